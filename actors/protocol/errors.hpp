@@ -1,0 +1,14 @@
+#pragma once
+
+#include "base/error.hpp"
+
+#include <caf/error.hpp>
+
+namespace insula {
+
+/// An error as a message's answer, and back. What CAF itself reports becomes sandbox_not_running (the actor has ended)
+/// or deadline_exceeded (a request's time ran out).
+caf::error to_caf(const error& why);
+error from_caf(const caf::error& why);
+
+} // namespace insula

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+/// Every ceiling that is not a matter of configuration, with its reason. What an operator may want to change lives in
+/// cluster.yaml.
+namespace insula::limits {
+
+using namespace std::chrono_literals;
+
+// ---- HTTP -------------------------------------------------------------------------------------------------------
+
+/// A request line longer than this is refused. Paths of a file are at most 4,096 bytes, three times that when encoded.
+inline constexpr std::size_t url_bytes = 16 * 1024;
+inline constexpr std::size_t header_fields = 100;
+inline constexpr std::size_t header_value_bytes = 16 * 1024;
+
+/// Body of an exec request. Scripts of 90 kB are usual; the contract wants at least 8 MiB.
+inline constexpr std::uint64_t exec_body_bytes = 16ull << 20;
+
+/// Body of a file upload, inclusive; a number of the public contract.
+inline constexpr std::uint64_t file_body_bytes = 33'554'432;
+
+/// A JSON text that nests deeper is refused.
+inline constexpr std::size_t json_depth = 64;
+
+/// One chunk of an answer. Small enough that a slow reader takes it within the write time limit.
+inline constexpr std::size_t stream_chunk_bytes = 256 * 1024;
+
+/// Silence on an event stream after which a comment is sent, since proxies cut idle connections.
+inline constexpr auto stream_heartbeat = 20s;
+
+/// How long a client may take nothing before its stream is dropped.
+inline constexpr auto reader_patience = 30s;
+
+// ---- Sandboxes and commands -------------------------------------------------------------------------------------
+
+/// Requests that wait for one sandbox to start. More are refused: nobody can be waiting for that many answers.
+inline constexpr std::size_t waiting_per_sandbox = 4096;
+
+/// Commands that run at once in one sandbox; its process limit usually ends earlier.
+inline constexpr std::size_t commands_per_sandbox = 2048;
+
+/// From SIGTERM to SIGKILL when a command's time is up. The Python client gives up 5 s after the command's own time.
+inline constexpr auto kill_grace = 3s;
+
+/// A sandbox that is not ready by then is given up. On a busy machine a hundred start at once.
+inline constexpr auto create_patience = 30s;
+
+/// Everything of a sandbox must be gone by then; what is left is swept and the loss is logged.
+inline constexpr auto destroy_patience = 30s;
+
+/// A command line up to here is one argument of bash (the kernel allows 131,072 bytes with the NUL); a longer one
+/// travels through a file.
+inline constexpr std::size_t inline_command_bytes = 120 * 1024;
+
+} // namespace insula::limits

@@ -1,0 +1,31 @@
+# Warnings, sanitizers and the way a folder becomes a library; every target of the tree goes through here.
+option(INSULA_WERROR "Warnings are errors" OFF)
+set(INSULA_SANITIZE "" CACHE STRING "Sanitizers for everything but the static agent, e.g. address,undefined or thread")
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()
+
+add_library(insula_options INTERFACE)
+target_compile_options(insula_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers -Werror=switch -Werror=return-type)
+if(INSULA_WERROR)
+  target_compile_options(insula_options INTERFACE -Werror)
+endif()
+target_include_directories(insula_options INTERFACE "${CMAKE_SOURCE_DIR}")
+target_link_libraries(insula_options INTERFACE Threads::Threads)
+
+add_library(insula_sanitize INTERFACE)
+if(INSULA_SANITIZE)
+  target_compile_options(insula_sanitize INTERFACE
+    -fsanitize=${INSULA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  target_link_options(insula_sanitize INTERFACE -fsanitize=${INSULA_SANITIZE})
+endif()
+
+# insula_library(name source... LINK library...): the library of one folder.
+function(insula_library name)
+  cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
+  add_library(${name} STATIC ${arg_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PUBLIC insula_options insula_sanitize ${arg_LINK})
+endfunction()

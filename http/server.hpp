@@ -1,0 +1,61 @@
+#pragma once
+
+#include "actors/protocol/interfaces.hpp"
+#include "base/error.hpp"
+
+#include <caf/fwd.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace insula::http {
+
+struct tls_files {
+  std::string certificate; ///< PEM, the chain included.
+  std::string key;         ///< PEM.
+};
+
+struct server_options {
+  std::string address = "127.0.0.1";
+  std::uint16_t port = 8787;      ///< 0: any free one; see server::port().
+  std::string api_key;            ///< Empty: nobody is asked for a key.
+  std::optional<tls_files> tls;   ///< None: plain HTTP.
+  unsigned threads = 2;
+  unsigned max_connections = 8192; ///< At once. Further ones wait in the kernel's queue.
+};
+
+/// What /health says: the essential parts that are missing, in words; empty when all is well. Any thread, quick.
+using health_probe = std::function<std::vector<std::string>()>;
+
+/// The gateway: HTTP in, messages to actors, answers back.
+///
+/// Threads: it owns its own; the functions here are called from one thread.
+/// Owner:   the caller; `system` must outlive it.
+class server {
+public:
+  server(caf::actor_system& system, server_options options, directory_actor directory, health_probe health);
+  ~server();
+
+  /// Binds and listens. Errors: io_failed, naming address and reason; invalid_request for unusable TLS files.
+  result<void> start();
+
+  /// The port in use, after start().
+  std::uint16_t port() const;
+
+  /// Accepts nothing more and gives open requests up to `patience` to end; then cuts them.
+  void stop(std::chrono::milliseconds patience);
+
+private:
+  class impl;
+  std::unique_ptr<impl> impl_;
+};
+
+/// The OpenAPI 3.1 document of every route, as compact JSON. It comes out of the route table.
+std::string openapi_document();
+
+} // namespace insula::http
