@@ -10,14 +10,17 @@ namespace insula::storage {
 
 /// Who owns an object: at most one activation in the whole cluster at a time.
 ///
-/// Threads: any; the callback runs on a thread of the implementation: be quick there.
-/// Errors:  limit_reached when somebody else holds it, node_unreachable, io_failed.
+/// Threads: any; on_held runs on a thread of the implementation, or inside acquire() when the
+/// answer
+///          is known at once: be quick there, and hold no lock while acquiring that it takes.
+/// Errors:  limit_reached when somebody holds it, or when too many are held or wait;
+///          invalid_request for an owner that no store would take; node_unreachable; io_failed.
 class lease_service {
 public:
   virtual ~lease_service() = default;
 
-  /// Takes the lease of `owner`. Success carries an epoch larger than every one handed out for this owner before,
-  /// also before a restart.
+  /// Takes the lease of `owner`. Success carries an epoch larger than every one handed out for this
+  /// owner before, also before a restart.
   virtual void acquire(std::string owner, std::function<void(result<epoch>)> on_held) = 0;
 
   /// Gives it back. Releasing what is not held, or with another epoch, does nothing.

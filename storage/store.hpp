@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -11,40 +12,69 @@
 
 namespace insula::storage {
 
-/// The right to write for an owner: its growing number. 0 is nobody's.
+/// The right to write for an owner: its growing number, 1 to 2^63 - 1. 0 is nobody's.
 using epoch = std::uint64_t;
 
-/// One change of one key. No value: the key is removed. Keys are at most 1,024 bytes, values at most 1 MiB.
+/// One change of one key. No value: the key is removed, whether it was there or not.
 struct change {
-  std::string key;
-  std::optional<std::string> value;
+  std::string key;                  ///< 1 to 1,024 bytes, any.
+  std::optional<std::string> value; ///< At most 1 MiB, any bytes.
 };
 
-/// A few changes of one owner that become durable together or not at all.
+/// A few changes of one owner that become durable together or not at all. Applied in order: of two
+/// changes of one key the later stands. Without changes it only raises the epoch: a fence.
 struct write_batch {
-  std::string owner; ///< The object's id; every key is stored as `<owner>/<key>`. No '/' inside.
-  epoch written_at;  ///< Refused with stale_epoch when the owner was already written with a larger one.
+  std::string
+    owner; ///< The object's id, 1 to 128 bytes without '/'. See owners() for a leading '_'.
+  epoch
+    written_at; ///< Refused with stale_epoch when the owner was already written with a larger one.
   std::vector<change> changes;
 };
 
 struct entry {
   std::string key; ///< Without the owner.
   std::string value;
+
+  bool operator==(const entry&) const = default;
 };
 
-/// What objects remember: a durable key-value store whose keys begin with their owner's id.
+/// What objects remember: a durable key-value store in which every key belongs to an owner.
+/// To delete an owner, remove all of its keys in one batch; its epoch goes on being remembered.
 ///
-/// Threads: any. commit() may be called while others wait; the store groups what comes together into one sync.
-/// Time:    read() and owners() look at the disk. on_durable runs on the store's own thread: be quick there.
-/// Durable: on_durable(success) is called only once the batch would survive a power cut, in the order of commit().
-/// Errors:  stale_epoch; invalid_request (a key or value over its size, a malformed owner); io_failed (the disk refused: nothing of the
-///          batch is kept). After io_failed the store goes on working as far as the disk lets it.
-/// Ceiling: at most max_waiting batches wait; one more is refused with limit_reached at once.
+/// Threads: any. commit() may be called while others wait, and from inside on_durable; the store
+///          groups what comes together into one sync. Not for two processes at a time.
+/// Time:    read() and owners() look at the disk and wait for it. commit() never waits for the
+/// disk. Answers: on_durable is called exactly once, never two at a time for accepted batches, and
+/// for
+///          those in the order of commit(). It runs on the store's own thread, or inside commit()
+///          where nothing has to wait for a disk: be quick there, do not throw, and hold no lock
+///          while committing that it takes. A batch that is refused before it is accepted
+///          (invalid_request, limit_reached, closing) is answered inside commit(), ahead of others.
+/// Durable: on_durable(success) is called only once the batch would survive a power cut.
+/// Errors:  stale_epoch: nothing of the batch is kept.
+///          invalid_request: something is over its size, or the owner or the epoch is malformed.
+///          io_failed: the disk refused. read() does not show the batch; but a disk that fails
+///          while it syncs may have it all the same, so after a crash that comes before the next
+///          success it may turn up: whole, never in part. The store goes on as far as the disk lets
+///          it.
+/// Ceiling: at most max_waiting batches and max_waiting_bytes wait; what would be more is refused
+///          with limit_reached at once.
+/// End:     the destructor writes and answers everything accepted; what is committed meanwhile,
+/// from
+///          inside an on_durable, is refused with io_failed. Not to be called from on_durable.
 class store {
 public:
+  static constexpr std::size_t max_owner_bytes = 128; ///< As long as the longest sandbox id.
   static constexpr std::size_t max_key_bytes = 1024;
   static constexpr std::size_t max_value_bytes = 1u << 20;
+
+  /// Keys and values of one batch. It is written in one go, and everybody behind it waits.
+  static constexpr std::size_t max_batch_bytes = 16u << 20;
+
   static constexpr std::size_t max_waiting = 16'384;
+
+  /// So that a disk that stands still costs a known amount of memory.
+  static constexpr std::size_t max_waiting_bytes = 64u << 20;
 
   virtual ~store() = default;
 
@@ -53,8 +83,18 @@ public:
   /// Everything of `owner`, ordered by key. Sees every batch that was acknowledged before the call.
   virtual result<std::vector<entry>> read(std::string_view owner) = 0;
 
-  /// Every id that owns at least one key, ordered.
+  /// Every id that owns at least one key, ordered. Ids that begin with '_' are left out: no object
+  /// has such an id, they are the records of storage/ itself.
   virtual result<std::vector<std::string>> owners() = 0;
 };
+
+/// What every store refuses without looking at the disk.
+std::optional<error> malformed(const write_batch& batch);
+
+/// What a batch counts towards max_batch_bytes and max_waiting_bytes.
+std::size_t size_of(const write_batch& batch);
+
+/// What a store answers to an older epoch.
+error stale(const write_batch& batch, epoch newest);
 
 } // namespace insula::storage

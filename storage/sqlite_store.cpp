@@ -1,0 +1,449 @@
+#include "storage/sqlite_store.hpp"
+
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <fcntl.h>
+#include <iterator>
+#include <mutex>
+#include <span>
+#include <sqlite3.h>
+#include <thread>
+
+#include "base/unique_fd.hpp"
+
+namespace insula::storage {
+
+namespace {
+
+/// Tells our files from other SQLite files: "insl".
+constexpr std::int64_t application_id = 0x696e736c;
+
+constexpr std::int64_t schema_version = 1;
+
+constexpr auto schema = R"(
+  CREATE TABLE owners(owner BLOB PRIMARY KEY, epoch INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+  CREATE TABLE entries(owner BLOB NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL,
+                       PRIMARY KEY(owner, key)) STRICT, WITHOUT ROWID;
+)";
+
+/// Pages in the log (4 MiB of it) after which they are moved to the file proper. SQLite's own
+/// number; but done after the answers went out, not within a COMMIT that somebody waits for.
+constexpr int checkpoint_pages = 1'000;
+
+/// Somebody who looks at the file with the sqlite3 shell may hold a lock for this long.
+constexpr int busy_patience_ms = 5'000;
+
+/// The system's VFS, except that a path is taken as it stands. SQLite would resolve every link in
+/// it, and what /proc/self/fd/<n> resolves to may be a path that we may not walk.
+const char* system_vfs() {
+  static const char* const name = [] {
+    static sqlite3_vfs as_given = *sqlite3_vfs_find(nullptr);
+    as_given.zName = "insula";
+    as_given.pNext = nullptr;
+    as_given.xFullPathname = [](sqlite3_vfs*, const char* path, int room, char* full) {
+      if (std::strlen(path) >= static_cast<std::size_t>(room))
+        return SQLITE_CANTOPEN;
+      std::strcpy(full, path);
+      return SQLITE_OK;
+    };
+    sqlite3_vfs_register(&as_given, 0);
+    return as_given.zName;
+  }();
+  return name;
+}
+
+struct close_connection {
+  void operator()(sqlite3* db) const { sqlite3_close(db); }
+};
+using connection = std::unique_ptr<sqlite3, close_connection>;
+
+struct finalize_statement {
+  void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+};
+
+/// What SQLite says about the last failure, as one of ours.
+error failure_of(sqlite3* db, std::string_view doing) {
+  std::string why = std::string{doing} + ": " + (db ? sqlite3_errmsg(db) : "no memory");
+  if (db)
+    why += " (" + std::to_string(sqlite3_extended_errcode(db)) + ")";
+  return {errc::io_failed, std::move(why)};
+}
+
+/// A statement, prepared when it is first run; after a bad moment of the disk, when it next is.
+class statement {
+public:
+  statement(sqlite3* db, const char* sql)
+      : db_(db)
+      , sql_(sql) {}
+
+  /// Binds the values, steps through the rows and leaves it ready for the next time.
+  template <class OnRow, class... Values>
+  bool rows(OnRow on_row, const Values&... values) {
+    if (!prepared())
+      return false;
+    [[maybe_unused]] int at = 0;
+    bool good = (bind(++at, values) && ...);
+    int step = SQLITE_DONE;
+    while (good && (step = sqlite3_step(held_.get())) == SQLITE_ROW)
+      on_row(*this);
+    good = good && step == SQLITE_DONE;
+    sqlite3_reset(held_.get()); // Repeats the code of a failed step, and keeps its message.
+    sqlite3_clear_bindings(held_.get());
+    return good;
+  }
+
+  template <class... Values>
+  bool run(const Values&... values) {
+    return rows([](statement&) {}, values...);
+  }
+
+  std::int64_t number(int column) { return sqlite3_column_int64(held_.get(), column); }
+
+  std::string text(int column) {
+    const auto* bytes = static_cast<const char*>(sqlite3_column_blob(held_.get(), column));
+    const auto count = sqlite3_column_bytes(held_.get(), column);
+    return bytes ? std::string(bytes, static_cast<std::size_t>(count)) : std::string{};
+  }
+
+private:
+  bool prepared() {
+    if (held_)
+      return true;
+    sqlite3_stmt* made = nullptr;
+    sqlite3_prepare_v3(db_, sql_, -1, SQLITE_PREPARE_PERSISTENT, &made, nullptr);
+    held_.reset(made);
+    return made != nullptr;
+  }
+
+  // A null pointer would bind NULL, not an empty value; a string_view may have one.
+  bool bind(int at, std::string_view bytes) {
+    return sqlite3_bind_blob64(held_.get(), at, bytes.empty() ? "" : bytes.data(), bytes.size(),
+                               SQLITE_STATIC) == SQLITE_OK;
+  }
+  bool bind(int at, epoch number) {
+    return sqlite3_bind_int64(held_.get(), at, static_cast<sqlite3_int64>(number)) == SQLITE_OK;
+  }
+
+  sqlite3* db_;
+  const char* sql_;
+  std::unique_ptr<sqlite3_stmt, finalize_statement> held_;
+};
+
+bool execute(sqlite3* db, const char* sql) {
+  return sqlite3_exec(db, sql, nullptr, nullptr, nullptr) == SQLITE_OK;
+}
+
+/// The first column of the only row, or nothing when the disk or the file is bad.
+std::optional<std::int64_t> number(sqlite3* db, const char* sql) {
+  std::optional<std::int64_t> found;
+  if (!statement{db, sql}.rows([&](statement& row) { found = row.number(0); }))
+    return std::nullopt;
+  return found;
+}
+
+/// The writing connection and what it does, used by one thread at a time.
+class writer {
+public:
+  explicit writer(connection db)
+      : db_(std::move(db)) {
+    sqlite3_wal_hook(
+      db_.get(),
+      [](void* self, sqlite3*, const char*, int pages) {
+        static_cast<writer*>(self)->log_pages_ = pages;
+        return SQLITE_OK;
+      },
+      this);
+  }
+
+  /// One outcome for each batch, in order.
+  std::vector<result<void>> write(std::span<const write_batch* const> group) {
+    if (auto outcomes = transaction(group); outcomes || group.size() == 1)
+      return outcomes ? std::move(*outcomes) : std::vector<result<void>>{why_};
+    std::vector<result<void>> outcomes;
+    for (std::size_t i = 0; i < group.size(); ++i)
+      outcomes.push_back(std::move(write(group.subspan(i, 1)).front()));
+    return outcomes;
+  }
+
+  /// Moves a long log into the file proper. A failure costs nothing: the log still has it all.
+  void tidy() {
+    if (log_pages_ >= checkpoint_pages)
+      sqlite3_wal_checkpoint_v2(db_.get(), nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+    log_pages_ = 0;
+  }
+
+private:
+  /// None: the transaction as a whole failed, nothing is kept and why_ says why.
+  std::optional<std::vector<result<void>>> transaction(std::span<const write_batch* const> group) {
+    if (!begin_.run())
+      return failed("starting to write");
+    std::vector<result<void>> outcomes;
+    for (const auto* batch : group) {
+      if (!savepoint_.run())
+        return failed("writing");
+      auto outcome = apply(*batch);
+      // SQLite gives up the whole transaction for some failures (a full disk); then this fails too.
+      if ((!outcome && !rollback_to_.run()) || !release_.run())
+        return failed("writing");
+      outcomes.push_back(std::move(outcome));
+    }
+    if (!commit_.run())
+      return failed("syncing");
+    return outcomes;
+  }
+
+  std::nullopt_t failed(std::string_view doing) {
+    why_ = failure_of(db_.get(), doing);
+    if (!sqlite3_get_autocommit(db_.get()))
+      rollback_.run();
+    return std::nullopt;
+  }
+
+  result<void> apply(const write_batch& batch) {
+    epoch newest = 0;
+    if (!newest_.rows([&](statement& row) { newest = static_cast<epoch>(row.number(0)); },
+                      std::string_view{batch.owner}))
+      return failure_of(db_.get(), "reading the epoch");
+    if (batch.written_at < newest)
+      return stale(batch, newest);
+    bool good =
+      batch.written_at == newest || raise_.run(std::string_view{batch.owner}, batch.written_at);
+    for (const auto& [key, value] : batch.changes) {
+      const std::string_view owner{batch.owner};
+      good = good && (value ? put_.run(owner, std::string_view{key}, std::string_view{*value})
+                            : remove_.run(owner, std::string_view{key}));
+    }
+    if (!good)
+      return failure_of(db_.get(), "writing");
+    return {};
+  }
+
+  connection db_;
+  error why_{errc::io_failed, ""};
+  int log_pages_ = 0;
+
+  statement begin_{db_.get(), "BEGIN IMMEDIATE"};
+  statement commit_{db_.get(), "COMMIT"};
+  statement rollback_{db_.get(), "ROLLBACK"};
+  statement savepoint_{db_.get(), "SAVEPOINT batch"};
+  statement rollback_to_{db_.get(), "ROLLBACK TO batch"};
+  statement release_{db_.get(), "RELEASE batch"};
+  statement newest_{db_.get(), "SELECT epoch FROM owners WHERE owner = ?"};
+  statement raise_{db_.get(), "INSERT OR REPLACE INTO owners VALUES(?, ?)"};
+  statement put_{db_.get(), "INSERT OR REPLACE INTO entries VALUES(?, ?, ?)"};
+  statement remove_{db_.get(), "DELETE FROM entries WHERE owner = ? AND key = ?"};
+};
+
+/// The reading connection; any thread, one at a time.
+class reader {
+public:
+  explicit reader(connection db)
+      : db_(std::move(db)) {}
+
+  result<std::vector<entry>> entries_of(std::string_view owner) {
+    const std::lock_guard lock{mutex_};
+    std::vector<entry> all;
+    if (!entries_.rows([&](statement& row) { all.push_back({row.text(0), row.text(1)}); }, owner))
+      return failure_of(db_.get(), "reading");
+    return all;
+  }
+
+  result<std::vector<std::string>> owners() {
+    const std::lock_guard lock{mutex_};
+    std::vector<std::string> ids;
+    if (!owners_.rows([&](statement& row) { ids.push_back(row.text(0)); }))
+      return failure_of(db_.get(), "reading the owners");
+    return ids;
+  }
+
+private:
+  std::mutex mutex_;
+  connection db_;
+  statement entries_{db_.get(), "SELECT key, value FROM entries WHERE owner = ? ORDER BY key"};
+  // One probe of `entries` per owner, where DISTINCT would walk through every key and value.
+  statement owners_{db_.get(), "SELECT owner FROM owners WHERE substr(owner, 1, 1) <> x'5f' AND "
+                               "EXISTS(SELECT 1 FROM entries WHERE entries.owner = owners.owner) "
+                               "ORDER BY owner"};
+};
+
+result<connection> connect(const std::string& path, const char* vfs) {
+  sqlite3* opened = nullptr;
+  const int code =
+    sqlite3_open_v2(path.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, vfs);
+  connection db{opened}; // Has to be closed also when opening failed.
+  if (code != SQLITE_OK)
+    return failure_of(db.get(), "opening " + path);
+  sqlite3_extended_result_codes(db.get(), 1);
+  sqlite3_busy_timeout(db.get(), busy_patience_ms);
+  return db;
+}
+
+/// Is this file ours, of a version that we know, and whole? Makes the tables in an empty one.
+result<void> prepare(sqlite3* db, const std::string& path) {
+  const auto refused = [&](const std::string& why) {
+    return error{errc::invalid_request, path + " " + why};
+  };
+  const auto objects = number(db, "SELECT count(*) FROM sqlite_schema");
+  const auto kind = number(db, "PRAGMA application_id");
+  const auto version = number(db, "PRAGMA user_version");
+  if (!objects || !kind || !version)
+    return failure_of(db, "looking at " + path);
+  if (*kind != application_id && (*objects != 0 || *kind != 0 || *version != 0))
+    return refused("is a database, but not one of Insula");
+  if (*version > schema_version)
+    return refused("was written by a newer Insula (schema " + std::to_string(*version) +
+                   ", this one knows " + std::to_string(schema_version) + ")");
+
+  std::string damage;
+  statement check{db, "PRAGMA quick_check(1)"};
+  if (!check.rows([&](statement& row) { damage = row.text(0); }))
+    return failure_of(db, "checking " + path);
+  if (damage != "ok")
+    return error{errc::io_failed, path + " is damaged: " + damage};
+
+  std::string mode;
+  statement to_wal{db, "PRAGMA journal_mode=WAL"};
+  if (!to_wal.rows([&](statement& row) { mode = row.text(0); }) ||
+      !execute(db, "PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0;"
+                   "PRAGMA journal_size_limit=67108864"))
+    return failure_of(db, "opening " + path);
+  if (mode != "wal")
+    return error{errc::io_failed, path + " is on a file system that cannot hold SQLite's WAL"};
+  if (*version == 0) {
+    const std::string make = "BEGIN IMMEDIATE;" + std::string{schema} +
+                             "PRAGMA application_id=" + std::to_string(application_id) +
+                             "; PRAGMA user_version=" + std::to_string(schema_version) + "; COMMIT";
+    if (!execute(db, make.c_str()))
+      return failure_of(db, "making the tables in " + path);
+  }
+  // What a crash left in the log may be there without ever having been synced: a disk that failed
+  // to sync it once counts it as clean. Moved to the file proper it is, before anything rests on
+  // it.
+  if (sqlite3_wal_checkpoint_v2(db, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr) !=
+      SQLITE_OK)
+    return failure_of(db, "taking over the log of " + path);
+  return {};
+}
+
+} // namespace
+
+struct sqlite_store::impl {
+  struct waiting_batch {
+    write_batch batch;
+    std::function<void(result<void>)> on_durable;
+  };
+
+  impl(connection to_write, connection to_read)
+      : into(std::move(to_write))
+      , from(std::move(to_read)) {}
+
+  void work() {
+    std::unique_lock lock{mutex};
+    for (;;) {
+      woken.wait(lock, [this] { return !waiting.empty() || closing; });
+      if (waiting.empty())
+        return;
+      const auto group = std::exchange(waiting, {});
+      lock.unlock();
+      write(group);
+      lock.lock();
+    }
+  }
+
+  void write(const std::deque<waiting_batch>& group) {
+    std::vector<const write_batch*> batches;
+    std::size_t bytes = 0;
+    for (const auto& [batch, on_durable] : group) {
+      batches.push_back(&batch);
+      bytes += size_of(batch);
+    }
+    const auto outcomes = into.write(batches);
+    {
+      const std::lock_guard lock{mutex};
+      taken -= group.size();
+      taken_bytes -= bytes;
+    }
+    for (std::size_t i = 0; i < group.size(); ++i)
+      group[i].on_durable(outcomes[i]);
+    into.tidy();
+  }
+
+  writer into;
+  reader from;
+  std::mutex mutex;
+  std::condition_variable woken;
+  std::deque<waiting_batch> waiting;
+  std::size_t taken = 0; ///< Waiting or being written.
+  std::size_t taken_bytes = 0;
+  bool closing = false;
+  std::thread thread;
+};
+
+result<std::unique_ptr<sqlite_store>> sqlite_store::open(const std::string& path,
+                                                         const std::string& vfs) {
+  if (!path.starts_with('/'))
+    return error{errc::invalid_request, "a store needs an absolute path, not " + path};
+  // SQLite would make it readable for all, and values hold what commands were given.
+  if (const unique_fd made{::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600)};
+      !made && errno != EEXIST)
+    return error{errc::io_failed, "making " + path + ": " + std::strerror(errno)};
+
+  const char* way = vfs.empty() ? system_vfs() : vfs.c_str();
+  auto to_write = connect(path, way);
+  if (!to_write)
+    return to_write.reason();
+  if (const auto ready = prepare(to_write->get(), path); !ready)
+    return ready.reason();
+  auto to_read = connect(path, way);
+  if (!to_read)
+    return to_read.reason();
+  return std::unique_ptr<sqlite_store>{
+    new sqlite_store{std::make_unique<impl>(std::move(*to_write), std::move(*to_read))}};
+}
+
+sqlite_store::sqlite_store(std::unique_ptr<impl> made)
+    : impl_(std::move(made)) {
+  impl_->thread = std::thread{[&inside = *impl_] { inside.work(); }};
+}
+
+sqlite_store::~sqlite_store() {
+  {
+    const std::lock_guard lock{impl_->mutex};
+    impl_->closing = true;
+  }
+  impl_->woken.notify_one();
+  impl_->thread.join();
+}
+
+void sqlite_store::commit(write_batch batch, std::function<void(result<void>)> on_durable) {
+  if (auto why = malformed(batch))
+    return on_durable(std::move(*why));
+  const auto bytes = size_of(batch);
+  std::unique_lock lock{impl_->mutex};
+  std::optional<error> refused;
+  if (impl_->closing)
+    refused = error{errc::io_failed, "the store is being closed"};
+  else if (impl_->taken >= max_waiting || impl_->taken_bytes + bytes > max_waiting_bytes)
+    refused = error{errc::limit_reached, "too many writes are waiting"};
+  if (refused) {
+    lock.unlock();
+    return on_durable(std::move(*refused));
+  }
+  impl_->waiting.push_back({std::move(batch), std::move(on_durable)});
+  ++impl_->taken;
+  impl_->taken_bytes += bytes;
+  lock.unlock();
+  impl_->woken.notify_one();
+}
+
+result<std::vector<entry>> sqlite_store::read(std::string_view owner) {
+  return impl_->from.entries_of(owner);
+}
+
+result<std::vector<std::string>> sqlite_store::owners() {
+  return impl_->from.owners();
+}
+
+} // namespace insula::storage

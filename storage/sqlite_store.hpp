@@ -1,0 +1,38 @@
+#pragma once
+
+#include "storage/store.hpp"
+
+#include <memory>
+#include <string>
+
+namespace insula::storage {
+
+/// A store in one SQLite file, in WAL mode with synchronous=FULL.
+///
+/// A thread of its own writes: all batches that wait become one transaction and one sync, each
+/// under its own savepoint. Where the disk refuses the transaction as a whole, its batches are
+/// tried again one by one, so that a large one on a full disk does not take small ones with it.
+/// Reading goes through a second connection and does not wait for writers.
+class sqlite_store final : public store {
+public:
+  /// Opens or makes the file (mode 0600) at an absolute path, which is used exactly as it stands:
+  /// its parents need not be searchable when it begins with /proc/self/fd/<n>.
+  /// `vfs`: SQLite's name for a way to the disk, where tests put a faulty one; empty: the system's.
+  /// Errors: invalid_request when the file is not ours or was written by a newer version; io_failed
+  ///         when it cannot be opened or is damaged.
+  static result<std::unique_ptr<sqlite_store>> open(const std::string& path,
+                                                    const std::string& vfs = "");
+
+  ~sqlite_store() override;
+  void commit(write_batch batch, std::function<void(result<void>)> on_durable) override;
+  result<std::vector<entry>> read(std::string_view owner) override;
+  result<std::vector<std::string>> owners() override;
+
+private:
+  struct impl;
+  explicit sqlite_store(std::unique_ptr<impl> made);
+
+  std::unique_ptr<impl> impl_;
+};
+
+} // namespace insula::storage

@@ -1,0 +1,52 @@
+#include "storage/store.hpp"
+
+#include <limits>
+
+namespace insula::storage {
+
+namespace {
+
+/// Changes without content still cost a row and a pass through the disk's cache.
+constexpr std::size_t change_overhead_bytes = 64;
+
+std::string bytes(std::size_t count) {
+  return std::to_string(count) + " bytes";
+}
+
+} // namespace
+
+std::size_t size_of(const write_batch& batch) {
+  std::size_t total = batch.owner.size();
+  for (const auto& one : batch.changes)
+    total += change_overhead_bytes + one.key.size() + (one.value ? one.value->size() : 0);
+  return total;
+}
+
+std::optional<error> malformed(const write_batch& batch) {
+  const auto refused = [](std::string why) { return error{errc::invalid_request, std::move(why)}; };
+  if (batch.owner.empty() || batch.owner.size() > store::max_owner_bytes)
+    return refused("an owner's id is 1 to 128 bytes long, this one has " +
+                   bytes(batch.owner.size()));
+  if (batch.owner.find('/') != std::string::npos)
+    return refused("an owner's id has no '/' in it: " + batch.owner);
+  if (batch.written_at == 0 ||
+      batch.written_at > static_cast<epoch>(std::numeric_limits<std::int64_t>::max()))
+    return refused("not an epoch: " + std::to_string(batch.written_at));
+  for (const auto& one : batch.changes) {
+    if (one.key.empty() || one.key.size() > store::max_key_bytes)
+      return refused("a key is 1 to 1,024 bytes long, this one has " + bytes(one.key.size()));
+    if (one.value && one.value->size() > store::max_value_bytes)
+      return refused("a value has at most 1 MiB, that of " + one.key + " has " +
+                     bytes(one.value->size()));
+  }
+  if (const auto total = size_of(batch); total > store::max_batch_bytes)
+    return refused("a batch has at most 16 MiB, this one has " + bytes(total));
+  return std::nullopt;
+}
+
+error stale(const write_batch& batch, epoch newest) {
+  return {errc::stale_epoch, batch.owner + " was written at epoch " + std::to_string(newest) +
+                               ", this write comes from " + std::to_string(batch.written_at)};
+}
+
+} // namespace insula::storage

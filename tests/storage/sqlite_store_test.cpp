@@ -1,0 +1,214 @@
+#include "base/unique_fd.hpp"
+#include "storage/sqlite_store.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/store_calls.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <fcntl.h>
+#include <fstream>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace insula;
+using namespace insula::storage;
+using namespace insula::test;
+
+namespace {
+
+std::unique_ptr<sqlite_store> open(const std::string& path) {
+  auto opened = sqlite_store::open(path);
+  if (!opened)
+    FAIL(opened.reason().message);
+  return std::move(*opened);
+}
+
+void with_sqlite(const std::string& path, const std::string& sql) {
+  sqlite3* db = nullptr;
+  REQUIRE(sqlite3_open(path.c_str(), &db) == SQLITE_OK);
+  CHECK(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK);
+  sqlite3_close(db);
+}
+
+error why_not(const std::string& path) {
+  const auto opened = sqlite_store::open(path);
+  REQUIRE_FALSE(opened);
+  return opened.reason();
+}
+
+} // namespace
+
+TEST_CASE("a store written by a newer version is refused and left alone", "[storage][sqlite]") {
+  const temp_dir dir;
+  const auto path = (dir / "insula.db").string();
+  REQUIRE(commit_now(*open(path), {"a", 1, {{"x", "1"}}}));
+  with_sqlite(path, "PRAGMA user_version=2");
+  const auto why = why_not(path);
+  CHECK(why.code == errc::invalid_request);
+  CHECK(why.message == path + " was written by a newer Insula (schema 2, this one knows 1)");
+  with_sqlite(path, "PRAGMA user_version=1");
+  CHECK(as_map(*open(path)->read("a")) == contents{{"x", "1"}});
+}
+
+TEST_CASE("another program's database is refused and left alone", "[storage][sqlite]") {
+  const temp_dir dir;
+  const auto path = (dir / "insula.db").string();
+  with_sqlite(path, "CREATE TABLE theirs(x); INSERT INTO theirs VALUES(1)");
+  const auto why = why_not(path);
+  CHECK(why.code == errc::invalid_request);
+  CHECK(why.message == path + " is a database, but not one of Insula");
+  with_sqlite(path, "INSERT INTO theirs VALUES(2)");
+}
+
+TEST_CASE("a damaged file is reported when it is opened", "[storage][sqlite]") {
+  const temp_dir dir;
+  const auto path = (dir / "insula.db").string();
+  {
+    const auto s = open(path);
+    for (int i = 0; i < 100; ++i)
+      REQUIRE(commit_now(*s, {std::to_string(i), 1, {{"x", std::string(500, 'v')}}}));
+  }
+  const auto size = std::filesystem::file_size(path);
+  const auto overwrite = [&](std::size_t at, std::size_t count) {
+    std::fstream file{path, std::ios::binary | std::ios::in | std::ios::out};
+    file.seekp(static_cast<std::streamoff>(at));
+    file << std::string(count, 'z');
+  };
+  SECTION("at its head") {
+    overwrite(0, 100);
+    const auto why = why_not(path);
+    CHECK(why.code == errc::io_failed);
+    CHECK(why.message == "looking at " + path + ": file is not a database (26)");
+  }
+  SECTION("in its middle") {
+    overwrite(4096 * 4, size - 4096 * 4);
+    const auto why = why_not(path);
+    CHECK(why.code == errc::io_failed);
+    CHECK(why.message.find(path) != std::string::npos);
+    CHECK(why.message.find("is damaged: ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a store that cannot be made says why", "[storage][sqlite]") {
+  const temp_dir dir;
+  CHECK(why_not((dir / "none/insula.db").string()).message ==
+        "making " + (dir / "none/insula.db").string() + ": No such file or directory");
+  CHECK(why_not("insula.db").code == errc::invalid_request);
+  CHECK(why_not(dir.path().string()).code == errc::io_failed);
+}
+
+TEST_CASE("what a store writes is for its owner's eyes", "[storage][sqlite]") {
+  const temp_dir dir;
+  const auto s = open((dir / "insula.db").string());
+  REQUIRE(commit_now(*s, {"a", 1, {{"x", "1"}}}));
+  for (const auto* name : {"insula.db", "insula.db-wal", "insula.db-shm"}) {
+    struct stat found {};
+    REQUIRE(::stat((dir / name).c_str(), &found) == 0);
+    CHECK((found.st_mode & 0777) == 0600);
+  }
+}
+
+TEST_CASE("a store opens below a descriptor whose path may not be walked", "[storage][sqlite]") {
+  const temp_dir dir;
+  const auto hidden = dir / "hidden";
+  const auto state = hidden / "state";
+  std::filesystem::create_directories(state);
+  const unique_fd fd{::open(state.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+  REQUIRE(fd);
+  const auto path = "/proc/self/fd/" + std::to_string(fd.get()) + "/insula.db";
+  const bool root = ::geteuid() == 0;
+  if (root)
+    REQUIRE(::chown(state.c_str(), 65'534, 65'534) == 0);
+  std::filesystem::permissions(hidden, std::filesystem::perms::none);
+
+  // In a process of its own, since a user once dropped is gone for good.
+  const auto child = ::fork();
+  if (child == 0) {
+    if (root && (::setgid(65'534) != 0 || ::setuid(65'534) != 0))
+      ::_exit(2);
+    if (::access(state.c_str(), F_OK) == 0)
+      ::_exit(3); // The path can be walked: this would prove nothing.
+    for (const std::string value : {"1", "2"}) {
+      auto s = sqlite_store::open(path);
+      if (!s || !commit_now(**s, {"a", 1, {{"x", value}}}))
+        ::_exit(4);
+      if (auto kept = (*s)->read("a"); !kept || as_map(*kept) != contents{{"x", value}})
+        ::_exit(5);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  std::filesystem::permissions(hidden, std::filesystem::perms::owner_all);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(std::filesystem::exists(state / "insula.db"));
+}
+
+TEST_CASE("closing a store writes and answers everything it accepted", "[storage][sqlite]") {
+  const temp_dir dir;
+  const auto path = (dir / "insula.db").string();
+  auto s = open(path);
+  std::vector<std::future<result<void>>> accepted;
+  for (int i = 0; i < 1'000; ++i)
+    accepted.push_back(commit_async(*s, {"a", 1, {{std::to_string(i), ""}}}));
+  s.reset();
+  for (auto& one : accepted) {
+    REQUIRE(one.wait_for(std::chrono::seconds{0}) == std::future_status::ready);
+    REQUIRE(one.get());
+  }
+  CHECK(open(path)->read("a")->size() == 1'000);
+}
+
+TEST_CASE("a store that is being closed takes nothing more", "[storage][sqlite]") {
+  const temp_dir dir;
+  auto s = open((dir / "insula.db").string());
+  std::promise<void> closing;
+  std::promise<errc> refused;
+  auto* inside = s.get();
+  std::function<void()> again = [&] {
+    inside->commit({"a", 1, {{"x", ""}}}, [&](result<void> r) {
+      if (r)
+        again(); // Would go on for ever if closing did not end it.
+      else
+        refused.set_value(r.reason().code);
+    });
+  };
+  again();
+  s.reset();
+  CHECK(refused.get_future().get() == errc::io_failed);
+}
+
+TEST_CASE("a long log is moved into the file while the store runs", "[storage][sqlite]") {
+  const temp_dir dir;
+  const auto s = open((dir / "insula.db").string());
+  std::uintmax_t longest = 0;
+  for (int i = 0; i < 64; ++i) {
+    REQUIRE(commit_now(*s, {"a", 1, {{"x", std::string(store::max_value_bytes, 'v')}}}));
+    longest = std::max(longest, std::filesystem::file_size(dir / "insula.db-wal"));
+  }
+  CHECK(longest < (16u << 20)); // 64 MiB were written.
+}
+
+TEST_CASE("a batch that fails in its middle leaves nothing and spares those it waits with",
+          "[storage][sqlite]") {
+  const temp_dir dir;
+  const auto path = (dir / "insula.db").string();
+  open(path).reset();
+  with_sqlite(path, "CREATE TRIGGER no BEFORE INSERT ON entries WHEN new.key = CAST('no' AS BLOB) "
+                    "BEGIN SELECT RAISE(ABORT, 'refused'); END");
+  const auto s = open(path);
+  busy_store busy{*s, {"busy", 1, {}}};
+  auto before = commit_async(*s, {"a", 1, {{"x", "1"}}});
+  auto bad = commit_async(*s, {"a", 2, {{"x", "2"}, {"y", "2"}, {"no", "2"}}});
+  auto after = commit_async(*s, {"a", 1, {{"z", "1"}}});
+  busy.release();
+  CHECK(before.get());
+  const auto refused = bad.get();
+  REQUIRE_FALSE(refused);
+  CHECK(refused.reason().code == errc::io_failed);
+  CHECK(refused.reason().message == "writing: refused (1811)");
+  CHECK(after.get());
+  CHECK(as_map(*s->read("a")) == contents{{"x", "1"}, {"z", "1"}});
+}

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "storage/memory_store.hpp"
+#include "storage/sqlite_store.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <memory>
+
+namespace insula::test {
+
+/// A memory_store as the contract sees it. It has no life beyond its process: reopening is nothing.
+class in_memory {
+public:
+  storage::store& open() { return store_; }
+  storage::store& reopen() { return store_; }
+
+private:
+  storage::memory_store store_;
+};
+
+/// A sqlite_store on a file of its own.
+class sqlite {
+public:
+  storage::store& open() {
+    auto opened = storage::sqlite_store::open((where_ / "insula.db").string());
+    if (!opened)
+      FAIL(opened.reason().message);
+    store_ = std::move(*opened);
+    return *store_;
+  }
+  storage::store& reopen() {
+    store_.reset();
+    return open();
+  }
+
+private:
+  temp_dir where_;
+  std::unique_ptr<storage::store> store_;
+};
+
+} // namespace insula::test
