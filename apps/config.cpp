@@ -1,0 +1,553 @@
+#include "apps/config.hpp"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <string_view>
+#include <yaml-cpp/yaml.h>
+
+namespace insula {
+
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+/// cluster.yaml with all of its comments has a hundredth of this.
+constexpr std::size_t max_file_bytes = 1u << 20;
+
+constexpr std::uint64_t KiB = 1ull << 10, MiB = 1ull << 20, GiB = 1ull << 30, TiB = 1ull << 40;
+
+/// uids from 1879048192 up to the last, in ranges of 65,536.
+constexpr unsigned first_sandbox_uid = 1'879'048'192;
+constexpr unsigned all_slots = 36'864;
+
+template <class T>
+struct range {
+  T least;
+  T most;
+};
+
+constexpr range<unsigned> instances{1, all_slots};
+constexpr range<unsigned> warm{0, all_slots};
+constexpr range<milliseconds> refresh{100ms, 1h};
+constexpr range<unsigned> batch_size{1, 20};
+
+// ---- Texts to values ----
+
+struct unit {
+  std::string_view name;
+  std::uint64_t is;
+};
+
+constexpr unit sizes[] = {{"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"", 1}};
+constexpr unit durations[] = {{"h", 3'600'000}, {"m", 60'000}, {"s", 1'000}, {"ms", 1}};
+
+template <class Number>
+std::optional<Number> number(std::string_view text) {
+  Number n{};
+  const auto* end = text.data() + text.size();
+  const auto [stop, bad] = std::from_chars(text.data(), end, n);
+  return bad == std::errc{} && stop == end ? std::optional{n} : std::nullopt;
+}
+
+std::optional<double> decimal(std::string_view text) {
+  // What else from_chars takes: signs, exponents, infinities.
+  if (text.find_first_not_of("0123456789.") != text.npos)
+    return std::nullopt;
+  return number<double>(text);
+}
+
+/// Digits and one of the units, as a multiple of the smallest.
+template <std::size_t N>
+std::optional<std::uint64_t> with_unit(std::string_view text, const unit (&units)[N]) {
+  const auto digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto count = number<std::uint64_t>(text.substr(0, digits));
+  const auto* found = std::find_if(std::begin(units), std::end(units),
+                                   [&](auto& u) { return u.name == text.substr(digits); });
+  if (!count || found == std::end(units) ||
+      *count > std::numeric_limits<std::int64_t>::max() / found->is)
+    return std::nullopt;
+  return *count * found->is;
+}
+
+template <std::size_t N>
+std::string in_units(std::uint64_t value, const unit (&units)[N]) {
+  const auto* largest = std::find_if(std::begin(units), std::end(units),
+                                     [&](auto& u) { return value != 0 && value % u.is == 0; });
+  if (largest == std::end(units))
+    return std::to_string(value);
+  return std::to_string(value / largest->is) + std::string{largest->name};
+}
+
+std::optional<milliseconds> duration(std::string_view text) {
+  const auto ms = text == "0" ? 0 : with_unit(text, durations);
+  return ms ? std::optional{milliseconds{*ms}} : std::nullopt;
+}
+
+std::optional<endpoint> listening(std::string_view text) {
+  const auto colon = text.rfind(':');
+  if (colon == text.npos)
+    return std::nullopt;
+  const auto port = number<std::uint16_t>(text.substr(colon + 1));
+  auto host = text.substr(0, colon);
+  const bool six = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (six)
+    host = host.substr(1, host.size() - 2);
+  in6_addr room{};
+  if (!port || inet_pton(six ? AF_INET6 : AF_INET, std::string{host}.c_str(), &room) != 1)
+    return std::nullopt;
+  return endpoint{std::string{host}, *port};
+}
+
+std::optional<std::string> user(std::string_view text) {
+  if (const auto uid = number<std::uint64_t>(text))
+    return *uid < first_sandbox_uid ? std::optional{std::string{text}} : std::nullopt;
+  constexpr std::string_view first = "abcdefghijklmnopqrstuvwxyz_";
+  constexpr std::string_view later = "abcdefghijklmnopqrstuvwxyz_0123456789-";
+  if (text.empty() || text.size() > 32 || first.find(text.front()) == first.npos ||
+      text.find_first_not_of(later) != text.npos)
+    return std::nullopt;
+  return std::string{text};
+}
+
+bool loopback(const std::string& address) {
+  return address == "::1" || address.starts_with("127.");
+}
+
+// ---- Kinds of values ----
+
+/// Sets a value from its text, or says what was expected instead.
+using setter = std::function<std::optional<std::string>(config&, const std::string&)>;
+
+/// A value that `parse` understands. `where` is the field, as a function of the config.
+template <class Where, class Parse>
+setter parsed(Where where, Parse parse, std::string expected) {
+  return [=](config& into, const std::string& text) -> std::optional<std::string> {
+    auto value = parse(text);
+    if (!value)
+      return expected;
+    where(into) = std::move(*value);
+    return std::nullopt;
+  };
+}
+
+/// The same between two ends, which `spell` can write.
+template <class Where, class Parse, class T, class Spell>
+setter ranged(Where where, Parse parse, range<T> allowed, std::string kind, std::string example,
+              Spell spell) {
+  return [=](config& into, const std::string& text) -> std::optional<std::string> {
+    const auto value = parse(text);
+    if (!value)
+      return kind + " " + example;
+    if (*value < allowed.least || *value > allowed.most)
+      return kind + " from " + spell(allowed.least) + " to " + spell(allowed.most);
+    where(into) = *value;
+    return std::nullopt;
+  };
+}
+
+template <class Where>
+setter count(Where where, range<unsigned> allowed) {
+  const auto spell = [](unsigned n) { return std::to_string(n); };
+  return ranged(where, number<unsigned>, allowed, "a whole number",
+                "from " + spell(allowed.least) + " to " + spell(allowed.most), spell);
+}
+
+template <class Where>
+setter size(Where where, range<std::uint64_t> allowed) {
+  return ranged(
+    where, [](auto& text) { return with_unit(text, sizes); }, allowed, "a size", "such as 2GiB",
+    [](std::uint64_t bytes) { return in_units(bytes, sizes); });
+}
+
+template <class Where>
+setter time(Where where, range<milliseconds> allowed) {
+  return ranged(
+    where, duration, allowed, "a duration", "such as 500ms, 30s, 10m or 2h",
+    [](milliseconds ms) { return in_units(static_cast<std::uint64_t>(ms.count()), durations); });
+}
+
+template <class Where>
+setter yes_or_no(Where where) {
+  return parsed(
+    where,
+    [](const std::string& text) {
+      return text == "true"    ? std::optional{true}
+             : text == "false" ? std::optional{false}
+                               : std::nullopt;
+    },
+    "true or false");
+}
+
+template <class T>
+using choices = std::vector<std::pair<std::string, T>>;
+
+template <class Where, class T>
+setter one_of(Where where, choices<T> values, std::string expected) {
+  return parsed(
+    where,
+    [values](const std::string& text) {
+      const auto found =
+        std::find_if(values.begin(), values.end(), [&](auto& v) { return v.first == text; });
+      return found == values.end() ? std::nullopt : std::optional<T>{found->second};
+    },
+    std::move(expected));
+}
+
+template <class Where>
+setter path(Where where, bool may_be_empty) {
+  return parsed(
+    where,
+    [=](const std::string& text) {
+      const bool good = text.empty() ? may_be_empty : text.front() == '/';
+      return good && text.find('\0') == text.npos ? std::optional{text} : std::nullopt;
+    },
+    may_be_empty ? "an absolute path or \"\"" : "an absolute path");
+}
+
+std::optional<std::string> printable(const std::string& text) {
+  const auto in_header = [](char c) { return c > ' ' && c <= '~'; };
+  const bool good = text.size() <= 4096 && std::all_of(text.begin(), text.end(), in_header);
+  return good ? std::optional{text} : std::nullopt;
+}
+
+// ---- The table ----
+
+struct key {
+  std::string path;
+  setter set;
+  bool secret = false; ///< Errors do not repeat its value.
+};
+
+#define FIELD(name)                                                                                \
+  [](config & c) -> auto& {                                                                        \
+    return c.name;                                                                                 \
+  }
+
+/// Every key there is, in the order of cluster.yaml.
+const std::vector<key>& keys() {
+  static const std::vector<key> table = {
+    {"server.listen", parsed(FIELD(server.listen), listening,
+                             "an address and a port such as 127.0.0.1:8787 or [::1]:8787")},
+    {"server.allow_open", yes_or_no(FIELD(server.allow_open))},
+    {"server.api_key",
+     parsed(FIELD(server.api_key), printable,
+            "at most 4096 printable ASCII characters without spaces"),
+     true},
+    {"server.threads", count(FIELD(server.threads), {1, 256})},
+    {"server.max_connections", count(FIELD(server.max_connections), {1, 1'000'000})},
+    {"server.tls.certificate", path(FIELD(server.tls_certificate), true)},
+    {"server.tls.key", path(FIELD(server.tls_key), true)},
+
+    {"state.directory", path(FIELD(state.directory), false)},
+    {"state.user",
+     parsed(FIELD(state.user), user, "a user's name, root or a uid below 1879048192")},
+
+    {"runtime.first_slot", count(FIELD(runtime.first_slot), {0, all_slots - 1})},
+    {"runtime.slots", count(FIELD(runtime.slots), {1, all_slots})},
+    {"runtime.disk.backend", one_of(FIELD(runtime.backend),
+                                    choices<disk_backend>{{"auto", disk_backend::automatic},
+                                                          {"btrfs", disk_backend::btrfs},
+                                                          {"tmpfs", disk_backend::tmpfs}},
+                                    "auto, btrfs or tmpfs")},
+    {"runtime.disk.pool", size(FIELD(runtime.pool_bytes), {0, 1024 * TiB})},
+
+    {"sandbox.max_instances", count(FIELD(sandbox.max_instances), instances)},
+    {"sandbox.idle_timeout", time(FIELD(sandbox.idle_timeout), {0ms, 8760h})},
+    {"sandbox.limits.memory", size(FIELD(sandbox.memory_bytes), {16 * MiB, 64 * TiB})},
+    {"sandbox.limits.cpus",
+     ranged(FIELD(sandbox.cpus), decimal, range<double>{0, 4096}, "a number of CPUs",
+            "such as 2 or 0.5", [](double n) { return std::to_string(std::lround(n)); })},
+    {"sandbox.limits.processes", count(FIELD(sandbox.processes), {8, 4'194'304})},
+    {"sandbox.limits.disk", size(FIELD(sandbox.disk_bytes), {1 * MiB, 1024 * TiB})},
+    {"sandbox.limits.shm", size(FIELD(sandbox.shm_bytes), {64 * KiB, 64 * TiB})},
+    {"sandbox.limits.log", size(FIELD(sandbox.log_bytes), {64 * KiB, 1 * TiB})},
+    {"sandbox.limits.open_files", count(FIELD(sandbox.open_files), {64, 1'048'576})},
+
+    {"image.default",
+     one_of(FIELD(image), choices<std::string>{{"host", "host"}}, "host, the only image for now")},
+    {"network.default", one_of(FIELD(network), choices<std::string>{{"deny-all", "deny-all"}},
+                               "deny-all, the only value for now")},
+
+    {"pool.target", count(FIELD(pool.target), warm)},
+    {"pool.refresh_interval", time(FIELD(pool.refresh_interval), refresh)},
+    {"pool.scale_batch_size", count(FIELD(pool.scale_batch_size), batch_size)},
+
+    {"bridge.default_session", one_of(FIELD(default_session), choices<bool>{{"false", false}},
+                                      "false, since sessions come in a later version")},
+
+    {"log.level", one_of(FIELD(log_level),
+                         choices<log::level>{{"debug", log::level::debug},
+                                             {"info", log::level::info},
+                                             {"warning", log::level::warning},
+                                             {"error", log::level::error}},
+                         "debug, info, warning or error")},
+  };
+  return table;
+}
+
+#undef FIELD
+
+/// Variables with a number: a leading integer counts, as C's strtol reads it, and is brought into
+/// the key's range. What is not above 0 leaves the key as it is.
+struct variable {
+  std::string name;
+  std::function<void(config&, long)> set;
+};
+
+template <class T>
+T within(range<T> allowed, T value) {
+  return std::clamp(value, allowed.least, allowed.most);
+}
+
+unsigned within(range<unsigned> allowed, long value) {
+  return static_cast<unsigned>(
+    std::clamp<long>(value, static_cast<long>(allowed.least), static_cast<long>(allowed.most)));
+}
+
+const std::vector<variable>& variables() {
+  static const std::vector<variable> table = {
+    {"WARM_POOL_TARGET", [](config& c, long n) { c.pool.target = within(warm, n); }},
+    {"WARM_POOL_REFRESH_INTERVAL",
+     [](config& c, long ms) { c.pool.refresh_interval = within(refresh, milliseconds{ms}); }},
+    {"WARM_POOL_MAX_INSTANCES",
+     [](config& c, long n) { c.sandbox.max_instances = within(instances, n); }},
+    {"WARM_POOL_SCALE_BATCH_SIZE",
+     [](config& c, long n) { c.pool.scale_batch_size = within(batch_size, n); }},
+  };
+  return table;
+}
+
+/// What no key can see alone.
+struct agreement {
+  std::string path; ///< The key to look at first.
+  std::function<bool(const config&)> holds;
+  std::string otherwise;
+};
+
+const std::vector<agreement>& agreements() {
+  static const std::vector<agreement> table = {
+    {"server.listen",
+     [](const config& c) {
+       return loopback(c.server.listen.address) || !c.server.api_key.empty() || c.server.allow_open;
+     },
+     "others can reach this address and no key is asked for; set server.api_key (or "
+     "SANDBOX_API_KEY), or server.allow_open to true"},
+    {"server.tls.certificate",
+     [](const config& c) { return c.server.tls_certificate.empty() == c.server.tls_key.empty(); },
+     "expected both server.tls.certificate and server.tls.key, or neither"},
+    {"runtime.slots",
+     [](const config& c) { return c.runtime.first_slot + c.runtime.slots <= all_slots; },
+     "expected runtime.first_slot and runtime.slots to be at most 36864 together"},
+    {"sandbox.max_instances",
+     [](const config& c) { return c.sandbox.max_instances <= c.runtime.slots; },
+     "expected at most runtime.slots, since each sandbox needs one"},
+  };
+  return table;
+}
+
+// ---- The file ----
+
+/// How many letters have to change to make one of the other (Levenshtein).
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    auto diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const auto changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string_view last_part(std::string_view path) {
+  return path.substr(path.rfind('.') + 1);
+}
+
+/// The known path that was meant: misspelled, or right by name and in the wrong section.
+std::string nearest(const std::string& path) {
+  std::string best;
+  auto closest = std::numeric_limits<std::size_t>::max();
+  const auto consider = [&](const std::string& known) {
+    const bool misplaced = last_part(path) == last_part(known);
+    const auto far = misplaced ? std::size_t{1} : distance(path, known);
+    if (far < closest) {
+      closest = far;
+      best = known;
+    }
+  };
+  for (const auto& one : keys()) {
+    for (auto dot = one.path.find('.'); dot != one.path.npos; dot = one.path.find('.', dot + 1))
+      consider(one.path.substr(0, dot));
+    consider(one.path);
+  }
+  return best;
+}
+
+bool is_section(const std::string& path) {
+  return std::any_of(keys().begin(), keys().end(),
+                     [&](auto& one) { return one.path.starts_with(path + "."); });
+}
+
+std::string spelled(const YAML::Node& value) {
+  if (value.IsScalar())
+    return '"' + value.Scalar() + '"';
+  return value.IsMap() ? "a section" : value.IsSequence() ? "a list" : "nothing";
+}
+
+error refused(std::string why) {
+  return {errc::invalid_request, std::move(why)};
+}
+
+/// Reads one file into a config, and remembers the lines.
+class file_reader {
+public:
+  file_reader(std::string name, config& into)
+      : name_(std::move(name))
+      , into_(into) {}
+
+  result<void> read(const std::string& text) try {
+    const auto documents = YAML::LoadAll(text);
+    if (documents.size() > 1)
+      return refused(name_ + ": expected one YAML document, got " +
+                     std::to_string(documents.size()));
+    if (documents.empty() || documents[0].IsNull())
+      return {};
+    if (!documents[0].IsMap())
+      return refused(at(documents[0].Mark().line) + ": expected sections such as server:, got " +
+                     spelled(documents[0]));
+    return read_section(documents[0], "");
+  } catch (const YAML::Exception& e) {
+    return refused(at(e.mark.line) + ": not YAML: " + e.msg);
+  }
+
+  /// Where the key was set: "file:line: ", or nothing when it was not.
+  std::string place(const std::string& path) const {
+    const auto found = lines_.find(path);
+    return found == lines_.end() ? "" : at(found->second) + ": ";
+  }
+
+private:
+  std::string at(int line) const { return name_ + ":" + std::to_string(line + 1); }
+
+  result<void> read_section(const YAML::Node& section, const std::string& prefix) {
+    for (const auto& item : section) {
+      const auto line = item.first.Mark().line;
+      if (!item.first.IsScalar())
+        return refused(at(line) + ": expected a key, got " + spelled(item.first));
+      const auto path = prefix + item.first.Scalar();
+      if (auto good = read_item(path, item.second, line); !good)
+        return good;
+    }
+    return {};
+  }
+
+  result<void> read_item(const std::string& path, const YAML::Node& value, int line) {
+    const auto here = at(line) + ": " + path + ": ";
+    const auto [first, fresh] = lines_.emplace(path, line);
+    if (!fresh)
+      return refused(here + "given twice, first in line " + std::to_string(first->second + 1));
+    if (is_section(path)) {
+      if (value.IsMap())
+        return read_section(value, path + ".");
+      if (value.IsNull()) // All of its keys are comments.
+        return {};
+      return refused(here + "expected a section, got " + spelled(value));
+    }
+    const auto known =
+      std::find_if(keys().begin(), keys().end(), [&](auto& one) { return one.path == path; });
+    if (known == keys().end())
+      return refused(here + "no such key; the nearest is " + nearest(path));
+    // A text that nothing can be parsed from, where there is none at all: to hear what is expected.
+    const auto wrong =
+      value.IsScalar() ? known->set(into_, value.Scalar()) : known->set(into_, std::string{'\0'});
+    if (!wrong)
+      return {};
+    return refused(here + "expected " + *wrong + (known->secret ? "" : ", got " + spelled(value)));
+  }
+
+  std::string name_;
+  config& into_;
+  std::map<std::string, int> lines_; ///< From 0, as YAML counts.
+};
+
+result<std::string> text_of(const std::string& file) {
+  errno = 0;
+  std::ifstream in{file, std::ios::binary};
+  std::string text(max_file_bytes + 1, '\0');
+  if (!in.is_open() || (in.read(text.data(), static_cast<std::streamsize>(text.size())), in.bad()))
+    return error{errc::io_failed, file + ": cannot be read: " + std::strerror(errno)};
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (text.size() > max_file_bytes)
+    return refused(file + ": expected at most 1MiB of configuration");
+  return text;
+}
+
+result<void> read_environment(const environment& env, config& into) {
+  if (const auto found = env.find("SANDBOX_API_KEY");
+      found != env.end() && !found->second.empty()) {
+    const auto key = printable(found->second);
+    if (!key)
+      return refused("SANDBOX_API_KEY: expected at most 4096 printable ASCII characters without "
+                     "spaces");
+    into.server.api_key = *key;
+  }
+  for (const auto& [name, set] : variables())
+    if (const auto found = env.find(name); found != env.end())
+      if (const long n = std::strtol(found->second.c_str(), nullptr, 10); n > 0)
+        set(into, n);
+  return {};
+}
+
+/// `place` says in front of an error where a key was set.
+result<void> check(const config& values,
+                   const std::function<std::string(const std::string&)>& place) {
+  for (const auto& [path, holds, otherwise] : agreements())
+    if (!holds(values))
+      return refused(place(path) + path + ": " + otherwise);
+  return {};
+}
+
+} // namespace
+
+result<config> load_config(std::optional<std::string> file, const environment& env) {
+  config values;
+  file_reader reader{file.value_or(""), values};
+  if (file) {
+    const auto text = text_of(*file);
+    if (!text)
+      return text.reason();
+    if (const auto good = reader.read(*text); !good)
+      return good.reason();
+  }
+  if (const auto good = read_environment(env, values); !good)
+    return good.reason();
+  if (const auto good = check(values, [&](auto& path) { return reader.place(path); }); !good)
+    return good.reason();
+  return values;
+}
+
+result<void> check(const config& values) {
+  return check(values, [](auto&) { return ""; });
+}
+
+std::vector<std::string> config_keys() {
+  std::vector<std::string> paths;
+  for (const auto& one : keys())
+    paths.push_back(one.path);
+  return paths;
+}
+
+} // namespace insula

@@ -1,0 +1,105 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace insula {
+
+/// An address to listen at.
+struct endpoint {
+  std::string address;    ///< In numbers, IPv4 or IPv6, without brackets.
+  std::uint16_t port = 0; ///< 0: any free one.
+
+  bool operator==(const endpoint&) const = default;
+};
+
+struct server_config {
+  endpoint listen{"127.0.0.1", 8787};
+  bool allow_open = false; ///< Without a key, and yet not only for this machine.
+  std::string api_key;     ///< Empty: nobody is asked for a key.
+  unsigned threads = 2;
+  unsigned max_connections = 8192;
+  std::string tls_certificate; ///< A path; both or neither. Neither: plain HTTP.
+  std::string tls_key;
+
+  bool operator==(const server_config&) const = default;
+};
+
+struct state_config {
+  std::string directory = "/var/lib/insula";
+  std::string user = "1879048191"; ///< A name or a uid; "root": stay root.
+
+  bool operator==(const state_config&) const = default;
+};
+
+enum class disk_backend : std::uint8_t { automatic, btrfs, tmpfs };
+
+struct runtime_config {
+  unsigned first_slot = 0;
+  unsigned slots = 4096;
+  disk_backend backend = disk_backend::automatic;
+  std::uint64_t pool_bytes = 0; ///< 0: 80 % of the free space.
+
+  bool operator==(const runtime_config&) const = default;
+};
+
+struct sandbox_config {
+  unsigned max_instances = 1000;
+  std::chrono::milliseconds idle_timeout = std::chrono::minutes{10}; ///< 0: never.
+  std::uint64_t memory_bytes = 2ull << 30;
+  double cpus = 2.0; ///< 0: no limit.
+  unsigned processes = 512;
+  std::uint64_t disk_bytes = 10ull << 30;
+  std::uint64_t shm_bytes = 256ull << 20;
+  std::uint64_t log_bytes = 64ull << 20; ///< Per command.
+  unsigned open_files = 65'536;
+
+  bool operator==(const sandbox_config&) const = default;
+};
+
+struct pool_config {
+  unsigned target = 0;
+  std::chrono::milliseconds refresh_interval = std::chrono::seconds{10};
+  unsigned scale_batch_size = 5;
+
+  bool operator==(const pool_config&) const = default;
+};
+
+/// What cluster.yaml can say. What each key means, and why it is what it is, stands in that file;
+/// the values here are its defaults.
+struct config {
+  server_config server;
+  state_config state;
+  runtime_config runtime;
+  sandbox_config sandbox;
+  std::string image = "host";
+  std::string network = "deny-all";
+  pool_config pool;
+  bool default_session = false; ///< Of the bridge API.
+  log::level log_level = log::level::info;
+
+  bool operator==(const config&) const = default;
+};
+
+using environment = std::map<std::string, std::string>;
+
+/// The defaults, then the file when there is one, then the environment: the later wins. See
+/// check(). Errors: invalid_request, naming file and line, the key and what was expected;
+/// io_failed.
+result<config> load_config(std::optional<std::string> file, const environment& env);
+
+/// Do the values go together? load_config() has asked already; for those who change them
+/// afterwards. Errors: invalid_request, naming the key.
+result<void> check(const config& values);
+
+/// Every key that cluster.yaml may have, dotted, in its order.
+std::vector<std::string> config_keys();
+
+} // namespace insula

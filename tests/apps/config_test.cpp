@@ -1,0 +1,366 @@
+#include "apps/config.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <unistd.h>
+
+using namespace insula;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A cluster.yaml with this text, known under that short name, as errors print it.
+class written {
+public:
+  explicit written(const std::string& text) {
+    std::ofstream{dir_ / "cluster.yaml"} << text;
+    before_ = std::filesystem::current_path();
+    std::filesystem::current_path(dir_.path());
+  }
+  ~written() { std::filesystem::current_path(before_); }
+
+private:
+  temp_dir dir_;
+  std::filesystem::path before_;
+};
+
+config loaded(const std::string& text, const environment& env = {}) {
+  const written file{text};
+  auto values = load_config("cluster.yaml", env);
+  if (!values)
+    FAIL(values.reason().message);
+  return *values;
+}
+
+std::string mistake(const std::string& text, const environment& env = {}) {
+  const written file{text};
+  const auto values = load_config("cluster.yaml", env);
+  REQUIRE_FALSE(values);
+  CHECK(values.reason().code == errc::invalid_request);
+  return values.reason().message;
+}
+
+/// What a wrong value of one key is answered with, without file, line and key.
+std::string expected_of(const std::string& path, const std::string& value) {
+  std::string text, part, indent;
+  int line = 1;
+  for (auto rest = path;; ++line) {
+    const auto dot = rest.find('.');
+    text += indent + rest.substr(0, dot) + ":";
+    if (dot == rest.npos)
+      break;
+    text += "\n";
+    indent += "  ";
+    rest = rest.substr(dot + 1);
+  }
+  const auto start = "cluster.yaml:" + std::to_string(line) + ": " + path + ": expected ";
+  const auto why = mistake(text + " " + value + "\n");
+  CAPTURE(why);
+  REQUIRE(why.starts_with(start));
+  return why.substr(start.size());
+}
+
+} // namespace
+
+TEST_CASE("cluster.yaml is the defaults", "[apps][config]") {
+  const auto values = load_config(INSULA_CLUSTER_YAML, {});
+  if (!values)
+    FAIL(values.reason().message);
+  CHECK(*values == config{});
+  CHECK(*load_config(std::nullopt, {}) == config{});
+}
+
+TEST_CASE("cluster.yaml has every key there is", "[apps][config]") {
+  // The dotted keys of its lines, by their indentation.
+  std::ifstream file{INSULA_CLUSTER_YAML};
+  std::vector<std::string> sections, found;
+  for (std::string line; std::getline(file, line);) {
+    const auto start = line.find_first_not_of(' ');
+    const auto colon = line.find(':', start == line.npos ? 0 : start);
+    if (start == line.npos || line[start] == '#' || colon == line.npos)
+      continue;
+    sections.resize(start / 2);
+    sections.push_back((sections.empty() ? "" : sections.back() + ".") +
+                       line.substr(start, colon - start));
+    if (line.size() > colon + 1)
+      found.push_back(sections.back());
+  }
+  CHECK(found == config_keys());
+}
+
+TEST_CASE("every key sets its value", "[apps][config]") {
+  const auto c = loaded(R"(
+server:
+  listen: "[::]:0"
+  allow_open: true
+  api_key: s3cret
+  threads: 4
+  max_connections: 100
+  tls: {certificate: /etc/cert.pem, key: /etc/key.pem}
+state: {directory: /srv/insula, user: insula}
+runtime:
+  first_slot: 4096
+  slots: 2000
+  disk: {backend: tmpfs, pool: 100GiB}
+sandbox:
+  max_instances: 1500
+  idle_timeout: 0
+  limits:
+    memory: 512MiB
+    cpus: 0.5
+    processes: 64
+    disk: 1TiB
+    shm: 65536
+    log: 64KiB
+    open_files: 1024
+image: {default: host}
+network: {default: deny-all}
+pool: {target: 3, refresh_interval: 500ms, scale_batch_size: 20}
+bridge: {default_session: false}
+log: {level: debug}
+)");
+  CHECK(c.server.listen == endpoint{"::", 0});
+  CHECK(c.server.allow_open);
+  CHECK(c.server.api_key == "s3cret");
+  CHECK(c.server.threads == 4);
+  CHECK(c.server.max_connections == 100);
+  CHECK(c.server.tls_certificate == "/etc/cert.pem");
+  CHECK(c.server.tls_key == "/etc/key.pem");
+  CHECK(c.state.directory == "/srv/insula");
+  CHECK(c.state.user == "insula");
+  CHECK(c.runtime.first_slot == 4096);
+  CHECK(c.runtime.slots == 2000);
+  CHECK(c.runtime.backend == disk_backend::tmpfs);
+  CHECK(c.runtime.pool_bytes == 100ull << 30);
+  CHECK(c.sandbox.max_instances == 1500);
+  CHECK(c.sandbox.idle_timeout == 0ms);
+  CHECK(c.sandbox.memory_bytes == 512ull << 20);
+  CHECK(c.sandbox.cpus == 0.5);
+  CHECK(c.sandbox.processes == 64);
+  CHECK(c.sandbox.disk_bytes == 1ull << 40);
+  CHECK(c.sandbox.shm_bytes == 65'536);
+  CHECK(c.sandbox.log_bytes == 65'536);
+  CHECK(c.sandbox.open_files == 1024);
+  CHECK(c.image == "host");
+  CHECK(c.network == "deny-all");
+  CHECK(c.pool.target == 3);
+  CHECK(c.pool.refresh_interval == 500ms);
+  CHECK(c.pool.scale_batch_size == 20);
+  CHECK_FALSE(c.default_session);
+  CHECK(c.log_level == log::level::debug);
+}
+
+TEST_CASE("an empty file, and empty sections, leave the defaults", "[apps][config]") {
+  CHECK(loaded("") == config{});
+  CHECK(loaded("# nothing\n") == config{});
+  CHECK(loaded("---\nsandbox:\n  limits:\nlog:\n") == config{});
+}
+
+TEST_CASE("durations have units", "[apps][config]") {
+  const auto idle = [](const std::string& text) {
+    return loaded("sandbox: {idle_timeout: " + text + "}").sandbox.idle_timeout;
+  };
+  CHECK(idle("500ms") == 500ms);
+  CHECK(idle("30s") == 30s);
+  CHECK(idle("10m") == 10min);
+  CHECK(idle("2h") == 2h);
+  CHECK(idle("0s") == 0s);
+}
+
+TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") {
+  const auto [path, value, expected] = GENERATE(table<std::string, std::string, std::string>({
+    {"server.listen", "8787",
+     "an address and a port such as 127.0.0.1:8787 or [::1]:8787, got \"8787\""},
+    {"server.listen", "localhost:8787",
+     "an address and a port such as 127.0.0.1:8787 or [::1]:8787, got \"localhost:8787\""},
+    {"server.listen", "127.0.0.1:65536",
+     "an address and a port such as 127.0.0.1:8787 or [::1]:8787, got \"127.0.0.1:65536\""},
+    {"server.listen", "::1:8787",
+     "an address and a port such as 127.0.0.1:8787 or [::1]:8787, got \"::1:8787\""},
+    {"server.allow_open", "yes", "true or false, got \"yes\""},
+    {"server.api_key", "two words", "at most 4096 printable ASCII characters without spaces"},
+    {"server.api_key", "", "at most 4096 printable ASCII characters without spaces"},
+    {"server.threads", "0", "a whole number from 1 to 256, got \"0\""},
+    {"server.threads", "-1", "a whole number from 1 to 256, got \"-1\""},
+    {"server.threads", "2.5", "a whole number from 1 to 256, got \"2.5\""},
+    {"server.max_connections", "99999999999",
+     "a whole number from 1 to 1000000, got \"99999999999\""},
+    {"server.tls.certificate", "cert.pem", "an absolute path or \"\", got \"cert.pem\""},
+    {"server.tls.key", "[a, b]", "an absolute path or \"\", got a list"},
+    {"state.directory", "\"\"", "an absolute path, got \"\""},
+    {"state.directory", "", "an absolute path, got nothing"},
+    {"state.user", "1879048192",
+     "a user's name, root or a uid below 1879048192, got \"1879048192\""},
+    {"state.user", "Not A User",
+     "a user's name, root or a uid below 1879048192, got \"Not A User\""},
+    {"runtime.first_slot", "36864", "a whole number from 0 to 36863, got \"36864\""},
+    {"runtime.slots", "0", "a whole number from 1 to 36864, got \"0\""},
+    {"runtime.disk.backend", "zfs", "auto, btrfs or tmpfs, got \"zfs\""},
+    {"runtime.disk.pool", "2048TiB", "a size from 0 to 1024TiB, got \"2048TiB\""},
+    {"sandbox.max_instances", "many", "a whole number from 1 to 36864, got \"many\""},
+    {"sandbox.idle_timeout", "10", "a duration such as 500ms, 30s, 10m or 2h, got \"10\""},
+    {"sandbox.idle_timeout", "10 m", "a duration such as 500ms, 30s, 10m or 2h, got \"10 m\""},
+    {"sandbox.idle_timeout", "9000h", "a duration from 0 to 8760h, got \"9000h\""},
+    {"sandbox.limits.memory", "lots", "a size such as 2GiB, got \"lots\""},
+    {"sandbox.limits.memory", "2GB", "a size such as 2GiB, got \"2GB\""},
+    {"sandbox.limits.memory", "GiB", "a size such as 2GiB, got \"GiB\""},
+    {"sandbox.limits.memory", "99999999999GiB", "a size such as 2GiB, got \"99999999999GiB\""},
+    {"sandbox.limits.memory", "", "a size such as 2GiB, got nothing"},
+    {"sandbox.limits.memory", "{max: 2GiB}", "a size such as 2GiB, got a section"},
+    {"sandbox.limits.memory", "1MiB", "a size from 16MiB to 64TiB, got \"1MiB\""},
+    {"sandbox.limits.cpus", "-1", "a number of CPUs such as 2 or 0.5, got \"-1\""},
+    {"sandbox.limits.cpus", "inf", "a number of CPUs such as 2 or 0.5, got \"inf\""},
+    {"sandbox.limits.cpus", "5000", "a number of CPUs from 0 to 4096, got \"5000\""},
+    {"sandbox.limits.processes", "1", "a whole number from 8 to 4194304, got \"1\""},
+    {"sandbox.limits.disk", "0", "a size from 1MiB to 1024TiB, got \"0\""},
+    {"sandbox.limits.shm", "1KiB", "a size from 64KiB to 64TiB, got \"1KiB\""},
+    {"sandbox.limits.log", "65535", "a size from 64KiB to 1TiB, got \"65535\""},
+    {"sandbox.limits.open_files", "2000000", "a whole number from 64 to 1048576, got \"2000000\""},
+    {"sandbox.limits", "2GiB", "a section, got \"2GiB\""},
+    {"sandbox", "[limits]", "a section, got a list"},
+    {"image.default", "debian", "host, the only image for now, got \"debian\""},
+    {"network.default", "open", "deny-all, the only value for now, got \"open\""},
+    {"pool.target", "-3", "a whole number from 0 to 36864, got \"-3\""},
+    {"pool.refresh_interval", "10ms", "a duration from 100ms to 1h, got \"10ms\""},
+    {"pool.scale_batch_size", "21", "a whole number from 1 to 20, got \"21\""},
+    {"bridge.default_session", "true",
+     "false, since sessions come in a later version, got \"true\""},
+    {"log.level", "trace", "debug, info, warning or error, got \"trace\""},
+  }));
+  CAPTURE(path, value);
+  CHECK(expected_of(path, value) == expected);
+}
+
+TEST_CASE("a mistake is found in its line", "[apps][config]") {
+  CHECK(
+    mistake("# one\nserver:\n  threads: 2\n\nsandbox:\n  limits:\n    # two\n    memory: lots\n") ==
+    "cluster.yaml:8: sandbox.limits.memory: expected a size such as 2GiB, got \"lots\"");
+}
+
+TEST_CASE("an unknown key is told the nearest known one", "[apps][config]") {
+  CHECK(mistake("sandbox:\n  limits:\n    memroy: 2GiB\n") ==
+        "cluster.yaml:3: sandbox.limits.memroy: no such key; the nearest is sandbox.limits.memory");
+  CHECK(mistake("memory: 2GiB\n") ==
+        "cluster.yaml:1: memory: no such key; the nearest is sandbox.limits.memory");
+  CHECK(mistake("sandboxes:\n  max_instances: 1\n") ==
+        "cluster.yaml:1: sandboxes: no such key; the nearest is sandbox");
+  CHECK(mistake("server:\n  port: 1\n  Listen: 127.0.0.1:1\n") ==
+        "cluster.yaml:2: server.port: no such key; the nearest is server.tls");
+  CHECK(mistake("server:\n  Listen: 127.0.0.1:1\n") ==
+        "cluster.yaml:2: server.Listen: no such key; the nearest is server.listen");
+}
+
+TEST_CASE("a key that is given twice is refused", "[apps][config]") {
+  CHECK(mistake("log:\n  level: info\n  level: debug\n") ==
+        "cluster.yaml:3: log.level: given twice, first in line 2");
+  CHECK(mistake("log:\n  level: info\nlog:\n  level: info\n") ==
+        "cluster.yaml:3: log: given twice, first in line 1");
+}
+
+TEST_CASE("what is not a configuration at all is refused", "[apps][config]") {
+  CHECK(mistake("- a\n- b\n") == "cluster.yaml:1: expected sections such as server:, got a list");
+  CHECK(mistake("hello\n") == "cluster.yaml:1: expected sections such as server:, got \"hello\"");
+  CHECK(mistake("log: {level: info}\n---\nlog: {level: info}\n") ==
+        "cluster.yaml: expected one YAML document, got 2");
+  CHECK(mistake("log:\n  [a, b]: 1\n") == "cluster.yaml:2: expected a key, got a list");
+  CHECK(mistake("log:\n  level: [info\nserver:\n") ==
+        "cluster.yaml:3: not YAML: end of sequence flow not found");
+  CHECK(mistake(std::string(2'000'000, '#')) ==
+        "cluster.yaml: expected at most 1MiB of configuration");
+}
+
+TEST_CASE("a file that cannot be read is an error, not the defaults", "[apps][config]") {
+  const auto none = load_config("/no/such/cluster.yaml", {});
+  REQUIRE_FALSE(none);
+  CHECK(none.reason().code == errc::io_failed);
+  CHECK(none.reason().message ==
+        "/no/such/cluster.yaml: cannot be read: No such file or directory");
+  const temp_dir dir;
+  const auto directory = load_config(dir.path().string(), {});
+  REQUIRE_FALSE(directory);
+  CHECK(directory.reason().message == dir.path().string() + ": cannot be read: Is a directory");
+}
+
+TEST_CASE("an open node wants a key or to be told that it is open on purpose", "[apps][config]") {
+  const std::string why =
+    "server.listen: others can reach this address and no key is asked for; set "
+    "server.api_key (or SANDBOX_API_KEY), or server.allow_open to true";
+  CHECK(mistake("server:\n  listen: 0.0.0.0:8787\n") == "cluster.yaml:2: " + why);
+  CHECK(mistake("server:\n  listen: \"[::]:8787\"\n") == "cluster.yaml:2: " + why);
+  CHECK(loaded("server: {listen: 127.0.0.2:80}").server.listen == endpoint{"127.0.0.2", 80});
+  CHECK(loaded("server: {listen: \"[::1]:80\"}").server.listen == endpoint{"::1", 80});
+  CHECK(loaded("server: {listen: 0.0.0.0:80, api_key: k}").server.api_key == "k");
+  CHECK(loaded("server: {listen: 0.0.0.0:80, allow_open: true}").server.allow_open);
+  CHECK(loaded("server: {listen: 0.0.0.0:80}", {{"SANDBOX_API_KEY", "k"}}).server.api_key == "k");
+
+  config changed; // As by the command line, after the file was read.
+  changed.server.listen.address = "0.0.0.0";
+  const auto good = check(changed);
+  REQUIRE_FALSE(good);
+  CHECK(good.reason().message == why);
+  CHECK(check(config{}));
+}
+
+TEST_CASE("values that do not go together are refused", "[apps][config]") {
+  CHECK(mistake("server:\n  tls:\n    certificate: /c.pem\n") ==
+        "cluster.yaml:3: server.tls.certificate: expected both server.tls.certificate and "
+        "server.tls.key, or neither");
+  CHECK(mistake("server:\n  tls:\n    key: /k.pem\n") ==
+        "server.tls.certificate: expected both server.tls.certificate and server.tls.key, or "
+        "neither");
+  CHECK(
+    mistake("runtime:\n  first_slot: 36000\n  slots: 1000\n") ==
+    "cluster.yaml:3: runtime.slots: expected runtime.first_slot and runtime.slots to be at most "
+    "36864 together");
+  CHECK(loaded("runtime: {first_slot: 35864, slots: 1000}").runtime.first_slot == 35'864);
+  CHECK(mistake("sandbox:\n  max_instances: 5000\n") ==
+        "cluster.yaml:2: sandbox.max_instances: expected at most runtime.slots, since each sandbox "
+        "needs one");
+}
+
+TEST_CASE("the environment wins over the file", "[apps][config]") {
+  const std::string file = R"(
+server: {api_key: of the file's own}
+)";
+  CHECK(mistake(file) == "cluster.yaml:2: server.api_key: expected at most 4096 printable ASCII "
+                         "characters without spaces");
+  const auto c = loaded("server: {api_key: file}\npool: {target: 1}\nsandbox: {max_instances: 9}\n",
+                        {{"SANDBOX_API_KEY", "env"},
+                         {"WARM_POOL_TARGET", "7"},
+                         {"WARM_POOL_REFRESH_INTERVAL", "2500"},
+                         {"WARM_POOL_MAX_INSTANCES", "20"},
+                         {"WARM_POOL_SCALE_BATCH_SIZE", "6"},
+                         {"PATH", "/bin"}});
+  CHECK(c.server.api_key == "env");
+  CHECK(c.pool.target == 7);
+  CHECK(c.pool.refresh_interval == 2500ms);
+  CHECK(c.sandbox.max_instances == 20);
+  CHECK(c.pool.scale_batch_size == 6);
+
+  CHECK(loaded("server: {api_key: file}", {{"SANDBOX_API_KEY", ""}}).server.api_key == "file");
+  CHECK(mistake("", {{"SANDBOX_API_KEY", "a\nb"}}) ==
+        "SANDBOX_API_KEY: expected at most 4096 printable ASCII characters without spaces");
+}
+
+TEST_CASE("numbers in the environment are read as C reads them", "[apps][config]") {
+  const auto size = [](const std::string& text) {
+    return load_config(std::nullopt, {{"WARM_POOL_SCALE_BATCH_SIZE", text}})->pool.scale_batch_size;
+  };
+  CHECK(size("12abc") == 12);
+  CHECK(size("  +3.9") == 3);
+  CHECK(size("50") == 20);
+  CHECK(size("99999999999999999999") == 20);
+  for (const auto* nothing : {"", "0", "abc", "-4", "0x10"})
+    CHECK(size(nothing) == 5);
+  const auto target = load_config(std::nullopt, {{"WARM_POOL_TARGET", "99999999999999999999"}});
+  REQUIRE(target);
+  CHECK(target->pool.target == 36'864);
+  const auto interval = load_config(std::nullopt, {{"WARM_POOL_REFRESH_INTERVAL", "1"}});
+  REQUIRE(interval);
+  CHECK(interval->pool.refresh_interval == 100ms);
+}
