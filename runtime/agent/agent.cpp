@@ -1,0 +1,384 @@
+// PID 1 of every sandbox: starts commands, reaps, opens files for others. Static, single-threaded, never in the data
+// path, and touches no path that the sandbox's user controls: what could block does so in a child.
+
+#include "runtime/agent/file_operations.hpp"
+#include "runtime/agent/protocol.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <grp.h>
+#include <initializer_list>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace insula::runtime::agent {
+namespace {
+
+constexpr int max_fds = 4;
+
+/// A command from its start until the server has said that it knows of the end.
+struct job {
+  std::uint64_t id = 0; ///< 0: the place is free.
+  pid_t pid = 0;
+  int error_pipe = -1;  ///< Open until the command runs: its end closes on exec, or carries the failure.
+  bool ended = false;
+  bool unsent = false;  ///< `last` has not gone out: the socket was full.
+  notice last{};
+};
+
+/// What a child writes into its error pipe instead of running a command.
+struct start_failure {
+  exec_step step;
+  int error;
+};
+
+job jobs[max_jobs];
+int cgroup_fds = 0;
+int poller = -1;
+int signals = -1;
+sigset_t original_mask;
+bool backlog = false;
+alignas(request) char packet[sizeof(request) + max_text_bytes + 1];
+
+bool send_notice(const notice& what) {
+  return ::send(control_fd, &what, sizeof what, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof what;
+}
+
+void wait_for_room(bool wanted) {
+  if (backlog == wanted)
+    return;
+  backlog = wanted;
+  epoll_event wish{};
+  wish.events = EPOLLIN | (wanted ? EPOLLOUT : 0u);
+  wish.data.fd = control_fd;
+  ::epoll_ctl(poller, EPOLL_CTL_MOD, control_fd, &wish);
+}
+
+void tell(job& about) {
+  about.unsent = !send_notice(about.last);
+  if (about.unsent)
+    wait_for_room(true);
+}
+
+void tell_failure(std::uint64_t id, exec_step step, int error) {
+  notice what{};
+  what.what = event::failed;
+  what.id = id;
+  what.value = error;
+  what.step = static_cast<std::uint32_t>(step);
+  send_notice(what);
+}
+
+job* find(std::uint64_t id) {
+  for (auto& each : jobs)
+    if (each.id == id)
+      return &each;
+  return nullptr;
+}
+
+/// From here on the child counts against the sandbox's limits, not the agent's.
+bool enter_cgroups() {
+  for (int i = 0; i < cgroup_fds; ++i)
+    if (::write(first_cgroup_fd + i, "0", 1) != 1)
+      return false;
+  return true;
+}
+
+bool become(std::uint32_t uid, std::uint32_t gid) {
+  return ::setgroups(0, nullptr) == 0 && ::setresgid(gid, gid, gid) == 0 && ::setresuid(uid, uid, uid) == 0;
+}
+
+/// The rest of a child's life up to exec. Returns only what failed.
+start_failure run_command(const request& req, const char* cwd, char** argv, char** env, const int* fds, int count) {
+  if (!enter_cgroups())
+    return {exec_step::cgroup, errno};
+  ::setsid();
+  if (!become(req.uid, req.gid))
+    return {exec_step::user, errno};
+  for (int target = 0; target < 3; ++target)
+    if (::dup2(fds[target], target) < 0)
+      return {exec_step::stdio, errno};
+  // The descriptors came in above the cgroup files and close on exec; the script is the one that stays.
+  if (count > 3 && (fds[3] == script_fd ? ::fcntl(script_fd, F_SETFD, 0) : ::dup2(fds[3], script_fd)) < 0)
+    return {exec_step::stdio, errno};
+  struct sigaction as_usual {};
+  as_usual.sa_handler = SIG_DFL;
+  for (int number = 1; number < NSIG; ++number)
+    ::sigaction(number, &as_usual, nullptr);
+  ::sigprocmask(SIG_SETMASK, &original_mask, nullptr);
+  if (::chdir(cwd) != 0)
+    return {exec_step::cwd, errno};
+  ::execve(argv[0], argv, env);
+  return {exec_step::exec, errno};
+}
+
+/// Splits the packet's text into its strings. False when they do not fit what the header says.
+bool split(char* text, std::size_t bytes, std::uint32_t count, char** strings) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    char* end = static_cast<char*>(std::memchr(text, '\0', bytes));
+    if (end == nullptr)
+      return false;
+    strings[i] = text;
+    bytes -= static_cast<std::size_t>(end + 1 - text);
+    text = end + 1;
+  }
+  return true;
+}
+
+void exec(const request& req, char* text, const int* fds, int count) {
+  static char* strings[max_strings + 3];
+  const std::uint32_t total = 1 + req.argc + req.envc;
+  if (count < 3 || req.argc == 0 || req.argc > max_strings || req.envc > max_strings || total > max_strings ||
+      req.id == 0 || !split(text, req.text_bytes, total, strings))
+    return tell_failure(req.id, exec_step::exec, EINVAL);
+  job* place = find(0);
+  if (place == nullptr)
+    return tell_failure(req.id, exec_step::full, EAGAIN);
+
+  // cwd, argv, NULL, env, NULL
+  char* cwd = strings[0];
+  char** argv = strings + 1;
+  char** env = strings + 2 + req.argc;
+  std::memmove(env, strings + 1 + req.argc, req.envc * sizeof *env);
+  argv[req.argc] = nullptr;
+  env[req.envc] = nullptr;
+
+  int error_pipe[2];
+  if (::pipe2(error_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
+    return tell_failure(req.id, exec_step::fork, errno);
+  // A plain fork: with vfork, one command whose directory lies on a stalled mount would stop PID 1 with it.
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const start_failure failed = run_command(req, cwd, argv, env, fds, count);
+    [[maybe_unused]] const auto told = ::write(error_pipe[1], &failed, sizeof failed);
+    ::_exit(127);
+  }
+  const int failed = errno;
+  ::close(error_pipe[1]);
+  if (pid < 0) {
+    ::close(error_pipe[0]);
+    return tell_failure(req.id, exec_step::fork, failed);
+  }
+  *place = job{};
+  place->id = req.id;
+  place->pid = pid;
+  place->error_pipe = error_pipe[0];
+  epoll_event wish{};
+  wish.events = EPOLLIN;
+  wish.data.fd = error_pipe[0];
+  ::epoll_ctl(poller, EPOLL_CTL_ADD, error_pipe[0], &wish);
+}
+
+/// A child that has become the sandbox's user does the work. How it went is said through the channel; if there is no
+/// child, its end closes and the asker sees that.
+void file_operation(const request& req, const char* path, const int* fds, int count) {
+  if (count < 1 || ::fork() != 0)
+    return;
+  if (!enter_cgroups() || !become(req.uid, req.gid))
+    ::_exit(1);
+  if (fds[0] > control_fd)
+    ::close_range(control_fd, static_cast<unsigned>(fds[0] - 1), 0);
+  ::close_range(static_cast<unsigned>(fds[0] + 1), ~0u, 0);
+  ::sigprocmask(SIG_SETMASK, &original_mask, nullptr);
+  ::umask(022);
+  if (req.what == op::read_file)
+    send_file(fds[0], path);
+  else
+    receive_file(fds[0], path);
+  ::_exit(0);
+}
+
+void handle(const request& req, char* text, const int* fds, int count) {
+  switch (req.what) {
+    case op::exec: return exec(req, text, fds, count);
+    case op::read_file:
+    case op::write_file: return file_operation(req, text, fds, count);
+    case op::signal: {
+      job* target = find(req.id);
+      if (target == nullptr || req.id == 0)
+        return;
+      // An ended leader's number could have been taken by another command's group in the meantime.
+      for (const auto& other : jobs)
+        if (other.id != 0 && other.id != req.id && other.pid == target->pid)
+          return;
+      ::kill(-target->pid, req.value);
+      return;
+    }
+    case op::forget:
+      if (job* known = find(req.id); known != nullptr && req.id != 0 && known->ended)
+        *known = job{};
+      return;
+    case op::report:
+      for (auto& each : jobs)
+        if (each.id != 0 && each.last.what != event{})
+          tell(each);
+      return;
+    case op::ping: {
+      notice pong{};
+      pong.what = event::pong;
+      pong.id = req.id;
+      send_notice(pong);
+      return;
+    }
+  }
+}
+
+/// Takes one packet. False: the last one who held the other end is gone.
+bool receive() {
+  iovec text{packet, sizeof packet - 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_fds)];
+  msghdr message{};
+  message.msg_iov = &text;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t n = ::recvmsg(control_fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (n < 0)
+    return errno == EAGAIN || errno == EINTR;
+  if (n == 0)
+    return false;
+  int fds[max_fds];
+  int count = 0;
+  for (auto* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part))
+    if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS) {
+      count = static_cast<int>((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+      std::memcpy(fds, CMSG_DATA(part), static_cast<std::size_t>(count) * sizeof(int));
+    }
+  packet[n] = '\0';
+  const auto& req = *reinterpret_cast<const request*>(packet);
+  if (static_cast<std::size_t>(n) >= sizeof req && req.text_bytes == static_cast<std::size_t>(n) - sizeof req)
+    handle(req, packet + sizeof req, fds, count);
+  for (int i = 0; i < count; ++i)
+    ::close(fds[i]);
+  return true;
+}
+
+/// The error pipe says how a start went: nothing and closed means that the command runs.
+void settle_start(job& about) {
+  start_failure failed{};
+  const ssize_t n = ::read(about.error_pipe, &failed, sizeof failed);
+  if (n < 0)
+    return;
+  // Taken out by hand: a file operation that was forked meanwhile holds a copy, and closing would not do it.
+  ::epoll_ctl(poller, EPOLL_CTL_DEL, about.error_pipe, nullptr);
+  ::close(about.error_pipe);
+  about.error_pipe = -1;
+  about.last = notice{};
+  about.last.id = about.id;
+  if (n == sizeof failed) {
+    about.last.what = event::failed;
+    about.last.value = failed.error;
+    about.last.step = static_cast<std::uint32_t>(failed.step);
+    about.ended = true;
+  } else {
+    about.last.what = event::started;
+    about.last.value = about.pid;
+  }
+  tell(about);
+  if (about.last.what == event::failed && !about.unsent)
+    about = job{}; // Nobody acknowledges what never ran.
+}
+
+void reap() {
+  signalfd_siginfo ignored[16];
+  while (::read(signals, ignored, sizeof ignored) > 0) {
+  }
+  int status = 0;
+  rusage used{};
+  for (pid_t pid; (pid = ::wait4(-1, &status, WNOHANG, &used)) > 0;) {
+    for (auto& each : jobs) {
+      if (each.id == 0 || each.pid != pid || each.ended)
+        continue;
+      if (each.error_pipe >= 0)
+        settle_start(each);
+      if (each.id == 0 || each.ended)
+        break;
+      each.ended = true;
+      each.last = notice{};
+      each.last.what = event::exited;
+      each.last.id = each.id;
+      each.last.value = status;
+      each.last.max_rss_kb = static_cast<std::uint32_t>(used.ru_maxrss);
+      each.last.user_us = static_cast<std::uint64_t>(used.ru_utime.tv_sec) * 1'000'000u +
+                          static_cast<std::uint64_t>(used.ru_utime.tv_usec);
+      each.last.system_us = static_cast<std::uint64_t>(used.ru_stime.tv_sec) * 1'000'000u +
+                            static_cast<std::uint64_t>(used.ru_stime.tv_usec);
+      tell(each);
+      break;
+    }
+  }
+}
+
+void send_backlog() {
+  for (auto& each : jobs) {
+    if (!each.unsent)
+      continue;
+    if (!send_notice(each.last))
+      return;
+    each.unsent = false;
+    if (each.last.what == event::failed)
+      each = job{};
+  }
+  wait_for_room(false);
+}
+
+int run(int cgroup_files) {
+  cgroup_fds = cgroup_files;
+  // After exec, and before anything else can run: nothing in the sandbox may trace PID 1 or look into it.
+  ::prctl(PR_SET_DUMPABLE, 0);
+  for (int i = 0; i <= cgroup_fds; ++i)
+    ::fcntl(control_fd + i, F_SETFD, FD_CLOEXEC);
+  sigset_t children;
+  ::sigemptyset(&children);
+  ::sigaddset(&children, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &children, &original_mask);
+  signals = ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
+  poller = ::epoll_create1(EPOLL_CLOEXEC);
+  for (const int fd : {control_fd, signals}) {
+    epoll_event wish{};
+    wish.events = EPOLLIN;
+    wish.data.fd = fd;
+    if (::epoll_ctl(poller, EPOLL_CTL_ADD, fd, &wish) != 0)
+      return 1;
+  }
+  notice ready{};
+  ready.what = event::ready;
+  ready.value = static_cast<std::int32_t>(version);
+  if (!send_notice(ready))
+    return 1;
+  for (;;) {
+    epoll_event events[32];
+    const int count = ::epoll_wait(poller, events, 32, -1);
+    for (int i = 0; i < count; ++i) {
+      const int fd = events[i].data.fd;
+      if (fd == control_fd) {
+        if ((events[i].events & EPOLLOUT) != 0)
+          send_backlog();
+        if ((events[i].events & (EPOLLIN | EPOLLHUP)) != 0 && !receive())
+          return 0; // The sandbox ends with PID 1.
+      } else if (fd == signals) {
+        reap();
+      } else {
+        for (auto& each : jobs)
+          if (each.id != 0 && each.error_pipe == fd) {
+            settle_start(each);
+            break;
+          }
+      }
+    }
+  }
+}
+
+} // namespace
+} // namespace insula::runtime::agent
+
+int main(int argc, char** argv) { return insula::runtime::agent::run(argc > 1 ? std::atoi(argv[1]) : 0); }

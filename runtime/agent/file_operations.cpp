@@ -1,0 +1,236 @@
+#include "runtime/agent/file_operations.hpp"
+
+#include "base/stream_frames.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace insula::runtime::agent {
+
+namespace {
+
+constexpr std::size_t max_path = 4096;
+
+bool send_all(int channel, const void* data, std::size_t count, int flags = 0) {
+  const auto* at = static_cast<const char*>(data);
+  while (count > 0) {
+    const ssize_t n = ::send(channel, at, count, MSG_NOSIGNAL | flags);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n <= 0)
+      return false;
+    at += n;
+    count -= static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+bool receive_all(int channel, void* data, std::size_t count) {
+  auto* at = static_cast<char*>(data);
+  while (count > 0) {
+    const ssize_t n = ::recv(channel, at, count, MSG_WAITALL);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n <= 0)
+      return false;
+    at += n;
+    count -= static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+file_kind kind_of(const struct stat& info) {
+  if (S_ISREG(info.st_mode))
+    return file_kind::regular;
+  return S_ISDIR(info.st_mode) ? file_kind::directory : file_kind::other;
+}
+
+void answer(int channel, int error, file_step step, const struct stat* info = nullptr) {
+  file_head head{};
+  head.error = error;
+  head.step = static_cast<std::uint32_t>(step);
+  if (info != nullptr) {
+    head.kind = kind_of(*info);
+    head.size = static_cast<std::uint64_t>(info->st_size);
+    head.mode = info->st_mode & 07777;
+  }
+  send_all(channel, &head, sizeof head);
+}
+
+/// The directory part of `path`, without the last name; "/" for a name below the root.
+void parent_of(const char* path, char (&parent)[max_path]) {
+  std::snprintf(parent, sizeof parent, "%s", path);
+  char* last = std::strrchr(parent, '/');
+  if (last == parent)
+    last[1] = '\0';
+  else if (last != nullptr)
+    *last = '\0';
+}
+
+/// mkdir -p. Returns errno.
+int make_directories(char* path) {
+  for (char* slash = path + 1; (slash = std::strchr(slash, '/')) != nullptr; ++slash) {
+    *slash = '\0';
+    const int failed = ::mkdir(path, 0777) != 0 && errno != EEXIST ? errno : 0;
+    *slash = '/';
+    if (failed != 0 && failed != EACCES && failed != EROFS) // A later component may exist all the same.
+      return failed;
+  }
+  if (::mkdir(path, 0777) == 0 || errno == EEXIST)
+    return 0;
+  return errno;
+}
+
+/// Copies frames into `file`. 0: all of it; -1: the sender was cut off; otherwise errno.
+int receive_content(int channel, int file) {
+  static char buffer[max_frame_bytes];
+  for (;;) {
+    frame_head frame{};
+    if (!receive_all(channel, &frame, sizeof frame) || frame.bytes > max_frame_bytes)
+      return -1;
+    if (frame.bytes == 0)
+      return 0;
+    std::size_t left = frame.bytes;
+    while (left > 0) {
+      // What has arrived so far: the disk is written while the rest of the frame is still on its way.
+      const ssize_t got = ::recv(channel, buffer, left, 0);
+      if (got < 0 && errno == EINTR)
+        continue;
+      if (got <= 0)
+        return -1;
+      for (ssize_t put = 0; put < got;) {
+        const ssize_t n = ::write(file, buffer + put, static_cast<std::size_t>(got - put));
+        if (n < 0 && errno == EINTR)
+          continue;
+        if (n <= 0)
+          return n == 0 ? EIO : errno;
+        put += n;
+      }
+      left -= static_cast<std::size_t>(got);
+    }
+  }
+}
+
+/// After a failure the sender may still be sending, and would miss the answer if it met a closed socket.
+void swallow(int channel) {
+  static char buffer[max_frame_bytes];
+  frame_head frame{};
+  while (receive_all(channel, &frame, sizeof frame) && frame.bytes != 0 && frame.bytes <= sizeof buffer)
+    if (!receive_all(channel, buffer, frame.bytes))
+      return;
+}
+
+void refuse(int channel, int error, file_step step, const struct stat* info = nullptr) {
+  answer(channel, error, step, info);
+  swallow(channel);
+}
+
+/// For symlinks, which are written through, and places where no second file can be made.
+void write_in_place(int channel, const char* path) {
+  const int file = ::open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+  if (file < 0)
+    return refuse(channel, errno, file_step::open);
+  struct stat info {};
+  if (::fstat(file, &info) != 0)
+    return refuse(channel, errno, file_step::type);
+  if (!S_ISREG(info.st_mode))
+    return refuse(channel, EINVAL, file_step::type, &info);
+  if (::ftruncate(file, 0) != 0)
+    return refuse(channel, errno, file_step::write);
+  const int failed = receive_content(channel, file);
+  if (failed == -1)
+    return;
+  if (failed != 0)
+    return refuse(channel, failed, file_step::write);
+  if (::fstat(file, &info) != 0 || ::close(file) != 0)
+    return answer(channel, errno, file_step::write);
+  answer(channel, 0, file_step::none, &info);
+}
+
+} // namespace
+
+void send_file(int channel, const char* path) {
+  // O_NONBLOCK: a FIFO without a writer opens at once, and is then refused by its type.
+  const int file = ::open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (file < 0)
+    return answer(channel, errno, file_step::open);
+  struct stat info {};
+  if (::fstat(file, &info) != 0)
+    return answer(channel, errno, file_step::type);
+  if (!S_ISREG(info.st_mode))
+    return answer(channel, S_ISDIR(info.st_mode) ? EISDIR : EINVAL, file_step::type, &info);
+  static char buffer[max_frame_bytes];
+  answer(channel, 0, file_step::none, &info);
+  for (;;) {
+    const ssize_t n = ::read(file, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return; // Without the last frame: the reader sees that the content was cut.
+    const frame_head frame{static_cast<std::uint32_t>(n)};
+    if (!send_all(channel, &frame, sizeof frame, n > 0 ? MSG_MORE : 0) ||
+        !send_all(channel, buffer, static_cast<std::size_t>(n)) || n == 0)
+      return;
+  }
+}
+
+void receive_file(int channel, const char* path) {
+  char parent[max_path];
+  if (std::strlen(path) >= sizeof parent)
+    return refuse(channel, ENAMETOOLONG, file_step::setup);
+  parent_of(path, parent);
+  if (const int failed = make_directories(parent); failed != 0)
+    return refuse(channel, failed, file_step::parents);
+
+  struct stat before {};
+  const bool exists = ::lstat(path, &before) == 0;
+  if (!exists && errno != ENOENT)
+    return refuse(channel, errno, file_step::open);
+  if (exists && S_ISDIR(before.st_mode))
+    return refuse(channel, EISDIR, file_step::type, &before);
+  if (exists && !S_ISREG(before.st_mode))
+    return write_in_place(channel, path);
+  // Replacing a file by renaming would otherwise be a way around its permissions.
+  if (exists && ::access(path, W_OK) != 0)
+    return refuse(channel, errno, file_step::open);
+
+  char temporary[max_path + 32];
+  std::snprintf(temporary, sizeof temporary, "%s/.insula-%d-XXXXXX", parent, static_cast<int>(::getpid()));
+  const int file = ::mkostemp(temporary, O_CLOEXEC);
+  if (file < 0) {
+    if (errno == EACCES || errno == EROFS || errno == EPERM)
+      return write_in_place(channel, path);
+    return refuse(channel, errno, file_step::open);
+  }
+  const auto give_up = [&](int error, file_step step) {
+    ::unlink(temporary);
+    if (error > 0)
+      refuse(channel, error, step);
+  };
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  if (::fchmod(file, exists ? before.st_mode & 07777 : 0666 & ~mask) != 0)
+    return give_up(errno, file_step::open);
+  if (const int failed = receive_content(channel, file); failed != 0)
+    return give_up(failed, file_step::write);
+  struct stat after {};
+  if (::fstat(file, &after) != 0 || ::close(file) != 0) {
+    const int failed = errno;
+    ::unlink(temporary);
+    return answer(channel, failed, file_step::write);
+  }
+  if (::rename(temporary, path) != 0) {
+    const int failed = errno;
+    ::unlink(temporary);
+    return answer(channel, failed, file_step::rename);
+  }
+  answer(channel, 0, file_step::none, &after);
+}
+
+} // namespace insula::runtime::agent

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// What the server and a sandbox's agent say to each other: one struct per packet of a SOCK_SEQPACKET socket, native
+/// byte order, since both are on one machine. Descriptors travel beside it (SCM_RIGHTS).
+///
+/// The agent trusts the server. The server trusts nothing of an agent: sizes are exact, unknown ids are ignored.
+/// An old agent outlives an upgrade of the server, so a change of meaning gets a new version.
+namespace insula::runtime::agent {
+
+inline constexpr std::uint32_t version = 1;
+
+/// Where the launcher leaves the control socket, and from where on the cgroup.procs files.
+inline constexpr int control_fd = 3;
+inline constexpr int first_cgroup_fd = 4;
+inline constexpr std::size_t max_cgroup_fds = 8;
+
+/// Where a command finds the script that was sent with it.
+inline constexpr int script_fd = 9;
+
+enum class op : std::uint32_t {
+  exec = 1,   ///< Start a command. Text: cwd, argv, env. Descriptors: stdin, stdout, stderr and maybe a script.
+  signal,     ///< Send signal `value` to the process group of `id`, also after its leader has ended.
+  forget,     ///< The end of `id` is known: drop it.
+  report,     ///< Say again of every id what was said last. For a server that has just taken over.
+  read_file,  ///< base/stream_frames.hpp. Text: the path. Descriptor: the channel.
+  write_file, ///< The same, the other way.
+  ping,       ///< Answered with pong.
+};
+
+struct request {
+  op what;
+  std::int32_t value;
+  std::uint64_t id;         ///< The asker's name for a command; never used twice in one sandbox.
+  std::uint32_t argc;
+  std::uint32_t envc;
+  std::uint32_t uid;        ///< As the sandbox sees it.
+  std::uint32_t gid;
+  std::uint32_t text_bytes; ///< What follows the struct: NUL-terminated strings.
+  std::uint32_t reserved;
+};
+
+/// Text that fits into one packet; the sockets' buffers are made large enough for it.
+inline constexpr std::size_t max_text_bytes = 192 * 1024;
+inline constexpr std::size_t max_strings = 4096;
+
+/// Commands that run or whose end is not yet known to the server.
+inline constexpr std::size_t max_jobs = 4096;
+
+enum class event : std::uint32_t {
+  ready = 1,     ///< The sandbox is usable. `value` is the protocol version.
+  launch_failed, ///< It never will be: `step` of the launcher failed with errno `value`.
+  started,       ///< The command `id` runs as process `value` of the sandbox.
+  failed,        ///< It could not be started: `step` failed with errno `value`.
+  exited,        ///< It has ended with wait status `value`.
+  pong,
+};
+
+struct notice {
+  event what;
+  std::int32_t value;
+  std::uint64_t id;
+  std::uint32_t step;
+  std::uint32_t max_rss_kb;
+  std::uint64_t user_us;
+  std::uint64_t system_us;
+};
+
+/// Steps of starting a command.
+enum class exec_step : std::uint32_t { none = 0, fork, cgroup, limits, user, stdio, cwd, exec, full };
+
+} // namespace insula::runtime::agent

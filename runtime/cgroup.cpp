@@ -1,0 +1,249 @@
+#include "runtime/cgroup.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <memory>
+#include <sstream>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace insula::runtime {
+
+namespace {
+
+/// The v1 controllers that hold the limits. The freezer is only needed where there is no unified hierarchy.
+constexpr std::array<std::string_view, 4> v1_controllers{"memory", "pids", "cpu", "freezer"};
+
+bool write_file(const std::string& path, std::string_view text) {
+  const unique_fd file{::open(path.c_str(), O_WRONLY | O_CLOEXEC)};
+  return file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
+std::string read_file(const std::string& path) {
+  const unique_fd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  std::string text;
+  std::array<char, 4096> buffer;
+  for (ssize_t n; file && (n = ::read(file.get(), buffer.data(), buffer.size())) > 0;)
+    text.append(buffer.data(), static_cast<std::size_t>(n));
+  return text;
+}
+
+error failed(const std::string& what) {
+  return {errc::launch_failed, what + ": " + std::strerror(errno)};
+}
+
+bool has_word(std::string_view list, char separator, std::string_view word) {
+  while (!list.empty()) {
+    const auto end = list.find(separator);
+    if (list.substr(0, end) == word)
+      return true;
+    list = end == std::string_view::npos ? std::string_view{} : list.substr(end + 1);
+  }
+  return false;
+}
+
+/// The names of the directories in `path`.
+std::vector<std::string> directories_in(const std::string& path) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir{::opendir(path.c_str()), ::closedir};
+  while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr)
+    if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
+      names.emplace_back(entry->d_name);
+  return names;
+}
+
+} // namespace
+
+std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_mounts, std::string_view proc_self_cgroup) {
+  // "<id>:<controllers>:<path>", the unified one with id 0 and no controllers.
+  const auto own_path = [&](std::string_view controller) -> std::optional<std::string> {
+    std::istringstream lines{std::string{proc_self_cgroup}};
+    for (std::string line; std::getline(lines, line);) {
+      const auto first = line.find(':');
+      const auto second = line.find(':', first + 1);
+      if (second == std::string::npos)
+        continue;
+      const auto controllers = std::string_view{line}.substr(first + 1, second - first - 1);
+      if (controller.empty() ? controllers.empty() : has_word(controllers, ',', controller)) {
+        auto path = line.substr(second + 1);
+        return path == "/" ? std::string{} : path;
+      }
+    }
+    return std::nullopt;
+  };
+  std::vector<cgroup_hierarchy> found;
+  std::istringstream lines{std::string{proc_mounts}};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words{line};
+    std::string source, target, type, options;
+    words >> source >> target >> type >> options;
+    const auto add = [&](std::string_view controller) {
+      const bool known = std::any_of(found.begin(), found.end(), [&](auto& h) { return h.controller == controller; });
+      if (const auto path = own_path(controller); path && !known)
+        found.push_back({std::string{controller}, target + *path});
+    };
+    if (type == "cgroup2")
+      add("");
+    else if (type == "cgroup")
+      for (const auto controller : v1_controllers)
+        if (has_word(options, ',', controller))
+          add(controller);
+  }
+  // With the unified hierarchy at hand, its own freezer and kill need no controller.
+  if (std::any_of(found.begin(), found.end(), [](auto& h) { return h.controller.empty(); }))
+    std::erase_if(found, [](auto& h) { return h.controller == "freezer"; });
+  return found;
+}
+
+cgroup_tree cgroup_tree::of_this_process(std::string key) {
+  return {find_cgroup_hierarchies(read_file("/proc/self/mounts"), read_file("/proc/self/cgroup")), std::move(key)};
+}
+
+cgroup_tree::cgroup_tree(std::vector<cgroup_hierarchy> hierarchies, std::string key)
+    : hierarchies_(std::move(hierarchies)), key_(std::move(key)) {
+  const auto v1_memory = std::any_of(hierarchies_.begin(), hierarchies_.end(),
+                                     [](auto& h) { return h.controller == "memory"; });
+  unified_controllers_ = !v1_memory;
+}
+
+std::string cgroup_tree::mode() const {
+  const auto unified = std::any_of(hierarchies_.begin(), hierarchies_.end(), [](auto& h) { return h.controller.empty(); });
+  return !unified ? "v1" : unified_controllers_ ? "v2" : "hybrid";
+}
+
+std::string cgroup_tree::node(const cgroup_hierarchy& in) const { return in.directory + "/insula-" + key_; }
+
+std::string cgroup_tree::path(const cgroup_hierarchy& in, std::uint32_t slot) const {
+  return node(in) + "/sb-" + std::to_string(slot);
+}
+
+bool cgroup_tree::limited(const cgroup_hierarchy& in) const { return in.controller.empty() && unified_controllers_; }
+
+result<void> cgroup_tree::prepare() const {
+  for (const auto& each : hierarchies_) {
+    const auto top = node(each);
+    for (const auto& made : {top, top + "/host"})
+      if (::mkdir(made.c_str(), 0755) != 0 && errno != EEXIST)
+        return failed(made);
+    if (!write_file(top + "/host/cgroup.procs", "0"))
+      return failed(top + "/host/cgroup.procs");
+    if (!limited(each))
+      continue;
+    // A group with processes of its own cannot hand controllers down, so the server that started us moves as well.
+    write_file(top + "/host/cgroup.procs", std::to_string(::getppid()));
+    for (const auto* controller : {"+memory", "+pids", "+cpu"})
+      for (const auto& level : {each.directory, top})
+        if (!write_file(level + "/cgroup.subtree_control", controller))
+          return {{errc::launch_failed, "the cgroup controllers memory, pids and cpu are not handed down to " + level +
+                                          " (under systemd: Delegate=yes): " + std::strerror(errno)}};
+  }
+  return {};
+}
+
+result<void> cgroup_tree::create(std::uint32_t slot, const cgroup_limits& limits) const {
+  const auto fill = [&](const cgroup_hierarchy& in) -> result<void> {
+    const auto dir = path(in, slot);
+    if (::mkdir(dir.c_str(), 0755) != 0)
+      return failed(dir);
+    const auto set = [&](const char* file, const std::string& value) -> result<void> {
+      if (!write_file(dir + file, value))
+        return failed(dir + file);
+      return {};
+    };
+    constexpr std::uint32_t period_us = 100'000;
+    const auto quota_us = std::to_string(std::uint64_t{limits.cpu_percent} * period_us / 100);
+    if ((in.controller == "memory" || limited(in)) && limits.memory_bytes > 0) {
+      if (auto ok = set(limited(in) ? "/memory.max" : "/memory.limit_in_bytes", std::to_string(limits.memory_bytes)); !ok)
+        return ok;
+      // No way round the limit through swap. Where the kernel has no such file there is no accounting of swap either.
+      if (limited(in))
+        write_file(dir + "/memory.swap.max", "0");
+      else
+        write_file(dir + "/memory.memsw.limit_in_bytes", std::to_string(limits.memory_bytes));
+    }
+    if ((in.controller == "pids" || limited(in)) && limits.processes > 0)
+      if (auto ok = set("/pids.max", std::to_string(limits.processes)); !ok)
+        return ok;
+    if (in.controller == "cpu" && limits.cpu_percent > 0)
+      if (auto ok = set("/cpu.cfs_quota_us", quota_us); !ok)
+        return ok;
+    if (limited(in) && limits.cpu_percent > 0)
+      if (auto ok = set("/cpu.max", quota_us + " " + std::to_string(period_us)); !ok)
+        return ok;
+    return {};
+  };
+  for (const auto& each : hierarchies_)
+    if (auto ok = fill(each); !ok) {
+      remove(slot);
+      return ok;
+    }
+  return {};
+}
+
+result<std::vector<unique_fd>> cgroup_tree::open_procs(std::uint32_t slot) const {
+  std::vector<unique_fd> files;
+  for (const auto& each : hierarchies_) {
+    const auto name = path(each, slot) + "/cgroup.procs";
+    files.emplace_back(::open(name.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!files.back())
+      return failed(name);
+  }
+  return files;
+}
+
+bool cgroup_tree::remove(std::uint32_t slot) const {
+  bool gone = true;
+  for (const auto& each : hierarchies_)
+    gone &= ::rmdir(path(each, slot).c_str()) == 0 || errno == ENOENT;
+  return gone;
+}
+
+std::optional<std::uint64_t> cgroup_tree::out_of_memory_kills(std::uint32_t slot) const {
+  for (const auto& each : hierarchies_) {
+    if (each.controller != "memory" && !limited(each))
+      continue;
+    std::istringstream words{
+      read_file(path(each, slot) + (limited(each) ? "/memory.events" : "/memory.oom_control"))};
+    std::string name;
+    for (std::uint64_t count = 0; words >> name >> count;)
+      if (name == "oom_kill")
+        return count;
+  }
+  return std::nullopt;
+}
+
+bool cgroup_tree::sweep() const {
+  bool gone = true;
+  for (const auto& each : hierarchies_) {
+    const auto top = node(each);
+    auto names = directories_in(top);
+    for (const auto& name : names) {
+      const auto dir = top + "/" + name;
+      // Killed one by one: cgroup.kill is newer than what is supported, and v1 never had it.
+      for (int round = 0; round < 50; ++round) {
+        std::istringstream pids{read_file(dir + "/cgroup.procs")};
+        bool any = false;
+        for (std::string pid; std::getline(pids, pid);)
+          if (const auto number = std::atoi(pid.c_str()); number > 0 && number != ::getpid()) {
+            any = true;
+            ::kill(number, SIGKILL);
+          }
+        if (::rmdir(dir.c_str()) == 0 || errno == ENOENT)
+          break;
+        if (any || errno == EBUSY)
+          ::usleep(10'000); // The kernel says nothing when a group becomes empty in v1.
+      }
+      gone &= ::access(dir.c_str(), F_OK) != 0;
+    }
+    ::rmdir(top.c_str());
+    gone &= ::access(top.c_str(), F_OK) != 0;
+  }
+  return gone;
+}
+
+} // namespace insula::runtime

@@ -1,0 +1,76 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/unique_fd.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace insula::runtime {
+
+/// Ceilings of the commands of one sandbox. 0 means none.
+struct cgroup_limits {
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t cpu_percent = 0; ///< Of one CPU: 150 is one and a half.
+  std::uint32_t processes = 0;
+};
+
+/// One mounted hierarchy and the directory in it below which a node may make its own.
+struct cgroup_hierarchy {
+  std::string controller; ///< "memory", "pids", "cpu" or "freezer" of v1; empty: the unified hierarchy.
+  std::string directory;
+};
+
+/// Where this machine keeps its cgroups: v1, v2, or both (hybrid), read from the two texts the kernel gives.
+std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_mounts, std::string_view proc_self_cgroup);
+
+/// The cgroups of one node: `<own>/insula-<key>/sb-<slot>` in every hierarchy in use. The key keeps the nodes of one
+/// machine apart; nothing outside of it is ever touched.
+///
+/// Threads: none of its own; const functions may be called from any.
+/// Source:  the kernel's cgroup v1 (memory, pids, cfs bandwidth) and v2 guides.
+class cgroup_tree {
+public:
+  /// Looks at this process's own cgroups.
+  static cgroup_tree of_this_process(std::string key);
+
+  cgroup_tree(std::vector<cgroup_hierarchy> hierarchies, std::string key);
+
+  /// Makes the node's directories and moves this process into `host`, a leaf beside the sandboxes, where every child
+  /// that is not moved stays: the agents. Where the unified hierarchy holds the limits, the parent process moves along,
+  /// because a group that hands controllers down may have no processes of its own. Errors: launch_failed.
+  result<void> prepare() const;
+
+  /// Makes the cgroups of a slot. Errors: launch_failed, naming the file; nothing is left then.
+  result<void> create(std::uint32_t slot, const cgroup_limits& limits) const;
+
+  /// The cgroup.procs files of a slot: who writes "0" into all of them is in.
+  result<std::vector<unique_fd>> open_procs(std::uint32_t slot) const;
+
+  /// Removes them. False: something still lives in there.
+  bool remove(std::uint32_t slot) const;
+
+  /// How often the kernel has ended a process of this slot for lack of memory; none if it cannot be told.
+  std::optional<std::uint64_t> out_of_memory_kills(std::uint32_t slot) const;
+
+  /// Kills what a dead node of the same key has left and removes all its directories. True: nothing is left.
+  bool sweep() const;
+
+  const std::vector<cgroup_hierarchy>& hierarchies() const { return hierarchies_; }
+  /// In words, for the log: "v1", "v2" or "hybrid".
+  std::string mode() const;
+
+private:
+  std::string node(const cgroup_hierarchy& in) const;
+  std::string path(const cgroup_hierarchy& in, std::uint32_t slot) const;
+  bool limited(const cgroup_hierarchy& in) const;
+
+  std::vector<cgroup_hierarchy> hierarchies_;
+  std::string key_;
+  bool unified_controllers_ = false; ///< The limits are set in the unified hierarchy.
+};
+
+} // namespace insula::runtime

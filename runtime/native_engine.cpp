@@ -1,0 +1,432 @@
+#include "runtime/native_engine.hpp"
+
+#include "base/limits.hpp"
+#include "base/log.hpp"
+#include "runtime/agent/protocol.hpp"
+#include "runtime/packet_socket.hpp"
+#include "runtime/process.hpp"
+#include "runtime/spawner_client.hpp"
+
+#include <boost/asio/steady_timer.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <deque>
+#include <fcntl.h>
+#include <map>
+#include <mutex>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace insula::runtime {
+
+/// What the engine's sandboxes share and may outlive the engine's own object with.
+struct native_engine_core {
+  native_engine_core(native_options given, io_thread& thread, unique_fd socket)
+      : options(std::move(given))
+      , io(thread)
+      , spawner(thread, std::move(socket))
+      , cgroups(cgroup_tree::of_this_process(options.key)) {
+    for (std::uint32_t i = 0; i < options.slots; ++i)
+      free_slots.push_back(options.first_slot + i);
+  }
+
+  std::optional<std::uint32_t> take_slot() {
+    const std::lock_guard hold{guard};
+    if (free_slots.empty())
+      return std::nullopt;
+    const auto slot = free_slots.front();
+    free_slots.pop_front();
+    return slot;
+  }
+
+  /// Only once the spawner has said that nothing of it is left. The longest unused goes first.
+  void give_back(std::uint32_t slot) {
+    const std::lock_guard hold{guard};
+    free_slots.push_back(slot);
+  }
+
+  native_options options;
+  io_thread& io;
+  spawner_client spawner;
+  cgroup_tree cgroups;
+  std::mutex guard;
+  std::deque<std::uint32_t> free_slots;
+};
+
+namespace {
+
+std::string reason_of(const agent::notice& said) {
+  const char* what = "starting it";
+  switch (static_cast<agent::exec_step>(said.step)) {
+    case agent::exec_step::none: break;
+    case agent::exec_step::fork: what = "making a process"; break;
+    case agent::exec_step::cgroup: what = "entering the cgroups"; break;
+    case agent::exec_step::limits: what = "setting limits"; break;
+    case agent::exec_step::user: what = "becoming the user"; break;
+    case agent::exec_step::stdio: what = "attaching the output"; break;
+    case agent::exec_step::cwd: what = "entering the working directory"; break;
+    case agent::exec_step::exec: what = "running the program"; break;
+    case agent::exec_step::full: what = "finding room for another command"; break;
+  }
+  return std::string{what} + ": " + std::strerror(said.value);
+}
+
+std::string joined(const std::string& cwd, const std::vector<std::string>& argv, const std::vector<std::string>& env) {
+  std::string text = cwd;
+  text += '\0';
+  for (const auto* list : {&argv, &env})
+    for (const auto& each : *list) {
+      text += each;
+      text += '\0';
+    }
+  return text;
+}
+
+/// A script as a file in memory; the command reads it from its start.
+unique_fd script_file(const std::string& script) {
+  unique_fd file{::memfd_create("script", MFD_CLOEXEC)};
+  for (std::size_t put = 0; file && put < script.size();) {
+    const ssize_t n = ::write(file.get(), script.data() + put, script.size() - put);
+    if (n <= 0)
+      return {};
+    put += static_cast<std::size_t>(n);
+  }
+  if (file)
+    ::lseek(file.get(), 0, SEEK_SET);
+  return file;
+}
+
+} // namespace
+
+/// One sandbox that is on its way or lives.
+class native_sandbox final : public sandbox, public std::enable_shared_from_this<native_sandbox> {
+public:
+  native_sandbox(std::shared_ptr<native_engine_core> engine, std::uint32_t slot, sandbox_limits limits,
+                 sandbox_listener listener)
+      : engine_(std::move(engine))
+      , slot_(slot)
+      , limits_(limits)
+      , listener_(std::move(listener))
+      , deadline_(engine_->io.context()) {}
+
+  void launch(const sandbox_spec& spec);
+
+  std::shared_ptr<process> start(process_spec spec, process_listener listener) override;
+  result<unique_fd> open_file(file_operation what, const std::string& path, sandbox_user user) override;
+  void destroy(std::function<void()> on_gone) override;
+
+private:
+  void created(result<unique_fd> control);
+  void heard(const agent::notice& said);
+  void give_up(error why);
+  void gone();
+  bool tell_agent(agent::op what, std::uint64_t id, std::int32_t value);
+  std::shared_ptr<native_process> known(std::uint64_t id);
+  std::shared_ptr<packet_socket> connection();
+  bool memory_ran_out(int status);
+
+  std::shared_ptr<native_engine_core> engine_;
+  const std::uint32_t slot_;
+  const sandbox_limits limits_;
+  sandbox_listener listener_;
+  boost::asio::steady_timer deadline_;
+  std::string why_not_ = "the sandbox ended before it was ready"; ///< What is said if it does.
+  std::uint64_t memory_kills_ = 0; ///< As far as they have been reported.
+
+  std::mutex guard_; ///< For what follows.
+  std::shared_ptr<packet_socket> agent_;
+  std::map<std::uint64_t, std::weak_ptr<native_process>> processes_;
+  std::uint64_t last_id_ = 0;
+  bool over_ = false;
+};
+
+void native_sandbox::launch(const sandbox_spec& spec) {
+  spawner::request wanted{};
+  wanted.what = spawner::op::create;
+  wanted.slot = slot_;
+  wanted.ceilings.memory_bytes = limits_.memory_bytes;
+  wanted.ceilings.disk_bytes = limits_.disk_bytes;
+  wanted.ceilings.shm_bytes = limits_.shm_bytes;
+  wanted.ceilings.cpu_percent = limits_.cpu_percent;
+  wanted.ceilings.processes = limits_.processes;
+  wanted.ceilings.open_files = limits_.open_files;
+  const auto fits = spec.host_name.copy(wanted.host_name, spawner::max_host_name - 1) == spec.host_name.size() &&
+                    spec.image.root.copy(wanted.root_layer, spawner::max_path - 1) == spec.image.root.size() &&
+                    spec.image.usr.copy(wanted.usr_layer, spawner::max_path - 1) == spec.image.usr.size();
+  assert(fits);
+  static_cast<void>(fits);
+  auto self = shared_from_this();
+  deadline_.expires_after(limits::create_patience);
+  engine_->io.post([self] {
+    self->deadline_.async_wait([self](const boost::system::error_code& stopped) {
+      if (!stopped)
+        self->give_up({errc::launch_failed, "the sandbox was not ready in time"});
+    });
+  });
+  engine_->spawner.create(
+    wanted, [self](result<unique_fd> control) { self->created(std::move(control)); }, [self] { self->gone(); });
+}
+
+/// On the I/O thread, as all that follows up to start().
+void native_sandbox::created(result<unique_fd> control) {
+  if (!control) {
+    // The spawner has nothing of it any more.
+    deadline_.cancel();
+    engine_->give_back(slot_);
+    if (const auto tell = std::exchange(listener_, {}).on_failed)
+      tell(control.reason());
+    return;
+  }
+  auto socket = std::make_shared<packet_socket>(engine_->io, std::move(*control));
+  socket->open(
+    [weak = weak_from_this()](std::string_view bytes, std::vector<unique_fd>) {
+      agent::notice said{};
+      if (const auto self = weak.lock(); self && from_bytes(bytes, said))
+        self->heard(said);
+    },
+    [] {}); // The spawner says it when PID 1 is gone.
+  const std::lock_guard hold{guard_};
+  agent_ = std::move(socket);
+}
+
+void native_sandbox::heard(const agent::notice& said) {
+  switch (said.what) {
+    case agent::event::ready: {
+      if (said.value != static_cast<std::int32_t>(agent::version))
+        return give_up({errc::launch_failed, "the agent speaks another version"});
+      deadline_.cancel();
+      if (const auto tell = std::exchange(listener_.on_ready, nullptr)) {
+        listener_.on_failed = nullptr;
+        tell(shared_from_this());
+      }
+      return;
+    }
+    case agent::event::launch_failed: // PID 1 ends with it, and the spawner will say so once all is removed.
+      why_not_ = std::string{name_of(static_cast<spawner::launch_step>(said.step))} + ": " + std::strerror(said.value);
+      return;
+    case agent::event::started:
+      if (const auto at = known(said.id))
+        at->started();
+      return;
+    case agent::event::failed:
+      if (const auto at = known(said.id))
+        at->failed({said.value == EAGAIN ? errc::limit_reached : errc::launch_failed, reason_of(said)});
+      return;
+    case agent::event::exited: {
+      tell_agent(agent::op::forget, said.id, 0);
+      if (const auto at = known(said.id)) {
+        process_exit how;
+        how.status = said.value;
+        how.out_of_memory = memory_ran_out(said.value);
+        at->ended(how);
+      }
+      return;
+    }
+    case agent::event::pong: return;
+  }
+}
+
+bool native_sandbox::memory_ran_out(int status) {
+  const bool killed = (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
+                      (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL);
+  if (!killed)
+    return false;
+  const auto kills = engine_->cgroups.out_of_memory_kills(slot_).value_or(0);
+  return std::exchange(memory_kills_, kills) < kills;
+}
+
+std::shared_ptr<native_process> native_sandbox::known(std::uint64_t id) {
+  const std::lock_guard hold{guard_};
+  const auto at = processes_.find(id);
+  return at == processes_.end() ? nullptr : at->second.lock();
+}
+
+std::shared_ptr<packet_socket> native_sandbox::connection() {
+  const std::lock_guard hold{guard_};
+  return agent_;
+}
+
+void native_sandbox::give_up(error why) {
+  deadline_.cancel();
+  const auto tell = std::exchange(listener_, {}).on_failed;
+  destroy([tell, why] {
+    if (tell)
+      tell(why);
+  });
+}
+
+/// PID 1 has ended, and the spawner has removed what there was.
+void native_sandbox::gone() {
+  deadline_.cancel();
+  if (const auto agent = connection())
+    agent->drain(); // Its last words may still be on their way.
+  std::map<std::uint64_t, std::weak_ptr<native_process>> orphans;
+  {
+    const std::lock_guard hold{guard_};
+    over_ = true;
+    orphans = std::move(processes_);
+    processes_.clear();
+    if (agent_)
+      agent_->close();
+  }
+  for (const auto& [id, weak] : orphans)
+    if (const auto each = weak.lock())
+      each->ended({.status = 0, .lost = true, .out_of_memory = false});
+  engine_->give_back(slot_);
+  const auto heard_by = std::exchange(listener_, {});
+  if (heard_by.on_failed)
+    heard_by.on_failed({errc::launch_failed, why_not_});
+  else if (heard_by.on_ended)
+    heard_by.on_ended();
+}
+
+bool native_sandbox::tell_agent(agent::op what, std::uint64_t id, std::int32_t value) {
+  agent::request wanted{};
+  wanted.what = what;
+  wanted.id = id;
+  wanted.value = value;
+  const std::lock_guard hold{guard_};
+  return agent_ && agent_->send(as_bytes(wanted));
+}
+
+std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listener listener) {
+  std::uint64_t id = 0;
+  {
+    const std::lock_guard hold{guard_};
+    id = ++last_id_;
+  }
+  native_process::links to;
+  to.signal = [weak = weak_from_this(), id](int number) {
+    if (const auto self = weak.lock())
+      self->tell_agent(agent::op::signal, id, number);
+  };
+  to.forgotten = [weak = weak_from_this(), id] {
+    const auto self = weak.lock();
+    if (!self)
+      return;
+    self->engine_->spawner.release(self->slot_, id);
+    const std::lock_guard hold{self->guard_};
+    self->processes_.erase(id);
+  };
+  auto made = std::make_shared<native_process>(engine_->io, engine_->options.log_directory, limits_.log_bytes,
+                                               std::move(listener), std::move(to));
+  const auto refuse = [&](errc code, const std::string& why) {
+    engine_->io.post([made, failure = error{code, why}] { made->failed(failure); });
+    return made;
+  };
+
+  int out[2], err[2];
+  if (::pipe2(out, O_CLOEXEC) != 0)
+    return refuse(errc::limit_reached, std::string{"pipe: "} + std::strerror(errno));
+  unique_fd out_read{out[0]}, out_write{out[1]};
+  if (::pipe2(err, O_CLOEXEC) != 0)
+    return refuse(errc::limit_reached, std::string{"pipe: "} + std::strerror(errno));
+  unique_fd err_read{err[0]}, err_write{err[1]};
+  const unique_fd nothing{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+  std::array<int, 4> theirs{nothing.get(), out_write.get(), err_write.get(), -1};
+  unique_fd script;
+  if (!spec.script.empty()) {
+    script = script_file(spec.script);
+    if (!script)
+      return refuse(errc::limit_reached, std::string{"memfd: "} + std::strerror(errno));
+    theirs[3] = script.get();
+  }
+  for (const int end : {out_read.get(), err_read.get()})
+    ::fcntl(end, F_SETFL, O_NONBLOCK);
+
+  agent::request wanted{};
+  const auto text = joined(spec.cwd, spec.argv, spec.env);
+  wanted.what = agent::op::exec;
+  wanted.id = id;
+  wanted.argc = static_cast<std::uint32_t>(spec.argv.size());
+  wanted.envc = static_cast<std::uint32_t>(spec.env.size());
+  wanted.uid = spec.user.uid;
+  wanted.gid = spec.user.gid;
+  wanted.text_bytes = static_cast<std::uint32_t>(text.size());
+  if (!nothing || text.size() > agent::max_text_bytes || 1 + spec.argv.size() + spec.env.size() > agent::max_strings)
+    return refuse(errc::invalid_request, "the command is too large");
+
+  const std::array<int, 2> ours{out_read.get(), err_read.get()};
+  engine_->spawner.hold(slot_, id, ours);
+  made->attach(std::move(out_read), std::move(err_read));
+  const std::lock_guard hold{guard_};
+  if (over_ || !agent_)
+    return refuse(errc::sandbox_not_running, "the sandbox has ended");
+  processes_[id] = made;
+  if (!agent_->send(as_bytes(wanted), text, {theirs.data(), script ? std::size_t{4} : std::size_t{3}})) {
+    processes_.erase(id);
+    return refuse(errc::launch_failed, "the sandbox takes no more commands");
+  }
+  return made;
+}
+
+result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path, sandbox_user user) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return error{errc::launch_failed, std::string{"socketpair: "} + std::strerror(errno)};
+  unique_fd ours{ends[0]}, theirs{ends[1]};
+  // As much as the system allows: fewer turns for a large file.
+  constexpr int buffer = 1 << 20;
+  for (const int end : ends)
+    ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
+  ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
+  agent::request wanted{};
+  wanted.what = what == file_operation::read ? agent::op::read_file : agent::op::write_file;
+  wanted.uid = user.uid;
+  wanted.gid = user.gid;
+  const std::string_view text{path.c_str(), path.size() + 1};
+  wanted.text_bytes = static_cast<std::uint32_t>(text.size());
+  const int fd = theirs.get();
+  const std::lock_guard hold{guard_};
+  if (over_ || !agent_ || !agent_->send(as_bytes(wanted), text, {&fd, 1}))
+    return error{errc::sandbox_not_running, "the sandbox takes no more requests"};
+  return ours;
+}
+
+void native_sandbox::destroy(std::function<void()> on_gone) {
+  engine_->spawner.destroy(slot_, [self = shared_from_this(), on_gone = std::move(on_gone)] {
+    bool first = false;
+    {
+      const std::lock_guard hold{self->guard_};
+      first = !self->over_;
+    }
+    if (first) {
+      self->listener_ = {};
+      self->gone();
+    }
+    on_gone();
+  });
+}
+
+native_engine::native_engine(native_options options, unique_fd spawner)
+    : core_(std::make_shared<native_engine_core>(std::move(options), io_, std::move(spawner))) {}
+
+native_engine::~native_engine() = default;
+
+void native_engine::create(sandbox_spec spec, sandbox_listener listener) {
+  const auto slot = core_->take_slot();
+  if (!slot) {
+    io_.post([tell = std::move(listener.on_failed)] {
+      tell({errc::capacity_exceeded, "every range of user ids of this node is in use"});
+    });
+    return;
+  }
+  std::make_shared<native_sandbox>(core_, *slot, spec.limits, std::move(listener))->launch(spec);
+}
+
+std::vector<std::string> native_engine::ailments() const {
+  if (core_->spawner.connected())
+    return {};
+  return {"the spawner is gone; restart the server"};
+}
+
+void native_engine::shut_down(std::chrono::milliseconds patience) { core_->spawner.shut_down(patience); }
+
+} // namespace insula::runtime

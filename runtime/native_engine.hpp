@@ -1,0 +1,39 @@
+#pragma once
+
+#include "runtime/cgroup.hpp"
+#include "runtime/engine.hpp"
+#include "runtime/io_thread.hpp"
+
+#include <memory>
+#include <string>
+
+namespace insula::runtime {
+
+struct native_options {
+  std::string key;           ///< node_key(): where the cgroups are.
+  std::string log_directory; ///< For the files of output logs; they have no names and leave nothing.
+  std::uint32_t first_slot = 0;
+  std::uint32_t slots = 4096; ///< How many sandboxes there can be: each has a range of user ids.
+};
+
+struct native_engine_core;
+
+/// Namespaces, overlays and cgroups, made by the spawner; commands started by the agent in each sandbox.
+/// `spawner` is what connect_to_spawner() gave.
+class native_engine final : public engine {
+public:
+  native_engine(native_options options, unique_fd spawner);
+  ~native_engine() override;
+
+  void create(sandbox_spec spec, sandbox_listener listener) override;
+  std::vector<std::string> ailments() const override;
+
+  /// Ends every sandbox and the spawner. Blocks until that has happened, or `patience` is over.
+  void shut_down(std::chrono::milliseconds patience);
+
+private:
+  io_thread io_; ///< Destroyed last.
+  std::shared_ptr<native_engine_core> core_;
+};
+
+} // namespace insula::runtime

@@ -1,0 +1,200 @@
+#include "runtime/process.hpp"
+
+#include "base/limits.hpp"
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace insula::runtime {
+
+namespace {
+
+/// Frames taken from one pipe before others get their turn.
+constexpr int frames_per_turn = 16;
+
+} // namespace
+
+native_process::native_process(io_thread& io, std::string log_directory, std::uint64_t log_bytes,
+                               process_listener listener, links to)
+    : io_(io)
+    , listener_(std::move(listener))
+    , to_(std::move(to))
+    , log_(std::move(log_directory), log_bytes)
+    , pipes_{pipe{stream_id::out, boost::asio::posix::stream_descriptor{io.context()}},
+             pipe{stream_id::err, boost::asio::posix::stream_descriptor{io.context()}}}
+    , patience_(io.context()) {}
+
+native_process::~native_process() {
+  if (to_.forgotten)
+    to_.forgotten();
+}
+
+void native_process::attach(unique_fd out, unique_fd err) {
+  pipes_[0].end.assign(out.release());
+  pipes_[1].end.assign(err.release());
+}
+
+void native_process::on_io(void (native_process::*step)()) {
+  io_.post([self = shared_from_this(), step] { ((*self).*step)(); });
+}
+
+void native_process::read(std::uint64_t offset, std::size_t max_bytes, bool attached,
+                          std::function<void(log_chunk)> on_output) {
+  io_.post([self = shared_from_this(), asked = question{offset, max_bytes, attached, std::move(on_output)}]() mutable {
+    if (asked.attached && !self->reader_dropped_) {
+      self->attached_ = true;
+      self->reader_offset_ = asked.offset;
+      self->patience_.cancel();
+    }
+    self->questions_.push_back(std::move(asked));
+    self->advance();
+  });
+}
+
+void native_process::detach() {
+  io_.post([self = shared_from_this()] {
+    self->attached_ = false;
+    self->patience_.cancel();
+    self->advance();
+  });
+}
+
+void native_process::signal(int number) { to_.signal(number); }
+
+void native_process::cut_output() {
+  io_.post([self = shared_from_this()] {
+    for (auto& each : self->pipes_) {
+      // Up to what is in there now: whoever goes on writing must not keep us.
+      for (int i = 0; each.end.is_open() && i < frames_per_turn; ++i)
+        if (self->log_.append_from(each.end.native_handle(), each.stream) <= 0)
+          break;
+      boost::system::error_code ignored;
+      each.end.close(ignored);
+      each.waiting = false;
+    }
+    self->advance();
+  });
+}
+
+void native_process::started() {
+  for (auto& each : pipes_)
+    watch(each);
+  if (listener_.on_started)
+    listener_.on_started();
+}
+
+void native_process::failed(error why) {
+  exit_ = process_exit{};
+  boost::system::error_code ignored;
+  for (auto& each : pipes_)
+    each.end.close(ignored);
+  if (listener_.on_failed)
+    listener_.on_failed(std::move(why));
+  listener_ = {};
+  advance();
+}
+
+void native_process::ended(process_exit how) {
+  if (exit_)
+    return;
+  exit_ = how;
+  if (listener_.on_ended)
+    listener_.on_ended(how);
+  advance();
+}
+
+void native_process::watch(pipe& from) {
+  if (from.waiting || !from.end.is_open() || !may_grow())
+    return;
+  from.waiting = true;
+  from.end.async_wait(from.end.wait_read, [self = shared_from_this(), &from](const boost::system::error_code& stopped) {
+    if (stopped)
+      return;
+    from.waiting = false;
+    self->empty(from);
+    self->advance();
+  });
+}
+
+void native_process::empty(pipe& from) {
+  for (int i = 0; i < frames_per_turn && may_grow(); ++i) {
+    const ssize_t n = log_.append_from(from.end.native_handle(), from.stream);
+    if (n > 0)
+      continue;
+    boost::system::error_code ignored;
+    if (n == 0) {
+      from.end.close(ignored);
+    } else if (errno != EAGAIN) {
+      // The disk refuses. The command goes on, its output is lost, and whoever reads is told.
+      if (discarded_ == 0)
+        log::error("process.log_failed", {{"reason", std::strerror(errno)}});
+      std::array<char, 16 * 1024> nowhere;
+      const ssize_t lost = ::read(from.end.native_handle(), nowhere.data(), nowhere.size());
+      if (lost > 0)
+        discarded_ += static_cast<std::uint64_t>(lost);
+    }
+    return;
+  }
+}
+
+/// With an attached reader the log's ceiling stays ahead of what it has taken; without one the oldest output goes.
+bool native_process::may_grow() const { return !attached_ || log_.has_room_before(reader_offset_); }
+
+bool native_process::complete() const { return exit_ && !pipes_[0].end.is_open() && !pipes_[1].end.is_open(); }
+
+void native_process::answer(question& asked) {
+  log_chunk chunk;
+  if (asked.attached && reader_dropped_) {
+    chunk.reader_dropped = true;
+    return asked.on_output(std::move(chunk));
+  }
+  auto piece = log_.read(asked.offset, asked.max_bytes);
+  chunk.frames = std::move(piece.frames);
+  chunk.next_offset = piece.next_offset;
+  chunk.lost_bytes = piece.lost_bytes + std::exchange(discarded_, 0);
+  if (complete() && chunk.next_offset == log_.end())
+    chunk.ended = exit_;
+  asked.on_output(std::move(chunk));
+  if (!asked.attached || complete())
+    return;
+  patience_.expires_after(limits::reader_patience);
+  patience_.async_wait([weak = weak_from_this()](const boost::system::error_code& stopped) {
+    if (const auto self = weak.lock(); self && !stopped)
+      self->drop_reader();
+  });
+}
+
+/// It has had an answer and asked for nothing more. One that has nothing to ask for is not late.
+void native_process::drop_reader() {
+  const bool asking = std::any_of(questions_.begin(), questions_.end(), [](auto& each) { return each.attached; });
+  if (!attached_ || asking || log_.end() == reader_offset_)
+    return;
+  attached_ = false;
+  reader_dropped_ = true;
+  advance();
+}
+
+void native_process::advance() {
+  for (std::size_t i = 0; i < questions_.size();) {
+    const bool ready = complete() || log_.end() > questions_[i].offset || discarded_ > 0 ||
+                       (questions_[i].attached && reader_dropped_);
+    if (!ready) {
+      ++i;
+      continue;
+    }
+    auto asked = std::move(questions_[i]);
+    questions_.erase(questions_.begin() + static_cast<std::ptrdiff_t>(i));
+    answer(asked);
+  }
+  for (auto& each : pipes_)
+    watch(each);
+  if (complete())
+    if (const auto tell = std::exchange(listener_, {}).on_complete)
+      tell();
+}
+
+} // namespace insula::runtime

@@ -1,0 +1,82 @@
+#pragma once
+
+#include "runtime/agent/protocol.hpp"
+#include "runtime/engine.hpp"
+#include "runtime/io_thread.hpp"
+#include "runtime/output_log.hpp"
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace insula::runtime {
+
+/// The native engine's process: two pipes, the log that they are emptied into, and those who read it.
+class native_process final : public process, public std::enable_shared_from_this<native_process> {
+public:
+  /// How a process reaches its agent; called from any thread.
+  struct links {
+    std::function<void(int signal)> signal;
+    std::function<void()> forgotten; ///< Nobody holds the process any more, or its output is complete.
+  };
+
+  native_process(io_thread& io, std::string log_directory, std::uint64_t log_bytes, process_listener listener,
+                 links to);
+  ~native_process() override;
+
+  /// Takes the read ends, non-blocking. Any thread, once, before anything is heard.
+  void attach(unique_fd out, unique_fd err);
+
+  void read(std::uint64_t offset, std::size_t max_bytes, bool attached,
+            std::function<void(log_chunk)> on_output) override;
+  void detach() override;
+  void signal(int number) override;
+  void cut_output() override;
+
+  // On the I/O thread: what the agent says, and what becomes of the sandbox.
+  void started();
+  void failed(error why);
+  void ended(process_exit how);
+
+private:
+  struct pipe {
+    stream_id stream;
+    boost::asio::posix::stream_descriptor end;
+    bool waiting = false; ///< For the pipe; otherwise it is closed, or the log has no room.
+  };
+  struct question {
+    std::uint64_t offset;
+    std::size_t max_bytes;
+    bool attached;
+    std::function<void(log_chunk)> on_output;
+  };
+
+  void on_io(void (native_process::*step)());
+  void watch(pipe& from);
+  void empty(pipe& from);
+  void advance();
+  bool complete() const;
+  bool may_grow() const;
+  void answer(question& asked);
+  void drop_reader();
+
+  io_thread& io_;
+  process_listener listener_;
+  links to_;
+  output_log log_;
+  std::array<pipe, 2> pipes_;
+  std::vector<question> questions_;
+  std::optional<process_exit> exit_;
+  boost::asio::steady_timer patience_;
+  bool attached_ = false;
+  bool reader_dropped_ = false;
+  std::uint64_t reader_offset_ = 0; ///< What the attached reader has taken.
+  std::uint64_t discarded_ = 0;     ///< Bytes the disk refused, not yet told to anybody.
+};
+
+} // namespace insula::runtime

@@ -1,0 +1,239 @@
+#include "runtime/spawner/disk.hpp"
+
+#include "base/unique_fd.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <linux/btrfs.h>
+#include <linux/loop.h>
+#include <spawn.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace insula::runtime::spawner {
+
+namespace {
+
+// In <linux/btrfs.h> from 6.7 on.
+constexpr std::uint64_t enable_simple_quotas = 4;
+
+// In <linux/btrfs_tree.h>, which does not compile as C++ here.
+constexpr std::uint64_t first_free_object = 256;
+
+error failed(const std::string& what) {
+  return {errc::launch_failed, what + ": " + std::strerror(errno)};
+}
+
+std::string name_of_slot(std::uint32_t slot) { return "sb-" + std::to_string(slot); }
+
+/// The directories below a sandbox's own: upper and work of the root overlay, upper and work of the one on /usr.
+bool make_overlay_directories(int directory) {
+  for (const char* each : {"u", "w", "uu", "uw"})
+    if (::mkdirat(directory, each, 0755) != 0)
+      return false;
+  return true;
+}
+
+int run(const char* const* argv) {
+  pid_t child = 0;
+  int status = 0;
+  static const char* environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", nullptr};
+  posix_spawn_file_actions_t quiet;
+  ::posix_spawn_file_actions_init(&quiet);
+  for (const int stream : {0, 1, 2})
+    ::posix_spawn_file_actions_addopen(&quiet, stream, "/dev/null", O_RDWR, 0);
+  const int failed_to_start = ::posix_spawnp(&child, argv[0], &quiet, nullptr, const_cast<char**>(argv),
+                                             const_cast<char**>(environment));
+  ::posix_spawn_file_actions_destroy(&quiet);
+  if (failed_to_start != 0)
+    return -1;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+struct loop_device {
+  std::string path;
+  unique_fd open; ///< Keeps it attached until it is mounted.
+};
+
+/// Attaches `file` to a free loop device that detaches itself once nothing uses it any more.
+result<loop_device> attach_loop(int file) {
+  const unique_fd control{::open("/dev/loop-control", O_RDWR | O_CLOEXEC)};
+  if (!control)
+    return failed("/dev/loop-control");
+  for (int attempt = 0; attempt < 64; ++attempt) {
+    const int number = ::ioctl(control.get(), LOOP_CTL_GET_FREE);
+    if (number < 0)
+      return failed("no free loop device");
+    const auto path = "/dev/loop" + std::to_string(number);
+    unique_fd loop{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
+    if (!loop)
+      return failed(path);
+    loop_config config{};
+    config.fd = static_cast<std::uint32_t>(file);
+    config.info.lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO;
+    if (::ioctl(loop.get(), LOOP_CONFIGURE, &config) == 0)
+      return loop_device{path, std::move(loop)};
+    if (errno != EBUSY) // Else somebody was quicker.
+      return failed(path);
+  }
+  return error{errc::launch_failed, "no loop device could be taken"};
+}
+
+class btrfs_pool final : public disk_pool {
+public:
+  explicit btrfs_pool(unique_fd top, std::string path) : top_(std::move(top)), path_(std::move(path)) {}
+
+  result<std::string> create(std::uint32_t slot, std::uint64_t bytes) override {
+    const auto name = name_of_slot(slot);
+    btrfs_ioctl_vol_args wanted{};
+    std::snprintf(wanted.name, sizeof wanted.name, "%s", name.c_str());
+    if (::ioctl(top_.get(), BTRFS_IOC_SUBVOL_CREATE, &wanted) != 0)
+      return failed("making a subvolume");
+    const unique_fd made{::openat(top_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    btrfs_ioctl_qgroup_limit_args limit{};
+    limit.lim.flags = BTRFS_QGROUP_LIMIT_MAX_RFER;
+    limit.lim.max_rfer = bytes;
+    if (!made || !make_overlay_directories(made.get()) ||
+        (bytes > 0 && ::ioctl(made.get(), BTRFS_IOC_QGROUP_LIMIT, &limit) != 0)) {
+      auto why = failed("preparing a subvolume");
+      destroy(slot);
+      return why;
+    }
+    btrfs_ioctl_ino_lookup_args lookup{};
+    lookup.objectid = first_free_object; // The subvolume's own root; the answer names its tree.
+    if (::ioctl(made.get(), BTRFS_IOC_INO_LOOKUP, &lookup) == 0)
+      live_.push_back({slot, lookup.treeid});
+    return path_ + "/" + name;
+  }
+
+  bool destroy(std::uint32_t slot) override {
+    btrfs_ioctl_vol_args unwanted{};
+    std::snprintf(unwanted.name, sizeof unwanted.name, "%s", name_of_slot(slot).c_str());
+    if (::ioctl(top_.get(), BTRFS_IOC_SNAP_DESTROY, &unwanted) != 0 && errno != ENOENT)
+      return false;
+    for (auto at = live_.begin(); at != live_.end(); ++at)
+      if (at->slot == slot) {
+        retired_.push_back(at->tree);
+        live_.erase(at);
+        break;
+      }
+    forget_quotas();
+    return true;
+  }
+
+  const char* name() const override { return "btrfs"; }
+
+private:
+  struct volume {
+    std::uint32_t slot;
+    std::uint64_t tree;
+  };
+
+  /// A quota group outlives its subvolume, and can go only once the kernel's cleaner has freed what was in it. A few
+  /// are tried each time; newer kernels do it by themselves.
+  void forget_quotas() {
+    for (std::size_t tries = std::min<std::size_t>(retired_.size(), 4); tries > 0; --tries) {
+      btrfs_ioctl_qgroup_create_args group{};
+      group.create = 0;
+      group.qgroupid = retired_.front();
+      retired_.pop_front();
+      if (::ioctl(top_.get(), BTRFS_IOC_QGROUP_CREATE, &group) != 0 && errno == EBUSY)
+        retired_.push_back(group.qgroupid);
+    }
+    if (retired_.size() > 65'536)
+      retired_.pop_front();
+  }
+
+  unique_fd top_;
+  std::string path_;
+  std::deque<volume> live_;
+  std::deque<std::uint64_t> retired_;
+};
+
+class tmpfs_pool final : public disk_pool {
+public:
+  explicit tmpfs_pool(std::string path) : path_(std::move(path)) {}
+
+  result<std::string> create(std::uint32_t slot, std::uint64_t bytes) override {
+    const auto path = path_ + "/" + name_of_slot(slot);
+    const auto options = bytes > 0 ? "mode=755,nr_inodes=1000000,size=" + std::to_string(bytes) : std::string{"mode=755"};
+    if (::mkdir(path.c_str(), 0755) != 0)
+      return failed(path);
+    if (::mount("insula", path.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, options.c_str()) != 0) {
+      auto why = failed(path);
+      ::rmdir(path.c_str());
+      return why;
+    }
+    const unique_fd made{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    if (!made || !make_overlay_directories(made.get())) {
+      auto why = failed(path);
+      destroy(slot);
+      return why;
+    }
+    return path;
+  }
+
+  bool destroy(std::uint32_t slot) override {
+    const auto path = path_ + "/" + name_of_slot(slot);
+    ::umount2(path.c_str(), MNT_DETACH);
+    return ::rmdir(path.c_str()) == 0 || errno == ENOENT;
+  }
+
+  const char* name() const override { return "tmpfs"; }
+
+private:
+  std::string path_;
+};
+
+} // namespace
+
+result<std::unique_ptr<disk_pool>> make_btrfs_pool(const std::string& state_directory, std::uint64_t bytes) {
+  const auto image = state_directory + "/disk.btrfs";
+  const auto target = state_directory + "/disk";
+  // What an earlier spawner kept here ended with it. Its file may still be in use for a moment, hence a new one.
+  ::unlink(image.c_str());
+  const unique_fd file{::open(image.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
+  if (!file || ::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
+    return failed(image);
+  const char* const argv[] = {"mkfs.btrfs", "-q", "-m", "single", image.c_str(), nullptr};
+  if (const int status = run(argv); status != 0)
+    return error{errc::launch_failed, "mkfs.btrfs (package btrfs-progs) ended with " + std::to_string(status)};
+  const auto device = attach_loop(file.get());
+  if (!device)
+    return device.reason();
+  if (::mkdir(target.c_str(), 0700) != 0 && errno != EEXIST)
+    return failed(target);
+  if (::mount(device->path.c_str(), target.c_str(), "btrfs", MS_NOATIME | MS_NODEV | MS_NOSUID, "discard=async") != 0)
+    return failed("mounting " + image);
+  unique_fd top{::open(target.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (!top)
+    return failed(target);
+  // Simple quotas charge a write to the subvolume that made it, and cost nothing (6.7 and later); the older kind
+  // counts exactly and slows down with snapshots.
+  btrfs_ioctl_quota_ctl_args quotas{};
+  quotas.cmd = enable_simple_quotas;
+  if (::ioctl(top.get(), BTRFS_IOC_QUOTA_CTL, &quotas) != 0) {
+    quotas.cmd = BTRFS_QUOTA_CTL_ENABLE;
+    if (::ioctl(top.get(), BTRFS_IOC_QUOTA_CTL, &quotas) != 0)
+      return failed("turning quotas on");
+  }
+  return std::unique_ptr<disk_pool>{std::make_unique<btrfs_pool>(std::move(top), target)};
+}
+
+result<std::unique_ptr<disk_pool>> make_tmpfs_pool(const std::string& state_directory) {
+  const auto target = state_directory + "/disk";
+  if (::mkdir(target.c_str(), 0700) != 0 && errno != EEXIST)
+    return failed(target);
+  if (::mount("insula", target.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=700,size=1m") != 0)
+    return failed(target);
+  return std::unique_ptr<disk_pool>{std::make_unique<tmpfs_pool>(target)};
+}
+
+} // namespace insula::runtime::spawner

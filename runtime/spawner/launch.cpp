@@ -1,0 +1,342 @@
+#include "runtime/spawner/launch.hpp"
+
+#include "runtime/agent/protocol.hpp"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <grp.h>
+#include <initializer_list>
+#include <linux/capability.h>
+#include <linux/keyctl.h>
+#include <linux/mount.h>
+#include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <net/if.h>
+#include <sched.h>
+#include <span>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace insula::runtime::spawner {
+
+namespace {
+
+constexpr std::size_t max_layers = 3;
+
+// ---- The child: from the namespaces to the agent. It allocates nothing, and whatever fails ends it. --------------
+
+[[noreturn]] void give_up(int control, launch_step step) {
+  agent::notice why{};
+  why.what = agent::event::launch_failed;
+  why.value = errno;
+  why.step = static_cast<std::uint32_t>(step);
+  [[maybe_unused]] const auto sent = ::send(control, &why, sizeof why, MSG_NOSIGNAL);
+  ::_exit(1);
+}
+
+/// Waits for the id maps to be written, and takes the layers.
+std::size_t receive_layers(int control, std::array<int, max_layers>& layers) {
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_layers)];
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = sizeof space;
+  if (::recvmsg(control, &message, MSG_CMSG_CLOEXEC) != 1)
+    ::_exit(1); // The spawner is gone, or gave up.
+  const auto* part = CMSG_FIRSTHDR(&message);
+  if (part == nullptr)
+    ::_exit(1);
+  const auto count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  std::memcpy(layers.data(), CMSG_DATA(part), count * sizeof(int));
+  return count;
+}
+
+bool attach(int tree, const char* target) {
+  return ::syscall(SYS_move_mount, tree, "", AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH) == 0;
+}
+
+/// `volatile`: unmounting must not wait for the disk, and a sandbox's fsync must not stop its neighbours.
+bool mount_root(std::size_t layers) {
+  constexpr auto flags = MS_NODEV | MS_NOSUID;
+  if (::mount("overlay", "root", "overlay", flags, "volatile,userxattr,lowerdir=l0,upperdir=d/u,workdir=d/w") != 0)
+    return false;
+  return layers < 3 || ::mount("overlay", "root/usr", "overlay", flags,
+                               "volatile,userxattr,lowerdir=l1,upperdir=d/uu,workdir=d/uw") == 0;
+}
+
+bool make_dev(std::uint64_t shm_bytes) {
+  if (::mount("tmpfs", "dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k,nr_inodes=64") != 0)
+    return false;
+  for (const char* name : {"null", "zero", "full", "random", "urandom", "tty"}) {
+    char from[32], to[32];
+    std::snprintf(from, sizeof from, "/dev/%s", name);
+    std::snprintf(to, sizeof to, "dev/%s", name);
+    const int node = ::open(to, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
+    if (node < 0 || ::close(node) != 0 || ::mount(from, to, nullptr, MS_BIND, nullptr) != 0)
+      return false;
+  }
+  char shm[64];
+  std::snprintf(shm, sizeof shm, "mode=1777,nr_inodes=65536,size=%llu", static_cast<unsigned long long>(shm_bytes));
+  return ::mkdir("dev/pts", 0755) == 0 && ::mkdir("dev/shm", 0755) == 0 &&
+         ::mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
+                 "newinstance,ptmxmode=0666,mode=0620,gid=5,max=1024") == 0 &&
+         ::mount("tmpfs", "dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, shm) == 0 &&
+         ::symlink("pts/ptmx", "dev/ptmx") == 0 && ::symlink("/proc/self/fd", "dev/fd") == 0 &&
+         ::symlink("/proc/self/fd/0", "dev/stdin") == 0 && ::symlink("/proc/self/fd/1", "dev/stdout") == 0 &&
+         ::symlink("/proc/self/fd/2", "dev/stderr") == 0;
+}
+
+/// What of /proc and /sys tells about the machine is covered; what could change it is read-only. A name that this
+/// kernel does not have needs nothing.
+bool mask() {
+  for (const char* path :
+       {"/proc/acpi", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+        "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/firmware",
+        "/sys/devices/virtual/powercap"}) {
+    if (::mount("/dev/null", path, nullptr, MS_BIND, nullptr) == 0 || errno == ENOENT)
+      continue;
+    if (errno != ENOTDIR || ::mount("tmpfs", path, "tmpfs", MS_RDONLY, "size=4k,nr_inodes=2") != 0)
+      return false;
+  }
+  constexpr auto flags = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  for (const char* path : {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}) {
+    if (::mount(path, path, nullptr, MS_BIND, nullptr) != 0) {
+      if (errno == ENOENT)
+        continue;
+      return false;
+    }
+    if (::mount(nullptr, path, nullptr, flags, nullptr) != 0)
+      return false;
+  }
+  return true;
+}
+
+bool raise_loopback() {
+  const int any = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  ifreq loopback{};
+  std::strcpy(loopback.ifr_name, "lo");
+  loopback.ifr_flags = IFF_UP | IFF_RUNNING;
+  const bool up = any >= 0 && ::ioctl(any, SIOCSIFFLAGS, &loopback) == 0;
+  ::close(any);
+  return up;
+}
+
+/// What a package manager needs inside its own tree, and nothing that reaches the kernel's own state.
+constexpr std::uint64_t kept_capabilities =
+  1ull << CAP_CHOWN | 1ull << CAP_DAC_OVERRIDE | 1ull << CAP_FSETID | 1ull << CAP_FOWNER | 1ull << CAP_SETGID |
+  1ull << CAP_SETUID | 1ull << CAP_SETFCAP | 1ull << CAP_SETPCAP | 1ull << CAP_NET_BIND_SERVICE |
+  1ull << CAP_SYS_CHROOT | 1ull << CAP_KILL | 1ull << CAP_AUDIT_WRITE;
+
+bool drop_capabilities() {
+  for (int each = 0; each <= CAP_LAST_CAP; ++each)
+    if ((kept_capabilities >> each & 1) == 0 && ::prctl(PR_CAPBSET_DROP, each, 0, 0, 0) != 0 && errno != EINVAL)
+      return false;
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  const auto low = static_cast<std::uint32_t>(kept_capabilities);
+  const auto high = static_cast<std::uint32_t>(kept_capabilities >> 32);
+  const __user_cap_data_struct data[2] = {{low, low, 0}, {high, high, 0}};
+  return ::syscall(SYS_capset, &header, data) == 0 && ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+}
+
+void limit(int resource, std::uint64_t value) {
+  const rlimit both{value, value};
+  ::setrlimit(static_cast<__rlimit_resource>(resource), &both);
+}
+
+[[noreturn]] void become_sandbox(const launch_tools& tools, const launch_request& wanted, int control,
+                                 std::span<const int> cgroup_procs) {
+  const auto need = [&control](bool worked, launch_step step) {
+    if (!worked)
+      give_up(control, step);
+  };
+  std::array<int, max_layers> layers{};
+  const auto count = receive_layers(control, layers);
+
+  need(::setgroups(0, nullptr) == 0 && ::setresgid(0, 0, 0) == 0 && ::setresuid(0, 0, 0) == 0,
+       launch_step::become_root);
+  // After the last change of user, which would clear it. If the spawner died before this line, our socket says so.
+  need(::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0, launch_step::become_root);
+
+  need(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, launch_step::private_mounts);
+  need(::chdir(tools.scratch.c_str()) == 0, launch_step::attach_layers);
+  static constexpr const char* places[][max_layers] = {{"l0", "d", nullptr}, {"l0", "l1", "d"}};
+  for (std::size_t i = 0; i < count; ++i)
+    need(attach(layers[i], places[count == 3][i]), launch_step::attach_layers);
+  need(mount_root(count), launch_step::overlay);
+  need(::chdir("root") == 0, launch_step::overlay);
+
+  constexpr auto inert = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  need(::mount("proc", "proc", "proc", inert, nullptr) == 0, launch_step::proc);
+  need(::mount("sysfs", "sys", "sysfs", inert | MS_RDONLY, nullptr) == 0, launch_step::sys);
+  need(make_dev(wanted.shm_bytes), launch_step::dev);
+  // The new root on top of the old one, then the old one away from under it.
+  need(::syscall(SYS_pivot_root, ".", ".") == 0 && ::umount2(".", MNT_DETACH) == 0 && ::chdir("/") == 0,
+       launch_step::pivot);
+  need(mask(), launch_step::masks);
+  need(raise_loopback(), launch_step::network);
+  need(::sethostname(wanted.host_name.c_str(), wanted.host_name.size()) == 0, launch_step::host_name);
+
+  ::setsid();
+  ::umask(022);
+  limit(RLIMIT_CORE, 0);
+  if (wanted.open_files > 0)
+    limit(RLIMIT_NOFILE, wanted.open_files);
+  limit(RLIMIT_MEMLOCK, 8u << 20);
+  // To where the agent looks for them, by way of numbers above all of these that nobody uses.
+  constexpr int above = agent::first_cgroup_fd + static_cast<int>(agent::max_cgroup_fds);
+  const auto move_up = [&](int fd) {
+    const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, above);
+    need(moved >= 0, launch_step::agent);
+    return moved;
+  };
+  const int program = move_up(tools.agent);
+  const int null = move_up(tools.null);
+  control = move_up(control);
+  std::array<int, agent::max_cgroup_fds> procs{};
+  for (std::size_t i = 0; i < cgroup_procs.size(); ++i)
+    procs[i] = move_up(cgroup_procs[i]);
+  for (int target = 0; target < 3; ++target)
+    need(::dup2(null, target) >= 0, launch_step::agent);
+  need(::dup2(control, agent::control_fd) >= 0, launch_step::agent);
+  for (std::size_t i = 0; i < cgroup_procs.size(); ++i)
+    need(::dup2(procs[i], agent::first_cgroup_fd + static_cast<int>(i)) >= 0, launch_step::agent);
+  const auto first_free = static_cast<unsigned>(agent::first_cgroup_fd) + static_cast<unsigned>(cgroup_procs.size());
+  need(::close_range(first_free, ~0u, CLOSE_RANGE_CLOEXEC) == 0, launch_step::agent);
+
+  need(::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) >= 0 || errno == ENOSYS, launch_step::keyring);
+  need(drop_capabilities(), launch_step::capabilities);
+  const sock_fprog filter{static_cast<unsigned short>(tools.filter.size()),
+                          const_cast<sock_filter*>(tools.filter.data())};
+  need(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) == 0, launch_step::seccomp);
+
+  char groups[8];
+  std::snprintf(groups, sizeof groups, "%zu", cgroup_procs.size());
+  char name[] = "insula-agent";
+  char* argv[] = {name, groups, nullptr};
+  char* env[] = {nullptr};
+  ::syscall(SYS_execveat, program, "", argv, env, AT_EMPTY_PATH);
+  give_up(control, launch_step::agent);
+}
+
+// ---- The parent ---------------------------------------------------------------------------------------------------
+
+bool write_map(pid_t child, const char* file, std::uint32_t slot) {
+  char path[64], map[64];
+  std::snprintf(path, sizeof path, "/proc/%d/%s", static_cast<int>(child), file);
+  const int length = std::snprintf(map, sizeof map, "0 %u %u\n", first_uid + slot * uids_per_slot, uids_per_slot);
+  const unique_fd to{::open(path, O_WRONLY | O_CLOEXEC)};
+  return to && ::write(to.get(), map, static_cast<std::size_t>(length)) == length;
+}
+
+/// A private copy of the mount at `path` in which the ids on disk appear shifted into the sandbox's range.
+unique_fd mapped_copy(const std::string& path, int user_namespace) {
+  unique_fd tree{static_cast<int>(
+    ::syscall(SYS_open_tree, AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC))};
+  mount_attr attributes{};
+  attributes.attr_set = MOUNT_ATTR_IDMAP;
+  attributes.userns_fd = static_cast<std::uint64_t>(user_namespace);
+  if (tree && ::syscall(SYS_mount_setattr, tree.get(), "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0)
+    tree.reset();
+  return tree;
+}
+
+bool send_layers(int control, std::span<const unique_fd> layers) {
+  char byte = 'g';
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_layers)] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = CMSG_SPACE(sizeof(int) * layers.size());
+  auto* part = CMSG_FIRSTHDR(&message);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = CMSG_LEN(sizeof(int) * layers.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const int fd = layers[i].get();
+    std::memcpy(CMSG_DATA(part) + i * sizeof fd, &fd, sizeof fd);
+  }
+  return ::sendmsg(control, &message, MSG_NOSIGNAL) == 1;
+}
+
+} // namespace
+
+launched launch(const launch_tools& tools, const launch_request& wanted) {
+  launched made;
+  const auto fail = [&](launch_step step) {
+    made.failed = step;
+    made.error = errno;
+    made.control.reset(); // A child that has come to life meets a closed socket and ends.
+    return std::move(made);
+  };
+
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return fail(launch_step::socket);
+  made.control.reset(ends[0]);
+  unique_fd theirs{ends[1]};
+  // A whole command line travels in one packet, and several may be under way.
+  constexpr int buffer = 4 * static_cast<int>(agent::max_text_bytes);
+  for (const int end : ends)
+    if (::setsockopt(end, SOL_SOCKET, SO_SNDBUFFORCE, &buffer, sizeof buffer) != 0)
+      return fail(launch_step::socket);
+
+  std::array<int, agent::max_cgroup_fds> procs{};
+  const auto count = std::min(wanted.cgroup_procs->size(), procs.size());
+  for (std::size_t i = 0; i < count; ++i)
+    procs[i] = (*wanted.cgroup_procs)[i].get();
+
+  int process = -1;
+  clone_args how{};
+  how.flags = CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
+              CLONE_NEWCGROUP;
+  how.pidfd = reinterpret_cast<std::uint64_t>(&process);
+  how.exit_signal = SIGCHLD;
+  const auto pid = static_cast<pid_t>(::syscall(SYS_clone3, &how, sizeof how));
+  if (pid < 0)
+    return fail(launch_step::clone);
+  if (pid == 0) {
+    ::close(ends[0]); // Else it would never see our end close.
+    become_sandbox(tools, wanted, ends[1], {procs.data(), count});
+  }
+  made.pid = pid;
+  made.process.reset(process);
+  theirs.reset();
+
+  if (!write_map(pid, "uid_map", wanted.slot) || !write_map(pid, "gid_map", wanted.slot))
+    return fail(launch_step::id_maps);
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/ns/user", static_cast<int>(pid));
+  const unique_fd user_namespace{::open(path, O_RDONLY | O_CLOEXEC)};
+  if (!user_namespace)
+    return fail(launch_step::id_maps);
+  std::array<unique_fd, max_layers> layers;
+  std::size_t used = 0;
+  layers[used++] = mapped_copy(wanted.root_layer, user_namespace.get());
+  if (!wanted.usr_layer.empty() && layers[0])
+    layers[used++] = mapped_copy(wanted.usr_layer, user_namespace.get());
+  if (layers[used - 1])
+    layers[used++] = mapped_copy(wanted.disk, user_namespace.get());
+  if (!layers[used - 1])
+    return fail(launch_step::layers);
+  if (!send_layers(made.control.get(), {layers.data(), used}))
+    return fail(launch_step::hand_over);
+  return made;
+}
+
+} // namespace insula::runtime::spawner

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "runtime/spawner/protocol.hpp"
+
+#include <linux/filter.h>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+namespace insula::runtime::spawner {
+
+/// What is the same for every sandbox.
+struct launch_tools {
+  int agent = -1;                  ///< The agent's program, as a sealed file in memory.
+  int null = -1;                   ///< /dev/null: the agent's own stdio.
+  std::vector<sock_filter> filter; ///< System calls that are allowed.
+  std::string scratch;             ///< A directory with root, l0, l1 and d in it, to mount on in the child's namespace.
+};
+
+struct launch_request {
+  std::uint32_t slot = 0;
+  std::string disk;       ///< The slot's own directory, with u, w, uu, uw.
+  std::string root_layer;
+  std::string usr_layer;  ///< May be empty.
+  std::string host_name;
+  std::uint64_t shm_bytes = 0;
+  std::uint32_t open_files = 0;
+  const std::vector<unique_fd>* cgroup_procs = nullptr; ///< Handed to the agent, for the commands.
+};
+
+struct launched {
+  pid_t pid = -1;
+  unique_fd process;  ///< A pidfd of PID 1.
+  unique_fd control;  ///< Our end of the agent's control socket. Its first packet says whether the launch worked.
+  launch_step failed = launch_step::none; ///< Set, with `error`, when nothing was started.
+  int error = 0;
+};
+
+/// Makes the namespaces of one sandbox and starts its agent. Returns as soon as the child has everything that it
+/// needs; the rest of its way to the agent it goes by itself, while the next one is made.
+launched launch(const launch_tools& tools, const launch_request& wanted);
+
+} // namespace insula::runtime::spawner

@@ -1,0 +1,302 @@
+#include "runtime/spawner_client.hpp"
+
+#include "base/id.hpp"
+#include "base/log.hpp"
+#include "runtime/program_file.hpp"
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+// The spawner's program, linked in.
+extern "C" const unsigned char insula_spawner_begin[], insula_spawner_end[];
+
+namespace insula::runtime {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto start_patience = 30s;
+
+error failed(const std::string& what) {
+  return {errc::launch_failed, what + ": " + std::strerror(errno)};
+}
+
+/// Connects to the socket that a living spawner listens on; nothing if there is none.
+unique_fd find_spawner(const std::string& state_directory) {
+  const unique_fd directory{::open(state_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+  unique_fd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/spawner.sock", directory.get());
+  if (!directory || !socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return {};
+  return socket;
+}
+
+/// Runs the spawner, which is a program of its own inside this one, in a session of its own.
+result<unique_fd> start_spawner(const spawner_options& options) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return failed("socketpair");
+  unique_fd ours{ends[0]};
+  const unique_fd theirs{ends[1]};
+  const auto program = program_file("insula-spawner", insula_spawner_begin, insula_spawner_end);
+  if (!program)
+    return failed("memfd_create");
+  constexpr int socket_there = 3;
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, 2, 1);
+  ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), socket_there);
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, socket_there + 1);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+  // By our own number: the child has closed its copy when it comes to running it.
+  const auto path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(program.get());
+  const auto bytes = std::to_string(options.pool_bytes);
+  const auto socket = std::to_string(socket_there);
+  const std::array<const char*, 7> argv{"insula-spawner",     options.state_directory.c_str(), options.key.c_str(),
+                                        options.disk.c_str(), bytes.c_str(), socket.c_str(), nullptr};
+  const std::array<const char*, 2> env{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", nullptr};
+  pid_t child = 0;
+  const int error = ::posix_spawn(&child, path.c_str(), &actions, &attributes, const_cast<char**>(argv.data()),
+                                  const_cast<char**>(env.data()));
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
+  if (error != 0) {
+    errno = error;
+    return failed("starting the spawner");
+  }
+  return ours;
+}
+
+bool send_request(int socket, const spawner::request& wanted) {
+  return ::send(socket, &wanted, sizeof wanted, MSG_NOSIGNAL) == sizeof wanted;
+}
+
+/// One notice, with its descriptor closed. False: there was none in time.
+bool receive_notice(int socket, spawner::notice& said, std::chrono::milliseconds patience) {
+  pollfd ready{socket, POLLIN, 0};
+  if (::poll(&ready, 1, static_cast<int>(patience.count())) <= 0)
+    return false;
+  iovec data{&said, sizeof said};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = sizeof space;
+  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof said)
+    return false;
+  if (const auto* part = CMSG_FIRSTHDR(&message); part != nullptr && part->cmsg_type == SCM_RIGHTS) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(part), sizeof fd);
+    unique_fd{fd}.reset();
+  }
+  return true;
+}
+
+spawner::request plain(spawner::op what) {
+  spawner::request wanted{};
+  wanted.what = what;
+  return wanted;
+}
+
+/// Tells a spawner to end with everything it has, and waits until it has.
+bool end_spawner(int socket) {
+  if (!send_request(socket, plain(spawner::op::shut_down)))
+    return true;
+  const auto deadline = std::chrono::steady_clock::now() + start_patience;
+  spawner::notice said{};
+  while (std::chrono::steady_clock::now() < deadline)
+    if (!receive_notice(socket, said, 1s)) {
+      pollfd gone{socket, POLLIN, 0};
+      if (::poll(&gone, 1, 0) > 0)
+        return true;
+    }
+  return false;
+}
+
+} // namespace
+
+std::string node_key(const std::string& state_directory) {
+  std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a: short, and the same in every version.
+  for (const char c : state_directory)
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  std::array<unsigned char, sizeof hash> bytes{};
+  std::memcpy(bytes.data(), &hash, sizeof hash);
+  return base32(bytes.data(), bytes.size());
+}
+
+result<unique_fd> connect_to_spawner(const spawner_options& options) {
+  if (auto earlier = find_spawner(options.state_directory)) {
+    log::info("spawner.ending_earlier", {{"reason", "its sandboxes belong to a server that is gone"}});
+    if (!end_spawner(earlier.get()))
+      return error{errc::launch_failed, "the spawner of an earlier server does not end"};
+  }
+  auto socket = start_spawner(options);
+  if (!socket)
+    return socket;
+  auto greeting = plain(spawner::op::hello);
+  greeting.name = spawner::version;
+  spawner::notice said{};
+  if (!send_request(socket->get(), greeting) || !receive_notice(socket->get(), said, start_patience) ||
+      said.what != spawner::event::hello || said.version != spawner::version)
+    return error{errc::launch_failed, "the spawner did not start; its reason stands above"};
+  return socket;
+}
+
+struct spawner_client::shared {
+  struct entry {
+    std::function<void(result<unique_fd>)> on_created;
+    std::function<void()> on_ended;
+    std::vector<std::function<void()>> on_gone;
+  };
+
+  explicit shared(std::shared_ptr<packet_socket> s) : socket(std::move(s)) {}
+
+  void heard(const spawner::notice& said, std::vector<unique_fd> fds);
+  void lost();
+
+  std::shared_ptr<packet_socket> socket;
+  mutable std::mutex guard; ///< For what follows.
+  std::condition_variable closed;
+  std::map<std::uint32_t, entry> slots;
+  bool connected = true;
+};
+
+void spawner_client::shared::heard(const spawner::notice& said, std::vector<unique_fd> fds) {
+  entry mine;
+  {
+    const std::lock_guard hold{guard};
+    const auto at = slots.find(said.slot);
+    if (at == slots.end())
+      return;
+    if (said.what == spawner::event::created)
+      mine.on_created = std::exchange(at->second.on_created, nullptr);
+    else
+      mine = std::move(slots.extract(at).mapped());
+  }
+  using spawner::event;
+  if (said.what == event::created && !fds.empty() && mine.on_created)
+    return mine.on_created(std::move(fds.front()));
+  if (said.what == event::create_failed && mine.on_created)
+    mine.on_created(error{errc::launch_failed, std::string{name_of(static_cast<spawner::launch_step>(said.step))} +
+                                                 ": " + std::strerror(said.error)});
+  if (said.what == event::ended && mine.on_ended)
+    mine.on_ended();
+  for (const auto& each : mine.on_gone)
+    each();
+}
+
+void spawner_client::shared::lost() {
+  log::error("spawner.gone", {{"consequence", "its sandboxes have ended, and no more can be made"}});
+  std::map<std::uint32_t, entry> all;
+  {
+    const std::lock_guard hold{guard};
+    connected = false;
+    all = std::move(slots);
+    slots.clear();
+  }
+  closed.notify_all();
+  for (auto& [slot, each] : all) {
+    if (each.on_created)
+      each.on_created(error{errc::launch_failed, "the spawner is gone"});
+    else if (each.on_ended)
+      each.on_ended();
+    for (const auto& gone : each.on_gone)
+      gone();
+  }
+}
+
+spawner_client::spawner_client(io_thread& io, unique_fd socket)
+    : shared_(std::make_shared<shared>(std::make_shared<packet_socket>(io, std::move(socket)))) {
+  shared_->socket->open(
+    [to = std::weak_ptr{shared_}](std::string_view bytes, std::vector<unique_fd> fds) {
+      spawner::notice said{};
+      if (const auto self = to.lock(); self && from_bytes(bytes, said))
+        self->heard(said, std::move(fds));
+    },
+    [to = std::weak_ptr{shared_}] {
+      if (const auto self = to.lock())
+        self->lost();
+    });
+}
+
+spawner_client::~spawner_client() { shared_->socket->close(); }
+
+void spawner_client::create(const spawner::request& wanted, std::function<void(result<unique_fd>)> on_created,
+                            std::function<void()> on_ended) {
+  {
+    const std::lock_guard hold{shared_->guard};
+    if (shared_->connected)
+      shared_->slots[wanted.slot] = {on_created, std::move(on_ended), {}};
+  }
+  if (shared_->socket->send(as_bytes(wanted)))
+    return;
+  {
+    const std::lock_guard hold{shared_->guard};
+    shared_->slots.erase(wanted.slot);
+  }
+  on_created(error{errc::launch_failed, "the spawner takes no more requests"});
+}
+
+void spawner_client::destroy(std::uint32_t slot, std::function<void()> on_gone) {
+  auto wanted = plain(spawner::op::destroy);
+  wanted.slot = slot;
+  bool alive = false;
+  {
+    const std::lock_guard hold{shared_->guard};
+    if (const auto at = shared_->slots.find(slot); at != shared_->slots.end()) {
+      at->second.on_ended = nullptr;
+      at->second.on_gone.push_back(on_gone);
+      alive = true;
+    }
+  }
+  if (!alive)
+    return on_gone();
+  shared_->socket->send(as_bytes(wanted));
+}
+
+void spawner_client::hold(std::uint32_t slot, std::uint64_t name, std::span<const int> fds) {
+  auto wanted = plain(spawner::op::hold);
+  wanted.slot = slot;
+  wanted.name = name;
+  shared_->socket->send(as_bytes(wanted), {}, fds);
+}
+
+void spawner_client::release(std::uint32_t slot, std::uint64_t name) {
+  auto wanted = plain(spawner::op::release);
+  wanted.slot = slot;
+  wanted.name = name;
+  shared_->socket->send(as_bytes(wanted));
+}
+
+void spawner_client::shut_down(std::chrono::milliseconds patience) {
+  shared_->socket->send(as_bytes(plain(spawner::op::shut_down)));
+  std::unique_lock hold{shared_->guard};
+  shared_->closed.wait_for(hold, patience, [this] { return !shared_->connected; });
+}
+
+bool spawner_client::connected() const {
+  const std::lock_guard hold{shared_->guard};
+  return shared_->connected;
+}
+
+} // namespace insula::runtime

@@ -1,0 +1,56 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "runtime/packet_socket.hpp"
+#include "runtime/spawner/protocol.hpp"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace insula::runtime {
+
+struct spawner_options {
+  std::string state_directory; ///< Absolute.
+  std::string key;             ///< The node's, from cgroup_key().
+  std::string disk = "auto";
+  std::uint64_t pool_bytes = 0;
+};
+
+/// The name under which a node's cgroups stand, made from its state directory: nodes on one machine do not meet.
+std::string node_key(const std::string& state_directory);
+
+/// Finds the spawner of this state directory, or starts one, and greets it. Needs root. An earlier server's sandboxes
+/// are ended by it and waited for before this returns: nobody could adopt them yet. Blocks; for the start of a node.
+/// Errors: launch_failed.
+result<unique_fd> connect_to_spawner(const spawner_options& options);
+
+/// Asks the spawner for things.
+///
+/// Threads: any; callbacks run on the I/O thread.
+class spawner_client {
+public:
+  spawner_client(io_thread& io, unique_fd socket);
+  ~spawner_client();
+
+  /// on_created has the control socket of a sandbox that is on its way.
+  void create(const spawner::request& wanted, std::function<void(result<unique_fd>)> on_created,
+              std::function<void()> on_ended);
+  void destroy(std::uint32_t slot, std::function<void()> on_gone);
+  void hold(std::uint32_t slot, std::uint64_t name, std::span<const int> fds);
+  void release(std::uint32_t slot, std::uint64_t name);
+
+  /// Everything ends: every sandbox, and the spawner. Blocks until it is so, or `patience` is over.
+  void shut_down(std::chrono::milliseconds patience);
+
+  bool connected() const;
+
+private:
+  struct shared;
+  std::shared_ptr<shared> shared_;
+};
+
+} // namespace insula::runtime
