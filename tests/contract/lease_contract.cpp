@@ -3,8 +3,13 @@
 #include "tests/support/store_fixtures.hpp"
 
 #include <future>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 using namespace insula;
 using namespace insula::storage;

@@ -2,8 +2,10 @@
 #include "tests/support/store_calls.hpp"
 #include "tests/support/store_fixtures.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <latch>
+#include <numeric>
 #include <random>
 #include <thread>
 

@@ -5,6 +5,8 @@
 #include "tests/support/store_calls.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <random>
 
 using namespace insula;
