@@ -2,6 +2,9 @@
 
 #include "actors/protocol/interfaces.hpp"
 #include "base/error.hpp"
+#include "base/limits.hpp"
+#include "http/front_door.hpp"
+#include "http/openapi.hpp"
 
 #include <caf/fwd.hpp>
 
@@ -15,21 +18,20 @@
 
 namespace insula::http {
 
-struct tls_files {
-  std::string certificate; ///< PEM, the chain included.
-  std::string key;         ///< PEM.
-};
-
 struct server_options {
   std::string address = "127.0.0.1";
-  std::uint16_t port = 8787;      ///< 0: any free one; see server::port().
-  std::string api_key;            ///< Empty: nobody is asked for a key.
-  std::optional<tls_files> tls;   ///< None: plain HTTP.
+  std::uint16_t port = 8787;    ///< 0: any free one; see server::port().
+  std::string api_key;          ///< Empty: nobody is asked for a key.
+  std::optional<tls_files> tls; ///< None: plain HTTP.
   unsigned threads = 2;
   unsigned max_connections = 8192; ///< At once. Further ones wait in the kernel's queue.
+  time_limits time;                ///< For what a client may take.
+  /// Silence on an event stream before a comment is sent.
+  std::chrono::milliseconds heartbeat = limits::stream_heartbeat;
 };
 
-/// What /health says: the essential parts that are missing, in words; empty when all is well. Any thread, quick.
+/// What /health says: the essential parts that are missing, in words; empty when all is well. Any
+/// thread, quick.
 using health_probe = std::function<std::vector<std::string>()>;
 
 /// The gateway: HTTP in, messages to actors, answers back.
@@ -38,10 +40,12 @@ using health_probe = std::function<std::vector<std::string>()>;
 /// Owner:   the caller; `system` must outlive it.
 class server {
 public:
-  server(caf::actor_system& system, server_options options, directory_actor directory, health_probe health);
+  server(caf::actor_system& system, server_options options, directory_actor directory,
+         health_probe health);
   ~server();
 
-  /// Binds and listens. Errors: io_failed, naming address and reason; invalid_request for unusable TLS files.
+  /// Binds and listens. Errors: io_failed, naming address and reason; invalid_request for unusable
+  /// TLS files.
   result<void> start();
 
   /// The port in use, after start().
@@ -54,8 +58,5 @@ private:
   class impl;
   std::unique_ptr<impl> impl_;
 };
-
-/// The OpenAPI 3.1 document of every route, as compact JSON. It comes out of the route table.
-std::string openapi_document();
 
 } // namespace insula::http

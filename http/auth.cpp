@@ -1,0 +1,47 @@
+#include "http/auth.hpp"
+
+#include "http/percent.hpp"
+
+#include <algorithm>
+#include <openssl/crypto.h>
+
+namespace insula::http {
+
+namespace {
+constexpr std::string_view scheme = "Bearer ";
+
+bool same_letters(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](char x, char y) { return lower(x) == lower(y); });
+}
+} // namespace
+
+bool key_check::is_key(std::string_view candidate) const {
+  // The length may become known, the content may not.
+  return candidate.size() == key_.size() &&
+         CRYPTO_memcmp(candidate.data(), key_.data(), key_.size()) == 0;
+}
+
+bool key_check::allows_header(std::string_view authorization, bool any_case) const {
+  if (open())
+    return true;
+  const auto word = authorization.substr(0, scheme.size());
+  return (any_case ? same_letters(word, scheme) : word == scheme) &&
+         is_key(authorization.substr(scheme.size()));
+}
+
+bool key_check::allows_query(std::string_view query) const {
+  if (open())
+    return true;
+  constexpr std::string_view name = "token=";
+  while (!query.empty()) {
+    const auto pair = query.substr(0, query.find('&'));
+    if (pair.substr(0, name.size()) == name)
+      return is_key(percent_decode(pair.substr(name.size())));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+  }
+  return false;
+}
+
+} // namespace insula::http

@@ -1,0 +1,98 @@
+#include "http/bridge/api.hpp"
+
+#include "base/id.hpp"
+#include "http/bridge/error_response.hpp"
+
+#include <algorithm>
+
+namespace insula::http::bridge {
+
+namespace {
+
+constexpr std::string_view sandboxes = "/v1/sandbox";
+constexpr std::string_view pool = "/v1/pool/";
+constexpr std::string_view documents = "/v1/openapi";
+
+bool begins_with(std::string_view text, std::string_view prefix) {
+  return text.substr(0, prefix.size()) == prefix;
+}
+
+admission refused(response answer) {
+  admission plan;
+  plan.refusal = std::move(answer);
+  return plan;
+}
+
+response unauthorized() {
+  return error_response(step::request, {errc::unauthorized, "Unauthorized"});
+}
+
+} // namespace
+
+bool is_session_id(std::string_view text) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), allowed) &&
+         text.find("..") == std::string_view::npos;
+}
+
+response too_large(std::uint64_t bytes, std::uint64_t limit) {
+  return error_response(step::request,
+                        {errc::payload_too_large, "payload too large: " + std::to_string(bytes) +
+                                                    " bytes exceeds the " + std::to_string(limit) +
+                                                    "-byte limit"});
+}
+
+std::vector<route> routes(std::shared_ptr<const services> with) {
+  std::vector<route> table;
+  add_sandbox_routes(table, with);
+  add_exec_routes(table, with);
+  add_file_routes(table, with);
+  add_service_routes(table, with);
+  return table;
+}
+
+api::api(key_check key, std::shared_ptr<const services> with)
+    : key_(std::move(key))
+    , table_(routes(std::move(with))) {}
+
+/// What is checked whether or not there is such a route.
+std::optional<response> api::refusal(const request_head& head) const {
+  const auto credentials = head.field("Authorization");
+  const auto path = head.path;
+  const auto below = path.substr(0, sandboxes.size() + 1);
+  if (path == sandboxes || below == "/v1/sandbox/") {
+    const auto rest = path.substr(std::min(path.size(), sandboxes.size() + 1));
+    if (!rest.empty() && !sandbox_id::parse(rest.substr(0, rest.find('/'))))
+      return error_response(step::request, {errc::invalid_request, "Invalid sandbox ID format"});
+    if (!key_.allows_header(credentials, true))
+      return unauthorized();
+  }
+  if (begins_with(path, pool) && !key_.allows_header(credentials, false))
+    return unauthorized();
+  if (begins_with(path, documents) && !key_.allows_header(credentials, false) &&
+      !key_.allows_query(head.query))
+    return unauthorized();
+  return std::nullopt;
+}
+
+admission api::admit(const request_head& head) const {
+  if (auto no = refusal(head))
+    return refused(std::move(*no));
+  const auto found = find_route(table_, head);
+  if (!found)
+    return refused({404, "404 Not Found", "text/plain"});
+  const auto& [row, what] = *found;
+  auto plan = row->admit(what);
+  if (plan.refusal || row->body == body_use::ignored)
+    return plan;
+  if (head.content_length.value_or(0) > row->body_limit)
+    return refused(too_large(*head.content_length, row->body_limit));
+  plan.body_limit = row->body_limit;
+  plan.too_large = &too_large;
+  return plan;
+}
+
+} // namespace insula::http::bridge

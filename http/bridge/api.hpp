@@ -1,0 +1,55 @@
+#pragma once
+
+#include "actors/protocol/interfaces.hpp"
+#include "http/auth.hpp"
+#include "http/router.hpp"
+
+#include <caf/fwd.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+/// The sandbox bridge: /v1/... and /health.
+namespace insula::http::bridge {
+
+/// What the routes work with. Shared by them; nothing in it changes.
+struct services {
+  caf::actor_system* system = nullptr;
+  directory_actor directory;
+  std::function<std::vector<std::string>()> missing_parts;
+  std::chrono::milliseconds heartbeat{}; ///< Silence on an event stream before a comment.
+};
+
+/// Every route of the bridge. Without services they can be listed but not called.
+std::vector<route> routes(std::shared_ptr<const services> with);
+
+// One file per group.
+void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+void add_exec_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+
+/// Decides about requests, with the bridge's order of checks: the id's format, the key, the route.
+class api {
+public:
+  api(key_check key, std::shared_ptr<const services> with);
+
+  admission admit(const request_head& head) const;
+
+private:
+  std::optional<response> refusal(const request_head& head) const;
+
+  key_check key_;
+  std::vector<route> table_;
+};
+
+/// A Session-Id as clients may choose it: 1 to 128 of [a-zA-Z0-9._-] without `..`.
+bool is_session_id(std::string_view text);
+
+/// 413. `bytes` as far as known.
+response too_large(std::uint64_t bytes, std::uint64_t limit);
+
+} // namespace insula::http::bridge

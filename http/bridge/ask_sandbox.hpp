@@ -1,0 +1,87 @@
+#pragma once
+
+#include "actors/protocol/errors.hpp"
+#include "actors/protocol/interfaces.hpp"
+#include "base/limits.hpp"
+#include "http/bridge/api.hpp"
+#include "http/bridge/error_response.hpp"
+
+#include <caf/actor_system.hpp>
+#include <caf/event_based_actor.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace insula::http::bridge {
+
+/// What a request may wait for a sandbox to start and to answer. A little longer than the start
+/// itself may take, so that its own error is heard first.
+inline constexpr auto sandbox_patience =
+  std::chrono::milliseconds{limits::create_patience} + std::chrono::seconds{10};
+
+inline const error sandbox_ended{errc::sandbox_not_running, "the sandbox has ended"};
+
+/// A question to a sandbox that is found, or started, first.
+template <class Message, class Answer>
+struct sandbox_question {
+  directory_actor directory;
+  std::string id;
+  Message message;
+  std::function<void(const Answer&)> answered;
+  std::function<void(step, const error&)> failed; ///< The step is find_sandbox or `during`.
+  step during;
+  caf::actor_addr awaited = {}; ///< The sandbox that has been asked.
+  bool may_repeat = true; ///< A handle can be stale: then the sandbox is looked for once more.
+};
+
+/// Said to oneself when a monitored actor has gone: a question that it never saw comes back at
+/// about the same time and counts for more, since it may be asked again.
+using ended_atom = caf::atom_constant<caf::atom("ended")>;
+
+template <class Message, class Answer>
+void ask_now(caf::event_based_actor* self,
+             std::shared_ptr<sandbox_question<Message, Answer>> question) {
+  // Time limits are the exchange's; here everything ends with the answer or with the asked one.
+  const auto give_up = [=](step at, const error& why) {
+    question->failed(at, why);
+    self->quit();
+  };
+  self->set_down_handler(
+    [=](const caf::down_msg& gone) { self->send(self, ended_atom::value, gone.source); });
+  self->become([=](ended_atom, const caf::actor_addr& who) {
+    if (who == question->awaited)
+      give_up(question->during, sandbox_ended);
+  });
+  const auto found = [=](const sandbox_actor& box) {
+    self->monitor(box);
+    question->awaited = box.address();
+    self->request(box, caf::infinite, question->message)
+      .then(
+        [=](const Answer& answer) {
+          question->answered(answer);
+          self->quit();
+        },
+        [=](const caf::error& failure) {
+          const auto why = from_caf(failure);
+          if (why.code != errc::sandbox_not_running || !question->may_repeat)
+            return give_up(question->during, why);
+          question->may_repeat = false;
+          question->awaited = nullptr;
+          ask_now(self, question);
+        });
+  };
+  self->request(question->directory, caf::infinite, find_atom::value, question->id)
+    .then(found,
+          [=](const caf::error& failure) { give_up(step::find_sandbox, from_caf(failure)); });
+}
+
+/// Asks; one of the two functions of `question` is called, on a CAF worker.
+template <class Message, class Answer>
+void ask_sandbox(const services& with, sandbox_question<Message, Answer> question) {
+  auto shared = std::make_shared<sandbox_question<Message, Answer>>(std::move(question));
+  with.system->spawn([shared](caf::event_based_actor* self) { ask_now(self, shared); });
+}
+
+} // namespace insula::http::bridge

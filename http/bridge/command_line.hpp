@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace insula::http::bridge {
+
+/// One element of argv as bash reads it back: as it stands if every character is harmless, else in
+/// `$'…'`. The harmless ones are a public contract, and the underscore is not among them.
+std::string quote(std::string_view element);
+
+/// The line that bash is given for `argv`.
+std::string command_line(const std::vector<std::string>& argv);
+
+} // namespace insula::http::bridge

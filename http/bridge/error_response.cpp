@@ -1,0 +1,65 @@
+#include "http/bridge/error_response.hpp"
+
+#include "base/log.hpp"
+#include "http/json.hpp"
+
+#include <cstdlib>
+
+namespace insula::http::bridge {
+
+namespace {
+
+struct wire_error {
+  int status;
+  std::string_view code;
+  std::string_view prefix = {};
+};
+
+/// Failures that are told by what was being done. A status of 503 invites a retry, so it is kept
+/// for what will pass.
+wire_error failed(step during) {
+  switch (during) {
+    case step::request: return {500, "internal_error"};
+    case step::find_sandbox: return {502, "pool_error", "pool error: "};
+    case step::exec: return {502, "exec_transport_error", "exec failed: "};
+    case step::read_file: return {502, "exec_transport_error", "read failed: "};
+    case step::write_file: return {502, "workspace_archive_write_error", "write failed: "};
+    case step::session: return {502, "session_error"};
+  }
+  std::abort(); // Not a step at all: memory is damaged.
+}
+
+wire_error classify(step during, errc code) {
+  switch (code) {
+    case errc::invalid_request:
+      return during == step::find_sandbox ? failed(during) : wire_error{400, "invalid_request"};
+    case errc::outside_workspace: return {403, "invalid_request"};
+    case errc::unauthorized: return {401, "unauthorized"};
+    case errc::not_found:
+      return during == step::read_file ? wire_error{404, "workspace_read_not_found"}
+                                       : failed(during);
+    case errc::payload_too_large: return {413, "payload_too_large"};
+    case errc::capacity_exceeded: return {503, "capacity_exceeded"};
+    case errc::sandbox_not_running:
+    case errc::limit_reached:
+    case errc::deadline_exceeded:
+    case errc::launch_failed:
+    case errc::io_failed:
+    case errc::stale_epoch:
+    case errc::node_unreachable:
+    case errc::internal: return failed(during);
+  }
+  std::abort();
+}
+
+} // namespace
+
+response error_response(step during, const error& why) {
+  const auto wire = classify(during, why.code);
+  if (why.code == errc::internal)
+    log::error("http.internal_error", {{"why", why.message}});
+  const std::string message = why.code == errc::internal ? "internal error" : why.message;
+  return {wire.status, json::write_error(std::string{wire.prefix} + message, wire.code)};
+}
+
+} // namespace insula::http::bridge

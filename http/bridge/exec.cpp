@@ -1,0 +1,94 @@
+#include "base/limits.hpp"
+#include "http/bridge/api.hpp"
+#include "http/bridge/command_line.hpp"
+#include "http/bridge/error_response.hpp"
+#include "http/bridge/exec_stream.hpp"
+#include "http/bridge/workspace_path.hpp"
+#include "http/json.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace insula::http::bridge {
+
+namespace {
+
+/// A time limit beyond this is the same as this: ten years, so that no clock overflows.
+constexpr double longest_timeout_ms = 10.0 * 365 * 24 * 3600 * 1000;
+
+bool has_nul(const std::string& text) {
+  return text.find('\0') != std::string::npos;
+}
+
+std::int64_t whole_milliseconds(double ms) {
+  return static_cast<std::int64_t>(std::ceil(std::clamp(ms, -1.0, longest_timeout_ms)));
+}
+
+/// Everything that can be wrong with the request itself, in the contract's order.
+result<exec_job> read_job(const call& what, std::string_view text) {
+  auto body = json::read_exec_body(text);
+  if (!body)
+    return body.reason();
+  if (!what.session_id.empty() && !is_session_id(what.session_id))
+    return error{errc::invalid_request, "Invalid session ID format"};
+  auto cwd = resolve_in_workspace(body->cwd.value_or(""));
+  if (!cwd)
+    return error{errc::outside_workspace, "cwd must resolve to a location within /workspace"};
+  exec_job job;
+  job.id = what.id;
+  job.startable = !has_nul(*cwd) && std::none_of(body->argv.begin(), body->argv.end(), has_nul);
+  job.command.command_line = command_line(body->argv);
+  job.command.cwd = std::move(*cwd);
+  if (body->timeout_ms) {
+    job.command.timeout_ms = whole_milliseconds(*body->timeout_ms);
+    job.timeout_text = json::number_text(*body->timeout_ms);
+  }
+  return job;
+}
+
+void exec(std::shared_ptr<const services> with, const call& what, std::string_view body,
+          const reply& to) {
+  auto job = read_job(what, body);
+  if (!job)
+    return to->respond(error_response(step::request, job.reason()));
+  if (!what.session_id.empty())
+    return to->respond(error_response(
+      step::session, {errc::limit_reached, "sessions are not available in this version"}));
+  job->with = std::move(with);
+  job->to = to;
+  start_exec_stream(std::move(*job));
+}
+
+} // namespace
+
+void add_exec_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+  table.push_back(
+    {verb::post,
+     "/v1/sandbox/:id/exec",
+     access::key,
+     body_use::buffered,
+     limits::exec_body_bytes,
+     [with](const call& what) {
+       admission plan;
+       plan.answer = [with, what](const std::string& body, const reply& to) {
+         exec(with, what, body, to);
+       };
+       return plan;
+     },
+     {.id = "execCommand",
+      .summary =
+        "Run a command and stream its output as server-sent events: stdout and stderr carry "
+        "base64, and one exit or error event ends the stream.",
+      .parameters = {{"id", "path", "The sandbox's id.", true},
+                     {"Session-Id", "header", "Run in this session."}},
+      .body_type = "application/json",
+      .body_schema = "ExecRequest",
+      .answers = {{"200", "The event stream.", "text/event-stream", ""},
+                  {"400", "", "", "InvalidRequest"},
+                  {"403", "cwd is outside the workspace.", "application/json", "ErrorResponse"},
+                  {"413", "The body is too large.", "application/json", "ErrorResponse"},
+                  {"502", "The sandbox could not be started.", "application/json", "ErrorResponse"},
+                  {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});
+}
+
+} // namespace insula::http::bridge

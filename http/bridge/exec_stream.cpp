@@ -1,0 +1,252 @@
+#include "http/bridge/exec_stream.hpp"
+
+#include "actors/protocol/errors.hpp"
+#include "http/bridge/ask_sandbox.hpp"
+#include "http/bridge/error_response.hpp"
+#include "http/event_stream.hpp"
+#include "http/json.hpp"
+#include "http/utf8.hpp"
+
+#include <caf/send.hpp>
+#include <caf/stateful_actor.hpp>
+
+namespace insula::http::bridge {
+
+namespace {
+
+using taken_atom = caf::atom_constant<caf::atom("taken")>;
+using gone_atom = caf::atom_constant<caf::atom("gone")>;
+
+/// How much of the log is asked for at once; as base64 it is a third more.
+constexpr std::uint32_t read_bytes = 128 * 1024;
+
+/// As `timeout` and every shell report it.
+constexpr int timed_out_code = 124;
+
+constexpr std::string_view could_not_start = "Command execution failed";
+
+struct exec_state {
+  static inline const char* name = "exec_stream";
+
+  exec_job job;
+  std::shared_ptr<answer_stream> stream; ///< Set once the sandbox has been found.
+  process_actor process;                 ///< Set once the command runs.
+  caf::actor_addr awaited;               ///< Sandbox or process: without it nothing more will come.
+  std::uint64_t offset = 0;              ///< In the process' log.
+  utf8_holdback out;
+  utf8_holdback err;
+  bool starting = false; ///< The sandbox has been asked to start the command.
+  bool gone = false;     ///< The client has left.
+  bool may_repeat = true;
+};
+
+using self_pointer = caf::stateful_actor<exec_state>*;
+
+std::string_view name_of(output_stream stream) {
+  switch (stream) {
+    case output_stream::out: return "stdout";
+    case output_stream::err: return "stderr";
+  }
+  return "stdout";
+}
+
+void append_output(std::string& events, output_stream stream, std::string_view bytes) {
+  if (!bytes.empty())
+    sse::append_base64_event(events, name_of(stream), bytes);
+}
+
+/// Frames of one stream that follow each other become one event.
+void append_frames(std::string& events, exec_state& st, const std::vector<output_frame>& frames) {
+  for (std::size_t i = 0; i < frames.size();) {
+    const auto stream = frames[i].stream;
+    std::string bytes = frames[i].bytes;
+    for (++i; i < frames.size() && frames[i].stream == stream; ++i)
+      bytes += frames[i].bytes;
+    auto& holdback = stream == output_stream::out ? st.out : st.err;
+    append_output(events, stream, holdback.feed(std::move(bytes)));
+  }
+}
+
+void append_end(std::string& events, exec_state& st, const process_end& end) {
+  append_output(events, output_stream::out, st.out.flush());
+  append_output(events, output_stream::err, st.err.flush());
+  if (end.timed_out)
+    append_output(events, output_stream::err,
+                  "Command timed out after " + st.job.timeout_text + "ms\n");
+  sse::append_event(events, "exit",
+                    json::write_exit_code(end.timed_out ? timed_out_code : end.exit_code));
+}
+
+/// The terminal event of a stream that does not end with the command's end.
+void fail(self_pointer self, std::string_view message, std::string_view code) {
+  auto& st = self->state;
+  std::string events;
+  append_output(events, output_stream::out, st.out.flush());
+  append_output(events, output_stream::err, st.err.flush());
+  sse::append_event(events, "error", json::write_error(message, code));
+  st.stream->finish(std::move(events));
+  self->quit();
+}
+
+void fail(self_pointer self, const error& why) {
+  switch (why.code) {
+    case errc::launch_failed:
+    case errc::invalid_request: return fail(self, could_not_start, "exec_error");
+    case errc::sandbox_not_running: return fail(self, why.message, "exec_error");
+    default: return fail(self, "exec failed: " + why.message, "exec_transport_error");
+  }
+}
+
+void ask_for_output(self_pointer self);
+
+void pass_on(self_pointer self, const output_chunk& chunk) {
+  auto& st = self->state;
+  if (st.gone)
+    return;
+  const bool moved = chunk.next_offset > st.offset;
+  st.offset = chunk.next_offset;
+  std::string events;
+  append_frames(events, st, chunk.frames);
+  if (chunk.ended) {
+    append_end(events, st, *chunk.ended);
+    st.stream->finish(std::move(events));
+    return self->quit();
+  }
+  if (!events.empty()) {
+    auto me = caf::actor_cast<caf::actor>(self);
+    return st.stream->write(std::move(events), [me](bool taken) {
+      if (taken)
+        caf::anon_send(me, taken_atom::value);
+      else
+        caf::anon_send(me, gone_atom::value);
+    });
+  }
+  if (!moved) // It would answer so for ever.
+    return fail(self, error{errc::internal, "the log does not grow"});
+  ask_for_output(self);
+}
+
+void ask_for_output(self_pointer self) {
+  auto& st = self->state;
+  self->request(st.process, caf::infinite, read_output{st.offset, read_bytes, true})
+    .then([self](const output_chunk& chunk) { pass_on(self, chunk); },
+          [self](const caf::error& failure) {
+            if (self->state.gone)
+              return;
+            const auto why = from_caf(failure);
+            if (why.code != errc::deadline_exceeded)
+              return fail(self, why.code == errc::sandbox_not_running ? sandbox_ended : why);
+            self->quit(); // The client took nothing for too long: dropping the stream cuts the
+                          // connection.
+          });
+}
+
+void leave(self_pointer self) {
+  auto& st = self->state;
+  st.gone = true;
+  if (st.process)
+    caf::anon_send(st.process, detach_atom::value);
+  if (st.process || !st.starting)
+    self->quit(); // Else once it is known whether the command runs.
+}
+
+void started(self_pointer self, const sandbox_actor& box, const process_actor& process) {
+  auto& st = self->state;
+  st.process = process;
+  if (st.gone)
+    return leave(self);
+  self->demonitor(box.address());
+  self->monitor(process);
+  st.awaited = process.address();
+  ask_for_output(self);
+}
+
+void find_sandbox(self_pointer self);
+
+void not_started(self_pointer self, const error& why) {
+  auto& st = self->state;
+  if (st.gone)
+    return self->quit();
+  st.starting = false;
+  if (why.code != errc::sandbox_not_running || !std::exchange(st.may_repeat, false))
+    return fail(self, why);
+  st.awaited = nullptr; // It ended after it had been found; its successor may do.
+  find_sandbox(self);
+}
+
+void open_stream(self_pointer self) {
+  auto& st = self->state;
+  st.stream = st.job.to->stream("text/event-stream", {{"Cache-Control", "no-cache"}}, true);
+  if (!st.stream)
+    return;
+  st.job.to.reset();
+  st.stream->on_gone(
+    [me = caf::actor_cast<caf::actor>(self)] { caf::anon_send(me, gone_atom::value); });
+  st.stream->fill_silence(std::string{sse::heartbeat}, st.job.with->heartbeat);
+}
+
+void found(self_pointer self, const sandbox_actor& box) {
+  auto& st = self->state;
+  if (!st.stream)
+    open_stream(self);
+  if (!st.stream)
+    return self->quit(); // Found too late; that has been answered.
+  if (!st.job.startable)
+    return fail(self, could_not_start, "exec_error");
+  st.starting = true;
+  self->monitor(box);
+  st.awaited = box.address();
+  self->request(box, caf::infinite, st.job.command)
+    .then([self, box](const process_actor& process) { started(self, box, process); },
+          [self](const caf::error& failure) { not_started(self, from_caf(failure)); });
+}
+
+void find_sandbox(self_pointer self) {
+  auto& st = self->state;
+  self->request(st.job.with->directory, caf::infinite, find_atom::value, st.job.id)
+    .then([self](const sandbox_actor& box) { found(self, box); },
+          [self](const caf::error& failure) {
+            const auto why = from_caf(failure);
+            if (self->state.stream)
+              return fail(self, why);
+            self->state.job.to->respond(error_response(step::find_sandbox, why));
+            self->quit();
+          });
+}
+
+caf::behavior exec_stream(self_pointer self, const std::shared_ptr<exec_job>& job) {
+  self->state.job = std::move(*job);
+  self->set_down_handler(
+    [self](const caf::down_msg& gone) { self->send(self, ended_atom::value, gone.source); });
+  find_sandbox(self);
+  return {
+    [self](taken_atom) {
+      if (!self->state.gone)
+        ask_for_output(self);
+    },
+    [self](gone_atom) {
+      if (!self->state.gone)
+        leave(self);
+    },
+    [self](ended_atom, const caf::actor_addr& who) {
+      if (who != self->state.awaited)
+        return; // The stale one of two.
+      if (self->state.gone)
+        self->quit();
+      else
+        fail(self, sandbox_ended);
+    },
+  };
+}
+
+} // namespace
+
+void start_exec_stream(exec_job job) {
+  job.to->answer_within(sandbox_patience,
+                        error_response(step::find_sandbox, {errc::deadline_exceeded,
+                                                            "the sandbox was not ready in time"}));
+  auto& system = *job.with->system;
+  system.spawn(exec_stream, std::make_shared<exec_job>(std::move(job)));
+}
+
+} // namespace insula::http::bridge

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "actors/protocol/messages.hpp"
+#include "http/bridge/api.hpp"
+
+#include <memory>
+#include <string>
+
+namespace insula::http::bridge {
+
+/// One exec to be answered as an event stream.
+struct exec_job {
+  std::shared_ptr<const services> with;
+  std::string id;
+  exec_request command;
+  bool startable = true;    ///< False: no program can be given this (a NUL in it).
+  std::string timeout_text; ///< The time limit as the client wrote it.
+  reply to;
+};
+
+/// Starts the short-lived actor that finds the sandbox, starts the command and passes its output
+/// on. The client going away ends the actor, not the command.
+void start_exec_stream(exec_job job);
+
+} // namespace insula::http::bridge

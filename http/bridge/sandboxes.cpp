@@ -1,0 +1,110 @@
+#include "base/id.hpp"
+#include "http/bridge/ask_sandbox.hpp"
+#include "http/json.hpp"
+
+namespace insula::http::bridge {
+
+namespace {
+
+const parameter id_parameter{"id", "path", "The sandbox's id: 1 to 128 characters of a-z and 2-7.",
+                             true};
+
+admission answered_by(admission::answer_fn answer) {
+  admission plan;
+  plan.answer = std::move(answer);
+  return plan;
+}
+
+/// Clients send options here; nothing is started, so there is nothing to apply them to.
+void create(const std::string&, const reply& to) {
+  to->respond({200, json::write_id(sandbox_id::generate().str())});
+}
+
+void remove(const services& with, const std::string& id, const reply& to) {
+  const auto patience =
+    std::chrono::milliseconds{limits::destroy_patience} + std::chrono::seconds{10};
+  to->answer_within(patience,
+                    error_response(step::find_sandbox,
+                                   {errc::deadline_exceeded, "the sandbox did not end in time"}));
+  with.system->spawn([=, directory = with.directory](caf::event_based_actor* self) {
+    const auto done = [to](caf::unit_t) { to->respond({204, {}}); };
+    const auto failed = [to, done](const caf::error& failure) {
+      const auto why = from_caf(failure);
+      // CAF has two forms of an answer without a value, depending on whether it was delivered
+      // later.
+      if (failure == caf::sec::unexpected_response)
+        done(caf::unit);
+      else if (why.code == errc::sandbox_not_running)
+        done(caf::unit); // It ended meanwhile, which is what was wanted.
+      else
+        to->respond(error_response(step::find_sandbox, why));
+    };
+    self->request(directory, caf::infinite, delete_atom::value, id).then(done, failed);
+  });
+}
+
+void running(const services& with, const std::string& id, const reply& to) {
+  to->answer_within(sandbox_patience,
+                    error_response(step::find_sandbox,
+                                   {errc::deadline_exceeded, "the sandbox was not ready in time"}));
+  ask_sandbox<probe_atom, bool>(with, {with.directory, id, probe_atom::value,
+                                       [to](bool is_running) {
+                                         to->respond({200, json::write_running(is_running)});
+                                       },
+                                       [to](step at, const error& why) {
+                                         if (at == step::find_sandbox)
+                                           to->respond(error_response(at, why));
+                                         else
+                                           to->respond({200, json::write_running(false)});
+                                       },
+                                       step::request});
+}
+
+} // namespace
+
+void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+  table.push_back({verb::post,
+                   "/v1/sandbox",
+                   access::key,
+                   body_use::ignored,
+                   0,
+                   [](const call&) { return answered_by(create); },
+                   {.id = "createSandbox",
+                    .summary = "Issue the id of a new sandbox. It starts with its first use.",
+                    .answers = {{"200", "The id.", "application/json", "CreateSandboxResponse"}}}});
+  table.push_back(
+    {verb::del,
+     "/v1/sandbox/:id",
+     access::key,
+     body_use::ignored,
+     0,
+     [with](const call& what) {
+       return answered_by(
+         [with, id = what.id](const std::string&, const reply& to) { remove(*with, id, to); });
+     },
+     {.id = "deleteSandbox",
+      .summary = "End everything in a sandbox and remove its files.",
+      .parameters = {id_parameter},
+      .answers = {{"204", "Gone, or never there."},
+                  {"400", "", "", "InvalidRequest"},
+                  {"502", "It could not be ended.", "application/json", "ErrorResponse"}}}});
+  table.push_back(
+    {verb::get,
+     "/v1/sandbox/:id/running",
+     access::key,
+     body_use::ignored,
+     0,
+     [with](const call& what) {
+       return answered_by(
+         [with, id = what.id](const std::string&, const reply& to) { running(*with, id, to); });
+     },
+     {.id = "isSandboxRunning",
+      .summary = "Whether the sandbox can run programs. Starts it if need be.",
+      .parameters = {id_parameter},
+      .answers = {{"200", "Whether it can.", "application/json", "RunningResponse"},
+                  {"400", "", "", "InvalidRequest"},
+                  {"502", "It could not be started.", "application/json", "ErrorResponse"},
+                  {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});
+}
+
+} // namespace insula::http::bridge

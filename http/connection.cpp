@@ -1,0 +1,280 @@
+#include "http/connection.hpp"
+
+#include "http/json.hpp"
+#include "http/response_head.hpp"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+
+#include <algorithm>
+
+namespace insula::http {
+
+namespace asio = boost::asio;
+
+namespace {
+
+thread_local connection* parsing_now = nullptr;
+
+/// What a refused client may still send before it is cut.
+constexpr std::size_t linger_bytes = 16u << 20;
+
+std::string malformed_answer() {
+  return closing_response({400, json::write_error("Malformed HTTP request", "invalid_request")});
+}
+
+} // namespace
+
+connection::handling::handling(connection& self, bool fresh_bytes, bool healthy)
+    : self_(self)
+    , outer_(std::exchange(parsing_now, &self)) {
+  self_.fresh_bytes_ = fresh_bytes;
+  self_.healthy_ = healthy;
+}
+
+connection::handling::~handling() {
+  self_.fresh_bytes_ = false;
+  self_.healthy_ = false;
+  parsing_now = outer_;
+}
+
+connection::connection(socket_type socket, asio::ssl::context* tls, const time_limits& limits,
+                       const admit_fn& admit, std::weak_ptr<void> owner)
+    : socket_(std::move(socket))
+    , limits_(limits)
+    , admit_(admit)
+    , owner_(std::move(owner))
+    , read_watchdog_(socket_.get_executor(), [this] { time_is_up(); })
+    , write_watchdog_(socket_.get_executor(), [this] { time_is_up(); }) {
+  if (tls != nullptr)
+    tls_.emplace(socket_, *tls);
+}
+
+connection::~connection() {
+  tell_end();
+}
+
+connection* connection::current() {
+  return parsing_now;
+}
+
+void connection::handshake(std::function<void(const error_code&)> done) {
+  if (!tls_)
+    return done({});
+  read_watchdog_.expires_after(limits_.handshake);
+  tls_->async_handshake(asio::ssl::stream_base::server,
+                        [self = shared_from_this(), then = std::move(done)](const error_code& ec) {
+                          self->read_watchdog_.disarm();
+                          then(ec);
+                        });
+}
+
+// ---- Reading ----------------------------------------------------------------------------------
+
+template <class Handler>
+void connection::raw_read(asio::mutable_buffer into, Handler&& done) {
+  reading_ = true;
+  if (tls_)
+    tls_->async_read_some(into, std::forward<Handler>(done));
+  else
+    socket_.async_read_some(into, std::forward<Handler>(done));
+}
+
+void connection::read_some(asio::mutable_buffer into, io_handler done) {
+  read_into_ = into;
+  read_done_ = std::move(done);
+  if (now_ == phase::answering) {
+    now_ = phase::idle; // One request at a time: asking for the next means that this one is done.
+    stop_watching();
+  }
+  if (draining_ && now_ == phase::idle)
+    client_left_ = true; // As good as.
+  continue_read();
+}
+
+void connection::continue_read() {
+  if (!read_done_)
+    return;
+  if (has_ahead_) {
+    has_ahead_ = false;
+    static_cast<char*>(read_into_.data())[0] = ahead_[0];
+    return asio::post(socket_.get_executor(),
+                      [self = shared_from_this()] { self->deliver_read({}, 1); });
+  }
+  if (client_left_ || !socket_.is_open())
+    return asio::post(socket_.get_executor(),
+                      [self = shared_from_this()] { self->deliver_read(asio::error::eof, 0); });
+  if (held_)
+    return read_watchdog_.disarm(); // Whoever holds it has a time limit of its own.
+  read_watchdog_.expires_at(read_deadline());
+  if (reading_)
+    return; // Looking out for the client's leaving; what comes out of that is ours as well.
+  if (!interim_.empty()) {
+    auto raw = std::make_shared<std::string>(std::exchange(interim_, {}));
+    auto sent = [self = shared_from_this(), raw](const error_code& ec, std::size_t) {
+      self->client_left_ = static_cast<bool>(ec);
+      self->continue_read();
+    };
+    if (tls_)
+      return asio::async_write(*tls_, asio::buffer(*raw), std::move(sent));
+    return asio::async_write(socket_, asio::buffer(*raw), std::move(sent));
+  }
+  raw_read(read_into_, [self = shared_from_this()](const error_code& ec, std::size_t bytes) {
+    self->reading_ = false;
+    self->deliver_read(ec, bytes);
+  });
+}
+
+void connection::deliver_read(error_code ec, std::size_t bytes) {
+  read_watchdog_.disarm();
+  auto done = std::exchange(read_done_, nullptr);
+  if (!done || closed_)
+    return;
+  // RESTinio takes an aborted operation for its own doing and would leave everything as it is.
+  if (ec && late_)
+    ec = asio::error::timed_out;
+  else if (ec == asio::error::operation_aborted)
+    ec = asio::error::connection_reset;
+  handling scope{*this, true, !ec};
+  done(ec, bytes);
+}
+
+void connection::resume_reading() {
+  asio::dispatch(socket_.get_executor(), [self = shared_from_this()] {
+    if (std::exchange(self->held_, false))
+      self->continue_read();
+  });
+}
+
+connection::time_point connection::read_deadline() const {
+  const auto now = std::chrono::steady_clock::now();
+  switch (now_) {
+    case phase::idle: return now + limits_.idle;
+    case phase::header: return phase_deadline_;
+    case phase::body: return std::min(now + limits_.progress, phase_deadline_);
+    case phase::answering: break;
+  }
+  return time_point::max();
+}
+
+void connection::enter_header() {
+  now_ = phase::header;
+  phase_deadline_ = std::chrono::steady_clock::now() + limits_.header;
+}
+
+void connection::enter_body() {
+  now_ = phase::body;
+  phase_deadline_ = std::chrono::steady_clock::now() + limits_.body;
+}
+
+void connection::watch_client(std::function<void()> gone) {
+  gone_ = std::move(gone);
+  if (client_left_ || closed_ || !socket_.is_open()) {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+      if (auto tell = std::exchange(self->gone_, nullptr))
+        tell();
+    });
+    return;
+  }
+  if (reading_ || has_ahead_ || read_done_)
+    return;
+  raw_read(asio::buffer(ahead_), [self = shared_from_this()](const error_code& ec, std::size_t) {
+    self->reading_ = false;
+    self->has_ahead_ = !ec;
+    self->client_left_ = static_cast<bool>(ec);
+    if (ec && self->gone_)
+      std::exchange(self->gone_, nullptr)();
+    self->continue_read();
+  });
+}
+
+// ---- Ending -----------------------------------------------------------------------------------
+
+void connection::time_is_up() {
+  late_ = true;
+  close_socket();
+}
+
+void connection::close_socket() {
+  error_code ignored;
+  socket_.close(ignored);
+  tell_end();
+}
+
+void connection::tell_end() {
+  if (auto tell = std::exchange(ended_, nullptr))
+    tell(this);
+}
+
+void connection::abort() {
+  close_socket();
+  if (!reading_)
+    continue_read();
+  if (auto tell = std::exchange(gone_, nullptr))
+    tell();
+}
+
+void connection::drain() {
+  draining_ = true;
+  if (now_ == phase::idle)
+    abort();
+}
+
+/// RESTinio closes while it parses for one reason only: it could not make sense of the bytes.
+bool connection::is_malformed() const {
+  if (!healthy_)
+    return false;
+  return now_ == phase::header || now_ == phase::body || (now_ == phase::idle && fresh_bytes_);
+}
+
+void connection::close() {
+  if (closed_)
+    return;
+  const bool malformed = is_malformed();
+  closed_ = true;
+  admitted = {};
+  if (auto tell = std::exchange(gone_, nullptr))
+    asio::post(socket_.get_executor(), std::move(tell));
+  if (farewell_.empty() && malformed)
+    farewell_ = malformed_answer();
+  if (!farewell_.empty() && socket_.is_open())
+    return say_farewell();
+  if (tls_ && socket_.is_open() && !reading_) {
+    write_watchdog_.expires_after(limits_.linger);
+    tls_->async_shutdown([self = shared_from_this()](const error_code&) { self->close_socket(); });
+    return;
+  }
+  error_code ignored;
+  socket_.shutdown(socket_type::shutdown_both, ignored);
+  close_socket();
+}
+
+void connection::say_farewell() {
+  write_watchdog_.expires_after(limits_.write);
+  auto said = [self = shared_from_this()](const error_code& ec, std::size_t) {
+    self->write_watchdog_.disarm();
+    if (ec)
+      return self->close_socket();
+    error_code ignored;
+    self->socket_.shutdown(socket_type::shutdown_send, ignored);
+    self->read_watchdog_.expires_after(self->limits_.linger);
+    self->discard_rest(std::make_shared<std::array<char, 16 * 1024>>(), linger_bytes);
+  };
+  if (tls_)
+    asio::async_write(*tls_, asio::buffer(farewell_), std::move(said));
+  else
+    asio::async_write(socket_, asio::buffer(farewell_), std::move(said));
+}
+
+void connection::discard_rest(std::shared_ptr<std::array<char, 16 * 1024>> into, std::size_t left) {
+  socket_.async_read_some(asio::buffer(*into), [self = shared_from_this(), into,
+                                                left](const error_code& ec, std::size_t bytes) {
+    if (ec || bytes >= left)
+      return self->close_socket();
+    self->discard_rest(into, left - bytes);
+  });
+}
+
+} // namespace insula::http

@@ -1,0 +1,187 @@
+#pragma once
+
+#include "http/exchange.hpp"
+#include "http/watchdog.hpp"
+
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/bind_executor.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace insula::http {
+
+/// How long a client may take for what.
+struct time_limits {
+  std::chrono::milliseconds handshake{5'000};
+  std::chrono::milliseconds idle{75'000};     ///< Between two requests, and until the first.
+  std::chrono::milliseconds header{20'000};   ///< From a request's first byte to its header's end.
+  std::chrono::milliseconds progress{30'000}; ///< Until the next bytes of a body.
+  std::chrono::milliseconds body{600'000};    ///< For a whole body.
+  /// Until the next bytes are taken. Longer than limits::reader_patience, so that the command's
+  /// side gives up first.
+  std::chrono::milliseconds write{40'000};
+  std::chrono::milliseconds linger{1'000}; ///< For a client still sending to see a refusal.
+};
+
+/// The socket of one client, plain or TLS, below RESTinio's connection. It adds what that lacks:
+/// time limits, reading held back, answers before the body, noticing that the client has left.
+///
+/// Threads: everything on the strand that is the socket's executor, except where said.
+/// Owner:   shared by RESTinio's connection, the operations under way and the exchange.
+class connection : public std::enable_shared_from_this<connection> {
+public:
+  using socket_type = boost::asio::ip::tcp::socket;
+  using error_code = boost::system::error_code;
+  using io_handler = std::function<void(const error_code&, std::size_t)>;
+
+  using admit_fn = std::function<admission(const request_head&)>;
+
+  enum class phase : std::uint8_t { idle, header, body, answering };
+
+  /// `tls`: null for plain HTTP. `limits` and `admit` belong to `owner`, which outlives the
+  /// connection.
+  connection(socket_type socket, boost::asio::ssl::context* tls, const time_limits& limits,
+             const admit_fn& admit, std::weak_ptr<void> owner);
+  ~connection();
+
+  /// `tell` is called when the socket has been closed, on any thread.
+  void on_end(std::function<void(connection*)> tell) { ended_ = std::move(tell); }
+
+  /// The connection whose bytes are being parsed on this thread right now, or null.
+  static connection* current();
+
+  // ---- RESTinio's side: one read and one write at a time ----
+
+  socket_type& socket() { return socket_; }
+  std::shared_ptr<void> owner() const { return owner_.lock(); }
+  bool is_open() const { return !closed_ && socket_.is_open(); }
+  void handshake(std::function<void(const error_code&)> done);
+  void read_some(boost::asio::mutable_buffer into, io_handler done);
+  template <class Buffers, class Handler>
+  void write_some(const Buffers& from, Handler&& done);
+  void close();
+
+  // ---- The parser's side ----
+
+  /// Decides what becomes of a request.
+  admission admit(const request_head& head) const { return admit_(head); }
+
+  admission admitted;        ///< What becomes of the request being read.
+  bool old_protocol = false; ///< It is HTTP/1.0: no chunks, and no second request unless asked for.
+  bool body_unwanted = false;   ///< Its body is thrown away.
+  std::string body;             ///< What is kept of it.
+  std::uint64_t body_bytes = 0; ///< So many of it have come.
+
+  void enter_header();
+  void enter_body();
+  void enter_answering() { now_ = phase::answering; }
+
+  /// When RESTinio closes, `raw` is sent first, a whole response, and the client given a moment to
+  /// stop sending and read it.
+  void refuse(std::string raw) { farewell_ = std::move(raw); }
+  /// `raw` is sent before anything more is read.
+  void send_before_reading(std::string raw) { interim_ = std::move(raw); }
+  void hold_reading() { held_ = true; }
+
+  // ---- Everybody's side ----
+
+  void resume_reading(); ///< Any thread.
+
+  /// `gone` is called, once, if the client leaves while its request is being answered.
+  void watch_client(std::function<void()> gone);
+  void stop_watching() { gone_ = nullptr; }
+
+  /// Closes at once; whatever is under way ends with an error.
+  void abort();
+  /// Takes no further request: ends now if idle, else after the answer.
+  void drain();
+  bool draining() const { return draining_; } ///< Any thread.
+
+private:
+  using tls_type = boost::asio::ssl::stream<socket_type&>;
+  using time_point = std::chrono::steady_clock::time_point;
+
+  /// While RESTinio handles the end of a read or a write.
+  class handling {
+  public:
+    handling(connection& self, bool fresh_bytes, bool healthy);
+    ~handling();
+    handling(const handling&) = delete;
+    handling& operator=(const handling&) = delete;
+
+  private:
+    connection& self_;
+    connection* outer_;
+  };
+
+  template <class Handler>
+  void raw_read(boost::asio::mutable_buffer into, Handler&& done);
+  void continue_read();
+  void deliver_read(error_code ec, std::size_t bytes);
+  void time_is_up();
+  bool is_malformed() const;
+  void say_farewell();
+  void discard_rest(std::shared_ptr<std::array<char, 16 * 1024>> into, std::size_t left);
+  void close_socket();
+  void tell_end();
+  time_point read_deadline() const;
+
+  socket_type socket_;
+  std::optional<tls_type> tls_;
+  const time_limits& limits_;
+  const admit_fn& admit_;
+  std::weak_ptr<void> owner_;
+  std::function<void(connection*)> ended_;
+  watchdog read_watchdog_;
+  watchdog write_watchdog_;
+
+  phase now_ = phase::idle;
+  time_point phase_deadline_{};
+
+  boost::asio::mutable_buffer read_into_;
+  io_handler read_done_; ///< Set: RESTinio waits for bytes.
+  bool reading_ = false; ///< The socket is being read.
+  bool held_ = false;    ///< Whoever takes the body has no room.
+  bool late_ = false;    ///< A time limit struck.
+  bool closed_ = false;  ///< RESTinio has closed.
+  std::atomic<bool> draining_ = false;
+  bool fresh_bytes_ = false; ///< RESTinio is looking at bytes that have just been read,
+  bool healthy_ = false;     ///< and the read or write before was no failure.
+  std::string interim_;
+  std::string farewell_;
+
+  std::array<char, 1> ahead_{}; ///< Read while looking out for the client's leaving.
+  bool has_ahead_ = false;
+  bool client_left_ = false;
+  std::function<void()> gone_;
+};
+
+template <class Buffers, class Handler>
+void connection::write_some(const Buffers& from, Handler&& done) {
+  namespace asio = boost::asio;
+  write_watchdog_.expires_after(limits_.write);
+  auto executor = asio::get_associated_executor(done, socket_.get_executor());
+  auto finished =
+    asio::bind_executor(executor, [self = shared_from_this(), then = std::forward<Handler>(done)](
+                                    const error_code& ec, std::size_t bytes) mutable {
+      self->write_watchdog_.disarm();
+      handling scope{*self, false, !ec};
+      then(ec && self->late_ ? error_code{asio::error::timed_out} : ec, bytes);
+    });
+  if (tls_)
+    tls_->async_write_some(from, std::move(finished));
+  else
+    socket_.async_write_some(from, std::move(finished));
+}
+
+} // namespace insula::http

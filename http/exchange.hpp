@@ -1,0 +1,124 @@
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// One request and its answer, as the routes see them. What carries them (RESTinio, TLS, sockets)
+/// is the front door's business.
+namespace insula::http {
+
+enum class verb : std::uint8_t { get, put, post, del, other };
+
+/// A request's header. A view: valid only while it is handed over.
+class request_head {
+public:
+  virtual ~request_head() = default;
+
+  verb method = verb::other; ///< HEAD counts as GET; the front door leaves out the body.
+  bool head_only = false;
+  std::string_view path;                       ///< As on the request line, nothing decoded.
+  std::string_view query;                      ///< After the first '?', nothing decoded.
+  std::optional<std::uint64_t> content_length; ///< None: no body, or a chunked one.
+
+  /// Empty when there is no such field; of several, the first.
+  virtual std::string_view field(std::string_view name) const = 0;
+};
+
+struct header_field {
+  std::string_view name; ///< A literal.
+  std::string value;
+};
+
+/// A whole answer.
+struct response {
+  int status = 200;
+  std::string body;
+  std::string_view content_type = "application/json"; ///< A literal. Ignored when there is no body.
+};
+
+/// An answer that goes out bit by bit. Whoever drops it unfinished cuts the connection, so that an
+/// incomplete body never looks complete.
+///
+/// Threads: any; the callbacks come on the connection's strand.
+class answer_stream {
+public:
+  virtual ~answer_stream() = default;
+
+  /// `taken` is the credit for more: it is called once the socket has taken everything (true) or
+  /// the client has gone (false). One write at a time.
+  virtual void write(std::string bytes, std::function<void(bool)> taken) = 0;
+
+  /// The last bytes, and the end.
+  virtual void finish(std::string bytes) = 0;
+
+  /// Called once if the client goes before the end. Notices it also while nothing is being written.
+  virtual void on_gone(std::function<void()> tell) = 0;
+
+  /// Sends `bytes` whenever nothing else has been written for so long.
+  virtual void fill_silence(std::string bytes, std::chrono::milliseconds after) = 0;
+};
+
+/// A request that waits for its answer. Exactly one is sent: the first. If the last reference goes
+/// and there was none, the client gets a 500. Any thread.
+class exchange {
+public:
+  virtual ~exchange() = default;
+
+  virtual void respond(response answer) = 0;
+
+  /// Begins a streamed answer with status 200. `at_once`: the head leaves now, otherwise with the
+  /// first bytes. Null if there is nothing to stream to: a HEAD request, or answered already.
+  virtual std::shared_ptr<answer_stream> stream(std::string_view content_type,
+                                                std::vector<header_field> fields, bool at_once) = 0;
+
+  /// If nothing has been answered by then, `late` is. Replaces what was set before.
+  virtual void answer_within(std::chrono::milliseconds patience, response late) = 0;
+
+  /// Where the connection's handlers run, one at a time.
+  virtual boost::asio::any_io_executor executor() const = 0;
+};
+
+using reply = std::shared_ptr<exchange>;
+
+/// Takes a request's body while it arrives. On the connection's strand, except where said.
+/// Destroyed without end(): the client went away before the body was complete.
+class body_sink {
+public:
+  enum class verdict : std::uint8_t {
+    more,   ///< Go on reading.
+    wait,   ///< Read nothing more until `resume` is called. What has been read already still comes.
+    refuse, ///< Answer with refusal() now and close.
+  };
+
+  virtual ~body_sink() = default;
+
+  /// Before anything else. `resume` may be called from any thread, and after the sink's end.
+  virtual void begin(boost::asio::any_io_executor executor, std::function<void()> resume) = 0;
+  virtual verdict write(std::string_view bytes) = 0;
+  virtual response refusal() = 0;
+
+  /// The body is complete.
+  virtual void end(reply to) = 0;
+};
+
+/// What becomes of a request, decided when its header is there and none of its body has been read.
+struct admission {
+  using answer_fn = std::function<void(std::string body, reply to)>;
+
+  std::optional<response> refusal; ///< If set, that is the answer and nothing else counts.
+  std::uint64_t body_limit = 0;    ///< For `answer`. Zero: a body is thrown away, however large.
+  answer_fn answer;
+  std::shared_ptr<body_sink> sink; ///< Instead of `answer`.
+  /// What is answered when body_limit is passed. `bytes`: as many as are known of.
+  response (*too_large)(std::uint64_t bytes, std::uint64_t limit) = nullptr;
+};
+
+} // namespace insula::http

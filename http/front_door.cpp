@@ -1,0 +1,779 @@
+#include "http/front_door.hpp"
+
+#include "base/limits.hpp"
+#include "base/log.hpp"
+#include "http/json.hpp"
+#include "http/listener.hpp"
+#include "http/response_head.hpp"
+
+#include <restinio/all.hpp>
+#include <restinio/impl/tls_socket.hpp>
+#include <restinio/null_timer_manager.hpp>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/ssl.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+static_assert(std::is_same_v<restinio::asio_ns::io_context, boost::asio::io_context>,
+              "RESTINIO_USE_BOOST_ASIO is missing");
+
+namespace insula::http {
+
+namespace asio = boost::asio;
+using tcp = asio::ip::tcp;
+using error_code = boost::system::error_code;
+
+namespace {
+
+constexpr std::size_t read_buffer_bytes = 32 * 1024;
+
+/// A refused body up to this size is read and thrown away, so that the connection can be kept.
+constexpr std::uint64_t small_body_bytes = 64 * 1024;
+
+/// What RESTinio takes for its socket.
+class socket_handle {
+public:
+  using executor_type = tcp::socket::executor_type;
+  using lowest_layer_type = tcp::socket;
+
+  explicit socket_handle(std::shared_ptr<connection> to)
+      : to_(std::move(to)) {}
+
+  connection& operator*() const { return *to_; }
+  executor_type get_executor() { return to_->socket().get_executor(); }
+  lowest_layer_type& lowest_layer() { return to_->socket(); }
+  bool is_open() const { return to_ != nullptr && to_->is_open(); }
+
+  template <class Buffer, class Handler>
+  void async_read_some(const Buffer& into, Handler&& done) {
+    to_->read_some(asio::mutable_buffer{into}, std::forward<Handler>(done));
+  }
+  template <class Buffers, class Handler>
+  void async_write_some(const Buffers& from, Handler&& done) {
+    to_->write_some(from, std::forward<Handler>(done));
+  }
+
+  // There is one request at a time, so RESTinio has no read to cancel; and close() shuts down.
+  template <class... Ignored>
+  void cancel(Ignored&&...) {}
+  template <class... Ignored>
+  void shutdown(Ignored&&...) {}
+  template <class... Ignored>
+  void close(Ignored&&...) {
+    if (to_ != nullptr)
+      to_->close();
+  }
+
+private:
+  std::shared_ptr<connection> to_;
+};
+
+/// Found by RESTinio through its argument: what happens before the first read.
+template <class Connection, class Start, class Fail>
+void prepare_connection_and_start_read(socket_handle& socket, Connection& user, Start start,
+                                       Fail fail) {
+  (*socket).handshake([start, fail, keep = user.shared_from_this()](const error_code& ec) {
+    if (ec)
+      fail(ec);
+    else
+      start();
+  });
+}
+
+restinio::impl::tls_socket_t* make_tls_socket_pointer_for_state_listener(socket_handle&) noexcept {
+  return nullptr;
+}
+
+struct message_handler {
+  restinio::request_handling_status_t operator()(const restinio::request_handle_t& message) const;
+};
+
+/// Time limits are the connection's business, and what goes wrong with one client is not for the
+/// log.
+struct traits : restinio::traits_t<restinio::null_timer_manager_t, restinio::null_logger_t,
+                                   message_handler, restinio::noop_strand_t, socket_handle> {};
+
+// ---- Between RESTinio and its parser --------------------------------------------------------
+
+constexpr int go_on = 0;
+constexpr int stop = -1;
+
+void refuse(connection& self, int status, std::string_view why) {
+  self.refuse(closing_response({status, json::write_error(why, "invalid_request")}));
+}
+
+int on_message_begin(http_parser*) {
+  if (auto* self = connection::current())
+    self->enter_header();
+  return go_on;
+}
+
+int on_url(http_parser* parser, const char* at, std::size_t length) {
+  auto* self = connection::current();
+  if (self == nullptr)
+    return stop;
+  const int verdict = restinio::impl::restinio_url_cb(parser, at, length);
+  if (verdict != go_on)
+    refuse(*self, 414, "URL too long");
+  return verdict;
+}
+
+template <int (*Callback)(http_parser*, const char*, std::size_t)>
+int on_header_part(http_parser* parser, const char* at, std::size_t length) {
+  auto* self = connection::current();
+  if (self == nullptr)
+    return stop;
+  const int verdict = Callback(parser, at, length);
+  if (verdict != go_on)
+    refuse(*self, 431, "Request header too large");
+  return verdict;
+}
+
+class parsed_head final : public request_head {
+public:
+  parsed_head(const restinio::http_request_header_t& header, const http_parser& parser)
+      : header_(header) {
+    method = verb_of(parser.method);
+    head_only = parser.method == HTTP_HEAD;
+    const std::string_view target{header.request_target()};
+    const auto question = target.find('?');
+    path = target.substr(0, question);
+    if (question != std::string_view::npos)
+      query = target.substr(question + 1);
+    if ((parser.flags & F_CHUNKED) == 0 && parser.content_length != ULLONG_MAX)
+      content_length = parser.content_length;
+    has_body = (parser.flags & F_CHUNKED) != 0 || content_length.value_or(0) > 0;
+  }
+
+  std::string_view field(std::string_view name) const override {
+    const auto value = header_.opt_value_of(restinio::string_view_t{name.data(), name.size()});
+    return value ? std::string_view{value->data(), value->size()} : std::string_view{};
+  }
+
+  /// What HTTP/1.1 demands and the parser lets pass.
+  bool acceptable(const http_parser& parser) const {
+    std::size_t hosts = 0;
+    bool named_well = true;
+    header_.for_each_field([&](const restinio::http_header_field_t& field) {
+      hosts += field.field_id() == restinio::http_field_t::host;
+      named_well = named_well && field.name().find(' ') == std::string::npos;
+    });
+    const bool old = parser.http_major == 1 && parser.http_minor == 0;
+    return named_well && (hosts == 1 || (old && hosts == 0));
+  }
+
+  bool wants_go_ahead(const http_parser& parser) const {
+    const auto expect = field("Expect");
+    return has_body && parser.http_minor >= 1 &&
+           restinio::impl::is_equal_caseless(expect.data(), expect.size(), "100-continue", 12);
+  }
+
+  bool has_body = false;
+
+private:
+  static verb verb_of(unsigned method) {
+    switch (method) {
+      case HTTP_GET:
+      case HTTP_HEAD: return verb::get;
+      case HTTP_PUT: return verb::put;
+      case HTTP_POST: return verb::post;
+      case HTTP_DELETE: return verb::del;
+      default: return verb::other;
+    }
+  }
+
+  const restinio::http_request_header_t& header_;
+};
+
+int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx_t& context) {
+  parser.upgrade = 0; // Nothing is upgraded here: an offer to do so is ignored.
+  const parsed_head head{context.m_header, parser};
+  if (!head.acceptable(parser)) {
+    refuse(self, 400, "Malformed HTTP request");
+    return stop;
+  }
+  self.old_protocol = parser.http_major == 1 && parser.http_minor == 0;
+  self.body.clear();
+  self.body_bytes = 0;
+  self.admitted = self.admit(head);
+  auto& refusal = self.admitted.refusal;
+  const bool asks_first = head.wants_go_ahead(parser);
+  if (refusal && head.has_body) {
+    const bool small = head.content_length && *head.content_length <= small_body_bytes;
+    if (!small || asks_first) {
+      self.refuse(closing_response(*refusal));
+      return stop;
+    }
+  }
+  self.body_unwanted = refusal || (self.admitted.sink == nullptr && self.admitted.body_limit == 0);
+  if (self.admitted.sink != nullptr)
+    self.admitted.sink->begin(self.socket().get_executor(), [weak = self.weak_from_this()] {
+      if (auto alive = weak.lock())
+        alive->resume_reading();
+    });
+  if (asks_first)
+    self.send_before_reading("HTTP/1.1 100 Continue\r\n\r\n");
+  self.enter_body();
+  context.m_leading_headers_completed = true; // What follows the body are trailing fields.
+  return go_on;
+}
+
+int on_headers_complete(http_parser* parser) {
+  auto* self = connection::current();
+  if (self == nullptr)
+    return stop;
+  try {
+    return admit(*self, *parser, *static_cast<restinio::impl::http_parser_ctx_t*>(parser->data));
+  } catch (const std::exception& failure) {
+    log::error("http.admission_failed", {{"why", failure.what()}});
+    self->refuse(closing_response({500, json::write_error("internal error", "internal_error")}));
+    return stop;
+  }
+}
+
+int take_body(connection& self, std::string_view bytes) {
+  self.body_bytes += bytes.size();
+  if (self.body_unwanted)
+    return go_on;
+  auto& plan = self.admitted;
+  if (plan.sink != nullptr) {
+    switch (plan.sink->write(bytes)) {
+      case body_sink::verdict::more: break;
+      case body_sink::verdict::wait: self.hold_reading(); break;
+      case body_sink::verdict::refuse:
+        self.refuse(closing_response(plan.sink->refusal()));
+        return stop;
+    }
+    return go_on;
+  }
+  if (self.body_bytes > plan.body_limit) {
+    self.refuse(closing_response(plan.too_large(self.body_bytes, plan.body_limit)));
+    return stop;
+  }
+  self.body += bytes;
+  return go_on;
+}
+
+int on_body(http_parser*, const char* at, std::size_t length) {
+  auto* self = connection::current();
+  if (self == nullptr)
+    return stop;
+  try {
+    return take_body(*self, {at, length});
+  } catch (const std::exception& failure) {
+    log::error("http.body_failed", {{"why", failure.what()}});
+    return stop;
+  }
+}
+
+int on_message_complete(http_parser* parser) {
+  auto* self = connection::current();
+  if (self == nullptr)
+    return stop;
+  self->enter_answering();
+  return restinio::impl::restinio_message_complete_cb<traits::http_methods_mapper_t>(parser);
+}
+
+http_parser_settings parser_settings() {
+  auto settings = restinio::impl::create_parser_settings<traits::http_methods_mapper_t>();
+  settings.on_message_begin = &on_message_begin;
+  settings.on_url = &on_url;
+  settings.on_header_field = &on_header_part<restinio::impl::restinio_header_field_cb>;
+  settings.on_header_value = &on_header_part<restinio::impl::restinio_header_value_cb>;
+  settings.on_headers_complete = &on_headers_complete;
+  settings.on_body = &on_body;
+  settings.on_chunk_header = nullptr; // It would remember every chunk of the body.
+  settings.on_message_complete = &on_message_complete;
+  return settings;
+}
+
+// ---- The answer -------------------------------------------------------------------------------
+
+/// Where a request came from and how its answer gets back. Whatever holds RESTinio's connection or
+/// ours gives them up on the strand, since their destructors touch its timers.
+struct way_back {
+  std::shared_ptr<void> front_door; // Keeps the io_context; so it goes last.
+  std::shared_ptr<connection> client;
+  restinio::impl::connection_handle_t link;
+  restinio::request_id_t id = 0;
+  bool keep_alive = false;
+  bool old_protocol = false; ///< HTTP/1.0: knows no chunks, and closes unless asked not to.
+  bool head_only = false;
+
+  asio::any_io_executor executor() const { return client->socket().get_executor(); }
+  bool keeps() const { return keep_alive && !client->draining(); }
+
+  void send(restinio::write_group_t group, bool last, bool keep) const {
+    using namespace restinio;
+    link->write_response_parts(
+      id,
+      {last ? response_parts_attr_t::final_parts : response_parts_attr_t::not_final_parts,
+       keep ? response_connection_attr_t::connection_keepalive
+            : response_connection_attr_t::connection_close},
+      std::move(group));
+  }
+
+  void append_connection_field(std::string& head, bool keep) const {
+    if (!keep)
+      head += "Connection: close\r\n";
+    else if (old_protocol)
+      head += "Connection: keep-alive\r\n";
+  }
+
+  void release() {
+    const auto where = executor();
+    asio::dispatch(where, [held = std::move(client), also = std::move(link)] {});
+  }
+};
+
+restinio::write_group_t group_of(restinio::writable_items_container_t items) {
+  return restinio::write_group_t{std::move(items)};
+}
+
+class chunked_stream final : public answer_stream,
+                             public std::enable_shared_from_this<chunked_stream> {
+public:
+  chunked_stream(way_back way, std::string head)
+      : way_(std::move(way))
+      , keep_(way_.keeps() && !way_.old_protocol)
+      , state_(std::make_shared<state>()) {
+    state_->unsent_head = std::move(head);
+  }
+
+  ~chunked_stream() override {
+    asio::dispatch(way_.executor(), [client = way_.client, link = way_.link, st = state_] {
+      st->silence.reset();
+      if (!st->finished)
+        client->abort();
+      client->stop_watching();
+    });
+    way_.release();
+  }
+
+  void write(std::string bytes, std::function<void(bool)> taken) override {
+    on_strand([bytes = std::move(bytes), taken = std::move(taken)](chunked_stream& self) mutable {
+      self.put(std::move(bytes), false, std::move(taken));
+    });
+  }
+
+  void finish(std::string bytes) override {
+    on_strand([bytes = std::move(bytes)](chunked_stream& self) mutable {
+      self.state_->silence.reset();
+      self.way_.client->stop_watching();
+      self.put(std::move(bytes), true, nullptr);
+      self.state_->finished = true;
+    });
+  }
+
+  void on_gone(std::function<void()> tell) override {
+    on_strand([tell = std::move(tell)](chunked_stream& self) mutable {
+      self.way_.client->watch_client(std::move(tell));
+    });
+  }
+
+  void fill_silence(std::string bytes, std::chrono::milliseconds after) override {
+    on_strand([bytes = std::move(bytes), after](chunked_stream& self) mutable {
+      auto& st = *self.state_;
+      st.silence_limit = after;
+      st.silence = std::make_unique<watchdog>(
+        self.way_.executor(), [weak = self.weak_from_this(), bytes = std::move(bytes)] {
+          if (auto alive = weak.lock())
+            alive->break_silence(bytes);
+        });
+      st.silence->expires_after(after);
+    });
+  }
+
+  void send_head() {
+    on_strand([](chunked_stream& self) { self.put({}, false, nullptr); });
+  }
+
+private:
+  /// Outlives the stream by one hop, to be given up on the strand.
+  struct state {
+    std::string unsent_head;
+    bool finished = false;
+    unsigned in_flight = 0; ///< Writes that the socket has not taken yet.
+    std::unique_ptr<watchdog> silence;
+    std::chrono::milliseconds silence_limit{};
+  };
+
+  template <class Then>
+  void on_strand(Then then) {
+    asio::dispatch(way_.executor(),
+                   [self = shared_from_this(), then = std::move(then)]() mutable { then(*self); });
+  }
+
+  void put(std::string bytes, bool last, std::function<void(bool)> taken) {
+    auto& st = *state_;
+    if (st.finished)
+      return;
+    restinio::writable_items_container_t items;
+    auto lead = std::exchange(st.unsent_head, {});
+    const bool any = !bytes.empty();
+    if (any && !way_.old_protocol)
+      lead += chunk_size_line(bytes.size());
+    if (!lead.empty())
+      items.emplace_back(std::move(lead));
+    if (any)
+      items.emplace_back(std::move(bytes));
+    if (!way_.old_protocol) {
+      if (any && last)
+        items.emplace_back(restinio::const_buffer("\r\n0\r\n\r\n", 7));
+      else if (any)
+        items.emplace_back(restinio::const_buffer("\r\n", 2));
+      else if (last)
+        items.emplace_back(restinio::const_buffer("0\r\n\r\n", 5));
+    }
+    auto group = group_of(std::move(items));
+    ++st.in_flight;
+    group.after_write_notificator([held = state_, taken = std::move(taken)](const error_code& ec) {
+      --held->in_flight;
+      if (held->silence)
+        held->silence->expires_after(held->silence_limit);
+      if (taken)
+        taken(!ec);
+    });
+    way_.send(std::move(group), last, keep_);
+  }
+
+  void break_silence(const std::string& bytes) {
+    if (state_->in_flight == 0)
+      put(bytes, false, nullptr); // Its end sets the next deadline.
+  }
+
+  static std::string chunk_size_line(std::size_t size) {
+    std::array<char, 20> digits{};
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), size, 16);
+    return std::string{digits.data(), end.ptr} + "\r\n";
+  }
+
+  way_back way_;
+  const bool keep_;
+  std::shared_ptr<state> state_;
+};
+
+class pending_exchange final : public exchange,
+                               public std::enable_shared_from_this<pending_exchange> {
+public:
+  explicit pending_exchange(way_back way)
+      : way_(std::move(way)) {}
+
+  ~pending_exchange() override {
+    if (!answered_)
+      respond({500, json::write_error("internal error", "internal_error")});
+    asio::dispatch(way_.executor(), [timer = std::move(late_), client = way_.client] {});
+    way_.release();
+  }
+
+  void respond(response answer) override {
+    if (answered_.exchange(true))
+      return;
+    const bool keep = way_.keeps();
+    const bool has_body = answer.status != 204;
+    auto raw = status_and_type(answer.status, has_body ? answer.content_type : std::string_view{});
+    if (has_body)
+      raw += "Content-Length: " + std::to_string(answer.body.size()) + "\r\n";
+    way_.append_connection_field(raw, keep);
+    raw += "\r\n";
+    restinio::writable_items_container_t items;
+    const bool with_body = has_body && !way_.head_only;
+    constexpr std::size_t worth_copying = 4096;
+    if (with_body && answer.body.size() <= worth_copying)
+      raw += answer.body;
+    items.emplace_back(std::move(raw));
+    if (with_body && answer.body.size() > worth_copying)
+      items.emplace_back(std::move(answer.body));
+    way_.send(group_of(std::move(items)), true, keep);
+  }
+
+  std::shared_ptr<answer_stream> stream(std::string_view content_type,
+                                        std::vector<header_field> fields, bool at_once) override {
+    if (answered_.exchange(true))
+      return nullptr;
+    auto head = status_and_type(200, content_type);
+    for (const auto& [name, value] : fields) {
+      head += name;
+      head += ": ";
+      head += value;
+      head += "\r\n";
+    }
+    if (!way_.old_protocol)
+      head += "Transfer-Encoding: chunked\r\n";
+    const bool keep = way_.keeps() && !way_.old_protocol;
+    way_.append_connection_field(head, keep);
+    head += "\r\n";
+    if (way_.head_only) {
+      restinio::writable_items_container_t items;
+      items.emplace_back(std::move(head));
+      way_.send(group_of(std::move(items)), true, keep);
+      return nullptr;
+    }
+    auto opened = std::make_shared<chunked_stream>(way_, std::move(head));
+    if (at_once)
+      opened->send_head();
+    return opened;
+  }
+
+  void answer_within(std::chrono::milliseconds patience, response late) override {
+    asio::dispatch(way_.executor(), [self = shared_from_this(), patience, late = std::move(late)] {
+      if (self->answered_)
+        return;
+      self->late_ =
+        std::make_unique<watchdog>(self->way_.executor(), [weak = self->weak_from_this(), late] {
+          if (auto alive = weak.lock())
+            alive->respond(late);
+        });
+      self->late_->expires_after(patience);
+    });
+  }
+
+  asio::any_io_executor executor() const override { return way_.executor(); }
+
+private:
+  way_back way_;
+  std::atomic<bool> answered_ = false;
+  std::unique_ptr<watchdog> late_;
+};
+
+void serve(admission plan, std::string body, const reply& to) {
+  try {
+    if (plan.refusal)
+      to->respond(std::move(*plan.refusal));
+    else if (plan.sink != nullptr)
+      plan.sink->end(to);
+    else
+      plan.answer(std::move(body), to);
+  } catch (const std::exception& failure) {
+    log::error("http.handler_failed", {{"why", failure.what()}});
+    to->respond({500, json::write_error("internal error", "internal_error")});
+  }
+}
+
+restinio::request_handling_status_t
+message_handler::operator()(const restinio::request_handle_t& message) const {
+  auto client = connection::current()->shared_from_this();
+  way_back way;
+  way.front_door = client->owner();
+  way.link = restinio::impl::access_req_connection(*message);
+  way.id = message->request_id();
+  way.keep_alive = message->header().should_keep_alive();
+  way.old_protocol = client->old_protocol;
+  way.head_only = message->header().method() == restinio::http_method_head();
+  way.client = client;
+  const auto executor = way.executor();
+  auto to = std::make_shared<pending_exchange>(std::move(way));
+  // RESTinio loses count of pipelined requests when it is answered before this function returns.
+  asio::post(executor,
+             [plan = std::move(client->admitted), body = std::move(client->body),
+              to = std::move(to)]() mutable { serve(std::move(plan), std::move(body), to); });
+  client->admitted = {};
+  return restinio::request_accepted();
+}
+
+} // namespace
+
+// ---- The door ----------------------------------------------------------------------------------
+
+class front_door::core : public std::enable_shared_from_this<core> {
+public:
+  core(front_door_options options, admit_fn admit)
+      : options_(std::move(options))
+      , admit_(std::move(admit))
+      , io_(static_cast<int>(options_.threads)) {}
+
+  result<void> start() {
+    if (options_.tls)
+      if (auto ready = load_tls(*options_.tls); !ready)
+        return ready;
+    prepare_restinio();
+    listener_ = std::make_shared<listener>(
+      io_, [this](tcp::socket accepted) { adopt(std::move(accepted)); },
+      [this] { return has_room(); });
+    if (auto opened = listener_->open(options_.address, options_.port); !opened)
+      return opened;
+    listener_->start();
+    work_.emplace(io_.get_executor());
+    for (unsigned i = 0; i < std::max(1u, options_.threads); ++i)
+      threads_.emplace_back([this] { run(); });
+    return {};
+  }
+
+  std::uint16_t port() const { return listener_ ? listener_->port() : 0; }
+
+  void stop(std::chrono::milliseconds patience) {
+    if (threads_.empty())
+      return;
+    stopping_ = true;
+    listener_->close();
+    for_each_connection([](connection& client) { client.drain(); });
+    std::unique_lock lock{mutex_};
+    const auto all_gone = [this] { return connections_.empty(); };
+    if (!ended_.wait_for(lock, patience, all_gone)) {
+      lock.unlock();
+      for_each_connection([](connection& client) { client.abort(); });
+      lock.lock();
+      ended_.wait_for(lock, std::chrono::seconds{1}, all_gone);
+    }
+    lock.unlock();
+    work_.reset();
+    io_.stop();
+    for (auto& thread : threads_)
+      thread.join();
+    threads_.clear();
+  }
+
+private:
+  void run() {
+    while (!io_.stopped()) {
+      try {
+        io_.run();
+      } catch (const std::exception& failure) {
+        log::error("http.thread_failed", {{"why", failure.what()}});
+      }
+    }
+  }
+
+  result<void> load_tls(const tls_files& files) {
+    using context = asio::ssl::context;
+    tls_.emplace(context::tls_server);
+    error_code ec;
+    const auto unusable = [&](const std::string& file) {
+      return error{errc::invalid_request, "cannot use " + file + " for TLS: " + ec.message()};
+    };
+    tls_->set_options(context::default_workarounds | context::no_sslv2 | context::no_sslv3 |
+                        context::no_tlsv1 | context::no_tlsv1_1,
+                      ec);
+    if (tls_->use_certificate_chain_file(files.certificate, ec); ec)
+      return unusable(files.certificate);
+    if (tls_->use_private_key_file(files.key, context::pem, ec); ec)
+      return unusable(files.key);
+    return {};
+  }
+
+  void prepare_restinio() {
+    restinio::server_settings_t<traits> settings;
+    settings.request_handler(message_handler{})
+      .max_pipelined_requests(1)
+      .buffer_size(read_buffer_bytes)
+      .incoming_http_msg_limits(restinio::incoming_http_msg_limits_t{}
+                                  .max_url_size(limits::url_bytes)
+                                  .max_field_count(limits::header_fields)
+                                  .max_field_name_size(256)
+                                  .max_field_value_size(limits::header_value_bytes));
+    settings.ensure_valid_connection_state_listener();
+    settings.ensure_valid_ip_blocker();
+    restinio_settings_ = std::make_shared<restinio::impl::connection_settings_t<traits>>(
+      std::move(settings), parser_settings(), std::make_shared<restinio::null_timer_manager_t>());
+  }
+
+  bool has_room() {
+    std::lock_guard lock{mutex_};
+    return connections_.size() < options_.max_connections;
+  }
+
+  void adopt(tcp::socket accepted) {
+    try {
+      error_code ec;
+      const auto peer = accepted.remote_endpoint(ec);
+      if (ec)
+        return; // Gone already.
+      accepted.set_option(tcp::no_delay{true}, ec);
+      auto client = std::make_shared<connection>(std::move(accepted), tls_ ? &*tls_ : nullptr,
+                                                 options_.time, admit_, weak_from_this());
+      client->on_end([this](connection* ended) { forget(ended); });
+      {
+        std::lock_guard lock{mutex_};
+        connections_.insert(client.get());
+      }
+      auto link = std::make_shared<restinio::impl::connection_t<traits>>(
+        next_id_++, socket_handle{client}, restinio_settings_, peer, lifetime_monitor{&limiter_});
+      asio::dispatch(client->socket().get_executor(), [link] { link->init(); });
+    } catch (const std::exception& failure) {
+      log::warning("http.connection_refused", {{"why", failure.what()}});
+    }
+  }
+
+  /// When its socket has been closed, on any thread.
+  void forget(connection* ended) {
+    bool was_full = false;
+    {
+      std::lock_guard lock{mutex_};
+      was_full = connections_.size() >= options_.max_connections;
+      connections_.erase(ended);
+      if (connections_.empty())
+        ended_.notify_all();
+    }
+    if (was_full && !stopping_)
+      listener_->room_changed();
+  }
+
+  template <class Action>
+  void for_each_connection(Action action) {
+    std::vector<std::shared_ptr<connection>> alive;
+    {
+      std::lock_guard lock{mutex_};
+      for (auto* client : connections_)
+        if (auto held = client->weak_from_this().lock())
+          alive.push_back(std::move(held));
+    }
+    for (auto& client : alive) {
+      const auto executor = client->socket().get_executor();
+      asio::post(executor, [client = std::move(client), action] { action(*client); });
+    }
+  }
+
+  struct no_acceptor final : restinio::connection_count_limits::impl::acceptor_callback_iface_t {
+    void call_accept_now(std::size_t) noexcept override {}
+    void schedule_next_accept_attempt(std::size_t) noexcept override {}
+  };
+  using limiter_types = restinio::connection_count_limit_types<traits>;
+  using lifetime_monitor = limiter_types::lifetime_monitor_t;
+
+  const front_door_options options_;
+  const admit_fn admit_;
+  std::mutex mutex_;
+  std::unordered_set<connection*> connections_; ///< Guarded by mutex_.
+  std::atomic<bool> stopping_ = false;
+  std::condition_variable ended_; ///< There are none any more.
+  no_acceptor no_acceptor_;
+  limiter_types::limiter_t limiter_{
+    &no_acceptor_, restinio::connection_count_limits::max_parallel_connections_t{0},
+    restinio::connection_count_limits::max_active_accepts_t{1}};
+  std::shared_ptr<restinio::impl::connection_settings_t<traits>> restinio_settings_;
+  restinio::connection_id_t next_id_ = 1; ///< Used on the listener's strand.
+  std::optional<asio::ssl::context> tls_;
+  std::vector<std::thread> threads_;
+  // Goes before the members above, which the handlers still waiting in it refer to.
+  asio::io_context io_;
+  std::shared_ptr<listener> listener_;
+  std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_;
+};
+
+front_door::front_door(front_door_options options, admit_fn admit)
+    : core_(std::make_shared<core>(std::move(options), std::move(admit))) {}
+
+front_door::~front_door() {
+  stop(std::chrono::milliseconds{0});
+}
+
+result<void> front_door::start() {
+  return core_->start();
+}
+
+std::uint16_t front_door::port() const {
+  return core_->port();
+}
+
+void front_door::stop(std::chrono::milliseconds patience) {
+  core_->stop(patience);
+}
+
+} // namespace insula::http

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "base/error.hpp"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Every JSON text that Insula reads or writes, each struct's reader and writer side by side.
+/// Readers refuse what nests deeper than limits::json_depth and never recurse.
+namespace insula::http::json {
+
+/// A JSON number as JavaScript prints it: 1000, 1.5, 1e+21.
+std::string number_text(double value);
+
+/// Body of POST .../exec. Errors: invalid_request, with the text the contract gives.
+struct exec_body {
+  std::vector<std::string> argv;    ///< At least one.
+  std::optional<double> timeout_ms; ///< Zero and less: over at once.
+  std::optional<std::string> cwd;
+};
+result<exec_body> read_exec_body(std::string_view text);
+
+/// {"error":"…","code":"…"}. Bytes of `message` that are no UTF-8 are replaced.
+std::string write_error(std::string_view message, std::string_view code);
+
+/// {"id":"…"}
+std::string write_id(std::string_view id);
+
+/// {"running":true}
+std::string write_running(bool running);
+
+/// {"ok":true}
+std::string write_ok();
+
+/// {"ok":false,"errors":["…"]}
+std::string write_missing_parts(const std::vector<std::string>& errors);
+
+/// {"exit_code":0}
+std::string write_exit_code(int exit_code);
+
+} // namespace insula::http::json

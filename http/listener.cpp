@@ -1,0 +1,89 @@
+#include "http/listener.hpp"
+
+#include "base/log.hpp"
+
+#include <boost/asio/bind_executor.hpp>
+#include <boost/asio/dispatch.hpp>
+
+namespace insula::http {
+
+namespace asio = boost::asio;
+using tcp = asio::ip::tcp;
+
+namespace {
+constexpr auto pause_after_failure = std::chrono::milliseconds{50};
+constexpr int backlog = 4096; // Of connections the kernel holds for us; it cuts this to somaxconn.
+} // namespace
+
+listener::listener(asio::io_context& io, std::function<void(socket_type)> take,
+                   std::function<bool()> has_room)
+    : io_(io)
+    , strand_(asio::make_strand(io))
+    , acceptor_(strand_)
+    , pause_(strand_)
+    , take_(std::move(take))
+    , has_room_(std::move(has_room)) {}
+
+result<void> listener::open(const std::string& address, std::uint16_t port) {
+  boost::system::error_code ec;
+  const auto failed = [&] {
+    return error{errc::io_failed,
+                 "cannot listen on " + address + ":" + std::to_string(port) + ": " + ec.message()};
+  };
+  const tcp::endpoint where{asio::ip::make_address(address, ec), port};
+  if (ec)
+    return failed();
+  if (acceptor_.open(where.protocol(), ec); ec)
+    return failed();
+  if (acceptor_.set_option(tcp::acceptor::reuse_address{true}, ec); ec)
+    return failed();
+  if (acceptor_.bind(where, ec); ec)
+    return failed();
+  if (acceptor_.listen(backlog, ec); ec)
+    return failed();
+  port_ = acceptor_.local_endpoint(ec).port();
+  return {};
+}
+
+void listener::start() {
+  asio::dispatch(strand_, [self = shared_from_this()] { self->accept_next(); });
+}
+
+void listener::accept_next() {
+  if (accepting_ || !acceptor_.is_open() || !has_room_())
+    return;
+  accepting_ = true;
+  acceptor_.async_accept(
+    asio::make_strand(io_),
+    asio::bind_executor(
+      strand_, [self = shared_from_this()](const boost::system::error_code& ec, auto accepted) {
+        self->accepting_ = false;
+        if (ec == asio::error::operation_aborted)
+          return;
+        // A client that was gone before it was accepted is no reason to wait.
+        if (ec && ec != asio::error::connection_aborted)
+          return self->back_off();
+        if (!ec)
+          self->take_(socket_type{std::move(accepted)});
+        self->accept_next();
+      }));
+}
+
+void listener::back_off() {
+  accepting_ = true; // Nothing else may start it meanwhile.
+  pause_.expires_after(pause_after_failure);
+  pause_.async_wait([self = shared_from_this()](const boost::system::error_code&) {
+    self->accepting_ = false;
+    self->accept_next();
+  });
+}
+
+void listener::close() {
+  asio::dispatch(strand_, [self = shared_from_this()] {
+    boost::system::error_code ignored;
+    self->acceptor_.close(ignored);
+    self->pause_.cancel();
+  });
+}
+
+} // namespace insula::http

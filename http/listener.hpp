@@ -1,0 +1,53 @@
+#pragma once
+
+#include "base/error.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace insula::http {
+
+/// Accepts connections for as long as it is open, whatever goes wrong in between: when descriptors
+/// run out, clients wait in the kernel's queue until there are some again. Each socket comes with a
+/// strand of its own.
+///
+/// Threads: open() and port() before start(); the rest from any thread.
+class listener : public std::enable_shared_from_this<listener> {
+public:
+  using socket_type = boost::asio::ip::tcp::socket;
+
+  /// `take` is given every socket; `has_room` is asked before each accept. Both on one strand.
+  listener(boost::asio::io_context& io, std::function<void(socket_type)> take,
+           std::function<bool()> has_room);
+
+  /// Errors: io_failed, naming address and reason.
+  result<void> open(const std::string& address, std::uint16_t port);
+  std::uint16_t port() const { return port_; }
+
+  void start();
+  /// There may be room again.
+  void room_changed() { start(); }
+  void close();
+
+private:
+  void accept_next();
+  void back_off();
+
+  boost::asio::io_context& io_;
+  boost::asio::strand<boost::asio::io_context::executor_type> strand_;
+  boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::steady_timer pause_;
+  std::function<void(socket_type)> take_;
+  std::function<bool()> has_room_;
+  std::uint16_t port_ = 0;
+  bool accepting_ = false;
+};
+
+} // namespace insula::http

@@ -1,0 +1,232 @@
+#include "http/openapi.hpp"
+
+#include "http/bridge/api.hpp"
+
+#include <rapidjson/stringbuffer.h>
+#include <rapidjson/writer.h>
+
+namespace insula::http {
+
+namespace {
+
+using writer = rapidjson::Writer<rapidjson::StringBuffer>;
+
+struct schema {
+  std::string_view name;
+  std::string_view json;
+};
+
+/// Names are public; generated clients make types of them.
+constexpr schema schemas[] = {
+  {"CreateSandboxResponse",
+   R"({"type":"object","required":["id"],"properties":{"id":{"type":"string","pattern":"^[a-z2-7]{1,128}$"}}})"},
+  {"RunningResponse",
+   R"({"type":"object","required":["running"],"properties":{"running":{"type":"boolean"}}})"},
+  {"ExecRequest",
+   R"({"type":"object","required":["argv"],"properties":{)"
+   R"("argv":{"type":"array","minItems":1,"items":{"type":"string"},"description":"The program and its arguments; bash reads them as one line of quoted words."},)"
+   R"("timeout_ms":{"type":"number","description":"Milliseconds until the command is ended; exit code 124 then. None: no limit."},)"
+   R"("cwd":{"type":"string","description":"A directory in /workspace; relative to it unless absolute."}}})"},
+  {"WriteResponse",
+   R"({"type":"object","required":["ok"],"properties":{"ok":{"type":"boolean"}}})"},
+  {"OkResponse", R"({"type":"object","required":["ok"],"properties":{"ok":{"type":"boolean"}}})"},
+  {"HealthProblems",
+   R"({"type":"object","required":["ok","errors"],"properties":{"ok":{"type":"boolean"},"errors":{"type":"array","items":{"type":"string"}}}})"},
+  {"ErrorResponse",
+   R"({"type":"object","required":["error","code"],"properties":{)"
+   R"("error":{"type":"string","description":"For people."},)"
+   R"("code":{"type":"string","enum":["invalid_request","unauthorized","workspace_read_not_found","payload_too_large",)"
+   R"("exec_error","exec_transport_error","workspace_archive_write_error","session_error","capacity_exceeded","pool_error","internal_error"]}}})"},
+};
+
+void key(writer& out, std::string_view name) {
+  out.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
+}
+
+void text(writer& out, std::string_view value) {
+  out.String(value.data(), static_cast<rapidjson::SizeType>(value.size()));
+}
+
+void member(writer& out, std::string_view name, std::string_view value) {
+  key(out, name);
+  text(out, value);
+}
+
+void raw(writer& out, std::string_view json) {
+  out.RawValue(json.data(), json.size(), rapidjson::kObjectType);
+}
+
+/// `/v1/sandbox/:id/file/*` as `/v1/sandbox/{id}/file/{path}`.
+std::string templated(std::string_view pattern) {
+  std::string path;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '*') {
+      path += "{path}";
+    } else if (pattern[i] == ':') {
+      const auto end = std::min(pattern.find('/', i), pattern.size());
+      path += '{' + std::string{pattern.substr(i + 1, end - i - 1)} + '}';
+      i = end - 1;
+    } else {
+      path += pattern[i];
+    }
+  }
+  return path;
+}
+
+std::string_view name_of(verb method) {
+  switch (method) {
+    case verb::get: return "get";
+    case verb::put: return "put";
+    case verb::post: return "post";
+    case verb::del: return "delete";
+    case verb::other: break;
+  }
+  return "trace";
+}
+
+void reference(writer& out, std::string_view kind, std::string_view name) {
+  member(out, "$ref", "#/components/" + std::string{kind} + "/" + std::string{name});
+}
+
+void write_content(writer& out, std::string_view type, std::string_view schema_name) {
+  key(out, "content");
+  out.StartObject();
+  key(out, type);
+  out.StartObject();
+  key(out, "schema");
+  out.StartObject();
+  if (!schema_name.empty())
+    reference(out, "schemas", schema_name);
+  else if (type == "application/json")
+    member(out, "type", "object");
+  else
+    member(out, "type", "string");
+  out.EndObject();
+  out.EndObject();
+  out.EndObject();
+}
+
+void write_answer(writer& out, const documented_answer& answer) {
+  key(out, answer.status);
+  out.StartObject();
+  if (answer.content_type.empty() && !answer.schema.empty()) {
+    reference(out, "responses", answer.schema);
+  } else {
+    member(out, "description", answer.description);
+    if (!answer.content_type.empty())
+      write_content(out, answer.content_type, answer.schema);
+  }
+  out.EndObject();
+}
+
+void write_parameter(writer& out, const parameter& what) {
+  out.StartObject();
+  member(out, "name", what.name);
+  member(out, "in", what.in);
+  key(out, "required");
+  out.Bool(what.required);
+  member(out, "description", what.description);
+  key(out, "schema");
+  raw(out, R"({"type":"string"})");
+  out.EndObject();
+}
+
+void write_operation(writer& out, const route& row) {
+  const auto& doc = row.document;
+  key(out, name_of(row.method));
+  out.StartObject();
+  member(out, "operationId", doc.id);
+  member(out, "summary", doc.summary);
+  if (row.who == access::everybody) {
+    key(out, "security");
+    out.StartArray();
+    out.EndArray();
+  }
+  if (!doc.parameters.empty()) {
+    key(out, "parameters");
+    out.StartArray();
+    for (const auto& what : doc.parameters)
+      write_parameter(out, what);
+    out.EndArray();
+  }
+  if (!doc.body_type.empty()) {
+    key(out, "requestBody");
+    out.StartObject();
+    key(out, "required");
+    out.Bool(true);
+    write_content(out, doc.body_type, doc.body_schema);
+    out.EndObject();
+  }
+  key(out, "responses");
+  out.StartObject();
+  for (const auto& answer : doc.answers)
+    write_answer(out, answer);
+  if (row.who != access::everybody)
+    write_answer(out, {"401", "", "", "Unauthorized"});
+  out.EndObject();
+  out.EndObject();
+}
+
+void write_paths(writer& out, const std::vector<route>& table) {
+  key(out, "paths");
+  out.StartObject();
+  for (std::size_t i = 0; i < table.size();) {
+    const auto pattern = table[i].pattern;
+    key(out, templated(pattern));
+    out.StartObject();
+    for (; i < table.size() && table[i].pattern == pattern; ++i) // Rows of one path stand together.
+      write_operation(out, table[i]);
+    out.EndObject();
+  }
+  out.EndObject();
+}
+
+void write_shared_answer(writer& out, std::string_view name, std::string_view description) {
+  key(out, name);
+  out.StartObject();
+  member(out, "description", description);
+  write_content(out, "application/json", "ErrorResponse");
+  out.EndObject();
+}
+
+void write_components(writer& out) {
+  key(out, "components");
+  out.StartObject();
+  key(out, "securitySchemes");
+  raw(out, R"({"BearerAuth":{"type":"http","scheme":"bearer"}})");
+  key(out, "schemas");
+  out.StartObject();
+  for (const auto& [name, json] : schemas) {
+    key(out, name);
+    raw(out, json);
+  }
+  out.EndObject();
+  key(out, "responses");
+  out.StartObject();
+  write_shared_answer(out, "Unauthorized", "The key is missing or wrong.");
+  write_shared_answer(out, "InvalidRequest", "Malformed; sending it again will not help.");
+  out.EndObject();
+  out.EndObject();
+}
+
+} // namespace
+
+std::string openapi_document() {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  member(out, "openapi", "3.1.0");
+  key(out, "info");
+  out.StartObject();
+  member(out, "title", "Cloudflare Sandbox Service API");
+  member(out, "version", "1.0.0");
+  out.EndObject();
+  key(out, "security");
+  raw(out, R"([{"BearerAuth":[]}])");
+  write_paths(out, bridge::routes(nullptr));
+  write_components(out);
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+} // namespace insula::http

@@ -1,0 +1,52 @@
+#include "http/percent.hpp"
+
+#include "http/utf8.hpp"
+
+namespace insula::http {
+
+namespace {
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9')
+    return c - '0';
+  if (c >= 'a' && c <= 'f')
+    return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F')
+    return c - 'A' + 10;
+  return -1;
+}
+
+/// The bytes of up to four escapes in a row at the beginning of `text`: one character, at most.
+std::string leading_escapes(std::string_view text) {
+  std::string bytes;
+  while (bytes.size() < 4 && text.size() >= 3 && text[0] == '%') {
+    const int high = hex_digit(text[1]);
+    const int low = hex_digit(text[2]);
+    if (high < 0 || low < 0)
+      break;
+    bytes += static_cast<char>(high * 16 + low);
+    text.remove_prefix(3);
+  }
+  return bytes;
+}
+
+} // namespace
+
+std::string percent_decode(std::string_view text) {
+  std::string decoded;
+  decoded.reserve(text.size());
+  while (!text.empty()) {
+    std::size_t taken = 0;
+    if (text.front() == '%') {
+      const auto bytes = leading_escapes(text);
+      taken = utf8_character(bytes);
+      decoded.append(bytes, 0, taken);
+    }
+    if (taken == 0)
+      decoded += text.front();
+    text.remove_prefix(taken == 0 ? 1 : 3 * taken);
+  }
+  return decoded;
+}
+
+} // namespace insula::http

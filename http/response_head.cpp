@@ -1,0 +1,53 @@
+#include "http/response_head.hpp"
+
+namespace insula::http {
+
+namespace {
+
+std::string_view reason_phrase(int status) {
+  switch (status) {
+    case 200: return "OK";
+    case 204: return "No Content";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 409: return "Conflict";
+    case 410: return "Gone";
+    case 413: return "Content Too Large";
+    case 414: return "URI Too Long";
+    case 431: return "Request Header Fields Too Large";
+    case 500: return "Internal Server Error";
+    case 502: return "Bad Gateway";
+    case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
+    default: return "Status";
+  }
+}
+
+} // namespace
+
+std::string status_and_type(int status, std::string_view content_type) {
+  std::string head;
+  head.reserve(256);
+  head += "HTTP/1.1 ";
+  head += std::to_string(status);
+  head += ' ';
+  head += reason_phrase(status);
+  head += "\r\n";
+  if (!content_type.empty()) {
+    head += "Content-Type: ";
+    head += content_type;
+    head += "\r\n";
+  }
+  return head;
+}
+
+std::string closing_response(const response& answer) {
+  auto raw = status_and_type(answer.status, answer.content_type);
+  raw += "Content-Length: " + std::to_string(answer.body.size()) + "\r\nConnection: close\r\n\r\n";
+  raw += answer.body;
+  return raw;
+}
+
+} // namespace insula::http

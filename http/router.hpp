@@ -1,0 +1,71 @@
+#pragma once
+
+#include "http/exchange.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace insula::http {
+
+/// Who may use a route.
+enum class access : std::uint8_t { everybody, key, key_or_token };
+
+/// What happens to a request's body. Ignored: read and thrown away, however large.
+enum class body_use : std::uint8_t { ignored, buffered, streamed };
+
+/// What a route is told about a request. Values: it outlives the request's header.
+struct call {
+  std::string id;         ///< The segment that `:id` stands for.
+  std::string tail;       ///< What `*` stands for, nothing decoded.
+  std::string session_id; ///< The header, as it is.
+};
+
+// ---- For the document ----
+
+struct parameter {
+  std::string_view name;
+  std::string_view in; ///< path, query or header.
+  std::string_view description;
+  bool required = false;
+};
+
+struct documented_answer {
+  std::string_view status;
+  std::string_view description;
+  std::string_view content_type = {}; ///< Empty: no body.
+  std::string_view schema = {};       ///< A name from the document's schemas; empty: bytes.
+};
+
+struct operation {
+  std::string_view id; ///< Public: generated clients name their functions after it.
+  std::string_view summary;
+  std::vector<parameter> parameters = {};
+  std::string_view body_type = {};   ///< Content type of the request's body; empty: none.
+  std::string_view body_schema = {}; ///< As above.
+  std::vector<documented_answer> answers = {};
+};
+
+/// One row of the table. Pattern: literal segments, `:id`, and `*` at the end for the rest.
+struct route {
+  verb method;
+  std::string_view pattern;
+  access who;
+  body_use body;
+  std::uint64_t body_limit; ///< Bytes, inclusive. For an ignored body: 0.
+  std::function<admission(const call&)> admit;
+  operation document;
+};
+
+struct matched_route {
+  const route* row;
+  call what;
+};
+
+/// The row for a request, found by comparing raw segments; none if there is no such route.
+std::optional<matched_route> find_route(const std::vector<route>& table, const request_head& head);
+
+} // namespace insula::http

@@ -1,0 +1,75 @@
+#include "http/server.hpp"
+
+#include "base/log.hpp"
+#include "http/bridge/api.hpp"
+
+namespace insula::http {
+
+class server::impl {
+public:
+  impl(caf::actor_system& system, server_options options, directory_actor directory,
+       health_probe health)
+      : open_(options.api_key.empty())
+      , api_(key_check{std::move(options.api_key)},
+             services(system, options, std::move(directory), std::move(health)))
+      , door_({options.address, options.port, options.tls, options.threads, options.max_connections,
+               options.time},
+              [this](const request_head& head) { return api_.admit(head); })
+      , address_(options.address)
+      , encrypted_(options.tls.has_value()) {}
+
+  result<void> start() {
+    auto started = door_.start();
+    if (!started)
+      return started;
+    log::info("http.listening",
+              {{"address", address_}, {"port", door_.port()}, {"tls", encrypted_ ? "yes" : "no"}});
+    if (open_)
+      log::warning("http.no_key",
+                   {{"what", "no API key is set: whoever reaches this port may use it"}});
+    return started;
+  }
+
+  std::uint16_t port() const { return door_.port(); }
+  void stop(std::chrono::milliseconds patience) { door_.stop(patience); }
+
+private:
+  static std::shared_ptr<const bridge::services> services(caf::actor_system& system,
+                                                          const server_options& options,
+                                                          directory_actor directory,
+                                                          health_probe health) {
+    bridge::services with;
+    with.system = &system;
+    with.directory = std::move(directory);
+    with.missing_parts = std::move(health);
+    with.heartbeat = options.heartbeat;
+    return std::make_shared<const bridge::services>(std::move(with));
+  }
+
+  const bool open_;
+  const bridge::api api_;
+  front_door door_; // Goes first: it asks the API.
+  const std::string address_;
+  const bool encrypted_;
+};
+
+server::server(caf::actor_system& system, server_options options, directory_actor directory,
+               health_probe health)
+    : impl_(std::make_unique<impl>(system, std::move(options), std::move(directory),
+                                   std::move(health))) {}
+
+server::~server() = default;
+
+result<void> server::start() {
+  return impl_->start();
+}
+
+std::uint16_t server::port() const {
+  return impl_->port();
+}
+
+void server::stop(std::chrono::milliseconds patience) {
+  impl_->stop(patience);
+}
+
+} // namespace insula::http

@@ -1,0 +1,345 @@
+#include "tests/http/fakes.hpp"
+
+#include "base/limits.hpp"
+#include "tests/support/catch.hpp"
+
+#include <caf/send.hpp>
+#include <caf/stateful_actor.hpp>
+#include <caf/typed_event_based_actor.hpp>
+#include <caf/typed_response_promise.hpp>
+
+#include <algorithm>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace insula::test {
+
+using print_atom = caf::atom_constant<caf::atom("print")>;
+using finish_atom = caf::atom_constant<caf::atom("finish")>;
+using die_atom = caf::atom_constant<caf::atom("die")>;
+using release_atom = caf::atom_constant<caf::atom("release")>;
+
+void diary::add(std::string entry) {
+  std::lock_guard lock{mutex_};
+  entries_.push_back(std::move(entry));
+  changed_.notify_all();
+}
+
+bool diary::has(const std::string& entry) {
+  std::unique_lock lock{mutex_};
+  return changed_.wait_for(lock, std::chrono::seconds{10}, [&] {
+    return std::find(entries_.begin(), entries_.end(), entry) != entries_.end();
+  });
+}
+
+std::vector<std::string> diary::all() {
+  std::lock_guard lock{mutex_};
+  return entries_;
+}
+
+struct house::shared {
+  ~shared() {
+    for (auto& operation : operations)
+      operation.join();
+  }
+
+  std::shared_ptr<script> plays;
+  std::shared_ptr<diary> heard;
+  std::mutex mutex;
+  exec_request last_exec; ///< Guarded by mutex, as what follows.
+  caf::actor process;
+  caf::actor directory;
+  std::vector<std::thread> operations;
+};
+
+namespace {
+
+using together = std::shared_ptr<house::shared>;
+
+using process_impl =
+  process_actor::extend<caf::reacts_to<print_atom, int, std::string>,
+                        caf::reacts_to<finish_atom, int, bool>, caf::reacts_to<die_atom>>;
+
+struct process_state {
+  static inline const char* name = "fake_process";
+  std::vector<output_frame> log;
+  std::optional<process_end> end;
+  std::optional<caf::typed_response_promise<output_chunk>> asked;
+  read_output question;
+  unsigned questions = 0;
+};
+
+/// One frame an answer, so that tests see where answers begin and end.
+void answer(process_state& st) {
+  if (!st.asked)
+    return;
+  output_chunk chunk;
+  std::uint64_t at = 0;
+  for (const auto& frame : st.log) {
+    if (at == st.question.offset) {
+      chunk.frames.push_back(frame);
+      chunk.next_offset = at + frame.bytes.size();
+      break;
+    }
+    at += frame.bytes.size();
+  }
+  if (chunk.frames.empty())
+    chunk.next_offset = st.question.offset;
+  std::uint64_t size = 0;
+  for (const auto& frame : st.log)
+    size += frame.bytes.size();
+  if (st.end && chunk.next_offset == size)
+    chunk.ended = st.end;
+  if (chunk.frames.empty() && !chunk.ended)
+    return;
+  auto promise = std::move(*st.asked);
+  st.asked.reset();
+  promise.deliver(std::move(chunk));
+}
+
+process_impl::behavior_type process(process_impl::stateful_pointer<process_state> self,
+                                    together all) {
+  self->state.log = all->plays->output;
+  self->state.end = all->plays->end;
+  return {
+    [self, all](const read_output& question) -> caf::result<output_chunk> {
+      auto& st = self->state;
+      all->heard->add("read " + std::to_string(question.offset) +
+                      (question.attached ? " attached" : ""));
+      if (all->plays->read_error && ++st.questions > 1)
+        return to_caf(*all->plays->read_error);
+      st.question = question;
+      st.asked = self->make_response_promise<output_chunk>();
+      auto promise = *st.asked;
+      if (!all->plays->deaf_process)
+        answer(st);
+      return promise;
+    },
+    [all](detach_atom) { all->heard->add("detached"); },
+    [self](print_atom, int stream, std::string& bytes) {
+      self->state.log.push_back({static_cast<output_stream>(stream), std::move(bytes)});
+      answer(self->state);
+    },
+    [self](finish_atom, int code, bool timed_out) {
+      self->state.end = process_end{code, timed_out, false};
+      answer(self->state);
+    },
+    [self](die_atom) { self->quit(caf::exit_reason::kill); },
+  };
+}
+
+caf::result<file_channel> open_channel(const together& all, const std::string& what) {
+  all->heard->add(what);
+  if (all->plays->file_error)
+    return to_caf(*all->plays->file_error);
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  std::lock_guard lock{all->mutex};
+  all->operations.emplace_back([operation = all->plays->file, fd = ends[1]] {
+    const timeval patience{20, 0}; // A test that goes wrong must end all the same.
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (operation)
+      operation(fd);
+    ::close(fd);
+  });
+  return file_channel{std::make_shared<unique_fd>(ends[0])};
+}
+
+sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, bool ended) {
+  if (ended)
+    self->quit(caf::exit_reason::user_shutdown);
+  return {
+    [self, all](const exec_request& command) -> caf::result<process_actor> {
+      {
+        std::lock_guard lock{all->mutex};
+        all->last_exec = command;
+      }
+      all->heard->add("exec " + command.command_line);
+      if (all->plays->die_on_exec) {
+        self->quit(caf::exit_reason::kill);
+        return caf::delegated<process_actor>{};
+      }
+      if (all->plays->exec_error)
+        return to_caf(*all->plays->exec_error);
+      process_impl started = self->spawn(process, all);
+      std::lock_guard lock{all->mutex};
+      all->process = caf::actor_cast<caf::actor>(started);
+      return process_actor{started};
+    },
+    [all](const read_file_request& file) { return open_channel(all, "read_file " + file.path); },
+    [all](const write_file_request& file) { return open_channel(all, "write_file " + file.path); },
+    [all](probe_atom) { return all->plays->probe; },
+    [](find_atom) { return caf::unit; },
+    [](delete_atom) { return caf::unit; },
+  };
+}
+
+using directory_impl = directory_actor::extend<caf::reacts_to<release_atom>>;
+
+struct directory_state {
+  static inline const char* name = "fake_directory";
+  std::map<std::string, sandbox_actor> found;
+  std::vector<std::pair<std::string, caf::typed_response_promise<sandbox_actor>>> held;
+};
+
+directory_impl::behavior_type directory(directory_impl::stateful_pointer<directory_state> self,
+                                        together all) {
+  const auto resolve = [self, all](const std::string& id) {
+    if (std::exchange(all->plays->stale_once, false))
+      return self->spawn(sandbox, all, true);
+    auto& known = self->state.found[id];
+    if (!known)
+      known = self->spawn(sandbox, all, false);
+    return known;
+  };
+  return {
+    [=](find_atom, const std::string& id) -> caf::result<sandbox_actor> {
+      all->heard->add("find " + id);
+      if (all->plays->find_error)
+        return to_caf(*all->plays->find_error);
+      if (!all->plays->hold_find)
+        return resolve(id);
+      auto promise = self->make_response_promise<sandbox_actor>();
+      self->state.held.emplace_back(id, promise);
+      return promise;
+    },
+    [=](delete_atom, const std::string& id) -> caf::result<caf::unit_t> {
+      all->heard->add("delete " + id);
+      self->state.found.erase(id);
+      return caf::unit;
+    },
+    [=](release_atom) {
+      for (auto& [id, promise] : self->state.held)
+        promise.deliver(resolve(id));
+      self->state.held.clear();
+    },
+  };
+}
+
+caf::actor_system_config& with_two_workers(caf::actor_system_config& config) {
+  config.set("scheduler.policy", caf::atom("sharing"));
+  config.set("scheduler.max-threads", std::size_t{2});
+  return config;
+}
+
+} // namespace
+
+http::server_options house::on_free_port(http::server_options options) {
+  options.port = 0;
+  return options;
+}
+
+house::house(http::server_options options, http::health_probe health)
+    : script_(std::make_shared<script>())
+    , diary_(std::make_shared<diary>())
+    , shared_(std::make_shared<shared>())
+    , system_(with_two_workers(config_))
+    , directory_([&] {
+      shared_->plays = script_;
+      shared_->heard = diary_;
+      directory_impl made = system_.spawn(directory, shared_);
+      shared_->directory = caf::actor_cast<caf::actor>(made);
+      return directory_actor{made};
+    }())
+    , server_(system_, on_free_port(std::move(options)), directory_, std::move(health)) {
+  const auto started = server_.start();
+  if (!started)
+    FAIL(started.reason().message);
+}
+
+house::~house() {
+  server_.stop(std::chrono::milliseconds{0});
+  caf::anon_send_exit(shared_->directory, caf::exit_reason::kill);
+  caf::anon_send_exit(shared_->process, caf::exit_reason::kill);
+  // Operations speak to the test's own variables, which are about to go.
+  std::vector<std::thread> under_way;
+  {
+    std::lock_guard lock{shared_->mutex};
+    under_way.swap(shared_->operations);
+  }
+  for (auto& operation : under_way)
+    operation.join();
+  shared_->directory = nullptr;
+  shared_->process = nullptr;
+}
+
+exec_request house::last_exec() {
+  std::lock_guard lock{shared_->mutex};
+  return shared_->last_exec;
+}
+
+void house::release() {
+  caf::anon_send(shared_->directory, release_atom::value);
+}
+
+void house::print(output_stream to, std::string bytes) {
+  std::lock_guard lock{shared_->mutex};
+  caf::anon_send(shared_->process, print_atom::value, static_cast<int>(to), std::move(bytes));
+}
+
+void house::end_command(process_end how) {
+  std::lock_guard lock{shared_->mutex};
+  caf::anon_send(shared_->process, finish_atom::value, static_cast<int>(how.exit_code),
+                 how.timed_out);
+}
+
+void house::kill_command() {
+  std::lock_guard lock{shared_->mutex};
+  caf::anon_send(shared_->process, die_atom::value);
+}
+
+namespace {
+
+bool read_all(int fd, void* into, std::size_t size) {
+  auto* at = static_cast<char*>(into);
+  while (size > 0) {
+    const auto n = ::recv(fd, at, size, 0);
+    if (n <= 0)
+      return false;
+    at += n;
+    size -= static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+void write_all(int fd, const void* from, std::size_t size) {
+  const auto* at = static_cast<const char*>(from);
+  while (size > 0) {
+    const auto n = ::send(fd, at, size, MSG_NOSIGNAL);
+    if (n <= 0)
+      return; // The other end has had enough.
+    at += n;
+    size -= static_cast<std::size_t>(n);
+  }
+}
+
+} // namespace
+
+bool read_frames(int fd, std::string& content) {
+  for (;;) {
+    frame_head head{};
+    if (!read_all(fd, &head, sizeof head))
+      return false;
+    if (head.bytes == 0)
+      return true;
+    const auto size = content.size();
+    content.resize(size + head.bytes);
+    if (head.bytes > max_frame_bytes || !read_all(fd, content.data() + size, head.bytes))
+      return false;
+  }
+}
+
+void write_frame(int fd, std::string_view bytes) {
+  const frame_head head{static_cast<std::uint32_t>(bytes.size())};
+  write_all(fd, &head, sizeof head);
+  write_all(fd, bytes.data(), bytes.size());
+}
+
+void write_head(int fd, file_head head) {
+  write_all(fd, &head, sizeof head);
+}
+
+} // namespace insula::test

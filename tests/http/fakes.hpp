@@ -1,0 +1,93 @@
+#pragma once
+
+#include "actors/protocol/errors.hpp"
+#include "actors/protocol/interfaces.hpp"
+#include "base/stream_frames.hpp"
+#include "http/server.hpp"
+
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+/// Directory, sandbox and process as the test wants them, behind the real messages.
+namespace insula::test {
+
+/// What the fakes were told, in order. A test waits for an entry instead of sleeping.
+class diary {
+public:
+  void add(std::string entry);
+  /// True once there is such an entry; false after ten seconds without.
+  bool has(const std::string& entry);
+  std::vector<std::string> all();
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> entries_;
+};
+
+/// What the sandbox does. Set before the request that meets it.
+struct script {
+  std::optional<error> find_error;
+  std::optional<error> exec_error;
+  std::optional<error> file_error;
+  bool stale_once = false;  ///< The first handle that is found has just ended.
+  bool hold_find = false;   ///< find_atom is not answered until release().
+  bool die_on_exec = false; ///< The sandbox ends without answering.
+  bool probe = true;
+  std::vector<output_frame> output;               ///< What every command prints,
+  std::optional<process_end> end = process_end{}; ///< and how it ends; none: it goes on running.
+  bool deaf_process = false;                      ///< read_output is never answered.
+  std::optional<error> read_error;                ///< For every read_output after the first.
+  /// The operation at the other end of a file channel, in a thread of its own.
+  std::function<void(int fd)> file;
+};
+
+/// The fakes and the server in front of them.
+class house {
+public:
+  explicit house(http::server_options options = {}, http::health_probe health = nullptr);
+  ~house();
+
+  script& plays() { return *script_; } ///< Not while requests are under way.
+  diary& heard() { return *diary_; }
+  std::uint16_t port() const { return server_.port(); }
+  http::server& server() { return server_; }
+  exec_request last_exec();
+  void release();                                  ///< Answers the find_atom that is held.
+  void print(output_stream to, std::string bytes); ///< The running command prints.
+  void end_command(process_end how);
+  void kill_command(); ///< The process' actor ends without a word.
+
+  struct shared;
+
+private:
+  static http::server_options on_free_port(http::server_options options);
+
+  std::shared_ptr<script> script_;
+  std::shared_ptr<diary> diary_;
+  std::shared_ptr<shared> shared_;
+  caf::actor_system_config config_;
+  caf::actor_system system_;
+  directory_actor directory_;
+  http::server server_;
+};
+
+// ---- For the other end of a file channel ----
+
+/// Everything until the last frame; false if the stream was cut before it.
+bool read_frames(int fd, std::string& content);
+void write_frame(int fd, std::string_view bytes); ///< None: the last frame.
+void write_head(int fd, file_head head);
+
+} // namespace insula::test

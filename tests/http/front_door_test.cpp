@@ -1,0 +1,299 @@
+#include "tests/http/client.hpp"
+#include "tests/http/fakes.hpp"
+#include "tests/support/catch.hpp"
+
+#include <random>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace insula;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::string malformed = R"({"error":"Malformed HTTP request","code":"invalid_request"})";
+
+} // namespace
+
+TEST_CASE("malformed requests are answered with 400 and closed", "[http][front_door]") {
+  house h;
+  for (const auto* bytes :
+       {"garbage\r\n\r\n", "\x16\x03\x01\x02", "GET /health\r\n\r\n",
+        "GET /health HTTP/9.9\r\n\r\n", "GET /health HTTP/1.1\r\n\r\n",
+        "GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET /health HTTP/1.1\r\nHost: a\r\nX y: 1\r\n\r\n",
+        "GET /health HTTP/1.1\r\nHost : a\r\n\r\n", "FOO /health HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST /v1/sandbox HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
+        "POST /v1/sandbox HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "POST /v1/sandbox HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: "
+        "chunked\r\n\r\n",
+        "POST /v1/sandbox HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
+    CAPTURE(bytes);
+    client one{h.port()};
+    one.send(bytes);
+    const auto got = one.receive();
+    CHECK(got.status == 400);
+    CHECK(got.body == malformed);
+    CHECK(one.at_end());
+  }
+  CHECK(ask(h.port(), "GET", "/health").status == 200);
+}
+
+TEST_CASE("a valid request before garbage is answered first", "[http][front_door]") {
+  house h;
+  client one{h.port()};
+  one.send(request("GET", "/health") + "garbage!\r\n\r\n");
+  CHECK(one.receive().status == 200);
+  one.receive();
+  CHECK(one.at_end());
+}
+
+TEST_CASE("HTTP/1.0 needs no host and knows no chunks", "[http][front_door]") {
+  house h;
+  h.plays().output = {{output_stream::out, "a\n"}};
+  client one{h.port()};
+  one.send("GET /health HTTP/1.0\r\n\r\n");
+  CHECK(one.receive().body == R"({"ok":true})");
+  CHECK(one.at_end());
+  client kept{h.port()};
+  kept.send("GET /health HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+  CHECK(kept.receive().fields.at("connection") == "keep-alive");
+  kept.send("POST /v1/sandbox/abc/exec HTTP/1.0\r\nContent-Length: 14\r\n\r\n{\"argv\":[\"a\"]}");
+  const auto got = kept.receive();
+  CHECK(got.fields.count("transfer-encoding") == 0);
+  CHECK(got.body == "event: stdout\ndata: YQo=\n\nevent: exit\ndata: {\"exit_code\":0}\n\n");
+}
+
+TEST_CASE("a long URL is refused and leaves nobody hanging", "[http][front_door]") {
+  house h;
+  for (const std::size_t size : {17'000u, 60'000u, 500'000u}) {
+    const auto got = ask(h.port(), "GET", "/v1/" + std::string(size, 'x'));
+    CHECK(got.status == 414);
+    CHECK(got.body == R"({"error":"URL too long","code":"invalid_request"})");
+  }
+  CHECK(ask(h.port(), "GET", "/v1/" + std::string(16'000, 'x')).status == 404);
+}
+
+TEST_CASE("headers have limits", "[http][front_door]") {
+  house h;
+  std::string many;
+  for (int i = 0; i < 110; ++i)
+    many += "X-" + std::to_string(i) + ": 1\r\n";
+  CHECK(ask(h.port(), "GET", "/health", {}, many).status == 431);
+  CHECK(ask(h.port(), "GET", "/health", {}, "X: " + std::string(17'000, 'y') + "\r\n").status ==
+        431);
+  CHECK(ask(h.port(), "GET", "/health", {}, std::string(300, 'n') + ": y\r\n").status == 431);
+}
+
+TEST_CASE("pipelined requests are all answered, in order", "[http][front_door]") {
+  house h;
+  client one{h.port()};
+  std::string sixty;
+  for (int i = 0; i < 60; ++i)
+    sixty += request("GET", i % 2 == 0 ? "/health" : "/v1/sandbox/abc/running");
+  one.send(sixty);
+  for (int i = 0; i < 60; ++i)
+    CHECK(one.receive().body == (i % 2 == 0 ? R"({"ok":true})" : R"({"running":true})"));
+}
+
+TEST_CASE("a request may come byte by byte", "[http][front_door]") {
+  house h;
+  client one{h.port()};
+  for (const char c : request("POST", "/v1/sandbox", "{}") + request("GET", "/health"))
+    one.send({&c, 1});
+  CHECK(one.receive().status == 200);
+  CHECK(one.receive().status == 200);
+}
+
+TEST_CASE("a refused request keeps the connection when its body is small", "[http][front_door]") {
+  http::server_options options;
+  options.api_key = "k";
+  house h{options};
+  client one{h.port()};
+  one.send(request("POST", "/v1/sandbox/abc/exec", std::string(1000, 'x')) +
+           request("GET", "/health"));
+  CHECK(one.receive().status == 401);
+  CHECK(one.receive().status == 200);
+}
+
+TEST_CASE("a large body is refused before it comes", "[http][front_door]") {
+  http::server_options options;
+  options.api_key = "k";
+  house h{options};
+  client one{h.port()};
+  one.send("PUT /v1/sandbox/abc/file/workspace/a HTTP/1.1\r\nHost: t\r\nContent-Length: "
+           "99999999999\r\n\r\n");
+  const auto got = one.receive();
+  CHECK(got.status == 401);
+  CHECK(got.fields.at("connection") == "close");
+  // A client that goes on sending sees the answer as well.
+  CHECK(
+    ask(h.port(), "PUT", "/v1/sandbox/abc/file/workspace/a", std::string(8 << 20, 'x')).status ==
+    401);
+  const auto exec = ask(h.port(), "POST", "/v1/sandbox/abc/exec", std::string((16 << 20) + 1, ' '),
+                        "Authorization: Bearer k\r\n");
+  CHECK(exec.status == 413);
+  CHECK(
+    exec.body ==
+    R"({"error":"payload too large: 16777217 bytes exceeds the 16777216-byte limit","code":"payload_too_large"})");
+  CHECK(ask(h.port(), "POST", "/v1/sandbox/abc/exec", std::string(16 << 20, ' '),
+            "Authorization: Bearer k\r\n")
+          .status == 400);
+}
+
+TEST_CASE("an offer to upgrade is ignored", "[http][front_door]") {
+  house h;
+  client one{h.port()};
+  one.send(request("GET", "/health", {}, "Connection: Upgrade\r\nUpgrade: h2c\r\n") +
+           request("GET", "/health"));
+  CHECK(one.receive().status == 200);
+  CHECK(one.receive().status == 200);
+}
+
+TEST_CASE("slow clients are cut", "[http][front_door]") {
+  http::server_options options;
+  options.time.idle = 50ms;
+  options.time.header = 50ms;
+  options.time.progress = 50ms;
+  house h{options};
+  client silent{h.port()};
+  CHECK(silent.at_end());
+  client in_header{h.port()};
+  in_header.send("GET /heal");
+  CHECK(in_header.at_end());
+  client in_body{h.port()};
+  in_body.send("POST /v1/sandbox HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nabc");
+  CHECK(in_body.at_end());
+  client after{h.port()};
+  after.send(request("GET", "/health"));
+  CHECK(after.receive().status == 200);
+  CHECK(after.at_end());
+}
+
+TEST_CASE("further connections wait until there is room", "[http][front_door]") {
+  http::server_options options;
+  options.max_connections = 2;
+  house h{options};
+  auto first = std::make_unique<client>(h.port());
+  first->send(request("GET", "/health"));
+  CHECK(first->receive().status == 200);
+  client second{h.port()};
+  second.send(request("GET", "/health"));
+  CHECK(second.receive().status == 200);
+  client third{h.port()};
+  third.send(request("GET", "/health"));
+  first.reset();
+  CHECK(third.receive().status == 200);
+}
+
+TEST_CASE("stopping lets a request under way end, and closes idle connections",
+          "[http][front_door]") {
+  house h;
+  h.plays().end.reset();
+  client idle{h.port()};
+  idle.send(request("GET", "/health"));
+  CHECK(idle.receive().status == 200);
+  client busy{h.port()};
+  busy.send(request("POST", "/v1/sandbox/abc/exec", R"({"argv":["a"]})"));
+  busy.read_until("\r\n\r\n");
+  REQUIRE(h.heard().has("read 0 attached"));
+  std::thread stopper{[&] { h.server().stop(10s); }};
+  CHECK(idle.at_end());
+  h.end_command({0});
+  CHECK(busy.chunk() == "event: exit\ndata: {\"exit_code\":0}\n\n");
+  CHECK(busy.chunk().empty());
+  stopper.join();
+}
+
+TEST_CASE("stopping cuts what does not end", "[http][front_door]") {
+  house h;
+  h.plays().end.reset();
+  client busy{h.port()};
+  busy.send(request("POST", "/v1/sandbox/abc/exec", R"({"argv":["a"]})"));
+  busy.read_until("\r\n\r\n");
+  client waiting{h.port()};
+  h.plays().hold_find = true;
+  waiting.send(request("GET", "/v1/sandbox/abd/running"));
+  REQUIRE(h.heard().has("find abd"));
+  h.server().stop(0ms);
+  CHECK(busy.chunk().empty());
+  CHECK(waiting.at_end());
+  h.release(); // The answer to nobody does no harm.
+}
+
+TEST_CASE("whatever is sent, the server lives and answers", "[http][front_door][property]") {
+  house h;
+  const auto seed = GENERATE(take(150, random(0u, 10'000'000u)));
+  CAPTURE(seed);
+  std::mt19937 rng{seed};
+  std::string text = request("PUT", "/v1/sandbox/abc/file/workspace/a%20b", "0123456789",
+                             "Expect: 100-continue\r\nTransfer-Encoding: identity\r\n") +
+                     request("POST", "/v1/sandbox/abc/exec", R"({"argv":["a"]})");
+  for (unsigned n = 1 + rng() % 8; n > 0; --n) {
+    const auto at = rng() % text.size();
+    switch (rng() % 3) {
+      case 0: text[at] = static_cast<char>(rng()); break;
+      case 1: text.erase(at, 1 + rng() % 10); break;
+      default: text.insert(at, std::string(1 + rng() % 3, "\r\n :/%0,\x80x"[rng() % 9]));
+    }
+  }
+  {
+    client one{h.port()};
+    one.send(text);
+    ::shutdown(one.fd(), SHUT_WR);
+    while (!one.read(65'536).empty()) {
+    }
+  }
+  CHECK(ask(h.port(), "GET", "/health").status == 200);
+}
+
+TEST_CASE("running out of descriptors does not stop the server", "[http][front_door]") {
+  // In a child of its own, since the limit is the whole process'.
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    bool served = false;
+    {
+      house h;
+      std::vector<int> eaten;
+      client before{h.port()}; // Its server side is accepted while there are descriptors.
+      before.send(request("GET", "/health"));
+      served = before.receive().status == 200;
+      client waiting{h.port()};
+      waiting.send(request("GET", "/health"));
+      served = served && waiting.receive().status == 200;
+      const int in_queue = ::socket(AF_INET, SOCK_STREAM, 0);
+      const rlimit few{static_cast<rlim_t>(in_queue + 1), static_cast<rlim_t>(in_queue + 1)};
+      ::setrlimit(RLIMIT_NOFILE, &few);
+      for (int fd = 0; (fd = ::dup(0)) >= 0;)
+        eaten.push_back(fd);
+      sockaddr_storage where{};
+      socklen_t size = sizeof where;
+      ::getpeername(before.fd(), reinterpret_cast<sockaddr*>(&where), &size);
+      served = served && ::connect(in_queue, reinterpret_cast<sockaddr*>(&where), size) == 0;
+      const auto text = request("GET", "/health");
+      served = served && ::send(in_queue, text.data(), text.size(), 0) > 0;
+      // The listener has met EMFILE once this connection, which shares its threads, has been served
+      // again.
+      before.send(text);
+      served = served && before.receive().status == 200;
+      timeval short_wait{0, 200'000};
+      ::setsockopt(in_queue, SOL_SOCKET, SO_RCVTIMEO, &short_wait, sizeof short_wait);
+      char byte = 0;
+      served = served && ::recv(in_queue, &byte, 1, 0) < 0; // Not accepted yet.
+      waiting.close();                                      // Now there is one.
+      short_wait = {10, 0};
+      ::setsockopt(in_queue, SOL_SOCKET, SO_RCVTIMEO, &short_wait, sizeof short_wait);
+      served = served && ::recv(in_queue, &byte, 1, 0) == 1;
+      ::close(in_queue);
+      for (const int fd : eaten)
+        ::close(fd);
+    }
+    ::_exit(served ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+}

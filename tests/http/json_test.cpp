@@ -1,0 +1,111 @@
+#include "http/json.hpp"
+#include "tests/support/catch.hpp"
+
+#include <random>
+
+using namespace insula;
+using namespace insula::http;
+
+namespace {
+
+std::string why_not(std::string_view text) {
+  const auto body = json::read_exec_body(text);
+  return body ? "accepted" : body.reason().message;
+}
+
+const std::string not_json = "Invalid JSON body";
+const std::string no_argv = "argv must be a non-empty array";
+
+} // namespace
+
+TEST_CASE("an exec body is read", "[http][json]") {
+  const auto body = json::read_exec_body(
+    R"({"argv":["sh","-c","x"],"timeout_ms":1.5,"cwd":"src","other":{"a":[1]}})");
+  REQUIRE(body);
+  CHECK(body->argv == std::vector<std::string>{"sh", "-c", "x"});
+  CHECK(body->timeout_ms == 1.5);
+  CHECK(body->cwd == "src");
+}
+
+TEST_CASE("members of the wrong type are ignored where the contract says so", "[http][json]") {
+  const auto body = json::read_exec_body(R"({"argv":["a",7,1.5],"timeout_ms":"9","cwd":null})");
+  REQUIRE(body);
+  CHECK(body->argv == std::vector<std::string>{"a", "7", "1.5"});
+  CHECK_FALSE(body->timeout_ms);
+  CHECK_FALSE(body->cwd);
+}
+
+TEST_CASE("of equal members the last counts, and a byte order mark is tolerated", "[http][json]") {
+  const auto body = json::read_exec_body("\xef\xbb\xbf{\"argv\":[],\"argv\":[\"b\"]}");
+  REQUIRE(body);
+  CHECK(body->argv == std::vector<std::string>{"b"});
+}
+
+TEST_CASE("what is no JSON is refused", "[http][json]") {
+  for (const auto* text : {"", " ", "{", "{\"argv\":[\"a\"]", "{\"argv\":[\"a\"]}x", "nul",
+                           "{'argv':['a']}", "{\"argv\":[\"\xff\"]}", "\xef\xbb\xbf", "[1,]"})
+    CHECK(why_not(text) == not_json);
+  CHECK(why_not(std::string_view{"{\"argv\":[\"a\"]}\0x", 16}) == not_json);
+}
+
+TEST_CASE("a body without arguments is refused", "[http][json]") {
+  for (const auto* text : {"{}", "[]", "\"x\"", "7", "null", "true", R"({"argv":[]})",
+                           R"({"argv":"ls"})", R"({"argv":null})", R"({"argv":{}})"})
+    CHECK(why_not(text) == no_argv);
+  for (const auto* text :
+       {R"({"argv":[{}]})", R"({"argv":[null]})", R"({"argv":[true]})", R"({"argv":["a",[]]})"})
+    CHECK(why_not(text) == "argv must contain only strings");
+}
+
+TEST_CASE("deep nesting is refused without recursion", "[http][json]") {
+  CHECK(why_not(std::string(1'000'000, '[')) == not_json);
+  CHECK(why_not("{\"argv\":" + std::string(1'000'000, '[')) == not_json);
+  std::string objects;
+  for (int i = 0; i < 100'000; ++i)
+    objects += "{\"a\":";
+  CHECK(why_not(objects) == not_json);
+  const std::string deep = std::string(60, '[') + std::string(60, ']');
+  CHECK(why_not("{\"argv\":[\"a\"],\"x\":" + deep + "}") == "accepted");
+}
+
+TEST_CASE("a reader survives whatever is done to a body", "[http][json][property]") {
+  const auto seed = GENERATE(take(2000, random(0u, 10'000'000u)));
+  CAPTURE(seed);
+  std::mt19937 rng{seed};
+  std::string text =
+    R"({"argv":["a\u00e4","b"],"timeout_ms":1e3,"cwd":"x","y":[[{"z":null}],-0.5]})";
+  for (unsigned n = 1 + rng() % 6; n > 0; --n) {
+    const auto at = rng() % text.size();
+    switch (rng() % 3) {
+      case 0: text[at] = static_cast<char>(rng()); break;
+      case 1: text.erase(at, 1 + rng() % 4); break;
+      default: text.insert(at, 1, "{}[]\",:\\u0"[rng() % 10]);
+    }
+    if (text.empty())
+      text = "x";
+  }
+  const auto body = json::read_exec_body(text);
+  if (body)
+    CHECK_FALSE(body->argv.empty());
+}
+
+TEST_CASE("numbers are printed as JavaScript does", "[http][json]") {
+  CHECK(json::number_text(1000) == "1000");
+  CHECK(json::number_text(100000) == "100000");
+  CHECK(json::number_text(1.5) == "1.5");
+  CHECK(json::number_text(0) == "0");
+  CHECK(json::number_text(-0.0) == "0");
+  CHECK(json::number_text(-5) == "-5");
+  CHECK(json::number_text(0.1) == "0.1");
+  CHECK(json::number_text(1e21) == "1e+21");
+}
+
+TEST_CASE("answers are compact", "[http][json]") {
+  CHECK(json::write_error("a \"b\"\n\xff", "c") ==
+        "{\"error\":\"a \\\"b\\\"\\n\xef\xbf\xbd\",\"code\":\"c\"}");
+  CHECK(json::write_id("abc") == R"({"id":"abc"})");
+  CHECK(json::write_running(false) == R"({"running":false})");
+  CHECK(json::write_ok() == R"({"ok":true})");
+  CHECK(json::write_missing_parts({"a", "b"}) == R"({"ok":false,"errors":["a","b"]})");
+  CHECK(json::write_exit_code(-1) == R"({"exit_code":-1})");
+}

@@ -1,0 +1,146 @@
+#include "base/id.hpp"
+#include "http/openapi.hpp"
+#include "tests/http/client.hpp"
+#include "tests/http/fakes.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace insula;
+using namespace insula::test;
+
+namespace {
+
+const std::string id = "abcdefghijklmnopqrstuvwxyz";
+const std::string box = "/v1/sandbox/" + id;
+
+const std::string bad_id = R"({"error":"Invalid sandbox ID format","code":"invalid_request"})";
+const std::string no_key = R"({"error":"Unauthorized","code":"unauthorized"})";
+
+http::server_options with_key() {
+  http::server_options options;
+  options.api_key = "s3cret";
+  return options;
+}
+
+void check(const answer& got, int status, const std::string& body,
+           const std::string& type = "application/json") {
+  CHECK(got.status == status);
+  CHECK(got.body == body);
+  CHECK(got.complete);
+  CHECK(got.fields.at("content-type") == type);
+}
+
+} // namespace
+
+TEST_CASE("health says ok, or what is missing", "[http][routes]") {
+  house well;
+  check(ask(well.port(), "GET", "/health"), 200, R"({"ok":true})");
+  house ill{{}, [] { return std::vector<std::string>{"no spawner"}; }};
+  check(ask(ill.port(), "GET", "/health"), 503, R"({"ok":false,"errors":["no spawner"]})");
+}
+
+TEST_CASE("creating a sandbox issues an id and starts nothing, whatever the body",
+          "[http][routes]") {
+  house h;
+  const auto first = ask(h.port(), "POST", "/v1/sandbox");
+  const auto second = ask(h.port(), "POST", "/v1/sandbox", "{broken");
+  const auto third = ask(h.port(), "POST", "/v1/sandbox", std::string(3 << 20, 'x'));
+  for (const auto* got : {&first, &second, &third}) {
+    CHECK(got->status == 200);
+    REQUIRE(got->body.size() == 35);
+    CHECK(got->body.substr(0, 7) == R"({"id":")");
+    CHECK(sandbox_id::parse(got->body.substr(7, 26)));
+  }
+  CHECK(first.body != second.body);
+  CHECK(h.heard().all().empty());
+}
+
+TEST_CASE("deleting goes to the directory, and answers without a body", "[http][routes]") {
+  house h;
+  client one{h.port()};
+  one.send(request("DELETE", box) + request("GET", "/health"));
+  const auto got = one.receive();
+  CHECK(got.status == 204);
+  CHECK(got.fields.count("content-length") == 0);
+  CHECK(one.receive().status == 200); // Nothing was left over between the two.
+  CHECK(h.heard().all() == std::vector<std::string>{"delete " + id});
+}
+
+TEST_CASE("running asks the sandbox itself", "[http][routes]") {
+  house h;
+  check(ask(h.port(), "GET", box + "/running"), 200, R"({"running":true})");
+  h.plays().probe = false;
+  check(ask(h.port(), "GET", box + "/running"), 200, R"({"running":false})");
+}
+
+TEST_CASE("a sandbox that ended after it was found is looked for once more", "[http][routes]") {
+  house h;
+  h.plays().stale_once = true;
+  check(ask(h.port(), "GET", box + "/running"), 200, R"({"running":true})");
+  CHECK(h.heard().all() == std::vector<std::string>{"find " + id, "find " + id});
+}
+
+TEST_CASE("a sandbox that cannot be had is told by status", "[http][routes]") {
+  house h;
+  h.plays().find_error = error{errc::capacity_exceeded, "all 4 sandboxes are in use"};
+  const std::string full = R"({"error":"all 4 sandboxes are in use","code":"capacity_exceeded"})";
+  check(ask(h.port(), "GET", box + "/running"), 503, full);
+  check(ask(h.port(), "POST", box + "/exec", R"({"argv":["a"]})"), 503, full);
+  check(ask(h.port(), "GET", box + "/file/workspace/a"), 503, full);
+  check(ask(h.port(), "PUT", box + "/file/workspace/a", "x"), 503, full);
+  h.plays().find_error = error{errc::launch_failed, "no image"};
+  const std::string broken = R"({"error":"pool error: no image","code":"pool_error"})";
+  check(ask(h.port(), "GET", box + "/running"), 502, broken);
+  check(ask(h.port(), "POST", box + "/exec", R"({"argv":["a"]})"), 502, broken);
+  check(ask(h.port(), "GET", box + "/file/workspace/a"), 502, broken);
+  check(ask(h.port(), "PUT", box + "/file/workspace/a", "x"), 502, broken);
+}
+
+TEST_CASE("the id's format comes before the key, on every path and method", "[http][routes]") {
+  house h{with_key()};
+  for (const auto* path : {"/v1/sandbox/ABC", "/v1/sandbox/abc1/running", "/v1/sandbox/a%62/nope",
+                           "/v1/sandbox/../x", "/v1/sandbox//running", "/v1/sandbox/a-b/file/x"})
+    for (const auto* method : {"GET", "POST", "DELETE", "PATCH", "OPTIONS"})
+      check(ask(h.port(), method, path), 400, bad_id);
+  check(ask(h.port(), "GET", "/v1/sandbox/" + std::string(129, 'a') + "/running"), 400, bad_id);
+  check(ask(h.port(), "GET", "/v1/sandbox/" + std::string(128, 'a') + "/running"), 401, no_key);
+}
+
+TEST_CASE("the key comes before everything else below the sandboxes", "[http][routes]") {
+  house h{with_key()};
+  check(ask(h.port(), "POST", "/v1/sandbox"), 401, no_key);
+  check(ask(h.port(), "GET", "/v1/sandbox/"), 401, no_key);
+  check(ask(h.port(), "GET", box + "/nope"), 401, no_key);
+  check(ask(h.port(), "POST", box + "/exec", "{broken"), 401, no_key);
+  check(ask(h.port(), "PUT", box + "/file/../etc", "x"), 401, no_key);
+  check(ask(h.port(), "GET", box + "/running?token=s3cret"), 401, no_key);
+  check(ask(h.port(), "GET", "/v1/pool/stats"), 401, no_key);
+  CHECK(h.heard().all().empty());
+  const std::string key = "Authorization: bearer s3cret\r\n";
+  CHECK(ask(h.port(), "GET", box + "/running", {}, key).status == 200);
+  check(ask(h.port(), "GET", box + "/nope", {}, key), 404, "404 Not Found", "text/plain");
+  check(ask(h.port(), "GET", "/v1/sandbox/", {}, key), 404, "404 Not Found", "text/plain");
+  CHECK(ask(h.port(), "GET", "/health").status == 200);
+}
+
+TEST_CASE("unknown paths and methods are 404 as plain text", "[http][routes]") {
+  house h{with_key()};
+  for (const auto* path : {"/", "/v1/nope", "/v1", "/nope?x", "/health/", "//health"})
+    check(ask(h.port(), "GET", path), 404, "404 Not Found", "text/plain");
+  house open;
+  for (const auto* path : {"/running/", "/file", "/exec"})
+    if (std::string{path} != "/file")
+      check(ask(open.port(), "GET", box + path), 404, "404 Not Found", "text/plain");
+  check(ask(open.port(), "PATCH", "/health"), 404, "404 Not Found", "text/plain");
+  check(ask(open.port(), "OPTIONS", "/v1/sandbox"), 404, "404 Not Found", "text/plain");
+}
+
+TEST_CASE("the document can be had with a token in the query", "[http][routes]") {
+  house h{with_key()};
+  check(ask(h.port(), "GET", "/v1/openapi.json"), 401, no_key);
+  check(ask(h.port(), "GET", "/v1/openapi.json?token=wrong"), 401, no_key);
+  check(ask(h.port(), "GET", "/v1/openapi.json", {}, "Authorization: bearer s3cret\r\n"), 401,
+        no_key);
+  check(ask(h.port(), "GET", "/v1/openapi.json?token=s3%63ret"), 200, http::openapi_document());
+  check(ask(h.port(), "GET", "/v1/openapi.json", {}, "Authorization: Bearer s3cret\r\n"), 200,
+        http::openapi_document());
+}
