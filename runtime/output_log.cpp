@@ -64,16 +64,17 @@ std::size_t output_log::read_at(std::uint64_t offset, char* bytes, std::size_t c
   return got;
 }
 
-void output_log::make_room(std::uint64_t bytes) {
+std::uint64_t output_log::begin_with_room(std::uint64_t bytes) const {
   if (end_ + bytes - begin_ <= ceiling_)
-    return;
-  const auto wanted = end_ + bytes - ceiling_;
-  while (!marks_.empty() && begin_ < wanted) {
-    begin_ = marks_.front();
+    return begin_;
+  const auto mark = std::lower_bound(marks_.begin(), marks_.end(), end_ + bytes - ceiling_);
+  return mark == marks_.end() ? end_ : *mark;
+}
+
+void output_log::make_room(std::uint64_t bytes) {
+  begin_ = begin_with_room(bytes);
+  while (!marks_.empty() && marks_.front() <= begin_)
     marks_.pop_front();
-  }
-  if (begin_ < wanted)
-    begin_ = end_;
 }
 
 ssize_t output_log::append_from(int pipe, stream_id stream) {

@@ -44,7 +44,7 @@ public:
   std::uint64_t end() const { return end_; }
 
   /// Whether another frame fits without giving up anything from `offset` on.
-  bool has_room_before(std::uint64_t offset) const { return end_ + head_bytes + max_frame_bytes - offset <= ceiling_; }
+  bool has_room_before(std::uint64_t offset) const { return begin_with_room(head_bytes + max_frame_bytes) <= offset; }
 
 private:
   static constexpr std::size_t head_bytes = 4;
@@ -52,6 +52,7 @@ private:
   bool open_file();
   bool write_at(std::uint64_t offset, const char* bytes, std::size_t count);
   std::size_t read_at(std::uint64_t offset, char* bytes, std::size_t count) const;
+  std::uint64_t begin_with_room(std::uint64_t bytes) const; ///< Only a marked frame can become the first.
   void make_room(std::uint64_t bytes);
 
   std::string directory_;
