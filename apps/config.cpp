@@ -28,7 +28,7 @@ constexpr std::uint64_t KiB = 1ull << 10, MiB = 1ull << 20, GiB = 1ull << 30, Ti
 
 /// uids from 1879048192 up to the last, in ranges of 65,536.
 constexpr unsigned first_sandbox_uid = 1'879'048'192;
-constexpr unsigned all_slots = 36'864;
+constexpr unsigned all_slots = 36'863;
 
 template <class T>
 struct range {
@@ -347,7 +347,7 @@ const std::vector<agreement>& agreements() {
      "expected both server.tls.certificate and server.tls.key, or neither"},
     {"runtime.slots",
      [](const config& c) { return c.runtime.first_slot + c.runtime.slots <= all_slots; },
-     "expected runtime.first_slot and runtime.slots to be at most 36864 together"},
+     "expected runtime.first_slot and runtime.slots to be at most 36863 together"},
     {"sandbox.max_instances",
      [](const config& c) { return c.sandbox.max_instances <= c.runtime.slots; },
      "expected at most runtime.slots, since each sandbox needs one"},
@@ -522,7 +522,8 @@ result<void> check(const config& values,
 
 } // namespace
 
-result<config> load_config(std::optional<std::string> file, const environment& env) {
+result<config> load_config(std::optional<std::string> file, const environment& env,
+                           const command_line& typed) {
   config values;
   file_reader reader{file.value_or(""), values};
   if (file) {
@@ -534,6 +535,16 @@ result<config> load_config(std::optional<std::string> file, const environment& e
   }
   if (const auto good = read_environment(env, values); !good)
     return good.reason();
+  if (typed.listen) {
+    const auto where = listening(*typed.listen);
+    if (!where)
+      return refused("--listen: expected ADDR:PORT in numbers, such as 127.0.0.1:8787 or "
+                     "[::1]:8787, got \"" +
+                     *typed.listen + "\"");
+    values.server.listen = *where;
+  }
+  if (typed.state_directory)
+    values.state.directory = *typed.state_directory;
   if (const auto good = check(values, [&](auto& path) { return reader.place(path); }); !good)
     return good.reason();
   return values;

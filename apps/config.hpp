@@ -90,10 +90,17 @@ struct config {
 
 using environment = std::map<std::string, std::string>;
 
-/// The defaults, then the file when there is one, then the environment: the later wins. See
-/// check(). Errors: invalid_request, naming file and line, the key and what was expected;
-/// io_failed.
-result<config> load_config(std::optional<std::string> file, const environment& env);
+/// What the command line says, as it was typed.
+struct command_line {
+  std::optional<std::string> listen;
+  std::optional<std::string> state_directory;
+};
+
+/// The defaults, then the file when there is one, then the environment, then the command line: the
+/// later wins. See check(). Errors: invalid_request, naming file and line, the key and what was
+/// expected; io_failed.
+result<config> load_config(std::optional<std::string> file, const environment& env,
+                           const command_line& typed = {});
 
 /// Do the values go together? load_config() has asked already; for those who change them
 /// afterwards. Errors: invalid_request, naming the key.

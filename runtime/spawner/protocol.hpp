@@ -58,10 +58,11 @@ struct notice {
   std::uint32_t reserved;
 };
 
-/// The range of user ids of a slot, and how many slots fit.
+/// The range of user ids of a slot, and how many slots fit: the last id of all means "none" to the kernel, so the range
+/// that would end with it is not used.
 inline constexpr std::uint32_t first_uid = 1'879'048'192;
 inline constexpr std::uint32_t uids_per_slot = 65'536;
-inline constexpr std::uint32_t max_slots = 36'864;
+inline constexpr std::uint32_t max_slots = 36'863;
 
 /// Steps of making a sandbox, in their order.
 enum class launch_step : std::uint32_t {

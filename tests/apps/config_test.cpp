@@ -198,11 +198,11 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
      "a user's name, root or a uid below 1879048192, got \"1879048192\""},
     {"state.user", "Not A User",
      "a user's name, root or a uid below 1879048192, got \"Not A User\""},
-    {"runtime.first_slot", "36864", "a whole number from 0 to 36863, got \"36864\""},
-    {"runtime.slots", "0", "a whole number from 1 to 36864, got \"0\""},
+    {"runtime.first_slot", "36863", "a whole number from 0 to 36862, got \"36863\""},
+    {"runtime.slots", "0", "a whole number from 1 to 36863, got \"0\""},
     {"runtime.disk.backend", "zfs", "auto, btrfs or tmpfs, got \"zfs\""},
     {"runtime.disk.pool", "2048TiB", "a size from 0 to 1024TiB, got \"2048TiB\""},
-    {"sandbox.max_instances", "many", "a whole number from 1 to 36864, got \"many\""},
+    {"sandbox.max_instances", "many", "a whole number from 1 to 36863, got \"many\""},
     {"sandbox.idle_timeout", "10", "a duration such as 500ms, 30s, 10m or 2h, got \"10\""},
     {"sandbox.idle_timeout", "10 m", "a duration such as 500ms, 30s, 10m or 2h, got \"10 m\""},
     {"sandbox.idle_timeout", "9000h", "a duration from 0 to 8760h, got \"9000h\""},
@@ -225,7 +225,7 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
     {"sandbox", "[limits]", "a section, got a list"},
     {"image.default", "debian", "host, the only image for now, got \"debian\""},
     {"network.default", "open", "deny-all, the only value for now, got \"open\""},
-    {"pool.target", "-3", "a whole number from 0 to 36864, got \"-3\""},
+    {"pool.target", "-3", "a whole number from 0 to 36863, got \"-3\""},
     {"pool.refresh_interval", "10ms", "a duration from 100ms to 1h, got \"10ms\""},
     {"pool.scale_batch_size", "21", "a whole number from 1 to 20, got \"21\""},
     {"bridge.default_session", "true",
@@ -316,7 +316,7 @@ TEST_CASE("values that do not go together are refused", "[apps][config]") {
   CHECK(
     mistake("runtime:\n  first_slot: 36000\n  slots: 1000\n") ==
     "cluster.yaml:3: runtime.slots: expected runtime.first_slot and runtime.slots to be at most "
-    "36864 together");
+    "36863 together");
   CHECK(loaded("runtime: {first_slot: 35864, slots: 1000}").runtime.first_slot == 35'864);
   CHECK(mistake("sandbox:\n  max_instances: 5000\n") ==
         "cluster.yaml:2: sandbox.max_instances: expected at most runtime.slots, since each sandbox "
@@ -359,7 +359,7 @@ TEST_CASE("numbers in the environment are read as C reads them", "[apps][config]
     CHECK(size(nothing) == 5);
   const auto target = load_config(std::nullopt, {{"WARM_POOL_TARGET", "99999999999999999999"}});
   REQUIRE(target);
-  CHECK(target->pool.target == 36'864);
+  CHECK(target->pool.target == 36'863);
   const auto interval = load_config(std::nullopt, {{"WARM_POOL_REFRESH_INTERVAL", "1"}});
   REQUIRE(interval);
   CHECK(interval->pool.refresh_interval == 100ms);

@@ -1,0 +1,119 @@
+#include "actors/directory.hpp"
+
+#include "actors/protocol/errors.hpp"
+#include "base/limits.hpp"
+#include "base/log.hpp"
+
+#include <caf/all.hpp>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace insula::actors {
+
+namespace {
+
+using find_promise = caf::typed_response_promise<sandbox_actor>;
+
+struct activation {
+  sandbox_actor actor;
+  bool deleting = false;
+  std::vector<find_promise> after; ///< They want the id again once what was there has gone.
+};
+
+struct directory_state {
+  static inline const char* name = "directory";
+  std::shared_ptr<const sandbox_options> options;
+  std::unordered_map<std::string, activation> live;
+};
+
+using directory_pointer = directory_actor::stateful_pointer<directory_state>;
+
+activation& activate(directory_pointer self, const sandbox_id& id) {
+  auto& mine = self->state.live[id.str()];
+  if (!mine.actor) {
+    mine.actor = spawn_sandbox(self->system(), id, self->state.options);
+    self->monitor(mine.actor);
+  }
+  return mine;
+}
+
+void find(directory_pointer self, const sandbox_id& id, find_promise reply) {
+  auto& mine = activate(self, id);
+  if (mine.deleting) {
+    if (mine.after.size() >= limits::waiting_per_sandbox)
+      reply.deliver(to_caf({errc::limit_reached, "too many requests wait for this sandbox"}));
+    else
+      mine.after.push_back(std::move(reply));
+    return;
+  }
+  self->request(mine.actor, caf::infinite, find_atom::value)
+    .then([reply, actor = mine.actor](caf::unit_t) mutable { reply.deliver(std::move(actor)); },
+          [reply](caf::error& why) mutable { reply.deliver(std::move(why)); });
+}
+
+/// An activation has ended. Those who came for the id meanwhile get a new one.
+void forget(directory_pointer self, const sandbox_id& id) {
+  auto ended = self->state.live.extract(id.str());
+  if (ended.empty())
+    return;
+  for (auto& each : ended.mapped().after)
+    find(self, id, std::move(each));
+}
+
+directory_actor::behavior_type directory(directory_pointer self,
+                                         std::shared_ptr<const sandbox_options> options) {
+  self->state.options = std::move(options);
+  // One that ended without having been asked: a bug, but its id must go on working.
+  self->set_down_handler([self](const caf::down_msg& down) {
+    auto& live = self->state.live;
+    const auto at =
+      std::find_if(live.begin(), live.end(), [&](auto& each) { return each.second.actor.address() == down.source; });
+    if (at == live.end())
+      return;
+    log::error("directory.lost_activation", {{"id", at->first}, {"reason", self->system().render(down.reason)}});
+    if (const auto id = sandbox_id::parse(at->first))
+      forget(self, *id);
+  });
+  self->attach_functor([self] {
+    for (auto& [id, each] : self->state.live)
+      caf::anon_send_exit(each.actor, caf::exit_reason::user_shutdown);
+  });
+  return {
+    [self](find_atom, const std::string& text) -> caf::result<sandbox_actor> {
+      const auto id = sandbox_id::parse(text);
+      if (!id)
+        return to_caf({errc::invalid_request, "malformed sandbox id"});
+      auto reply = self->make_response_promise<sandbox_actor>();
+      find(self, *id, reply);
+      return reply;
+    },
+    [self](delete_atom, const std::string& text) -> caf::result<caf::unit_t> {
+      const auto id = sandbox_id::parse(text);
+      if (!id)
+        return to_caf({errc::invalid_request, "malformed sandbox id"});
+      auto& mine = activate(self, *id);
+      mine.deleting = true;
+      auto reply = self->make_response_promise<caf::unit_t>();
+      self->request(mine.actor, caf::infinite, delete_atom::value)
+        .then(
+          [self, id, reply](caf::unit_t) mutable {
+            forget(self, *id);
+            reply.deliver(caf::unit);
+          },
+          [self, id, reply](caf::error& why) mutable {
+            forget(self, *id);
+            reply.deliver(std::move(why));
+          });
+      return reply;
+    },
+  };
+}
+
+} // namespace
+
+directory_actor spawn_directory(caf::actor_system& system, std::shared_ptr<const sandbox_options> options) {
+  return system.spawn(directory, std::move(options));
+}
+
+} // namespace insula::actors

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "actors/directory.hpp"
+#include "actors/protocol/interfaces.hpp"
+#include "actors/sandbox.hpp"
+#include "storage/store.hpp"
+
+#include <caf/fwd.hpp>
+
+namespace insula::actors {
+
+/// The root of a node's actors: it starts them and ends them. What the options point to must outlive the actor system.
+class node {
+public:
+  /// `options.store` is filled in here.
+  node(caf::actor_system& system, storage::store& disk, sandbox_options options);
+
+  /// Every actor ends, and answers what it owes. Sandboxes that run go on running: they are the spawner's.
+  ~node();
+
+  node(const node&) = delete;
+  node& operator=(const node&) = delete;
+
+  const directory_actor& directory() const { return directory_; }
+
+private:
+  directory_actor directory_;
+};
+
+} // namespace insula::actors

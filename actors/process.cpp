@@ -1,0 +1,232 @@
+#include "actors/process.hpp"
+
+#include "actors/protocol/errors.hpp"
+#include "base/limits.hpp"
+
+#include <caf/all.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <sys/wait.h>
+
+namespace insula::actors {
+
+namespace {
+
+using expire_atom = caf::atom_constant<caf::atom("expire")>;
+using kill_atom = caf::atom_constant<caf::atom("kill")>;
+
+// Facts, from the runtime's thread.
+struct command_started {};
+struct command_failed {
+  error why;
+};
+struct command_ended {
+  runtime::process_exit how;
+};
+struct output_complete {};
+struct output_read {
+  std::uint64_t question;
+  runtime::log_chunk chunk;
+};
+
+using process_impl = started_process_actor::extend<
+  caf::reacts_to<command_started>, caf::reacts_to<command_failed>, caf::reacts_to<command_ended>,
+  caf::reacts_to<output_complete>, caf::reacts_to<output_read>, caf::reacts_to<expire_atom>,
+  caf::reacts_to<kill_atom>>;
+
+struct process_state {
+  static inline const char* name = "process";
+  process_options options;
+  std::shared_ptr<runtime::process> command;
+  std::optional<caf::typed_response_promise<process_actor>> starting;
+  std::optional<caf::typed_response_promise<bool>> probing;
+  std::map<std::uint64_t, caf::typed_response_promise<output_chunk>> questions;
+  std::uint64_t last_question = 0;
+  std::optional<error> never_ran;
+  bool ended = false;
+  bool timed_out = false;
+  bool killed = false;
+
+  void over() {
+    options.place.reset();
+    if (const auto tell = std::exchange(options.on_over, nullptr))
+      tell();
+  }
+};
+
+/// Questions that are open at once, of one process; the attached reader has one at most.
+constexpr std::size_t max_questions = 256;
+
+process_end as_end(const runtime::process_exit& how, bool timed_out) {
+  process_end end;
+  end.exit_code = WIFSIGNALED(how.status) ? 128 + WTERMSIG(how.status) : WEXITSTATUS(how.status);
+  end.timed_out = timed_out;
+  end.out_of_memory = how.out_of_memory;
+  return end;
+}
+
+output_chunk as_output(runtime::log_chunk from, bool timed_out) {
+  output_chunk chunk;
+  chunk.next_offset = from.next_offset;
+  chunk.lost_bytes = from.lost_bytes;
+  chunk.frames.reserve(from.frames.size());
+  for (auto& each : from.frames)
+    chunk.frames.push_back(
+      {each.stream == runtime::stream_id::out ? output_stream::out : output_stream::err, std::move(each.bytes)});
+  if (from.ended)
+    chunk.ended = as_end(*from.ended, timed_out);
+  return chunk;
+}
+
+} // namespace
+} // namespace insula::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::command_started)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::command_failed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::command_ended)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::output_complete)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::output_read)
+
+namespace insula::actors {
+
+namespace {
+
+using process_pointer = process_impl::stateful_pointer<process_state>;
+
+/// Carries what the runtime's thread says into the mailbox. The address is weak: a callback must not keep its process
+/// alive.
+template <class Fact>
+void tell(const caf::actor_addr& process, Fact fact) {
+  if (const auto target = caf::actor_cast<process_impl>(process))
+    caf::anon_send(target, std::move(fact));
+}
+
+void start(process_pointer self) {
+  auto& st = self->state;
+  const auto me = self->address();
+  runtime::process_listener listener;
+  listener.on_started = [me] { tell(me, command_started{}); };
+  listener.on_failed = [me](error why) { tell(me, command_failed{std::move(why)}); };
+  listener.on_ended = [me](runtime::process_exit how) { tell(me, command_ended{how}); };
+  listener.on_complete = [me] { tell(me, output_complete{}); };
+  st.command = st.options.place->start(std::move(st.options.spec), std::move(listener));
+}
+
+process_impl::behavior_type process(process_pointer self, const std::shared_ptr<process_options>& options) {
+  self->state.options = std::move(*options);
+  // Whatever ends this actor: nobody waits for it in vain.
+  self->attach_functor([self] {
+    auto& st = self->state;
+    const auto why = to_caf({errc::sandbox_not_running, "the node is going down"});
+    if (st.starting)
+      st.starting->deliver(why);
+    if (st.probing)
+      st.probing->deliver(false);
+    for (auto& [number, question] : st.questions)
+      question.deliver(why);
+    if (st.command && !st.ended)
+      st.command->detach();
+  });
+  return {
+    [self](const read_output& asked) -> caf::result<output_chunk> {
+      auto& st = self->state;
+      if (st.never_ran)
+        return to_caf(*st.never_ran);
+      if (!st.command)
+        return to_caf({errc::invalid_request, "it has not been started"});
+      if (st.questions.size() >= max_questions)
+        return to_caf({errc::limit_reached, "too many readers wait for this command"});
+      auto reply = self->make_response_promise<output_chunk>();
+      const auto number = ++st.last_question;
+      st.questions.emplace(number, reply);
+      st.command->read(asked.offset, asked.max_bytes, asked.attached, [me = self->address(), number](runtime::log_chunk chunk) {
+        tell(me, output_read{number, std::move(chunk)});
+      });
+      return reply;
+    },
+    [self](detach_atom) {
+      if (self->state.command)
+        self->state.command->detach();
+    },
+    [self](start_atom) -> caf::result<process_actor> {
+      self->state.starting = self->make_response_promise<process_actor>();
+      start(self);
+      return *self->state.starting;
+    },
+    [self](probe_atom) -> caf::result<bool> {
+      self->state.probing = self->make_response_promise<bool>();
+      start(self);
+      return *self->state.probing;
+    },
+    [self](const command_started&) {
+      auto& st = self->state;
+      if (st.starting)
+        std::exchange(st.starting, std::nullopt)->deliver(caf::actor_cast<process_actor>(self));
+      if (const auto limit = st.options.timeout_ms)
+        self->delayed_send(self, std::chrono::milliseconds{std::max<std::int64_t>(*limit, 0)}, expire_atom::value);
+    },
+    [self](command_failed& said) {
+      auto& st = self->state;
+      if (st.starting)
+        std::exchange(st.starting, std::nullopt)->deliver(to_caf(said.why));
+      if (st.probing)
+        std::exchange(st.probing, std::nullopt)->deliver(false);
+      st.never_ran = std::move(said.why);
+      st.over();
+    },
+    [self](const command_ended& said) {
+      auto& st = self->state;
+      st.ended = true;
+      if (st.probing)
+        std::exchange(st.probing, std::nullopt)->deliver(!said.how.lost && said.how.status == 0);
+      if (st.killed)
+        st.command->cut_output();
+    },
+    [self](const output_complete&) { self->state.over(); },
+    [self](output_read& said) {
+      auto& st = self->state;
+      auto open = st.questions.extract(said.question);
+      if (open.empty())
+        return;
+      auto& reply = open.mapped();
+      if (said.chunk.reader_dropped)
+        reply.deliver(to_caf({errc::deadline_exceeded, "nothing was taken for too long"}));
+      else if (said.chunk.ended && said.chunk.ended->lost && said.chunk.frames.empty())
+        reply.deliver(to_caf({errc::sandbox_not_running, "the sandbox has ended"}));
+      else {
+        if (said.chunk.ended && said.chunk.ended->lost)
+          said.chunk.ended.reset(); // First what there is; the next question hears of the loss.
+        reply.deliver(as_output(std::move(said.chunk), st.timed_out));
+      }
+    },
+    [self](expire_atom) {
+      auto& st = self->state;
+      // Ended, but a child in its group may hold the output open: that stream is what the time was given for.
+      if (!st.options.place)
+        return;
+      st.timed_out = true;
+      st.command->signal(SIGTERM);
+      self->delayed_send(self, limits::kill_grace, kill_atom::value);
+    },
+    [self](kill_atom) {
+      auto& st = self->state;
+      if (!st.options.place)
+        return;
+      st.killed = true;
+      st.command->signal(SIGKILL);
+      // What left the group and still holds the pipes is not waited for.
+      if (st.ended)
+        st.command->cut_output();
+    },
+  };
+}
+
+} // namespace
+
+started_process_actor spawn_process(caf::actor_system& system, process_options options) {
+  return system.spawn(process, std::make_shared<process_options>(std::move(options)));
+}
+
+} // namespace insula::actors

@@ -1,0 +1,509 @@
+#include "actors/sandbox.hpp"
+
+#include "actors/process.hpp"
+#include "actors/protocol/errors.hpp"
+#include "actors/sandbox_lifecycle.hpp"
+#include "base/limits.hpp"
+#include "base/log.hpp"
+
+#include <caf/all.hpp>
+
+#include <cassert>
+#include <deque>
+#include <functional>
+#include <set>
+
+namespace insula::actors {
+
+namespace {
+
+using idle_atom = caf::atom_constant<caf::atom("idle")>;
+
+// Facts, from other threads; `start` says which attempt they are about.
+struct lease_settled {
+  std::uint64_t start;
+  result<storage::epoch> outcome;
+};
+struct sandbox_ready {
+  std::uint64_t start;
+  std::shared_ptr<runtime::sandbox> place;
+};
+struct sandbox_failed {
+  std::uint64_t start;
+  error why;
+};
+struct sandbox_ended {
+  std::uint64_t start;
+};
+struct sandbox_gone {
+  std::uint64_t start;
+};
+struct process_over {
+  std::uint64_t number;
+};
+
+using sandbox_impl =
+  sandbox_actor::extend<caf::reacts_to<lease_settled>, caf::reacts_to<sandbox_ready>, caf::reacts_to<sandbox_failed>,
+                        caf::reacts_to<sandbox_ended>, caf::reacts_to<sandbox_gone>, caf::reacts_to<process_over>,
+                        caf::reacts_to<idle_atom>>;
+
+/// Somebody who needs the running sandbox.
+struct waiting_request {
+  std::function<void()> go;
+  std::function<void(const error&)> refuse;
+};
+
+struct sandbox_state {
+  static inline const char* name = "sandbox";
+  std::optional<sandbox_id> id;
+  std::shared_ptr<const sandbox_options> options;
+
+  phase now = phase::asleep;
+  std::uint64_t start = 0;      ///< Counts the attempts: what an older one still says is ignored.
+  storage::epoch epoch = 0;     ///< 0: the lease is not held.
+  instance_count::place instance;
+  std::shared_ptr<runtime::sandbox> place;
+  bool recorded = false;        ///< This start is in the store.
+  bool known = false;           ///< The store was asked what it has of us, and what it had is in created_ms.
+  std::string created_ms;
+  std::deque<waiting_request> waiting;
+  std::vector<caf::typed_response_promise<caf::unit_t>> deleting;
+
+  std::map<std::uint64_t, started_process_actor> processes; ///< Until their command and its output are over.
+  std::uint64_t last_process = 0;
+  std::chrono::steady_clock::time_point last_used;
+  bool alarm_set = false;       ///< One alarm at a time: it looks at last_used when it comes.
+
+  void become(phase next) {
+    assert(may_become(now, next));
+    now = next;
+  }
+
+  void refuse_waiting(const error& why) {
+    for (auto& each : std::exchange(waiting, {}))
+      each.refuse(why);
+  }
+
+  void release_lease() {
+    if (epoch != 0)
+      options->leases->release(id->str(), std::exchange(epoch, 0));
+  }
+};
+
+} // namespace
+} // namespace insula::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::lease_settled)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_ready)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_failed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_ended)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_gone)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::process_over)
+
+namespace insula::actors {
+
+namespace {
+
+using sandbox_pointer = sandbox_impl::stateful_pointer<sandbox_state>;
+
+template <class Fact>
+void tell(const caf::actor_addr& sandbox, Fact fact) {
+  if (const auto target = caf::actor_cast<sandbox_impl>(sandbox))
+    caf::anon_send(target, std::move(fact));
+}
+
+void touch(sandbox_pointer self) {
+  auto& st = self->state;
+  st.last_used = st.options->time->now();
+  if (st.alarm_set || st.now != phase::running || st.options->idle_timeout.count() == 0)
+    return;
+  st.alarm_set = true;
+  self->delayed_send(self, st.options->idle_timeout, idle_atom::value);
+}
+
+// ---- Starting: the lease, then the record and the sandbox side by side; running once there are both. ------------
+
+void fall_asleep(sandbox_pointer self, const error& why) {
+  auto& st = self->state;
+  ++st.start;
+  st.place.reset();
+  st.recorded = false;
+  st.instance = {};
+  st.release_lease();
+  if (st.now != phase::deleting)
+    st.become(phase::asleep);
+  st.refuse_waiting(why);
+}
+
+void perhaps_running(sandbox_pointer self) {
+  auto& st = self->state;
+  if (st.now != phase::starting || !st.place || !st.recorded)
+    return;
+  st.become(phase::running);
+  log::info("sandbox.running", {{"id", st.id->str()}, {"epoch", st.epoch}});
+  for (auto& each : std::exchange(st.waiting, {}))
+    each.go();
+  touch(self);
+}
+
+/// The output gate of a start: nobody learns of the sandbox before its record would survive a crash.
+void write_record(sandbox_pointer self) {
+  auto& st = self->state;
+  const auto now_ms = std::to_string(st.options->time->unix_ms());
+  if (st.created_ms.empty())
+    st.created_ms = now_ms;
+  storage::write_batch batch{st.id->str(),
+                             st.epoch,
+                             {{"created_ms", st.created_ms},
+                              {"image", st.options->image_name},
+                              {"started_ms", now_ms}}};
+  self->request(st.options->store, caf::infinite, std::move(batch))
+    .then(
+      [self, start = st.start](caf::unit_t) {
+        if (start != self->state.start)
+          return;
+        self->state.recorded = true;
+        perhaps_running(self);
+      },
+      [self, start = st.start](caf::error& why) {
+        auto& state = self->state;
+        if (start != state.start)
+          return;
+        const auto reason = from_caf(why);
+        log::error("sandbox.record_failed", {{"id", state.id->str()}, {"reason", reason.message}});
+        if (state.place)
+          state.place->destroy([] {});
+        fall_asleep(self, {errc::io_failed, "its record could not be written: " + reason.message});
+      });
+}
+
+void make_sandbox(sandbox_pointer self) {
+  auto& st = self->state;
+  runtime::sandbox_spec spec;
+  spec.host_name = st.id->str().substr(0, 63);
+  spec.image = st.options->image;
+  spec.limits = st.options->limits;
+  runtime::sandbox_listener listener;
+  // One that comes to life after nobody wants it any more is removed again.
+  listener.on_ready = [me = self->address(), start = st.start](std::shared_ptr<runtime::sandbox> place) {
+    if (const auto target = caf::actor_cast<sandbox_impl>(me))
+      caf::anon_send(target, sandbox_ready{start, std::move(place)});
+    else
+      place->destroy([] {});
+  };
+  listener.on_failed = [me = self->address(), start = st.start](error why) { tell(me, sandbox_failed{start, std::move(why)}); };
+  listener.on_ended = [me = self->address(), start = st.start] { tell(me, sandbox_ended{start}); };
+  st.options->engine->create(std::move(spec), std::move(listener));
+}
+
+void take_lease(sandbox_pointer self) {
+  auto& st = self->state;
+  st.options->leases->acquire(st.id->str(), [me = self->address(), start = st.start](result<storage::epoch> outcome) {
+    tell(me, lease_settled{start, std::move(outcome)});
+  });
+}
+
+/// The input gate: until the store has said what it has of us, nothing else is looked at.
+void load_record(sandbox_pointer self, const std::function<void()>& then) {
+  auto& st = self->state;
+  if (st.known)
+    return then();
+  self->request(st.options->store, caf::infinite, read_owner_atom::value, st.id->str())
+    .await(
+      [self, then](const std::vector<storage::entry>& entries) {
+        for (const auto& [key, value] : entries)
+          if (key == "created_ms")
+            self->state.created_ms = value;
+        self->state.known = true;
+        then();
+      },
+      [self](caf::error& why) {
+        auto& state = self->state;
+        const auto reason = from_caf(why);
+        if (state.now != phase::deleting)
+          return fall_asleep(self, reason);
+        for (auto& each : std::exchange(state.deleting, {}))
+          each.deliver(to_caf(reason));
+        self->quit();
+      });
+}
+
+void begin_start(sandbox_pointer self) {
+  auto& st = self->state;
+  st.become(phase::starting);
+  ++st.start;
+  auto instance = st.options->instances->take();
+  if (!instance)
+    return fall_asleep(self, instance.reason());
+  st.instance = std::move(*instance);
+  load_record(self, [self] { take_lease(self); });
+}
+
+void when_running(sandbox_pointer self, waiting_request request) {
+  auto& st = self->state;
+  switch (st.now) {
+    case phase::running:
+      request.go();
+      return touch(self);
+    case phase::deleting: return request.refuse({errc::sandbox_not_running, "it is being deleted"});
+    case phase::asleep:
+    case phase::starting:
+    case phase::stopping: break;
+  }
+  if (st.waiting.size() >= limits::waiting_per_sandbox)
+    return request.refuse({errc::limit_reached, "too many requests wait for this sandbox to start"});
+  st.waiting.push_back(std::move(request));
+  if (st.now == phase::asleep)
+    begin_start(self);
+}
+
+// ---- Commands -----------------------------------------------------------------------------------------------------
+
+/// bash takes a line as its argument up to a length; a longer one it reads from a descriptor that the line itself then
+/// does not see.
+runtime::process_spec make_spec(const sandbox_options& options, exec_request request) {
+  runtime::process_spec spec;
+  spec.argv = {options.shell, "-c"};
+  if (request.command_line.size() <= limits::inline_command_bytes) {
+    spec.argv.push_back(std::move(request.command_line));
+  } else {
+    spec.argv.emplace_back("eval \"$(</proc/self/fd/9)\" 9<&-");
+    spec.script = std::move(request.command_line);
+  }
+  auto env = options.env;
+  for (auto& [name, value] : request.env)
+    env[name] = std::move(value);
+  for (const auto& [name, value] : env)
+    spec.env.push_back(name + "=" + value);
+  spec.cwd = request.cwd.empty() ? options.working_directory : std::move(request.cwd);
+  spec.user = options.user;
+  return spec;
+}
+
+started_process_actor add_process(sandbox_pointer self, runtime::process_spec spec, std::optional<std::int64_t> timeout_ms) {
+  auto& st = self->state;
+  const auto number = ++st.last_process;
+  process_options options;
+  options.place = st.place;
+  options.spec = std::move(spec);
+  options.timeout_ms = timeout_ms;
+  options.on_over = [me = self->address(), number] { tell(me, process_over{number}); };
+  return st.processes.emplace(number, spawn_process(self->system(), std::move(options))).first->second;
+}
+
+bool full(const sandbox_state& st) { return st.processes.size() >= limits::commands_per_sandbox; }
+
+const error too_many{errc::limit_reached, "too many commands run in this sandbox at once"};
+
+void open_file(sandbox_pointer self, runtime::file_operation what, std::string path,
+               caf::typed_response_promise<file_channel> reply) {
+  when_running(self, {[=]() mutable {
+                        auto socket = self->state.place->open_file(what, path, self->state.options->user);
+                        if (socket)
+                          reply.deliver(file_channel{std::make_shared<unique_fd>(std::move(*socket))});
+                        else
+                          reply.deliver(to_caf(socket.reason()));
+                      },
+                      [=](const error& why) mutable { reply.deliver(to_caf(why)); }});
+}
+
+// ---- The end --------------------------------------------------------------------------------------------------------
+
+void stop(sandbox_pointer self) {
+  auto& st = self->state;
+  st.become(phase::stopping);
+  log::info("sandbox.idle", {{"id", st.id->str()}});
+  st.place->destroy([me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
+}
+
+void deleted(sandbox_pointer self) {
+  auto& st = self->state;
+  st.instance = {};
+  st.release_lease();
+  for (auto& each : std::exchange(st.deleting, {}))
+    each.deliver(caf::unit);
+  self->quit();
+}
+
+/// Nothing runs any more. The record goes last, so that a crash before it leaves something to be deleted again.
+void finish_delete(sandbox_pointer self) {
+  auto& st = self->state;
+  if (st.epoch == 0 || st.created_ms.empty())
+    return deleted(self);
+  storage::write_batch batch{
+    st.id->str(), st.epoch, {{"created_ms", std::nullopt}, {"image", std::nullopt}, {"started_ms", std::nullopt}}};
+  self->request(st.options->store, caf::infinite, std::move(batch))
+    .then([self](caf::unit_t) { deleted(self); },
+          [self](caf::error& why) {
+            log::error("sandbox.record_stays", {{"id", self->state.id->str()}, {"reason", from_caf(why).message}});
+            deleted(self);
+          });
+}
+
+void begin_delete(sandbox_pointer self) {
+  auto& st = self->state;
+  const auto before = st.now;
+  st.become(phase::deleting);
+  st.refuse_waiting({errc::sandbox_not_running, "it is being deleted"});
+  if (st.place)
+    return st.place->destroy([me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
+  if (before != phase::asleep)
+    return; // On its way: sandbox_ready or sandbox_failed comes, and goes on with this.
+  // Nothing runs, but there may be a record, which only the lease's holder may remove.
+  load_record(self, [self] {
+    if (self->state.created_ms.empty())
+      deleted(self);
+    else
+      take_lease(self);
+  });
+}
+
+sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
+                                    std::shared_ptr<const sandbox_options> options) {
+  self->state.id = id;
+  self->state.options = std::move(options);
+  self->attach_functor([self] {
+    auto& st = self->state;
+    st.refuse_waiting({errc::sandbox_not_running, "the node is going down"});
+    for (auto& each : std::exchange(st.deleting, {}))
+      each.deliver(to_caf({errc::sandbox_not_running, "the node is going down"}));
+    st.release_lease();
+  });
+  return {
+    [self](exec_request& request) -> caf::result<process_actor> {
+      auto reply = self->make_response_promise<process_actor>();
+      auto wanted = std::make_shared<exec_request>(std::move(request));
+      when_running(self, {[self, reply, wanted]() mutable {
+                            if (full(self->state))
+                              return static_cast<void>(reply.deliver(to_caf(too_many)));
+                            const auto timeout_ms = wanted->timeout_ms;
+                            reply.delegate(
+                              add_process(self, make_spec(*self->state.options, std::move(*wanted)), timeout_ms),
+                              start_atom::value);
+                          },
+                          [reply](const error& why) mutable { reply.deliver(to_caf(why)); }});
+      return reply;
+    },
+    [self](read_file_request& request) -> caf::result<file_channel> {
+      auto reply = self->make_response_promise<file_channel>();
+      open_file(self, runtime::file_operation::read, std::move(request.path), reply);
+      return reply;
+    },
+    [self](write_file_request& request) -> caf::result<file_channel> {
+      auto reply = self->make_response_promise<file_channel>();
+      open_file(self, runtime::file_operation::write, std::move(request.path), reply);
+      return reply;
+    },
+    [self](probe_atom) -> caf::result<bool> {
+      auto reply = self->make_response_promise<bool>();
+      when_running(self, {[self, reply]() mutable {
+                            if (full(self->state))
+                              return static_cast<void>(reply.deliver(true));
+                            exec_request request;
+                            request.command_line = "true";
+                            constexpr std::int64_t patience_ms = 10'000;
+                            reply.delegate(
+                              add_process(self, make_spec(*self->state.options, std::move(request)), patience_ms),
+                              probe_atom::value);
+                          },
+                          [reply](const error&) mutable { reply.deliver(false); }});
+      return reply;
+    },
+    [self](find_atom) -> caf::result<caf::unit_t> {
+      auto reply = self->make_response_promise<caf::unit_t>();
+      when_running(self, {[reply]() mutable { reply.deliver(caf::unit); },
+                          [reply](const error& why) mutable { reply.deliver(to_caf(why)); }});
+      return reply;
+    },
+    [self](delete_atom) -> caf::result<caf::unit_t> {
+      auto reply = self->make_response_promise<caf::unit_t>();
+      self->state.deleting.push_back(reply);
+      if (self->state.now != phase::deleting)
+        begin_delete(self);
+      return reply;
+    },
+    [self](lease_settled& said) {
+      auto& st = self->state;
+      if (said.start != st.start) {
+        if (said.outcome)
+          st.options->leases->release(st.id->str(), *said.outcome);
+        return;
+      }
+      if (said.outcome)
+        st.epoch = *said.outcome;
+      if (st.now == phase::deleting)
+        return finish_delete(self);
+      if (!said.outcome)
+        return fall_asleep(self, said.outcome.reason());
+      write_record(self);
+      make_sandbox(self);
+    },
+    [self](sandbox_ready& said) {
+      auto& st = self->state;
+      if (said.start != st.start)
+        return said.place->destroy([] {});
+      st.place = std::move(said.place);
+      if (st.now == phase::deleting)
+        return st.place->destroy([me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
+      perhaps_running(self);
+    },
+    [self](sandbox_failed& said) {
+      auto& st = self->state;
+      if (said.start != st.start)
+        return;
+      log::error("sandbox.not_started", {{"id", st.id->str()}, {"reason", said.why.message}});
+      if (st.now == phase::deleting)
+        return finish_delete(self);
+      fall_asleep(self, said.why);
+    },
+    [self](const sandbox_ended& said) {
+      auto& st = self->state;
+      if (said.start != st.start)
+        return;
+      log::warning("sandbox.ended", {{"id", st.id->str()}, {"reason", "its first process is gone"}});
+      if (st.now == phase::deleting || st.now == phase::stopping)
+        return; // sandbox_gone follows.
+      fall_asleep(self, {errc::sandbox_not_running, "it has ended"});
+    },
+    [self](const sandbox_gone& said) {
+      auto& st = self->state;
+      if (said.start != st.start || !st.place)
+        return; // It may be said twice, when a stop was overtaken by a delete.
+      st.place.reset();
+      if (st.now == phase::deleting)
+        return finish_delete(self);
+      // Stopped for being idle; whoever has come meanwhile gets a fresh one.
+      auto waiting = std::exchange(st.waiting, {});
+      fall_asleep(self, {errc::sandbox_not_running, "it was stopped"});
+      st.waiting = std::move(waiting);
+      if (!st.waiting.empty())
+        begin_start(self);
+    },
+    [self](const process_over& said) {
+      self->state.processes.erase(said.number);
+      if (self->state.processes.empty())
+        touch(self);
+    },
+    [self](idle_atom) {
+      auto& st = self->state;
+      st.alarm_set = false;
+      if (st.now != phase::running)
+        return;
+      const auto idle = st.options->time->now() - st.last_used;
+      const auto left = st.processes.empty() ? st.options->idle_timeout - idle : st.options->idle_timeout;
+      if (left.count() <= 0)
+        return stop(self);
+      st.alarm_set = true;
+      self->delayed_send(self, left, idle_atom::value);
+    },
+  };
+}
+
+} // namespace
+
+sandbox_actor spawn_sandbox(caf::actor_system& system, sandbox_id id,
+                            std::shared_ptr<const sandbox_options> options) {
+  return system.spawn(sandbox, std::move(id), std::move(options));
+}
+
+} // namespace insula::actors

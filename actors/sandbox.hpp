@@ -1,0 +1,41 @@
+#pragma once
+
+#include "actors/instance_count.hpp"
+#include "actors/protocol/interfaces.hpp"
+#include "actors/store.hpp"
+#include "base/clock.hpp"
+#include "base/id.hpp"
+#include "runtime/engine.hpp"
+#include "storage/lease.hpp"
+
+#include <caf/fwd.hpp>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace insula::actors {
+
+/// What every sandbox of a node is made with. Nothing here is owned but `instances`; all outlives the actor system.
+struct sandbox_options {
+  runtime::engine* engine = nullptr;
+  storage::lease_service* leases = nullptr;
+  const clock* time = nullptr;
+  store_actor store;
+  std::shared_ptr<instance_count> instances;
+  std::string image_name = "host";
+  runtime::image_layers image;
+  runtime::sandbox_limits limits;
+  runtime::sandbox_user user;
+  std::map<std::string, std::string> env;        ///< What every command is given.
+  std::string shell = "/bin/bash";
+  std::string working_directory = "/workspace";
+  std::chrono::milliseconds idle_timeout{0};     ///< Nothing running and nothing asked for that long: it is stopped. 0: never.
+};
+
+/// The object of one id: made on first use, it starts its sandbox when something needs it, keeps its record in the
+/// store, and stops it when it is idle. The handle is good until delete_atom is answered.
+sandbox_actor spawn_sandbox(caf::actor_system& system, sandbox_id id, std::shared_ptr<const sandbox_options> options);
+
+} // namespace insula::actors

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "storage/store.hpp"
+
+#include <caf/allowed_unsafe_message_type.hpp>
+#include <caf/fwd.hpp>
+#include <caf/typed_actor.hpp>
+
+#include <string>
+#include <vector>
+
+namespace insula {
+
+using read_owner_atom = caf::atom_constant<caf::atom("read_owner")>;
+
+/// storage::store behind a mailbox. It runs on a thread of its own, because reading waits for the disk.
+using store_actor = caf::typed_actor<
+  // Durable when answered. Errors: those of storage::store.
+  caf::replies_to<storage::write_batch>::with<caf::unit_t>,
+  // Everything an owner has.
+  caf::replies_to<read_owner_atom, std::string>::with<std::vector<storage::entry>>>;
+
+namespace actors {
+
+/// `disk` is not owned and must outlive the actor system.
+store_actor spawn_store(caf::actor_system& system, storage::store* disk);
+
+} // namespace actors
+} // namespace insula
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::storage::write_batch)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::storage::entry)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::storage::entry>)

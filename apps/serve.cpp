@@ -1,0 +1,284 @@
+#include "apps/serve.hpp"
+
+#include "actors/node.hpp"
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "http/server.hpp"
+#include "runtime/host_image.hpp"
+#include "runtime/native_engine.hpp"
+#include "runtime/spawner_client.hpp"
+#include "storage/local_lease.hpp"
+#include "storage/sqlite_store.hpp"
+
+#include <caf/all.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <filesystem>
+#include <grp.h>
+#include <iostream>
+#include <pwd.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+
+namespace insula {
+
+namespace {
+
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+/// How long a shutdown waits for requests to end, and for sandboxes to be gone.
+constexpr auto request_patience = 10s;
+constexpr auto sandbox_patience = 20s;
+
+error failed(const std::string& what) { return {errc::io_failed, what + ": " + std::strerror(errno)}; }
+
+struct service_user {
+  uid_t uid = 0;
+  gid_t gid = 0;
+};
+
+result<service_user> find_user(const std::string& name) {
+  if (std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    const auto id = static_cast<uid_t>(std::stoul(name));
+    return service_user{id, id};
+  }
+  const passwd* entry = ::getpwnam(name.c_str());
+  if (entry == nullptr)
+    return error{errc::invalid_request, "state.user: there is no user \"" + name + "\""};
+  return service_user{entry->pw_uid, entry->pw_gid};
+}
+
+/// The places below the state directory, made and given to whom they belong. One server at a time.
+struct state_directory {
+  std::string path;
+  unique_fd lock;
+  unique_fd records; ///< The service user's; opened while its parents can still be searched.
+  unique_fd logs;
+
+  static result<state_directory> prepare(const std::string& wanted, const service_user& owner);
+};
+
+result<state_directory> state_directory::prepare(const std::string& wanted, const service_user& owner) {
+  state_directory state;
+  std::error_code refused;
+  fs::create_directories(wanted, refused);
+  state.path = fs::canonical(wanted, refused).string();
+  if (refused)
+    return error{errc::io_failed, "the state directory " + wanted + ": " + refused.message()};
+  ::chmod(state.path.c_str(), 0711);
+  state.lock.reset(::open((state.path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!state.lock)
+    return failed(state.path + "/lock");
+  if (::flock(state.lock.get(), LOCK_EX | LOCK_NB) != 0)
+    return error{errc::io_failed, "another insula uses the state directory " + state.path};
+  const auto open_own = [&](const char* name) -> unique_fd {
+    const auto path = state.path + "/" + name;
+    if ((::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) || ::chown(path.c_str(), owner.uid, owner.gid) != 0)
+      return {};
+    return unique_fd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  };
+  state.records = open_own("records");
+  state.logs = open_own("logs");
+  if (!state.records || !state.logs)
+    return failed(state.path);
+  return state;
+}
+
+std::string path_of(const unique_fd& directory) { return "/proc/self/fd/" + std::to_string(directory.get()); }
+
+/// Files that were made while we were still root.
+void give_away(const unique_fd& directory, const service_user& to) {
+  const auto path = path_of(directory);
+  std::error_code ignored;
+  for (const auto& each : fs::directory_iterator{path, ignored})
+    if (::lchown(each.path().c_str(), to.uid, to.gid) != 0)
+      log::warning("state.owner", {{"file", each.path().filename().string()}, {"reason", std::strerror(errno)}});
+}
+
+/// For good, and in every thread: the C library carries it to all of them.
+result<void> become(const service_user& user) {
+  if (user.uid == 0)
+    return {};
+  if (::setgroups(0, nullptr) != 0 || ::setresgid(user.gid, user.gid, user.gid) != 0 ||
+      ::setresuid(user.uid, user.uid, user.uid) != 0)
+    return failed("giving up root");
+  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  return {};
+}
+
+/// Every sandbox costs a few descriptors, every connection one.
+void raise_open_files() {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  for (const rlim_t wanted : {rlim_t{1'048'576}, rlim_t{262'144}, files.rlim_max}) {
+    const rlimit both{wanted, std::max(wanted, files.rlim_max)};
+    if (::setrlimit(RLIMIT_NOFILE, &both) == 0)
+      return;
+  }
+}
+
+runtime::sandbox_limits limits_of(const sandbox_config& from) {
+  const auto machine = static_cast<double>(std::max(1u, std::thread::hardware_concurrency()));
+  runtime::sandbox_limits limits;
+  limits.memory_bytes = from.memory_bytes;
+  limits.disk_bytes = from.disk_bytes;
+  limits.shm_bytes = from.shm_bytes;
+  limits.log_bytes = from.log_bytes;
+  limits.cpu_percent = static_cast<std::uint32_t>(std::lround(std::min(from.cpus, machine) * 100));
+  limits.processes = from.processes;
+  limits.open_files = from.open_files;
+  return limits;
+}
+
+const char* name_of(disk_backend backend) {
+  switch (backend) {
+    case disk_backend::automatic: return "auto";
+    case disk_backend::btrfs: return "btrfs";
+    case disk_backend::tmpfs: return "tmpfs";
+  }
+  return "auto";
+}
+
+std::string url_of(const config& values, std::uint16_t port) {
+  const auto& address = values.server.listen.address;
+  const bool six = address.find(':') != std::string::npos;
+  return (values.server.tls_certificate.empty() ? "http://" : "https://") +
+         (six ? "[" + address + "]" : address) + ":" + std::to_string(port);
+}
+
+void say_ready(const config& values, std::uint16_t port) {
+  const auto url = url_of(values, port);
+  std::cout << "insula is ready on " << url << '\n' << "Try:  curl -sN " << url << "/v1/sandbox/hello/exec";
+  if (!values.server.api_key.empty())
+    std::cout << " -H \"Authorization: Bearer $SANDBOX_API_KEY\"";
+  std::cout << " -d '{\"argv\":[\"sh\",\"-c\",\"echo hello from $(hostname)\"]}'" << std::endl;
+}
+
+/// The signals that end a node are taken by sigwait() and by nobody else.
+sigset_t block_signals() {
+  sigset_t taken;
+  ::sigemptyset(&taken);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP})
+    ::sigaddset(&taken, number);
+  ::pthread_sigmask(SIG_BLOCK, &taken, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  return taken;
+}
+
+result<void> run(const config& values) {
+  if (::geteuid() != 0)
+    return {{errc::invalid_request, "insula serve needs root to make sandboxes; it gives root up once it has started"}};
+  const auto signals = block_signals();
+  raise_open_files();
+  ::umask(022);
+
+  const auto user = find_user(values.state.user);
+  if (!user)
+    return user.reason();
+  auto state = state_directory::prepare(values.state.directory, *user);
+  if (!state)
+    return state.reason();
+  auto image = runtime::prepare_host_image(state->path + "/images/host");
+  if (!image)
+    return image.reason();
+  runtime::spawner_options spawning{state->path, runtime::node_key(state->path), name_of(values.runtime.backend),
+                                    values.runtime.pool_bytes};
+  auto spawner = runtime::connect_to_spawner(spawning);
+  if (!spawner)
+    return spawner.reason();
+  runtime::native_engine engine{
+    {spawning.key, path_of(state->logs), values.runtime.first_slot, values.runtime.slots}, std::move(*spawner)};
+  // Whatever stops this start: the spawner does not stay behind without a server.
+  bool leave_sandboxes = false;
+  const auto end_sandboxes = [&] {
+    if (!leave_sandboxes)
+      engine.shut_down(sandbox_patience);
+  };
+  struct at_end {
+    std::function<void()> what;
+    ~at_end() { what(); }
+  } const ending{end_sandboxes};
+
+  auto disk = storage::sqlite_store::open(path_of(state->records) + "/insula.db");
+  if (!disk)
+    return disk.reason();
+  give_away(state->records, *user);
+  auto leases = storage::local_lease::open(**disk);
+  if (!leases)
+    return leases.reason();
+  const system_clock time;
+
+  caf::actor_system_config settings;
+  settings.set("scheduler.policy", caf::atom("sharing"));
+  settings.set("scheduler.max-threads", std::max<std::size_t>(2, std::thread::hardware_concurrency()));
+  caf::actor_system system{settings};
+
+  actors::sandbox_options options;
+  options.engine = &engine;
+  options.leases = leases->get();
+  options.time = &time;
+  options.instances = std::make_shared<actors::instance_count>(values.sandbox.max_instances);
+  options.image_name = values.image;
+  options.image = *image;
+  options.limits = limits_of(values.sandbox);
+  options.env = {{"HOME", "/home/sandbox"},
+                 {"LANG", "C.UTF-8"},
+                 {"LOGNAME", "sandbox"},
+                 {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+                 {"SHELL", "/bin/bash"},
+                 {"USER", "sandbox"}};
+  options.idle_timeout = values.sandbox.idle_timeout;
+  const actors::node node{system, **disk, std::move(options)};
+
+  http::server_options serving;
+  serving.address = values.server.listen.address;
+  serving.port = values.server.listen.port;
+  serving.api_key = values.server.api_key;
+  serving.threads = values.server.threads;
+  serving.max_connections = values.server.max_connections;
+  if (!values.server.tls_certificate.empty())
+    serving.tls = http::tls_files{values.server.tls_certificate, values.server.tls_key};
+  http::server server{system, std::move(serving), node.directory(), [&engine] { return engine.ailments(); }};
+  if (auto ok = server.start(); !ok)
+    return ok;
+  if (auto ok = become(*user); !ok)
+    return ok;
+  log::info("node.ready", {{"state", state->path}, {"cgroups", runtime::cgroup_tree::of_this_process("").mode()}});
+  if (values.server.api_key.empty())
+    log::warning("node.open", {{"reason", "no key is set: whoever reaches the address may use it"}});
+  say_ready(values, server.port());
+
+  int number = 0;
+  ::sigwait(&signals, &number);
+  log::info("node.stopping", {{"signal", ::strsignal(number)}});
+  leave_sandboxes = number == SIGTERM;
+  end_sandboxes(); // First: then the streams that are open can say that it is over.
+  leave_sandboxes = true;
+  server.stop(request_patience);
+  return {};
+}
+
+} // namespace
+
+int serve(const config& values) {
+  log::set_level(values.log_level);
+  if (const auto ok = run(values); !ok) {
+    std::cerr << "insula: " << ok.reason().message << '\n';
+    return 1;
+  }
+  log::info("node.stopped");
+  return 0;
+}
+
+} // namespace insula
