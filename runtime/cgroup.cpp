@@ -109,6 +109,11 @@ cgroup_tree::cgroup_tree(std::vector<cgroup_hierarchy> hierarchies, std::string 
   const auto v1_memory = std::any_of(hierarchies_.begin(), hierarchies_.end(),
                                      [](auto& h) { return h.controller == "memory"; });
   unified_controllers_ = !v1_memory;
+  // A process that prepare() has moved sees itself in the leaf; the node's place is above.
+  const auto leaf = "/insula-" + key_ + "/host";
+  for (auto& each : hierarchies_)
+    if (each.directory.ends_with(leaf))
+      each.directory.resize(each.directory.size() - leaf.size());
 }
 
 std::string cgroup_tree::mode() const {
@@ -177,6 +182,14 @@ result<void> cgroup_tree::create(std::uint32_t slot, const cgroup_limits& limits
         return ok;
     return {};
   };
+  const auto held = [this](std::string_view controller) {
+    return std::any_of(hierarchies_.begin(), hierarchies_.end(),
+                       [&](auto& each) { return each.controller == controller || limited(each); });
+  };
+  for (const auto& [controller, wanted] : {std::pair<std::string, bool>{"memory", limits.memory_bytes > 0},
+                                           {"pids", limits.processes > 0}, {"cpu", limits.cpu_percent > 0}})
+    if (wanted && !held(controller))
+      return {{errc::launch_failed, "this machine has no cgroup controller " + controller + " mounted"}};
   for (const auto& each : hierarchies_)
     if (auto ok = fill(each); !ok) {
       remove(slot);
@@ -229,7 +242,7 @@ bool cgroup_tree::sweep() const {
         std::istringstream pids{read_file(dir + "/cgroup.procs")};
         bool any = false;
         for (std::string pid; std::getline(pids, pid);)
-          if (const auto number = std::atoi(pid.c_str()); number > 0 && number != ::getpid()) {
+          if (const auto number = std::atoi(pid.c_str()); number > 0 && number != ::getpid() && number != ::getppid()) {
             any = true;
             ::kill(number, SIGKILL);
           }

@@ -44,7 +44,7 @@ public:
   /// because a group that hands controllers down may have no processes of its own. Errors: launch_failed.
   result<void> prepare() const;
 
-  /// Makes the cgroups of a slot. Errors: launch_failed, naming the file; nothing is left then.
+  /// Makes the cgroups of a slot. Errors: launch_failed, naming the file or the controller; nothing is left then.
   result<void> create(std::uint32_t slot, const cgroup_limits& limits) const;
 
   /// The cgroup.procs files of a slot: who writes "0" into all of them is in.
@@ -56,7 +56,8 @@ public:
   /// How often the kernel has ended a process of this slot for lack of memory; none if it cannot be told.
   std::optional<std::uint64_t> out_of_memory_kills(std::uint32_t slot) const;
 
-  /// Kills what a dead node of the same key has left and removes all its directories. True: nothing is left.
+  /// Kills what a dead node of the same key has left and removes all its directories. True: nothing is left. This
+  /// process and the one that started it live on, wherever they are.
   bool sweep() const;
 
   const std::vector<cgroup_hierarchy>& hierarchies() const { return hierarchies_; }

@@ -1,0 +1,407 @@
+// The rules on texts and on a kernel that is played (the linker leads mkdir, rmdir and kill here);
+// then the real one.
+#include "runtime/cgroup.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace insula;
+using namespace insula::runtime;
+using namespace insula::test;
+
+namespace fs = std::filesystem;
+
+extern "C" {
+int __real_mkdir(const char* path, mode_t mode);
+int __real_rmdir(const char* path);
+int __real_kill(pid_t pid, int number);
+}
+
+namespace {
+
+/// Directories below `root` behave as cgroups do: they are born with files, and are removed with
+/// them.
+struct played_kernel {
+  explicit played_kernel(std::map<std::string, std::vector<const char*>> per_hierarchy)
+      : files(std::move(per_hierarchy)) {
+    current = this;
+    for (const auto& [name, unused] : files) {
+      fs::create_directories(dir / name);
+      fill((dir / name).string());
+    }
+  }
+  ~played_kernel() { current = nullptr; }
+
+  bool owns(const std::string& path) const { return path.starts_with(dir.path().string() + "/"); }
+
+  void fill(const std::string& path) const {
+    for (const auto& [name, list] : files)
+      if (path.starts_with((dir / name).string()))
+        for (const char* file : list)
+          if (file != refused || path.find("/sb-") == std::string::npos)
+            std::ofstream{path + "/" + file};
+  }
+
+  std::string read(const std::string& path) const {
+    std::ifstream file{dir / path};
+    std::string text;
+    std::getline(file, text);
+    return text;
+  }
+  void put(const std::string& path, const std::string& text) const {
+    std::ofstream{dir / path} << text;
+  }
+  bool exists(const std::string& path) const { return fs::exists(dir / path); }
+  std::string at(const std::string& name) const { return (dir / name).string(); }
+
+  static inline played_kernel* current = nullptr;
+  temp_dir dir;
+  std::map<std::string, std::vector<const char*>> files;
+  const char* refused = nullptr; ///< A sandbox's cgroup has no such file.
+  std::vector<pid_t> killed;
+};
+
+constexpr cgroup_limits some_limits{256u << 20, 150, 100};
+
+std::map<std::string, std::vector<const char*>> v1_files() {
+  return {{"memory",
+           {"cgroup.procs", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes",
+            "memory.oom_control"}},
+          {"pids", {"cgroup.procs", "pids.max"}},
+          {"cpu", {"cgroup.procs", "cpu.cfs_quota_us"}},
+          {"freezer", {"cgroup.procs"}}};
+}
+
+std::vector<cgroup_hierarchy> v1_hierarchies(const played_kernel& in) {
+  return {{"memory", in.at("memory")},
+          {"pids", in.at("pids")},
+          {"cpu", in.at("cpu")},
+          {"freezer", in.at("freezer")}};
+}
+
+std::map<std::string, std::vector<const char*>> v2_files() {
+  return {{"unified",
+           {"cgroup.procs", "cgroup.subtree_control", "memory.max", "memory.swap.max",
+            "memory.events", "pids.max", "cpu.max"}}};
+}
+
+std::string described(const std::vector<cgroup_hierarchy>& found) {
+  std::string text;
+  for (const auto& each : found)
+    text += (each.controller.empty() ? "unified" : each.controller) + "=" + each.directory + " ";
+  return text;
+}
+
+} // namespace
+
+extern "C" {
+
+int __wrap_mkdir(const char* path, mode_t mode) {
+  const int made = __real_mkdir(path, mode);
+  if (const auto* kernel = played_kernel::current; made == 0 && kernel && kernel->owns(path))
+    kernel->fill(path);
+  return made;
+}
+
+int __wrap_rmdir(const char* path) {
+  if (const auto* kernel = played_kernel::current;
+      kernel && kernel->owns(path) && fs::exists(path)) {
+    for (const auto& each : fs::directory_iterator{path})
+      if (each.is_directory())
+        return errno = EBUSY, -1;
+    for (const auto& each : fs::directory_iterator{path})
+      fs::remove(each);
+  }
+  return __real_rmdir(path);
+}
+
+int __wrap_kill(pid_t pid, int number) {
+  if (played_kernel::current == nullptr)
+    return __real_kill(pid, number);
+  played_kernel::current->killed.push_back(pid);
+  return 0;
+}
+
+} // extern "C"
+
+TEST_CASE("cgroup v1 is found by its controllers, alone and together", "[runtime][cgroup]") {
+  const auto found = find_cgroup_hierarchies(
+    "sysfs /sys sysfs rw 0 0\n"
+    "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,nosuid,relatime,cpu,cpuacct 0 0\n"
+    "cgroup /sys/fs/cgroup/cpuset cgroup rw,relatime,cpuset 0 0\n"
+    "cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n"
+    "cgroup /sys/fs/cgroup/freezer cgroup rw,relatime,freezer 0 0\n"
+    "cgroup /sys/fs/cgroup/pids cgroup rw,relatime,pids 0 0\n",
+    "6:freezer:/\n5:cpuset:/\n4:memory:/a/b\n3:pids:/user.slice\n2:cpu,cpuacct:/c\n");
+  CHECK(described(found) == "cpu=/sys/fs/cgroup/cpu,cpuacct/c memory=/sys/fs/cgroup/memory/a/b "
+                            "freezer=/sys/fs/cgroup/freezer pids=/sys/fs/cgroup/pids/user.slice ");
+  CHECK(cgroup_tree{found, "k"}.mode() == "v1");
+}
+
+TEST_CASE("cgroup v2 is one hierarchy", "[runtime][cgroup]") {
+  const auto found = find_cgroup_hierarchies(
+    "cgroup2 /sys/fs/cgroup cgroup2 rw,nsdelegate,memory_recursiveprot 0 0\n",
+    "0::/system.slice/insula.service\n");
+  CHECK(described(found) == "unified=/sys/fs/cgroup/system.slice/insula.service ");
+  CHECK(cgroup_tree{found, "k"}.mode() == "v2");
+}
+
+TEST_CASE("a hybrid machine's limits are in v1, and its freezer is not needed",
+          "[runtime][cgroup]") {
+  const auto found =
+    find_cgroup_hierarchies("cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
+                            "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n"
+                            "cgroup /sys/fs/cgroup/freezer cgroup rw,freezer 0 0\n"
+                            "cgroup /sys/fs/cgroup/pids cgroup rw,pids 0 0\n"
+                            "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n",
+                            "9:name=systemd:/\n4:memory:/\n3:freezer:/\n2:pids:/\n1:cpu:/\n0::/\n");
+  CHECK(described(found) == "unified=/sys/fs/cgroup/unified memory=/sys/fs/cgroup/memory "
+                            "pids=/sys/fs/cgroup/pids cpu=/sys/fs/cgroup/cpu ");
+  CHECK(cgroup_tree{found, "k"}.mode() == "hybrid");
+}
+
+TEST_CASE("texts that say nothing of cgroups give no hierarchy", "[runtime][cgroup]") {
+  CHECK(find_cgroup_hierarchies("", "").empty());
+  CHECK(find_cgroup_hierarchies("nonsense\n\ncgroup\n", "1\n::\nx:y\n").empty());
+  // Mounted, and this process is in none of them.
+  CHECK(find_cgroup_hierarchies("cgroup /c/pids cgroup rw,pids 0 0\n", "1:memory:/\n").empty());
+  // A controller's name is a whole word.
+  CHECK(
+    find_cgroup_hierarchies("cgroup /c/x cgroup rw,cpuacct,cpuset 0 0\n", "1:cpuacct,cpuset:/\n")
+      .empty());
+}
+
+TEST_CASE("a hierarchy that is mounted twice is used once", "[runtime][cgroup]") {
+  const auto found =
+    find_cgroup_hierarchies("cgroup2 /a cgroup2 rw 0 0\ncgroup2 /b cgroup2 rw 0 0\n", "0::/x\n");
+  CHECK(described(found) == "unified=/a/x ");
+}
+
+TEST_CASE("limits are written into the files of v1", "[runtime][cgroup]") {
+  const played_kernel kernel{v1_files()};
+  const cgroup_tree tree{v1_hierarchies(kernel), "k"};
+  REQUIRE(tree.prepare());
+  CHECK(kernel.read("memory/insula-k/host/cgroup.procs") == "0");
+  CHECK(kernel.read("freezer/insula-k/host/cgroup.procs") == "0");
+  REQUIRE(tree.create(3, some_limits));
+  CHECK(kernel.read("memory/insula-k/sb-3/memory.limit_in_bytes") == "268435456");
+  CHECK(kernel.read("memory/insula-k/sb-3/memory.memsw.limit_in_bytes") == "268435456");
+  CHECK(kernel.read("pids/insula-k/sb-3/pids.max") == "100");
+  CHECK(kernel.read("cpu/insula-k/sb-3/cpu.cfs_quota_us") == "150000");
+  const auto procs = tree.open_procs(3);
+  REQUIRE(procs);
+  CHECK(procs->size() == 4);
+  kernel.put("memory/insula-k/sb-3/memory.oom_control",
+             "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n");
+  CHECK(tree.out_of_memory_kills(3) == 7u);
+  CHECK(tree.remove(3));
+  for (const char* each : {"memory", "pids", "cpu", "freezer"})
+    CHECK_FALSE(kernel.exists(std::string{each} + "/insula-k/sb-3"));
+  CHECK(tree.remove(3));
+  CHECK_FALSE(tree.out_of_memory_kills(3));
+}
+
+TEST_CASE("limits are written into the files of v2", "[runtime][cgroup]") {
+  const played_kernel kernel{v2_files()};
+  const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
+  REQUIRE(tree.prepare());
+  // Ourselves and the one who started us are in the leaf, so that controllers can be handed down.
+  CHECK(kernel.read("unified/insula-k/host/cgroup.procs") == std::to_string(::getppid()));
+  CHECK(kernel.read("unified/cgroup.subtree_control").starts_with("+"));
+  CHECK(kernel.read("unified/insula-k/cgroup.subtree_control").starts_with("+"));
+  REQUIRE(tree.create(3, some_limits));
+  CHECK(kernel.read("unified/insula-k/sb-3/memory.max") == "268435456");
+  CHECK(kernel.read("unified/insula-k/sb-3/memory.swap.max") == "0");
+  CHECK(kernel.read("unified/insula-k/sb-3/pids.max") == "100");
+  CHECK(kernel.read("unified/insula-k/sb-3/cpu.max") == "150000 100000");
+  kernel.put("unified/insula-k/sb-3/memory.events", "low 0\nhigh 0\nmax 12\noom 1\noom_kill 2\n");
+  CHECK(tree.out_of_memory_kills(3) == 2u);
+  CHECK(tree.remove(3));
+  CHECK_FALSE(kernel.exists("unified/insula-k/sb-3"));
+}
+
+TEST_CASE("a limit of zero writes nothing", "[runtime][cgroup]") {
+  const played_kernel kernel{v2_files()};
+  const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
+  REQUIRE(tree.prepare());
+  REQUIRE(tree.create(1, {}));
+  for (const char* file : {"memory.max", "memory.swap.max", "pids.max", "cpu.max"})
+    CHECK(kernel.read(std::string{"unified/insula-k/sb-1/"} + file).empty());
+}
+
+TEST_CASE("a limit that cannot be written leaves no cgroup, and the file is named",
+          "[runtime][cgroup]") {
+  played_kernel kernel{v1_files()};
+  kernel.refused = "cpu.cfs_quota_us";
+  const cgroup_tree tree{v1_hierarchies(kernel), "k"};
+  REQUIRE(tree.prepare());
+  const auto made = tree.create(3, some_limits);
+  REQUIRE_FALSE(made);
+  CHECK(made.reason().code == errc::launch_failed);
+  CHECK(made.reason().message.find("sb-3/cpu.cfs_quota_us") != std::string::npos);
+  for (const char* each : {"memory", "pids", "cpu", "freezer"})
+    CHECK_FALSE(kernel.exists(std::string{each} + "/insula-k/sb-3"));
+}
+
+TEST_CASE("a limit that no hierarchy can hold is refused instead of forgotten",
+          "[runtime][cgroup]") {
+  const played_kernel kernel{v1_files()};
+  const cgroup_tree without_pids{{{"memory", kernel.at("memory")}, {"cpu", kernel.at("cpu")}}, "k"};
+  REQUIRE(without_pids.prepare());
+  const auto made = without_pids.create(3, some_limits);
+  REQUIRE_FALSE(made);
+  CHECK(made.reason().code == errc::launch_failed);
+  CHECK(made.reason().message.find("pids") != std::string::npos);
+  CHECK_FALSE(kernel.exists("memory/insula-k/sb-3"));
+  CHECK(without_pids.create(3, {1u << 30, 100, 0}));
+
+  const cgroup_tree nothing{{}, "k"};
+  CHECK_FALSE(nothing.create(1, {1u << 30, 0, 0}));
+  CHECK(nothing.create(1, {}));
+}
+
+TEST_CASE("a server that was moved into the leaf still finds its sandboxes", "[runtime][cgroup]") {
+  // On v2 the spawner moves the server, which then reads its cgroup: the leaf.
+  const played_kernel kernel{v2_files()};
+  const cgroup_tree spawners{{{"", kernel.at("unified")}}, "k"};
+  REQUIRE(spawners.prepare());
+  REQUIRE(spawners.create(3, some_limits));
+  kernel.put("unified/insula-k/sb-3/memory.events", "oom_kill 1\n");
+  const cgroup_tree servers{{{"", kernel.at("unified") + "/insula-k/host"}}, "k"};
+  CHECK(servers.out_of_memory_kills(3) == 1u);
+  // That leaf of another node is a place like any other.
+  const cgroup_tree other{{{"", kernel.at("unified") + "/insula-k/host"}}, "other"};
+  REQUIRE(other.prepare());
+  CHECK(kernel.exists("unified/insula-k/host/insula-other/host"));
+}
+
+TEST_CASE("sweeping kills what is left, and neither this process nor the one that started it",
+          "[runtime][cgroup]") {
+  played_kernel kernel{v2_files()};
+  const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
+  REQUIRE(tree.prepare());
+  REQUIRE(tree.create(3, some_limits));
+  kernel.put("unified/insula-k/sb-3/cgroup.procs", "70001\n70002\n");
+  kernel.put("unified/insula-k/host/cgroup.procs",
+             std::to_string(::getppid()) + "\n" + std::to_string(::getpid()) + "\n70003\n");
+  CHECK(tree.sweep());
+  std::sort(kernel.killed.begin(), kernel.killed.end());
+  CHECK(kernel.killed == std::vector<pid_t>{70001, 70002, 70003});
+  CHECK_FALSE(kernel.exists("unified/insula-k"));
+}
+
+TEST_CASE("sweeping touches no other node", "[runtime][cgroup]") {
+  const played_kernel kernel{v1_files()};
+  const cgroup_tree ours{v1_hierarchies(kernel), "k"};
+  const cgroup_tree theirs{v1_hierarchies(kernel), "kk"};
+  for (const auto* each : {&ours, &theirs}) {
+    REQUIRE(each->prepare());
+    REQUIRE(each->create(3, some_limits));
+  }
+  CHECK(ours.sweep());
+  CHECK(kernel.exists("memory/insula-kk/sb-3"));
+  CHECK_FALSE(kernel.exists("memory/insula-k"));
+}
+
+// ---- The kernel of this machine
+
+namespace {
+
+/// A process that lives in a node's leaf, or in a sandbox's cgroups, until it is killed.
+struct inhabitant {
+  template <class Enter>
+  explicit inhabitant(Enter enter) {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    pid = ::fork();
+    if (pid == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const char said = enter() ? 'y' : 'n';
+      if (::write(ends[1], &said, 1) == 1)
+        for (;;)
+          ::pause();
+    }
+    ::close(ends[1]);
+    char said = 0;
+    REQUIRE(::read(ends[0], &said, 1) == 1);
+    ::close(ends[0]);
+    CHECK(said == 'y');
+  }
+  ~inhabitant() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  pid_t pid;
+};
+
+std::string first_line(const std::string& path) {
+  std::ifstream file{path};
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+/// Looks for directories of this key in every hierarchy in use.
+bool left_behind(const cgroup_tree& tree, const std::string& key) {
+  return std::any_of(tree.hierarchies().begin(), tree.hierarchies().end(),
+                     [&](auto& each) { return fs::exists(each.directory + "/insula-" + key); });
+}
+
+} // namespace
+
+TEST_CASE("this machine's cgroups are limited, removed and swept", "[runtime][cgroup][root]") {
+  const auto key = "test-" + std::to_string(::getpid());
+  const auto tree = cgroup_tree::of_this_process(key);
+  CAPTURE(tree.mode());
+  REQUIRE_FALSE(tree.hierarchies().empty());
+  const inhabitant host{[&] { return static_cast<bool>(tree.prepare()); }};
+  const auto made = tree.create(5, some_limits);
+  CHECK(made);
+  for (const auto& each : tree.hierarchies()) {
+    const auto dir = each.directory + "/insula-" + key + "/sb-5";
+    CHECK(fs::is_directory(dir));
+    const bool unified = each.controller.empty() && tree.mode() == "v2";
+    if (each.controller == "memory" || unified)
+      CHECK(first_line(dir + (unified ? "/memory.max" : "/memory.limit_in_bytes")) == "268435456");
+    if (each.controller == "pids" || unified)
+      CHECK(first_line(dir + "/pids.max") == "100");
+    if (each.controller == "cpu")
+      CHECK(first_line(dir + "/cpu.cfs_quota_us") == "150000");
+  }
+  CHECK(tree.out_of_memory_kills(5) == 0u);
+  {
+    const inhabitant lives{[&] {
+      const auto procs = tree.open_procs(5);
+      return procs && std::all_of(procs->begin(), procs->end(),
+                                  [](auto& file) { return ::write(file.get(), "0", 1) == 1; });
+    }};
+    CHECK_FALSE(tree.remove(5));
+    CHECK(tree.open_procs(5));
+    CHECK(tree.sweep());
+    int status = 0;
+    CHECK(::waitpid(lives.pid, &status, 0) == lives.pid);
+    CHECK(WIFSIGNALED(status));
+  }
+  CHECK_FALSE(left_behind(tree, key));
+  CHECK(tree.sweep());
+}
+
+TEST_CASE("a slot's cgroups cannot be made twice", "[runtime][cgroup][root]") {
+  const auto key = "twice-" + std::to_string(::getpid());
+  const auto tree = cgroup_tree::of_this_process(key);
+  const inhabitant host{[&] { return static_cast<bool>(tree.prepare()); }};
+  CHECK(tree.create(1, {}));
+  CHECK_FALSE(tree.create(1, {}));
+  CHECK(tree.create(1, some_limits)); // The failure above has removed what it met.
+  CHECK(tree.sweep());
+  CHECK_FALSE(left_behind(tree, key));
+}
