@@ -48,7 +48,7 @@ void find(directory_pointer self, const sandbox_id& id, find_promise reply) {
     return;
   }
   self->request(mine.actor, caf::infinite, find_atom::value)
-    .then([reply, actor = mine.actor](caf::unit_t) mutable { reply.deliver(std::move(actor)); },
+    .then([reply, actor = mine.actor](caf::ok_atom) mutable { reply.deliver(std::move(actor)); },
           [reply](caf::error& why) mutable { reply.deliver(std::move(why)); });
 }
 
@@ -88,18 +88,18 @@ directory_actor::behavior_type directory(directory_pointer self,
       find(self, *id, reply);
       return reply;
     },
-    [self](delete_atom, const std::string& text) -> caf::result<caf::unit_t> {
+    [self](delete_atom, const std::string& text) -> caf::result<caf::ok_atom> {
       const auto id = sandbox_id::parse(text);
       if (!id)
         return to_caf({errc::invalid_request, "malformed sandbox id"});
       auto& mine = activate(self, *id);
       mine.deleting = true;
-      auto reply = self->make_response_promise<caf::unit_t>();
+      auto reply = self->make_response_promise<caf::ok_atom>();
       self->request(mine.actor, caf::infinite, delete_atom::value)
         .then(
-          [self, id, reply](caf::unit_t) mutable {
+          [self, id, reply](caf::ok_atom) mutable {
             forget(self, *id);
-            reply.deliver(caf::unit);
+            reply.deliver(caf::ok_atom::value);
           },
           [self, id, reply](caf::error& why) mutable {
             forget(self, *id);

@@ -67,7 +67,7 @@ struct sandbox_state {
   bool known = false;           ///< The store was asked what it has of us, and what it had is in created_ms.
   std::string created_ms;
   std::deque<waiting_request> waiting;
-  std::vector<caf::typed_response_promise<caf::unit_t>> deleting;
+  std::vector<caf::typed_response_promise<caf::ok_atom>> deleting;
 
   std::map<std::uint64_t, started_process_actor> processes; ///< Until their command and its output are over.
   std::uint64_t last_process = 0;
@@ -159,7 +159,7 @@ void write_record(sandbox_pointer self) {
                               {"started_ms", now_ms}}};
   self->request(st.options->store, caf::infinite, std::move(batch))
     .then(
-      [self, start = st.start](caf::unit_t) {
+      [self, start = st.start](caf::ok_atom) {
         if (start != self->state.start)
           return;
         self->state.recorded = true;
@@ -321,7 +321,7 @@ void deleted(sandbox_pointer self) {
   st.instance = {};
   st.release_lease();
   for (auto& each : std::exchange(st.deleting, {}))
-    each.deliver(caf::unit);
+    each.deliver(caf::ok_atom::value);
   self->quit();
 }
 
@@ -333,7 +333,7 @@ void finish_delete(sandbox_pointer self) {
   storage::write_batch batch{
     st.id->str(), st.epoch, {{"created_ms", std::nullopt}, {"image", std::nullopt}, {"started_ms", std::nullopt}}};
   self->request(st.options->store, caf::infinite, std::move(batch))
-    .then([self](caf::unit_t) { deleted(self); },
+    .then([self](caf::ok_atom) { deleted(self); },
           [self](caf::error& why) {
             log::error("sandbox.record_stays", {{"id", self->state.id->str()}, {"reason", from_caf(why).message}});
             deleted(self);
@@ -409,14 +409,14 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                           [reply](const error&) mutable { reply.deliver(false); }});
       return reply;
     },
-    [self](find_atom) -> caf::result<caf::unit_t> {
-      auto reply = self->make_response_promise<caf::unit_t>();
-      when_running(self, {[reply]() mutable { reply.deliver(caf::unit); },
+    [self](find_atom) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      when_running(self, {[reply]() mutable { reply.deliver(caf::ok_atom::value); },
                           [reply](const error& why) mutable { reply.deliver(to_caf(why)); }});
       return reply;
     },
-    [self](delete_atom) -> caf::result<caf::unit_t> {
-      auto reply = self->make_response_promise<caf::unit_t>();
+    [self](delete_atom) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
       self->state.deleting.push_back(reply);
       if (self->state.now != phase::deleting)
         begin_delete(self);

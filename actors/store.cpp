@@ -22,7 +22,7 @@ struct store_state {
   static inline const char* name = "store";
   storage::store* disk = nullptr;
   std::uint64_t last = 0;
-  std::map<std::uint64_t, caf::typed_response_promise<caf::unit_t>> open; ///< The store itself bounds them.
+  std::map<std::uint64_t, caf::typed_response_promise<caf::ok_atom>> open; ///< The store itself bounds them.
 };
 
 } // namespace
@@ -37,8 +37,8 @@ namespace {
 store_impl::behavior_type store(store_impl::stateful_pointer<store_state> self, storage::store* disk) {
   self->state.disk = disk;
   return {
-    [self](storage::write_batch& batch) -> caf::result<caf::unit_t> {
-      auto reply = self->make_response_promise<caf::unit_t>();
+    [self](storage::write_batch& batch) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
       const auto number = ++self->state.last;
       self->state.open.emplace(number, reply);
       // A strong handle: who is owed an answer must be alive to give it.
@@ -60,7 +60,7 @@ store_impl::behavior_type store(store_impl::stateful_pointer<store_state> self, 
       if (said.refused)
         done.mapped().deliver(to_caf(*said.refused));
       else
-        done.mapped().deliver(caf::unit);
+        done.mapped().deliver(caf::ok_atom::value);
     },
   };
 }

@@ -16,7 +16,7 @@ using read_owner_atom = caf::atom_constant<caf::atom("read_owner")>;
 /// storage::store behind a mailbox. It runs on a thread of its own, because reading waits for the disk.
 using store_actor = caf::typed_actor<
   // Durable when answered. Errors: those of storage::store.
-  caf::replies_to<storage::write_batch>::with<caf::unit_t>,
+  caf::replies_to<storage::write_batch>::with<caf::ok_atom>,
   // Everything an owner has.
   caf::replies_to<read_owner_atom, std::string>::with<std::vector<storage::entry>>>;
 

@@ -255,8 +255,6 @@ result<void> run(const config& values) {
   if (auto ok = become(*user); !ok)
     return ok;
   log::info("node.ready", {{"state", state->path}, {"cgroups", runtime::cgroup_tree::of_this_process("").mode()}});
-  if (values.server.api_key.empty())
-    log::warning("node.open", {{"reason", "no key is set: whoever reaches the address may use it"}});
   say_ready(values, server.port());
 
   int number = 0;

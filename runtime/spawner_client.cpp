@@ -179,6 +179,7 @@ struct spawner_client::shared {
   std::condition_variable closed;
   std::map<std::uint32_t, entry> slots;
   bool connected = true;
+  bool told_to_end = false;
 };
 
 void spawner_client::shared::heard(const spawner::notice& said, std::vector<unique_fd> fds) {
@@ -206,10 +207,11 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
 }
 
 void spawner_client::shared::lost() {
-  log::error("spawner.gone", {{"consequence", "its sandboxes have ended, and no more can be made"}});
   std::map<std::uint32_t, entry> all;
   {
     const std::lock_guard hold{guard};
+    if (!told_to_end)
+      log::error("spawner.gone", {{"consequence", "its sandboxes have ended, and no more can be made"}});
     connected = false;
     all = std::move(slots);
     slots.clear();
@@ -289,8 +291,9 @@ void spawner_client::release(std::uint32_t slot, std::uint64_t name) {
 }
 
 void spawner_client::shut_down(std::chrono::milliseconds patience) {
-  shared_->socket->send(as_bytes(plain(spawner::op::shut_down)));
   std::unique_lock hold{shared_->guard};
+  shared_->told_to_end = true;
+  shared_->socket->send(as_bytes(plain(spawner::op::shut_down)));
   shared_->closed.wait_for(hold, patience, [this] { return !shared_->connected; });
 }
 

@@ -30,15 +30,15 @@ using sandbox_actor = caf::typed_actor<
   // Runs the program `true` in it, starting the sandbox if need be. Never fails once the sandbox has been found.
   caf::replies_to<probe_atom>::with<bool>,
   // Starts it if it is not running, and answers when it is. Errors: capacity_exceeded, launch_failed, sandbox_not_running.
-  caf::replies_to<find_atom>::with<caf::unit_t>,
+  caf::replies_to<find_atom>::with<caf::ok_atom>,
   // Ends everything in it and forgets it; answers when that has happened. After the answer this handle is dead.
-  caf::replies_to<delete_atom>::with<caf::unit_t>>;
+  caf::replies_to<delete_atom>::with<caf::ok_atom>>;
 
 /// From a sandbox's id to its actor.
 using directory_actor = caf::typed_actor<
   // The activation of this id, made on first use and with its sandbox running: what find_atom of sandbox_actor promises, and its errors.
   caf::replies_to<find_atom, std::string>::with<sandbox_actor>,
   // Deletes it if there is anything of it. Deleting what is not there succeeds.
-  caf::replies_to<delete_atom, std::string>::with<caf::unit_t>>;
+  caf::replies_to<delete_atom, std::string>::with<caf::ok_atom>>;
 
 } // namespace insula

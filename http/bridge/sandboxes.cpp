@@ -27,15 +27,15 @@ void remove(const services& with, const std::string& id, const reply& to) {
                     error_response(step::find_sandbox,
                                    {errc::deadline_exceeded, "the sandbox did not end in time"}));
   with.system->spawn([=, directory = with.directory](caf::event_based_actor* self) {
-    const auto done = [to](caf::unit_t) { to->respond({204, {}}); };
+    const auto done = [to](caf::ok_atom) { to->respond({204, {}}); };
     const auto failed = [to, done](const caf::error& failure) {
       const auto why = from_caf(failure);
       // CAF has two forms of an answer without a value, depending on whether it was delivered
       // later.
       if (failure == caf::sec::unexpected_response)
-        done(caf::unit);
+        done(caf::ok_atom::value);
       else if (why.code == errc::sandbox_not_running)
-        done(caf::unit); // It ended meanwhile, which is what was wanted.
+        done(caf::ok_atom::value); // It ended meanwhile, which is what was wanted.
       else
         to->respond(error_response(step::find_sandbox, why));
     };
