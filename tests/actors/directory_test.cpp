@@ -1,0 +1,67 @@
+#include "tests/actors/fixture.hpp"
+
+using namespace insula;
+using namespace insula::test;
+
+TEST_CASE("one id has one activation, whoever asks and however often", "[actors][directory]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  const auto first = node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}).value();
+  const auto second = node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}).value();
+  const auto other = node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abd"}).value();
+  CHECK(first == second);
+  CHECK_FALSE(first == other);
+  CHECK(node.engine.creations.size() == 2);
+}
+
+TEST_CASE("a failure to start is the finder's answer, and the id goes on working", "[actors][directory]") {
+  small_node node;
+  node.engine.ready_at_once = false;
+  const auto directory = node.make_directory();
+  const auto asked = node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"});
+  node.engine.creations[0].fail("no");
+  node.sys.run();
+  CHECK(asked.reason().code == errc::launch_failed);
+  node.engine.ready_at_once = true;
+  CHECK_NOTHROW(node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}).value());
+}
+
+TEST_CASE("whoever comes while an id is being deleted gets a new sandbox afterwards", "[actors][directory]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  const auto before = node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}).value();
+  node.place().hold_destroy = true;
+  const auto gone = node.sys.ask<caf::ok_atom>(directory, delete_atom::value, std::string{"abc"});
+  const auto late = node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"});
+  CHECK(gone.open());
+  CHECK(late.open());
+  node.engine.creations[0].place->finish_destroy();
+  node.sys.run();
+  CHECK_NOTHROW(gone.value());
+  CHECK_FALSE(late.value() == before);
+  CHECK(node.engine.creations.size() == 2);
+}
+
+TEST_CASE("deleting an id that was never used succeeds and starts nothing", "[actors][directory]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(directory, delete_atom::value, std::string{"abc"}).value());
+  CHECK(node.engine.creations.empty());
+}
+
+TEST_CASE("an activation that was lost is replaced", "[actors][directory]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  const auto first = node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}).value();
+  caf::anon_send_exit(first, caf::exit_reason::kill);
+  node.sys.run();
+  const auto second = node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}).value();
+  CHECK_FALSE(first == second);
+}
+
+TEST_CASE("a malformed id is nobody's", "[actors][directory]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  CHECK(node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"../x"}).reason().code ==
+        errc::invalid_request);
+}

@@ -1,0 +1,136 @@
+#pragma once
+
+#include "actors/directory.hpp"
+#include "actors/sandbox.hpp"
+#include "storage/memory_store.hpp"
+#include "tests/support/fake_engine.hpp"
+#include "tests/support/test_system.hpp"
+
+#include <map>
+
+namespace insula::test {
+
+/// Leases that are given to whoever asks, with growing epochs, and remember who holds what.
+class fake_leases final : public storage::lease_service {
+public:
+  void acquire(std::string owner, std::function<void(result<storage::epoch>)> on_held) override {
+    if (refusal)
+      return on_held(*refusal);
+    held[owner] = ++last;
+    on_held(last);
+  }
+  void release(const std::string& owner, storage::epoch epoch) override {
+    if (const auto at = held.find(owner); at != held.end() && at->second == epoch)
+      held.erase(at);
+  }
+
+  std::map<std::string, storage::epoch> held;
+  storage::epoch last = 0;
+  std::optional<error> refusal;
+};
+
+/// The store actor without its thread: a memory store, whose answers the test can hold back or spoil.
+struct fake_store {
+  storage::memory_store disk;
+  bool hold_writes = false;
+  std::optional<error> write_error;
+  std::vector<std::function<void()>> held;
+  int writes = 0;
+
+  store_actor spawn(caf::actor_system& system) {
+    return system.spawn([this](store_actor::pointer self) -> store_actor::behavior_type {
+      return {
+        [this, self](storage::write_batch& batch) -> caf::result<caf::ok_atom> {
+          ++writes;
+          if (write_error)
+            return to_caf(*write_error);
+          auto reply = self->make_response_promise<caf::ok_atom>();
+          disk.commit(std::move(batch), [this, reply](result<void> outcome) mutable {
+            auto answer = [reply, outcome]() mutable {
+              if (outcome)
+                reply.deliver(caf::ok_atom::value);
+              else
+                reply.deliver(to_caf(outcome.reason()));
+            };
+            if (hold_writes)
+              held.emplace_back(answer);
+            else
+              answer();
+          });
+          return reply;
+        },
+        [this](read_owner_atom, const std::string& owner) -> caf::result<std::vector<storage::entry>> {
+          auto found = disk.read(owner);
+          if (!found)
+            return to_caf(found.reason());
+          return std::move(*found);
+        },
+      };
+    });
+  }
+
+  void let_go() {
+    hold_writes = false;
+    for (auto& each : std::exchange(held, {}))
+      each();
+  }
+
+  std::string value(const std::string& owner, const std::string& key) {
+    for (const auto& each : *disk.read(owner))
+      if (each.key == key)
+        return each.value;
+    return {};
+  }
+};
+
+/// A node's actors over a world that the test plays.
+struct small_node {
+  fake_engine engine;
+  fake_leases leases;
+  fake_store store;
+  test_system sys; ///< Ends before what its actors use.
+  std::shared_ptr<actors::sandbox_options> options = std::make_shared<actors::sandbox_options>();
+
+  small_node() {
+    options->engine = &engine;
+    options->leases = &leases;
+    options->time = &sys.time;
+    options->store = store.spawn(sys.get());
+    options->instances = std::make_shared<actors::instance_count>(10);
+    options->env = {{"HOME", "/home/sandbox"}, {"PATH", "/usr/bin:/bin"}};
+    options->idle_timeout = std::chrono::minutes{10};
+  }
+  ~small_node() {
+    for (auto& each : made_)
+      caf::anon_send_exit(each, caf::exit_reason::user_shutdown);
+    made_.clear();
+    options->store = nullptr;
+    sys.run();
+  }
+
+  sandbox_actor make_sandbox(const char* id = "abc") {
+    auto made = actors::spawn_sandbox(sys.get(), *sandbox_id::parse(id), options);
+    made_.push_back(caf::actor_cast<caf::actor>(made));
+    return made;
+  }
+  directory_actor make_directory() {
+    auto made = actors::spawn_directory(sys.get(), options);
+    made_.push_back(caf::actor_cast<caf::actor>(made));
+    return made;
+  }
+
+  /// The place where the newest sandbox lives.
+  fake_sandbox& place() { return *engine.creations.back().place; }
+  fake_process& process() { return *place().processes.back(); }
+
+private:
+  std::vector<caf::actor> made_;
+};
+
+inline exec_request command(std::string line) {
+  exec_request request;
+  request.command_line = std::move(line);
+  return request;
+}
+
+} // namespace insula::test

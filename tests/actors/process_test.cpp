@@ -1,0 +1,165 @@
+#include "actors/process.hpp"
+#include "tests/actors/fixture.hpp"
+
+#include <csignal>
+
+using namespace insula;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A started command, and what a test needs to play its part.
+struct running_command {
+  test_system sys;
+  std::shared_ptr<fake_sandbox> place = std::make_shared<fake_sandbox>();
+  int over = 0;
+  process_actor handle;
+
+  explicit running_command(std::optional<std::int64_t> timeout_ms = std::nullopt) {
+    actors::process_options options;
+    options.place = place;
+    options.timeout_ms = timeout_ms;
+    options.on_over = [this] { ++over; };
+    auto made = actors::spawn_process(sys.get(), std::move(options));
+    const auto started = sys.ask<process_actor>(made, start_atom::value);
+    process().start();
+    sys.run();
+    handle = started.value();
+  }
+  ~running_command() {
+    handle = nullptr;
+    sys.run();
+  }
+
+  fake_process& process() { return *place->processes.front(); }
+  pending<output_chunk> read(std::uint64_t offset, bool attached = true) {
+    return sys.ask<output_chunk>(handle, read_output{offset, 1024, attached});
+  }
+};
+
+} // namespace
+
+TEST_CASE("a reader gets what there is, then waits for more, then hears of the end", "[actors][process]") {
+  running_command cmd;
+  cmd.process().print(runtime::stream_id::out, "one\n");
+  auto first = cmd.read(0).value();
+  REQUIRE(first.frames.size() == 1);
+  CHECK(first.frames[0].bytes == "one\n");
+  CHECK(first.frames[0].stream == output_stream::out);
+  CHECK_FALSE(first.ended);
+  const auto second = cmd.read(first.next_offset);
+  CHECK(second.open());
+  cmd.process().print(runtime::stream_id::err, "two\n");
+  cmd.sys.run();
+  CHECK(second.value().frames[0].stream == output_stream::err);
+  cmd.process().exit(7 << 8);
+  cmd.process().complete_now();
+  cmd.sys.run();
+  const auto last = cmd.read(second.value().next_offset).value();
+  REQUIRE(last.ended);
+  CHECK(last.ended->exit_code == 7);
+  CHECK_FALSE(last.ended->timed_out);
+  CHECK(cmd.over == 1);
+}
+
+TEST_CASE("a command that a signal ended is reported as a shell reports it", "[actors][process]") {
+  running_command cmd;
+  cmd.process().exit(SIGKILL);
+  cmd.process().complete_now();
+  cmd.sys.run();
+  CHECK(cmd.read(0).value().ended->exit_code == 137);
+}
+
+TEST_CASE("the end of a command is not the end of its output", "[actors][process]") {
+  running_command cmd;
+  const auto asked = cmd.read(0);
+  cmd.process().exit(0);
+  cmd.sys.run();
+  CHECK(asked.open());
+  CHECK(cmd.over == 0);
+  cmd.process().complete_now();
+  cmd.sys.run();
+  CHECK(asked.value().ended);
+  CHECK(cmd.over == 1);
+}
+
+TEST_CASE("time that is up: TERM, three seconds, KILL, and what clings to the output is not waited for",
+          "[actors][process]") {
+  running_command cmd{1000};
+  cmd.process().print(runtime::stream_id::out, "so far\n");
+  cmd.sys.advance(999ms);
+  CHECK(cmd.process().signals.empty());
+  cmd.sys.advance(1ms);
+  CHECK(cmd.process().signals == std::vector{SIGTERM});
+  cmd.sys.advance(2999ms);
+  CHECK(cmd.process().signals == std::vector{SIGTERM});
+  cmd.sys.advance(1ms);
+  CHECK(cmd.process().signals == std::vector{SIGTERM, SIGKILL});
+  cmd.process().exit(SIGKILL);
+  cmd.sys.run();
+  CHECK(cmd.process().cut);
+  cmd.sys.run();
+  const auto end = cmd.read(1).value();
+  REQUIRE(end.ended);
+  CHECK(end.ended->timed_out);
+}
+
+TEST_CASE("a background child that holds the output open is ended when the time is up", "[actors][process]") {
+  running_command cmd{1000};
+  cmd.process().exit(0);
+  cmd.sys.advance(1s);
+  CHECK(cmd.process().signals == std::vector{SIGTERM});
+  cmd.sys.advance(3s);
+  CHECK(cmd.process().signals == std::vector{SIGTERM, SIGKILL});
+  CHECK(cmd.process().cut);
+  cmd.sys.run();
+  CHECK(cmd.read(0).value().ended->timed_out);
+}
+
+TEST_CASE("a command that has ended in time is left alone", "[actors][process]") {
+  running_command cmd{1000};
+  cmd.process().exit(0);
+  cmd.process().complete_now();
+  cmd.sys.advance(10s);
+  CHECK(cmd.process().signals.empty());
+  CHECK_FALSE(cmd.read(0).value().ended->timed_out);
+}
+
+TEST_CASE("no time at all is over at once", "[actors][process]") {
+  for (const std::int64_t none : {0, -5}) {
+    running_command cmd{none};
+    cmd.sys.advance(0ms);
+    CHECK(cmd.process().signals == std::vector{SIGTERM});
+  }
+}
+
+TEST_CASE("a sandbox that ends around a command: first the output, then the loss, never an exit code",
+          "[actors][process]") {
+  running_command cmd;
+  cmd.process().print(runtime::stream_id::out, "half");
+  cmd.process().lose();
+  cmd.sys.run();
+  const auto first = cmd.read(0).value();
+  CHECK(first.frames.size() == 1);
+  CHECK_FALSE(first.ended);
+  CHECK(cmd.read(first.next_offset).reason().code == errc::sandbox_not_running);
+}
+
+TEST_CASE("a reader that has gone is passed on, so that the command is not held up", "[actors][process]") {
+  running_command cmd;
+  cmd.process().print(runtime::stream_id::out, "x");
+  cmd.read(0).value();
+  caf::anon_send(cmd.handle, detach_atom::value);
+  cmd.sys.run();
+  CHECK(cmd.process().detached);
+}
+
+TEST_CASE("several readers see the same output from wherever they like", "[actors][process]") {
+  running_command cmd;
+  for (const char* text : {"a", "b", "c"})
+    cmd.process().print(runtime::stream_id::out, text);
+  CHECK(cmd.read(0, true).value().frames.size() == 3);
+  CHECK(cmd.read(2, false).value().frames.size() == 1);
+  CHECK(cmd.read(0, false).value().frames.size() == 3);
+}

@@ -1,0 +1,68 @@
+#include "tests/support/catch.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Who may include whom: the dependency rule, all of it.
+const std::map<std::string, std::set<std::string>> may_include = {
+  {"base", {"base"}},
+  {"runtime", {"runtime", "base"}},
+  {"storage", {"storage", "base"}},
+  {"actors/protocol", {"actors/protocol", "base"}},
+  {"actors", {"actors", "actors/protocol", "runtime", "storage", "base"}},
+  {"http", {"http", "actors/protocol", "base"}},
+};
+
+/// Libraries that stay behind one folder's door, by the beginning of their headers' names.
+const std::map<std::string, std::set<std::string>> kept_behind = {
+  {"restinio/", {"http"}},
+  {"rapidjson/", {"http"}},
+  {"caf/", {"http", "actors", "actors/protocol"}},
+  {"sqlite3", {"storage"}},
+  {"yaml-cpp/", {}},
+  {"CLI/", {}},
+};
+
+std::string layer_of(const std::string& path) {
+  if (path.starts_with("actors/protocol/"))
+    return "actors/protocol";
+  return path.substr(0, path.find('/'));
+}
+
+} // namespace
+
+TEST_CASE("a folder includes only what the layers allow", "[layers]") {
+  const fs::path root{INSULA_SOURCE_DIR};
+  const std::regex ours{R"re(^\s*#include "([^"]+)")re"};
+  const std::regex theirs{R"re(^\s*#include <([^>]+)>)re"};
+  int seen = 0;
+  for (const auto& [layer, allowed] : may_include)
+    for (const auto& file : fs::recursive_directory_iterator{root / layer}) {
+      if (file.path().extension() != ".hpp" && file.path().extension() != ".cpp")
+        continue;
+      const auto name = fs::relative(file.path(), root).string();
+      if (layer_of(name) != layer)
+        continue;
+      ++seen;
+      std::ifstream text{file.path()};
+      for (std::string line; std::getline(text, line);) {
+        std::smatch found;
+        CAPTURE(name, line);
+        if (std::regex_search(line, found, ours))
+          CHECK(allowed.count(layer_of(found[1].str())) == 1);
+        if (std::regex_search(line, found, theirs))
+          for (const auto& [library, layers] : kept_behind)
+            if (found[1].str().starts_with(library))
+              CHECK(layers.count(layer) == 1);
+      }
+    }
+  CHECK(seen > 50);
+}

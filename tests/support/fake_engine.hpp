@@ -1,0 +1,153 @@
+#pragma once
+
+#include "runtime/engine.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace insula::test {
+
+/// A process as the test wants it. Everything happens in the calling thread.
+class fake_process final : public runtime::process {
+public:
+  fake_process(runtime::process_spec s, runtime::process_listener l) : spec(std::move(s)), listener(std::move(l)) {}
+
+  void read(std::uint64_t offset, std::size_t, bool attached, std::function<void(runtime::log_chunk)> on_output) override {
+    questions.push_back({offset, attached, std::move(on_output)});
+    answer();
+  }
+  void detach() override { detached = true; }
+  void signal(int number) override { signals.push_back(number); }
+  void cut_output() override {
+    cut = true;
+    complete_now();
+  }
+
+  // The test plays the operating system.
+  void start() { listener.on_started(); }
+  void fail(errc code, std::string why) { listener.on_failed({code, std::move(why)}); }
+  void print(runtime::stream_id stream, std::string bytes) {
+    frames.push_back({stream, std::move(bytes)});
+    answer();
+  }
+  /// The command ends; its output goes on until complete_now().
+  void exit(int status) {
+    ended = runtime::process_exit{status, false, false};
+    listener.on_ended(*ended);
+    if (cut)
+      complete_now();
+  }
+  void lose() {
+    ended = runtime::process_exit{0, true, false};
+    listener.on_ended(*ended);
+    complete_now();
+  }
+  void complete_now() {
+    if (!ended || complete)
+      return;
+    complete = true;
+    answer();
+    if (listener.on_complete)
+      listener.on_complete();
+  }
+
+  runtime::process_spec spec;
+  runtime::process_listener listener;
+  std::vector<runtime::log_frame> frames; ///< Offsets count frames.
+  std::vector<int> signals;
+  std::optional<runtime::process_exit> ended;
+  bool detached = false;
+  bool cut = false;
+  bool complete = false;
+
+private:
+  struct question {
+    std::uint64_t offset;
+    bool attached;
+    std::function<void(runtime::log_chunk)> on_output;
+  };
+
+  void answer() {
+    for (auto& each : std::exchange(questions, {})) {
+      if (each.offset >= frames.size() && !complete) {
+        questions.push_back(std::move(each));
+        continue;
+      }
+      runtime::log_chunk chunk;
+      for (auto at = each.offset; at < frames.size(); ++at)
+        chunk.frames.push_back(frames[at]);
+      chunk.next_offset = frames.size();
+      if (complete)
+        chunk.ended = ended;
+      each.on_output(std::move(chunk));
+    }
+  }
+
+  std::vector<question> questions;
+};
+
+class fake_sandbox final : public runtime::sandbox {
+public:
+  std::shared_ptr<runtime::process> start(runtime::process_spec spec, runtime::process_listener listener) override {
+    processes.push_back(std::make_shared<fake_process>(std::move(spec), std::move(listener)));
+    return processes.back();
+  }
+  result<unique_fd> open_file(runtime::file_operation what, const std::string& path, runtime::sandbox_user) override {
+    files.push_back((what == runtime::file_operation::read ? "read " : "write ") + path);
+    if (refuse_files)
+      return error{errc::sandbox_not_running, "it takes no more requests"};
+    return unique_fd{};
+  }
+  void destroy(std::function<void()> on_gone) override {
+    ++destroys;
+    waiting.push_back(std::move(on_gone));
+    if (!hold_destroy)
+      finish_destroy();
+  }
+  void finish_destroy() {
+    for (auto& each : processes)
+      if (!each->ended)
+        each->lose();
+    for (auto& each : std::exchange(waiting, {}))
+      each();
+  }
+
+  std::vector<std::shared_ptr<fake_process>> processes;
+  std::vector<std::string> files;
+  std::vector<std::function<void()>> waiting;
+  int destroys = 0;
+  bool hold_destroy = false;
+  bool refuse_files = false;
+};
+
+class fake_engine final : public runtime::engine {
+public:
+  struct creation {
+    runtime::sandbox_spec spec;
+    runtime::sandbox_listener listener;
+    std::shared_ptr<fake_sandbox> place = std::make_shared<fake_sandbox>();
+
+    void ready() { listener.on_ready(place); }
+    void fail(std::string why) { listener.on_failed({errc::launch_failed, std::move(why)}); }
+    void end() {
+      for (auto& each : place->processes)
+        if (!each->ended)
+          each->lose();
+      listener.on_ended();
+    }
+  };
+
+  void create(runtime::sandbox_spec spec, runtime::sandbox_listener listener) override {
+    creations.push_back({std::move(spec), std::move(listener)});
+    if (ready_at_once)
+      creations.back().ready();
+  }
+  std::vector<std::string> ailments() const override { return {}; }
+
+  std::vector<creation> creations;
+  bool ready_at_once = true;
+};
+
+} // namespace insula::test
