@@ -172,7 +172,6 @@ void limit(int resource, std::uint64_t value) {
   need(::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0, launch_step::become_root);
 
   need(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, launch_step::private_mounts);
-  need(::chdir(tools.scratch.c_str()) == 0, launch_step::attach_layers);
   static constexpr const char* places[][max_layers] = {{"l0", "d", nullptr}, {"l0", "l1", "d"}};
   for (std::size_t i = 0; i < count; ++i)
     need(attach(layers[i], places[count == 3][i]), launch_step::attach_layers);

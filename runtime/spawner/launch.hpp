@@ -15,7 +15,6 @@ struct launch_tools {
   int agent = -1;                  ///< The agent's program, as a sealed file in memory.
   int null = -1;                   ///< /dev/null: the agent's own stdio.
   std::vector<sock_filter> filter; ///< System calls that are allowed.
-  std::string scratch;             ///< A directory with root, l0, l1 and d in it, to mount on in the child's namespace.
 };
 
 struct launch_request {
@@ -37,7 +36,9 @@ struct launched {
   int error = 0;
 };
 
-/// Makes the namespaces of one sandbox and starts its agent. Returns as soon as the child has everything that it
+/// Makes the namespaces of one sandbox and starts its agent. The working directory must have directories root, l0, l1
+/// and d, to mount on in the child's namespace: the child inherits it there, and need not be able to search its parents.
+/// Returns as soon as the child has everything that it
 /// needs; the rest of its way to the agent it goes by itself, while the next one is made.
 launched launch(const launch_tools& tools, const launch_request& wanted);
 

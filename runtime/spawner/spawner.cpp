@@ -114,13 +114,14 @@ result<void> spawner::prepare() {
     return disks.reason();
   disks_ = std::move(*disks);
 
-  tools_.scratch = given_.state_directory + "/scratch";
-  if ((::mkdir(tools_.scratch.c_str(), 0700) != 0 && errno != EEXIST) ||
-      ::mount("insula", tools_.scratch.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64k") != 0)
-    return failed(tools_.scratch);
-  for (const char* each : {"/root", "/l0", "/l1", "/d"})
-    if (::mkdir((tools_.scratch + each).c_str(), 0755) != 0)
-      return failed(tools_.scratch + each);
+  const auto scratch = given_.state_directory + "/scratch";
+  if ((::mkdir(scratch.c_str(), 0700) != 0 && errno != EEXIST) ||
+      ::mount("insula", scratch.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64k") != 0 ||
+      ::chdir(scratch.c_str()) != 0)
+    return failed(scratch);
+  for (const char* each : {"root", "l0", "l1", "d"})
+    if (::mkdir(each, 0755) != 0)
+      return failed(scratch);
 
   agent_ = program_file("insula-agent", insula_agent_begin, insula_agent_end);
   null_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));

@@ -317,7 +317,7 @@ TEST_CASE("values that do not go together are refused", "[apps][config]") {
     mistake("runtime:\n  first_slot: 36000\n  slots: 1000\n") ==
     "cluster.yaml:3: runtime.slots: expected runtime.first_slot and runtime.slots to be at most "
     "36863 together");
-  CHECK(loaded("runtime: {first_slot: 35864, slots: 1000}").runtime.first_slot == 35'864);
+  CHECK(loaded("runtime: {first_slot: 35863, slots: 1000}").runtime.first_slot == 35'863);
   CHECK(mistake("sandbox:\n  max_instances: 5000\n") ==
         "cluster.yaml:2: sandbox.max_instances: expected at most runtime.slots, since each sandbox "
         "needs one");
