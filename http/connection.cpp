@@ -234,6 +234,7 @@ void connection::close() {
     return;
   const bool malformed = is_malformed();
   closed_ = true;
+  read_done_ = nullptr;
   admitted = {};
   if (auto tell = std::exchange(gone_, nullptr))
     asio::post(socket_.get_executor(), std::move(tell));

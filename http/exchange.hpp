@@ -44,6 +44,22 @@ struct response {
   std::string_view content_type = "application/json"; ///< A literal. Ignored when there is no body.
 };
 
+/// Where a connection's handlers run, one at a time. It keeps what runs them, so that whoever
+/// answers late may hold it beyond the server's end.
+class strand_handle {
+public:
+  strand_handle() = default;
+  strand_handle(std::shared_ptr<void> keeper, boost::asio::any_io_executor executor)
+      : keeper_(std::move(keeper))
+      , executor_(std::move(executor)) {}
+
+  const boost::asio::any_io_executor& executor() const { return executor_; }
+
+private:
+  std::shared_ptr<void> keeper_; // Before the executor, which must not outlive it.
+  boost::asio::any_io_executor executor_;
+};
+
 /// An answer that goes out bit by bit. Whoever drops it unfinished cuts the connection, so that an
 /// incomplete body never looks complete.
 ///
@@ -82,8 +98,7 @@ public:
   /// If nothing has been answered by then, `late` is. Replaces what was set before.
   virtual void answer_within(std::chrono::milliseconds patience, response late) = 0;
 
-  /// Where the connection's handlers run, one at a time.
-  virtual boost::asio::any_io_executor executor() const = 0;
+  virtual strand_handle strand() const = 0;
 };
 
 using reply = std::shared_ptr<exchange>;
@@ -101,7 +116,7 @@ public:
   virtual ~body_sink() = default;
 
   /// Before anything else. `resume` may be called from any thread, and after the sink's end.
-  virtual void begin(boost::asio::any_io_executor executor, std::function<void()> resume) = 0;
+  virtual void begin(strand_handle strand, std::function<void()> resume) = 0;
   virtual verdict write(std::string_view bytes) = 0;
   virtual response refusal() = 0;
 

@@ -214,10 +214,11 @@ int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx
   }
   self.body_unwanted = refusal || (self.admitted.sink == nullptr && self.admitted.body_limit == 0);
   if (self.admitted.sink != nullptr)
-    self.admitted.sink->begin(self.socket().get_executor(), [weak = self.weak_from_this()] {
-      if (auto alive = weak.lock())
-        alive->resume_reading();
-    });
+    self.admitted.sink->begin({self.owner(), self.socket().get_executor()},
+                              [weak = self.weak_from_this()] {
+                                if (auto alive = weak.lock())
+                                  alive->resume_reading();
+                              });
   if (asks_first)
     self.send_before_reading("HTTP/1.1 100 Continue\r\n\r\n");
   self.enter_body();
@@ -535,7 +536,7 @@ public:
     });
   }
 
-  asio::any_io_executor executor() const override { return way_.executor(); }
+  strand_handle strand() const override { return {way_.front_door, way_.executor()}; }
 
 private:
   way_back way_;
@@ -628,6 +629,10 @@ public:
     for (auto& thread : threads_)
       thread.join();
     threads_.clear();
+    // What the closed sockets have to say still: RESTinio's connections go with it.
+    io_.restart();
+    while (io_.poll() > 0) {
+    }
   }
 
 private:

@@ -80,8 +80,10 @@ void ask_now(caf::event_based_actor* self,
 /// Asks; one of the two functions of `question` is called, on a CAF worker.
 template <class Message, class Answer>
 void ask_sandbox(const services& with, sandbox_question<Message, Answer> question) {
-  auto shared = std::make_shared<sandbox_question<Message, Answer>>(std::move(question));
-  with.system->spawn([shared](caf::event_based_actor* self) { ask_now(self, shared); });
+  using shared_question = std::shared_ptr<sandbox_question<Message, Answer>>;
+  with.system->spawn(
+    [](caf::event_based_actor* self, const shared_question& asked) { ask_now(self, asked); },
+    std::make_shared<sandbox_question<Message, Answer>>(std::move(question)));
 }
 
 } // namespace insula::http::bridge

@@ -22,9 +22,10 @@ using error_code = boost::system::error_code;
 
 class download : public std::enable_shared_from_this<download> {
 public:
-  download(asio::any_io_executor executor, file_channel channel, std::string path, reply to)
-      : channel_(executor, asio::local::stream_protocol{}, channel.socket->release())
-      , silence_(executor, [this] { channel_.cancel(); })
+  download(strand_handle strand, file_channel channel, std::string path, reply to)
+      : strand_(std::move(strand))
+      , channel_(strand_.executor(), asio::local::stream_protocol{}, channel.socket->release())
+      , silence_(strand_.executor(), [this] { channel_.cancel(); })
       , path_(std::move(path))
       , to_(std::move(to)) {}
 
@@ -106,6 +107,7 @@ private:
              : error{errc::io_failed, "the sandbox ended the transfer"});
   }
 
+  const strand_handle strand_; // Before everything that runs there.
   asio::local::stream_protocol::socket channel_;
   watchdog silence_;
   const std::string path_;
@@ -119,11 +121,10 @@ private:
 } // namespace
 
 void start_download(file_channel channel, std::string path, reply to) {
-  const auto executor = to->executor();
-  asio::dispatch(executor, [executor, channel = std::move(channel), path = std::move(path),
-                            to = std::move(to)]() mutable {
-    std::make_shared<download>(executor, std::move(channel), std::move(path), std::move(to))
-      ->start();
+  const auto strand = to->strand();
+  asio::dispatch(strand.executor(), [strand, channel = std::move(channel), path = std::move(path),
+                                     to = std::move(to)]() mutable {
+    std::make_shared<download>(strand, std::move(channel), std::move(path), std::move(to))->start();
   });
 }
 

@@ -39,17 +39,17 @@ public:
       , path_(std::move(path))
       , limit_(limit) {}
 
-  void begin(asio::any_io_executor executor, std::function<void()> resume) override {
-    executor_ = executor;
+  void begin(strand_handle strand, std::function<void()> resume) override {
+    strand_ = strand;
     resume_ = std::move(resume);
-    patience_ = std::make_unique<watchdog>(executor, [this] {
+    patience_ = std::make_unique<watchdog>(strand.executor(), [this] {
       settle(error_response(channel_ ? step::write_file : step::find_sandbox,
                             {errc::deadline_exceeded, "the sandbox did not answer in time"}));
     });
     patience_->expires_after(sandbox_patience);
     // The body can be gone before the channel is there; whoever holds the channel last closes it.
-    const auto here = [weak = weak_from_this(), executor](auto then) {
-      asio::post(executor, [weak, then = std::move(then)] {
+    const auto here = [weak = weak_from_this(), strand](auto then) {
+      asio::post(strand.executor(), [weak, then = std::move(then)] {
         if (auto alive = weak.lock())
           then(*alive);
       });
@@ -97,7 +97,7 @@ private:
   void open(const file_channel& channel) {
     if (outcome_)
       return;
-    channel_.emplace(executor_, asio::local::stream_protocol{}, channel.socket->release());
+    channel_.emplace(strand_.executor(), asio::local::stream_protocol{}, channel.socket->release());
     patience_->disarm();
     if (ended_)
       patience_->expires_after(limits::reader_patience);
@@ -206,7 +206,7 @@ private:
   const std::string id_;
   const std::string path_;
   const std::uint64_t limit_;
-  asio::any_io_executor executor_;
+  strand_handle strand_;
   std::function<void()> resume_;
   std::unique_ptr<watchdog> patience_; ///< With the sandbox, not with the client.
   std::optional<asio::local::stream_protocol::socket> channel_;

@@ -26,21 +26,22 @@ void remove(const services& with, const std::string& id, const reply& to) {
   to->answer_within(patience,
                     error_response(step::find_sandbox,
                                    {errc::deadline_exceeded, "the sandbox did not end in time"}));
-  with.system->spawn([=, directory = with.directory](caf::event_based_actor* self) {
-    const auto done = [to](caf::ok_atom) { to->respond({204, {}}); };
-    const auto failed = [to, done](const caf::error& failure) {
+  const auto ask = [id, to](caf::event_based_actor* self, const directory_actor& directory) {
+    const auto failed = [to](const caf::error& failure) {
       const auto why = from_caf(failure);
-      // CAF has two forms of an answer without a value, depending on whether it was delivered
-      // later.
-      if (failure == caf::sec::unexpected_response)
-        done(caf::ok_atom::value);
-      else if (why.code == errc::sandbox_not_running)
-        done(caf::ok_atom::value); // It ended meanwhile, which is what was wanted.
+      if (why.code == errc::sandbox_not_running)
+        to->respond({204, {}}); // It ended meanwhile, which is what was wanted.
       else
         to->respond(error_response(step::find_sandbox, why));
     };
-    self->request(directory, caf::infinite, delete_atom::value, id).then(done, failed);
-  });
+    self->request(directory, caf::infinite, delete_atom::value, id)
+      .then(
+        [to](caf::ok_atom) {
+          to->respond({204, {}});
+        },
+        failed);
+  };
+  with.system->spawn(ask, with.directory);
 }
 
 void running(const services& with, const std::string& id, const reply& to) {

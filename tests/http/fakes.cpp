@@ -172,8 +172,8 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
     [all](const read_file_request& file) { return open_channel(all, "read_file " + file.path); },
     [all](const write_file_request& file) { return open_channel(all, "write_file " + file.path); },
     [all](probe_atom) { return all->plays->probe; },
-    [](find_atom) { return caf::unit; },
-    [](delete_atom) { return caf::unit; },
+    [](find_atom) { return caf::ok_atom::value; },
+    [](delete_atom) { return caf::ok_atom::value; },
   };
 }
 
@@ -206,10 +206,10 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
       self->state.held.emplace_back(id, promise);
       return promise;
     },
-    [=](delete_atom, const std::string& id) -> caf::result<caf::unit_t> {
+    [=](delete_atom, const std::string& id) -> caf::result<caf::ok_atom> {
       all->heard->add("delete " + id);
       self->state.found.erase(id);
-      return caf::unit;
+      return caf::ok_atom::value;
     },
     [=](release_atom) {
       for (auto& [id, promise] : self->state.held)

@@ -37,10 +37,10 @@ struct written {
 };
 auto writes(house& h, written& to, file_head answer = found) {
   return [&h, &to, answer](int fd) {
-    to.committed = read_frames(fd, to.content);
-    if (to.committed)
-      write_head(fd, answer);
-    h.heard().add(to.committed ? "committed" : "thrown away");
+    const bool committed = to.committed = read_frames(fd, to.content);
+    if (committed)
+      write_head(fd, answer); // From here on `to` is the test's alone.
+    h.heard().add(committed ? "committed" : "thrown away");
   };
 }
 
