@@ -57,7 +57,8 @@ bool packet_socket::send(std::string_view head, std::string_view tail, std::span
     return false;
   packet later{std::string{head}.append(tail), {}};
   for (const int fd : fds)
-    later.fds.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+    if (!later.fds.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 3)))
+      return false;
   waiting_.push_back(std::move(later));
   if (waiting_.size() == 1)
     io_.post([self = shared_from_this()] { self->wait_for_room(); });
