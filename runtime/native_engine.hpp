@@ -1,9 +1,11 @@
 #pragma once
 
+#include "base/limits.hpp"
 #include "runtime/cgroup.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/io_thread.hpp"
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -14,6 +16,7 @@ struct native_options {
   std::string log_directory; ///< For the files of output logs; they have no names and leave nothing.
   std::uint32_t first_slot = 0;
   std::uint32_t slots = 4096; ///< How many sandboxes there can be: each has a range of user ids.
+  std::chrono::milliseconds reader_patience = limits::reader_patience;
 };
 
 struct native_engine_core;

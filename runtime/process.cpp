@@ -1,6 +1,5 @@
 #include "runtime/process.hpp"
 
-#include "base/limits.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
@@ -19,13 +18,14 @@ constexpr int frames_per_turn = 16;
 } // namespace
 
 native_process::native_process(io_thread& io, std::string log_directory, std::uint64_t log_bytes,
-                               process_listener listener, links to)
+                               process_listener listener, links to, std::chrono::milliseconds reader_patience)
     : io_(io)
     , listener_(std::move(listener))
     , to_(std::move(to))
     , log_(std::move(log_directory), log_bytes)
     , pipes_{pipe{stream_id::out, boost::asio::posix::stream_descriptor{io.context()}},
              pipe{stream_id::err, boost::asio::posix::stream_descriptor{io.context()}}}
+    , reader_patience_(reader_patience)
     , patience_(io.context()) {}
 
 native_process::~native_process() {
@@ -81,6 +81,8 @@ void native_process::cut_output() {
 }
 
 void native_process::started() {
+  if (std::exchange(started_, true) || exit_)
+    return;
   for (auto& each : pipes_)
     watch(each);
   if (listener_.on_started)
@@ -88,6 +90,8 @@ void native_process::started() {
 }
 
 void native_process::failed(error why) {
+  if (started_ || exit_)
+    return;
   exit_ = process_exit{};
   boost::system::error_code ignored;
   for (auto& each : pipes_)
@@ -101,6 +105,8 @@ void native_process::failed(error why) {
 void native_process::ended(process_exit how) {
   if (exit_)
     return;
+  if (!started_)
+    return failed({errc::sandbox_not_running, "the sandbox ended before the command was started"});
   exit_ = how;
   if (listener_.on_ended)
     listener_.on_ended(how);
@@ -161,7 +167,7 @@ void native_process::answer(question& asked) {
   asked.on_output(std::move(chunk));
   if (!asked.attached || complete())
     return;
-  patience_.expires_after(limits::reader_patience);
+  patience_.expires_after(reader_patience_);
   patience_.async_wait([weak = weak_from_this()](const boost::system::error_code& stopped) {
     if (const auto self = weak.lock(); self && !stopped)
       self->drop_reader();

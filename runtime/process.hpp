@@ -9,6 +9,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,8 +26,8 @@ public:
     std::function<void()> forgotten; ///< Nobody holds the process any more, or its output is complete.
   };
 
-  native_process(io_thread& io, std::string log_directory, std::uint64_t log_bytes, process_listener listener,
-                 links to);
+  native_process(io_thread& io, std::string log_directory, std::uint64_t log_bytes, process_listener listener, links to,
+                 std::chrono::milliseconds reader_patience);
   ~native_process() override;
 
   /// Takes the read ends, non-blocking. Any thread, once, before anything is heard.
@@ -38,7 +39,7 @@ public:
   void signal(int number) override;
   void cut_output() override;
 
-  // On the I/O thread: what the agent says, and what becomes of the sandbox.
+  // On the I/O thread: what the agent says, and what becomes of the sandbox. What comes out of turn is not passed on.
   void started();
   void failed(error why);
   void ended(process_exit how);
@@ -72,7 +73,9 @@ private:
   std::array<pipe, 2> pipes_;
   std::vector<question> questions_;
   std::optional<process_exit> exit_;
+  const std::chrono::milliseconds reader_patience_;
   boost::asio::steady_timer patience_;
+  bool started_ = false;
   bool attached_ = false;
   bool reader_dropped_ = false;
   std::uint64_t reader_offset_ = 0; ///< What the attached reader has taken.

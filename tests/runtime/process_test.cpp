@@ -1,0 +1,301 @@
+// The engine's process, without an agent: the test holds the other ends of its pipes.
+#include "runtime/process.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/events.hpp"
+#include "tests/support/small_disk.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <csignal>
+#include <fcntl.h>
+#include <future>
+#include <poll.h>
+#include <unistd.h>
+
+using namespace insula;
+using namespace insula::runtime;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// What a listener has heard, as words in their order.
+struct played_process {
+  explicit played_process(std::chrono::milliseconds patience = 30s, const std::string& logs = {},
+                          std::uint64_t log_bytes = 0) {
+    process_listener listener{[to = heard] { to->tell("started"); },
+                              [to = heard](const error& why) { to->tell("failed " + why.message); },
+                              [to = heard](process_exit how) {
+                                to->tell(how.lost ? "lost" : "ended " + std::to_string(how.status));
+                              },
+                              [to = heard] { to->tell("complete"); }};
+    made = std::make_shared<native_process>(io, logs.empty() ? dir.path().string() : logs,
+                                            log_bytes, std::move(listener),
+                                            native_process::links{{}, {}}, patience);
+    int ends[2][2];
+    for (auto& each : ends)
+      REQUIRE(::pipe2(each, O_CLOEXEC | O_NONBLOCK) == 0);
+    made->attach(unique_fd{ends[0][0]}, unique_fd{ends[1][0]});
+    out.reset(ends[0][1]);
+    err.reset(ends[1][1]);
+  }
+  ~played_process() {
+    out.reset();
+    err.reset();
+    made.reset();
+  }
+
+  void on_io(std::function<void(native_process&)> step) {
+    std::promise<void> done;
+    io.post([&] {
+      step(*made);
+      done.set_value();
+    });
+    done.get_future().get();
+  }
+  void start() {
+    on_io([](native_process& p) { p.started(); });
+    REQUIRE(heard->next() == "started");
+  }
+  void end(int status = 0) {
+    on_io([&](native_process& p) { p.ended({.status = status}); });
+  }
+  log_chunk read(std::uint64_t offset, bool attached, std::size_t most = 65'536) {
+    const auto told = std::make_shared<events<log_chunk>>();
+    made->read(offset, most, attached, [told](log_chunk chunk) { told->tell(std::move(chunk)); });
+    return told->next();
+  }
+  /// Writes until the pipe takes no more for `quiet`: the command is held up. Returns what went in.
+  std::size_t fill(std::chrono::milliseconds quiet = 300ms) {
+    const std::string bytes(4096, 'x');
+    std::size_t all = 0;
+    for (;;) {
+      pollfd room{out.get(), POLLOUT, 0};
+      if (::poll(&room, 1, static_cast<int>(quiet.count())) != 1)
+        return all;
+      if (const ssize_t n = ::write(out.get(), bytes.data(), bytes.size()); n > 0)
+        all += static_cast<std::size_t>(n);
+    }
+  }
+
+  const temp_dir dir;
+  std::shared_ptr<events<std::string>> heard = std::make_shared<events<std::string>>();
+  io_thread io;
+  unique_fd out, err;
+  std::shared_ptr<native_process> made;
+};
+
+std::size_t put(const unique_fd& to, std::string_view bytes) {
+  const ssize_t n = ::write(to.get(), bytes.data(), bytes.size());
+  return n < 0 ? 0 : static_cast<std::size_t>(n);
+}
+
+std::string bytes_of(const log_chunk& chunk) {
+  std::string all;
+  for (const auto& each : chunk.frames)
+    all += each.bytes;
+  return all;
+}
+
+} // namespace
+
+TEST_CASE("a process ends before its output does", "[runtime][process]") {
+  played_process p;
+  p.start();
+  p.end(256);
+  CHECK(p.heard->next() == "ended 256");
+  REQUIRE(put(p.out, "late") == 4);
+  const auto chunk = p.read(0, false);
+  CHECK(bytes_of(chunk) == "late");
+  CHECK_FALSE(chunk.ended);
+  p.out.reset();
+  p.err.reset();
+  CHECK(p.heard->next() == "complete");
+  const auto last = p.read(chunk.next_offset, false);
+  REQUIRE(last.ended);
+  CHECK(last.ended->status == 256);
+}
+
+TEST_CASE("a question waits until there is something to answer", "[runtime][process]") {
+  played_process p;
+  p.start();
+  const auto told = std::make_shared<events<log_chunk>>();
+  for (int i = 0; i < 3; ++i)
+    p.made->read(0, 100, i == 0, [told](log_chunk chunk) { told->tell(std::move(chunk)); });
+  p.on_io([](native_process&) {});
+  CHECK(told->empty());
+  REQUIRE(put(p.err, "x") == 1);
+  for (int i = 0; i < 3; ++i) {
+    const auto chunk = told->next();
+    REQUIRE(chunk.frames.size() == 1);
+    CHECK(chunk.frames[0].stream == stream_id::err);
+  }
+}
+
+TEST_CASE("without a reader the oldest output goes, with one the command is held up",
+          "[runtime][process]") {
+  played_process p;
+  p.start();
+  SECTION("no reader") {
+    const std::string bytes(4096, 'x');
+    for (std::size_t all = 0; all < 5 * output_log::min_ceiling;) {
+      pollfd room{p.out.get(), POLLOUT, 0};
+      REQUIRE(::poll(&room, 1, 20'000) == 1);
+      all += put(p.out, bytes);
+    }
+    const auto chunk = p.read(0, false);
+    CHECK(chunk.lost_bytes > 3 * output_log::min_ceiling);
+  }
+  SECTION("a reader") {
+    auto chunk = [&] {
+      REQUIRE(put(p.out, "first") == 5);
+      return p.read(0, true);
+    }();
+    const auto held_at = p.fill();
+    CHECK(held_at > output_log::min_ceiling / 2);
+    CHECK(held_at < 2 * output_log::min_ceiling);
+    // Once it has gone, the command goes on.
+    p.made->detach();
+    pollfd room{p.out.get(), POLLOUT, 0};
+    CHECK(::poll(&room, 1, 20'000) == 1);
+  }
+  SECTION("a reader that reads on") {
+    const std::string bytes(4096, 'x');
+    std::uint64_t offset = 0, got = 0, written = 0;
+    while (got < 4 * output_log::min_ceiling) {
+      while (const auto n = put(p.out, bytes))
+        written += n;
+      const auto chunk = p.read(offset, true, 200'000);
+      CHECK(chunk.lost_bytes == 0);
+      got += bytes_of(chunk).size();
+      offset = chunk.next_offset;
+    }
+    CHECK(written >= got);
+  }
+}
+
+TEST_CASE("a reader that asks for nothing is dropped, and the command goes on",
+          "[runtime][process]") {
+  played_process p{100ms};
+  p.start();
+  REQUIRE(put(p.out, "first") == 5);
+  const auto first = p.read(0, true);
+  CHECK(bytes_of(first) == "first");
+  // More than the log holds: all of it is taken only when the reader no longer counts.
+  const std::string bytes(4096, 'x');
+  for (std::size_t all = 0; all < 4 * output_log::min_ceiling;) {
+    pollfd room{p.out.get(), POLLOUT, 0};
+    REQUIRE(::poll(&room, 1, 20'000) == 1);
+    all += put(p.out, bytes);
+  }
+  CHECK(p.read(first.next_offset, true).reader_dropped);
+  CHECK_FALSE(p.read(first.next_offset, false).reader_dropped);
+}
+
+TEST_CASE("a reader that waits for output is not dropped", "[runtime][process]") {
+  played_process p{1ms};
+  p.start();
+  REQUIRE(put(p.out, "first") == 5);
+  std::uint64_t offset = 0;
+  for (int i = 0; i < 20; ++i) {
+    const auto told = std::make_shared<events<log_chunk>>();
+    p.made->read(offset, 100, true, [told](log_chunk chunk) { told->tell(std::move(chunk)); });
+    if (i > 0) {
+      // Longer than its patience; nothing can be waited for, since nothing may happen.
+      ::poll(nullptr, 0, 5);
+      REQUIRE(put(p.out, "more") == 4);
+    }
+    const auto chunk = told->next();
+    if (chunk.reader_dropped)
+      break; // The test itself was too slow between an answer and the next question.
+    CHECK_FALSE(bytes_of(chunk).empty());
+    offset = chunk.next_offset;
+  }
+}
+
+TEST_CASE("cutting the output completes a process whose pipes others hold", "[runtime][process]") {
+  played_process p;
+  p.start();
+  REQUIRE(put(p.out, "before") == 6);
+  p.end();
+  CHECK(p.heard->next() == "ended 0");
+  p.made->cut_output();
+  CHECK(p.heard->next() == "complete");
+  const auto chunk = p.read(0, false);
+  CHECK(bytes_of(chunk) == "before");
+  CHECK(chunk.ended);
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  CHECK(put(p.out, "after") == 0);
+  std::signal(SIGPIPE, before);
+}
+
+TEST_CASE("output that the disk refuses is counted as lost, and the command goes on",
+          "[runtime][process]") {
+  const small_disk disk{128 * 1024};
+  played_process p{30s, disk.path()};
+  p.start();
+  const std::string bytes(4096, 'x');
+  for (std::size_t all = 0; all < 1'000'000;) {
+    pollfd room{p.out.get(), POLLOUT, 0};
+    REQUIRE(::poll(&room, 1, 20'000) == 1);
+    all += put(p.out, bytes);
+  }
+  p.end();
+  p.out.reset();
+  p.err.reset();
+  CHECK(p.heard->next() == "ended 0");
+  CHECK(p.heard->next() == "complete");
+  std::uint64_t offset = 0, got = 0, lost = 0;
+  for (;;) {
+    const auto chunk = p.read(offset, false);
+    got += bytes_of(chunk).size();
+    lost += chunk.lost_bytes;
+    offset = chunk.next_offset;
+    if (chunk.ended)
+      break;
+  }
+  CHECK(got > 50'000);
+  CHECK(got + lost >= 1'000'000);
+}
+
+TEST_CASE("what a captured agent says out of turn is not passed on", "[runtime][process]") {
+  played_process p;
+  SECTION("started twice") {
+    p.start();
+    p.on_io([](native_process& it) { it.started(); });
+    CHECK(p.heard->empty());
+  }
+  SECTION("failed after it has started") {
+    p.start();
+    p.on_io([](native_process& it) { it.failed({errc::launch_failed, "no"}); });
+    CHECK(p.heard->empty());
+    p.end();
+    CHECK(p.heard->next() == "ended 0");
+  }
+  SECTION("ended without a start") {
+    p.end();
+    CHECK(p.heard->next().starts_with("failed "));
+    p.on_io([](native_process& it) {
+      it.started();
+      it.ended({});
+      it.failed({errc::launch_failed, "no"});
+    });
+    CHECK(p.heard->empty());
+    CHECK(p.read(0, false).ended);
+  }
+  SECTION("failed twice, then started") {
+    p.on_io([](native_process& it) {
+      it.failed({errc::launch_failed, "one"});
+      it.failed({errc::launch_failed, "two"});
+      it.started();
+    });
+    CHECK(p.heard->next() == "failed one");
+    CHECK(p.heard->empty());
+  }
+  SECTION("ended twice") {
+    p.start();
+    p.end(1);
+    p.end(2);
+    CHECK(p.heard->next() == "ended 1");
+    CHECK(p.heard->empty());
+  }
+}
