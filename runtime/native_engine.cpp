@@ -179,6 +179,10 @@ void native_sandbox::created(result<unique_fd> control) {
   if (!control) {
     // The spawner has nothing of it any more.
     deadline_.cancel();
+    {
+      const std::lock_guard hold{guard_};
+      over_ = true; // Else a destroy() that is under way would give the slot back once more.
+    }
     engine_->give_back(slot_);
     if (const auto tell = std::exchange(listener_, {}).on_failed)
       tell(control.reason());
@@ -199,6 +203,8 @@ void native_sandbox::created(result<unique_fd> control) {
 void native_sandbox::heard(const agent::notice& said) {
   switch (said.what) {
     case agent::event::ready: {
+      if (!listener_.on_ready)
+        return; // Said before; or the sandbox is being removed.
       if (said.value != static_cast<std::int32_t>(agent::version))
         return give_up({errc::launch_failed, "the agent speaks another version"});
       deadline_.cancel();
@@ -316,7 +322,7 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
     self->processes_.erase(id);
   };
   auto made = std::make_shared<native_process>(engine_->io, engine_->options.log_directory, limits_.log_bytes,
-                                               std::move(listener), std::move(to));
+                                               std::move(listener), std::move(to), engine_->options.reader_patience);
   const auto refuse = [&](errc code, const std::string& why) {
     engine_->io.post([made, failure = error{code, why}] { made->failed(failure); });
     return made;

@@ -189,6 +189,11 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
     const auto at = slots.find(said.slot);
     if (at == slots.end())
       return;
+    // A slot that is to be destroyed is free only with the answer to that, else it would be taken for the answer to a
+    // later one; and an answer that nobody waits for is no news.
+    const bool asked = !at->second.on_gone.empty();
+    if (said.what == spawner::event::destroyed ? !asked : said.what == spawner::event::ended && asked)
+      return;
     if (said.what == spawner::event::created)
       mine.on_created = std::exchange(at->second.on_created, nullptr);
     else
@@ -228,7 +233,7 @@ void spawner_client::shared::lost() {
 }
 
 spawner_client::spawner_client(io_thread& io, unique_fd socket)
-    : shared_(std::make_shared<shared>(std::make_shared<packet_socket>(io, std::move(socket)))) {
+    : io_(io), shared_(std::make_shared<shared>(std::make_shared<packet_socket>(io, std::move(socket)))) {
   shared_->socket->open(
     [to = std::weak_ptr{shared_}](std::string_view bytes, std::vector<unique_fd> fds) {
       spawner::notice said{};
@@ -256,24 +261,28 @@ void spawner_client::create(const spawner::request& wanted, std::function<void(r
     const std::lock_guard hold{shared_->guard};
     shared_->slots.erase(wanted.slot);
   }
-  on_created(error{errc::launch_failed, "the spawner takes no more requests"});
+  io_.post([tell = std::move(on_created)] {
+    tell(error{errc::launch_failed, "the spawner takes no more requests"});
+  });
 }
 
 void spawner_client::destroy(std::uint32_t slot, std::function<void()> on_gone) {
   auto wanted = plain(spawner::op::destroy);
   wanted.slot = slot;
-  bool alive = false;
+  bool alive = false, first = false;
   {
     const std::lock_guard hold{shared_->guard};
     if (const auto at = shared_->slots.find(slot); at != shared_->slots.end()) {
+      first = at->second.on_gone.empty();
       at->second.on_ended = nullptr;
       at->second.on_gone.push_back(on_gone);
       alive = true;
     }
   }
   if (!alive)
-    return on_gone();
-  shared_->socket->send(as_bytes(wanted));
+    return io_.post(std::move(on_gone));
+  if (first)
+    shared_->socket->send(as_bytes(wanted));
 }
 
 void spawner_client::hold(std::uint32_t slot, std::uint64_t name, std::span<const int> fds) {

@@ -50,6 +50,7 @@ public:
 
 private:
   struct shared;
+  io_thread& io_;
   std::shared_ptr<shared> shared_;
 };
 

@@ -1,0 +1,359 @@
+// The engine between a spawner and agents that the test plays: nothing that they say or do not say
+// may hurt it.
+#include "runtime/native_engine.hpp"
+#include "tests/runtime/played_parts.hpp"
+#include "tests/support/events.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <future>
+#include <random>
+#include <unistd.h>
+
+using namespace insula;
+using namespace insula::runtime;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using agent_event = runtime::agent::event;
+using agent_op = runtime::agent::op;
+using spawner_event = runtime::spawner::event;
+using spawner_op = runtime::spawner::op;
+using runtime::spawner::launch_step;
+
+struct told {
+  std::string what;
+  std::shared_ptr<sandbox> ready;
+  std::thread::id on;
+};
+
+struct node {
+  explicit node(std::uint32_t slots = 8)
+      : node(plain_end::pair(), slots) {}
+  node(std::array<unique_fd, 2> ends, std::uint32_t slots)
+      : spawner(std::move(ends[1]))
+      , engine(std::make_unique<native_engine>(
+          native_options{"played", dir.path().string(), 0, slots}, std::move(ends[0]))) {}
+
+  void create() {
+    engine->create({"played", {"/", ""}, {}},
+                   {[to = heard](std::shared_ptr<sandbox> it) {
+                      to->tell({"ready", std::move(it), std::this_thread::get_id()});
+                    },
+                    [to = heard](const error& why) {
+                      to->tell({"failed " + why.message, nullptr, std::this_thread::get_id()});
+                    },
+                    [to = heard] {
+                      to->tell({"ended", nullptr, std::this_thread::get_id()});
+                    }});
+  }
+
+  struct living {
+    std::uint32_t slot;
+    played_agent agent;
+    std::shared_ptr<sandbox> box;
+  };
+  living make() {
+    create();
+    auto [slot, agent] = spawner.make();
+    agent.say(agent_event::ready, 0, runtime::agent::version);
+    auto ready = heard->next();
+    REQUIRE(ready.what == "ready");
+    return {slot, std::move(agent), std::move(ready.ready)};
+  }
+
+  const temp_dir dir;
+  std::shared_ptr<events<told>> heard = std::make_shared<events<told>>();
+  played_spawner spawner;
+  std::unique_ptr<native_engine> engine;
+};
+
+process_listener listener_to(const std::shared_ptr<events<std::string>>& heard) {
+  return {[heard] { heard->tell("started"); },
+          [heard](const error& why) { heard->tell("failed " + why.message); },
+          [heard](process_exit how) {
+            heard->tell(how.lost ? "lost" : "ended " + std::to_string(how.status));
+          },
+          [heard] { heard->tell("complete"); }};
+}
+
+process_spec command() {
+  process_spec spec;
+  spec.argv = {"/bin/true", "argument"};
+  spec.env = {"A=b"};
+  spec.cwd = "/somewhere";
+  return spec;
+}
+
+} // namespace
+
+TEST_CASE("a command travels as the agent expects it", "[runtime][engine]") {
+  node n;
+  const auto it = n.make();
+  const auto heard = std::make_shared<events<std::string>>();
+  auto spec = command();
+  spec.script = "echo from a script";
+  const auto p = it.box->start(spec, listener_to(heard));
+  const auto asked = it.agent.next(agent_op::exec);
+  CHECK(asked.head.argc == 2);
+  CHECK(asked.head.envc == 1);
+  CHECK(asked.head.uid == 1000);
+  using namespace std::string_literals;
+  CHECK(asked.text == "/somewhere\0/bin/true\0argument\0A=b\0"s);
+  REQUIRE(asked.fds.size() == 4);
+  char script[32];
+  CHECK(::read(asked.fds[3].get(), script, sizeof script) == 18);
+  it.agent.say(agent_event::started, asked.head.id, 2);
+  CHECK(heard->next() == "started");
+  p->signal(15);
+  const auto signalled = it.agent.next(agent_op::signal);
+  CHECK(signalled.head.id == asked.head.id);
+  CHECK(signalled.head.value == 15);
+  it.agent.say(agent_event::exited, asked.head.id, 256);
+  CHECK(heard->next() == "ended 256");
+  CHECK(it.agent.next(agent_op::forget).head.id == asked.head.id);
+}
+
+TEST_CASE("a command that was not started when its sandbox ended has failed", "[runtime][engine]") {
+  node n;
+  const auto it = n.make();
+  const auto heard = std::make_shared<events<std::string>>();
+  const auto never = it.box->start(command(), listener_to(heard));
+  const auto running = std::make_shared<events<std::string>>();
+  const auto p = it.box->start(command(), listener_to(running));
+  it.agent.next(agent_op::exec);
+  it.agent.say(agent_event::started, it.agent.next(agent_op::exec).head.id, 2);
+  CHECK(running->next() == "started");
+  n.spawner.say(spawner_event::ended, it.slot, 9);
+  CHECK(n.heard->next().what == "ended");
+  CHECK(heard->next().starts_with("failed "));
+  CHECK(running->next() == "lost");
+  CHECK(running->next() == "complete");
+}
+
+TEST_CASE("an agent that says anything at all hurts nothing but its own sandbox",
+          "[runtime][engine][property]") {
+  const auto seed = GENERATE(take(10, random(0u, 1'000'000u)));
+  CAPTURE(seed);
+  std::mt19937 rng{seed};
+  node n;
+  const auto bad = n.make();
+  const auto good = n.make();
+  const auto heard = std::make_shared<events<std::string>>();
+  std::vector<std::shared_ptr<process>> processes;
+  for (int i = 0; i < 5; ++i)
+    processes.push_back(bad.box->start(command(), listener_to(heard)));
+  for (int i = 0; i < 2'000; ++i) {
+    runtime::agent::notice said{};
+    said.what = static_cast<agent_event>(rng() % 8);
+    said.id = rng() % 3 == 0 ? rng() : rng() % 7;
+    said.value = static_cast<std::int32_t>(rng());
+    said.step = rng() % 2 == 0 ? rng() : rng() % 12;
+    const auto bytes = as_bytes(said);
+    const auto size = rng() % 10 == 0 ? 1 + rng() % bytes.size() : bytes.size();
+    REQUIRE(bad.agent.end.send(bytes.substr(0, size), std::vector<int>(rng() % 3, 0)));
+    while (rng() % 2 == 0 && ::recv(bad.agent.end.fd(), &said, 1, MSG_DONTWAIT) > 0) {
+    }
+  }
+  // Nothing is heard twice, or in a wrong order, and the neighbour works as ever.
+  const auto well = std::make_shared<events<std::string>>();
+  const auto p = good.box->start(command(), listener_to(well));
+  const auto id = good.agent.next(agent_op::exec).head.id;
+  good.agent.say(agent_event::started, id, 2);
+  CHECK(well->next() == "started");
+  good.agent.say(agent_event::exited, id, 0);
+  CHECK(well->next() == "ended 0");
+  CHECK(well->next() == "complete");
+  CHECK(n.engine->ailments().empty());
+  n.spawner.say(spawner_event::ended, bad.slot, 9);
+  CHECK(n.heard->next().what == "ended");
+  int begun = 0, over = 0;
+  while (!heard->empty()) {
+    const auto what = heard->next();
+    begun += what == "started" || what.starts_with("failed ");
+    over += what == "lost" || what.starts_with("ended ");
+  }
+  CHECK(begun == 5);
+  CHECK(over <= 5);
+}
+
+TEST_CASE("an agent of another version is refused", "[runtime][engine]") {
+  node n;
+  n.create();
+  auto [slot, agent] = n.spawner.make();
+  agent.say(agent_event::ready, 0, 77);
+  CHECK(n.spawner.next().what == spawner_op::destroy);
+  n.spawner.say(spawner_event::destroyed, slot);
+  CHECK(n.heard->next().what == "failed the agent speaks another version");
+}
+
+TEST_CASE("a launch that fails on its way names the step", "[runtime][engine]") {
+  node n;
+  n.create();
+  SECTION("in the child") {
+    auto [slot, agent] = n.spawner.make();
+    agent.say(agent_event::launch_failed, 0, ENOSPC,
+              static_cast<std::uint32_t>(launch_step::overlay));
+    n.spawner.say(spawner_event::ended, slot, 256);
+    CHECK(n.heard->next().what == "failed mounting the overlay: No space left on device");
+  }
+  SECTION("in the spawner") {
+    const auto wanted = n.spawner.next(spawner_op::create);
+    n.spawner.say(spawner_event::create_failed, wanted.slot, EIO, launch_step::disk);
+    CHECK(n.heard->next().what == "failed making the disk: Input/output error");
+  }
+  SECTION("without a word") {
+    auto [slot, agent] = n.spawner.make();
+    n.spawner.say(spawner_event::ended, slot, 256);
+    CHECK(n.heard->next().what == "failed the sandbox ended before it was ready");
+  }
+  // The slot can be used again: as many more as there are.
+  std::vector<node::living> all;
+  for (int i = 0; i < 8; ++i)
+    all.push_back(n.make());
+  n.create();
+  CHECK(n.heard->next().what.starts_with("failed every range of user ids"));
+}
+
+TEST_CASE("a slot is given back once, however its sandbox ends", "[runtime][engine]") {
+  node n{1};
+  for (int round = 0; round < 30; ++round) {
+    const auto it = n.make();
+    const auto gone = std::make_shared<events<int>>();
+    const auto destroy = [&] { it.box->destroy([gone] { gone->tell(1); }); };
+    // Its own end and the wish to end it, at once. The wish is answered if it came before its end
+    // was heard of.
+    std::thread ends{[&] { n.spawner.say(spawner_event::ended, it.slot, 9); }};
+    destroy();
+    ends.join();
+    n.spawner.say(spawner_event::destroyed, it.slot);
+    destroy();
+    gone->next();
+    gone->next();
+    destroy();
+    gone->next();
+    while (!n.heard->empty())
+      CHECK(n.heard->next().what == "ended");
+    // There is one slot. A second sandbox would have to be given the same.
+    const auto next = n.make();
+    n.create();
+    REQUIRE(n.heard->next().what.starts_with("failed every range"));
+    next.box->destroy([gone] { gone->tell(1); });
+    n.spawner.say(spawner_event::destroyed, next.slot);
+    gone->next();
+  }
+}
+
+TEST_CASE("an answer to an earlier destroy is not taken for the slot's next sandbox",
+          "[runtime][engine]") {
+  node n{1};
+  const auto it = n.make();
+  const auto gone = std::make_shared<events<int>>();
+  // Twice, and meanwhile it ends by itself: the spawner has each of these to answer.
+  for (int i = 0; i < 2; ++i)
+    it.box->destroy([gone, i] { gone->tell(i); });
+  CHECK(n.spawner.next(spawner_op::destroy).slot == it.slot);
+  n.spawner.say(spawner_event::ended, it.slot, 9);
+  n.create(); // Refused: the spawner is not done with the slot.
+  CHECK(n.heard->next().what.starts_with("failed every range"));
+  CHECK(gone->empty());
+  n.spawner.say(spawner_event::destroyed, it.slot);
+  CHECK(gone->next() == 0);
+  CHECK(gone->next() == 1);
+  n.create();
+  const auto wanted = n.spawner.next(); // And not a second destroy.
+  CHECK(wanted.what == spawner_op::create);
+  n.spawner.say(spawner_event::destroyed, wanted.slot); // From nowhere.
+  auto ends = plain_end::pair();
+  n.spawner.say(spawner_event::created, wanted.slot, 0, {}, {ends[0].get()});
+  const played_agent agent{std::move(ends[1])};
+  agent.say(agent_event::ready, 0, runtime::agent::version);
+  CHECK(n.heard->next().what == "ready");
+}
+
+TEST_CASE("callbacks come on the engine's own thread, whoever asks", "[runtime][engine]") {
+  node n;
+  const auto it = n.make();
+  const auto gone = std::make_shared<events<std::thread::id>>();
+  const auto destroy = [&] { it.box->destroy([gone] { gone->tell(std::this_thread::get_id()); }); };
+  destroy();
+  n.spawner.say(spawner_event::destroyed, it.slot);
+  const auto io = gone->next();
+  CHECK(io != std::this_thread::get_id());
+  destroy(); // It is already gone.
+  CHECK(gone->next() == io);
+  n.spawner.end.close();
+  const auto other = std::make_shared<events<std::string>>();
+  n.create();
+  const auto failed = n.heard->next();
+  CHECK(failed.what.starts_with("failed "));
+  CHECK(failed.on == io);
+}
+
+TEST_CASE("when the spawner is gone everything is reported, and it is an ailment",
+          "[runtime][engine]") {
+  node n;
+  const auto it = n.make();
+  const auto heard = std::make_shared<events<std::string>>();
+  const auto p = it.box->start(command(), listener_to(heard));
+  it.agent.say(agent_event::started, it.agent.next(agent_op::exec).head.id, 2);
+  CHECK(heard->next() == "started");
+  n.create(); // Has had no answer yet.
+  n.spawner.next(spawner_op::create);
+  CHECK(n.engine->ailments().empty());
+  n.spawner.end.close();
+  std::vector<std::string> said{n.heard->next().what, n.heard->next().what};
+  std::sort(said.begin(), said.end());
+  CHECK(said == std::vector<std::string>{"ended", "failed the spawner is gone"});
+  CHECK(heard->next() == "lost");
+  CHECK(n.engine->ailments().size() == 1);
+  const auto refused = std::make_shared<events<std::string>>();
+  const auto q = it.box->start(command(), listener_to(refused));
+  CHECK(refused->next().starts_with("failed "));
+  CHECK_FALSE(it.box->open_file(file_operation::read, "/x", {}));
+}
+
+TEST_CASE("a spawner that says nonsense hurts nothing", "[runtime][engine][property]") {
+  const auto seed = GENERATE(take(10, random(0u, 1'000'000u)));
+  CAPTURE(seed);
+  std::mt19937 rng{seed};
+  node n;
+  auto it = n.make();
+  for (int i = 0; i < 500; ++i) {
+    runtime::spawner::notice said{};
+    said.what = static_cast<spawner_event>(rng() % 9);
+    said.slot = rng() % 2 == 0 ? 8 + rng() % 1'000'000 : 8;
+    said.error = static_cast<std::int32_t>(rng());
+    said.step = rng();
+    REQUIRE(n.spawner.end.send(as_bytes(said), std::vector<int>(rng() % 2, 0)));
+  }
+  CHECK(n.heard->empty());
+  const auto again = n.make();
+  CHECK(again.slot != it.slot);
+}
+
+TEST_CASE("a command that is too large for the agent is refused in words", "[runtime][engine]") {
+  node n;
+  const auto it = n.make();
+  const auto heard = std::make_shared<events<std::string>>();
+  auto large = command();
+  large.argv.push_back(std::string(runtime::agent::max_text_bytes, 'x'));
+  auto many = command();
+  many.argv.resize(runtime::agent::max_strings, "x");
+  for (const auto& spec : {large, many}) {
+    const auto p = it.box->start(spec, listener_to(heard));
+    CHECK(heard->next() == "failed the command is too large");
+  }
+}
+
+TEST_CASE("a process that nobody holds is let go of", "[runtime][engine]") {
+  node n;
+  const auto it = n.make();
+  const auto heard = std::make_shared<events<std::string>>();
+  auto p = it.box->start(command(), listener_to(heard));
+  const auto held = n.spawner.next(spawner_op::hold);
+  CHECK(held.slot == it.slot);
+  p.reset();
+  CHECK(n.spawner.next(spawner_op::release).name == held.name);
+}
