@@ -25,6 +25,12 @@ struct directory_state {
   static inline const char* name = "directory";
   std::shared_ptr<const sandbox_options> options;
   std::unordered_map<std::string, activation> live;
+
+  /// CAF destroys the state before it runs what was attached to the actor: this is where an end can be told.
+  ~directory_state() {
+    for (auto& [id, each] : live)
+      caf::anon_send_exit(each.actor, caf::exit_reason::user_shutdown);
+  }
 };
 
 using directory_pointer = directory_actor::stateful_pointer<directory_state>;
@@ -74,10 +80,6 @@ directory_actor::behavior_type directory(directory_pointer self,
     log::error("directory.lost_activation", {{"id", at->first}, {"reason", self->system().render(down.reason)}});
     if (const auto id = sandbox_id::parse(at->first))
       forget(self, *id);
-  });
-  self->attach_functor([self] {
-    for (auto& [id, each] : self->state.live)
-      caf::anon_send_exit(each.actor, caf::exit_reason::user_shutdown);
   });
   return {
     [self](find_atom, const std::string& text) -> caf::result<sandbox_actor> {

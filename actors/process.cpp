@@ -48,9 +48,30 @@ struct process_state {
   bool ended = false;
   bool timed_out = false;
   bool killed = false;
+  caf::actor alarm; ///< Tells when the time is up.
+
+  /// Whatever ends this actor: nobody waits for it in vain.
+  ~process_state() {
+    const auto why = to_caf({errc::sandbox_not_running, "the node is going down"});
+    if (starting)
+      starting->deliver(why);
+    if (probing)
+      probing->deliver(false);
+    for (auto& [number, question] : questions)
+      question.deliver(why);
+    if (command && !ended)
+      command->detach();
+    stop_alarm();
+  }
+
+  void stop_alarm() {
+    if (const auto unwanted = std::exchange(alarm, nullptr))
+      caf::anon_send_exit(unwanted, caf::exit_reason::user_shutdown);
+  }
 
   void over() {
     options.place.reset();
+    stop_alarm();
     if (const auto tell = std::exchange(options.on_over, nullptr))
       tell();
   }
@@ -103,6 +124,16 @@ void tell(const caf::actor_addr& process, Fact fact) {
     caf::anon_send(target, std::move(fact));
 }
 
+/// An actor of its own: a delayed message keeps whom it is for, with its log, until it comes, and an hour may have been
+/// given to a command that takes a second.
+caf::behavior alarm(caf::event_based_actor* self, const caf::actor_addr& process, std::chrono::milliseconds limit) {
+  self->delayed_send(self, limit, expire_atom::value);
+  return {[self, process](expire_atom) {
+    tell(process, expire_atom::value);
+    self->quit();
+  }};
+}
+
 void start(process_pointer self) {
   auto& st = self->state;
   const auto me = self->address();
@@ -116,19 +147,6 @@ void start(process_pointer self) {
 
 process_impl::behavior_type process(process_pointer self, const std::shared_ptr<process_options>& options) {
   self->state.options = std::move(*options);
-  // Whatever ends this actor: nobody waits for it in vain.
-  self->attach_functor([self] {
-    auto& st = self->state;
-    const auto why = to_caf({errc::sandbox_not_running, "the node is going down"});
-    if (st.starting)
-      st.starting->deliver(why);
-    if (st.probing)
-      st.probing->deliver(false);
-    for (auto& [number, question] : st.questions)
-      question.deliver(why);
-    if (st.command && !st.ended)
-      st.command->detach();
-  });
   return {
     [self](const read_output& asked) -> caf::result<output_chunk> {
       auto& st = self->state;
@@ -165,7 +183,8 @@ process_impl::behavior_type process(process_pointer self, const std::shared_ptr<
       if (st.starting)
         std::exchange(st.starting, std::nullopt)->deliver(caf::actor_cast<process_actor>(self));
       if (const auto limit = st.options.timeout_ms)
-        self->delayed_send(self, std::chrono::milliseconds{std::max<std::int64_t>(*limit, 0)}, expire_atom::value);
+        st.alarm = self->system().spawn(alarm, self->address(),
+                                        std::chrono::milliseconds{std::max<std::int64_t>(*limit, 0)});
     },
     [self](command_failed& said) {
       auto& st = self->state;

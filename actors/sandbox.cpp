@@ -74,6 +74,17 @@ struct sandbox_state {
   std::chrono::steady_clock::time_point last_used;
   bool alarm_set = false;       ///< One alarm at a time: it looks at last_used when it comes.
 
+  /// Whatever ends this actor: nobody waits for it in vain, and no command of it is waited for.
+  ~sandbox_state() {
+    const error why{errc::sandbox_not_running, "the node is going down"};
+    refuse_waiting(why);
+    for (auto& each : std::exchange(deleting, {}))
+      each.deliver(to_caf(why));
+    for (auto& [number, process] : processes)
+      caf::anon_send_exit(process, caf::exit_reason::user_shutdown);
+    release_lease();
+  }
+
   void become(phase next) {
     assert(may_become(now, next));
     now = next;
@@ -362,13 +373,6 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                                     std::shared_ptr<const sandbox_options> options) {
   self->state.id = id;
   self->state.options = std::move(options);
-  self->attach_functor([self] {
-    auto& st = self->state;
-    st.refuse_waiting({errc::sandbox_not_running, "the node is going down"});
-    for (auto& each : std::exchange(st.deleting, {}))
-      each.deliver(to_caf({errc::sandbox_not_running, "the node is going down"}));
-    st.release_lease();
-  });
   return {
     [self](exec_request& request) -> caf::result<process_actor> {
       auto reply = self->make_response_promise<process_actor>();
