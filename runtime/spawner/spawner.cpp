@@ -71,6 +71,7 @@ private:
   bool remove_traces(std::uint32_t slot);
   void tell(event what, std::uint32_t slot, int error = 0, launch_step step = launch_step::none, int fd = -1);
   void end_everything();
+  void leave();
   void watch(int fd);
 
   const options& given_;
@@ -384,6 +385,26 @@ void spawner::end_everything() {
     destroy(slot);
 }
 
+/// Nothing lives any more: what was needed for it goes as well, so that no sandbox's bytes stay on the machine's disk.
+void spawner::leave() {
+  disks_.reset();
+  for (const char* each : {"/scratch", "/disk"}) {
+    const auto path = given_.state_directory + each;
+    ::umount2(path.c_str(), MNT_DETACH);
+    ::rmdir(path.c_str());
+  }
+  for (const char* each : {"/disk.btrfs", "/spawner.sock"})
+    ::unlink((given_.state_directory + each).c_str());
+  // Out of our own group, which can be removed then. (Not where the unified hierarchy holds the limits: a group that
+  // hands controllers down takes nobody in; the next start removes ours.)
+  for (const auto& each : cgroups_.hierarchies()) {
+    const unique_fd procs{::open((each.directory + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC)};
+    if (procs)
+      static_cast<void>(!::write(procs.get(), "0", 1));
+  }
+  cgroups_.sweep();
+}
+
 int spawner::serve() {
   for (;;) {
     std::array<epoll_event, 16> events;
@@ -404,8 +425,10 @@ int spawner::serve() {
       }
     }
     clean_up();
-    if (ending_ && tenants_.empty())
+    if (ending_ && tenants_.empty()) {
+      leave();
       return 0;
+    }
   }
 }
 
