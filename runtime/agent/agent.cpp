@@ -45,7 +45,7 @@ job jobs[max_jobs];
 int cgroup_fds = 0;
 int poller = -1;
 int signals = -1;
-sigset_t original_mask;
+sigset_t nothing_blocked; ///< The spawner's mask came down to us; it is not for commands.
 bool backlog = false;
 alignas(request) char packet[sizeof(request) + max_text_bytes + 1];
 
@@ -114,7 +114,7 @@ start_failure run_command(const request& req, const char* cwd, char** argv, char
   as_usual.sa_handler = SIG_DFL;
   for (int number = 1; number < NSIG; ++number)
     ::sigaction(number, &as_usual, nullptr);
-  ::sigprocmask(SIG_SETMASK, &original_mask, nullptr);
+  ::sigprocmask(SIG_SETMASK, &nothing_blocked, nullptr);
   if (::chdir(cwd) != 0)
     return {exec_step::cwd, errno};
   ::execve(argv[0], argv, env);
@@ -188,7 +188,7 @@ void file_operation(const request& req, const char* path, const int* fds, int co
   if (fds[0] > control_fd)
     ::close_range(control_fd, static_cast<unsigned>(fds[0] - 1), 0);
   ::close_range(static_cast<unsigned>(fds[0] + 1), ~0u, 0);
-  ::sigprocmask(SIG_SETMASK, &original_mask, nullptr);
+  ::sigprocmask(SIG_SETMASK, &nothing_blocked, nullptr);
   ::umask(022);
   if (req.what == op::read_file)
     send_file(fds[0], path);
@@ -210,7 +210,9 @@ void handle(const request& req, char* text, const int* fds, int count) {
       for (const auto& other : jobs)
         if (other.id != 0 && other.id != req.id && other.pid == target->pid)
           return;
-      ::kill(-target->pid, req.value);
+      // Before it has a group of its own it is alone, and the signal still finds it.
+      if (::kill(-target->pid, req.value) != 0 && errno == ESRCH && !target->ended)
+        ::kill(target->pid, req.value);
       return;
     }
     case op::forget:
@@ -340,7 +342,8 @@ int run(int cgroup_files) {
   sigset_t children;
   ::sigemptyset(&children);
   ::sigaddset(&children, SIGCHLD);
-  ::sigprocmask(SIG_BLOCK, &children, &original_mask);
+  ::sigemptyset(&nothing_blocked);
+  ::sigprocmask(SIG_SETMASK, &children, nullptr);
   signals = ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
   poller = ::epoll_create1(EPOLL_CLOEXEC);
   for (const int fd : {control_fd, signals}) {

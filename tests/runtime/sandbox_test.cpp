@@ -1,0 +1,474 @@
+// Commands and ceilings, in real sandboxes.
+#include "tests/support/catch.hpp"
+#include "tests/support/live_node.hpp"
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <set>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace insula;
+using namespace insula::runtime;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
+namespace {
+
+std::uint64_t own_memory_bytes() {
+  std::ifstream statm{"/proc/self/statm"};
+  std::uint64_t all = 0, resident = 0;
+  statm >> all >> resident;
+  return resident * 4096;
+}
+
+std::chrono::milliseconds since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
+                                                               begin);
+}
+
+sandbox_limits limits_of_node() {
+  return shared_node().spec().limits;
+}
+
+} // namespace
+
+TEST_CASE("a command's exit code and signal come back as they are", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  CHECK(box.run("true").exited(0));
+  CHECK(box.run("exit 7").exited(7));
+  CHECK(box.run("exit 255").exited(255));
+  CHECK(box.run("kill -TERM $$").killed_by(SIGTERM));
+  CHECK(box.run("kill -KILL $$").killed_by(SIGKILL));
+  CHECK_FALSE(box.run("kill -KILL $$").how.out_of_memory);
+}
+
+TEST_CASE("stdout and stderr come apart and byte by byte", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  const auto both = box.run("echo to out; echo to err >&2");
+  CHECK(both.out == "to out\n");
+  CHECK(both.err == "to err\n");
+  std::string every;
+  for (int i = 0; i < 256; ++i)
+    every += static_cast<char>(i);
+  const auto binary =
+    box.run("python3 -c 'import sys; sys.stdout.buffer.write(bytes(range(256)))'");
+  CHECK(binary.out == every);
+  CHECK(box.run("cat").out.empty()); // There is nothing to read.
+  CHECK(box.run("readlink /proc/self/fd/0").out == "/dev/null\n");
+}
+
+TEST_CASE("a signal reaches the whole group, and may be sent at once", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  auto group = box.start("sleep 1000 & sleep 1000 & echo up; wait");
+  group.says("up");
+  group.process().signal(SIGTERM);
+  CHECK(group.finish().killed_by(SIGTERM)); // Its output ends only with the last of them.
+  // Before it is known to run, or even to have been made.
+  for (int i = 0; i < 100; ++i) {
+    auto spec = shell("sleep 1000");
+    live_command early = box.start(std::move(spec));
+    early.process().signal(SIGKILL);
+    CHECK(WTERMSIG(early.ended().status) == SIGKILL);
+  }
+}
+
+TEST_CASE("a command that cannot be started fails with the reason", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  const auto reason = [&](auto change) {
+    auto spec = shell("true");
+    change(spec);
+    const auto failed = box.start(std::move(spec)).finish().failed;
+    return failed ? failed->message : "it started";
+  };
+  CHECK(reason([](auto& s) { s.cwd = "/nowhere"; }) ==
+        "entering the working directory: No such file or directory");
+  CHECK(reason([](auto& s) { s.cwd = "/etc/passwd"; }) ==
+        "entering the working directory: Not a directory");
+  CHECK(reason([](auto& s) { s.cwd = "/root"; }) ==
+        "entering the working directory: Permission denied");
+  CHECK(reason([](auto& s) { s.cwd = ""; }) ==
+        "entering the working directory: No such file or directory");
+  CHECK(reason([](auto& s) { s.argv[0] = "/bin/nothing"; }) ==
+        "running the program: No such file or directory");
+  CHECK(reason([](auto& s) { s.argv[0] = "/etc/passwd"; }) ==
+        "running the program: Permission denied");
+  CHECK(reason([](auto& s) { s.argv.push_back(std::string(140'000, 'x')); }) ==
+        "running the program: Argument list too long");
+  CHECK(reason([](auto& s) { s.argv.clear(); }) == "running the program: Invalid argument");
+  CHECK(reason([](auto& s) {
+          s.user = {70'000, 70'000};
+        }) == "becoming the user: Invalid argument");
+  CHECK(reason([](auto&) {}) == "it started");
+}
+
+TEST_CASE("a NUL inside an argument starts nothing that was not meant", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  // The gateway refuses it; here it shifts the strings, and the agent must not read beyond them.
+  process_spec spec;
+  spec.argv = {"/bin/echo", std::string{"a\0b", 3}};
+  spec.env = {"X=1"};
+  const auto got = box.start(spec).finish();
+  CHECK((got.failed || got.out == "a b\n" || got.out == "a\n"));
+}
+
+TEST_CASE("a command has the environment it was given, and nothing else", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  process_spec spec;
+  spec.argv = {"/usr/bin/env", "-0"};
+  spec.env = {"A=1", "B=two words\nand lines", "EMPTY=", "UTF=\xc3\xa4"};
+  using namespace std::string_literals;
+  CHECK(box.start(spec).finish().out == "A=1\0B=two words\nand lines\0EMPTY=\0UTF=\xc3\xa4\0"s);
+  spec.env.clear();
+  CHECK(box.start(spec).finish().out.empty());
+}
+
+TEST_CASE("a command has the descriptors 0, 1 and 2 and no other", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  process_spec spec;
+  spec.argv = {"/bin/ls", "/proc/self/fd"};
+  CHECK(box.start(spec).finish().out == "0\n1\n2\n3\n"); // 3 is the directory that ls reads.
+  // Also beside others, and after file operations have come and gone.
+  auto other = box.start("echo up; sleep 1000");
+  other.says("up");
+  static_cast<void>((*box).open_file(file_operation::read, "/etc/passwd", {}));
+  CHECK(box.start(spec).finish().out == "0\n1\n2\n3\n");
+  spec.script = "content of the script";
+  CHECK(box.start(spec).finish().out == "0\n1\n2\n3\n9\n");
+  auto reads = shell("cat <&9");
+  reads.script = std::string(3'000'000, 's');
+  CHECK(box.start(reads).finish(true).out == reads.script);
+}
+
+TEST_CASE("a command starts with usual signals, no terminal, and a group of its own",
+          "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  process_spec spec;
+  spec.argv = {"/bin/cat", "/proc/self/status"};
+  const auto status = box.start(spec).finish().out;
+  const auto mask = [&](const std::string& name) {
+    return std::stoull(status.substr(status.find(name) + name.size()), nullptr, 16);
+  };
+  CHECK(mask("SigBlk:\t") == 0);
+  CHECK((mask("SigIgn:\t") & ~(3ull << 31)) == 0); // 32 and 33 are the C library's own.
+  const auto rest = box.run("ps -o tty= -p $$; umask; ulimit -c; ulimit -n;"
+                            "[ $(ps -o pgid= -p $$) = $$ ] && echo leads");
+  CHECK(rest.out == "?\n0022\n0\n1024\nleads\n");
+}
+
+TEST_CASE("64 MiB reach a slow reader whole, and this process stays small", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  constexpr std::uint64_t all = 64ull << 20;
+  auto command = box.start("head -c 67108864 /dev/zero | tr '\\0' 'y'; echo done >&2");
+  REQUIRE(command.started());
+  const auto before = own_memory_bytes();
+  std::uint64_t most = 0, got = 0, offset = 0;
+  for (bool more = true; more;) {
+    const auto told = std::make_shared<events<log_chunk>>();
+    command.process().read(offset, 256 * 1024, true,
+                           [told](log_chunk chunk) { told->tell(std::move(chunk)); });
+    const auto chunk = told->next();
+    REQUIRE(chunk.lost_bytes == 0);
+    REQUIRE_FALSE(chunk.reader_dropped);
+    for (const auto& each : chunk.frames)
+      if (each.stream == stream_id::out) {
+        REQUIRE(each.bytes.find_first_not_of('y') == std::string::npos);
+        got += each.bytes.size();
+      }
+    offset = chunk.next_offset;
+    more = !chunk.ended;
+    most = std::max(most, own_memory_bytes());
+    // It is held up: nowhere near all of it has been written while a part of it is not read.
+    if (got == 0)
+      CHECK_FALSE(chunk.ended);
+  }
+  CHECK(got == all);
+  if (!sanitized)
+    CHECK(most < before + (24ull << 20));
+}
+
+TEST_CASE("a command is held up by a reader that stands still", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  auto command = box.start("echo first; head -c 20000000 /dev/zero; echo all >&2");
+  command.says("first");
+  const auto told = std::make_shared<events<log_chunk>>();
+  command.process().read(0, 10, true, [told](log_chunk chunk) { told->tell(std::move(chunk)); });
+  told->next();
+  // It sleeps in a write, which the kernel shows.
+  const auto writer = [&] { return find_process("head -c 20000000"); };
+  REQUIRE(eventually([&] {
+    std::ifstream call{"/proc/" + std::to_string(writer()) + "/syscall"};
+    int number = -1;
+    return call >> number && number == SYS_write;
+  }));
+  CHECK(lives(writer()));
+  const auto rest = command.finish(true);
+  CHECK(rest.lost == 0);
+  CHECK(rest.out.size() >= 20'000'000);
+  CHECK(rest.err == "all\n");
+}
+
+TEST_CASE("without a reader the oldest output goes and the command does not wait",
+          "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  auto command = box.start("head -c 30000000 /dev/zero; echo the end");
+  CHECK(WEXITSTATUS(command.ended().status) == 0);
+  const auto all = command.finish();
+  CHECK(all.lost > 20'000'000);
+  CHECK(all.out.size() > 3'000'000);
+  CHECK(all.out.size() <= 4u << 20);
+  CHECK(all.out.ends_with("the end\n"));
+}
+
+TEST_CASE("output that is cut is what was written by then", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  auto command = box.start("echo before; (trap '' PIPE HUP; sleep 1000; echo after) & exit 3");
+  CHECK(WEXITSTATUS(command.ended().status) == 3);
+  command.process().cut_output();
+  const auto all = command.finish();
+  CHECK(all.exited(3));
+  CHECK(all.out == "before\n");
+}
+
+TEST_CASE("a command that needs more memory than there is dies alone", "[runtime][sandbox]") {
+  auto limits = limits_of_node();
+  limits.memory_bytes = 64u << 20;
+  live_sandbox box{shared_node(), limits};
+  auto other = box.start("echo up; sleep 1000");
+  other.says("up");
+  const std::string hungry = "exec python3 -c 'x = bytearray(400 << 20)'";
+  const auto got = box.run(hungry);
+  CHECK(got.killed_by(SIGKILL));
+  CHECK(got.how.out_of_memory);
+  // A shell around it says 137, and that counts as well.
+  const auto in_shell = box.run("bash -c \"" + hungry + "\"; exit $?");
+  CHECK(in_shell.exited(137));
+  CHECK(in_shell.how.out_of_memory);
+  // Being killed later for another reason is no lack of memory.
+  const auto killed = box.run("kill -KILL $$");
+  CHECK(killed.killed_by(SIGKILL));
+  CHECK_FALSE(killed.how.out_of_memory);
+  CHECK(box.run("echo still here").out == "still here\n");
+  other.process().signal(SIGTERM);
+  CHECK(other.finish().killed_by(SIGTERM));
+}
+
+TEST_CASE("a fork bomb stays in its sandbox, which can be used and ended", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  live_sandbox neighbour{shared_node()};
+  auto bomb = box.start("bomb() { bomb | bomb & }; echo up; for i in 1 2 3 4; do bomb; done; "
+                        "while :; do bomb; done 2>/dev/null");
+  bomb.says("up");
+  const auto tree = shared_node().cgroups();
+  const auto bombs = [&] {
+    std::size_t most = 0;
+    for (const auto& each : tree.hierarchies())
+      if (each.controller == "pids" || tree.mode() == "v2")
+        for (const auto& dir :
+             std::filesystem::directory_iterator{each.directory + "/insula-" + shared_node().key()})
+          if (std::ifstream current{dir.path() / "pids.current"};
+              dir.path().filename() != "host" && current) {
+            std::size_t now = 0;
+            current >> now;
+            most = std::max(most, now);
+          }
+    return most;
+  };
+  CHECK(eventually([&] { return bombs() >= 200; }, 30s));
+  for (int i = 0; i < 5; ++i) {
+    process_spec plain;
+    plain.argv = {"/bin/echo", "works"};
+    CHECK(box.start(plain).finish().out == "works\n");
+    CHECK(neighbour.run("echo $(echo works)").out == "works\n");
+    // One over the ceiling for each command that the agent lets in.
+    CHECK(bombs() <= 256 + 8);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  box.destroy();
+  CHECK(since(begin) < (sanitized ? 10s : 2s));
+  CHECK(neighbour.run("echo works").out == "works\n");
+}
+
+TEST_CASE("a command gets the share of a CPU that it may have", "[runtime][sandbox]") {
+  auto limits = limits_of_node();
+  limits.cpu_percent = 20;
+  live_sandbox box{shared_node(), limits};
+  const auto got = box.run("timeout 2 bash -c 'while :; do :; done'; cat /proc/$$/stat >/dev/null; "
+                           "times | tail -1");
+  // "0m0.380s 0m0.020s": user and system time of the children.
+  int minutes = 0;
+  double user = 0, system = 0;
+  REQUIRE(std::sscanf(got.out.c_str(), "%dm%lfs %*dm%lfs", &minutes, &user, &system) == 3);
+  CHECK(minutes == 0);
+  CHECK(user + system < 0.75);
+}
+
+TEST_CASE("a sandbox's disk has a ceiling, and what is removed is room again",
+          "[runtime][sandbox]") {
+  auto limits = limits_of_node();
+  limits.disk_bytes = 64u << 20;
+  live_sandbox box{shared_node(), limits};
+  const auto fill = "head -c 200000000 /dev/urandom > big";
+  const auto full = box.run(fill);
+  CHECK_FALSE(full.exited(0));
+  CHECK((full.err.find("Disk quota exceeded") != std::string::npos ||
+         full.err.find("No space left") != std::string::npos));
+  const auto size = box.run("stat -c %s big");
+  CHECK(std::stoull(size.out) <= 64u << 20);
+  CHECK(std::stoull(size.out) > 40u << 20);
+  // Others have their own.
+  live_sandbox neighbour{shared_node(), limits};
+  CHECK(neighbour.run("head -c 30000000 /dev/urandom > mine").exited(0));
+  REQUIRE(box.run("rm big").exited(0));
+  CHECK(box.run("head -c 30000000 /dev/urandom > again").exited(0));
+  // Over /usr as well: it is the same disk.
+  CHECK_FALSE(box.run("head -c 200000000 /dev/urandom > /usr/big", {0, 0}).exited(0));
+}
+
+TEST_CASE("/dev/shm has a ceiling", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  const auto full = box.run("head -c 100000000 /dev/zero > /dev/shm/big; stat -c %s /dev/shm/big");
+  CHECK(full.err.find("No space left") != std::string::npos);
+  CHECK(full.out == "16777216\n");
+  CHECK(box.run("rm /dev/shm/big; head -c 10000000 /dev/zero > /dev/shm/again").exited(0));
+}
+
+TEST_CASE("a sandbox that is destroyed while fifty commands run ends them all",
+          "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  std::vector<live_command> all;
+  for (int i = 0; i < 50; ++i)
+    all.push_back(box.start("echo up; sleep 1000"));
+  for (auto& each : all)
+    each.says("up");
+  box.destroy();
+  for (auto& each : all) {
+    const auto got = each.finish();
+    CHECK((got.how.lost || got.killed_by(SIGKILL)));
+  }
+  CHECK(find_process("insula-agent") == 0);
+}
+
+TEST_CASE("a sandbox can be destroyed twice, and starts nothing afterwards", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  const auto gone = std::make_shared<events<int>>();
+  for (int i = 0; i < 3; ++i)
+    (*box).destroy([gone, i] { gone->tell(i); });
+  for (int i = 0; i < 3; ++i)
+    CHECK(gone->next() == i);
+  box.destroy();
+  const auto refused = box.run("true");
+  REQUIRE(refused.failed);
+  CHECK(refused.failed->code == errc::sandbox_not_running);
+  CHECK_FALSE((*box).open_file(file_operation::read, "/etc/passwd", {}));
+}
+
+TEST_CASE("when PID 1 is killed from outside its sandbox ends, and its commands are lost",
+          "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  live_sandbox neighbour{shared_node()};
+  auto command = box.start("echo up; exec sleep 4711");
+  command.says("up");
+  const auto inside = find_process("sleep 4711");
+  REQUIRE(inside > 0);
+  REQUIRE(::kill(parent_of(inside), SIGKILL) == 0);
+  box.wait_until_ended();
+  const auto got = command.finish();
+  CHECK(got.how.lost);
+  CHECK_FALSE(lives(inside));
+  CHECK(box.run("true").failed);
+  CHECK(neighbour.run("echo works").out == "works\n");
+}
+
+TEST_CASE("a sandbox whose processes all kill everything goes on", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  box.run("kill -KILL -1");
+  box.run("kill -KILL -1", {0, 0});
+  box.run("kill -STOP 1; kill -KILL 1; kill -TERM 1", {0, 0});
+  CHECK(box.run("echo works").out == "works\n");
+}
+
+TEST_CASE("orphans are reaped, and nobody waits for them", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  REQUIRE(box.run("for i in {1..100}; do (setsid true &) ; done").exited(0));
+  CHECK(eventually([&] { return box.run("ps -eo stat= | grep -c Z").out == "0\n"; }));
+}
+
+TEST_CASE("a hundred sandboxes at once are all of use", "[runtime][sandbox]") {
+  auto& node = shared_node();
+  const auto ready = std::make_shared<events<std::shared_ptr<sandbox>>>();
+  for (int i = 0; i < 100; ++i) {
+    auto spec = node.spec();
+    spec.host_name = "sb-" + std::to_string(i);
+    node.engine().create(spec, {[ready](auto box) { ready->tell(std::move(box)); },
+                                [ready](const error&) { ready->tell(nullptr); }, [] {}});
+  }
+  std::vector<std::shared_ptr<sandbox>> all;
+  for (int i = 0; i < 100; ++i) {
+    all.push_back(ready->next(60s));
+    REQUIRE(all.back());
+  }
+  process_spec name;
+  name.argv = {"/bin/hostname"};
+  std::set<std::string> names;
+  for (const auto& each : all)
+    names.insert(live_command{*each, name}.finish().out);
+  CHECK(names.size() == 100);
+  const auto gone = std::make_shared<events<int>>();
+  for (const auto& each : all)
+    each->destroy([gone] { gone->tell(1); });
+  for (int i = 0; i < 100; ++i)
+    gone->next(60s);
+  CHECK(node.agents().empty());
+}
+
+TEST_CASE("a layer that does not exist fails by name, leaves nothing, and the slot is free",
+          "[runtime][sandbox]") {
+  live_node node{{.key = {}, .log_directory = {}, .first_slot = 0, .slots = 1}};
+  const auto told = std::make_shared<events<std::string>>();
+  const auto create = [&](auto change) {
+    auto spec = node.spec();
+    change(spec);
+    node.engine().create(spec, {[told](auto) { told->tell("ready"); },
+                                [told](const error& why) { told->tell(why.message); }, [] {}});
+    return told->next(30s);
+  };
+  for (int i = 0; i < 3; ++i) {
+    CHECK(create([](auto& s) { s.image.root = "/nowhere"; }) ==
+          "mapping the image's layers: No such file or directory");
+    CHECK(create([](auto& s) { s.image.usr = "/nowhere"; }) ==
+          "mapping the image's layers: No such file or directory");
+    // A layer without a place for /usr.
+    CHECK(create([&](auto& s) { s.image.root = node.state() + "/logs"; }) ==
+          "mounting the overlay: No such file or directory");
+    CHECK(node.agents().empty());
+    for (const auto& each : node.traces())
+      CHECK(each.find("cgroup") == std::string::npos);
+  }
+  live_sandbox box{node};
+  CHECK(box.run("echo works").out == "works\n");
+}
+
+TEST_CASE("commands from many threads at once all come back", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  std::vector<std::thread> threads;
+  std::atomic<int> right = 0;
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 12; ++i) {
+        const auto word = std::to_string(t) + "-" + std::to_string(i);
+        right += box.run("echo " + word).out == word + "\n";
+      }
+    });
+  for (auto& each : threads)
+    each.join();
+  CHECK(right == 96);
+}
