@@ -240,13 +240,15 @@ bool cgroup_tree::sweep() const {
       // Killed one by one: cgroup.kill is newer than what is supported, and v1 never had it.
       for (int round = 0; round < 50; ++round) {
         std::istringstream pids{read_file(dir + "/cgroup.procs")};
-        bool any = false;
+        bool any = false, ours = false;
         for (std::string pid; std::getline(pids, pid);)
-          if (const auto number = std::atoi(pid.c_str()); number > 0 && number != ::getpid() && number != ::getppid()) {
+          if (const auto number = std::atoi(pid.c_str()); number > 0) {
+            ours |= number == ::getpid() || number == ::getppid();
             any = true;
-            ::kill(number, SIGKILL);
+            if (number != ::getpid() && number != ::getppid())
+              ::kill(number, SIGKILL);
           }
-        if (::rmdir(dir.c_str()) == 0 || errno == ENOENT)
+        if (::rmdir(dir.c_str()) == 0 || errno == ENOENT || (ours && round > 0))
           break;
         if (any || errno == EBUSY)
           ::usleep(10'000); // The kernel says nothing when a group becomes empty in v1.
