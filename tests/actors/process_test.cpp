@@ -28,6 +28,7 @@ struct running_command {
     handle = started.value();
   }
   ~running_command() {
+    caf::anon_send_exit(handle, caf::exit_reason::user_shutdown);
     handle = nullptr;
     sys.run();
   }
