@@ -31,14 +31,19 @@ public:
 
 /// The store actor without its thread: a memory store, whose answers the test can hold back or spoil.
 struct fake_store {
+  using release_atom = caf::atom_constant<caf::atom("release")>;
+  using impl = store_actor::extend<caf::reacts_to<release_atom>>;
+
   storage::memory_store disk;
   bool hold_writes = false;
   std::optional<error> write_error;
   std::vector<std::function<void()>> held;
   int writes = 0;
+  impl::pointer itself = nullptr;
 
   store_actor spawn(caf::actor_system& system) {
-    return system.spawn([this](store_actor::pointer self) -> store_actor::behavior_type {
+    return caf::actor_cast<store_actor>(system.spawn([this](impl::pointer self) -> impl::behavior_type {
+      itself = self;
       return {
         [this, self](storage::write_batch& batch) -> caf::result<caf::ok_atom> {
           ++writes;
@@ -65,18 +70,23 @@ struct fake_store {
             return to_caf(found.reason());
           return std::move(*found);
         },
+        [this](release_atom) {
+          for (auto& each : std::exchange(held, {}))
+            each();
+        },
       };
-    });
+    }));
   }
 
+  /// An answer is given by its actor, and nowhere else.
   void let_go() {
     hold_writes = false;
-    for (auto& each : std::exchange(held, {}))
-      each();
+    caf::anon_send(itself, release_atom::value);
   }
 
   std::string value(const std::string& owner, const std::string& key) {
-    for (const auto& each : *disk.read(owner))
+    const auto entries = disk.read(owner);
+    for (const auto& each : *entries)
       if (each.key == key)
         return each.value;
     return {};
