@@ -105,8 +105,11 @@ void native_process::failed(error why) {
 void native_process::ended(process_exit how) {
   if (exit_)
     return;
-  if (!started_)
-    return failed({errc::sandbox_not_running, "the sandbox ended before the command was started"});
+  if (!started_) {
+    if (log_.end() == 0)
+      return failed({errc::sandbox_not_running, "the sandbox ended before the command was started"});
+    started(); // It has written, so it ran; the word of it got lost with the sandbox.
+  }
   exit_ = how;
   if (listener_.on_ended)
     listener_.on_ended(how);

@@ -282,6 +282,13 @@ TEST_CASE("what a captured agent says out of turn is not passed on", "[runtime][
     CHECK(p.heard->empty());
     CHECK(p.read(0, false).ended);
   }
+  SECTION("ended without a start, but with output") {
+    REQUIRE(put(p.out, "x") == 1);
+    CHECK(bytes_of(p.read(0, false)) == "x");
+    p.end();
+    CHECK(p.heard->next() == "started");
+    CHECK(p.heard->next() == "ended 0");
+  }
   SECTION("failed twice, then started") {
     p.on_io([](native_process& it) {
       it.failed({errc::launch_failed, "one"});
