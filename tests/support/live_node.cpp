@@ -312,7 +312,8 @@ live_node::~live_node() {
 }
 
 void live_node::serve() {
-  engine_.reset();
+  if (engine_)
+    earlier_.push_back(std::move(engine_));
   // A pool of its own size: a test's disk need not be sparse over the whole of the machine's.
   auto socket = connect_to_spawner({state_, key_, "auto", 4ull << 30});
   if (!socket)
@@ -322,7 +323,6 @@ void live_node::serve() {
 
 void live_node::shut_down() {
   engine_->shut_down(30s);
-  engine_.reset();
 }
 
 sandbox_spec live_node::spec() const {

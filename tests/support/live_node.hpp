@@ -72,7 +72,8 @@ public:
   live_command start(const std::string& script, runtime::sandbox_user user = {});
   live_command start(runtime::process_spec spec);
   void destroy();
-  void wait_until_ended(); ///< By itself.
+  void wait_until_ended();        ///< By itself.
+  void let_go() { box_.reset(); } ///< It lives on, as a server's that is gone.
 
   runtime::sandbox& operator*() { return *box_; }
   const std::shared_ptr<runtime::sandbox>& handle() const { return box_; }
@@ -98,9 +99,11 @@ public:
   const std::string& key() const { return key_; }
   runtime::cgroup_tree cgroups() const;
 
-  /// The server dies: its ends are closed, and the spawner lives on.
+  /// The server dies: its ends are closed, and the spawner lives on. Nothing that it gave may be
+  /// held any more.
   void drop_server() { engine_.reset(); }
-  /// A server starts, after another or while the other's spawner lives.
+  /// A server starts, after another or while the other's spawner lives. What the other gave may
+  /// still be held.
   void serve();
   void shut_down();
 
@@ -116,6 +119,7 @@ private:
   runtime::native_options options_;
   std::string state_, key_;
   runtime::image_layers image_;
+  std::vector<std::unique_ptr<runtime::native_engine>> earlier_;
   std::unique_ptr<runtime::native_engine> engine_;
 };
 

@@ -1,0 +1,165 @@
+// Deaths and successions: of a spawner, of a server, of everything.
+#include "tests/support/catch.hpp"
+#include "tests/support/live_node.hpp"
+
+#include "runtime/spawner_client.hpp"
+
+#include <csignal>
+#include <sys/wait.h>
+
+using namespace insula;
+using namespace insula::runtime;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::string listed(const std::vector<std::string>& all) {
+  std::string text;
+  for (const auto& each : all)
+    text += each + "\n";
+  return text;
+}
+
+} // namespace
+
+TEST_CASE("a node that was shut down leaves nothing", "[runtime][node]") {
+  live_node node;
+  live_sandbox box{node};
+  auto command = box.start("head -c 100000 /dev/zero; echo up; sleep 1000");
+  command.says("up");
+  CHECK(node.agents().size() == 1);
+  CHECK_FALSE(node.traces().empty());
+  node.shut_down();
+  CHECK(listed(node.leftovers()).empty());
+  CHECK(command.ended().lost);
+}
+
+TEST_CASE("when the spawner is killed everything ends, is reported, and the next one finds nothing",
+          "[runtime][node]") {
+  live_node node;
+  live_sandbox one{node}, two{node};
+  auto first = one.start("echo up; exec sleep 4712");
+  auto second = two.start("echo up; exec sleep 4713");
+  first.says("up");
+  second.says("up");
+  const auto agents = node.agents();
+  CHECK(agents.size() == 2);
+  CHECK(node.engine().ailments().empty());
+  REQUIRE(::kill(node.spawner(), SIGKILL) == 0);
+  one.wait_until_ended();
+  two.wait_until_ended();
+  CHECK(first.ended().lost);
+  CHECK(second.ended().lost);
+  CHECK(node.engine().ailments().size() == 1);
+  CHECK_THROWS(live_sandbox{node});
+  CHECK(eventually([&] {
+    return std::none_of(agents.begin(), agents.end(), lives) && find_process("sleep 4712") == 0 &&
+           find_process("sleep 4713") == 0;
+  }));
+  one.destroy(); // There is nothing to do, and it says so.
+  node.serve();
+  CHECK(node.engine().ailments().empty());
+  live_sandbox next{node};
+  CHECK(next.run("echo works; ls -A /workspace").out == "works\n");
+  const auto tree = node.cgroups();
+  for (const auto& each : tree.hierarchies()) {
+    int sandboxes = 0;
+    for (const auto& dir :
+         std::filesystem::directory_iterator{each.directory + "/insula-" + node.key()})
+      sandboxes += dir.path().filename().string().starts_with("sb-");
+    CHECK(sandboxes == 1);
+  }
+  next.destroy();
+  node.shut_down();
+  CHECK(listed(node.leftovers()).empty());
+}
+
+TEST_CASE("a server that comes after another ends the old one's sandboxes", "[runtime][node]") {
+  live_node node;
+  live_sandbox old{node};
+  {
+    auto command = old.start("echo up; exec sleep 4714");
+    command.says("up");
+  }
+  const auto spawner = node.spawner();
+  const auto agents = node.agents();
+  REQUIRE(agents.size() == 1);
+  old.let_go();
+  node.drop_server();
+  CHECK(lives(agents[0]));
+  CHECK(lives(spawner));
+  CHECK(find_process("sleep 4714") > 0);
+  node.serve();
+  CHECK_FALSE(lives(agents[0]));
+  CHECK(eventually([&] { return !lives(spawner); }));
+  CHECK(find_process("sleep 4714") == 0);
+  {
+    live_sandbox next{node};
+    CHECK(next.run("echo works; ls -A /workspace").out == "works\n");
+    CHECK(node.agents().size() == 1);
+  }
+  node.shut_down();
+  CHECK(listed(node.leftovers()).empty());
+}
+
+TEST_CASE("a server that is replaced while it lives loses its sandboxes and is told",
+          "[runtime][node]") {
+  live_node node;
+  live_sandbox old{node};
+  auto command = old.start("echo up; exec sleep 1000");
+  command.says("up");
+  auto socket = connect_to_spawner({node.state(), node.key(), "auto", 1ull << 30});
+  REQUIRE(socket);
+  old.wait_until_ended();
+  CHECK(command.ended().lost);
+  CHECK(node.engine().ailments().size() == 1);
+  old.let_go();
+  socket->reset();
+  node.serve();
+  live_sandbox next{node};
+  CHECK(next.run("echo works").out == "works\n");
+}
+
+TEST_CASE("SIGTERM ends a spawner with all it has", "[runtime][node]") {
+  live_node node;
+  live_sandbox box{node};
+  auto command = box.start("echo up; exec sleep 1000");
+  command.says("up");
+  REQUIRE(::kill(node.spawner(), SIGTERM) == 0);
+  box.wait_until_ended();
+  CHECK(command.ended().lost);
+  CHECK(eventually([&] { return node.spawner() == 0; }));
+  CHECK(node.engine().ailments().size() == 1);
+  node.shut_down();
+  CHECK(listed(node.leftovers()).empty());
+}
+
+TEST_CASE("two nodes on one machine do not meet", "[runtime][node]") {
+  live_node one, other;
+  live_sandbox here{one}, there{other};
+  CHECK(here.run("echo here > file").exited(0));
+  CHECK(there.run("ls -A").out.empty());
+  one.shut_down();
+  CHECK(listed(one.leftovers()).empty());
+  CHECK(there.run("echo works").out == "works\n");
+}
+
+TEST_CASE("a node without slots refuses in words", "[runtime][node]") {
+  live_node node{{.key = {}, .log_directory = {}, .first_slot = 0, .slots = 2}};
+  live_sandbox one{node}, two{node};
+  const auto told = std::make_shared<events<error>>();
+  node.engine().create(node.spec(),
+                       {[](auto) {}, [told](error why) { told->tell(std::move(why)); }, [] {}});
+  CHECK(told->next().code == errc::capacity_exceeded);
+  one.destroy();
+  live_sandbox three{node};
+  CHECK(three.run("echo works").out == "works\n");
+}
+
+TEST_CASE("a state directory that cannot be used is named", "[runtime][node]") {
+  const auto none = connect_to_spawner({"/nonexistent/state", "nonexistent", "auto", 0});
+  CHECK_FALSE(none);
+  const cgroup_tree tree = cgroup_tree::of_this_process("nonexistent");
+  CHECK(tree.sweep());
+}
