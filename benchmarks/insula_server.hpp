@@ -1,0 +1,42 @@
+#pragma once
+
+#include "benchmarks/child.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace insula::bench {
+
+/// `insula serve` with a fresh state directory, a key and any free port, from its ready line until
+/// stop().
+class insula_server {
+public:
+  /// `program`: the insula to start. `directory` is made for it and removed with it. Throws
+  /// std::runtime_error.
+  insula_server(const std::string& program, std::string directory);
+  ~insula_server();
+  insula_server(const insula_server&) = delete;
+  insula_server& operator=(const insula_server&) = delete;
+
+  std::uint16_t port() const { return port_; }
+  const std::string& key() const { return key_; }
+  pid_t pid() const { return process_->pid(); }
+
+  /// The processes that make its sandboxes and are not below it.
+  std::vector<pid_t> spawners() const;
+
+  /// As Ctrl-C would. Throws std::runtime_error when it does not end well; its directory then
+  /// stays.
+  void stop();
+
+private:
+  std::string last_words() const;
+
+  std::string directory_;
+  std::string key_;
+  std::optional<child> process_;
+  std::uint16_t port_ = 0;
+};
+
+} // namespace insula::bench

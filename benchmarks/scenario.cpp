@@ -1,0 +1,97 @@
+#include "benchmarks/scenario.hpp"
+
+#include "benchmarks/interrupt.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <latch>
+#include <mutex>
+#include <thread>
+
+namespace insula::bench {
+
+std::unique_ptr<insula_server> bench::start_insula() const {
+  return std::make_unique<insula_server>(insula, scratch + "/insula");
+}
+
+std::vector<std::unique_ptr<scenario>> all_scenarios() {
+  std::vector<std::unique_ptr<scenario>> all;
+  all.push_back(make_cold_create());
+  all.push_back(make_live_exec());
+  all.push_back(make_burst());
+  all.push_back(make_churn());
+  all.push_back(make_files());
+  all.push_back(make_idle_memory());
+  all.push_back(make_request_cpu());
+  return all;
+}
+
+void run_in_random_order(bench& with, std::vector<step> steps) {
+  std::shuffle(steps.begin(), steps.end(), with.random);
+  for (const auto& each : steps) {
+    throw_if_interrupted();
+    try {
+      each.go();
+    } catch (const interrupted&) {
+      throw;
+    } catch (const std::exception& why) {
+      each.fails->fail(why.what());
+    }
+  }
+}
+
+clock::time_point run_at_once(std::size_t count, const std::function<void(std::size_t)>& prepare,
+                              const std::function<void(std::size_t)>& go, series& fails) {
+  std::latch prepared{static_cast<std::ptrdiff_t>(count) + 1}, gun{1};
+  std::mutex mutex;
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < count; ++i)
+    threads.emplace_back([&, i] {
+      const auto guarded = [&](const std::function<void(std::size_t)>& what) {
+        try {
+          if (what)
+            what(i);
+          return true;
+        } catch (const interrupted&) {
+          stop = true;
+        } catch (const std::exception& why) {
+          const std::lock_guard lock{mutex};
+          fails.fail(why.what());
+        }
+        return false;
+      };
+      const bool able = guarded(prepare);
+      prepared.count_down();
+      gun.wait();
+      if (able)
+        guarded(go);
+    });
+  prepared.arrive_and_wait();
+  const auto began = clock::now();
+  gun.count_down();
+  for (auto& each : threads)
+    each.join();
+  if (stop)
+    throw interrupted{};
+  return began;
+}
+
+command echo_hi() {
+  return {{"echo", "hi"}, "aGkK"};
+}
+command true_command() {
+  return {{"true"}, ""};
+}
+command node_version() {
+  return {{"node", "-v"}, ""};
+}
+
+std::vector<std::string> shell_command(const command& what) {
+  std::string line;
+  for (const auto& each : what.argv)
+    line += (line.empty() ? "" : " ") + each;
+  return {"/bin/bash", "-c", line};
+}
+
+} // namespace insula::bench
