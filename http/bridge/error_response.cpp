@@ -52,14 +52,23 @@ wire_error classify(step during, errc code) {
   std::abort();
 }
 
+/// What clients are shown; the actors tell bare numbers.
+std::string message_of(const error& why) {
+  if (why.code == errc::internal)
+    return "internal error";
+  if (why.code == errc::capacity_exceeded)
+    return "Cannot start container: instance limit reached (" + why.message +
+           "). All container slots are in use. Wait for existing containers to stop.";
+  return why.message;
+}
+
 } // namespace
 
 response error_response(step during, const error& why) {
   const auto wire = classify(during, why.code);
   if (why.code == errc::internal)
     log::error("http.internal_error", {{"why", why.message}});
-  const std::string message = why.code == errc::internal ? "internal error" : why.message;
-  return {wire.status, json::write_error(std::string{wire.prefix} + message, wire.code)};
+  return {wire.status, json::write_error(std::string{wire.prefix} + message_of(why), wire.code)};
 }
 
 } // namespace insula::http::bridge

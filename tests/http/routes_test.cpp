@@ -81,8 +81,10 @@ TEST_CASE("a sandbox that ended after it was found is looked for once more", "[h
 
 TEST_CASE("a sandbox that cannot be had is told by status", "[http][routes]") {
   house h;
-  h.plays().find_error = error{errc::capacity_exceeded, "all 4 sandboxes are in use"};
-  const std::string full = R"({"error":"all 4 sandboxes are in use","code":"capacity_exceeded"})";
+  h.plays().find_error = error{errc::capacity_exceeded, "4/4"};
+  const std::string full =
+    R"({"error":"Cannot start container: instance limit reached (4/4). All container slots are in )"
+    R"(use. Wait for existing containers to stop.","code":"capacity_exceeded"})";
   check(ask(h.port(), "GET", box + "/running"), 503, full);
   check(ask(h.port(), "POST", box + "/exec", R"({"argv":["a"]})"), 503, full);
   check(ask(h.port(), "GET", box + "/file/workspace/a"), 503, full);
