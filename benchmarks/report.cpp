@@ -96,8 +96,8 @@ std::string verdict_of(const row& each) {
   std::string text;
   const auto missed = [&text](std::optional<double> by, const char* what) {
     if (by)
-      text += (text.empty() ? "missed by " : ", ") + std::to_string(std::max(1L, std::lround(*by))) +
-              " % (" + what + ")";
+      text += (text.empty() ? "missed by " : ", ") +
+              std::to_string(std::max(1L, std::lround(*by))) + " % (" + what + ")";
   };
   const auto& m = each.measured;
   const bool measured = m.n > 0;
