@@ -1,0 +1,137 @@
+#include "tests/e2e/node.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+#include <sqlite3.h>
+
+using namespace insula::test;
+
+namespace {
+
+/// Who has a `created_ms` in the store of a node whose server has ended.
+std::set<std::string> recorded(const node& of) {
+  sqlite3* file = nullptr;
+  const auto path = of.state() + "/records/insula.db";
+  REQUIRE(sqlite3_open_v2(path.c_str(), &file, SQLITE_OPEN_READWRITE, nullptr) == SQLITE_OK);
+  const std::unique_ptr<sqlite3, decltype(&sqlite3_close)> closing{file, sqlite3_close};
+  std::set<std::string> owners;
+  const auto add = [](void* to, int, char** values, char**) {
+    static_cast<std::set<std::string>*>(to)->insert(values[0]);
+    return 0;
+  };
+  char* why = nullptr;
+  const int code = sqlite3_exec(
+    file, "SELECT CAST(owner AS TEXT) FROM entries WHERE key = CAST('created_ms' AS BLOB) AND length(value) > 0", add,
+    &owners, &why);
+  INFO((why == nullptr ? "" : why));
+  sqlite3_free(why);
+  REQUIRE(code == SQLITE_OK);
+  return owners;
+}
+
+std::string id_of(std::size_t i) { return "box" + std::string(1, static_cast<char>('a' + i)); }
+
+} // namespace
+
+TEST_CASE("after kill -9 of server and spawner nothing is left, and every acknowledged record stands", "[crash]") {
+  node it;
+  std::set<std::string> answered;
+  for (std::size_t i = 0; i < 8; ++i) {
+    REQUIRE(it.sh(id_of(i), "echo old > old; setsid sleep 1000 > /dev/null 2>&1 &").exit_code == 0);
+    answered.insert(id_of(i));
+  }
+  // In the middle of everything: commands that run, some that start, a file on its way.
+  std::vector<std::unique_ptr<exec_stream>> streams;
+  for (std::size_t i = 0; i < 8; ++i) {
+    streams.push_back(std::make_unique<exec_stream>(it.port(), id_of(i), exec_body({"bash", "-c", "echo up; exec yes"})));
+    REQUIRE(streams.back()->next());
+  }
+  http_connection upload{it.port()};
+  upload.send("PUT /v1/sandbox/boxa/file/workspace/f HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + std::string(100'000, 'x'));
+  std::vector<std::unique_ptr<http_connection>> starting;
+  for (std::size_t i = 8; i < 16; ++i) {
+    starting.push_back(std::make_unique<http_connection>(it.port()));
+    starting.back()->send(http_request("POST", "/v1/sandbox/" + id_of(i) + "/exec", exec_body({"echo", "x"})));
+  }
+  it.crash_both();
+  for (auto& each : streams) {
+    const auto got = each->rest();
+    CHECK_FALSE(got.complete);
+    CHECK_FALSE(got.exit_code);
+  }
+  for (std::size_t i = 8; i < 16; ++i)
+    if (starting[i - 8]->receive().status == 200)
+      answered.insert(id_of(i));
+  const auto before = recorded(it);
+  CHECK(std::includes(before.begin(), before.end(), answered.begin(), answered.end()));
+
+  it.start();
+  CHECK(it.sandbox_groups().empty());
+  CHECK(it.processes().size() == 2);
+  CHECK(it.sh("boxa", "ls -A; echo fine").out == "fine\n");
+  CHECK(it.remove("boxb") == 204);
+  const int status = it.stop(SIGINT);
+  CHECK(status == 0);
+  answered.erase("boxb");
+  const auto after = recorded(it);
+  CHECK(std::includes(after.begin(), after.end(), answered.begin(), answered.end()));
+  CHECK(after.count("boxb") == 0);
+}
+
+TEST_CASE("after kill -9 of the server alone the next start ends its sandboxes", "[crash]") {
+  node it;
+  REQUIRE(it.sh("a", "echo old > old; setsid sleep 1000 > /dev/null 2>&1 &").exit_code == 0);
+  auto stream = it.open("a", {"bash", "-c", "echo up; exec yes"});
+  REQUIRE(stream.next());
+  const auto earlier = it.processes();
+  it.crash_server();
+  CHECK_FALSE(stream.rest().exit_code);
+  it.start();
+  CHECK(it.sandbox_groups().empty());
+  for (const auto pid : it.processes())
+    CHECK(std::find(earlier.begin(), earlier.end(), pid) == earlier.end());
+  CHECK(it.processes().size() == 2);
+  CHECK(it.sh("a", "ls -A; echo fine").out == "fine\n");
+  // Again and again, with nothing piling up.
+  for (int i = 0; i < 3; ++i) {
+    it.crash_server();
+    it.start();
+    CHECK(it.sh("a", "ls -A; echo fine").out == "fine\n");
+  }
+}
+
+TEST_CASE("without its spawner a server says so, and fails cleanly until it is restarted", "[crash]") {
+  node it;
+  std::vector<std::unique_ptr<exec_stream>> streams;
+  for (const std::string script : {"echo up; sleep 1000", "echo up; exec yes", "echo up; trap '' TERM HUP INT; sleep 1000"}) {
+    streams.push_back(std::make_unique<exec_stream>(it.port(), "a", exec_body({"bash", "-c", script})));
+    REQUIRE(streams.back()->next());
+  }
+  CHECK(it.ask("GET", "/health").status == 200);
+  it.crash_spawner();
+  for (auto& each : streams) {
+    const auto got = each->rest();
+    CHECK((!got.exit_code || *got.exit_code != 0));
+    if (got.complete)
+      CHECK((got.exit_code || !got.error.empty()));
+  }
+  CHECK(eventually([&] { return it.ask("GET", "/health").status == 503; }));
+  const auto health = it.ask("GET", "/health");
+  CHECK(health.body.starts_with(R"({"ok":false,"errors":[")"));
+  for (const std::string id : {"a", "b"}) {
+    const auto got = it.exec(id, {"true"});
+    CAPTURE(got.status, got.refusal, got.error);
+    CHECK_FALSE(got.exit_code);
+    CHECK((got.status == 502 || (got.status == 200 && !got.error.empty())));
+    CHECK(it.ask("GET", "/v1/sandbox/" + id + "/file/workspace/x").status == 502);
+  }
+  CHECK(it.remove("a") == 204);
+  const int status = it.stop(SIGINT);
+  CHECK(status == 0);
+  it.start();
+  CHECK(it.sandbox_groups().empty());
+  CHECK(it.ask("GET", "/health").status == 200);
+  CHECK(it.sh("a", "ls -A; echo fine").out == "fine\n");
+}

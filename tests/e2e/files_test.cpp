@@ -1,0 +1,232 @@
+#include "tests/e2e/node.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+
+using namespace insula::test;
+
+namespace {
+
+constexpr std::size_t limit = 33'554'432;
+
+std::string encode(std::string_view name) {
+  constexpr char digits[] = "0123456789ABCDEF";
+  std::string text;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) || c == '/' || c == '-' || c == '.' || c == '_')
+      text += c;
+    else
+      text.append("%").append({digits[byte >> 4], digits[byte & 15]});
+  }
+  return text;
+}
+
+struct files {
+  const node& it;
+
+  http_answer put(const std::string& path, std::string_view bytes) const {
+    return it.ask("PUT", "/v1/sandbox/a/file/" + path, bytes);
+  }
+  http_answer get(const std::string& path) const { return it.ask("GET", "/v1/sandbox/a/file/" + path); }
+};
+
+std::string noise(std::size_t size) {
+  std::string bytes(size, '\0');
+  std::uint32_t state = 12345;
+  for (auto& each : bytes) {
+    state = state * 1664525 + 1013904223;
+    each = static_cast<char>(state >> 24);
+  }
+  return bytes;
+}
+
+std::string chunked(std::string_view target, std::string_view bytes) {
+  std::string text = "PUT " + std::string{target} + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (std::size_t at = 0; at < bytes.size(); at += 0x8000) {
+    const auto piece = bytes.substr(at, 0x8000);
+    char size[16];
+    std::snprintf(size, sizeof size, "%zx\r\n", piece.size());
+    text.append(size).append(piece).append("\r\n");
+  }
+  return text + "0\r\n\r\n";
+}
+
+} // namespace
+
+TEST_CASE("files of every allowed size come back byte for byte", "[files]") {
+  const node it;
+  const files of{it};
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{1024}, std::size_t{65'537}, limit}) {
+    CAPTURE(size);
+    const auto bytes = noise(size);
+    const auto put = of.put("workspace/f", bytes);
+    CHECK(put.status == 200);
+    CHECK(put.body == R"({"ok":true})");
+    const auto got = of.get("workspace/f");
+    CHECK(got.status == 200);
+    CHECK(got.complete);
+    CHECK(got.fields.at("content-type") == "application/octet-stream");
+    CHECK((got.body == bytes));
+    CHECK(it.sh("a", "stat -c %s f").out == std::to_string(size) + "\n");
+  }
+  const auto whole = noise(limit + 1);
+  const std::string too_large =
+    R"({"error":"payload too large: 33554433 bytes exceeds the 33554432-byte limit","code":"payload_too_large"})";
+  const auto refused = of.put("workspace/g", whole);
+  CHECK(refused.status == 413);
+  CHECK(refused.body == too_large);
+  http_connection one{it.port()};
+  one.send(chunked("/v1/sandbox/a/file/workspace/g", whole));
+  const auto also = one.receive();
+  CHECK(also.status == 413);
+  CHECK(also.body == too_large);
+  CHECK(of.get("workspace/g").status == 404);
+  http_connection other{it.port()};
+  other.send(chunked("/v1/sandbox/a/file/workspace/g", std::string_view{whole}.substr(1)));
+  CHECK(other.receive().status == 200);
+  CHECK((of.get("workspace/g").body == whole.substr(1)));
+  CHECK(it.sh("a", "ls -A").out == "f\ng\n"); // Nothing temporary stays.
+}
+
+TEST_CASE("a file may have any name, and commands see it under that name", "[files]") {
+  const node it;
+  const files of{it};
+  std::vector<std::string> names;
+  for (const char c : std::string{"#?&=%+;,@$'\"!*()[]{}<>|\\^`~: _-"})
+    names.push_back(std::string{"a"} + c + "b");
+  for (const char* name : {" lead", "trail ", "-rf", "--", "ä€😀", "a%23b", "a%2Fb", "...", ".hidden", "new\nline", "tab\t", "\x01\x7f",
+                           "..a", "a..", "\xff\xfe"})
+    names.emplace_back(name);
+  for (const auto& name : names) {
+    CAPTURE(name);
+    const auto path = "workspace/n/" + encode(name);
+    CHECK(of.put(path, name).status == 200);
+    const auto got = of.get(path);
+    CHECK(got.status == 200);
+    CHECK(got.body == name);
+  }
+  auto listed = it.sh("a", "cd n; find . -type f -printf '%P\\0'").out;
+  std::vector<std::string> seen;
+  for (std::size_t at = 0, end; (end = listed.find('\0', at)) != std::string::npos; at = end + 1)
+    seen.push_back(listed.substr(at, end - at));
+  std::sort(seen.begin(), seen.end());
+  std::sort(names.begin(), names.end());
+  CHECK(seen == names);
+  // Left as they are: what is no escape, and plus.
+  CHECK(of.put("workspace/m/a+b", "").status == 200);
+  CHECK(of.put("workspace/m/%zz", "").status == 200);
+  CHECK(of.put("workspace/m/100%", "").status == 200);
+  CHECK(of.put("workspace/m/query?x=/../..", "").status == 200);
+  CHECK(it.sh("a", "ls m").out == "%zz\n100%\na+b\nquery\n");
+  const std::string longest(255, 'x');
+  CHECK(of.put("workspace/" + longest, "1").status == 200);
+  CHECK(of.get("workspace/" + longest).body == "1");
+  const auto too_long = of.put("workspace/" + longest + "x", "1");
+  CHECK(too_long.status == 502);
+  CHECK(too_long.body == R"({"error":"write failed: File name too long","code":"workspace_archive_write_error"})");
+}
+
+TEST_CASE("what is no readable file is told apart", "[files]") {
+  const node it;
+  const files of{it};
+  REQUIRE(it.sh("a", "mkfifo fifo; mkdir dir; echo x > file; echo x > secret; chmod 0 secret; mkdir closed; chmod 0 closed; "
+                     "ln -s /dev/null null; ln -s nowhere dangling; ln -s loop loop; echo out > /tmp/x; ln -s /tmp/x link")
+            .exit_code == 0);
+  const auto missing = [](const std::string& path) {
+    return R"({"error":"File not found: /workspace)" + path + R"(","code":"workspace_read_not_found"})";
+  };
+  for (const std::string path : {"/missing", "/dir", "/file/below", "/missing/below", "", "/dangling"}) {
+    CAPTURE(path);
+    const auto got = of.get("workspace" + path);
+    CHECK(got.status == 404);
+    CHECK(got.body == missing(path));
+  }
+  CHECK(of.get("workspace/dir/").status == 404);
+  for (const std::string path : {"fifo", "null", "secret", "closed/x", "loop"}) {
+    CAPTURE(path);
+    const auto got = of.get("workspace/" + path);
+    CHECK(got.status == 502);
+    CHECK(got.body.starts_with(R"({"error":"read failed: )"));
+    CHECK(got.body.ends_with(R"(","code":"exec_transport_error"})"));
+  }
+  for (const std::string path : {"dir", "file/below", "closed/x", "fifo", "loop"}) {
+    CAPTURE(path);
+    const auto got = of.put("workspace/" + path, "y");
+    CHECK(got.status == 502);
+    CHECK(got.body.starts_with(R"({"error":"write failed: )"));
+    CHECK(got.body.ends_with(R"(","code":"workspace_archive_write_error"})"));
+  }
+  CHECK(it.sh("a", "test -p fifo && test -d dir && cat file").out == "x\n");
+  // Links are followed inside of the sandbox.
+  CHECK(of.get("workspace/link").body == "out\n");
+  CHECK(of.put("workspace/link", "new").status == 200);
+  CHECK(it.sh("a", "test -L link && cat /tmp/x").out == "new");
+}
+
+TEST_CASE("no path leads out of the sandbox", "[files]") {
+  const node it;
+  const files of{it};
+  REQUIRE(it.sh("a", "ln -s /etc/shadow shadow; ln -s / root; ln -s /etc/passwd passwd; ln -s ../../../../../../.. up; "
+                     "ln -s /proc/1/root proc")
+            .exit_code == 0);
+  for (const std::string path :
+       {"../etc/passwd", "workspace/../etc/passwd", "workspace/../../etc/passwd", "workspace/%2e%2e/etc/passwd",
+        "workspace/..%2f..%2fetc%2fpasswd", "%2e%2e%2f%2e%2e%2fetc/passwd", "workspace/x%2f..%2f..%2f..%2fetc/passwd",
+        "/etc/passwd", "//etc/passwd", "%2fetc%2fpasswd", "workspacefoo", "workspace%2f..%2fetc%2fpasswd",
+        "workspace/./../etc/passwd", "etc/passwd", "."}) {
+    CAPTURE(path);
+    const auto got = of.get(path), put = of.put(path, "x");
+    CHECK((got.status == 403 || got.status == 404));
+    CHECK((put.status == 403 || put.status == 404));
+  }
+  CHECK(of.get("/workspace/../workspace/missing").status == 404);
+  // The sandbox's own, as its user.
+  CHECK(of.get("workspace/shadow").status != 200);
+  CHECK(of.get("workspace/root/etc/shadow").status != 200);
+  CHECK(of.put("workspace/root/etc/new", "x").status == 502);
+  CHECK(of.get("workspace/passwd").body.find("sandbox:") != std::string::npos);
+  CHECK(of.get("workspace/passwd").body == it.sh("a", "cat /etc/passwd").out);
+  CHECK(of.get("workspace/up/etc/passwd").body == it.sh("a", "cat /etc/passwd").out);
+  CHECK(of.get("workspace/root" + it.state() + "/lock").status == 404);
+  CHECK(of.get("workspace/proc" + it.state() + "/lock").status >= 404);
+}
+
+TEST_CASE("a file keeps its mode, and new ones have that of the umask", "[files]") {
+  const node it;
+  const files of{it};
+  REQUIRE(of.put("workspace/deep/er/f", "1").status == 200);
+  CHECK(it.sh("a", "stat -c '%a %U' deep deep/er deep/er/f").out == "755 sandbox\n755 sandbox\n644 sandbox\n");
+  REQUIRE(it.sh("a", "chmod 751 deep/er/f").exit_code == 0);
+  REQUIRE(of.put("workspace/deep/er/f", "#!/bin/sh\necho ran").status == 200);
+  CHECK(it.sh("a", "stat -c %a deep/er/f; deep/er/f").out == "751\nran\n");
+}
+
+TEST_CASE("of parallel writers one wins whole", "[files]") {
+  const node it;
+  const files of{it};
+  const std::size_t size = 1u << 20;
+  const auto all = at_once(8, [&](std::size_t i) {
+    int good = 0;
+    for (int round = 0; round < 4; ++round)
+      good += of.put("workspace/f", std::string(size, static_cast<char>('a' + i))).status == 200;
+    return good;
+  });
+  CHECK(all == std::vector<int>(8, 4));
+  const auto got = of.get("workspace/f").body;
+  REQUIRE(got.size() == size);
+  CHECK((got == std::string(size, got.front())));
+  CHECK(it.sh("a", "ls -A").out == "f\n");
+}
+
+TEST_CASE("an upload that is cut off leaves the file as it was", "[files]") {
+  const node it;
+  const files of{it};
+  REQUIRE(of.put("workspace/f", "before").status == 200);
+  {
+    http_connection one{it.port()};
+    one.send("PUT /v1/sandbox/a/file/workspace/f HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + noise(500'000));
+    one.abandon();
+  }
+  CHECK(it.sh("a", "while [ $(ls -A | wc -l) -ne 1 ]; do sleep 0.05; done; cat f", ",\"timeout_ms\":10000").out == "before");
+}

@@ -1,0 +1,139 @@
+#include "tests/e2e/node.hpp"
+#include "tests/support/catch.hpp"
+
+#include <csignal>
+#include <fstream>
+#include <sys/wait.h>
+
+using namespace insula::test;
+
+namespace {
+
+std::string first_lines(const std::string& path) {
+  std::ifstream file{path};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+/// Starts it, and gives back what it complains of; empty when it does not end by itself.
+std::string complaint(const node& it, uid_t user = 0) {
+  const auto file = it.scratch() + "/complaint";
+  child_program second{it.command(), {.error_file = file, .user = user}};
+  const auto status = second.wait(20s);
+  CHECK(status);
+  CHECK((status && WIFEXITED(*status) && WEXITSTATUS(*status) == 1));
+  return first_lines(file);
+}
+
+} // namespace
+
+TEST_CASE("SIGINT ends a server at once with everything that runs in it", "[lifecycle]") {
+  node it;
+  // An hour is given to a command that is over: nothing waits for that hour.
+  REQUIRE(it.exec("a", {"true"}, ",\"timeout_ms\":3600000").exit_code == 0);
+  auto quiet = it.open("a", {"bash", "-c", "echo up; sleep 1000"});
+  auto loud = it.open("b", {"bash", "-c", "echo up; exec yes"});
+  auto limited = it.open("c", {"bash", "-c", "echo up; trap '' TERM; sleep 1000"}, ",\"timeout_ms\":3600000");
+  for (auto* each : {&quiet, &loud, &limited})
+    REQUIRE(each->next()->data.starts_with("up\n"));
+  const auto begin = std::chrono::steady_clock::now();
+  const int status = it.stop(SIGINT);
+  CHECK(status == 0);
+  CHECK(std::chrono::steady_clock::now() - begin < 10s);
+  for (auto* each : {&quiet, &loud, &limited}) {
+    const auto got = each->rest();
+    CHECK_FALSE(got.exit_code);
+    if (got.complete)
+      CHECK_FALSE(got.error.empty());
+  }
+  CHECK(it.processes().empty());
+}
+
+TEST_CASE("SIGTERM leaves the sandboxes to the next start, which ends them", "[lifecycle]") {
+  node it;
+  REQUIRE(it.sh("a", "echo old > old; setsid sleep 1000 > /dev/null 2>&1 &").exit_code == 0);
+  auto stream = it.open("a", {"bash", "-c", "echo up; sleep 1000"});
+  REQUIRE(stream.next());
+  const auto spawner = it.spawner();
+  REQUIRE(spawner > 0);
+  const int status = it.stop(SIGTERM);
+  CHECK(status == 0);
+  CHECK_FALSE(stream.rest().exit_code);
+  CHECK(it.spawner() == spawner);
+  CHECK(it.processes().size() > 2);
+  it.start();
+  CHECK(it.spawner() != spawner);
+  CHECK(it.sandbox_groups().empty());
+  CHECK(it.processes().size() == 2);
+  CHECK(it.sh("a", "ls -A; echo fine").out == "fine\n");
+}
+
+TEST_CASE("a second server on the same state directory is refused, and disturbs nothing", "[lifecycle]") {
+  const node it;
+  auto stream = it.open("a", {"bash", "-c", "echo up; read x < gate; echo went on"});
+  REQUIRE(it.sh("a", "mkfifo gate || true").exit_code == 0);
+  const auto said = complaint(it);
+  CHECK(said.find("another insula uses the state directory " + it.state()) != std::string::npos);
+  CHECK(it.sh("a", "echo fine").out == "fine\n");
+}
+
+TEST_CASE("a start without root is refused with the reason", "[lifecycle]") {
+  const node it;
+  constexpr uid_t nobody = 65534;
+  const temp_dir open;
+  std::filesystem::permissions(open.path(), std::filesystem::perms::all);
+  const auto file = (open / "complaint").string();
+  child_program second{{INSULA_PROGRAM, "serve", "--listen", "127.0.0.1:0", "--state", (open / "state").string()},
+                       {.error_file = file, .user = nobody}};
+  const auto status = second.wait(20s);
+  REQUIRE(status);
+  CHECK((WIFEXITED(*status) && WEXITSTATUS(*status) != 0));
+  CHECK_FALSE(std::filesystem::exists(open / "state"));
+}
+
+TEST_CASE("two servers side by side do not touch each other", "[lifecycle]") {
+  const node one;
+  REQUIRE(one.sh("a", "echo one > file").exit_code == 0);
+  {
+    node other;
+    REQUIRE(other.sh("a", "echo other > file").exit_code == 0);
+    CHECK(one.sh("a", "cat file").out == "one\n");
+    CHECK(other.remove("a") == 204);
+    CHECK(one.sh("a", "cat file").out == "one\n");
+    REQUIRE(other.sh("a", "echo other > file").exit_code == 0);
+    other.crash_both();
+    CHECK(one.sh("a", "cat file").out == "one\n");
+    other.start();
+    CHECK(one.sh("a", "cat file").out == "one\n");
+  }
+  CHECK(one.sh("a", "cat file; echo still").out == "one\nstill\n");
+}
+
+TEST_CASE("with a certificate the same is served over TLS", "[lifecycle][tls]") {
+  const temp_dir where;
+  const auto certificate = (where / "cert.pem").string(), key = (where / "key.pem").string();
+  output_of({"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+             "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate});
+  const node it{"server: {tls: {certificate: " + certificate + ", key: " + key + "}}"};
+  const auto url = "https://127.0.0.1:" + std::to_string(it.port());
+  const auto curl = [&](std::vector<std::string> more) {
+    std::vector<std::string> argv{"curl", "-sS", "--max-time", "30", "--noproxy", "*", "--cacert", certificate};
+    argv.insert(argv.end(), more.begin(), more.end());
+    return output_of(argv);
+  };
+  CHECK(curl({"-N", url + "/v1/sandbox/a/exec", "-d", exec_body({"echo", "a"})}) ==
+        "event: stdout\ndata: YQo=\n\nevent: exit\ndata: {\"exit_code\":0}\n\n");
+  CHECK(curl({url + "/health"}) == R"({"ok":true})");
+  const auto content = (where / "content").string();
+  output_of({"sh", "-c", "head -c 5000000 /dev/urandom > " + content});
+  CHECK(curl({"-T", content, url + "/v1/sandbox/a/file/workspace/f"}) == R"({"ok":true})");
+  CHECK((curl({url + "/v1/sandbox/a/file/workspace/f"}) == first_lines(content)));
+  // Plain HTTP at that port is no way in.
+  const auto plain = [&] {
+    try {
+      return http_ask(it.port(), "GET", "/health").status;
+    } catch (const std::exception&) {
+      return 0;
+    }
+  }();
+  CHECK(plain != 200);
+}

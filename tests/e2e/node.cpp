@@ -1,0 +1,218 @@
+#include "tests/e2e/node.hpp"
+
+#include "runtime/spawner_client.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <poll.h>
+#include <sstream>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace insula::test {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto start_patience = 60s;
+constexpr auto stop_patience = 40s;
+
+std::string content_of(const fs::path& path) {
+  std::ifstream file{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+/// Calls `take` with every process's directory.
+template <class Take>
+void for_each_process(Take take) {
+  std::error_code gone;
+  for (const auto& each : fs::directory_iterator{"/proc", gone})
+    if (const auto name = each.path().filename().string(); std::isdigit(static_cast<unsigned char>(name.front())))
+      take(each.path(), static_cast<pid_t>(std::stol(name)));
+}
+
+bool is_zombie(const fs::path& process) {
+  const auto text = content_of(process / "stat");
+  const auto state = text.rfind(") ");
+  return state == std::string::npos || text[state + 2] == 'Z' || text[state + 2] == 'X';
+}
+
+/// Directories with that name in any cgroup hierarchy. Others come and go meanwhile.
+void find_directories(const fs::path& below, const std::string& name, std::vector<std::string>& found) {
+  std::error_code gone;
+  fs::directory_iterator each{below, gone};
+  for (; !gone && each != fs::directory_iterator{}; each.increment(gone)) {
+    std::error_code ignored;
+    if (!each->is_directory(ignored) || each->is_symlink(ignored))
+      continue;
+    if (each->path().filename() == name)
+      found.push_back(each->path().string());
+    else
+      find_directories(each->path(), name, found);
+  }
+}
+
+/// Numbers of sandboxes' uids are taken from here on; nodes on one machine must not share them.
+unsigned first_slot() {
+  static unsigned made = 0;
+  constexpr unsigned places = 100;
+  return (static_cast<unsigned>(::getpid()) * 3 + made++) % places * 300;
+}
+
+} // namespace
+
+bool eventually(const std::function<bool()>& is_so, std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (!is_so()) {
+    if (std::chrono::steady_clock::now() > deadline)
+      return false;
+    ::poll(nullptr, 0, 5);
+  }
+  return true;
+}
+
+std::uint64_t resident_bytes(pid_t pid) {
+  std::istringstream numbers{content_of("/proc/" + std::to_string(pid) + "/statm")};
+  std::uint64_t all = 0, resident = 0;
+  numbers >> all >> resident;
+  return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::size_t open_files(pid_t pid) {
+  const fs::directory_iterator all{"/proc/" + std::to_string(pid) + "/fd"};
+  return static_cast<std::size_t>(std::distance(fs::begin(all), fs::end(all)));
+}
+
+node::node(std::string yaml) {
+  if (::geteuid() != 0)
+    throw std::runtime_error("these tests need root");
+  fs::create_directory(state());
+  key_ = runtime::node_key(fs::canonical(state()).string());
+  std::ofstream{where_ / "cluster.yaml"} << "runtime: {first_slot: " << first_slot() << ", slots: 300}\n"
+                                         << (yaml.find("sandbox:") == yaml.npos ? "sandbox: {max_instances: 100}\n" : "")
+                                         << yaml << '\n';
+  start();
+}
+
+std::vector<std::string> node::command() const {
+  return {INSULA_PROGRAM, "serve", "--listen", "127.0.0.1:0", "--state", state(), "--config",
+          (where_ / "cluster.yaml").string()};
+}
+
+void node::start() {
+  server_ = std::make_unique<child_program>(command(), child_program::options{.error_file = (where_ / "log").string()});
+  const auto line = server_->read_line(start_patience);
+  if (!line || !line->starts_with("insula is ready on http"))
+    throw std::runtime_error("insula did not get ready: " + line.value_or("") + "\n" + log());
+  port_ = static_cast<std::uint16_t>(std::stoi(line->substr(line->rfind(':') + 1)));
+}
+
+int node::stop(int signal) {
+  server_->signal(signal);
+  const auto status = server_->wait(stop_patience);
+  if (!status)
+    throw std::runtime_error("insula does not end\n" + log());
+  return *status;
+}
+
+pid_t node::spawner() const {
+  pid_t found = -1;
+  for_each_process([&](const fs::path& path, pid_t pid) {
+    std::string begin = "insula-spawner";
+    begin.append(1, '\0').append(state()).append(1, '\0');
+    if (content_of(path / "cmdline").starts_with(begin))
+      found = pid;
+  });
+  return found;
+}
+
+void node::crash_server() { stop(SIGKILL); }
+
+void node::crash_spawner() {
+  const auto process = open_process(spawner());
+  ::kill(spawner(), SIGKILL);
+  if (!wait_for_end(process, stop_patience))
+    throw std::runtime_error("the spawner does not end");
+}
+
+void node::crash_both() {
+  const auto other = spawner();
+  const auto process = open_process(other);
+  server_->signal(SIGKILL);
+  ::kill(other, SIGKILL);
+  server_->wait(stop_patience);
+  if (!wait_for_end(process, stop_patience))
+    throw std::runtime_error("the spawner does not end");
+}
+
+std::string node::log() const { return content_of(where_ / "log"); }
+
+std::vector<pid_t> node::processes() const {
+  std::vector<pid_t> found;
+  for_each_process([&](const fs::path& path, pid_t pid) {
+    const bool ours = content_of(path / "cgroup").find("/insula-" + key_ + "/") != std::string::npos ||
+                      content_of(path / "cmdline").find(state() + std::string(1, '\0')) != std::string::npos;
+    if (ours && !is_zombie(path))
+      found.push_back(pid);
+  });
+  return found;
+}
+
+std::vector<std::string> node::sandbox_groups() const {
+  std::vector<std::string> nodes, found;
+  find_directories("/sys/fs/cgroup", "insula-" + key_, nodes);
+  for (const auto& each : nodes) {
+    std::error_code gone;
+    for (const auto& group : fs::directory_iterator{each, gone})
+      if (group.path().filename().string().starts_with("sb-"))
+        found.push_back(group.path().string());
+  }
+  return found;
+}
+
+std::vector<std::string> node::traces() const {
+  std::vector<std::string> found;
+  for (const auto pid : processes()) {
+    auto words = content_of("/proc/" + std::to_string(pid) + "/cmdline");
+    std::replace(words.begin(), words.end(), '\0', ' ');
+    found.push_back("process " + std::to_string(pid) + ": " + words);
+  }
+  std::istringstream mounts{content_of("/proc/self/mountinfo")};
+  for (std::string line; std::getline(mounts, line);)
+    if (line.find(scratch()) != std::string::npos)
+      found.push_back("mount: " + line);
+  find_directories("/sys/fs/cgroup", "insula-" + key_, found);
+  std::error_code gone;
+  for (const auto& each : fs::directory_iterator{"/sys/block", gone})
+    if (const auto file = content_of(each.path() / "loop/backing_file"); file.starts_with(state() + "/"))
+      found.push_back("loop device: " + each.path().string() + " on " + file);
+  for (const auto& each : fs::directory_iterator{state(), gone})
+    if (const auto name = each.path().filename(); name != "records" && name != "images" && name != "logs" && name != "lock")
+      found.push_back("file: " + each.path().string());
+  for (const auto& each : fs::directory_iterator{state() + "/logs", gone})
+    found.push_back("file: " + each.path().string());
+  return found;
+}
+
+node::~node() {
+  try {
+    if (running()) {
+      const int status = stop(SIGINT);
+      CHECK(status == 0);
+    }
+    eventually([this] { return traces().empty(); });
+    CHECK(traces() == std::vector<std::string>{});
+  } catch (const std::exception& failure) {
+    FAIL_CHECK(failure.what());
+  }
+  if (std::getenv("INSULA_E2E_LOG") != nullptr)
+    std::cerr << log();
+}
+
+} // namespace insula::test

@@ -1,0 +1,112 @@
+#pragma once
+
+#include "tests/support/child_program.hpp"
+#include "tests/support/http_client.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <thread>
+
+namespace insula::test {
+
+using namespace std::chrono_literals;
+
+/// For states that nothing announces, such as the kernel's tables: looks until it is so. False: not in time.
+bool eventually(const std::function<bool()>& is_so, std::chrono::milliseconds patience = 15s);
+
+/// The real program, `insula serve`, with a state directory of its own on a free port. When it goes it ends the server
+/// if that still runs, and checks that nothing of it is left on this machine.
+class node {
+public:
+  /// `yaml`: sections of cluster.yaml other than `runtime`.
+  explicit node(std::string yaml = {});
+  ~node();
+  node(const node&) = delete;
+  node& operator=(const node&) = delete;
+
+  /// The constructor has started it; this is for a server that has ended. Throws with the log if it does not get ready.
+  void start();
+  /// Ends the server, and says with what status. Throws when it does not end.
+  int stop(int signal);
+  /// kill -9, of the server alone or of both at the same time.
+  void crash_server();
+  void crash_spawner();
+  void crash_both();
+
+  std::uint16_t port() const { return port_; }
+  pid_t pid() const { return server_->pid(); }
+  pid_t spawner() const;
+  bool running() const { return server_ && server_->running(); }
+  std::string state() const { return (where_ / "state").string(); }
+  std::string scratch() const { return where_.path().string(); }
+  std::string log() const;
+  /// The command that starts a server here.
+  std::vector<std::string> command() const;
+
+  /// What there is of this node on this machine, in words: processes, mounts, cgroups, loop devices, files.
+  std::vector<std::string> traces() const;
+  std::vector<pid_t> processes() const;
+  /// Every directory of one sandbox's cgroups.
+  std::vector<std::string> sandbox_groups() const;
+
+  // ---- Requests
+
+  http_answer ask(std::string_view method, std::string_view target, std::string_view body = {},
+                  std::string_view fields = {}) const {
+    return http_ask(port_, method, target, body, fields);
+  }
+  exec_stream open(std::string_view id, const std::vector<std::string>& argv, std::string_view more = {}) const {
+    return exec_stream{port_, id, exec_body(argv, more)};
+  }
+  exec_outcome exec(std::string_view id, const std::vector<std::string>& argv, std::string_view more = {}) const {
+    return open(id, argv, more).rest();
+  }
+  /// A script in bash.
+  exec_outcome sh(std::string_view id, const std::string& script, std::string_view more = {}) const {
+    return exec(id, {"bash", "-c", script}, more);
+  }
+  int remove(std::string_view id) const { return ask("DELETE", "/v1/sandbox/" + std::string{id}).status; }
+
+private:
+  temp_dir where_;
+  std::string key_;
+  std::unique_ptr<child_program> server_;
+  std::uint16_t port_ = 0;
+};
+
+/// What /proc says of a process now.
+std::uint64_t resident_bytes(pid_t pid);
+std::size_t open_files(pid_t pid);
+
+/// Runs `what(i)` for 0 <= i < count in as many threads, which begin at the same moment, and gives back what each
+/// returned. An exception of one comes out when all have ended.
+template <class What>
+auto at_once(std::size_t count, What what) {
+  using outcome = decltype(what(std::size_t{}));
+  std::vector<outcome> all(count);
+  std::vector<std::exception_ptr> thrown(count);
+  {
+    std::vector<std::jthread> threads;
+    std::atomic<bool> go = false;
+    for (std::size_t i = 0; i < count; ++i)
+      threads.emplace_back([&, i] {
+        go.wait(false);
+        try {
+          all[i] = what(i);
+        } catch (...) {
+          thrown[i] = std::current_exception();
+        }
+      });
+    go = true;
+    go.notify_all();
+  }
+  for (const auto& each : thrown)
+    if (each)
+      std::rethrow_exception(each);
+  return all;
+}
+
+} // namespace insula::test
