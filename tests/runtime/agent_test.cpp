@@ -1,0 +1,260 @@
+// A real spawner and real agents, spoken to by somebody who does not keep to the protocol.
+#include "runtime/spawner_client.hpp"
+#include "tests/runtime/played_parts.hpp"
+#include "tests/support/live_node.hpp"
+
+#include <fcntl.h>
+#include <random>
+#include <span>
+
+using namespace insula;
+using namespace insula::runtime;
+using namespace insula::test;
+
+namespace {
+
+using agent_event = runtime::agent::event;
+using agent_op = runtime::agent::op;
+using spawner_event = runtime::spawner::event;
+using spawner_op = runtime::spawner::op;
+
+/// The server's end of a spawner of its own.
+struct bare_node {
+  bare_node()
+      : spawner(connected()) {}
+
+  unique_fd connected() {
+    node.drop_server();
+    auto socket = connect_to_spawner({node.state(), node.key(), "auto", 1ull << 30});
+    REQUIRE(socket);
+    return std::move(*socket);
+  }
+  runtime::spawner::request request(spawner_op what, std::uint32_t slot) const {
+    runtime::spawner::request wanted{};
+    wanted.what = what;
+    wanted.slot = slot;
+    const auto spec = node.spec();
+    spec.image.root.copy(wanted.root_layer, sizeof wanted.root_layer - 1);
+    spec.image.usr.copy(wanted.usr_layer, sizeof wanted.usr_layer - 1);
+    wanted.ceilings.memory_bytes = 256u << 20;
+    wanted.ceilings.processes = 64;
+    return wanted;
+  }
+  std::pair<runtime::spawner::notice, std::vector<unique_fd>> answer() const {
+    auto got = spawner.next();
+    runtime::spawner::notice said{};
+    REQUIRE(from_bytes(got.bytes, said));
+    return {said, std::move(got.fds)};
+  }
+  plain_end make(std::uint32_t slot) const {
+    REQUIRE(spawner.send(as_bytes(request(spawner_op::create, slot))));
+    auto [said, fds] = answer();
+    REQUIRE(said.what == spawner_event::created);
+    REQUIRE(fds.size() == 1);
+    plain_end agent{std::move(fds[0])};
+    runtime::agent::notice first{};
+    REQUIRE(from_bytes(agent.next().bytes, first));
+    REQUIRE(first.what == agent_event::ready);
+    return agent;
+  }
+
+  live_node node;
+  plain_end spawner;
+};
+
+runtime::agent::notice next_of(const plain_end& agent, agent_event what) {
+  for (;;) {
+    runtime::agent::notice said{};
+    REQUIRE(from_bytes(agent.next().bytes, said));
+    if (said.what == what)
+      return said;
+  }
+}
+
+bool works(const plain_end& agent) {
+  runtime::agent::request ping{};
+  ping.what = agent_op::ping;
+  ping.id = 4711;
+  REQUIRE(agent.send(as_bytes(ping)));
+  if (next_of(agent, agent_event::pong).id != 4711)
+    return false;
+  runtime::agent::request wanted{};
+  wanted.what = agent_op::exec;
+  static std::uint64_t id = 1'000'000;
+  wanted.id = ++id;
+  wanted.argc = 1;
+  wanted.uid = wanted.gid = 1000;
+  using namespace std::string_literals;
+  const auto text = "/\0/bin/true\0"s;
+  wanted.text_bytes = static_cast<std::uint32_t>(text.size());
+  const unique_fd null{::open("/dev/null", O_RDWR | O_CLOEXEC)};
+  REQUIRE(agent.send(std::string{as_bytes(wanted)} + text, {null.get(), null.get(), null.get()}));
+  for (;;)
+    if (const auto said = next_of(agent, agent_event::exited); said.id == wanted.id)
+      return said.value == 0;
+}
+
+} // namespace
+
+TEST_CASE("an agent refuses what is malformed and works on", "[runtime][agent]") {
+  bare_node n;
+  const auto agent = n.make(3);
+  const int null = 0;
+  const auto send = [&](auto change, const std::string& text, std::vector<int> fds) {
+    runtime::agent::request wanted{};
+    wanted.what = agent_op::exec;
+    wanted.id = 1;
+    wanted.argc = 1;
+    wanted.uid = wanted.gid = 1000;
+    wanted.text_bytes = static_cast<std::uint32_t>(text.size());
+    change(wanted);
+    REQUIRE(agent.send(std::string{as_bytes(wanted)} + text, std::move(fds)));
+  };
+  using namespace std::string_literals;
+  const auto text = "/\0/bin/true\0"s;
+  const std::vector<int> stdio{null, null, null};
+  const auto refused = [&](auto change, const std::string& with, const std::vector<int>& fds) {
+    send(change, with, fds);
+    const auto said = next_of(agent, agent_event::failed);
+    return said.value == EINVAL;
+  };
+  CHECK(refused([](auto&) {}, text, {}));
+  CHECK(refused([](auto&) {}, text, {null, null}));
+  CHECK(refused([](auto& r) { r.argc = 0; }, text, stdio));
+  CHECK(refused([](auto& r) { r.argc = 3; }, text, stdio));
+  CHECK(refused([](auto& r) { r.argc = ~0u; }, text, stdio));
+  CHECK(refused([](auto& r) { r.envc = ~0u; }, text, stdio));
+  CHECK(refused([](auto& r) { r.argc = r.envc = 0x80000000u; }, text, stdio));
+  CHECK(refused([](auto& r) { r.argc = runtime::agent::max_strings; }, text, stdio));
+  CHECK(refused([](auto& r) { r.id = 0; }, text, stdio));
+  CHECK(refused([](auto&) {}, "no end", stdio));
+  CHECK(refused([](auto&) {}, "", stdio));
+  // Not even worth an answer.
+  REQUIRE(agent.send("x"));
+  REQUIRE(agent.send(std::string(100, '\0')));
+  send([](auto& r) { r.text_bytes += 1; }, text, stdio);
+  send([](auto& r) { r.text_bytes = 0; }, text, stdio);
+  send([](auto& r) { r.what = static_cast<agent_op>(77); }, text, stdio);
+  send([](auto& r) { r.what = agent_op::signal, r.id = 12'345, r.value = 9; }, "", {});
+  send([](auto& r) { r.what = agent_op::signal, r.id = 0, r.value = 9; }, "", {});
+  send([](auto& r) { r.what = agent_op::forget, r.id = 0; }, "", {});
+  send([](auto& r) { r.what = agent_op::forget, r.id = 12'345; }, "", {});
+  send([](auto& r) { r.what = agent_op::report; }, "", {});
+  send([](auto& r) { r.what = agent_op::read_file; }, "/etc/passwd\0"s, {});
+  send([](auto& r) { r.what = agent_op::write_file; }, "", {null, null, null, null});
+  send([](auto& r) { r.what = agent_op::read_file; }, std::string(100'000, '/'), {null});
+  CHECK(works(agent));
+}
+
+TEST_CASE("an agent survives any bytes, and a flood of them", "[runtime][agent][property]") {
+  bare_node n;
+  const auto agent = n.make(4);
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 rng{seed};
+  const unique_fd null{::open("/dev/null", O_RDWR | O_CLOEXEC)};
+  for (int i = 0; i < 3'000; ++i) {
+    runtime::agent::request wanted{};
+    for (auto& each : std::span{reinterpret_cast<char*>(&wanted), sizeof wanted})
+      each = rng() % 2 == 0 ? static_cast<char>(rng()) : '\0';
+    std::string text(rng() % 300, '\0');
+    for (auto& each : text)
+      each = rng() % 4 == 0 ? '\0' : static_cast<char>(rng());
+    if (rng() % 4 != 0) {
+      wanted.what = static_cast<agent_op>(1 + rng() % 7);
+      wanted.text_bytes = static_cast<std::uint32_t>(text.size());
+      wanted.uid = wanted.gid = 1000;
+      wanted.argc = rng() % 4;
+      wanted.envc = rng() % 4;
+      wanted.id = rng() % 50;
+    }
+    while (::recv(agent.fd(), &wanted, 0, MSG_DONTWAIT | MSG_PEEK) >= 0) {
+      char thrown_away[64];
+      ::recv(agent.fd(), thrown_away, sizeof thrown_away, MSG_DONTWAIT);
+    }
+    REQUIRE(
+      agent.send(std::string{as_bytes(wanted)} + text, std::vector<int>(rng() % 5, null.get())));
+  }
+  CHECK(works(agent));
+}
+
+TEST_CASE("an agent tells of every end, also to one who does not listen for long",
+          "[runtime][agent]") {
+  bare_node n;
+  const auto agent = n.make(5);
+  using namespace std::string_literals;
+  const auto text = "/\0/bin/true\0"s;
+  const unique_fd null{::open("/dev/null", O_RDWR | O_CLOEXEC)};
+  constexpr std::uint64_t count = 1'500;
+  for (std::uint64_t id = 1; id <= count; ++id) {
+    runtime::agent::request wanted{};
+    wanted.what = agent_op::exec;
+    wanted.id = id;
+    wanted.argc = 1;
+    wanted.uid = wanted.gid = 1000;
+    wanted.text_bytes = static_cast<std::uint32_t>(text.size());
+    REQUIRE(agent.send(std::string{as_bytes(wanted)} + text, {null.get(), null.get(), null.get()}));
+  }
+  std::vector<int> ends(count + 1);
+  for (std::uint64_t heard = 0; heard < count;) {
+    runtime::agent::notice said{};
+    REQUIRE(from_bytes(agent.next().bytes, said));
+    REQUIRE(said.id <= count);
+    if (said.what == agent_event::exited || said.what == agent_event::failed) {
+      ++heard;
+      CHECK(++ends[said.id] == 1);
+    }
+  }
+  CHECK(works(agent));
+}
+
+TEST_CASE("a new server is told again what it must know", "[runtime][agent]") {
+  bare_node n;
+  const auto agent = n.make(6);
+  CHECK(works(agent));
+  runtime::agent::request again{};
+  again.what = agent_op::report;
+  REQUIRE(agent.send(as_bytes(again)));
+  CHECK(next_of(agent, agent_event::exited).value == 0);
+}
+
+TEST_CASE("a spawner refuses what it cannot do and works on", "[runtime][spawner]") {
+  bare_node n;
+  const auto agent = n.make(7);
+  REQUIRE(n.spawner.send(as_bytes(n.request(spawner_op::create, 7))));
+  const auto refused = n.answer().first;
+  CHECK(refused.what == spawner_event::create_failed);
+  CHECK(refused.error == EBUSY);
+  REQUIRE(n.spawner.send(as_bytes(n.request(spawner_op::destroy, 8))));
+  CHECK(n.answer().first.what == spawner_event::destroyed);
+  n.spawner.send(as_bytes(n.request(spawner_op::hold, 99)), {0, 1});
+  n.spawner.send(as_bytes(n.request(spawner_op::release, 99)));
+  n.spawner.send(as_bytes(n.request(static_cast<spawner_op>(55), 7)));
+  CHECK(works(agent));
+  REQUIRE(n.spawner.send(as_bytes(n.request(spawner_op::destroy, 7))));
+  CHECK(n.answer().first.what == spawner_event::destroyed);
+}
+
+TEST_CASE("a server that speaks nonsense is hung up on, and the spawner lives",
+          "[runtime][spawner]") {
+  bare_node n;
+  const auto agent = n.make(9);
+  auto bad = n.request(spawner_op::create, 1);
+  SECTION("too short") {
+    n.spawner.send("x");
+  }
+  SECTION("too long") {
+    n.spawner.send(std::string(sizeof bad + 1, 'x'));
+  }
+  SECTION("a slot that there is not") {
+    bad.slot = runtime::spawner::max_slots;
+    n.spawner.send(as_bytes(bad));
+  }
+  SECTION("a path without an end") {
+    std::memset(bad.root_layer, 'x', sizeof bad.root_layer);
+    n.spawner.send(as_bytes(bad));
+  }
+  CHECK(n.spawner.next().bytes.empty());
+  CHECK(lives(n.node.spawner()));
+  CHECK(works(agent));
+}
