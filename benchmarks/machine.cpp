@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <sys/resource.h>
 #include <sys/utsname.h>
-#include <sys/vfs.h>
 #include <thread>
 
 namespace insula::bench {
@@ -99,6 +99,8 @@ environment describe_machine(const std::string& insula, const std::string& state
     {"commit", commit()},
     {"date", date()},
     {"command", command}};
+  if (const int nice = ::getpriority(PRIO_PROCESS, 0); nice != 0)
+    where.emplace_back("nice", std::to_string(nice));
 #ifndef __OPTIMIZE__
   where.emplace_back("build", "NOT OPTIMIZED: these numbers say nothing about what is shipped");
 #endif
