@@ -58,11 +58,13 @@ void find(directory_pointer self, const sandbox_id& id, find_promise reply) {
           [reply](caf::error& why) mutable { reply.deliver(std::move(why)); });
 }
 
-/// An activation has ended. Those who came for the id meanwhile get a new one.
-void forget(directory_pointer self, const sandbox_id& id) {
-  auto ended = self->state.live.extract(id.str());
-  if (ended.empty())
+/// An activation has ended. Those who came for the id meanwhile get a new one. Several may have asked for that end, and
+/// the id may have its next activation when the last of them hears of it.
+void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr& which) {
+  const auto at = self->state.live.find(id.str());
+  if (at == self->state.live.end() || at->second.actor.address() != which)
     return;
+  auto ended = self->state.live.extract(at);
   for (auto& each : ended.mapped().after)
     find(self, id, std::move(each));
 }
@@ -79,7 +81,7 @@ directory_actor::behavior_type directory(directory_pointer self,
       return;
     log::error("directory.lost_activation", {{"id", at->first}, {"reason", self->system().render(down.reason)}});
     if (const auto id = sandbox_id::parse(at->first))
-      forget(self, *id);
+      forget(self, *id, down.source);
   });
   return {
     [self](find_atom, const std::string& text) -> caf::result<sandbox_actor> {
@@ -99,12 +101,12 @@ directory_actor::behavior_type directory(directory_pointer self,
       auto reply = self->make_response_promise<caf::ok_atom>();
       self->request(mine.actor, caf::infinite, delete_atom::value)
         .then(
-          [self, id, reply](caf::ok_atom) mutable {
-            forget(self, *id);
+          [self, id, reply, which = mine.actor.address()](caf::ok_atom) mutable {
+            forget(self, *id, which);
             reply.deliver(caf::ok_atom::value);
           },
-          [self, id, reply](caf::error& why) mutable {
-            forget(self, *id);
+          [self, id, reply, which = mine.actor.address()](caf::error& why) mutable {
+            forget(self, *id, which);
             reply.deliver(std::move(why));
           });
       return reply;

@@ -223,7 +223,7 @@ TEST_CASE("100-continue, HEAD, pipelining and keep-alive work as HTTP has them",
 }
 
 TEST_CASE("a server that has run out of descriptors survives and serves again", "[http]") {
-  const node it;
+  const node it{"state: {user: root}"}; // So that its limit can be set from outside.
   REQUIRE(it.exec("a", {"true"}).exit_code == 0);
   const auto used = open_files(it.pid());
   rlimit before{};

@@ -58,11 +58,13 @@ void find_directories(const fs::path& below, const std::string& name, std::vecto
   }
 }
 
+constexpr unsigned slots = 1000;
+
 /// Numbers of sandboxes' uids are taken from here on; nodes on one machine must not share them.
 unsigned first_slot() {
   static unsigned made = 0;
-  constexpr unsigned places = 100;
-  return (static_cast<unsigned>(::getpid()) * 3 + made++) % places * 300;
+  constexpr unsigned places = 36;
+  return (static_cast<unsigned>(::getpid()) * 5 + made++) % places * slots;
 }
 
 } // namespace
@@ -89,13 +91,12 @@ std::size_t open_files(pid_t pid) {
   return static_cast<std::size_t>(std::distance(fs::begin(all), fs::end(all)));
 }
 
-node::node(std::string yaml) {
+node::node(const std::string& yaml) {
   if (::geteuid() != 0)
     throw std::runtime_error("these tests need root");
   fs::create_directory(state());
   key_ = runtime::node_key(fs::canonical(state()).string());
-  std::ofstream{where_ / "cluster.yaml"} << "runtime: {first_slot: " << first_slot() << ", slots: 300}\n"
-                                         << (yaml.find("sandbox:") == yaml.npos ? "sandbox: {max_instances: 100}\n" : "")
+  std::ofstream{where_ / "cluster.yaml"} << "runtime: {first_slot: " << first_slot() << ", slots: " << slots << "}\n"
                                          << yaml << '\n';
   start();
 }

@@ -22,7 +22,7 @@ bool eventually(const std::function<bool()>& is_so, std::chrono::milliseconds pa
 class node {
 public:
   /// `yaml`: sections of cluster.yaml other than `runtime`.
-  explicit node(std::string yaml = {});
+  explicit node(const std::string& yaml = {});
   ~node();
   node(const node&) = delete;
   node& operator=(const node&) = delete;
