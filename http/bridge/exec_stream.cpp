@@ -103,6 +103,9 @@ void pass_on(self_pointer self, const output_chunk& chunk) {
   auto& st = self->state;
   if (st.gone)
     return;
+  // A foreground stream is whole or it says that it is not: the node's disk refused part of it.
+  if (chunk.lost_bytes > 0)
+    return fail(self, error{errc::io_failed, "output could not be kept"});
   const bool moved = chunk.next_offset > st.offset;
   st.offset = chunk.next_offset;
   std::string events;

@@ -230,3 +230,13 @@ TEST_CASE("silence is filled with comments", "[http][exec]") {
   CHECK(next == exit_event(0));
   CHECK(stream.to.chunk().empty());
 }
+
+TEST_CASE("a stream of which the node lost a part ends with an error, never with the exit code",
+          "[http][exec]") {
+  house h;
+  h.plays().output = {{output_stream::out, "a\n"}};
+  h.plays().lost_bytes = 5;
+  const auto got = ask(h.port(), "POST", exec_path, echo);
+  CHECK(got.body == event("error", R"({"error":"exec failed: output could not be kept",)"
+                                   R"("code":"exec_transport_error"})"));
+}

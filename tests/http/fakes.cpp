@@ -65,6 +65,7 @@ struct process_state {
   static inline const char* name = "fake_process";
   std::vector<output_frame> log;
   std::optional<process_end> end;
+  std::uint64_t lost_bytes = 0;
   std::optional<caf::typed_response_promise<output_chunk>> asked;
   read_output question;
   unsigned questions = 0;
@@ -75,6 +76,7 @@ void answer(process_state& st) {
   if (!st.asked)
     return;
   output_chunk chunk;
+  chunk.lost_bytes = std::exchange(st.lost_bytes, 0);
   std::uint64_t at = 0;
   for (const auto& frame : st.log) {
     if (at == st.question.offset) {
@@ -102,6 +104,7 @@ process_impl::behavior_type process(process_impl::stateful_pointer<process_state
                                     together all) {
   self->state.log = all->plays->output;
   self->state.end = all->plays->end;
+  self->state.lost_bytes = all->plays->lost_bytes;
   return {
     [self, all](const read_output& question) -> caf::result<output_chunk> {
       auto& st = self->state;

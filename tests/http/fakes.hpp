@@ -48,6 +48,7 @@ struct script {
   std::vector<output_frame> output;               ///< What every command prints,
   std::optional<process_end> end = process_end{}; ///< and how it ends; none: it goes on running.
   bool deaf_process = false;                      ///< read_output is never answered.
+  std::uint64_t lost_bytes = 0;                   ///< What the first answer says has been lost.
   std::optional<error> read_error;                ///< For every read_output after the first.
   /// The operation at the other end of a file channel, in a thread of its own.
   std::function<void(int fd)> file;
