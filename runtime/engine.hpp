@@ -16,6 +16,7 @@
 /// Threads: every function may be called from any thread and returns without waiting. Every callback runs on the
 ///          engine's I/O thread, those of one object never concurrently: be quick there. A callback may be dropped
 ///          unheard only when its engine is destroyed.
+/// Owner:   sandboxes and processes are let go of before their engine is destroyed.
 namespace insula::runtime {
 
 /// Ceilings of one sandbox. 0 means none.

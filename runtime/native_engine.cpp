@@ -414,7 +414,7 @@ void native_sandbox::destroy(std::function<void()> on_gone) {
 native_engine::native_engine(native_options options, unique_fd spawner)
     : core_(std::make_shared<native_engine_core>(std::move(options), io_, std::move(spawner))) {}
 
-native_engine::~native_engine() = default;
+native_engine::~native_engine() { core_->spawner.let_go(); }
 
 void native_engine::create(sandbox_spec spec, sandbox_listener listener) {
   const auto slot = core_->take_slot();

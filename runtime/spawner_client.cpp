@@ -306,6 +306,14 @@ void spawner_client::shut_down(std::chrono::milliseconds patience) {
   shared_->closed.wait_for(hold, patience, [this] { return !shared_->connected; });
 }
 
+void spawner_client::let_go() {
+  shared_->socket->close();
+  std::map<std::uint32_t, shared::entry> waiting; // Destroyed after the lock.
+  const std::lock_guard hold{shared_->guard};
+  shared_->connected = false;
+  waiting.swap(shared_->slots);
+}
+
 bool spawner_client::connected() const {
   const std::lock_guard hold{shared_->guard};
   return shared_->connected;

@@ -46,6 +46,9 @@ public:
   /// Everything ends: every sandbox, and the spawner. Blocks until it is so, or `patience` is over.
   void shut_down(std::chrono::milliseconds patience);
 
+  /// Hangs up and calls nobody back any more: what waits here may hold the one who owns this.
+  void let_go();
+
   bool connected() const;
 
 private:

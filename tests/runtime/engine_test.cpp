@@ -357,3 +357,20 @@ TEST_CASE("a process that nobody holds is let go of", "[runtime][engine]") {
   p.reset();
   CHECK(n.spawner.next(spawner_op::release).name == held.name);
 }
+
+TEST_CASE("an engine that goes hangs up, whatever lived in it", "[runtime][engine]") {
+  node n;
+  {
+    auto it = n.make();
+    const auto heard = std::make_shared<events<std::string>>();
+    const auto p = it.box->start(command(), listener_to(heard));
+    it.agent.say(agent_event::started, it.agent.next(agent_op::exec).head.id, 2);
+    CHECK(heard->next() == "started");
+    n.create(); // And one that is on its way.
+    while (n.spawner.next().what != spawner_op::create) {
+    }
+  }
+  n.engine.reset();
+  while (!n.spawner.end.next().bytes.empty()) {
+  }
+}
