@@ -27,7 +27,8 @@ TEST_CASE("at the instance limit a new sandbox is refused until another is delet
   // Twenty at once for the one place: it is never exceeded, and one gets it.
   CHECK(it.remove("b") == 204);
   const std::string ids = "abcdefghijklmnopqrst";
-  const auto all = at_once(ids.size(), [&](std::size_t i) { return it.exec(ids.substr(i, 1), {"true"}).status; });
+  const auto all =
+    at_once(ids.size(), [&](std::size_t i) { return it.exec(ids.substr(i, 1), {"true"}).status; });
   CHECK(std::count(all.begin(), all.end(), 200) == 1);
   CHECK(std::count(all.begin(), all.end(), 503) == 19);
 }

@@ -22,20 +22,25 @@ std::set<std::string> recorded(const node& of) {
     return 0;
   };
   char* why = nullptr;
-  const int code = sqlite3_exec(
-    file, "SELECT CAST(owner AS TEXT) FROM entries WHERE key = CAST('created_ms' AS BLOB) AND length(value) > 0", add,
-    &owners, &why);
+  const int code = sqlite3_exec(file,
+                                "SELECT CAST(owner AS TEXT) FROM entries WHERE key = "
+                                "CAST('created_ms' AS BLOB) AND length(value) > 0",
+                                add, &owners, &why);
   INFO((why == nullptr ? "" : why));
   sqlite3_free(why);
   REQUIRE(code == SQLITE_OK);
   return owners;
 }
 
-std::string id_of(std::size_t i) { return "box" + std::string(1, static_cast<char>('a' + i)); }
+std::string id_of(std::size_t i) {
+  return "box" + std::string(1, static_cast<char>('a' + i));
+}
 
 } // namespace
 
-TEST_CASE("after kill -9 of server and spawner nothing is left, and every acknowledged record stands", "[crash]") {
+TEST_CASE(
+  "after kill -9 of server and spawner nothing is left, and every acknowledged record stands",
+  "[crash]") {
   node it;
   std::set<std::string> answered;
   for (std::size_t i = 0; i < 8; ++i) {
@@ -45,15 +50,19 @@ TEST_CASE("after kill -9 of server and spawner nothing is left, and every acknow
   // In the middle of everything: commands that run, some that start, a file on its way.
   std::vector<std::unique_ptr<exec_stream>> streams;
   for (std::size_t i = 0; i < 8; ++i) {
-    streams.push_back(std::make_unique<exec_stream>(it.port(), id_of(i), exec_body({"bash", "-c", "echo up; exec yes"})));
+    streams.push_back(std::make_unique<exec_stream>(
+      it.port(), id_of(i), exec_body({"bash", "-c", "echo up; exec yes"})));
     REQUIRE(streams.back()->next());
   }
   http_connection upload{it.port()};
-  upload.send("PUT /v1/sandbox/boxa/file/workspace/f HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + std::string(100'000, 'x'));
+  upload.send(
+    "PUT /v1/sandbox/boxa/file/workspace/f HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" +
+    std::string(100'000, 'x'));
   std::vector<std::unique_ptr<http_connection>> starting;
   for (std::size_t i = 8; i < 16; ++i) {
     starting.push_back(std::make_unique<http_connection>(it.port()));
-    starting.back()->send(http_request("POST", "/v1/sandbox/" + id_of(i) + "/exec", exec_body({"echo", "x"})));
+    starting.back()->send(
+      http_request("POST", "/v1/sandbox/" + id_of(i) + "/exec", exec_body({"echo", "x"})));
   }
   it.crash_both();
   for (auto& each : streams) {
@@ -102,11 +111,14 @@ TEST_CASE("after kill -9 of the server alone the next start ends its sandboxes",
   }
 }
 
-TEST_CASE("without its spawner a server says so, and fails cleanly until it is restarted", "[crash]") {
+TEST_CASE("without its spawner a server says so, and fails cleanly until it is restarted",
+          "[crash]") {
   node it;
   std::vector<std::unique_ptr<exec_stream>> streams;
-  for (const std::string script : {"echo up; sleep 1000", "echo up; exec yes", "echo up; trap '' TERM HUP INT; sleep 1000"}) {
-    streams.push_back(std::make_unique<exec_stream>(it.port(), "a", exec_body({"bash", "-c", script})));
+  for (const std::string script :
+       {"echo up; sleep 1000", "echo up; exec yes", "echo up; trap '' TERM HUP INT; sleep 1000"}) {
+    streams.push_back(
+      std::make_unique<exec_stream>(it.port(), "a", exec_body({"bash", "-c", script})));
     REQUIRE(streams.back()->next());
   }
   CHECK(it.ask("GET", "/health").status == 200);

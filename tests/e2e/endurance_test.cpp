@@ -9,14 +9,16 @@ TEST_CASE("three hundred sandboxes come and go, and the server stays as it was",
     int good = 0;
     const auto id = "box" + std::string(1, static_cast<char>('a' + worker));
     for (int i = from; i < to; ++i) {
-      const auto got = it.sh(id, "echo " + std::to_string(i) + " > f; cat f; ls -A | wc -l", ",\"timeout_ms\":3600000");
+      const auto got = it.sh(id, "echo " + std::to_string(i) + " > f; cat f; ls -A | wc -l",
+                             ",\"timeout_ms\":3600000");
       good += got.out == std::to_string(i) + "\n1\n" && got.exit_code == 0;
       good += it.remove(id) == 204;
     }
     return good;
   };
   const auto rounds = [&](int from, int to) {
-    CHECK(at_once(3, [&](std::size_t worker) { return cycle(worker, from, to); }) == std::vector<int>(3, 2 * (to - from)));
+    CHECK(at_once(3, [&](std::size_t worker) { return cycle(worker, from, to); }) ==
+          std::vector<int>(3, 2 * (to - from)));
   };
   constexpr std::uint64_t MiB = 1u << 20;
   rounds(0, 20); // Until everything that is kept for good has been made.
@@ -32,7 +34,8 @@ TEST_CASE("three hundred sandboxes come and go, and the server stays as it was",
   CHECK(it.processes().size() == 2);
 }
 
-TEST_CASE("five hundred commands with an hour each leave nothing when they are over", "[endurance]") {
+TEST_CASE("five hundred commands with an hour each leave nothing when they are over",
+          "[endurance]") {
   const node it;
   const auto commands = [&](int count) {
     for (int i = 0; i < count; ++i)

@@ -13,7 +13,11 @@ using words = std::vector<std::string>;
 bool is_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto first = static_cast<unsigned char>(text[i]);
-    const std::size_t length = first < 0x80 ? 1 : first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 0;
+    const std::size_t length = first < 0x80       ? 1
+                               : first >> 5 == 6  ? 2
+                               : first >> 4 == 14 ? 3
+                               : first >> 3 == 30 ? 4
+                                                  : 0;
     if (length == 0 || i + length > text.size())
       return false;
     for (std::size_t k = 1; k < length; ++k)
@@ -70,8 +74,11 @@ TEST_CASE("a command's end is told as a shell reports it", "[exec]") {
 
 TEST_CASE("cwd is resolved as text and must stay in the workspace", "[exec]") {
   const node it;
-  REQUIRE(it.sh("a", "mkdir -p src/deep closed; chmod 0 closed; ln -s /tmp link; echo x > file").exit_code == 0);
-  const auto in = [&](const std::string& cwd) { return it.exec("a", {"pwd"}, ",\"cwd\":" + json_string(cwd)); };
+  REQUIRE(it.sh("a", "mkdir -p src/deep closed; chmod 0 closed; ln -s /tmp link; echo x > file")
+            .exit_code == 0);
+  const auto in = [&](const std::string& cwd) {
+    return it.exec("a", {"pwd"}, ",\"cwd\":" + json_string(cwd));
+  };
   for (const auto& [cwd, is] : std::vector<std::pair<std::string, std::string>>{
          {"", "/workspace"},
          {".", "/workspace"},
@@ -84,11 +91,14 @@ TEST_CASE("cwd is resolved as text and must stay in the workspace", "[exec]") {
     CAPTURE(cwd);
     CHECK(in(cwd).out == is + "\n");
   }
-  for (const std::string cwd : {"..", "/", "/tmp", "/workspacefoo", "src/../..", "/workspace/..", "../../etc"}) {
+  for (const std::string cwd :
+       {"..", "/", "/tmp", "/workspacefoo", "src/../..", "/workspace/..", "../../etc"}) {
     CAPTURE(cwd);
     const auto got = in(cwd);
     CHECK(got.status == 403);
-    CHECK(got.refusal == R"({"error":"cwd must resolve to a location within /workspace","code":"invalid_request"})");
+    CHECK(
+      got.refusal ==
+      R"({"error":"cwd must resolve to a location within /workspace","code":"invalid_request"})");
   }
   for (const std::string cwd : {"missing", "file", "closed", "file/x"}) {
     CAPTURE(cwd);
@@ -115,9 +125,35 @@ TEST_CASE("argv reaches bash as the contract quotes it", "[exec]") {
   CHECK(run({"time", "sleep", "0"}).err.find("real") != std::string::npos);
   CHECK(run({"sh", "-lc", "echo $HOME"}).out == "/home/sandbox\n");
   REQUIRE(it.sh("a", "touch b.txt c.txt").exit_code == 0);
-  for (const std::string literal : {"*.txt", "~", "a_b", "$HOME", "`id`", "$(id)", "!!", "a b", "a\"b", "a'b", "a\\b", "\\n",
-                                    "a\nb", "\ta", "a\rb", ";", "&", "|", "<", ">", "#", "(", "{a,b}x_", "[a-z]*", "", "ü€😀",
-                                    "--", "-n x", "\x01\x02\x1b[0m\x7f"}) {
+  for (const std::string literal : {"*.txt",
+                                    "~",
+                                    "a_b",
+                                    "$HOME",
+                                    "`id`",
+                                    "$(id)",
+                                    "!!",
+                                    "a b",
+                                    "a\"b",
+                                    "a'b",
+                                    "a\\b",
+                                    "\\n",
+                                    "a\nb",
+                                    "\ta",
+                                    "a\rb",
+                                    ";",
+                                    "&",
+                                    "|",
+                                    "<",
+                                    ">",
+                                    "#",
+                                    "(",
+                                    "{a,b}x_",
+                                    "[a-z]*",
+                                    "",
+                                    "ü€😀",
+                                    "--",
+                                    "-n x",
+                                    "\x01\x02\x1b[0m\x7f"}) {
     CAPTURE(literal);
     CHECK(run({"printf", "%s|", literal}).out == literal + "|");
   }
@@ -125,9 +161,11 @@ TEST_CASE("argv reaches bash as the contract quotes it", "[exec]") {
   for (int byte = 1; byte < 128; ++byte)
     all += static_cast<char>(byte);
   CHECK(run({"printf", "%s", all}).out == all);
-  // These stay as they are, so bash sees them: brace expansion needs braces, which are quoted; = and ~ do not meet.
+  // These stay as they are, so bash sees them: brace expansion needs braces, which are quoted; =
+  // and ~ do not meet.
   CHECK(run({"echo", "@%+=:,./-"}).out == "@%+=:,./-\n");
-  CHECK(it.ask("POST", "/v1/sandbox/a/exec", R"({"argv":["exit",42]})").body.find("{\"exit_code\":42}") != std::string::npos);
+  CHECK(it.ask("POST", "/v1/sandbox/a/exec", R"({"argv":["exit",42]})")
+          .body.find("{\"exit_code\":42}") != std::string::npos);
 }
 
 TEST_CASE("an argument with NUL is an error event and nothing else", "[exec]") {
@@ -140,7 +178,8 @@ TEST_CASE("an argument with NUL is an error event and nothing else", "[exec]") {
 
 TEST_CASE("a command line may be longer than the kernel's argument", "[exec]") {
   const node it;
-  for (const std::size_t size : {100'000u, 122'870u, 122'880u, 131'060u, 131'072u, 200'000u, 1'000'000u}) {
+  for (const std::size_t size :
+       {100'000u, 122'870u, 122'880u, 131'060u, 131'072u, 200'000u, 1'000'000u}) {
     CAPTURE(size);
     std::string text;
     for (std::size_t i = 0; text.size() < size; ++i)
@@ -183,7 +222,8 @@ TEST_CASE("output is passed on byte by byte, whatever it is", "[exec]") {
 
 TEST_CASE("text that is printed slowly in odd pieces decodes event by event", "[exec]") {
   const node it;
-  // Each byte on its own, and only after the one before has been read: strace would show one write per byte.
+  // Each byte on its own, and only after the one before has been read: strace would show one write
+  // per byte.
   auto stream = it.open("a", {"bash", "-c", R"(text='aü€😀z€'; LC_ALL=C
     for ((i = 0; i < ${#text}; ++i)); do printf %s "${text:i:1}"; sleep 0.02; done)"});
   std::string all;
@@ -214,7 +254,9 @@ TEST_CASE("a child in the background holds the stream as long as it holds the ou
   CHECK(left.exit_code == 0);
   const auto pid = left.out.substr(0, left.out.find('\n'));
   CHECK(it.sh("a", "kill -0 " + pid).exit_code == 0);
-  CHECK(it.sh("a", "echo > go; while kill -0 " + pid + " 2>/dev/null; do :; done; cat result").out == "done\n");
+  CHECK(
+    it.sh("a", "echo > go; while kill -0 " + pid + " 2>/dev/null; do :; done; cat result").out ==
+    "done\n");
 }
 
 TEST_CASE("a command finds an empty stdin and the environment of its user", "[exec]") {

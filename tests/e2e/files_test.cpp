@@ -28,7 +28,9 @@ struct files {
   http_answer put(const std::string& path, std::string_view bytes) const {
     return it.ask("PUT", "/v1/sandbox/a/file/" + path, bytes);
   }
-  http_answer get(const std::string& path) const { return it.ask("GET", "/v1/sandbox/a/file/" + path); }
+  http_answer get(const std::string& path) const {
+    return it.ask("GET", "/v1/sandbox/a/file/" + path);
+  }
 };
 
 std::string noise(std::size_t size) {
@@ -42,7 +44,8 @@ std::string noise(std::size_t size) {
 }
 
 std::string chunked(std::string_view target, std::string_view bytes) {
-  std::string text = "PUT " + std::string{target} + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string text =
+    "PUT " + std::string{target} + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (std::size_t at = 0; at < bytes.size(); at += 0x8000) {
     const auto piece = bytes.substr(at, 0x8000);
     char size[16];
@@ -57,7 +60,8 @@ std::string chunked(std::string_view target, std::string_view bytes) {
 TEST_CASE("files of every allowed size come back byte for byte", "[files]") {
   const node it;
   const files of{it};
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{1024}, std::size_t{65'537}, limit}) {
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{1024}, std::size_t{65'537}, limit}) {
     CAPTURE(size);
     const auto bytes = noise(size);
     const auto put = of.put("workspace/f", bytes);
@@ -95,8 +99,8 @@ TEST_CASE("a file may have any name, and commands see it under that name", "[fil
   std::vector<std::string> names;
   for (const char c : std::string{"#?&=%+;,@$'\"!*()[]{}<>|\\^`~: _-"})
     names.push_back(std::string{"a"} + c + "b");
-  for (const char* name : {" lead", "trail ", "-rf", "--", "ä€😀", "a%23b", "a%2Fb", "...", ".hidden", "new\nline", "tab\t", "\x01\x7f",
-                           "..a", "a.."})
+  for (const char* name : {" lead", "trail ", "-rf", "--", "ä€😀", "a%23b", "a%2Fb", "...",
+                           ".hidden", "new\nline", "tab\t", "\x01\x7f", "..a", "a.."})
     names.emplace_back(name);
   for (const auto& name : names) {
     CAPTURE(name);
@@ -125,19 +129,24 @@ TEST_CASE("a file may have any name, and commands see it under that name", "[fil
   CHECK(of.get("workspace/" + longest).body == "1");
   const auto too_long = of.put("workspace/" + longest + "x", "1");
   CHECK(too_long.status == 502);
-  CHECK(too_long.body == R"({"error":"write failed: File name too long","code":"workspace_archive_write_error"})");
+  CHECK(too_long.body ==
+        R"({"error":"write failed: File name too long","code":"workspace_archive_write_error"})");
 }
 
 TEST_CASE("what is no readable file is told apart", "[files]") {
   const node it;
   const files of{it};
-  REQUIRE(it.sh("a", "mkfifo fifo; mkdir dir; echo x > file; echo x > secret; chmod 0 secret; mkdir closed; chmod 0 closed; "
-                     "ln -s /dev/null null; ln -s nowhere dangling; ln -s loop loop; echo out > /tmp/x; ln -s /tmp/x link")
+  REQUIRE(it.sh("a", "mkfifo fifo; mkdir dir; echo x > file; echo x > secret; chmod 0 secret; "
+                     "mkdir closed; chmod 0 closed; "
+                     "ln -s /dev/null null; ln -s nowhere dangling; ln -s loop loop; echo out > "
+                     "/tmp/x; ln -s /tmp/x link")
             .exit_code == 0);
   const auto missing = [](const std::string& path) {
-    return R"({"error":"File not found: /workspace)" + path + R"(","code":"workspace_read_not_found"})";
+    return R"({"error":"File not found: /workspace)" + path +
+           R"(","code":"workspace_read_not_found"})";
   };
-  for (const std::string path : {"/missing", "/dir", "/file/below", "/missing/below", "", "/dangling"}) {
+  for (const std::string path :
+       {"/missing", "/dir", "/file/below", "/missing/below", "", "/dangling"}) {
     CAPTURE(path);
     const auto got = of.get("workspace" + path);
     CHECK(got.status == 404);
@@ -168,13 +177,15 @@ TEST_CASE("what is no readable file is told apart", "[files]") {
 TEST_CASE("no path leads out of the sandbox", "[files]") {
   const node it;
   const files of{it};
-  REQUIRE(it.sh("a", "ln -s /etc/shadow shadow; ln -s / root; ln -s /etc/passwd passwd; ln -s ../../../../../../.. up; "
+  REQUIRE(it.sh("a", "ln -s /etc/shadow shadow; ln -s / root; ln -s /etc/passwd passwd; ln -s "
+                     "../../../../../../.. up; "
                      "ln -s /proc/1/root proc")
             .exit_code == 0);
   for (const std::string path :
-       {"../etc/passwd", "workspace/../etc/passwd", "workspace/../../etc/passwd", "workspace/%2e%2e/etc/passwd",
-        "workspace/..%2f..%2fetc%2fpasswd", "%2e%2e%2f%2e%2e%2fetc/passwd", "workspace/x%2f..%2f..%2f..%2fetc/passwd",
-        "/etc/passwd", "//etc/passwd", "%2fetc%2fpasswd", "workspacefoo", "workspace%2f..%2fetc%2fpasswd",
+       {"../etc/passwd", "workspace/../etc/passwd", "workspace/../../etc/passwd",
+        "workspace/%2e%2e/etc/passwd", "workspace/..%2f..%2fetc%2fpasswd",
+        "%2e%2e%2f%2e%2e%2fetc/passwd", "workspace/x%2f..%2f..%2f..%2fetc/passwd", "/etc/passwd",
+        "//etc/passwd", "%2fetc%2fpasswd", "workspacefoo", "workspace%2f..%2fetc%2fpasswd",
         "workspace/./../etc/passwd", "etc/passwd", "."}) {
     CAPTURE(path);
     const auto got = of.get(path), put = of.put(path, "x");
@@ -197,7 +208,8 @@ TEST_CASE("a file keeps its mode, and new ones have that of the umask", "[files]
   const node it;
   const files of{it};
   REQUIRE(of.put("workspace/deep/er/f", "1").status == 200);
-  CHECK(it.sh("a", "stat -c '%a %U' deep deep/er deep/er/f").out == "755 sandbox\n755 sandbox\n644 sandbox\n");
+  CHECK(it.sh("a", "stat -c '%a %U' deep deep/er deep/er/f").out ==
+        "755 sandbox\n755 sandbox\n644 sandbox\n");
   REQUIRE(it.sh("a", "chmod 751 deep/er/f").exit_code == 0);
   REQUIRE(of.put("workspace/deep/er/f", "#!/bin/sh\necho ran").status == 200);
   CHECK(it.sh("a", "stat -c %a deep/er/f; deep/er/f").out == "751\nran\n");
@@ -226,8 +238,12 @@ TEST_CASE("an upload that is cut off leaves the file as it was", "[files]") {
   REQUIRE(of.put("workspace/f", "before").status == 200);
   {
     http_connection one{it.port()};
-    one.send("PUT /v1/sandbox/a/file/workspace/f HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + noise(500'000));
+    one.send(
+      "PUT /v1/sandbox/a/file/workspace/f HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" +
+      noise(500'000));
     one.abandon();
   }
-  CHECK(it.sh("a", "while [ $(ls -A | wc -l) -ne 1 ]; do sleep 0.05; done; cat f", ",\"timeout_ms\":10000").out == "before");
+  CHECK(it.sh("a", "while [ $(ls -A | wc -l) -ne 1 ]; do sleep 0.05; done; cat f",
+              ",\"timeout_ms\":10000")
+          .out == "before");
 }

@@ -22,7 +22,8 @@ TEST_CASE("every refusal has the contract's status and body", "[http]") {
   const auto bad_id = failure("Invalid sandbox ID format", "invalid_request");
   const auto bad_session = failure("Invalid session ID format", "invalid_request");
   const auto no_path = failure("file path must not be empty", "invalid_request");
-  const auto outside = failure("path must resolve to a location within /workspace", "invalid_request");
+  const auto outside =
+    failure("path must resolve to a location within /workspace", "invalid_request");
   const auto no_key = failure("Unauthorized", "unauthorized");
   const std::string unknown = "404 Not Found";
   const std::string any; // Whatever it says.
@@ -83,9 +84,12 @@ TEST_CASE("every refusal has the contract's status and body", "[http]") {
          {"POST", "/v1/sandbox/a/exec", key, R"({"argv":"ls"})", 400, bad_argv},
          {"POST", "/v1/sandbox/a/exec", key, R"({"argv":[{}]})", 400, any},
          {"POST", "/v1/sandbox/a/exec", key, R"({"argv":[null]})", 400, any},
-         {"POST", "/v1/sandbox/a/exec", key + "Session-Id: a b\r\n", R"({"argv":["a"]})", 400, bad_session},
-         {"POST", "/v1/sandbox/a/exec", key + "Session-Id: a..b\r\n", R"({"argv":["a"]})", 400, bad_session},
-         {"POST", "/v1/sandbox/a/exec", key + "Session-Id: a b\r\n", R"({"argv":["a"],"cwd":"/"})", 400, bad_session},
+         {"POST", "/v1/sandbox/a/exec", key + "Session-Id: a b\r\n", R"({"argv":["a"]})", 400,
+          bad_session},
+         {"POST", "/v1/sandbox/a/exec", key + "Session-Id: a..b\r\n", R"({"argv":["a"]})", 400,
+          bad_session},
+         {"POST", "/v1/sandbox/a/exec", key + "Session-Id: a b\r\n", R"({"argv":["a"],"cwd":"/"})",
+          400, bad_session},
          {"POST", "/v1/sandbox/a/exec", key, R"({"argv":["a"],"cwd":"/"})", 403,
           failure("cwd must resolve to a location within /workspace", "invalid_request")},
          // Files.
@@ -96,7 +100,8 @@ TEST_CASE("every refusal has the contract's status and body", "[http]") {
          {"PUT", "/v1/sandbox/a/file/etc/passwd", key, "x", 403, outside},
          {"GET", "/v1/sandbox/a/file/workspace/%2e%2e/etc/passwd", key, "", 403, outside},
          {"GET", "/v1/sandbox/a/file/workspace/a%00b", key, "", 400, any},
-         {"GET", "/v1/sandbox/a/file/workspace/x", key + "Session-Id: a b\r\n", "", 400, bad_session},
+         {"GET", "/v1/sandbox/a/file/workspace/x", key + "Session-Id: a b\r\n", "", 400,
+          bad_session},
          {"GET", "/v1/sandbox/a/file/workspace/x", key, "", 404,
           failure("File not found: /workspace/x", "workspace_read_not_found")},
        }) {
@@ -122,7 +127,8 @@ TEST_CASE("a request that is refused starts no sandbox", "[http]") {
   CHECK(it.ask("GET", "/v1/sandbox/a/file/x").status == 403);
   CHECK(it.remove("a") == 204);
   CHECK(it.sandbox_groups().empty());
-  const auto one = it.ask("POST", "/v1/sandbox", "garbage").body, other = it.ask("POST", "/v1/sandbox", "{}").body;
+  const auto one = it.ask("POST", "/v1/sandbox", "garbage").body,
+             other = it.ask("POST", "/v1/sandbox", "{}").body;
   CHECK(one.size() == std::string{R"({"id":""})"}.size() + 26);
   CHECK(one != other);
 }
@@ -135,16 +141,21 @@ TEST_CASE("malformed HTTP is answered or cut, and the server goes on", "[http]")
       text += "X-" + std::to_string(i) + ": y\r\n";
     return text;
   }();
-  const std::string chunks = "POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string chunks =
+    "POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (const std::string& bytes : std::vector<std::string>{
-         "\r\n\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\nHost: x\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-         std::string(100'000, 'A'), std::string(1000, '\0'), "GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-         "GET / HTTP/1.1\r\nHost : x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\n" + many_fields + "\r\n",
+         "\r\n\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\nHost: x\r\n\r\n",
+         "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", std::string(100'000, 'A'),
+         std::string(1000, '\0'), "GET / HTTP/1.1\r\n\r\n",
+         "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+         "GET / HTTP/1.1\r\nHost: x\r\n" + many_fields + "\r\n",
          "GET / HTTP/1.1\r\nHost: x\r\nX: " + std::string(200'000, 'x') + "\r\n\r\n",
          "POST /v1/sandbox HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
          "POST /v1/sandbox HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
-         "POST /v1/sandbox HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 5\r\n\r\nabcde",
-         "POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+         "POST /v1/sandbox HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: "
+         "5\r\n\r\nabcde",
+         "POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: "
+         "chunked\r\n\r\n0\r\n\r\n",
          chunks + "zz\r\n", chunks + "ffffffffffffffffff\r\nx", chunks + "-1\r\n"}) {
     CAPTURE(bytes.substr(0, 80));
     http_connection one{it.port()};
@@ -171,8 +182,9 @@ TEST_CASE("malformed HTTP is answered or cut, and the server goes on", "[http]")
 
 TEST_CASE("a body of a million brackets is refused as JSON", "[http]") {
   const node it;
-  for (const std::string& body : {std::string(1'000'000, '['), "{\"argv\":" + std::string(1'000'000, '['),
-                                  "{\"a\":" + std::string(500'000, '[') + std::string(500'000, ']') + "}"}) {
+  for (const std::string& body :
+       {std::string(1'000'000, '['), "{\"argv\":" + std::string(1'000'000, '['),
+        "{\"a\":" + std::string(500'000, '[') + std::string(500'000, ']') + "}"}) {
     const auto got = it.ask("POST", "/v1/sandbox/a/exec", body);
     CHECK(got.status == 400);
     CHECK(got.complete);
@@ -184,10 +196,12 @@ TEST_CASE("a body over the exec limit is refused before it is sent", "[http]") {
   const node it;
   const std::uint64_t limit = 16u << 20;
   http_connection one{it.port()};
-  one.send("POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(limit + 1) + "\r\n\r\n");
+  one.send("POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+           std::to_string(limit + 1) + "\r\n\r\n");
   const auto got = one.receive();
   CHECK(got.status == 413);
-  CHECK(got.body == failure("payload too large: 16777217 bytes exceeds the 16777216-byte limit", "payload_too_large"));
+  CHECK(got.body == failure("payload too large: 16777217 bytes exceeds the 16777216-byte limit",
+                            "payload_too_large"));
   // As large as it may be: the script is a comment.
   const auto script = "exit 6 #" + std::string(15u << 20, 'x');
   CHECK(it.exec("a", {"eval", script}).exit_code == 6);
@@ -197,13 +211,15 @@ TEST_CASE("100-continue, HEAD, pipelining and keep-alive work as HTTP has them",
   const node it;
   http_connection one{it.port()};
   const auto body = exec_body({"echo", "a"});
-  one.send("POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: " +
-           std::to_string(body.size()) + "\r\n\r\n");
+  one.send(
+    "POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: " +
+    std::to_string(body.size()) + "\r\n\r\n");
   CHECK(one.receive().status == 100);
   one.send(body);
   CHECK(one.receive().status == 200);
   // The connection goes on, after errors as well.
-  const auto next = [&](std::string_view method, std::string_view target, std::string_view text = {}) {
+  const auto next = [&](std::string_view method, std::string_view target,
+                        std::string_view text = {}) {
     one.send(http_request(method, target, text));
     return one.receive(method == "HEAD").status;
   };
@@ -216,7 +232,8 @@ TEST_CASE("100-continue, HEAD, pipelining and keep-alive work as HTTP has them",
   CHECK(next("HEAD", "/v1/sandbox/a/file/workspace/f") == 200);
   CHECK(next("HEAD", "/v1/sandbox/a/file/workspace/missing") == 404);
   CHECK(next("DELETE", "/v1/sandbox/b") == 204);
-  one.send(http_request("GET", "/health") + http_request("GET", "/nope") + http_request("GET", "/health"));
+  one.send(http_request("GET", "/health") + http_request("GET", "/nope") +
+           http_request("GET", "/health"));
   CHECK(one.receive().status == 200);
   CHECK(one.receive().status == 404);
   CHECK(one.receive().body == R"({"ok":true})");

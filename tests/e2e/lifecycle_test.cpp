@@ -23,7 +23,8 @@ TEST_CASE("SIGINT ends a server at once with everything that runs in it", "[life
   REQUIRE(it.exec("a", {"true"}, ",\"timeout_ms\":3600000").exit_code == 0);
   auto quiet = it.open("a", {"bash", "-c", "echo up; sleep 1000"});
   auto loud = it.open("b", {"bash", "-c", "echo up; exec yes"});
-  auto limited = it.open("c", {"bash", "-c", "echo up; trap '' TERM; sleep 1000"}, ",\"timeout_ms\":3600000");
+  auto limited =
+    it.open("c", {"bash", "-c", "echo up; trap '' TERM; sleep 1000"}, ",\"timeout_ms\":3600000");
   for (auto* each : {&quiet, &loud, &limited})
     REQUIRE(each->next()->data.starts_with("up\n"));
   const auto begin = std::chrono::steady_clock::now();
@@ -58,7 +59,8 @@ TEST_CASE("SIGTERM leaves the sandboxes to the next start, which ends them", "[l
   CHECK(it.sh("a", "ls -A; echo fine").out == "fine\n");
 }
 
-TEST_CASE("a second server on the same state directory is refused, and disturbs nothing", "[lifecycle]") {
+TEST_CASE("a second server on the same state directory is refused, and disturbs nothing",
+          "[lifecycle]") {
   const node it;
   REQUIRE(it.sh("a", "mkfifo gate").exit_code == 0);
   auto stream = it.open("a", {"bash", "-c", "read x < gate; echo went on"});
@@ -67,7 +69,8 @@ TEST_CASE("a second server on the same state directory is refused, and disturbs 
   const auto status = second.wait(20s);
   REQUIRE(status);
   CHECK((WIFEXITED(*status) && WEXITSTATUS(*status) == 1));
-  CHECK(content_of(file).find("another insula uses the state directory " + it.state()) != std::string::npos);
+  CHECK(content_of(file).find("another insula uses the state directory " + it.state()) !=
+        std::string::npos);
   CHECK(it.sh("a", "echo > gate").exit_code == 0);
   CHECK(stream.rest().out == "went on\n");
 }
@@ -79,8 +82,8 @@ TEST_CASE("a start without root is refused with the reason", "[lifecycle]") {
   const auto file = (where / "complaint").string();
   // By its descriptor: nobody may not search every directory that a build can stand in.
   const insula::unique_fd program{::open(INSULA_PROGRAM, O_PATH)};
-  child_program second{{"/proc/self/fd/" + std::to_string(program.get()), "serve", "--listen", "127.0.0.1:0", "--state",
-                        (where / "state").string()},
+  child_program second{{"/proc/self/fd/" + std::to_string(program.get()), "serve", "--listen",
+                        "127.0.0.1:0", "--state", (where / "state").string()},
                        {.error_file = file, .user = nobody}};
   const auto status = second.wait(20s);
   REQUIRE(status);
@@ -110,12 +113,14 @@ TEST_CASE("two servers side by side do not touch each other", "[lifecycle]") {
 TEST_CASE("with a certificate the same is served over TLS", "[lifecycle][tls]") {
   const temp_dir where;
   const auto certificate = (where / "cert.pem").string(), key = (where / "key.pem").string();
-  output_of({"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-             "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate});
+  output_of({"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+             "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+             "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate});
   const node it{"server: {tls: {certificate: " + certificate + ", key: " + key + "}}"};
   const auto url = "https://127.0.0.1:" + std::to_string(it.port());
   const auto curl = [&](std::vector<std::string> more) {
-    std::vector<std::string> argv{"curl", "-sS", "--max-time", "30", "--noproxy", "*", "--cacert", certificate};
+    std::vector<std::string> argv{"curl",      "-sS", "--max-time", "30",
+                                  "--noproxy", "*",   "--cacert",   certificate};
     argv.insert(argv.end(), more.begin(), more.end());
     return output_of(argv);
   };

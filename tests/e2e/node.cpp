@@ -33,7 +33,8 @@ template <class Take>
 void for_each_process(Take take) {
   std::error_code gone;
   for (const auto& each : fs::directory_iterator{"/proc", gone})
-    if (const auto name = each.path().filename().string(); std::isdigit(static_cast<unsigned char>(name.front())))
+    if (const auto name = each.path().filename().string();
+        std::isdigit(static_cast<unsigned char>(name.front())))
       take(each.path(), static_cast<pid_t>(std::stol(name)));
 }
 
@@ -44,7 +45,8 @@ bool is_zombie(const fs::path& process) {
 }
 
 /// Directories with that name in any cgroup hierarchy. Others come and go meanwhile.
-void find_directories(const fs::path& below, const std::string& name, std::vector<std::string>& found) {
+void find_directories(const fs::path& below, const std::string& name,
+                      std::vector<std::string>& found) {
   std::error_code gone;
   fs::directory_iterator each{below, gone};
   for (; !gone && each != fs::directory_iterator{}; each.increment(gone)) {
@@ -96,18 +98,20 @@ node::node(const std::string& yaml) {
     throw std::runtime_error("these tests need root");
   fs::create_directory(state());
   key_ = runtime::node_key(fs::canonical(state()).string());
-  std::ofstream{where_ / "cluster.yaml"} << "runtime: {first_slot: " << first_slot() << ", slots: " << slots << "}\n"
+  std::ofstream{where_ / "cluster.yaml"} << "runtime: {first_slot: " << first_slot()
+                                         << ", slots: " << slots << "}\n"
                                          << yaml << '\n';
   start();
 }
 
 std::vector<std::string> node::command() const {
-  return {INSULA_PROGRAM, "serve", "--listen", "127.0.0.1:0", "--state", state(), "--config",
-          (where_ / "cluster.yaml").string()};
+  return {INSULA_PROGRAM, "serve", "--listen", "127.0.0.1:0",
+          "--state",      state(), "--config", (where_ / "cluster.yaml").string()};
 }
 
 void node::start() {
-  server_ = std::make_unique<child_program>(command(), child_program::options{.error_file = (where_ / "log").string()});
+  server_ = std::make_unique<child_program>(
+    command(), child_program::options{.error_file = (where_ / "log").string()});
   const auto line = server_->read_line(start_patience);
   if (!line || !line->starts_with("insula is ready on http"))
     throw std::runtime_error("insula did not get ready: " + line.value_or("") + "\n" + log());
@@ -133,7 +137,9 @@ pid_t node::spawner() const {
   return found;
 }
 
-void node::crash_server() { stop(SIGKILL); }
+void node::crash_server() {
+  stop(SIGKILL);
+}
 
 void node::crash_spawner() {
   const auto process = open_process(spawner());
@@ -152,13 +158,16 @@ void node::crash_both() {
     throw std::runtime_error("the spawner does not end");
 }
 
-std::string node::log() const { return content_of(where_ / "log"); }
+std::string node::log() const {
+  return content_of(where_ / "log");
+}
 
 std::vector<pid_t> node::processes() const {
   std::vector<pid_t> found;
   for_each_process([&](const fs::path& path, pid_t pid) {
-    const bool ours = content_of(path / "cgroup").find("/insula-" + key_ + "/") != std::string::npos ||
-                      content_of(path / "cmdline").find(state() + std::string(1, '\0')) != std::string::npos;
+    const bool ours =
+      content_of(path / "cgroup").find("/insula-" + key_ + "/") != std::string::npos ||
+      content_of(path / "cmdline").find(state() + std::string(1, '\0')) != std::string::npos;
     if (ours && !is_zombie(path))
       found.push_back(pid);
   });
@@ -191,10 +200,12 @@ std::vector<std::string> node::traces() const {
   find_directories("/sys/fs/cgroup", "insula-" + key_, found);
   std::error_code gone;
   for (const auto& each : fs::directory_iterator{"/sys/block", gone})
-    if (const auto file = content_of(each.path() / "loop/backing_file"); file.starts_with(state() + "/"))
+    if (const auto file = content_of(each.path() / "loop/backing_file");
+        file.starts_with(state() + "/"))
       found.push_back("loop device: " + each.path().string() + " on " + file);
   for (const auto& each : fs::directory_iterator{state(), gone})
-    if (const auto name = each.path().filename(); name != "records" && name != "images" && name != "logs" && name != "lock")
+    if (const auto name = each.path().filename();
+        name != "records" && name != "images" && name != "logs" && name != "lock")
       found.push_back("file: " + each.path().string());
   for (const auto& each : fs::directory_iterator{state() + "/logs", gone})
     found.push_back("file: " + each.path().string());

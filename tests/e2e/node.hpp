@@ -14,11 +14,12 @@ namespace insula::test {
 
 using namespace std::chrono_literals;
 
-/// For states that nothing announces, such as the kernel's tables: looks until it is so. False: not in time.
+/// For states that nothing announces, such as the kernel's tables: looks until it is so. False: not
+/// in time.
 bool eventually(const std::function<bool()>& is_so, std::chrono::milliseconds patience = 15s);
 
-/// The real program, `insula serve`, with a state directory of its own on a free port. When it goes it ends the server
-/// if that still runs, and checks that nothing of it is left on this machine.
+/// The real program, `insula serve`, with a state directory of its own on a free port. When it goes
+/// it ends the server if that still runs, and checks that nothing of it is left on this machine.
 class node {
 public:
   /// `yaml`: sections of cluster.yaml other than `runtime`.
@@ -27,7 +28,8 @@ public:
   node(const node&) = delete;
   node& operator=(const node&) = delete;
 
-  /// The constructor has started it; this is for a server that has ended. Throws with the log if it does not get ready.
+  /// The constructor has started it; this is for a server that has ended. Throws with the log if it
+  /// does not get ready.
   void start();
   /// Ends the server, and says with what status. Throws when it does not end.
   int stop(int signal);
@@ -46,7 +48,8 @@ public:
   /// The command that starts a server here.
   std::vector<std::string> command() const;
 
-  /// What there is of this node on this machine, in words: processes, mounts, cgroups, loop devices, files.
+  /// What there is of this node on this machine, in words: processes, mounts, cgroups, loop
+  /// devices, files.
   std::vector<std::string> traces() const;
   std::vector<pid_t> processes() const;
   /// Every directory of one sandbox's cgroups.
@@ -58,17 +61,22 @@ public:
                   std::string_view fields = {}) const {
     return http_ask(port_, method, target, body, fields);
   }
-  exec_stream open(std::string_view id, const std::vector<std::string>& argv, std::string_view more = {}) const {
+  exec_stream open(std::string_view id, const std::vector<std::string>& argv,
+                   std::string_view more = {}) const {
     return exec_stream{port_, id, exec_body(argv, more)};
   }
-  exec_outcome exec(std::string_view id, const std::vector<std::string>& argv, std::string_view more = {}) const {
+  exec_outcome exec(std::string_view id, const std::vector<std::string>& argv,
+                    std::string_view more = {}) const {
     return open(id, argv, more).rest();
   }
   /// A script in bash.
-  exec_outcome sh(std::string_view id, const std::string& script, std::string_view more = {}) const {
+  exec_outcome sh(std::string_view id, const std::string& script,
+                  std::string_view more = {}) const {
     return exec(id, {"bash", "-c", script}, more);
   }
-  int remove(std::string_view id) const { return ask("DELETE", "/v1/sandbox/" + std::string{id}).status; }
+  int remove(std::string_view id) const {
+    return ask("DELETE", "/v1/sandbox/" + std::string{id}).status;
+  }
 
 private:
   temp_dir where_;
@@ -81,8 +89,8 @@ private:
 std::uint64_t resident_bytes(pid_t pid);
 std::size_t open_files(pid_t pid);
 
-/// Runs `what(i)` for 0 <= i < count in as many threads, which begin at the same moment, and gives back what each
-/// returned. An exception of one comes out when all have ended.
+/// Runs `what(i)` for 0 <= i < count in as many threads, which begin at the same moment, and gives
+/// back what each returned. An exception of one comes out when all have ended.
 template <class What>
 auto at_once(std::size_t count, What what) {
   using outcome = decltype(what(std::size_t{}));

@@ -11,14 +11,17 @@ namespace {
 /// Tells one sandbox from another, also from its successor of the same id.
 const std::string who = "stat -Lc %i /proc/self/ns/pid; cut -d ' ' -f 22 /proc/1/stat";
 
-std::string id_of(std::size_t i) { return "box" + std::string(1, static_cast<char>('a' + i / 26)) + static_cast<char>('a' + i % 26); }
+std::string id_of(std::size_t i) {
+  return "box" + std::string(1, static_cast<char>('a' + i / 26)) + static_cast<char>('a' + i % 26);
+}
 
 } // namespace
 
 TEST_CASE("fifteen simultaneous first requests share one sandbox", "[parallel]") {
   const node it;
   for (const std::string id : {"a", "b", "c"}) {
-    const auto all = at_once(15, [&](std::size_t) { return it.sh(id, who + "; echo x >> marks").out; });
+    const auto all =
+      at_once(15, [&](std::size_t) { return it.sh(id, who + "; echo x >> marks").out; });
     CHECK(std::set<std::string>(all.begin(), all.end()).size() == 1);
     CHECK(it.sh(id, who).out == all.front());
     CHECK(it.sh(id, "wc -l < marks").out == "15\n");
@@ -46,8 +49,10 @@ TEST_CASE("a hundred commands run at once in one sandbox", "[parallel]") {
   // All of them are running at the same moment, because none goes on before the last has come.
   const auto all = at_once(100, [&](std::size_t i) {
     const auto n = std::to_string(i);
-    const auto got = it.sh("a", "touch here." + n + "; while [ $(ls | grep -c here) -lt 100 ]; do sleep 0.2; done; echo " + n +
-                                  "; exit " + n);
+    const auto got =
+      it.sh("a", "touch here." + n +
+                   "; while [ $(ls | grep -c here) -lt 100 ]; do sleep 0.2; done; echo " + n +
+                   "; exit " + n);
     return std::pair{got.out, got.exit_code.value_or(-1)};
   });
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -84,13 +89,16 @@ TEST_CASE("thirty sandboxes at once see nothing of each other", "[parallel]") {
   CHECK(it.sandbox_groups().empty());
 }
 
-TEST_CASE("deleting ends twenty running commands within two seconds, none of them with 0", "[parallel][delete]") {
+TEST_CASE("deleting ends twenty running commands within two seconds, none of them with 0",
+          "[parallel][delete]") {
   const node it;
   const auto before = it.sh("a", who + "; echo old > old").out;
   std::vector<std::unique_ptr<exec_stream>> streams;
   for (int i = 0; i < 20; ++i) {
-    const std::string script = i % 2 == 0 ? "echo up; trap '' TERM; sleep 1000" : "echo up; while :; do echo y; done";
-    streams.push_back(std::make_unique<exec_stream>(it.port(), "a", exec_body({"bash", "-c", script})));
+    const std::string script =
+      i % 2 == 0 ? "echo up; trap '' TERM; sleep 1000" : "echo up; while :; do echo y; done";
+    streams.push_back(
+      std::make_unique<exec_stream>(it.port(), "a", exec_body({"bash", "-c", script})));
     REQUIRE(streams.back()->next()->data.starts_with("up\n"));
   }
   const auto begin = std::chrono::steady_clock::now();
@@ -121,7 +129,8 @@ TEST_CASE("deleting twice, what never was, and many times at once is 204", "[par
   CHECK(it.sandbox_groups().empty());
 }
 
-TEST_CASE("deletes of an id among its commands leave it usable and lose no answer", "[parallel][delete]") {
+TEST_CASE("deletes of an id among its commands leave it usable and lose no answer",
+          "[parallel][delete]") {
   const node it;
   const auto all = at_once(12, [&](std::size_t worker) {
     int odd = 0;

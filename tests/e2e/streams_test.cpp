@@ -25,7 +25,8 @@ public:
   }
 
 private:
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_{EVP_MD_CTX_new(), &EVP_MD_CTX_free};
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_{EVP_MD_CTX_new(),
+                                                                   &EVP_MD_CTX_free};
 };
 
 /// Returns once process `pid` of the sandbox has moved nothing for a while: it stands in a write.
@@ -40,7 +41,8 @@ TEST_CASE("output of 64 MiB arrives whole, and the server does not grow with it"
   const node it;
   REQUIRE(it.sh("a", "true").exit_code == 0);
   const auto before = resident_bytes(it.pid());
-  auto stream = it.open("a", {"bash", "-c", "head -c 67108864 /dev/urandom > big; sha256sum < big >&2; cat big"});
+  auto stream = it.open(
+    "a", {"bash", "-c", "head -c 67108864 /dev/urandom > big; sha256sum < big >&2; cat big"});
   sha256 hash;
   std::uint64_t bytes = 0, most = before;
   std::string said;
@@ -73,7 +75,8 @@ TEST_CASE("a reader that stands still holds the command up, not the server's mem
   CHECK(it.sh("a", "pid=$(cat pid)" + until_blocked).out == "blocked\n");
   CHECK(resident_bytes(it.pid()) < before + 32 * MiB);
   CHECK(it.ask("GET", "/health").status == 200);
-  // It goes on where it stood, and nothing is missing or twice: far more than any buffer between could hold.
+  // It goes on where it stood, and nothing is missing or twice: far more than any buffer between
+  // could hold.
   std::uint64_t bytes = 0;
   bool right = true;
   for (; event && bytes < 48 * MiB; event = stream.next()) {
@@ -92,8 +95,11 @@ TEST_CASE("twenty clients that hang up in the middle stop none of their commands
   REQUIRE(it.sh("a", "mkdir done; mkfifo gate").exit_code == 0);
   at_once(20, [&](std::size_t i) {
     const auto n = std::to_string(i);
-    // After the client has gone it prints more than any pipe holds, and must neither stand still nor get EPIPE.
-    auto stream = it.open("a", {"bash", "-c", "trap '' PIPE; echo up; read x < gate; head -c 3000000 /dev/zero && touch done/" + n});
+    // After the client has gone it prints more than any pipe holds, and must neither stand still
+    // nor get EPIPE.
+    auto stream = it.open(
+      "a", {"bash", "-c",
+            "trap '' PIPE; echo up; read x < gate; head -c 3000000 /dev/zero && touch done/" + n});
     if (stream.next() != exec_event{"stdout", "up\n"})
       throw std::runtime_error("it did not come up");
     if (i % 2 == 0)
@@ -102,11 +108,15 @@ TEST_CASE("twenty clients that hang up in the middle stop none of their commands
       stream.connection().close();
     return true;
   });
-  const auto all = it.sh("a", "exec 3<>gate; while [ $(ls done | wc -l) -lt 20 ]; do echo >&3; sleep 0.05; done; ls done | wc -l",
+  const auto all = it.sh("a",
+                         "exec 3<>gate; while [ $(ls done | wc -l) -lt 20 ]; do echo >&3; sleep "
+                         "0.05; done; ls done | wc -l",
                          ",\"timeout_ms\":20000");
   CHECK(all.out == "20\n");
   // They were in no one's way, and leave nothing behind.
-  CHECK(it.sh("a", "while [ $(ps -e --no-headers | grep -c -w -e head -e bash) -gt 2 ]; do sleep 0.05; done; echo quiet",
+  CHECK(it.sh("a",
+              "while [ $(ps -e --no-headers | grep -c -w -e head -e bash) -gt 2 ]; do sleep 0.05; "
+              "done; echo quiet",
               ",\"timeout_ms\":20000")
           .out == "quiet\n");
 }
@@ -115,7 +125,8 @@ TEST_CASE("a client that leaves before its sandbox has started disturbs nobody",
   const node it;
   for (int i = 0; i < 10; ++i) {
     http_connection one{it.port()};
-    one.send(http_request("POST", "/v1/sandbox/a/exec", exec_body({"sh", "-c", "echo x >> marks"})));
+    one.send(
+      http_request("POST", "/v1/sandbox/a/exec", exec_body({"sh", "-c", "echo x >> marks"})));
     one.abandon();
   }
   CHECK(it.sh("a", "echo fine").out == "fine\n");

@@ -7,7 +7,9 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 
-std::string timeout(const std::string& ms) { return ",\"timeout_ms\":" + ms; }
+std::string timeout(const std::string& ms) {
+  return ",\"timeout_ms\":" + ms;
+}
 
 } // namespace
 
@@ -23,7 +25,8 @@ TEST_CASE("a command past its time ends with 124 and says so", "[exec][timeout]"
   CHECK(got.complete);
 
   CHECK(it.sh("a", "sleep 100", timeout("250.5")).err == "Command timed out after 250.5ms\n");
-  const auto zero = it.sh("a", "sleep 100", timeout("0")), negative = it.sh("a", "sleep 100", timeout("-5"));
+  const auto zero = it.sh("a", "sleep 100", timeout("0")),
+             negative = it.sh("a", "sleep 100", timeout("-5"));
   CHECK(zero.exit_code == 124);
   CHECK(zero.err == "Command timed out after 0ms\n");
   CHECK(negative.exit_code == 124);
@@ -32,7 +35,8 @@ TEST_CASE("a command past its time ends with 124 and says so", "[exec][timeout]"
   CHECK(it.sh("a", "echo fine", timeout("null")).exit_code == 0);
   CHECK(it.sh("a", "exit 3", timeout("60000")).exit_code == 3);
   CHECK(it.sh("a", "exit 3", timeout("1e300")).exit_code == 3);
-  CHECK(it.sh("a", "trap 'exit 0' TERM; while :; do sleep 0.01; done", timeout("100")).exit_code == 124);
+  CHECK(it.sh("a", "trap 'exit 0' TERM; while :; do sleep 0.01; done", timeout("100")).exit_code ==
+        124);
 }
 
 TEST_CASE("a command that ignores SIGTERM is over 4.5 s after its time", "[exec][timeout]") {
@@ -40,10 +44,15 @@ TEST_CASE("a command that ignores SIGTERM is over 4.5 s after its time", "[exec]
   const auto begin = clock_type::now();
   const auto all = at_once(3, [&](std::size_t i) {
     switch (i) {
-      case 0: return it.sh("a", "trap '' TERM; echo deaf; while :; do sleep 1; done", timeout("200"));
+      case 0:
+        return it.sh("a", "trap '' TERM; echo deaf; while :; do sleep 1; done", timeout("200"));
       // Left the group, and holds the output.
-      case 1: return it.sh("a", "setsid bash -c 'echo away; echo $$ > away; sleep 1000' & wait", timeout("200"));
-      default: return it.sh("a", "(trap '' TERM; echo child; while :; do sleep 1; done) & exit 0", timeout("200"));
+      case 1:
+        return it.sh("a", "setsid bash -c 'echo away; echo $$ > away; sleep 1000' & wait",
+                     timeout("200"));
+      default:
+        return it.sh("a", "(trap '' TERM; echo child; while :; do sleep 1; done) & exit 0",
+                     timeout("200"));
     }
   });
   CHECK(clock_type::now() - begin < 200ms + 4500ms);

@@ -12,7 +12,9 @@
 
 namespace insula::test {
 
-unique_fd open_process(pid_t pid) { return unique_fd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))}; }
+unique_fd open_process(pid_t pid) {
+  return unique_fd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
+}
 
 bool wait_for_end(const unique_fd& process, std::chrono::milliseconds patience) {
   pollfd ended{process.get(), POLLIN, 0};
@@ -36,8 +38,9 @@ child_program::child_program(const std::vector<std::string>& argv, const options
     ::dup2(::open("/dev/null", O_RDONLY), 0);
     ::dup2(theirs.get(), 1);
     ::dup2(::open(how.error_file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
-    if (how.user != 0 && (::setgroups(0, nullptr) != 0 || ::setresgid(how.user, how.user, how.user) != 0 ||
-                          ::setresuid(how.user, how.user, how.user) != 0))
+    if (how.user != 0 &&
+        (::setgroups(0, nullptr) != 0 || ::setresgid(how.user, how.user, how.user) != 0 ||
+         ::setresuid(how.user, how.user, how.user) != 0))
       ::_exit(126);
     ::execvp(words.front(), words.data());
     ::_exit(127);

@@ -10,8 +10,8 @@
 
 namespace insula::test {
 
-/// A program that a test runs beside itself. Its standard output can be read line by line; its standard error goes to
-/// a file or nowhere. Ended with SIGKILL at the latest when this goes.
+/// A program that a test runs beside itself. Its standard output can be read line by line; its
+/// standard error goes to a file or nowhere. Ended with SIGKILL at the latest when this goes.
 class child_program {
 public:
   struct options {
@@ -19,7 +19,8 @@ public:
     uid_t user = 0; ///< Other than 0: that user and group, with nothing else.
   };
 
-  explicit child_program(const std::vector<std::string>& argv) : child_program(argv, options{}) {}
+  explicit child_program(const std::vector<std::string>& argv)
+      : child_program(argv, options{}) {}
   child_program(const std::vector<std::string>& argv, const options& how);
   ~child_program();
   child_program(const child_program&) = delete;

@@ -17,7 +17,9 @@ namespace insula::test {
 
 namespace {
 
-[[noreturn]] void fail(const std::string& what) { throw std::runtime_error("HTTP client: " + what); }
+[[noreturn]] void fail(const std::string& what) {
+  throw std::runtime_error("HTTP client: " + what);
+}
 
 std::uint64_t number(std::string_view text, int base) {
   std::uint64_t n = 0;
@@ -59,7 +61,9 @@ void http_connection::abandon() {
   close();
 }
 
-void http_connection::finish_sending() { ::shutdown(fd_, SHUT_WR); }
+void http_connection::finish_sending() {
+  ::shutdown(fd_, SHUT_WR);
+}
 
 bool http_connection::send(std::string_view bytes) {
   while (!bytes.empty()) {
@@ -116,8 +120,10 @@ http_answer http_connection::receive_head() {
     if (colon == std::string::npos)
       fail("no field: " + field);
     auto name = field.substr(0, colon);
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-    got.fields[name] = field.substr(std::min(field.find_first_not_of(' ', colon + 1), field.size()));
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
+    got.fields[name] =
+      field.substr(std::min(field.find_first_not_of(' ', colon + 1), field.size()));
   }
   if (got.status == 204 || got.status < 200) {
     whole_ = true;
@@ -164,7 +170,8 @@ std::optional<std::string> http_connection::more() {
         framing_ = framing::none;
         return std::nullopt;
       }
-      auto bytes = take(known ? std::min<std::uint64_t>(left_, std::string::npos) : std::string::npos);
+      auto bytes =
+        take(known ? std::min<std::uint64_t>(left_, std::string::npos) : std::string::npos);
       left_ -= bytes.size();
       return bytes;
     }
@@ -184,7 +191,9 @@ http_answer http_connection::receive(bool bodiless) {
   return got;
 }
 
-bool http_connection::at_end() { return at_ == buffer_.size() && !fill(); }
+bool http_connection::at_end() {
+  return at_ == buffer_.size() && !fill();
+}
 
 std::string http_request(std::string_view method, std::string_view target, std::string_view body,
                          std::string_view fields) {
@@ -195,17 +204,19 @@ std::string http_request(std::string_view method, std::string_view target, std::
   return text.append("\r\n").append(body);
 }
 
-http_answer http_ask(std::uint16_t port, std::string_view method, std::string_view target, std::string_view body,
-                     std::string_view fields) {
+http_answer http_ask(std::uint16_t port, std::string_view method, std::string_view target,
+                     std::string_view body, std::string_view fields) {
   http_connection one{port};
-  one.send(http_request(method, target, body, fields)); // It may refuse before it has taken all of it.
+  one.send(
+    http_request(method, target, body, fields)); // It may refuse before it has taken all of it.
   return one.receive(method == "HEAD");
 }
 
-// ---- Event streams --------------------------------------------------------------------------------------------------
+// ---- Event streams
+// --------------------------------------------------------------------------------------------------
 
-exec_stream::exec_stream(std::uint16_t port, std::string_view id, std::string_view body, std::string_view fields,
-                         std::chrono::milliseconds patience)
+exec_stream::exec_stream(std::uint16_t port, std::string_view id, std::string_view body,
+                         std::string_view fields, std::chrono::milliseconds patience)
     : connection_(port, patience) {
   connection_.send(http_request("POST", "/v1/sandbox/" + std::string{id} + "/exec", body, fields));
   head_ = connection_.receive_head();
@@ -292,7 +303,8 @@ std::string decode_base64(std::string_view text) {
   static const auto values = [] {
     std::array<signed char, 256> all;
     all.fill(-1);
-    constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    constexpr std::string_view alphabet =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (std::size_t i = 0; i < alphabet.size(); ++i)
       all[static_cast<unsigned char>(alphabet[i])] = static_cast<signed char>(i);
     return all;

@@ -10,7 +10,8 @@
 
 namespace insula::test {
 
-/// What a test waits for at most. Long, because whoever waits so long has failed; a machine may be busy.
+/// What a test waits for at most. Long, because whoever waits so long has failed; a machine may be
+/// busy.
 inline constexpr std::chrono::seconds http_patience{30};
 
 struct http_answer {
@@ -20,9 +21,9 @@ struct http_answer {
   bool complete = false; ///< As long as announced, or with its last chunk.
 };
 
-/// One connection to 127.0.0.1 that sends exactly the bytes it is given and reads as far as it is asked to. Throws
-/// std::runtime_error when it cannot connect and when nothing comes in time; knows nothing of Catch2, so that threads
-/// can have one each.
+/// One connection to 127.0.0.1 that sends exactly the bytes it is given and reads as far as it is
+/// asked to. Throws std::runtime_error when it cannot connect and when nothing comes in time; knows
+/// nothing of Catch2, so that threads can have one each.
 class http_connection {
 public:
   explicit http_connection(std::uint16_t port, std::chrono::milliseconds patience = http_patience);
@@ -36,8 +37,8 @@ public:
   http_answer receive(bool bodiless = false);
   /// The next answer's head alone; its body comes from more().
   http_answer receive_head();
-  /// The next bytes of the body whose head was read last; none at its end, and then whole() says whether that was its
-  /// proper end.
+  /// The next bytes of the body whose head was read last; none at its end, and then whole() says
+  /// whether that was its proper end.
   std::optional<std::string> more();
   bool whole() const { return whole_; }
   /// True if the other side closes without sending anything more.
@@ -66,14 +67,15 @@ private:
 };
 
 /// A request's text. `fields`: complete lines.
-std::string http_request(std::string_view method, std::string_view target, std::string_view body = {},
-                         std::string_view fields = {});
+std::string http_request(std::string_view method, std::string_view target,
+                         std::string_view body = {}, std::string_view fields = {});
 
 /// A whole request in a connection of its own.
-http_answer http_ask(std::uint16_t port, std::string_view method, std::string_view target, std::string_view body = {},
-                     std::string_view fields = {});
+http_answer http_ask(std::uint16_t port, std::string_view method, std::string_view target,
+                     std::string_view body = {}, std::string_view fields = {});
 
-// ---- Event streams of /exec -----------------------------------------------------------------------------------------
+// ---- Event streams of /exec
+// -----------------------------------------------------------------------------------------
 
 struct exec_event {
   std::string name;
@@ -96,8 +98,8 @@ struct exec_outcome {
 class exec_stream {
 public:
   /// `body`: the request's JSON. Returns once the head is there.
-  exec_stream(std::uint16_t port, std::string_view id, std::string_view body, std::string_view fields = {},
-              std::chrono::milliseconds patience = http_patience);
+  exec_stream(std::uint16_t port, std::string_view id, std::string_view body,
+              std::string_view fields = {}, std::chrono::milliseconds patience = http_patience);
 
   const http_answer& head() const { return head_; }
   /// The next event; none at the stream's end. Throws on what is no event at all.
