@@ -107,10 +107,12 @@ private:
   double mib_before() const { return before_.last(); }
 
   template <class Unit>
-  static void write_and_read(bench& with, bridge_client& client, const std::string& id,
-                             loopback_peer& peer, const std::string& bytes, file_size& to,
-                             const Unit& unit) {
-    const std::string path = "/workspace/measured";
+  void write_and_read(bench& with, bridge_client& client, const std::string& id,
+                      loopback_peer& peer, const std::string& bytes, file_size& to,
+                      const Unit& unit) {
+    // A new file each time: replacing one makes the file system write the new one to the disk
+    // first.
+    const auto path = "/workspace/measured-" + std::to_string(++files_);
     const auto timed = [&unit](series& values, const auto& what) {
       const auto since = clock::now();
       what();
@@ -144,6 +146,7 @@ private:
       all.rows.push_back(each);
   }
 
+  std::uint64_t files_ = 0;
   file_size small_, large_;
   series before_, peak_, after_;
 };
