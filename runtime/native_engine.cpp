@@ -433,11 +433,6 @@ std::vector<std::string> native_engine::ailments() const {
   return {"the spawner is gone; restart the server"};
 }
 
-void native_engine::shut_down(std::chrono::milliseconds patience) {
-  core_->spawner.shut_down(patience);
-  // The spawner stands in one of its own cgroups and cannot remove it.
-  if (!core_->cgroups.sweep())
-    log::warning("engine.leftovers", {{"cgroups", core_->options.key}});
-}
+void native_engine::shut_down(std::chrono::milliseconds patience) { core_->spawner.shut_down(patience); }
 
 } // namespace insula::runtime
