@@ -28,6 +28,15 @@ constexpr std::string_view could_not_start = "Command execution failed";
 struct exec_state {
   static inline const char* name = "exec_stream";
 
+  exec_state() = default;
+  exec_state(const exec_state&) = delete;
+  exec_state& operator=(const exec_state&) = delete;
+  /// However this reader ends: a command that has not ended must not wait for it.
+  ~exec_state() {
+    if (process && !complete)
+      caf::anon_send(process, detach_atom::value);
+  }
+
   exec_job job;
   std::shared_ptr<answer_stream> stream; ///< Set once the sandbox has been found.
   process_actor process;                 ///< Set once the command runs.
@@ -37,6 +46,7 @@ struct exec_state {
   utf8_holdback err;
   bool starting = false; ///< The sandbox has been asked to start the command.
   bool gone = false;     ///< The client has left.
+  bool complete = false; ///< The command's end has been read.
   bool may_repeat = true;
 };
 
@@ -111,6 +121,7 @@ void pass_on(self_pointer self, const output_chunk& chunk) {
   std::string events;
   append_frames(events, st, chunk.frames);
   if (chunk.ended) {
+    st.complete = true;
     append_end(events, st, *chunk.ended);
     st.stream->finish(std::move(events));
     return self->quit();
@@ -147,8 +158,6 @@ void ask_for_output(self_pointer self) {
 void leave(self_pointer self) {
   auto& st = self->state;
   st.gone = true;
-  if (st.process)
-    caf::anon_send(st.process, detach_atom::value);
   if (st.process || !st.starting)
     self->quit(); // Else once it is known whether the command runs.
 }

@@ -4,6 +4,8 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
+
 using namespace insula;
 using namespace insula::test;
 using namespace std::chrono_literals;
@@ -239,4 +241,21 @@ TEST_CASE("a stream of which the node lost a part ends with an error, never with
   const auto got = ask(h.port(), "POST", exec_path, echo);
   CHECK(got.body == event("error", R"({"error":"exec failed: output could not be kept",)"
                                    R"("code":"exec_transport_error"})"));
+  CHECK(h.heard().has("detached")); // Nobody reads on: the command must not wait for a reader.
+}
+
+TEST_CASE("a stream that is given up detaches, one that has seen the command's end need not",
+          "[http][exec]") {
+  house h;
+  h.plays().output = {{output_stream::out, "x"}};
+  h.plays().end.reset();
+  const auto code = GENERATE(errc::deadline_exceeded, errc::io_failed);
+  h.plays().read_error = error{code, "no more"};
+  ask(h.port(), "POST", exec_path, echo);
+  CHECK(h.heard().has("detached"));
+  house other;
+  ask(other.port(), "POST", exec_path, echo);
+  ask(other.port(), "POST", exec_path, echo);
+  const auto heard = other.heard().all();
+  CHECK(std::find(heard.begin(), heard.end(), "detached") == heard.end());
 }
