@@ -20,6 +20,10 @@ inline constexpr std::size_t header_value_bytes = 16 * 1024;
 /// Body of an exec request. Scripts of 90 kB are usual; the contract wants at least 8 MiB.
 inline constexpr std::uint64_t exec_body_bytes = 16ull << 20;
 
+/// Elements of a command's argv. Each becomes a string of its own, and the shortest take three bytes of a body: without
+/// a ceiling one body would cost many times its size. Command lines of globs over large trees stay below it.
+inline constexpr std::size_t argv_elements = 65'536;
+
 /// Body of a file upload, inclusive; a number of the public contract.
 inline constexpr std::uint64_t file_body_bytes = 33'554'432;
 

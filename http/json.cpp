@@ -3,8 +3,8 @@
 #include "base/limits.hpp"
 #include "http/utf8.hpp"
 
-#include <rapidjson/document.h>
 #include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
@@ -16,75 +16,133 @@ namespace insula::http::json {
 
 namespace {
 
-/// Stands between the reader and the document, and stops the reader when it gets too deep.
-class depth_ceiling {
+/// Takes an exec body in one pass. What the contract ignores is not kept, so that a body costs
+/// about its own size whatever is in it.
+class exec_reader {
 public:
-  explicit depth_ceiling(rapidjson::Document& to)
-      : to_(to) {}
+  bool Null() { return other(); }
+  bool Bool(bool) { return other(); }
+  bool Int(int i) { return number(i); }
+  bool Uint(unsigned i) { return number(i); }
+  bool Int64(std::int64_t i) { return number(static_cast<double>(i)); }
+  bool Uint64(std::uint64_t i) { return number(static_cast<double>(i)); }
+  bool Double(double d) { return number(d); }
+  bool RawNumber(const char*, rapidjson::SizeType, bool) { return other(); }
+  bool String(const char* s, rapidjson::SizeType n, bool) {
+    if (is_element())
+      return append({s, n});
+    if (begin_member() == member::cwd)
+      body_.cwd.emplace(s, n);
+    return true;
+  }
+  bool Key(const char* s, rapidjson::SizeType n, bool) {
+    if (depth_ > 1)
+      return true;
+    const std::string_view name{s, n};
+    member_ = name == "argv"         ? member::argv
+              : name == "timeout_ms" ? member::timeout
+              : name == "cwd"        ? member::cwd
+                                     : member::unknown;
+    return true;
+  }
+  bool StartObject() {
+    other();
+    return ++depth_ <= limits::json_depth;
+  }
+  bool StartArray() {
+    if (is_element())
+      only_strings_ = false;
+    else
+      in_argv_ = begin_member() == member::argv;
+    return ++depth_ <= limits::json_depth;
+  }
+  bool EndObject(rapidjson::SizeType) { return leave(); }
+  bool EndArray(rapidjson::SizeType) { return leave(); }
 
-  bool Null() { return to_.Null(); }
-  bool Bool(bool b) { return to_.Bool(b); }
-  bool Int(int i) { return to_.Int(i); }
-  bool Uint(unsigned i) { return to_.Uint(i); }
-  bool Int64(std::int64_t i) { return to_.Int64(i); }
-  bool Uint64(std::uint64_t i) { return to_.Uint64(i); }
-  bool Double(double d) { return to_.Double(d); }
-  bool RawNumber(const char* s, rapidjson::SizeType n, bool copy) {
-    return to_.RawNumber(s, n, copy);
-  }
-  bool String(const char* s, rapidjson::SizeType n, bool copy) { return to_.String(s, n, copy); }
-  bool Key(const char* s, rapidjson::SizeType n, bool copy) { return to_.Key(s, n, copy); }
-  bool StartObject() { return enter() && to_.StartObject(); }
-  bool StartArray() { return enter() && to_.StartArray(); }
-  bool EndObject(rapidjson::SizeType n) {
-    --depth_;
-    return to_.EndObject(n);
-  }
-  bool EndArray(rapidjson::SizeType n) {
-    --depth_;
-    return to_.EndArray(n);
+  /// After the reader has taken all of the text, or (`whole` is false) has been stopped.
+  result<exec_body> finish(bool whole) {
+    if (too_many_)
+      return error{errc::invalid_request,
+                   "argv must have at most " + std::to_string(limits::argv_elements) + " elements"};
+    if (!whole)
+      return error{errc::invalid_request, "Invalid JSON body"};
+    if (!only_strings_)
+      return error{errc::invalid_request, "argv must contain only strings"};
+    if (body_.argv.empty())
+      return error{errc::invalid_request, "argv must be a non-empty array"};
+    return std::move(body_);
   }
 
 private:
-  bool enter() { return ++depth_ <= limits::json_depth; }
+  enum class member : std::uint8_t { unknown, argv, timeout, cwd };
 
-  rapidjson::Document& to_;
+  /// Is the value that comes one of argv's?
+  bool is_element() const { return in_argv_ && depth_ == 2; }
+
+  /// A value that is no element: of several members of one name the last counts, so what an earlier
+  /// one said is forgotten.
+  member begin_member() {
+    const auto now = depth_ == 1 ? member_ : member::unknown;
+    if (now == member::argv) {
+      body_.argv.clear();
+      only_strings_ = true;
+    } else if (now == member::timeout) {
+      body_.timeout_ms.reset();
+    } else if (now == member::cwd) {
+      body_.cwd.reset();
+    }
+    return now;
+  }
+
+  bool append(std::string element) {
+    too_many_ = body_.argv.size() == limits::argv_elements;
+    if (!too_many_)
+      body_.argv.push_back(std::move(element));
+    return !too_many_;
+  }
+
+  bool number(double value) {
+    if (is_element())
+      return append(number_text(value));
+    if (begin_member() == member::timeout)
+      body_.timeout_ms = value;
+    return true;
+  }
+
+  bool other() {
+    if (is_element())
+      only_strings_ = false;
+    else
+      begin_member();
+    return true;
+  }
+
+  bool leave() {
+    --depth_;
+    in_argv_ = in_argv_ && depth_ > 1;
+    return true;
+  }
+
+  exec_body body_;
   std::size_t depth_ = 0;
+  member member_ = member::unknown; ///< Of the outermost object.
+  bool in_argv_ = false;
+  bool only_strings_ = true;
+  bool too_many_ = false;
 };
 
-/// False: not JSON, or too deep.
-bool parse(std::string_view text, rapidjson::Document& into) {
+/// False: not JSON, or the handler wanted no more.
+bool parse(std::string_view text, exec_reader& handler) {
   constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
   if (text.substr(0, byte_order_mark.size()) == byte_order_mark)
     text.remove_prefix(byte_order_mark.size());
   // The reader takes a NUL for the end of the text, whatever comes after it.
   if (text.find('\0') != std::string_view::npos)
     return false;
-  bool parsed = false;
-  auto generate = [&](rapidjson::Document& document) {
-    rapidjson::MemoryStream stream{text.data(), text.size()};
-    rapidjson::Reader reader;
-    depth_ceiling handler{document};
-    constexpr unsigned flags =
-      rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag;
-    parsed = !reader.Parse<flags>(stream, handler).IsError();
-    return parsed;
-  };
-  into.Populate(generate);
-  return parsed;
-}
-
-std::string text_of(const rapidjson::Value& value) {
-  return {value.GetString(), value.GetStringLength()};
-}
-
-/// The member of that name; the last, when there are several. Null if there is none.
-const rapidjson::Value* find(const rapidjson::Value& object, std::string_view name) {
-  const rapidjson::Value* found = nullptr;
-  for (const auto& member : object.GetObject())
-    if (std::string_view{member.name.GetString(), member.name.GetStringLength()} == name)
-      found = &member.value;
-  return found;
+  rapidjson::MemoryStream stream{text.data(), text.size()};
+  rapidjson::Reader reader;
+  constexpr unsigned flags = rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag;
+  return !reader.Parse<flags>(stream, handler).IsError();
 }
 
 class writer {
@@ -122,27 +180,9 @@ std::string number_text(double value) {
 }
 
 result<exec_body> read_exec_body(std::string_view text) {
-  rapidjson::Document document;
-  if (!parse(text, document))
-    return error{errc::invalid_request, "Invalid JSON body"};
-  const auto* argv = document.IsObject() ? find(document, "argv") : nullptr;
-  if (argv == nullptr || !argv->IsArray() || argv->Empty())
-    return error{errc::invalid_request, "argv must be a non-empty array"};
-  exec_body body;
-  body.argv.reserve(argv->Size());
-  for (const auto& element : argv->GetArray()) {
-    if (element.IsString())
-      body.argv.push_back(text_of(element));
-    else if (element.IsNumber())
-      body.argv.push_back(number_text(element.GetDouble()));
-    else
-      return error{errc::invalid_request, "argv must contain only strings"};
-  }
-  if (const auto* timeout = find(document, "timeout_ms"); timeout != nullptr && timeout->IsNumber())
-    body.timeout_ms = timeout->GetDouble();
-  if (const auto* cwd = find(document, "cwd"); cwd != nullptr && cwd->IsString())
-    body.cwd = text_of(*cwd);
-  return body;
+  exec_reader handler;
+  const bool whole = parse(text, handler);
+  return handler.finish(whole);
 }
 
 std::string write_error(std::string_view message, std::string_view code) {

@@ -1,3 +1,4 @@
+#include "base/limits.hpp"
 #include "http/json.hpp"
 #include "tests/support/catch.hpp"
 
@@ -55,6 +56,39 @@ TEST_CASE("a body without arguments is refused", "[http][json]") {
   for (const auto* text :
        {R"({"argv":[{}]})", R"({"argv":[null]})", R"({"argv":[true]})", R"({"argv":["a",[]]})"})
     CHECK(why_not(text) == "argv must contain only strings");
+}
+
+TEST_CASE("the number of arguments has a ceiling, which stops the reader", "[http][json]") {
+  const auto elements = [](std::size_t count) {
+    std::string list = "0";
+    for (std::size_t i = 1; i < count; ++i)
+      list += ",0";
+    return list;
+  };
+  CHECK(limits::argv_elements == 65'536);
+  const auto most = json::read_exec_body("{\"argv\":[" + elements(65'536) + "]}");
+  REQUIRE(most);
+  CHECK(most->argv.size() == 65'536);
+  const std::string too_many = "argv must have at most 65536 elements";
+  CHECK(why_not("{\"argv\":[" + elements(65'537) + "]}") == too_many);
+  CHECK(why_not("{\"argv\":[" + elements(65'537) + "}") == too_many); // It reads no further.
+  CHECK(why_not("{\"argv\":[\"a\"],\"other\":[" + elements(100'000) + "]}") == "accepted");
+}
+
+TEST_CASE("only members of the outermost object count, and their last value", "[http][json]") {
+  CHECK(why_not(R"([{"argv":["a"]}])") == no_argv);
+  CHECK(why_not(R"({"x":{"argv":["a"]}})") == no_argv);
+  CHECK(why_not(R"({"argv":["a"],"argv":null})") == no_argv);
+  CHECK(why_not(R"({"argv":["a"],"argv":{"argv":["b"]}})") == no_argv);
+  CHECK(why_not(R"({"argv":[["a"]]})") == "argv must contain only strings");
+  CHECK(why_not(R"({"argv":[{"argv":["a"]}],"cwd":"x"})") == "argv must contain only strings");
+  const auto body = json::read_exec_body(
+    R"({"argv":[{}],"argv":["a"],"x":["b",{"cwd":"c"}],"timeout_ms":1,"timeout_ms":"2",)"
+    R"("cwd":"x","cwd":["y"]})");
+  REQUIRE(body);
+  CHECK(body->argv == std::vector<std::string>{"a"});
+  CHECK_FALSE(body->timeout_ms);
+  CHECK_FALSE(body->cwd);
 }
 
 TEST_CASE("deep nesting is refused without recursion", "[http][json]") {
