@@ -6,7 +6,7 @@
 
 #include <caf/all.hpp>
 
-#include <algorithm>
+#include <map>
 #include <unordered_map>
 
 namespace insula::actors {
@@ -25,8 +25,10 @@ struct directory_state {
   static inline const char* name = "directory";
   std::shared_ptr<const sandbox_options> options;
   std::unordered_map<std::string, activation> live;
+  std::map<caf::actor_addr, sandbox_id> ids; ///< Of the live ones: whose end it is.
 
-  /// CAF destroys the state before it runs what was attached to the actor: this is where an end can be told.
+  /// CAF destroys the state before it runs what was attached to the actor: this is where an end can
+  /// be told.
   ~directory_state() {
     for (auto& [id, each] : live)
       caf::anon_send_exit(each.actor, caf::exit_reason::user_shutdown);
@@ -38,13 +40,22 @@ using directory_pointer = directory_actor::stateful_pointer<directory_state>;
 activation& activate(directory_pointer self, const sandbox_id& id) {
   auto& mine = self->state.live[id.str()];
   if (!mine.actor) {
-    mine.actor = spawn_sandbox(self->system(), id, self->state.options);
+    mine.actor = spawn_sandbox(self->system(), id, self->state.options, true);
+    self->state.ids.emplace(mine.actor.address(), id);
     self->monitor(mine.actor);
   }
   return mine;
 }
 
-void find(directory_pointer self, const sandbox_id& id, find_promise reply) {
+void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr& which);
+
+/// The question came too late: the activation had just hibernated. The next one is asked instead,
+/// once.
+bool came_too_late(const caf::error& why) {
+  return why == caf::sec::request_receiver_down;
+}
+
+void find(directory_pointer self, const sandbox_id& id, find_promise reply, bool again = false) {
   auto& mine = activate(self, id);
   if (mine.deleting) {
     if (mine.after.size() >= limits::waiting_per_sandbox)
@@ -55,12 +66,37 @@ void find(directory_pointer self, const sandbox_id& id, find_promise reply) {
   }
   self->request(mine.actor, caf::infinite, find_atom::value)
     .then([reply, actor = mine.actor](caf::ok_atom) mutable { reply.deliver(std::move(actor)); },
-          [reply](caf::error& why) mutable { reply.deliver(std::move(why)); });
+          [self, id, reply, again, which = mine.actor.address()](caf::error& why) mutable {
+            if (again || !came_too_late(why))
+              return static_cast<void>(reply.deliver(std::move(why)));
+            forget(self, id, which);
+            find(self, id, std::move(reply), true);
+          });
 }
 
-/// An activation has ended. Those who came for the id meanwhile get a new one. Several may have asked for that end, and
-/// the id may have its next activation when the last of them hears of it.
+void remove(directory_pointer self, const sandbox_id& id,
+            caf::typed_response_promise<caf::ok_atom> reply, bool again = false) {
+  auto& mine = activate(self, id);
+  mine.deleting = true;
+  self->request(mine.actor, caf::infinite, delete_atom::value)
+    .then(
+      [self, id, reply, which = mine.actor.address()](caf::ok_atom) mutable {
+        forget(self, id, which);
+        reply.deliver(caf::ok_atom::value);
+      },
+      [self, id, reply, again, which = mine.actor.address()](caf::error& why) mutable {
+        forget(self, id, which);
+        if (again || !came_too_late(why))
+          reply.deliver(std::move(why));
+        else
+          remove(self, id, std::move(reply), true);
+      });
+}
+
+/// An activation has ended. Those who came for the id meanwhile get a new one. Several may have
+/// asked for that end, and the id may have its next activation when the last of them hears of it.
 void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr& which) {
+  self->state.ids.erase(which);
   const auto at = self->state.live.find(id.str());
   if (at == self->state.live.end() || at->second.actor.address() != which)
     return;
@@ -72,16 +108,16 @@ void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr&
 directory_actor::behavior_type directory(directory_pointer self,
                                          std::shared_ptr<const sandbox_options> options) {
   self->state.options = std::move(options);
-  // One that ended without having been asked: a bug, but its id must go on working.
+  // One that hibernates says nothing; any other end is a bug, but its id must go on working.
   self->set_down_handler([self](const caf::down_msg& down) {
-    auto& live = self->state.live;
-    const auto at =
-      std::find_if(live.begin(), live.end(), [&](auto& each) { return each.second.actor.address() == down.source; });
-    if (at == live.end())
+    const auto at = self->state.ids.find(down.source);
+    if (at == self->state.ids.end())
       return;
-    log::error("directory.lost_activation", {{"id", at->first}, {"reason", self->system().render(down.reason)}});
-    if (const auto id = sandbox_id::parse(at->first))
-      forget(self, *id, down.source);
+    const auto id = at->second;
+    if (down.reason && down.reason != caf::exit_reason::normal)
+      log::error("directory.lost_activation",
+                 {{"id", id.str()}, {"reason", self->system().render(down.reason)}});
+    forget(self, id, down.source);
   });
   return {
     [self](find_atom, const std::string& text) -> caf::result<sandbox_actor> {
@@ -96,19 +132,8 @@ directory_actor::behavior_type directory(directory_pointer self,
       const auto id = sandbox_id::parse(text);
       if (!id)
         return to_caf({errc::invalid_request, "malformed sandbox id"});
-      auto& mine = activate(self, *id);
-      mine.deleting = true;
       auto reply = self->make_response_promise<caf::ok_atom>();
-      self->request(mine.actor, caf::infinite, delete_atom::value)
-        .then(
-          [self, id, reply, which = mine.actor.address()](caf::ok_atom) mutable {
-            forget(self, *id, which);
-            reply.deliver(caf::ok_atom::value);
-          },
-          [self, id, reply, which = mine.actor.address()](caf::error& why) mutable {
-            forget(self, *id, which);
-            reply.deliver(std::move(why));
-          });
+      remove(self, *id, reply);
       return reply;
     },
   };
@@ -116,7 +141,8 @@ directory_actor::behavior_type directory(directory_pointer self,
 
 } // namespace
 
-directory_actor spawn_directory(caf::actor_system& system, std::shared_ptr<const sandbox_options> options) {
+directory_actor spawn_directory(caf::actor_system& system,
+                                std::shared_ptr<const sandbox_options> options) {
   return system.spawn(directory, std::move(options));
 }
 

@@ -15,7 +15,8 @@ public:
   class place {
   public:
     place() = default;
-    explicit place(std::shared_ptr<instance_count> of) : of_(std::move(of)) {}
+    explicit place(std::shared_ptr<instance_count> of)
+        : of_(std::move(of)) {}
     place(place&&) = default;
     place& operator=(place&& other) noexcept {
       leave();
@@ -37,7 +38,8 @@ public:
     std::shared_ptr<instance_count> of_;
   };
 
-  explicit instance_count(unsigned limit) : limit_(limit) {}
+  explicit instance_count(unsigned limit)
+      : limit_(limit) {}
 
   /// Errors: capacity_exceeded, with "<taken>/<limit>".
   result<place> take() {

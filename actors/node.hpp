@@ -9,13 +9,15 @@
 
 namespace insula::actors {
 
-/// The root of a node's actors: it starts them and ends them. What the options point to must outlive the actor system.
+/// The root of a node's actors: it starts them and ends them. What the options point to must
+/// outlive the actor system.
 class node {
 public:
   /// `options.store` is filled in here.
   node(caf::actor_system& system, storage::store& disk, sandbox_options options);
 
-  /// Every actor ends, and answers what it owes. Sandboxes that run go on running: they are the spawner's.
+  /// Every actor ends, and answers what it owes. Sandboxes that run go on running: they are the
+  /// spawner's.
   ~node();
 
   node(const node&) = delete;

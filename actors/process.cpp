@@ -31,10 +31,11 @@ struct output_read {
   runtime::log_chunk chunk;
 };
 
-using process_impl = started_process_actor::extend<
-  caf::reacts_to<command_started>, caf::reacts_to<command_failed>, caf::reacts_to<command_ended>,
-  caf::reacts_to<output_complete>, caf::reacts_to<output_read>, caf::reacts_to<expire_atom>,
-  caf::reacts_to<kill_atom>>;
+using process_impl =
+  started_process_actor::extend<caf::reacts_to<command_started>, caf::reacts_to<command_failed>,
+                                caf::reacts_to<command_ended>, caf::reacts_to<output_complete>,
+                                caf::reacts_to<output_read>, caf::reacts_to<expire_atom>,
+                                caf::reacts_to<kill_atom>>;
 
 struct process_state {
   static inline const char* name = "process";
@@ -48,6 +49,7 @@ struct process_state {
   bool ended = false;
   bool timed_out = false;
   bool killed = false;
+  bool started = false;
   caf::actor alarm; ///< Tells when the time is up.
 
   /// Whatever ends this actor: nobody waits for it in vain.
@@ -95,7 +97,8 @@ output_chunk as_output(runtime::log_chunk from, bool timed_out) {
   chunk.frames.reserve(from.frames.size());
   for (auto& each : from.frames)
     chunk.frames.push_back(
-      {each.stream == runtime::stream_id::out ? output_stream::out : output_stream::err, std::move(each.bytes)});
+      {each.stream == runtime::stream_id::out ? output_stream::out : output_stream::err,
+       std::move(each.bytes)});
   if (from.ended)
     chunk.ended = as_end(*from.ended, timed_out);
   return chunk;
@@ -116,17 +119,18 @@ namespace {
 
 using process_pointer = process_impl::stateful_pointer<process_state>;
 
-/// Carries what the runtime's thread says into the mailbox. The address is weak: a callback must not keep its process
-/// alive.
+/// Carries what the runtime's thread says into the mailbox. The address is weak: a callback must
+/// not keep its process alive.
 template <class Fact>
 void tell(const caf::actor_addr& process, Fact fact) {
   if (const auto target = caf::actor_cast<process_impl>(process))
     caf::anon_send(target, std::move(fact));
 }
 
-/// An actor of its own: a delayed message keeps whom it is for, with its log, until it comes, and an hour may have been
-/// given to a command that takes a second.
-caf::behavior alarm(caf::event_based_actor* self, const caf::actor_addr& process, std::chrono::milliseconds limit) {
+/// An actor of its own: a delayed message keeps whom it is for, with its log, until it comes, and
+/// an hour may have been given to a command that takes a second.
+caf::behavior alarm(caf::event_based_actor* self, const caf::actor_addr& process,
+                    std::chrono::milliseconds limit) {
   self->delayed_send(self, limit, expire_atom::value);
   return {[self, process](expire_atom) {
     tell(process, expire_atom::value);
@@ -143,9 +147,13 @@ void start(process_pointer self) {
   listener.on_ended = [me](runtime::process_exit how) { tell(me, command_ended{how}); };
   listener.on_complete = [me] { tell(me, output_complete{}); };
   st.command = st.options.place->start(std::move(st.options.spec), std::move(listener));
+  // What is inside can stop a command before it is one.
+  st.alarm =
+    self->system().spawn(alarm, self->address(), std::chrono::milliseconds{limits::start_patience});
 }
 
-process_impl::behavior_type process(process_pointer self, const std::shared_ptr<process_options>& options) {
+process_impl::behavior_type process(process_pointer self,
+                                    const std::shared_ptr<process_options>& options) {
   self->state.options = std::move(*options);
   return {
     [self](const read_output& asked) -> caf::result<output_chunk> {
@@ -159,9 +167,10 @@ process_impl::behavior_type process(process_pointer self, const std::shared_ptr<
       auto reply = self->make_response_promise<output_chunk>();
       const auto number = ++st.last_question;
       st.questions.emplace(number, reply);
-      st.command->read(asked.offset, asked.max_bytes, asked.attached, [me = self->address(), number](runtime::log_chunk chunk) {
-        tell(me, output_read{number, std::move(chunk)});
-      });
+      st.command->read(asked.offset, asked.max_bytes, asked.attached,
+                       [me = self->address(), number](runtime::log_chunk chunk) {
+                         tell(me, output_read{number, std::move(chunk)});
+                       });
       return reply;
     },
     [self](detach_atom) {
@@ -180,11 +189,13 @@ process_impl::behavior_type process(process_pointer self, const std::shared_ptr<
     },
     [self](const command_started&) {
       auto& st = self->state;
+      st.started = true;
+      st.stop_alarm();
       if (st.starting)
         std::exchange(st.starting, std::nullopt)->deliver(caf::actor_cast<process_actor>(self));
       if (const auto limit = st.options.timeout_ms)
-        st.alarm = self->system().spawn(alarm, self->address(),
-                                        std::chrono::milliseconds{std::max<std::int64_t>(*limit, 0)});
+        st.alarm = self->system().spawn(
+          alarm, self->address(), std::chrono::milliseconds{std::max<std::int64_t>(*limit, 0)});
     },
     [self](command_failed& said) {
       auto& st = self->state;
@@ -222,9 +233,19 @@ process_impl::behavior_type process(process_pointer self, const std::shared_ptr<
     },
     [self](expire_atom) {
       auto& st = self->state;
-      // Ended, but a child in its group may hold the output open: that stream is what the time was given for.
+      // Ended, but a child in its group may hold the output open: that stream is what the time was
+      // given for.
       if (!st.options.place)
         return;
+      if (!st.started) {
+        st.command->signal(SIGKILL);
+        if (st.starting)
+          std::exchange(st.starting, std::nullopt)
+            ->deliver(to_caf({errc::launch_failed, "it did not come to life in time"}));
+        if (st.probing)
+          std::exchange(st.probing, std::nullopt)->deliver(false);
+        return;
+      }
       st.timed_out = true;
       st.command->signal(SIGTERM);
       self->delayed_send(self, limits::kill_grace, kill_atom::value);

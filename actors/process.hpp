@@ -15,7 +15,8 @@ using start_atom = caf::atom_constant<caf::atom("start")>;
 
 /// A process as its sandbox sees it, which asks it exactly one of these, first.
 using started_process_actor = process_actor::extend<
-  // Starts the command; answers with the process's public handle once it runs. Errors: launch_failed, limit_reached.
+  // Starts the command; answers with the process's public handle once it runs. Errors:
+  // launch_failed, limit_reached.
   caf::replies_to<start_atom>::with<process_actor>,
   // Starts it, and answers when it has ended: whether it ran and ended with 0.
   caf::replies_to<probe_atom>::with<bool>>;
@@ -26,12 +27,13 @@ struct process_options {
   std::shared_ptr<runtime::sandbox> place;
   runtime::process_spec spec;
   std::optional<std::int64_t> timeout_ms;
-  /// The command has ended and its output is complete, or it never ran: the sandbox need not keep the handle. Once.
+  /// The command has ended and its output is complete, or it never ran: the sandbox need not keep
+  /// the handle. Once.
   std::function<void()> on_over;
 };
 
-/// One command: started when asked, read by whoever asks, ended when its time is up. It outlives its command for as long as somebody
-/// holds it.
+/// One command: started when asked, read by whoever asks, ended when its time is up. It outlives
+/// its command for as long as somebody holds it.
 started_process_actor spawn_process(caf::actor_system& system, process_options options);
 
 } // namespace actors

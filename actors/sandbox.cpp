@@ -18,6 +18,7 @@ namespace insula::actors {
 namespace {
 
 using idle_atom = caf::atom_constant<caf::atom("idle")>;
+using hibernate_atom = caf::atom_constant<caf::atom("hibernate")>;
 
 // Facts, from other threads; `start` says which attempt they are about.
 struct lease_settled {
@@ -41,11 +42,12 @@ struct sandbox_gone {
 struct process_over {
   std::uint64_t number;
 };
+struct file_over {};
 
-using sandbox_impl =
-  sandbox_actor::extend<caf::reacts_to<lease_settled>, caf::reacts_to<sandbox_ready>, caf::reacts_to<sandbox_failed>,
-                        caf::reacts_to<sandbox_ended>, caf::reacts_to<sandbox_gone>, caf::reacts_to<process_over>,
-                        caf::reacts_to<idle_atom>>;
+using sandbox_impl = sandbox_actor::extend<
+  caf::reacts_to<lease_settled>, caf::reacts_to<sandbox_ready>, caf::reacts_to<sandbox_failed>,
+  caf::reacts_to<sandbox_ended>, caf::reacts_to<sandbox_gone>, caf::reacts_to<process_over>,
+  caf::reacts_to<file_over>, caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
 
 /// Somebody who needs the running sandbox.
 struct waiting_request {
@@ -59,20 +61,23 @@ struct sandbox_state {
   std::shared_ptr<const sandbox_options> options;
 
   phase now = phase::asleep;
-  std::uint64_t start = 0;      ///< Counts the attempts: what an older one still says is ignored.
-  storage::epoch epoch = 0;     ///< 0: the lease is not held.
+  std::uint64_t start = 0;  ///< Counts the attempts: what an older one still says is ignored.
+  storage::epoch epoch = 0; ///< 0: the lease is not held.
   instance_count::place instance;
   std::shared_ptr<runtime::sandbox> place;
-  bool recorded = false;        ///< This start is in the store.
-  bool known = false;           ///< The store was asked what it has of us, and what it had is in created_ms.
+  bool recorded = false; ///< This start is in the store.
+  bool known = false; ///< The store was asked what it has of us, and what it had is in created_ms.
   std::string created_ms;
   std::deque<waiting_request> waiting;
   std::vector<caf::typed_response_promise<caf::ok_atom>> deleting;
 
-  std::map<std::uint64_t, started_process_actor> processes; ///< Until their command and its output are over.
+  std::map<std::uint64_t, started_process_actor>
+    processes; ///< Until their command and its output are over.
   std::uint64_t last_process = 0;
+  std::size_t files = 0; ///< Channels that somebody holds.
+  bool hibernates = false;
   std::chrono::steady_clock::time_point last_used;
-  bool alarm_set = false;       ///< One alarm at a time: it looks at last_used when it comes.
+  bool alarm_set = false; ///< One alarm at a time: it looks at last_used when it comes.
 
   /// Whatever ends this actor: nobody waits for it in vain, and no command of it is waited for.
   ~sandbox_state() {
@@ -110,6 +115,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_failed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_ended)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::process_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::file_over)
 
 namespace insula::actors {
 
@@ -132,7 +138,8 @@ void touch(sandbox_pointer self) {
   self->delayed_send(self, st.options->idle_timeout, idle_atom::value);
 }
 
-// ---- Starting: the lease, then the record and the sandbox side by side; running once there are both. ------------
+// ---- Starting: the lease, then the record and the sandbox side by side; running once there are
+// both. ------------
 
 void fall_asleep(sandbox_pointer self, const error& why) {
   auto& st = self->state;
@@ -144,6 +151,8 @@ void fall_asleep(sandbox_pointer self, const error& why) {
   if (st.now != phase::deleting)
     st.become(phase::asleep);
   st.refuse_waiting(why);
+  if (st.hibernates)
+    self->send(self, hibernate_atom::value); // Later: something may have come meanwhile.
 }
 
 void perhaps_running(sandbox_pointer self) {
@@ -157,17 +166,17 @@ void perhaps_running(sandbox_pointer self) {
   touch(self);
 }
 
-/// The output gate of a start: nobody learns of the sandbox before its record would survive a crash.
+/// The output gate of a start: nobody learns of the sandbox before its record would survive a
+/// crash.
 void write_record(sandbox_pointer self) {
   auto& st = self->state;
   const auto now_ms = std::to_string(st.options->time->unix_ms());
   if (st.created_ms.empty())
     st.created_ms = now_ms;
-  storage::write_batch batch{st.id->str(),
-                             st.epoch,
-                             {{"created_ms", st.created_ms},
-                              {"image", st.options->image_name},
-                              {"started_ms", now_ms}}};
+  storage::write_batch batch{
+    st.id->str(),
+    st.epoch,
+    {{"created_ms", st.created_ms}, {"image", st.options->image_name}, {"started_ms", now_ms}}};
   self->request(st.options->store, caf::infinite, std::move(batch))
     .then(
       [self, start = st.start](caf::ok_atom) {
@@ -182,8 +191,12 @@ void write_record(sandbox_pointer self) {
           return;
         const auto reason = from_caf(why);
         log::error("sandbox.record_failed", {{"id", state.id->str()}, {"reason", reason.message}});
+        if (state.now == phase::deleting)
+          return; // What is under way there ends it.
+        // It counts until it is gone.
+        const auto kept = std::make_shared<instance_count::place>(std::move(state.instance));
         if (state.place)
-          state.place->destroy([] {});
+          state.place->destroy([kept] {});
         fall_asleep(self, {errc::io_failed, "its record could not be written: " + reason.message});
       });
 }
@@ -196,22 +209,26 @@ void make_sandbox(sandbox_pointer self) {
   spec.limits = st.options->limits;
   runtime::sandbox_listener listener;
   // One that comes to life after nobody wants it any more is removed again.
-  listener.on_ready = [me = self->address(), start = st.start](std::shared_ptr<runtime::sandbox> place) {
+  listener.on_ready = [me = self->address(),
+                       start = st.start](std::shared_ptr<runtime::sandbox> place) {
     if (const auto target = caf::actor_cast<sandbox_impl>(me))
       caf::anon_send(target, sandbox_ready{start, std::move(place)});
     else
       place->destroy([] {});
   };
-  listener.on_failed = [me = self->address(), start = st.start](error why) { tell(me, sandbox_failed{start, std::move(why)}); };
+  listener.on_failed = [me = self->address(), start = st.start](error why) {
+    tell(me, sandbox_failed{start, std::move(why)});
+  };
   listener.on_ended = [me = self->address(), start = st.start] { tell(me, sandbox_ended{start}); };
   st.options->engine->create(std::move(spec), std::move(listener));
 }
 
 void take_lease(sandbox_pointer self) {
   auto& st = self->state;
-  st.options->leases->acquire(st.id->str(), [me = self->address(), start = st.start](result<storage::epoch> outcome) {
-    tell(me, lease_settled{start, std::move(outcome)});
-  });
+  st.options->leases->acquire(
+    st.id->str(), [me = self->address(), start = st.start](result<storage::epoch> outcome) {
+      tell(me, lease_settled{start, std::move(outcome)});
+    });
 }
 
 /// The input gate: until the store has said what it has of us, nothing else is looked at.
@@ -253,25 +270,25 @@ void begin_start(sandbox_pointer self) {
 void when_running(sandbox_pointer self, waiting_request request) {
   auto& st = self->state;
   switch (st.now) {
-    case phase::running:
-      request.go();
-      return touch(self);
+    case phase::running: request.go(); return touch(self);
     case phase::deleting: return request.refuse({errc::sandbox_not_running, "it is being deleted"});
     case phase::asleep:
     case phase::starting:
     case phase::stopping: break;
   }
   if (st.waiting.size() >= limits::waiting_per_sandbox)
-    return request.refuse({errc::limit_reached, "too many requests wait for this sandbox to start"});
+    return request.refuse(
+      {errc::limit_reached, "too many requests wait for this sandbox to start"});
   st.waiting.push_back(std::move(request));
   if (st.now == phase::asleep)
     begin_start(self);
 }
 
-// ---- Commands -----------------------------------------------------------------------------------------------------
+// ---- Commands
+// -----------------------------------------------------------------------------------------------------
 
-/// bash takes a line as its argument up to a length; a longer one it reads from a descriptor that the line itself then
-/// does not see.
+/// bash takes a line as its argument up to a length; a longer one it reads from a descriptor that
+/// the line itself then does not see.
 runtime::process_spec make_spec(const sandbox_options& options, exec_request request) {
   runtime::process_spec spec;
   spec.argv = {options.shell, "-c"};
@@ -291,7 +308,8 @@ runtime::process_spec make_spec(const sandbox_options& options, exec_request req
   return spec;
 }
 
-started_process_actor add_process(sandbox_pointer self, runtime::process_spec spec, std::optional<std::int64_t> timeout_ms) {
+started_process_actor add_process(sandbox_pointer self, runtime::process_spec spec,
+                                  std::optional<std::int64_t> timeout_ms) {
   auto& st = self->state;
   const auto number = ++st.last_process;
   process_options options;
@@ -299,26 +317,37 @@ started_process_actor add_process(sandbox_pointer self, runtime::process_spec sp
   options.spec = std::move(spec);
   options.timeout_ms = timeout_ms;
   options.on_over = [me = self->address(), number] { tell(me, process_over{number}); };
-  return st.processes.emplace(number, spawn_process(self->system(), std::move(options))).first->second;
+  return st.processes.emplace(number, spawn_process(self->system(), std::move(options)))
+    .first->second;
 }
 
-bool full(const sandbox_state& st) { return st.processes.size() >= limits::commands_per_sandbox; }
+/// The kernel counts what commands start, but not the commands themselves: those are put into the
+/// sandbox from outside.
+bool full(const sandbox_state& st) {
+  const std::size_t wanted = st.options->limits.processes;
+  return st.processes.size() >= (wanted > 0 ? std::min(wanted, limits::commands_per_sandbox)
+                                            : limits::commands_per_sandbox);
+}
 
 const error too_many{errc::limit_reached, "too many commands run in this sandbox at once"};
 
 void open_file(sandbox_pointer self, runtime::file_operation what, std::string path,
                caf::typed_response_promise<file_channel> reply) {
-  when_running(self, {[=]() mutable {
-                        auto socket = self->state.place->open_file(what, path, self->state.options->user);
-                        if (socket)
-                          reply.deliver(file_channel{std::make_shared<unique_fd>(std::move(*socket))});
-                        else
-                          reply.deliver(to_caf(socket.reason()));
-                      },
-                      [=](const error& why) mutable { reply.deliver(to_caf(why)); }});
+  when_running(self,
+               {[=]() mutable {
+                  auto socket = self->state.place->open_file(what, path, self->state.options->user);
+                  if (!socket)
+                    return static_cast<void>(reply.deliver(to_caf(socket.reason())));
+                  ++self->state.files;
+                  const std::shared_ptr<void> use{
+                    nullptr, [me = self->address()](void*) { tell(me, file_over{}); }};
+                  reply.deliver(file_channel{std::make_shared<unique_fd>(std::move(*socket)), use});
+                },
+                [=](const error& why) mutable { reply.deliver(to_caf(why)); }});
 }
 
-// ---- The end --------------------------------------------------------------------------------------------------------
+// ---- The end
+// --------------------------------------------------------------------------------------------------------
 
 void stop(sandbox_pointer self) {
   auto& st = self->state;
@@ -336,17 +365,21 @@ void deleted(sandbox_pointer self) {
   self->quit();
 }
 
-/// Nothing runs any more. The record goes last, so that a crash before it leaves something to be deleted again.
+/// Nothing runs any more. The record goes last, so that a crash before it leaves something to be
+/// deleted again.
 void finish_delete(sandbox_pointer self) {
   auto& st = self->state;
   if (st.epoch == 0 || st.created_ms.empty())
     return deleted(self);
   storage::write_batch batch{
-    st.id->str(), st.epoch, {{"created_ms", std::nullopt}, {"image", std::nullopt}, {"started_ms", std::nullopt}}};
+    st.id->str(),
+    st.epoch,
+    {{"created_ms", std::nullopt}, {"image", std::nullopt}, {"started_ms", std::nullopt}}};
   self->request(st.options->store, caf::infinite, std::move(batch))
     .then([self](caf::ok_atom) { deleted(self); },
           [self](caf::error& why) {
-            log::error("sandbox.record_stays", {{"id", self->state.id->str()}, {"reason", from_caf(why).message}});
+            log::error("sandbox.record_stays",
+                       {{"id", self->state.id->str()}, {"reason", from_caf(why).message}});
             deleted(self);
           });
 }
@@ -357,7 +390,8 @@ void begin_delete(sandbox_pointer self) {
   st.become(phase::deleting);
   st.refuse_waiting({errc::sandbox_not_running, "it is being deleted"});
   if (st.place)
-    return st.place->destroy([me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
+    return st.place->destroy(
+      [me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
   if (before != phase::asleep)
     return; // On its way: sandbox_ready or sandbox_failed comes, and goes on with this.
   // Nothing runs, but there may be a record, which only the lease's holder may remove.
@@ -370,8 +404,10 @@ void begin_delete(sandbox_pointer self) {
 }
 
 sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
-                                    std::shared_ptr<const sandbox_options> options) {
+                                    std::shared_ptr<const sandbox_options> options,
+                                    bool hibernates) {
   self->state.id = id;
+  self->state.hibernates = hibernates;
   self->state.options = std::move(options);
   return {
     [self](exec_request& request) -> caf::result<process_actor> {
@@ -382,7 +418,8 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                               return static_cast<void>(reply.deliver(to_caf(too_many)));
                             const auto timeout_ms = wanted->timeout_ms;
                             reply.delegate(
-                              add_process(self, make_spec(*self->state.options, std::move(*wanted)), timeout_ms),
+                              add_process(self, make_spec(*self->state.options, std::move(*wanted)),
+                                          timeout_ms),
                               start_atom::value);
                           },
                           [reply](const error& why) mutable { reply.deliver(to_caf(why)); }});
@@ -400,17 +437,19 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     },
     [self](probe_atom) -> caf::result<bool> {
       auto reply = self->make_response_promise<bool>();
-      when_running(self, {[self, reply]() mutable {
-                            if (full(self->state))
-                              return static_cast<void>(reply.deliver(true));
-                            exec_request request;
-                            request.command_line = "true";
-                            constexpr std::int64_t patience_ms = 10'000;
-                            reply.delegate(
-                              add_process(self, make_spec(*self->state.options, std::move(request)), patience_ms),
-                              probe_atom::value);
-                          },
-                          [reply](const error&) mutable { reply.deliver(false); }});
+      when_running(
+        self,
+        {[self, reply]() mutable {
+           if (full(self->state))
+             return static_cast<void>(reply.deliver(false)); // It can run no program now.
+           exec_request request;
+           request.command_line = "true";
+           constexpr std::int64_t patience_ms = 10'000;
+           reply.delegate(
+             add_process(self, make_spec(*self->state.options, std::move(request)), patience_ms),
+             probe_atom::value);
+         },
+         [reply](const error&) mutable { reply.deliver(false); }});
       return reply;
     },
     [self](find_atom) -> caf::result<caf::ok_atom> {
@@ -448,7 +487,8 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
         return said.place->destroy([] {});
       st.place = std::move(said.place);
       if (st.now == phase::deleting)
-        return st.place->destroy([me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
+        return st.place->destroy(
+          [me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
       perhaps_running(self);
     },
     [self](sandbox_failed& said) {
@@ -464,7 +504,8 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       auto& st = self->state;
       if (said.start != st.start)
         return;
-      log::warning("sandbox.ended", {{"id", st.id->str()}, {"reason", "its first process is gone"}});
+      log::warning("sandbox.ended",
+                   {{"id", st.id->str()}, {"reason", "its first process is gone"}});
       if (st.now == phase::deleting || st.now == phase::stopping)
         return; // sandbox_gone follows.
       fall_asleep(self, {errc::sandbox_not_running, "it has ended"});
@@ -488,13 +529,23 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       if (self->state.processes.empty())
         touch(self);
     },
+    [self](const file_over&) {
+      --self->state.files;
+      touch(self);
+    },
+    [self](hibernate_atom) {
+      const auto& st = self->state;
+      if (st.now == phase::asleep && st.waiting.empty() && st.deleting.empty())
+        self->quit();
+    },
     [self](idle_atom) {
       auto& st = self->state;
       st.alarm_set = false;
       if (st.now != phase::running)
         return;
       const auto idle = st.options->time->now() - st.last_used;
-      const auto left = st.processes.empty() ? st.options->idle_timeout - idle : st.options->idle_timeout;
+      const bool in_use = !st.processes.empty() || st.files > 0;
+      const auto left = in_use ? st.options->idle_timeout : st.options->idle_timeout - idle;
       if (left.count() <= 0)
         return stop(self);
       st.alarm_set = true;
@@ -506,8 +557,8 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
 } // namespace
 
 sandbox_actor spawn_sandbox(caf::actor_system& system, sandbox_id id,
-                            std::shared_ptr<const sandbox_options> options) {
-  return system.spawn(sandbox, std::move(id), std::move(options));
+                            std::shared_ptr<const sandbox_options> options, bool hibernates) {
+  return system.spawn(sandbox, std::move(id), std::move(options), hibernates);
 }
 
 } // namespace insula::actors

@@ -17,7 +17,8 @@
 
 namespace insula::actors {
 
-/// What every sandbox of a node is made with. Nothing here is owned but `instances`; all outlives the actor system.
+/// What every sandbox of a node is made with. Nothing here is owned but `instances`; all outlives
+/// the actor system.
 struct sandbox_options {
   runtime::engine* engine = nullptr;
   storage::lease_service* leases = nullptr;
@@ -28,14 +29,19 @@ struct sandbox_options {
   runtime::image_layers image;
   runtime::sandbox_limits limits;
   runtime::sandbox_user user;
-  std::map<std::string, std::string> env;        ///< What every command is given.
+  std::map<std::string, std::string> env; ///< What every command is given.
   std::string shell = "/bin/bash";
   std::string working_directory = "/workspace";
-  std::chrono::milliseconds idle_timeout{0};     ///< Nothing running and nothing asked for that long: it is stopped. 0: never.
+  std::chrono::milliseconds idle_timeout{
+    0}; ///< Nothing running and nothing asked for that long: it is stopped. 0: never.
 };
 
-/// The object of one id: made on first use, it starts its sandbox when something needs it, keeps its record in the
-/// store, and stops it when it is idle. The handle is good until delete_atom is answered.
-sandbox_actor spawn_sandbox(caf::actor_system& system, sandbox_id id, std::shared_ptr<const sandbox_options> options);
+/// The object of one id: made on first use, it starts its sandbox when something needs it, keeps
+/// its record in the store, and stops it when it is idle. The handle is good until delete_atom is
+/// answered. `hibernates`: it also ends, in silence, when nothing runs and nobody waits; the next
+/// activation finds everything in the store. Who is told request_receiver_down then makes that.
+sandbox_actor spawn_sandbox(caf::actor_system& system, sandbox_id id,
+                            std::shared_ptr<const sandbox_options> options,
+                            bool hibernates = false);
 
 } // namespace insula::actors

@@ -11,8 +11,10 @@ enum class phase : std::uint8_t { asleep, starting, running, stopping, deleting 
 constexpr bool may_become(phase from, phase to) {
   switch (from) {
     case phase::asleep: return to == phase::starting || to == phase::deleting;
-    case phase::starting: return to == phase::running || to == phase::asleep || to == phase::deleting;
-    case phase::running: return to == phase::asleep || to == phase::stopping || to == phase::deleting;
+    case phase::starting:
+      return to == phase::running || to == phase::asleep || to == phase::deleting;
+    case phase::running:
+      return to == phase::asleep || to == phase::stopping || to == phase::deleting;
     case phase::stopping: return to == phase::asleep || to == phase::deleting;
     case phase::deleting: return false;
   }

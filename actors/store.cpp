@@ -22,7 +22,8 @@ struct store_state {
   static inline const char* name = "store";
   storage::store* disk = nullptr;
   std::uint64_t last = 0;
-  std::map<std::uint64_t, caf::typed_response_promise<caf::ok_atom>> open; ///< The store itself bounds them.
+  std::map<std::uint64_t, caf::typed_response_promise<caf::ok_atom>>
+    open; ///< The store itself bounds them.
 };
 
 } // namespace
@@ -34,7 +35,8 @@ namespace insula::actors {
 
 namespace {
 
-store_impl::behavior_type store(store_impl::stateful_pointer<store_state> self, storage::store* disk) {
+store_impl::behavior_type store(store_impl::stateful_pointer<store_state> self,
+                                storage::store* disk) {
   self->state.disk = disk;
   return {
     [self](storage::write_batch& batch) -> caf::result<caf::ok_atom> {
@@ -42,9 +44,11 @@ store_impl::behavior_type store(store_impl::stateful_pointer<store_state> self, 
       const auto number = ++self->state.last;
       self->state.open.emplace(number, reply);
       // A strong handle: who is owed an answer must be alive to give it.
-      self->state.disk->commit(std::move(batch), [to = caf::actor_cast<store_impl>(self), number](result<void> outcome) {
-        caf::anon_send(to, batch_settled{number, outcome ? std::nullopt : std::optional{outcome.reason()}});
-      });
+      self->state.disk->commit(
+        std::move(batch), [to = caf::actor_cast<store_impl>(self), number](result<void> outcome) {
+          caf::anon_send(
+            to, batch_settled{number, outcome ? std::nullopt : std::optional{outcome.reason()}});
+        });
       return reply;
     },
     [self](read_owner_atom, const std::string& owner) -> caf::result<std::vector<storage::entry>> {

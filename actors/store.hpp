@@ -13,7 +13,8 @@ namespace insula {
 
 using read_owner_atom = caf::atom_constant<caf::atom("read_owner")>;
 
-/// storage::store behind a mailbox. It runs on a thread of its own, because reading waits for the disk.
+/// storage::store behind a mailbox. It runs on a thread of its own, because reading waits for the
+/// disk.
 using store_actor = caf::typed_actor<
   // Durable when answered. Errors: those of storage::store.
   caf::replies_to<storage::write_batch>::with<caf::ok_atom>,

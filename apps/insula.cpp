@@ -24,17 +24,24 @@ insula::environment current_environment() {
 } // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Insula runs isolated sandboxes on this machine, behind the APIs that their clients already speak."};
+  CLI::App app{"Insula runs isolated sandboxes on this machine, behind the APIs that their clients "
+               "already speak."};
   app.set_version_flag("--version", std::string{"insula "} + INSULA_VERSION);
   bool openapi = false;
   app.add_flag("--openapi", openapi, "Print the OpenAPI document of every route, and end");
 
   std::optional<std::string> file, listen, state;
-  auto* serve = app.add_subcommand("serve", "Run a node until Ctrl-C (ends its sandboxes) or SIGTERM (leaves them)");
-  serve->add_option("--listen", listen, "Where to listen: ADDR:PORT; port 0 takes any free one. Default: 127.0.0.1:8787");
-  serve->add_option("--state", state, "Where records, images and sandbox files are kept. Default: /var/lib/insula");
-  serve->add_option("--config", file, "The configuration; cluster.yaml in the source tree shows every key");
-  serve->footer("Environment: SANDBOX_API_KEY and the WARM_POOL_* names overrule the configuration.");
+  auto* serve = app.add_subcommand(
+    "serve", "Run a node until Ctrl-C (ends its sandboxes) or SIGTERM (leaves them)");
+  serve->add_option(
+    "--listen", listen,
+    "Where to listen: ADDR:PORT; port 0 takes any free one. Default: 127.0.0.1:8787");
+  serve->add_option("--state", state,
+                    "Where records, images and sandbox files are kept. Default: /var/lib/insula");
+  serve->add_option("--config", file,
+                    "The configuration; cluster.yaml in the source tree shows every key");
+  serve->footer(
+    "Environment: SANDBOX_API_KEY and the WARM_POOL_* names overrule the configuration.");
   CLI11_PARSE(app, argc, argv);
 
   if (openapi) {
@@ -45,7 +52,8 @@ int main(int argc, char** argv) {
     std::cout << app.help();
     return 2;
   }
-  auto config = insula::load_config(file, current_environment(), {.listen = listen, .state_directory = state});
+  auto config =
+    insula::load_config(file, current_environment(), {.listen = listen, .state_directory = state});
   if (!config) {
     std::cerr << "insula: " << config.reason().message << '\n';
     return 2;

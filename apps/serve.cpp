@@ -41,7 +41,9 @@ namespace fs = std::filesystem;
 constexpr auto request_patience = 10s;
 constexpr auto sandbox_patience = 20s;
 
-error failed(const std::string& what) { return {errc::io_failed, what + ": " + std::strerror(errno)}; }
+error failed(const std::string& what) {
+  return {errc::io_failed, what + ": " + std::strerror(errno)};
+}
 
 struct service_user {
   uid_t uid = 0;
@@ -69,13 +71,19 @@ struct state_directory {
   static result<state_directory> prepare(const std::string& wanted, const service_user& owner);
 };
 
-result<state_directory> state_directory::prepare(const std::string& wanted, const service_user& owner) {
+result<state_directory> state_directory::prepare(const std::string& wanted,
+                                                 const service_user& owner) {
   state_directory state;
   std::error_code refused;
   fs::create_directories(wanted, refused);
   state.path = fs::canonical(wanted, refused).string();
   if (refused)
     return error{errc::io_failed, "the state directory " + wanted + ": " + refused.message()};
+  constexpr std::size_t longest =
+    400; // The spawner is told of directories below it in fixed structs.
+  if (state.path.size() > longest)
+    return error{errc::invalid_request,
+                 "the path of the state directory is longer than 400 bytes: " + state.path};
   ::chmod(state.path.c_str(), 0711);
   state.lock.reset(::open((state.path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!state.lock)
@@ -84,7 +92,8 @@ result<state_directory> state_directory::prepare(const std::string& wanted, cons
     return error{errc::io_failed, "another insula uses the state directory " + state.path};
   const auto open_own = [&](const char* name) -> unique_fd {
     const auto path = state.path + "/" + name;
-    if ((::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) || ::chown(path.c_str(), owner.uid, owner.gid) != 0)
+    if ((::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) ||
+        ::chown(path.c_str(), owner.uid, owner.gid) != 0)
       return {};
     return unique_fd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   };
@@ -95,15 +104,18 @@ result<state_directory> state_directory::prepare(const std::string& wanted, cons
   return state;
 }
 
-std::string path_of(const unique_fd& directory) { return "/proc/self/fd/" + std::to_string(directory.get()); }
+std::string path_of(const unique_fd& directory) {
+  return "/proc/self/fd/" + std::to_string(directory.get());
+}
 
 /// Files that were made while we were still root.
 void give_away(const unique_fd& directory, const service_user& to) {
   const auto path = path_of(directory);
   std::error_code ignored;
   for (const auto& each : fs::directory_iterator{path, ignored})
-    if (::lchown(each.path().c_str(), to.uid, to.gid) != 0)
-      log::warning("state.owner", {{"file", each.path().filename().string()}, {"reason", std::strerror(errno)}});
+    if (each.hard_link_count(ignored) == 1 && ::lchown(each.path().c_str(), to.uid, to.gid) != 0)
+      log::warning("state.owner",
+                   {{"file", each.path().filename().string()}, {"reason", std::strerror(errno)}});
 }
 
 /// For good, and in every thread: the C library carries it to all of them.
@@ -113,7 +125,6 @@ result<void> become(const service_user& user) {
   if (::setgroups(0, nullptr) != 0 || ::setresgid(user.gid, user.gid, user.gid) != 0 ||
       ::setresuid(user.uid, user.uid, user.uid) != 0)
     return failed("giving up root");
-  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   return {};
 }
 
@@ -159,7 +170,8 @@ std::string url_of(const config& values, std::uint16_t port) {
 
 void say_ready(const config& values, std::uint16_t port) {
   const auto url = url_of(values, port);
-  std::cout << "insula is ready on " << url << '\n' << "Try:  curl -sN " << url << "/v1/sandbox/hello/exec";
+  std::cout << "insula is ready on " << url << '\n'
+            << "Try:  curl -sN " << url << "/v1/sandbox/hello/exec";
   if (!values.server.api_key.empty())
     std::cout << " -H \"Authorization: Bearer $SANDBOX_API_KEY\"";
   std::cout << " -d '{\"argv\":[\"sh\",\"-c\",\"echo hello from $(hostname)\"]}'" << std::endl;
@@ -178,7 +190,8 @@ sigset_t block_signals() {
 
 result<void> run(const config& values) {
   if (::geteuid() != 0)
-    return {{errc::invalid_request, "insula serve needs root to make sandboxes; it gives root up once it has started"}};
+    return {{errc::invalid_request,
+             "insula serve needs root to make sandboxes; it gives root up once it has started"}};
   const auto signals = block_signals();
   raise_open_files();
   ::umask(022);
@@ -192,13 +205,18 @@ result<void> run(const config& values) {
   auto image = runtime::prepare_host_image(state->path + "/images/host");
   if (!image)
     return image.reason();
-  runtime::spawner_options spawning{state->path, runtime::node_key(state->path), name_of(values.runtime.backend),
-                                    values.runtime.pool_bytes};
+  runtime::spawner_options spawning{state->path, runtime::node_key(state->path),
+                                    name_of(values.runtime.backend), values.runtime.pool_bytes};
   auto spawner = runtime::connect_to_spawner(spawning);
   if (!spawner)
     return spawner.reason();
+  // Before there is a second thread, since this is each thread's own. The spawner, which needs its
+  // privileges, runs.
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+    return failed("giving up new privileges");
   runtime::native_engine engine{
-    {spawning.key, path_of(state->logs), values.runtime.first_slot, values.runtime.slots}, std::move(*spawner)};
+    {spawning.key, path_of(state->logs), values.runtime.first_slot, values.runtime.slots},
+    std::move(*spawner)};
   // Whatever stops this start: the spawner does not stay behind without a server.
   bool leave_sandboxes = false;
   const auto end_sandboxes = [&] {
@@ -221,7 +239,8 @@ result<void> run(const config& values) {
 
   caf::actor_system_config settings;
   settings.set("scheduler.policy", caf::atom("sharing"));
-  settings.set("scheduler.max-threads", std::max<std::size_t>(2, std::thread::hardware_concurrency()));
+  settings.set("scheduler.max-threads",
+               std::max<std::size_t>(2, std::thread::hardware_concurrency()));
   caf::actor_system system{settings};
 
   actors::sandbox_options options;
@@ -245,16 +264,19 @@ result<void> run(const config& values) {
   serving.address = values.server.listen.address;
   serving.port = values.server.listen.port;
   serving.api_key = values.server.api_key;
+  serving.allowed_hosts = values.server.allowed_hosts;
   serving.threads = values.server.threads;
   serving.max_connections = values.server.max_connections;
   if (!values.server.tls_certificate.empty())
     serving.tls = http::tls_files{values.server.tls_certificate, values.server.tls_key};
-  http::server server{system, std::move(serving), node.directory(), [&engine] { return engine.ailments(); }};
+  http::server server{system, std::move(serving), node.directory(),
+                      [&engine] { return engine.ailments(); }};
   if (auto ok = server.start(); !ok)
     return ok;
   if (auto ok = become(*user); !ok)
     return ok;
-  log::info("node.ready", {{"state", state->path}, {"cgroups", runtime::cgroup_tree::of_this_process("").mode()}});
+  log::info("node.ready", {{"state", state->path},
+                           {"cgroups", runtime::cgroup_tree::of_this_process("").mode()}});
   say_ready(values, server.port());
 
   int number = 0;

@@ -19,7 +19,9 @@ public:
 
 class system_clock final : public clock {
 public:
-  std::chrono::steady_clock::time_point now() const override { return std::chrono::steady_clock::now(); }
+  std::chrono::steady_clock::time_point now() const override {
+    return std::chrono::steady_clock::now();
+  }
   std::int64_t unix_ms() const override {
     using namespace std::chrono;
     return duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();

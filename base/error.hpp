@@ -8,8 +8,8 @@
 
 namespace insula {
 
-/// Every way a request can fail, whichever folder notices. Each public API has one table that gives each its status
-/// and body. The numbers travel between nodes: append, never renumber.
+/// Every way a request can fail, whichever folder notices. Each public API has one table that gives
+/// each its status and body. The numbers travel between nodes: append, never renumber.
 enum class errc : std::uint8_t {
   invalid_request = 1, ///< Malformed. Sending it again will not help.
   outside_workspace,   ///< A path that does not resolve to a place below /workspace.
@@ -37,8 +37,10 @@ struct error {
 template <class T>
 class [[nodiscard]] result {
 public:
-  result(T value) : held_(std::in_place_index<0>, std::move(value)) {}
-  result(error why) : held_(std::in_place_index<1>, std::move(why)) {}
+  result(T value)
+      : held_(std::in_place_index<0>, std::move(value)) {}
+  result(error why)
+      : held_(std::in_place_index<1>, std::move(why)) {}
 
   explicit operator bool() const noexcept { return held_.index() == 0; }
 
@@ -67,8 +69,10 @@ struct done {};
 template <>
 class [[nodiscard]] result<void> : public result<done> {
 public:
-  result() : result<done>(done{}) {}
-  result(error why) : result<done>(std::move(why)) {}
+  result()
+      : result<done>(done{}) {}
+  result(error why)
+      : result<done>(std::move(why)) {}
 };
 
 } // namespace insula

@@ -9,8 +9,9 @@
 
 namespace insula {
 
-/// The id of a sandbox, the same through every API: 1 to 128 characters of `[a-z2-7]`. Those that Insula issues are
-/// 16 random bytes in lower-case base32 without padding (RFC 4648), 26 characters.
+/// The id of a sandbox, the same through every API: 1 to 128 characters of `[a-z2-7]`. Those that
+/// Insula issues are 16 random bytes in lower-case base32 without padding (RFC 4648), 26
+/// characters.
 class sandbox_id {
 public:
   static constexpr std::size_t max_length = 128;
@@ -25,7 +26,8 @@ public:
   auto operator<=>(const sandbox_id&) const = default;
 
 private:
-  explicit sandbox_id(std::string text) : text_(std::move(text)) {}
+  explicit sandbox_id(std::string text)
+      : text_(std::move(text)) {}
   std::string text_;
 };
 

@@ -39,7 +39,8 @@ void append_value(std::string& line, std::string_view value) {
 
 std::string timestamp() {
   using namespace std::chrono;
-  const auto ms = duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const auto ms =
+    duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   const std::time_t seconds = ms / 1000;
   std::tm utc{};
   ::gmtime_r(&seconds, &utc);
@@ -51,7 +52,9 @@ std::string timestamp() {
 
 } // namespace
 
-void set_level(level least) { threshold = least; }
+void set_level(level least) {
+  threshold = least;
+}
 
 void write(level at, std::string_view event, std::initializer_list<field> fields) {
   if (at < threshold.load(std::memory_order_relaxed))
@@ -68,7 +71,8 @@ void write(level at, std::string_view event, std::initializer_list<field> fields
     append_value(line, value);
   }
   line += '\n';
-  // One write() per line: lines of several threads and processes do not mix. A full disk must not stop the server.
+  // One write() per line: lines of several threads and processes do not mix. A full disk must not
+  // stop the server.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -14,12 +14,19 @@ struct field {
   std::string_view name;
   std::string value;
 
-  field(std::string_view n, std::string v) : name(n), value(std::move(v)) {}
-  field(std::string_view n, std::string_view v) : name(n), value(v) {}
-  field(std::string_view n, const char* v) : name(n), value(v) {}
+  field(std::string_view n, std::string v)
+      : name(n)
+      , value(std::move(v)) {}
+  field(std::string_view n, std::string_view v)
+      : name(n)
+      , value(v) {}
+  field(std::string_view n, const char* v)
+      : name(n)
+      , value(v) {}
   template <class Number>
-    requires std::is_arithmetic_v<Number>
-  field(std::string_view n, Number v) : name(n), value(std::to_string(v)) {}
+  requires std::is_arithmetic_v<Number> field(std::string_view n, Number v)
+      : name(n)
+      , value(std::to_string(v)) {}
 };
 
 /// Lines below this are dropped. Initially info.

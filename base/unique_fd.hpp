@@ -8,8 +8,10 @@ namespace insula {
 class unique_fd {
 public:
   unique_fd() = default;
-  explicit unique_fd(int fd) noexcept : fd_(fd) {}
-  unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  explicit unique_fd(int fd) noexcept
+      : fd_(fd) {}
+  unique_fd(unique_fd&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)) {}
   unique_fd& operator=(unique_fd&& other) noexcept {
     if (this != &other)
       reset(std::exchange(other.fd_, -1));

@@ -16,7 +16,8 @@ namespace insula::runtime {
 
 namespace {
 
-/// The v1 controllers that hold the limits. The freezer is only needed where there is no unified hierarchy.
+/// The v1 controllers that hold the limits. The freezer is only needed where there is no unified
+/// hierarchy.
 constexpr std::array<std::string_view, 4> v1_controllers{"memory", "pids", "cpu", "freezer"};
 
 bool write_file(const std::string& path, std::string_view text) {
@@ -59,7 +60,8 @@ std::vector<std::string> directories_in(const std::string& path) {
 
 } // namespace
 
-std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_mounts, std::string_view proc_self_cgroup) {
+std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_mounts,
+                                                      std::string_view proc_self_cgroup) {
   // "<id>:<controllers>:<path>", the unified one with id 0 and no controllers.
   const auto own_path = [&](std::string_view controller) -> std::optional<std::string> {
     std::istringstream lines{std::string{proc_self_cgroup}};
@@ -83,7 +85,8 @@ std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_moun
     std::string source, target, type, options;
     words >> source >> target >> type >> options;
     const auto add = [&](std::string_view controller) {
-      const bool known = std::any_of(found.begin(), found.end(), [&](auto& h) { return h.controller == controller; });
+      const bool known = std::any_of(found.begin(), found.end(),
+                                     [&](auto& h) { return h.controller == controller; });
       if (const auto path = own_path(controller); path && !known)
         found.push_back({std::string{controller}, target + *path});
     };
@@ -101,11 +104,13 @@ std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_moun
 }
 
 cgroup_tree cgroup_tree::of_this_process(std::string key) {
-  return {find_cgroup_hierarchies(read_file("/proc/self/mounts"), read_file("/proc/self/cgroup")), std::move(key)};
+  return {find_cgroup_hierarchies(read_file("/proc/self/mounts"), read_file("/proc/self/cgroup")),
+          std::move(key)};
 }
 
 cgroup_tree::cgroup_tree(std::vector<cgroup_hierarchy> hierarchies, std::string key)
-    : hierarchies_(std::move(hierarchies)), key_(std::move(key)) {
+    : hierarchies_(std::move(hierarchies))
+    , key_(std::move(key)) {
   const auto v1_memory = std::any_of(hierarchies_.begin(), hierarchies_.end(),
                                      [](auto& h) { return h.controller == "memory"; });
   unified_controllers_ = !v1_memory;
@@ -117,17 +122,22 @@ cgroup_tree::cgroup_tree(std::vector<cgroup_hierarchy> hierarchies, std::string 
 }
 
 std::string cgroup_tree::mode() const {
-  const auto unified = std::any_of(hierarchies_.begin(), hierarchies_.end(), [](auto& h) { return h.controller.empty(); });
+  const auto unified = std::any_of(hierarchies_.begin(), hierarchies_.end(),
+                                   [](auto& h) { return h.controller.empty(); });
   return !unified ? "v1" : unified_controllers_ ? "v2" : "hybrid";
 }
 
-std::string cgroup_tree::node(const cgroup_hierarchy& in) const { return in.directory + "/insula-" + key_; }
+std::string cgroup_tree::node(const cgroup_hierarchy& in) const {
+  return in.directory + "/insula-" + key_;
+}
 
 std::string cgroup_tree::path(const cgroup_hierarchy& in, std::uint32_t slot) const {
   return node(in) + "/sb-" + std::to_string(slot);
 }
 
-bool cgroup_tree::limited(const cgroup_hierarchy& in) const { return in.controller.empty() && unified_controllers_; }
+bool cgroup_tree::limited(const cgroup_hierarchy& in) const {
+  return in.controller.empty() && unified_controllers_;
+}
 
 result<void> cgroup_tree::prepare() const {
   for (const auto& each : hierarchies_) {
@@ -139,13 +149,15 @@ result<void> cgroup_tree::prepare() const {
       return failed(top + "/host/cgroup.procs");
     if (!limited(each))
       continue;
-    // A group with processes of its own cannot hand controllers down, so the server that started us moves as well.
+    // A group with processes of its own cannot hand controllers down, so the server that started us
+    // moves as well.
     write_file(top + "/host/cgroup.procs", std::to_string(::getppid()));
     for (const auto* controller : {"+memory", "+pids", "+cpu"})
       for (const auto& level : {each.directory, top})
         if (!write_file(level + "/cgroup.subtree_control", controller))
-          return {{errc::launch_failed, "the cgroup controllers memory, pids and cpu are not handed down to " + level +
-                                          " (under systemd: Delegate=yes): " + std::strerror(errno)}};
+          return {{errc::launch_failed,
+                   "the cgroup controllers memory, pids and cpu are not handed down to " + level +
+                     " (under systemd: Delegate=yes): " + std::strerror(errno)}};
   }
   return {};
 }
@@ -163,9 +175,12 @@ result<void> cgroup_tree::create(std::uint32_t slot, const cgroup_limits& limits
     constexpr std::uint32_t period_us = 100'000;
     const auto quota_us = std::to_string(std::uint64_t{limits.cpu_percent} * period_us / 100);
     if ((in.controller == "memory" || limited(in)) && limits.memory_bytes > 0) {
-      if (auto ok = set(limited(in) ? "/memory.max" : "/memory.limit_in_bytes", std::to_string(limits.memory_bytes)); !ok)
+      if (auto ok = set(limited(in) ? "/memory.max" : "/memory.limit_in_bytes",
+                        std::to_string(limits.memory_bytes));
+          !ok)
         return ok;
-      // No way round the limit through swap. Where the kernel has no such file there is no accounting of swap either.
+      // No way round the limit through swap. Where the kernel has no such file there is no
+      // accounting of swap either.
       if (limited(in))
         write_file(dir + "/memory.swap.max", "0");
       else
@@ -186,10 +201,13 @@ result<void> cgroup_tree::create(std::uint32_t slot, const cgroup_limits& limits
     return std::any_of(hierarchies_.begin(), hierarchies_.end(),
                        [&](auto& each) { return each.controller == controller || limited(each); });
   };
-  for (const auto& [controller, wanted] : {std::pair<std::string, bool>{"memory", limits.memory_bytes > 0},
-                                           {"pids", limits.processes > 0}, {"cpu", limits.cpu_percent > 0}})
+  for (const auto& [controller, wanted] :
+       {std::pair<std::string, bool>{"memory", limits.memory_bytes > 0},
+        {"pids", limits.processes > 0},
+        {"cpu", limits.cpu_percent > 0}})
     if (wanted && !held(controller))
-      return {{errc::launch_failed, "this machine has no cgroup controller " + controller + " mounted"}};
+      return {
+        {errc::launch_failed, "this machine has no cgroup controller " + controller + " mounted"}};
   for (const auto& each : hierarchies_)
     if (auto ok = fill(each); !ok) {
       remove(slot);

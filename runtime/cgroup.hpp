@@ -20,15 +20,18 @@ struct cgroup_limits {
 
 /// One mounted hierarchy and the directory in it below which a node may make its own.
 struct cgroup_hierarchy {
-  std::string controller; ///< "memory", "pids", "cpu" or "freezer" of v1; empty: the unified hierarchy.
+  std::string
+    controller; ///< "memory", "pids", "cpu" or "freezer" of v1; empty: the unified hierarchy.
   std::string directory;
 };
 
-/// Where this machine keeps its cgroups: v1, v2, or both (hybrid), read from the two texts the kernel gives.
-std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_mounts, std::string_view proc_self_cgroup);
+/// Where this machine keeps its cgroups: v1, v2, or both (hybrid), read from the two texts the
+/// kernel gives.
+std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_mounts,
+                                                      std::string_view proc_self_cgroup);
 
-/// The cgroups of one node: `<own>/insula-<key>/sb-<slot>` in every hierarchy in use. The key keeps the nodes of one
-/// machine apart; nothing outside of it is ever touched.
+/// The cgroups of one node: `<own>/insula-<key>/sb-<slot>` in every hierarchy in use. The key keeps
+/// the nodes of one machine apart; nothing outside of it is ever touched.
 ///
 /// Threads: none of its own; const functions may be called from any.
 /// Source:  the kernel's cgroup v1 (memory, pids, cfs bandwidth) and v2 guides.
@@ -39,12 +42,14 @@ public:
 
   cgroup_tree(std::vector<cgroup_hierarchy> hierarchies, std::string key);
 
-  /// Makes the node's directories and moves this process into `host`, a leaf beside the sandboxes, where every child
-  /// that is not moved stays: the agents. Where the unified hierarchy holds the limits, the parent process moves along,
-  /// because a group that hands controllers down may have no processes of its own. Errors: launch_failed.
+  /// Makes the node's directories and moves this process into `host`, a leaf beside the sandboxes,
+  /// where every child that is not moved stays: the agents. Where the unified hierarchy holds the
+  /// limits, the parent process moves along, because a group that hands controllers down may have
+  /// no processes of its own. Errors: launch_failed.
   result<void> prepare() const;
 
-  /// Makes the cgroups of a slot. Errors: launch_failed, naming the file or the controller; nothing is left then.
+  /// Makes the cgroups of a slot. Errors: launch_failed, naming the file or the controller; nothing
+  /// is left then.
   result<void> create(std::uint32_t slot, const cgroup_limits& limits) const;
 
   /// The cgroup.procs files of a slot: who writes "0" into all of them is in.
@@ -53,11 +58,12 @@ public:
   /// Removes them. False: something still lives in there.
   bool remove(std::uint32_t slot) const;
 
-  /// How often the kernel has ended a process of this slot for lack of memory; none if it cannot be told.
+  /// How often the kernel has ended a process of this slot for lack of memory; none if it cannot be
+  /// told.
   std::optional<std::uint64_t> out_of_memory_kills(std::uint32_t slot) const;
 
-  /// Kills what a dead node of the same key has left and removes all its directories. True: nothing is left. This
-  /// process and the one that started it live on, wherever they are.
+  /// Kills what a dead node of the same key has left and removes all its directories. True: nothing
+  /// is left. This process and the one that started it live on, wherever they are.
   bool sweep() const;
 
   const std::vector<cgroup_hierarchy>& hierarchies() const { return hierarchies_; }

@@ -11,11 +11,13 @@
 #include <string>
 #include <vector>
 
-/// The seam between those who decide about sandboxes and those who make them. Knows no actor, no HTTP, no JSON.
+/// The seam between those who decide about sandboxes and those who make them. Knows no actor, no
+/// HTTP, no JSON.
 ///
-/// Threads: every function may be called from any thread and returns without waiting. Every callback runs on the
-///          engine's I/O thread, those of one object never concurrently: be quick there. A callback may be dropped
-///          unheard only when its engine is destroyed.
+/// Threads: every function may be called from any thread and returns without waiting. Every
+/// callback runs on the
+///          engine's I/O thread, those of one object never concurrently: be quick there. A callback
+///          may be dropped unheard only when its engine is destroyed.
 /// Owner:   sandboxes and processes are let go of before their engine is destroyed.
 namespace insula::runtime {
 
@@ -30,7 +32,8 @@ struct sandbox_limits {
   std::uint32_t open_files = 0;
 };
 
-/// What a sandbox starts from: directories with 0-based owners that nobody changes while it is used.
+/// What a sandbox starts from: directories with 0-based owners that nobody changes while it is
+/// used.
 struct image_layers {
   std::string root;
   std::string usr; ///< Goes over /usr of the root. Empty: the root has one.
@@ -49,10 +52,10 @@ struct sandbox_user {
 };
 
 struct process_spec {
-  std::vector<std::string> argv;  ///< argv[0] is the program's absolute path.
-  std::vector<std::string> env;   ///< "NAME=value".
+  std::vector<std::string> argv; ///< argv[0] is the program's absolute path.
+  std::vector<std::string> env;  ///< "NAME=value".
   std::string cwd = "/";
-  std::string script;             ///< If not empty: the command can read it as descriptor 9.
+  std::string script; ///< If not empty: the command can read it as descriptor 9.
   sandbox_user user;
 };
 
@@ -65,27 +68,30 @@ struct log_frame {
 };
 
 struct process_exit {
-  int status = 0;             ///< A wait status; what waitpid() gives.
-  bool lost = false;          ///< The sandbox ended around it: nobody knows how it would have ended.
+  int status = 0;    ///< A wait status; what waitpid() gives.
+  bool lost = false; ///< The sandbox ended around it: nobody knows how it would have ended.
   bool out_of_memory = false; ///< Killed while the sandbox's memory was used up.
 };
 
 struct log_chunk {
   std::vector<log_frame> frames;
   std::uint64_t next_offset = 0;
-  std::uint64_t lost_bytes = 0;      ///< Skipped, because the log no longer had them.
-  bool reader_dropped = false;       ///< The attached reader had asked for nothing for too long.
-  std::optional<process_exit> ended; ///< The command has ended and there is nothing after next_offset.
+  std::uint64_t lost_bytes = 0; ///< Skipped, because the log no longer had them.
+  bool reader_dropped = false;  ///< The attached reader had asked for nothing for too long.
+  std::optional<process_exit>
+    ended; ///< The command has ended and there is nothing after next_offset.
 };
 
-/// One command, from its start until nobody holds it any more. Its output goes to a log with absolute offsets.
+/// One command, from its start until nobody holds it any more. Its output goes to a log with
+/// absolute offsets.
 class process {
 public:
   virtual ~process() = default;
 
-  /// Answers once there is something at `offset`, or the end. One question at a time for the attached reader; others
-  /// may ask as they like. `attached`: from now on the command is held up when the log's ceiling is ahead of this
-  /// reader, and the reader is dropped when it asks for nothing for limits::reader_patience.
+  /// Answers once there is something at `offset`, or the end. One question at a time for the
+  /// attached reader; others may ask as they like. `attached`: from now on the command is held up
+  /// when the log's ceiling is ahead of this reader, and the reader is dropped when it asks for
+  /// nothing for limits::reader_patience.
   virtual void read(std::uint64_t offset, std::size_t max_bytes, bool attached,
                     std::function<void(log_chunk)> on_output) = 0;
 
@@ -95,16 +101,19 @@ public:
   /// To the command's whole process group.
   virtual void signal(int number) = 0;
 
-  /// Takes no more output than has been written by now: what still holds the pipes open is not waited for.
+  /// Takes no more output than has been written by now: what still holds the pipes open is not
+  /// waited for.
   virtual void cut_output() = 0;
 };
 
 /// on_started or on_failed comes first and once; the others follow on_started only, each once.
 struct process_listener {
   std::function<void()> on_started;
-  std::function<void(error)> on_failed;       ///< launch_failed with the reason in words; limit_reached.
-  std::function<void(process_exit)> on_ended; ///< The command itself has ended; its output may go on.
-  std::function<void()> on_complete;          ///< The log has all of its output: nobody holds the pipes any more.
+  std::function<void(error)> on_failed; ///< launch_failed with the reason in words; limit_reached.
+  std::function<void(process_exit)>
+    on_ended; ///< The command itself has ended; its output may go on.
+  std::function<void()>
+    on_complete; ///< The log has all of its output: nobody holds the pipes any more.
 };
 
 enum class file_operation { read, write };
@@ -116,18 +125,21 @@ public:
 
   virtual std::shared_ptr<process> start(process_spec spec, process_listener listener) = 0;
 
-  /// Starts a file operation as `user`; base/stream_frames.hpp says what travels through the answered socket.
-  /// Errors: launch_failed.
-  virtual result<unique_fd> open_file(file_operation what, const std::string& path, sandbox_user user) = 0;
+  /// Starts a file operation as `user`; base/stream_frames.hpp says what travels through the
+  /// answered socket. Errors: launch_failed.
+  virtual result<unique_fd> open_file(file_operation what, const std::string& path,
+                                      sandbox_user user) = 0;
 
   /// Kills and removes everything. Calls back when that has happened. May be called again.
   virtual void destroy(std::function<void()> on_gone) = 0;
 };
 
-/// on_ready or on_failed comes first and once; on_ended after on_ready only, when it ends without having been asked.
+/// on_ready or on_failed comes first and once; on_ended after on_ready only, when it ends without
+/// having been asked.
 struct sandbox_listener {
   std::function<void(std::shared_ptr<sandbox>)> on_ready;
-  std::function<void(error)> on_failed; ///< launch_failed, naming step and reason; capacity_exceeded.
+  std::function<void(error)>
+    on_failed; ///< launch_failed, naming step and reason; capacity_exceeded.
   std::function<void()> on_ended;
 };
 
@@ -136,7 +148,8 @@ class engine {
 public:
   virtual ~engine() = default;
 
-  /// A sandbox that is not ready within limits::create_patience is removed again and reported as failed.
+  /// A sandbox that is not ready within limits::create_patience is removed again and reported as
+  /// failed.
   virtual void create(sandbox_spec spec, sandbox_listener listener) = 0;
 
   /// The essential parts that are missing, in words; empty when all is well.

@@ -15,13 +15,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Files and directories of /etc that say how libraries and programs are found, and nothing about this machine or the
-/// people on it.
+/// Files and directories of /etc that say how libraries and programs are found, and nothing about
+/// this machine or the people on it.
 constexpr std::array allowed_in_etc{
-  "alternatives",   "bash.bashrc",   "debian_version", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
-  "magic",          "mime.types",    "os-release",     "perl",        "profile",    "protocols",    "python3",
-  "python3.11",     "python3.13",    "rpc",            "services",    "skel",       "ssl/certs",    "ssl/openssl.cnf",
-  "terminfo",       "timezone",      "gai.conf",       "host.conf",   "inputrc",    "ca-certificates.conf",
+  "alternatives", "bash.bashrc", "debian_version",
+  "ld.so.cache",  "ld.so.conf",  "ld.so.conf.d",
+  "localtime",    "magic",       "mime.types",
+  "os-release",   "perl",        "profile",
+  "protocols",    "python3",     "python3.11",
+  "python3.13",   "rpc",         "services",
+  "skel",         "ssl/certs",   "ssl/openssl.cnf",
+  "terminfo",     "timezone",    "gai.conf",
+  "host.conf",    "inputrc",     "ca-certificates.conf",
 };
 
 struct text_file {
@@ -36,12 +41,15 @@ constexpr std::array files{
                           "sandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\n"
                           "_apt:x:100:65534::/nonexistent:/usr/sbin/nologin\n"
                           "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"},
-  text_file{"etc/group", "root:x:0:\ndaemon:x:1:\nbin:x:2:\nsys:x:3:\nadm:x:4:\ntty:x:5:\ndisk:x:6:\nmail:x:8:\n"
-                         "shadow:x:42:\nutmp:x:43:\nstaff:x:50:\nusers:x:100:\nsandbox:x:1000:\nnogroup:x:65534:\n"},
+  text_file{
+    "etc/group",
+    "root:x:0:\ndaemon:x:1:\nbin:x:2:\nsys:x:3:\nadm:x:4:\ntty:x:5:\ndisk:x:6:\nmail:x:8:\n"
+    "shadow:x:42:\nutmp:x:43:\nstaff:x:50:\nusers:x:100:\nsandbox:x:1000:\nnogroup:x:65534:\n"},
   text_file{"etc/shadow", ""},
   text_file{"etc/gshadow", ""},
-  text_file{"etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\n"
-                                 "protocols: files\n"},
+  text_file{"etc/nsswitch.conf",
+            "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\n"
+            "protocols: files\n"},
   text_file{"etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"},
   text_file{"etc/hostname", "sandbox\n"},
   text_file{"etc/resolv.conf", ""},
@@ -56,14 +64,30 @@ struct directory {
 };
 
 constexpr std::array directories{
-  directory{"etc", 0755, 0},       directory{"etc/ssl", 0755, 0},      directory{"root", 0700, 0},
-  directory{"home", 0755, 0},      directory{"home/sandbox", 0755, 1000}, directory{"workspace", 0755, 1000},
-  directory{"tmp", 01777, 0},      directory{"run", 0755, 0},          directory{"run/lock", 01777, 0},
-  directory{"mnt", 0755, 0},       directory{"media", 0755, 0},        directory{"opt", 0755, 0},
-  directory{"srv", 0755, 0},       directory{"proc", 0555, 0},         directory{"sys", 0555, 0},
-  directory{"dev", 0755, 0},       directory{"usr", 0755, 0},          directory{"var", 0755, 0},
-  directory{"var/cache", 0755, 0}, directory{"var/lib", 0755, 0},      directory{"var/log", 0755, 0},
-  directory{"var/mail", 0755, 0},  directory{"var/spool", 0755, 0},    directory{"var/tmp", 01777, 0},
+  directory{"etc", 0755, 0},
+  directory{"etc/ssl", 0755, 0},
+  directory{"root", 0700, 0},
+  directory{"home", 0755, 0},
+  directory{"home/sandbox", 0755, 1000},
+  directory{"workspace", 0755, 1000},
+  directory{"tmp", 01777, 0},
+  directory{"run", 0755, 0},
+  directory{"run/lock", 01777, 0},
+  directory{"mnt", 0755, 0},
+  directory{"media", 0755, 0},
+  directory{"opt", 0755, 0},
+  directory{"srv", 0755, 0},
+  directory{"proc", 0555, 0},
+  directory{"sys", 0555, 0},
+  directory{"dev", 0755, 0},
+  directory{"usr", 0755, 0},
+  directory{"var", 0755, 0},
+  directory{"var/cache", 0755, 0},
+  directory{"var/lib", 0755, 0},
+  directory{"var/log", 0755, 0},
+  directory{"var/mail", 0755, 0},
+  directory{"var/spool", 0755, 0},
+  directory{"var/tmp", 01777, 0},
 };
 
 struct link {
@@ -71,10 +95,11 @@ struct link {
   const char* target;
 };
 
-constexpr std::array links{link{"etc/mtab", "/proc/mounts"}, link{"var/run", "/run"}, link{"var/lock", "/run/lock"}};
+constexpr std::array links{link{"etc/mtab", "/proc/mounts"}, link{"var/run", "/run"},
+                           link{"var/lock", "/run/lock"}};
 
-/// Symlinks that the skeleton needs because /usr is merged on this machine; where one is a directory of its own, the
-/// machine is not of the kind this image is made for.
+/// Symlinks that the skeleton needs because /usr is merged on this machine; where one is a
+/// directory of its own, the machine is not of the kind this image is made for.
 constexpr std::array root_links{"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
 
 constexpr auto options = fs::copy_options::recursive | fs::copy_options::copy_symlinks;
@@ -83,12 +108,16 @@ void make(const fs::path& root) {
   for (const auto& each : directories) {
     const auto path = root / each.path;
     fs::create_directory(path);
-    if (::chmod(path.c_str(), each.mode) != 0 || ::lchown(path.c_str(), each.owner, each.owner) != 0)
-      throw fs::filesystem_error{"giving away", path, std::error_code{errno, std::generic_category()}};
+    if (::chmod(path.c_str(), each.mode) != 0 ||
+        ::lchown(path.c_str(), each.owner, each.owner) != 0)
+      throw fs::filesystem_error{"giving away", path,
+                                 std::error_code{errno, std::generic_category()}};
   }
   for (const auto& each : files) {
     std::ofstream{root / each.path} << each.text;
-    fs::permissions(root / each.path, std::strstr(each.path, "shadow") != nullptr ? fs::perms{0640} : fs::perms{0644});
+    fs::permissions(root / each.path, std::strstr(each.path, "shadow") != nullptr
+                                        ? fs::perms{0640}
+                                        : fs::perms{0644});
   }
   for (const auto& each : links)
     fs::create_symlink(each.target, root / each.path);
@@ -97,8 +126,9 @@ void make(const fs::path& root) {
     if (fs::is_symlink(original))
       fs::copy_symlink(original, root / name);
     else if (fs::exists(original))
-      throw fs::filesystem_error{"an image of this machine needs a merged /usr, and this is a directory", original,
-                                 std::make_error_code(std::errc::not_supported)};
+      throw fs::filesystem_error{
+        "an image of this machine needs a merged /usr, and this is a directory", original,
+        std::make_error_code(std::errc::not_supported)};
   }
   for (const char* name : allowed_in_etc) {
     const fs::path original = fs::path{"/etc"} / name;
@@ -111,7 +141,8 @@ void make(const fs::path& root) {
 /// What the skeleton was made from: when one of these has changed, it is made again.
 std::string identity() {
   std::string text = "2";
-  for (const char* path : {"/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/usr/lib", "/usr/bin"}) {
+  for (const char* path :
+       {"/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/usr/lib", "/usr/bin"}) {
     struct stat info {};
     ::stat(path, &info);
     text += " " + std::to_string(info.st_ino) + ":" + std::to_string(info.st_mtim.tv_sec) + "." +
@@ -135,7 +166,8 @@ result<image_layers> prepare_host_image(const std::string& directory) {
       fs::remove_all(root);
       fs::remove_all(top / "new");
       fs::create_directory(top / "new");
-      // Whatever umask the server was started with: other users must be able to read what is theirs to read.
+      // Whatever umask the server was started with: other users must be able to read what is theirs
+      // to read.
       const auto mask = ::umask(022);
       make(top / "new");
       ::umask(mask);

@@ -7,12 +7,13 @@
 
 namespace insula::runtime {
 
-/// The image that needs nothing installed: a small skeleton made from an allow-list of this machine's files, and its
-/// /usr. Nothing else of the machine is visible inside; home directories, keys and configuration stay out because they
-/// were never put in. For development and single machines: it changes when the machine is upgraded.
+/// The image that needs nothing installed: a small skeleton made from an allow-list of this
+/// machine's files, and its /usr. Nothing else of the machine is visible inside; home directories,
+/// keys and configuration stay out because they were never put in. For development and single
+/// machines: it changes when the machine is upgraded.
 ///
-/// Makes the skeleton below `directory`, if what is there does not fit any more. Needs root: owners are set.
-/// Errors: io_failed.
+/// Makes the skeleton below `directory`, if what is there does not fit any more. Needs root: owners
+/// are set. Errors: io_failed.
 result<image_layers> prepare_host_image(const std::string& directory);
 
 } // namespace insula::runtime

@@ -8,7 +8,8 @@
 
 namespace insula::runtime {
 
-/// The one thread that reads pipes and control sockets and hears of ends. What it calls must not wait.
+/// The one thread that reads pipes and control sockets and hears of ends. What it calls must not
+/// wait.
 class io_thread {
 public:
   io_thread();
@@ -23,7 +24,8 @@ public:
 
 private:
   boost::asio::io_context context_{1};
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stay_{context_.get_executor()};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stay_{
+    context_.get_executor()};
   std::thread thread_;
 };
 

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <sys/mman.h>
@@ -78,7 +79,8 @@ std::string reason_of(const agent::notice& said) {
   return std::string{what} + ": " + std::strerror(said.value);
 }
 
-std::string joined(const std::string& cwd, const std::vector<std::string>& argv, const std::vector<std::string>& env) {
+std::string joined(const std::string& cwd, const std::vector<std::string>& argv,
+                   const std::vector<std::string>& env) {
   std::string text = cwd;
   text += '\0';
   for (const auto* list : {&argv, &env})
@@ -108,8 +110,8 @@ unique_fd script_file(const std::string& script) {
 /// One sandbox that is on its way or lives.
 class native_sandbox final : public sandbox, public std::enable_shared_from_this<native_sandbox> {
 public:
-  native_sandbox(std::shared_ptr<native_engine_core> engine, std::uint32_t slot, sandbox_limits limits,
-                 sandbox_listener listener)
+  native_sandbox(std::shared_ptr<native_engine_core> engine, std::uint32_t slot,
+                 sandbox_limits limits, sandbox_listener listener)
       : engine_(std::move(engine))
       , slot_(slot)
       , limits_(limits)
@@ -119,7 +121,8 @@ public:
   void launch(const sandbox_spec& spec);
 
   std::shared_ptr<process> start(process_spec spec, process_listener listener) override;
-  result<unique_fd> open_file(file_operation what, const std::string& path, sandbox_user user) override;
+  result<unique_fd> open_file(file_operation what, const std::string& path,
+                              sandbox_user user) override;
   void destroy(std::function<void()> on_gone) override;
 
 private:
@@ -157,9 +160,10 @@ void native_sandbox::launch(const sandbox_spec& spec) {
   wanted.ceilings.cpu_percent = limits_.cpu_percent;
   wanted.ceilings.processes = limits_.processes;
   wanted.ceilings.open_files = limits_.open_files;
-  const auto fits = spec.host_name.copy(wanted.host_name, spawner::max_host_name - 1) == spec.host_name.size() &&
-                    spec.image.root.copy(wanted.root_layer, spawner::max_path - 1) == spec.image.root.size() &&
-                    spec.image.usr.copy(wanted.usr_layer, spawner::max_path - 1) == spec.image.usr.size();
+  const auto fits =
+    spec.host_name.copy(wanted.host_name, spawner::max_host_name - 1) == spec.host_name.size() &&
+    spec.image.root.copy(wanted.root_layer, spawner::max_path - 1) == spec.image.root.size() &&
+    spec.image.usr.copy(wanted.usr_layer, spawner::max_path - 1) == spec.image.usr.size();
   assert(fits);
   static_cast<void>(fits);
   auto self = shared_from_this();
@@ -171,7 +175,8 @@ void native_sandbox::launch(const sandbox_spec& spec) {
     });
   });
   engine_->spawner.create(
-    wanted, [self](result<unique_fd> control) { self->created(std::move(control)); }, [self] { self->gone(); });
+    wanted, [self](result<unique_fd> control) { self->created(std::move(control)); },
+    [self] { self->gone(); });
 }
 
 /// On the I/O thread, as all that follows up to start().
@@ -214,8 +219,10 @@ void native_sandbox::heard(const agent::notice& said) {
       }
       return;
     }
-    case agent::event::launch_failed: // PID 1 ends with it, and the spawner will say so once all is removed.
-      why_not_ = std::string{name_of(static_cast<spawner::launch_step>(said.step))} + ": " + std::strerror(said.value);
+    case agent::event::launch_failed: // PID 1 ends with it, and the spawner will say so once all is
+                                      // removed.
+      why_not_ = std::string{name_of(static_cast<spawner::launch_step>(said.step))} + ": " +
+                 std::strerror(said.value);
       return;
     case agent::event::started:
       if (const auto at = known(said.id))
@@ -223,11 +230,13 @@ void native_sandbox::heard(const agent::notice& said) {
       return;
     case agent::event::failed:
       if (const auto at = known(said.id))
-        at->failed({said.value == EAGAIN ? errc::limit_reached : errc::launch_failed, reason_of(said)});
+        at->failed(
+          {said.value == EAGAIN ? errc::limit_reached : errc::launch_failed, reason_of(said)});
       return;
     case agent::event::exited: {
       tell_agent(agent::op::forget, said.id, 0);
       if (const auto at = known(said.id)) {
+        at->started(); // A full socket may have swallowed that: what has ended ran.
         process_exit how;
         how.status = said.value;
         how.out_of_memory = memory_ran_out(said.value);
@@ -272,7 +281,8 @@ void native_sandbox::give_up(error why) {
 void native_sandbox::gone() {
   deadline_.cancel();
   if (const auto agent = connection())
-    agent->drain(); // Its last words may still be on their way.
+    agent->drain(std::numeric_limits<int>::max()); // Its last words may still be on their way; no
+                                                   // more will come.
   std::map<std::uint64_t, std::weak_ptr<native_process>> orphans;
   {
     const std::lock_guard hold{guard_};
@@ -304,9 +314,11 @@ bool native_sandbox::tell_agent(agent::op what, std::uint64_t id, std::int32_t v
 
 std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listener listener) {
   std::uint64_t id = 0;
+  std::size_t others = 0;
   {
     const std::lock_guard hold{guard_};
     id = ++last_id_;
+    others = processes_.size();
   }
   native_process::links to;
   to.signal = [weak = weak_from_this(), id](int number) {
@@ -317,12 +329,15 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
     const auto self = weak.lock();
     if (!self)
       return;
-    self->engine_->spawner.release(self->slot_, id);
     const std::lock_guard hold{self->guard_};
     self->processes_.erase(id);
+    if (!self->over_) // Else the slot may be another's by now.
+      self->engine_->spawner.release(self->slot_, id);
   };
-  auto made = std::make_shared<native_process>(engine_->io, engine_->options.log_directory, limits_.log_bytes,
-                                               std::move(listener), std::move(to), engine_->options.reader_patience);
+  auto made = std::make_shared<native_process>(
+    engine_->io, engine_->options.log_directory,
+    others < limits::full_logs_per_sandbox ? limits_.log_bytes : 0, std::move(listener),
+    std::move(to), engine_->options.reader_patience);
   const auto refuse = [&](errc code, const std::string& why) {
     engine_->io.post([made, failure = error{code, why}] { made->failed(failure); });
     return made;
@@ -356,24 +371,27 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   wanted.uid = spec.user.uid;
   wanted.gid = spec.user.gid;
   wanted.text_bytes = static_cast<std::uint32_t>(text.size());
-  if (!nothing || text.size() > agent::max_text_bytes || 1 + spec.argv.size() + spec.env.size() > agent::max_strings)
+  if (!nothing || text.size() > agent::max_text_bytes ||
+      1 + spec.argv.size() + spec.env.size() > agent::max_strings)
     return refuse(errc::invalid_request, "the command is too large");
 
-  const std::array<int, 2> ours{out_read.get(), err_read.get()};
-  engine_->spawner.hold(slot_, id, ours);
-  made->attach(std::move(out_read), std::move(err_read));
   const std::lock_guard hold{guard_};
   if (over_ || !agent_)
     return refuse(errc::sandbox_not_running, "the sandbox has ended");
+  const std::array<int, 2> ours{out_read.get(), err_read.get()};
+  engine_->spawner.hold(slot_, id, ours);
+  made->attach(std::move(out_read), std::move(err_read));
   processes_[id] = made;
-  if (!agent_->send(as_bytes(wanted), text, {theirs.data(), script ? std::size_t{4} : std::size_t{3}})) {
+  if (!agent_->send(as_bytes(wanted), text,
+                    {theirs.data(), script ? std::size_t{4} : std::size_t{3}})) {
     processes_.erase(id);
     return refuse(errc::launch_failed, "the sandbox takes no more commands");
   }
   return made;
 }
 
-result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path, sandbox_user user) {
+result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path,
+                                            sandbox_user user) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return error{errc::launch_failed, std::string{"socketpair: "} + std::strerror(errno)};
@@ -397,6 +415,10 @@ result<unique_fd> native_sandbox::open_file(file_operation what, const std::stri
 }
 
 void native_sandbox::destroy(std::function<void()> on_gone) {
+  // The slot is ours exactly as long as over_ is not set: afterwards another sandbox may have it.
+  const std::lock_guard ours{guard_};
+  if (over_)
+    return engine_->io.post(std::move(on_gone));
   engine_->spawner.destroy(slot_, [self = shared_from_this(), on_gone = std::move(on_gone)] {
     bool first = false;
     {
@@ -414,7 +436,9 @@ void native_sandbox::destroy(std::function<void()> on_gone) {
 native_engine::native_engine(native_options options, unique_fd spawner)
     : core_(std::make_shared<native_engine_core>(std::move(options), io_, std::move(spawner))) {}
 
-native_engine::~native_engine() { core_->spawner.let_go(); }
+native_engine::~native_engine() {
+  core_->spawner.let_go();
+}
 
 void native_engine::create(sandbox_spec spec, sandbox_listener listener) {
   const auto slot = core_->take_slot();
@@ -433,6 +457,8 @@ std::vector<std::string> native_engine::ailments() const {
   return {"the spawner is gone; restart the server"};
 }
 
-void native_engine::shut_down(std::chrono::milliseconds patience) { core_->spawner.shut_down(patience); }
+void native_engine::shut_down(std::chrono::milliseconds patience) {
+  core_->spawner.shut_down(patience);
+}
 
 } // namespace insula::runtime

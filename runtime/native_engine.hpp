@@ -12,8 +12,9 @@
 namespace insula::runtime {
 
 struct native_options {
-  std::string key;           ///< node_key(): where the cgroups are.
-  std::string log_directory; ///< For the files of output logs; they have no names and leave nothing.
+  std::string key; ///< node_key(): where the cgroups are.
+  std::string
+    log_directory; ///< For the files of output logs; they have no names and leave nothing.
   std::uint32_t first_slot = 0;
   std::uint32_t slots = 4096; ///< How many sandboxes there can be: each has a range of user ids.
   std::chrono::milliseconds reader_patience = limits::reader_patience;
@@ -21,8 +22,8 @@ struct native_options {
 
 struct native_engine_core;
 
-/// Namespaces, overlays and cgroups, made by the spawner; commands started by the agent in each sandbox.
-/// `spawner` is what connect_to_spawner() gave.
+/// Namespaces, overlays and cgroups, made by the spawner; commands started by the agent in each
+/// sandbox. `spawner` is what connect_to_spawner() gave.
 class native_engine final : public engine {
 public:
   native_engine(native_options options, unique_fd spawner);

@@ -25,7 +25,8 @@ std::size_t length_in(const char* head) {
 } // namespace
 
 output_log::output_log(std::string directory, std::uint64_t ceiling)
-    : directory_(std::move(directory)), ceiling_(std::max(ceiling, min_ceiling)) {}
+    : directory_(std::move(directory))
+    , ceiling_(std::max(ceiling, min_ceiling)) {}
 
 bool output_log::open_file() {
   if (!file_)
@@ -108,7 +109,8 @@ output_log::piece output_log::read(std::uint64_t offset, std::size_t max_bytes) 
     answer.lost_bytes = begin_ - offset;
     offset = begin_;
   }
-  const auto wanted = std::min<std::uint64_t>(end_ - offset, std::max(max_bytes, head_bytes + max_frame_bytes));
+  const auto wanted =
+    std::min<std::uint64_t>(end_ - offset, std::max(max_bytes, head_bytes + max_frame_bytes));
   std::string raw(wanted, '\0');
   raw.resize(read_at(offset, raw.data(), raw.size()));
   std::size_t at = 0;

@@ -10,12 +10,14 @@
 
 namespace insula::runtime {
 
-/// A command's output: one ordered sequence of {stream, bytes}, addressed by an absolute offset that only grows, kept
-/// in a file of at most `ceiling` bytes whose oldest part is given up for the newest. Bytes go from the pipe to the
-/// file without passing through the process, and memory does not grow with them.
+/// A command's output: one ordered sequence of {stream, bytes}, addressed by an absolute offset
+/// that only grows, kept in a file of at most `ceiling` bytes whose oldest part is given up for the
+/// newest. Bytes go from the pipe to the file without passing through the process, and memory does
+/// not grow with them.
 ///
-/// On disk a frame is four bytes of head (stream, length) and its bytes; offset o is at o modulo the ceiling. Offsets
-/// count the heads too, and only those that next_offset has named are the start of a frame.
+/// On disk a frame is four bytes of head (stream, length) and its bytes; offset o is at o modulo
+/// the ceiling. Offsets count the heads too, and only those that next_offset has named are the
+/// start of a frame.
 ///
 /// Threads: one at a time.
 class output_log {
@@ -32,19 +34,23 @@ public:
   /// The file is made, without a name, in `directory` when the first bytes come.
   output_log(std::string directory, std::uint64_t ceiling);
 
-  /// Moves what the pipe holds, at most one frame. Returns the bytes moved, 0 at the pipe's end, -1 with errno (EAGAIN:
-  /// it is empty; anything else: the disk refused, and the bytes stay in the pipe).
+  /// Moves what the pipe holds, at most one frame. Returns the bytes moved, 0 at the pipe's end, -1
+  /// with errno (EAGAIN: it is empty; anything else: the disk refused, and the bytes stay in the
+  /// pipe).
   ssize_t append_from(int pipe, stream_id stream);
 
-  /// As much as fits into max_bytes, but at least one frame if there is one. Frames of one stream that follow each other come as one.
-  /// An offset before begin() skips to it; one that lies beyond end() is the end.
+  /// As much as fits into max_bytes, but at least one frame if there is one. Frames of one stream
+  /// that follow each other come as one. An offset before begin() skips to it; one that lies beyond
+  /// end() is the end.
   piece read(std::uint64_t offset, std::size_t max_bytes) const;
 
   std::uint64_t begin() const { return begin_; }
   std::uint64_t end() const { return end_; }
 
   /// Whether another frame fits without giving up anything from `offset` on.
-  bool has_room_before(std::uint64_t offset) const { return begin_with_room(head_bytes + max_frame_bytes) <= offset; }
+  bool has_room_before(std::uint64_t offset) const {
+    return begin_with_room(head_bytes + max_frame_bytes) <= offset;
+  }
 
 private:
   static constexpr std::size_t head_bytes = 4;
@@ -52,7 +58,8 @@ private:
   bool open_file();
   bool write_at(std::uint64_t offset, const char* bytes, std::size_t count);
   std::size_t read_at(std::uint64_t offset, char* bytes, std::size_t count) const;
-  std::uint64_t begin_with_room(std::uint64_t bytes) const; ///< Only a marked frame can become the first.
+  std::uint64_t
+  begin_with_room(std::uint64_t bytes) const; ///< Only a marked frame can become the first.
   void make_room(std::uint64_t bytes);
 
   std::string directory_;
@@ -60,7 +67,8 @@ private:
   unique_fd file_;
   std::uint64_t begin_ = 0;
   std::uint64_t end_ = 0;
-  std::deque<std::uint64_t> marks_; ///< Starts of some frames, a few hundred at most: where begin_ may go.
+  std::deque<std::uint64_t>
+    marks_; ///< Starts of some frames, a few hundred at most: where begin_ may go.
 };
 
 } // namespace insula::runtime

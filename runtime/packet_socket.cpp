@@ -8,7 +8,9 @@
 
 namespace insula::runtime {
 
-packet_socket::packet_socket(io_thread& io, unique_fd socket) : io_(io), socket_(io.context(), socket.release()) {}
+packet_socket::packet_socket(io_thread& io, unique_fd socket)
+    : io_(io)
+    , socket_(io.context(), socket.release()) {}
 
 void packet_socket::open(std::function<void(std::string_view, std::vector<unique_fd>)> on_packet,
                          std::function<void()> on_closed) {
@@ -17,9 +19,10 @@ void packet_socket::open(std::function<void(std::string_view, std::vector<unique
   io_.post([self = shared_from_this()] { self->wait_for_packet(); });
 }
 
-bool packet_socket::send_now(std::string_view head, std::string_view tail, std::span<const int> fds) {
-  std::array<iovec, 2> data{{{const_cast<char*>(head.data()), head.size()},
-                             {const_cast<char*>(tail.data()), tail.size()}}};
+bool packet_socket::send_now(std::string_view head, std::string_view tail,
+                             std::span<const int> fds) {
+  std::array<iovec, 2> data{
+    {{const_cast<char*>(head.data()), head.size()}, {const_cast<char*>(tail.data()), tail.size()}}};
   alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_fds)] = {};
   msghdr message{};
   message.msg_iov = data.data();
@@ -41,7 +44,8 @@ bool packet_socket::send_now(std::string_view head, std::string_view tail, std::
   }
 }
 
-bool packet_socket::send(std::string_view head, std::string_view tail, std::span<const int> fds) {
+bool packet_socket::send(std::string_view head, std::string_view tail, std::span<const int> fds,
+                         bool always) {
   if (fds.size() > max_fds)
     return false;
   const std::lock_guard hold{guard_};
@@ -53,7 +57,7 @@ bool packet_socket::send(std::string_view head, std::string_view tail, std::span
     if (errno != EAGAIN)
       return false;
   }
-  if (waiting_.size() >= max_waiting)
+  if (waiting_.size() >= max_waiting && !always)
     return false;
   packet later{std::string{head}.append(tail), {}};
   for (const int fd : fds)
@@ -68,7 +72,8 @@ bool packet_socket::send(std::string_view head, std::string_view tail, std::span
 void packet_socket::wait_for_room() {
   if (!socket_.is_open())
     return;
-  socket_.async_wait(socket_.wait_write, [self = shared_from_this()](const boost::system::error_code& failed) {
+  socket_.async_wait(socket_.wait_write, [self = shared_from_this()](
+                                           const boost::system::error_code& failed) {
     if (failed)
       return;
     const std::lock_guard hold{self->guard_};
@@ -98,7 +103,8 @@ bool packet_socket::receive() {
   if (n < 0 && (errno == EAGAIN || errno == EINTR))
     return false;
   std::vector<unique_fd> fds;
-  for (auto* part = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr; part != nullptr; part = CMSG_NXTHDR(&message, part))
+  for (auto* part = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr; part != nullptr;
+       part = CMSG_NXTHDR(&message, part))
     if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS)
       for (std::size_t i = 0; i < (part->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
         int fd = -1;
@@ -120,17 +126,18 @@ bool packet_socket::receive() {
 void packet_socket::wait_for_packet() {
   if (!socket_.is_open())
     return;
-  socket_.async_wait(socket_.wait_read, [self = shared_from_this()](const boost::system::error_code& failed) {
-    if (failed)
-      return;
-    self->drain();
-    self->wait_for_packet();
-  });
+  socket_.async_wait(
+    socket_.wait_read, [self = shared_from_this()](const boost::system::error_code& failed) {
+      if (failed)
+        return;
+      constexpr int per_turn = 64; // So that one loud agent does not keep the thread.
+      self->drain(per_turn);
+      self->wait_for_packet();
+    });
 }
 
-void packet_socket::drain() {
-  // A bounded number at a time, so that one loud agent does not keep the thread.
-  for (int i = 0; i < 64; ++i) {
+void packet_socket::drain(int most) {
+  for (int i = 0; i < most; ++i) {
     {
       const std::lock_guard hold{guard_};
       if (closed_)

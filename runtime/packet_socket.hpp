@@ -16,11 +16,14 @@
 
 namespace insula::runtime {
 
-/// Our end of a SOCK_SEQPACKET connection to the spawner or to an agent: packets and descriptors, both ways.
+/// Our end of a SOCK_SEQPACKET connection to the spawner or to an agent: packets and descriptors,
+/// both ways.
 ///
-/// Threads: send() and close() from any; the callbacks run on the I/O thread, and none after close() has taken effect
+/// Threads: send() and close() from any; the callbacks run on the I/O thread, and none after
+/// close() has taken effect
 ///          there. A callback may close.
-/// Ceiling: at most max_waiting packets wait for the socket; then send() fails, since the other side has stopped reading.
+/// Ceiling: at most max_waiting packets wait for the socket; then send() fails, since the other
+/// side has stopped reading.
 class packet_socket : public std::enable_shared_from_this<packet_socket> {
 public:
   static constexpr std::size_t max_waiting = 4096;
@@ -30,13 +33,17 @@ public:
   packet_socket(io_thread& io, unique_fd socket);
 
   /// on_closed is called once when the other side is gone, or sent a packet that is too large.
-  void open(std::function<void(std::string_view, std::vector<unique_fd>)> on_packet, std::function<void()> on_closed);
+  void open(std::function<void(std::string_view, std::vector<unique_fd>)> on_packet,
+            std::function<void()> on_closed);
 
-  /// Sends `head` and `tail` as one packet, with descriptors, which stay the caller's. False: it cannot be sent.
-  bool send(std::string_view head, std::string_view tail = {}, std::span<const int> fds = {});
+  /// Sends `head` and `tail` as one packet, with descriptors, which stay the caller's. False: it
+  /// cannot be sent. `always`: also above the ceiling, for what is bounded by itself and must not
+  /// be lost.
+  bool send(std::string_view head, std::string_view tail = {}, std::span<const int> fds = {},
+            bool always = false);
 
-  /// Hears what has already arrived. On the I/O thread.
-  void drain();
+  /// Hears what has already arrived, at most so many packets. On the I/O thread.
+  void drain(int most);
 
   void close();
 

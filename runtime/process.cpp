@@ -18,7 +18,8 @@ constexpr int frames_per_turn = 16;
 } // namespace
 
 native_process::native_process(io_thread& io, std::string log_directory, std::uint64_t log_bytes,
-                               process_listener listener, links to, std::chrono::milliseconds reader_patience)
+                               process_listener listener, links to,
+                               std::chrono::milliseconds reader_patience)
     : io_(io)
     , listener_(std::move(listener))
     , to_(std::move(to))
@@ -44,7 +45,8 @@ void native_process::on_io(void (native_process::*step)()) {
 
 void native_process::read(std::uint64_t offset, std::size_t max_bytes, bool attached,
                           std::function<void(log_chunk)> on_output) {
-  io_.post([self = shared_from_this(), asked = question{offset, max_bytes, attached, std::move(on_output)}]() mutable {
+  io_.post([self = shared_from_this(),
+            asked = question{offset, max_bytes, attached, std::move(on_output)}]() mutable {
     if (asked.attached && !self->reader_dropped_) {
       self->attached_ = true;
       self->reader_offset_ = asked.offset;
@@ -63,7 +65,9 @@ void native_process::detach() {
   });
 }
 
-void native_process::signal(int number) { to_.signal(number); }
+void native_process::signal(int number) {
+  to_.signal(number);
+}
 
 void native_process::cut_output() {
   io_.post([self = shared_from_this()] {
@@ -107,7 +111,8 @@ void native_process::ended(process_exit how) {
     return;
   if (!started_) {
     if (log_.end() == 0)
-      return failed({errc::sandbox_not_running, "the sandbox ended before the command was started"});
+      return failed(
+        {errc::sandbox_not_running, "the sandbox ended before the command was started"});
     started(); // It has written, so it ran; the word of it got lost with the sandbox.
   }
   exit_ = how;
@@ -120,13 +125,14 @@ void native_process::watch(pipe& from) {
   if (from.waiting || !from.end.is_open() || !may_grow())
     return;
   from.waiting = true;
-  from.end.async_wait(from.end.wait_read, [self = shared_from_this(), &from](const boost::system::error_code& stopped) {
-    if (stopped)
-      return;
-    from.waiting = false;
-    self->empty(from);
-    self->advance();
-  });
+  from.end.async_wait(from.end.wait_read,
+                      [self = shared_from_this(), &from](const boost::system::error_code& stopped) {
+                        if (stopped)
+                          return;
+                        from.waiting = false;
+                        self->empty(from);
+                        self->advance();
+                      });
 }
 
 void native_process::empty(pipe& from) {
@@ -150,10 +156,15 @@ void native_process::empty(pipe& from) {
   }
 }
 
-/// With an attached reader the log's ceiling stays ahead of what it has taken; without one the oldest output goes.
-bool native_process::may_grow() const { return !attached_ || log_.has_room_before(reader_offset_); }
+/// With an attached reader the log's ceiling stays ahead of what it has taken; without one the
+/// oldest output goes.
+bool native_process::may_grow() const {
+  return !attached_ || log_.has_room_before(reader_offset_);
+}
 
-bool native_process::complete() const { return exit_ && !pipes_[0].end.is_open() && !pipes_[1].end.is_open(); }
+bool native_process::complete() const {
+  return exit_ && !pipes_[0].end.is_open() && !pipes_[1].end.is_open();
+}
 
 void native_process::answer(question& asked) {
   log_chunk chunk;
@@ -179,7 +190,8 @@ void native_process::answer(question& asked) {
 
 /// It has had an answer and asked for nothing more. One that has nothing to ask for is not late.
 void native_process::drop_reader() {
-  const bool asking = std::any_of(questions_.begin(), questions_.end(), [](auto& each) { return each.attached; });
+  const bool asking =
+    std::any_of(questions_.begin(), questions_.end(), [](auto& each) { return each.attached; });
   if (!attached_ || asking || log_.end() == reader_offset_)
     return;
   attached_ = false;
@@ -201,9 +213,12 @@ void native_process::advance() {
   }
   for (auto& each : pipes_)
     watch(each);
-  if (complete())
-    if (const auto tell = std::exchange(listener_, {}).on_complete)
-      tell();
+  if (!complete())
+    return;
+  if (const auto forgotten = std::exchange(to_.forgotten, nullptr))
+    forgotten();
+  if (const auto tell = std::exchange(listener_, {}).on_complete)
+    tell();
 }
 
 } // namespace insula::runtime

@@ -17,17 +17,19 @@
 
 namespace insula::runtime {
 
-/// The native engine's process: two pipes, the log that they are emptied into, and those who read it.
+/// The native engine's process: two pipes, the log that they are emptied into, and those who read
+/// it.
 class native_process final : public process, public std::enable_shared_from_this<native_process> {
 public:
   /// How a process reaches its agent; called from any thread.
   struct links {
     std::function<void(int signal)> signal;
-    std::function<void()> forgotten; ///< Nobody holds the process any more, or its output is complete.
+    std::function<void()>
+      forgotten; ///< Nobody holds the process any more, or its output is complete.
   };
 
-  native_process(io_thread& io, std::string log_directory, std::uint64_t log_bytes, process_listener listener, links to,
-                 std::chrono::milliseconds reader_patience);
+  native_process(io_thread& io, std::string log_directory, std::uint64_t log_bytes,
+                 process_listener listener, links to, std::chrono::milliseconds reader_patience);
   ~native_process() override;
 
   /// Takes the read ends, non-blocking. Any thread, once, before anything is heard.
@@ -39,7 +41,8 @@ public:
   void signal(int number) override;
   void cut_output() override;
 
-  // On the I/O thread: what the agent says, and what becomes of the sandbox. What comes out of turn is not passed on.
+  // On the I/O thread: what the agent says, and what becomes of the sandbox. What comes out of turn
+  // is not passed on.
   void started();
   void failed(error why);
   void ended(process_exit how);

@@ -38,8 +38,10 @@ unique_fd find_spawner(const std::string& state_directory) {
   unique_fd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/spawner.sock", directory.get());
-  if (!directory || !socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+  std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/spawner.sock",
+                directory.get());
+  if (!directory || !socket ||
+      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return {};
   return socket;
 }
@@ -71,12 +73,17 @@ result<unique_fd> start_spawner(const spawner_options& options) {
   const auto path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(program.get());
   const auto bytes = std::to_string(options.pool_bytes);
   const auto socket = std::to_string(socket_there);
-  const std::array<const char*, 7> argv{"insula-spawner",     options.state_directory.c_str(), options.key.c_str(),
-                                        options.disk.c_str(), bytes.c_str(), socket.c_str(), nullptr};
+  const std::array<const char*, 7> argv{"insula-spawner",
+                                        options.state_directory.c_str(),
+                                        options.key.c_str(),
+                                        options.disk.c_str(),
+                                        bytes.c_str(),
+                                        socket.c_str(),
+                                        nullptr};
   const std::array<const char*, 2> env{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", nullptr};
   pid_t child = 0;
-  const int error = ::posix_spawn(&child, path.c_str(), &actions, &attributes, const_cast<char**>(argv.data()),
-                                  const_cast<char**>(env.data()));
+  const int error = ::posix_spawn(&child, path.c_str(), &actions, &attributes,
+                                  const_cast<char**>(argv.data()), const_cast<char**>(env.data()));
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   if (error != 0) {
@@ -104,7 +111,8 @@ bool receive_notice(int socket, spawner::notice& said, std::chrono::milliseconds
   message.msg_controllen = sizeof space;
   if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof said)
     return false;
-  if (const auto* part = CMSG_FIRSTHDR(&message); part != nullptr && part->cmsg_type == SCM_RIGHTS) {
+  if (const auto* part = CMSG_FIRSTHDR(&message);
+      part != nullptr && part->cmsg_type == SCM_RIGHTS) {
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(part), sizeof fd);
     unique_fd{fd}.reset();
@@ -146,7 +154,8 @@ std::string node_key(const std::string& state_directory) {
 
 result<unique_fd> connect_to_spawner(const spawner_options& options) {
   if (auto earlier = find_spawner(options.state_directory)) {
-    log::info("spawner.ending_earlier", {{"reason", "its sandboxes belong to a server that is gone"}});
+    log::info("spawner.ending_earlier",
+              {{"reason", "its sandboxes belong to a server that is gone"}});
     if (!end_spawner(earlier.get()))
       return error{errc::launch_failed, "the spawner of an earlier server does not end"};
   }
@@ -156,8 +165,9 @@ result<unique_fd> connect_to_spawner(const spawner_options& options) {
   auto greeting = plain(spawner::op::hello);
   greeting.name = spawner::version;
   spawner::notice said{};
-  if (!send_request(socket->get(), greeting) || !receive_notice(socket->get(), said, start_patience) ||
-      said.what != spawner::event::hello || said.version != spawner::version)
+  if (!send_request(socket->get(), greeting) ||
+      !receive_notice(socket->get(), said, start_patience) || said.what != spawner::event::hello ||
+      said.version != spawner::version)
     return error{errc::launch_failed, "the spawner did not start; its reason stands above"};
   return socket;
 }
@@ -169,7 +179,8 @@ struct spawner_client::shared {
     std::vector<std::function<void()>> on_gone;
   };
 
-  explicit shared(std::shared_ptr<packet_socket> s) : socket(std::move(s)) {}
+  explicit shared(std::shared_ptr<packet_socket> s)
+      : socket(std::move(s)) {}
 
   void heard(const spawner::notice& said, std::vector<unique_fd> fds);
   void lost();
@@ -189,10 +200,11 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
     const auto at = slots.find(said.slot);
     if (at == slots.end())
       return;
-    // A slot that is to be destroyed is free only with the answer to that, else it would be taken for the answer to a
-    // later one; and an answer that nobody waits for is no news.
+    // A slot that is to be destroyed is free only with the answer to that, else it would be taken
+    // for the answer to a later one; and an answer that nobody waits for is no news.
     const bool asked = !at->second.on_gone.empty();
-    if (said.what == spawner::event::destroyed ? !asked : said.what == spawner::event::ended && asked)
+    if (said.what == spawner::event::destroyed ? !asked
+                                               : said.what == spawner::event::ended && asked)
       return;
     if (said.what == spawner::event::created)
       mine.on_created = std::exchange(at->second.on_created, nullptr);
@@ -203,8 +215,9 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
   if (said.what == event::created && !fds.empty() && mine.on_created)
     return mine.on_created(std::move(fds.front()));
   if (said.what == event::create_failed && mine.on_created)
-    mine.on_created(error{errc::launch_failed, std::string{name_of(static_cast<spawner::launch_step>(said.step))} +
-                                                 ": " + std::strerror(said.error)});
+    mine.on_created(error{errc::launch_failed,
+                          std::string{name_of(static_cast<spawner::launch_step>(said.step))} +
+                            ": " + std::strerror(said.error)});
   if (said.what == event::ended && mine.on_ended)
     mine.on_ended();
   for (const auto& each : mine.on_gone)
@@ -216,7 +229,8 @@ void spawner_client::shared::lost() {
   {
     const std::lock_guard hold{guard};
     if (!told_to_end)
-      log::error("spawner.gone", {{"consequence", "its sandboxes have ended, and no more can be made"}});
+      log::error("spawner.gone",
+                 {{"consequence", "its sandboxes have ended, and no more can be made"}});
     connected = false;
     all = std::move(slots);
     slots.clear();
@@ -233,7 +247,8 @@ void spawner_client::shared::lost() {
 }
 
 spawner_client::spawner_client(io_thread& io, unique_fd socket)
-    : io_(io), shared_(std::make_shared<shared>(std::make_shared<packet_socket>(io, std::move(socket)))) {
+    : io_(io)
+    , shared_(std::make_shared<shared>(std::make_shared<packet_socket>(io, std::move(socket)))) {
   shared_->socket->open(
     [to = std::weak_ptr{shared_}](std::string_view bytes, std::vector<unique_fd> fds) {
       spawner::notice said{};
@@ -246,9 +261,12 @@ spawner_client::spawner_client(io_thread& io, unique_fd socket)
     });
 }
 
-spawner_client::~spawner_client() { shared_->socket->close(); }
+spawner_client::~spawner_client() {
+  shared_->socket->close();
+}
 
-void spawner_client::create(const spawner::request& wanted, std::function<void(result<unique_fd>)> on_created,
+void spawner_client::create(const spawner::request& wanted,
+                            std::function<void(result<unique_fd>)> on_created,
                             std::function<void()> on_ended) {
   {
     const std::lock_guard hold{shared_->guard};
@@ -281,8 +299,8 @@ void spawner_client::destroy(std::uint32_t slot, std::function<void()> on_gone) 
   }
   if (!alive)
     return io_.post(std::move(on_gone));
-  if (first)
-    shared_->socket->send(as_bytes(wanted));
+  if (first) // One per sandbox, so it needs no other ceiling.
+    shared_->socket->send(as_bytes(wanted), {}, {}, true);
 }
 
 void spawner_client::hold(std::uint32_t slot, std::uint64_t name, std::span<const int> fds) {
@@ -302,7 +320,7 @@ void spawner_client::release(std::uint32_t slot, std::uint64_t name) {
 void spawner_client::shut_down(std::chrono::milliseconds patience) {
   std::unique_lock hold{shared_->guard};
   shared_->told_to_end = true;
-  shared_->socket->send(as_bytes(plain(spawner::op::shut_down)));
+  shared_->socket->send(as_bytes(plain(spawner::op::shut_down)), {}, {}, true);
   shared_->closed.wait_for(hold, patience, [this] { return !shared_->connected; });
 }
 

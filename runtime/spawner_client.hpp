@@ -20,12 +20,13 @@ struct spawner_options {
   std::uint64_t pool_bytes = 0;
 };
 
-/// The name under which a node's cgroups stand, made from its state directory: nodes on one machine do not meet.
+/// The name under which a node's cgroups stand, made from its state directory: nodes on one machine
+/// do not meet.
 std::string node_key(const std::string& state_directory);
 
-/// Finds the spawner of this state directory, or starts one, and greets it. Needs root. An earlier server's sandboxes
-/// are ended by it and waited for before this returns: nobody could adopt them yet. Blocks; for the start of a node.
-/// Errors: launch_failed.
+/// Finds the spawner of this state directory, or starts one, and greets it. Needs root. An earlier
+/// server's sandboxes are ended by it and waited for before this returns: nobody could adopt them
+/// yet. Blocks; for the start of a node. Errors: launch_failed.
 result<unique_fd> connect_to_spawner(const spawner_options& options);
 
 /// Asks the spawner for things.

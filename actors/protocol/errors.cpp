@@ -1,11 +1,11 @@
 #include "actors/protocol/errors.hpp"
 
 #include <caf/atom.hpp>
+#include <caf/deep_to_string.hpp>
+#include <caf/exit_reason.hpp>
 #include <caf/make_message.hpp>
 #include <caf/message.hpp>
 #include <caf/sec.hpp>
-#include <caf/exit_reason.hpp>
-#include <caf/deep_to_string.hpp>
 
 namespace insula {
 
@@ -20,13 +20,13 @@ caf::error to_caf(const error& why) {
 error from_caf(const caf::error& why) {
   if (why.category() == category) {
     const auto& context = why.context();
-    auto message = context.match_elements<std::string>() ? context.get_as<std::string>(0) : std::string{};
+    auto message =
+      context.match_elements<std::string>() ? context.get_as<std::string>(0) : std::string{};
     return {static_cast<errc>(why.code()), std::move(message)};
   }
   if (why == caf::sec::request_timeout)
     return {errc::deadline_exceeded, "there was no answer in time"};
-  if (why == caf::sec::request_receiver_down ||
-      why.category() == caf::atom("exit"))
+  if (why == caf::sec::request_receiver_down || why.category() == caf::atom("exit"))
     return {errc::sandbox_not_running, "it has just ended"};
   return {errc::internal, caf::deep_to_string(why)};
 }

@@ -6,8 +6,8 @@
 
 namespace insula {
 
-/// An error as a message's answer, and back. What CAF itself reports becomes sandbox_not_running (the actor has ended)
-/// or deadline_exceeded (a request's time ran out).
+/// An error as a message's answer, and back. What CAF itself reports becomes sandbox_not_running
+/// (the actor has ended) or deadline_exceeded (a request's time ran out).
 caf::error to_caf(const error& why);
 error from_caf(const caf::error& why);
 

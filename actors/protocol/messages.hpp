@@ -12,22 +12,24 @@
 #include <string>
 #include <vector>
 
-/// Everything that travels between actors and is asked for from outside, as plain structs. They know no public API:
-/// each one is translated at the door.
+/// Everything that travels between actors and is asked for from outside, as plain structs. They
+/// know no public API: each one is translated at the door.
 namespace insula {
 
 /// Run one command line with bash in the sandbox.
 struct exec_request {
-  std::string command_line;                ///< What bash is given; quoting is the caller's. No NUL. Up to 16 MiB.
-  std::string cwd;                         ///< Absolute, as the sandbox sees it. Empty: /workspace.
-  std::map<std::string, std::string> env;  ///< In addition to the image's.
-  std::optional<std::int64_t> timeout_ms;  ///< None: it may run for ever. Zero or less: over at once.
+  std::string command_line; ///< What bash is given; quoting is the caller's. No NUL. Up to 16 MiB.
+  std::string cwd;          ///< Absolute, as the sandbox sees it. Empty: /workspace.
+  std::map<std::string, std::string> env; ///< In addition to the image's.
+  std::optional<std::int64_t>
+    timeout_ms; ///< None: it may run for ever. Zero or less: over at once.
 };
 
 /// How a command ended.
 struct process_end {
   std::int32_t exit_code = 0; ///< As a shell reports it: 128 + n when signal n ended it.
-  bool timed_out = false;     ///< Its time was up and it was ended for that; exit_code then is what was left of it.
+  bool timed_out =
+    false; ///< Its time was up and it was ended for that; exit_code then is what was left of it.
   bool out_of_memory = false; ///< The kernel ended it because the sandbox's memory was used up.
 };
 
@@ -38,24 +40,28 @@ struct output_frame {
   std::string bytes;
 };
 
-/// Ask a process for its log from `offset` on. A reader has one question open at a time; asking is what gives the
-/// process credit to go on: it blocks once its log's ceiling is ahead of an attached reader.
+/// Ask a process for its log from `offset` on. A reader has one question open at a time; asking is
+/// what gives the process credit to go on: it blocks once its log's ceiling is ahead of an attached
+/// reader.
 struct read_output {
   std::uint64_t offset = 0;
   std::uint32_t max_bytes = 64 * 1024;
-  bool attached = false; ///< The foreground reader, at most one. It is dropped after limits::reader_patience without a question.
+  bool attached = false; ///< The foreground reader, at most one. It is dropped after
+                         ///< limits::reader_patience without a question.
 };
 
 /// An answer to read_output: as much as there is, at least one frame unless the log has ended.
 struct output_chunk {
   std::vector<output_frame> frames;
   std::uint64_t next_offset = 0;
-  std::uint64_t lost_bytes = 0;     ///< The log no longer had the bytes asked for; this many were skipped.
-  std::optional<process_end> ended; ///< Set once the process has ended and next_offset is the log's end.
+  std::uint64_t lost_bytes =
+    0; ///< The log no longer had the bytes asked for; this many were skipped.
+  std::optional<process_end>
+    ended; ///< Set once the process has ended and next_offset is the log's end.
 };
 
-/// Open a file for reading, or for replacing its content. The path is absolute, normalised, without NUL, and is
-/// resolved inside the sandbox, as the sandbox's user.
+/// Open a file for reading, or for replacing its content. The path is absolute, normalised, without
+/// NUL, and is resolved inside the sandbox, as the sandbox's user.
 struct read_file_request {
   std::string path;
 };
@@ -63,15 +69,17 @@ struct write_file_request {
   std::string path;
 };
 
-/// The socket to the operation inside the sandbox; base/stream_frames.hpp says what travels through it.
-/// Non-blocking and close-on-exec. It stays on its node.
+/// The socket to the operation inside the sandbox; base/stream_frames.hpp says what travels through
+/// it. Non-blocking and close-on-exec. It stays on its node.
 struct file_channel {
   std::shared_ptr<unique_fd> socket;
+  std::shared_ptr<void> use = nullptr; ///< For as long as somebody holds it, the sandbox is in use.
 };
 
 } // namespace insula
 
-// All of these stay on their node so far; what is sent to another one gets an inspect() and a protocol version.
+// All of these stay on their node so far; what is sent to another one gets an inspect() and a
+// protocol version.
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::exec_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_channel)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::output_chunk)

@@ -24,6 +24,7 @@ class download : public std::enable_shared_from_this<download> {
 public:
   download(strand_handle strand, file_channel channel, std::string path, reply to)
       : strand_(std::move(strand))
+      , use_(std::move(channel.use))
       , channel_(strand_.executor(), asio::local::stream_protocol{}, channel.socket->release())
       , silence_(strand_.executor(), [this] { channel_.cancel(); })
       , path_(std::move(path))
@@ -108,6 +109,7 @@ private:
   }
 
   const strand_handle strand_; // Before everything that runs there.
+  std::shared_ptr<void> use_;  ///< Keeps the sandbox awake.
   asio::local::stream_protocol::socket channel_;
   watchdog silence_;
   const std::string path_;

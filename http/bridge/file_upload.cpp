@@ -97,6 +97,7 @@ private:
   void open(const file_channel& channel) {
     if (outcome_)
       return;
+    use_ = channel.use;
     channel_.emplace(strand_.executor(), asio::local::stream_protocol{}, channel.socket->release());
     patience_->disarm();
     if (ended_)
@@ -209,6 +210,7 @@ private:
   strand_handle strand_;
   std::function<void()> resume_;
   std::unique_ptr<watchdog> patience_; ///< With the sandbox, not with the client.
+  std::shared_ptr<void> use_;          ///< Keeps the sandbox awake.
   std::optional<asio::local::stream_protocol::socket> channel_;
   std::string held_;
   std::uint64_t total_ = 0;

@@ -1,5 +1,6 @@
-// PID 1 of every sandbox: starts commands, reaps, opens files for others. Static, single-threaded, never in the data
-// path, and touches no path that the sandbox's user controls: what could block does so in a child.
+// PID 1 of every sandbox: starts commands, reaps, opens files for others. Static, single-threaded,
+// never in the data path, and touches no path that the sandbox's user controls: what could block
+// does so in a child.
 
 #include "runtime/agent/file_operations.hpp"
 #include "runtime/agent/protocol.hpp"
@@ -24,14 +25,16 @@ namespace insula::runtime::agent {
 namespace {
 
 constexpr int max_fds = 4;
+constexpr int ends_per_turn = 64;
 
 /// A command from its start until the server has said that it knows of the end.
 struct job {
   std::uint64_t id = 0; ///< 0: the place is free.
   pid_t pid = 0;
-  int error_pipe = -1;  ///< Open until the command runs: its end closes on exec, or carries the failure.
+  int error_pipe =
+    -1; ///< Open until the command runs: its end closes on exec, or carries the failure.
   bool ended = false;
-  bool unsent = false;  ///< `last` has not gone out: the socket was full.
+  bool unsent = false; ///< `last` has not gone out: the socket was full.
   notice last{};
 };
 
@@ -42,6 +45,8 @@ struct start_failure {
 };
 
 job jobs[max_jobs];
+pid_t file_children[max_file_children]; ///< 0: free. What is inside can stop them, but not have any
+                                        ///< number of them.
 int cgroup_fds = 0;
 int poller = -1;
 int signals = -1;
@@ -69,20 +74,45 @@ void tell(job& about) {
     wait_for_room(true);
 }
 
+/// The places that have ever been used; those behind them are free.
+struct used_places {
+  static inline std::size_t count = 0;
+  job* begin() const { return jobs; }
+  job* end() const { return jobs + count; }
+};
+
+job* find(std::uint64_t id) {
+  for (auto& each : used_places{})
+    if (each.id == id)
+      return &each;
+  return nullptr;
+}
+
+/// A fresh place, or none if all are taken.
+job* add(std::uint64_t id) {
+  job* place = find(0);
+  if (place == nullptr && used_places::count < max_jobs)
+    place = &jobs[used_places::count++];
+  if (place != nullptr) {
+    *place = job{};
+    place->id = id;
+  }
+  return place;
+}
+
 void tell_failure(std::uint64_t id, exec_step step, int error) {
   notice what{};
   what.what = event::failed;
   what.id = id;
   what.value = error;
   what.step = static_cast<std::uint32_t>(step);
-  send_notice(what);
-}
-
-job* find(std::uint64_t id) {
-  for (auto& each : jobs)
-    if (each.id == id)
-      return &each;
-  return nullptr;
+  if (send_notice(what) || id == 0)
+    return;
+  if (job* place = add(id); place != nullptr) { // Until there is room in the socket.
+    place->ended = true;
+    place->last = what;
+    tell(*place);
+  }
 }
 
 /// From here on the child counts against the sandbox's limits, not the agent's.
@@ -94,11 +124,13 @@ bool enter_cgroups() {
 }
 
 bool become(std::uint32_t uid, std::uint32_t gid) {
-  return ::setgroups(0, nullptr) == 0 && ::setresgid(gid, gid, gid) == 0 && ::setresuid(uid, uid, uid) == 0;
+  return ::setgroups(0, nullptr) == 0 && ::setresgid(gid, gid, gid) == 0 &&
+         ::setresuid(uid, uid, uid) == 0;
 }
 
 /// The rest of a child's life up to exec. Returns only what failed.
-start_failure run_command(const request& req, const char* cwd, char** argv, char** env, const int* fds, int count) {
+start_failure run_command(const request& req, const char* cwd, char** argv, char** env,
+                          const int* fds, int count) {
   if (!enter_cgroups())
     return {exec_step::cgroup, errno};
   ::setsid();
@@ -107,8 +139,10 @@ start_failure run_command(const request& req, const char* cwd, char** argv, char
   for (int target = 0; target < 3; ++target)
     if (::dup2(fds[target], target) < 0)
       return {exec_step::stdio, errno};
-  // The descriptors came in above the cgroup files and close on exec; the script is the one that stays.
-  if (count > 3 && (fds[3] == script_fd ? ::fcntl(script_fd, F_SETFD, 0) : ::dup2(fds[3], script_fd)) < 0)
+  // The descriptors came in above the cgroup files and close on exec; the script is the one that
+  // stays.
+  if (count > 3 &&
+      (fds[3] == script_fd ? ::fcntl(script_fd, F_SETFD, 0) : ::dup2(fds[3], script_fd)) < 0)
     return {exec_step::stdio, errno};
   struct sigaction as_usual {};
   as_usual.sa_handler = SIG_DFL;
@@ -137,13 +171,9 @@ bool split(char* text, std::size_t bytes, std::uint32_t count, char** strings) {
 void exec(const request& req, char* text, const int* fds, int count) {
   static char* strings[max_strings + 3];
   const std::uint32_t total = 1 + req.argc + req.envc;
-  if (count < 3 || req.argc == 0 || req.argc > max_strings || req.envc > max_strings || total > max_strings ||
-      req.id == 0 || !split(text, req.text_bytes, total, strings))
+  if (count < 3 || req.argc == 0 || req.argc > max_strings || req.envc > max_strings ||
+      total > max_strings || req.id == 0 || !split(text, req.text_bytes, total, strings))
     return tell_failure(req.id, exec_step::exec, EINVAL);
-  job* place = find(0);
-  if (place == nullptr)
-    return tell_failure(req.id, exec_step::full, EAGAIN);
-
   // cwd, argv, NULL, env, NULL
   char* cwd = strings[0];
   char** argv = strings + 1;
@@ -152,10 +182,18 @@ void exec(const request& req, char* text, const int* fds, int count) {
   argv[req.argc] = nullptr;
   env[req.envc] = nullptr;
 
+  job* place = add(req.id);
+  if (place == nullptr)
+    return tell_failure(req.id, exec_step::full, EAGAIN);
+  const auto give_up = [&](int why) {
+    *place = job{};
+    tell_failure(req.id, exec_step::fork, why);
+  };
   int error_pipe[2];
   if (::pipe2(error_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
-    return tell_failure(req.id, exec_step::fork, errno);
-  // A plain fork: with vfork, one command whose directory lies on a stalled mount would stop PID 1 with it.
+    return give_up(errno);
+  // A plain fork: with vfork, one command whose directory lies on a stalled mount would stop PID 1
+  // with it.
   const pid_t pid = ::fork();
   if (pid == 0) {
     const start_failure failed = run_command(req, cwd, argv, env, fds, count);
@@ -166,10 +204,8 @@ void exec(const request& req, char* text, const int* fds, int count) {
   ::close(error_pipe[1]);
   if (pid < 0) {
     ::close(error_pipe[0]);
-    return tell_failure(req.id, exec_step::fork, failed);
+    return give_up(failed);
   }
-  *place = job{};
-  place->id = req.id;
   place->pid = pid;
   place->error_pipe = error_pipe[0];
   epoll_event wish{};
@@ -178,11 +214,20 @@ void exec(const request& req, char* text, const int* fds, int count) {
   ::epoll_ctl(poller, EPOLL_CTL_ADD, error_pipe[0], &wish);
 }
 
-/// A child that has become the sandbox's user does the work. How it went is said through the channel; if there is no
-/// child, its end closes and the asker sees that.
+/// A child that has become the sandbox's user does the work. How it went is said through the
+/// channel; if there is no child, its end closes and the asker sees that.
 void file_operation(const request& req, const char* path, const int* fds, int count) {
-  if (count < 1 || ::fork() != 0)
+  pid_t* place = nullptr;
+  for (auto& each : file_children)
+    if (each == 0)
+      place = &each;
+  if (count < 1 || place == nullptr)
     return;
+  const pid_t pid = ::fork();
+  if (pid != 0) {
+    *place = pid > 0 ? pid : 0;
+    return;
+  }
   if (!enter_cgroups() || !become(req.uid, req.gid))
     ::_exit(1);
   if (fds[0] > control_fd)
@@ -207,7 +252,7 @@ void handle(const request& req, char* text, const int* fds, int count) {
       if (target == nullptr || req.id == 0)
         return;
       // An ended leader's number could have been taken by another command's group in the meantime.
-      for (const auto& other : jobs)
+      for (const auto& other : used_places{})
         if (other.id != 0 && other.id != req.id && other.pid == target->pid)
           return;
       // Before it has a group of its own it is alone, and the signal still finds it.
@@ -220,7 +265,7 @@ void handle(const request& req, char* text, const int* fds, int count) {
         *known = job{};
       return;
     case op::report:
-      for (auto& each : jobs)
+      for (auto& each : used_places{})
         if (each.id != 0 && each.last.what != event{})
           tell(each);
       return;
@@ -257,7 +302,8 @@ bool receive() {
     }
   packet[n] = '\0';
   const auto& req = *reinterpret_cast<const request*>(packet);
-  if (static_cast<std::size_t>(n) >= sizeof req && req.text_bytes == static_cast<std::size_t>(n) - sizeof req)
+  if (static_cast<std::size_t>(n) >= sizeof req &&
+      req.text_bytes == static_cast<std::size_t>(n) - sizeof req)
     handle(req, packet + sizeof req, fds, count);
   for (int i = 0; i < count; ++i)
     ::close(fds[i]);
@@ -270,7 +316,8 @@ void settle_start(job& about) {
   const ssize_t n = ::read(about.error_pipe, &failed, sizeof failed);
   if (n < 0)
     return;
-  // Taken out by hand: a file operation that was forked meanwhile holds a copy, and closing would not do it.
+  // Taken out by hand: a file operation that was forked meanwhile holds a copy, and closing would
+  // not do it.
   ::epoll_ctl(poller, EPOLL_CTL_DEL, about.error_pipe, nullptr);
   ::close(about.error_pipe);
   about.error_pipe = -1;
@@ -290,14 +337,22 @@ void settle_start(job& about) {
     about = job{}; // Nobody acknowledges what never ran.
 }
 
-void reap() {
+/// At most a few at a time: whoever forks and dies as fast as it can must not keep PID 1 from its
+/// other duties. True: there may be more.
+bool reap() {
   signalfd_siginfo ignored[16];
   while (::read(signals, ignored, sizeof ignored) > 0) {
   }
   int status = 0;
   rusage used{};
-  for (pid_t pid; (pid = ::wait4(-1, &status, WNOHANG, &used)) > 0;) {
-    for (auto& each : jobs) {
+  for (int i = 0; i < ends_per_turn; ++i) {
+    const pid_t pid = ::wait4(-1, &status, WNOHANG, &used);
+    if (pid <= 0)
+      return false;
+    for (auto& each : file_children)
+      if (each == pid)
+        each = 0;
+    for (auto& each : used_places{}) {
       if (each.id == 0 || each.pid != pid || each.ended)
         continue;
       if (each.error_pipe >= 0)
@@ -318,10 +373,11 @@ void reap() {
       break;
     }
   }
+  return true;
 }
 
 void send_backlog() {
-  for (auto& each : jobs) {
+  for (auto& each : used_places{}) {
     if (!each.unsent)
       continue;
     if (!send_notice(each.last))
@@ -335,7 +391,8 @@ void send_backlog() {
 
 int run(int cgroup_files) {
   cgroup_fds = cgroup_files;
-  // After exec, and before anything else can run: nothing in the sandbox may trace PID 1 or look into it.
+  // After exec, and before anything else can run: nothing in the sandbox may trace PID 1 or look
+  // into it.
   ::prctl(PR_SET_DUMPABLE, 0);
   for (int i = 0; i <= cgroup_fds; ++i)
     ::fcntl(control_fd + i, F_SETFD, FD_CLOEXEC);
@@ -358,9 +415,10 @@ int run(int cgroup_files) {
   ready.value = static_cast<std::int32_t>(version);
   if (!send_notice(ready))
     return 1;
+  bool more_ends = false;
   for (;;) {
     epoll_event events[32];
-    const int count = ::epoll_wait(poller, events, 32, -1);
+    const int count = ::epoll_wait(poller, events, 32, more_ends ? 0 : -1);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == control_fd) {
@@ -369,19 +427,23 @@ int run(int cgroup_files) {
         if ((events[i].events & (EPOLLIN | EPOLLHUP)) != 0 && !receive())
           return 0; // The sandbox ends with PID 1.
       } else if (fd == signals) {
-        reap();
+        more_ends = true;
       } else {
-        for (auto& each : jobs)
+        for (auto& each : used_places{})
           if (each.id != 0 && each.error_pipe == fd) {
             settle_start(each);
             break;
           }
       }
     }
+    if (more_ends)
+      more_ends = reap();
   }
 }
 
 } // namespace
 } // namespace insula::runtime::agent
 
-int main(int argc, char** argv) { return insula::runtime::agent::run(argc > 1 ? std::atoi(argv[1]) : 0); }
+int main(int argc, char** argv) {
+  return insula::runtime::agent::run(argc > 1 ? std::atoi(argv[1]) : 0);
+}

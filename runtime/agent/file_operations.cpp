@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -79,7 +80,8 @@ int make_directories(char* path) {
     *slash = '\0';
     const int failed = ::mkdir(path, 0777) != 0 && errno != EEXIST ? errno : 0;
     *slash = '/';
-    if (failed != 0 && failed != EACCES && failed != EROFS) // A later component may exist all the same.
+    if (failed != 0 && failed != EACCES &&
+        failed != EROFS) // A later component may exist all the same.
       return failed;
   }
   if (::mkdir(path, 0777) == 0 || errno == EEXIST)
@@ -98,7 +100,8 @@ int receive_content(int channel, int file) {
       return 0;
     std::size_t left = frame.bytes;
     while (left > 0) {
-      // What has arrived so far: the disk is written while the rest of the frame is still on its way.
+      // What has arrived so far: the disk is written while the rest of the frame is still on its
+      // way.
       const ssize_t got = ::recv(channel, buffer, left, 0);
       if (got < 0 && errno == EINTR)
         continue;
@@ -117,11 +120,13 @@ int receive_content(int channel, int file) {
   }
 }
 
-/// After a failure the sender may still be sending, and would miss the answer if it met a closed socket.
+/// After a failure the sender may still be sending, and would miss the answer if it met a closed
+/// socket.
 void swallow(int channel) {
   static char buffer[max_frame_bytes];
   frame_head frame{};
-  while (receive_all(channel, &frame, sizeof frame) && frame.bytes != 0 && frame.bytes <= sizeof buffer)
+  while (receive_all(channel, &frame, sizeof frame) && frame.bytes != 0 &&
+         frame.bytes <= sizeof buffer)
     if (!receive_all(channel, buffer, frame.bytes))
       return;
 }
@@ -131,7 +136,7 @@ void refuse(int channel, int error, file_step step, const struct stat* info = nu
   swallow(channel);
 }
 
-/// For symlinks, which are written through, and places where no second file can be made.
+/// For symlinks that lead to no file yet, and places where no second file can be made.
 void write_in_place(int channel, const char* path) {
   const int file = ::open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
   if (file < 0)
@@ -184,6 +189,11 @@ void receive_file(int channel, const char* path) {
   char parent[max_path];
   if (std::strlen(path) >= sizeof parent)
     return refuse(channel, ENAMETOOLONG, file_step::setup);
+  // Through symlinks to the file itself, which is then replaced whole. One that leads nowhere is
+  // written in place.
+  char real[PATH_MAX];
+  if (::realpath(path, real) != nullptr)
+    path = real;
   parent_of(path, parent);
   if (const int failed = make_directories(parent); failed != 0)
     return refuse(channel, failed, file_step::parents);
@@ -201,7 +211,8 @@ void receive_file(int channel, const char* path) {
     return refuse(channel, errno, file_step::open);
 
   char temporary[max_path + 32];
-  std::snprintf(temporary, sizeof temporary, "%s/.insula-%d-XXXXXX", parent, static_cast<int>(::getpid()));
+  std::snprintf(temporary, sizeof temporary, "%s/.insula-%d-XXXXXX", parent,
+                static_cast<int>(::getpid()));
   const int file = ::mkostemp(temporary, O_CLOEXEC);
   if (file < 0) {
     if (errno == EACCES || errno == EROFS || errno == EPERM)

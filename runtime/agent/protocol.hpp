@@ -3,11 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What the server and a sandbox's agent say to each other: one struct per packet of a SOCK_SEQPACKET socket, native
-/// byte order, since both are on one machine. Descriptors travel beside it (SCM_RIGHTS).
+/// What the server and a sandbox's agent say to each other: one struct per packet of a
+/// SOCK_SEQPACKET socket, native byte order, since both are on one machine. Descriptors travel
+/// beside it (SCM_RIGHTS).
 ///
-/// The agent trusts the server. The server trusts nothing of an agent: sizes are exact, unknown ids are ignored.
-/// An old agent outlives an upgrade of the server, so a change of meaning gets a new version.
+/// The agent trusts the server. The server trusts nothing of an agent: sizes are exact, unknown ids
+/// are ignored. An old agent outlives an upgrade of the server, so a change of meaning gets a new
+/// version.
 namespace insula::runtime::agent {
 
 inline constexpr std::uint32_t version = 1;
@@ -21,10 +23,11 @@ inline constexpr std::size_t max_cgroup_fds = 8;
 inline constexpr int script_fd = 9;
 
 enum class op : std::uint32_t {
-  exec = 1,   ///< Start a command. Text: cwd, argv, env. Descriptors: stdin, stdout, stderr and maybe a script.
-  signal,     ///< Send signal `value` to the process group of `id`, also after its leader has ended.
-  forget,     ///< The end of `id` is known: drop it.
-  report,     ///< Say again of every id what was said last. For a server that has just taken over.
+  exec = 1, ///< Start a command. Text: cwd, argv, env. Descriptors: stdin, stdout, stderr and maybe
+            ///< a script.
+  signal,   ///< Send signal `value` to the process group of `id`, also after its leader has ended.
+  forget,   ///< The end of `id` is known: drop it.
+  report,   ///< Say again of every id what was said last. For a server that has just taken over.
   read_file,  ///< base/stream_frames.hpp. Text: the path. Descriptor: the channel.
   write_file, ///< The same, the other way.
   ping,       ///< Answered with pong.
@@ -33,10 +36,10 @@ enum class op : std::uint32_t {
 struct request {
   op what;
   std::int32_t value;
-  std::uint64_t id;         ///< The asker's name for a command; never used twice in one sandbox.
+  std::uint64_t id; ///< The asker's name for a command; never used twice in one sandbox.
   std::uint32_t argc;
   std::uint32_t envc;
-  std::uint32_t uid;        ///< As the sandbox sees it.
+  std::uint32_t uid; ///< As the sandbox sees it.
   std::uint32_t gid;
   std::uint32_t text_bytes; ///< What follows the struct: NUL-terminated strings.
   std::uint32_t reserved;
@@ -48,6 +51,9 @@ inline constexpr std::size_t max_strings = 4096;
 
 /// Commands that run or whose end is not yet known to the server.
 inline constexpr std::size_t max_jobs = 4096;
+
+/// File operations at once in one sandbox; for one more the channel closes without a word.
+inline constexpr std::size_t max_file_children = 256;
 
 enum class event : std::uint32_t {
   ready = 1,     ///< The sandbox is usable. `value` is the protocol version.
@@ -69,6 +75,16 @@ struct notice {
 };
 
 /// Steps of starting a command.
-enum class exec_step : std::uint32_t { none = 0, fork, cgroup, limits, user, stdio, cwd, exec, full };
+enum class exec_step : std::uint32_t {
+  none = 0,
+  fork,
+  cgroup,
+  limits,
+  user,
+  stdio,
+  cwd,
+  exec,
+  full
+};
 
 } // namespace insula::runtime::agent

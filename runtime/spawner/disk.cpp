@@ -29,9 +29,12 @@ error failed(const std::string& what) {
   return {errc::launch_failed, what + ": " + std::strerror(errno)};
 }
 
-std::string name_of_slot(std::uint32_t slot) { return "sb-" + std::to_string(slot); }
+std::string name_of_slot(std::uint32_t slot) {
+  return "sb-" + std::to_string(slot);
+}
 
-/// The directories below a sandbox's own: upper and work of the root overlay, upper and work of the one on /usr.
+/// The directories below a sandbox's own: upper and work of the root overlay, upper and work of the
+/// one on /usr.
 bool make_overlay_directories(int directory) {
   for (const char* each : {"u", "w", "uu", "uw"})
     if (::mkdirat(directory, each, 0755) != 0)
@@ -47,8 +50,8 @@ int run(const char* const* argv) {
   ::posix_spawn_file_actions_init(&quiet);
   for (const int stream : {0, 1, 2})
     ::posix_spawn_file_actions_addopen(&quiet, stream, "/dev/null", O_RDWR, 0);
-  const int failed_to_start = ::posix_spawnp(&child, argv[0], &quiet, nullptr, const_cast<char**>(argv),
-                                             const_cast<char**>(environment));
+  const int failed_to_start = ::posix_spawnp(
+    &child, argv[0], &quiet, nullptr, const_cast<char**>(argv), const_cast<char**>(environment));
   ::posix_spawn_file_actions_destroy(&quiet);
   if (failed_to_start != 0)
     return -1;
@@ -88,7 +91,9 @@ result<loop_device> attach_loop(int file) {
 
 class btrfs_pool final : public disk_pool {
 public:
-  explicit btrfs_pool(unique_fd top, std::string path) : top_(std::move(top)), path_(std::move(path)) {}
+  explicit btrfs_pool(unique_fd top, std::string path)
+      : top_(std::move(top))
+      , path_(std::move(path)) {}
 
   result<std::string> create(std::uint32_t slot, std::uint64_t bytes) override {
     const auto name = name_of_slot(slot);
@@ -136,8 +141,8 @@ private:
     std::uint64_t tree;
   };
 
-  /// A quota group outlives its subvolume, and can go only once the kernel's cleaner has freed what was in it. A few
-  /// are tried each time; newer kernels do it by themselves.
+  /// A quota group outlives its subvolume, and can go only once the kernel's cleaner has freed what
+  /// was in it. A few are tried each time; newer kernels do it by themselves.
   void forget_quotas() {
     for (std::size_t tries = std::min<std::size_t>(retired_.size(), 4); tries > 0; --tries) {
       btrfs_ioctl_qgroup_create_args group{};
@@ -159,11 +164,13 @@ private:
 
 class tmpfs_pool final : public disk_pool {
 public:
-  explicit tmpfs_pool(std::string path) : path_(std::move(path)) {}
+  explicit tmpfs_pool(std::string path)
+      : path_(std::move(path)) {}
 
   result<std::string> create(std::uint32_t slot, std::uint64_t bytes) override {
     const auto path = path_ + "/" + name_of_slot(slot);
-    const auto options = bytes > 0 ? "mode=755,nr_inodes=1000000,size=" + std::to_string(bytes) : std::string{"mode=755"};
+    const auto options = bytes > 0 ? "mode=755,nr_inodes=1000000,size=" + std::to_string(bytes)
+                                   : std::string{"mode=755"};
     if (::mkdir(path.c_str(), 0755) != 0)
       return failed(path);
     if (::mount("insula", path.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, options.c_str()) != 0) {
@@ -194,29 +201,33 @@ private:
 
 } // namespace
 
-result<std::unique_ptr<disk_pool>> make_btrfs_pool(const std::string& state_directory, std::uint64_t bytes) {
+result<std::unique_ptr<disk_pool>> make_btrfs_pool(const std::string& state_directory,
+                                                   std::uint64_t bytes) {
   const auto image = state_directory + "/disk.btrfs";
   const auto target = state_directory + "/disk";
-  // What an earlier spawner kept here ended with it. Its file may still be in use for a moment, hence a new one.
+  // What an earlier spawner kept here ended with it. Its file may still be in use for a moment,
+  // hence a new one.
   ::unlink(image.c_str());
   const unique_fd file{::open(image.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
   if (!file || ::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
     return failed(image);
   const char* const argv[] = {"mkfs.btrfs", "-q", "-m", "single", image.c_str(), nullptr};
   if (const int status = run(argv); status != 0)
-    return error{errc::launch_failed, "mkfs.btrfs (package btrfs-progs) ended with " + std::to_string(status)};
+    return error{errc::launch_failed,
+                 "mkfs.btrfs (package btrfs-progs) ended with " + std::to_string(status)};
   const auto device = attach_loop(file.get());
   if (!device)
     return device.reason();
   if (::mkdir(target.c_str(), 0700) != 0 && errno != EEXIST)
     return failed(target);
-  if (::mount(device->path.c_str(), target.c_str(), "btrfs", MS_NOATIME | MS_NODEV | MS_NOSUID, "discard=async") != 0)
+  if (::mount(device->path.c_str(), target.c_str(), "btrfs", MS_NOATIME | MS_NODEV | MS_NOSUID,
+              "discard=async") != 0)
     return failed("mounting " + image);
   unique_fd top{::open(target.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   if (!top)
     return failed(target);
-  // Simple quotas charge a write to the subvolume that made it, and cost nothing (6.7 and later); the older kind
-  // counts exactly and slows down with snapshots.
+  // Simple quotas charge a write to the subvolume that made it, and cost nothing (6.7 and later);
+  // the older kind counts exactly and slows down with snapshots.
   btrfs_ioctl_quota_ctl_args quotas{};
   quotas.cmd = enable_simple_quotas;
   if (::ioctl(top.get(), BTRFS_IOC_QUOTA_CTL, &quotas) != 0) {

@@ -11,14 +11,15 @@ namespace insula::runtime::spawner {
 
 /// The writable layers of all sandboxes, each with a ceiling on what it can hold.
 ///
-/// Everything is mounted in the spawner's own mount namespace, so nothing is left on the machine when it dies. What a
-/// sandbox wrote does not outlive the spawner: nothing that runs in it does either.
+/// Everything is mounted in the spawner's own mount namespace, so nothing is left on the machine
+/// when it dies. What a sandbox wrote does not outlive the spawner: nothing that runs in it does
+/// either.
 class disk_pool {
 public:
   virtual ~disk_pool() = default;
 
-  /// Makes the directory of a slot, empty but for what the overlays need (directories `u`, `w`, `uu`, `uw`), and
-  /// answers its path. Errors: launch_failed.
+  /// Makes the directory of a slot, empty but for what the overlays need (directories `u`, `w`,
+  /// `uu`, `uw`), and answers its path. Errors: launch_failed.
   virtual result<std::string> create(std::uint32_t slot, std::uint64_t bytes) = 0;
 
   /// Removes it with all that is in it; that nothing is there is fine. False: it is still busy.
@@ -27,9 +28,11 @@ public:
   virtual const char* name() const = 0;
 };
 
-/// One sparse btrfs image for the whole node, with a subvolume and a quota for each sandbox. Making and removing one
-/// takes 50 µs, whatever was written (docs/decisions/0003). Needs mkfs.btrfs and loop devices; bytes: the image's size.
-result<std::unique_ptr<disk_pool>> make_btrfs_pool(const std::string& state_directory, std::uint64_t bytes);
+/// One sparse btrfs image for the whole node, with a subvolume and a quota for each sandbox. Making
+/// and removing one takes 50 µs, whatever was written (docs/decisions/0003). Needs mkfs.btrfs and
+/// loop devices; bytes: the image's size.
+result<std::unique_ptr<disk_pool>> make_btrfs_pool(const std::string& state_directory,
+                                                   std::uint64_t bytes);
 
 /// One tmpfs for each sandbox: what is written counts as memory. Needs a kernel from 6.3 on.
 result<std::unique_ptr<disk_pool>> make_tmpfs_pool(const std::string& state_directory);

@@ -34,7 +34,8 @@ namespace {
 
 constexpr std::size_t max_layers = 3;
 
-// ---- The child: from the namespaces to the agent. It allocates nothing, and whatever fails ends it. --------------
+// ---- The child: from the namespaces to the agent. It allocates nothing, and whatever fails ends
+// it. --------------
 
 [[noreturn]] void give_up(int control, launch_step step) {
   agent::notice why{};
@@ -69,17 +70,20 @@ bool attach(int tree, const char* target) {
   return ::syscall(SYS_move_mount, tree, "", AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH) == 0;
 }
 
-/// `volatile`: unmounting must not wait for the disk, and a sandbox's fsync must not stop its neighbours.
+/// `volatile`: unmounting must not wait for the disk, and a sandbox's fsync must not stop its
+/// neighbours.
 bool mount_root(std::size_t layers) {
   constexpr auto flags = MS_NODEV | MS_NOSUID;
-  if (::mount("overlay", "root", "overlay", flags, "volatile,userxattr,lowerdir=l0,upperdir=d/u,workdir=d/w") != 0)
+  if (::mount("overlay", "root", "overlay", flags,
+              "volatile,userxattr,lowerdir=l0,upperdir=d/u,workdir=d/w") != 0)
     return false;
   return layers < 3 || ::mount("overlay", "root/usr", "overlay", flags,
                                "volatile,userxattr,lowerdir=l1,upperdir=d/uu,workdir=d/uw") == 0;
 }
 
 bool make_dev(std::uint64_t shm_bytes) {
-  if (::mount("tmpfs", "dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k,nr_inodes=64") != 0)
+  if (::mount("tmpfs", "dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k,nr_inodes=64") !=
+      0)
     return false;
   for (const char* name : {"null", "zero", "full", "random", "urandom", "tty"}) {
     char from[32], to[32];
@@ -90,30 +94,33 @@ bool make_dev(std::uint64_t shm_bytes) {
       return false;
   }
   char shm[64];
-  std::snprintf(shm, sizeof shm, "mode=1777,nr_inodes=65536,size=%llu", static_cast<unsigned long long>(shm_bytes));
+  std::snprintf(shm, sizeof shm, "mode=1777,nr_inodes=65536,size=%llu",
+                static_cast<unsigned long long>(shm_bytes));
   return ::mkdir("dev/pts", 0755) == 0 && ::mkdir("dev/shm", 0755) == 0 &&
          ::mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
-                 "newinstance,ptmxmode=0666,mode=0620,gid=5,max=1024") == 0 &&
+                 "newinstance,ptmxmode=0666,mode=0620,gid=5,max=64") == 0 &&
          ::mount("tmpfs", "dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, shm) == 0 &&
          ::symlink("pts/ptmx", "dev/ptmx") == 0 && ::symlink("/proc/self/fd", "dev/fd") == 0 &&
-         ::symlink("/proc/self/fd/0", "dev/stdin") == 0 && ::symlink("/proc/self/fd/1", "dev/stdout") == 0 &&
+         ::symlink("/proc/self/fd/0", "dev/stdin") == 0 &&
+         ::symlink("/proc/self/fd/1", "dev/stdout") == 0 &&
          ::symlink("/proc/self/fd/2", "dev/stderr") == 0;
 }
 
-/// What of /proc and /sys tells about the machine is covered; what could change it is read-only. A name that this
-/// kernel does not have needs nothing.
+/// What of /proc and /sys tells about the machine is covered; what could change it is read-only. A
+/// name that this kernel does not have needs nothing.
 bool mask() {
   for (const char* path :
-       {"/proc/acpi", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-        "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/firmware",
-        "/sys/devices/virtual/powercap"}) {
+       {"/proc/acpi", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
+        "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
+        "/proc/timer_stats", "/sys/firmware", "/sys/devices/virtual/powercap"}) {
     if (::mount("/dev/null", path, nullptr, MS_BIND, nullptr) == 0 || errno == ENOENT)
       continue;
     if (errno != ENOTDIR || ::mount("tmpfs", path, "tmpfs", MS_RDONLY, "size=4k,nr_inodes=2") != 0)
       return false;
   }
   constexpr auto flags = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
-  for (const char* path : {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}) {
+  for (const char* path :
+       {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}) {
     if (::mount(path, path, nullptr, MS_BIND, nullptr) != 0) {
       if (errno == ENOENT)
         continue;
@@ -135,15 +142,18 @@ bool raise_loopback() {
   return up;
 }
 
-/// What a package manager needs inside its own tree, and nothing that reaches the kernel's own state.
+/// What a package manager needs inside its own tree, and nothing that reaches the kernel's own
+/// state.
 constexpr std::uint64_t kept_capabilities =
-  1ull << CAP_CHOWN | 1ull << CAP_DAC_OVERRIDE | 1ull << CAP_FSETID | 1ull << CAP_FOWNER | 1ull << CAP_SETGID |
-  1ull << CAP_SETUID | 1ull << CAP_SETFCAP | 1ull << CAP_SETPCAP | 1ull << CAP_NET_BIND_SERVICE |
-  1ull << CAP_SYS_CHROOT | 1ull << CAP_KILL | 1ull << CAP_AUDIT_WRITE;
+  1ull << CAP_CHOWN | 1ull << CAP_DAC_OVERRIDE | 1ull << CAP_FSETID | 1ull << CAP_FOWNER |
+  1ull << CAP_SETGID | 1ull << CAP_SETUID | 1ull << CAP_SETFCAP | 1ull << CAP_SETPCAP |
+  1ull << CAP_NET_BIND_SERVICE | 1ull << CAP_SYS_CHROOT | 1ull << CAP_KILL |
+  1ull << CAP_AUDIT_WRITE;
 
 bool drop_capabilities() {
   for (int each = 0; each <= CAP_LAST_CAP; ++each)
-    if ((kept_capabilities >> each & 1) == 0 && ::prctl(PR_CAPBSET_DROP, each, 0, 0, 0) != 0 && errno != EINVAL)
+    if ((kept_capabilities >> each & 1) == 0 && ::prctl(PR_CAPBSET_DROP, each, 0, 0, 0) != 0 &&
+        errno != EINVAL)
       return false;
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   const auto low = static_cast<std::uint32_t>(kept_capabilities);
@@ -157,8 +167,8 @@ void limit(int resource, std::uint64_t value) {
   ::setrlimit(static_cast<__rlimit_resource>(resource), &both);
 }
 
-[[noreturn]] void become_sandbox(const launch_tools& tools, const launch_request& wanted, int control,
-                                 std::span<const int> cgroup_procs) {
+[[noreturn]] void become_sandbox(const launch_tools& tools, const launch_request& wanted,
+                                 int control, std::span<const int> cgroup_procs) {
   const auto need = [&control](bool worked, launch_step step) {
     if (!worked)
       give_up(control, step);
@@ -168,10 +178,12 @@ void limit(int resource, std::uint64_t value) {
 
   need(::setgroups(0, nullptr) == 0 && ::setresgid(0, 0, 0) == 0 && ::setresuid(0, 0, 0) == 0,
        launch_step::become_root);
-  // After the last change of user, which would clear it. If the spawner died before this line, our socket says so.
+  // After the last change of user, which would clear it. If the spawner died before this line, our
+  // socket says so.
   need(::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0, launch_step::become_root);
 
-  need(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, launch_step::private_mounts);
+  need(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0,
+       launch_step::private_mounts);
   static constexpr const char* places[][max_layers] = {{"l0", "d", nullptr}, {"l0", "l1", "d"}};
   for (std::size_t i = 0; i < count; ++i)
     need(attach(layers[i], places[count == 3][i]), launch_step::attach_layers);
@@ -183,11 +195,13 @@ void limit(int resource, std::uint64_t value) {
   need(::mount("sysfs", "sys", "sysfs", inert | MS_RDONLY, nullptr) == 0, launch_step::sys);
   need(make_dev(wanted.shm_bytes), launch_step::dev);
   // The new root on top of the old one, then the old one away from under it.
-  need(::syscall(SYS_pivot_root, ".", ".") == 0 && ::umount2(".", MNT_DETACH) == 0 && ::chdir("/") == 0,
+  need(::syscall(SYS_pivot_root, ".", ".") == 0 && ::umount2(".", MNT_DETACH) == 0 &&
+         ::chdir("/") == 0,
        launch_step::pivot);
   need(mask(), launch_step::masks);
   need(raise_loopback(), launch_step::network);
-  need(::sethostname(wanted.host_name.c_str(), wanted.host_name.size()) == 0, launch_step::host_name);
+  need(::sethostname(wanted.host_name.c_str(), wanted.host_name.size()) == 0,
+       launch_step::host_name);
 
   ::setsid();
   ::umask(022);
@@ -213,10 +227,12 @@ void limit(int resource, std::uint64_t value) {
   need(::dup2(control, agent::control_fd) >= 0, launch_step::agent);
   for (std::size_t i = 0; i < cgroup_procs.size(); ++i)
     need(::dup2(procs[i], agent::first_cgroup_fd + static_cast<int>(i)) >= 0, launch_step::agent);
-  const auto first_free = static_cast<unsigned>(agent::first_cgroup_fd) + static_cast<unsigned>(cgroup_procs.size());
+  const auto first_free =
+    static_cast<unsigned>(agent::first_cgroup_fd) + static_cast<unsigned>(cgroup_procs.size());
   need(::close_range(first_free, ~0u, CLOSE_RANGE_CLOEXEC) == 0, launch_step::agent);
 
-  need(::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) >= 0 || errno == ENOSYS, launch_step::keyring);
+  need(::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) >= 0 || errno == ENOSYS,
+       launch_step::keyring);
   need(drop_capabilities(), launch_step::capabilities);
   const sock_fprog filter{static_cast<unsigned short>(tools.filter.size()),
                           const_cast<sock_filter*>(tools.filter.data())};
@@ -231,24 +247,28 @@ void limit(int resource, std::uint64_t value) {
   give_up(control, launch_step::agent);
 }
 
-// ---- The parent ---------------------------------------------------------------------------------------------------
+// ---- The parent
+// ---------------------------------------------------------------------------------------------------
 
 bool write_map(pid_t child, const char* file, std::uint32_t slot) {
   char path[64], map[64];
   std::snprintf(path, sizeof path, "/proc/%d/%s", static_cast<int>(child), file);
-  const int length = std::snprintf(map, sizeof map, "0 %u %u\n", first_uid + slot * uids_per_slot, uids_per_slot);
+  const int length =
+    std::snprintf(map, sizeof map, "0 %u %u\n", first_uid + slot * uids_per_slot, uids_per_slot);
   const unique_fd to{::open(path, O_WRONLY | O_CLOEXEC)};
   return to && ::write(to.get(), map, static_cast<std::size_t>(length)) == length;
 }
 
-/// A private copy of the mount at `path` in which the ids on disk appear shifted into the sandbox's range.
+/// A private copy of the mount at `path` in which the ids on disk appear shifted into the sandbox's
+/// range.
 unique_fd mapped_copy(const std::string& path, int user_namespace) {
   unique_fd tree{static_cast<int>(
     ::syscall(SYS_open_tree, AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC))};
   mount_attr attributes{};
   attributes.attr_set = MOUNT_ATTR_IDMAP;
   attributes.userns_fd = static_cast<std::uint64_t>(user_namespace);
-  if (tree && ::syscall(SYS_mount_setattr, tree.get(), "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0)
+  if (tree && ::syscall(SYS_mount_setattr, tree.get(), "", AT_EMPTY_PATH, &attributes,
+                        sizeof attributes) != 0)
     tree.reset();
   return tree;
 }
@@ -302,8 +322,8 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
 
   int process = -1;
   clone_args how{};
-  how.flags = CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
-              CLONE_NEWCGROUP;
+  how.flags = CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET |
+              CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
   how.pidfd = reinterpret_cast<std::uint64_t>(&process);
   how.exit_signal = SIGCHLD;
   const auto pid = static_cast<pid_t>(::syscall(SYS_clone3, &how, sizeof how));

@@ -19,9 +19,9 @@ struct launch_tools {
 
 struct launch_request {
   std::uint32_t slot = 0;
-  std::string disk;       ///< The slot's own directory, with u, w, uu, uw.
+  std::string disk; ///< The slot's own directory, with u, w, uu, uw.
   std::string root_layer;
-  std::string usr_layer;  ///< May be empty.
+  std::string usr_layer; ///< May be empty.
   std::string host_name;
   std::uint64_t shm_bytes = 0;
   std::uint32_t open_files = 0;
@@ -30,16 +30,17 @@ struct launch_request {
 
 struct launched {
   pid_t pid = -1;
-  unique_fd process;  ///< A pidfd of PID 1.
-  unique_fd control;  ///< Our end of the agent's control socket. Its first packet says whether the launch worked.
+  unique_fd process; ///< A pidfd of PID 1.
+  unique_fd control; ///< Our end of the agent's control socket. Its first packet says whether the
+                     ///< launch worked.
   launch_step failed = launch_step::none; ///< Set, with `error`, when nothing was started.
   int error = 0;
 };
 
-/// Makes the namespaces of one sandbox and starts its agent. The working directory must have directories root, l0, l1
-/// and d, to mount on in the child's namespace: the child inherits it there, and need not be able to search its parents.
-/// Returns as soon as the child has everything that it
-/// needs; the rest of its way to the agent it goes by itself, while the next one is made.
+/// Makes the namespaces of one sandbox and starts its agent. The working directory must have
+/// directories root, l0, l1 and d, to mount on in the child's namespace: the child inherits it
+/// there, and need not be able to search its parents. Returns as soon as the child has everything
+/// that it needs; the rest of its way to the agent it goes by itself, while the next one is made.
 launched launch(const launch_tools& tools, const launch_request& wanted);
 
 } // namespace insula::runtime::spawner

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What the server asks of the spawner, and what it is told: one struct per packet of a SOCK_SEQPACKET socket. Paths
-/// are absolute and NUL-terminated. Descriptors travel beside it.
+/// What the server asks of the spawner, and what it is told: one struct per packet of a
+/// SOCK_SEQPACKET socket. Paths are absolute and NUL-terminated. Descriptors travel beside it.
 namespace insula::runtime::spawner {
 
 inline constexpr std::uint32_t version = 1;
@@ -12,11 +12,13 @@ inline constexpr std::size_t max_path = 512;
 inline constexpr std::size_t max_host_name = 64;
 
 enum class op : std::uint32_t {
-  hello = 1, ///< The first packet of a server. Answered with hello, then one `holds` for every live sandbox.
-  create,    ///< Answered with created (and the control socket) once the launch is on its way, or create_failed.
-  destroy,   ///< End it and remove everything of it. Answered with destroyed when that has happened.
-  hold,      ///< Keep the descriptors that come with it under `name` for as long as `slot` lives.
-  release,   ///< Let go of them.
+  hello = 1, ///< The first packet of a server. Answered with hello, then one `holds` for every live
+             ///< sandbox.
+  create,    ///< Answered with created (and the control socket) once the launch is on its way, or
+             ///< create_failed.
+  destroy, ///< End it and remove everything of it. Answered with destroyed when that has happened.
+  hold,    ///< Keep the descriptors that come with it under `name` for as long as `slot` lives.
+  release, ///< Let go of them.
   shut_down, ///< Destroy every sandbox and end. The socket closes when that has happened.
 };
 
@@ -32,8 +34,9 @@ struct limits {
 
 struct request {
   op what;
-  std::uint32_t slot;  ///< Decides the range of user ids: first_uid + slot * uids_per_slot.
-  std::uint64_t name;  ///< hello: the protocol version. hold, release: the asker's name for the descriptors.
+  std::uint32_t slot; ///< Decides the range of user ids: first_uid + slot * uids_per_slot.
+  std::uint64_t
+    name; ///< hello: the protocol version. hold, release: the asker's name for the descriptors.
   limits ceilings;
   char host_name[max_host_name];
   char root_layer[max_path]; ///< A directory whose owners are 0-based.
@@ -45,8 +48,9 @@ enum class event : std::uint32_t {
   holds,         ///< Slot `slot` lives; the control socket comes with it.
   created,       ///< The control socket comes with it. Whether it works out is said there.
   create_failed, ///< `step` failed with errno `error`; nothing is left of it.
-  ended,         ///< PID 1 of `slot` is gone without having been asked, wait status `error`; everything is removed.
-  destroyed,     ///< Answers destroy, also for a slot that was not there.
+  ended, ///< PID 1 of `slot` is gone without having been asked, wait status `error`; everything is
+         ///< removed.
+  destroyed, ///< Answers destroy, also for a slot that was not there.
 };
 
 struct notice {
@@ -58,8 +62,8 @@ struct notice {
   std::uint32_t reserved;
 };
 
-/// The range of user ids of a slot, and how many slots fit: the last id of all means "none" to the kernel, so the range
-/// that would end with it is not used.
+/// The range of user ids of a slot, and how many slots fit: the last id of all means "none" to the
+/// kernel, so the range that would end with it is not used.
 inline constexpr std::uint32_t first_uid = 1'879'048'192;
 inline constexpr std::uint32_t uids_per_slot = 65'536;
 inline constexpr std::uint32_t max_slots = 36'863;

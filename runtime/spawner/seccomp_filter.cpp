@@ -15,8 +15,8 @@ namespace insula::runtime::spawner {
 
 namespace {
 
-// Names that this machine's architecture or libseccomp does not know are left out. clone, personality and socket are
-// allowed by their arguments, further down.
+// Names that this machine's architecture or libseccomp does not know are left out. clone,
+// personality and socket are allowed by their arguments, further down.
 // clang-format off
 constexpr const char* allowed[] = {
   // Processes and threads
@@ -83,14 +83,15 @@ constexpr const char* allowed[] = {
   "pread64", "preadv", "preadv2", "pwrite64", "pwritev", "pwritev2", "read", "readahead",
   "readdir", "readlink", "readlinkat", "readv", "removexattr", "rename", "renameat",
   "renameat2", "rmdir", "send", "sendfile", "sendfile64", "setxattr", "splice", "stat",
-  "stat64", "statfs", "statfs64", "statx", "symlink", "symlinkat", "sync", "sync_file_range",
+  "stat64", "statfs", "statfs64", "statx", "symlink", "symlinkat", "sync_file_range",
   "syncfs", "sysinfo", "tee", "truncate", "truncate64", "umask", "uname", "unlink", "unlinkat",
   "utime", "utimensat", "utimensat_time64", "utimes", "write", "writev",
 };
 // clang-format on
 
-constexpr auto new_namespaces = static_cast<scmp_datum_t>(
-  CLONE_NEWNS | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP);
+constexpr auto new_namespaces =
+  static_cast<scmp_datum_t>(CLONE_NEWNS | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET |
+                            CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP);
 
 struct release {
   void operator()(void* context) const { seccomp_release(context); }
@@ -101,7 +102,8 @@ bool add_rules(scmp_filter_ctx to) {
     const int number = seccomp_syscall_resolve_name(name);
     if (number == __NR_SCMP_ERROR)
       continue;
-    if (const int failed = seccomp_rule_add(to, SCMP_ACT_ALLOW, number, 0); failed != 0 && failed != -EDOM)
+    if (const int failed = seccomp_rule_add(to, SCMP_ACT_ALLOW, number, 0);
+        failed != 0 && failed != -EDOM)
       return false;
   }
   // clone3 hides its flags behind a pointer, so it stays unknown and libc uses clone.
@@ -109,16 +111,22 @@ bool add_rules(scmp_filter_ctx to) {
                              SCMP_A0(SCMP_CMP_MASKED_EQ, new_namespaces, 0)) == 0;
   // What it is, Linux as usual, and without address randomisation (debuggers).
   for (const scmp_datum_t persona : {0xffffffffu, 0u, 0x0040000u})
-    ok &= seccomp_rule_add(to, SCMP_ACT_ALLOW, SCMP_SYS(personality), 1, SCMP_A0(SCMP_CMP_EQ, persona)) == 0;
-  // A family that is not there answers as an unknown family would; NETLINK_ROUTE is what getifaddrs() asks, and the
-  // audit library takes only EINVAL for "there is no audit here".
+    ok &= seccomp_rule_add(to, SCMP_ACT_ALLOW, SCMP_SYS(personality), 1,
+                           SCMP_A0(SCMP_CMP_EQ, persona)) == 0;
+  // It would write the whole machine's files back, and keep nothing here: unmounting throws
+  // everything away.
+  ok &= seccomp_rule_add(to, SCMP_ACT_ERRNO(0), SCMP_SYS(sync), 0) == 0;
+  // A family that is not there answers as an unknown family would; NETLINK_ROUTE is what
+  // getifaddrs() asks, and the audit library takes only EINVAL for "there is no audit here".
   for (const scmp_datum_t family : {AF_UNIX, AF_INET, AF_INET6})
-    ok &= seccomp_rule_add(to, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, family)) == 0;
+    ok &=
+      seccomp_rule_add(to, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, family)) == 0;
   ok &= seccomp_rule_add(to, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
                          SCMP_A2(SCMP_CMP_EQ, 0)) == 0;
-  ok &= seccomp_rule_add(to, SCMP_ACT_ERRNO(EINVAL), SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
-                         SCMP_A2(SCMP_CMP_NE, 0)) == 0;
-  ok &= seccomp_rule_add(to, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_GT, AF_NETLINK)) == 0;
+  ok &= seccomp_rule_add(to, SCMP_ACT_ERRNO(EINVAL), SCMP_SYS(socket), 2,
+                         SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_NE, 0)) == 0;
+  ok &= seccomp_rule_add(to, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
+                         SCMP_A0(SCMP_CMP_GT, AF_NETLINK)) == 0;
   for (scmp_datum_t family = AF_INET + 1; family < AF_NETLINK; ++family)
     if (family != AF_INET6)
       ok &= seccomp_rule_add(to, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
@@ -134,7 +142,8 @@ std::vector<sock_filter> compile_seccomp_filter() {
     return {};
   // Programs of a foreign architecture get ENOSYS for everything instead of being killed.
   seccomp_attr_set(context.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS));
-  seccomp_attr_set(context.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2); // A binary tree: ten comparisons instead of 400.
+  seccomp_attr_set(context.get(), SCMP_FLTATR_CTL_OPTIMIZE,
+                   2); // A binary tree: ten comparisons instead of 400.
   if (!add_rules(context.get()))
     return {};
   const unique_fd file{::memfd_create("filter", MFD_CLOEXEC)};

@@ -54,7 +54,9 @@ struct tenant {
 
 class spawner {
 public:
-  spawner(const options& given, cgroup_tree cgroups) : given_(given), cgroups_(std::move(cgroups)) {}
+  spawner(const options& given, cgroup_tree cgroups)
+      : given_(given)
+      , cgroups_(std::move(cgroups)) {}
 
   result<void> prepare();
   int serve();
@@ -64,12 +66,14 @@ private:
   void drop_server();
   bool receive();
   void handle(const request& wanted, std::vector<unique_fd> fds);
+  bool is_layer(std::string_view root, std::string_view usr) const;
   void create(const request& wanted);
   void destroy(std::uint32_t slot);
   void reap();
   void clean_up();
   bool remove_traces(std::uint32_t slot);
-  void tell(event what, std::uint32_t slot, int error = 0, launch_step step = launch_step::none, int fd = -1);
+  void tell(event what, std::uint32_t slot, int error = 0, launch_step step = launch_step::none,
+            int fd = -1);
   void end_everything();
   void leave();
   void watch(int fd);
@@ -89,11 +93,14 @@ error failed(const std::string& what) {
   return {errc::launch_failed, what + ": " + std::strerror(errno)};
 }
 
-bool terminated(const char* text, std::size_t size) { return std::memchr(text, '\0', size) != nullptr; }
+bool terminated(const char* text, std::size_t size) {
+  return std::memchr(text, '\0', size) != nullptr;
+}
 
 result<void> spawner::prepare() {
   // Everything below happens in a mount namespace of our own; it goes when we go, whatever ends us.
-  if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+  if (::unshare(CLONE_NEWNS) != 0 ||
+      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
     return failed("making a mount namespace");
   if (auto ok = cgroups_.prepare(); !ok)
     return ok;
@@ -103,7 +110,8 @@ result<void> spawner::prepare() {
     return failed(given_.state_directory);
   auto bytes = given_.pool_bytes;
   if (bytes == 0)
-    bytes = std::max<std::uint64_t>(std::uint64_t{room.f_bavail} * room.f_frsize / 5 * 4, 256ull << 20);
+    bytes =
+      std::max<std::uint64_t>(std::uint64_t{room.f_bavail} * room.f_frsize / 5 * 4, 256ull << 20);
   bytes &= ~0xfffffull;
   auto disks = given_.disk == "tmpfs" ? make_tmpfs_pool(given_.state_directory)
                                       : make_btrfs_pool(given_.state_directory, bytes);
@@ -152,16 +160,19 @@ result<void> spawner::prepare() {
   poller_.reset(::epoll_create1(EPOLL_CLOEXEC));
 
   // The path may be longer than a socket's address; the directory's descriptor makes it short.
-  const unique_fd directory{::open(given_.state_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+  const unique_fd directory{
+    ::open(given_.state_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/spawner.sock", directory.get());
+  std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/spawner.sock",
+                directory.get());
   ::unlink(address.sun_path);
   listener_.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const auto old_mask = ::umask(0177);
-  const bool bound = listener_ &&
-                     ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-                     ::listen(listener_.get(), 4) == 0;
+  const bool bound =
+    listener_ &&
+    ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+    ::listen(listener_.get(), 4) == 0;
   ::umask(old_mask);
   if (!signals_ || !poller_ || !bound)
     return failed("making the spawner's socket");
@@ -203,7 +214,8 @@ void spawner::tell(event what, std::uint32_t slot, int error, launch_step step, 
     part->cmsg_len = CMSG_LEN(sizeof fd);
     std::memcpy(CMSG_DATA(part), &fd, sizeof fd);
   }
-  // A server that reads reads quickly. One that does not read at all has hung, and must not hang us.
+  // A server that reads reads quickly. One that does not read at all has hung, and must not hang
+  // us.
   timeval patience{5, 0};
   ::setsockopt(server_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   if (::sendmsg(server_.get(), &message, MSG_NOSIGNAL) != sizeof said)
@@ -252,9 +264,9 @@ bool spawner::receive() {
         std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
         fds.emplace_back(fd);
       }
-  if (n != sizeof wanted || (message.msg_flags & MSG_TRUNC) != 0 || !terminated(wanted.root_layer, max_path) ||
-      !terminated(wanted.usr_layer, max_path) || !terminated(wanted.host_name, max_host_name) ||
-      wanted.slot >= max_slots) {
+  if (n != sizeof wanted || (message.msg_flags & MSG_TRUNC) != 0 ||
+      !terminated(wanted.root_layer, max_path) || !terminated(wanted.usr_layer, max_path) ||
+      !terminated(wanted.host_name, max_host_name) || wanted.slot >= max_slots) {
     log::error("spawner.bad_request", {{"bytes", n}});
     return false;
   }
@@ -285,6 +297,15 @@ void spawner::handle(const request& wanted, std::vector<unique_fd> fds) {
   log::error("spawner.unknown_request", {{"op", static_cast<std::uint32_t>(wanted.what)}});
 }
 
+/// A sandbox's root owns what is mounted for it. So the server, which is not root, does not choose
+/// freely: images are below the state directory, where only root has put them, and the machine
+/// lends nothing but its /usr.
+bool spawner::is_layer(std::string_view root, std::string_view usr) const {
+  const auto images = given_.state_directory + "/images/";
+  return root.starts_with(images) && root.find("/..") == std::string_view::npos &&
+         (usr.empty() || usr == "/usr");
+}
+
 void spawner::create(const request& wanted) {
   const auto slot = wanted.slot;
   const auto refuse = [&](launch_step step, int error, const std::string& why) {
@@ -292,11 +313,16 @@ void spawner::create(const request& wanted) {
     remove_traces(slot);
     tell(event::create_failed, slot, error, step);
   };
+  if (!is_layer(wanted.root_layer, wanted.usr_layer)) {
+    log::error("spawner.foreign_layer", {{"root", wanted.root_layer}, {"usr", wanted.usr_layer}});
+    return tell(event::create_failed, slot, EPERM, launch_step::request);
+  }
   if (tenants_.contains(slot) || ending_) {
     log::error("spawner.slot_in_use", {{"slot", slot}});
     return tell(event::create_failed, slot, EBUSY, launch_step::request);
   }
-  const cgroup_limits limits{wanted.ceilings.memory_bytes, wanted.ceilings.cpu_percent, wanted.ceilings.processes};
+  const cgroup_limits limits{wanted.ceilings.memory_bytes, wanted.ceilings.cpu_percent,
+                             wanted.ceilings.processes};
   if (auto ok = cgroups_.create(slot, limits); !ok)
     return refuse(launch_step::cgroup, EIO, ok.reason().message);
   const auto procs = cgroups_.open_procs(slot);
@@ -325,8 +351,9 @@ void spawner::create(const request& wanted) {
   mine.control = std::move(made.control);
   if (made.failed == launch_step::none)
     return tell(event::created, slot, 0, launch_step::none, mine.control.get());
-  log::error("spawner.create_failed",
-             {{"slot", slot}, {"step", name_of(made.failed)}, {"reason", std::strerror(made.error)}});
+  log::error(
+    "spawner.create_failed",
+    {{"slot", slot}, {"step", name_of(made.failed)}, {"reason", std::strerror(made.error)}});
   mine.failed = made.failed;
   mine.error = made.error;
   destroy(slot);
@@ -346,7 +373,8 @@ void spawner::destroy(std::uint32_t slot) {
 void spawner::reap() {
   int status = 0;
   for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-    const auto at = std::find_if(tenants_.begin(), tenants_.end(), [pid](auto& each) { return each.second.pid == pid; });
+    const auto at = std::find_if(tenants_.begin(), tenants_.end(),
+                                 [pid](auto& each) { return each.second.pid == pid; });
     if (at == tenants_.end())
       continue;
     auto& mine = at->second;
@@ -385,7 +413,8 @@ void spawner::end_everything() {
     destroy(slot);
 }
 
-/// Nothing lives any more: what was needed for it goes as well, so that no sandbox's bytes stay on the machine's disk.
+/// Nothing lives any more: what was needed for it goes as well, so that no sandbox's bytes stay on
+/// the machine's disk.
 void spawner::leave() {
   disks_.reset();
   for (const char* each : {"/scratch", "/disk"}) {
@@ -395,8 +424,8 @@ void spawner::leave() {
   }
   for (const char* each : {"/disk.btrfs", "/spawner.sock"})
     ::unlink((given_.state_directory + each).c_str());
-  // Out of our own group, which can be removed then. (Not where the unified hierarchy holds the limits: a group that
-  // hands controllers down takes nobody in; the next start removes ours.)
+  // Out of our own group, which can be removed then. (Not where the unified hierarchy holds the
+  // limits: a group that hands controllers down takes nobody in; the next start removes ours.)
   for (const auto& each : cgroups_.hierarchies()) {
     const unique_fd procs{::open((each.directory + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC)};
     if (procs)

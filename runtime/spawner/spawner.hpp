@@ -6,16 +6,17 @@
 namespace insula::runtime::spawner {
 
 struct options {
-  std::string state_directory; ///< Absolute. The disk image and the mount points are made here, and the socket.
+  std::string state_directory; ///< Absolute. The disk image and the mount points are made here, and
+                               ///< the socket.
   std::string key;             ///< Names this node's cgroups.
   std::string disk = "auto";   ///< auto, btrfs or tmpfs.
   std::uint64_t pool_bytes = 0; ///< Size of the sparse image; 0: four fifths of what is free.
-  int server = -1;             ///< The socket to the server that started us.
+  int server = -1;              ///< The socket to the server that started us.
 };
 
-/// The spawner's whole life: the one process of a node that stays root. Single-threaded; it reads nothing but the
-/// server's fixed structs and what the kernel says. It outlives the server, and ends when it is told to or by SIGTERM,
-/// with everything that it holds. Returns the exit status.
+/// The spawner's whole life: the one process of a node that stays root. Single-threaded; it reads
+/// nothing but the server's fixed structs and what the kernel says. It outlives the server, and
+/// ends when it is told to or by SIGTERM, with everything that it holds. Returns the exit status.
 int run(const options& given);
 
 } // namespace insula::runtime::spawner

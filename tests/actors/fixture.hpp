@@ -29,7 +29,8 @@ public:
   std::optional<error> refusal;
 };
 
-/// The store actor without its thread: a memory store, whose answers the test can hold back or spoil.
+/// The store actor without its thread: a memory store, whose answers the test can hold back or
+/// spoil.
 struct fake_store {
   using release_atom = caf::atom_constant<caf::atom("release")>;
   using impl = store_actor::extend<caf::reacts_to<release_atom>>;
@@ -42,40 +43,42 @@ struct fake_store {
   impl::pointer itself = nullptr;
 
   store_actor spawn(caf::actor_system& system) {
-    return caf::actor_cast<store_actor>(system.spawn([this](impl::pointer self) -> impl::behavior_type {
-      itself = self;
-      return {
-        [this, self](storage::write_batch& batch) -> caf::result<caf::ok_atom> {
-          ++writes;
-          if (write_error)
-            return to_caf(*write_error);
-          auto reply = self->make_response_promise<caf::ok_atom>();
-          disk.commit(std::move(batch), [this, reply](result<void> outcome) mutable {
-            auto answer = [reply, outcome]() mutable {
-              if (outcome)
-                reply.deliver(caf::ok_atom::value);
+    return caf::actor_cast<store_actor>(
+      system.spawn([this](impl::pointer self) -> impl::behavior_type {
+        itself = self;
+        return {
+          [this, self](storage::write_batch& batch) -> caf::result<caf::ok_atom> {
+            ++writes;
+            if (write_error)
+              return to_caf(*write_error);
+            auto reply = self->make_response_promise<caf::ok_atom>();
+            disk.commit(std::move(batch), [this, reply](result<void> outcome) mutable {
+              auto answer = [reply, outcome]() mutable {
+                if (outcome)
+                  reply.deliver(caf::ok_atom::value);
+                else
+                  reply.deliver(to_caf(outcome.reason()));
+              };
+              if (hold_writes)
+                held.emplace_back(answer);
               else
-                reply.deliver(to_caf(outcome.reason()));
-            };
-            if (hold_writes)
-              held.emplace_back(answer);
-            else
-              answer();
-          });
-          return reply;
-        },
-        [this](read_owner_atom, const std::string& owner) -> caf::result<std::vector<storage::entry>> {
-          auto found = disk.read(owner);
-          if (!found)
-            return to_caf(found.reason());
-          return std::move(*found);
-        },
-        [this](release_atom) {
-          for (auto& each : std::exchange(held, {}))
-            each();
-        },
-      };
-    }));
+                answer();
+            });
+            return reply;
+          },
+          [this](read_owner_atom,
+                 const std::string& owner) -> caf::result<std::vector<storage::entry>> {
+            auto found = disk.read(owner);
+            if (!found)
+              return to_caf(found.reason());
+            return std::move(*found);
+          },
+          [this](release_atom) {
+            for (auto& each : std::exchange(held, {}))
+              each();
+          },
+        };
+      }));
   }
 
   /// An answer is given by its actor, and nowhere else.

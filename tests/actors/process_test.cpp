@@ -41,7 +41,8 @@ struct running_command {
 
 } // namespace
 
-TEST_CASE("a reader gets what there is, then waits for more, then hears of the end", "[actors][process]") {
+TEST_CASE("a reader gets what there is, then waits for more, then hears of the end",
+          "[actors][process]") {
   running_command cmd;
   cmd.process().print(runtime::stream_id::out, "one\n");
   auto first = cmd.read(0).value();
@@ -85,8 +86,9 @@ TEST_CASE("the end of a command is not the end of its output", "[actors][process
   CHECK(cmd.over == 1);
 }
 
-TEST_CASE("time that is up: TERM, three seconds, KILL, and what clings to the output is not waited for",
-          "[actors][process]") {
+TEST_CASE(
+  "time that is up: TERM, three seconds, KILL, and what clings to the output is not waited for",
+  "[actors][process]") {
   running_command cmd{1000};
   cmd.process().print(runtime::stream_id::out, "so far\n");
   cmd.sys.advance(999ms);
@@ -106,7 +108,8 @@ TEST_CASE("time that is up: TERM, three seconds, KILL, and what clings to the ou
   CHECK(end.ended->timed_out);
 }
 
-TEST_CASE("a background child that holds the output open is ended when the time is up", "[actors][process]") {
+TEST_CASE("a background child that holds the output open is ended when the time is up",
+          "[actors][process]") {
   running_command cmd{1000};
   cmd.process().exit(0);
   cmd.sys.advance(1s);
@@ -135,8 +138,9 @@ TEST_CASE("no time at all is over at once", "[actors][process]") {
   }
 }
 
-TEST_CASE("a sandbox that ends around a command: first the output, then the loss, never an exit code",
-          "[actors][process]") {
+TEST_CASE(
+  "a sandbox that ends around a command: first the output, then the loss, never an exit code",
+  "[actors][process]") {
   running_command cmd;
   cmd.process().print(runtime::stream_id::out, "half");
   cmd.process().lose();
@@ -147,7 +151,8 @@ TEST_CASE("a sandbox that ends around a command: first the output, then the loss
   CHECK(cmd.read(first.next_offset).reason().code == errc::sandbox_not_running);
 }
 
-TEST_CASE("a reader that has gone is passed on, so that the command is not held up", "[actors][process]") {
+TEST_CASE("a reader that has gone is passed on, so that the command is not held up",
+          "[actors][process]") {
   running_command cmd;
   cmd.process().print(runtime::stream_id::out, "x");
   cmd.read(0).value();
@@ -163,4 +168,22 @@ TEST_CASE("several readers see the same output from wherever they like", "[actor
   CHECK(cmd.read(0, true).value().frames.size() == 3);
   CHECK(cmd.read(2, false).value().frames.size() == 1);
   CHECK(cmd.read(0, false).value().frames.size() == 3);
+}
+
+TEST_CASE("a command that does not come to life is killed, and whoever waits is told",
+          "[actors][process]") {
+  test_system sys;
+  const auto place = std::make_shared<fake_sandbox>();
+  actors::process_options options;
+  options.place = place;
+  auto made = actors::spawn_process(sys.get(), std::move(options));
+  const auto started = sys.ask<process_actor>(made, start_atom::value);
+  sys.advance(29s);
+  CHECK(started.open());
+  sys.advance(1s);
+  CHECK(started.reason().code == errc::launch_failed);
+  CHECK(place->processes.front()->signals == std::vector{SIGKILL});
+  caf::anon_send_exit(made, caf::exit_reason::user_shutdown);
+  made = nullptr;
+  sys.run();
 }

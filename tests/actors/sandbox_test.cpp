@@ -4,7 +4,8 @@ using namespace insula;
 using namespace insula::test;
 using namespace std::chrono_literals;
 
-TEST_CASE("the first request starts the sandbox, and fifteen at once start one", "[actors][sandbox]") {
+TEST_CASE("the first request starts the sandbox, and fifteen at once start one",
+          "[actors][sandbox]") {
   small_node node;
   node.engine.ready_at_once = false;
   const auto box = node.make_sandbox();
@@ -53,7 +54,8 @@ TEST_CASE("a sandbox that is made again keeps the time of its first making", "[a
   const auto box = node.make_sandbox();
   node.sys.ask<caf::ok_atom>(box, find_atom::value).value();
   node.sys.advance(1h);
-  const auto other = node.make_sandbox(); // As after a restart: an activation that remembers nothing.
+  const auto other =
+    node.make_sandbox(); // As after a restart: an activation that remembers nothing.
   node.sys.ask<caf::ok_atom>(other, find_atom::value).value();
   CHECK(node.store.value("abc", "created_ms") == "1700000000000");
   CHECK(node.store.value("abc", "started_ms") == std::to_string(1'700'000'000'000 + 3'600'000));
@@ -91,7 +93,8 @@ TEST_CASE("the operator's limit is hard, and a deleted sandbox makes room", "[ac
   CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(second, find_atom::value).value());
 }
 
-TEST_CASE("a command runs under bash, as the sandbox's user, with its environment", "[actors][sandbox]") {
+TEST_CASE("a command runs under bash, as the sandbox's user, with its environment",
+          "[actors][sandbox]") {
   small_node node;
   const auto box = node.make_sandbox();
   auto request = command("echo hi");
@@ -109,7 +112,8 @@ TEST_CASE("a command runs under bash, as the sandbox's user, with its environmen
   CHECK(asked.value());
 }
 
-TEST_CASE("a line that is too long for an argument is read from a descriptor", "[actors][sandbox]") {
+TEST_CASE("a line that is too long for an argument is read from a descriptor",
+          "[actors][sandbox]") {
   small_node node;
   const auto box = node.make_sandbox();
   const std::string line(200'000, 'x');
@@ -144,10 +148,12 @@ TEST_CASE("files are opened in the sandbox, and a refusal comes back", "[actors]
   CHECK(node.sys.ask<file_channel>(box, write_file_request{"/workspace/b"}).value().socket);
   CHECK(node.place().files == std::vector<std::string>{"read /workspace/a", "write /workspace/b"});
   node.place().refuse_files = true;
-  CHECK(node.sys.ask<file_channel>(box, read_file_request{"/x"}).reason().code == errc::sandbox_not_running);
+  CHECK(node.sys.ask<file_channel>(box, read_file_request{"/x"}).reason().code ==
+        errc::sandbox_not_running);
 }
 
-TEST_CASE("deleting ends the commands, removes the record and ends the actor", "[actors][sandbox]") {
+TEST_CASE("deleting ends the commands, removes the record and ends the actor",
+          "[actors][sandbox]") {
   small_node node;
   const auto box = node.make_sandbox();
   const auto started = node.sys.ask<process_actor>(box, command("sleep 100"));
@@ -161,18 +167,21 @@ TEST_CASE("deleting ends the commands, removes the record and ends the actor", "
   CHECK(reading.reason().code == errc::sandbox_not_running);
   CHECK(node.store.disk.owners()->empty());
   CHECK(node.leases.held.empty());
-  CHECK(node.sys.ask<caf::ok_atom>(box, find_atom::value).reason().code == errc::sandbox_not_running);
+  CHECK(node.sys.ask<caf::ok_atom>(box, find_atom::value).reason().code ==
+        errc::sandbox_not_running);
 }
 
-TEST_CASE("what comes while a sandbox is being deleted is refused, and a second delete shares the first",
-          "[actors][sandbox]") {
+TEST_CASE(
+  "what comes while a sandbox is being deleted is refused, and a second delete shares the first",
+  "[actors][sandbox]") {
   small_node node;
   const auto box = node.make_sandbox();
   node.sys.ask<caf::ok_atom>(box, find_atom::value).value();
   node.place().hold_destroy = true;
   const auto first = node.sys.ask<caf::ok_atom>(box, delete_atom::value);
   const auto second = node.sys.ask<caf::ok_atom>(box, delete_atom::value);
-  CHECK(node.sys.ask<process_actor>(box, command("true")).reason().code == errc::sandbox_not_running);
+  CHECK(node.sys.ask<process_actor>(box, command("true")).reason().code ==
+        errc::sandbox_not_running);
   CHECK(first.open());
   node.place().finish_destroy();
   node.sys.run();
@@ -180,7 +189,8 @@ TEST_CASE("what comes while a sandbox is being deleted is refused, and a second 
   CHECK_NOTHROW(second.value());
 }
 
-TEST_CASE("a sandbox that is deleted while it starts is removed once it has come to life", "[actors][sandbox]") {
+TEST_CASE("a sandbox that is deleted while it starts is removed once it has come to life",
+          "[actors][sandbox]") {
   small_node node;
   node.engine.ready_at_once = false;
   const auto box = node.make_sandbox();
@@ -205,7 +215,8 @@ TEST_CASE("deleting what never was writes nothing", "[actors][sandbox]") {
 
 TEST_CASE("a record without a sandbox is deleted by its id", "[actors][sandbox]") {
   small_node node;
-  node.store.disk.commit({"abc", 1, {{"created_ms", "5"}}}, [](result<void> outcome) { REQUIRE(outcome); });
+  node.store.disk.commit({"abc", 1, {{"created_ms", "5"}}},
+                         [](result<void> outcome) { REQUIRE(outcome); });
   node.leases.last = 1;
   const auto box = node.make_sandbox();
   CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, delete_atom::value).value());
@@ -221,12 +232,14 @@ TEST_CASE("a sandbox that ends by itself is made anew by the next request", "[ac
   node.sys.run();
   node.engine.creations[0].end();
   node.sys.run();
-  CHECK(node.sys.ask<output_chunk>(started.value(), read_output{}).reason().code == errc::sandbox_not_running);
+  CHECK(node.sys.ask<output_chunk>(started.value(), read_output{}).reason().code ==
+        errc::sandbox_not_running);
   CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value).value());
   CHECK(node.engine.creations.size() == 2);
 }
 
-TEST_CASE("a sandbox in which nothing happens is stopped, and comes back when it is needed", "[actors][sandbox]") {
+TEST_CASE("a sandbox in which nothing happens is stopped, and comes back when it is needed",
+          "[actors][sandbox]") {
   small_node node;
   const auto box = node.make_sandbox();
   node.sys.ask<caf::ok_atom>(box, find_atom::value).value();
@@ -257,7 +270,8 @@ TEST_CASE("a running command keeps its sandbox awake", "[actors][sandbox]") {
   CHECK(node.place().destroys == 1);
 }
 
-TEST_CASE("a request that meets a sandbox on its way to sleep gets a fresh one", "[actors][sandbox]") {
+TEST_CASE("a request that meets a sandbox on its way to sleep gets a fresh one",
+          "[actors][sandbox]") {
   small_node node;
   const auto box = node.make_sandbox();
   node.sys.ask<caf::ok_atom>(box, find_atom::value).value();
@@ -275,6 +289,64 @@ TEST_CASE("a lease that somebody else holds starts nothing", "[actors][sandbox]"
   small_node node;
   node.leases.refusal = error{errc::limit_reached, "another node owns it"};
   const auto box = node.make_sandbox();
-  CHECK(node.sys.ask<caf::ok_atom>(box, find_atom::value).reason().message == "another node owns it");
+  CHECK(node.sys.ask<caf::ok_atom>(box, find_atom::value).reason().message ==
+        "another node owns it");
   CHECK(node.engine.creations.empty());
+}
+
+TEST_CASE("deleting a sandbox whose record could not be written is answered all the same",
+          "[actors][sandbox][gate]") {
+  small_node node;
+  node.engine.ready_at_once = false;
+  node.store.hold_writes = true;
+  const auto box = node.make_sandbox();
+  const auto waiting = node.sys.ask<caf::ok_atom>(box, find_atom::value);
+  const auto gone = node.sys.ask<caf::ok_atom>(box, delete_atom::value);
+  node.store.disk.commit({"abc", 99, {}},
+                         [](result<void>) {}); // A later owner: the held write was not refused yet.
+  node.store.let_go();
+  node.sys.run();
+  CHECK(gone.open());
+  node.engine.creations[0].ready();
+  node.sys.run();
+  CHECK_NOTHROW(gone.value());
+  CHECK(waiting.reason().code == errc::sandbox_not_running);
+  CHECK(node.leases.held.empty());
+}
+
+TEST_CASE("a failed write while deleting does not lose the deletion", "[actors][sandbox][gate]") {
+  small_node node;
+  node.engine.ready_at_once = false;
+  node.store.write_error = error{errc::io_failed, "disk full"};
+  node.store.hold_writes = true;
+  const auto box = node.make_sandbox();
+  const auto asked = node.sys.ask<caf::ok_atom>(box, find_atom::value);
+  CHECK(asked.reason().code == errc::io_failed);
+  node.store.write_error.reset();
+  node.store.hold_writes = false;
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, delete_atom::value).value());
+  CHECK(node.leases.held.empty());
+}
+
+TEST_CASE("a file that is being carried keeps its sandbox awake", "[actors][sandbox]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  auto channel = node.sys.ask<file_channel>(box, read_file_request{"/workspace/large"}).value();
+  node.sys.advance(25min);
+  CHECK(node.place().destroys == 0);
+  channel = {};
+  node.sys.run();
+  node.sys.advance(25min);
+  CHECK(node.place().destroys == 1);
+}
+
+TEST_CASE("no more commands run at once than the sandbox may have processes", "[actors][sandbox]") {
+  small_node node;
+  node.options->limits.processes = 2;
+  const auto box = node.make_sandbox();
+  const auto first = node.sys.ask<process_actor>(box, command("sleep 1"));
+  const auto second = node.sys.ask<process_actor>(box, command("sleep 1"));
+  CHECK(node.sys.ask<process_actor>(box, command("sleep 1")).reason().code == errc::limit_reached);
+  CHECK_FALSE(node.sys.ask<bool>(box, probe_atom::value).value());
+  CHECK(node.place().processes.size() == 2);
 }

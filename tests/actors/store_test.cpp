@@ -7,7 +7,8 @@
 
 using namespace insula;
 
-TEST_CASE("the store behind a mailbox keeps and gives back, and passes refusals on", "[actors][store]") {
+TEST_CASE("the store behind a mailbox keeps and gives back, and passes refusals on",
+          "[actors][store]") {
   storage::memory_store disk;
   caf::actor_system_config settings;
   caf::actor_system system{settings};
@@ -32,11 +33,13 @@ TEST_CASE("the store behind a mailbox keeps and gives back, and passes refusals 
       [](caf::error& why) { FAIL(from_caf(why).message); });
 }
 
-TEST_CASE("an error keeps its kind and its words on its way through a message", "[actors][errors]") {
+TEST_CASE("an error keeps its kind and its words on its way through a message",
+          "[actors][errors]") {
   const auto back = from_caf(to_caf({errc::capacity_exceeded, "3/3"}));
   CHECK(back.code == errc::capacity_exceeded);
   CHECK(back.message == "3/3");
-  CHECK(from_caf(caf::make_error(caf::sec::request_receiver_down)).code == errc::sandbox_not_running);
+  CHECK(from_caf(caf::make_error(caf::sec::request_receiver_down)).code ==
+        errc::sandbox_not_running);
   CHECK(from_caf(caf::make_error(caf::sec::request_timeout)).code == errc::deadline_exceeded);
   CHECK(from_caf(caf::make_error(caf::sec::unexpected_message)).code == errc::internal);
 }

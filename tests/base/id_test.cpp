@@ -31,7 +31,8 @@ TEST_CASE("a sandbox id is 1 to 128 characters of its alphabet", "[base][id]") {
   CHECK_FALSE(sandbox_id::parse(std::string_view{"a\0b", 3}));
 }
 
-TEST_CASE("an issued id has 26 characters, is well formed, and is never issued again", "[base][id]") {
+TEST_CASE("an issued id has 26 characters, is well formed, and is never issued again",
+          "[base][id]") {
   std::set<std::string> seen;
   for (int i = 0; i < 1000; ++i) {
     const auto id = sandbox_id::generate();

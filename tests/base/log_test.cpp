@@ -23,7 +23,8 @@ std::string stderr_of(What&& what) {
   ::dup2(before.get(), STDERR_FILENO);
   out.reset();
   std::string text(4096, '\0');
-  text.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(in.get(), text.data(), text.size()), 0)));
+  text.resize(
+    static_cast<std::size_t>(std::max<ssize_t>(::read(in.get(), text.data(), text.size()), 0)));
   return text;
 }
 
@@ -31,7 +32,8 @@ std::string stderr_of(What&& what) {
 
 TEST_CASE("an event is one line with its time, level and fields", "[base][log]") {
   const auto line = stderr_of([] { log::info("sandbox.ready", {{"id", "abc"}, {"ms", 4}}); });
-  const std::regex form{R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info sandbox\.ready id=abc ms=4\n)"};
+  const std::regex form{
+    R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info sandbox\.ready id=abc ms=4\n)"};
   CHECK(std::regex_match(line, form));
 }
 

@@ -7,7 +7,9 @@
 using insula::unique_fd;
 
 namespace {
-bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+bool is_open(int fd) {
+  return ::fcntl(fd, F_GETFD) >= 0;
+}
 } // namespace
 
 TEST_CASE("a descriptor is closed with its owner", "[base][fd]") {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sys/wait.h>
@@ -429,6 +430,7 @@ TEST_CASE("a layer that does not exist fails by name, leaves nothing, and the sl
           "[runtime][sandbox]") {
   live_node node{{.key = {}, .log_directory = {}, .first_slot = 0, .slots = 1}};
   const auto told = std::make_shared<events<std::string>>();
+  std::filesystem::create_directory(node.state() + "/images/empty");
   const auto create = [&](auto change) {
     auto spec = node.spec();
     change(spec);
@@ -437,13 +439,19 @@ TEST_CASE("a layer that does not exist fails by name, leaves nothing, and the sl
     return told->next(30s);
   };
   for (int i = 0; i < 3; ++i) {
-    CHECK(create([](auto& s) { s.image.root = "/nowhere"; }) ==
-          "mapping the image's layers: No such file or directory");
-    CHECK(create([](auto& s) { s.image.usr = "/nowhere"; }) ==
+    CHECK(create([&](auto& s) { s.image.root = node.state() + "/images/none"; }) ==
           "mapping the image's layers: No such file or directory");
     // A layer without a place for /usr.
-    CHECK(create([&](auto& s) { s.image.root = node.state() + "/logs"; }) ==
+    CHECK(create([&](auto& s) { s.image.root = node.state() + "/images/empty"; }) ==
           "mounting the overlay: No such file or directory");
+    // A server that has been taken over is not lent the machine.
+    for (const std::string foreign :
+         {"/", "/etc", "/usr", node.state() + "/images/../logs", node.state() + "/images"}) {
+      CHECK(create([&](auto& s) { s.image.root = foreign; }) ==
+            "reading the request: Operation not permitted");
+      CHECK(create([&](auto& s) { s.image.usr = foreign == "/usr" ? "/etc" : foreign; }) ==
+            "reading the request: Operation not permitted");
+    }
     CHECK(node.agents().empty());
     for (const auto& each : node.traces())
       CHECK(each.find("cgroup") == std::string::npos);

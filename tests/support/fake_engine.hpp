@@ -12,9 +12,12 @@ namespace insula::test {
 /// A process as the test wants it. Everything happens in the calling thread.
 class fake_process final : public runtime::process {
 public:
-  fake_process(runtime::process_spec s, runtime::process_listener l) : spec(std::move(s)), listener(std::move(l)) {}
+  fake_process(runtime::process_spec s, runtime::process_listener l)
+      : spec(std::move(s))
+      , listener(std::move(l)) {}
 
-  void read(std::uint64_t offset, std::size_t, bool attached, std::function<void(runtime::log_chunk)> on_output) override {
+  void read(std::uint64_t offset, std::size_t, bool attached,
+            std::function<void(runtime::log_chunk)> on_output) override {
     questions.push_back({offset, attached, std::move(on_output)});
     answer();
   }
@@ -90,11 +93,13 @@ private:
 
 class fake_sandbox final : public runtime::sandbox {
 public:
-  std::shared_ptr<runtime::process> start(runtime::process_spec spec, runtime::process_listener listener) override {
+  std::shared_ptr<runtime::process> start(runtime::process_spec spec,
+                                          runtime::process_listener listener) override {
     processes.push_back(std::make_shared<fake_process>(std::move(spec), std::move(listener)));
     return processes.back();
   }
-  result<unique_fd> open_file(runtime::file_operation what, const std::string& path, runtime::sandbox_user) override {
+  result<unique_fd> open_file(runtime::file_operation what, const std::string& path,
+                              runtime::sandbox_user) override {
     files.push_back((what == runtime::file_operation::read ? "read " : "write ") + path);
     if (refuse_files)
       return error{errc::sandbox_not_running, "it takes no more requests"};

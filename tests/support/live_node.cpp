@@ -286,7 +286,7 @@ live_node::live_node(native_options options)
     , state_(nodes().next())
     , key_(node_key(state_)) {
   fs::create_directory(state_ + "/logs");
-  auto image = prepare_host_image(state_ + "/image");
+  auto image = prepare_host_image(state_ + "/images/host");
   if (!image)
     throw std::runtime_error(image.reason().message);
   image_ = *image;

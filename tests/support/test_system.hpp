@@ -36,7 +36,8 @@ struct pending {
 /// An actor system without threads and without a real clock: nothing moves until it is told to.
 class test_system {
 public:
-  test_system() : system_(settings_) {}
+  test_system()
+      : system_(settings_) {}
   ~test_system() {
     for (auto& each : askers_)
       caf::anon_send_exit(each, caf::exit_reason::user_shutdown);
