@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <cerrno>
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -66,6 +65,12 @@ std::optional<double> decimal(std::string_view text) {
   return number<double>(text);
 }
 
+/// The kernel is told in hundredths: less than one would be none, and none is no limit.
+std::optional<double> cpus(std::string_view text) {
+  const auto n = decimal(text);
+  return n && (*n == 0 || (*n >= 0.01 && *n <= 4096)) ? n : std::nullopt;
+}
+
 /// Digits and one of the units, as a multiple of the smallest.
 template <std::size_t N>
 std::optional<std::uint64_t> with_unit(std::string_view text, const unit (&units)[N]) {
@@ -121,6 +126,14 @@ std::optional<std::string> user(std::string_view text) {
 
 bool loopback(const std::string& address) {
   return address == "::1" || address.starts_with("127.");
+}
+
+std::optional<std::string> host_name(const std::string& text) {
+  constexpr std::string_view letters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
+  const bool good =
+    !text.empty() && text.size() <= 253 && text.find_first_not_of(letters) == text.npos;
+  return good ? std::optional{text} : std::nullopt;
 }
 
 // ---- Kinds of values ----
@@ -188,6 +201,18 @@ setter yes_or_no(Where where) {
     "true or false");
 }
 
+/// One value more for each text of a list.
+template <class Where, class Parse>
+setter appended(Where where, Parse parse, std::string expected) {
+  return [=](config& into, const std::string& text) -> std::optional<std::string> {
+    auto value = parse(text);
+    if (!value)
+      return expected;
+    where(into).push_back(std::move(*value));
+    return std::nullopt;
+  };
+}
+
 template <class T>
 using choices = std::vector<std::pair<std::string, T>>;
 
@@ -226,6 +251,7 @@ struct key {
   std::string path;
   setter set;
   bool secret = false; ///< Errors do not repeat its value.
+  bool list = false;   ///< `set` is called for every element.
 };
 
 #define FIELD(name)                                                                                \
@@ -243,6 +269,9 @@ const std::vector<key>& keys() {
      parsed(FIELD(server.api_key), printable,
             "at most 4096 printable ASCII characters without spaces"),
      true},
+    {"server.allowed_hosts",
+     appended(FIELD(server.allowed_hosts), host_name, "a list of names such as [insula.example]"),
+     false, true},
     {"server.threads", count(FIELD(server.threads), {1, 256})},
     {"server.max_connections", count(FIELD(server.max_connections), {1, 1'000'000})},
     {"server.tls.certificate", path(FIELD(server.tls_certificate), true)},
@@ -265,12 +294,12 @@ const std::vector<key>& keys() {
     {"sandbox.idle_timeout", time(FIELD(sandbox.idle_timeout), {0ms, 8760h})},
     {"sandbox.limits.memory", size(FIELD(sandbox.memory_bytes), {16 * MiB, 64 * TiB})},
     {"sandbox.limits.cpus",
-     ranged(FIELD(sandbox.cpus), decimal, range<double>{0, 4096}, "a number of CPUs",
-            "such as 2 or 0.5", [](double n) { return std::to_string(std::lround(n)); })},
+     parsed(FIELD(sandbox.cpus), cpus,
+            "a number of CPUs from 0.01 to 4096, such as 2 or 0.5, or 0 for no limit")},
     {"sandbox.limits.processes", count(FIELD(sandbox.processes), {8, 4'194'304})},
     {"sandbox.limits.disk", size(FIELD(sandbox.disk_bytes), {1 * MiB, 1024 * TiB})},
     {"sandbox.limits.shm", size(FIELD(sandbox.shm_bytes), {64 * KiB, 64 * TiB})},
-    {"sandbox.limits.log", size(FIELD(sandbox.log_bytes), {64 * KiB, 1 * TiB})},
+    {"sandbox.limits.log", size(FIELD(sandbox.log_bytes), {1 * MiB, 1 * TiB})},
     {"sandbox.limits.open_files", count(FIELD(sandbox.open_files), {64, 1'048'576})},
 
     {"image.default",
@@ -470,9 +499,15 @@ private:
       std::find_if(keys().begin(), keys().end(), [&](auto& one) { return one.path == path; });
     if (known == keys().end())
       return refused(here + "no such key; the nearest is " + nearest(path));
+    if (known->list && value.IsSequence()) {
+      for (const auto& element : value)
+        if (const auto wrong = known->set(into_, element.IsScalar() ? element.Scalar() : ""))
+          return refused(here + "expected " + *wrong + ", got " + spelled(element) + " in it");
+      return {};
+    }
     // A text that nothing can be parsed from, where there is none at all: to hear what is expected.
-    const auto wrong =
-      value.IsScalar() ? known->set(into_, value.Scalar()) : known->set(into_, std::string{'\0'});
+    const auto wrong = value.IsScalar() && !known->list ? known->set(into_, value.Scalar())
+                                                        : known->set(into_, std::string{'\0'});
     if (!wrong)
       return {};
     return refused(here + "expected " + *wrong + (known->secret ? "" : ", got " + spelled(value)));

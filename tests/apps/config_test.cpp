@@ -99,6 +99,7 @@ server:
   listen: "[::]:0"
   allow_open: true
   api_key: s3cret
+  allowed_hosts: [insula.example, other]
   threads: 4
   max_connections: 100
   tls: {certificate: /etc/cert.pem, key: /etc/key.pem}
@@ -116,7 +117,7 @@ sandbox:
     processes: 64
     disk: 1TiB
     shm: 65536
-    log: 64KiB
+    log: 1MiB
     open_files: 1024
 image: {default: host}
 network: {default: deny-all}
@@ -127,6 +128,7 @@ log: {level: debug}
   CHECK(c.server.listen == endpoint{"::", 0});
   CHECK(c.server.allow_open);
   CHECK(c.server.api_key == "s3cret");
+  CHECK(c.server.allowed_hosts == std::vector<std::string>{"insula.example", "other"});
   CHECK(c.server.threads == 4);
   CHECK(c.server.max_connections == 100);
   CHECK(c.server.tls_certificate == "/etc/cert.pem");
@@ -144,7 +146,7 @@ log: {level: debug}
   CHECK(c.sandbox.processes == 64);
   CHECK(c.sandbox.disk_bytes == 1ull << 40);
   CHECK(c.sandbox.shm_bytes == 65'536);
-  CHECK(c.sandbox.log_bytes == 65'536);
+  CHECK(c.sandbox.log_bytes == 1'048'576);
   CHECK(c.sandbox.open_files == 1024);
   CHECK(c.image == "host");
   CHECK(c.network == "deny-all");
@@ -185,6 +187,11 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
     {"server.allow_open", "yes", "true or false, got \"yes\""},
     {"server.api_key", "two words", "at most 4096 printable ASCII characters without spaces"},
     {"server.api_key", "", "at most 4096 printable ASCII characters without spaces"},
+    {"server.allowed_hosts", "a", "a list of names such as [insula.example], got \"a\""},
+    {"server.allowed_hosts", "", "a list of names such as [insula.example], got nothing"},
+    {"server.allowed_hosts", "[a, 'b:80']",
+     "a list of names such as [insula.example], got \"b:80\" in it"},
+    {"server.allowed_hosts", "[[a]]", "a list of names such as [insula.example], got a list in it"},
     {"server.threads", "0", "a whole number from 1 to 256, got \"0\""},
     {"server.threads", "-1", "a whole number from 1 to 256, got \"-1\""},
     {"server.threads", "2.5", "a whole number from 1 to 256, got \"2.5\""},
@@ -213,13 +220,18 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
     {"sandbox.limits.memory", "", "a size such as 2GiB, got nothing"},
     {"sandbox.limits.memory", "{max: 2GiB}", "a size such as 2GiB, got a section"},
     {"sandbox.limits.memory", "1MiB", "a size from 16MiB to 64TiB, got \"1MiB\""},
-    {"sandbox.limits.cpus", "-1", "a number of CPUs such as 2 or 0.5, got \"-1\""},
-    {"sandbox.limits.cpus", "inf", "a number of CPUs such as 2 or 0.5, got \"inf\""},
-    {"sandbox.limits.cpus", "5000", "a number of CPUs from 0 to 4096, got \"5000\""},
+    {"sandbox.limits.cpus", "-1",
+     "a number of CPUs from 0.01 to 4096, such as 2 or 0.5, or 0 for no limit, got \"-1\""},
+    {"sandbox.limits.cpus", "inf",
+     "a number of CPUs from 0.01 to 4096, such as 2 or 0.5, or 0 for no limit, got \"inf\""},
+    {"sandbox.limits.cpus", "0.009",
+     "a number of CPUs from 0.01 to 4096, such as 2 or 0.5, or 0 for no limit, got \"0.009\""},
+    {"sandbox.limits.cpus", "5000",
+     "a number of CPUs from 0.01 to 4096, such as 2 or 0.5, or 0 for no limit, got \"5000\""},
     {"sandbox.limits.processes", "1", "a whole number from 8 to 4194304, got \"1\""},
     {"sandbox.limits.disk", "0", "a size from 1MiB to 1024TiB, got \"0\""},
     {"sandbox.limits.shm", "1KiB", "a size from 64KiB to 64TiB, got \"1KiB\""},
-    {"sandbox.limits.log", "65535", "a size from 64KiB to 1TiB, got \"65535\""},
+    {"sandbox.limits.log", "64KiB", "a size from 1MiB to 1TiB, got \"64KiB\""},
     {"sandbox.limits.open_files", "2000000", "a whole number from 64 to 1048576, got \"2000000\""},
     {"sandbox.limits", "2GiB", "a section, got \"2GiB\""},
     {"sandbox", "[limits]", "a section, got a list"},
