@@ -22,8 +22,9 @@ struct endpoint {
 
 struct server_config {
   endpoint listen{"127.0.0.1", 8787};
-  bool allow_open = false; ///< Without a key, and yet not only for this machine.
-  std::string api_key;     ///< Empty: nobody is asked for a key.
+  bool allow_open = false;                ///< Without a key, and yet not only for this machine.
+  std::string api_key;                    ///< Empty: nobody is asked for a key.
+  std::vector<std::string> allowed_hosts; ///< Without a key: names of this server.
   unsigned threads = 2;
   unsigned max_connections = 8192;
   std::string tls_certificate; ///< A path; both or neither. Neither: plain HTTP.
