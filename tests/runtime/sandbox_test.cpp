@@ -445,8 +445,8 @@ TEST_CASE("a layer that does not exist fails by name, leaves nothing, and the sl
     CHECK(create([&](auto& s) { s.image.root = node.state() + "/images/empty"; }) ==
           "mounting the overlay: No such file or directory");
     // A server that has been taken over is not lent the machine.
-    for (const std::string foreign :
-         {"/", "/etc", "/usr", node.state() + "/images/../logs", node.state() + "/images"}) {
+    for (const auto& foreign : std::vector<std::string>{
+           "/", "/etc", "/usr", node.state() + "/images/../logs", node.state() + "/images"}) {
       CHECK(create([&](auto& s) { s.image.root = foreign; }) ==
             "reading the request: Operation not permitted");
       CHECK(create([&](auto& s) { s.image.usr = foreign == "/usr" ? "/etc" : foreign; }) ==
