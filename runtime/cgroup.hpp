@@ -31,7 +31,8 @@ std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_moun
                                                       std::string_view proc_self_cgroup);
 
 /// The cgroups of one node: `<own>/insula-<key>/sb-<slot>` in every hierarchy in use. The key keeps
-/// the nodes of one machine apart; nothing outside of it is ever touched.
+/// the nodes of one machine apart. Nothing outside of it is touched, but that on a machine with v2
+/// alone the own group begins to hand its controllers down.
 ///
 /// Threads: none of its own; const functions may be called from any.
 /// Source:  the kernel's cgroup v1 (memory, pids, cfs bandwidth) and v2 guides.

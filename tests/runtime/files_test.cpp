@@ -123,7 +123,7 @@ TEST_CASE("what is no file is refused at once", "[runtime][files]") {
   const auto writing = [&](const char* path) { return write_file(*box, path, "content"); };
   CHECK(is(writing("/workspace/directory"), EISDIR, file_step::type));
   CHECK(is(writing("/workspace/directory/"), EISDIR, file_step::type));
-  CHECK(is(writing("/workspace/to_directory"), EISDIR, file_step::open));
+  CHECK(is(writing("/workspace/to_directory"), EISDIR, file_step::type));
   CHECK(is(writing("/workspace/fifo"), ENXIO, file_step::open));
   CHECK(is(writing("/workspace/to_fifo"), ENXIO, file_step::open));
   CHECK(is(writing("/workspace/socket"), ENXIO, file_step::open));
