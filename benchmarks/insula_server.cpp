@@ -18,13 +18,10 @@ using namespace std::chrono_literals;
 constexpr auto start_patience = 60s;
 constexpr auto stop_patience = 60s;
 
-/// Uids away from those of a server that may run here with the defaults; and no sandbox is deleted
-/// for being idle while something else is measured.
+/// Uids away from those of a server that may run here with the defaults.
 constexpr const char* configuration = R"(runtime:
   first_slot: 30000
   slots: 4096
-sandbox:
-  idle_timeout: 0
 )";
 
 std::string random_key() {
