@@ -41,8 +41,10 @@ connection::handling::~handling() {
 }
 
 connection::connection(socket_type socket, asio::ssl::context* tls, const time_limits& limits,
-                       const admit_fn& admit, std::weak_ptr<void> owner)
-    : socket_(std::move(socket))
+                       const admit_fn& admit, std::shared_ptr<body_budget> bodies,
+                       std::weak_ptr<void> owner)
+    : body_memory(std::move(bodies))
+    , socket_(std::move(socket))
     , limits_(limits)
     , admit_(admit)
     , owner_(std::move(owner))
@@ -236,6 +238,8 @@ void connection::close() {
   closed_ = true;
   read_done_ = nullptr;
   admitted = {};
+  body = {};
+  body_memory.give_back();
   if (auto tell = std::exchange(gone_, nullptr))
     asio::post(socket_.get_executor(), std::move(tell));
   if (farewell_.empty() && malformed)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "http/body_budget.hpp"
 #include "http/exchange.hpp"
 #include "http/watchdog.hpp"
 
@@ -51,7 +52,7 @@ public:
   /// `tls`: null for plain HTTP. `limits` and `admit` belong to `owner`, which outlives the
   /// connection.
   connection(socket_type socket, boost::asio::ssl::context* tls, const time_limits& limits,
-             const admit_fn& admit, std::weak_ptr<void> owner);
+             const admit_fn& admit, std::shared_ptr<body_budget> bodies, std::weak_ptr<void> owner);
   ~connection();
 
   /// `tell` is called when the socket has been closed, on any thread.
@@ -79,7 +80,8 @@ public:
   admission admitted;        ///< What becomes of the request being read.
   bool old_protocol = false; ///< It is HTTP/1.0: no chunks, and no second request unless asked for.
   bool body_unwanted = false;   ///< Its body is thrown away.
-  std::string body;             ///< What is kept of it.
+  std::string body;             ///< What is kept of it,
+  body_share body_memory;       ///< and counted here.
   std::uint64_t body_bytes = 0; ///< So many of it have come.
 
   void enter_header();

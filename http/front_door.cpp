@@ -200,7 +200,8 @@ int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx
     return stop;
   }
   self.old_protocol = parser.http_major == 1 && parser.http_minor == 0;
-  self.body.clear();
+  self.body = {};
+  self.body_memory.give_back();
   self.body_bytes = 0;
   self.admitted = self.admit(head);
   auto& refusal = self.admitted.refusal;
@@ -256,6 +257,11 @@ int take_body(connection& self, std::string_view bytes) {
   }
   if (self.body_bytes > plan.body_limit) {
     self.refuse(closing_response(plan.too_large(self.body_bytes, plan.body_limit)));
+    return stop;
+  }
+  if (!self.body_memory.take(bytes.size())) {
+    self.refuse(closing_response(
+      {503, json::write_error("too many request bodies at once", "capacity_exceeded")}));
     return stop;
   }
   self.body += bytes;
@@ -572,9 +578,10 @@ message_handler::operator()(const restinio::request_handle_t& message) const {
   const auto executor = way.executor();
   auto to = std::make_shared<pending_exchange>(std::move(way));
   // RESTinio loses count of pipelined requests when it is answered before this function returns.
-  asio::post(executor,
-             [plan = std::move(client->admitted), body = std::move(client->body),
-              to = std::move(to)]() mutable { serve(std::move(plan), std::move(body), to); });
+  asio::post(executor, [plan = std::move(client->admitted), memory = std::move(client->body_memory),
+                        body = std::move(client->body), to = std::move(to)]() mutable {
+    serve(std::move(plan), std::move(body), to);
+  });
   client->admitted = {};
   return restinio::request_accepted();
 }
@@ -588,6 +595,7 @@ public:
   core(front_door_options options, admit_fn admit)
       : options_(std::move(options))
       , admit_(std::move(admit))
+      , bodies_(std::make_shared<body_budget>(options_.buffered_body_bytes))
       , io_(static_cast<int>(options_.threads)) {}
 
   result<void> start() {
@@ -692,7 +700,7 @@ private:
         return; // Gone already.
       accepted.set_option(tcp::no_delay{true}, ec);
       auto client = std::make_shared<connection>(std::move(accepted), tls_ ? &*tls_ : nullptr,
-                                                 options_.time, admit_, weak_from_this());
+                                                 options_.time, admit_, bodies_, weak_from_this());
       client->on_end([this](connection* ended) { forget(ended); });
       {
         std::lock_guard lock{mutex_};
@@ -744,6 +752,7 @@ private:
 
   const front_door_options options_;
   const admit_fn admit_;
+  const std::shared_ptr<body_budget> bodies_;
   std::mutex mutex_;
   std::unordered_set<connection*> connections_; ///< Guarded by mutex_.
   std::atomic<bool> stopping_ = false;

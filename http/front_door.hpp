@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/limits.hpp"
 #include "http/connection.hpp"
 #include "http/exchange.hpp"
 
@@ -23,6 +24,7 @@ struct front_door_options {
   std::optional<tls_files> tls;
   unsigned threads = 2;
   unsigned max_connections = 8192;
+  std::uint64_t buffered_body_bytes = limits::buffered_body_bytes;
   time_limits time;
 };
 

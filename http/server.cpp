@@ -13,7 +13,7 @@ public:
       , api_(key_check{std::move(options.api_key)},
              services(system, options, std::move(directory), std::move(health)))
       , door_({options.address, options.port, options.tls, options.threads, options.max_connections,
-               options.time},
+               options.buffered_body_bytes, options.time},
               [this](const request_head& head) { return api_.admit(head); })
       , address_(options.address)
       , encrypted_(options.tls.has_value()) {}

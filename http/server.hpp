@@ -26,6 +26,8 @@ struct server_options {
   unsigned threads = 2;
   unsigned max_connections = 8192; ///< At once. Further ones wait in the kernel's queue.
   time_limits time;                ///< For what a client may take.
+  /// In memory at once, of all requests together.
+  std::uint64_t buffered_body_bytes = limits::buffered_body_bytes;
   /// Silence on an event stream before a comment is sent.
   std::chrono::milliseconds heartbeat = limits::stream_heartbeat;
 };

@@ -143,7 +143,7 @@ std::string request(std::string_view method, std::string_view target, std::strin
   std::string text{method};
   text += ' ';
   text += target;
-  text += " HTTP/1.1\r\nHost: test\r\n";
+  text += " HTTP/1.1\r\nHost: localhost\r\n";
   text += fields;
   if (!body.empty() || method == "POST" || method == "PUT")
     text += "Content-Length: " + std::to_string(body.size()) + "\r\n";

@@ -19,17 +19,18 @@ const std::string malformed = R"({"error":"Malformed HTTP request","code":"inval
 
 TEST_CASE("malformed requests are answered with 400 and closed", "[http][front_door]") {
   house h;
-  for (const auto* bytes :
-       {"garbage\r\n\r\n", "\x16\x03\x01\x02", "GET /health\r\n\r\n",
-        "GET /health HTTP/9.9\r\n\r\n", "GET /health HTTP/1.1\r\n\r\n",
-        "GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-        "GET /health HTTP/1.1\r\nHost: a\r\nX y: 1\r\n\r\n",
-        "GET /health HTTP/1.1\r\nHost : a\r\n\r\n", "FOO /health HTTP/1.1\r\nHost: a\r\n\r\n",
-        "POST /v1/sandbox HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
-        "POST /v1/sandbox HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-        "POST /v1/sandbox HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: "
-        "chunked\r\n\r\n",
-        "POST /v1/sandbox HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
+  for (
+    const auto* bytes :
+    {"garbage\r\n\r\n", "\x16\x03\x01\x02", "GET /health\r\n\r\n", "GET /health HTTP/9.9\r\n\r\n",
+     "GET /health HTTP/1.1\r\n\r\n", "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: b\r\n\r\n",
+     "GET /health HTTP/1.1\r\nHost: localhost\r\nX y: 1\r\n\r\n",
+     "GET /health HTTP/1.1\r\nHost : a\r\n\r\n", "FOO /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+     "POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+     "POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: "
+     "2\r\n\r\nab",
+     "POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: "
+     "chunked\r\n\r\n",
+     "POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
     CAPTURE(bytes);
     client one{h.port()};
     one.send(bytes);
@@ -123,7 +124,7 @@ TEST_CASE("a large body is refused before it comes", "[http][front_door]") {
   options.api_key = "k";
   house h{options};
   client one{h.port()};
-  one.send("PUT /v1/sandbox/abc/file/workspace/a HTTP/1.1\r\nHost: t\r\nContent-Length: "
+  one.send("PUT /v1/sandbox/abc/file/workspace/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
            "99999999999\r\n\r\n");
   const auto got = one.receive();
   CHECK(got.status == 401);
@@ -141,6 +142,40 @@ TEST_CASE("a large body is refused before it comes", "[http][front_door]") {
   CHECK(ask(h.port(), "POST", "/v1/sandbox/abc/exec", std::string(16 << 20, ' '),
             "Authorization: Bearer k\r\n")
           .status == 400);
+}
+
+TEST_CASE("the bodies of all requests together have a ceiling", "[http][front_door]") {
+  http::server_options options;
+  options.buffered_body_bytes = 1000;
+  options.threads = 1; // What has been sent first is read first, and given back before the next.
+  house h{options};
+  const auto post = [&](std::size_t size) {
+    return ask(h.port(), "POST", "/v1/sandbox/abc/exec", std::string(size, ' '));
+  };
+  for (int i = 0; i < 5; ++i)
+    CHECK(post(1000).status == 400);
+  const auto refused = post(1001);
+  CHECK(refused.status == 503);
+  CHECK(refused.body ==
+        R"({"error":"too many request bodies at once","code":"capacity_exceeded"})");
+  CHECK(refused.fields.at("connection") == "close");
+  for (const bool completes : {true, false}) {
+    client slow{h.port()};
+    slow.send(request("GET", "/health"));
+    CHECK(slow.receive().status == 200);
+    const auto text = request("POST", "/v1/sandbox/abc/exec", std::string(701, ' '));
+    slow.send(text.substr(0, text.size() - 1));
+    CHECK(post(301).status == 503);
+    CHECK(post(300).status == 400);
+    CHECK(ask(h.port(), "POST", "/v1/sandbox", std::string(5000, 'x')).status == 200); // Not kept.
+    if (completes) {
+      slow.send(" ");
+      CHECK(slow.receive().status == 400);
+    } else {
+      slow.close();
+    }
+    CHECK(post(1000).status == 400);
+  }
 }
 
 TEST_CASE("an offer to upgrade is ignored", "[http][front_door]") {
@@ -164,7 +199,7 @@ TEST_CASE("slow clients are cut", "[http][front_door]") {
   in_header.send("GET /heal");
   CHECK(in_header.at_end());
   client in_body{h.port()};
-  in_body.send("POST /v1/sandbox HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nabc");
+  in_body.send("POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc");
   CHECK(in_body.at_end());
   client after{h.port()};
   after.send(request("GET", "/health"));
