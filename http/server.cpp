@@ -10,7 +10,7 @@ public:
   impl(caf::actor_system& system, server_options options, directory_actor directory,
        health_probe health)
       : open_(options.api_key.empty())
-      , api_(key_check{std::move(options.api_key)},
+      , api_(key_check{std::move(options.api_key)}, page_guard{std::move(options.allowed_hosts)},
              services(system, options, std::move(directory), std::move(health)))
       , door_({options.address, options.port, options.tls, options.threads, options.max_connections,
                options.buffered_body_bytes, options.time},

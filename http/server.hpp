@@ -20,8 +20,10 @@ namespace insula::http {
 
 struct server_options {
   std::string address = "127.0.0.1";
-  std::uint16_t port = 8787;    ///< 0: any free one; see server::port().
-  std::string api_key;          ///< Empty: nobody is asked for a key.
+  std::uint16_t port = 8787; ///< 0: any free one; see server::port().
+  std::string api_key;       ///< Empty: nobody is asked for a key.
+  /// Without a key: names by which clients may call this server, besides localhost.
+  std::vector<std::string> allowed_hosts;
   std::optional<tls_files> tls; ///< None: plain HTTP.
   unsigned threads = 2;
   unsigned max_connections = 8192; ///< At once. Further ones wait in the kernel's queue.
@@ -30,6 +32,7 @@ struct server_options {
   std::uint64_t buffered_body_bytes = limits::buffered_body_bytes;
   /// Silence on an event stream before a comment is sent.
   std::chrono::milliseconds heartbeat = limits::stream_heartbeat;
+};
 };
 
 /// What /health says: the essential parts that are missing, in words; empty when all is well. Any

@@ -2,6 +2,7 @@
 
 #include "base/id.hpp"
 #include "http/bridge/error_response.hpp"
+#include "http/json.hpp"
 
 #include <algorithm>
 
@@ -12,6 +13,7 @@ namespace {
 constexpr std::string_view sandboxes = "/v1/sandbox";
 constexpr std::string_view pool = "/v1/pool/";
 constexpr std::string_view documents = "/v1/openapi";
+constexpr std::string_view health = "/health";
 
 bool begins_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
@@ -54,14 +56,18 @@ std::vector<route> routes(std::shared_ptr<const services> with) {
   return table;
 }
 
-api::api(key_check key, std::shared_ptr<const services> with)
+api::api(key_check key, page_guard pages, std::shared_ptr<const services> with)
     : key_(std::move(key))
+    , pages_(std::move(pages))
     , table_(routes(std::move(with))) {}
 
 /// What is checked whether or not there is such a route.
 std::optional<response> api::refusal(const request_head& head) const {
   const auto credentials = head.field("Authorization");
   const auto path = head.path;
+  if (key_.open() && path != health)
+    if (const auto why = pages_.objection(head.field("Host"), head.field("Origin")))
+      return response{403, json::write_error(*why, "invalid_request")};
   const auto below = path.substr(0, sandboxes.size() + 1);
   if (path == sandboxes || below == "/v1/sandbox/") {
     const auto rest = path.substr(std::min(path.size(), sandboxes.size() + 1));

@@ -2,6 +2,7 @@
 
 #include "actors/protocol/interfaces.hpp"
 #include "http/auth.hpp"
+#include "http/page_guard.hpp"
 #include "http/router.hpp"
 
 #include <caf/fwd.hpp>
@@ -32,10 +33,11 @@ void add_exec_routes(std::vector<route>& table, std::shared_ptr<const services> 
 void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 
-/// Decides about requests, with the bridge's order of checks: the id's format, the key, the route.
+/// Decides about requests, with the bridge's order of checks: web pages where there is no key, the
+/// id's format, the key, the route.
 class api {
 public:
-  api(key_check key, std::shared_ptr<const services> with);
+  api(key_check key, page_guard pages, std::shared_ptr<const services> with);
 
   admission admit(const request_head& head) const;
 
@@ -43,6 +45,7 @@ private:
   std::optional<response> refusal(const request_head& head) const;
 
   key_check key_;
+  page_guard pages_;
   std::vector<route> table_;
 };
 

@@ -64,7 +64,7 @@ std::string chunked(std::string_view bytes, std::size_t size) {
 }
 
 std::string chunked_put(std::string_view bytes, std::size_t size) {
-  return "PUT " + file + " HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n" +
+  return "PUT " + file + " HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" +
          chunked(bytes, size);
 }
 
@@ -232,7 +232,7 @@ TEST_CASE("32 MiB are written, one byte more is not", "[http][files]") {
   const std::string refused = "payload too large: 33554433 bytes exceeds the 33554432-byte limit";
   SECTION("announced, it is refused before it is sent") {
     client one{h.port()};
-    one.send("PUT " + file + " HTTP/1.1\r\nHost: t\r\nContent-Length: 33554433\r\n\r\n");
+    one.send("PUT " + file + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 33554433\r\n\r\n");
     check_error(one.receive(), 413, refused, "payload_too_large");
     CHECK(h.heard().all().size() == 3); // Of the write before.
   }
@@ -300,7 +300,7 @@ TEST_CASE("an upload that is broken off writes nothing", "[http][files]") {
   written got;
   h.plays().file = writes(h, got);
   client one{h.port()};
-  one.send("PUT " + file + " HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\nabc");
+  one.send("PUT " + file + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc");
   REQUIRE(h.heard().has("write_file /workspace/a.txt"));
   one.close();
   CHECK(h.heard().has("thrown away"));
@@ -314,7 +314,8 @@ TEST_CASE("a client that asks first is told to go on at once", "[http][files]") 
   h.plays().file = writes(h, got);
   client one{h.port()};
   const std::string head =
-    "PUT " + file + " HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
+    "PUT " + file +
+    " HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
   one.send(head);
   CHECK(one.read_until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
   one.send("abc");
@@ -325,7 +326,7 @@ TEST_CASE("a client that asks first is told to go on at once", "[http][files]") 
   // And is not, when it will be refused.
   client other{h.port()};
   other.send("PUT " + files +
-             "x HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
+             "x HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
   CHECK(other.receive().status == 403);
   CHECK(other.at_end());
 }

@@ -107,6 +107,40 @@ TEST_CASE("the id's format comes before the key, on every path and method", "[ht
   check(ask(h.port(), "GET", "/v1/sandbox/" + std::string(128, 'a') + "/running"), 401, no_key);
 }
 
+TEST_CASE("without a key, web pages are kept away from everything but health", "[http][routes]") {
+  http::server_options options;
+  options.allowed_hosts = {"insula.example"};
+  house h{options};
+  const auto from = [&](const house& to, const std::string& host, const std::string& fields,
+                        const std::string& path = box + "/running") {
+    client one{to.port()};
+    one.send("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\n" + fields + "\r\n");
+    return one.receive();
+  };
+  const std::string evil = "Origin: https://evil.example\r\n";
+  const std::string foreign_page =
+    R"({"error":"Without an API key, web pages of another origin are refused",)"
+    R"("code":"invalid_request"})";
+  const std::string foreign_name =
+    R"({"error":"Without an API key, Host must be localhost, an IP address or one of )"
+    R"(server.allowed_hosts","code":"invalid_request"})";
+  check(from(h, "localhost:8787", evil), 403, foreign_page);
+  check(from(h, "localhost:8787", "Origin: null\r\n"), 403, foreign_page);
+  check(from(h, "evil.example", ""), 403, foreign_name);
+  check(from(h, "evil.example", evil), 403, foreign_name);
+  check(ask(h.port(), "POST", box + "/exec", R"({"argv":["a"]})", evil), 403, foreign_page);
+  check(ask(h.port(), "PUT", box + "/file/workspace/a", "x", evil), 403, foreign_page);
+  check(from(h, "localhost", evil, "/v1/openapi.json"), 403, foreign_page);
+  CHECK(h.heard().all().empty());
+  CHECK(from(h, "evil.example", evil, "/health").status == 200);
+  CHECK(from(h, "localhost:8787", "Origin: http://localhost:8787\r\n").status == 200);
+  CHECK(from(h, "insula.example", "Origin: https://insula.example\r\n").status == 200);
+  CHECK(from(h, "10.0.0.1:80", "").status == 200);
+  house closed{with_key()};
+  CHECK(from(closed, "evil.example", evil + "Authorization: Bearer s3cret\r\n").status == 200);
+  check(from(closed, "evil.example", evil), 401, no_key);
+}
+
 TEST_CASE("the key comes before everything else below the sandboxes", "[http][routes]") {
   house h{with_key()};
   check(ask(h.port(), "POST", "/v1/sandbox"), 401, no_key);

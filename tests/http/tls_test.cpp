@@ -96,9 +96,9 @@ TEST_CASE("everything works over TLS", "[http][tls]") {
         write_head(fd, {});
     };
     client one{h.port(), true};
-    one.send(
-      "PUT /v1/sandbox/abc/file/workspace/a HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\n" + key +
-      "Content-Length: 3000000\r\n\r\n");
+    one.send("PUT /v1/sandbox/abc/file/workspace/a HTTP/1.1\r\nHost: localhost\r\nExpect: "
+             "100-continue\r\n" +
+             key + "Content-Length: 3000000\r\n\r\n");
     CHECK(one.read_until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
     one.send(std::string(3'000'000, 'x'));
     CHECK(one.receive().status == 200);
@@ -106,7 +106,7 @@ TEST_CASE("everything works over TLS", "[http][tls]") {
   }
   SECTION("a refusal before the body") {
     client one{h.port(), true};
-    one.send("PUT /v1/sandbox/abc/file/workspace/a HTTP/1.1\r\nHost: t\r\nContent-Length: "
+    one.send("PUT /v1/sandbox/abc/file/workspace/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
              "99999999\r\n\r\n");
     CHECK(one.receive().status == 401);
   }
