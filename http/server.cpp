@@ -11,7 +11,7 @@ public:
        health_probe health)
       : open_(options.api_key.empty())
       , api_(key_check{std::move(options.api_key)}, page_guard{std::move(options.allowed_hosts)},
-             services(system, options, std::move(directory), std::move(health)))
+             bridge::routes(services(system, options, std::move(directory), std::move(health))))
       , door_({options.address, options.port, options.tls, options.threads, options.max_connections,
                options.buffered_body_bytes, options.time},
               [this](const request_head& head) { return api_.admit(head); })

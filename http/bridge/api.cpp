@@ -56,10 +56,10 @@ std::vector<route> routes(std::shared_ptr<const services> with) {
   return table;
 }
 
-api::api(key_check key, page_guard pages, std::shared_ptr<const services> with)
+api::api(key_check key, page_guard pages, std::vector<route> table)
     : key_(std::move(key))
     , pages_(std::move(pages))
-    , table_(routes(std::move(with))) {}
+    , table_(std::move(table)) {}
 
 /// What is checked whether or not there is such a route.
 std::optional<response> api::refusal(const request_head& head) const {
@@ -84,6 +84,18 @@ std::optional<response> api::refusal(const request_head& head) const {
   return std::nullopt;
 }
 
+/// What the route itself wants, wherever its path lies.
+bool api::may_use(access needed, const request_head& head) const {
+  const auto credentials = head.field("Authorization");
+  switch (needed) {
+    case access::everybody: return true;
+    case access::key: return key_.allows_header(credentials, true);
+    case access::key_or_token:
+      return key_.allows_header(credentials, false) || key_.allows_query(head.query);
+  }
+  return false;
+}
+
 admission api::admit(const request_head& head) const {
   if (auto no = refusal(head))
     return refused(std::move(*no));
@@ -91,6 +103,8 @@ admission api::admit(const request_head& head) const {
   if (!found)
     return refused({404, "404 Not Found", "text/plain"});
   const auto& [row, what] = *found;
+  if (!may_use(row->who, head))
+    return refused(unauthorized());
   auto plan = row->admit(what);
   if (plan.refusal || row->body == body_use::ignored)
     return plan;

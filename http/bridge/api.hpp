@@ -37,12 +37,13 @@ void add_service_routes(std::vector<route>& table, std::shared_ptr<const service
 /// id's format, the key, the route.
 class api {
 public:
-  api(key_check key, page_guard pages, std::shared_ptr<const services> with);
+  api(key_check key, page_guard pages, std::vector<route> table);
 
   admission admit(const request_head& head) const;
 
 private:
   std::optional<response> refusal(const request_head& head) const;
+  bool may_use(access needed, const request_head& head) const;
 
   key_check key_;
   page_guard pages_;

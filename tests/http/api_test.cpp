@@ -1,0 +1,54 @@
+#include "http/bridge/api.hpp"
+#include "tests/support/catch.hpp"
+
+#include <string>
+
+using namespace insula;
+using namespace insula::http;
+
+namespace {
+
+class asked final : public request_head {
+public:
+  asked(std::string_view wanted, std::string credentials, std::string_view asks = {})
+      : credentials_(std::move(credentials)) {
+    method = verb::get;
+    path = wanted;
+    query = asks;
+  }
+  std::string_view field(std::string_view name) const override {
+    return name == "Authorization" ? std::string_view{credentials_} : std::string_view{};
+  }
+
+private:
+  std::string credentials_;
+};
+
+route open_to(http::access who, std::string_view pattern) {
+  return {verb::get, pattern, who, body_use::ignored, 0, [](const call&) { return admission{}; },
+          {}};
+}
+
+} // namespace
+
+TEST_CASE("a route that wants the key gets it, wherever its path lies", "[http][api]") {
+  const std::vector<route> table = {open_to(http::access::key, "/elsewhere"),
+                                    open_to(http::access::key_or_token, "/document"),
+                                    open_to(http::access::everybody, "/open")};
+  const bridge::api api{key_check{"s3cret"}, page_guard{{}}, table};
+  const auto status = [&](const asked& head) {
+    const auto plan = api.admit(head);
+    return plan.refusal ? plan.refusal->status : 200;
+  };
+  CHECK(status({"/elsewhere", ""}) == 401);
+  CHECK(status({"/elsewhere", "Bearer wrong"}) == 401);
+  CHECK(status({"/elsewhere", "", "token=s3cret"}) == 401);
+  CHECK(status({"/elsewhere", "Bearer s3cret"}) == 200);
+  CHECK(status({"/document", ""}) == 401);
+  CHECK(status({"/document", "Bearer s3cret"}) == 200);
+  CHECK(status({"/document", "", "token=s3cret"}) == 200);
+  CHECK(status({"/open", ""}) == 200);
+  CHECK(status({"/nowhere", ""}) == 404);
+  const bridge::api keyless{key_check{""}, page_guard{{}}, table};
+  CHECK_FALSE(keyless.admit(asked{"/elsewhere", ""}).refusal);
+}
