@@ -43,6 +43,7 @@ private:
     with.directory = std::move(directory);
     with.missing_parts = std::move(health);
     with.heartbeat = options.heartbeat;
+    with.probe_patience = options.probe_patience;
     return std::make_shared<const bridge::services>(std::move(with));
   }
 

@@ -32,7 +32,9 @@ struct server_options {
   std::uint64_t buffered_body_bytes = limits::buffered_body_bytes;
   /// Silence on an event stream before a comment is sent.
   std::chrono::milliseconds heartbeat = limits::stream_heartbeat;
-};
+  /// For a sandbox to be found and to say that it runs; one that has been found and does not say so
+  /// by then counts as not running. A little longer than a start may take.
+  std::chrono::milliseconds probe_patience = limits::create_patience + std::chrono::seconds{10};
 };
 
 /// What /health says: the essential parts that are missing, in words; empty when all is well. Any

@@ -21,7 +21,8 @@ struct services {
   caf::actor_system* system = nullptr;
   directory_actor directory;
   std::function<std::vector<std::string>()> missing_parts;
-  std::chrono::milliseconds heartbeat{}; ///< Silence on an event stream before a comment.
+  std::chrono::milliseconds heartbeat{};      ///< Silence on an event stream before a comment.
+  std::chrono::milliseconds probe_patience{}; ///< For a sandbox to be found and probed.
 };
 
 /// Every route of the bridge. Without services they can be listed but not called.

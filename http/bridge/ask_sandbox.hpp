@@ -32,7 +32,8 @@ struct sandbox_question {
   std::function<void(const Answer&)> answered;
   std::function<void(step, const error&)> failed; ///< The step is find_sandbox or `during`.
   step during;
-  caf::actor_addr awaited = {}; ///< The sandbox that has been asked.
+  std::function<void()> found = {}; ///< Called when there is a sandbox to ask.
+  caf::actor_addr awaited = {};     ///< The sandbox that has been asked.
   bool may_repeat = true; ///< A handle can be stale: then the sandbox is looked for once more.
 };
 
@@ -57,6 +58,8 @@ void ask_now(caf::event_based_actor* self,
   const auto found = [=](const sandbox_actor& box) {
     self->monitor(box);
     question->awaited = box.address();
+    if (question->found)
+      question->found();
     self->request(box, caf::infinite, question->message)
       .then(
         [=](const Answer& answer) {

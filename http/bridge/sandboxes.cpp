@@ -45,7 +45,8 @@ void remove(const services& with, const std::string& id, const reply& to) {
 }
 
 void running(const services& with, const std::string& id, const reply& to) {
-  to->answer_within(sandbox_patience,
+  const auto until = std::chrono::steady_clock::now() + with.probe_patience;
+  to->answer_within(with.probe_patience,
                     error_response(step::find_sandbox,
                                    {errc::deadline_exceeded, "the sandbox was not ready in time"}));
   ask_sandbox<probe_atom, bool>(with, {with.directory, id, probe_atom::value,
@@ -58,7 +59,13 @@ void running(const services& with, const std::string& id, const reply& to) {
                                          else
                                            to->respond({200, json::write_running(false)});
                                        },
-                                       step::request});
+                                       step::request,
+                                       [to, until] {
+                                         const auto left =
+                                           std::chrono::ceil<std::chrono::milliseconds>(
+                                             until - std::chrono::steady_clock::now());
+                                         to->answer_within(left, {200, json::write_running(false)});
+                                       }});
 }
 
 } // namespace

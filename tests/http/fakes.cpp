@@ -50,6 +50,7 @@ struct house::shared {
   exec_request last_exec; ///< Guarded by mutex, as what follows.
   caf::actor process;
   caf::actor directory;
+  std::vector<caf::actor> sandboxes;
   std::vector<std::thread> operations;
 };
 
@@ -174,7 +175,14 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
     },
     [all](const read_file_request& file) { return open_channel(all, "read_file " + file.path); },
     [all](const write_file_request& file) { return open_channel(all, "write_file " + file.path); },
-    [all](probe_atom) { return all->plays->probe; },
+    [self, all, asked = std::vector<caf::typed_response_promise<bool>>{}](
+      probe_atom) mutable -> caf::result<bool> {
+      if (!all->plays->deaf_probe)
+        return all->plays->probe;
+      all->heard->add("probed");
+      asked.push_back(self->make_response_promise<bool>());
+      return asked.back();
+    },
     [](find_atom) { return caf::ok_atom::value; },
     [](delete_atom) { return caf::ok_atom::value; },
   };
@@ -194,8 +202,11 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
     if (std::exchange(all->plays->stale_once, false))
       return self->spawn(sandbox, all, true);
     auto& known = self->state.found[id];
-    if (!known)
+    if (!known) {
       known = self->spawn(sandbox, all, false);
+      std::lock_guard lock{all->mutex};
+      all->sandboxes.push_back(caf::actor_cast<caf::actor>(known));
+    }
     return known;
   };
   return {
@@ -262,6 +273,9 @@ house::~house() {
   {
     std::lock_guard lock{shared_->mutex};
     under_way.swap(shared_->operations);
+    for (const auto& each : shared_->sandboxes) // Who waits for one waits no more.
+      caf::anon_send_exit(each, caf::exit_reason::kill);
+    shared_->sandboxes.clear();
   }
   for (auto& operation : under_way)
     operation.join();

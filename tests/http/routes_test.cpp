@@ -72,6 +72,20 @@ TEST_CASE("running asks the sandbox itself", "[http][routes]") {
   check(ask(h.port(), "GET", box + "/running"), 200, R"({"running":false})");
 }
 
+TEST_CASE("a sandbox that does not answer the probe is not running", "[http][routes]") {
+  http::server_options options;
+  options.probe_patience = std::chrono::milliseconds{500};
+  house h{options};
+  h.plays().deaf_probe = true;
+  h.plays().hold_find = true; // One that is not even found in time is another matter.
+  check(ask(h.port(), "GET", box + "/running"), 502,
+        R"({"error":"pool error: the sandbox was not ready in time","code":"pool_error"})");
+  h.release();
+  REQUIRE(h.heard().has("probed"));
+  h.plays().hold_find = false;
+  check(ask(h.port(), "GET", box + "/running"), 200, R"({"running":false})");
+}
+
 TEST_CASE("a sandbox that ended after it was found is looked for once more", "[http][routes]") {
   house h;
   h.plays().stale_once = true;
