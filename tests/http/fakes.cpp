@@ -51,6 +51,7 @@ struct house::shared {
   caf::actor process;
   caf::actor directory;
   std::vector<caf::actor> sandboxes;
+  bool leaving = false; ///< The house goes.
   std::vector<std::thread> operations;
 };
 
@@ -205,7 +206,8 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
     if (!known) {
       known = self->spawn(sandbox, all, false);
       std::lock_guard lock{all->mutex};
-      all->sandboxes.push_back(caf::actor_cast<caf::actor>(known));
+      if (!all->leaving) // Nobody would let go of it.
+        all->sandboxes.push_back(caf::actor_cast<caf::actor>(known));
     }
     return known;
   };
@@ -276,6 +278,7 @@ house::~house() {
     for (const auto& each : shared_->sandboxes) // Who waits for one waits no more.
       caf::anon_send_exit(each, caf::exit_reason::kill);
     shared_->sandboxes.clear();
+    shared_->leaving = true;
   }
   for (auto& operation : under_way)
     operation.join();
