@@ -55,9 +55,9 @@ TEST_CASE(
     REQUIRE(streams.back()->next());
   }
   http_connection upload{it.port()};
-  upload.send(
-    "PUT /v1/sandbox/boxa/file/workspace/f HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" +
-    std::string(100'000, 'x'));
+  upload.send("PUT /v1/sandbox/boxa/file/workspace/f HTTP/1.1\r\nHost: "
+              "localhost\r\nContent-Length: 1000000\r\n\r\n" +
+              std::string(100'000, 'x'));
   std::vector<std::unique_ptr<http_connection>> starting;
   for (std::size_t i = 8; i < 16; ++i) {
     starting.push_back(std::make_unique<http_connection>(it.port()));

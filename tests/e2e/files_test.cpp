@@ -44,8 +44,8 @@ std::string noise(std::size_t size) {
 }
 
 std::string chunked(std::string_view target, std::string_view bytes) {
-  std::string text =
-    "PUT " + std::string{target} + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string text = "PUT " + std::string{target} +
+                     " HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (std::size_t at = 0; at < bytes.size(); at += 0x8000) {
     const auto piece = bytes.substr(at, 0x8000);
     char size[16];
@@ -238,9 +238,9 @@ TEST_CASE("an upload that is cut off leaves the file as it was", "[files]") {
   REQUIRE(of.put("workspace/f", "before").status == 200);
   {
     http_connection one{it.port()};
-    one.send(
-      "PUT /v1/sandbox/a/file/workspace/f HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" +
-      noise(500'000));
+    one.send("PUT /v1/sandbox/a/file/workspace/f HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+             "1000000\r\n\r\n" +
+             noise(500'000));
     one.abandon();
   }
   CHECK(it.sh("a", "while [ $(ls -A | wc -l) -ne 1 ]; do sleep 0.05; done; cat f",

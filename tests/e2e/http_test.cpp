@@ -142,19 +142,21 @@ TEST_CASE("malformed HTTP is answered or cut, and the server goes on", "[http]")
     return text;
   }();
   const std::string chunks =
-    "POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    "POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (const std::string& bytes : std::vector<std::string>{
-         "\r\n\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\nHost: x\r\n\r\n",
+         "\r\n\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
          "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", std::string(100'000, 'A'),
          std::string(1000, '\0'), "GET / HTTP/1.1\r\n\r\n",
          "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "GET / HTTP/1.1\r\nHost : x\r\n\r\n",
-         "GET / HTTP/1.1\r\nHost: x\r\n" + many_fields + "\r\n",
-         "GET / HTTP/1.1\r\nHost: x\r\nX: " + std::string(200'000, 'x') + "\r\n\r\n",
-         "POST /v1/sandbox HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-         "POST /v1/sandbox HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
-         "POST /v1/sandbox HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: "
+         "GET / HTTP/1.1\r\nHost: localhost\r\n" + many_fields + "\r\n",
+         "GET / HTTP/1.1\r\nHost: localhost\r\nX: " + std::string(200'000, 'x') + "\r\n\r\n",
+         "POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+         "POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+         "99999999999999999999999\r\n\r\n",
+         "POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nContent-Length: "
          "5\r\n\r\nabcde",
-         "POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: "
+         "POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+         "3\r\nTransfer-Encoding: "
          "chunked\r\n\r\n0\r\n\r\n",
          chunks + "zz\r\n", chunks + "ffffffffffffffffff\r\nx", chunks + "-1\r\n"}) {
     CAPTURE(bytes.substr(0, 80));
@@ -174,7 +176,8 @@ TEST_CASE("malformed HTTP is answered or cut, and the server goes on", "[http]")
   // Half a request, and gone.
   {
     http_connection one{it.port()};
-    one.send("POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"argv\"");
+    one.send("POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+             "100\r\n\r\n{\"argv\"");
     one.abandon();
   }
   CHECK(it.sh("a", "echo alive").out == "alive\n");
@@ -196,7 +199,7 @@ TEST_CASE("a body over the exec limit is refused before it is sent", "[http]") {
   const node it;
   const std::uint64_t limit = 16u << 20;
   http_connection one{it.port()};
-  one.send("POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+  one.send("POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
            std::to_string(limit + 1) + "\r\n\r\n");
   const auto got = one.receive();
   CHECK(got.status == 413);
@@ -211,9 +214,9 @@ TEST_CASE("100-continue, HEAD, pipelining and keep-alive work as HTTP has them",
   const node it;
   http_connection one{it.port()};
   const auto body = exec_body({"echo", "a"});
-  one.send(
-    "POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: " +
-    std::to_string(body.size()) + "\r\n\r\n");
+  one.send("POST /v1/sandbox/a/exec HTTP/1.1\r\nHost: localhost\r\nExpect: "
+           "100-continue\r\nContent-Length: " +
+           std::to_string(body.size()) + "\r\n\r\n");
   CHECK(one.receive().status == 100);
   one.send(body);
   CHECK(one.receive().status == 200);

@@ -87,18 +87,13 @@ struct faulty_vfs::state {
       return fault::power_loss;
     const bool meant = [&] {
       switch (planned) {
-        case fault::none:
-          return false;
+        case fault::none: return false;
         case fault::short_write:
         case fault::full:
-        case fault::write_error:
-          return what == operation::write;
-        case fault::sync_error:
-          return what == operation::sync;
-        case fault::read_error:
-          return what == operation::read;
-        case fault::power_loss:
-          return what != operation::read;
+        case fault::write_error: return what == operation::write;
+        case fault::sync_error: return what == operation::sync;
+        case fault::read_error: return what == operation::read;
+        case fault::power_loss: return what != operation::read;
       }
       return false;
     }();

@@ -198,7 +198,7 @@ bool http_connection::at_end() {
 std::string http_request(std::string_view method, std::string_view target, std::string_view body,
                          std::string_view fields) {
   std::string text{method};
-  text.append(" ").append(target).append(" HTTP/1.1\r\nHost: test\r\n").append(fields);
+  text.append(" ").append(target).append(" HTTP/1.1\r\nHost: localhost\r\n").append(fields);
   if (!body.empty() || method == "POST" || method == "PUT")
     text += "Content-Length: " + std::to_string(body.size()) + "\r\n";
   return text.append("\r\n").append(body);
