@@ -20,6 +20,9 @@ namespace {
 /// hierarchy.
 constexpr std::array<std::string_view, 4> v1_controllers{"memory", "pids", "cpu", "freezer"};
 
+/// Those of the unified hierarchy.
+constexpr std::array<std::string_view, 3> v2_controllers{"memory", "pids", "cpu"};
+
 bool write_file(const std::string& path, std::string_view text) {
   const unique_fd file{::open(path.c_str(), O_WRONLY | O_CLOEXEC)};
   return file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
@@ -36,6 +39,19 @@ std::string read_file(const std::string& path) {
 
 error failed(const std::string& what) {
   return {errc::launch_failed, what + ": " + std::strerror(errno)};
+}
+
+error not_handed_down(const std::string& group, std::string_view controller) {
+  const std::string way =
+    " (under systemd: systemd-run --scope -p Delegate=yes, or Delegate=yes in the unit)";
+  if (errno == EBUSY)
+    return {errc::launch_failed, "other processes are in the cgroup " + group +
+                                   ", so it can hand no controllers down to sandboxes; start the "
+                                   "server in a cgroup of its own" +
+                                   way};
+  return {errc::launch_failed, "the cgroup " + group + " cannot hand the controller " +
+                                 std::string{controller} + " down to sandboxes" + way + ": " +
+                                 std::strerror(errno)};
 }
 
 bool has_word(std::string_view list, char separator, std::string_view word) {
@@ -140,26 +156,49 @@ bool cgroup_tree::limited(const cgroup_hierarchy& in) const {
 }
 
 result<void> cgroup_tree::prepare() const {
-  for (const auto& each : hierarchies_) {
-    const auto top = node(each);
+  const auto enter = [this](const cgroup_hierarchy& in) -> result<void> {
+    const auto top = node(in);
     for (const auto& made : {top, top + "/host"})
       if (::mkdir(made.c_str(), 0755) != 0 && errno != EEXIST)
         return failed(made);
     if (!write_file(top + "/host/cgroup.procs", "0"))
       return failed(top + "/host/cgroup.procs");
-    if (!limited(each))
-      continue;
+    if (!limited(in))
+      return {};
     // A group with processes of its own cannot hand controllers down, so the server that started us
     // moves as well.
     write_file(top + "/host/cgroup.procs", std::to_string(::getppid()));
-    for (const auto* controller : {"+memory", "+pids", "+cpu"})
-      for (const auto& level : {each.directory, top})
-        if (!write_file(level + "/cgroup.subtree_control", controller))
-          return {{errc::launch_failed,
-                   "the cgroup controllers memory, pids and cpu are not handed down to " + level +
-                     " (under systemd: Delegate=yes): " + std::strerror(errno)}};
-  }
+    for (const auto& level : {in.directory, top})
+      for (const auto controller : v2_controllers)
+        if (!write_file(level + "/cgroup.subtree_control", "+" + std::string{controller}))
+          return not_handed_down(level, controller);
+    return {};
+  };
+  for (const auto& each : hierarchies_)
+    if (auto ok = enter(each); !ok) {
+      leave();
+      return ok;
+    }
   return {};
+}
+
+void cgroup_tree::leave() const {
+  for (const auto& each : hierarchies_) {
+    const auto top = node(each);
+    // A group that hands controllers down takes nobody in, but for the root of all, and that is not
+    // ours to change. Where we have been, nothing was handed down before; where somebody else does
+    // by now, the kernel refuses, and `host` stays.
+    const bool root = ::access((each.directory + "/cgroup.type").c_str(), F_OK) != 0;
+    if (limited(each))
+      for (const auto& level : {top, each.directory})
+        for (const auto controller : v2_controllers)
+          if (level == top || !root)
+            write_file(level + "/cgroup.subtree_control", "-" + std::string{controller});
+    std::istringstream pids{read_file(top + "/host/cgroup.procs")};
+    for (std::string pid; std::getline(pids, pid);)
+      write_file(each.directory + "/cgroup.procs", pid);
+  }
+  sweep();
 }
 
 result<void> cgroup_tree::create(std::uint32_t slot, const cgroup_limits& limits) const {

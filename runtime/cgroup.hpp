@@ -46,8 +46,13 @@ public:
   /// Makes the node's directories and moves this process into `host`, a leaf beside the sandboxes,
   /// where every child that is not moved stays: the agents. Where the unified hierarchy holds the
   /// limits, the parent process moves along, because a group that hands controllers down may have
-  /// no processes of its own. Errors: launch_failed.
+  /// no processes of its own. Errors: launch_failed; everybody is back and nothing is left then.
   result<void> prepare() const;
+
+  /// The way back, once no sandbox lives: whoever is in `host` returns to the group in which
+  /// prepare() found this process, controllers are no longer handed down from there, and the node's
+  /// directories go.
+  void leave() const;
 
   /// Makes the cgroups of a slot. Errors: launch_failed, naming the file or the controller; nothing
   /// is left then.

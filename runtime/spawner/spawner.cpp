@@ -60,6 +60,7 @@ public:
 
   result<void> prepare();
   int serve();
+  void leave();
 
 private:
   void accept_server();
@@ -75,7 +76,6 @@ private:
   void tell(event what, std::uint32_t slot, int error = 0, launch_step step = launch_step::none,
             int fd = -1);
   void end_everything();
-  void leave();
   void watch(int fd);
 
   const options& given_;
@@ -424,14 +424,7 @@ void spawner::leave() {
   }
   for (const char* each : {"/disk.btrfs", "/spawner.sock"})
     ::unlink((given_.state_directory + each).c_str());
-  // Out of our own group, which can be removed then. (Not where the unified hierarchy holds the
-  // limits: a group that hands controllers down takes nobody in; the next start removes ours.)
-  for (const auto& each : cgroups_.hierarchies()) {
-    const unique_fd procs{::open((each.directory + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC)};
-    if (procs)
-      static_cast<void>(!::write(procs.get(), "0", 1));
-  }
-  cgroups_.sweep();
+  cgroups_.leave();
 }
 
 int spawner::serve() {
@@ -471,6 +464,7 @@ int run(const options& given) {
   spawner self{given, std::move(cgroups)};
   if (auto ok = self.prepare(); !ok) {
     log::error("spawner.cannot_start", {{"reason", ok.reason().message}});
+    self.leave();
     return 1;
   }
   return self.serve();

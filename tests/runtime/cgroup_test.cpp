@@ -229,6 +229,44 @@ TEST_CASE("limits are written into the files of v2", "[runtime][cgroup]") {
   CHECK_FALSE(kernel.exists("unified/insula-k/sb-3"));
 }
 
+TEST_CASE("leaving gives the place back as it was", "[runtime][cgroup]") {
+  auto files = v2_files();
+  files["unified"].push_back("cgroup.type"); // Which only the root of all groups does not have.
+  const played_kernel kernel{files};
+  const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
+  REQUIRE(tree.prepare());
+  kernel.put("unified/insula-k/host/cgroup.procs", std::to_string(::getpid()) + "\n");
+  tree.leave();
+  CHECK(kernel.killed.empty());
+  CHECK(kernel.read("unified/cgroup.procs") == std::to_string(::getpid()));
+  CHECK(kernel.read("unified/cgroup.subtree_control").starts_with("-"));
+  CHECK_FALSE(kernel.exists("unified/insula-k"));
+}
+
+TEST_CASE("the root of all groups hands down as before when a node leaves", "[runtime][cgroup]") {
+  const played_kernel kernel{v2_files()};
+  const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
+  REQUIRE(tree.prepare());
+  kernel.put("unified/insula-k/host/cgroup.procs", std::to_string(::getpid()) + "\n");
+  tree.leave();
+  CHECK(kernel.read("unified/cgroup.procs") == std::to_string(::getpid()));
+  CHECK(kernel.read("unified/cgroup.subtree_control").starts_with("+"));
+  CHECK_FALSE(kernel.exists("unified/insula-k"));
+}
+
+TEST_CASE("a place that hands no controllers down is named, and nothing of the node stays there",
+          "[runtime][cgroup]") {
+  const played_kernel kernel{{{"unified", {"cgroup.procs", "cgroup.type"}}}};
+  const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
+  const auto prepared = tree.prepare();
+  REQUIRE_FALSE(prepared);
+  CHECK(prepared.reason().code == errc::launch_failed);
+  CHECK(prepared.reason().message.find(kernel.at("unified") + " cannot hand") != std::string::npos);
+  CHECK(prepared.reason().message.find("Delegate=yes") != std::string::npos);
+  CHECK(kernel.read("unified/cgroup.procs") == std::to_string(::getppid()));
+  CHECK_FALSE(kernel.exists("unified/insula-k"));
+}
+
 TEST_CASE("a limit of zero writes nothing", "[runtime][cgroup]") {
   const played_kernel kernel{v2_files()};
   const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
