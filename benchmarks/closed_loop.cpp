@@ -78,7 +78,7 @@ closed_loop::outcome closed_loop::run(const traffic& what, std::chrono::millisec
     go_on(each);
 
   std::array<epoll_event, 64> ready{};
-  std::array<char, 64 * 1024> bytes{};
+  std::array<char, 65'536> bytes{};
   while (open > 0) {
     const int count = ::epoll_wait(events_.get(), ready.data(), ready.size(), look_every_ms);
     throw_if_interrupted();

@@ -21,7 +21,10 @@ constexpr double patience_ms = 60'000;
 /// What a blocked call waits before it looks whether somebody wants to stop.
 constexpr timeval look_every{0, 200'000};
 
-constexpr std::size_t receive_bytes = 256 * 1024;
+constexpr std::size_t receive_bytes = 262'144;
+
+/// Up to here a body travels with its head, as it does from every client.
+constexpr std::size_t small_body_bytes = 16'384;
 
 [[noreturn]] void fail(const char* what) {
   throw std::system_error{errno, std::generic_category(), what};
@@ -82,8 +85,7 @@ int http_client::ask(std::string_view method, std::string_view target, std::stri
   if (!socket_)
     socket_ = connect_to(port_);
   try {
-    // Small bodies travel with the head, as they do from every client.
-    if (body.size() <= 16 * 1024) {
+    if (body.size() <= small_body_bytes) {
       send(request_text(method, target, key_, body), {});
     } else {
       auto head = request_text(method, target, key_);

@@ -19,7 +19,7 @@ struct wish {
   std::uint64_t give;
 };
 
-constexpr std::size_t buffer_bytes = 256 * 1024;
+constexpr std::size_t buffer_bytes = 262'144;
 
 [[noreturn]] void fail(const char* what) {
   throw std::system_error{errno, std::generic_category(), what};

@@ -74,6 +74,7 @@ std::vector<measured_scenario> choose(const settings& from) {
 
 void measure(std::vector<measured_scenario>& chosen, bench& with, calm& machine, unsigned rounds) {
   std::vector<measured_scenario*> order;
+  order.reserve(chosen.size());
   for (auto& each : chosen)
     order.push_back(&each);
   const auto began = insula::bench::clock::now();

@@ -13,6 +13,7 @@ namespace {
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> all;
+  all.reserve(texts.size() + 1);
   for (const auto& each : texts)
     all.push_back(const_cast<char*>(each.c_str()));
   all.push_back(nullptr);
