@@ -129,17 +129,22 @@ void tell(const caf::actor_addr& sandbox, Fact fact) {
     caf::anon_send(target, std::move(fact));
 }
 
+/// A look at the clock in `left`, or sooner: a delayed message keeps its actor until it comes, also
+/// one that has been deleted.
+void set_alarm(sandbox_pointer self, std::chrono::nanoseconds left) {
+  constexpr std::chrono::nanoseconds longest = std::chrono::seconds{20};
+  self->state.alarm_set = true;
+  self->delayed_send(self, std::min(left, longest), idle_atom::value);
+}
+
 void touch(sandbox_pointer self) {
   auto& st = self->state;
   st.last_used = st.options->time->now();
-  if (st.alarm_set || st.now != phase::running || st.options->idle_timeout.count() == 0)
-    return;
-  st.alarm_set = true;
-  self->delayed_send(self, st.options->idle_timeout, idle_atom::value);
+  if (!st.alarm_set && st.now == phase::running && st.options->idle_timeout.count() > 0)
+    set_alarm(self, st.options->idle_timeout);
 }
 
-// ---- Starting: the lease, then the record and the sandbox side by side; running once there are
-// both. ------------
+// ---- Starting: the lease, then the record and the sandbox side by side; running with both ----
 
 void fall_asleep(sandbox_pointer self, const error& why) {
   auto& st = self->state;
@@ -543,13 +548,13 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       st.alarm_set = false;
       if (st.now != phase::running)
         return;
-      const auto idle = st.options->time->now() - st.last_used;
-      const bool in_use = !st.processes.empty() || st.files > 0;
-      const auto left = in_use ? st.options->idle_timeout : st.options->idle_timeout - idle;
+      const auto now = st.options->time->now();
+      if (!st.processes.empty() || st.files > 0)
+        st.last_used = now;
+      const auto left = st.options->idle_timeout - (now - st.last_used);
       if (left.count() <= 0)
         return stop(self);
-      st.alarm_set = true;
-      self->delayed_send(self, left, idle_atom::value);
+      set_alarm(self, left);
     },
   };
 }
