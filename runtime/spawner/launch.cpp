@@ -26,6 +26,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace insula::runtime::spawner {
@@ -356,6 +357,42 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   if (!send_layers(made.control.get(), {layers.data(), used}))
     return fail(launch_step::hand_over);
   return made;
+}
+
+int try_mapped_copy(const std::string& directory) {
+  int ends[2], process = -1;
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    return errno;
+  const unique_fd wait{ends[0]};
+  unique_fd release{ends[1]};
+  clone_args how{};
+  how.flags = CLONE_PIDFD | CLONE_NEWUSER;
+  how.pidfd = reinterpret_cast<std::uint64_t>(&process);
+  how.exit_signal = SIGCHLD;
+  const auto pid = static_cast<pid_t>(::syscall(SYS_clone3, &how, sizeof how));
+  if (pid < 0)
+    return errno;
+  if (pid == 0) { // Its user namespace lives as long as it does.
+    ::close(ends[1]);
+    char byte = 0;
+    [[maybe_unused]] const auto end = ::read(ends[0], &byte, 1);
+    ::_exit(0);
+  }
+  const unique_fd child{process};
+  int why = 0;
+  if (!write_map(pid, "uid_map", 0) || !write_map(pid, "gid_map", 0)) {
+    why = errno;
+  } else {
+    char path[64];
+    std::snprintf(path, sizeof path, "/proc/%d/ns/user", static_cast<int>(pid));
+    const unique_fd user_namespace{::open(path, O_RDONLY | O_CLOEXEC)};
+    if (!user_namespace || !mapped_copy(directory, user_namespace.get()))
+      why = errno;
+  }
+  release.reset();
+  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  return why;
 }
 
 } // namespace insula::runtime::spawner

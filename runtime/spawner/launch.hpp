@@ -43,4 +43,8 @@ struct launched {
 /// that it needs; the rest of its way to the agent it goes by itself, while the next one is made.
 launched launch(const launch_tools& tools, const launch_request& wanted);
 
+/// Can the file system of `directory` be a layer: can its owners' ids be shown shifted into a
+/// sandbox's range? 0, or errno; EINVAL: this kernel cannot do it for this kind of file system.
+int try_mapped_copy(const std::string& directory);
+
 } // namespace insula::runtime::spawner

@@ -28,6 +28,7 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,6 +94,12 @@ error failed(const std::string& what) {
   return {errc::launch_failed, what + ": " + std::strerror(errno)};
 }
 
+std::string release() {
+  utsname machine{};
+  ::uname(&machine);
+  return machine.release;
+}
+
 bool terminated(const char* text, std::size_t size) {
   return std::memchr(text, '\0', size) != nullptr;
 }
@@ -122,6 +129,16 @@ result<void> spawner::prepare() {
   if (!disks)
     return disks.reason();
   disks_ = std::move(*disks);
+
+  for (const auto& each :
+       {given_.state_directory, std::string{"/usr"}, given_.state_directory + "/disk"})
+    if (const int why = try_mapped_copy(each); why != 0)
+      return {
+        {errc::launch_failed,
+         each + (why == EINVAL ? ": Linux " + release() +
+                                   " cannot map the ids of this kind of file system, which "
+                                   "sandboxes need (a tmpfs: from Linux 6.3 on; an overlay: never)"
+                               : ": mapping its ids: " + std::string{std::strerror(why)})}};
 
   const auto scratch = given_.state_directory + "/scratch";
   if ((::mkdir(scratch.c_str(), 0700) != 0 && errno != EEXIST) ||

@@ -1,10 +1,12 @@
 // Deaths and successions: of a spawner, of a server, of everything.
 #include "tests/support/catch.hpp"
 #include "tests/support/live_node.hpp"
+#include "tests/support/temp_dir.hpp"
 
 #include "runtime/spawner_client.hpp"
 
 #include <csignal>
+#include <sys/mount.h>
 #include <sys/wait.h>
 
 using namespace insula;
@@ -161,5 +163,17 @@ TEST_CASE("a state directory that cannot be used is named", "[runtime][node]") {
   const auto none = connect_to_spawner({"/nonexistent/state", "nonexistent", "auto", 0});
   CHECK_FALSE(none);
   const cgroup_tree tree = cgroup_tree::of_this_process("nonexistent");
+  CHECK(tree.sweep());
+}
+
+TEST_CASE("a state directory whose file system maps no ids stops the start, not every sandbox",
+          "[runtime][node]") {
+  const temp_dir place;
+  const auto state = place.path().string();
+  REQUIRE(::mount("insula-test", state.c_str(), "ramfs", 0, nullptr) == 0); // As tmpfs before 6.3.
+  const auto none = connect_to_spawner({state, "unmappable", "tmpfs", 0});
+  CHECK(::umount2(state.c_str(), MNT_DETACH) == 0);
+  CHECK_FALSE(none);
+  const cgroup_tree tree = cgroup_tree::of_this_process("unmappable");
   CHECK(tree.sweep());
 }
