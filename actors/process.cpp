@@ -82,15 +82,16 @@ struct process_state {
 /// Questions that are open at once, of one process; the attached reader has one at most.
 constexpr std::size_t max_questions = 256;
 
-process_end as_end(const runtime::process_exit& how, bool timed_out) {
+process_end as_end(const runtime::process_exit& how, const process_state& st) {
   process_end end;
   end.exit_code = WIFSIGNALED(how.status) ? 128 + WTERMSIG(how.status) : WEXITSTATUS(how.status);
-  end.timed_out = timed_out;
+  end.timed_out = st.timed_out;
   end.out_of_memory = how.out_of_memory;
+  end.memory_bytes = st.options.memory_bytes;
   return end;
 }
 
-output_chunk as_output(runtime::log_chunk from, bool timed_out) {
+output_chunk as_output(runtime::log_chunk from, const process_state& st) {
   output_chunk chunk;
   chunk.next_offset = from.next_offset;
   chunk.lost_bytes = from.lost_bytes;
@@ -100,7 +101,7 @@ output_chunk as_output(runtime::log_chunk from, bool timed_out) {
       {each.stream == runtime::stream_id::out ? output_stream::out : output_stream::err,
        std::move(each.bytes)});
   if (from.ended)
-    chunk.ended = as_end(*from.ended, timed_out);
+    chunk.ended = as_end(*from.ended, st);
   return chunk;
 }
 
@@ -228,7 +229,7 @@ process_impl::behavior_type process(process_pointer self,
       else {
         if (said.chunk.ended && said.chunk.ended->lost)
           said.chunk.ended.reset(); // First what there is; the next question hears of the loss.
-        reply.deliver(as_output(std::move(said.chunk), st.timed_out));
+        reply.deliver(as_output(std::move(said.chunk), st));
       }
     },
     [self](expire_atom) {

@@ -27,6 +27,7 @@ struct process_options {
   std::shared_ptr<runtime::sandbox> place;
   runtime::process_spec spec;
   std::optional<std::int64_t> timeout_ms;
+  std::uint64_t memory_bytes = 0; ///< The sandbox's limit, for whoever is told that it was met.
   /// The command has ended and its output is complete, or it never ran: the sandbox need not keep
   /// the handle. Once.
   std::function<void()> on_over;

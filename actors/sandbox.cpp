@@ -68,6 +68,8 @@ struct sandbox_state {
   bool recorded = false; ///< This start is in the store.
   bool known = false; ///< The store was asked what it has of us, and what it had is in created_ms.
   std::string created_ms;
+  std::string image_name;               ///< As recorded; empty: not yet.
+  const sandbox_image* image = nullptr; ///< What the last start took. One of the options'.
   std::deque<waiting_request> waiting;
   std::vector<caf::typed_response_promise<caf::ok_atom>> deleting;
 
@@ -181,7 +183,7 @@ void write_record(sandbox_pointer self) {
   storage::write_batch batch{
     st.id->str(),
     st.epoch,
-    {{"created_ms", st.created_ms}, {"image", st.options->image_name}, {"started_ms", now_ms}}};
+    {{"created_ms", st.created_ms}, {"image", st.image_name}, {"started_ms", now_ms}}};
   self->request(st.options->store, caf::infinite, std::move(batch))
     .then(
       [self, start = st.start](caf::ok_atom) {
@@ -210,7 +212,7 @@ void make_sandbox(sandbox_pointer self) {
   auto& st = self->state;
   runtime::sandbox_spec spec;
   spec.host_name = st.id->str().substr(0, 63);
-  spec.image = st.options->image;
+  spec.image = st.image->layers;
   spec.limits = st.options->limits;
   runtime::sandbox_listener listener;
   // One that comes to life after nobody wants it any more is removed again.
@@ -247,6 +249,8 @@ void load_record(sandbox_pointer self, const std::function<void()>& then) {
         for (const auto& [key, value] : entries)
           if (key == "created_ms")
             self->state.created_ms = value;
+          else if (key == "image")
+            self->state.image_name = value;
         self->state.known = true;
         then();
       },
@@ -261,6 +265,19 @@ void load_record(sandbox_pointer self, const std::function<void()>& then) {
       });
 }
 
+/// A sandbox starts from the image that it was made from, whatever new ones start from by now.
+result<void> choose_image(sandbox_state& st) {
+  if (st.image_name.empty())
+    st.image_name = st.options->image_name;
+  const auto at = st.options->images.find(st.image_name);
+  st.image = at == st.options->images.end() ? nullptr : &at->second;
+  if (st.image == nullptr)
+    return {{errc::launch_failed, "its image \"" + st.image_name +
+                                    "\" is not there; once it has been imported again and the "
+                                    "node restarted, the sandbox starts"}};
+  return {};
+}
+
 void begin_start(sandbox_pointer self) {
   auto& st = self->state;
   st.become(phase::starting);
@@ -269,7 +286,14 @@ void begin_start(sandbox_pointer self) {
   if (!instance)
     return fall_asleep(self, instance.reason());
   st.instance = std::move(*instance);
-  load_record(self, [self] { take_lease(self); });
+  load_record(self, [self] {
+    if (const auto ok = choose_image(self->state); !ok) {
+      log::error("sandbox.no_image",
+                 {{"id", self->state.id->str()}, {"image", self->state.image_name}});
+      return fall_asleep(self, ok.reason());
+    }
+    take_lease(self);
+  });
 }
 
 void when_running(sandbox_pointer self, waiting_request request) {
@@ -292,18 +316,25 @@ void when_running(sandbox_pointer self, waiting_request request) {
 // ---- Commands
 // -----------------------------------------------------------------------------------------------------
 
-/// bash takes a line as its argument up to a length; a longer one it reads from a descriptor that
-/// the line itself then does not see.
-runtime::process_spec make_spec(const sandbox_options& options, exec_request request) {
+/// A shell takes a line as its argument up to a length; a longer one it reads from a descriptor
+/// that the line itself then does not see.
+runtime::process_spec make_spec(const sandbox_state& st, exec_request request) {
+  const auto& options = *st.options;
   runtime::process_spec spec;
-  spec.argv = {options.shell, "-c"};
+  spec.argv = {st.image->shell, "-c"};
+  const bool bash = st.image->shell.ends_with("/bash");
+  if (!bash && !request.posix_line.empty())
+    request.command_line = std::move(request.posix_line);
   if (request.command_line.size() <= limits::inline_command_bytes) {
     spec.argv.push_back(std::move(request.command_line));
   } else {
-    spec.argv.emplace_back("eval \"$(</proc/self/fd/9)\" 9<&-");
+    spec.argv.emplace_back(bash ? "eval \"$(</proc/self/fd/9)\" 9<&-"
+                                : "eval \"$(cat /proc/self/fd/9)\" 9<&-");
     spec.script = std::move(request.command_line);
   }
   auto env = options.env;
+  for (const auto& [name, value] : st.image->env)
+    env[name] = value;
   for (auto& [name, value] : request.env)
     env[name] = std::move(value);
   for (const auto& [name, value] : env)
@@ -321,6 +352,7 @@ started_process_actor add_process(sandbox_pointer self, runtime::process_spec sp
   options.place = st.place;
   options.spec = std::move(spec);
   options.timeout_ms = timeout_ms;
+  options.memory_bytes = st.options->limits.memory_bytes;
   options.on_over = [me = self->address(), number] { tell(me, process_over{number}); };
   return st.processes.emplace(number, spawn_process(self->system(), std::move(options)))
     .first->second;
@@ -336,11 +368,14 @@ bool full(const sandbox_state& st) {
 
 const error too_many{errc::limit_reached, "too many commands run in this sandbox at once"};
 
-void open_file(sandbox_pointer self, runtime::file_operation what, std::string path,
-               caf::typed_response_promise<file_channel> reply) {
+/// `open` starts the operation once there is a sandbox to start it in.
+template <class Open>
+caf::result<file_channel> open_channel(sandbox_pointer self, Open open) {
+  auto reply = self->make_response_promise<file_channel>();
   when_running(self,
                {[=]() mutable {
-                  auto socket = self->state.place->open_file(what, path, self->state.options->user);
+                  const auto& st = self->state;
+                  auto socket = open(*st.place, st.options->user);
                   if (!socket)
                     return static_cast<void>(reply.deliver(to_caf(socket.reason())));
                   ++self->state.files;
@@ -349,6 +384,22 @@ void open_file(sandbox_pointer self, runtime::file_operation what, std::string p
                   reply.deliver(file_channel{std::make_shared<unique_fd>(std::move(*socket)), use});
                 },
                 [=](const error& why) mutable { reply.deliver(to_caf(why)); }});
+  return reply;
+}
+
+caf::result<file_channel> open_file(sandbox_pointer self, runtime::file_operation what,
+                                    std::string path) {
+  return open_channel(self, [what, path = std::move(path)](runtime::sandbox& place,
+                                                           const runtime::sandbox_user& user) {
+    return place.open_file(what, path, user);
+  });
+}
+
+caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request wanted) {
+  return open_channel(
+    self, [wanted = std::move(wanted)](runtime::sandbox& place, const runtime::sandbox_user& user) {
+      return place.open_tree(wanted, user);
+    });
 }
 
 // ---- The end
@@ -418,43 +469,45 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     [self](exec_request& request) -> caf::result<process_actor> {
       auto reply = self->make_response_promise<process_actor>();
       auto wanted = std::make_shared<exec_request>(std::move(request));
-      when_running(self, {[self, reply, wanted]() mutable {
-                            if (full(self->state))
-                              return static_cast<void>(reply.deliver(to_caf(too_many)));
-                            const auto timeout_ms = wanted->timeout_ms;
-                            reply.delegate(
-                              add_process(self, make_spec(*self->state.options, std::move(*wanted)),
-                                          timeout_ms),
-                              start_atom::value);
-                          },
-                          [reply](const error& why) mutable { reply.deliver(to_caf(why)); }});
+      when_running(self,
+                   {[self, reply, wanted]() mutable {
+                      if (full(self->state))
+                        return static_cast<void>(reply.deliver(to_caf(too_many)));
+                      const auto timeout_ms = wanted->timeout_ms;
+                      reply.delegate(
+                        add_process(self, make_spec(self->state, std::move(*wanted)), timeout_ms),
+                        start_atom::value);
+                    },
+                    [reply](const error& why) mutable { reply.deliver(to_caf(why)); }});
       return reply;
     },
-    [self](read_file_request& request) -> caf::result<file_channel> {
-      auto reply = self->make_response_promise<file_channel>();
-      open_file(self, runtime::file_operation::read, std::move(request.path), reply);
-      return reply;
+    [self](read_file_request& request) {
+      return open_file(self, runtime::file_operation::read, std::move(request.path));
     },
-    [self](write_file_request& request) -> caf::result<file_channel> {
-      auto reply = self->make_response_promise<file_channel>();
-      open_file(self, runtime::file_operation::write, std::move(request.path), reply);
-      return reply;
+    [self](write_file_request& request) {
+      return open_file(self, runtime::file_operation::write, std::move(request.path));
+    },
+    [self](read_tree_request& request) {
+      return open_tree(self, {runtime::file_operation::read, std::move(request.path),
+                              std::move(request.excludes)});
+    },
+    [self](write_tree_request& request) {
+      return open_tree(self, {runtime::file_operation::write, std::move(request.path), {}});
     },
     [self](probe_atom) -> caf::result<bool> {
       auto reply = self->make_response_promise<bool>();
       when_running(
-        self,
-        {[self, reply]() mutable {
-           if (full(self->state))
-             return static_cast<void>(reply.deliver(false)); // It can run no program now.
-           exec_request request;
-           request.command_line = "true";
-           constexpr std::int64_t patience_ms = 10'000;
-           reply.delegate(
-             add_process(self, make_spec(*self->state.options, std::move(request)), patience_ms),
-             probe_atom::value);
-         },
-         [reply](const error&) mutable { reply.deliver(false); }});
+        self, {[self, reply]() mutable {
+                 if (full(self->state))
+                   return static_cast<void>(reply.deliver(false)); // It can run no program now.
+                 exec_request request;
+                 request.command_line = "true";
+                 constexpr std::int64_t patience_ms = 10'000;
+                 reply.delegate(
+                   add_process(self, make_spec(self->state, std::move(request)), patience_ms),
+                   probe_atom::value);
+               },
+               [reply](const error&) mutable { reply.deliver(false); }});
       return reply;
     },
     [self](find_atom) -> caf::result<caf::ok_atom> {

@@ -17,6 +17,13 @@
 
 namespace insula::actors {
 
+/// What sandboxes start from, and what commands in them need of it.
+struct sandbox_image {
+  runtime::image_layers layers;
+  std::map<std::string, std::string> env; ///< Goes over what every command is given.
+  std::string shell = "/bin/bash";
+};
+
 /// What every sandbox of a node is made with. Nothing here is owned but `instances`; all outlives
 /// the actor system.
 struct sandbox_options {
@@ -25,12 +32,11 @@ struct sandbox_options {
   const clock* time = nullptr;
   store_actor store;
   std::shared_ptr<instance_count> instances;
-  std::string image_name = "host";
-  runtime::image_layers image;
+  std::string image_name = "host"; ///< Of sandboxes that are new; later it stands in their record.
+  std::map<std::string, sandbox_image> images; ///< By name: all that records may name.
   runtime::sandbox_limits limits;
   runtime::sandbox_user user;
   std::map<std::string, std::string> env; ///< What every command is given.
-  std::string shell = "/bin/bash";
   std::string working_directory = "/workspace";
   std::chrono::milliseconds idle_timeout{
     0}; ///< Nothing running and nothing asked for that long: it is stopped. 0: never.

@@ -1,5 +1,7 @@
 #include "apps/config.hpp"
 
+#include "storage/images/image_record.hpp"
+
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
@@ -10,7 +12,9 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <sstream>
 #include <string_view>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 namespace insula {
@@ -134,6 +138,10 @@ std::optional<std::string> host_name(const std::string& text) {
   const bool good =
     !text.empty() && text.size() <= 253 && text.find_first_not_of(letters) == text.npos;
   return good ? std::optional{text} : std::nullopt;
+}
+
+std::optional<std::string> image_name(const std::string& text) {
+  return storage::images::is_image_name(text) ? std::optional{text} : std::nullopt;
 }
 
 // ---- Kinds of values ----
@@ -302,8 +310,13 @@ const std::vector<key>& keys() {
     {"sandbox.limits.log", size(FIELD(sandbox.log_bytes), {1 * MiB, 1 * TiB})},
     {"sandbox.limits.open_files", count(FIELD(sandbox.open_files), {64, 1'048'576})},
 
-    {"image.default",
-     one_of(FIELD(image), choices<std::string>{{"host", "host"}}, "host, the only image for now")},
+    {"image.default", parsed(FIELD(image.default_name), image_name,
+                             "host or the name of an imported image: at most 63 of a-z, 0-9, '.', "
+                             "'_' and '-'")},
+    {"image.available",
+     appended(FIELD(image.available), image_name,
+              "a list of names of imported images such as [bookworm]"),
+     false, true},
     {"network.default", one_of(FIELD(network), choices<std::string>{{"deny-all", "deny-all"}},
                                "deny-all, the only value for now")},
 
@@ -440,6 +453,32 @@ error refused(std::string why) {
   return {errc::invalid_request, std::move(why)};
 }
 
+/// Takes everything in, and keeps nothing.
+class deaf_handler final : public YAML::EventHandler {
+public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+/// Not by loading all of them: of some texts, such as a comma, the library makes documents without
+/// end.
+bool has_several_documents(const std::string& text) {
+  std::istringstream from{text};
+  YAML::Parser parser{from};
+  deaf_handler handler;
+  return parser.HandleNextDocument(handler) && parser.HandleNextDocument(handler);
+}
+
 /// Reads one file into a config, and remembers the lines.
 class file_reader {
 public:
@@ -448,16 +487,15 @@ public:
       , into_(into) {}
 
   result<void> read(const std::string& text) try {
-    const auto documents = YAML::LoadAll(text);
-    if (documents.size() > 1)
-      return refused(name_ + ": expected one YAML document, got " +
-                     std::to_string(documents.size()));
-    if (documents.empty() || documents[0].IsNull())
+    if (has_several_documents(text))
+      return refused(name_ + ": expected one YAML document, got more");
+    const auto document = YAML::Load(text);
+    if (!document || document.IsNull())
       return {};
-    if (!documents[0].IsMap())
-      return refused(at(documents[0].Mark().line) + ": expected sections such as server:, got " +
-                     spelled(documents[0]));
-    return read_section(documents[0], "");
+    if (!document.IsMap())
+      return refused(at(document.Mark().line) + ": expected sections such as server:, got " +
+                     spelled(document));
+    return read_section(document, "");
   } catch (const YAML::Exception& e) {
     return refused(at(e.mark.line) + ": not YAML: " + e.msg);
   }

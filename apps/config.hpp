@@ -65,6 +65,13 @@ struct sandbox_config {
   bool operator==(const sandbox_config&) const = default;
 };
 
+struct image_config {
+  std::string default_name = "host";  ///< Of sandboxes that are new.
+  std::vector<std::string> available; ///< Others that have to be there.
+
+  bool operator==(const image_config&) const = default;
+};
+
 struct pool_config {
   unsigned target = 0;
   std::chrono::milliseconds refresh_interval = std::chrono::seconds{10};
@@ -80,7 +87,7 @@ struct config {
   state_config state;
   runtime_config runtime;
   sandbox_config sandbox;
-  std::string image = "host";
+  image_config image;
   std::string network = "deny-all";
   pool_config pool;
   bool default_session = false; ///< Of the bridge API.

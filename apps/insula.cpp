@@ -1,3 +1,4 @@
+#include "apps/image.hpp"
 #include "apps/serve.hpp"
 #include "http/server.hpp"
 
@@ -42,12 +43,19 @@ int main(int argc, char** argv) {
                     "The configuration; cluster.yaml in the source tree shows every key");
   serve->footer(
     "Environment: SANDBOX_API_KEY and the WARM_POOL_* names overrule the configuration.");
-  CLI11_PARSE(app, argc, argv);
+  insula::image_commands image{app};
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& why) {
+    return app.exit(why) == 0 ? 0 : 2; // The library has a number for each kind of mistake.
+  }
 
   if (openapi) {
     std::cout << insula::http::openapi_document() << '\n';
     return 0;
   }
+  if (const auto status = image.run())
+    return *status;
   if (!serve->parsed()) {
     std::cout << app.help();
     return 2;

@@ -1,12 +1,13 @@
 #include "apps/serve.hpp"
 
 #include "actors/node.hpp"
+#include "apps/find_images.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "http/server.hpp"
-#include "runtime/host_image.hpp"
 #include "runtime/native_engine.hpp"
 #include "runtime/spawner_client.hpp"
+#include "storage/images/image_store.hpp"
 #include "storage/local_lease.hpp"
 #include "storage/sqlite_store.hpp"
 
@@ -23,6 +24,7 @@
 #include <grp.h>
 #include <iostream>
 #include <pwd.h>
+#include <set>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -61,6 +63,18 @@ result<service_user> find_user(const std::string& name) {
   return service_user{entry->pw_uid, entry->pw_gid};
 }
 
+/// Whoever imports an image asks whether a server runs by taking its lock for a moment, which must
+/// not keep a server from starting: only a lock that is held for longer is another server's.
+bool take_lock(const unique_fd& file) {
+  constexpr int tries = 20;
+  for (int i = 0; ::flock(file.get(), LOCK_EX | LOCK_NB) != 0; ++i) {
+    if (i == tries || (errno != EWOULDBLOCK && errno != EINTR))
+      return false;
+    std::this_thread::sleep_for(10ms);
+  }
+  return true;
+}
+
 /// The places below the state directory, made and given to whom they belong. One server at a time.
 struct state_directory {
   std::string path;
@@ -88,7 +102,7 @@ result<state_directory> state_directory::prepare(const std::string& wanted,
   state.lock.reset(::open((state.path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!state.lock)
     return failed(state.path + "/lock");
-  if (::flock(state.lock.get(), LOCK_EX | LOCK_NB) != 0)
+  if (!take_lock(state.lock))
     return error{errc::io_failed, "another insula uses the state directory " + state.path};
   const auto open_own = [&](const char* name) -> unique_fd {
     const auto path = state.path + "/" + name;
@@ -202,14 +216,18 @@ result<void> run(const config& values) {
   auto state = state_directory::prepare(values.state.directory, *user);
   if (!state)
     return state.reason();
-  auto image = runtime::prepare_host_image(state->path + "/images/host");
-  if (!image)
-    return image.reason();
+  auto images = find_images(state->path, values.image);
+  if (!images)
+    return images.reason();
   runtime::spawner_options spawning{state->path, runtime::node_key(state->path),
                                     name_of(values.runtime.backend), values.runtime.pool_bytes};
   auto spawner = runtime::connect_to_spawner(spawning);
   if (!spawner)
     return spawner.reason();
+  std::set<std::string> roots;
+  for (const auto& [name, image] : *images)
+    roots.insert(image.layers.root);
+  storage::images::image_store{state->path}.sweep(roots); // Older sandboxes have ended by now.
   // Before there is a second thread, since this is each thread's own. The spawner, which needs its
   // privileges, runs.
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
@@ -248,8 +266,8 @@ result<void> run(const config& values) {
   options.leases = leases->get();
   options.time = &time;
   options.instances = std::make_shared<actors::instance_count>(values.sandbox.max_instances);
-  options.image_name = values.image;
-  options.image = *image;
+  options.image_name = values.image.default_name;
+  options.images = std::move(*images);
   options.limits = limits_of(values.sandbox);
   options.env = {{"HOME", "/home/sandbox"},
                  {"LANG", "C.UTF-8"},
@@ -267,6 +285,7 @@ result<void> run(const config& values) {
   serving.allowed_hosts = values.server.allowed_hosts;
   serving.threads = values.server.threads;
   serving.max_connections = values.server.max_connections;
+  serving.spool_directory = path_of(state->logs);
   if (!values.server.tls_certificate.empty())
     serving.tls = http::tls_files{values.server.tls_certificate, values.server.tls_key};
   http::server server{system, std::move(serving), node.directory(),

@@ -34,6 +34,32 @@ inline constexpr std::size_t argv_elements = 65'536;
 /// Body of a file upload, inclusive; a number of the public contract.
 inline constexpr std::uint64_t file_body_bytes = 33'554'432;
 
+/// Body of a hydrate, inclusive; a number of the public contract.
+inline constexpr std::uint64_t archive_body_bytes = 33'554'432;
+
+/// Archives that have arrived, or are arriving, are on disk until they are unpacked: all of them
+/// together. Sixty-four of the largest.
+inline constexpr std::uint64_t spooled_body_bytes = 2ull << 30;
+
+/// How much of such a body waits in memory for the disk before the client has to wait.
+inline constexpr std::size_t spool_ahead_bytes = 512 * 1024;
+
+/// What an archive may unpack to: a few compressed bytes can stand for very many, and decoding is
+/// the server's own time. More than the usual sandbox has disk and inodes for.
+inline constexpr std::uint64_t unpacked_bytes = 16ull << 30;
+inline constexpr std::uint64_t unpacked_entries = 1'000'000;
+
+/// How long a sandbox may look through its workspace before it sends any of it. A million files on
+/// a busy machine take minutes.
+inline constexpr std::chrono::minutes tree_check_patience{5};
+
+/// Archives that are being decompressed at once: each may hold up to 128 MiB for it, also while its
+/// sandbox takes nothing.
+inline constexpr std::uint64_t open_decompressors = 8;
+
+/// Threads that may wait for disks on behalf of requests, and decompress. Their jobs are short.
+inline constexpr std::size_t http_workers = 2;
+
 /// A JSON text that nests deeper is refused.
 inline constexpr std::size_t json_depth = 64;
 
@@ -74,5 +100,47 @@ inline constexpr auto destroy_patience = 30s;
 /// A command line up to here is one argument of bash (the kernel allows 131,072 bytes with the
 /// NUL); a longer one travels through a file.
 inline constexpr std::size_t inline_command_bytes = 120 * 1024;
+
+// ---- Images
+// -----------------------------------------------------------------------------------------------------
+
+/// What the layers of an image may unpack to together, unless --max-size says something else: an
+/// image with all of a machine learning kit has 20 GiB.
+inline constexpr std::uint64_t image_bytes = 64ull << 30;
+
+/// Files and directories in all layers together; a large distribution has a tenth.
+inline constexpr std::uint64_t image_entries = 4'000'000;
+
+/// All their names together. They are remembered while a layer is applied.
+inline constexpr std::uint64_t image_name_bytes = 256ull << 20;
+
+/// A longer name cannot be opened in one piece (PATH_MAX with its NUL).
+inline constexpr std::size_t image_path_bytes = 4095;
+
+/// Directories inside each other: removing a tree holds a descriptor for each.
+inline constexpr std::size_t image_path_depth = 256;
+
+/// Layers of an image. Builders stop at 127.
+inline constexpr std::size_t image_layers = 512;
+
+/// An index, a manifest or a configuration. Registries refuse manifests over 4 MiB.
+inline constexpr std::uint64_t image_document_bytes = 8u << 20;
+
+/// Indexes that lead to each other until there is a manifest.
+inline constexpr std::size_t image_index_depth = 4;
+
+/// Members of a tar that holds an image: a few for each layer.
+inline constexpr std::size_t image_archive_members = 100'000;
+
+/// What a tar may say about one member before its content: a name and attributes have some KiB, the
+/// kernel takes 64 KiB of each attribute. libarchive keeps a map of holes in 24 times its size.
+inline constexpr std::uint64_t image_header_bytes = 1u << 20;
+
+/// What an image may add to the environment of every command: a quarter of what a command line may
+/// have.
+inline constexpr std::size_t image_environment_bytes = 64 * 1024;
+
+/// An /etc/passwd or /etc/group that is read to look for a user.
+inline constexpr std::uint64_t image_accounts_bytes = 4u << 20;
 
 } // namespace insula::limits

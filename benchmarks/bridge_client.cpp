@@ -128,4 +128,20 @@ void bridge_client::read_file(const std::string& id, const std::string& path,
     refused("read", status, path);
 }
 
+std::size_t bridge_client::persist(const std::string& id) {
+  std::size_t size = 0;
+  const auto status = http_.ask("POST", "/v1/sandbox/" + id + "/persist", {},
+                                [&size](std::string_view piece) { size += piece.size(); });
+  if (status != 200)
+    refused("persist", status, {});
+  return size;
+}
+
+void bridge_client::hydrate(const std::string& id, std::string_view archive) {
+  std::string body;
+  const auto status = http_.ask("POST", "/v1/sandbox/" + id + "/hydrate", archive, body);
+  if (status != 200)
+    refused("hydrate", status, body);
+}
+
 } // namespace insula::bench

@@ -43,6 +43,10 @@ public:
   /// Hands the file out in pieces.
   void read_file(const std::string& id, const std::string& path, response_reader::body_fn on_bytes);
 
+  /// The size of the workspace's archive, which is thrown away.
+  std::size_t persist(const std::string& id);
+  void hydrate(const std::string& id, std::string_view archive);
+
 private:
   http_client http_;
 };

@@ -34,12 +34,13 @@ std::string random_key() {
 
 } // namespace
 
-insula_server::insula_server(const std::string& program, std::string directory)
+insula_server::insula_server(const std::string& program, std::string directory,
+                             const std::string& yaml)
     : directory_(std::move(directory))
     , key_(random_key()) {
   fs::create_directories(directory_);
   const auto file = directory_ + "/cluster.yaml";
-  std::ofstream{file} << configuration;
+  std::ofstream{file} << configuration << yaml << '\n';
   auto env = plain_environment();
   env.push_back("SANDBOX_API_KEY=" + key_);
   try {

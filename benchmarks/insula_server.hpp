@@ -12,9 +12,9 @@ namespace insula::bench {
 /// stop().
 class insula_server {
 public:
-  /// `program`: the insula to start. `directory` is made for it and removed with it. Throws
-  /// std::runtime_error.
-  insula_server(const std::string& program, std::string directory);
+  /// `program`: the insula to start. `directory` is made for it and removed with it. `yaml`:
+  /// sections of cluster.yaml other than `runtime`. Throws std::runtime_error.
+  insula_server(const std::string& program, std::string directory, const std::string& yaml);
   ~insula_server();
   insula_server(const insula_server&) = delete;
   insula_server& operator=(const insula_server&) = delete;

@@ -10,8 +10,8 @@
 
 namespace insula::bench {
 
-std::unique_ptr<insula_server> bench::start_insula() const {
-  return std::make_unique<insula_server>(insula, scratch + "/insula");
+std::unique_ptr<insula_server> bench::start_insula(const std::string& yaml) const {
+  return std::make_unique<insula_server>(insula, scratch + "/insula", yaml);
 }
 
 std::vector<std::unique_ptr<scenario>> all_scenarios() {
@@ -21,8 +21,11 @@ std::vector<std::unique_ptr<scenario>> all_scenarios() {
   all.push_back(make_burst());
   all.push_back(make_churn());
   all.push_back(make_files());
+  all.push_back(make_archives());
   all.push_back(make_idle_memory());
   all.push_back(make_request_cpu());
+  all.push_back(make_abuse());
+  all.push_back(make_image_import());
   return all;
 }
 

@@ -27,8 +27,9 @@ struct bench {
     return quick ? short_run : full;
   }
 
-  /// A fresh server, which nothing has worn out.
-  std::unique_ptr<insula_server> start_insula() const;
+  /// A fresh server, which nothing has worn out. `yaml`: sections of cluster.yaml other than
+  /// `runtime`.
+  std::unique_ptr<insula_server> start_insula(const std::string& yaml = {}) const;
 };
 
 /// One thing that is measured, several rounds of it, and the rows that it gives.
@@ -50,8 +51,11 @@ std::unique_ptr<scenario> make_live_exec();
 std::unique_ptr<scenario> make_burst();
 std::unique_ptr<scenario> make_churn();
 std::unique_ptr<scenario> make_files();
+std::unique_ptr<scenario> make_archives();
 std::unique_ptr<scenario> make_idle_memory();
 std::unique_ptr<scenario> make_request_cpu();
+std::unique_ptr<scenario> make_abuse();
+std::unique_ptr<scenario> make_image_import();
 
 /// Runs the steps in random order; what one throws is counted as its failure.
 struct step {

@@ -19,7 +19,7 @@ namespace {
 thread_local connection* parsing_now = nullptr;
 
 /// What a refused client may still send before it is cut.
-constexpr std::size_t linger_bytes = 16u << 20;
+constexpr std::size_t linger_bytes = 64u << 20;
 
 std::string malformed_answer() {
   return closing_response({400, json::write_error("Malformed HTTP request", "invalid_request")});

@@ -31,7 +31,8 @@ struct time_limits {
   /// Until the next bytes are taken. Longer than limits::reader_patience, so that the command's
   /// side gives up first.
   std::chrono::milliseconds write{40'000};
-  std::chrono::milliseconds linger{1'000}; ///< For a client still sending to see a refusal.
+  /// For a client still sending to see a refusal.
+  std::chrono::milliseconds linger{5'000};
 };
 
 /// The socket of one client, plain or TLS, below RESTinio's connection. It adds what that lacks:

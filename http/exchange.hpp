@@ -42,6 +42,11 @@ struct response {
   int status = 200;
   std::string body;
   std::string_view content_type = "application/json"; ///< A literal. Ignored when there is no body.
+  std::vector<header_field> fields = {};              ///< Further ones.
+  /// Instead of `body`, if set: bytes that many answers share.
+  std::shared_ptr<const std::string> shared_body = nullptr;
+
+  std::string_view content() const { return shared_body ? *shared_body : body; }
 };
 
 /// Where a connection's handlers run, one at a time. It keeps what runs them, so that whoever

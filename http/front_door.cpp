@@ -486,17 +486,22 @@ public:
     const bool keep = way_.keeps();
     const bool has_body = answer.status != 204;
     auto raw = status_and_type(answer.status, has_body ? answer.content_type : std::string_view{});
+    append_fields(raw, answer.fields);
+    const auto content = answer.content();
     if (has_body)
-      raw += "Content-Length: " + std::to_string(answer.body.size()) + "\r\n";
+      raw += "Content-Length: " + std::to_string(content.size()) + "\r\n";
     way_.append_connection_field(raw, keep);
     raw += "\r\n";
     restinio::writable_items_container_t items;
     const bool with_body = has_body && !way_.head_only;
     constexpr std::size_t worth_copying = 4096;
-    if (with_body && answer.body.size() <= worth_copying)
-      raw += answer.body;
+    const bool copied = content.size() <= worth_copying;
+    if (with_body && copied)
+      raw += content;
     items.emplace_back(std::move(raw));
-    if (with_body && answer.body.size() > worth_copying)
+    if (with_body && !copied && answer.shared_body)
+      items.emplace_back(std::move(answer.shared_body));
+    else if (with_body && !copied)
       items.emplace_back(std::move(answer.body));
     way_.send(group_of(std::move(items)), true, keep);
   }
@@ -506,12 +511,7 @@ public:
     if (answered_.exchange(true))
       return nullptr;
     auto head = status_and_type(200, content_type);
-    for (const auto& [name, value] : fields) {
-      head += name;
-      head += ": ";
-      head += value;
-      head += "\r\n";
-    }
+    append_fields(head, fields);
     if (!way_.old_protocol)
       head += "Transfer-Encoding: chunked\r\n";
     const bool keep = way_.keeps() && !way_.old_protocol;
@@ -619,7 +619,7 @@ public:
 
   void stop(std::chrono::milliseconds patience) {
     if (threads_.empty())
-      return;
+      return run_what_is_left();
     stopping_ = true;
     listener_->close();
     for_each_connection([](connection& client) { client.drain(); });
@@ -637,13 +637,17 @@ public:
     for (auto& thread : threads_)
       thread.join();
     threads_.clear();
-    // What the closed sockets have to say still: RESTinio's connections go with it.
+    run_what_is_left();
+  }
+
+private:
+  /// What the closed sockets have to say still: RESTinio's connections go with it.
+  void run_what_is_left() {
     io_.restart();
     while (io_.poll() > 0) {
     }
   }
 
-private:
   void run() {
     while (!io_.stopped()) {
       try {

@@ -46,7 +46,8 @@ public:
   result<void> start();
   std::uint16_t port() const;
 
-  /// Accepts nothing more, gives open requests up to `patience` to end, then cuts them.
+  /// Accepts nothing more, gives open requests up to `patience` to end, then cuts them. Called
+  /// again, it lets go of what others have posted to the connections since.
   void stop(std::chrono::milliseconds patience);
 
 private:

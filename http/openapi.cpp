@@ -23,7 +23,7 @@ constexpr schema schemas[] = {
   {"RunningResponse",
    R"({"type":"object","required":["running"],"properties":{"running":{"type":"boolean"}}})"},
   {"ExecRequest",
-   R"({"type":"object","required":["argv"],"properties":{)"
+   R"({"type":"object","required":["argv"],"example":{"argv":["echo","hello"]},"properties":{)"
    R"("argv":{"type":"array","minItems":1,"items":{"type":"string"},"description":"The program and its arguments; bash reads them as one line of quoted words."},)"
    R"("timeout_ms":{"type":"number","description":"Milliseconds until the command is ended; exit code 124 then. None: no limit."},)"
    R"("cwd":{"type":"string","description":"A directory in /workspace; relative to it unless absolute."}}})"},
@@ -128,6 +128,8 @@ void write_parameter(writer& out, const parameter& what) {
   member(out, "description", what.description);
   key(out, "schema");
   raw(out, R"({"type":"string"})");
+  if (!what.example.empty())
+    member(out, "example", what.example);
   out.EndObject();
 }
 
@@ -167,7 +169,8 @@ void write_operation(writer& out, const route& row) {
   out.EndObject();
 }
 
-void write_paths(writer& out, const std::vector<route>& table) {
+void write_paths(writer& out, std::vector<route> table) {
+  std::erase_if(table, [](const route& row) { return row.document.id.empty(); });
   key(out, "paths");
   out.StartObject();
   for (std::size_t i = 0; i < table.size();) {

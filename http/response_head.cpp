@@ -43,10 +43,21 @@ std::string status_and_type(int status, std::string_view content_type) {
   return head;
 }
 
+void append_fields(std::string& head, const std::vector<header_field>& fields) {
+  for (const auto& [name, value] : fields) {
+    head += name;
+    head += ": ";
+    head += value;
+    head += "\r\n";
+  }
+}
+
 std::string closing_response(const response& answer) {
+  const auto content = answer.content();
   auto raw = status_and_type(answer.status, answer.content_type);
-  raw += "Content-Length: " + std::to_string(answer.body.size()) + "\r\nConnection: close\r\n\r\n";
-  raw += answer.body;
+  append_fields(raw, answer.fields);
+  raw += "Content-Length: " + std::to_string(content.size()) + "\r\nConnection: close\r\n\r\n";
+  raw += content;
   return raw;
 }
 

@@ -19,9 +19,11 @@ enum class body_use : std::uint8_t { ignored, buffered, streamed };
 
 /// What a route is told about a request. Values: it outlives the request's header.
 struct call {
-  std::string id;         ///< The segment that `:id` stands for.
-  std::string tail;       ///< What `*` stands for, nothing decoded.
-  std::string session_id; ///< The header, as it is.
+  std::string id;          ///< The segment that `:id` stands for.
+  std::string tail;        ///< What `*` stands for, nothing decoded.
+  std::string query;       ///< After the first '?', nothing decoded.
+  std::string session_id;  ///< The header, as it is.
+  bool takes_gzip = false; ///< By its Accept-Encoding, an answer may be compressed.
 };
 
 // ---- For the document ----
@@ -31,6 +33,7 @@ struct parameter {
   std::string_view in; ///< path, query or header.
   std::string_view description;
   bool required = false;
+  std::string_view example = {}; ///< What a page fills in at first; empty: nothing.
 };
 
 struct documented_answer {
@@ -41,8 +44,9 @@ struct documented_answer {
 };
 
 struct operation {
-  std::string_view id; ///< Public: generated clients name their functions after it.
-  std::string_view summary;
+  /// Public: generated clients name their functions after it. Empty: the route is not listed.
+  std::string_view id = {};
+  std::string_view summary = {};
   std::vector<parameter> parameters = {};
   std::string_view body_type = {};   ///< Content type of the request's body; empty: none.
   std::string_view body_schema = {}; ///< As above.
@@ -58,12 +62,17 @@ struct route {
   std::uint64_t body_limit; ///< Bytes, inclusive. For an ignored body: 0.
   std::function<admission(const call&)> admit;
   operation document;
+  /// What is said of a body beyond the limit, if not what the API says everywhere.
+  response (*too_large)(std::uint64_t bytes, std::uint64_t limit) = nullptr;
 };
 
 struct matched_route {
   const route* row;
   call what;
 };
+
+/// Whether an Accept-Encoding field names gzip, and not with a weight of 0.
+bool accepts_gzip(std::string_view accept_encoding);
 
 /// The row for a request, found by comparing raw segments; none if there is no such route.
 std::optional<matched_route> find_route(const std::vector<route>& table, const request_head& head);

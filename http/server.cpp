@@ -11,7 +11,8 @@ public:
        health_probe health)
       : open_(options.api_key.empty())
       , api_(key_check{std::move(options.api_key)}, page_guard{std::move(options.allowed_hosts)},
-             bridge::routes(services(system, options, std::move(directory), std::move(health))))
+             bridge::routes(
+               services(system, options, std::move(directory), std::move(health), workers_)))
       , door_({options.address, options.port, options.tls, options.threads, options.max_connections,
                options.buffered_body_bytes, options.time},
               [this](const request_head& head) { return api_.admit(head); })
@@ -30,23 +31,33 @@ public:
     return started;
   }
 
+  ~impl() {
+    door_.stop({});
+    workers_.join(); // They work for requests, whose connections the door has.
+    door_.stop({});  // What they have handed back meanwhile goes, too.
+  }
+
   std::uint16_t port() const { return door_.port(); }
   void stop(std::chrono::milliseconds patience) { door_.stop(patience); }
 
 private:
-  static std::shared_ptr<const bridge::services> services(caf::actor_system& system,
-                                                          const server_options& options,
-                                                          directory_actor directory,
-                                                          health_probe health) {
+  static std::shared_ptr<const bridge::services>
+  services(caf::actor_system& system, const server_options& options, directory_actor directory,
+           health_probe health, boost::asio::thread_pool& workers) {
     bridge::services with;
     with.system = &system;
     with.directory = std::move(directory);
     with.missing_parts = std::move(health);
     with.heartbeat = options.heartbeat;
     with.probe_patience = options.probe_patience;
+    with.spool_directory = options.spool_directory;
+    with.spooled = std::make_shared<body_budget>(limits::spooled_body_bytes);
+    with.decompressors = std::make_shared<body_budget>(limits::open_decompressors);
+    with.workers = &workers;
     return std::make_shared<const bridge::services>(std::move(with));
   }
 
+  boost::asio::thread_pool workers_{limits::http_workers};
   const bool open_;
   const bridge::api api_;
   front_door door_; // Goes first: it asks the API.

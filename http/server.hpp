@@ -30,6 +30,8 @@ struct server_options {
   time_limits time;                ///< For what a client may take.
   /// In memory at once, of all requests together.
   std::uint64_t buffered_body_bytes = limits::buffered_body_bytes;
+  /// Where bodies that are too large for memory wait, without a name. On a disk.
+  std::string spool_directory = "/var/tmp";
   /// Silence on an event stream before a comment is sent.
   std::chrono::milliseconds heartbeat = limits::stream_heartbeat;
   /// For a sandbox to be found and to say that it runs; one that has been found and does not say so

@@ -118,6 +118,15 @@ struct process_listener {
 
 enum class file_operation { read, write };
 
+/// A directory with all below it.
+struct tree_request {
+  file_operation what = file_operation::read;
+  std::string path;
+  /// Of a read: names to leave out, as shell patterns for "./name" in which wildcards match slashes
+  /// too.
+  std::vector<std::string> excludes;
+};
+
 /// One live sandbox.
 class sandbox {
 public:
@@ -129,6 +138,10 @@ public:
   /// answered socket. Errors: launch_failed.
   virtual result<unique_fd> open_file(file_operation what, const std::string& path,
                                       sandbox_user user) = 0;
+
+  /// The same for a tree, with base/tree_frames.hpp. Errors: launch_failed; invalid_request for
+  /// more patterns than an operation can have.
+  virtual result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) = 0;
 
   /// Kills and removes everything. Calls back when that has happened. May be called again.
   virtual void destroy(std::function<void()> on_gone) = 0;

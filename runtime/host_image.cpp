@@ -153,7 +153,7 @@ std::string identity() {
 
 } // namespace
 
-result<image_layers> prepare_host_image(const std::string& directory) {
+result<host_image> prepare_host_image(const std::string& directory) {
   const fs::path top{directory};
   const auto root = top / "root";
   const auto label = top / "identity";
@@ -178,7 +178,7 @@ result<image_layers> prepare_host_image(const std::string& directory) {
   } catch (const fs::filesystem_error& why) {
     return error{errc::io_failed, std::string{"making the host image: "} + why.what()};
   }
-  return image_layers{root.string(), "/usr"};
+  return host_image{{root.string(), "/usr"}, wanted};
 }
 
 } // namespace insula::runtime

@@ -7,6 +7,13 @@
 
 namespace insula::runtime {
 
+struct host_image {
+  image_layers layers;
+  /// What it was made from, as numbers that change with it: inodes and times of the machine's
+  /// programs, libraries and links.
+  std::string identity;
+};
+
 /// The image that needs nothing installed: a small skeleton made from an allow-list of this
 /// machine's files, and its /usr. Nothing else of the machine is visible inside; home directories,
 /// keys and configuration stay out because they were never put in. For development and single
@@ -14,6 +21,6 @@ namespace insula::runtime {
 ///
 /// Makes the skeleton below `directory`, if what is there does not fit any more. Needs root: owners
 /// are set. Errors: io_failed.
-result<image_layers> prepare_host_image(const std::string& directory);
+result<host_image> prepare_host_image(const std::string& directory);
 
 } // namespace insula::runtime

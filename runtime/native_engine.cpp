@@ -110,10 +110,11 @@ unique_fd script_file(const std::string& script) {
 /// One sandbox that is on its way or lives.
 class native_sandbox final : public sandbox, public std::enable_shared_from_this<native_sandbox> {
 public:
-  native_sandbox(std::shared_ptr<native_engine_core> engine, std::uint32_t slot,
+  native_sandbox(std::shared_ptr<native_engine_core> engine, std::uint32_t slot, std::string name,
                  sandbox_limits limits, sandbox_listener listener)
       : engine_(std::move(engine))
       , slot_(slot)
+      , name_(std::move(name))
       , limits_(limits)
       , listener_(std::move(listener))
       , deadline_(engine_->io.context()) {}
@@ -123,6 +124,7 @@ public:
   std::shared_ptr<process> start(process_spec spec, process_listener listener) override;
   result<unique_fd> open_file(file_operation what, const std::string& path,
                               sandbox_user user) override;
+  result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) override;
   void destroy(std::function<void()> on_gone) override;
 
 private:
@@ -131,21 +133,29 @@ private:
   void give_up(error why);
   void gone();
   bool tell_agent(agent::op what, std::uint64_t id, std::int32_t value);
+  result<unique_fd> open_channel(agent::op what, const std::vector<std::string>& words,
+                                 sandbox_user user);
+  struct started_process {
+    std::weak_ptr<native_process> process;
+    std::uint64_t memory_kills = 0; ///< Of the sandbox, before it began.
+  };
+
   std::shared_ptr<native_process> known(std::uint64_t id);
   std::shared_ptr<packet_socket> connection();
-  bool memory_ran_out(int status);
+  std::uint64_t memory_kills() const;
+  bool memory_ran_out(std::uint64_t id, int status);
 
   std::shared_ptr<native_engine_core> engine_;
   const std::uint32_t slot_;
+  const std::string name_; ///< For the log.
   const sandbox_limits limits_;
   sandbox_listener listener_;
   boost::asio::steady_timer deadline_;
   std::string why_not_ = "the sandbox ended before it was ready"; ///< What is said if it does.
-  std::uint64_t memory_kills_ = 0; ///< As far as they have been reported.
 
   std::mutex guard_; ///< For what follows.
   std::shared_ptr<packet_socket> agent_;
-  std::map<std::uint64_t, std::weak_ptr<native_process>> processes_;
+  std::map<std::uint64_t, started_process> processes_;
   std::uint64_t last_id_ = 0;
   bool over_ = false;
 };
@@ -239,7 +249,7 @@ void native_sandbox::heard(const agent::notice& said) {
         at->started(); // A full socket may have swallowed that: what has ended ran.
         process_exit how;
         how.status = said.value;
-        how.out_of_memory = memory_ran_out(said.value);
+        how.out_of_memory = memory_ran_out(said.id, said.value);
         at->ended(how);
       }
       return;
@@ -248,19 +258,34 @@ void native_sandbox::heard(const agent::notice& said) {
   }
 }
 
-bool native_sandbox::memory_ran_out(int status) {
+std::uint64_t native_sandbox::memory_kills() const {
+  return engine_->cgroups.out_of_memory_kills(slot_).value_or(0);
+}
+
+/// The kernel counts whom it kills, and does not say who it was: a command that was killed while
+/// the count grew.
+bool native_sandbox::memory_ran_out(std::uint64_t id, int status) {
   const bool killed = (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
                       (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL);
   if (!killed)
     return false;
-  const auto kills = engine_->cgroups.out_of_memory_kills(slot_).value_or(0);
-  return std::exchange(memory_kills_, kills) < kills;
+  std::uint64_t before = 0;
+  {
+    const std::lock_guard hold{guard_};
+    if (const auto at = processes_.find(id); at != processes_.end())
+      before = at->second.memory_kills;
+  }
+  if (memory_kills() <= before)
+    return false;
+  log::warning("command.out_of_memory",
+               {{"sandbox", name_}, {"limit_bytes", limits_.memory_bytes}});
+  return true;
 }
 
 std::shared_ptr<native_process> native_sandbox::known(std::uint64_t id) {
   const std::lock_guard hold{guard_};
   const auto at = processes_.find(id);
-  return at == processes_.end() ? nullptr : at->second.lock();
+  return at == processes_.end() ? nullptr : at->second.process.lock();
 }
 
 std::shared_ptr<packet_socket> native_sandbox::connection() {
@@ -283,7 +308,7 @@ void native_sandbox::gone() {
   if (const auto agent = connection())
     agent->drain(std::numeric_limits<int>::max()); // Its last words may still be on their way; no
                                                    // more will come.
-  std::map<std::uint64_t, std::weak_ptr<native_process>> orphans;
+  std::map<std::uint64_t, started_process> orphans;
   {
     const std::lock_guard hold{guard_};
     over_ = true;
@@ -292,8 +317,8 @@ void native_sandbox::gone() {
     if (agent_)
       agent_->close();
   }
-  for (const auto& [id, weak] : orphans)
-    if (const auto each = weak.lock())
+  for (const auto& [id, orphan] : orphans)
+    if (const auto each = orphan.process.lock())
       each->ended({.status = 0, .lost = true, .out_of_memory = false});
   engine_->give_back(slot_);
   const auto heard_by = std::exchange(listener_, {});
@@ -375,13 +400,14 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
       1 + spec.argv.size() + spec.env.size() > agent::max_strings)
     return refuse(errc::invalid_request, "the command is too large");
 
+  const auto kills = memory_kills();
   const std::lock_guard hold{guard_};
   if (over_ || !agent_)
     return refuse(errc::sandbox_not_running, "the sandbox has ended");
   const std::array<int, 2> ours{out_read.get(), err_read.get()};
   engine_->spawner.hold(slot_, id, ours);
   made->attach(std::move(out_read), std::move(err_read));
-  processes_[id] = made;
+  processes_[id] = {made, kills};
   if (!agent_->send(as_bytes(wanted), text,
                     {theirs.data(), script ? std::size_t{4} : std::size_t{3}})) {
     processes_.erase(id);
@@ -392,6 +418,22 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
 
 result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path,
                                             sandbox_user user) {
+  return open_channel(what == file_operation::read ? agent::op::read_file : agent::op::write_file,
+                      {path}, user);
+}
+
+result<unique_fd> native_sandbox::open_tree(const tree_request& wanted, sandbox_user user) {
+  std::vector<std::string> words{wanted.path};
+  words.insert(words.end(), wanted.excludes.begin(), wanted.excludes.end());
+  return open_channel(wanted.what == file_operation::read ? agent::op::read_tree
+                                                          : agent::op::write_tree,
+                      words, user);
+}
+
+/// A socket whose other end a child of the agent has; `words` are what it is told.
+result<unique_fd> native_sandbox::open_channel(agent::op what,
+                                               const std::vector<std::string>& words,
+                                               sandbox_user user) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return error{errc::launch_failed, std::string{"socketpair: "} + std::strerror(errno)};
@@ -402,10 +444,15 @@ result<unique_fd> native_sandbox::open_file(file_operation what, const std::stri
     ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
   ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
   agent::request wanted{};
-  wanted.what = what == file_operation::read ? agent::op::read_file : agent::op::write_file;
+  wanted.what = what;
+  wanted.argc = static_cast<std::uint32_t>(words.size());
   wanted.uid = user.uid;
   wanted.gid = user.gid;
-  const std::string_view text{path.c_str(), path.size() + 1};
+  std::string text;
+  for (const auto& each : words)
+    (text += each) += '\0';
+  if (text.size() > agent::max_text_bytes || words.size() > agent::max_strings)
+    return error{errc::invalid_request, "too many patterns"};
   wanted.text_bytes = static_cast<std::uint32_t>(text.size());
   const int fd = theirs.get();
   const std::lock_guard hold{guard_};
@@ -448,7 +495,8 @@ void native_engine::create(sandbox_spec spec, sandbox_listener listener) {
     });
     return;
   }
-  std::make_shared<native_sandbox>(core_, *slot, spec.limits, std::move(listener))->launch(spec);
+  std::make_shared<native_sandbox>(core_, *slot, spec.host_name, spec.limits, std::move(listener))
+    ->launch(spec);
 }
 
 std::vector<std::string> native_engine::ailments() const {

@@ -10,6 +10,7 @@
 #include <span>
 #include <sqlite3.h>
 #include <thread>
+#include <unistd.h>
 
 #include "base/unique_fd.hpp"
 
@@ -444,6 +445,21 @@ result<std::vector<entry>> sqlite_store::read(std::string_view owner) {
 
 result<std::vector<std::string>> sqlite_store::owners() {
   return impl_->from.owners();
+}
+
+result<std::vector<std::string>> owners_with(const std::string& path, std::string_view key,
+                                             std::string_view value) {
+  if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT)
+    return std::vector<std::string>{};
+  auto db = connect(path, nullptr);
+  if (!db)
+    return db.reason();
+  std::vector<std::string> ids;
+  statement look{db->get(), "SELECT owner FROM entries WHERE key = ? AND value = ? AND "
+                            "substr(owner, 1, 1) <> x'5f' ORDER BY owner"};
+  if (!look.rows([&](statement& row) { ids.push_back(row.text(0)); }, key, value))
+    return failure_of(db->get(), "reading " + path);
+  return ids;
 }
 
 } // namespace insula::storage

@@ -35,4 +35,10 @@ private:
   std::unique_ptr<impl> impl_;
 };
 
+/// The ids of objects whose entry `key` is `value`, ordered, of the store in that file; for another
+/// process than the one whose store it is, also while that runs. No file: no objects.
+/// Errors: io_failed.
+result<std::vector<std::string>> owners_with(const std::string& path, std::string_view key,
+                                             std::string_view value);
+
 } // namespace insula::storage

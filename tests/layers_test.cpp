@@ -24,7 +24,8 @@ const std::map<std::string, std::set<std::string>> may_include = {
 /// Libraries that stay behind one folder's door, by the beginning of their headers' names.
 const std::map<std::string, std::set<std::string>> kept_behind = {
   {"restinio/", {"http"}},
-  {"rapidjson/", {"http"}},
+  {"rapidjson/", {"http", "storage"}},
+  {"archive", {"http", "storage"}},
   {"caf/", {"http", "actors", "actors/protocol"}},
   {"sqlite3", {"storage"}},
   {"yaml-cpp/", {}},

@@ -30,6 +30,9 @@ using sandbox_actor = caf::typed_actor<
   // Starts a file operation. Errors: launch_failed, sandbox_not_running.
   caf::replies_to<read_file_request>::with<file_channel>,
   caf::replies_to<write_file_request>::with<file_channel>,
+  // The same for a tree; invalid_request for more patterns than an operation can have.
+  caf::replies_to<read_tree_request>::with<file_channel>,
+  caf::replies_to<write_tree_request>::with<file_channel>,
   // Runs the program `true` in it, starting the sandbox if need be. Never fails once the sandbox
   // has been found.
   caf::replies_to<probe_atom>::with<bool>,

@@ -19,7 +19,9 @@ namespace insula {
 /// Run one command line with bash in the sandbox.
 struct exec_request {
   std::string command_line; ///< What bash is given; quoting is the caller's. No NUL. Up to 16 MiB.
-  std::string cwd;          ///< Absolute, as the sandbox sees it. Empty: /workspace.
+  /// The same for a shell that is no bash, since images can be without. Empty: the same text.
+  std::string posix_line;
+  std::string cwd;                        ///< Absolute, as the sandbox sees it. Empty: /workspace.
   std::map<std::string, std::string> env; ///< In addition to the image's.
   std::optional<std::int64_t>
     timeout_ms; ///< None: it may run for ever. Zero or less: over at once.
@@ -30,7 +32,8 @@ struct process_end {
   std::int32_t exit_code = 0; ///< As a shell reports it: 128 + n when signal n ended it.
   bool timed_out =
     false; ///< Its time was up and it was ended for that; exit_code then is what was left of it.
-  bool out_of_memory = false; ///< The kernel ended it because the sandbox's memory was used up.
+  bool out_of_memory = false;     ///< The kernel ended it because the sandbox's memory was used up.
+  std::uint64_t memory_bytes = 0; ///< What the sandbox may use. 0: no limit is known.
 };
 
 enum class output_stream : std::uint8_t { out = 1, err = 2 };
@@ -69,8 +72,18 @@ struct write_file_request {
   std::string path;
 };
 
-/// The socket to the operation inside the sandbox; base/stream_frames.hpp says what travels through
-/// it. Non-blocking and close-on-exec. It stays on its node.
+/// The same for a directory with all below it.
+struct read_tree_request {
+  std::string path;
+  /// Names to leave out, as shell patterns for "./name" in which wildcards match slashes too.
+  std::vector<std::string> excludes;
+};
+struct write_tree_request {
+  std::string path; ///< Made if it is missing.
+};
+
+/// The socket to the operation inside the sandbox; base/stream_frames.hpp and base/tree_frames.hpp
+/// say what travels through it. Non-blocking and close-on-exec. It stays on its node.
 struct file_channel {
   std::shared_ptr<unique_fd> socket;
   std::shared_ptr<void> use = nullptr; ///< For as long as somebody holds it, the sandbox is in use.
@@ -84,5 +97,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::exec_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_channel)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::output_chunk)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_output)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_tree_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_file_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_file_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_tree_request)

@@ -52,6 +52,7 @@ std::vector<route> routes(std::shared_ptr<const services> with) {
   add_sandbox_routes(table, with);
   add_exec_routes(table, with);
   add_file_routes(table, with);
+  add_archive_routes(table, with);
   add_service_routes(table, with);
   return table;
 }
@@ -108,10 +109,11 @@ admission api::admit(const request_head& head) const {
   auto plan = row->admit(what);
   if (plan.refusal || row->body == body_use::ignored)
     return plan;
+  const auto say_too_large = row->too_large != nullptr ? row->too_large : &too_large;
   if (head.content_length.value_or(0) > row->body_limit)
-    return refused(too_large(*head.content_length, row->body_limit));
+    return refused(say_too_large(*head.content_length, row->body_limit));
   plan.body_limit = row->body_limit;
-  plan.too_large = &too_large;
+  plan.too_large = say_too_large;
   return plan;
 }
 

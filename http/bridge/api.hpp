@@ -2,9 +2,11 @@
 
 #include "actors/protocol/interfaces.hpp"
 #include "http/auth.hpp"
+#include "http/body_budget.hpp"
 #include "http/page_guard.hpp"
 #include "http/router.hpp"
 
+#include <boost/asio/thread_pool.hpp>
 #include <caf/fwd.hpp>
 
 #include <chrono>
@@ -21,8 +23,12 @@ struct services {
   caf::actor_system* system = nullptr;
   directory_actor directory;
   std::function<std::vector<std::string>()> missing_parts;
-  std::chrono::milliseconds heartbeat{};      ///< Silence on an event stream before a comment.
-  std::chrono::milliseconds probe_patience{}; ///< For a sandbox to be found and probed.
+  std::chrono::milliseconds heartbeat{};       ///< Silence on an event stream before a comment.
+  std::chrono::milliseconds probe_patience{};  ///< For a sandbox to be found and probed.
+  std::string spool_directory;                 ///< For nameless files.
+  std::shared_ptr<body_budget> spooled;        ///< What they may hold together.
+  std::shared_ptr<body_budget> decompressors;  ///< One for each that is open.
+  boost::asio::thread_pool* workers = nullptr; ///< Threads that may wait for disks.
 };
 
 /// Every route of the bridge. Without services they can be listed but not called.
@@ -32,6 +38,7 @@ std::vector<route> routes(std::shared_ptr<const services> with);
 void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_exec_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+void add_archive_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 
 /// Decides about requests, with the bridge's order of checks: web pages where there is no key, the

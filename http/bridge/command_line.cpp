@@ -11,10 +11,39 @@ bool is_harmless(char c) {
          std::string_view{"@%+=:,./-"}.find(c) != std::string_view::npos;
 }
 
+bool is_plain(std::string_view element) {
+  return !element.empty() && std::all_of(element.begin(), element.end(), is_harmless);
+}
+
+std::string posix_quote(std::string_view element) {
+  std::string quoted = "'";
+  quoted.reserve(element.size() + 2);
+  for (const char c : element)
+    if (c == '\'')
+      quoted += "'\\''";
+    else
+      quoted += c;
+  return quoted + "'";
+}
+
+template <class Quote>
+std::string joined(const std::vector<std::string>& argv, Quote quoted) {
+  std::string line;
+  for (const auto& element : argv) {
+    if (!line.empty())
+      line += ' ';
+    if (is_plain(element))
+      line += element;
+    else
+      line += quoted(element);
+  }
+  return line;
+}
+
 } // namespace
 
 std::string quote(std::string_view element) {
-  if (!element.empty() && std::all_of(element.begin(), element.end(), is_harmless))
+  if (is_plain(element))
     return std::string{element};
   std::string quoted = "$'";
   quoted.reserve(element.size() + 3);
@@ -33,13 +62,13 @@ std::string quote(std::string_view element) {
 }
 
 std::string command_line(const std::vector<std::string>& argv) {
-  std::string line;
-  for (const auto& element : argv) {
-    if (!line.empty())
-      line += ' ';
-    line += quote(element);
-  }
-  return line;
+  return joined(argv, &quote);
+}
+
+std::string posix_command_line(const std::vector<std::string>& argv) {
+  if (std::all_of(argv.begin(), argv.end(), &is_plain))
+    return {};
+  return joined(argv, &posix_quote);
 }
 
 } // namespace insula::http::bridge

@@ -13,4 +13,7 @@ std::string quote(std::string_view element);
 /// The line that bash is given for `argv`.
 std::string command_line(const std::vector<std::string>& argv);
 
+/// The same for shells that do not know `$'…'`. Empty if it is no other text.
+std::string posix_command_line(const std::vector<std::string>& argv);
+
 } // namespace insula::http::bridge

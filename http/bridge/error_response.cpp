@@ -24,6 +24,8 @@ wire_error failed(step during) {
     case step::exec: return {502, "exec_transport_error", "exec failed: "};
     case step::read_file: return {502, "exec_transport_error", "read failed: "};
     case step::write_file: return {502, "workspace_archive_write_error", "write failed: "};
+    case step::read_tree: return {502, "workspace_archive_read_error", "persist failed: "};
+    case step::write_tree: return {502, "workspace_archive_write_error", "hydrate failed: "};
     case step::session: return {502, "session_error"};
   }
   std::abort(); // Not a step at all: memory is damaged.
@@ -69,6 +71,13 @@ response error_response(step during, const error& why) {
   if (why.code == errc::internal)
     log::error("http.internal_error", {{"why", why.message}});
   return {wire.status, json::write_error(std::string{wire.prefix} + message_of(why), wire.code)};
+}
+
+response tar_failure(step during, int exit_code, std::string_view text) {
+  const std::string what = during == step::read_tree ? "tar failed" : "tar extract failed";
+  return {
+    502, json::write_error(what + " (exit " + std::to_string(exit_code) + "): " + std::string{text},
+                           failed(during).code)};
 }
 
 } // namespace insula::http::bridge

@@ -3,12 +3,27 @@
 #include "base/error.hpp"
 #include "http/exchange.hpp"
 
+#include <string_view>
+
 namespace insula::http::bridge {
 
 /// What was being done when it failed; the bridge names the same failure differently.
-enum class step : std::uint8_t { request, find_sandbox, exec, read_file, write_file, session };
+enum class step : std::uint8_t {
+  request,
+  find_sandbox,
+  exec,
+  read_file,
+  write_file,
+  read_tree,
+  write_tree,
+  session
+};
 
 /// The bridge's answer to a failure. The only place where an errc becomes a status.
 response error_response(step during, const error& why);
+
+/// The answer to an archive that could not be made or unpacked, as GNU tar would have told it.
+/// `during`: read_tree or write_tree.
+response tar_failure(step during, int exit_code, std::string_view text);
 
 } // namespace insula::http::bridge

@@ -38,6 +38,7 @@ result<exec_job> read_job(const call& what, std::string_view text) {
   job.id = what.id;
   job.startable = !has_nul(*cwd) && std::none_of(body->argv.begin(), body->argv.end(), has_nul);
   job.command.command_line = command_line(body->argv);
+  job.command.posix_line = posix_command_line(body->argv);
   job.command.cwd = std::move(*cwd);
   if (body->timeout_ms) {
     job.command.timeout_ms = whole_milliseconds(*body->timeout_ms);

@@ -77,12 +77,29 @@ void append_frames(std::string& events, exec_state& st, const std::vector<output
   }
 }
 
+/// "2GiB": as cluster.yaml spells it, in the largest unit that says it exactly.
+std::string size_text(std::uint64_t bytes) {
+  for (const auto& [shift, unit] : {std::pair{30, "GiB"}, {20, "MiB"}, {10, "KiB"}})
+    if (bytes % (std::uint64_t{1} << shift) == 0)
+      return std::to_string(bytes >> shift) + unit;
+  return std::to_string(bytes);
+}
+
+/// Said where people and programs look when a command has failed; the exit code is 137 in any case.
+std::string out_of_memory_text(const process_end& end) {
+  return end.memory_bytes == 0 ? "Command killed: out of memory\n"
+                               : "Command killed: out of memory (the sandbox's limit is " +
+                                   size_text(end.memory_bytes) + ")\n";
+}
+
 void append_end(std::string& events, exec_state& st, const process_end& end) {
   append_output(events, output_stream::out, st.out.flush());
   append_output(events, output_stream::err, st.err.flush());
   if (end.timed_out)
     append_output(events, output_stream::err,
                   "Command timed out after " + st.job.timeout_text + "ms\n");
+  else if (end.out_of_memory)
+    append_output(events, output_stream::err, out_of_memory_text(end));
   sse::append_event(events, "exit",
                     json::write_exit_code(end.timed_out ? timed_out_code : end.exit_code));
 }

@@ -48,7 +48,8 @@ void read(const services& with, const std::string& id, const std::string& path, 
 
 const std::vector<parameter> parameters = {
   {"id", "path", "The sandbox's id.", true},
-  {"path", "path", "The file, without the leading slash; each segment percent-encoded.", true},
+  {"path", "path", "The file, without the leading slash; each segment percent-encoded.", true,
+   "workspace/notes.txt"},
   {"Session-Id", "header", "Checked, and otherwise without effect."}};
 
 } // namespace

@@ -1,6 +1,7 @@
 #include "http/bridge/api.hpp"
 #include "http/json.hpp"
 #include "http/openapi.hpp"
+#include "http/openapi_page.hpp"
 
 namespace insula::http::bridge {
 
@@ -21,6 +22,22 @@ response health(const services& with) {
   return {503, json::write_missing_parts(missing)};
 }
 
+/// What a browser may do with the page: run its own scripts, and ask this node. A key may be in its
+/// address, so it is kept nowhere and told to nobody.
+response page_for(bool takes_gzip) {
+  const auto& page = shared_openapi_page();
+  response answer{200, {}, "text/html; charset=utf-8"};
+  answer.fields = {{"Content-Security-Policy", page.policy},
+                   {"Referrer-Policy", "no-referrer"},
+                   {"X-Content-Type-Options", "nosniff"},
+                   {"Cache-Control", "no-store"},
+                   {"Vary", "Accept-Encoding"}};
+  if (takes_gzip)
+    answer.fields.push_back({"Content-Encoding", "gzip"});
+  answer.shared_body = takes_gzip ? page.gzip : page.html;
+  return answer;
+}
+
 } // namespace
 
 void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
@@ -37,6 +54,14 @@ void add_service_routes(std::vector<route>& table, std::shared_ptr<const service
                     .summary = "This document.",
                     .parameters = {{"token", "query", "The key, where a header cannot be sent."}},
                     .answers = {{"200", "An OpenAPI 3.1 document.", "application/json", ""}}}});
+  for (const auto* path : {"/v1/openapi", "/v1/openapi.html"})
+    table.push_back({verb::get,
+                     path,
+                     access::key_or_token,
+                     body_use::ignored,
+                     0,
+                     [](const call& what) { return answered_with(page_for(what.takes_gzip)); },
+                     {}});
   table.push_back({verb::get,
                    "/health",
                    access::everybody,

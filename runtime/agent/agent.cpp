@@ -3,7 +3,9 @@
 // does so in a child.
 
 #include "runtime/agent/file_operations.hpp"
-#include "runtime/agent/protocol.hpp"
+#include "runtime/agent/requests.hpp"
+#include "runtime/agent/starter.hpp"
+#include "runtime/agent/tree_operations.hpp"
 
 #include <cerrno>
 #include <cstdlib>
@@ -24,17 +26,16 @@
 namespace insula::runtime::agent {
 namespace {
 
-constexpr int max_fds = 4;
 constexpr int ends_per_turn = 64;
 
 /// A command from its start until the server has said that it knows of the end.
 struct job {
   std::uint64_t id = 0; ///< 0: the place is free.
-  pid_t pid = 0;
   int error_pipe =
     -1; ///< Open until the command runs: its end closes on exec, or carries the failure.
   bool ended = false;
   bool unsent = false; ///< `last` has not gone out: the socket was full.
+  int signal = 0;      ///< Asked for before there was a process; it gets it as soon as it runs.
   notice last{};
 };
 
@@ -44,9 +45,7 @@ struct start_failure {
   int error;
 };
 
-job jobs[max_jobs];
-pid_t file_children[max_file_children]; ///< 0: free. What is inside can stop them, but not have any
-                                        ///< number of them.
+job jobs[max_jobs]; ///< Their processes are in `children`, at the same places.
 int cgroup_fds = 0;
 int poller = -1;
 int signals = -1;
@@ -81,6 +80,14 @@ struct used_places {
   job* end() const { return jobs + count; }
 };
 
+std::size_t place_of(const job& which) {
+  return static_cast<std::size_t>(&which - jobs);
+}
+
+pid_t pid_of(const job& which) {
+  return children[place_of(which)];
+}
+
 job* find(std::uint64_t id) {
   for (auto& each : used_places{})
     if (each.id == id)
@@ -96,6 +103,7 @@ job* add(std::uint64_t id) {
   if (place != nullptr) {
     *place = job{};
     place->id = id;
+    children[place_of(*place)] = none;
   }
   return place;
 }
@@ -129,9 +137,9 @@ bool become(std::uint32_t uid, std::uint32_t gid) {
 }
 
 /// The rest of a child's life up to exec. Returns only what failed.
-start_failure run_command(const request& req, const char* cwd, char** argv, char** env,
-                          const int* fds, int count) {
-  if (!enter_cgroups())
+start_failure run_command(const request& req, const command& wanted, const int* fds, int count,
+                          bool enters) {
+  if (enters && !enter_cgroups())
     return {exec_step::cgroup, errno};
   ::setsid();
   if (!become(req.uid, req.gid))
@@ -149,115 +157,120 @@ start_failure run_command(const request& req, const char* cwd, char** argv, char
   for (int number = 1; number < NSIG; ++number)
     ::sigaction(number, &as_usual, nullptr);
   ::sigprocmask(SIG_SETMASK, &nothing_blocked, nullptr);
-  if (::chdir(cwd) != 0)
+  if (::chdir(wanted.cwd) != 0)
     return {exec_step::cwd, errno};
-  ::execve(argv[0], argv, env);
+  ::execve(wanted.argv[0], wanted.argv, wanted.env);
   return {exec_step::exec, errno};
 }
 
-/// Splits the packet's text into its strings. False when they do not fit what the header says.
-bool split(char* text, std::size_t bytes, std::uint32_t count, char** strings) {
-  for (std::uint32_t i = 0; i < count; ++i) {
-    char* end = static_cast<char*>(std::memchr(text, '\0', bytes));
-    if (end == nullptr)
-      return false;
-    strings[i] = text;
-    bytes -= static_cast<std::size_t>(end + 1 - text);
-    text = end + 1;
+/// A command's child. The last descriptor is the error pipe, which closes when the command runs.
+[[noreturn]] void live_as_command(const order& what, bool enters) {
+  const int error_pipe = what.fds[what.count - 1];
+  static string_list strings;
+  command wanted;
+  const start_failure failed = read_command(*what.what, what.text, strings, wanted)
+                                 ? run_command(*what.what, wanted, what.fds, what.count - 1, enters)
+                                 : start_failure{exec_step::exec, EINVAL};
+  [[maybe_unused]] const auto told = ::write(error_pipe, &failed, sizeof failed);
+  ::_exit(127);
+}
+
+/// A file operation's child, which becomes the sandbox's user. How it went is said through the
+/// channel; if there is no child, its end closes and the asker sees that.
+[[noreturn]] void live_for_files(const order& what, bool enters) {
+  const int channel = what.fds[0];
+  const request& req = *what.what;
+  if (!let_go_of_children() || (enters && !enter_cgroups()) || !become(req.uid, req.gid))
+    ::_exit(1);
+  if (channel > control_fd)
+    ::close_range(control_fd, static_cast<unsigned>(channel - 1), 0);
+  ::close_range(static_cast<unsigned>(channel + 1), ~0u, 0);
+  ::sigprocmask(SIG_SETMASK, &nothing_blocked, nullptr);
+  ::umask(022);
+  static string_list words;
+  if (!read_words(req, what.text, words))
+    ::_exit(1);
+  switch (req.what) {
+    case op::read_file: send_file(channel, words[0]); break;
+    case op::write_file: receive_file(channel, words[0]); break;
+    case op::read_tree: send_tree(channel, words[0], words + 1); break;
+    case op::write_tree: receive_tree(channel, words[0]); break;
+    default: break;
   }
-  return true;
+  ::_exit(0);
+}
+
+[[noreturn]] void live(const order& what, bool enters) {
+  if (what.what->what == op::exec)
+    live_as_command(what, enters);
+  live_for_files(what, enters);
 }
 
 void exec(const request& req, char* text, const int* fds, int count) {
-  static char* strings[max_strings + 3];
-  const std::uint32_t total = 1 + req.argc + req.envc;
-  if (count < 3 || req.argc == 0 || req.argc > max_strings || req.envc > max_strings ||
-      total > max_strings || req.id == 0 || !split(text, req.text_bytes, total, strings))
+  static string_list strings;
+  command wanted;
+  if (count < 3 || count >= max_fds || req.id == 0 || !read_command(req, text, strings, wanted))
     return tell_failure(req.id, exec_step::exec, EINVAL);
-  // cwd, argv, NULL, env, NULL
-  char* cwd = strings[0];
-  char** argv = strings + 1;
-  char** env = strings + 2 + req.argc;
-  std::memmove(env, strings + 1 + req.argc, req.envc * sizeof *env);
-  argv[req.argc] = nullptr;
-  env[req.envc] = nullptr;
-
   job* place = add(req.id);
   if (place == nullptr)
     return tell_failure(req.id, exec_step::full, EAGAIN);
-  const auto give_up = [&](int why) {
-    *place = job{};
-    tell_failure(req.id, exec_step::fork, why);
-  };
   int error_pipe[2];
-  if (::pipe2(error_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
-    return give_up(errno);
-  // A plain fork: with vfork, one command whose directory lies on a stalled mount would stop PID 1
-  // with it.
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    const start_failure failed = run_command(req, cwd, argv, env, fds, count);
-    [[maybe_unused]] const auto told = ::write(error_pipe[1], &failed, sizeof failed);
-    ::_exit(127);
+  if (::pipe2(error_pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
+    const int why = errno;
+    *place = job{};
+    return tell_failure(req.id, exec_step::fork, why);
   }
-  const int failed = errno;
-  ::close(error_pipe[1]);
-  if (pid < 0) {
-    ::close(error_pipe[0]);
-    return give_up(failed);
-  }
-  place->pid = pid;
   place->error_pipe = error_pipe[0];
   epoll_event wish{};
   wish.events = EPOLLIN;
   wish.data.fd = error_pipe[0];
   ::epoll_ctl(poller, EPOLL_CTL_ADD, error_pipe[0], &wish);
+  int all[max_fds];
+  std::memcpy(all, fds, static_cast<std::size_t>(count) * sizeof *all);
+  all[count] = error_pipe[1];
+  children[place_of(*place)] = ordered;
+  make_child({place_of(*place), &req, text, all, count + 1});
+  ::close(error_pipe[1]);
 }
 
-/// A child that has become the sandbox's user does the work. How it went is said through the
-/// channel; if there is no child, its end closes and the asker sees that.
-void file_operation(const request& req, const char* path, const int* fds, int count) {
-  pid_t* place = nullptr;
-  for (auto& each : file_children)
-    if (each == 0)
-      place = &each;
-  if (count < 1 || place == nullptr)
+/// What is inside can stop these children, but not have any number of them.
+void file_operation(const request& req, char* text, int* fds, int count) {
+  std::size_t place = max_jobs;
+  while (place < max_places && children[place] != none)
+    ++place;
+  if (count < 1 || place == max_places)
     return;
-  const pid_t pid = ::fork();
-  if (pid != 0) {
-    *place = pid > 0 ? pid : 0;
+  children[place] = ordered;
+  make_child({place, &req, text, fds, count});
+}
+
+void send_signal(job& target, int number) {
+  const pid_t pid = pid_of(target);
+  if (pid <= 0) {
+    target.signal = number;
     return;
   }
-  if (!enter_cgroups() || !become(req.uid, req.gid))
-    ::_exit(1);
-  if (fds[0] > control_fd)
-    ::close_range(control_fd, static_cast<unsigned>(fds[0] - 1), 0);
-  ::close_range(static_cast<unsigned>(fds[0] + 1), ~0u, 0);
-  ::sigprocmask(SIG_SETMASK, &nothing_blocked, nullptr);
-  ::umask(022);
-  if (req.what == op::read_file)
-    send_file(fds[0], path);
-  else
-    receive_file(fds[0], path);
-  ::_exit(0);
+  // An ended leader's number could have been taken by another command's group in the meantime.
+  for (const auto& other : used_places{})
+    if (other.id != 0 && other.id != target.id && pid_of(other) == pid)
+      return;
+  // Before it has a group of its own it is alone, and the signal still finds it.
+  if (::kill(-pid, number) != 0 && errno == ESRCH && !target.ended)
+    ::kill(pid, number);
 }
 
-void handle(const request& req, char* text, const int* fds, int count) {
+void handle(const request& req, char* text, int* fds, int count) {
   switch (req.what) {
     case op::exec: return exec(req, text, fds, count);
     case op::read_file:
-    case op::write_file: return file_operation(req, text, fds, count);
+    case op::write_file:
+    case op::read_tree:
+    case op::write_tree: return file_operation(req, text, fds, count);
     case op::signal: {
       job* target = find(req.id);
       if (target == nullptr || req.id == 0)
         return;
-      // An ended leader's number could have been taken by another command's group in the meantime.
-      for (const auto& other : used_places{})
-        if (other.id != 0 && other.id != req.id && other.pid == target->pid)
-          return;
-      // Before it has a group of its own it is alone, and the signal still finds it.
-      if (::kill(-target->pid, req.value) != 0 && errno == ESRCH && !target->ended)
-        ::kill(target->pid, req.value);
+      send_signal(*target, req.value);
       return;
     }
     case op::forget:
@@ -301,20 +314,19 @@ bool receive() {
       std::memcpy(fds, CMSG_DATA(part), static_cast<std::size_t>(count) * sizeof(int));
     }
   packet[n] = '\0';
-  const auto& req = *reinterpret_cast<const request*>(packet);
-  if (static_cast<std::size_t>(n) >= sizeof req &&
-      req.text_bytes == static_cast<std::size_t>(n) - sizeof req)
-    handle(req, packet + sizeof req, fds, count);
+  if (const auto* req = request_in(packet, static_cast<std::size_t>(n)); req != nullptr)
+    handle(*req, packet + sizeof *req, fds, count);
   for (int i = 0; i < count; ++i)
     ::close(fds[i]);
   return true;
 }
 
-/// The error pipe says how a start went: nothing and closed means that the command runs.
-void settle_start(job& about) {
+/// The error pipe says how a start went: nothing and closed means that the command runs. Whose
+/// process has `ended` without a word has run, whoever else may still hold the pipe.
+void settle_start(job& about, bool ended = false) {
   start_failure failed{};
   const ssize_t n = ::read(about.error_pipe, &failed, sizeof failed);
-  if (n < 0)
+  if (n < 0 && !ended)
     return;
   // Taken out by hand: a file operation that was forked meanwhile holds a copy, and closing would
   // not do it.
@@ -323,14 +335,18 @@ void settle_start(job& about) {
   about.error_pipe = -1;
   about.last = notice{};
   about.last.id = about.id;
-  if (n == sizeof failed) {
+  if (n != sizeof failed && pid_of(about) <= 0) // There is none, and there will be none.
+    failed = {exec_step::fork, EAGAIN};
+  if (failed.step != exec_step::none) {
     about.last.what = event::failed;
     about.last.value = failed.error;
     about.last.step = static_cast<std::uint32_t>(failed.step);
     about.ended = true;
   } else {
     about.last.what = event::started;
-    about.last.value = about.pid;
+    about.last.value = pid_of(about);
+    if (about.signal != 0)
+      send_signal(about, about.signal);
   }
   tell(about);
   if (about.last.what == event::failed && !about.unsent)
@@ -343,20 +359,23 @@ bool reap() {
   signalfd_siginfo ignored[16];
   while (::read(signals, ignored, sizeof ignored) > 0) {
   }
+  end_stopped_starter();
   int status = 0;
   rusage used{};
   for (int i = 0; i < ends_per_turn; ++i) {
     const pid_t pid = ::wait4(-1, &status, WNOHANG, &used);
     if (pid <= 0)
       return false;
-    for (auto& each : file_children)
-      if (each == pid)
-        each = 0;
+    if (starter_ended(pid))
+      continue;
+    for (std::size_t place = max_jobs; place < max_places; ++place)
+      if (children[place] == pid)
+        children[place] = none;
     for (auto& each : used_places{}) {
-      if (each.id == 0 || each.pid != pid || each.ended)
+      if (each.id == 0 || pid_of(each) != pid || each.ended)
         continue;
       if (each.error_pipe >= 0)
-        settle_start(each);
+        settle_start(each, true);
       if (each.id == 0 || each.ended)
         break;
       each.ended = true;
@@ -389,7 +408,7 @@ void send_backlog() {
   wait_for_room(false);
 }
 
-int run(int cgroup_files) {
+int run(char* title, int cgroup_files) {
   cgroup_fds = cgroup_files;
   // After exec, and before anything else can run: nothing in the sandbox may trace PID 1 or look
   // into it.
@@ -403,7 +422,8 @@ int run(int cgroup_files) {
   ::sigprocmask(SIG_SETMASK, &children, nullptr);
   signals = ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
   poller = ::epoll_create1(EPOLL_CLOEXEC);
-  for (const int fd : {control_fd, signals}) {
+  const int returns = open_starter(live, enter_cgroups, title);
+  for (const int fd : {control_fd, signals, returns}) {
     epoll_event wish{};
     wish.events = EPOLLIN;
     wish.data.fd = fd;
@@ -428,6 +448,8 @@ int run(int cgroup_files) {
           return 0; // The sandbox ends with PID 1.
       } else if (fd == signals) {
         more_ends = true;
+      } else if (fd == returns) {
+        take_back();
       } else {
         for (auto& each : used_places{})
           if (each.id != 0 && each.error_pipe == fd) {
@@ -445,5 +467,5 @@ int run(int cgroup_files) {
 } // namespace insula::runtime::agent
 
 int main(int argc, char** argv) {
-  return insula::runtime::agent::run(argc > 1 ? std::atoi(argv[1]) : 0);
+  return insula::runtime::agent::run(argv[0], argc > 1 ? std::atoi(argv[1]) : 0);
 }

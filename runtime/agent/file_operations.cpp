@@ -1,6 +1,7 @@
 #include "runtime/agent/file_operations.hpp"
 
 #include "base/stream_frames.hpp"
+#include "runtime/agent/channel.hpp"
 
 #include <cerrno>
 #include <cstdio>
@@ -8,7 +9,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <limits.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,34 +17,6 @@ namespace insula::runtime::agent {
 namespace {
 
 constexpr std::size_t max_path = 4096;
-
-bool send_all(int channel, const void* data, std::size_t count, int flags = 0) {
-  const auto* at = static_cast<const char*>(data);
-  while (count > 0) {
-    const ssize_t n = ::send(channel, at, count, MSG_NOSIGNAL | flags);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0)
-      return false;
-    at += n;
-    count -= static_cast<std::size_t>(n);
-  }
-  return true;
-}
-
-bool receive_all(int channel, void* data, std::size_t count) {
-  auto* at = static_cast<char*>(data);
-  while (count > 0) {
-    const ssize_t n = ::recv(channel, at, count, MSG_WAITALL);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0)
-      return false;
-    at += n;
-    count -= static_cast<std::size_t>(n);
-  }
-  return true;
-}
 
 file_kind kind_of(const struct stat& info) {
   if (S_ISREG(info.st_mode))

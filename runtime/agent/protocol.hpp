@@ -12,7 +12,7 @@
 /// version.
 namespace insula::runtime::agent {
 
-inline constexpr std::uint32_t version = 1;
+inline constexpr std::uint32_t version = 2;
 
 /// Where the launcher leaves the control socket, and from where on the cgroup.procs files.
 inline constexpr int control_fd = 3;
@@ -30,6 +30,9 @@ enum class op : std::uint32_t {
   report,   ///< Say again of every id what was said last. For a server that has just taken over.
   read_file,  ///< base/stream_frames.hpp. Text: the path. Descriptor: the channel.
   write_file, ///< The same, the other way.
+  read_tree,  ///< base/tree_frames.hpp. Text: the path, then patterns of names to leave out, argc
+              ///< strings in all. Descriptor: the channel.
+  write_tree, ///< The same, the other way; there are no patterns.
   ping,       ///< Answered with pong.
 };
 

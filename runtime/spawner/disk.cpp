@@ -1,7 +1,9 @@
 #include "runtime/spawner/disk.hpp"
 
+#include "base/log.hpp"
 #include "base/unique_fd.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -91,11 +93,15 @@ result<loop_device> attach_loop(int file) {
 
 class btrfs_pool final : public disk_pool {
 public:
-  explicit btrfs_pool(unique_fd top, std::string path)
+  btrfs_pool(unique_fd top, std::string path, std::uint64_t pool_bytes)
       : top_(std::move(top))
-      , path_(std::move(path)) {}
+      , path_(std::move(path))
+      , most_(pool_bytes / 2) {}
 
-  result<std::string> create(std::uint32_t slot, std::uint64_t bytes) override {
+  result<std::string> create(std::uint32_t slot, std::uint64_t wanted_bytes) override {
+    const auto bytes = wanted_bytes > 0 ? std::min(wanted_bytes, most_) : most_;
+    if (wanted_bytes > most_ && !std::exchange(told_, true))
+      log::warning("spawner.small_disk", {{"limit_bytes", wanted_bytes}, {"instead", most_}});
     const auto name = name_of_slot(slot);
     btrfs_ioctl_vol_args wanted{};
     std::snprintf(wanted.name, sizeof wanted.name, "%s", name.c_str());
@@ -106,7 +112,7 @@ public:
     limit.lim.flags = BTRFS_QGROUP_LIMIT_MAX_RFER;
     limit.lim.max_rfer = bytes;
     if (!made || !make_overlay_directories(made.get()) ||
-        (bytes > 0 && ::ioctl(made.get(), BTRFS_IOC_QGROUP_LIMIT, &limit) != 0)) {
+        ::ioctl(made.get(), BTRFS_IOC_QGROUP_LIMIT, &limit) != 0) {
       auto why = failed("preparing a subvolume");
       destroy(slot);
       return why;
@@ -158,6 +164,8 @@ private:
 
   unique_fd top_;
   std::string path_;
+  const std::uint64_t most_; ///< One sandbox never gets more: others need room as well.
+  bool told_ = false;
   std::deque<volume> live_;
   std::deque<std::uint64_t> retired_;
 };
@@ -237,7 +245,7 @@ result<std::unique_ptr<disk_pool>> make_btrfs_pool(const std::string& state_dire
     if (::ioctl(top.get(), BTRFS_IOC_QUOTA_CTL, &quotas) != 0)
       return failed("turning quotas on");
   }
-  return std::unique_ptr<disk_pool>{std::make_unique<btrfs_pool>(std::move(top), target)};
+  return std::unique_ptr<disk_pool>{std::make_unique<btrfs_pool>(std::move(top), target, bytes)};
 }
 
 result<std::unique_ptr<disk_pool>> make_tmpfs_pool(const std::string& state_directory) {

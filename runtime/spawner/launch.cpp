@@ -251,6 +251,17 @@ void limit(int resource, std::uint64_t value) {
 // ---- The parent
 // ---------------------------------------------------------------------------------------------------
 
+/// Another effective user has no capability in effect, and some machines let nobody make a user
+/// namespace without this one. It is still permitted, because the real user is root.
+bool regain_admin() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  if (::syscall(SYS_capget, &header, data) != 0)
+    return false;
+  data[CAP_TO_INDEX(CAP_SYS_ADMIN)].effective |= CAP_TO_MASK(CAP_SYS_ADMIN);
+  return ::syscall(SYS_capset, &header, data) == 0;
+}
+
 bool write_map(pid_t child, const char* file, std::uint32_t slot) {
   char path[64], map[64];
   std::snprintf(path, sizeof path, "/proc/%d/%s", static_cast<int>(child), file);
@@ -258,6 +269,15 @@ bool write_map(pid_t child, const char* file, std::uint32_t slot) {
     std::snprintf(map, sizeof map, "0 %u %u\n", first_uid + slot * uids_per_slot, uids_per_slot);
   const unique_fd to{::open(path, O_WRONLY | O_CLOEXEC)};
   return to && ::write(to.get(), map, static_cast<std::size_t>(length)) == length;
+}
+
+/// Where the machine itself runs out of memory, sandboxes go before the server and everybody else.
+/// What is inside cannot take it back.
+void prefer_as_victim(pid_t child) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/oom_score_adj", static_cast<int>(child));
+  const unique_fd score{::open(path, O_WRONLY | O_CLOEXEC)};
+  [[maybe_unused]] const auto written = ::write(score.get(), "500", 3);
 }
 
 /// A private copy of the mount at `path` in which the ids on disk appear shifted into the sandbox's
@@ -327,16 +347,28 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
               CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
   how.pidfd = reinterpret_cast<std::uint64_t>(&process);
   how.exit_signal = SIGCHLD;
-  const auto pid = static_cast<pid_t>(::syscall(SYS_clone3, &how, sizeof how));
-  if (pid < 0)
+  // What the kernel counts per user (inotify instances, queued signals, locked memory, message
+  // queues) it counts for the user who has made the namespace as well. That is somebody else for
+  // each sandbox, or one could use up what there is for all.
+  const auto creator = first_uid + wanted.slot * uids_per_slot;
+  if (::syscall(SYS_setresuid, -1, creator, -1) != 0)
     return fail(launch_step::clone);
+  const auto pid =
+    regain_admin() ? static_cast<pid_t>(::syscall(SYS_clone3, &how, sizeof how)) : -1;
   if (pid == 0) {
     ::close(ends[0]); // Else it would never see our end close.
     become_sandbox(tools, wanted, ends[1], {procs.data(), count});
   }
+  const int why = errno;
+  if (::syscall(SYS_setresuid, -1, 0, -1) != 0)
+    std::abort(); // A spawner that is not root any more is none.
+  errno = why;
+  if (pid < 0)
+    return fail(launch_step::clone);
   made.pid = pid;
   made.process.reset(process);
   theirs.reset();
+  prefer_as_victim(pid);
 
   if (!write_map(pid, "uid_map", wanted.slot) || !write_map(pid, "gid_map", wanted.slot))
     return fail(launch_step::id_maps);

@@ -110,6 +110,7 @@ struct small_node {
     options->time = &sys.time;
     options->store = store.spawn(sys.get());
     options->instances = std::make_shared<actors::instance_count>(10);
+    options->images["host"] = {{"/images/host/root", "/usr"}, {}, "/bin/bash"};
     options->env = {{"HOME", "/home/sandbox"}, {"PATH", "/usr/bin:/bin"}};
     options->idle_timeout = std::chrono::minutes{10};
   }

@@ -146,7 +146,11 @@ TEST_CASE("files are opened in the sandbox, and a refusal comes back", "[actors]
   const auto box = node.make_sandbox();
   CHECK(node.sys.ask<file_channel>(box, read_file_request{"/workspace/a"}).value().socket);
   CHECK(node.sys.ask<file_channel>(box, write_file_request{"/workspace/b"}).value().socket);
-  CHECK(node.place().files == std::vector<std::string>{"read /workspace/a", "write /workspace/b"});
+  CHECK(node.sys.ask<file_channel>(box, read_tree_request{"/workspace", {"./x"}}).value().socket);
+  CHECK(node.sys.ask<file_channel>(box, write_tree_request{"/workspace"}).value().socket);
+  CHECK(node.place().files == std::vector<std::string>{"read /workspace/a", "write /workspace/b",
+                                                       "read tree /workspace without ./x",
+                                                       "write tree /workspace"});
   node.place().refuse_files = true;
   CHECK(node.sys.ask<file_channel>(box, read_file_request{"/x"}).reason().code ==
         errc::sandbox_not_running);

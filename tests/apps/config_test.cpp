@@ -119,7 +119,7 @@ sandbox:
     shm: 65536
     log: 1MiB
     open_files: 1024
-image: {default: host}
+image: {default: bookworm, available: [tiny, node-22.1]}
 network: {default: deny-all}
 pool: {target: 3, refresh_interval: 500ms, scale_batch_size: 20}
 bridge: {default_session: false}
@@ -148,7 +148,8 @@ log: {level: debug}
   CHECK(c.sandbox.shm_bytes == 65'536);
   CHECK(c.sandbox.log_bytes == 1'048'576);
   CHECK(c.sandbox.open_files == 1024);
-  CHECK(c.image == "host");
+  CHECK(c.image.default_name == "bookworm");
+  CHECK(c.image.available == std::vector<std::string>{"tiny", "node-22.1"});
   CHECK(c.network == "deny-all");
   CHECK(c.pool.target == 3);
   CHECK(c.pool.refresh_interval == 500ms);
@@ -235,7 +236,14 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
     {"sandbox.limits.open_files", "2000000", "a whole number from 64 to 1048576, got \"2000000\""},
     {"sandbox.limits", "2GiB", "a section, got \"2GiB\""},
     {"sandbox", "[limits]", "a section, got a list"},
-    {"image.default", "debian", "host, the only image for now, got \"debian\""},
+    {"image.default", "debian:12",
+     "host or the name of an imported image: at most 63 of a-z, 0-9, '.', '_' and '-', got "
+     "\"debian:12\""},
+    {"image.default", "../host",
+     "host or the name of an imported image: at most 63 of a-z, 0-9, '.', '_' and '-', got "
+     "\"../host\""},
+    {"image.available", "[bookworm, /etc]",
+     "a list of names of imported images such as [bookworm], got \"/etc\" in it"},
     {"network.default", "open", "deny-all, the only value for now, got \"open\""},
     {"pool.target", "-3", "a whole number from 0 to 36863, got \"-3\""},
     {"pool.refresh_interval", "10ms", "a duration from 100ms to 1h, got \"10ms\""},
@@ -278,7 +286,7 @@ TEST_CASE("what is not a configuration at all is refused", "[apps][config]") {
   CHECK(mistake("- a\n- b\n") == "cluster.yaml:1: expected sections such as server:, got a list");
   CHECK(mistake("hello\n") == "cluster.yaml:1: expected sections such as server:, got \"hello\"");
   CHECK(mistake("log: {level: info}\n---\nlog: {level: info}\n") ==
-        "cluster.yaml: expected one YAML document, got 2");
+        "cluster.yaml: expected one YAML document, got more");
   CHECK(mistake("log:\n  [a, b]: 1\n") == "cluster.yaml:2: expected a key, got a list");
   CHECK(mistake("log:\n  level: [info\nserver:\n") ==
         "cluster.yaml:3: not YAML: end of sequence flow not found");

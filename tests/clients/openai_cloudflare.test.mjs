@@ -183,6 +183,55 @@ describe('OpenAI Agents SDK, Cloudflare client', () => {
     assert.deepEqual(await run(resumed, 'cat kept.txt'), { code: 0, output: 'still here' });
   });
 
+  test('a workspace is persisted, and hydrated into another sandbox', limit, async () => {
+    const other = await client.create(new Manifest({ entries: {} }));
+    const long = 'n'.repeat(120);
+    try {
+      await run(
+        session,
+        `rm -rf * && mkdir -p tree/empty && echo kept > tree/kept && ln tree/kept tree/hard && mkfifo tree/fifo && ` +
+          `echo long > ${long} && echo ü > tree/ümlaut && chmod 755 tree/kept && mkdir -p skip && echo x > skip/x`,
+      );
+      // The client refuses archives with anything in them that it does not trust.
+      const archive = await session.persistWorkspace();
+      assert.ok(archive.length > 0 && archive.length % 512 === 0);
+      await other.hydrateWorkspace(archive);
+      assert.deepEqual(await run(other, `cat tree/kept tree/hard ${long} tree/ümlaut; stat -c %a tree/kept; ls tree`), {
+        code: 0,
+        output: 'kept\nkept\nlong\nü\n755\nempty\nhard\nkept\nümlaut',
+      });
+    } finally {
+      await other.delete();
+    }
+  });
+
+  test('a snapshot of the session is restored into a fresh sandbox', limit, async () => {
+    await write(session, 'state/notes.txt', 'before');
+    const archive = await session.persistWorkspace();
+    await write(session, 'state/notes.txt', 'after');
+    await session.hydrateWorkspace(archive);
+    const back = await session.readFile({ path: 'state/notes.txt' });
+    assert.equal(new TextDecoder().decode(back), 'before');
+    // Resuming, as the client offers it to the process that has the state, finds the workspace as it is.
+    const resumed = await client.resume(session.state);
+    assert.deepEqual(await run(resumed, 'cat state/notes.txt'), { code: 0, output: 'before' });
+  });
+
+  test('an archive that is too large for the service is refused by name', limit, async () => {
+    const reply = await call('POST', `/v1/sandbox/${session.state.sandboxId}/hydrate`, {
+      body: Buffer.alloc(32 * 1024 * 1024 + 1),
+    });
+    assert.equal(reply.status, 400);
+    assert.deepEqual(await reply.json(), {
+      error: 'tar payload too large: 33554433 bytes exceeds the 33554432-byte limit',
+      code: 'invalid_request',
+    });
+    await assert.rejects(
+      session.hydrateWorkspace(new TextEncoder().encode('garbage')),
+      /archive/i,
+    );
+  });
+
   test('sandboxes do not see each other', limit, async () => {
     const other = await client.create();
     try {

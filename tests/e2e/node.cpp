@@ -93,15 +93,22 @@ std::size_t open_files(pid_t pid) {
   return static_cast<std::size_t>(std::distance(fs::begin(all), fs::end(all)));
 }
 
-node::node(const std::string& yaml) {
+node::node(const std::string& yaml, const std::function<void(const std::string&)>& prepare)
+    : first_slot_(first_slot()) {
   if (::geteuid() != 0)
     throw std::runtime_error("these tests need root");
   fs::create_directory(state());
   key_ = runtime::node_key(fs::canonical(state()).string());
-  std::ofstream{where_ / "cluster.yaml"} << "runtime: {first_slot: " << first_slot()
+  configure(yaml);
+  if (prepare)
+    prepare(state());
+  start();
+}
+
+void node::configure(const std::string& yaml) {
+  std::ofstream{where_ / "cluster.yaml"} << "runtime: {first_slot: " << first_slot_
                                          << ", slots: " << slots << "}\n"
                                          << yaml << '\n';
-  start();
 }
 
 std::vector<std::string> node::command() const {

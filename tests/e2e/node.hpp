@@ -22,8 +22,10 @@ bool eventually(const std::function<bool()>& is_so, std::chrono::milliseconds pa
 /// it ends the server if that still runs, and checks that nothing of it is left on this machine.
 class node {
 public:
-  /// `yaml`: sections of cluster.yaml other than `runtime`.
-  explicit node(const std::string& yaml = {});
+  /// `yaml`: sections of cluster.yaml other than `runtime`. `prepare` is called with the state
+  /// directory before the server starts.
+  explicit node(const std::string& yaml = {},
+                const std::function<void(const std::string&)>& prepare = {});
   ~node();
   node(const node&) = delete;
   node& operator=(const node&) = delete;
@@ -45,6 +47,8 @@ public:
   std::string state() const { return (where_ / "state").string(); }
   std::string scratch() const { return where_.path().string(); }
   std::string log() const;
+  /// In place of what the constructor was given, for the next start().
+  void configure(const std::string& yaml);
   /// The command that starts a server here.
   std::vector<std::string> command() const;
 
@@ -80,6 +84,7 @@ public:
 
 private:
   temp_dir where_;
+  unsigned first_slot_;
   std::string key_;
   std::unique_ptr<child_program> server_;
   std::uint16_t port_ = 0;

@@ -52,3 +52,11 @@ TEST_CASE("a route that wants the key gets it, wherever its path lies", "[http][
   const bridge::api keyless{key_check{""}, page_guard{{}}, table};
   CHECK_FALSE(keyless.admit(asked{"/elsewhere", ""}).refusal);
 }
+
+TEST_CASE("gzip is accepted where it is named, and not with a weight of 0", "[http][api]") {
+  for (const auto* yes :
+       {"gzip", "br, gzip", "deflate,GZip;q=0.5", " gzip ; q=1.0", "gzip;q=0.001"})
+    CHECK(accepts_gzip(yes));
+  for (const auto* no : {"", "br", "gzip;q=0", "gzip; q=0.000, br", "xgzip", "gzipped", ",;,", "*"})
+    CHECK_FALSE(accepts_gzip(no));
+}

@@ -73,3 +73,10 @@ TEST_CASE("bash reads a quoted element back as it was", "[http][command_line][pr
   ::close(ends[0]);
   CHECK(printed == element);
 }
+
+TEST_CASE("a shell that is no bash gets what it can read", "[command_line]") {
+  CHECK(insula::http::bridge::posix_command_line({"echo", "plain"}).empty());
+  CHECK(insula::http::bridge::posix_command_line({"sh", "-c", "echo $HOME; it's \\n"}) ==
+        "sh -c 'echo $HOME; it'\\''s \\n'");
+  CHECK(insula::http::bridge::posix_command_line({"a", ""}) == "a ''");
+}

@@ -138,11 +138,29 @@ TEST_CASE("a character is never cut in two, bytes are never changed", "[http][ex
 
 TEST_CASE("a timeout is told on stderr and as exit 124", "[http][exec]") {
   house h;
-  h.plays().end = process_end{143, true, false};
+  h.plays().end = process_end{143, true, false, 0};
   const auto got =
     ask(h.port(), "POST", exec_path, R"({"argv":["sleep","9"],"timeout_ms":1500.5})");
   CHECK(got.body ==
         event("stderr", base64("Command timed out after 1500.5ms\n")) + exit_event(124));
+}
+
+TEST_CASE("a command that ran out of memory says so on stderr, with the limit", "[http][exec]") {
+  house h;
+  const auto said = [&h](std::uint64_t limit_bytes) {
+    h.plays().end = process_end{137, false, true, limit_bytes};
+    return ask(h.port(), "POST", exec_path, echo).body;
+  };
+  const auto told = [](const std::string& line) {
+    return event("stderr", base64(line)) + exit_event(137);
+  };
+  CHECK(said(2ull << 30)
+          .ends_with(told("Command killed: out of memory (the sandbox's limit is 2GiB)\n")));
+  CHECK(said(1536ull << 20)
+          .ends_with(told("Command killed: out of memory (the sandbox's limit is 1536MiB)\n")));
+  CHECK(said(1'000'001).ends_with(
+    told("Command killed: out of memory (the sandbox's limit is 1000001)\n")));
+  CHECK(said(0).ends_with(told("Command killed: out of memory\n")));
 }
 
 TEST_CASE("what cannot be started ends with an error event", "[http][exec]") {

@@ -127,7 +127,7 @@ process_impl::behavior_type process(process_impl::stateful_pointer<process_state
       answer(self->state);
     },
     [self](finish_atom, int code, bool timed_out) {
-      self->state.end = process_end{code, timed_out, false};
+      self->state.end = process_end{code, timed_out, false, 0};
       answer(self->state);
     },
     [self](die_atom) { self->quit(caf::exit_reason::kill); },
@@ -176,6 +176,13 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
     },
     [all](const read_file_request& file) { return open_channel(all, "read_file " + file.path); },
     [all](const write_file_request& file) { return open_channel(all, "write_file " + file.path); },
+    [all](const read_tree_request& tree) {
+      auto line = "read_tree " + tree.path;
+      for (const auto& each : tree.excludes)
+        line += " without " + each;
+      return open_channel(all, line);
+    },
+    [all](const write_tree_request& tree) { return open_channel(all, "write_tree " + tree.path); },
     [self, all, asked = std::vector<caf::typed_response_promise<bool>>{}](
       probe_atom) mutable -> caf::result<bool> {
       if (!all->plays->deaf_probe)

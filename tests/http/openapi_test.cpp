@@ -4,6 +4,8 @@
 
 #include <rapidjson/document.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <set>
 #include <string>
 
@@ -48,7 +50,12 @@ TEST_CASE("the document lists every route under its public name", "[http][openap
   std::size_t operations = 0;
   for (const auto& path : paths.GetObject())
     operations += path.value.MemberCount();
-  CHECK(operations == bridge::routes(nullptr).size());
+  const auto rows = bridge::routes(nullptr);
+  CHECK(static_cast<std::ptrdiff_t>(operations) ==
+        std::count_if(rows.begin(), rows.end(),
+                      [](const route& row) { return !row.document.id.empty(); }));
+  CHECK_FALSE(paths.HasMember("/v1/openapi"));
+  CHECK_FALSE(paths.HasMember("/v1/openapi.html"));
 }
 
 TEST_CASE("every reference in the document leads somewhere", "[http][openapi]") {

@@ -4,6 +4,10 @@
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
 
+#include <zlib.h>
+
+#include <regex>
+
 using namespace insula;
 using namespace insula::test;
 
@@ -193,4 +197,83 @@ TEST_CASE("the document can be had with a token in the query", "[http][routes]")
   check(ask(h.port(), "GET", "/v1/openapi.json?token=s3%63ret"), 200, http::openapi_document());
   check(ask(h.port(), "GET", "/v1/openapi.json", {}, "Authorization: Bearer s3cret\r\n"), 200,
         http::openapi_document());
+}
+
+namespace {
+
+/// What a `gzip` program would make of it.
+std::string gunzipped(std::string_view file) {
+  std::string text(4 << 20, '\0');
+  z_stream stream{};
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(file.data()));
+  stream.avail_in = static_cast<uInt>(file.size());
+  stream.next_out = reinterpret_cast<Bytef*>(text.data());
+  stream.avail_out = static_cast<uInt>(text.size());
+  REQUIRE(inflateInit2(&stream, MAX_WBITS + 16) == Z_OK); // Checks the CRC and the size too.
+  CHECK(inflate(&stream, Z_FINISH) == Z_STREAM_END);
+  CHECK(stream.avail_in == 0);
+  text.resize(stream.total_out);
+  inflateEnd(&stream);
+  return text;
+}
+
+} // namespace
+
+TEST_CASE("the page can be had under both names, with the key or the token", "[http][routes]") {
+  house h{with_key()};
+  for (const std::string path : {"/v1/openapi", "/v1/openapi.html"}) {
+    check(ask(h.port(), "GET", path), 401, no_key);
+    check(ask(h.port(), "GET", path + "?token=wrong"), 401, no_key);
+    for (const auto& got : {ask(h.port(), "GET", path + "?token=s3cret"),
+                            ask(h.port(), "GET", path, {}, "Authorization: Bearer s3cret\r\n")}) {
+      CHECK(got.status == 200);
+      CHECK(got.fields.at("content-type") == "text/html; charset=utf-8");
+      CHECK(got.fields.count("content-encoding") == 0);
+      CHECK(got.fields.at("vary") == "Accept-Encoding");
+      CHECK(got.complete);
+      CHECK(got.body.rfind("<!doctype html>", 0) == 0);
+      CHECK(got.body.find("s3cret") == std::string::npos);
+      CHECK(got.body.find(http::openapi_document()) != std::string::npos); // It has no '<'.
+    }
+  }
+  CHECK(ask(h.port(), "POST", "/v1/openapi?token=s3cret").status == 404);
+}
+
+TEST_CASE("the page is compressed for who takes that, and no other answer is", "[http][routes]") {
+  house h;
+  const auto plain = ask(h.port(), "GET", "/v1/openapi");
+  const auto small = ask(h.port(), "GET", "/v1/openapi", {}, "Accept-Encoding: br, gzip\r\n");
+  CHECK(small.fields.at("content-encoding") == "gzip");
+  CHECK(small.body.size() < plain.body.size() / 3);
+  CHECK(gunzipped(small.body) == plain.body);
+  const auto document = ask(h.port(), "GET", "/v1/openapi.json", {}, "Accept-Encoding: gzip\r\n");
+  CHECK(document.fields.count("content-encoding") == 0);
+}
+
+TEST_CASE("HEAD of the page is its header", "[http][routes]") {
+  house h;
+  client one{h.port()};
+  one.send(request("HEAD", "/v1/openapi", {}, "Accept-Encoding: gzip\r\n") +
+           request("GET", "/health"));
+  const auto got = one.receive(true);
+  CHECK(got.status == 200);
+  CHECK(got.fields.at("content-encoding") == "gzip");
+  CHECK(std::stoul(got.fields.at("content-length")) > 100'000);
+  CHECK(one.receive().body == R"({"ok":true})");
+}
+
+TEST_CASE("the page may run its own scripts, ask its own node, and nothing else",
+          "[http][routes]") {
+  house h;
+  const auto got = ask(h.port(), "GET", "/v1/openapi");
+  const auto& policy = got.fields.at("content-security-policy");
+  const std::regex strict{
+    "default-src 'none'; script-src( 'sha256-[A-Za-z0-9+/]{43}='){2}; style-src "
+    "'sha256-[A-Za-z0-9+/]{43}='; img-src data: blob:; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"};
+  CAPTURE(policy);
+  CHECK(std::regex_match(policy, strict));
+  CHECK(got.fields.at("referrer-policy") == "no-referrer"); // The address may have the key in it.
+  CHECK(got.fields.at("cache-control") == "no-store");
+  CHECK(got.fields.at("x-content-type-options") == "nosniff");
 }

@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <set>
 #include <sys/socket.h>
@@ -246,7 +248,33 @@ TEST_CASE("a reader that goes away ends the reading", "[runtime][files]") {
     const auto channel = (*box).open_file(file_operation::read, "/workspace/large", {});
     REQUIRE(channel);
   }
-  CHECK(eventually([&] { return box.run("ps -eo args= | grep -c ^insula-agent").out == "1\n"; }));
+  CHECK(eventually([&] { return box.run("ps -eo args= | grep -c ^insula-").out == "2\n"; }));
+}
+
+TEST_CASE("what handles a file shares no memory with PID 1", "[runtime][files]") {
+  live_sandbox box{shared_node()};
+  REQUIRE(worked(write_file(*box, "/workspace/large", random_bytes(20u << 20))));
+  const auto channel = (*box).open_file(file_operation::read, "/workspace/large", {});
+  REQUIRE(channel);
+  file_head head{};
+  REQUIRE(eventually(
+    [&] { return ::recv(channel->get(), &head, sizeof head, MSG_DONTWAIT) == sizeof head; }));
+  const auto agents = shared_node().agents();
+  REQUIRE(agents.size() == 1);
+  // Once the child that has written is buried, there are the starter, which shares, and the reader.
+  CHECK(eventually([&] {
+    int children = 0, sharing = 0;
+    for (const auto& each : std::filesystem::directory_iterator{"/proc"}) {
+      const auto pid = std::atoi(each.path().filename().c_str());
+      if (pid <= 0 || parent_of(pid) != agents.front())
+        continue;
+      ++children;
+      std::ifstream file{each.path() / "maps"};
+      const std::string maps{std::istreambuf_iterator<char>{file}, {}};
+      sharing += maps.find(" rw-s ") != std::string::npos;
+    }
+    return children == 2 && sharing == 1;
+  }));
 }
 
 TEST_CASE("two hundred operations at once all come out right", "[runtime][files]") {

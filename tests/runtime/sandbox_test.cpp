@@ -329,6 +329,18 @@ TEST_CASE("a sandbox's disk has a ceiling, and what is removed is room again",
   CHECK_FALSE(box.run("head -c 200000000 /dev/urandom > /usr/big", {0, 0}).exited(0));
 }
 
+TEST_CASE("a sandbox never gets more than half of the disk that all share", "[runtime][sandbox]") {
+  auto limits = limits_of_node();
+  limits.disk_bytes = 100ull << 30; // The node has 4 GiB for all.
+  live_sandbox box{shared_node(), limits};
+  CHECK(box.run("fallocate -l 1000M small").exited(0));
+  const auto much = box.run("fallocate -l 2000M large");
+  CHECK_FALSE(much.exited(0));
+  CHECK(much.err.find("Disk quota exceeded") != std::string::npos);
+  live_sandbox neighbour{shared_node()};
+  CHECK(neighbour.run("head -c 30000000 /dev/urandom > mine").exited(0));
+}
+
 TEST_CASE("/dev/shm has a ceiling", "[runtime][sandbox]") {
   live_sandbox box{shared_node()};
   const auto full = box.run("head -c 100000000 /dev/zero > /dev/shm/big; stat -c %s /dev/shm/big");
@@ -389,6 +401,33 @@ TEST_CASE("a sandbox whose processes all kill everything goes on", "[runtime][sa
   box.run("kill -KILL -1");
   box.run("kill -KILL -1", {0, 0});
   box.run("kill -STOP 1; kill -KILL 1; kill -TERM 1", {0, 0});
+  CHECK(box.run("echo works").out == "works\n");
+}
+
+TEST_CASE("a starter that is stopped is replaced", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  REQUIRE(box.run("kill -STOP $(pgrep -f ^insula-start)", {0, 0}).exited(0));
+  CHECK(box.run("echo works").out == "works\n");
+  CHECK(eventually([&] { return box.run("ps -eo stat= | grep -c T").out == "0\n"; }));
+}
+
+TEST_CASE("whoever stops and kills the starter all the time leaves nobody waiting",
+          "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  auto storm = box.start("echo up; while :; do pkill -STOP -f ^insula-start; "
+                         "pkill -KILL -f ^insula-start; done",
+                         {0, 0});
+  storm.says("up");
+  std::vector<live_command> all;
+  for (int i = 0; i < 100; ++i)
+    all.push_back(box.start("echo here"));
+  for (auto& each : all) {
+    const auto got = each.finish();
+    // What a starter had in its hands, it takes along; a child has its name until it is a command.
+    CHECK((got.failed || got.killed_by(SIGKILL) || got.out == "here\n"));
+  }
+  storm.process().signal(SIGKILL);
+  CHECK(storm.finish().killed_by(SIGKILL));
   CHECK(box.run("echo works").out == "works\n");
 }
 

@@ -212,3 +212,27 @@ TEST_CASE("a batch that fails in its middle leaves nothing and spares those it w
   CHECK(after.get());
   CHECK(as_map(*s->read("a")) == contents{{"x", "1"}, {"z", "1"}});
 }
+
+TEST_CASE("another process sees who has an entry with a value, while the store runs or not",
+          "[storage][sqlite]") {
+  const temp_dir dir;
+  const auto path = (dir / "insula.db").string();
+  using ids = std::vector<std::string>;
+  CHECK(*owners_with(path, "image", "debian") == ids{}); // There is no store yet.
+  CHECK_FALSE(std::filesystem::exists(path));
+  {
+    const auto store = open(path);
+    REQUIRE(commit_now(*store, {"b", 1, {{"image", "debian"}}}));
+    REQUIRE(commit_now(*store, {"a", 1, {{"image", "debian"}, {"x", "host"}}}));
+    REQUIRE(commit_now(*store, {"c", 1, {{"image", "host"}}}));
+    REQUIRE(commit_now(*store, {"_a", 1, {{"image", "debian"}}}));
+    CHECK(*owners_with(path, "image", "debian") == ids{"a", "b"});
+    CHECK(*owners_with(path, "image", "host") == ids{"c"});
+    CHECK(*owners_with(path, "image", "none") == ids{});
+    REQUIRE(commit_now(*store, {"a", 1, {{"image", std::nullopt}}}));
+    CHECK(*owners_with(path, "image", "debian") == ids{"b"});
+  }
+  CHECK(*owners_with(path, "image", "debian") == ids{"b"});
+  with_sqlite(path, "DROP TABLE entries");
+  CHECK(owners_with(path, "image", "debian").reason().code == errc::io_failed);
+}

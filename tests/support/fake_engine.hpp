@@ -105,6 +105,16 @@ public:
       return error{errc::sandbox_not_running, "it takes no more requests"};
     return unique_fd{};
   }
+  result<unique_fd> open_tree(const runtime::tree_request& wanted, runtime::sandbox_user) override {
+    auto line =
+      (wanted.what == runtime::file_operation::read ? "read tree " : "write tree ") + wanted.path;
+    for (const auto& each : wanted.excludes)
+      line += " without " + each;
+    files.push_back(line);
+    if (refuse_files)
+      return error{errc::sandbox_not_running, "it takes no more requests"};
+    return unique_fd{};
+  }
   void destroy(std::function<void()> on_gone) override {
     ++destroys;
     waiting.push_back(std::move(on_gone));

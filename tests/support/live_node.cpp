@@ -289,7 +289,7 @@ live_node::live_node(native_options options)
   auto image = prepare_host_image(state_ + "/images/host");
   if (!image)
     throw std::runtime_error(image.reason().message);
-  image_ = *image;
+  image_ = image->layers;
   options_.key = key_;
   options_.log_directory = state_ + "/logs";
   if (options_.first_slot ==

@@ -1,0 +1,98 @@
+#include "apps/find_images.hpp"
+
+#include "base/log.hpp"
+#include "runtime/host_image.hpp"
+#include "storage/images/digest.hpp"
+#include "storage/images/image_source.hpp"
+#include "storage/images/image_store.hpp"
+
+#include <chrono>
+#include <fcntl.h>
+
+namespace insula {
+
+namespace {
+
+namespace images = storage::images;
+
+std::int64_t unix_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+           std::chrono::system_clock::now().time_since_epoch())
+    .count();
+}
+
+/// What the image of the machine is made from, for `insula image ls`: as long as that stays the
+/// same, so does its record.
+result<void> record_host(images::image_store& store, const runtime::host_image& made) {
+  const unique_fd machine{::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)};
+  images::image_record record;
+  record.name = record.format = "host";
+  record.root = made.layers.root;
+  record.digest = images::digest_of(made.identity);
+  record.base = images::pretty_name(machine.get());
+  record.architecture = images::machine_architecture();
+  record.account = {"sandbox", "/home/sandbox", "/bin/bash"};
+  const auto before = store.find("host");
+  record.created_ms = before ? before->created_ms : 0;
+  if (before && *before == record)
+    return {};
+  record.created_ms = unix_ms();
+  log::info("image.host", {{"base", record.base}, {"digest", record.digest}});
+  return store.write_record(record);
+}
+
+/// What the image says about its programs' environment, and who its commands run as: that is the
+/// sandbox's user, whomever the image would have.
+std::map<std::string, std::string> environment_of(const images::image_record& from) {
+  std::map<std::string, std::string> env;
+  for (const auto& each : from.settings.env) {
+    const auto sign = each.find('=');
+    env[each.substr(0, sign)] = each.substr(sign + 1);
+  }
+  if (env["PATH"].empty())
+    env.erase("PATH");
+  env["HOME"] = from.account.home;
+  env["LOGNAME"] = env["USER"] = from.account.name;
+  env["SHELL"] = from.account.shell;
+  return env;
+}
+
+} // namespace
+
+result<std::map<std::string, actors::sandbox_image>> find_images(const std::string& state_directory,
+                                                                 const image_config& wanted) {
+  images::image_store store{state_directory};
+  std::map<std::string, actors::sandbox_image> all;
+  auto host = runtime::prepare_host_image(state_directory + "/images/host");
+  if (!host)
+    return host.reason();
+  if (auto ok = record_host(store, *host); !ok)
+    return ok.reason();
+  all["host"].layers = host->layers;
+
+  const auto imported = store.list();
+  if (!imported)
+    return imported.reason();
+  for (const auto& each : *imported)
+    if (each.name != "host")
+      all[each.name] = {{each.root, ""},
+                        environment_of(each),
+                        each.account.shell.empty() ? "/bin/sh" : each.account.shell};
+
+  const auto need = [&](const char* key, const std::string& name) -> result<void> {
+    if (all.contains(name))
+      return {};
+    const auto found = store.find(name);
+    return {{errc::invalid_request,
+             std::string{key} + ": " +
+               (found ? "the image \"" + name + "\" cannot be read" : found.reason().message)}};
+  };
+  if (auto ok = need("image.default", wanted.default_name); !ok)
+    return ok.reason();
+  for (const auto& each : wanted.available)
+    if (auto ok = need("image.available", each); !ok)
+      return ok.reason();
+  return all;
+}
+
+} // namespace insula

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "actors/sandbox.hpp"
+#include "apps/config.hpp"
+
+#include <map>
+#include <string>
+
+namespace insula {
+
+/// Every image of a node by its name: that of the machine itself, which is made or brought up to
+/// date here, and the imported ones. Needs root. Errors: invalid_request when one that the
+/// configuration names is missing; io_failed.
+result<std::map<std::string, actors::sandbox_image>> find_images(const std::string& state_directory,
+                                                                 const image_config& wanted);
+
+} // namespace insula

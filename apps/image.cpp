@@ -1,0 +1,274 @@
+#include "apps/image.hpp"
+
+#include "apps/config.hpp"
+#include "apps/progress_bar.hpp"
+#include "storage/images/image_store.hpp"
+#include "storage/sqlite_store.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <unistd.h>
+
+namespace insula {
+
+namespace {
+
+namespace images = storage::images;
+
+volatile std::sig_atomic_t was_interrupted = 0;
+
+void watch_for_interrupts() {
+  struct sigaction note {};
+  note.sa_handler = [](int) { was_interrupted = 1; };
+  for (const int number : {SIGINT, SIGTERM, SIGHUP})
+    ::sigaction(number, &note, nullptr);
+}
+
+/// A name out of a file's: "/tmp/Debian_12.tar.gz" makes "debian_12". May be none.
+std::string name_from(const std::string& source) {
+  auto path = std::filesystem::path{source}.lexically_normal();
+  auto name = (path.filename().empty() ? path.parent_path() : path).filename().string();
+  for (bool cut = true; cut;) {
+    cut = false;
+    for (const char* end : {".tar", ".gz", ".tgz", ".zst", ".xz", ".bz2", ".oci"})
+      if (name.size() > std::string_view{end}.size() && name.ends_with(end)) {
+        name.resize(name.size() - std::string_view{end}.size());
+        cut = true;
+      }
+  }
+  constexpr std::size_t longest = 63;
+  std::string made;
+  for (const char each : name) {
+    const auto small = each >= 'A' && each <= 'Z' ? static_cast<char>(each - 'A' + 'a') : each;
+    const bool plain = (small >= 'a' && small <= 'z') || (small >= '0' && small <= '9');
+    if (plain || (!made.empty() && made.size() < longest))
+      made += plain || small == '.' || small == '_' ? small : '-';
+    if (made.size() == longest)
+      break;
+  }
+  return made;
+}
+
+std::string size_text(std::uint64_t bytes) {
+  if (bytes == 0)
+    return "-";
+  constexpr std::array<const char*, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < units.size(); ++unit)
+    value /= 1024;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+  return text.data();
+}
+
+std::string time_text(std::int64_t unix_ms) {
+  const std::time_t seconds = unix_ms / 1000;
+  std::tm parts{};
+  ::localtime_r(&seconds, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M", &parts);
+  return text.data();
+}
+
+/// Enough of a digest to tell it from others.
+std::string short_digest(const std::string& digest) {
+  constexpr std::size_t enough = 12;
+  return digest.substr(digest.find(':') + 1).substr(0, enough);
+}
+
+void print_table(const std::vector<images::image_record>& all) {
+  std::vector<std::array<std::string, 5>> rows{{"NAME", "SIZE", "CREATED", "DIGEST", "BASE"}};
+  for (const auto& each : all)
+    rows.push_back({each.name, size_text(each.size_bytes), time_text(each.created_ms),
+                    short_digest(each.digest), each.base.empty() ? "-" : each.base});
+  std::array<std::size_t, 4> widths{};
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < widths.size(); ++i)
+      widths[i] = std::max(widths[i], row[i].size());
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < widths.size(); ++i)
+      std::cout << row[i] << std::string(widths[i] - row[i].size() + 2, ' ');
+    std::cout << row.back() << '\n';
+  }
+}
+
+int complain(const error& why) {
+  std::cerr << "insula: " << why.message << '\n';
+  return 1;
+}
+
+} // namespace
+
+struct image_commands::impl {
+  CLI::App* group = nullptr;
+  CLI::App* import = nullptr;
+  CLI::App* list = nullptr;
+  CLI::App* show = nullptr;
+  CLI::App* remove = nullptr;
+
+  std::optional<std::string> state, config_file;
+  std::string source, name;
+  images::import_options how;
+  bool json = false;
+  bool force = false;
+
+  int run();
+  int run_import(images::image_store& store);
+  int run_list(const images::image_store& store) const;
+  int run_show(const images::image_store& store) const;
+  int run_remove(images::image_store& store, const config& values);
+};
+
+image_commands::image_commands(CLI::App& program)
+    : impl_(std::make_unique<impl>()) {
+  auto& my = *impl_;
+  my.group = program.add_subcommand("image", "Bring, list and remove what sandboxes start from");
+  my.group->require_subcommand(1);
+  my.import = my.group->add_subcommand(
+    "import", "Bring an image here: an OCI layout (a directory), an oci-archive tar or a file of "
+              "docker save");
+  my.import->add_option("source", my.source, "The directory or file")
+    ->required()
+    ->check(CLI::ExistingPath);
+  my.import->add_option("--name", my.name,
+                        "What it is called here. Default: made from the source's name");
+  my.import->add_option("--tag", my.how.tag, "Which image, where the source has several");
+  my.import->add_flag(
+    "--replace", my.how.replace,
+    "Put it in the place of an image of that name. A server that runs goes on with the old "
+    "one until it is started again");
+  my.import
+    ->add_option("--max-size", my.how.max_bytes,
+                 "What its layers may unpack to together, such as 10GiB. Default: 64GiB")
+    ->transform(CLI::AsSizeValue(true));
+  my.import->footer(
+    "A server that runs finds new images when it is started next. Name the image in "
+    "cluster.yaml (image.default) to have sandboxes start from it.");
+
+  my.list = my.group->add_subcommand("ls", "List the images that are here");
+  my.list->add_flag("--json", my.json, "Everything that is known of them, as JSON");
+
+  my.show = my.group->add_subcommand("show", "Print what is known of one image, as JSON");
+  my.show->add_option("name", my.name, "The image")->required();
+
+  my.remove = my.group->add_subcommand("rm", "Remove an image");
+  my.remove->add_option("name", my.name, "The image")->required();
+  my.remove->add_flag("--force", my.force,
+                      "Also when sandboxes start from it: they start again only once it is back");
+
+  for (auto* each : {my.import, my.list, my.show, my.remove}) {
+    each->add_option("--state", my.state, "The server's state directory. Default: /var/lib/insula");
+    each->add_option("--config", my.config_file, "The server's configuration, which names it too");
+  }
+}
+
+image_commands::~image_commands() = default;
+
+std::optional<int> image_commands::run() {
+  if (!impl_->group->parsed())
+    return std::nullopt;
+  return impl_->run();
+}
+
+int image_commands::impl::run() {
+  const auto values = load_config(config_file, {}, {.listen = {}, .state_directory = state});
+  if (!values) {
+    std::cerr << "insula: " << values.reason().message << '\n';
+    return 2;
+  }
+  if (::geteuid() != 0)
+    return complain(
+      {errc::invalid_request, "insula image needs root: only root may look into images"});
+  images::image_store store{values->state.directory};
+  if (import->parsed())
+    return run_import(store);
+  if (list->parsed())
+    return run_list(store);
+  if (show->parsed())
+    return run_show(store);
+  return run_remove(store, *values);
+}
+
+int image_commands::impl::run_import(images::image_store& store) {
+  how.name = name.empty() ? name_from(source) : name;
+  if (name.empty() && (!images::is_image_name(how.name) || how.name == "host")) {
+    std::cerr << "insula: the name of " << source << " makes no name for an image: give it one "
+              << "with --name\n";
+    return 2;
+  }
+  watch_for_interrupts();
+  how.cancelled = [] { return was_interrupted != 0; };
+  auto made = [&] {
+    progress_bar bar;
+    how.on_progress = [&bar](const images::import_progress& now) { bar.show(now); };
+    return store.import_image(source, how);
+  }();
+  if (!made && made.reason().code == errc::deadline_exceeded)
+    return complain({errc::deadline_exceeded, "interrupted; nothing was imported"});
+  if (!made)
+    return complain(made.reason());
+  std::cout << made->name << ": " << (made->base.empty() ? "imported" : made->base) << ", "
+            << made->entries << " files, " << size_text(made->size_bytes) << ", " << made->digest
+            << '\n';
+  if (made->account.shell.empty())
+    std::cerr << "insula: " << made->name << " has neither /bin/bash nor /bin/sh, so sandboxes "
+              << "start from it, but no command runs in them\n";
+  return 0;
+}
+
+int image_commands::impl::run_list(const images::image_store& store) const {
+  const auto all = store.list();
+  if (!all)
+    return complain(all.reason());
+  if (json)
+    std::cout << images::to_json(*all);
+  else
+    print_table(*all);
+  return 0;
+}
+
+int image_commands::impl::run_show(const images::image_store& store) const {
+  const auto found = store.find(name);
+  if (!found)
+    return complain(found.reason());
+  std::cout << images::to_json(*found);
+  return 0;
+}
+
+int image_commands::impl::run_remove(images::image_store& store, const config& values) {
+  if (name == "host")
+    return complain({errc::invalid_request, "host is the machine itself: every start makes it"});
+  if (const auto found = store.find(name); !found && found.reason().code == errc::not_found)
+    return complain(found.reason());
+  if (!force) {
+    const auto users =
+      storage::owners_with(values.state.directory + "/records/insula.db", "image", name);
+    if (!users)
+      return complain(users.reason());
+    if (!users->empty())
+      return complain({errc::limit_reached,
+                       (users->size() == 1 ? "a sandbox starts"
+                                           : std::to_string(users->size()) + " sandboxes start") +
+                         " from " + name + ", " + users->front() +
+                         "; delete what starts from it first, or use --force"});
+    const auto& wanted = values.image.available;
+    if (values.image.default_name == name ||
+        std::find(wanted.begin(), wanted.end(), name) != wanted.end())
+      return complain({errc::limit_reached, "the configuration names " + name +
+                                              ", so the server would not start without it; change "
+                                              "that first, or use --force"});
+  }
+  if (const auto ok = store.remove(name); !ok)
+    return complain(ok.reason());
+  std::cout << name << " is removed\n";
+  return 0;
+}
+
+} // namespace insula

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// What travels through the socket between a tree operation (a child of the agent inside the
+/// sandbox) and the one who asked for it. Native byte order: both ends are on one machine. Nothing
+/// here is trusted by the asker.
+///
+/// Reading a tree: the child answers with a tree_result, and only if that is a success with
+///     entries, an `end` last. Each is an entry_head, the name, the link's target, and for a file
+///     exactly `size` bytes. Without the `end` the tree was cut.
+/// Writing a tree: the asker sends entries, an `end` last; after a file's strings come pieces, each
+///     a piece_head and its bytes, an empty one last. The child then answers with a tree_result.
+///     Without the `end` it gives up where it stands.
+///
+/// Names are relative to the tree's top, have no leading slash and no `..`, and are bytes of any
+/// kind but NUL. The top itself is ".".
+namespace insula {
+
+enum class entry_kind : std::uint32_t {
+  end = 0,
+  file,
+  directory,
+  symlink,
+  hard_link, ///< Only when a tree is written, as all that follow.
+  fifo,
+  special, ///< A device, which nobody may make.
+};
+
+struct entry_head {
+  entry_kind kind;
+  std::uint32_t mode; ///< Permission bits.
+  std::uint64_t size; ///< Of a file. In a tree that is written it may have holes.
+  std::int64_t modified_s;
+  std::uint32_t modified_ns;
+  std::uint32_t name_bytes;
+  std::uint32_t target_bytes; ///< Of a symlink or a hard link.
+  std::uint32_t reserved;
+};
+
+struct piece_head {
+  std::uint64_t offset;
+  std::uint32_t bytes; ///< At most max_frame_bytes of stream_frames.hpp.
+  std::uint32_t reserved;
+};
+
+/// The offset of an empty piece that ends a content which cannot be had whole: the file is not to
+/// be.
+inline constexpr std::uint64_t no_content = ~0ull;
+
+struct tree_result {
+  std::int32_t exit_code;   ///< As GNU tar's would be: 0, or 2.
+  std::uint32_t text_bytes; ///< What it would have printed, which follows.
+};
+
+/// What a plain tar header can say, and every client reads. A tree with a larger file is not sent.
+inline constexpr std::uint64_t max_entry_size = (1ull << 33) - 1;
+
+inline constexpr std::size_t max_entry_name = 16 * 1024;
+inline constexpr std::size_t max_tree_text = 16 * 1024;
+
+} // namespace insula

@@ -1,0 +1,14 @@
+enable_language(ASM)
+
+# insula_embed(target file symbol): links a file of this build directory, a finished program or what a command makes, into
+# the target, between symbol_begin and symbol_end.
+function(insula_embed target name symbol)
+  set(file "${CMAKE_CURRENT_BINARY_DIR}/${name}")
+  set(source "${CMAKE_CURRENT_BINARY_DIR}/${symbol}.S")
+  configure_file("${CMAKE_SOURCE_DIR}/cmake/embed.S.in" "${source}" @ONLY)
+  target_sources(${target} PRIVATE "${source}")
+  set_source_files_properties("${source}" PROPERTIES OBJECT_DEPENDS "${file}")
+  if(TARGET ${name})
+    add_dependencies(${target} ${name})
+  endif()
+endfunction()

@@ -1,0 +1,125 @@
+#include "http/bridge/archives.hpp"
+
+#include "base/limits.hpp"
+#include "http/bridge/ask_sandbox.hpp"
+#include "http/percent.hpp"
+
+#include <algorithm>
+
+namespace insula::http::bridge {
+
+namespace {
+
+std::string decode_form_value(std::string_view text) {
+  std::string spaced{text};
+  std::replace(spaced.begin(), spaced.end(), '+', ' ');
+  return percent_decode(spaced);
+}
+
+/// What the first parameter of this name says. Empty: it is not there.
+std::string form_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const auto pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const auto sign = std::min(pair.find('='), pair.size());
+    if (decode_form_value(pair.substr(0, sign)) == name)
+      return decode_form_value(pair.substr(std::min(pair.size(), sign + 1)));
+  }
+  return {};
+}
+
+void persist(const services& with, const std::string& id, std::vector<std::string> excludes,
+             const reply& to) {
+  to->answer_within(sandbox_patience,
+                    error_response(step::find_sandbox,
+                                   {errc::deadline_exceeded, "the sandbox was not ready in time"}));
+  ask_sandbox<read_tree_request, file_channel>(
+    with,
+    {with.directory, id, read_tree_request{std::string{workspace}, std::move(excludes)},
+     [to](const file_channel& channel) { start_persist(channel, to); },
+     [to](step at, const error& why) { to->respond(error_response(at, why)); }, step::read_tree});
+}
+
+const parameter sandbox{"id", "path", "The sandbox's id.", true};
+
+} // namespace
+
+result<std::vector<std::string>> read_excludes(std::string_view query) {
+  std::vector<std::string> patterns;
+  const auto value = form_value(query, "excludes");
+  for (std::string_view left = value; !left.empty();) {
+    auto piece = left.substr(0, left.find(','));
+    left.remove_prefix(std::min(left.size(), piece.size() + 1));
+    if (piece.find("..") != std::string_view::npos)
+      return error{errc::invalid_request, "exclude paths must not contain \"..\""};
+    if (piece.find('\0') != std::string_view::npos)
+      return error{errc::invalid_request, "exclude paths must not contain NUL"};
+    if (piece.empty())
+      continue;
+    if (piece.substr(0, 2) == "./")
+      piece.remove_prefix(2);
+    patterns.push_back("./" + std::string{piece});
+  }
+  return patterns;
+}
+
+response archive_too_large(std::uint64_t bytes, std::uint64_t limit) {
+  return error_response(step::request,
+                        {errc::invalid_request, "tar payload too large: " + std::to_string(bytes) +
+                                                  " bytes exceeds the " + std::to_string(limit) +
+                                                  "-byte limit"});
+}
+
+void add_archive_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+  table.push_back(
+    {verb::post,
+     "/v1/sandbox/:id/persist",
+     access::key,
+     body_use::ignored,
+     0,
+     [with](const call& what) {
+       admission plan;
+       auto excludes = read_excludes(what.query);
+       if (!excludes) {
+         plan.refusal = error_response(step::read_tree, excludes.reason());
+         return plan;
+       }
+       plan.answer = [with, id = what.id, excludes = std::move(*excludes)](
+                       const std::string&, const reply& to) { persist(*with, id, excludes, to); };
+       return plan;
+     },
+     {.id = "persistWorkspace",
+      .summary = "The workspace as a tar archive.",
+      .parameters =
+        {sandbox,
+         {"excludes", "query",
+          "What to leave out: names below the workspace, as shell patterns, with commas "
+          "between."}},
+      .answers = {
+        {"200", "The archive, not compressed.", "application/octet-stream", ""},
+        {"400", "", "", "InvalidRequest"},
+        {"502", "Something in it could not be read.", "application/json", "ErrorResponse"},
+        {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});
+  table.push_back(
+    {verb::post,
+     "/v1/sandbox/:id/hydrate",
+     access::key,
+     body_use::streamed,
+     limits::archive_body_bytes,
+     [with](const call& what) {
+       admission plan;
+       plan.sink = make_hydrate(with, what.id);
+       return plan;
+     },
+     {.id = "hydrateWorkspace",
+      .summary = "Unpack a tar archive into the workspace, over what is there. At most 32 MiB.",
+      .parameters = {sandbox},
+      .body_type = "application/octet-stream",
+      .answers = {{"200", "All of it is unpacked.", "application/json", "OkResponse"},
+                  {"400", "", "", "InvalidRequest"},
+                  {"502", "Not all of it could be unpacked.", "application/json", "ErrorResponse"},
+                  {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}},
+     &archive_too_large});
+}
+
+} // namespace insula::http::bridge

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "actors/protocol/messages.hpp"
+#include "base/error.hpp"
+#include "http/bridge/api.hpp"
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// POST .../persist and .../hydrate: the workspace as a tar archive.
+namespace insula::http::bridge {
+
+/// What is archived and where archives go.
+inline constexpr std::string_view workspace = "/workspace";
+
+/// The patterns that a query's `excludes` asks for. Errors: invalid_request.
+result<std::vector<std::string>> read_excludes(std::string_view query);
+
+/// Answers with the tree that comes through `channel`, as an archive.
+void start_persist(file_channel channel, reply to);
+
+/// Takes an archive, and puts it into the workspace once all of it is here.
+std::shared_ptr<body_sink> make_hydrate(std::shared_ptr<const services> with, std::string id);
+
+/// 400, by the contract.
+response archive_too_large(std::uint64_t bytes, std::uint64_t limit);
+
+} // namespace insula::http::bridge

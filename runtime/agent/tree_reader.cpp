@@ -1,0 +1,281 @@
+// A directory and all below it, on its way out of the sandbox.
+
+#include "base/tree_frames.hpp"
+#include "runtime/agent/channel.hpp"
+#include "runtime/agent/tree_operations.hpp"
+#include "runtime/agent/tree_text.hpp"
+
+#include <climits>
+#include <clocale>
+#include <dirent.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+namespace insula::runtime::agent {
+
+namespace {
+
+constexpr int open_flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+
+struct named_entry {
+  std::string name;
+  unsigned char type;
+};
+
+/// Closed before anything below is looked at: an open DIR costs a buffer, and trees can be deep.
+bool list(int directory, std::vector<named_entry>& into) {
+  const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* open = copy < 0 ? nullptr : ::fdopendir(copy);
+  if (open == nullptr) {
+    if (copy >= 0)
+      ::close(copy);
+    return false;
+  }
+  errno = 0;
+  while (const dirent* each = ::readdir(open)) {
+    const std::string name = each->d_name;
+    if (name != "." && name != "..")
+      into.push_back({name, each->d_type});
+  }
+  const int failed = errno;
+  ::closedir(open);
+  errno = failed;
+  return failed == 0;
+}
+
+unsigned char type_of(int directory, const named_entry& entry) {
+  if (entry.type != DT_UNKNOWN)
+    return entry.type;
+  struct stat info {};
+  if (::fstatat(directory, entry.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
+    return DT_UNKNOWN;
+  return static_cast<unsigned char>(IFTODT(info.st_mode));
+}
+
+class tree_reader {
+public:
+  tree_reader(int channel, char** excludes)
+      : channel_(channel)
+      , excludes_(excludes) {}
+
+  void run(const char* path) {
+    const int top = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (top < 0)
+      text_.add(path, "Cannot open", errno);
+    else
+      check_below(top);
+    const auto result = text_.result();
+    if (!put(&result, sizeof result) || !put(text_.text().data(), text_.text().size()) ||
+        !flush() || result.exit_code != 0)
+      return;
+    struct stat info {};
+    if (::fstat(top, &info) != 0 || !put_entry(entry_kind::directory, info, {}) || !send_below(top))
+      return;
+    const entry_head end{};
+    if (put(&end, sizeof end))
+      flush();
+  }
+
+private:
+  // ---- Before anything is sent: what would make it fail, so that it can be told
+
+  void check_below(int directory) {
+    std::vector<named_entry> entries;
+    if (!list(directory, entries))
+      return text_.add(shown(), "Cannot read", errno);
+    for (const auto& entry : entries) {
+      const auto before = enter(entry.name);
+      if (!excluded())
+        check(directory, entry);
+      name_.resize(before);
+    }
+  }
+
+  void check(int directory, const named_entry& entry) {
+    if (name_.size() > max_entry_name)
+      return text_.add(shown().substr(0, 100) + "...", "Cannot archive", ENAMETOOLONG);
+    const auto type = type_of(directory, entry);
+    if (type == DT_REG)
+      check_file(directory, entry.name.c_str());
+    if (type != DT_DIR)
+      return;
+    const int below = ::openat(directory, entry.name.c_str(), open_flags | O_DIRECTORY);
+    if (below < 0) {
+      if (errno != ENOENT && errno != ENOTDIR)
+        text_.add(shown(), "Cannot open", errno);
+      return;
+    }
+    if (::faccessat(below, ".", X_OK, 0) != 0)
+      text_.add(shown(), "Cannot open", errno);
+    else
+      check_below(below);
+    ::close(below);
+  }
+
+  void check_file(int directory, const char* name) {
+    struct stat info {};
+    if (::faccessat(directory, name, R_OK, 0) != 0) {
+      if (errno != ENOENT)
+        text_.add(shown(), "Cannot open", errno);
+    } else if (::fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+               static_cast<std::uint64_t>(info.st_size) > max_entry_size) {
+      text_.add(shown(), "Larger than the 8 GiB that an archive can take");
+    }
+  }
+
+  // ---- Sending. What has gone since it was listed is left out; false: no more can be sent.
+
+  bool send_below(int directory) {
+    std::vector<named_entry> entries;
+    if (!list(directory, entries))
+      return false;
+    for (const auto& entry : entries) {
+      const auto before = enter(entry.name);
+      if (!excluded() && !send_entry(directory, entry))
+        return false;
+      name_.resize(before);
+    }
+    return true;
+  }
+
+  bool send_entry(int directory, const named_entry& entry) {
+    switch (type_of(directory, entry)) {
+      case DT_REG: return send_file(directory, entry.name.c_str());
+      case DT_DIR: return send_directory(directory, entry.name.c_str());
+      case DT_LNK: return send_symlink(directory, entry.name.c_str());
+      default: return true;
+    }
+  }
+
+  static bool gone() { return errno == ENOENT || errno == ENOTDIR || errno == ELOOP; }
+
+  bool send_directory(int parent, const char* name) {
+    const int directory = ::openat(parent, name, open_flags | O_DIRECTORY);
+    if (directory < 0)
+      return gone();
+    struct stat info {};
+    const bool sent = ::fstat(directory, &info) == 0 &&
+                      put_entry(entry_kind::directory, info, {}) && send_below(directory);
+    ::close(directory);
+    return sent;
+  }
+
+  bool send_symlink(int parent, const char* name) {
+    char target[PATH_MAX];
+    struct stat info {};
+    const ssize_t length = ::readlinkat(parent, name, target, sizeof target);
+    if (length < 0 || ::fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+      return gone() || errno == EINVAL;
+    return put_entry(entry_kind::symlink, info, {target, static_cast<std::size_t>(length)});
+  }
+
+  bool send_file(int parent, const char* name) {
+    const int file = ::openat(parent, name, open_flags);
+    if (file < 0)
+      return gone() || errno == ENXIO;
+    struct stat info {};
+    bool sent = ::fstat(file, &info) == 0;
+    if (sent && S_ISREG(info.st_mode))
+      sent = put_entry(entry_kind::file, info, {}) && put_content(file, info.st_size);
+    ::close(file);
+    return sent;
+  }
+
+  /// As much as the head has promised: a file that grows meanwhile ends there, one that shrinks is
+  /// filled with zeros.
+  bool put_content(int file, off_t size) {
+    for (off_t left = size; left > 0;) {
+      if (used_ == sizeof buffer_ && !flush())
+        return false;
+      const auto room = std::min<off_t>(left, static_cast<off_t>(sizeof buffer_ - used_));
+      ssize_t n = ::read(file, buffer_ + used_, static_cast<std::size_t>(room));
+      if (n < 0 && errno == EINTR)
+        continue;
+      if (n < 0)
+        return false;
+      if (n == 0) {
+        n = room;
+        std::memset(buffer_ + used_, 0, static_cast<std::size_t>(room));
+      }
+      used_ += static_cast<std::size_t>(n);
+      left -= n;
+    }
+    return true;
+  }
+
+  bool put_entry(entry_kind kind, const struct stat& info, std::string_view target) {
+    const std::string_view name = name_.empty() ? "." : std::string_view{name_};
+    entry_head head{};
+    head.kind = kind;
+    head.mode = info.st_mode & 07777;
+    head.size = kind == entry_kind::file ? static_cast<std::uint64_t>(info.st_size) : 0;
+    head.modified_s = info.st_mtim.tv_sec;
+    head.modified_ns = static_cast<std::uint32_t>(info.st_mtim.tv_nsec);
+    head.name_bytes = static_cast<std::uint32_t>(name.size());
+    head.target_bytes = static_cast<std::uint32_t>(target.size());
+    return put(&head, sizeof head) && put(name.data(), name.size()) &&
+           put(target.data(), target.size());
+  }
+
+  bool put(const void* data, std::size_t count) {
+    const auto* at = static_cast<const char*>(data);
+    while (count > 0) {
+      if (used_ == sizeof buffer_ && !flush())
+        return false;
+      const auto n = std::min(count, sizeof buffer_ - used_);
+      std::memcpy(buffer_ + used_, at, n);
+      used_ += n;
+      at += n;
+      count -= n;
+    }
+    return true;
+  }
+
+  bool flush() {
+    const bool sent = send_all(channel_, buffer_, used_);
+    used_ = 0;
+    return sent;
+  }
+
+  // ---- Names
+
+  /// Appends a component; gives back how long the name was.
+  std::size_t enter(const std::string& component) {
+    const auto before = name_.size();
+    if (before > 0)
+      name_ += '/';
+    name_ += component;
+    return before;
+  }
+
+  std::string shown() const { return name_.empty() ? "." : "./" + name_; }
+
+  bool excluded() const {
+    const auto name = shown();
+    for (char** each = excludes_; *each != nullptr; ++each)
+      if (::fnmatch(*each, name.c_str(), FNM_LEADING_DIR) == 0)
+        return true;
+    return false;
+  }
+
+  const int channel_;
+  char** const excludes_;
+  tree_text text_;
+  std::string name_;
+  std::size_t used_ = 0;
+  char buffer_[256 * 1024];
+};
+
+} // namespace
+
+void send_tree(int channel, const char* path, char** excludes) {
+  std::setlocale(LC_CTYPE, "C.UTF-8"); // `?` is a character, as for the tar of the image.
+  static tree_reader reader{channel, excludes};
+  reader.run(path);
+}
+
+} // namespace insula::runtime::agent

@@ -1,0 +1,103 @@
+// What a request line and its fields are taken apart into: routes, ids, paths, keys, names. Lines:
+// method, path, query, Host, Origin, Authorization, Accept-Encoding, Session-Id.
+#include "base/id.hpp"
+#include "http/body_budget.hpp"
+#include "http/bridge/api.hpp"
+#include "http/bridge/archives.hpp"
+#include "http/bridge/workspace_path.hpp"
+#include "http/percent.hpp"
+#include "tests/fuzz/bytes.hpp"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace insula;
+using namespace insula::fuzz;
+using namespace insula::http;
+
+namespace {
+
+class played_head final : public request_head {
+public:
+  explicit played_head(byte_source from) {
+    const auto first = from.until('\n');
+    method =
+      first.empty() ? verb::get : static_cast<verb>(static_cast<unsigned char>(first[0]) % 5);
+    path = from.until('\n');
+    query = from.until('\n');
+    for (const auto* name : {"Host", "Origin", "Authorization", "Accept-Encoding", "Session-Id"})
+      fields_[name] = from.until('\n');
+  }
+  std::string_view field(std::string_view name) const override {
+    const auto at = fields_.find(name);
+    return at == fields_.end() ? std::string_view{} : at->second;
+  }
+
+private:
+  std::map<std::string_view, std::string_view> fields_;
+};
+
+void check_paths(std::string_view text) {
+  const auto decoded = percent_decode(text);
+  must(decoded.size() <= text.size(), "decoding makes nothing longer");
+  for (const auto& path : {decoded, bridge::decode_file_path(text), std::string{text}}) {
+    const auto resolved = bridge::resolve_in_workspace(path);
+    if (!resolved)
+      continue;
+    must(*resolved == "/workspace" || resolved->rfind("/workspace/", 0) == 0,
+         "a path that resolves is below the workspace");
+    const auto framed = *resolved + "/";
+    for (const auto* part : {"/../", "/./", "//"})
+      must(framed.find(part) == std::string::npos, "a resolved path has no odd segments");
+    must(bridge::resolve_in_workspace(*resolved) == resolved, "resolving again changes nothing");
+  }
+}
+
+std::vector<route> every_route() {
+  bridge::services with; // Nothing is asked of them before a body has come.
+  with.spooled = std::make_shared<body_budget>(1 << 20);
+  with.decompressors = std::make_shared<body_budget>(1);
+  return bridge::routes(std::make_shared<const bridge::services>(std::move(with)));
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const auto table = every_route();
+  static const bridge::api open{key_check{""}, page_guard{{"insula.example"}}, table};
+  static const key_check key{"s3cret"};
+  const played_head head{byte_source{data, size}};
+
+  if (const auto found = find_route(table, head)) {
+    must(found->row->method == head.method, "a route is found by its method");
+    check_paths(found->what.tail);
+    must(found->what.id.find('/') == std::string::npos, "an id is one segment");
+  }
+  check_paths(head.path);
+  if (const auto id = sandbox_id::parse(head.path))
+    must(id->str() == head.path && id->str().size() <= sandbox_id::max_length, "an id is its text");
+  if (const auto excludes = bridge::read_excludes(head.query))
+    for (const auto& pattern : *excludes)
+      must(pattern.rfind("./", 0) == 0 && pattern.find('\0') == std::string::npos,
+           "a pattern is one that can be passed on");
+  bridge::is_session_id(head.field("Session-Id"));
+  accepts_gzip(head.field("Accept-Encoding"));
+
+  const auto credentials = head.field("Authorization");
+  if (key.allows_header(credentials, true))
+    must(credentials.size() == 13 && credentials.substr(7) == "s3cret", "only the key opens");
+  if (key.allows_query(head.query))
+    must(head.query.find("token=") != std::string_view::npos, "only a token opens");
+
+  const auto plan = open.admit(head);
+  must(plan.refusal || plan.answer || plan.sink, "every request is answered in some way");
+  if (!plan.refusal && head.path != "/health") {
+    const auto host = head.field("Host");
+    const auto origin = head.field("Origin");
+    must(origin.empty() || (!host.empty() && origin.size() >= host.size() + 3),
+         "a page is let in only from the host it asks");
+  }
+  return 0;
+}
