@@ -1,8 +1,10 @@
 #include "apps/serve.hpp"
 
 #include "actors/node.hpp"
+#include "actors/pool_scheduler.hpp"
 #include "apps/find_images.hpp"
 #include "base/clock.hpp"
+#include "base/io_pool.hpp"
 #include "base/log.hpp"
 #include "http/server.hpp"
 #include "runtime/native_engine.hpp"
@@ -232,7 +234,9 @@ result<void> run(const config& values) {
   // privileges, runs.
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
     return failed("giving up new privileges");
+  io_pool pool{values.server.threads};
   runtime::native_engine engine{
+    pool,
     {spawning.key, path_of(state->logs), values.runtime.first_slot, values.runtime.slots},
     std::move(*spawner)};
   // Whatever stops this start: the spawner does not stay behind without a server.
@@ -256,9 +260,7 @@ result<void> run(const config& values) {
   const system_clock time;
 
   caf::actor_system_config settings;
-  settings.set("scheduler.policy", caf::atom("sharing"));
-  settings.set("scheduler.max-threads",
-               std::max<std::size_t>(2, std::thread::hardware_concurrency()));
+  actors::run_actors_on(pool, settings);
   caf::actor_system system{settings};
 
   actors::sandbox_options options;
@@ -283,12 +285,11 @@ result<void> run(const config& values) {
   serving.port = values.server.listen.port;
   serving.api_key = values.server.api_key;
   serving.allowed_hosts = values.server.allowed_hosts;
-  serving.threads = values.server.threads;
   serving.max_connections = values.server.max_connections;
   serving.spool_directory = path_of(state->logs);
   if (!values.server.tls_certificate.empty())
     serving.tls = http::tls_files{values.server.tls_certificate, values.server.tls_key};
-  http::server server{system, std::move(serving), node.directory(),
+  http::server server{pool, system, std::move(serving), node.directory(),
                       [&engine] { return engine.ailments(); }};
   if (auto ok = server.start(); !ok)
     return ok;

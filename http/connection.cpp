@@ -42,7 +42,7 @@ connection::handling::~handling() {
 
 connection::connection(socket_type socket, asio::ssl::context* tls, const time_limits& limits,
                        const admit_fn& admit, std::shared_ptr<body_budget> bodies,
-                       std::weak_ptr<void> owner)
+                       std::shared_ptr<void> owner)
     : body_memory(std::move(bodies))
     , socket_(std::move(socket))
     , limits_(limits)

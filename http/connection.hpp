@@ -50,10 +50,11 @@ public:
 
   enum class phase : std::uint8_t { idle, header, body, answering };
 
-  /// `tls`: null for plain HTTP. `limits` and `admit` belong to `owner`, which outlives the
-  /// connection.
+  /// `tls`: null for plain HTTP. `limits` and `admit` belong to `owner`, which the
+  /// connection keeps.
   connection(socket_type socket, boost::asio::ssl::context* tls, const time_limits& limits,
-             const admit_fn& admit, std::shared_ptr<body_budget> bodies, std::weak_ptr<void> owner);
+             const admit_fn& admit, std::shared_ptr<body_budget> bodies,
+             std::shared_ptr<void> owner);
   ~connection();
 
   /// `tell` is called when the socket has been closed, on any thread.
@@ -65,7 +66,7 @@ public:
   // ---- RESTinio's side: one read and one write at a time ----
 
   socket_type& socket() { return socket_; }
-  std::shared_ptr<void> owner() const { return owner_.lock(); }
+  const std::shared_ptr<void>& owner() const { return owner_; }
   bool is_open() const { return !closed_ && socket_.is_open(); }
   void handshake(std::function<void(const error_code&)> done);
   void read_some(boost::asio::mutable_buffer into, io_handler done);
@@ -143,7 +144,7 @@ private:
   std::optional<tls_type> tls_;
   const time_limits& limits_;
   const admit_fn& admit_;
-  std::weak_ptr<void> owner_;
+  const std::shared_ptr<void> owner_;
   std::function<void(connection*)> ended_;
   watchdog read_watchdog_;
   watchdog write_watchdog_;

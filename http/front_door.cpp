@@ -306,7 +306,7 @@ http_parser_settings parser_settings() {
 /// Where a request came from and how its answer gets back. Whatever holds RESTinio's connection or
 /// ours gives them up on the strand, since their destructors touch its timers.
 struct way_back {
-  std::shared_ptr<void> front_door; // Keeps the io_context; so it goes last.
+  std::shared_ptr<void> front_door; // What the connection refers to; so it goes last.
   std::shared_ptr<connection> client;
   restinio::impl::connection_handle_t link;
   restinio::request_id_t id = 0;
@@ -592,11 +592,11 @@ message_handler::operator()(const restinio::request_handle_t& message) const {
 
 class front_door::core : public std::enable_shared_from_this<core> {
 public:
-  core(front_door_options options, admit_fn admit)
-      : options_(std::move(options))
+  core(io_pool& io, front_door_options options, admit_fn admit)
+      : io_(io)
+      , options_(std::move(options))
       , admit_(std::move(admit))
-      , bodies_(std::make_shared<body_budget>(options_.buffered_body_bytes))
-      , io_(static_cast<int>(options_.threads)) {}
+      , bodies_(std::make_shared<body_budget>(options_.buffered_body_bytes)) {}
 
   result<void> start() {
     if (options_.tls)
@@ -604,23 +604,26 @@ public:
         return ready;
     prepare_restinio();
     listener_ = std::make_shared<listener>(
-      io_, [this](tcp::socket accepted) { adopt(std::move(accepted)); },
-      [this] { return has_room(); });
+      io_,
+      [weak = weak_from_this()](tcp::socket accepted) {
+        if (const auto self = weak.lock())
+          self->adopt(std::move(accepted));
+      },
+      [weak = weak_from_this()] {
+        const auto self = weak.lock();
+        return self && self->has_room();
+      });
     if (auto opened = listener_->open(options_.address, options_.port); !opened)
       return opened;
     listener_->start();
-    work_.emplace(io_.get_executor());
-    for (unsigned i = 0; i < std::max(1u, options_.threads); ++i)
-      threads_.emplace_back([this] { run(); });
     return {};
   }
 
   std::uint16_t port() const { return listener_ ? listener_->port() : 0; }
 
   void stop(std::chrono::milliseconds patience) {
-    if (threads_.empty())
-      return run_what_is_left();
-    stopping_ = true;
+    if (!listener_ || stopping_.exchange(true))
+      return;
     listener_->close();
     for_each_connection([](connection& client) { client.drain(); });
     std::unique_lock lock{mutex_};
@@ -631,33 +634,9 @@ public:
       lock.lock();
       ended_.wait_for(lock, std::chrono::seconds{1}, all_gone);
     }
-    lock.unlock();
-    work_.reset();
-    io_.stop();
-    for (auto& thread : threads_)
-      thread.join();
-    threads_.clear();
-    run_what_is_left();
   }
 
 private:
-  /// What the closed sockets have to say still: RESTinio's connections go with it.
-  void run_what_is_left() {
-    io_.restart();
-    while (io_.poll() > 0) {
-    }
-  }
-
-  void run() {
-    while (!io_.stopped()) {
-      try {
-        io_.run();
-      } catch (const std::exception& failure) {
-        log::error("http.thread_failed", {{"why", failure.what()}});
-      }
-    }
-  }
-
   result<void> load_tls(const tls_files& files) {
     using context = asio::ssl::context;
     tls_.emplace(context::tls_server);
@@ -703,8 +682,9 @@ private:
       if (ec)
         return; // Gone already.
       accepted.set_option(tcp::no_delay{true}, ec);
-      auto client = std::make_shared<connection>(std::move(accepted), tls_ ? &*tls_ : nullptr,
-                                                 options_.time, admit_, bodies_, weak_from_this());
+      auto client =
+        std::make_shared<connection>(std::move(accepted), tls_ ? &*tls_ : nullptr, options_.time,
+                                     admit_, bodies_, shared_from_this());
       client->on_end([this](connection* ended) { forget(ended); });
       {
         std::lock_guard lock{mutex_};
@@ -754,6 +734,7 @@ private:
   using limiter_types = restinio::connection_count_limit_types<traits>;
   using lifetime_monitor = limiter_types::lifetime_monitor_t;
 
+  io_pool& io_;
   const front_door_options options_;
   const admit_fn admit_;
   const std::shared_ptr<body_budget> bodies_;
@@ -768,15 +749,11 @@ private:
   std::shared_ptr<restinio::impl::connection_settings_t<traits>> restinio_settings_;
   restinio::connection_id_t next_id_ = 1; ///< Used on the listener's strand.
   std::optional<asio::ssl::context> tls_;
-  std::vector<std::thread> threads_;
-  // Goes before the members above, which the handlers still waiting in it refer to.
-  asio::io_context io_;
   std::shared_ptr<listener> listener_;
-  std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_;
 };
 
-front_door::front_door(front_door_options options, admit_fn admit)
-    : core_(std::make_shared<core>(std::move(options), std::move(admit))) {}
+front_door::front_door(io_pool& io, front_door_options options, admit_fn admit)
+    : core_(std::make_shared<core>(io, std::move(options), std::move(admit))) {}
 
 front_door::~front_door() {
   stop(std::chrono::milliseconds{0});

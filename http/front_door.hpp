@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/io_pool.hpp"
 #include "base/limits.hpp"
 #include "http/connection.hpp"
 #include "http/exchange.hpp"
@@ -22,7 +23,6 @@ struct front_door_options {
   std::string address;
   std::uint16_t port = 0;
   std::optional<tls_files> tls;
-  unsigned threads = 2;
   unsigned max_connections = 8192;
   std::uint64_t buffered_body_bytes = limits::buffered_body_bytes;
   time_limits time;
@@ -31,23 +31,24 @@ struct front_door_options {
 /// Listens, speaks HTTP/1.1, and asks `admit` about every request once its header is there.
 /// RESTinio is behind this and nowhere else.
 ///
-/// Threads: its own; `admit` and what it returns are called on the connection's strand, for one
-/// connection
-///          never concurrently. They must not block.
-/// Owner:   the caller. Answers to a front door that is gone go nowhere.
+/// Threads: those of `io`; `admit` and what it returns are called on the connection's strand, which
+/// is
+///          one of them. They must not block.
+/// Owner:   the caller; `io` outlives it and runs until it has been stopped. `admit` is kept for as
+///          long as a connection is.
 class front_door {
 public:
   using admit_fn = connection::admit_fn;
 
-  front_door(front_door_options options, admit_fn admit);
+  front_door(io_pool& io, front_door_options options, admit_fn admit);
   ~front_door();
 
   /// Errors: io_failed, naming address and reason; invalid_request for unusable TLS files.
   result<void> start();
   std::uint16_t port() const;
 
-  /// Accepts nothing more, gives open requests up to `patience` to end, then cuts them. Called
-  /// again, it lets go of what others have posted to the connections since.
+  /// Accepts nothing more, gives open requests up to `patience` to end, then cuts them. Not to be
+  /// called on a thread of `io`.
   void stop(std::chrono::milliseconds patience);
 
 private:

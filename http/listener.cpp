@@ -2,7 +2,6 @@
 
 #include "base/log.hpp"
 
-#include <boost/asio/bind_executor.hpp>
 #include <boost/asio/dispatch.hpp>
 
 namespace insula::http {
@@ -15,12 +14,11 @@ constexpr auto pause_after_failure = std::chrono::milliseconds{50};
 constexpr int backlog = 4096; // Of connections the kernel holds for us; it cuts this to somaxconn.
 } // namespace
 
-listener::listener(asio::io_context& io, std::function<void(socket_type)> take,
+listener::listener(io_pool& io, std::function<void(socket_type)> take,
                    std::function<bool()> has_room)
     : io_(io)
-    , strand_(asio::make_strand(io))
-    , acceptor_(strand_)
-    , pause_(strand_)
+    , acceptor_(io.context(0))
+    , pause_(io.context(0))
     , take_(std::move(take))
     , has_room_(std::move(has_room)) {}
 
@@ -46,7 +44,7 @@ result<void> listener::open(const std::string& address, std::uint16_t port) {
 }
 
 void listener::start() {
-  asio::dispatch(strand_, [self = shared_from_this()] { self->accept_next(); });
+  asio::dispatch(acceptor_.get_executor(), [self = shared_from_this()] { self->accept_next(); });
 }
 
 void listener::accept_next() {
@@ -54,19 +52,18 @@ void listener::accept_next() {
     return;
   accepting_ = true;
   acceptor_.async_accept(
-    asio::make_strand(io_),
-    asio::bind_executor(
-      strand_, [self = shared_from_this()](const boost::system::error_code& ec, auto accepted) {
-        self->accepting_ = false;
-        if (ec == asio::error::operation_aborted)
-          return;
-        // A client that was gone before it was accepted is no reason to wait.
-        if (ec && ec != asio::error::connection_aborted)
-          return self->back_off();
-        if (!ec)
-          self->take_(socket_type{std::move(accepted)});
-        self->accept_next();
-      }));
+    io_.next().get_executor(),
+    [self = shared_from_this()](const boost::system::error_code& ec, auto accepted) {
+      self->accepting_ = false;
+      if (ec == asio::error::operation_aborted)
+        return;
+      // A client that was gone before it was accepted is no reason to wait.
+      if (ec && ec != asio::error::connection_aborted)
+        return self->back_off();
+      if (!ec)
+        self->take_(socket_type{std::move(accepted)});
+      self->accept_next();
+    });
 }
 
 void listener::back_off() {
@@ -79,7 +76,7 @@ void listener::back_off() {
 }
 
 void listener::close() {
-  asio::dispatch(strand_, [self = shared_from_this()] {
+  asio::dispatch(acceptor_.get_executor(), [self = shared_from_this()] {
     boost::system::error_code ignored;
     self->acceptor_.close(ignored);
     self->pause_.cancel();

@@ -1,11 +1,10 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/io_pool.hpp"
 
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -15,17 +14,16 @@
 namespace insula::http {
 
 /// Accepts connections for as long as it is open, whatever goes wrong in between: when descriptors
-/// run out, clients wait in the kernel's queue until there are some again. Each socket comes with a
-/// strand of its own.
+/// run out, clients wait in the kernel's queue until there are some again. Each socket belongs
+/// to one thread of the pool.
 ///
 /// Threads: open() and port() before start(); the rest from any thread.
 class listener : public std::enable_shared_from_this<listener> {
 public:
   using socket_type = boost::asio::ip::tcp::socket;
 
-  /// `take` is given every socket; `has_room` is asked before each accept. Both on one strand.
-  listener(boost::asio::io_context& io, std::function<void(socket_type)> take,
-           std::function<bool()> has_room);
+  /// `take` is given every socket; `has_room` is asked before each accept. Both on one thread.
+  listener(io_pool& io, std::function<void(socket_type)> take, std::function<bool()> has_room);
 
   /// Errors: io_failed, naming address and reason.
   result<void> open(const std::string& address, std::uint16_t port);
@@ -40,8 +38,7 @@ private:
   void accept_next();
   void back_off();
 
-  boost::asio::io_context& io_;
-  boost::asio::strand<boost::asio::io_context::executor_type> strand_;
+  io_pool& io_;
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer pause_;
   std::function<void(socket_type)> take_;

@@ -7,15 +7,19 @@ namespace insula::http {
 
 class server::impl {
 public:
-  impl(caf::actor_system& system, server_options options, directory_actor directory,
+  impl(io_pool& io, caf::actor_system& system, server_options options, directory_actor directory,
        health_probe health)
       : open_(options.api_key.empty())
-      , api_(key_check{std::move(options.api_key)}, page_guard{std::move(options.allowed_hosts)},
-             bridge::routes(
-               services(system, options, std::move(directory), std::move(health), workers_)))
-      , door_({options.address, options.port, options.tls, options.threads, options.max_connections,
-               options.buffered_body_bytes, options.time},
-              [this](const request_head& head) { return api_.admit(head); })
+      , door_(
+          io,
+          {options.address, options.port, options.tls, options.max_connections,
+           options.buffered_body_bytes, options.time},
+          [api = std::make_shared<const bridge::api>(
+             key_check{std::move(options.api_key)}, page_guard{std::move(options.allowed_hosts)},
+             bridge::routes(services(system, options, std::move(directory), std::move(health),
+                                     workers_)))](const request_head& head) {
+            return api->admit(head);
+          })
       , address_(options.address)
       , encrypted_(options.tls.has_value()) {}
 
@@ -33,8 +37,7 @@ public:
 
   ~impl() {
     door_.stop({});
-    workers_.join(); // They work for requests, whose connections the door has.
-    door_.stop({});  // What they have handed back meanwhile goes, too.
+    workers_.join(); // They work for requests.
   }
 
   std::uint16_t port() const { return door_.port(); }
@@ -59,15 +62,14 @@ private:
 
   boost::asio::thread_pool workers_{limits::http_workers};
   const bool open_;
-  const bridge::api api_;
-  front_door door_; // Goes first: it asks the API.
+  front_door door_;
   const std::string address_;
   const bool encrypted_;
 };
 
-server::server(caf::actor_system& system, server_options options, directory_actor directory,
-               health_probe health)
-    : impl_(std::make_unique<impl>(system, std::move(options), std::move(directory),
+server::server(io_pool& io, caf::actor_system& system, server_options options,
+               directory_actor directory, health_probe health)
+    : impl_(std::make_unique<impl>(io, system, std::move(options), std::move(directory),
                                    std::move(health))) {}
 
 server::~server() = default;

@@ -2,6 +2,7 @@
 
 #include "actors/protocol/interfaces.hpp"
 #include "base/error.hpp"
+#include "base/io_pool.hpp"
 #include "base/limits.hpp"
 #include "http/front_door.hpp"
 #include "http/openapi.hpp"
@@ -24,8 +25,7 @@ struct server_options {
   std::string api_key;       ///< Empty: nobody is asked for a key.
   /// Without a key: names by which clients may call this server, besides localhost.
   std::vector<std::string> allowed_hosts;
-  std::optional<tls_files> tls; ///< None: plain HTTP.
-  unsigned threads = 2;
+  std::optional<tls_files> tls;    ///< None: plain HTTP.
   unsigned max_connections = 8192; ///< At once. Further ones wait in the kernel's queue.
   time_limits time;                ///< For what a client may take.
   /// In memory at once, of all requests together.
@@ -45,11 +45,13 @@ using health_probe = std::function<std::vector<std::string>()>;
 
 /// The gateway: HTTP in, messages to actors, answers back.
 ///
-/// Threads: it owns its own; the functions here are called from one thread.
-/// Owner:   the caller; `system` must outlive it.
+/// Threads: those of `io`, besides a few of its own for the disk; the functions here are called
+/// from one
+///          thread that is none of them.
+/// Owner:   the caller; `io` and `system` must outlive it, and `io` runs until it has gone.
 class server {
 public:
-  server(caf::actor_system& system, server_options options, directory_actor directory,
+  server(io_pool& io, caf::actor_system& system, server_options options, directory_actor directory,
          health_probe health);
   ~server();
 

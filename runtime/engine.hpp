@@ -15,8 +15,9 @@
 /// HTTP, no JSON.
 ///
 /// Threads: every function may be called from any thread and returns without waiting. Every
-/// callback runs on the
-///          engine's I/O thread, those of one object never concurrently: be quick there. A callback
+/// callback runs on
+///          a thread of the engine's, those of one sandbox and all that is in it never
+///          concurrently: be quick there. A callback
 ///          may be dropped unheard only when its engine is destroyed.
 /// Owner:   sandboxes and processes are let go of before their engine is destroyed.
 namespace insula::runtime {

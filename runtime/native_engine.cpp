@@ -17,6 +17,7 @@
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
+#include <future>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -27,12 +28,14 @@
 
 namespace insula::runtime {
 
+class native_sandbox;
+
 /// What the engine's sandboxes share and may outlive the engine's own object with.
 struct native_engine_core {
-  native_engine_core(native_options given, io_thread& thread, unique_fd socket)
+  native_engine_core(io_pool& threads, native_options given, unique_fd socket)
       : options(std::move(given))
-      , io(thread)
-      , spawner(thread, std::move(socket))
+      , pool(threads)
+      , spawner(pool.context(0), std::move(socket))
       , cgroups(cgroup_tree::of_this_process(options.key)) {
     for (std::uint32_t i = 0; i < options.slots; ++i)
       free_slots.push_back(options.first_slot + i);
@@ -51,14 +54,30 @@ struct native_engine_core {
   void give_back(std::uint32_t slot) {
     const std::lock_guard hold{guard};
     free_slots.push_back(slot);
+    sandboxes.erase(slot);
+  }
+
+  void know(std::uint32_t slot, std::weak_ptr<native_sandbox> box) {
+    const std::lock_guard hold{guard};
+    sandboxes[slot] = std::move(box);
+  }
+
+  std::vector<std::shared_ptr<native_sandbox>> all() {
+    std::vector<std::shared_ptr<native_sandbox>> alive;
+    const std::lock_guard hold{guard};
+    for (const auto& [slot, box] : sandboxes)
+      if (auto held = box.lock())
+        alive.push_back(std::move(held));
+    return alive;
   }
 
   native_options options;
-  io_thread& io;
+  io_pool& pool;
   spawner_client spawner;
   cgroup_tree cgroups;
   std::mutex guard;
   std::deque<std::uint32_t> free_slots;
+  std::map<std::uint32_t, std::weak_ptr<native_sandbox>> sandboxes; ///< By slot.
 };
 
 namespace {
@@ -113,13 +132,15 @@ public:
   native_sandbox(std::shared_ptr<native_engine_core> engine, std::uint32_t slot, std::string name,
                  sandbox_limits limits, sandbox_listener listener)
       : engine_(std::move(engine))
+      , io_(engine_->pool.here())
       , slot_(slot)
       , name_(std::move(name))
       , limits_(limits)
       , listener_(std::move(listener))
-      , deadline_(engine_->io.context()) {}
+      , deadline_(io_) {}
 
   void launch(const sandbox_spec& spec);
+  void fall_silent(); ///< Nothing is heard or told any more. Any thread.
 
   std::shared_ptr<process> start(process_spec spec, process_listener listener) override;
   result<unique_fd> open_file(file_operation what, const std::string& path,
@@ -146,6 +167,7 @@ private:
   bool memory_ran_out(std::uint64_t id, int status);
 
   std::shared_ptr<native_engine_core> engine_;
+  boost::asio::io_context& io_; ///< Whose thread hears of everything in here.
   const std::uint32_t slot_;
   const std::string name_; ///< For the log.
   const sandbox_limits limits_;
@@ -178,18 +200,23 @@ void native_sandbox::launch(const sandbox_spec& spec) {
   static_cast<void>(fits);
   auto self = shared_from_this();
   deadline_.expires_after(limits::create_patience);
-  engine_->io.post([self] {
+  boost::asio::post(io_, [self] {
     self->deadline_.async_wait([self](const boost::system::error_code& stopped) {
       if (!stopped)
         self->give_up({errc::launch_failed, "the sandbox was not ready in time"});
     });
   });
   engine_->spawner.create(
-    wanted, [self](result<unique_fd> control) { self->created(std::move(control)); },
-    [self] { self->gone(); });
+    wanted,
+    [self](result<unique_fd> control) {
+      boost::asio::post(self->io_, [self, control = std::move(control)]() mutable {
+        self->created(std::move(control));
+      });
+    },
+    [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
 }
 
-/// On the I/O thread, as all that follows up to start().
+/// On the sandbox's thread, as all that follows up to start().
 void native_sandbox::created(result<unique_fd> control) {
   if (!control) {
     // The spawner has nothing of it any more.
@@ -203,7 +230,7 @@ void native_sandbox::created(result<unique_fd> control) {
       tell(control.reason());
     return;
   }
-  auto socket = std::make_shared<packet_socket>(engine_->io, std::move(*control));
+  auto socket = std::make_shared<packet_socket>(io_, std::move(*control));
   socket->open(
     [weak = weak_from_this()](std::string_view bytes, std::vector<unique_fd>) {
       agent::notice said{};
@@ -212,7 +239,10 @@ void native_sandbox::created(result<unique_fd> control) {
     },
     [] {}); // The spawner says it when PID 1 is gone.
   const std::lock_guard hold{guard_};
-  agent_ = std::move(socket);
+  if (over_)
+    socket->close();
+  else
+    agent_ = std::move(socket);
 }
 
 void native_sandbox::heard(const agent::notice& said) {
@@ -328,6 +358,24 @@ void native_sandbox::gone() {
     heard_by.on_ended();
 }
 
+void native_sandbox::fall_silent() {
+  boost::asio::post(io_, [self = shared_from_this()] {
+    self->deadline_.cancel();
+    self->listener_ = {};
+    std::map<std::uint64_t, started_process> mine;
+    {
+      const std::lock_guard hold{self->guard_};
+      self->over_ = true;
+      mine.swap(self->processes_);
+      if (self->agent_)
+        self->agent_->close();
+    }
+    for (const auto& [id, each] : mine)
+      if (const auto one = each.process.lock())
+        one->fall_silent();
+  });
+}
+
 bool native_sandbox::tell_agent(agent::op what, std::uint64_t id, std::int32_t value) {
   agent::request wanted{};
   wanted.what = what;
@@ -360,11 +408,11 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
       self->engine_->spawner.release(self->slot_, id);
   };
   auto made = std::make_shared<native_process>(
-    engine_->io, engine_->options.log_directory,
+    io_, engine_->options.log_directory,
     others < limits::full_logs_per_sandbox ? limits_.log_bytes : 0, std::move(listener),
     std::move(to), engine_->options.reader_patience);
   const auto refuse = [&](errc code, const std::string& why) {
-    engine_->io.post([made, failure = error{code, why}] { made->failed(failure); });
+    boost::asio::post(io_, [made, failure = error{code, why}] { made->failed(failure); });
     return made;
   };
 
@@ -465,38 +513,54 @@ void native_sandbox::destroy(std::function<void()> on_gone) {
   // The slot is ours exactly as long as over_ is not set: afterwards another sandbox may have it.
   const std::lock_guard ours{guard_};
   if (over_)
-    return engine_->io.post(std::move(on_gone));
+    return boost::asio::post(io_, std::move(on_gone));
   engine_->spawner.destroy(slot_, [self = shared_from_this(), on_gone = std::move(on_gone)] {
-    bool first = false;
-    {
-      const std::lock_guard hold{self->guard_};
-      first = !self->over_;
-    }
-    if (first) {
-      self->listener_ = {};
-      self->gone();
-    }
-    on_gone();
+    boost::asio::post(self->io_, [self, on_gone] {
+      bool first = false;
+      {
+        const std::lock_guard hold{self->guard_};
+        first = !self->over_;
+      }
+      if (first) {
+        self->listener_ = {};
+        self->gone();
+      }
+      on_gone();
+    });
   });
 }
 
-native_engine::native_engine(native_options options, unique_fd spawner)
-    : core_(std::make_shared<native_engine_core>(std::move(options), io_, std::move(spawner))) {}
+native_engine::native_engine(io_pool& pool, native_options options, unique_fd spawner)
+    : core_(std::make_shared<native_engine_core>(pool, std::move(options), std::move(spawner))) {}
 
+/// Nobody is called back any more once this has gone.
 native_engine::~native_engine() {
   core_->spawner.let_go();
+  const auto settle = [&pool = core_->pool] {
+    for (std::size_t i = 0; i < pool.size(); ++i) {
+      std::promise<void> done;
+      boost::asio::post(pool.context(i), [&done] { done.set_value(); });
+      done.get_future().get();
+    }
+  };
+  settle(); // What the spawner has said last has been passed on.
+  for (const auto& each : core_->all())
+    each->fall_silent();
+  settle();
 }
 
 void native_engine::create(sandbox_spec spec, sandbox_listener listener) {
   const auto slot = core_->take_slot();
   if (!slot) {
-    io_.post([tell = std::move(listener.on_failed)] {
+    boost::asio::post(core_->pool.here(), [tell = std::move(listener.on_failed)] {
       tell({errc::capacity_exceeded, "every range of user ids of this node is in use"});
     });
     return;
   }
-  std::make_shared<native_sandbox>(core_, *slot, spec.host_name, spec.limits, std::move(listener))
-    ->launch(spec);
+  const auto made = std::make_shared<native_sandbox>(core_, *slot, spec.host_name, spec.limits,
+                                                     std::move(listener));
+  core_->know(*slot, made);
+  made->launch(spec);
 }
 
 std::vector<std::string> native_engine::ailments() const {

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "base/io_pool.hpp"
 #include "base/limits.hpp"
 #include "runtime/cgroup.hpp"
 #include "runtime/engine.hpp"
-#include "runtime/io_thread.hpp"
 
 #include <chrono>
 #include <memory>
@@ -24,9 +24,13 @@ struct native_engine_core;
 
 /// Namespaces, overlays and cgroups, made by the spawner; commands started by the agent in each
 /// sandbox. `spawner` is what connect_to_spawner() gave.
+///
+/// Owner: the caller. `pool` outlives it; it is not destroyed on one of its threads. What belongs
+/// to one
+///        sandbox runs on one of them, that on which it was created.
 class native_engine final : public engine {
 public:
-  native_engine(native_options options, unique_fd spawner);
+  native_engine(io_pool& pool, native_options options, unique_fd spawner);
   ~native_engine() override;
 
   void create(sandbox_spec spec, sandbox_listener listener) override;
@@ -36,7 +40,6 @@ public:
   void shut_down(std::chrono::milliseconds patience);
 
 private:
-  io_thread io_; ///< Destroyed last.
   std::shared_ptr<native_engine_core> core_;
 };
 

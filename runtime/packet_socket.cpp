@@ -8,15 +8,15 @@
 
 namespace insula::runtime {
 
-packet_socket::packet_socket(io_thread& io, unique_fd socket)
+packet_socket::packet_socket(boost::asio::io_context& io, unique_fd socket)
     : io_(io)
-    , socket_(io.context(), socket.release()) {}
+    , socket_(io_, socket.release()) {}
 
 void packet_socket::open(std::function<void(std::string_view, std::vector<unique_fd>)> on_packet,
                          std::function<void()> on_closed) {
   on_packet_ = std::move(on_packet);
   on_closed_ = std::move(on_closed);
-  io_.post([self = shared_from_this()] { self->wait_for_packet(); });
+  boost::asio::post(io_, [self = shared_from_this()] { self->wait_for_packet(); });
 }
 
 bool packet_socket::send_now(std::string_view head, std::string_view tail,
@@ -65,7 +65,7 @@ bool packet_socket::send(std::string_view head, std::string_view tail, std::span
       return false;
   waiting_.push_back(std::move(later));
   if (waiting_.size() == 1)
-    io_.post([self = shared_from_this()] { self->wait_for_room(); });
+    boost::asio::post(io_, [self = shared_from_this()] { self->wait_for_room(); });
   return true;
 }
 
@@ -156,7 +156,7 @@ void packet_socket::close() {
     closed_ = true;
     waiting_.clear();
   }
-  io_.post([self = shared_from_this()] {
+  boost::asio::post(io_, [self = shared_from_this()] {
     boost::system::error_code ignored;
     self->socket_.close(ignored);
     self->on_packet_ = nullptr;

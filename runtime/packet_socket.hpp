@@ -1,9 +1,10 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
-#include "runtime/io_thread.hpp"
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 
 #include <deque>
 #include <functional>
@@ -19,7 +20,7 @@ namespace insula::runtime {
 /// Our end of a SOCK_SEQPACKET connection to the spawner or to an agent: packets and descriptors,
 /// both ways.
 ///
-/// Threads: send() and close() from any; the callbacks run on the I/O thread, and none after
+/// Threads: send() and close() from any; the callbacks run on that of `io`, and none after
 /// close() has taken effect
 ///          there. A callback may close.
 /// Ceiling: at most max_waiting packets wait for the socket; then send() fails, since the other
@@ -30,7 +31,7 @@ public:
   static constexpr std::size_t max_fds = 4;
   static constexpr std::size_t max_received_bytes = 256; ///< Both sides answer with small structs.
 
-  packet_socket(io_thread& io, unique_fd socket);
+  packet_socket(boost::asio::io_context& io, unique_fd socket);
 
   /// on_closed is called once when the other side is gone, or sent a packet that is too large.
   void open(std::function<void(std::string_view, std::vector<unique_fd>)> on_packet,
@@ -42,7 +43,7 @@ public:
   bool send(std::string_view head, std::string_view tail = {}, std::span<const int> fds = {},
             bool always = false);
 
-  /// Hears what has already arrived, at most so many packets. On the I/O thread.
+  /// Hears what has already arrived, at most so many packets. On the thread of `io`.
   void drain(int most);
 
   void close();
@@ -58,7 +59,7 @@ private:
   void wait_for_packet();
   void wait_for_room();
 
-  io_thread& io_;
+  boost::asio::io_context& io_;
   boost::asio::posix::stream_descriptor socket_;
   std::function<void(std::string_view, std::vector<unique_fd>)> on_packet_;
   std::function<void()> on_closed_;

@@ -17,17 +17,17 @@ constexpr int frames_per_turn = 16;
 
 } // namespace
 
-native_process::native_process(io_thread& io, std::string log_directory, std::uint64_t log_bytes,
-                               process_listener listener, links to,
+native_process::native_process(boost::asio::io_context& io, std::string log_directory,
+                               std::uint64_t log_bytes, process_listener listener, links to,
                                std::chrono::milliseconds reader_patience)
     : io_(io)
     , listener_(std::move(listener))
     , to_(std::move(to))
     , log_(std::move(log_directory), log_bytes)
-    , pipes_{pipe{stream_id::out, boost::asio::posix::stream_descriptor{io.context()}},
-             pipe{stream_id::err, boost::asio::posix::stream_descriptor{io.context()}}}
+    , pipes_{pipe{stream_id::out, boost::asio::posix::stream_descriptor{io_}},
+             pipe{stream_id::err, boost::asio::posix::stream_descriptor{io_}}}
     , reader_patience_(reader_patience)
-    , patience_(io.context()) {}
+    , patience_(io_) {}
 
 native_process::~native_process() {
   if (to_.forgotten)
@@ -40,25 +40,26 @@ void native_process::attach(unique_fd out, unique_fd err) {
 }
 
 void native_process::on_io(void (native_process::*step)()) {
-  io_.post([self = shared_from_this(), step] { ((*self).*step)(); });
+  boost::asio::post(io_, [self = shared_from_this(), step] { ((*self).*step)(); });
 }
 
 void native_process::read(std::uint64_t offset, std::size_t max_bytes, bool attached,
                           std::function<void(log_chunk)> on_output) {
-  io_.post([self = shared_from_this(),
-            asked = question{offset, max_bytes, attached, std::move(on_output)}]() mutable {
-    if (asked.attached && !self->reader_dropped_) {
-      self->attached_ = true;
-      self->reader_offset_ = asked.offset;
-      self->patience_.cancel();
-    }
-    self->questions_.push_back(std::move(asked));
-    self->advance();
-  });
+  boost::asio::post(
+    io_, [self = shared_from_this(),
+          asked = question{offset, max_bytes, attached, std::move(on_output)}]() mutable {
+      if (asked.attached && !self->reader_dropped_) {
+        self->attached_ = true;
+        self->reader_offset_ = asked.offset;
+        self->patience_.cancel();
+      }
+      self->questions_.push_back(std::move(asked));
+      self->advance();
+    });
 }
 
 void native_process::detach() {
-  io_.post([self = shared_from_this()] {
+  boost::asio::post(io_, [self = shared_from_this()] {
     self->attached_ = false;
     self->patience_.cancel();
     self->advance();
@@ -70,7 +71,7 @@ void native_process::signal(int number) {
 }
 
 void native_process::cut_output() {
-  io_.post([self = shared_from_this()] {
+  boost::asio::post(io_, [self = shared_from_this()] {
     for (auto& each : self->pipes_) {
       // Up to what is in there now: whoever goes on writing must not keep us.
       for (int i = 0; each.end.is_open() && i < frames_per_turn; ++i)
@@ -119,6 +120,15 @@ void native_process::ended(process_exit how) {
   if (listener_.on_ended)
     listener_.on_ended(how);
   advance();
+}
+
+void native_process::fall_silent() {
+  listener_ = {};
+  questions_.clear();
+  patience_.cancel();
+  boost::system::error_code ignored;
+  for (auto& each : pipes_)
+    each.end.close(ignored);
 }
 
 void native_process::watch(pipe& from) {

@@ -2,10 +2,11 @@
 
 #include "runtime/agent/protocol.hpp"
 #include "runtime/engine.hpp"
-#include "runtime/io_thread.hpp"
 #include "runtime/output_log.hpp"
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <array>
@@ -28,7 +29,7 @@ public:
       forgotten; ///< Nobody holds the process any more, or its output is complete.
   };
 
-  native_process(io_thread& io, std::string log_directory, std::uint64_t log_bytes,
+  native_process(boost::asio::io_context& io, std::string log_directory, std::uint64_t log_bytes,
                  process_listener listener, links to, std::chrono::milliseconds reader_patience);
   ~native_process() override;
 
@@ -41,11 +42,12 @@ public:
   void signal(int number) override;
   void cut_output() override;
 
-  // On the I/O thread: what the agent says, and what becomes of the sandbox. What comes out of turn
-  // is not passed on.
+  // On the thread of `io`: what the agent says, and what becomes of the sandbox. What comes out of
+  // turn is not passed on.
   void started();
   void failed(error why);
   void ended(process_exit how);
+  void fall_silent(); ///< Takes no more output and answers nobody.
 
 private:
   struct pipe {
@@ -69,7 +71,7 @@ private:
   void answer(question& asked);
   void drop_reader();
 
-  io_thread& io_;
+  boost::asio::io_context& io_;
   process_listener listener_;
   links to_;
   output_log log_;

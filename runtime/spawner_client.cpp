@@ -246,9 +246,9 @@ void spawner_client::shared::lost() {
   }
 }
 
-spawner_client::spawner_client(io_thread& io, unique_fd socket)
+spawner_client::spawner_client(boost::asio::io_context& io, unique_fd socket)
     : io_(io)
-    , shared_(std::make_shared<shared>(std::make_shared<packet_socket>(io, std::move(socket)))) {
+    , shared_(std::make_shared<shared>(std::make_shared<packet_socket>(io_, std::move(socket)))) {
   shared_->socket->open(
     [to = std::weak_ptr{shared_}](std::string_view bytes, std::vector<unique_fd> fds) {
       spawner::notice said{};
@@ -279,7 +279,7 @@ void spawner_client::create(const spawner::request& wanted,
     const std::lock_guard hold{shared_->guard};
     shared_->slots.erase(wanted.slot);
   }
-  io_.post([tell = std::move(on_created)] {
+  boost::asio::post(io_, [tell = std::move(on_created)] {
     tell(error{errc::launch_failed, "the spawner takes no more requests"});
   });
 }
@@ -298,7 +298,7 @@ void spawner_client::destroy(std::uint32_t slot, std::function<void()> on_gone) 
     }
   }
   if (!alive)
-    return io_.post(std::move(on_gone));
+    return boost::asio::post(io_, std::move(on_gone));
   if (first) // One per sandbox, so it needs no other ceiling.
     shared_->socket->send(as_bytes(wanted), {}, {}, true);
 }

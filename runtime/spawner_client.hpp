@@ -31,10 +31,10 @@ result<unique_fd> connect_to_spawner(const spawner_options& options);
 
 /// Asks the spawner for things.
 ///
-/// Threads: any; callbacks run on the I/O thread.
+/// Threads: any; callbacks run on that of `io`.
 class spawner_client {
 public:
-  spawner_client(io_thread& io, unique_fd socket);
+  spawner_client(boost::asio::io_context& io, unique_fd socket);
   ~spawner_client();
 
   /// on_created has the control socket of a sandbox that is on its way.
@@ -54,7 +54,7 @@ public:
 
 private:
   struct shared;
-  io_thread& io_;
+  boost::asio::io_context& io_;
   std::shared_ptr<shared> shared_;
 };
 

@@ -25,7 +25,9 @@ constexpr auto stop_patience = 40s;
 
 std::string content_of(const fs::path& path) {
   std::ifstream file{path, std::ios::binary};
-  return {std::istreambuf_iterator<char>{file}, {}};
+  std::ostringstream all; // Not by iterators, which throw when what a file tells of has just gone.
+  all << file.rdbuf();
+  return all.str();
 }
 
 /// Calls `take` with every process's directory.

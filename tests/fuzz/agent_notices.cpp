@@ -1,6 +1,7 @@
 // The server's engine between a spawner and an agent that say what the input wants. Packets one
 // after the other: a byte says who speaks and whether a descriptor comes along, one how long the
 // packet is; then the packet.
+#include "base/io_pool.hpp"
 #include "runtime/agent/protocol.hpp"
 #include "runtime/native_engine.hpp"
 #include "runtime/packet_socket.hpp"
@@ -110,7 +111,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   packet_pair spawner, inside;
   diary heard;
   std::shared_ptr<sandbox> box;
-  native_engine engine{{"fuzz", "/tmp", 0, 1}, std::move(spawner.theirs)};
+  static io_pool pool{1};
+  native_engine engine{pool, {"fuzz", "/tmp", 0, 1}, std::move(spawner.theirs)};
   engine.create({"fuzz", {"/", ""}, {}}, {[&](std::shared_ptr<sandbox> it) {
                                             box = std::move(it);
                                             heard.count(heard.ready);

@@ -1,6 +1,8 @@
 // What a client sends on one connection, to the real server on a socket of its own. Behind it there
 // are no sandboxes, so heads and bodies are read to their end and then refused.
+#include "actors/pool_scheduler.hpp"
 #include "actors/protocol/errors.hpp"
+#include "base/io_pool.hpp"
 #include "base/log.hpp"
 #include "http/server.hpp"
 #include "tests/fuzz/bytes.hpp"
@@ -36,8 +38,8 @@ directory_actor::behavior_type empty_directory() {
 class world {
 public:
   world()
-      : system_(small(config_))
-      , server_(system_, options(), system_.spawn(empty_directory), nullptr) {
+      : system_(running_on(pool_, config_))
+      , server_(pool_, system_, options(), system_.spawn(empty_directory), nullptr) {
     log::set_level(log::level::error);
     must(static_cast<bool>(server_.start()), "the server starts");
   }
@@ -45,19 +47,18 @@ public:
   std::uint16_t port() const { return server_.port(); }
 
 private:
-  static caf::actor_system_config& small(caf::actor_system_config& config) {
-    config.set("scheduler.policy", caf::atom("sharing"));
-    config.set("scheduler.max-threads", std::size_t{1});
+  static caf::actor_system_config& running_on(io_pool& pool, caf::actor_system_config& config) {
+    actors::run_actors_on(pool, config);
     return config;
   }
   static http::server_options options() {
     http::server_options chosen;
     chosen.port = 0;
-    chosen.threads = 1;
     chosen.spool_directory = "/tmp";
     return chosen;
   }
 
+  io_pool pool_{1};
   caf::actor_system_config config_;
   caf::actor_system system_;
   http::server server_;

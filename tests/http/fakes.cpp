@@ -1,5 +1,6 @@
 #include "tests/http/fakes.hpp"
 
+#include "actors/pool_scheduler.hpp"
 #include "base/limits.hpp"
 #include "tests/support/catch.hpp"
 
@@ -242,9 +243,8 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
   };
 }
 
-caf::actor_system_config& with_two_workers(caf::actor_system_config& config) {
-  config.set("scheduler.policy", caf::atom("sharing"));
-  config.set("scheduler.max-threads", std::size_t{2});
+caf::actor_system_config& running_on(io_pool& pool, caf::actor_system_config& config) {
+  actors::run_actors_on(pool, config);
   return config;
 }
 
@@ -255,11 +255,12 @@ http::server_options house::on_free_port(http::server_options options) {
   return options;
 }
 
-house::house(http::server_options options, http::health_probe health)
+house::house(http::server_options options, http::health_probe health, unsigned threads)
     : script_(std::make_shared<script>())
     , diary_(std::make_shared<diary>())
     , shared_(std::make_shared<shared>())
-    , system_(with_two_workers(config_))
+    , pool_(threads)
+    , system_(running_on(pool_, config_))
     , directory_([&] {
       shared_->plays = script_;
       shared_->heard = diary_;
@@ -267,7 +268,7 @@ house::house(http::server_options options, http::health_probe health)
       shared_->directory = caf::actor_cast<caf::actor>(made);
       return directory_actor{made};
     }())
-    , server_(system_, on_free_port(std::move(options)), directory_, std::move(health)) {
+    , server_(pool_, system_, on_free_port(std::move(options)), directory_, std::move(health)) {
   const auto started = server_.start();
   if (!started)
     FAIL(started.reason().message);

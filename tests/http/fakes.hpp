@@ -2,6 +2,7 @@
 
 #include "actors/protocol/errors.hpp"
 #include "actors/protocol/interfaces.hpp"
+#include "base/io_pool.hpp"
 #include "base/stream_frames.hpp"
 #include "http/server.hpp"
 
@@ -58,7 +59,8 @@ struct script {
 /// The fakes and the server in front of them.
 class house {
 public:
-  explicit house(http::server_options options = {}, http::health_probe health = nullptr);
+  explicit house(http::server_options options = {}, http::health_probe health = nullptr,
+                 unsigned threads = 2);
   ~house();
 
   script& plays() { return *script_; } ///< Not while requests are under way.
@@ -79,6 +81,7 @@ private:
   std::shared_ptr<script> script_;
   std::shared_ptr<diary> diary_;
   std::shared_ptr<shared> shared_;
+  io_pool pool_;
   caf::actor_system_config config_;
   caf::actor_system system_;
   directory_actor directory_;

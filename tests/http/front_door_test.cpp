@@ -147,8 +147,8 @@ TEST_CASE("a large body is refused before it comes", "[http][front_door]") {
 TEST_CASE("the bodies of all requests together have a ceiling", "[http][front_door]") {
   http::server_options options;
   options.buffered_body_bytes = 1000;
-  options.threads = 1; // What has been sent first is read first, and given back before the next.
-  house h{options};
+  // One thread: what has been sent first is read first, and given back before the next.
+  house h{options, nullptr, 1};
   const auto post = [&](std::size_t size) {
     return ask(h.port(), "POST", "/v1/sandbox/abc/exec", std::string(size, ' '));
   };

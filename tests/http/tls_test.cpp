@@ -128,12 +128,13 @@ TEST_CASE("a handshake has a time limit", "[http][tls]") {
 }
 
 TEST_CASE("unusable TLS files are an error at the start", "[http][tls]") {
+  io_pool pool{1};
   caf::actor_system_config config;
   caf::actor_system system{config};
   http::server_options options;
   options.port = 0;
   options.tls = http::tls_files{"/nowhere/cert.pem", "/nowhere/key.pem"};
-  http::server unusable{system, options, directory_actor{}, nullptr};
+  http::server unusable{pool, system, options, directory_actor{}, nullptr};
   const auto started = unusable.start();
   REQUIRE_FALSE(started);
   CHECK(started.reason().code == errc::invalid_request);
@@ -141,11 +142,12 @@ TEST_CASE("unusable TLS files are an error at the start", "[http][tls]") {
 }
 
 TEST_CASE("an address that cannot be had is an error at the start", "[http]") {
+  io_pool pool{1};
   caf::actor_system_config config;
   caf::actor_system system{config};
   http::server_options options;
   options.address = "192.0.2.1";
-  http::server elsewhere{system, options, directory_actor{}, nullptr};
+  http::server elsewhere{pool, system, options, directory_actor{}, nullptr};
   const auto started = elsewhere.start();
   REQUIRE_FALSE(started);
   CHECK(started.reason().code == errc::io_failed);

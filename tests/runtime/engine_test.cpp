@@ -1,5 +1,6 @@
 // The engine between a spawner and agents that the test plays: nothing that they say or do not say
 // may hurt it.
+#include "base/io_pool.hpp"
 #include "runtime/native_engine.hpp"
 #include "tests/runtime/played_parts.hpp"
 #include "tests/support/events.hpp"
@@ -34,7 +35,7 @@ struct node {
   node(std::array<unique_fd, 2> ends, std::uint32_t slots)
       : spawner(std::move(ends[1]))
       , engine(std::make_unique<native_engine>(
-          native_options{"played", dir.path().string(), 0, slots}, std::move(ends[0]))) {}
+          pool, native_options{"played", dir.path().string(), 0, slots}, std::move(ends[0]))) {}
 
   void create() {
     engine->create({"played", {"/", ""}, {}},
@@ -66,6 +67,7 @@ struct node {
   const temp_dir dir;
   std::shared_ptr<events<told>> heard = std::make_shared<events<told>>();
   played_spawner spawner;
+  io_pool pool{1};
   std::unique_ptr<native_engine> engine;
 };
 

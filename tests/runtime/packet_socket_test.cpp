@@ -1,3 +1,4 @@
+#include "base/io_pool.hpp"
 #include "runtime/packet_socket.hpp"
 #include "tests/runtime/played_parts.hpp"
 #include "tests/support/events.hpp"
@@ -48,12 +49,13 @@ struct connection {
   /// Until the I/O thread has done what it has been given.
   void settle() {
     std::promise<void> done;
-    io.post([&] { done.set_value(); });
+    boost::asio::post(io, [&] { done.set_value(); });
     done.get_future().get();
   }
 
   std::shared_ptr<events<heard>> told = std::make_shared<events<heard>>();
-  io_thread io;
+  io_pool pool{1};
+  boost::asio::io_context& io = pool.context(0);
   std::shared_ptr<packet_socket> ours;
   plain_end theirs;
 };
@@ -189,7 +191,8 @@ TEST_CASE("a packet whose descriptors cannot be kept is refused, not lost",
 }
 
 TEST_CASE("closing from inside a callback is the last that is heard", "[runtime][packet_socket]") {
-  io_thread io;
+  io_pool pool{1};
+  boost::asio::io_context& io = pool.context(0);
   auto ends = plain_end::pair();
   const auto ours = std::make_shared<packet_socket>(io, std::move(ends[0]));
   const plain_end theirs{std::move(ends[1])};

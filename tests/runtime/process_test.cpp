@@ -1,4 +1,5 @@
 // The engine's process, without an agent: the test holds the other ends of its pipes.
+#include "base/io_pool.hpp"
 #include "runtime/process.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/events.hpp"
@@ -46,7 +47,7 @@ struct played_process {
 
   void on_io(std::function<void(native_process&)> step) {
     std::promise<void> done;
-    io.post([&] {
+    boost::asio::post(io, [&] {
       step(*made);
       done.set_value();
     });
@@ -79,7 +80,8 @@ struct played_process {
 
   const temp_dir dir;
   std::shared_ptr<events<std::string>> heard = std::make_shared<events<std::string>>();
-  io_thread io;
+  io_pool pool{1};
+  boost::asio::io_context& io = pool.context(0);
   unique_fd out, err;
   std::shared_ptr<native_process> made;
 };

@@ -24,7 +24,9 @@ namespace {
 
 std::string contents(const fs::path& path) {
   std::ifstream file{path, std::ios::binary};
-  return {std::istreambuf_iterator<char>{file}, {}};
+  std::ostringstream all; // Not by iterators, which throw when what a file tells of has just gone.
+  all << file.rdbuf();
+  return all.str();
 }
 
 std::vector<pid_t> all_processes() {
@@ -318,7 +320,7 @@ void live_node::serve() {
   auto socket = connect_to_spawner({state_, key_, "auto", 4ull << 30});
   if (!socket)
     throw std::runtime_error(socket.reason().message);
-  engine_ = std::make_unique<native_engine>(options_, std::move(*socket));
+  engine_ = std::make_unique<native_engine>(pool_, options_, std::move(*socket));
 }
 
 void live_node::shut_down() {

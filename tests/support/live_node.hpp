@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/io_pool.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/native_engine.hpp"
 #include "tests/support/events.hpp"
@@ -119,6 +120,7 @@ private:
   runtime::native_options options_;
   std::string state_, key_;
   runtime::image_layers image_;
+  io_pool pool_{1};
   std::vector<std::unique_ptr<runtime::native_engine>> earlier_;
   std::unique_ptr<runtime::native_engine> engine_;
 };

@@ -1,0 +1,51 @@
+#include "base/io_pool.hpp"
+#include "tests/support/catch.hpp"
+
+#include <boost/asio/post.hpp>
+
+#include <future>
+#include <memory>
+#include <stdexcept>
+
+using insula::io_pool;
+
+TEST_CASE("a pool's thread knows its own context, others take turns", "[io_pool]") {
+  io_pool pool{3};
+  REQUIRE(pool.size() == 3);
+  for (std::size_t i = 0; i < pool.size(); ++i) {
+    std::promise<boost::asio::io_context*> here;
+    boost::asio::post(pool.context(i), [&] { here.set_value(&pool.here()); });
+    CHECK(here.get_future().get() == &pool.context(i));
+  }
+  auto& first = pool.here();
+  CHECK(&pool.here() != &first);
+  CHECK(&pool.here() != &first);
+  CHECK(&pool.here() == &first);
+}
+
+TEST_CASE("of two pools a thread belongs to one", "[io_pool]") {
+  io_pool one{1}, other{1};
+  std::promise<boost::asio::io_context*> here;
+  boost::asio::post(one.context(0), [&] { here.set_value(&other.here()); });
+  CHECK(here.get_future().get() == &other.context(0));
+}
+
+TEST_CASE("an exception ends no thread of a pool", "[io_pool]") {
+  io_pool pool{1};
+  std::promise<void> after;
+  boost::asio::post(pool.context(0), [] { throw std::runtime_error{"expected by a test"}; });
+  boost::asio::post(pool.context(0), [&] { after.set_value(); });
+  after.get_future().get();
+}
+
+TEST_CASE("what a pool still has to do is done at its end, also what comes of it", "[io_pool]") {
+  const auto done = std::make_shared<int>(0);
+  {
+    io_pool pool{2};
+    for (std::size_t i = 0; i < 100; ++i)
+      boost::asio::post(pool.context(i % 2), [&pool, done, i] {
+        boost::asio::post(pool.context((i + 1) % 2), [done] {});
+      });
+  }
+  CHECK(done.use_count() == 1);
+}
