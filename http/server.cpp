@@ -10,14 +10,17 @@ public:
   impl(caf::actor_system& system, server_options options, directory_actor directory,
        health_probe health)
       : open_(options.api_key.empty())
-      , api_(key_check{std::move(options.api_key)}, page_guard{std::move(options.allowed_hosts)},
-             bridge::routes(
-               services(system, options, std::move(directory), std::move(health), workers_)))
+      , with_(services(system, options, std::move(directory), std::move(health)))
+      , api_(key_check{options.api_key}, page_guard{options.allowed_hosts}, bridge::routes(with_),
+             counts_)
       , door_({options.address, options.port, options.tls, options.threads, options.max_connections,
-               options.buffered_body_bytes, options.time},
+               options.buffered_body_bytes, options.time, counts_},
               [this](const request_head& head) { return api_.admit(head); })
       , address_(options.address)
-      , encrypted_(options.tls.has_value()) {}
+      , encrypted_(options.tls.has_value()) {
+    if (options.metrics)
+      metrics_.emplace(*options.metrics, options, with_, counts_);
+  }
 
   result<void> start() {
     auto started = door_.start();
@@ -28,22 +31,55 @@ public:
     if (open_)
       log::warning("http.no_key",
                    {{"what", "no API key is set: whoever reaches this port may use it"}});
-    return started;
+    return metrics_ ? metrics_->start() : started;
   }
 
   ~impl() {
-    door_.stop({});
+    stop({});
     workers_.join(); // They work for requests, whose connections the door has.
-    door_.stop({});  // What they have handed back meanwhile goes, too.
+    stop({});        // What they have handed back meanwhile goes, too.
   }
 
   std::uint16_t port() const { return door_.port(); }
-  void stop(std::chrono::milliseconds patience) { door_.stop(patience); }
+  std::uint16_t metrics_port() const { return metrics_ ? metrics_->port() : 0; }
+  void stop(std::chrono::milliseconds patience) {
+    door_.stop(patience);
+    if (metrics_)
+      metrics_->stop();
+  }
 
 private:
-  static std::shared_ptr<const bridge::services>
-  services(caf::actor_system& system, const server_options& options, directory_actor directory,
-           health_probe health, boost::asio::thread_pool& workers) {
+  /// A door of its own for /metrics: for a network that only those who watch can reach.
+  class metrics_door {
+  public:
+    metrics_door(const server_options::metrics_listener& where, const server_options& options,
+                 const std::shared_ptr<const bridge::services>& with,
+                 const std::shared_ptr<figures>& counts)
+        : address_(where.address)
+        , api_(key_check{where.asks_key ? options.api_key : std::string{}},
+               page_guard{options.allowed_hosts}, {bridge::metrics_route(with)}, counts)
+        , door_({where.address, where.port, where.asks_key ? options.tls : std::nullopt, 1,
+                 limits::metrics_connections, options.buffered_body_bytes, options.time, counts},
+                [this](const request_head& head) { return api_.admit(head); }) {}
+
+    result<void> start() {
+      auto started = door_.start();
+      if (started)
+        log::info("http.metrics_listening", {{"address", address_}, {"port", door_.port()}});
+      return started;
+    }
+    std::uint16_t port() const { return door_.port(); }
+    void stop() { door_.stop({}); }
+
+  private:
+    const std::string address_;
+    const bridge::api api_;
+    front_door door_; // Goes first: it asks the API.
+  };
+
+  std::shared_ptr<const bridge::services> services(caf::actor_system& system,
+                                                   const server_options& options,
+                                                   directory_actor directory, health_probe health) {
     bridge::services with;
     with.system = &system;
     with.directory = std::move(directory);
@@ -53,14 +89,22 @@ private:
     with.spool_directory = options.spool_directory;
     with.spooled = std::make_shared<body_budget>(limits::spooled_body_bytes);
     with.decompressors = std::make_shared<body_budget>(limits::open_decompressors);
-    with.workers = &workers;
+    with.workers = &workers_;
+    with.write_figures = [counts = counts_, more = options.more_figures](metrics::text& into) {
+      counts->write(into);
+      if (more)
+        more(into);
+    };
     return std::make_shared<const bridge::services>(std::move(with));
   }
 
   boost::asio::thread_pool workers_{limits::http_workers};
+  const std::shared_ptr<figures> counts_ = std::make_shared<figures>();
   const bool open_;
+  const std::shared_ptr<const bridge::services> with_;
   const bridge::api api_;
   front_door door_; // Goes first: it asks the API.
+  std::optional<metrics_door> metrics_;
   const std::string address_;
   const bool encrypted_;
 };
@@ -78,6 +122,10 @@ result<void> server::start() {
 
 std::uint16_t server::port() const {
   return impl_->port();
+}
+
+std::uint16_t server::metrics_port() const {
+  return impl_->metrics_port();
 }
 
 void server::stop(std::chrono::milliseconds patience) {
