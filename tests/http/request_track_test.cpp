@@ -3,8 +3,9 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/metrics_text.hpp"
 
-#include <algorithm>
 #include <set>
+#include <string>
+#include <vector>
 
 using namespace insula;
 using namespace insula::http;
@@ -12,11 +13,12 @@ using namespace insula::test;
 using namespace std::chrono_literals;
 
 TEST_CASE("a request goes by the id that it brings, if that is one", "[http][request]") {
-  for (const std::string good : {"a", "my-req.1_B", std::string(64, 'x').c_str()})
+  for (const auto& good : {std::string{"a"}, std::string{"my-req.1_B"}, std::string(64, 'x')})
     CHECK(request_id(good) == good);
   std::set<std::string> made;
-  for (const std::string bad :
-       {"", "a b", "a=b", "a\"b", "a\r\nSet-Cookie: x", "\xc3\xa9", std::string(65, 'x').c_str()})
+  const std::vector<std::string> others{
+    "", "a b", "a=b", "a\"b", "a\r\nSet-Cookie: x", "\xc3\xa9", std::string(65, 'x')};
+  for (const auto& bad : others)
     for (int i = 0; i < 100; ++i) {
       const auto id = request_id(bad);
       CHECK(id != bad);
