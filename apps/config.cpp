@@ -119,10 +119,10 @@ std::optional<endpoint> listening(std::string_view text) {
 
 /// The outer one says whether it can be understood, the inner one whether there is any.
 std::optional<std::optional<endpoint>> perhaps_listening(std::string_view text) {
-  if (text.empty())
-    return std::optional<endpoint>{};
-  auto where = listening(text);
-  return where ? std::optional{std::move(where)} : std::nullopt;
+  const auto where = text.empty() ? std::nullopt : listening(text);
+  if (!where && !text.empty())
+    return std::nullopt;
+  return std::make_optional<std::optional<endpoint>>(where);
 }
 
 std::optional<std::string> user(std::string_view text) {
