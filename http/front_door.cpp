@@ -746,7 +746,7 @@ private:
       accepted.set_option(tcp::no_delay{true}, ec);
       auto client =
         std::make_shared<connection>(std::move(accepted), tls_ ? &*tls_ : nullptr, options_.time,
-                                     admit_, *options_.counts, bodies_, weak_from_this());
+                                     admit_, options_.counts, bodies_, weak_from_this());
       options_.counts->connections.add();
       client->on_end([this](connection* ended) { forget(ended); });
       {

@@ -82,8 +82,9 @@ std::string server_timing(const request_times& of) {
   return text;
 }
 
-request_track::request_track(figures& all, route_figures& row, request_context context)
-    : all_(&all)
+request_track::request_track(std::shared_ptr<figures> all, route_figures& row,
+                             request_context context)
+    : all_(std::move(all))
     , row_(&row)
     , context_(std::move(context))
     , began_(clock::now()) {
@@ -134,17 +135,18 @@ void request_track::finish(int status, std::size_t bytes) {
 
 /// Nothing more is counted.
 void request_track::leave(std::string_view status, log::level at) {
-  std::exchange(all_, nullptr)->in_flight.subtract();
-  if (!log::enabled(at))
-    return;
-  const std::chrono::duration<double, std::milli> took = clock::now() - began_;
-  log::write(at, "http.request",
-             {{"method", row_->method},
-              {"route", row_->route},
-              {"status", status},
-              {"ms", took.count()},
-              {"bytes", bytes_},
-              {"request", context_.id}});
+  all_->in_flight.subtract();
+  if (log::enabled(at)) {
+    const std::chrono::duration<double, std::milli> took = clock::now() - began_;
+    log::write(at, "http.request",
+               {{"method", row_->method},
+                {"route", row_->route},
+                {"status", status},
+                {"ms", took.count()},
+                {"bytes", bytes_},
+                {"request", context_.id}});
+  }
+  all_ = nullptr; // Last: the row is one of its.
 }
 
 } // namespace insula::http

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -22,11 +23,12 @@ std::string server_timing(const request_times& of);
 /// log. Whoever has the request has this; where it ends without finish(), the answer was never
 /// complete.
 ///
-/// Threads: one at a time. Owner: it refers to figures, which outlive every connection.
+/// Threads: one at a time.
 class request_track {
 public:
   request_track() = default; ///< Of nothing.
-  request_track(figures& all, route_figures& row, request_context context);
+  /// `row` belongs to `all`.
+  request_track(std::shared_ptr<figures> all, route_figures& row, request_context context);
   request_track(request_track&& other) noexcept { swap(other); }
   request_track& operator=(request_track&& other) noexcept {
     request_track{std::move(other)}.swap(*this);
@@ -53,7 +55,7 @@ private:
   void swap(request_track& other) noexcept;
   void leave(std::string_view status, log::level at);
 
-  figures* all_ = nullptr; ///< Null: of nothing, or finished.
+  std::shared_ptr<figures> all_; ///< Null: of nothing, or finished.
   route_figures* row_ = nullptr;
   request_context context_;
   clock::time_point began_;

@@ -108,7 +108,7 @@ admission api::admit(const request_head& head) const {
   const auto found = find_route(table_, head);
   auto& row = found ? *rows_[static_cast<std::size_t>(found->row - table_.data())]
                     : counts_->unmatched(head.method);
-  request_track track{*counts_, row, std::move(context)};
+  request_track track{counts_, row, std::move(context)};
   auto plan = decide(head, found);
   plan.track = std::move(track);
   return plan;

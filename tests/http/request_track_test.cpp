@@ -50,12 +50,12 @@ TEST_CASE("Server-Timing says what is known, in milliseconds and in order", "[ht
 }
 
 TEST_CASE("each request is counted once, with what became of it", "[http][request]") {
-  figures counts;
-  auto& row = counts.of(verb::get, "/v1/:id");
-  CHECK(&counts.of(verb::get, "/v1/:id") == &row);
+  const auto counts = std::make_shared<figures>();
+  auto& row = counts->of(verb::get, "/v1/:id");
+  CHECK(&counts->of(verb::get, "/v1/:id") == &row);
   const auto page = [&] {
     metrics::text text;
-    counts.write(text);
+    counts->write(text);
     return metrics_page{text.str()};
   };
   const auto answered = [&](const char* status) {
