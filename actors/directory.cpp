@@ -15,10 +15,15 @@ namespace {
 
 using find_promise = caf::typed_response_promise<sandbox_actor>;
 
+struct waiting_find {
+  find_promise reply;
+  request_context context;
+};
+
 struct activation {
   sandbox_actor actor;
   bool deleting = false;
-  std::vector<find_promise> after; ///< They want the id again once what was there has gone.
+  std::vector<waiting_find> after; ///< They want the id again once what was there has gone.
 };
 
 struct directory_state {
@@ -35,7 +40,7 @@ struct directory_state {
   }
 };
 
-using directory_pointer = directory_actor::stateful_pointer<directory_state>;
+using directory_pointer = counted_pointer<directory_state, directory_actor>;
 
 activation& activate(directory_pointer self, const sandbox_id& id) {
   auto& mine = self->state.live[id.str()];
@@ -55,41 +60,43 @@ bool came_too_late(const caf::error& why) {
   return why == caf::sec::request_receiver_down;
 }
 
-void find(directory_pointer self, const sandbox_id& id, find_promise reply, bool again = false) {
+void find(directory_pointer self, const sandbox_id& id, find_promise reply, request_context context,
+          bool again = false) {
   auto& mine = activate(self, id);
   if (mine.deleting) {
     if (mine.after.size() >= limits::waiting_per_sandbox)
       reply.deliver(to_caf({errc::limit_reached, "too many requests wait for this sandbox"}));
     else
-      mine.after.push_back(std::move(reply));
+      mine.after.push_back({std::move(reply), std::move(context)});
     return;
   }
-  self->request(mine.actor, caf::infinite, find_atom::value)
+  self->request(mine.actor, caf::infinite, find_atom::value, context)
     .then([reply, actor = mine.actor](caf::ok_atom) mutable { reply.deliver(std::move(actor)); },
-          [self, id, reply, again, which = mine.actor.address()](caf::error& why) mutable {
+          [self, id, reply, again, context, which = mine.actor.address()](caf::error& why) mutable {
             if (again || !came_too_late(why))
               return static_cast<void>(reply.deliver(std::move(why)));
             forget(self, id, which);
-            find(self, id, std::move(reply), true);
+            find(self, id, std::move(reply), std::move(context), true);
           });
 }
 
 void remove(directory_pointer self, const sandbox_id& id,
-            caf::typed_response_promise<caf::ok_atom> reply, bool again = false) {
+            caf::typed_response_promise<caf::ok_atom> reply, const request_context& context,
+            bool again = false) {
   auto& mine = activate(self, id);
   mine.deleting = true;
-  self->request(mine.actor, caf::infinite, delete_atom::value)
+  self->request(mine.actor, caf::infinite, delete_atom::value, context)
     .then(
       [self, id, reply, which = mine.actor.address()](caf::ok_atom) mutable {
         forget(self, id, which);
         reply.deliver(caf::ok_atom::value);
       },
-      [self, id, reply, again, which = mine.actor.address()](caf::error& why) mutable {
+      [self, id, reply, again, context, which = mine.actor.address()](caf::error& why) mutable {
         forget(self, id, which);
         if (again || !came_too_late(why))
           reply.deliver(std::move(why));
         else
-          remove(self, id, std::move(reply), true);
+          remove(self, id, std::move(reply), context, true);
       });
 }
 
@@ -102,11 +109,17 @@ void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr&
     return;
   auto ended = self->state.live.extract(at);
   for (auto& each : ended.mapped().after)
-    find(self, id, std::move(each));
+    find(self, id, std::move(each.reply), std::move(each.context));
+}
+
+void note(std::string_view event, const sandbox_id& id, const request_context& context) {
+  if (log::enabled(log::level::debug))
+    log::debug(event, {{"id", id.str()}, {"request", context.id}});
 }
 
 directory_actor::behavior_type directory(directory_pointer self,
                                          std::shared_ptr<const sandbox_options> options) {
+  self->count_mailbox(options->figures->directories);
   self->state.options = std::move(options);
   // One that hibernates says nothing; any other end is a bug, but its id must go on working.
   self->set_down_handler([self](const caf::down_msg& down) {
@@ -120,20 +133,24 @@ directory_actor::behavior_type directory(directory_pointer self,
     forget(self, id, down.source);
   });
   return {
-    [self](find_atom, const std::string& text) -> caf::result<sandbox_actor> {
+    [self](find_atom, const std::string& text,
+           request_context& context) -> caf::result<sandbox_actor> {
       const auto id = sandbox_id::parse(text);
       if (!id)
         return to_caf({errc::invalid_request, "malformed sandbox id"});
       auto reply = self->make_response_promise<sandbox_actor>();
-      find(self, *id, reply);
+      note("directory.find", *id, context);
+      find(self, *id, reply, std::move(context));
       return reply;
     },
-    [self](delete_atom, const std::string& text) -> caf::result<caf::ok_atom> {
+    [self](delete_atom, const std::string& text,
+           const request_context& context) -> caf::result<caf::ok_atom> {
       const auto id = sandbox_id::parse(text);
       if (!id)
         return to_caf({errc::invalid_request, "malformed sandbox id"});
       auto reply = self->make_response_promise<caf::ok_atom>();
-      remove(self, *id, reply);
+      note("directory.delete", *id, context);
+      remove(self, *id, reply, context);
       return reply;
     },
   };

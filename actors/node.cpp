@@ -5,7 +5,7 @@
 namespace insula::actors {
 
 node::node(caf::actor_system& system, storage::store& disk, sandbox_options options) {
-  options.store = spawn_store(system, &disk);
+  options.store = spawn_store(system, &disk, options.figures->stores);
   directory_ = spawn_directory(system, std::make_shared<const sandbox_options>(std::move(options)));
 }
 

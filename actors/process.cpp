@@ -2,6 +2,7 @@
 
 #include "actors/protocol/errors.hpp"
 #include "base/limits.hpp"
+#include "base/log.hpp"
 
 #include <caf/all.hpp>
 
@@ -50,6 +51,9 @@ struct process_state {
   bool timed_out = false;
   bool killed = false;
   bool started = false;
+  bool read = false; ///< Its first output, or its end.
+  std::chrono::steady_clock::time_point asked_at = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point started_at;
   caf::actor alarm; ///< Tells when the time is up.
 
   /// Whatever ends this actor: nobody waits for it in vain.
@@ -63,12 +67,38 @@ struct process_state {
       question.deliver(why);
     if (command && !ended)
       command->detach();
+    stop_running();
     stop_alarm();
+  }
+
+  void stop_running() {
+    if (started && !ended)
+      options.figures->command_over();
   }
 
   void stop_alarm() {
     if (const auto unwanted = std::exchange(alarm, nullptr))
       caf::anon_send_exit(unwanted, caf::exit_reason::user_shutdown);
+  }
+
+  void note(std::string_view event) const {
+    if (log::enabled(log::level::debug))
+      log::debug(event, {{"request", options.request}});
+  }
+
+  /// What is told to a reader is looked at on its way.
+  void account_for(const runtime::log_chunk& chunk) {
+    auto& count = *options.figures;
+    if (chunk.reader_dropped)
+      count.reader_dropped();
+    if (chunk.lost_bytes > 0)
+      count.lost_output(chunk.lost_bytes);
+    if (chunk.frames.empty() || std::exchange(read, true))
+      return;
+    const auto now = std::chrono::steady_clock::now();
+    count.took(exec_phase::first_output, now - started_at);
+    if (options.start_began)
+      count.first_byte(now - *options.start_began);
   }
 
   void over() {
@@ -191,6 +221,10 @@ process_impl::behavior_type process(process_pointer self,
     [self](const command_started&) {
       auto& st = self->state;
       st.started = true;
+      st.started_at = std::chrono::steady_clock::now();
+      st.options.figures->command_runs();
+      st.options.figures->took(exec_phase::start, st.started_at - st.asked_at);
+      st.note("command.started");
       st.stop_alarm();
       if (st.starting)
         std::exchange(st.starting, std::nullopt)->deliver(caf::actor_cast<process_actor>(self));
@@ -200,6 +234,9 @@ process_impl::behavior_type process(process_pointer self,
     },
     [self](command_failed& said) {
       auto& st = self->state;
+      st.options.figures->command_failed();
+      log::info("command.not_started",
+                {{"reason", said.why.message}, {"request", st.options.request}});
       if (st.starting)
         std::exchange(st.starting, std::nullopt)->deliver(to_caf(said.why));
       if (st.probing)
@@ -209,7 +246,10 @@ process_impl::behavior_type process(process_pointer self,
     },
     [self](const command_ended& said) {
       auto& st = self->state;
+      st.stop_running();
       st.ended = true;
+      st.options.figures->took(exec_phase::exit, std::chrono::steady_clock::now() - st.started_at);
+      st.note("command.ended");
       if (st.probing)
         std::exchange(st.probing, std::nullopt)->deliver(!said.how.lost && said.how.status == 0);
       if (st.killed)
@@ -221,6 +261,7 @@ process_impl::behavior_type process(process_pointer self,
       auto open = st.questions.extract(said.question);
       if (open.empty())
         return;
+      st.account_for(said.chunk);
       auto& reply = open.mapped();
       if (said.chunk.reader_dropped)
         reply.deliver(to_caf({errc::deadline_exceeded, "nothing was taken for too long"}));

@@ -1,17 +1,21 @@
 #pragma once
 
+#include "actors/figures.hpp"
 #include "actors/protocol/interfaces.hpp"
 #include "runtime/engine.hpp"
 
 #include <caf/fwd.hpp>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace insula {
 
 using start_atom = caf::atom_constant<caf::atom("start")>;
+using probe_atom = caf::atom_constant<caf::atom("probe")>;
 
 /// A process as its sandbox sees it, which asks it exactly one of these, first.
 using started_process_actor = process_actor::extend<
@@ -31,6 +35,10 @@ struct process_options {
   /// The command has ended and its output is complete, or it never ran: the sandbox need not keep
   /// the handle. Once.
   std::function<void()> on_over;
+  std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
+  std::string request; ///< Which one has asked for it, for the log.
+  /// The sandbox's first command: when the sandbox's start began.
+  std::optional<std::chrono::steady_clock::time_point> start_began;
 };
 
 /// One command: started when asked, read by whoever asks, ended when its time is up. It outlives

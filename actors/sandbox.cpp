@@ -49,10 +49,28 @@ using sandbox_impl = sandbox_actor::extend<
   caf::reacts_to<sandbox_ended>, caf::reacts_to<sandbox_gone>, caf::reacts_to<process_over>,
   caf::reacts_to<file_over>, caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
 
+using steady_clock = std::chrono::steady_clock;
+
 /// Somebody who needs the running sandbox.
 struct waiting_request {
   std::function<void()> go;
   std::function<void(const error&)> refuse;
+  request_context context;
+  steady_clock::time_point since = {}; ///< When it began to wait.
+};
+
+/// What is measured of a start. Nothing is decided by it, so it is by the system's clock.
+struct start_watch {
+  steady_clock::time_point began;
+  steady_clock::time_point lease_asked;
+  steady_clock::time_point record_sent;
+  start_times parts{};
+  request_context whose; ///< The request that made it necessary.
+  bool has_had_command = false;
+
+  std::chrono::nanoseconds& part(start_phase which) {
+    return parts[static_cast<std::size_t>(which)];
+  }
 };
 
 struct sandbox_state {
@@ -65,7 +83,9 @@ struct sandbox_state {
   storage::epoch epoch = 0; ///< 0: the lease is not held.
   instance_count::place instance;
   std::shared_ptr<runtime::sandbox> place;
-  bool recorded = false; ///< This start is in the store.
+  start_watch watch;        ///< Of the last start.
+  request_context deletion; ///< The request that ends it.
+  bool recorded = false;    ///< This start is in the store.
   bool known = false; ///< The store was asked what it has of us, and what it had is in created_ms.
   std::string created_ms;
   std::string image_name;               ///< As recorded; empty: not yet.
@@ -83,6 +103,8 @@ struct sandbox_state {
 
   /// Whatever ends this actor: nobody waits for it in vain, and no command of it is waited for.
   ~sandbox_state() {
+    if (options)
+      options->figures->left(now);
     const error why{errc::sandbox_not_running, "the node is going down"};
     refuse_waiting(why);
     for (auto& each : std::exchange(deleting, {}))
@@ -94,6 +116,8 @@ struct sandbox_state {
 
   void become(phase next) {
     assert(may_become(now, next));
+    options->figures->left(now);
+    options->figures->entered(next);
     now = next;
   }
 
@@ -123,7 +147,7 @@ namespace insula::actors {
 
 namespace {
 
-using sandbox_pointer = sandbox_impl::stateful_pointer<sandbox_state>;
+using sandbox_pointer = counted_pointer<sandbox_state, sandbox_impl>;
 
 template <class Fact>
 void tell(const caf::actor_addr& sandbox, Fact fact) {
@@ -162,12 +186,35 @@ void fall_asleep(sandbox_pointer self, const error& why) {
     self->send(self, hibernate_atom::value); // Later: something may have come meanwhile.
 }
 
+/// The start is over: what it took is counted, and told to those who wait.
+void account_for_start(sandbox_state& st) {
+  const auto now = steady_clock::now();
+  auto& watch = st.watch;
+  const auto& made = st.place->creation();
+  watch.part(start_phase::slot) = made.slot;
+  watch.part(start_phase::cgroup) = made.cgroup;
+  watch.part(start_phase::disk) = made.disk;
+  watch.part(start_phase::namespaces) = made.namespaces;
+  watch.part(start_phase::layers) = made.layers;
+  watch.part(start_phase::mounts) = made.mounts;
+  watch.part(start_phase::agent) = made.agent;
+  watch.part(start_phase::ready) = now - watch.began;
+  st.options->figures->started(watch.parts);
+  if (watch.whose.times)
+    watch.whose.times->started(watch.parts);
+  for (const auto& each : st.waiting)
+    if (each.context.times)
+      each.context.times->waited(now - each.since);
+}
+
 void perhaps_running(sandbox_pointer self) {
   auto& st = self->state;
   if (st.now != phase::starting || !st.place || !st.recorded)
     return;
   st.become(phase::running);
-  log::info("sandbox.running", {{"id", st.id->str()}, {"epoch", st.epoch}});
+  account_for_start(st);
+  log::info("sandbox.running",
+            {{"id", st.id->str()}, {"epoch", st.epoch}, {"request", st.watch.whose.id}});
   for (auto& each : std::exchange(st.waiting, {}))
     each.go();
   touch(self);
@@ -184,11 +231,14 @@ void write_record(sandbox_pointer self) {
     st.id->str(),
     st.epoch,
     {{"created_ms", st.created_ms}, {"image", st.image_name}, {"started_ms", now_ms}}};
-  self->request(st.options->store, caf::infinite, std::move(batch))
+  st.watch.record_sent = steady_clock::now();
+  self->request(st.options->store, caf::infinite, std::move(batch), st.watch.whose)
     .then(
       [self, start = st.start](caf::ok_atom) {
         if (start != self->state.start)
           return;
+        auto& watch = self->state.watch;
+        watch.part(start_phase::record) = steady_clock::now() - watch.record_sent;
         self->state.recorded = true;
         perhaps_running(self);
       },
@@ -197,7 +247,10 @@ void write_record(sandbox_pointer self) {
         if (start != state.start)
           return;
         const auto reason = from_caf(why);
-        log::error("sandbox.record_failed", {{"id", state.id->str()}, {"reason", reason.message}});
+        log::error(
+          "sandbox.record_failed",
+          {{"id", state.id->str()}, {"reason", reason.message}, {"request", state.watch.whose.id}});
+        state.options->figures->not_started(start_failure::record);
         if (state.now == phase::deleting)
           return; // What is under way there ends it.
         // It counts until it is gone.
@@ -232,6 +285,7 @@ void make_sandbox(sandbox_pointer self) {
 
 void take_lease(sandbox_pointer self) {
   auto& st = self->state;
+  st.watch.lease_asked = steady_clock::now();
   st.options->leases->acquire(
     st.id->str(), [me = self->address(), start = st.start](result<storage::epoch> outcome) {
       tell(me, lease_settled{start, std::move(outcome)});
@@ -243,7 +297,9 @@ void load_record(sandbox_pointer self, const std::function<void()>& then) {
   auto& st = self->state;
   if (st.known)
     return then();
-  self->request(st.options->store, caf::infinite, read_owner_atom::value, st.id->str())
+  self
+    ->request(st.options->store, caf::infinite, read_owner_atom::value, st.id->str(),
+              st.now == phase::deleting ? st.deletion : st.watch.whose)
     .await(
       [self, then](const std::vector<storage::entry>& entries) {
         for (const auto& [key, value] : entries)
@@ -257,8 +313,10 @@ void load_record(sandbox_pointer self, const std::function<void()>& then) {
       [self](caf::error& why) {
         auto& state = self->state;
         const auto reason = from_caf(why);
-        if (state.now != phase::deleting)
+        if (state.now != phase::deleting) {
+          state.options->figures->not_started(start_failure::record);
           return fall_asleep(self, reason);
+        }
         for (auto& each : std::exchange(state.deleting, {}))
           each.deliver(to_caf(reason));
         self->quit();
@@ -278,18 +336,26 @@ result<void> choose_image(sandbox_state& st) {
   return {};
 }
 
+/// For the first of those who wait.
 void begin_start(sandbox_pointer self) {
   auto& st = self->state;
   st.become(phase::starting);
   ++st.start;
+  st.watch = {};
+  st.watch.began = steady_clock::now();
+  st.watch.whose = st.waiting.front().context;
   auto instance = st.options->instances->take();
-  if (!instance)
+  if (!instance) {
+    st.options->figures->not_started(start_failure::capacity);
     return fall_asleep(self, instance.reason());
+  }
   st.instance = std::move(*instance);
   load_record(self, [self] {
     if (const auto ok = choose_image(self->state); !ok) {
-      log::error("sandbox.no_image",
-                 {{"id", self->state.id->str()}, {"image", self->state.image_name}});
+      log::error("sandbox.no_image", {{"id", self->state.id->str()},
+                                      {"image", self->state.image_name},
+                                      {"request", self->state.watch.whose.id}});
+      self->state.options->figures->not_started(start_failure::image);
       return fall_asleep(self, ok.reason());
     }
     take_lease(self);
@@ -308,6 +374,7 @@ void when_running(sandbox_pointer self, waiting_request request) {
   if (st.waiting.size() >= limits::waiting_per_sandbox)
     return request.refuse(
       {errc::limit_reached, "too many requests wait for this sandbox to start"});
+  request.since = steady_clock::now();
   st.waiting.push_back(std::move(request));
   if (st.now == phase::asleep)
     begin_start(self);
@@ -344,15 +411,26 @@ runtime::process_spec make_spec(const sandbox_state& st, exec_request request) {
   return spec;
 }
 
+void note(std::string_view event, const sandbox_state& st, const request_context& context) {
+  if (log::enabled(log::level::debug))
+    log::debug(event, {{"id", st.id->str()}, {"request", context.id}});
+}
+
 started_process_actor add_process(sandbox_pointer self, runtime::process_spec spec,
-                                  std::optional<std::int64_t> timeout_ms) {
+                                  std::optional<std::int64_t> timeout_ms,
+                                  const request_context& context) {
   auto& st = self->state;
+  note("sandbox.command", st, context);
   const auto number = ++st.last_process;
   process_options options;
   options.place = st.place;
   options.spec = std::move(spec);
   options.timeout_ms = timeout_ms;
   options.memory_bytes = st.options->limits.memory_bytes;
+  options.figures = st.options->figures;
+  options.request = context.id;
+  if (!std::exchange(st.watch.has_had_command, true))
+    options.start_began = st.watch.began;
   options.on_over = [me = self->address(), number] { tell(me, process_over{number}); };
   return st.processes.emplace(number, spawn_process(self->system(), std::move(options)))
     .first->second;
@@ -370,11 +448,12 @@ const error too_many{errc::limit_reached, "too many commands run in this sandbox
 
 /// `open` starts the operation once there is a sandbox to start it in.
 template <class Open>
-caf::result<file_channel> open_channel(sandbox_pointer self, Open open) {
+caf::result<file_channel> open_channel(sandbox_pointer self, request_context context, Open open) {
   auto reply = self->make_response_promise<file_channel>();
   when_running(self,
                {[=]() mutable {
                   const auto& st = self->state;
+                  note("sandbox.file", st, context);
                   auto socket = open(*st.place, st.options->user);
                   if (!socket)
                     return static_cast<void>(reply.deliver(to_caf(socket.reason())));
@@ -383,21 +462,24 @@ caf::result<file_channel> open_channel(sandbox_pointer self, Open open) {
                     nullptr, [me = self->address()](void*) { tell(me, file_over{}); }};
                   reply.deliver(file_channel{std::make_shared<unique_fd>(std::move(*socket)), use});
                 },
-                [=](const error& why) mutable { reply.deliver(to_caf(why)); }});
+                [=](const error& why) mutable { reply.deliver(to_caf(why)); }, context});
   return reply;
 }
 
 caf::result<file_channel> open_file(sandbox_pointer self, runtime::file_operation what,
-                                    std::string path) {
-  return open_channel(self, [what, path = std::move(path)](runtime::sandbox& place,
-                                                           const runtime::sandbox_user& user) {
-    return place.open_file(what, path, user);
-  });
+                                    std::string path, request_context context) {
+  return open_channel(
+    self, std::move(context),
+    [what, path = std::move(path)](runtime::sandbox& place, const runtime::sandbox_user& user) {
+      return place.open_file(what, path, user);
+    });
 }
 
-caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request wanted) {
+caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request wanted,
+                                    request_context context) {
   return open_channel(
-    self, [wanted = std::move(wanted)](runtime::sandbox& place, const runtime::sandbox_user& user) {
+    self, std::move(context),
+    [wanted = std::move(wanted)](runtime::sandbox& place, const runtime::sandbox_user& user) {
       return place.open_tree(wanted, user);
     });
 }
@@ -408,6 +490,7 @@ caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request 
 void stop(sandbox_pointer self) {
   auto& st = self->state;
   st.become(phase::stopping);
+  st.options->figures->ended(sandbox_end::idle);
   log::info("sandbox.idle", {{"id", st.id->str()}});
   st.place->destroy([me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
 }
@@ -416,6 +499,7 @@ void deleted(sandbox_pointer self) {
   auto& st = self->state;
   st.instance = {};
   st.release_lease();
+  log::info("sandbox.deleted", {{"id", st.id->str()}, {"request", st.deletion.id}});
   for (auto& each : std::exchange(st.deleting, {}))
     each.deliver(caf::ok_atom::value);
   self->quit();
@@ -431,11 +515,12 @@ void finish_delete(sandbox_pointer self) {
     st.id->str(),
     st.epoch,
     {{"created_ms", std::nullopt}, {"image", std::nullopt}, {"started_ms", std::nullopt}}};
-  self->request(st.options->store, caf::infinite, std::move(batch))
+  self->request(st.options->store, caf::infinite, std::move(batch), st.deletion)
     .then([self](caf::ok_atom) { deleted(self); },
           [self](caf::error& why) {
-            log::error("sandbox.record_stays",
-                       {{"id", self->state.id->str()}, {"reason", from_caf(why).message}});
+            log::error("sandbox.record_stays", {{"id", self->state.id->str()},
+                                                {"reason", from_caf(why).message},
+                                                {"request", self->state.deletion.id}});
             deleted(self);
           });
 }
@@ -462,6 +547,8 @@ void begin_delete(sandbox_pointer self) {
 sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                                     std::shared_ptr<const sandbox_options> options,
                                     bool hibernates) {
+  self->count_mailbox(options->figures->sandboxes);
+  options->figures->entered(self->state.now);
   self->state.id = id;
   self->state.hibernates = hibernates;
   self->state.options = std::move(options);
@@ -469,58 +556,69 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     [self](exec_request& request) -> caf::result<process_actor> {
       auto reply = self->make_response_promise<process_actor>();
       auto wanted = std::make_shared<exec_request>(std::move(request));
-      when_running(self,
-                   {[self, reply, wanted]() mutable {
-                      if (full(self->state))
-                        return static_cast<void>(reply.deliver(to_caf(too_many)));
-                      const auto timeout_ms = wanted->timeout_ms;
-                      reply.delegate(
-                        add_process(self, make_spec(self->state, std::move(*wanted)), timeout_ms),
-                        start_atom::value);
-                    },
-                    [reply](const error& why) mutable { reply.deliver(to_caf(why)); }});
+      when_running(
+        self, {[self, reply, wanted]() mutable {
+                 if (full(self->state))
+                   return static_cast<void>(reply.deliver(to_caf(too_many)));
+                 const auto timeout_ms = wanted->timeout_ms;
+                 const auto context = std::move(wanted->context);
+                 reply.delegate(add_process(self, make_spec(self->state, std::move(*wanted)),
+                                            timeout_ms, context),
+                                start_atom::value);
+               },
+               [reply](const error& why) mutable { reply.deliver(to_caf(why)); }, wanted->context});
       return reply;
     },
     [self](read_file_request& request) {
-      return open_file(self, runtime::file_operation::read, std::move(request.path));
+      return open_file(self, runtime::file_operation::read, std::move(request.path),
+                       std::move(request.context));
     },
     [self](write_file_request& request) {
-      return open_file(self, runtime::file_operation::write, std::move(request.path));
+      return open_file(self, runtime::file_operation::write, std::move(request.path),
+                       std::move(request.context));
     },
     [self](read_tree_request& request) {
-      return open_tree(self, {runtime::file_operation::read, std::move(request.path),
-                              std::move(request.excludes)});
+      return open_tree(
+        self, {runtime::file_operation::read, std::move(request.path), std::move(request.excludes)},
+        std::move(request.context));
     },
     [self](write_tree_request& request) {
-      return open_tree(self, {runtime::file_operation::write, std::move(request.path), {}});
+      return open_tree(self, {runtime::file_operation::write, std::move(request.path), {}},
+                       std::move(request.context));
     },
-    [self](probe_atom) -> caf::result<bool> {
+    [self](probe_request& asked) -> caf::result<bool> {
       auto reply = self->make_response_promise<bool>();
       when_running(
-        self, {[self, reply]() mutable {
+        self, {[self, reply, context = asked.context]() mutable {
                  if (full(self->state))
                    return static_cast<void>(reply.deliver(false)); // It can run no program now.
                  exec_request request;
                  request.command_line = "true";
                  constexpr std::int64_t patience_ms = 10'000;
-                 reply.delegate(
-                   add_process(self, make_spec(self->state, std::move(request)), patience_ms),
-                   probe_atom::value);
+                 reply.delegate(add_process(self, make_spec(self->state, std::move(request)),
+                                            patience_ms, context),
+                                probe_atom::value);
                },
-               [reply](const error&) mutable { reply.deliver(false); }});
+               [reply](const error&) mutable { reply.deliver(false); }, asked.context});
       return reply;
     },
-    [self](find_atom) -> caf::result<caf::ok_atom> {
+    [self](find_atom, request_context& context) -> caf::result<caf::ok_atom> {
       auto reply = self->make_response_promise<caf::ok_atom>();
       when_running(self, {[reply]() mutable { reply.deliver(caf::ok_atom::value); },
-                          [reply](const error& why) mutable { reply.deliver(to_caf(why)); }});
+                          [reply](const error& why) mutable { reply.deliver(to_caf(why)); },
+                          std::move(context)});
       return reply;
     },
-    [self](delete_atom) -> caf::result<caf::ok_atom> {
+    [self](delete_atom, request_context& context) -> caf::result<caf::ok_atom> {
       auto reply = self->make_response_promise<caf::ok_atom>();
-      self->state.deleting.push_back(reply);
-      if (self->state.now != phase::deleting)
+      auto& st = self->state;
+      st.deleting.push_back(reply);
+      if (st.now != phase::deleting) {
+        if (st.place && st.now == phase::running)
+          st.options->figures->ended(sandbox_end::deleted);
+        st.deletion = std::move(context);
         begin_delete(self);
+      }
       return reply;
     },
     [self](lease_settled& said) {
@@ -530,12 +628,15 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
           st.options->leases->release(st.id->str(), *said.outcome);
         return;
       }
+      st.watch.part(start_phase::lease) = steady_clock::now() - st.watch.lease_asked;
       if (said.outcome)
         st.epoch = *said.outcome;
       if (st.now == phase::deleting)
         return finish_delete(self);
-      if (!said.outcome)
+      if (!said.outcome) {
+        st.options->figures->not_started(start_failure::lease);
         return fall_asleep(self, said.outcome.reason());
+      }
       write_record(self);
       make_sandbox(self);
     },
@@ -553,7 +654,11 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       auto& st = self->state;
       if (said.start != st.start)
         return;
-      log::error("sandbox.not_started", {{"id", st.id->str()}, {"reason", said.why.message}});
+      log::error(
+        "sandbox.not_started",
+        {{"id", st.id->str()}, {"reason", said.why.message}, {"request", st.watch.whose.id}});
+      st.options->figures->not_started(
+        said.why.code == errc::capacity_exceeded ? start_failure::capacity : start_failure::launch);
       if (st.now == phase::deleting)
         return finish_delete(self);
       fall_asleep(self, said.why);
@@ -566,6 +671,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                    {{"id", st.id->str()}, {"reason", "its first process is gone"}});
       if (st.now == phase::deleting || st.now == phase::stopping)
         return; // sandbox_gone follows.
+      st.options->figures->ended(sandbox_end::died);
       fall_asleep(self, {errc::sandbox_not_running, "it has ended"});
     },
     [self](const sandbox_gone& said) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/figures.hpp"
 #include "actors/instance_count.hpp"
 #include "actors/protocol/interfaces.hpp"
 #include "actors/store.hpp"
@@ -40,6 +41,7 @@ struct sandbox_options {
   std::string working_directory = "/workspace";
   std::chrono::milliseconds idle_timeout{
     0}; ///< Nothing running and nothing asked for that long: it is stopped. 0: never.
+  std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
 };
 
 /// The object of one id: made on first use, it starts its sandbox when something needs it, keeps

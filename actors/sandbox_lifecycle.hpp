@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace insula::actors {
 
 /// Where a sandbox's object stands. `asleep`: it has a name and maybe a record, and nothing runs.
 enum class phase : std::uint8_t { asleep, starting, running, stopping, deleting };
+inline constexpr std::size_t phases = 5;
 
 /// The lifecycle as a table. Knows no actor, no clock and no process, so it is tested as it stands.
 constexpr bool may_become(phase from, phase to) {

@@ -1,6 +1,7 @@
 #include "actors/store.hpp"
 
 #include "actors/protocol/errors.hpp"
+#include "base/log.hpp"
 
 #include <caf/all.hpp>
 
@@ -18,12 +19,17 @@ struct batch_settled {
 
 using store_impl = store_actor::extend<caf::reacts_to<batch_settled>>;
 
+struct open_batch {
+  caf::typed_response_promise<caf::ok_atom> reply;
+  std::string owner;
+  std::string request;
+};
+
 struct store_state {
   static inline const char* name = "store";
   storage::store* disk = nullptr;
   std::uint64_t last = 0;
-  std::map<std::uint64_t, caf::typed_response_promise<caf::ok_atom>>
-    open; ///< The store itself bounds them.
+  std::map<std::uint64_t, open_batch> open; ///< The store itself bounds them.
 };
 
 } // namespace
@@ -35,14 +41,15 @@ namespace insula::actors {
 
 namespace {
 
-store_impl::behavior_type store(store_impl::stateful_pointer<store_state> self,
-                                storage::store* disk) {
+store_impl::behavior_type store(counted_pointer<store_state, store_impl> self, storage::store* disk,
+                                const std::shared_ptr<mailbox_depths>& depths) {
+  self->count_mailbox(depths);
   self->state.disk = disk;
   return {
-    [self](storage::write_batch& batch) -> caf::result<caf::ok_atom> {
+    [self](storage::write_batch& batch, request_context& context) -> caf::result<caf::ok_atom> {
       auto reply = self->make_response_promise<caf::ok_atom>();
       const auto number = ++self->state.last;
-      self->state.open.emplace(number, reply);
+      self->state.open.emplace(number, open_batch{reply, batch.owner, std::move(context.id)});
       // A strong handle: who is owed an answer must be alive to give it.
       self->state.disk->commit(
         std::move(batch), [to = caf::actor_cast<store_impl>(self), number](result<void> outcome) {
@@ -51,28 +58,39 @@ store_impl::behavior_type store(store_impl::stateful_pointer<store_state> self,
         });
       return reply;
     },
-    [self](read_owner_atom, const std::string& owner) -> caf::result<std::vector<storage::entry>> {
+    [self](read_owner_atom, const std::string& owner,
+           const request_context& context) -> caf::result<std::vector<storage::entry>> {
       auto found = self->state.disk->read(owner);
-      if (!found)
+      if (!found) {
+        log::warning(
+          "store.unreadable",
+          {{"owner", owner}, {"reason", found.reason().message}, {"request", context.id}});
         return to_caf(found.reason());
+      }
       return std::move(*found);
     },
     [self](const batch_settled& said) {
       auto done = self->state.open.extract(said.number);
       if (done.empty())
         return;
-      if (said.refused)
-        done.mapped().deliver(to_caf(*said.refused));
-      else
-        done.mapped().deliver(caf::ok_atom::value);
+      auto& [reply, owner, request] = done.mapped();
+      if (said.refused) {
+        log::warning("store.refused",
+                     {{"owner", owner}, {"reason", said.refused->message}, {"request", request}});
+        return static_cast<void>(reply.deliver(to_caf(*said.refused)));
+      }
+      if (log::enabled(log::level::debug))
+        log::debug("store.written", {{"owner", owner}, {"request", request}});
+      reply.deliver(caf::ok_atom::value);
     },
   };
 }
 
 } // namespace
 
-store_actor spawn_store(caf::actor_system& system, storage::store* disk) {
-  return system.spawn<caf::detached>(store, disk);
+store_actor spawn_store(caf::actor_system& system, storage::store* disk,
+                        std::shared_ptr<mailbox_depths> depths) {
+  return system.spawn<caf::detached>(store, disk, std::move(depths));
 }
 
 } // namespace insula::actors

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "actors/figures.hpp"
+#include "actors/protocol/messages.hpp"
 #include "storage/store.hpp"
 
 #include <caf/allowed_unsafe_message_type.hpp>
@@ -17,14 +19,16 @@ using read_owner_atom = caf::atom_constant<caf::atom("read_owner")>;
 /// disk.
 using store_actor = caf::typed_actor<
   // Durable when answered. Errors: those of storage::store.
-  caf::replies_to<storage::write_batch>::with<caf::ok_atom>,
+  caf::replies_to<storage::write_batch, request_context>::with<caf::ok_atom>,
   // Everything an owner has.
-  caf::replies_to<read_owner_atom, std::string>::with<std::vector<storage::entry>>>;
+  caf::replies_to<read_owner_atom, std::string,
+                  request_context>::with<std::vector<storage::entry>>>;
 
 namespace actors {
 
 /// `disk` is not owned and must outlive the actor system.
-store_actor spawn_store(caf::actor_system& system, storage::store* disk);
+store_actor spawn_store(caf::actor_system& system, storage::store* disk,
+                        std::shared_ptr<mailbox_depths> depths);
 
 } // namespace actors
 } // namespace insula

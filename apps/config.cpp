@@ -117,6 +117,14 @@ std::optional<endpoint> listening(std::string_view text) {
   return endpoint{std::string{host}, *port};
 }
 
+/// The outer one says whether it can be understood, the inner one whether there is any.
+std::optional<std::optional<endpoint>> perhaps_listening(std::string_view text) {
+  const auto where = text.empty() ? std::nullopt : listening(text);
+  if (!where && !text.empty())
+    return std::nullopt;
+  return std::make_optional<std::optional<endpoint>>(where);
+}
+
 std::optional<std::string> user(std::string_view text) {
   if (const auto uid = number<std::uint64_t>(text))
     return *uid < first_sandbox_uid ? std::optional{std::string{text}} : std::nullopt;
@@ -126,10 +134,6 @@ std::optional<std::string> user(std::string_view text) {
       text.find_first_not_of(later) != text.npos)
     return std::nullopt;
   return std::string{text};
-}
-
-bool loopback(const std::string& address) {
-  return address == "::1" || address.starts_with("127.");
 }
 
 std::optional<std::string> host_name(const std::string& text) {
@@ -272,6 +276,9 @@ const std::vector<key>& keys() {
   static const std::vector<key> table = {
     {"server.listen", parsed(FIELD(server.listen), listening,
                              "an address and a port such as 127.0.0.1:8787 or [::1]:8787")},
+    {"server.metrics_listen",
+     parsed(FIELD(server.metrics_listen), perhaps_listening,
+            "\"\", or an address and a port such as 127.0.0.1:9464 or [::1]:9464")},
     {"server.allow_open", yes_or_no(FIELD(server.allow_open))},
     {"server.api_key",
      parsed(FIELD(server.api_key), printable,
@@ -380,10 +387,23 @@ const std::vector<agreement>& agreements() {
   static const std::vector<agreement> table = {
     {"server.listen",
      [](const config& c) {
-       return loopback(c.server.listen.address) || !c.server.api_key.empty() || c.server.allow_open;
+       return is_loopback(c.server.listen) || !c.server.api_key.empty() || c.server.allow_open;
      },
      "others can reach this address and no key is asked for; set server.api_key (or "
      "SANDBOX_API_KEY), or server.allow_open to true"},
+    {"server.metrics_listen",
+     [](const config& c) {
+       return !c.server.metrics_listen || is_loopback(*c.server.metrics_listen) ||
+              !c.server.api_key.empty() || c.server.allow_open;
+     },
+     "others can reach this address and no key is asked for; set server.api_key (or "
+     "SANDBOX_API_KEY), or server.allow_open to true, or listen on this machine alone"},
+    {"server.metrics_listen",
+     [](const config& c) {
+       return !c.server.metrics_listen || c.server.metrics_listen->port == 0 ||
+              *c.server.metrics_listen != c.server.listen;
+     },
+     "server.listen is there already, and has /metrics too"},
     {"server.tls.certificate",
      [](const config& c) { return c.server.tls_certificate.empty() == c.server.tls_key.empty(); },
      "expected both server.tls.certificate and server.tls.key, or neither"},
@@ -621,6 +641,10 @@ result<config> load_config(std::optional<std::string> file, const environment& e
   if (const auto good = check(values, [&](auto& path) { return reader.place(path); }); !good)
     return good.reason();
   return values;
+}
+
+bool is_loopback(const endpoint& where) {
+  return where.address == "::1" || where.address.starts_with("127.");
 }
 
 result<void> check(const config& values) {

@@ -22,6 +22,7 @@ struct endpoint {
 
 struct server_config {
   endpoint listen{"127.0.0.1", 8787};
+  std::optional<endpoint> metrics_listen; ///< For /metrics alone. None: there is no such listener.
   bool allow_open = false;                ///< Without a key, and yet not only for this machine.
   std::string api_key;                    ///< Empty: nobody is asked for a key.
   std::vector<std::string> allowed_hosts; ///< Without a key: names of this server.
@@ -109,6 +110,9 @@ struct command_line {
 /// expected; io_failed.
 result<config> load_config(std::optional<std::string> file, const environment& env,
                            const command_line& typed = {});
+
+/// Can only this machine reach it?
+bool is_loopback(const endpoint& where);
 
 /// Do the values go together? load_config() has asked already; for those who change them
 /// afterwards. Errors: invalid_request, naming the key.

@@ -3,6 +3,7 @@
 #include "actors/node.hpp"
 #include "actors/pool_scheduler.hpp"
 #include "apps/find_images.hpp"
+#include "apps/node_figures.hpp"
 #include "base/clock.hpp"
 #include "base/io_pool.hpp"
 #include "base/log.hpp"
@@ -278,6 +279,7 @@ result<void> run(const config& values) {
                  {"SHELL", "/bin/bash"},
                  {"USER", "sandbox"}};
   options.idle_timeout = values.sandbox.idle_timeout;
+  const auto counts = options.figures;
   const actors::node node{system, **disk, std::move(options)};
 
   http::server_options serving;
@@ -289,14 +291,27 @@ result<void> run(const config& values) {
   serving.spool_directory = path_of(state->logs);
   if (!values.server.tls_certificate.empty())
     serving.tls = http::tls_files{values.server.tls_certificate, values.server.tls_key};
+  if (const auto& where = values.server.metrics_listen)
+    serving.metrics = {where->address, where->port, !is_loopback(*where)};
+  node_description described;
+  described.version = INSULA_VERSION;
+  described.cgroups = runtime::cgroup_tree::of_this_process("").mode();
+  described.image = values.image.default_name;
+  described.max_instances = values.sandbox.max_instances;
+  described.slots = values.runtime.slots;
+  serving.more_figures = [described, counts, &store = (*disk)->figures()](metrics::text& into) {
+    write_build_info(into, described);
+    counts->write(into);
+    store.write(into);
+    write_process_figures(into);
+  };
   http::server server{pool, system, std::move(serving), node.directory(),
                       [&engine] { return engine.ailments(); }};
   if (auto ok = server.start(); !ok)
     return ok;
   if (auto ok = become(*user); !ok)
     return ok;
-  log::info("node.ready", {{"state", state->path},
-                           {"cgroups", runtime::cgroup_tree::of_this_process("").mode()}});
+  log::info("node.ready", {{"state", state->path}, {"cgroups", described.cgroups}});
   say_ready(values, server.port());
 
   int number = 0;

@@ -60,6 +60,9 @@ inline constexpr std::uint64_t open_decompressors = 8;
 /// Threads that may wait for disks on behalf of requests, and decompress. Their jobs are short.
 inline constexpr std::size_t http_workers = 2;
 
+/// Open connections of a listener that has nothing but /metrics: a few scrapers come to one.
+inline constexpr unsigned metrics_connections = 64;
+
 /// A JSON text that nests deeper is refused.
 inline constexpr std::size_t json_depth = 64;
 

@@ -56,8 +56,12 @@ void set_level(level least) {
   threshold = least;
 }
 
+bool enabled(level at) {
+  return at >= threshold.load(std::memory_order_relaxed);
+}
+
 void write(level at, std::string_view event, std::initializer_list<field> fields) {
-  if (at < threshold.load(std::memory_order_relaxed))
+  if (!enabled(at))
     return;
   std::string line = timestamp();
   line += ' ';

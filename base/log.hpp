@@ -32,6 +32,9 @@ struct field {
 /// Lines below this are dropped. Initially info.
 void set_level(level least);
 
+/// Would a line be written? For those who would have to make its values first.
+bool enabled(level at);
+
 void write(level at, std::string_view event, std::initializer_list<field> fields = {});
 
 inline void debug(std::string_view event, std::initializer_list<field> fields = {}) {

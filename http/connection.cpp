@@ -41,12 +41,13 @@ connection::handling::~handling() {
 }
 
 connection::connection(socket_type socket, asio::ssl::context* tls, const time_limits& limits,
-                       const admit_fn& admit, std::shared_ptr<body_budget> bodies,
-                       std::shared_ptr<void> owner)
+                       const admit_fn& admit, std::shared_ptr<figures> counts,
+                       std::shared_ptr<body_budget> bodies, std::shared_ptr<void> owner)
     : body_memory(std::move(bodies))
     , socket_(std::move(socket))
     , limits_(limits)
     , admit_(admit)
+    , counts_(std::move(counts))
     , owner_(std::move(owner))
     , read_watchdog_(socket_.get_executor(), [this] { time_is_up(); })
     , write_watchdog_(socket_.get_executor(), [this] { time_is_up(); }) {
@@ -139,6 +140,7 @@ void connection::deliver_read(error_code ec, std::size_t bytes) {
     ec = asio::error::timed_out;
   else if (ec == asio::error::operation_aborted)
     ec = asio::error::connection_reset;
+  counts_->bytes_in.add(bytes);
   handling scope{*this, true, !ec};
   done(ec, bytes);
 }
@@ -242,8 +244,10 @@ void connection::close() {
   body_memory.give_back();
   if (auto tell = std::exchange(gone_, nullptr))
     asio::post(socket_.get_executor(), std::move(tell));
-  if (farewell_.empty() && malformed)
+  if (farewell_.empty() && malformed) {
+    counts_->unmatched(verb::other).count(400, {});
     farewell_ = malformed_answer();
+  }
   if (!farewell_.empty() && socket_.is_open())
     return say_farewell();
   if (tls_ && socket_.is_open() && !reading_) {

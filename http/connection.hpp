@@ -53,8 +53,8 @@ public:
   /// `tls`: null for plain HTTP. `limits` and `admit` belong to `owner`, which the
   /// connection keeps.
   connection(socket_type socket, boost::asio::ssl::context* tls, const time_limits& limits,
-             const admit_fn& admit, std::shared_ptr<body_budget> bodies,
-             std::shared_ptr<void> owner);
+             const admit_fn& admit, std::shared_ptr<figures> counts,
+             std::shared_ptr<body_budget> bodies, std::shared_ptr<void> owner);
   ~connection();
 
   /// `tell` is called when the socket has been closed, on any thread.
@@ -78,6 +78,7 @@ public:
 
   /// Decides what becomes of a request.
   admission admit(const request_head& head) const { return admit_(head); }
+  figures& counts() const { return *counts_; }
 
   admission admitted;        ///< What becomes of the request being read.
   bool old_protocol = false; ///< It is HTTP/1.0: no chunks, and no second request unless asked for.
@@ -144,6 +145,7 @@ private:
   std::optional<tls_type> tls_;
   const time_limits& limits_;
   const admit_fn& admit_;
+  const std::shared_ptr<figures> counts_;
   const std::shared_ptr<void> owner_;
   std::function<void(connection*)> ended_;
   watchdog read_watchdog_;
@@ -179,6 +181,7 @@ void connection::write_some(const Buffers& from, Handler&& done) {
     asio::bind_executor(executor, [self = shared_from_this(), then = std::forward<Handler>(done)](
                                     const error_code& ec, std::size_t bytes) mutable {
       self->write_watchdog_.disarm();
+      self->counts_->bytes_out.add(bytes);
       handling scope{*self, false, !ec};
       then(ec && self->late_ ? error_code{asio::error::timed_out} : ec, bytes);
     });

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "http/request_track.hpp"
+
 #include <boost/asio/any_io_executor.hpp>
 
 #include <chrono>
@@ -104,6 +106,9 @@ public:
   virtual void answer_within(std::chrono::milliseconds patience, response late) = 0;
 
   virtual strand_handle strand() const = 0;
+
+  /// Whose messages it causes.
+  virtual const request_context& context() const = 0;
 };
 
 using reply = std::shared_ptr<exchange>;
@@ -121,7 +126,7 @@ public:
   virtual ~body_sink() = default;
 
   /// Before anything else. `resume` may be called from any thread, and after the sink's end.
-  virtual void begin(strand_handle strand, std::function<void()> resume) = 0;
+  virtual void begin(strand_handle strand, std::function<void()> resume, request_context of) = 0;
   virtual verdict write(std::string_view bytes) = 0;
   virtual response refusal() = 0;
 
@@ -139,6 +144,8 @@ struct admission {
   std::shared_ptr<body_sink> sink; ///< Instead of `answer`.
   /// What is answered when body_limit is passed. `bytes`: as many as are known of.
   response (*too_large)(std::uint64_t bytes, std::uint64_t limit) = nullptr;
+  /// The request itself, from here to its answer's end.
+  request_track track = {};
 };
 
 } // namespace insula::http

@@ -105,8 +105,20 @@ struct traits : restinio::traits_t<restinio::null_timer_manager_t, restinio::nul
 constexpr int go_on = 0;
 constexpr int stop = -1;
 
+/// The answer to a request whose body is not waited for, or to what is none.
+void refuse(connection& self, const response& answer) {
+  auto& track = self.admitted.track;
+  std::string fields;
+  track.append_fields(fields);
+  if (track.open())
+    track.finish(answer.status, answer.content().size());
+  else
+    self.counts().unmatched(verb::other).count(answer.status, {});
+  self.refuse(closing_response(answer, fields));
+}
+
 void refuse(connection& self, int status, std::string_view why) {
-  self.refuse(closing_response({status, json::write_error(why, "invalid_request")}));
+  refuse(self, response{status, json::write_error(why, "invalid_request")});
 }
 
 int on_message_begin(http_parser*) {
@@ -209,17 +221,19 @@ int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx
   if (refusal && head.has_body) {
     const bool small = head.content_length && *head.content_length <= small_body_bytes;
     if (!small || asks_first) {
-      self.refuse(closing_response(*refusal));
+      refuse(self, *refusal);
       return stop;
     }
   }
   self.body_unwanted = refusal || (self.admitted.sink == nullptr && self.admitted.body_limit == 0);
   if (self.admitted.sink != nullptr)
-    self.admitted.sink->begin({self.owner(), self.socket().get_executor()},
-                              [weak = self.weak_from_this()] {
-                                if (auto alive = weak.lock())
-                                  alive->resume_reading();
-                              });
+    self.admitted.sink->begin(
+      {self.owner(), self.socket().get_executor()},
+      [weak = self.weak_from_this()] {
+        if (auto alive = weak.lock())
+          alive->resume_reading();
+      },
+      self.admitted.track.context());
   if (asks_first)
     self.send_before_reading("HTTP/1.1 100 Continue\r\n\r\n");
   self.enter_body();
@@ -235,7 +249,7 @@ int on_headers_complete(http_parser* parser) {
     return admit(*self, *parser, *static_cast<restinio::impl::http_parser_ctx_t*>(parser->data));
   } catch (const std::exception& failure) {
     log::error("http.admission_failed", {{"why", failure.what()}});
-    self->refuse(closing_response({500, json::write_error("internal error", "internal_error")}));
+    refuse(*self, response{500, json::write_error("internal error", "internal_error")});
     return stop;
   }
 }
@@ -249,19 +263,17 @@ int take_body(connection& self, std::string_view bytes) {
     switch (plan.sink->write(bytes)) {
       case body_sink::verdict::more: break;
       case body_sink::verdict::wait: self.hold_reading(); break;
-      case body_sink::verdict::refuse:
-        self.refuse(closing_response(plan.sink->refusal()));
-        return stop;
+      case body_sink::verdict::refuse: refuse(self, plan.sink->refusal()); return stop;
     }
     return go_on;
   }
   if (self.body_bytes > plan.body_limit) {
-    self.refuse(closing_response(plan.too_large(self.body_bytes, plan.body_limit)));
+    refuse(self, plan.too_large(self.body_bytes, plan.body_limit));
     return stop;
   }
   if (!self.body_memory.take(bytes.size())) {
-    self.refuse(closing_response(
-      {503, json::write_error("too many request bodies at once", "capacity_exceeded")}));
+    refuse(self, response{
+                   503, json::write_error("too many request bodies at once", "capacity_exceeded")});
     return stop;
   }
   self.body += bytes;
@@ -347,11 +359,13 @@ restinio::write_group_t group_of(restinio::writable_items_container_t items) {
 class chunked_stream final : public answer_stream,
                              public std::enable_shared_from_this<chunked_stream> {
 public:
-  chunked_stream(way_back way, std::string head)
+  /// `head`: without what the request itself adds, and the empty line.
+  chunked_stream(way_back way, std::string head, request_track track)
       : way_(std::move(way))
       , keep_(way_.keeps() && !way_.old_protocol)
       , state_(std::make_shared<state>()) {
     state_->unsent_head = std::move(head);
+    state_->track = std::move(track);
   }
 
   ~chunked_stream() override {
@@ -406,6 +420,7 @@ private:
   /// Outlives the stream by one hop, to be given up on the strand.
   struct state {
     std::string unsent_head;
+    request_track track;
     bool finished = false;
     unsigned in_flight = 0; ///< Writes that the socket has not taken yet.
     std::unique_ptr<watchdog> silence;
@@ -423,8 +438,9 @@ private:
     if (st.finished)
       return;
     restinio::writable_items_container_t items;
-    auto lead = std::exchange(st.unsent_head, {});
     const bool any = !bytes.empty();
+    auto lead = take_head(any);
+    st.track.body_leaves(bytes.size());
     if (any && !way_.old_protocol)
       lead += chunk_size_line(bytes.size());
     if (!lead.empty())
@@ -448,7 +464,23 @@ private:
       if (taken)
         taken(!ec);
     });
+    if (last)
+      st.track.finish(200); // Before the client can know.
     way_.send(std::move(group), last, keep_);
+  }
+
+  /// The head, if it has not left. With the first bytes, it is known when those were there.
+  std::string take_head(bool with_bytes) {
+    auto& st = *state_;
+    auto head = std::exchange(st.unsent_head, {});
+    if (head.empty())
+      return head;
+    if (const auto& times = st.track.context().times; times && with_bytes)
+      times->reached(request_times::stage::first);
+    st.track.append_fields(head);
+    head += "\r\n";
+    st.track.head_leaves();
+    return head;
   }
 
   void break_silence(const std::string& bytes) {
@@ -470,8 +502,10 @@ private:
 class pending_exchange final : public exchange,
                                public std::enable_shared_from_this<pending_exchange> {
 public:
-  explicit pending_exchange(way_back way)
-      : way_(std::move(way)) {}
+  pending_exchange(way_back way, request_track track)
+      : way_(std::move(way))
+      , context_(track.context())
+      , track_(std::move(track)) {}
 
   ~pending_exchange() override {
     if (!answered_)
@@ -490,8 +524,10 @@ public:
     const auto content = answer.content();
     if (has_body)
       raw += "Content-Length: " + std::to_string(content.size()) + "\r\n";
+    track_.append_fields(raw);
     way_.append_connection_field(raw, keep);
     raw += "\r\n";
+    track_.finish(answer.status, has_body && !way_.head_only ? content.size() : 0);
     restinio::writable_items_container_t items;
     const bool with_body = has_body && !way_.head_only;
     constexpr std::size_t worth_copying = 4096;
@@ -516,14 +552,16 @@ public:
       head += "Transfer-Encoding: chunked\r\n";
     const bool keep = way_.keeps() && !way_.old_protocol;
     way_.append_connection_field(head, keep);
-    head += "\r\n";
     if (way_.head_only) {
+      track_.append_fields(head);
+      head += "\r\n";
+      track_.finish(200);
       restinio::writable_items_container_t items;
       items.emplace_back(std::move(head));
       way_.send(group_of(std::move(items)), true, keep);
       return nullptr;
     }
-    auto opened = std::make_shared<chunked_stream>(way_, std::move(head));
+    auto opened = std::make_shared<chunked_stream>(way_, std::move(head), std::move(track_));
     if (at_once)
       opened->send_head();
     return opened;
@@ -543,9 +581,12 @@ public:
   }
 
   strand_handle strand() const override { return {way_.front_door, way_.executor()}; }
+  const request_context& context() const override { return context_; }
 
 private:
   way_back way_;
+  const request_context context_;
+  request_track track_; ///< Of whoever answers.
   std::atomic<bool> answered_ = false;
   std::unique_ptr<watchdog> late_;
 };
@@ -576,7 +617,7 @@ message_handler::operator()(const restinio::request_handle_t& message) const {
   way.head_only = message->header().method() == restinio::http_method_head();
   way.client = client;
   const auto executor = way.executor();
-  auto to = std::make_shared<pending_exchange>(std::move(way));
+  auto to = std::make_shared<pending_exchange>(std::move(way), std::move(client->admitted.track));
   // RESTinio loses count of pipelined requests when it is answered before this function returns.
   asio::post(executor, [plan = std::move(client->admitted), memory = std::move(client->body_memory),
                         body = std::move(client->body), to = std::move(to)]() mutable {
@@ -684,7 +725,8 @@ private:
       accepted.set_option(tcp::no_delay{true}, ec);
       auto client =
         std::make_shared<connection>(std::move(accepted), tls_ ? &*tls_ : nullptr, options_.time,
-                                     admit_, bodies_, shared_from_this());
+                                     admit_, options_.counts, bodies_, shared_from_this());
+      options_.counts->connections.add();
       client->on_end([this](connection* ended) { forget(ended); });
       {
         std::lock_guard lock{mutex_};
@@ -700,6 +742,7 @@ private:
 
   /// When its socket has been closed, on any thread.
   void forget(connection* ended) {
+    options_.counts->connections.subtract();
     bool was_full = false;
     {
       std::lock_guard lock{mutex_};

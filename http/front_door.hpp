@@ -5,6 +5,7 @@
 #include "base/limits.hpp"
 #include "http/connection.hpp"
 #include "http/exchange.hpp"
+#include "http/figures.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -26,6 +27,7 @@ struct front_door_options {
   unsigned max_connections = 8192;
   std::uint64_t buffered_body_bytes = limits::buffered_body_bytes;
   time_limits time;
+  std::shared_ptr<figures> counts = std::make_shared<figures>();
 };
 
 /// Listens, speaks HTTP/1.1, and asks `admit` about every request once its header is there.

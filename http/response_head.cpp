@@ -52,10 +52,11 @@ void append_fields(std::string& head, const std::vector<header_field>& fields) {
   }
 }
 
-std::string closing_response(const response& answer) {
+std::string closing_response(const response& answer, std::string_view more_fields) {
   const auto content = answer.content();
   auto raw = status_and_type(answer.status, answer.content_type);
   append_fields(raw, answer.fields);
+  raw += more_fields;
   raw += "Content-Length: " + std::to_string(content.size()) + "\r\nConnection: close\r\n\r\n";
   raw += content;
   return raw;

@@ -10,18 +10,17 @@ public:
   impl(io_pool& io, caf::actor_system& system, server_options options, directory_actor directory,
        health_probe health)
       : open_(options.api_key.empty())
-      , door_(
-          io,
-          {options.address, options.port, options.tls, options.max_connections,
-           options.buffered_body_bytes, options.time},
-          [api = std::make_shared<const bridge::api>(
-             key_check{std::move(options.api_key)}, page_guard{std::move(options.allowed_hosts)},
-             bridge::routes(services(system, options, std::move(directory), std::move(health),
-                                     workers_)))](const request_head& head) {
-            return api->admit(head);
-          })
+      , with_(services(system, options, std::move(directory), std::move(health)))
+      , door_(io,
+              {options.address, options.port, options.tls, options.max_connections,
+               options.buffered_body_bytes, options.time, counts_},
+              asking({key_check{options.api_key}, page_guard{options.allowed_hosts},
+                      bridge::routes(with_), counts_}))
       , address_(options.address)
-      , encrypted_(options.tls.has_value()) {}
+      , encrypted_(options.tls.has_value()) {
+    if (options.metrics)
+      metrics_.emplace(io, *options.metrics, options, with_, counts_);
+  }
 
   result<void> start() {
     auto started = door_.start();
@@ -32,21 +31,62 @@ public:
     if (open_)
       log::warning("http.no_key",
                    {{"what", "no API key is set: whoever reaches this port may use it"}});
-    return started;
+    return metrics_ ? metrics_->start() : started;
   }
 
   ~impl() {
-    door_.stop({});
+    stop({});
     workers_.join(); // They work for requests.
   }
 
   std::uint16_t port() const { return door_.port(); }
-  void stop(std::chrono::milliseconds patience) { door_.stop(patience); }
+  std::uint16_t metrics_port() const { return metrics_ ? metrics_->port() : 0; }
+  void stop(std::chrono::milliseconds patience) {
+    door_.stop(patience);
+    if (metrics_)
+      metrics_->stop();
+  }
 
 private:
-  static std::shared_ptr<const bridge::services>
-  services(caf::actor_system& system, const server_options& options, directory_actor directory,
-           health_probe health, boost::asio::thread_pool& workers) {
+  /// The door and its connections keep the API.
+  static front_door::admit_fn asking(bridge::api api) {
+    return [kept = std::make_shared<const bridge::api>(std::move(api))](const request_head& head) {
+      return kept->admit(head);
+    };
+  }
+
+  /// A door of its own for /metrics: for a network that only those who watch can reach.
+  class metrics_door {
+  public:
+    metrics_door(io_pool& io, const server_options::metrics_listener& where,
+                 const server_options& options, const std::shared_ptr<const bridge::services>& with,
+                 const std::shared_ptr<figures>& counts)
+        : address_(where.address)
+        , door_(io,
+                {where.address, where.port, where.asks_key ? options.tls : std::nullopt,
+                 limits::metrics_connections, options.buffered_body_bytes, options.time, counts},
+                asking({key_check{where.asks_key ? options.api_key : std::string{}},
+                        page_guard{options.allowed_hosts},
+                        {bridge::metrics_route(with)},
+                        counts})) {}
+
+    result<void> start() {
+      auto started = door_.start();
+      if (started)
+        log::info("http.metrics_listening", {{"address", address_}, {"port", door_.port()}});
+      return started;
+    }
+    std::uint16_t port() const { return door_.port(); }
+    void stop() { door_.stop({}); }
+
+  private:
+    const std::string address_;
+    front_door door_;
+  };
+
+  std::shared_ptr<const bridge::services> services(caf::actor_system& system,
+                                                   const server_options& options,
+                                                   directory_actor directory, health_probe health) {
     bridge::services with;
     with.system = &system;
     with.directory = std::move(directory);
@@ -56,13 +96,21 @@ private:
     with.spool_directory = options.spool_directory;
     with.spooled = std::make_shared<body_budget>(limits::spooled_body_bytes);
     with.decompressors = std::make_shared<body_budget>(limits::open_decompressors);
-    with.workers = &workers;
+    with.workers = &workers_;
+    with.write_figures = [counts = counts_, more = options.more_figures](metrics::text& into) {
+      counts->write(into);
+      if (more)
+        more(into);
+    };
     return std::make_shared<const bridge::services>(std::move(with));
   }
 
   boost::asio::thread_pool workers_{limits::http_workers};
+  const std::shared_ptr<figures> counts_ = std::make_shared<figures>();
   const bool open_;
+  const std::shared_ptr<const bridge::services> with_;
   front_door door_;
+  std::optional<metrics_door> metrics_;
   const std::string address_;
   const bool encrypted_;
 };
@@ -80,6 +128,10 @@ result<void> server::start() {
 
 std::uint16_t server::port() const {
   return impl_->port();
+}
+
+std::uint16_t server::metrics_port() const {
+  return impl_->metrics_port();
 }
 
 void server::stop(std::chrono::milliseconds patience) {

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/io_pool.hpp"
 #include "base/limits.hpp"
+#include "base/metrics.hpp"
 #include "http/front_door.hpp"
 #include "http/openapi.hpp"
 
@@ -37,6 +38,15 @@ struct server_options {
   /// For a sandbox to be found and to say that it runs; one that has been found and does not say so
   /// by then counts as not running. A little longer than a start may take.
   std::chrono::milliseconds probe_patience = limits::create_patience + std::chrono::seconds{10};
+  /// Where /metrics is served as well, and nothing else.
+  struct metrics_listener {
+    std::string address;
+    std::uint16_t port = 0;
+    bool asks_key = true; ///< And speaks TLS if the other does. False: neither.
+  };
+  std::optional<metrics_listener> metrics;
+  /// Adds what the rest of the node counts to /metrics. Any thread; it may wait for a disk.
+  std::function<void(metrics::text&)> more_figures;
 };
 
 /// What /health says: the essential parts that are missing, in words; empty when all is well. Any
@@ -59,8 +69,9 @@ public:
   /// TLS files.
   result<void> start();
 
-  /// The port in use, after start().
+  /// The ports in use, after start(). 0: there is no such listener.
   std::uint16_t port() const;
+  std::uint16_t metrics_port() const;
 
   /// Accepts nothing more and gives open requests up to `patience` to end; then cuts them.
   void stop(std::chrono::milliseconds patience);

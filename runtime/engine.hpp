@@ -4,6 +4,7 @@
 #include "base/id.hpp"
 #include "base/unique_fd.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -128,10 +129,24 @@ struct tree_request {
   std::vector<std::string> excludes;
 };
 
+/// How long the parts of making a sandbox took, one after the other.
+struct creation_times {
+  std::chrono::nanoseconds slot{};       ///< Until whoever makes sandboxes began with it.
+  std::chrono::nanoseconds cgroup{};     ///< Its cgroups,
+  std::chrono::nanoseconds disk{};       ///< a place for its files,
+  std::chrono::nanoseconds namespaces{}; ///< its namespaces with their id maps,
+  std::chrono::nanoseconds layers{};     ///< and the layers of its image, handed over to it.
+  std::chrono::nanoseconds mounts{};     ///< What it made of them by itself, until its agent ran.
+  std::chrono::nanoseconds agent{};      ///< Until the agent had been heard of.
+};
+
 /// One live sandbox.
 class sandbox {
 public:
   virtual ~sandbox() = default;
+
+  /// What it took to make it. Does not change any more.
+  virtual const creation_times& creation() const = 0;
 
   virtual std::shared_ptr<process> start(process_spec spec, process_listener listener) = 0;
 

@@ -110,6 +110,10 @@ std::string joined(const std::string& cwd, const std::vector<std::string>& argv,
   return text;
 }
 
+std::chrono::nanoseconds between(std::uint64_t from, std::uint64_t until) {
+  return std::chrono::nanoseconds{until > from ? until - from : 0};
+}
+
 /// A script as a file in memory; the command reads it from its start.
 unique_fd script_file(const std::string& script) {
   unique_fd file{::memfd_create("script", MFD_CLOEXEC)};
@@ -142,6 +146,7 @@ public:
   void launch(const sandbox_spec& spec);
   void fall_silent(); ///< Nothing is heard or told any more. Any thread.
 
+  const creation_times& creation() const override { return creation_; }
   std::shared_ptr<process> start(process_spec spec, process_listener listener) override;
   result<unique_fd> open_file(file_operation what, const std::string& path,
                               sandbox_user user) override;
@@ -149,8 +154,10 @@ public:
   void destroy(std::function<void()> on_gone) override;
 
 private:
-  void created(result<unique_fd> control);
+  void created(result<spawner_client::launched> way);
   void heard(const agent::notice& said);
+  void note_launch(const spawner::launch_clock& done);
+  void note_agent(std::uint64_t launched_ns);
   void give_up(error why);
   void gone();
   bool tell_agent(agent::op what, std::uint64_t id, std::int32_t value);
@@ -173,6 +180,9 @@ private:
   const sandbox_limits limits_;
   sandbox_listener listener_;
   boost::asio::steady_timer deadline_;
+  std::uint64_t asked_ns_ = 0;   ///< When the spawner was asked,
+  std::uint64_t layered_ns_ = 0; ///< and when it had done its part.
+  creation_times creation_;      ///< Written before on_ready.
   std::string why_not_ = "the sandbox ended before it was ready"; ///< What is said if it does.
 
   std::mutex guard_; ///< For what follows.
@@ -206,19 +216,19 @@ void native_sandbox::launch(const sandbox_spec& spec) {
         self->give_up({errc::launch_failed, "the sandbox was not ready in time"});
     });
   });
+  asked_ns_ = spawner::monotonic_ns();
   engine_->spawner.create(
     wanted,
-    [self](result<unique_fd> control) {
-      boost::asio::post(self->io_, [self, control = std::move(control)]() mutable {
-        self->created(std::move(control));
-      });
+    [self](result<spawner_client::launched> way) {
+      boost::asio::post(self->io_,
+                        [self, way = std::move(way)]() mutable { self->created(std::move(way)); });
     },
     [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
 }
 
 /// On the sandbox's thread, as all that follows up to start().
-void native_sandbox::created(result<unique_fd> control) {
-  if (!control) {
+void native_sandbox::created(result<spawner_client::launched> way) {
+  if (!way) {
     // The spawner has nothing of it any more.
     deadline_.cancel();
     {
@@ -227,10 +237,11 @@ void native_sandbox::created(result<unique_fd> control) {
     }
     engine_->give_back(slot_);
     if (const auto tell = std::exchange(listener_, {}).on_failed)
-      tell(control.reason());
+      tell(way.reason());
     return;
   }
-  auto socket = std::make_shared<packet_socket>(io_, std::move(*control));
+  note_launch(way->done);
+  auto socket = std::make_shared<packet_socket>(io_, std::move(way->control));
   socket->open(
     [weak = weak_from_this()](std::string_view bytes, std::vector<unique_fd>) {
       agent::notice said{};
@@ -245,6 +256,23 @@ void native_sandbox::created(result<unique_fd> control) {
     agent_ = std::move(socket);
 }
 
+void native_sandbox::note_launch(const spawner::launch_clock& done) {
+  creation_.slot = between(asked_ns_, done.begun);
+  creation_.cgroup = between(done.begun, done.cgroup);
+  creation_.disk = between(done.cgroup, done.disk);
+  creation_.namespaces = between(done.disk, done.namespaces);
+  creation_.layers = between(done.namespaces, done.layers);
+  layered_ns_ = done.layers;
+}
+
+/// What an agent says is untrusted: it decides how this time is divided, and nothing more.
+void native_sandbox::note_agent(std::uint64_t launched_ns) {
+  const auto now = spawner::monotonic_ns();
+  const auto launched = std::clamp(launched_ns, std::min(layered_ns_, now), now);
+  creation_.mounts = between(layered_ns_, launched);
+  creation_.agent = between(launched, now);
+}
+
 void native_sandbox::heard(const agent::notice& said) {
   switch (said.what) {
     case agent::event::ready: {
@@ -253,6 +281,7 @@ void native_sandbox::heard(const agent::notice& said) {
       if (said.value != static_cast<std::int32_t>(agent::version))
         return give_up({errc::launch_failed, "the agent speaks another version"});
       deadline_.cancel();
+      note_agent(said.id);
       if (const auto tell = std::exchange(listener_.on_ready, nullptr)) {
         listener_.on_failed = nullptr;
         tell(shared_from_this());

@@ -174,7 +174,7 @@ result<unique_fd> connect_to_spawner(const spawner_options& options) {
 
 struct spawner_client::shared {
   struct entry {
-    std::function<void(result<unique_fd>)> on_created;
+    std::function<void(result<launched>)> on_created;
     std::function<void()> on_ended;
     std::vector<std::function<void()>> on_gone;
   };
@@ -213,7 +213,7 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
   }
   using spawner::event;
   if (said.what == event::created && !fds.empty() && mine.on_created)
-    return mine.on_created(std::move(fds.front()));
+    return mine.on_created(launched{std::move(fds.front()), said.done});
   if (said.what == event::create_failed && mine.on_created)
     mine.on_created(error{errc::launch_failed,
                           std::string{name_of(static_cast<spawner::launch_step>(said.step))} +
@@ -266,7 +266,7 @@ spawner_client::~spawner_client() {
 }
 
 void spawner_client::create(const spawner::request& wanted,
-                            std::function<void(result<unique_fd>)> on_created,
+                            std::function<void(result<launched>)> on_created,
                             std::function<void()> on_ended) {
   {
     const std::lock_guard hold{shared_->guard};

@@ -37,8 +37,13 @@ public:
   spawner_client(boost::asio::io_context& io, unique_fd socket);
   ~spawner_client();
 
-  /// on_created has the control socket of a sandbox that is on its way.
-  void create(const spawner::request& wanted, std::function<void(result<unique_fd>)> on_created,
+  /// A sandbox that is on its way.
+  struct launched {
+    unique_fd control;
+    spawner::launch_clock done{};
+  };
+
+  void create(const spawner::request& wanted, std::function<void(result<launched>)> on_created,
               std::function<void()> on_ended);
   void destroy(std::uint32_t slot, std::function<void()> on_gone);
   void hold(std::uint32_t slot, std::uint64_t name, std::span<const int> fds);

@@ -1,6 +1,7 @@
 #include "storage/sqlite_store.hpp"
 
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -360,7 +361,13 @@ struct sqlite_store::impl {
       batches.push_back(&batch);
       bytes += size_of(batch);
     }
+    const auto began = std::chrono::steady_clock::now();
     const auto outcomes = into.write(batches);
+    counts.commit.observe(std::chrono::steady_clock::now() - began);
+    counts.group.observe(group.size());
+    counts.waiting.subtract(static_cast<std::int64_t>(group.size()));
+    for (const auto& each : outcomes)
+      counts.refused.add(each ? 0 : 1);
     {
       const std::lock_guard lock{mutex};
       taken -= group.size();
@@ -379,6 +386,7 @@ struct sqlite_store::impl {
   std::size_t taken = 0; ///< Waiting or being written.
   std::size_t taken_bytes = 0;
   bool closing = false;
+  store_figures counts;
   std::thread thread;
 };
 
@@ -434,9 +442,14 @@ void sqlite_store::commit(write_batch batch, std::function<void(result<void>)> o
   }
   impl_->waiting.push_back({std::move(batch), std::move(on_durable)});
   ++impl_->taken;
+  impl_->counts.waiting.add();
   impl_->taken_bytes += bytes;
   lock.unlock();
   impl_->woken.notify_one();
+}
+
+const store_figures& sqlite_store::figures() const {
+  return impl_->counts;
 }
 
 result<std::vector<entry>> sqlite_store::read(std::string_view owner) {

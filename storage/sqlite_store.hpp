@@ -1,6 +1,7 @@
 #pragma once
 
 #include "storage/store.hpp"
+#include "storage/store_figures.hpp"
 
 #include <memory>
 #include <string>
@@ -27,6 +28,8 @@ public:
   void commit(write_batch batch, std::function<void(result<void>)> on_durable) override;
   result<std::vector<entry>> read(std::string_view owner) override;
   result<std::vector<std::string>> owners() override;
+
+  const store_figures& figures() const; ///< For as long as the store lives.
 
 private:
   struct impl;

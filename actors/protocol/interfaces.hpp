@@ -9,7 +9,6 @@ namespace insula {
 
 using find_atom = caf::atom_constant<caf::atom("find")>;
 using delete_atom = caf::atom_constant<caf::atom("delete")>;
-using probe_atom = caf::atom_constant<caf::atom("probe")>;
 using detach_atom = caf::atom_constant<caf::atom("detach")>;
 
 /// One running command, or one that has ended and is still of interest to somebody.
@@ -22,7 +21,8 @@ using process_actor = caf::typed_actor<
   caf::reacts_to<detach_atom>>;
 
 /// One isolated environment: started when first needed, with its commands and its end. Every
-/// request that needs the running sandbox waits for its start.
+/// request that needs the running sandbox waits for its start. Whoever asks says for which request
+/// from outside.
 using sandbox_actor = caf::typed_actor<
   // Starts a command. The answer comes once it runs, or could not: launch_failed,
   // sandbox_not_running, limit_reached.
@@ -35,20 +35,20 @@ using sandbox_actor = caf::typed_actor<
   caf::replies_to<write_tree_request>::with<file_channel>,
   // Runs the program `true` in it, starting the sandbox if need be. Never fails once the sandbox
   // has been found.
-  caf::replies_to<probe_atom>::with<bool>,
+  caf::replies_to<probe_request>::with<bool>,
   // Starts it if it is not running, and answers when it is. Errors: capacity_exceeded,
   // launch_failed, sandbox_not_running.
-  caf::replies_to<find_atom>::with<caf::ok_atom>,
+  caf::replies_to<find_atom, request_context>::with<caf::ok_atom>,
   // Ends everything in it and forgets it; answers when that has happened. After the answer this
   // handle is dead.
-  caf::replies_to<delete_atom>::with<caf::ok_atom>>;
+  caf::replies_to<delete_atom, request_context>::with<caf::ok_atom>>;
 
 /// From a sandbox's id to its actor.
 using directory_actor = caf::typed_actor<
   // The activation of this id, made on first use and with its sandbox running: what find_atom of
   // sandbox_actor promises, and its errors.
-  caf::replies_to<find_atom, std::string>::with<sandbox_actor>,
+  caf::replies_to<find_atom, std::string, request_context>::with<sandbox_actor>,
   // Deletes it if there is anything of it. Deleting what is not there succeeds.
-  caf::replies_to<delete_atom, std::string>::with<caf::ok_atom>>;
+  caf::replies_to<delete_atom, std::string, request_context>::with<caf::ok_atom>>;
 
 } // namespace insula

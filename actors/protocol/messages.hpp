@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/protocol/request_context.hpp"
 #include "base/error.hpp"
 #include "base/unique_fd.hpp"
 
@@ -25,6 +26,7 @@ struct exec_request {
   std::map<std::string, std::string> env; ///< In addition to the image's.
   std::optional<std::int64_t>
     timeout_ms; ///< None: it may run for ever. Zero or less: over at once.
+  request_context context = {};
 };
 
 /// How a command ended.
@@ -63,13 +65,20 @@ struct output_chunk {
     ended; ///< Set once the process has ended and next_offset is the log's end.
 };
 
+/// Does the program `true` run in it?
+struct probe_request {
+  request_context context = {};
+};
+
 /// Open a file for reading, or for replacing its content. The path is absolute, normalised, without
 /// NUL, and is resolved inside the sandbox, as the sandbox's user.
 struct read_file_request {
   std::string path;
+  request_context context = {};
 };
 struct write_file_request {
   std::string path;
+  request_context context = {};
 };
 
 /// The same for a directory with all below it.
@@ -77,9 +86,11 @@ struct read_tree_request {
   std::string path;
   /// Names to leave out, as shell patterns for "./name" in which wildcards match slashes too.
   std::vector<std::string> excludes;
+  request_context context = {};
 };
 struct write_tree_request {
   std::string path; ///< Made if it is missing.
+  request_context context = {};
 };
 
 /// The socket to the operation inside the sandbox; base/stream_frames.hpp and base/tree_frames.hpp
@@ -96,8 +107,10 @@ struct file_channel {
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::exec_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_channel)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::output_chunk)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::probe_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_output)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_tree_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_file_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::request_context)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_file_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_tree_request)

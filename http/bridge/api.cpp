@@ -57,10 +57,14 @@ std::vector<route> routes(std::shared_ptr<const services> with) {
   return table;
 }
 
-api::api(key_check key, page_guard pages, std::vector<route> table)
+api::api(key_check key, page_guard pages, std::vector<route> table, std::shared_ptr<figures> counts)
     : key_(std::move(key))
     , pages_(std::move(pages))
-    , table_(std::move(table)) {}
+    , table_(std::move(table))
+    , counts_(std::move(counts)) {
+  for (const auto& row : table_)
+    rows_.push_back(&counts_->of(row.method, row.pattern));
+}
 
 /// What is checked whether or not there is such a route.
 std::optional<response> api::refusal(const request_head& head) const {
@@ -98,9 +102,21 @@ bool api::may_use(access needed, const request_head& head) const {
 }
 
 admission api::admit(const request_head& head) const {
+  request_context context{request_id(head.field("X-Request-Id"))};
+  if (head.field("X-Server-Timing") == "1")
+    context.times = std::make_shared<request_times>(request_times::clock::now());
+  const auto found = find_route(table_, head);
+  auto& row = found ? *rows_[static_cast<std::size_t>(found->row - table_.data())]
+                    : counts_->unmatched(head.method);
+  request_track track{counts_, row, std::move(context)};
+  auto plan = decide(head, found);
+  plan.track = std::move(track);
+  return plan;
+}
+
+admission api::decide(const request_head& head, const std::optional<matched_route>& found) const {
   if (auto no = refusal(head))
     return refused(std::move(*no));
-  const auto found = find_route(table_, head);
   if (!found)
     return refused({404, "404 Not Found", "text/plain"});
   const auto& [row, what] = *found;

@@ -3,6 +3,7 @@
 #include "actors/protocol/interfaces.hpp"
 #include "http/auth.hpp"
 #include "http/body_budget.hpp"
+#include "http/figures.hpp"
 #include "http/page_guard.hpp"
 #include "http/router.hpp"
 
@@ -29,6 +30,7 @@ struct services {
   std::shared_ptr<body_budget> spooled;        ///< What they may hold together.
   std::shared_ptr<body_budget> decompressors;  ///< One for each that is open.
   boost::asio::thread_pool* workers = nullptr; ///< Threads that may wait for disks.
+  std::function<void(metrics::text&)> write_figures; ///< All that /metrics says. May wait.
 };
 
 /// Every route of the bridge. Without services they can be listed but not called.
@@ -41,21 +43,29 @@ void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> 
 void add_archive_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 
+/// GET /metrics, which can be had alone as well.
+route metrics_route(std::shared_ptr<const services> with);
+
 /// Decides about requests, with the bridge's order of checks: web pages where there is no key, the
 /// id's format, the key, the route.
 class api {
 public:
-  api(key_check key, page_guard pages, std::vector<route> table);
+  /// Every request is counted in `counts`, by its row.
+  api(key_check key, page_guard pages, std::vector<route> table,
+      std::shared_ptr<figures> counts = std::make_shared<figures>());
 
   admission admit(const request_head& head) const;
 
 private:
+  admission decide(const request_head& head, const std::optional<matched_route>& found) const;
   std::optional<response> refusal(const request_head& head) const;
   bool may_use(access needed, const request_head& head) const;
 
   key_check key_;
   page_guard pages_;
   std::vector<route> table_;
+  std::shared_ptr<figures> counts_;
+  std::vector<route_figures*> rows_; ///< One for each of table_.
 };
 
 /// A Session-Id as clients may choose it: 1 to 128 of [a-zA-Z0-9._-] without `..`.

@@ -35,7 +35,8 @@ void persist(const services& with, const std::string& id, std::vector<std::strin
                                    {errc::deadline_exceeded, "the sandbox was not ready in time"}));
   ask_sandbox<read_tree_request, file_channel>(
     with,
-    {with.directory, id, read_tree_request{std::string{workspace}, std::move(excludes)},
+    {with.directory, id,
+     read_tree_request{std::string{workspace}, std::move(excludes), to->context()},
      [to](const file_channel& channel) { start_persist(channel, to); },
      [to](step at, const error& why) { to->respond(error_response(at, why)); }, step::read_tree});
 }

@@ -28,7 +28,7 @@ template <class Message, class Answer>
 struct sandbox_question {
   directory_actor directory;
   std::string id;
-  Message message;
+  Message message; ///< With the context of the request.
   std::function<void(const Answer&)> answered;
   std::function<void(step, const error&)> failed; ///< The step is find_sandbox or `during`.
   step during;
@@ -58,11 +58,15 @@ void ask_now(caf::event_based_actor* self,
   const auto found = [=](const sandbox_actor& box) {
     self->monitor(box);
     question->awaited = box.address();
+    if (const auto& times = question->message.context.times)
+      times->reached(request_times::stage::queue);
     if (question->found)
       question->found();
     self->request(box, caf::infinite, question->message)
       .then(
         [=](const Answer& answer) {
+          if (const auto& times = question->message.context.times)
+            times->reached(request_times::stage::start);
           question->answered(answer);
           self->quit();
         },
@@ -75,7 +79,9 @@ void ask_now(caf::event_based_actor* self,
           ask_now(self, question);
         });
   };
-  self->request(question->directory, caf::infinite, find_atom::value, question->id)
+  self
+    ->request(question->directory, caf::infinite, find_atom::value, question->id,
+              question->message.context)
     .then(found,
           [=](const caf::error& failure) { give_up(step::find_sandbox, from_caf(failure)); });
 }

@@ -56,6 +56,7 @@ void exec(std::shared_ptr<const services> with, const call& what, std::string_vi
     return to->respond(error_response(
       step::session, {errc::limit_reached, "sessions are not available in this version"}));
   job->with = std::move(with);
+  job->command.context = to->context();
   job->to = to;
   start_exec_stream(std::move(*job));
 }

@@ -50,6 +50,11 @@ struct exec_state {
   bool may_repeat = true;
 };
 
+void note_time(const exec_state& st, request_times::stage reached) {
+  if (const auto& times = st.job.command.context.times)
+    times->reached(reached);
+}
+
 using self_pointer = caf::stateful_actor<exec_state>*;
 
 std::string_view name_of(output_stream stream) {
@@ -181,6 +186,7 @@ void leave(self_pointer self) {
 
 void started(self_pointer self, const sandbox_actor& box, const process_actor& process) {
   auto& st = self->state;
+  note_time(st, request_times::stage::start);
   st.process = process;
   if (st.gone)
     return leave(self);
@@ -203,9 +209,11 @@ void not_started(self_pointer self, const error& why) {
   find_sandbox(self);
 }
 
+/// Whoever asks where the time goes gets the head with the first event: then it is known.
 void open_stream(self_pointer self) {
   auto& st = self->state;
-  st.stream = st.job.to->stream("text/event-stream", {{"Cache-Control", "no-cache"}}, true);
+  const bool at_once = st.job.command.context.times == nullptr;
+  st.stream = st.job.to->stream("text/event-stream", {{"Cache-Control", "no-cache"}}, at_once);
   if (!st.stream)
     return;
   st.job.to.reset();
@@ -216,6 +224,7 @@ void open_stream(self_pointer self) {
 
 void found(self_pointer self, const sandbox_actor& box) {
   auto& st = self->state;
+  note_time(st, request_times::stage::queue);
   if (!st.stream)
     open_stream(self);
   if (!st.stream)
@@ -232,7 +241,9 @@ void found(self_pointer self, const sandbox_actor& box) {
 
 void find_sandbox(self_pointer self) {
   auto& st = self->state;
-  self->request(st.job.with->directory, caf::infinite, find_atom::value, st.job.id)
+  self
+    ->request(st.job.with->directory, caf::infinite, find_atom::value, st.job.id,
+              st.job.command.context)
     .then([self](const sandbox_actor& box) { found(self, box); },
           [self](const caf::error& failure) {
             const auto why = from_caf(failure);

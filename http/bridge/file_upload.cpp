@@ -39,7 +39,7 @@ public:
       , path_(std::move(path))
       , limit_(limit) {}
 
-  void begin(strand_handle strand, std::function<void()> resume) override {
+  void begin(strand_handle strand, std::function<void()> resume, request_context of) override {
     strand_ = strand;
     resume_ = std::move(resume);
     patience_ = std::make_unique<watchdog>(strand.executor(), [this] {
@@ -55,7 +55,7 @@ public:
       });
     };
     ask_sandbox<write_file_request, file_channel>(
-      *with_, {with_->directory, id_, write_file_request{path_},
+      *with_, {with_->directory, id_, write_file_request{path_, std::move(of)},
                [here](const file_channel& channel) {
                  here([channel](upload& self) { self.open(channel); });
                },

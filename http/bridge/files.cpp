@@ -41,7 +41,7 @@ void read(const services& with, const std::string& id, const std::string& path, 
                                    {errc::deadline_exceeded, "the sandbox was not ready in time"}));
   ask_sandbox<read_file_request, file_channel>(
     with,
-    {with.directory, id, read_file_request{path},
+    {with.directory, id, read_file_request{path, to->context()},
      [path, to](const file_channel& channel) { start_download(channel, path, to); },
      [to](step at, const error& why) { to->respond(error_response(at, why)); }, step::read_file});
 }

@@ -57,9 +57,10 @@ public:
       , share_(with_->spooled)
       , decompressor_(with_->decompressors) {}
 
-  void begin(strand_handle strand, std::function<void()> resume) override {
+  void begin(strand_handle strand, std::function<void()> resume, request_context of) override {
     strand_ = strand;
     resume_ = std::move(resume);
+    context_ = std::move(of);
     patience_ = std::make_unique<watchdog>(strand.executor(), [this] {
       fail(found_ ? step::write_tree : step::find_sandbox, errc::deadline_exceeded,
            "the sandbox did not answer in time");
@@ -149,14 +150,15 @@ private:
       asio::post(self->strand_.executor(), [self, then = std::move(then)] { then(*self); });
     };
     ask_sandbox<write_tree_request, file_channel>(
-      *with_, {with_->directory, id_, write_tree_request{std::string{workspace}},
-               [here](const file_channel& channel) {
-                 here([channel](hydrate& self) { self.open(channel); });
-               },
-               [here](step at, const error& why) {
-                 here([at, why](hydrate& self) { self.settle(error_response(at, why)); });
-               },
-               step::write_tree});
+      *with_,
+      {with_->directory, id_, write_tree_request{std::string{workspace}, std::move(context_)},
+       [here](const file_channel& channel) {
+         here([channel](hydrate& self) { self.open(channel); });
+       },
+       [here](step at, const error& why) {
+         here([at, why](hydrate& self) { self.settle(error_response(at, why)); });
+       },
+       step::write_tree});
   }
 
   void open(const file_channel& channel) {
@@ -264,6 +266,7 @@ private:
   body_share share_;        ///< Of the disk that bodies may fill.
   body_share decompressor_; ///< Taken by a worker.
   strand_handle strand_;
+  request_context context_;
   std::function<void()> resume_;
   std::unique_ptr<watchdog> patience_; ///< With the sandbox, not with the client.
   std::shared_ptr<void> use_;          ///< Keeps the sandbox awake.

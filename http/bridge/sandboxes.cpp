@@ -26,7 +26,8 @@ void remove(const services& with, const std::string& id, const reply& to) {
   to->answer_within(patience,
                     error_response(step::find_sandbox,
                                    {errc::deadline_exceeded, "the sandbox did not end in time"}));
-  const auto ask = [id, to](caf::event_based_actor* self, const directory_actor& directory) {
+  const auto ask = [id, to, context = to->context()](caf::event_based_actor* self,
+                                                     const directory_actor& directory) {
     const auto failed = [to](const caf::error& failure) {
       const auto why = from_caf(failure);
       if (why.code == errc::sandbox_not_running)
@@ -34,7 +35,7 @@ void remove(const services& with, const std::string& id, const reply& to) {
       else
         to->respond(error_response(step::find_sandbox, why));
     };
-    self->request(directory, caf::infinite, delete_atom::value, id)
+    self->request(directory, caf::infinite, delete_atom::value, id, context)
       .then(
         [to](caf::ok_atom) {
           to->respond({204, {}});
@@ -49,23 +50,23 @@ void running(const services& with, const std::string& id, const reply& to) {
   to->answer_within(with.probe_patience,
                     error_response(step::find_sandbox,
                                    {errc::deadline_exceeded, "the sandbox was not ready in time"}));
-  ask_sandbox<probe_atom, bool>(with, {with.directory, id, probe_atom::value,
-                                       [to](bool is_running) {
-                                         to->respond({200, json::write_running(is_running)});
-                                       },
-                                       [to](step at, const error& why) {
-                                         if (at == step::find_sandbox)
-                                           to->respond(error_response(at, why));
-                                         else
-                                           to->respond({200, json::write_running(false)});
-                                       },
-                                       step::request,
-                                       [to, until] {
-                                         const auto left =
-                                           std::chrono::ceil<std::chrono::milliseconds>(
-                                             until - std::chrono::steady_clock::now());
-                                         to->answer_within(left, {200, json::write_running(false)});
-                                       }});
+  ask_sandbox<probe_request, bool>(
+    with, {with.directory, id, probe_request{to->context()},
+           [to](bool is_running) {
+             to->respond({200, json::write_running(is_running)});
+           },
+           [to](step at, const error& why) {
+             if (at == step::find_sandbox)
+               to->respond(error_response(at, why));
+             else
+               to->respond({200, json::write_running(false)});
+           },
+           step::request,
+           [to, until] {
+             const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+               until - std::chrono::steady_clock::now());
+             to->answer_within(left, {200, json::write_running(false)});
+           }});
 }
 
 } // namespace

@@ -3,6 +3,8 @@
 #include "http/openapi.hpp"
 #include "http/openapi_page.hpp"
 
+#include <boost/asio/post.hpp>
+
 namespace insula::http::bridge {
 
 namespace {
@@ -38,7 +40,32 @@ response page_for(bool takes_gzip) {
   return answer;
 }
 
+/// Looking at everything takes a moment: not for an HTTP thread.
+void write_metrics(const std::shared_ptr<const services>& with, const reply& to) {
+  boost::asio::post(*with->workers, [with, to] {
+    metrics::text text;
+    with->write_figures(text);
+    to->respond({200, text.take(), metrics::text::content_type});
+  });
+}
+
 } // namespace
+
+route metrics_route(std::shared_ptr<const services> with) {
+  return {verb::get,
+          "/metrics",
+          access::key,
+          body_use::ignored,
+          0,
+          [with](const call&) {
+            admission plan;
+            plan.answer = [with](const std::string&, const reply& to) { write_metrics(with, to); };
+            return plan;
+          },
+          {.id = "getMetrics",
+           .summary = "What the server counts, for Prometheus.",
+           .answers = {{"200", "The text exposition format, version 0.0.4.", "text/plain", ""}}}};
+}
 
 void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
   table.push_back({verb::get,
@@ -73,6 +100,7 @@ void add_service_routes(std::vector<route>& table, std::shared_ptr<const service
                     .answers = {{"200", "It is.", "application/json", "OkResponse"},
                                 {"503", "Something is missing; the answer says what.",
                                  "application/json", "HealthProblems"}}}});
+  table.push_back(metrics_route(with));
 }
 
 } // namespace insula::http::bridge

@@ -408,7 +408,7 @@ void send_backlog() {
   wait_for_room(false);
 }
 
-int run(char* title, int cgroup_files) {
+int run(char* title, int cgroup_files, std::uint64_t launched_ns) {
   cgroup_fds = cgroup_files;
   // After exec, and before anything else can run: nothing in the sandbox may trace PID 1 or look
   // into it.
@@ -433,6 +433,7 @@ int run(char* title, int cgroup_files) {
   notice ready{};
   ready.what = event::ready;
   ready.value = static_cast<std::int32_t>(version);
+  ready.id = launched_ns;
   if (!send_notice(ready))
     return 1;
   bool more_ends = false;
@@ -467,5 +468,6 @@ int run(char* title, int cgroup_files) {
 } // namespace insula::runtime::agent
 
 int main(int argc, char** argv) {
-  return insula::runtime::agent::run(argv[0], argc > 1 ? std::atoi(argv[1]) : 0);
+  return insula::runtime::agent::run(argv[0], argc > 1 ? std::atoi(argv[1]) : 0,
+                                     argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0);
 }

@@ -12,7 +12,7 @@
 /// version.
 namespace insula::runtime::agent {
 
-inline constexpr std::uint32_t version = 2;
+inline constexpr std::uint32_t version = 3;
 
 /// Where the launcher leaves the control socket, and from where on the cgroup.procs files.
 inline constexpr int control_fd = 3;
@@ -59,7 +59,8 @@ inline constexpr std::size_t max_jobs = 4096;
 inline constexpr std::size_t max_file_children = 256;
 
 enum class event : std::uint32_t {
-  ready = 1,     ///< The sandbox is usable. `value` is the protocol version.
+  ready = 1,     ///< The sandbox is usable. `value` is the protocol version, `id` when the launcher
+                 ///< was done and began to run the agent, in nanoseconds of CLOCK_MONOTONIC.
   launch_failed, ///< It never will be: `step` of the launcher failed with errno `value`.
   started,       ///< The command `id` runs as process `value` of the sandbox.
   failed,        ///< It could not be started: `step` failed with errno `value`.

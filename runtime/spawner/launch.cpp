@@ -239,10 +239,11 @@ void limit(int resource, std::uint64_t value) {
                           const_cast<sock_filter*>(tools.filter.data())};
   need(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) == 0, launch_step::seccomp);
 
-  char groups[8];
+  char groups[8], now[24];
   std::snprintf(groups, sizeof groups, "%zu", cgroup_procs.size());
+  std::snprintf(now, sizeof now, "%llu", static_cast<unsigned long long>(monotonic_ns()));
   char name[] = "insula-agent";
-  char* argv[] = {name, groups, nullptr};
+  char* argv[] = {name, groups, now, nullptr};
   char* env[] = {nullptr};
   ::syscall(SYS_execveat, program, "", argv, env, AT_EMPTY_PATH);
   give_up(control, launch_step::agent);
@@ -377,6 +378,7 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   const unique_fd user_namespace{::open(path, O_RDONLY | O_CLOEXEC)};
   if (!user_namespace)
     return fail(launch_step::id_maps);
+  made.namespaces_done = monotonic_ns();
   std::array<unique_fd, max_layers> layers;
   std::size_t used = 0;
   layers[used++] = mapped_copy(wanted.root_layer, user_namespace.get());
@@ -388,6 +390,7 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
     return fail(launch_step::layers);
   if (!send_layers(made.control.get(), {layers.data(), used}))
     return fail(launch_step::hand_over);
+  made.layers_done = monotonic_ns();
   return made;
 }
 

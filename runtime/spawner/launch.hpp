@@ -35,6 +35,8 @@ struct launched {
                      ///< launch worked.
   launch_step failed = launch_step::none; ///< Set, with `error`, when nothing was started.
   int error = 0;
+  std::uint64_t namespaces_done = 0; ///< By monotonic_ns(), as the next.
+  std::uint64_t layers_done = 0;
 };
 
 /// Makes the namespaces of one sandbox and starts its agent. The working directory must have

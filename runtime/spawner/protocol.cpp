@@ -1,5 +1,7 @@
 #include "runtime/spawner/protocol.hpp"
 
+#include <ctime>
+
 namespace insula::runtime::spawner {
 
 const char* name_of(launch_step step) {
@@ -30,6 +32,13 @@ const char* name_of(launch_step step) {
     case launch_step::agent: return "starting the agent";
   }
   return "an unknown step";
+}
+
+std::uint64_t monotonic_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 } // namespace insula::runtime::spawner

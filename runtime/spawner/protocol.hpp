@@ -7,7 +7,7 @@
 /// SOCK_SEQPACKET socket. Paths are absolute and NUL-terminated. Descriptors travel beside it.
 namespace insula::runtime::spawner {
 
-inline constexpr std::uint32_t version = 1;
+inline constexpr std::uint32_t version = 2;
 inline constexpr std::size_t max_path = 512;
 inline constexpr std::size_t max_host_name = 64;
 
@@ -53,6 +53,15 @@ enum class event : std::uint32_t {
   destroyed, ///< Answers destroy, also for a slot that was not there.
 };
 
+/// When what of a launch was done, in nanoseconds of CLOCK_MONOTONIC, which is the server's too.
+struct launch_clock {
+  std::uint64_t begun;
+  std::uint64_t cgroup;
+  std::uint64_t disk;
+  std::uint64_t namespaces;
+  std::uint64_t layers; ///< And handed over: the rest is the new process' own.
+};
+
 struct notice {
   event what;
   std::uint32_t slot;
@@ -60,6 +69,7 @@ struct notice {
   std::uint32_t step;
   std::uint32_t version;
   std::uint32_t reserved;
+  launch_clock done; ///< Of created.
 };
 
 /// The range of user ids of a slot, and how many slots fit: the last id of all means "none" to the
@@ -97,5 +107,8 @@ enum class launch_step : std::uint32_t {
 };
 
 const char* name_of(launch_step step);
+
+/// Now, for a launch_clock.
+std::uint64_t monotonic_ns();
 
 } // namespace insula::runtime::spawner

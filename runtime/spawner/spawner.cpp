@@ -75,7 +75,7 @@ private:
   void clean_up();
   bool remove_traces(std::uint32_t slot);
   void tell(event what, std::uint32_t slot, int error = 0, launch_step step = launch_step::none,
-            int fd = -1);
+            int fd = -1, const launch_clock& done = {});
   void end_everything();
   void watch(int fd);
 
@@ -230,7 +230,8 @@ void spawner::watch(int fd) {
   ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, fd, &wish);
 }
 
-void spawner::tell(event what, std::uint32_t slot, int error, launch_step step, int fd) {
+void spawner::tell(event what, std::uint32_t slot, int error, launch_step step, int fd,
+                   const launch_clock& done) {
   if (!server_)
     return;
   notice said{};
@@ -239,6 +240,7 @@ void spawner::tell(event what, std::uint32_t slot, int error, launch_step step, 
   said.error = error;
   said.step = static_cast<std::uint32_t>(step);
   said.version = version;
+  said.done = done;
   iovec data{&said, sizeof said};
   alignas(cmsghdr) char space[CMSG_SPACE(sizeof fd)] = {};
   msghdr message{};
@@ -360,6 +362,8 @@ void spawner::create(const request& wanted) {
     log::error("spawner.slot_in_use", {{"slot", slot}});
     return tell(event::create_failed, slot, EBUSY, launch_step::request);
   }
+  launch_clock done{};
+  done.begun = monotonic_ns();
   const cgroup_limits limits{wanted.ceilings.memory_bytes, wanted.ceilings.cpu_percent,
                              wanted.ceilings.processes};
   if (auto ok = cgroups_.create(slot, limits); !ok)
@@ -367,9 +371,11 @@ void spawner::create(const request& wanted) {
   const auto procs = cgroups_.open_procs(slot);
   if (!procs)
     return refuse(launch_step::cgroup, EIO, procs.reason().message);
+  done.cgroup = monotonic_ns();
   auto disk = disks_->create(slot, wanted.ceilings.disk_bytes);
   if (!disk)
     return refuse(launch_step::disk, EIO, disk.reason().message);
+  done.disk = monotonic_ns();
 
   launch_request launching;
   launching.slot = slot;
@@ -384,12 +390,15 @@ void spawner::create(const request& wanted) {
   if (made.pid < 0)
     return refuse(made.failed, made.error, std::strerror(made.error));
 
+  done.namespaces = made.namespaces_done;
+  done.layers = made.layers_done;
+
   auto& mine = tenants_[slot];
   mine.pid = made.pid;
   mine.process = std::move(made.process);
   mine.control = std::move(made.control);
   if (made.failed == launch_step::none)
-    return tell(event::created, slot, 0, launch_step::none, mine.control.get());
+    return tell(event::created, slot, 0, launch_step::none, mine.control.get(), done);
   log::error(
     "spawner.create_failed",
     {{"slot", slot}, {"step", name_of(made.failed)}, {"reason", std::strerror(made.error)}});

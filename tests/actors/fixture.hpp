@@ -47,7 +47,8 @@ struct fake_store {
       system.spawn([this](impl::pointer self) -> impl::behavior_type {
         itself = self;
         return {
-          [this, self](storage::write_batch& batch) -> caf::result<caf::ok_atom> {
+          [this, self](storage::write_batch& batch,
+                       const request_context&) -> caf::result<caf::ok_atom> {
             ++writes;
             if (write_error)
               return to_caf(*write_error);
@@ -66,8 +67,8 @@ struct fake_store {
             });
             return reply;
           },
-          [this](read_owner_atom,
-                 const std::string& owner) -> caf::result<std::vector<storage::entry>> {
+          [this](read_owner_atom, const std::string& owner,
+                 const request_context&) -> caf::result<std::vector<storage::entry>> {
             auto found = disk.read(owner);
             if (!found)
               return to_caf(found.reason());

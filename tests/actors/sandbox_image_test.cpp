@@ -26,7 +26,7 @@ TEST_CASE("a new sandbox starts from the node's image, and the record says which
   node_with_images node;
   node.options->image_name = "bookworm";
   const auto box = node.make_sandbox();
-  node.sys.ask<caf::ok_atom>(box, find_atom::value).value();
+  node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
   CHECK(node.root_of_newest() == "/images/bookworm/root");
   CHECK(node.engine.creations.back().spec.image.usr.empty());
   CHECK(node.store.value("abc", "image") == "bookworm");
@@ -37,21 +37,21 @@ TEST_CASE("a sandbox keeps the image of its record, whatever new ones start from
   node_with_images node;
   node.options->image_name = "bookworm";
   const auto first = node.make_sandbox();
-  node.sys.ask<caf::ok_atom>(first, find_atom::value).value();
+  node.sys.ask<caf::ok_atom>(first, find_atom::value, request_context{}).value();
   node.options->image_name = "host"; // As after a restart with another configuration.
   const auto again = node.make_sandbox();
-  node.sys.ask<caf::ok_atom>(again, find_atom::value).value();
+  node.sys.ask<caf::ok_atom>(again, find_atom::value, request_context{}).value();
   CHECK(node.root_of_newest() == "/images/bookworm/root");
   CHECK(node.store.value("abc", "image") == "bookworm");
   const auto other = node.make_sandbox("def");
-  node.sys.ask<caf::ok_atom>(other, find_atom::value).value();
+  node.sys.ask<caf::ok_atom>(other, find_atom::value, request_context{}).value();
   CHECK(node.root_of_newest() == "/images/host/root");
   CHECK(node.store.value("def", "image") == "host");
 
   SECTION("until it is deleted: then its id begins anew") {
-    node.sys.ask<caf::ok_atom>(again, delete_atom::value).value();
+    node.sys.ask<caf::ok_atom>(again, delete_atom::value, request_context{}).value();
     const auto anew = node.make_sandbox();
-    node.sys.ask<caf::ok_atom>(anew, find_atom::value).value();
+    node.sys.ask<caf::ok_atom>(anew, find_atom::value, request_context{}).value();
     CHECK(node.root_of_newest() == "/images/host/root");
   }
 }
@@ -61,14 +61,14 @@ TEST_CASE("a sandbox whose image has gone is refused, and nothing of it is lost"
   node_with_images node;
   node.options->image_name = "bookworm";
   const auto first = node.make_sandbox();
-  node.sys.ask<caf::ok_atom>(first, find_atom::value).value();
+  node.sys.ask<caf::ok_atom>(first, find_atom::value, request_context{}).value();
   const auto lost = node.options->images.extract("bookworm");
   node.options->image_name = "host";
   const auto leases = node.leases.held.size();
   const auto creations = node.engine.creations.size();
 
   const auto again = node.make_sandbox();
-  const auto refused = node.sys.ask<caf::ok_atom>(again, find_atom::value);
+  const auto refused = node.sys.ask<caf::ok_atom>(again, find_atom::value, request_context{});
   CHECK(refused.reason().code == errc::launch_failed);
   CHECK(refused.reason().message.find("\"bookworm\"") != std::string::npos);
   CHECK(node.engine.creations.size() == creations);
@@ -78,11 +78,11 @@ TEST_CASE("a sandbox whose image has gone is refused, and nothing of it is lost"
 
   SECTION("it starts once the image is back") {
     node.options->images["bookworm"] = {{"/images/bookworm/root", ""}, {}, "/bin/bash"};
-    node.sys.ask<caf::ok_atom>(again, find_atom::value).value();
+    node.sys.ask<caf::ok_atom>(again, find_atom::value, request_context{}).value();
     CHECK(node.root_of_newest() == "/images/bookworm/root");
   }
   SECTION("it can be deleted") {
-    node.sys.ask<caf::ok_atom>(again, delete_atom::value).value();
+    node.sys.ask<caf::ok_atom>(again, delete_atom::value, request_context{}).value();
     CHECK(node.store.value("abc", "image").empty());
   }
 }

@@ -11,7 +11,7 @@ TEST_CASE("the first request starts the sandbox, and fifteen at once start one",
   const auto box = node.make_sandbox();
   std::vector<pending<caf::ok_atom>> asked;
   for (int i = 0; i < 15; ++i)
-    asked.push_back(node.sys.ask<caf::ok_atom>(box, find_atom::value));
+    asked.push_back(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}));
   REQUIRE(node.engine.creations.size() == 1);
   for (const auto& each : asked)
     CHECK(each.open());
@@ -26,7 +26,7 @@ TEST_CASE("nobody learns of a sandbox before its record is durable", "[actors][s
   small_node node;
   node.store.hold_writes = true;
   const auto box = node.make_sandbox();
-  const auto asked = node.sys.ask<caf::ok_atom>(box, find_atom::value);
+  const auto asked = node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{});
   REQUIRE(node.engine.creations.size() == 1); // Made meanwhile: the two go side by side.
   CHECK(asked.open());
   node.store.let_go();
@@ -41,22 +41,22 @@ TEST_CASE("a sandbox whose record cannot be written is removed, and the next req
   small_node node;
   node.store.write_error = error{errc::io_failed, "disk full"};
   const auto box = node.make_sandbox();
-  const auto refused = node.sys.ask<caf::ok_atom>(box, find_atom::value);
+  const auto refused = node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{});
   CHECK(refused.reason().code == errc::io_failed);
   CHECK(node.place().destroys == 1);
   CHECK(node.leases.held.empty());
   node.store.write_error.reset();
-  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value).value());
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value());
 }
 
 TEST_CASE("a sandbox that is made again keeps the time of its first making", "[actors][sandbox]") {
   small_node node;
   const auto box = node.make_sandbox();
-  node.sys.ask<caf::ok_atom>(box, find_atom::value).value();
+  node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
   node.sys.advance(1h);
   const auto other =
     node.make_sandbox(); // As after a restart: an activation that remembers nothing.
-  node.sys.ask<caf::ok_atom>(other, find_atom::value).value();
+  node.sys.ask<caf::ok_atom>(other, find_atom::value, request_context{}).value();
   CHECK(node.store.value("abc", "created_ms") == "1700000000000");
   CHECK(node.store.value("abc", "started_ms") == std::to_string(1'700'000'000'000 + 3'600'000));
 }
@@ -67,9 +67,9 @@ TEST_CASE("a start that fails answers everybody who waits, and gives back its pl
   node.options->instances = std::make_shared<actors::instance_count>(1);
   node.engine.ready_at_once = false;
   const auto box = node.make_sandbox();
-  const auto first = node.sys.ask<caf::ok_atom>(box, find_atom::value);
+  const auto first = node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{});
   const auto second = node.sys.ask<process_actor>(box, command("true"));
-  const auto alive = node.sys.ask<bool>(box, probe_atom::value);
+  const auto alive = node.sys.ask<bool>(box, probe_request{});
   node.engine.creations[0].fail("making the namespaces: No space left on device");
   node.sys.run();
   CHECK(first.reason().code == errc::launch_failed);
@@ -77,7 +77,7 @@ TEST_CASE("a start that fails answers everybody who waits, and gives back its pl
   CHECK_FALSE(alive.value());
   CHECK(node.leases.held.empty());
   node.engine.ready_at_once = true;
-  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value).value());
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value());
 }
 
 TEST_CASE("the operator's limit is hard, and a deleted sandbox makes room", "[actors][sandbox]") {
@@ -85,12 +85,12 @@ TEST_CASE("the operator's limit is hard, and a deleted sandbox makes room", "[ac
   node.options->instances = std::make_shared<actors::instance_count>(1);
   const auto first = node.make_sandbox("first");
   const auto second = node.make_sandbox("second");
-  node.sys.ask<caf::ok_atom>(first, find_atom::value).value();
-  const auto refused = node.sys.ask<caf::ok_atom>(second, find_atom::value);
+  node.sys.ask<caf::ok_atom>(first, find_atom::value, request_context{}).value();
+  const auto refused = node.sys.ask<caf::ok_atom>(second, find_atom::value, request_context{});
   CHECK(refused.reason().code == errc::capacity_exceeded);
   CHECK(refused.reason().message == "1/1");
-  node.sys.ask<caf::ok_atom>(first, delete_atom::value).value();
-  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(second, find_atom::value).value());
+  node.sys.ask<caf::ok_atom>(first, delete_atom::value, request_context{}).value();
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(second, find_atom::value, request_context{}).value());
 }
 
 TEST_CASE("a command runs under bash, as the sandbox's user, with its environment",
@@ -129,13 +129,13 @@ TEST_CASE("a line that is too long for an argument is read from a descriptor",
 TEST_CASE("a probe is true when true ran, and false when it could not", "[actors][sandbox]") {
   small_node node;
   const auto box = node.make_sandbox();
-  const auto well = node.sys.ask<bool>(box, probe_atom::value);
+  const auto well = node.sys.ask<bool>(box, probe_request{});
   node.process().start();
   node.process().exit(0);
   node.process().complete_now();
   node.sys.run();
   CHECK(well.value());
-  const auto ill = node.sys.ask<bool>(box, probe_atom::value);
+  const auto ill = node.sys.ask<bool>(box, probe_request{});
   node.process().fail(errc::launch_failed, "making a process: Resource temporarily unavailable");
   node.sys.run();
   CHECK_FALSE(ill.value());
@@ -166,12 +166,12 @@ TEST_CASE("deleting ends the commands, removes the record and ends the actor",
   const auto command_actor = started.value();
   const auto reading = node.sys.ask<output_chunk>(command_actor, read_output{0, 1024, true});
   CHECK(reading.open());
-  const auto gone = node.sys.ask<caf::ok_atom>(box, delete_atom::value);
+  const auto gone = node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{});
   CHECK_NOTHROW(gone.value());
   CHECK(reading.reason().code == errc::sandbox_not_running);
   CHECK(node.store.disk.owners()->empty());
   CHECK(node.leases.held.empty());
-  CHECK(node.sys.ask<caf::ok_atom>(box, find_atom::value).reason().code ==
+  CHECK(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).reason().code ==
         errc::sandbox_not_running);
 }
 
@@ -180,10 +180,10 @@ TEST_CASE(
   "[actors][sandbox]") {
   small_node node;
   const auto box = node.make_sandbox();
-  node.sys.ask<caf::ok_atom>(box, find_atom::value).value();
+  node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
   node.place().hold_destroy = true;
-  const auto first = node.sys.ask<caf::ok_atom>(box, delete_atom::value);
-  const auto second = node.sys.ask<caf::ok_atom>(box, delete_atom::value);
+  const auto first = node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{});
+  const auto second = node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{});
   CHECK(node.sys.ask<process_actor>(box, command("true")).reason().code ==
         errc::sandbox_not_running);
   CHECK(first.open());
@@ -198,8 +198,8 @@ TEST_CASE("a sandbox that is deleted while it starts is removed once it has come
   small_node node;
   node.engine.ready_at_once = false;
   const auto box = node.make_sandbox();
-  const auto waiting = node.sys.ask<caf::ok_atom>(box, find_atom::value);
-  const auto gone = node.sys.ask<caf::ok_atom>(box, delete_atom::value);
+  const auto waiting = node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{});
+  const auto gone = node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{});
   CHECK(waiting.reason().code == errc::sandbox_not_running);
   CHECK(gone.open());
   node.engine.creations[0].ready();
@@ -212,7 +212,7 @@ TEST_CASE("a sandbox that is deleted while it starts is removed once it has come
 TEST_CASE("deleting what never was writes nothing", "[actors][sandbox]") {
   small_node node;
   const auto box = node.make_sandbox();
-  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, delete_atom::value).value());
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{}).value());
   CHECK(node.engine.creations.empty());
   CHECK(node.store.writes == 0);
 }
@@ -223,7 +223,7 @@ TEST_CASE("a record without a sandbox is deleted by its id", "[actors][sandbox]"
                          [](result<void> outcome) { REQUIRE(outcome); });
   node.leases.last = 1;
   const auto box = node.make_sandbox();
-  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, delete_atom::value).value());
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{}).value());
   CHECK(node.store.disk.owners()->empty());
   CHECK(node.engine.creations.empty());
 }
@@ -238,7 +238,7 @@ TEST_CASE("a sandbox that ends by itself is made anew by the next request", "[ac
   node.sys.run();
   CHECK(node.sys.ask<output_chunk>(started.value(), read_output{}).reason().code ==
         errc::sandbox_not_running);
-  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value).value());
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value());
   CHECK(node.engine.creations.size() == 2);
 }
 
@@ -246,15 +246,15 @@ TEST_CASE("a sandbox in which nothing happens is stopped, and comes back when it
           "[actors][sandbox]") {
   small_node node;
   const auto box = node.make_sandbox();
-  node.sys.ask<caf::ok_atom>(box, find_atom::value).value();
+  node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
   node.sys.advance(6min);
-  node.sys.ask<caf::ok_atom>(box, find_atom::value).value();
+  node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
   node.sys.advance(6min);
   CHECK(node.place().destroys == 0); // It was used six minutes ago.
   node.sys.advance(5min);
   CHECK(node.place().destroys == 1);
   CHECK(node.leases.held.empty());
-  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value).value());
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value());
   CHECK(node.engine.creations.size() == 2);
 }
 
@@ -278,10 +278,10 @@ TEST_CASE("a request that meets a sandbox on its way to sleep gets a fresh one",
           "[actors][sandbox]") {
   small_node node;
   const auto box = node.make_sandbox();
-  node.sys.ask<caf::ok_atom>(box, find_atom::value).value();
+  node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
   node.place().hold_destroy = true;
   node.sys.advance(11min);
-  const auto late = node.sys.ask<caf::ok_atom>(box, find_atom::value);
+  const auto late = node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{});
   CHECK(late.open());
   node.engine.creations[0].place->finish_destroy();
   node.sys.run();
@@ -293,7 +293,7 @@ TEST_CASE("a lease that somebody else holds starts nothing", "[actors][sandbox]"
   small_node node;
   node.leases.refusal = error{errc::limit_reached, "another node owns it"};
   const auto box = node.make_sandbox();
-  CHECK(node.sys.ask<caf::ok_atom>(box, find_atom::value).reason().message ==
+  CHECK(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).reason().message ==
         "another node owns it");
   CHECK(node.engine.creations.empty());
 }
@@ -304,8 +304,8 @@ TEST_CASE("deleting a sandbox whose record could not be written is answered all 
   node.engine.ready_at_once = false;
   node.store.hold_writes = true;
   const auto box = node.make_sandbox();
-  const auto waiting = node.sys.ask<caf::ok_atom>(box, find_atom::value);
-  const auto gone = node.sys.ask<caf::ok_atom>(box, delete_atom::value);
+  const auto waiting = node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{});
+  const auto gone = node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{});
   node.store.disk.commit({"abc", 99, {}},
                          [](result<void>) {}); // A later owner: the held write was not refused yet.
   node.store.let_go();
@@ -324,11 +324,11 @@ TEST_CASE("a failed write while deleting does not lose the deletion", "[actors][
   node.store.write_error = error{errc::io_failed, "disk full"};
   node.store.hold_writes = true;
   const auto box = node.make_sandbox();
-  const auto asked = node.sys.ask<caf::ok_atom>(box, find_atom::value);
+  const auto asked = node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{});
   CHECK(asked.reason().code == errc::io_failed);
   node.store.write_error.reset();
   node.store.hold_writes = false;
-  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, delete_atom::value).value());
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{}).value());
   CHECK(node.leases.held.empty());
 }
 
@@ -351,6 +351,6 @@ TEST_CASE("no more commands run at once than the sandbox may have processes", "[
   const auto first = node.sys.ask<process_actor>(box, command("sleep 1"));
   const auto second = node.sys.ask<process_actor>(box, command("sleep 1"));
   CHECK(node.sys.ask<process_actor>(box, command("sleep 1")).reason().code == errc::limit_reached);
-  CHECK_FALSE(node.sys.ask<bool>(box, probe_atom::value).value());
+  CHECK_FALSE(node.sys.ask<bool>(box, probe_request{}).value());
   CHECK(node.place().processes.size() == 2);
 }

@@ -12,11 +12,13 @@ TEST_CASE("the store behind a mailbox keeps and gives back, and passes refusals 
   storage::memory_store disk;
   caf::actor_system_config settings;
   caf::actor_system system{settings};
-  const auto store = actors::spawn_store(system, &disk);
+  const auto store = actors::spawn_store(system, &disk, std::make_shared<actors::mailbox_depths>());
   caf::scoped_actor self{system};
   const auto commit = [&](storage::epoch at, std::string value) {
     std::optional<error> refused;
-    self->request(store, caf::infinite, storage::write_batch{"abc", at, {{"k", std::move(value)}}})
+    self
+      ->request(store, caf::infinite, storage::write_batch{"abc", at, {{"k", std::move(value)}}},
+                request_context{})
       .receive([](caf::ok_atom) {}, [&](caf::error& why) { refused = from_caf(why); });
     return refused;
   };
@@ -24,7 +26,7 @@ TEST_CASE("the store behind a mailbox keeps and gives back, and passes refusals 
   const auto stale = commit(1, "old");
   REQUIRE(stale);
   CHECK(stale->code == errc::stale_epoch);
-  self->request(store, caf::infinite, read_owner_atom::value, std::string{"abc"})
+  self->request(store, caf::infinite, read_owner_atom::value, std::string{"abc"}, request_context{})
     .receive(
       [](const std::vector<storage::entry>& found) {
         REQUIRE(found.size() == 1);

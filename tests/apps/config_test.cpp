@@ -97,6 +97,7 @@ TEST_CASE("every key sets its value", "[apps][config]") {
   const auto c = loaded(R"(
 server:
   listen: "[::]:0"
+  metrics_listen: "[::1]:9464"
   allow_open: true
   api_key: s3cret
   allowed_hosts: [insula.example, other]
@@ -126,6 +127,7 @@ bridge: {default_session: false}
 log: {level: debug}
 )");
   CHECK(c.server.listen == endpoint{"::", 0});
+  CHECK(c.server.metrics_listen == endpoint{"::1", 9464});
   CHECK(c.server.allow_open);
   CHECK(c.server.api_key == "s3cret");
   CHECK(c.server.allowed_hosts == std::vector<std::string>{"insula.example", "other"});
@@ -177,6 +179,8 @@ TEST_CASE("durations have units", "[apps][config]") {
 
 TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") {
   const auto [path, value, expected] = GENERATE(table<std::string, std::string, std::string>({
+    {"server.metrics_listen", "9464",
+     "\"\", or an address and a port such as 127.0.0.1:9464 or [::1]:9464, got \"9464\""},
     {"server.listen", "8787",
      "an address and a port such as 127.0.0.1:8787 or [::1]:8787, got \"8787\""},
     {"server.listen", "localhost:8787",
@@ -324,6 +328,25 @@ TEST_CASE("an open node wants a key or to be told that it is open on purpose", "
   REQUIRE_FALSE(good);
   CHECK(good.reason().message == why);
   CHECK(check(config{}));
+}
+
+TEST_CASE("a listener for figures alone is for this machine, or asks for the key",
+          "[apps][config]") {
+  const std::string line = "cluster.yaml:2: server.metrics_listen: ";
+  const std::string open = line + "others can reach this address and no key is asked for; set "
+                                  "server.api_key (or SANDBOX_API_KEY), or server.allow_open to "
+                                  "true, or listen on this machine alone";
+  const auto at = [](const std::string& more) {
+    return loaded("server: {metrics_listen: " + more + "}").server.metrics_listen;
+  };
+  CHECK(mistake("server:\n  metrics_listen: 0.0.0.0:9464\n") == open);
+  CHECK(mistake("server:\n  metrics_listen: 127.0.0.1:8787\n") ==
+        line + "server.listen is there already, and has /metrics too");
+  CHECK_FALSE(at("\"\""));
+  CHECK(at("127.0.0.1:9464") == endpoint{"127.0.0.1", 9464});
+  CHECK(at("0.0.0.0:9464, api_key: k") == endpoint{"0.0.0.0", 9464});
+  CHECK(at("0.0.0.0:9464, allow_open: true") == endpoint{"0.0.0.0", 9464});
+  CHECK(at("127.0.0.1:0, listen: 127.0.0.1:0"));
 }
 
 TEST_CASE("values that do not go together are refused", "[apps][config]") {

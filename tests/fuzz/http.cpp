@@ -25,10 +25,10 @@ namespace {
 
 directory_actor::behavior_type empty_directory() {
   return {
-    [](find_atom, const std::string&) -> caf::result<sandbox_actor> {
+    [](find_atom, const std::string&, const request_context&) -> caf::result<sandbox_actor> {
       return to_caf({errc::launch_failed, "there are no sandboxes here"});
     },
-    [](delete_atom, const std::string&) -> caf::result<caf::ok_atom> {
+    [](delete_atom, const std::string&, const request_context&) -> caf::result<caf::ok_atom> {
       return caf::ok_atom::value;
     },
   };

@@ -66,10 +66,12 @@ public:
   }
   void answer_within(std::chrono::milliseconds, http::response) override {}
   http::strand_handle strand() const override { return {nullptr, io_.get_executor()}; }
+  const request_context& context() const override { return context_; }
 
 private:
   boost::asio::io_context& io_;
   played_answer& into_;
+  const request_context context_;
 };
 
 /// Runs `start` with an exchange, and all that follows from it, on this thread.

@@ -185,15 +185,15 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
     },
     [all](const write_tree_request& tree) { return open_channel(all, "write_tree " + tree.path); },
     [self, all, asked = std::vector<caf::typed_response_promise<bool>>{}](
-      probe_atom) mutable -> caf::result<bool> {
+      const probe_request&) mutable -> caf::result<bool> {
       if (!all->plays->deaf_probe)
         return all->plays->probe;
       all->heard->add("probed");
       asked.push_back(self->make_response_promise<bool>());
       return asked.back();
     },
-    [](find_atom) { return caf::ok_atom::value; },
-    [](delete_atom) { return caf::ok_atom::value; },
+    [](find_atom, const request_context&) { return caf::ok_atom::value; },
+    [](delete_atom, const request_context&) { return caf::ok_atom::value; },
   };
 }
 
@@ -220,7 +220,7 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
     return known;
   };
   return {
-    [=](find_atom, const std::string& id) -> caf::result<sandbox_actor> {
+    [=](find_atom, const std::string& id, const request_context&) -> caf::result<sandbox_actor> {
       all->heard->add("find " + id);
       if (all->plays->find_error)
         return to_caf(*all->plays->find_error);
@@ -230,7 +230,7 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
       self->state.held.emplace_back(id, promise);
       return promise;
     },
-    [=](delete_atom, const std::string& id) -> caf::result<caf::ok_atom> {
+    [=](delete_atom, const std::string& id, const request_context&) -> caf::result<caf::ok_atom> {
       all->heard->add("delete " + id);
       self->state.found.erase(id);
       return caf::ok_atom::value;

@@ -46,7 +46,7 @@ struct script {
   bool hold_find = false;   ///< find_atom is not answered until release().
   bool die_on_exec = false; ///< The sandbox ends without answering.
   bool probe = true;
-  bool deaf_probe = false;                        ///< probe_atom is never answered.
+  bool deaf_probe = false;                        ///< probe_request is never answered.
   std::vector<output_frame> output;               ///< What every command prints,
   std::optional<process_end> end = process_end{}; ///< and how it ends; none: it goes on running.
   bool deaf_process = false;                      ///< read_output is never answered.

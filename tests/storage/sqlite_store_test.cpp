@@ -236,3 +236,29 @@ TEST_CASE("another process sees who has an entry with a value, while the store r
   with_sqlite(path, "DROP TABLE entries");
   CHECK(owners_with(path, "image", "debian").reason().code == errc::io_failed);
 }
+
+TEST_CASE("commits are counted by the group, and what was refused with them", "[storage][sqlite]") {
+  const temp_dir dir;
+  const auto store = open((dir / "insula.db").string());
+  const auto& counts = store->figures();
+  REQUIRE(commit_now(*store, {"a", 2, {{"x", "1"}}}));
+  const auto before = counts.commit.count();
+  CHECK(before >= 1);
+  CHECK(counts.waiting.value() == 0);
+  std::vector<std::future<result<void>>> waiting;
+  {
+    busy_store busy{*store, {"b", 1, {{"x", "1"}}}};
+    for (int i = 0; i < 3; ++i)
+      waiting.push_back(commit_async(*store, {"a", 2, {{"x", std::to_string(i)}}}));
+    waiting.push_back(commit_async(*store, {"a", 1, {{"x", "old"}}}));
+    CHECK(counts.waiting.value() == 4);
+  }
+  int refused = 0;
+  for (auto& each : waiting)
+    refused += each.get() ? 0 : 1;
+  CHECK(refused == 1);
+  CHECK(counts.refused.value() == 1);
+  CHECK(counts.waiting.value() == 0);
+  CHECK(counts.commit.count() == before + 2); // Four waited together.
+  CHECK(counts.group.sum() == static_cast<double>(before) + 5);
+}

@@ -93,6 +93,7 @@ private:
 
 class fake_sandbox final : public runtime::sandbox {
 public:
+  const runtime::creation_times& creation() const override { return took; }
   std::shared_ptr<runtime::process> start(runtime::process_spec spec,
                                           runtime::process_listener listener) override {
     processes.push_back(std::make_shared<fake_process>(std::move(spec), std::move(listener)));
@@ -130,6 +131,7 @@ public:
   }
 
   std::vector<std::shared_ptr<fake_process>> processes;
+  runtime::creation_times took;
   std::vector<std::string> files;
   std::vector<std::function<void()>> waiting;
   int destroys = 0;

@@ -1,0 +1,75 @@
+#include "actors/figures.hpp"
+
+#include <string_view>
+
+namespace insula::actors {
+
+namespace {
+
+constexpr std::array<std::string_view, phases> phase_names{"asleep", "starting", "running",
+                                                           "stopping", "deleting"};
+constexpr std::array<std::string_view, start_failures> failure_names{"capacity", "image", "lease",
+                                                                     "record", "launch"};
+constexpr std::array<std::string_view, sandbox_ends> end_names{"deleted", "idle", "died"};
+constexpr std::array<std::string_view, exec_phases> exec_names{"start", "first_output", "exit"};
+
+/// One sample for each, told apart by one label.
+template <class Each, std::size_t N>
+void append(metrics::text& into, std::string_view label,
+            const std::array<std::string_view, N>& names, const std::array<Each, N>& values) {
+  for (std::size_t i = 0; i < N; ++i)
+    into.sample(values[i], {{label, names[i]}});
+}
+
+} // namespace
+
+void figures::started(const start_times& parts) {
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    start_[i].observe(parts[i]);
+}
+
+void figures::write(metrics::text& into) const {
+  using metrics::kind;
+  into.family("insula_sandboxes", kind::gauge, "Sandboxes that somebody has asked for, by state.");
+  append(into, "state", phase_names, activations_);
+  into.single("insula_sandboxes_started_total", kind::counter, "Sandboxes that came to run.",
+              start_[static_cast<std::size_t>(start_phase::ready)].count());
+  into.family("insula_sandboxes_not_started_total", kind::counter,
+              "Starts of sandboxes that came to nothing, by reason.");
+  append(into, "reason", failure_names, not_started_);
+  into.family("insula_sandboxes_ended_total", kind::counter,
+              "Sandboxes that ran and do so no more, by reason.");
+  append(into, "reason", end_names, ended_);
+  into.family("insula_sandbox_create_phase_seconds", kind::histogram,
+              "Parts of the starts of sandboxes; ready is the whole, first_byte from its beginning "
+              "to the first output of the first command.");
+  for (std::size_t i = 0; i < start_phases; ++i)
+    into.sample(start_[i], {{"phase", name_of(static_cast<start_phase>(i))}});
+  into.sample(first_byte_, {{"phase", "first_byte"}});
+
+  into.single("insula_commands_running", kind::gauge, "Commands that run.", running_);
+  into.single("insula_commands_not_started_total", kind::counter,
+              "Commands that could not be started.", commands_failed_);
+  into.family("insula_exec_phase_seconds", kind::histogram,
+              "Parts of commands: until it runs, from there to the first output that was read, and "
+              "from there to its end.");
+  append(into, "phase", exec_names, exec_);
+  into.single("insula_output_readers_dropped_total", kind::counter,
+              "Streams of output that were dropped because their client took nothing for too long.",
+              readers_dropped_);
+  into.single("insula_output_lost_bytes_total", kind::counter,
+              "Output that was asked for when the log no longer had it.", lost_bytes_);
+
+  const std::array<std::pair<std::string_view, mailbox_depths::depths>, 3> mailboxes{
+    {{"directory", directories->now()}, {"store", stores->now()}, {"sandbox", sandboxes->now()}}};
+  into.family("insula_mailbox_messages", kind::gauge,
+              "Messages that have come to the actors of a kind and have not been handled.");
+  for (const auto& [kind_name, depth] : mailboxes)
+    into.sample(depth.sum, {{"actor", kind_name}});
+  into.family("insula_mailbox_messages_largest", kind::gauge,
+              "The same of the one actor of the kind that has most.");
+  for (const auto& [kind_name, depth] : mailboxes)
+    into.sample(depth.largest, {{"actor", kind_name}});
+}
+
+} // namespace insula::actors

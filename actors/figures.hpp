@@ -1,0 +1,72 @@
+#pragma once
+
+#include "actors/counted_mailbox.hpp"
+#include "actors/protocol/request_context.hpp"
+#include "actors/sandbox_lifecycle.hpp"
+#include "base/metrics.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+namespace insula::actors {
+
+/// Why a sandbox that was wanted did not run.
+enum class start_failure : std::uint8_t { capacity, image, lease, record, launch };
+inline constexpr std::size_t start_failures = 5;
+
+/// Why one that ran does so no more. `died`: its first process ended by itself.
+enum class sandbox_end : std::uint8_t { deleted, idle, died };
+inline constexpr std::size_t sandbox_ends = 3;
+
+/// From a command's acceptance to the stage; `first_output` from its start, as `exit`.
+enum class exec_phase : std::uint8_t { start, first_output, exit };
+inline constexpr std::size_t exec_phases = 3;
+
+/// What the actors of a node count. Any thread.
+class figures {
+public:
+  // Sandboxes.
+  void entered(phase now) { at(activations_, now).add(); }
+  void left(phase before) { at(activations_, before).subtract(); }
+  void started(const start_times& parts);
+  void not_started(start_failure why) { at(not_started_, why).add(); }
+  void ended(sandbox_end why) { at(ended_, why).add(); }
+
+  // Commands.
+  void took(exec_phase what, std::chrono::nanoseconds time) { at(exec_, what).observe(time); }
+  /// From the beginning of a sandbox's start to the first output of its first command.
+  void first_byte(std::chrono::nanoseconds time) { first_byte_.observe(time); }
+  void command_runs() { running_.add(); }
+  void command_over() { running_.subtract(); }
+  void command_failed() { commands_failed_.add(); }
+  void reader_dropped() { readers_dropped_.add(); }
+  void lost_output(std::uint64_t bytes) { lost_bytes_.add(bytes); }
+
+  // Mailboxes, by kind of actor. Shared with the actors, which can outlive their node.
+  const std::shared_ptr<mailbox_depths> directories = std::make_shared<mailbox_depths>();
+  const std::shared_ptr<mailbox_depths> stores = std::make_shared<mailbox_depths>();
+  const std::shared_ptr<mailbox_depths> sandboxes = std::make_shared<mailbox_depths>();
+
+  void write(metrics::text& into) const;
+
+private:
+  template <class Each, std::size_t N, class Which>
+  static Each& at(std::array<Each, N>& all, Which one) {
+    return all[static_cast<std::size_t>(one)];
+  }
+
+  std::array<metrics::gauge, phases> activations_;
+  std::array<metrics::histogram, start_phases> start_;
+  metrics::histogram first_byte_;
+  std::array<metrics::counter, start_failures> not_started_;
+  std::array<metrics::counter, sandbox_ends> ended_;
+  std::array<metrics::histogram, exec_phases> exec_;
+  metrics::gauge running_;
+  metrics::counter commands_failed_;
+  metrics::counter readers_dropped_;
+  metrics::counter lost_bytes_;
+};
+
+} // namespace insula::actors

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace insula {
+
+/// The parts of a sandbox's start, in the order in which they are told. The record is written while
+/// the sandbox is made; the others follow each other.
+enum class start_phase : std::uint8_t {
+  lease,      ///< The right to be the activation.
+  record,     ///< Until the record would survive a crash.
+  slot,       ///< From asking for the sandbox until the spawner begins with it.
+  cgroup,     ///< Its cgroups.
+  disk,       ///< Where its files go.
+  namespaces, ///< The namespaces with their id maps.
+  layers,     ///< The image's layers, with mapped ids.
+  mounts, ///< What the new process makes of them: its root, /proc, /sys, /dev, and no more rights.
+  agent,  ///< Until the server has heard of the agent.
+  ready,  ///< The whole start.
+};
+inline constexpr std::size_t start_phases = 10;
+
+constexpr std::string_view name_of(start_phase phase) {
+  switch (phase) {
+    case start_phase::lease: return "lease";
+    case start_phase::record: return "record";
+    case start_phase::slot: return "slot";
+    case start_phase::cgroup: return "cgroup";
+    case start_phase::disk: return "disk";
+    case start_phase::namespaces: return "namespaces";
+    case start_phase::layers: return "layers";
+    case start_phase::mounts: return "mounts";
+    case start_phase::agent: return "agent";
+    case start_phase::ready: return "ready";
+  }
+  return "?";
+}
+
+/// How long each of them took.
+using start_times = std::array<std::chrono::nanoseconds, start_phases>;
+
+/// Where the time of one request goes, for a caller who wants to know. Whoever has the request at
+/// the time writes here; it is read once, for the answer. Any thread.
+class request_times {
+public:
+  using clock = std::chrono::steady_clock;
+
+  /// Stages of a request, one after the other.
+  enum class stage : std::uint8_t {
+    queue,   ///< Until the sandbox had been found, without its start.
+    sandbox, ///< That start, or waiting for it.
+    start,   ///< Until the command ran, or the file operation had begun.
+    first,   ///< Until its first bytes.
+  };
+  static constexpr std::size_t stages = 4;
+
+  explicit request_times(clock::time_point received)
+      : received_(received)
+      , last_(received.time_since_epoch().count()) {}
+
+  /// One has ended now: it took what has passed since the one before ended. What has been waited
+  /// for the sandbox belongs to none but `sandbox`.
+  void reached(stage end) {
+    const auto now = clock::now().time_since_epoch().count();
+    put(end, now - last_.exchange(now) - waited_.exchange(0));
+  }
+
+  /// The sandbox ran only after so long.
+  void waited(std::chrono::nanoseconds for_start) {
+    put(stage::sandbox, for_start.count());
+    waited_ = for_start.count();
+  }
+  /// This request has started it.
+  void started(const start_times& parts) {
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      parts_[i] = parts[i].count();
+    has_parts_ = true;
+  }
+
+  /// Negative: not known.
+  std::chrono::nanoseconds took(stage what) const {
+    return std::chrono::nanoseconds{stages_[static_cast<std::size_t>(what)]};
+  }
+  bool started_it() const { return has_parts_; }
+  std::chrono::nanoseconds took(start_phase what) const {
+    return std::chrono::nanoseconds{parts_[static_cast<std::size_t>(what)]};
+  }
+  std::chrono::nanoseconds so_far() const { return clock::now() - received_; }
+
+private:
+  void put(stage what, std::int64_t ns) { stages_[static_cast<std::size_t>(what)] = ns; }
+
+  const clock::time_point received_;
+  std::atomic<std::int64_t> last_;
+  std::atomic<std::int64_t> waited_ = 0;
+  std::array<std::atomic<std::int64_t>, stages> stages_{-1, -1, -1, -1};
+  std::array<std::atomic<std::int64_t>, start_phases> parts_{};
+  std::atomic<bool> has_parts_ = false;
+};
+
+/// What every message about a request carries: whose it is.
+struct request_context {
+  std::string id;                                 ///< For the log. Empty: nobody's.
+  std::shared_ptr<request_times> times = nullptr; ///< Null: nobody has asked.
+};
+
+} // namespace insula

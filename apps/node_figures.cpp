@@ -1,0 +1,104 @@
+#include "apps/node_figures.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <dirent.h>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace insula {
+
+namespace {
+
+/// The fields of /proc/self/stat from the third on; the second, a name, may have anything in it.
+std::vector<std::uint64_t> stat_fields() {
+  std::ifstream file{"/proc/self/stat"};
+  std::string text{std::istreambuf_iterator<char>{file}, {}};
+  const auto name_end = text.rfind(") ");
+  if (name_end == std::string::npos)
+    return {};
+  std::istringstream rest{text.substr(name_end + 4)}; // The third is a letter.
+  std::vector<std::uint64_t> fields{0};
+  for (std::int64_t each; rest >> each;)
+    fields.push_back(static_cast<std::uint64_t>(each));
+  return fields;
+}
+
+std::uint64_t field(const std::vector<std::uint64_t>& fields, std::size_t number) {
+  return number - 3 < fields.size() ? fields[number - 3] : 0;
+}
+
+std::uint64_t open_descriptors() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory{::opendir("/proc/self/fd"), &::closedir};
+  std::uint64_t count = 0;
+  while (directory && ::readdir(directory.get()) != nullptr)
+    ++count;
+  constexpr std::uint64_t not_ours = 3; // Two names of directories, and the one that is read.
+  return count > not_ours ? count - not_ours : 0;
+}
+
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+}
+
+double seconds(clockid_t which) {
+  timespec now{};
+  ::clock_gettime(which, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
+
+} // namespace
+
+void write_build_info(metrics::text& into, const node_description& of) {
+  utsname machine{};
+  ::uname(&machine);
+  const auto cpus = std::to_string(std::thread::hardware_concurrency());
+  const auto memory = std::to_string(static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                                     static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));
+  const auto instances = std::to_string(of.max_instances);
+  const auto slots = std::to_string(of.slots);
+  into.family("insula_build_info", metrics::kind::gauge, "What runs here, and on what.");
+  into.sample(std::uint64_t{1}, {{"version", of.version},
+                                 {"commit", INSULA_COMMIT},
+                                 {"kernel", machine.release},
+                                 {"cpus", cpus},
+                                 {"memory_bytes", memory},
+                                 {"cgroups", of.cgroups},
+                                 {"image", of.image},
+                                 {"max_instances", instances},
+                                 {"slots", slots}});
+}
+
+void write_process_figures(metrics::text& into) {
+  using metrics::kind;
+  const auto stat = stat_fields();
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  into.single("process_cpu_seconds_total", kind::counter,
+              "Time that the server itself has computed, in user and system mode.",
+              seconds(used.ru_utime) + seconds(used.ru_stime));
+  into.single("process_open_fds", kind::gauge, "Open file descriptors.", open_descriptors());
+  into.single("process_max_fds", kind::gauge, "The most of them that there may be.",
+              std::uint64_t{files.rlim_cur});
+  into.single("process_virtual_memory_bytes", kind::gauge, "Size of the address space.",
+              field(stat, 23));
+  into.single("process_resident_memory_bytes", kind::gauge, "Memory that is in use.",
+              field(stat, 24) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));
+  into.single("process_threads", kind::gauge, "Threads.", field(stat, 20));
+  const auto since_boot =
+    static_cast<double>(field(stat, 22)) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  into.single("process_start_time_seconds", kind::gauge, "When the server was started, since 1970.",
+              seconds(CLOCK_REALTIME) - seconds(CLOCK_BOOTTIME) + since_boot);
+}
+
+} // namespace insula

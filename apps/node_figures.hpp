@@ -1,0 +1,25 @@
+#pragma once
+
+#include "base/metrics.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace insula {
+
+/// What does not change while a node runs.
+struct node_description {
+  std::string version;
+  std::string cgroups; ///< v1, v2 or hybrid.
+  std::string image;   ///< What new sandboxes start from.
+  unsigned max_instances = 0;
+  std::uint64_t slots = 0;
+};
+
+/// insula_build_info: one sample, 1, with all of it and of the machine as labels.
+void write_build_info(metrics::text& into, const node_description& of);
+
+/// The conventional process_ names, of this process. Reads /proc; any thread.
+void write_process_figures(metrics::text& into);
+
+} // namespace insula
