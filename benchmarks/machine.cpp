@@ -3,22 +3,19 @@
 #include "benchmarks/clock.hpp"
 #include "benchmarks/interrupt.hpp"
 #include "benchmarks/process_stats.hpp"
+#include "benchmarks/this_machine.hpp"
 
 #include <cmath>
 #include <cstdio>
 #include <ctime>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <sys/resource.h>
-#include <sys/utsname.h>
 #include <thread>
 
 namespace insula::bench {
 
 namespace {
 
-namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 /// A machine on which others use less counts as calm.
@@ -34,28 +31,6 @@ std::string first_line(const std::string& command) {
   std::string text = line;
   text.erase(text.find_last_not_of('\n') + 1);
   return text;
-}
-
-std::string cpu_model() {
-  std::ifstream file{"/proc/cpuinfo"};
-  for (std::string line; std::getline(file, line);)
-    if (line.rfind("model name", 0) == 0)
-      return line.substr(line.find(':') + 2);
-  return "unknown";
-}
-
-std::string cgroup_mode() {
-  if (fs::exists("/sys/fs/cgroup/cgroup.controllers"))
-    return "version 2";
-  return fs::exists("/sys/fs/cgroup/unified") ? "versions 1 and 2 side by side" : "version 1";
-}
-
-/// Only what it says about the commit is wanted, so a tree of somebody else is no danger.
-std::string commit() {
-  const auto line =
-    first_line("git -c safe.directory='*' -C '" INSULA_SOURCE_DIR
-               "' describe --always --dirty=' with changes' --exclude '*' 2>/dev/null");
-  return line.empty() ? "unknown" : line;
 }
 
 std::string date() {
@@ -81,24 +56,18 @@ std::string percent(double share) {
 
 environment describe_machine(const std::string& insula, const std::string& state,
                              const std::vector<std::string>& words) {
-  utsname kernel{};
-  ::uname(&kernel);
   std::string command;
   for (const auto& each : words)
     command += (command.empty() ? "" : " ") + each;
-  const auto memory = static_cast<double>(memory_of_machine()["MemTotal"]) / (1 << 20);
-  char gib[32];
-  std::snprintf(gib, sizeof gib, "%.1f GiB", memory);
-  environment where{
-    {"kernel", kernel.release},
-    {"CPU", cpu_model() + ", " + std::to_string(std::thread::hardware_concurrency()) + " usable"},
-    {"memory", gib},
-    {"cgroups", cgroup_mode()},
-    {"state on", first_line("stat -f -c %T '" + state + "'")},
-    {"insula", first_line("'" + insula + "' --version")},
-    {"commit", commit()},
-    {"date", date()},
-    {"command", command}};
+  environment where{{"kernel", kernel_release()},
+                    {"CPU", cpu_model() + ", " + std::to_string(usable_cpus()) + " usable"},
+                    {"memory", memory_size()},
+                    {"cgroups", cgroup_mode()},
+                    {"state on", first_line("stat -f -c %T '" + state + "'")},
+                    {"insula", first_line("'" + insula + "' --version")},
+                    {"commit", built_commit()},
+                    {"date", date()},
+                    {"command", command}};
   if (const int nice = ::getpriority(PRIO_PROCESS, 0); nice != 0)
     where.emplace_back("nice", std::to_string(nice));
 #ifndef __OPTIMIZE__
