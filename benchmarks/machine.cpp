@@ -1,8 +1,8 @@
 #include "benchmarks/machine.hpp"
 
 #include "benchmarks/clock.hpp"
-#include "benchmarks/interrupt.hpp"
-#include "benchmarks/process_stats.hpp"
+#include "benchmarks/load/interrupt.hpp"
+#include "benchmarks/load/process_stats.hpp"
 #include "benchmarks/this_machine.hpp"
 
 #include <cmath>
@@ -41,9 +41,9 @@ std::string date() {
 }
 
 double busy_share() {
-  const auto before = time_of_machine();
+  const auto before = load::time_of_machine();
   std::this_thread::sleep_for(looking);
-  const auto after = time_of_machine();
+  const auto after = load::time_of_machine();
   const auto all = static_cast<double>(after.all - before.all);
   return all == 0 ? 0 : 1 - static_cast<double>(after.idle - before.idle) / all;
 }
@@ -80,7 +80,7 @@ void calm::wait() {
   const auto until = clock::now() + patience_;
   double busy = busy_share();
   while (busy > calm_share && clock::now() < until) {
-    throw_if_interrupted();
+    load::throw_if_interrupted();
     busy = busy_share();
   }
   busy_.push_back(busy);
