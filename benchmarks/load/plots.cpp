@@ -58,7 +58,9 @@ curve percentile_curve(const histogram& lengths, std::uint64_t missing) {
   const auto last = std::min(static_cast<double>(all), most_nines);
   for (int i = 0; i <= samples; ++i) {
     const auto x = std::pow(last, static_cast<double>(i) / samples);
-    const auto us = lengths.percentile_us(100 * (1 - 1 / x), missing);
+    // The last one of all ends the curve, though its own place would be infinitely far.
+    const auto share = i == samples ? 1 : 1 - 1 / x;
+    const auto us = lengths.percentile_us(100 * share, missing);
     if (!us) {
       if (!made.points.empty())
         made.crosses.push_back(made.points.back());
@@ -189,24 +191,44 @@ std::string throughput_svg(const scenario_result& of, const std::string& title,
 
 // ---- Growth ----
 
-/// What "exec at 100 sandboxes" says.
+/// What a name says that ends with a number of something: "exec at 50/s", "exec, 100 live",
+/// "memory at 1 client".
 struct step {
   std::string what;
   double size = 0;
-  std::string things;
+  std::string things; ///< "rate", "live sandboxes", "clients"
 };
 
+std::string things_of(const std::string& text) {
+  if (text == "/s")
+    return "rate";
+  const auto word = text.substr(1);
+  if (word == "live")
+    return "live sandboxes";
+  return word.ends_with('s') ? word : word + 's';
+}
+
 std::optional<step> step_of(const std::string& name) {
-  const auto at = name.rfind(" at ");
-  if (at == name.npos)
-    return std::nullopt;
-  const auto* begin = name.data() + at + 4;
-  const auto* end = name.data() + name.size();
-  std::uint32_t size = 0;
-  const auto [stop, bad] = std::from_chars(begin, end, size);
-  if (bad != std::errc{} || size == 0 || stop == end || *stop != ' ')
-    return std::nullopt;
-  return step{name.substr(0, at), static_cast<double>(size), std::string{stop + 1, end}};
+  for (const std::string between : {" at ", ", "}) {
+    const auto at = name.rfind(between);
+    if (at == name.npos)
+      continue;
+    const auto* end = name.data() + name.size();
+    std::uint32_t size = 0;
+    const auto [stop, bad] = std::from_chars(name.data() + at + between.size(), end, size);
+    const std::string rest{stop, end};
+    if (bad == std::errc{} && size != 0 && (rest == "/s" || (rest.size() > 1 && rest[0] == ' ')))
+      return step{name.substr(0, at), static_cast<double>(size), things_of(rest)};
+  }
+  return std::nullopt;
+}
+
+std::string x_title_of(const std::string& things) {
+  return things == "rate" ? "Rate, per second" : "Number of " + things;
+}
+
+std::string by(const std::string& things) {
+  return things == "rate" ? " by rate" : " by number of " + things;
 }
 
 /// The curve of this name, made if there is none.
@@ -267,8 +289,8 @@ void draw_growth(const scenario_result& of, const std::string& beginning,
     }
   }
   for (auto& [things, made] : latencies) {
-    made.title = of.name + ": latency by number of " + things;
-    finish(made, "Number of " + things, "Latency from the intended start", ms_label);
+    made.title = of.name + ": latency" + by(things);
+    finish(made, x_title_of(things), "Latency from the intended start", ms_label);
     into.push_back({beginning + "-" + things, made.title, svg(made)});
   }
   std::map<std::pair<std::string, std::string>, std::pair<chart, std::string>> values;
@@ -281,8 +303,8 @@ void draw_growth(const scenario_result& of, const std::string& beginning,
   for (auto& [key, of_unit] : values) {
     auto& [made, unit] = of_unit;
     const auto& [what, things] = key;
-    made.title = of.name + ": " + what + " by number of " + things;
-    finish(made, "Number of " + things, unit.empty() ? what : what + ", " + unit, label);
+    made.title = of.name + ": " + what + by(things);
+    finish(made, x_title_of(things), unit.empty() ? what : what + ", " + unit, label);
     into.push_back({beginning + "-" + things + "-" + what, made.title, svg(made)});
   }
 }
