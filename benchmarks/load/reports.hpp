@@ -15,8 +15,10 @@ namespace insula::load {
 
 // ---- As a file ----
 
-/// All of the result: histograms by their steps, the seconds, everything else as it is.
+/// All of the result, as a file or a text: histograms by their steps, the seconds, everything else
+/// as it is.
 result<void> write_json(const std::string& path, const run_result& all);
+std::string to_json(const run_result& all);
 
 /// Exactly what was written. Errors: io_failed; invalid_request with the place in the document if
 /// it is anything else than that, or larger than a run's result may be.

@@ -1,5 +1,6 @@
 #include "benchmarks/load/reports.hpp"
 #include "benchmarks/load/whole_file.hpp"
+#include "storage/images/json.hpp"
 #include "tests/load/made_run.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/small_disk.hpp"
@@ -7,9 +8,7 @@
 
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <random>
-#include <storage/images/json.hpp>
 
 using namespace insula;
 using namespace insula::test;
@@ -23,15 +22,9 @@ std::string text_of(const fs::path& file) {
   return *text;
 }
 
-std::string written(const load::run_result& all) {
-  const temp_dir dir;
-  REQUIRE(load::write_json((dir / "run.json").string(), all));
-  return text_of(dir / "run.json");
-}
-
 /// What is said about the written run after one part of its text was replaced.
 std::string said_of(const std::string& part, const std::string& by) {
-  auto text = written(made_run());
+  auto text = load::to_json(made_run());
   const auto at = text.find(part);
   CAPTURE(text);
   REQUIRE(at != text.npos);
@@ -69,17 +62,24 @@ TEST_CASE("a run is read exactly as it was written", "[load]") {
   all.scenarios.push_back(odd);
   all.scenarios.push_back({});
   all.scenarios.back().skipped = "the server has no terminals";
-  const auto read = load::parse_json(written(all), "run.json");
+  const auto read = load::parse_json(load::to_json(all), "run.json");
   REQUIRE(read);
   CHECK(*read == all);
-  CHECK(written(*read) == written(all));
+  CHECK(load::to_json(*read) == load::to_json(all));
+
+  const temp_dir dir;
+  REQUIRE(load::write_json((dir / "run.json").string(), all));
+  const auto from_file = load::read_json((dir / "run.json").string());
+  REQUIRE(from_file);
+  CHECK(*from_file == all);
+  CHECK((fs::status(dir / "run.json").permissions() & fs::perms::all) == fs::perms{0644});
 }
 
 TEST_CASE("what is no number or no text is still written", "[load]") {
   auto all = made_run();
   all.scenarios[0].values[0].value = std::nan("");
   all.scenarios[0].notes = {"\xff half \xc3"};
-  const auto read = load::parse_json(written(all), "run.json");
+  const auto read = load::parse_json(load::to_json(all), "run.json");
   REQUIRE(read);
   CHECK(std::isnan(read->scenarios[0].values[0].value));
   CHECK(read->scenarios[0].notes[0] == "\ufffd half \ufffd");
@@ -122,7 +122,7 @@ TEST_CASE("what is no JSON at all, too deep or too much is refused", "[load]") {
   };
   CHECK(said("").starts_with("run.json: it is not JSON: "));
   CHECK(said("{} {}").starts_with("run.json: it is not JSON: "));
-  CHECK(said(written(made_run()).substr(0, 700)).starts_with("run.json: it is not JSON: "));
+  CHECK(said(load::to_json(made_run()).substr(0, 700)).starts_with("run.json: it is not JSON: "));
   CHECK(said("[]").starts_with("run.json: expected a run's result"));
   CHECK(said(R"({"seed": 1e999})").starts_with("run.json: it is not JSON: "));
   CHECK(said(std::string(1'000'000, '[')).starts_with("run.json: it nests deeper than 64"));
