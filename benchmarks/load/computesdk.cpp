@@ -6,12 +6,21 @@
 #include <cmath>
 #include <rapidjson/prettywriter.h>
 #include <rapidjson/stringbuffer.h>
+#include <string_view>
 
 namespace insula::load {
 
 namespace {
 
 using writer = rapidjson::PrettyWriter<rapidjson::StringBuffer>;
+
+// The operations of the tti scenarios.
+constexpr std::string_view sequential = "tti";
+constexpr std::string_view at_once = "tti concurrent";
+
+const char* mode_of(const operation_result& of) {
+  return of.name == sequential ? "sequential" : of.name == at_once ? "burst" : "staggered";
+}
 
 struct summary {
   double median = 0;
@@ -64,19 +73,17 @@ void number(writer& to, const char* key, double value) {
   to.Double(value);
 }
 
+void count(writer& to, const char* key, std::uint64_t value) {
+  to.Key(key);
+  to.Uint64(value);
+}
+
 /// What is known about a failure: which one it was is not, if there are several kinds.
 std::string why(const operation_result& of) {
   std::string all;
   for (const auto& [kind, times] : of.failures)
     all += (all.empty() ? "" : " or ") + kind;
   return all.empty() ? "failed" : all;
-}
-
-void value_as(writer& to, const scenario_result& of, const char* name, const char* key) {
-  const auto found = std::find_if(of.values.begin(), of.values.end(),
-                                  [&](const auto& value) { return value.name == name; });
-  if (found != of.values.end() && std::isfinite(found->value))
-    number(to, key, found->value);
 }
 
 void iteration(writer& to, double ms, const std::string& error = {}) {
@@ -94,7 +101,7 @@ void write(writer& to, const run_result& all, const scenario_result& in,
   to.StartObject();
   // A server that says nothing of itself may be anybody's.
   text(to, "provider", all.server.empty() ? all.target : "insula");
-  text(to, "mode", in.name == "burst" ? "burst" : "sequential");
+  text(to, "mode", mode_of(of));
   text(to, "scenario", in.name);
   to.Key("iterations");
   to.StartArray();
@@ -108,6 +115,7 @@ void write(writer& to, const run_result& all, const scenario_result& in,
     }
   to.EndArray();
   const auto sum = trimmed(good);
+  // What was never begun has no length of its own.
   const auto tried = std::max<std::uint64_t>(of.attempts(), good.size() + bad);
   const auto rate = tried == 0 ? 0 : static_cast<double>(good.size()) / static_cast<double>(tried);
   to.Key("summary");
@@ -119,23 +127,26 @@ void write(writer& to, const run_result& all, const scenario_result& in,
   number(to, "p99", sum.p99);
   to.EndObject();
   to.EndObject();
-  if (in.name == "burst") {
-    to.Key("concurrency");
-    to.Uint64(of.attempts());
-    value_as(to, in, "wall clock", "wallClockMs");
-    value_as(to, in, "first ready", "timeToFirstReadyMs");
+  if (of.name != sequential)
+    count(to, "concurrency", tried);
+  if (of.name == at_once && !good.empty()) { // All of them count from the same start.
+    const auto [first, last] = std::minmax_element(good.begin(), good.end());
+    number(to, "wallClockMs", *last);
+    number(to, "timeToFirstReadyMs", *first);
   }
   number(to, "compositeScore", rate == 0 ? 0 : two_decimals(score(sum) * rate));
   number(to, "successRate", rate);
   to.EndObject();
 }
 
-/// The first one is the one from create to the exit of the command.
-const operation_result* tti_of(const scenario_result& of) {
-  const bool counts = of.name.starts_with("tti-") || of.name == "burst";
-  return counts && !of.operations.empty() && !of.operations.front().samples_ms.empty()
-           ? &of.operations.front()
-           : nullptr;
+/// Calls it with every scenario and operation that is measured as they do.
+template <class Call>
+void each_tti(const run_result& all, Call call) {
+  for (const auto& in : all.scenarios)
+    if (in.name.starts_with("tti-") && in.skipped.empty())
+      for (const auto& of : in.operations)
+        if (!of.samples_ms.empty())
+          call(in, of);
 }
 
 } // namespace
@@ -154,23 +165,18 @@ result<void> write_computesdk_json(const std::string& path, const run_result& al
     if (name != "platform")
       text(to, name.c_str(), value);
   to.EndObject();
-  std::uint64_t most = 0;
-  for (const auto& each : all.scenarios)
-    if (const auto* operation = tti_of(each))
-      most = std::max<std::uint64_t>(most, operation->samples_ms.size());
+  std::size_t most = 0;
+  each_tti(all, [&](const auto&, const auto& of) { most = std::max(most, of.samples_ms.size()); });
   if (most == 0)
     return error{errc::invalid_request,
                  path + ": not written: no tti scenario was measured one by one"};
   to.Key("config");
   to.StartObject();
-  to.Key("iterations");
-  to.Uint64(most);
+  count(to, "iterations", most);
   to.EndObject();
   to.Key("results");
   to.StartArray();
-  for (const auto& each : all.scenarios)
-    if (const auto* operation = tti_of(each))
-      write(to, all, each, *operation);
+  each_tti(all, [&](const auto& in, const auto& of) { write(to, all, in, of); });
   to.EndArray();
   to.EndObject();
   return write_whole(path, std::string{buffer.GetString(), buffer.GetSize()} + '\n');

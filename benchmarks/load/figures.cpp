@@ -56,6 +56,15 @@ std::string in_time(double microseconds) {
   return in_digits(microseconds / 1e6) + " s";
 }
 
+std::string shortened(const std::string& figure) {
+  const auto point = figure.find('.');
+  if (point == figure.npos)
+    return figure;
+  const auto end = std::min(figure.find(' '), figure.size());
+  const auto last = figure.find_last_not_of('0', end - 1);
+  return figure.substr(0, last == point ? point : last + 1) + figure.substr(end);
+}
+
 std::string in_unit(const named_value& value) {
   if (value.unit == "ms")
     return in_time(value.value * 1e3);
@@ -117,9 +126,9 @@ std::string headline(const scenario_result& of) {
     return of.method;
   auto text = of.method;
   if (of.seconds > 0)
-    text += (text.empty() ? "" : "; ") + in_time(of.seconds * 1e6) + " measured";
+    text += (text.empty() ? "" : "; ") + shortened(in_time(of.seconds * 1e6)) + " measured";
   if (of.warm_up_seconds > 0)
-    text += " after " + in_time(of.warm_up_seconds * 1e6) + " of warm-up";
+    text += " after " + shortened(in_time(of.warm_up_seconds * 1e6)) + " of warm-up";
   return text;
 }
 

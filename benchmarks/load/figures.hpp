@@ -16,6 +16,8 @@ std::string in_time(double microseconds);
 /// Three digits at most, thousands apart: "0.512", "1,331".
 std::string in_digits(double number);
 std::string in_thousands(std::uint64_t count);
+/// Without zeros that say nothing: "30 s" for "30.0 s".
+std::string shortened(const std::string& figure);
 /// A value in its unit: milliseconds as the time they are.
 std::string in_unit(const named_value& value);
 /// "a; b".

@@ -202,7 +202,7 @@ private:
   template <class Spell>
   void compare(const std::string& what, std::optional<double> measured, double limit, bool at_least,
                Spell spell) {
-    const auto wanted = (at_least ? " (at least " : " (at most ") + spell(limit) + ")";
+    const auto wanted = (at_least ? " (at least " : " (at most ") + shortened(spell(limit)) + ")";
     if (!measured)
       return say(false, what + " failed" + wanted);
     // What is no number is neither.

@@ -15,8 +15,10 @@ namespace insula::load {
 
 // ---- As a file ----
 
-/// All of the result: histograms by their steps, the seconds, everything else as it is.
+/// All of the result, as a file or a text: histograms by their steps, the seconds, everything else
+/// as it is.
 result<void> write_json(const std::string& path, const run_result& all);
+std::string to_json(const run_result& all);
 
 /// Exactly what was written. Errors: io_failed; invalid_request with the place in the document if
 /// it is anything else than that, or larger than a run's result may be.
@@ -50,12 +52,6 @@ void print_table(std::ostream& to, const run_result& all);
 /// and what growth there is. Returns the names in the directory, in the order of the scenarios.
 result<std::vector<std::string>> write_plots(const std::string& directory, const run_result& all);
 
-/// `directory`/README.md and its plots. `floors_json`: what `insula_bench --json` has written, for
-/// the table of what stands beside its floor; empty for none. What stands between `<!-- by hand
-/// -->` and `<!-- /by hand -->` in a README.md that is there already is kept.
-result<void> write_page(const std::string& directory, const run_result& all,
-                        const std::string& floors_json);
-
 // ---- To be judged ----
 
 struct verdict {
@@ -70,6 +66,16 @@ struct verdict {
 result<verdict> judge(const std::string& thresholds_path, const run_result& all);
 /// The same of a text. Errors say `name` in front.
 result<verdict> judge_text(const std::string& text, const std::string& name, const run_result& all);
+
+// ---- The page ----
+
+/// `directory`/README.md and its plots. `floors_json`: the file that `insula_bench --json` has
+/// written, for what stands beside its floor; empty for none. `judged`: what thresholds have said,
+/// if any. What stands between `<!-- by hand -->` and `<!-- /by hand -->` in a README.md that is
+/// there already is kept. Errors: io_failed; invalid_request if such a mark has no other end, or if
+/// the floors are no such file.
+result<void> write_page(const std::string& directory, const run_result& all,
+                        const std::string& floors_json, const verdict* judged = nullptr);
 
 // ---- The machine ----
 

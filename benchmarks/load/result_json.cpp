@@ -387,13 +387,17 @@ void check_size(const Value& document) {
 
 } // namespace
 
-result<void> write_json(const std::string& path, const run_result& all) {
+std::string to_json(const run_result& all) {
   rapidjson::StringBuffer buffer;
   writer to{buffer};
   to.SetIndent(' ', 1);
   to.SetFormatOptions(rapidjson::kFormatSingleLineArray);
   put(to, all);
-  return write_whole(path, std::string{buffer.GetString(), buffer.GetSize()} + '\n');
+  return std::string{buffer.GetString(), buffer.GetSize()} + '\n';
+}
+
+result<void> write_json(const std::string& path, const run_result& all) {
+  return write_whole(path, to_json(all));
 }
 
 result<run_result> parse_json(const std::string& text, const std::string& name) try {

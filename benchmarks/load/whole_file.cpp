@@ -59,7 +59,8 @@ result<void> write_whole(const std::string& path, const std::string& text) {
   const auto now = fs::status(path, none);
   const bool special = fs::exists(now) && !fs::is_regular_file(now);
   // A link stays one: what it leads to is replaced.
-  const auto file = fs::is_regular_file(now) ? fs::canonical(path, none).string() : path;
+  const auto file =
+    fs::is_symlink(path, none) && fs::exists(now) ? fs::canonical(path, none).string() : path;
   const int why = special ? write_as_it_is(path, text) : write_and_rename(file, text);
   if (why != 0)
     return failed(path, "written", why);
