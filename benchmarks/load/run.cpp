@@ -52,9 +52,11 @@ std::uint64_t open_files() {
 }
 
 /// How many connections a scenario opens at once at most, as far as its settings say.
-std::uint64_t crowd_of(const settings& set) {
+std::uint64_t crowd_of(const scenario& what, const settings& set) {
   std::uint64_t most = 0;
-  for (const auto* name : {"clients", "sandboxes", "concurrent", "parallel", "staggered"})
+  const bool burst = std::string_view{what.name} == "burst";
+  for (const auto* name :
+       {"clients", "concurrent", "parallel", "staggered", burst ? "sandboxes" : "clients"})
     if (const auto found = set.find(name); found != set.end())
       for (std::size_t at = 0; at < found->second.size();
            at = std::min(found->second.find(',', at), found->second.size() - 1) + 1)
@@ -124,6 +126,7 @@ private:
       found.notes.push_back(std::to_string(left) + " sandboxes could not be deleted");
     fill();
     over_ = true;
+    next_probe_.cancel();
   }
 
   void fill() {
@@ -176,8 +179,10 @@ private:
   task<> watch_server() {
     std::uint64_t seen = 0;
     unsigned gone = 0;
+    error_code ignored;
     while (!over_) {
-      co_await sleep_until(io_, clock::now() + probe_every);
+      next_probe_.expires_after(probe_every);
+      co_await next_probe_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
       const auto failed = from_.steering->so_far.failed.load();
       if (cleaning_up_ || from_.steering->ending() || (failed == seen && gone == 0))
         continue;
@@ -191,6 +196,7 @@ private:
 
   const task_of from_;
   asio::io_context io_{1};
+  asio::steady_timer next_probe_{io_};
   self_watch watch_;
   http_client http_;
   bridge api_;
@@ -422,10 +428,11 @@ result<run_result> run(const run_options& options) {
     shape.max_in_flight = std::min<std::uint64_t>(most_in_flight, rest * options.part.of) / 10 * 10;
   std::uint64_t wanted =
     std::max<std::uint64_t>(options.max_in_flight, options.closed) / options.part.of;
-  for (const auto& name : options.scenarios)
-    wanted =
-      std::max(wanted, crowd_of(*settings_of(*find_scenario(name), options.quick, options.set)) /
-                         options.part.of);
+  for (const auto& name : options.scenarios) {
+    const auto& what = *find_scenario(name);
+    const auto crowd = crowd_of(what, *settings_of(what, options.quick, options.set));
+    wanted = std::max(wanted, crowd / options.part.of);
+  }
   if (wanted > rest)
     return error{errc::limit_reached, "it may want " + std::to_string(wanted) +
                                         " connections, and this process may open " +

@@ -41,8 +41,13 @@ task<> run(scenario_context& in) {
     if (in.ending())
       break;
     if (level > live.size()) {
-      const auto more = co_await in.live_sandboxes(level - live.size());
-      live.insert(live.end(), more.begin(), more.end());
+      try {
+        const auto more = co_await in.live_sandboxes(level - live.size());
+        live.insert(live.end(), more.begin(), more.end());
+      } catch (const scenario_failed& why) {
+        in.found.partial = std::to_string(level) + " live: " + why.what();
+        break; // With more clients it can still go on.
+      }
     }
     const auto step = std::to_string(level) + " live";
     const auto one = exec_on_any(in, live, in.operation("exec, " + step));
