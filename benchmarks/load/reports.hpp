@@ -69,7 +69,7 @@ result<verdict> judge_text(const std::string& text, const std::string& name, con
 
 // ---- The page ----
 
-/// `directory`/README.md and its plots. `floors_json`: the file that `insula_bench --json` has
+/// `directory`/README.md and its plots. `floors_json`: the text that `insula_bench --json` has
 /// written, for what stands beside its floor; empty for none. `judged`: what thresholds have said,
 /// if any. What stands between `<!-- by hand -->` and `<!-- /by hand -->` in a README.md that is
 /// there already is kept. Errors: io_failed; invalid_request if such a mark has no other end, or if
