@@ -30,11 +30,12 @@ result<run_result> parse_json(const std::string& text, const std::string& name);
 /// have to be the same ones with the same parameters and methods; operations and values by name.
 ///
 /// - Histograms, failures, bytes and seconds are added; the lengths of time are the longest.
-/// - Values: counts and rates (no unit, or one per second) add up, and a value that is no good for
-///   it is decided by its better end: where higher is better the lowest, else the highest.
+/// - Values: counts and rates (no unit, or one per second) add up. Of others the worse one counts:
+///   the lowest where higher is better, else the highest.
 /// - A scenario is void or partial if it is for one of them, skipped if it is for all. What only
 ///   some have skipped counts as partial. Notes are kept, each once.
-/// - The busiest client speaks for all: what it found out about itself is the largest of each.
+/// - What clients found out about themselves: CPU time and the lateness of timers are added, of
+///   the rest the busiest client's counts.
 ///
 /// Errors: invalid_request, which says what differs.
 result<run_result> merge(std::vector<run_result> clients);
