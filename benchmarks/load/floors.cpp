@@ -2,7 +2,6 @@
 
 #include "benchmarks/load/figures.hpp"
 #include "benchmarks/load/markdown.hpp"
-#include "benchmarks/load/whole_file.hpp"
 #include "storage/images/json.hpp"
 
 #include <algorithm>
@@ -15,8 +14,6 @@ namespace {
 using rapidjson::Value;
 using storage::images::member;
 using storage::images::text_of;
-
-constexpr std::size_t max_file_bytes = 4u << 20;
 
 struct floor_of_row {
   std::string name;
@@ -86,17 +83,14 @@ std::string table_of(const std::vector<const Value*>& rows) {
 
 } // namespace
 
-result<std::string> floors_as_markdown(const std::string& path) {
-  const auto text = read_whole(path, max_file_bytes);
-  if (!text)
-    return text.reason();
-  const auto document = storage::images::parse_json(*text);
+result<std::string> floors_as_markdown(const std::string& json) {
+  const auto document = storage::images::parse_json(json);
   if (!document)
-    return error{errc::invalid_request, path + ": " + document.reason().message};
+    return error{errc::invalid_request, "the floors: " + document.reason().message};
   const auto rows = elements_of(*document, "rows");
   if (rows.Empty())
     return error{errc::invalid_request,
-                 path + ": expected \"rows\", as insula_bench --json writes"};
+                 "the floors: expected \"rows\", as insula_bench --json writes them"};
   std::size_t met = 0, missed = 0;
   std::vector<std::pair<std::string, std::vector<const Value*>>> scenarios;
   for (const auto& row : rows) {

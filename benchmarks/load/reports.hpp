@@ -30,11 +30,12 @@ result<run_result> parse_json(const std::string& text, const std::string& name);
 /// have to be the same ones with the same parameters and methods; operations and values by name.
 ///
 /// - Histograms, failures, bytes and seconds are added; the lengths of time are the longest.
-/// - Values: counts and rates (no unit, or one per second) add up, and a value that is no good for
-///   it is decided by its better end: where higher is better the lowest, else the highest.
+/// - Values: counts and rates (no unit, or one per second) add up. Of others the worse one counts:
+///   the lowest where higher is better, else the highest.
 /// - A scenario is void or partial if it is for one of them, skipped if it is for all. What only
 ///   some have skipped counts as partial. Notes are kept, each once.
-/// - The busiest client speaks for all: what it found out about itself is the largest of each.
+/// - What clients found out about themselves: CPU time and the lateness of timers are added, of
+///   the rest the busiest client's counts.
 ///
 /// Errors: invalid_request, which says what differs.
 result<run_result> merge(std::vector<run_result> clients);
@@ -69,7 +70,7 @@ result<verdict> judge_text(const std::string& text, const std::string& name, con
 
 // ---- The page ----
 
-/// `directory`/README.md and its plots. `floors_json`: the file that `insula_bench --json` has
+/// `directory`/README.md and its plots. `floors_json`: the text that `insula_bench --json` has
 /// written, for what stands beside its floor; empty for none. `judged`: what thresholds have said,
 /// if any. What stands between `<!-- by hand -->` and `<!-- /by hand -->` in a README.md that is
 /// there already is kept. Errors: io_failed; invalid_request if such a mark has no other end, or if
