@@ -54,7 +54,7 @@ What the numbers mean:
              more than 90 % of a CPU in any five seconds; if its own timers, which tick every 2 ms,
              were late at the median by more than max(0.25 ms, 1/4 of the shortest p50), or at p99 by more
              than max(1 ms, 1/4 of the shortest p99); if 90 % of its open files were in use; or if
-             more than 10 % of an open loop began late. Where the URL is of this machine the server's
+             more than 10 % of an open loop began late. Where the URL is a loopback one, the server's
              threads delay the client's as any caller's, and 1/2 of p50, all of p99 and 25 % are allowed.
   partial    it ended early (Ctrl-C, the server has gone, --max-time): what was measured before.
   skipped    this server has not what the scenario needs.
@@ -242,14 +242,18 @@ result<run_options> bench_command::impl::options() const {
   made.quick = quick || scenarios == "quick";
   std::stringstream names{scenarios};
   const bool many = processes > 1 || !part.empty();
+  std::vector<std::string> left_out;
   for (std::string name; std::getline(names, name, ',');)
     if (name == "all" || name == "quick") {
       for (const auto& each : all_scenarios())
-        if ((each.shared || !many) && (name == "quick" || std::string_view{each.name} != "soak"))
-          made.scenarios.emplace_back(each.name);
+        if (name == "quick" || std::string_view{each.name} != "soak")
+          (each.shared || !many ? made.scenarios : left_out).emplace_back(each.name);
     } else if (!name.empty()) {
       made.scenarios.push_back(name);
     }
+  if (!left_out.empty() && !only_json)
+    std::cerr << "insula bench: left out, since they run in one process only: " << join(left_out)
+              << '\n';
   for (const auto& each : set) {
     const auto sign = each.find('=');
     if (sign == std::string::npos || sign == 0)

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 namespace insula::load {
 
@@ -36,11 +35,17 @@ std::vector<std::string> split(std::string_view text, char at) {
 const char* why_wrong(parameter_kind kind, const std::string& text) {
   switch (kind) {
     case parameter_kind::count:
+      return parse_number<std::uint64_t>(text).value_or(0) > 0
+               ? nullptr
+               : "has to be a whole number greater than 0";
+    case parameter_kind::count_or_none:
       return parse_number<std::uint64_t>(text) ? nullptr : "has to be a whole number";
     case parameter_kind::number: {
+      constexpr double most = 10'000'000;
       const auto value = parse_number<double>(text);
-      return value && std::isfinite(*value) && *value > 0 ? nullptr
-                                                          : "has to be a number greater than 0";
+      return value && *value > 0 && *value <= most
+               ? nullptr
+               : "has to be a number greater than 0 and at most 10000000";
     }
     case parameter_kind::seconds:
       return parse_seconds(text) ? nullptr : "has to be a length of time, as 10s, 500ms or 2m";

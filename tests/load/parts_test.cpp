@@ -140,6 +140,8 @@ TEST_CASE("a scenario's parameters are set by name, and by scenario and name", "
        std::vector<std::pair<std::string, std::string>>{{"rate", "0"},
                                                         {"rate", "fast"},
                                                         {"rate", "inf"},
+                                                        {"rate", "1e9"},
+                                                        {"sandboxes", "0"},
                                                         {"duration", "-1"},
                                                         {"sandboxes", "1.5"}}) {
     CAPTURE(name, value);

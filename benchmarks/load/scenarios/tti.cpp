@@ -98,12 +98,12 @@ task<> run_warm(scenario_context& in) {
 }
 
 std::vector<parameter> parameters() {
-  return {
-    {"iterations", parameter_kind::count, "30", "5", "one after the other"},
-    {"concurrent", parameter_kind::count, "20", "5", "then so many at once; 0: none"},
-    {"staggered", parameter_kind::count, "20", "5", "then so many at even distances; 0: none"},
-    {"stagger", parameter_kind::seconds, "200ms", "100ms", "the distance"},
-    {"command", parameter_kind::words, "node -v", "node -v", "what is run in each"}};
+  return {{"iterations", parameter_kind::count, "30", "5", "one after the other"},
+          {"concurrent", parameter_kind::count_or_none, "20", "5", "then so many at once; 0: none"},
+          {"staggered", parameter_kind::count_or_none, "20", "5",
+           "then so many at even distances; 0: none"},
+          {"stagger", parameter_kind::seconds, "200ms", "100ms", "the distance"},
+          {"command", parameter_kind::words, "node -v", "node -v", "what is run in each"}};
 }
 
 } // namespace
