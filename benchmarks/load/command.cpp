@@ -52,8 +52,8 @@ What the numbers mean:
   void       the client was the bottleneck, so the figures say nothing about the server. They are
              shown, marked, and the exit status says so. It is void if the client's busiest thread used
              more than 90 % of a CPU in any five seconds; if its own timers, which tick every 2 ms,
-             were late at the median by more than max(0.25 ms, 1/4 of the shortest p50), or at p99 by more
-             than max(1 ms, 1/4 of the shortest p99); if 90 % of its open files were in use; or if
+             were late at the median by more than max(0.25 ms, 1/4 of an operation's p50), or at p99 by more
+             than max(1 ms, 1/4 of its p99); if 90 % of its open files were in use; or if
              more than 10 % of an open loop began late. Where the URL is a loopback one, the server's
              threads delay the client's as any caller's, and 1/2 of p50, all of p99 and 25 % are allowed.
   partial    it ended early (Ctrl-C, the server has gone, --max-time): what was measured before.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
 #include <numeric>
 
 namespace insula::load {
@@ -35,6 +36,14 @@ const activity& choose(const std::vector<activity>& from, std::mt19937_64& rando
   return from.back();
 }
 
+/// All of them are measured until this goes.
+std::deque<self_watch::span> spans_of(scenario_context& in, const std::vector<activity>& what) {
+  std::deque<self_watch::span> all;
+  for (const auto& each : what)
+    all.emplace_back(in.with.watch, each.into->result().name);
+  return all;
+}
+
 task<> attempt(const activity& what, clock::time_point intended, clock::time_point began,
                clock::time_point until, std::uint64_t* completed) {
   const ending how = co_await what.run();
@@ -54,6 +63,7 @@ task<loop_outcome> open_loop(scenario_context& in, loop_plan plan,
   in.measure_from(std::min(in.measured_from, measured));
   in.with.steering.measuring_until = end;
 
+  const auto measuring = spans_of(in, what);
   loop_outcome out;
   schedule times{in.with.shape.kind, plan.rate, in.random(), in.with.part};
   const auto ceiling =
@@ -118,6 +128,7 @@ task<> closed_loop(scenario_context& in, std::uint64_t clients, loop_plan plan,
         co_await sleep_until(inside.with.io, clock::now() + 10ms);
     }
   };
+  const auto measuring = spans_of(in, what);
   task_group group{in.with.io};
   for (std::uint64_t i = in.with.part.part_of(clients); i > 0; --i)
     group.start(client(in, what, end));
@@ -143,6 +154,7 @@ task<> drive(scenario_context& in, const std::vector<activity>& what) {
 }
 
 task<> in_turn(scenario_context& in, std::uint64_t count, const activity& what) {
+  const self_watch::span measuring{in.with.watch, what.into->result().name};
   for (std::uint64_t i = 0; i < count && !in.ending(); ++i) {
     const auto began = clock::now();
     if (in.measured_from == clock::time_point::max())
@@ -165,6 +177,7 @@ task<clock::time_point> at_once(scenario_context& in, std::uint64_t count, recor
     const ending how = co_await what(number);
     to.ended(since, began, how);
   };
+  const self_watch::span measuring{in.with.watch, into.result().name};
   task_group group{in.with.io};
   for (std::uint64_t i = 0; i < count; ++i)
     group.start(one(into, begin, run, i));

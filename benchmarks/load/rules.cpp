@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 
 namespace insula::load {
 
@@ -11,7 +10,6 @@ namespace {
 
 constexpr double busy_thread = 0.90;
 constexpr double busy_files = 0.90;
-constexpr std::uint64_t enough = 20;
 
 template <class... Args>
 std::string text(const char* format, Args... args) {
@@ -24,13 +22,19 @@ double ms(std::uint64_t us) {
   return static_cast<double>(us) / 1000;
 }
 
-/// The shortest of that percentile of all operations; endless if none has enough.
-double shortest_ms(const scenario_result& what, double percent) {
-  double shortest = std::numeric_limits<double>::infinity();
-  for (const auto& each : what.operations)
-    if (each.latency.count() >= enough)
-      shortest = std::min(shortest, ms(each.latency.percentile_us(percent)));
-  return shortest;
+/// Whether timers were too late beside this operation's percentile; what to say then.
+std::string why_late(const operation_result& of, const histogram& lateness, double percent,
+                     std::uint64_t enough, double floor_ms, double part) {
+  if (of.latency.count() < enough || lateness.count() < enough)
+    return {};
+  const auto measured = ms(of.latency.percentile_us(percent));
+  const auto allowed = std::max(floor_ms, part * measured);
+  const auto late = ms(lateness.percentile_us(percent));
+  if (late <= allowed)
+    return {};
+  return text("the client's timers were %.2f ms late at p%.0f, and beside a p%.0f of %.2f ms for ",
+              late, percent, percent, measured) +
+         of.name + text(" at most %.2f are allowed", allowed);
 }
 
 } // namespace
@@ -43,19 +47,13 @@ std::vector<std::string> void_reasons(const scenario_result& what, const client_
                            "give it more threads, processes or hosts",
                            client.busiest_thread_share * 100, busy_thread * 100));
 
-  const auto late = [&](double percent, double floor_ms, double part) {
-    const auto shortest = shortest_ms(what, percent);
-    if (!std::isfinite(shortest))
-      return;
-    const auto allowed = std::max(floor_ms, part * shortest);
-    const auto lateness = ms(client.timer_lateness.percentile_us(percent));
-    if (lateness > allowed)
-      reasons.push_back(text("the client's timers were %.2f ms late at p%.0f, and beside a "
-                             "measured p%.0f of %.2f ms at most %.2f are allowed",
-                             lateness, percent, percent, shortest, allowed));
-  };
-  late(50, 0.25, where.same_machine ? 0.5 : 0.25);
-  late(99, 1, where.same_machine ? 1 : 0.25);
+  for (const auto& each : what.operations)
+    if (const auto found = where.lateness.find(each.name); found != where.lateness.end())
+      for (const auto& why :
+           {why_late(each, found->second, 50, 20, 0.25, where.same_machine ? 0.5 : 0.25),
+            why_late(each, found->second, 99, 100, 1, where.same_machine ? 1 : 0.25)})
+        if (!why.empty())
+          reasons.push_back(why);
 
   if (where.ran_out_of_files)
     reasons.push_back("the client had no open files left");

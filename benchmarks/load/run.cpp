@@ -148,6 +148,7 @@ private:
       found.notes.push_back(std::to_string(count) + " failed while warming up: " + kind);
     ran_out_of_files = http_.ran_out_of_files();
     open_loop = context_.open_loop;
+    lateness = watch_.lateness();
     result = std::move(found);
   }
 
@@ -206,6 +207,7 @@ private:
 public:
   bool ran_out_of_files = false;
   bool open_loop = false;
+  std::map<std::string, histogram> lateness;
 };
 
 // ---- Before the first scenario
@@ -347,7 +349,8 @@ scenario_result run_scenario(const scenario& what, const settings& set, const co
     found.client.open_files_max = files;
     found.client.open_files_limit = with.files_allowed;
     const client_conditions client{each->open_loop, each->ran_out_of_files,
-                                   with.options.server.url.is_loopback()};
+                                   with.options.server.url.is_loopback(),
+                                   std::move(each->lateness)};
     found.void_reasons = void_reasons(found, client);
     parts.emplace_back().scenarios.push_back(std::move(found));
   }

@@ -49,7 +49,11 @@ void self_watch::tick(clock::time_point intended, clock::time_point now) {
     process_seconds_ = process_seconds();
   }
   const auto late = std::chrono::duration_cast<std::chrono::microseconds>(now - intended).count();
-  found_.timer_lateness.record(static_cast<std::uint64_t>(std::max<std::int64_t>(late, 0)));
+  const auto us = static_cast<std::uint64_t>(std::max<std::int64_t>(late, 0));
+  if (!measured_.empty())
+    found_.timer_lateness.record(us);
+  for (const auto& [operation, count] : measured_)
+    lateness_[operation].record(us);
   if (now - window_->at >= window_length)
     close_window(now);
 }

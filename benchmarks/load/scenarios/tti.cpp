@@ -67,6 +67,7 @@ task<> measure(scenario_context& in, bool warm) {
       const ending how = co_await create_to_exit(inside);
       into.ended(when, began, how);
     };
+    const self_watch::span measuring{in.with.watch, each.result().name};
     const auto start = clock::now();
     task_group group{in.with.io};
     for (std::uint64_t i = 0; i < row; ++i)
