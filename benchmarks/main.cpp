@@ -17,6 +17,7 @@
 namespace {
 
 namespace fs = std::filesystem;
+namespace load = insula::load;
 using namespace insula::bench;
 
 struct settings {
