@@ -49,7 +49,7 @@ std::vector<std::string> arguments_of(const run_options& options, share part, bo
                                       const std::string& file) {
   std::string names;
   for (const auto& each : options.scenarios)
-    names += (names.empty() ? "" : ",") + each;
+    names.append(names.empty() ? "" : ",").append(each);
   std::vector<std::string> words{
     "/proc/self/exe", "bench",
     "--url",          options.server.url.text(),
@@ -71,7 +71,7 @@ std::vector<std::string> arguments_of(const run_options& options, share part, bo
   if (options.closed > 0)
     add("--closed", std::to_string(options.closed));
   for (const auto& [name, value] : options.set)
-    add("--set", name + "=" + value);
+    add("--set", std::string{name}.append("=").append(value));
   if (!options.server.ca_file.empty())
     add("--ca", options.server.ca_file);
   if (options.start_at)

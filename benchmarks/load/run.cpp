@@ -221,7 +221,7 @@ T ask_now(const run_options& options, const endpoints& where,
   bridge api{http, 10s};
   std::optional<T> answer;
   bool over = false;
-  asio::co_spawn(io, question(http, api), [&](std::exception_ptr thrown, T got) {
+  asio::co_spawn(io, question(http, api), [&](const std::exception_ptr& thrown, T got) {
     over = true;
     if (thrown)
       std::rethrow_exception(thrown);
@@ -407,12 +407,13 @@ result<void> check(const run_options& options) {
     if (auto set = settings_of(*what, options.quick, options.set); !set)
       return set.reason();
   }
-  for (const auto& [name, value] : options.set) {
-    const auto known =
-      std::any_of(options.scenarios.begin(), options.scenarios.end(), [&](const std::string& each) {
-        const auto& all = find_scenario(each)->parameters;
+  for (const auto& each : options.set) {
+    const auto& name = each.first;
+    const auto known = std::any_of(
+      options.scenarios.begin(), options.scenarios.end(), [&name](const std::string& scenario) {
+        const auto& all = find_scenario(scenario)->parameters;
         return std::any_of(all.begin(), all.end(), [&](const parameter& one) {
-          return name == one.name || name == each + "." + one.name;
+          return name == one.name || name == scenario + "." + one.name;
         });
       });
     if (!known)

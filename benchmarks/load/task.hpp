@@ -41,7 +41,7 @@ public:
 
   void start(task<> what) {
     ++open_;
-    asio::co_spawn(io_, std::move(what), [this](std::exception_ptr thrown) {
+    asio::co_spawn(io_, std::move(what), [this](const std::exception_ptr& thrown) {
       if (thrown && !thrown_)
         thrown_ = thrown;
       if (--open_ == 0)

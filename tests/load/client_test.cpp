@@ -26,7 +26,7 @@ public:
   template <class T>
   T get(task<T> what) {
     std::optional<T> answer;
-    asio::co_spawn(io, std::move(what), [&answer](std::exception_ptr thrown, T got) {
+    asio::co_spawn(io, std::move(what), [&answer](const std::exception_ptr& thrown, T got) {
       if (thrown)
         std::rethrow_exception(thrown);
       answer.emplace(std::move(got));
@@ -135,7 +135,7 @@ TEST_CASE("what is let go is neither good nor bad, and cleaning up goes on", "[l
   client waits{slow.port()};
   std::optional<std::string> how;
   asio::co_spawn(waits.io, waits.api.exec("abc", {{"true"}, {}, 10s}),
-                 [&how](std::exception_ptr, exec_ending end) { how = end.failure; });
+                 [&how](const std::exception_ptr&, const exec_ending& end) { how = end.failure; });
   while (waits.http.under_way() == 0)
     waits.io.run_one();
   waits.http.let_go_at(clock::now());
