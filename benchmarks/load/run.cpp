@@ -298,6 +298,7 @@ void look_after(std::vector<std::unique_ptr<worker>>& workers, control& steering
                 std::chrono::duration<double> ceiling, std::uint64_t& files) {
   std::atomic<std::size_t> running{workers.size()};
   std::vector<std::jthread> threads;
+  threads.reserve(workers.size());
   for (auto& each : workers)
     threads.emplace_back([&running, &each] {
       each->run();
