@@ -1,5 +1,6 @@
 #include "apps/config.hpp"
 
+#include "apps/yaml_document.hpp"
 #include "storage/images/image_record.hpp"
 
 #include <algorithm>
@@ -12,10 +13,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
-#include <sstream>
 #include <string_view>
-#include <yaml-cpp/eventhandler.h>
-#include <yaml-cpp/yaml.h>
 
 namespace insula {
 
@@ -463,40 +461,8 @@ bool is_section(const std::string& path) {
                      [&](auto& one) { return one.path.starts_with(path + "."); });
 }
 
-std::string spelled(const YAML::Node& value) {
-  if (value.IsScalar())
-    return '"' + value.Scalar() + '"';
-  return value.IsMap() ? "a section" : value.IsSequence() ? "a list" : "nothing";
-}
-
 error refused(std::string why) {
   return {errc::invalid_request, std::move(why)};
-}
-
-/// Takes everything in, and keeps nothing.
-class deaf_handler final : public YAML::EventHandler {
-public:
-  void OnDocumentStart(const YAML::Mark&) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                  YAML::EmitterStyle::value) override {}
-  void OnMapEnd() override {}
-};
-
-/// Not by loading all of them: of some texts, such as a comma, the library makes documents without
-/// end.
-bool has_several_documents(const std::string& text) {
-  std::istringstream from{text};
-  YAML::Parser parser{from};
-  deaf_handler handler;
-  return parser.HandleNextDocument(handler) && parser.HandleNextDocument(handler);
 }
 
 /// Reads one file into a config, and remembers the lines.
@@ -507,15 +473,15 @@ public:
       , into_(into) {}
 
   result<void> read(const std::string& text) try {
-    if (has_several_documents(text))
-      return refused(name_ + ": expected one YAML document, got more");
-    const auto document = YAML::Load(text);
-    if (!document || document.IsNull())
+    const auto document = yaml_document(text, name_);
+    if (!document)
+      return document.reason();
+    if (!*document || document->IsNull())
       return {};
-    if (!document.IsMap())
-      return refused(at(document.Mark().line) + ": expected sections such as server:, got " +
-                     spelled(document));
-    return read_section(document, "");
+    if (!document->IsMap())
+      return refused(at(document->Mark().line) + ": expected sections such as server:, got " +
+                     spelled(*document));
+    return read_section(*document, "");
   } catch (const YAML::Exception& e) {
     return refused(at(e.mark.line) + ": not YAML: " + e.msg);
   }

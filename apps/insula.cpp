@@ -1,5 +1,6 @@
 #include "apps/image.hpp"
 #include "apps/serve.hpp"
+#include "benchmarks/load/command.hpp"
 #include "http/server.hpp"
 
 #include <CLI/CLI.hpp>
@@ -7,6 +8,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <vector>
 
 extern char** environ;
 
@@ -44,10 +46,14 @@ int main(int argc, char** argv) {
   serve->footer(
     "Environment: SANDBOX_API_KEY and the WARM_POOL_* names overrule the configuration.");
   insula::image_commands image{app};
+  insula::load::bench_command bench{app};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& why) {
-    return app.exit(why) == 0 ? 0 : 2; // The library has a number for each kind of mistake.
+    // The library has a number for each kind of mistake.
+    if (app.exit(why) == 0)
+      return 0;
+    return bench.is_meant() ? insula::load::bench_command::status_unusable : 2;
   }
 
   if (openapi) {
@@ -55,6 +61,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (const auto status = image.run())
+    return *status;
+  if (const auto status = bench.run({argv, argv + argc}))
     return *status;
   if (!serve->parsed()) {
     std::cout << app.help();

@@ -1,8 +1,8 @@
 #include "benchmarks/child.hpp"
 
 #include "benchmarks/clock.hpp"
-#include "benchmarks/interrupt.hpp"
-#include "benchmarks/spawn.hpp"
+#include "benchmarks/load/interrupt.hpp"
+#include "benchmarks/load/spawn.hpp"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ bool wait_readable(int fd, clock::time_point until) {
   while (clock::now() < until) {
     if (::poll(&wanted, 1, look_every_ms) > 0)
       return true;
-    throw_if_interrupted();
+    load::throw_if_interrupted();
   }
   return false;
 }
@@ -41,8 +41,8 @@ child::child(const options& what) {
   unique_fd log{::open(what.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)};
   if (!log)
     throw std::system_error{errno, std::generic_category(), what.log};
-  auto [read_end, write_end] = make_pipe();
-  pid_ = spawn({what.argv, what.env, write_end.get(), log.get(), true});
+  auto [read_end, write_end] = load::make_pipe();
+  pid_ = load::spawn({what.argv, what.env, write_end.get(), log.get(), true});
   output_ = std::move(read_end);
 }
 

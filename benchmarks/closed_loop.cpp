@@ -2,7 +2,7 @@
 
 #include "benchmarks/clock.hpp"
 #include "benchmarks/http_client.hpp"
-#include "benchmarks/interrupt.hpp"
+#include "benchmarks/load/interrupt.hpp"
 
 #include <array>
 #include <cerrno>
@@ -81,7 +81,7 @@ closed_loop::outcome closed_loop::run(const traffic& what, std::chrono::millisec
   std::array<char, 65'536> bytes{};
   while (open > 0) {
     const int count = ::epoll_wait(events_.get(), ready.data(), ready.size(), look_every_ms);
-    throw_if_interrupted();
+    load::throw_if_interrupted();
     if (ms_between(until, clock::now()) > patience_ms)
       throw std::runtime_error("requests without an answer: " + std::to_string(open));
     for (int i = 0; i < count; ++i) {

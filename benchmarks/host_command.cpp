@@ -2,7 +2,7 @@
 
 #include "benchmarks/child.hpp"
 #include "benchmarks/clock.hpp"
-#include "benchmarks/spawn.hpp"
+#include "benchmarks/load/spawn.hpp"
 
 #include <cerrno>
 #include <stdexcept>
@@ -15,8 +15,8 @@ host_times run_on_host(const std::vector<std::string>& argv) {
   static const auto env = plain_environment();
   host_times times;
   const auto since = clock::now();
-  auto [output, write_end] = make_pipe();
-  const auto pid = spawn({argv, env, write_end.get()});
+  auto [output, write_end] = load::make_pipe();
+  const auto pid = load::spawn({argv, env, write_end.get()});
   write_end.reset();
   char bytes[4096];
   for (;;) {

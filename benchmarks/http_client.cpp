@@ -1,7 +1,7 @@
 #include "benchmarks/http_client.hpp"
 
 #include "benchmarks/clock.hpp"
-#include "benchmarks/interrupt.hpp"
+#include "benchmarks/load/interrupt.hpp"
 
 #include <array>
 #include <cerrno>
@@ -33,7 +33,7 @@ constexpr std::size_t small_body_bytes = 16'384;
 void wait_on(clock::time_point since, const char* what) {
   if (errno != EAGAIN && errno != EINTR)
     fail(what);
-  throw_if_interrupted();
+  load::throw_if_interrupted();
   if (ms_since(since) > patience_ms)
     throw std::runtime_error(std::string{what} + ": nothing for a minute");
 }

@@ -1,6 +1,6 @@
 #include "benchmarks/insula_server.hpp"
 
-#include "benchmarks/process_stats.hpp"
+#include "benchmarks/load/process_stats.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -71,7 +71,7 @@ insula_server::~insula_server() {
 }
 
 std::vector<pid_t> insula_server::spawners() const {
-  return find_processes("insula-spawner " + directory_ + "/");
+  return load::find_processes("insula-spawner " + directory_ + "/");
 }
 
 void insula_server::stop() {

@@ -1,24 +1,21 @@
 #include "benchmarks/machine.hpp"
 
 #include "benchmarks/clock.hpp"
-#include "benchmarks/interrupt.hpp"
-#include "benchmarks/process_stats.hpp"
+#include "benchmarks/load/interrupt.hpp"
+#include "benchmarks/load/process_stats.hpp"
+#include "benchmarks/this_machine.hpp"
 
 #include <cmath>
 #include <cstdio>
 #include <ctime>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <sys/resource.h>
-#include <sys/utsname.h>
 #include <thread>
 
 namespace insula::bench {
 
 namespace {
 
-namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 /// A machine on which others use less counts as calm.
@@ -36,28 +33,6 @@ std::string first_line(const std::string& command) {
   return text;
 }
 
-std::string cpu_model() {
-  std::ifstream file{"/proc/cpuinfo"};
-  for (std::string line; std::getline(file, line);)
-    if (line.rfind("model name", 0) == 0)
-      return line.substr(line.find(':') + 2);
-  return "unknown";
-}
-
-std::string cgroup_mode() {
-  if (fs::exists("/sys/fs/cgroup/cgroup.controllers"))
-    return "version 2";
-  return fs::exists("/sys/fs/cgroup/unified") ? "versions 1 and 2 side by side" : "version 1";
-}
-
-/// Only what it says about the commit is wanted, so a tree of somebody else is no danger.
-std::string commit() {
-  const auto line =
-    first_line("git -c safe.directory='*' -C '" INSULA_SOURCE_DIR
-               "' describe --always --dirty=' with changes' --exclude '*' 2>/dev/null");
-  return line.empty() ? "unknown" : line;
-}
-
 std::string date() {
   const auto now = std::time(nullptr);
   char text[32];
@@ -66,9 +41,9 @@ std::string date() {
 }
 
 double busy_share() {
-  const auto before = time_of_machine();
+  const auto before = load::time_of_machine();
   std::this_thread::sleep_for(looking);
-  const auto after = time_of_machine();
+  const auto after = load::time_of_machine();
   const auto all = static_cast<double>(after.all - before.all);
   return all == 0 ? 0 : 1 - static_cast<double>(after.idle - before.idle) / all;
 }
@@ -81,24 +56,18 @@ std::string percent(double share) {
 
 environment describe_machine(const std::string& insula, const std::string& state,
                              const std::vector<std::string>& words) {
-  utsname kernel{};
-  ::uname(&kernel);
   std::string command;
   for (const auto& each : words)
     command += (command.empty() ? "" : " ") + each;
-  const auto memory = static_cast<double>(memory_of_machine()["MemTotal"]) / (1 << 20);
-  char gib[32];
-  std::snprintf(gib, sizeof gib, "%.1f GiB", memory);
-  environment where{
-    {"kernel", kernel.release},
-    {"CPU", cpu_model() + ", " + std::to_string(std::thread::hardware_concurrency()) + " usable"},
-    {"memory", gib},
-    {"cgroups", cgroup_mode()},
-    {"state on", first_line("stat -f -c %T '" + state + "'")},
-    {"insula", first_line("'" + insula + "' --version")},
-    {"commit", commit()},
-    {"date", date()},
-    {"command", command}};
+  environment where{{"kernel", kernel_release()},
+                    {"CPU", cpu_model() + ", " + std::to_string(usable_cpus()) + " usable"},
+                    {"memory", memory_size()},
+                    {"cgroups", cgroup_mode()},
+                    {"state on", first_line("stat -f -c %T '" + state + "'")},
+                    {"insula", first_line("'" + insula + "' --version")},
+                    {"commit", built_commit()},
+                    {"date", date()},
+                    {"command", command}};
   if (const int nice = ::getpriority(PRIO_PROCESS, 0); nice != 0)
     where.emplace_back("nice", std::to_string(nice));
 #ifndef __OPTIMIZE__
@@ -111,7 +80,7 @@ void calm::wait() {
   const auto until = clock::now() + patience_;
   double busy = busy_share();
   while (busy > calm_share && clock::now() < until) {
-    throw_if_interrupted();
+    load::throw_if_interrupted();
     busy = busy_share();
   }
   busy_.push_back(busy);

@@ -1,5 +1,5 @@
 #include "benchmarks/host_command.hpp"
-#include "benchmarks/interrupt.hpp"
+#include "benchmarks/load/interrupt.hpp"
 #include "benchmarks/machine.hpp"
 #include "benchmarks/scenario.hpp"
 
@@ -17,6 +17,7 @@
 namespace {
 
 namespace fs = std::filesystem;
+namespace load = insula::load;
 using namespace insula::bench;
 
 struct settings {
@@ -86,7 +87,7 @@ void measure(std::vector<measured_scenario>& chosen, bench& with, calm& machine,
       machine.wait();
       try {
         each->what->measure(with);
-      } catch (const interrupted&) {
+      } catch (const load::interrupted&) {
         throw;
       } catch (const std::exception& why) {
         each->broken.fail(why.what());
@@ -131,7 +132,7 @@ int run(const settings& from, const std::vector<std::string>& words) {
     std::cerr << "insula_bench: there is no such scenario; see --list\n";
     return 2;
   }
-  watch_for_interrupts();
+  load::watch_for_interrupts();
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;
@@ -206,7 +207,7 @@ int main(int argc, char** argv) {
   words.front() = fs::path{words.front()}.filename();
   try {
     return run(from, words);
-  } catch (const interrupted&) {
+  } catch (const load::interrupted&) {
     std::cerr << "insula_bench: interrupted\n";
     return 130;
   } catch (const std::exception& why) {

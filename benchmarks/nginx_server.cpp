@@ -2,7 +2,7 @@
 
 #include "benchmarks/clock.hpp"
 #include "benchmarks/http_client.hpp"
-#include "benchmarks/interrupt.hpp"
+#include "benchmarks/load/interrupt.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -60,7 +60,7 @@ nginx_server::nginx_server(const std::string& program, std::string directory)
                    directory_ + "/log"});
   // It says nothing when it is ready.
   for (const auto until = clock::now() + start_patience;;) {
-    throw_if_interrupted();
+    load::throw_if_interrupted();
     try {
       connect_to(port_);
       return;

@@ -1,6 +1,6 @@
 #include "benchmarks/scenario.hpp"
 
-#include "benchmarks/interrupt.hpp"
+#include "benchmarks/load/interrupt.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -32,10 +32,10 @@ std::vector<std::unique_ptr<scenario>> all_scenarios() {
 void run_in_random_order(bench& with, std::vector<step> steps) {
   std::shuffle(steps.begin(), steps.end(), with.random);
   for (const auto& each : steps) {
-    throw_if_interrupted();
+    load::throw_if_interrupted();
     try {
       each.go();
-    } catch (const interrupted&) {
+    } catch (const load::interrupted&) {
       throw;
     } catch (const std::exception& why) {
       each.fails->fail(why.what());
@@ -56,7 +56,7 @@ clock::time_point run_at_once(std::size_t count, const std::function<void(std::s
           if (what)
             what(i);
           return true;
-        } catch (const interrupted&) {
+        } catch (const load::interrupted&) {
           stop = true;
         } catch (const std::exception& why) {
           const std::lock_guard lock{mutex};
@@ -76,7 +76,7 @@ clock::time_point run_at_once(std::size_t count, const std::function<void(std::s
   for (auto& each : threads)
     each.join();
   if (stop)
-    throw interrupted{};
+    throw load::interrupted{};
   return began;
 }
 

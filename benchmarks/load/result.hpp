@@ -19,6 +19,8 @@ struct second_point {
   std::uint64_t dropped = 0;
   std::uint64_t sum_us = 0; ///< Of the ok ones' latencies, which ended in this second.
   std::uint64_t max_us = 0;
+
+  bool operator==(const second_point&) const = default;
 };
 
 /// One kind of thing that a scenario does over and over: "exec", "create", "first byte".
@@ -42,6 +44,8 @@ struct operation_result {
   [[nodiscard]] std::uint64_t failed() const; ///< Without those that were dropped.
   [[nodiscard]] std::uint64_t missing() const { return failed() + dropped; }
   [[nodiscard]] std::uint64_t attempts() const { return latency.count() + missing(); }
+
+  bool operator==(const operation_result&) const = default;
 };
 
 /// A single figure that is no distribution.
@@ -50,6 +54,8 @@ struct named_value {
   double value = 0;
   std::string unit; ///< "ms", "1/s", "MB/s", "MiB", "" for counts
   bool higher_is_better = false;
+
+  bool operator==(const named_value&) const = default;
 };
 
 /// What the client found out about itself while a scenario ran.
@@ -60,6 +66,8 @@ struct client_result {
   histogram timer_lateness;         ///< How late its own timers fired, ticking all the while.
   std::uint64_t open_files_max = 0; ///< Of one process.
   std::uint64_t open_files_limit = 0;
+
+  bool operator==(const client_result&) const = default;
 };
 
 struct scenario_result {
@@ -74,9 +82,11 @@ struct scenario_result {
   client_result client;
   std::vector<std::string> void_reasons; ///< Not empty: the client was the bottleneck; the figures
                                          ///< say nothing about the server.
-  std::string skipped; ///< Why it did not run at all.
+  std::string skipped;                   ///< Why it did not run at all.
   std::string partial; ///< Why it ended early; what is here was measured before that.
   std::vector<std::string> notes;
+
+  bool operator==(const scenario_result&) const = default;
 };
 
 struct run_result {
@@ -90,6 +100,8 @@ struct run_result {
   std::map<std::string, std::string>
     server; ///< What the server says of itself; empty if it says nothing.
   std::vector<scenario_result> scenarios;
+
+  bool operator==(const run_result&) const = default;
 };
 
 } // namespace insula::load

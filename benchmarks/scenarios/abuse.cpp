@@ -1,5 +1,5 @@
-#include "benchmarks/interrupt.hpp"
-#include "benchmarks/process_stats.hpp"
+#include "benchmarks/load/interrupt.hpp"
+#include "benchmarks/load/process_stats.hpp"
 #include "benchmarks/scenario.hpp"
 
 #include <chrono>
@@ -115,10 +115,10 @@ public:
       for (auto* values : {&its.exec, &its.removal})
         values->next_round();
       run_execs(client, neighbour, count / 4, &idle_);
-      reset_peak(server->pid());
-      const auto before = status_kib(server->pid(), "VmRSS");
+      load::reset_peak(server->pid());
+      const auto before = load::status_kib(server->pid(), "VmRSS");
       under_attack(*server, client, neighbour, each, count, its);
-      const auto peak = status_kib(server->pid(), "VmHWM");
+      const auto peak = load::status_kib(server->pid(), "VmHWM");
       growth_.add(peak > before ? static_cast<double>(peak - before) / 1024 : 0);
     }
     server->stop();
@@ -159,7 +159,7 @@ private:
   static void run_execs(bridge_client& client, const std::string& id, std::size_t count,
                         series* into) {
     for (std::size_t i = 0; i < count; ++i) {
-      throw_if_interrupted();
+      load::throw_if_interrupted();
       client.ready();
       const auto times = client.exec(id, echo_hi(), clock::now());
       if (into != nullptr)
@@ -191,7 +191,7 @@ private:
     };
     try {
       run_execs(client, neighbour, count, &its.exec);
-    } catch (const interrupted&) {
+    } catch (const load::interrupted&) {
       for (const auto& id : ids) // Else nobody would ever end those who read along.
         remove(id);
       throw;

@@ -1,5 +1,5 @@
 #include "benchmarks/host_command.hpp"
-#include "benchmarks/process_stats.hpp"
+#include "benchmarks/load/process_stats.hpp"
 #include "benchmarks/scenario.hpp"
 
 #include <filesystem>
@@ -79,7 +79,7 @@ private:
     const auto id = client.create();
     client.hydrate(id, archive);
     peak_.next_round();
-    reset_peak(server->pid());
+    load::reset_peak(server->pid());
     const auto before = mib(server->pid(), "VmRSS");
     const auto unit = [&](double ms) {
       return (what.files == 1 ? static_cast<double>(what.bytes_each) / mega
@@ -131,7 +131,7 @@ private:
   }
 
   static double mib(pid_t pid, const char* field) {
-    return static_cast<double>(status_kib(pid, field)) / 1024;
+    return static_cast<double>(load::status_kib(pid, field)) / 1024;
   }
 
   static void tell_one(report& all, const workspace& what, const std::string& unit,

@@ -1,5 +1,5 @@
+#include "benchmarks/load/process_stats.hpp"
 #include "benchmarks/loopback_peer.hpp"
-#include "benchmarks/process_stats.hpp"
 #include "benchmarks/scenario.hpp"
 
 #include <algorithm>
@@ -80,7 +80,7 @@ public:
     for (auto* each : {&before_, &peak_, &after_})
       each->next_round();
     large_.next_round();
-    reset_peak(server->pid());
+    load::reset_peak(server->pid());
     before_.add(mib(server->pid(), "VmRSS"));
     write_and_read(with, client, id, peer, large, warming, as_rate);
     for (std::size_t i = 0; i < with.repeat(15, 4); ++i)
@@ -102,7 +102,7 @@ public:
 
 private:
   static double mib(pid_t pid, const char* field) {
-    return static_cast<double>(status_kib(pid, field)) / 1024;
+    return static_cast<double>(load::status_kib(pid, field)) / 1024;
   }
   double mib_before() const { return before_.last(); }
 

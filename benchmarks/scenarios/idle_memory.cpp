@@ -1,5 +1,5 @@
-#include "benchmarks/interrupt.hpp"
-#include "benchmarks/process_stats.hpp"
+#include "benchmarks/load/interrupt.hpp"
+#include "benchmarks/load/process_stats.hpp"
 #include "benchmarks/scenario.hpp"
 
 #include <algorithm>
@@ -88,19 +88,19 @@ private:
 
   static memory look(const insula_server& server) {
     std::this_thread::sleep_for(settling);
-    throw_if_interrupted();
+    load::throw_if_interrupted();
     memory now;
-    now.server = static_cast<double>(pss_kib(server.pid()));
+    now.server = static_cast<double>(load::pss_kib(server.pid()));
     for (const auto spawner : server.spawners())
-      for (const auto each : family_of(spawner))
-        (each == spawner ? now.spawner : now.agents) += static_cast<double>(pss_kib(each));
+      for (const auto each : load::family_of(spawner))
+        (each == spawner ? now.spawner : now.agents) += static_cast<double>(load::pss_kib(each));
     std::vector<double> available;
     for (int i = 0; i < 5; ++i) {
-      available.push_back(static_cast<double>(memory_of_machine()["MemAvailable"]));
+      available.push_back(static_cast<double>(load::memory_of_machine()["MemAvailable"]));
       std::this_thread::sleep_for(100ms);
     }
     now.available = quantile(available, 0.5);
-    auto machine = memory_of_machine();
+    auto machine = load::memory_of_machine();
     now.slab = static_cast<double>(machine["SUnreclaim"]);
     now.tables = static_cast<double>(machine["PageTables"]);
     now.stacks = static_cast<double>(machine["KernelStack"]);

@@ -1,7 +1,7 @@
 #include "benchmarks/closed_loop.hpp"
 #include "benchmarks/http_client.hpp"
+#include "benchmarks/load/process_stats.hpp"
 #include "benchmarks/nginx_server.hpp"
-#include "benchmarks/process_stats.hpp"
 #include "benchmarks/scenario.hpp"
 
 #include <array>
@@ -127,9 +127,9 @@ private:
   static void run(const bench& with, closed_loop& loop, const closed_loop::traffic& what, pid_t pid,
                   cost& to) {
     loop.run(what, 200ms);
-    const auto before = cpu_time(pid);
+    const auto before = load::cpu_time(pid);
     const auto outcome = loop.run(what, with.quick ? 700ms : 2000ms);
-    const auto used = cpu_time(pid) - before;
+    const auto used = load::cpu_time(pid) - before;
     for (std::uint64_t i = 0; i < outcome.failures; ++i)
       to.cpu.fail(outcome.first_failure);
     if (outcome.requests == 0)

@@ -58,11 +58,13 @@ result<rapidjson::Document> parse_json(std::string_view text) {
   rapidjson::Document made;
   rapidjson::ParseResult outcome;
   bool half_a_surrogate = false;
+  constexpr unsigned flags =
+    rapidjson::kParseValidateEncodingFlag | rapidjson::kParseFullPrecisionFlag;
   const auto generate = [&](rapidjson::Document& to) {
     rapidjson::MemoryStream bytes{text.data(), text.size()};
     rapidjson::Reader reader;
     shallow handler{to};
-    outcome = reader.Parse<rapidjson::kParseValidateEncodingFlag>(bytes, handler);
+    outcome = reader.Parse<flags>(bytes, handler);
     half_a_surrogate = handler.has_half_a_surrogate();
     return !outcome.IsError();
   };

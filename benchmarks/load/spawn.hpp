@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace insula::bench {
+namespace insula::load {
 
 struct spawn_request {
   std::vector<std::string> argv; ///< argv[0] is looked for in PATH.
@@ -24,4 +24,4 @@ pid_t spawn(const spawn_request& what);
 /// Read end and write end, both closed on exec.
 std::pair<unique_fd, unique_fd> make_pipe();
 
-} // namespace insula::bench
+} // namespace insula::load

@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-namespace insula::bench {
+namespace insula::load {
 
 /// Somebody pressed Ctrl-C: everything unwinds, so that nothing stays behind.
 struct interrupted : std::runtime_error {
@@ -10,8 +10,10 @@ struct interrupted : std::runtime_error {
       : std::runtime_error("interrupted") {}
 };
 
-/// From now on SIGINT, SIGTERM and SIGHUP make throw_if_interrupted() throw, in every thread.
+/// From now on SIGINT, SIGTERM and SIGHUP are counted and end nothing by themselves, and a closed
+/// socket is an error and no signal.
 void watch_for_interrupts();
+int interrupts(); ///< How many there have been; in any thread.
 void throw_if_interrupted();
 
-} // namespace insula::bench
+} // namespace insula::load

@@ -1,4 +1,4 @@
-#include "benchmarks/process_stats.hpp"
+#include "benchmarks/load/process_stats.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,7 +8,7 @@
 #include <sstream>
 #include <system_error>
 
-namespace insula::bench {
+namespace insula::load {
 
 namespace {
 
@@ -119,4 +119,4 @@ machine_time time_of_machine() {
   return time;
 }
 
-} // namespace insula::bench
+} // namespace insula::load

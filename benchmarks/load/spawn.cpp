@@ -1,4 +1,4 @@
-#include "benchmarks/spawn.hpp"
+#include "benchmarks/load/spawn.hpp"
 
 #include <cerrno>
 #include <csignal>
@@ -7,7 +7,7 @@
 #include <system_error>
 #include <unistd.h>
 
-namespace insula::bench {
+namespace insula::load {
 
 namespace {
 
@@ -76,4 +76,4 @@ std::pair<unique_fd, unique_fd> make_pipe() {
   return {unique_fd{ends[0]}, unique_fd{ends[1]}};
 }
 
-} // namespace insula::bench
+} // namespace insula::load

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 #include <vector>
 
-namespace insula::bench {
+namespace insula::load {
 
 /// CPU time of all threads of a process, those that have ended included.
 std::chrono::nanoseconds cpu_time(pid_t pid);
@@ -37,4 +37,4 @@ struct machine_time {
 };
 machine_time time_of_machine();
 
-} // namespace insula::bench
+} // namespace insula::load
