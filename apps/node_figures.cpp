@@ -1,5 +1,7 @@
 #include "apps/node_figures.hpp"
 
+#include "benchmarks/this_machine.hpp"
+
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -9,8 +11,6 @@
 #include <memory>
 #include <sstream>
 #include <sys/resource.h>
-#include <sys/utsname.h>
-#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -58,17 +58,17 @@ double seconds(clockid_t which) {
 } // namespace
 
 void write_build_info(metrics::text& into, const node_description& of) {
-  utsname machine{};
-  ::uname(&machine);
-  const auto cpus = std::to_string(std::thread::hardware_concurrency());
+  const auto commit = bench::built_commit();
+  const auto kernel = bench::kernel_release();
+  const auto cpus = std::to_string(bench::usable_cpus());
   const auto memory = std::to_string(static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                                      static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));
   const auto instances = std::to_string(of.max_instances);
   const auto slots = std::to_string(of.slots);
   into.family("insula_build_info", metrics::kind::gauge, "What runs here, and on what.");
   into.sample(std::uint64_t{1}, {{"version", of.version},
-                                 {"commit", INSULA_COMMIT},
-                                 {"kernel", machine.release},
+                                 {"commit", commit},
+                                 {"kernel", kernel},
                                  {"cpus", cpus},
                                  {"memory_bytes", memory},
                                  {"cgroups", of.cgroups},
