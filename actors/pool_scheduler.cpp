@@ -186,7 +186,9 @@ private:
     boost::asio::post(pool_.here(), [this, job] { take_turn(job); });
   }
 
-  void take_turn(caf::resumable* job) {
+  /// Nothing comes out of an actor's turn: CAF keeps exceptions inside. What did would leave actors
+  /// unheard.
+  void take_turn(caf::resumable* job) noexcept {
     following_.owner = this;
     run(job);
     for (int i = 1; i < most_jobs && !following_.jobs.empty(); ++i) {

@@ -671,7 +671,10 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                    {{"id", st.id->str()}, {"reason", "its first process is gone"}});
       if (st.now == phase::deleting || st.now == phase::stopping)
         return; // sandbox_gone follows.
-      st.options->figures->ended(sandbox_end::died);
+      if (st.now == phase::running)
+        st.options->figures->ended(sandbox_end::died);
+      else
+        st.options->figures->not_started(start_failure::launch);
       fall_asleep(self, {errc::sandbox_not_running, "it has ended"});
     },
     [self](const sandbox_gone& said) {

@@ -2,9 +2,12 @@
 
 #include "base/log.hpp"
 
+#include <boost/asio/post.hpp>
+
 #include <algorithm>
 #include <csignal>
 #include <exception>
+#include <future>
 #include <pthread.h>
 
 namespace insula {
@@ -39,8 +42,21 @@ io_pool::~io_pool() {
     more = false;
     for (const auto& each : workers_) {
       each->context.restart();
-      more |= each->context.poll() > 0;
+      try {
+        more |= each->context.poll() > 0;
+      } catch (const std::exception& failure) {
+        log::error("io.handler_failed", {{"why", failure.what()}});
+        more = true;
+      }
     }
+  }
+}
+
+void io_pool::settle() {
+  for (const auto& each : workers_) {
+    std::promise<void> done;
+    boost::asio::post(each->context, [&done] { done.set_value(); });
+    done.get_future().get();
   }
 }
 

@@ -36,6 +36,9 @@ public:
   /// Each gets its turn.
   boost::asio::io_context& next();
 
+  /// Waits until each thread has done what it had been given by now. Not on one of them.
+  void settle();
+
 private:
   struct worker {
     boost::asio::io_context context{1};

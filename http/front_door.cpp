@@ -412,8 +412,12 @@ public:
     });
   }
 
+  /// Next on the strand, unless something is written before that: then in one piece with it.
   void send_head() {
-    on_strand([](chunked_stream& self) { self.put({}, false, nullptr); });
+    asio::post(way_.executor(), [weak = weak_from_this()] {
+      if (const auto self = weak.lock(); self && !self->state_->unsent_head.empty())
+        self->put({}, false, nullptr);
+    });
   }
 
 private:
@@ -726,12 +730,14 @@ private:
       auto client =
         std::make_shared<connection>(std::move(accepted), tls_ ? &*tls_ : nullptr, options_.time,
                                      admit_, options_.counts, bodies_, shared_from_this());
-      options_.counts->connections.add();
-      client->on_end([this](connection* ended) { forget(ended); });
       {
         std::lock_guard lock{mutex_};
+        if (stopping_)
+          return; // Accepted while the door was being shut.
         connections_.insert(client.get());
       }
+      options_.counts->connections.add();
+      client->on_end([this](connection* ended) { forget(ended); });
       auto link = std::make_shared<restinio::impl::connection_t<traits>>(
         next_id_++, socket_handle{client}, restinio_settings_, peer, lifetime_monitor{&limiter_});
       asio::dispatch(client->socket().get_executor(), [link] { link->init(); });

@@ -9,7 +9,8 @@ class server::impl {
 public:
   impl(io_pool& io, caf::actor_system& system, server_options options, directory_actor directory,
        health_probe health)
-      : open_(options.api_key.empty())
+      : io_(io)
+      , open_(options.api_key.empty())
       , with_(services(system, options, std::move(directory), std::move(health)))
       , door_(io,
               {options.address, options.port, options.tls, options.max_connections,
@@ -36,7 +37,9 @@ public:
 
   ~impl() {
     stop({});
-    workers_.join(); // They work for requests.
+    io_.settle();    // What requests had begun has been handed to the workers,
+    workers_->end(); // and has been done,
+    io_.settle();    // and is over: whoever asks now asks nobody.
   }
 
   std::uint16_t port() const { return door_.port(); }
@@ -96,7 +99,7 @@ private:
     with.spool_directory = options.spool_directory;
     with.spooled = std::make_shared<body_budget>(limits::spooled_body_bytes);
     with.decompressors = std::make_shared<body_budget>(limits::open_decompressors);
-    with.workers = &workers_;
+    with.workers = workers_;
     with.write_figures = [counts = counts_, more = options.more_figures](metrics::text& into) {
       counts->write(into);
       if (more)
@@ -105,7 +108,9 @@ private:
     return std::make_shared<const bridge::services>(std::move(with));
   }
 
-  boost::asio::thread_pool workers_{limits::http_workers};
+  io_pool& io_;
+  const std::shared_ptr<disk_workers> workers_ =
+    std::make_shared<disk_workers>(limits::http_workers);
   const std::shared_ptr<figures> counts_ = std::make_shared<figures>();
   const bool open_;
   const std::shared_ptr<const bridge::services> with_;

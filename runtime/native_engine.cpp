@@ -17,7 +17,6 @@
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
-#include <future>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -565,17 +564,10 @@ native_engine::native_engine(io_pool& pool, native_options options, unique_fd sp
 /// Nobody is called back any more once this has gone.
 native_engine::~native_engine() {
   core_->spawner.let_go();
-  const auto settle = [&pool = core_->pool] {
-    for (std::size_t i = 0; i < pool.size(); ++i) {
-      std::promise<void> done;
-      boost::asio::post(pool.context(i), [&done] { done.set_value(); });
-      done.get_future().get();
-    }
-  };
-  settle(); // What the spawner has said last has been passed on.
+  core_->pool.settle(); // What the spawner has said last has been passed on.
   for (const auto& each : core_->all())
     each->fall_silent();
-  settle();
+  core_->pool.settle();
 }
 
 void native_engine::create(sandbox_spec spec, sandbox_listener listener) {

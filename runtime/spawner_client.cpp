@@ -268,16 +268,19 @@ spawner_client::~spawner_client() {
 void spawner_client::create(const spawner::request& wanted,
                             std::function<void(result<launched>)> on_created,
                             std::function<void()> on_ended) {
+  bool entered = false;
   {
     const std::lock_guard hold{shared_->guard};
-    if (shared_->connected)
+    entered = shared_->connected;
+    if (entered)
       shared_->slots[wanted.slot] = {on_created, std::move(on_ended), {}};
   }
   if (shared_->socket->send(as_bytes(wanted)))
     return;
   {
     const std::lock_guard hold{shared_->guard};
-    shared_->slots.erase(wanted.slot);
+    if (entered && shared_->slots.erase(wanted.slot) == 0)
+      return; // The spawner was lost meanwhile, and that has been told.
   }
   boost::asio::post(io_, [tell = std::move(on_created)] {
     tell(error{errc::launch_failed, "the spawner takes no more requests"});

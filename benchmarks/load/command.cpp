@@ -131,6 +131,19 @@ verdict_inputs tell(const run_result& all, const outputs& to, bool table) {
     const auto plots = write_plots(to.plots, all);
     written("the plots", plots ? result<void>{} : result<void>{plots.reason()});
   }
+  std::optional<verdict> judged;
+  if (!to.thresholds.empty()) {
+    auto found = judge(to.thresholds, all);
+    if (!found) {
+      std::cerr << "insula bench: " << found.reason().message << '\n';
+      how.thresholds_missed = true;
+    } else {
+      for (const auto& each : found->lines)
+        std::cout << each << '\n';
+      how.thresholds_missed = !found->passed;
+      judged = std::move(*found);
+    }
+  }
   if (!to.page.empty()) {
     std::string floors;
     if (!to.floors.empty()) {
@@ -139,18 +152,7 @@ verdict_inputs tell(const run_result& all, const outputs& to, bool table) {
       if (floors.empty())
         written("the floors in the page", error{errc::io_failed, "cannot read " + to.floors});
     }
-    written("the page", write_page(to.page, all, floors));
-  }
-  if (!to.thresholds.empty()) {
-    const auto found = judge(to.thresholds, all);
-    if (!found) {
-      std::cerr << "insula bench: " << found.reason().message << '\n';
-      how.thresholds_missed = true;
-    } else {
-      for (const auto& each : found->lines)
-        std::cout << each << '\n';
-      how.thresholds_missed = !found->passed;
-    }
+    written("the page", write_page(to.page, all, floors, judged ? &*judged : nullptr));
   }
   if (!std::cout.flush())
     how.unwritten = true;

@@ -99,9 +99,13 @@ std::string percentile_text(const operation_result& of, double percent) {
 }
 
 std::optional<double> rate(const scenario_result& in, const operation_result& of) {
-  if (!(in.seconds > 0))
+  const auto attempts = static_cast<double>(of.attempts());
+  // The starts have one distance less than there are of them; the last one's end is nobody's rate.
+  const auto length =
+    of.span_seconds > 0 && attempts > 1 ? of.span_seconds * attempts / (attempts - 1) : in.seconds;
+  if (!(length > 0))
     return std::nullopt;
-  return static_cast<double>(of.latency.count()) / in.seconds;
+  return static_cast<double>(of.latency.count()) / length;
 }
 
 std::optional<double> mb_per_second(const operation_result& of) {

@@ -58,6 +58,7 @@ void add(operation_result& into, const operation_result& from) {
   into.seconds.resize(std::max(into.seconds.size(), from.seconds.size()));
   for (std::size_t i = 0; i < from.seconds.size(); ++i)
     add(into.seconds[i], from.seconds[i]);
+  into.span_seconds = std::max(into.span_seconds, from.span_seconds); // They ran at the same time.
   into.samples_ms.insert(into.samples_ms.end(), from.samples_ms.begin(), from.samples_ms.end());
 }
 

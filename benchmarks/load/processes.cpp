@@ -100,11 +100,11 @@ std::vector<std::string> environment_with(const std::string& key) {
 result<run_result> run_in_processes(const run_options& options, unsigned count) {
   if (auto good = check(options); !good)
     return good.reason();
+  std::vector<pid_t> running;
   try {
     const result_directory files;
     const unique_fd nowhere{::open("/dev/null", O_WRONLY | O_CLOEXEC)};
     const auto environment = environment_with(options.server.key);
-    std::vector<pid_t> running;
     for (unsigned i = 0; i < count; ++i) {
       const auto part = options.part.inside({i, count});
       running.push_back(spawn({arguments_of(options, part, i == 0, files.file(i)), environment,
@@ -118,7 +118,8 @@ result<run_result> run_in_processes(const run_options& options, unsigned count) 
           if (each > 0)
             ::kill(each, SIGINT);
       for (auto& each : running)
-        if (each > 0 && ::waitpid(each, nullptr, WNOHANG) == each) {
+        if (each > 0 &&
+            ::waitpid(each, nullptr, WNOHANG) != 0) { // Ended; or nobody's child to wait for.
           each = -1;
           --left;
         }
@@ -136,6 +137,10 @@ result<run_result> run_in_processes(const run_options& options, unsigned count) 
     }
     return merge(std::move(all));
   } catch (const std::system_error& why) {
+    for (const auto each : running) {
+      ::kill(each, SIGINT);
+      ::waitpid(each, nullptr, 0);
+    }
     return error{errc::io_failed, std::string{"the clients could not be started: "} + why.what()};
   }
 }

@@ -32,10 +32,19 @@ second_point& recorder::second_of(clock::time_point when) {
   return result_.seconds[place];
 }
 
+void recorder::extend(clock::time_point intended) {
+  if (first_ == clock::time_point{})
+    first_ = last_ = intended;
+  first_ = std::min(first_, intended);
+  last_ = std::max(last_, intended);
+  result_.span_seconds = std::chrono::duration<double>(last_ - first_).count();
+}
+
 void recorder::started(clock::time_point intended, clock::time_point began) {
   ++all_.started;
   if (!counts(intended))
     return;
+  extend(intended);
   ++second_of(intended).started;
   if (began - intended > late_after)
     ++result_.late;
@@ -75,6 +84,7 @@ void recorder::dropped(clock::time_point intended) {
   ++all_.dropped;
   if (!counts(intended))
     return;
+  extend(intended);
   ++result_.dropped;
   ++second_of(intended).dropped;
 }

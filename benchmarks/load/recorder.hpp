@@ -38,10 +38,12 @@ public:
 private:
   bool counts(clock::time_point intended) const { return intended >= from_; }
   second_point& second_of(clock::time_point when);
+  void extend(clock::time_point intended);
 
   const clock::time_point& from_;
   counters& all_;
   const bool keeps_samples_;
+  clock::time_point first_{}, last_{}; ///< Intended starts that count.
   operation_result result_;
   std::map<std::string, std::uint64_t> early_;
   std::uint64_t let_go_ = 0;

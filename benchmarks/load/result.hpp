@@ -36,6 +36,9 @@ struct operation_result {
   std::uint64_t late = 0;    ///< Begun more than a millisecond after the intended start.
   std::uint64_t dropped = 0; ///< Never begun, since too many were under way: a failure as well.
   std::uint64_t bytes = 0;   ///< Payload moved by those that succeeded.
+  /// From the first start that counts to the last one: what a rate is of. 0: all began at once, or
+  /// it is not known.
+  double span_seconds = 0;
   std::vector<second_point> seconds;
   /// Each measured length in order, milliseconds, where there are few (sequential scenarios); a
   /// failed one is negative. The definitions that trim need them.

@@ -40,6 +40,7 @@ void members(same<operation_result> auto& of, Visit visit) {
   visit("late", of.late);
   visit("dropped", of.dropped);
   visit("bytes", of.bytes);
+  visit("span_seconds", of.span_seconds);
   visit("seconds", of.seconds);
   visit("samples_ms", of.samples_ms);
 }

@@ -159,7 +159,7 @@ private:
     auto next = clock::now();
     auto look = next;
     bool told = false;
-    while (!over_) {
+    while (!over_ || probing_) { // A probe has a deadline as well.
       next += tick_length;
       timer.expires_at(next);
       co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
@@ -188,7 +188,9 @@ private:
       if (cleaning_up_ || from_.steering->ending() || (failed == seen && gone == 0))
         continue;
       seen = failed;
+      probing_ = true;
       const auto answer = co_await api_.health();
+      probing_ = false;
       gone = answer.failure == failure::refused ? gone + 1 : 0;
       if (gone >= 2)
         from_.steering->end_run("the server has gone: " + http_.last_trouble());
@@ -202,7 +204,7 @@ private:
   http_client http_;
   bridge api_;
   scenario_context context_;
-  bool cleaning_up_ = false, over_ = false;
+  bool cleaning_up_ = false, over_ = false, probing_ = false;
 
 public:
   bool ran_out_of_files = false;

@@ -3,11 +3,11 @@
 #include "actors/protocol/interfaces.hpp"
 #include "http/auth.hpp"
 #include "http/body_budget.hpp"
+#include "http/disk_workers.hpp"
 #include "http/figures.hpp"
 #include "http/page_guard.hpp"
 #include "http/router.hpp"
 
-#include <boost/asio/thread_pool.hpp>
 #include <caf/fwd.hpp>
 
 #include <chrono>
@@ -24,12 +24,12 @@ struct services {
   caf::actor_system* system = nullptr;
   directory_actor directory;
   std::function<std::vector<std::string>()> missing_parts;
-  std::chrono::milliseconds heartbeat{};       ///< Silence on an event stream before a comment.
-  std::chrono::milliseconds probe_patience{};  ///< For a sandbox to be found and probed.
-  std::string spool_directory;                 ///< For nameless files.
-  std::shared_ptr<body_budget> spooled;        ///< What they may hold together.
-  std::shared_ptr<body_budget> decompressors;  ///< One for each that is open.
-  boost::asio::thread_pool* workers = nullptr; ///< Threads that may wait for disks.
+  std::chrono::milliseconds heartbeat{};      ///< Silence on an event stream before a comment.
+  std::chrono::milliseconds probe_patience{}; ///< For a sandbox to be found and probed.
+  std::string spool_directory;                ///< For nameless files.
+  std::shared_ptr<body_budget> spooled;       ///< What they may hold together.
+  std::shared_ptr<body_budget> decompressors; ///< One for each that is open.
+  std::shared_ptr<disk_workers> workers;
   std::function<void(metrics::text&)> write_figures; ///< All that /metrics says. May wait.
 };
 

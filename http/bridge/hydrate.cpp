@@ -104,8 +104,8 @@ private:
   /// `job` on a worker, then `then` with what it returned on the strand.
   template <class Job, class Then>
   void work(Job job, Then then) {
-    asio::post(*with_->workers, [self = shared_from_this(), job = std::move(job),
-                                 then = std::move(then)]() mutable {
+    with_->workers->post([self = shared_from_this(), job = std::move(job),
+                          then = std::move(then)]() mutable {
       auto outcome = job(*self);
       const auto executor = self->strand_.executor();
       asio::post(executor, [self = std::move(self), then, outcome = std::move(outcome)]() mutable {

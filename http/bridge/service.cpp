@@ -42,7 +42,7 @@ response page_for(bool takes_gzip) {
 
 /// Looking at everything takes a moment: not for an HTTP thread.
 void write_metrics(const std::shared_ptr<const services>& with, const reply& to) {
-  boost::asio::post(*with->workers, [with, to] {
+  with->workers->post([with, to] {
     metrics::text text;
     with->write_figures(text);
     to->respond({200, text.take(), metrics::text::content_type});

@@ -26,7 +26,7 @@ task<> run(scenario_context& in) {
   const auto factor = 1 + in.number("rise") / 100;
   double good = 0;
   for (double rate = in.number("first"); rate <= in.number("last") && !in.ending();
-       rate = std::round(rate * factor)) {
+       rate = std::max(rate + 1, std::round(rate * factor))) {
     auto& into = in.operation("exec at " + rate_text(rate));
     const std::vector<activity> what{exec_on_any(in, sandboxes, into)};
     loop_plan plan;
