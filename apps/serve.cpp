@@ -236,8 +236,9 @@ result<void> run(const config& values) {
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
     return failed("giving up new privileges");
   io_pool pool{values.server.threads};
+  io_pool pipes{1}; // Beside them: output goes to files, and a disk can make that wait.
   runtime::native_engine engine{
-    pool,
+    pipes,
     {spawning.key, path_of(state->logs), values.runtime.first_slot, values.runtime.slots},
     std::move(*spawner)};
   // Whatever stops this start: the spawner does not stay behind without a server.

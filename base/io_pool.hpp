@@ -11,7 +11,7 @@
 
 namespace insula {
 
-/// The threads of a node, on which sockets, actors and pipes take turns. Each has an io_context of
+/// Threads of a node, on which sockets and actors take turns. Each has an io_context of
 /// its own, so what belongs to one context never runs twice at a time, and hands over to what
 /// belongs to the same one without waking anybody. What runs here must not wait.
 ///

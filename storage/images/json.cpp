@@ -6,6 +6,11 @@
 #include <rapidjson/memorystream.h>
 #include <rapidjson/reader.h>
 
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <system_error>
+
 namespace insula::storage::images {
 
 namespace {
@@ -26,7 +31,25 @@ public:
   bool Int64(std::int64_t i) { return to_.Int64(i); }
   bool Uint64(std::uint64_t i) { return to_.Uint64(i); }
   bool Double(double d) { return to_.Double(d); }
-  bool RawNumber(const char* s, SizeType n, bool copy) { return to_.RawNumber(s, n, copy); }
+  /// As they stand in the text: RapidJSON's own way to a double is either not exact to the last
+  /// digit or shifts by more than a number has.
+  bool RawNumber(const char* s, SizeType n, bool) {
+    const char* const end = s + n;
+    const auto is = [&](auto& number) {
+      const auto [stopped, failure] = std::from_chars(s, end, number);
+      return failure == std::errc{} && stopped == end;
+    };
+    if (std::int64_t number = 0; is(number))
+      return to_.Int64(number);
+    if (std::uint64_t number = 0; is(number))
+      return to_.Uint64(number);
+    if (double number = 0; is(number))
+      return to_.Double(number);
+    // Too large, or so small that it is nothing.
+    long double wide = 0;
+    number_too_big_ = !is(wide) || std::abs(wide) > 1;
+    return !number_too_big_ && to_.Double(0);
+  }
   bool String(const char* s, SizeType n, bool copy) {
     return is_text(s, n) && to_.String(s, n, copy);
   }
@@ -37,6 +60,7 @@ public:
   bool EndArray(SizeType n) { return --depth_, to_.EndArray(n); }
 
   bool has_half_a_surrogate() const { return half_a_surrogate_; }
+  bool has_too_big_a_number() const { return number_too_big_; }
 
 private:
   /// Bytes are validated, escapes are not: "\uDC00" alone would be text that nobody can read again.
@@ -50,6 +74,7 @@ private:
   rapidjson::Document& to_;
   std::size_t depth_ = 0;
   bool half_a_surrogate_ = false;
+  bool number_too_big_ = false;
 };
 
 } // namespace
@@ -57,20 +82,23 @@ private:
 result<rapidjson::Document> parse_json(std::string_view text) {
   rapidjson::Document made;
   rapidjson::ParseResult outcome;
-  bool half_a_surrogate = false;
+  bool half_a_surrogate = false, number_too_big = false;
   constexpr unsigned flags =
-    rapidjson::kParseValidateEncodingFlag | rapidjson::kParseFullPrecisionFlag;
+    rapidjson::kParseValidateEncodingFlag | rapidjson::kParseNumbersAsStringsFlag;
   const auto generate = [&](rapidjson::Document& to) {
     rapidjson::MemoryStream bytes{text.data(), text.size()};
     rapidjson::Reader reader;
     shallow handler{to};
     outcome = reader.Parse<flags>(bytes, handler);
     half_a_surrogate = handler.has_half_a_surrogate();
+    number_too_big = handler.has_too_big_a_number();
     return !outcome.IsError();
   };
   made.Populate(generate);
   if (half_a_surrogate)
     return error{errc::invalid_request, "it has half a surrogate pair in a text"};
+  if (number_too_big)
+    return error{errc::invalid_request, "it has a number that is out of range"};
   if (outcome.Code() == rapidjson::kParseErrorTermination)
     return error{errc::invalid_request,
                  "it nests deeper than " + std::to_string(limits::json_depth) + " levels"};

@@ -151,7 +151,6 @@ TEST_CASE("every scenario runs against a real server, and leaves nothing behind"
   CHECK_FALSE(find(all, "exec-open").operations[0].seconds.empty());
   const auto& stream = find(all, "stream-first-byte").operations[0];
   CHECK(stream.latency.count() > 0);
-  CHECK(stream.latency.min_us() < 100'000); // The command goes on for as long.
   for (const auto* each : {"write 1 KB", "read 64 KB", "read 1 MiB", "write 32 MiB", "read 32 MiB"})
     CHECK(good(find(all, "file-rw"), each) > 0);
   CHECK(find(all, "file-rw").operations.back().bytes == 2 * (32u << 20));
