@@ -26,8 +26,8 @@ struct native_engine_core;
 /// sandbox. `spawner` is what connect_to_spawner() gave.
 ///
 /// Owner: the caller. `pool` outlives it; it is not destroyed on one of its threads. What belongs
-/// to one
-///        sandbox runs on one of them, that on which it was created.
+/// to
+///        one sandbox runs on one of them.
 class native_engine final : public engine {
 public:
   native_engine(io_pool& pool, native_options options, unique_fd spawner);

@@ -3,6 +3,7 @@
 
 #include <boost/asio/post.hpp>
 
+#include <atomic>
 #include <future>
 #include <memory>
 #include <stdexcept>
@@ -48,4 +49,13 @@ TEST_CASE("what a pool still has to do is done at its end, also what comes of it
       });
   }
   CHECK(done.use_count() == 1);
+}
+
+TEST_CASE("a pool has settled when each thread has done what it had been given", "[io_pool]") {
+  io_pool pool{3};
+  std::atomic<int> done = 0;
+  for (std::size_t i = 0; i < 30; ++i)
+    boost::asio::post(pool.context(i % 3), [&done] { ++done; });
+  pool.settle();
+  CHECK(done == 30);
 }
