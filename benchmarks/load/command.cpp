@@ -65,8 +65,9 @@ once. Sandboxes that the run made are deleted on every other way out, too.
 Exit status (the first that holds):
   1    it could not run: bad arguments, nobody answers there, the key is refused
   130  interrupted; what was measured before is shown
+  3    a scenario ended early
   4    a scenario is void
-  3    a scenario ended early, or more failed than --allow-failures
+  3    more failed than --allow-failures
   2    a threshold was missed
   5    a report could not be written; the table is shown all the same
   0    everything was measured and is as it should be
@@ -181,11 +182,11 @@ void add_outputs(CLI::App& to, outputs& into) {
 int status_of(const run_result& all, const verdict_inputs& how) {
   if (how.interrupted)
     return status_interrupted;
-  bool failing = false;
+  bool failing = false, is_void = false;
   for (const auto& each : all.scenarios) {
-    if (!each.void_reasons.empty())
-      return status_void;
-    failing = failing || !each.partial.empty();
+    if (!each.partial.empty()) // A fact, whatever the client's own figures are worth.
+      return status_failures;
+    is_void = is_void || !each.void_reasons.empty();
     const auto* known = find_scenario(each.name);
     if (known != nullptr && known->fails_on_purpose)
       continue;
@@ -197,6 +198,8 @@ int status_of(const run_result& all, const verdict_inputs& how) {
     failing = failing ||
               static_cast<double>(missing) > how.allowed_failures * static_cast<double>(attempts);
   }
+  if (is_void)
+    return status_void;
   if (failing)
     return status_failures;
   if (how.thresholds_missed)

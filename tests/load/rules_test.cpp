@@ -200,6 +200,8 @@ TEST_CASE("the exit status tells the most basic trouble", "[load]") {
   CHECK(status_of(all, {}) == 3);
 
   all.scenarios[0].void_reasons = {"busy"};
+  CHECK(status_of(all, {0, true, true, false}) == 3);
+  all.scenarios[0].partial.clear();
   CHECK(status_of(all, {0, true, true, false}) == 4);
   CHECK(status_of(all, {0, true, true, true}) == 130);
 }
