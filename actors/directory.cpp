@@ -153,6 +153,7 @@ directory_actor::behavior_type directory(directory_pointer self,
       remove(self, *id, reply, context);
       return reply;
     },
+    [](list_atom) { return std::vector<sandbox_status>{}; },
   };
 }
 

@@ -569,6 +569,16 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                [reply](const error& why) mutable { reply.deliver(to_caf(why)); }, wanted->context});
       return reply;
     },
+    [](const create_session_request&) -> caf::result<caf::ok_atom> {
+      return to_caf({errc::limit_reached, "sessions are not available in this version"});
+    },
+    [](const delete_session_request&) -> caf::result<caf::ok_atom> {
+      return to_caf({errc::not_found, "sessions are not available in this version"});
+    },
+    [](const open_terminal_request&) -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
+      return to_caf({errc::limit_reached, "terminals are not available in this version"});
+    },
+    [self](status_atom) { return sandbox_status{self->state.id->str()}; },
     [self](read_file_request& request) {
       return open_file(self, runtime::file_operation::read, std::move(request.path),
                        std::move(request.context));

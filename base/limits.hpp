@@ -86,6 +86,21 @@ inline constexpr std::size_t commands_per_sandbox = 2048;
 /// further one keeps a megabyte. Logs are on the node's disk, outside of the sandbox's own ceiling.
 inline constexpr std::size_t full_logs_per_sandbox = 16;
 
+/// Sessions of one sandbox: each is a shell of 2 to 4 MB.
+inline constexpr std::size_t sessions_per_sandbox = 256;
+
+/// Commands that wait for one session to become free.
+inline constexpr std::size_t waiting_per_session = 1024;
+
+/// Newest output of a terminal that is kept for who comes later; a number of the public contract.
+inline constexpr std::size_t terminal_bytes = 262'144;
+
+/// The largest frame that a terminal's client may send. A paste of a megabyte is one.
+inline constexpr std::size_t terminal_input_bytes = 4u << 20;
+
+/// Clients of one terminal at once.
+inline constexpr std::size_t clients_per_terminal = 64;
+
 /// A command that has not come to life by then is killed: something inside keeps it from it.
 inline constexpr auto start_patience = 30s;
 

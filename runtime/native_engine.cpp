@@ -147,6 +147,10 @@ public:
 
   const creation_times& creation() const override { return creation_; }
   std::shared_ptr<process> start(process_spec spec, process_listener listener) override;
+  std::shared_ptr<terminal> open_terminal(process_spec spec, terminal_size size,
+                                          process_listener listener) override;
+  std::shared_ptr<shell> open_shell(shell_spec spec, shell_listener listener) override;
+  std::optional<sandbox_usage> usage() const override;
   result<unique_fd> open_file(file_operation what, const std::string& path,
                               sandbox_user user) override;
   result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) override;
@@ -490,6 +494,19 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
     return refuse(errc::launch_failed, "the sandbox takes no more commands");
   }
   return made;
+}
+
+std::shared_ptr<terminal> native_sandbox::open_terminal(process_spec, terminal_size,
+                                                        process_listener) {
+  return nullptr;
+}
+
+std::shared_ptr<shell> native_sandbox::open_shell(shell_spec, shell_listener) {
+  return nullptr;
+}
+
+std::optional<sandbox_usage> native_sandbox::usage() const {
+  return std::nullopt;
 }
 
 result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path,

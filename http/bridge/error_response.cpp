@@ -49,7 +49,8 @@ wire_error classify(step during, errc code) {
     case errc::io_failed:
     case errc::stale_epoch:
     case errc::node_unreachable:
-    case errc::internal: return failed(during);
+    case errc::internal:
+    case errc::already_exists: return failed(during);
   }
   std::abort();
 }

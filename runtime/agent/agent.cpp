@@ -262,6 +262,8 @@ void send_signal(job& target, int number) {
 void handle(const request& req, char* text, int* fds, int count) {
   switch (req.what) {
     case op::exec: return exec(req, text, fds, count);
+    case op::open_terminal:
+    case op::open_shell: return tell_failure(req.id, exec_step::exec, ENOSYS);
     case op::read_file:
     case op::write_file:
     case op::read_tree:

@@ -74,7 +74,7 @@ TEST_CASE("a signal reaches the whole group, and may be sent at once", "[runtime
   CHECK(group.finish().killed_by(SIGTERM)); // Its output ends only with the last of them.
   // Before it is known to run, or even to have been made.
   for (int i = 0; i < 100; ++i) {
-    auto spec = shell("sleep 1000");
+    auto spec = in_shell("sleep 1000");
     live_command early = box.start(std::move(spec));
     early.process().signal(SIGKILL);
     CHECK(WTERMSIG(early.ended().status) == SIGKILL);
@@ -84,7 +84,7 @@ TEST_CASE("a signal reaches the whole group, and may be sent at once", "[runtime
 TEST_CASE("a command that cannot be started fails with the reason", "[runtime][sandbox]") {
   live_sandbox box{shared_node()};
   const auto reason = [&](auto change) {
-    auto spec = shell("true");
+    auto spec = in_shell("true");
     change(spec);
     const auto failed = box.start(std::move(spec)).finish().failed;
     return failed ? failed->message : "it started";
@@ -143,7 +143,7 @@ TEST_CASE("a command has the descriptors 0, 1 and 2 and no other", "[runtime][sa
   CHECK(box.start(spec).finish().out == "0\n1\n2\n3\n");
   spec.script = "content of the script";
   CHECK(box.start(spec).finish().out == "0\n1\n2\n3\n9\n");
-  auto reads = shell("cat <&9");
+  auto reads = in_shell("cat <&9");
   reads.script = std::string(3'000'000, 's');
   CHECK(box.start(reads).finish(true).out == reads.script);
 }

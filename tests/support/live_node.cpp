@@ -220,7 +220,7 @@ outcome live_command::finish(bool attached) {
   return so_far_;
 }
 
-process_spec shell(const std::string& script, sandbox_user user) {
+process_spec in_shell(const std::string& script, sandbox_user user) {
   process_spec spec;
   spec.argv = {"/bin/bash", "-c", script};
   spec.env = {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/sandbox", "LC_ALL=C"};
@@ -274,7 +274,7 @@ live_command live_sandbox::start(process_spec spec) {
 }
 
 live_command live_sandbox::start(const std::string& script, sandbox_user user) {
-  return start(shell(script, user));
+  return start(in_shell(script, user));
 }
 
 outcome live_sandbox::run(const std::string& script, sandbox_user user) {

@@ -57,7 +57,7 @@ private:
 };
 
 /// `script` for bash, as the sandbox's user in /workspace.
-runtime::process_spec shell(const std::string& script, runtime::sandbox_user user = {});
+runtime::process_spec in_shell(const std::string& script, runtime::sandbox_user user = {});
 
 class live_node;
 
