@@ -48,6 +48,7 @@ void figures::write(metrics::text& into) const {
   into.sample(first_byte_, {{"phase", "first_byte"}});
 
   into.single("insula_commands_running", kind::gauge, "Commands that run.", running_);
+  into.single("insula_sessions_open", kind::gauge, "Sessions with a live shell.", sessions_);
   into.single("insula_commands_not_started_total", kind::counter,
               "Commands that could not be started.", commands_failed_);
   into.family("insula_exec_phase_seconds", kind::histogram,

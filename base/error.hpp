@@ -26,6 +26,7 @@ enum class errc : std::uint8_t {
   node_unreachable,    ///< The node that holds the sandbox does not answer.
   internal,            ///< A bug in Insula. The message is for the log only.
   already_exists,      ///< There is one of that name.
+  session_ended,       ///< The session that it ran in was deleted.
 };
 
 /// A failure, and the sentence a person would want to read about it.

@@ -26,6 +26,9 @@ inline constexpr std::uint64_t exec_body_bytes = 16ull << 20;
 /// moments, so more than that is no load but an attack.
 inline constexpr std::uint64_t buffered_body_bytes = 256ull << 20;
 
+/// Body of a request for a session: its variables have to fit into what a program can be given.
+inline constexpr std::uint64_t session_body_bytes = 1u << 20;
+
 /// Elements of a command's argv. Each becomes a string of its own, and the shortest take three
 /// bytes of a body: without a ceiling one body would cost many times its size. Command lines of
 /// globs over large trees stay below it.
@@ -91,6 +94,29 @@ inline constexpr std::size_t sessions_per_sandbox = 256;
 
 /// Commands that wait for one session to become free.
 inline constexpr std::size_t waiting_per_session = 1024;
+
+/// Pipes of one session that what its commands have left running still writes to. Each is a
+/// descriptor; a shell that starts services has a handful.
+inline constexpr std::size_t late_pipes_per_shell = 64;
+
+/// A session's shell that was told to end itself, and what was told to end it, have so long each;
+/// then the next harsher step is taken. Killing takes milliseconds.
+inline constexpr auto shell_end_patience = 3s;
+
+/// From the force that a session's command is ended with until its whole shell is given up: with
+/// kill_grace before it, and half a second for the shell to go, this stays below the 5 s that the
+/// Python client waits.
+inline constexpr auto shell_kill_patience = 1s;
+
+/// Whoever keeps a session's shell is asked so often whether it is alive while a command runs
+/// there, and killed if it has not answered by the next time: something inside has stopped it.
+inline constexpr auto shell_pulse = 60s;
+
+/// To hear from a shell where it is and what it exports; nobody's profile takes longer.
+inline constexpr auto look_around_patience = 1s;
+
+/// A larger environment is not passed on: execve() would not take it.
+inline constexpr std::size_t surroundings_bytes = 2u << 20;
 
 /// Newest output of a terminal that is kept for who comes later; a number of the public contract.
 inline constexpr std::size_t terminal_bytes = 262'144;

@@ -131,8 +131,92 @@ private:
   bool too_many_ = false;
 };
 
+/// Takes what it knows from the outermost object, and from its member `env`.
+class session_reader : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, session_reader> {
+public:
+  bool Default() {
+    begin_value();
+    return true;
+  }
+  bool Int(int value) { return number(value); }
+  bool Uint(unsigned value) { return number(value); }
+  bool Int64(std::int64_t value) { return number(static_cast<double>(value)); }
+  bool Uint64(std::uint64_t value) { return number(static_cast<double>(value)); }
+  bool Double(double value) { return number(value); }
+  bool String(const char* bytes, rapidjson::SizeType count, bool) {
+    begin_value();
+    const std::string value(bytes, count);
+    if (depth_ == 2 && in_env_)
+      body_.env[name_] = value;
+    else if (depth_ == 1 && name_ == "id")
+      body_.id = value;
+    else if (depth_ == 1 && name_ == "cwd")
+      body_.cwd = value;
+    return true;
+  }
+  bool Key(const char* bytes, rapidjson::SizeType count, bool) {
+    if (depth_ <= 2)
+      name_.assign(bytes, count);
+    return true;
+  }
+  bool StartObject() {
+    if (depth_ == 0)
+      is_object_ = true;
+    begin_value();
+    in_env_ = in_env_ || (depth_ == 1 && is_object_ && name_ == "env");
+    return ++depth_ <= limits::json_depth;
+  }
+  bool EndObject(rapidjson::SizeType) { return leave(); }
+  bool StartArray() {
+    begin_value();
+    return ++depth_ <= limits::json_depth;
+  }
+  bool EndArray(rapidjson::SizeType) { return leave(); }
+
+  session_body finish(bool whole) {
+    return whole && is_object_ ? std::move(body_) : session_body{};
+  }
+
+private:
+  bool number(double value) {
+    begin_value();
+    if (depth_ == 1 && name_ == "commandTimeoutMs")
+      body_.command_timeout_ms = value;
+    return true;
+  }
+
+  /// Of several members of one name the last counts, so what an earlier one said is forgotten.
+  void begin_value() {
+    if (depth_ == 2 && in_env_)
+      body_.env.erase(name_);
+    if (depth_ != 1)
+      return;
+    if (name_ == "id")
+      body_.id.reset();
+    else if (name_ == "cwd")
+      body_.cwd.reset();
+    else if (name_ == "env")
+      body_.env.clear();
+    else if (name_ == "commandTimeoutMs")
+      body_.command_timeout_ms.reset();
+  }
+
+  bool leave() {
+    --depth_;
+    in_env_ = in_env_ && depth_ > 1;
+    return true;
+  }
+
+  session_body body_;
+  std::string name_; ///< Of the member that comes.
+  std::size_t depth_ = 0;
+  bool is_object_ = false;
+  bool in_env_ = false;
+};
+
 /// False: not JSON, or the handler wanted no more.
-bool parse(std::string_view text, exec_reader& handler) {
+template <class Handler>
+bool parse(std::string_view text, Handler& handler) {
   constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
   if (text.substr(0, byte_order_mark.size()) == byte_order_mark)
     text.remove_prefix(byte_order_mark.size());
@@ -181,6 +265,12 @@ std::string number_text(double value) {
 
 result<exec_body> read_exec_body(std::string_view text) {
   exec_reader handler;
+  const bool whole = parse(text, handler);
+  return handler.finish(whole);
+}
+
+session_body read_session_body(std::string_view text) {
+  session_reader handler;
   const bool whole = parse(text, handler);
   return handler.finish(whole);
 }

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,16 @@ struct exec_body {
   std::optional<std::string> cwd;
 };
 result<exec_body> read_exec_body(std::string_view text);
+
+/// Body of POST .../session. What is no JSON object says nothing, nor does a member of another
+/// kind.
+struct session_body {
+  std::optional<std::string> id;
+  std::optional<std::string> cwd;
+  std::map<std::string, std::string> env;
+  std::optional<double> command_timeout_ms;
+};
+session_body read_session_body(std::string_view text);
 
 /// {"error":"…","code":"…"}. Bytes of `message` that are no UTF-8 are replaced.
 std::string write_error(std::string_view message, std::string_view code);

@@ -28,6 +28,8 @@ bool matches(std::string_view pattern, std::string_view path, call& what) {
     const auto segment = take_segment(path);
     if (wanted == ":id")
       what.id = segment;
+    else if (wanted == ":sid" && !segment.empty())
+      what.sid = segment;
     else if (wanted != segment)
       return false;
   }

@@ -20,6 +20,7 @@ enum class body_use : std::uint8_t { ignored, buffered, streamed };
 /// What a route is told about a request. Values: it outlives the request's header.
 struct call {
   std::string id;          ///< The segment that `:id` stands for.
+  std::string sid;         ///< The one that `:sid` stands for, nothing decoded.
   std::string tail;        ///< What `*` stands for, nothing decoded.
   std::string query;       ///< After the first '?', nothing decoded.
   std::string session_id;  ///< The header, as it is.
@@ -53,7 +54,7 @@ struct operation {
   std::vector<documented_answer> answers = {};
 };
 
-/// One row of the table. Pattern: literal segments, `:id`, and `*` at the end for the rest.
+/// One row of the table. Pattern: literal segments, `:id`, `:sid`, and `*` at the end for the rest.
 struct route {
   verb method;
   std::string_view pattern;

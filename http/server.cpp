@@ -95,6 +95,7 @@ private:
     with.directory = std::move(directory);
     with.missing_parts = std::move(health);
     with.heartbeat = options.heartbeat;
+    with.default_session = options.default_session;
     with.probe_patience = options.probe_patience;
     with.spool_directory = options.spool_directory;
     with.spooled = std::make_shared<body_budget>(limits::spooled_body_bytes);

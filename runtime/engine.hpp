@@ -155,8 +155,8 @@ struct shell_surroundings {
   std::vector<std::string> env; ///< "NAME=value".
 };
 
-/// on_ready or on_failed comes first and once; on_ended after on_ready only, once, after the last
-/// command's own end.
+/// on_ready or on_failed comes first and once; on_ended after on_ready only, once, and before the
+/// end of a command that ends with the shell: who hears of that knows that there is no shell.
 struct shell_listener {
   std::function<void()> on_ready;
   std::function<void(error)> on_failed;

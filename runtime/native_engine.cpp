@@ -5,6 +5,8 @@
 #include "runtime/agent/protocol.hpp"
 #include "runtime/packet_socket.hpp"
 #include "runtime/process.hpp"
+#include "runtime/script_file.hpp"
+#include "runtime/shell.hpp"
 #include "runtime/spawner_client.hpp"
 
 #include <boost/asio/steady_timer.hpp>
@@ -20,7 +22,6 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -113,20 +114,6 @@ std::chrono::nanoseconds between(std::uint64_t from, std::uint64_t until) {
   return std::chrono::nanoseconds{until > from ? until - from : 0};
 }
 
-/// A script as a file in memory; the command reads it from its start.
-unique_fd script_file(const std::string& script) {
-  unique_fd file{::memfd_create("script", MFD_CLOEXEC)};
-  for (std::size_t put = 0; file && put < script.size();) {
-    const ssize_t n = ::write(file.get(), script.data() + put, script.size() - put);
-    if (n <= 0)
-      return {};
-    put += static_cast<std::size_t>(n);
-  }
-  if (file)
-    ::lseek(file.get(), 0, SEEK_SET);
-  return file;
-}
-
 } // namespace
 
 /// One sandbox that is on its way or lives.
@@ -172,9 +159,11 @@ private:
   };
 
   std::shared_ptr<native_process> known(std::uint64_t id);
+  std::shared_ptr<native_shell> known_shell(std::uint64_t id);
   std::shared_ptr<packet_socket> connection();
   std::uint64_t memory_kills() const;
-  bool memory_ran_out(std::uint64_t id, int status);
+  std::uint64_t kills_before(std::uint64_t id);
+  bool memory_ran_out(int status, std::uint64_t kills_before);
 
   std::shared_ptr<native_engine_core> engine_;
   boost::asio::io_context& io_; ///< Whose thread hears of everything in here.
@@ -191,6 +180,7 @@ private:
   std::mutex guard_; ///< For what follows.
   std::shared_ptr<packet_socket> agent_;
   std::map<std::uint64_t, started_process> processes_;
+  std::map<std::uint64_t, std::weak_ptr<native_shell>> shells_; ///< By the id of their keepers.
   std::uint64_t last_id_ = 0;
   bool over_ = false;
 };
@@ -304,6 +294,8 @@ void native_sandbox::heard(const agent::notice& said) {
       if (const auto at = known(said.id))
         at->failed(
           {said.value == EAGAIN ? errc::limit_reached : errc::launch_failed, reason_of(said)});
+      if (const auto at = known_shell(said.id))
+        at->failed({errc::launch_failed, reason_of(said)});
       return;
     case agent::event::exited: {
       tell_agent(agent::op::forget, said.id, 0);
@@ -311,9 +303,11 @@ void native_sandbox::heard(const agent::notice& said) {
         at->started(); // A full socket may have swallowed that: what has ended ran.
         process_exit how;
         how.status = said.value;
-        how.out_of_memory = memory_ran_out(said.id, said.value);
+        how.out_of_memory = memory_ran_out(said.value, kills_before(said.id));
         at->ended(how);
       }
+      if (const auto at = known_shell(said.id))
+        at->gone(false);
       return;
     }
     case agent::event::pong: return;
@@ -324,20 +318,18 @@ std::uint64_t native_sandbox::memory_kills() const {
   return engine_->cgroups.out_of_memory_kills(slot_).value_or(0);
 }
 
+std::uint64_t native_sandbox::kills_before(std::uint64_t id) {
+  const std::lock_guard hold{guard_};
+  const auto at = processes_.find(id);
+  return at == processes_.end() ? 0 : at->second.memory_kills;
+}
+
 /// The kernel counts whom it kills, and does not say who it was: a command that was killed while
 /// the count grew.
-bool native_sandbox::memory_ran_out(std::uint64_t id, int status) {
+bool native_sandbox::memory_ran_out(int status, std::uint64_t kills_before) {
   const bool killed = (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
                       (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL);
-  if (!killed)
-    return false;
-  std::uint64_t before = 0;
-  {
-    const std::lock_guard hold{guard_};
-    if (const auto at = processes_.find(id); at != processes_.end())
-      before = at->second.memory_kills;
-  }
-  if (memory_kills() <= before)
+  if (!killed || memory_kills() <= kills_before)
     return false;
   log::warning("command.out_of_memory",
                {{"sandbox", name_}, {"limit_bytes", limits_.memory_bytes}});
@@ -348,6 +340,12 @@ std::shared_ptr<native_process> native_sandbox::known(std::uint64_t id) {
   const std::lock_guard hold{guard_};
   const auto at = processes_.find(id);
   return at == processes_.end() ? nullptr : at->second.process.lock();
+}
+
+std::shared_ptr<native_shell> native_sandbox::known_shell(std::uint64_t id) {
+  const std::lock_guard hold{guard_};
+  const auto at = shells_.find(id);
+  return at == shells_.end() ? nullptr : at->second.lock();
 }
 
 std::shared_ptr<packet_socket> native_sandbox::connection() {
@@ -371,17 +369,21 @@ void native_sandbox::gone() {
     agent->drain(std::numeric_limits<int>::max()); // Its last words may still be on their way; no
                                                    // more will come.
   std::map<std::uint64_t, started_process> orphans;
+  std::map<std::uint64_t, std::weak_ptr<native_shell>> shells;
   {
     const std::lock_guard hold{guard_};
     over_ = true;
-    orphans = std::move(processes_);
-    processes_.clear();
+    orphans.swap(processes_);
+    shells.swap(shells_);
     if (agent_)
       agent_->close();
   }
   for (const auto& [id, orphan] : orphans)
     if (const auto each = orphan.process.lock())
       each->ended({.status = 0, .lost = true, .out_of_memory = false});
+  for (const auto& [id, shell] : shells)
+    if (const auto each = shell.lock())
+      each->gone(true);
   engine_->give_back(slot_);
   const auto heard_by = std::exchange(listener_, {});
   if (heard_by.on_failed)
@@ -395,15 +397,20 @@ void native_sandbox::fall_silent() {
     self->deadline_.cancel();
     self->listener_ = {};
     std::map<std::uint64_t, started_process> mine;
+    std::map<std::uint64_t, std::weak_ptr<native_shell>> shells;
     {
       const std::lock_guard hold{self->guard_};
       self->over_ = true;
       mine.swap(self->processes_);
+      shells.swap(self->shells_);
       if (self->agent_)
         self->agent_->close();
     }
     for (const auto& [id, each] : mine)
       if (const auto one = each.process.lock())
+        one->fall_silent();
+    for (const auto& [id, each] : shells)
+      if (const auto one = each.lock())
         one->fall_silent();
   });
 }
@@ -501,8 +508,74 @@ std::shared_ptr<terminal> native_sandbox::open_terminal(process_spec, terminal_s
   return nullptr;
 }
 
-std::shared_ptr<shell> native_sandbox::open_shell(shell_spec, shell_listener) {
-  return nullptr;
+std::shared_ptr<shell> native_sandbox::open_shell(shell_spec spec, shell_listener listener) {
+  std::uint64_t id = 0;
+  std::size_t others = 0;
+  {
+    const std::lock_guard hold{guard_};
+    id = ++last_id_;
+    others = shells_.size();
+  }
+  native_shell::links to;
+  to.kill = [weak = weak_from_this(), id] {
+    if (const auto self = weak.lock())
+      self->tell_agent(agent::op::signal, id, SIGKILL);
+  };
+  to.forgotten = [weak = weak_from_this(), id] {
+    if (const auto self = weak.lock()) {
+      const std::lock_guard hold{self->guard_};
+      self->shells_.erase(id);
+    }
+  };
+  to.memory_kills = [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    return self ? self->memory_kills() : 0;
+  };
+  to.memory_ran_out = [weak = weak_from_this()](int status, std::uint64_t before) {
+    const auto self = weak.lock();
+    return self && self->memory_ran_out(status, before);
+  };
+  const auto made = std::make_shared<native_shell>(
+    io_,
+    native_shell::options{engine_->options.log_directory,
+                          others < limits::full_logs_per_sandbox ? limits_.log_bytes : 0,
+                          engine_->options.reader_patience},
+    std::move(listener), std::move(to));
+  const auto refuse = [&](errc code, const std::string& why) {
+    boost::asio::post(io_, [made, failure = error{code, why}] { made->failed(failure); });
+    return made;
+  };
+
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return refuse(errc::limit_reached, std::string{"socketpair: "} + std::strerror(errno));
+  unique_fd ours{ends[0]};
+  const unique_fd theirs{ends[1]};
+  made->attach(std::move(ours));
+  const unique_fd nothing{::open("/dev/null", O_RDWR | O_CLOEXEC)};
+  const std::vector<std::string> argv{agent::keeper_name, spec.program};
+  const auto text = joined(spec.cwd, argv, spec.env);
+  agent::request wanted{};
+  wanted.what = agent::op::open_shell;
+  wanted.id = id;
+  wanted.argc = static_cast<std::uint32_t>(argv.size());
+  wanted.envc = static_cast<std::uint32_t>(spec.env.size());
+  wanted.uid = spec.user.uid;
+  wanted.gid = spec.user.gid;
+  wanted.text_bytes = static_cast<std::uint32_t>(text.size());
+  if (!nothing || text.size() > agent::max_text_bytes ||
+      1 + argv.size() + spec.env.size() > agent::max_strings)
+    return refuse(errc::invalid_request, "the environment is too large");
+  const std::array<int, 4> fds{nothing.get(), nothing.get(), nothing.get(), theirs.get()};
+  const std::lock_guard hold{guard_};
+  if (over_ || !agent_)
+    return refuse(errc::sandbox_not_running, "the sandbox has ended");
+  shells_[id] = made;
+  if (!agent_->send(as_bytes(wanted), text, fds)) {
+    shells_.erase(id);
+    return refuse(errc::launch_failed, "the sandbox takes no more commands");
+  }
+  return made;
 }
 
 std::optional<sandbox_usage> native_sandbox::usage() const {
@@ -559,6 +632,9 @@ void native_sandbox::destroy(std::function<void()> on_gone) {
   const std::lock_guard ours{guard_};
   if (over_)
     return boost::asio::post(io_, std::move(on_gone));
+  for (const auto& [id, each] : shells_)
+    if (const auto shell = each.lock())
+      shell->doomed();
   engine_->spawner.destroy(slot_, [self = shared_from_this(), on_gone = std::move(on_gone)] {
     boost::asio::post(self->io_, [self, on_gone] {
       bool first = false;

@@ -47,6 +47,9 @@ public:
   void started();
   void failed(error why);
   void ended(process_exit how);
+  /// For a command that ends while others may go on holding its pipes: takes what is in them by
+  /// now, at its reader's pace as ever, and hands on those that are not at their end.
+  void settle(std::function<void(unique_fd)> hand_on);
   void fall_silent(); ///< Takes no more output and answers nobody.
 
 private:
@@ -54,6 +57,7 @@ private:
     stream_id stream;
     boost::asio::posix::stream_descriptor end;
     bool waiting = false; ///< For the pipe; otherwise it is closed, or the log has no room.
+    std::optional<std::size_t> left = {}; ///< Set by settle(): what is still to be taken.
   };
   struct question {
     std::uint64_t offset;
@@ -65,6 +69,7 @@ private:
   void on_io(void (native_process::*step)());
   void watch(pipe& from);
   void empty(pipe& from);
+  void let_go(pipe& from);
   void advance();
   bool complete() const;
   bool may_grow() const;
@@ -76,6 +81,7 @@ private:
   links to_;
   output_log log_;
   std::array<pipe, 2> pipes_;
+  std::function<void(unique_fd)> hand_on_; ///< Takes pipes that have been settled.
   std::vector<question> questions_;
   std::optional<process_exit> exit_;
   const std::chrono::milliseconds reader_patience_;

@@ -83,6 +83,7 @@ struct process_end {
   std::int32_t exit_code = 0; ///< As a shell reports it: 128 + n when signal n ended it.
   bool timed_out =
     false; ///< Its time was up and it was ended for that; exit_code then is what was left of it.
+  std::int64_t timeout_ms = 0;    ///< How long it had, if it timed out.
   bool out_of_memory = false;     ///< The kernel ended it because the sandbox's memory was used up.
   std::uint64_t memory_bytes = 0; ///< What the sandbox may use. 0: no limit is known.
 };
@@ -120,13 +121,16 @@ struct probe_request {
 };
 
 /// Open a file for reading, or for replacing its content. The path is absolute, normalised, without
-/// NUL, and is resolved inside the sandbox, as the sandbox's user.
+/// NUL, and is resolved inside the sandbox, as the sandbox's user. A session that is named is made
+/// if it is not there.
 struct read_file_request {
   std::string path;
+  std::string session = {};
   request_context context = {};
 };
 struct write_file_request {
   std::string path;
+  std::string session = {};
   request_context context = {};
 };
 

@@ -30,6 +30,7 @@ struct services {
   std::shared_ptr<body_budget> spooled;       ///< What they may hold together.
   std::shared_ptr<body_budget> decompressors; ///< One for each that is open.
   std::shared_ptr<disk_workers> workers;
+  bool default_session = false; ///< Commands without a session's id run in the default one.
   std::function<void(metrics::text&)> write_figures; ///< All that /metrics says. May wait.
 };
 
@@ -41,6 +42,7 @@ void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const service
 void add_exec_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_archive_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+void add_session_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 
 /// GET /metrics, which can be had alone as well.
@@ -67,6 +69,9 @@ private:
   std::shared_ptr<figures> counts_;
   std::vector<route_figures*> rows_; ///< One for each of table_.
 };
+
+/// The session that cannot be deleted.
+inline constexpr std::string_view default_session = "default";
 
 /// A Session-Id as clients may choose it: 1 to 128 of [a-zA-Z0-9._-] without `..`.
 bool is_session_id(std::string_view text);

@@ -4,6 +4,8 @@
 
 #include "runtime/agent/file_operations.hpp"
 #include "runtime/agent/requests.hpp"
+#include "runtime/agent/shell_keeper.hpp"
+#include "runtime/agent/shell_protocol.hpp"
 #include "runtime/agent/starter.hpp"
 #include "runtime/agent/tree_operations.hpp"
 
@@ -136,6 +138,14 @@ bool become(std::uint32_t uid, std::uint32_t gid) {
          ::setresuid(uid, uid, uid) == 0;
 }
 
+/// Where a shell goes whose directory is not there.
+const char* home_of(const command& wanted) {
+  for (char** each = wanted.env; *each != nullptr; ++each)
+    if (std::strncmp(*each, "HOME=", 5) == 0)
+      return *each + 5;
+  return "/";
+}
+
 /// The rest of a child's life up to exec. Returns only what failed.
 start_failure run_command(const request& req, const command& wanted, const int* fds, int count,
                           bool enters) {
@@ -157,9 +167,10 @@ start_failure run_command(const request& req, const command& wanted, const int* 
   for (int number = 1; number < NSIG; ++number)
     ::sigaction(number, &as_usual, nullptr);
   ::sigprocmask(SIG_SETMASK, &nothing_blocked, nullptr);
-  if (::chdir(wanted.cwd) != 0)
+  const bool shell = req.what == op::open_shell;
+  if (::chdir(wanted.cwd) != 0 && (!shell || ::chdir(home_of(wanted)) != 0))
     return {exec_step::cwd, errno};
-  ::execve(wanted.argv[0], wanted.argv, wanted.env);
+  ::execve(shell ? "/proc/self/exe" : wanted.argv[0], wanted.argv, wanted.env);
   return {exec_step::exec, errno};
 }
 
@@ -201,7 +212,7 @@ start_failure run_command(const request& req, const command& wanted, const int* 
 }
 
 [[noreturn]] void live(const order& what, bool enters) {
-  if (what.what->what == op::exec)
+  if (what.what->what == op::exec || what.what->what == op::open_shell)
     live_as_command(what, enters);
   live_for_files(what, enters);
 }
@@ -261,9 +272,9 @@ void send_signal(job& target, int number) {
 
 void handle(const request& req, char* text, int* fds, int count) {
   switch (req.what) {
-    case op::exec: return exec(req, text, fds, count);
-    case op::open_terminal:
-    case op::open_shell: return tell_failure(req.id, exec_step::exec, ENOSYS);
+    case op::exec:
+    case op::open_shell: return exec(req, text, fds, count);
+    case op::open_terminal: return tell_failure(req.id, exec_step::exec, ENOSYS);
     case op::read_file:
     case op::write_file:
     case op::read_tree:
@@ -470,6 +481,9 @@ int run(char* title, int cgroup_files, std::uint64_t launched_ns) {
 } // namespace insula::runtime::agent
 
 int main(int argc, char** argv) {
-  return insula::runtime::agent::run(argv[0], argc > 1 ? std::atoi(argv[1]) : 0,
-                                     argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0);
+  using namespace insula::runtime::agent;
+  if (argc > 0 && std::strcmp(argv[0], keeper_name) == 0)
+    return keep_shell(argv);
+  return run(argv[0], argc > 1 ? std::atoi(argv[1]) : 0,
+             argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0);
 }

@@ -36,8 +36,9 @@ enum class op : std::uint32_t {
   ping,       ///< Answered with pong.
   open_terminal, ///< Like exec, behind a new terminal of `value` = columns | rows << 16.
                  ///< Descriptor: a socket through which the terminal's master comes back.
-  open_shell,    ///< Like exec, for the shell of a session. Descriptor: the channel of
-                 ///< shell_protocol.hpp, at whose other end whoever keeps the shell is.
+  open_shell,    ///< Like exec, for the keeper of a session's shell: argv is keeper_name and the
+                 ///< shell, the script is its end of the channel of shell_protocol.hpp. From a cwd
+                 ///< that cannot be entered it goes home.
 };
 
 struct request {

@@ -176,7 +176,12 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       return process_actor{started};
     },
     [all](const create_session_request& wanted) -> caf::result<caf::ok_atom> {
-      all->heard->add("create_session " + wanted.id + " in " + wanted.cwd);
+      auto line = "create_session " + wanted.id + " in " + wanted.cwd;
+      for (const auto& [name, value] : wanted.env)
+        line += " " + name + "=" + value;
+      if (wanted.command_timeout_ms)
+        line += " for " + std::to_string(*wanted.command_timeout_ms);
+      all->heard->add(line);
       if (all->plays->session_error)
         return to_caf(*all->plays->session_error);
       return caf::ok_atom::value;
@@ -193,8 +198,14 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       return to_caf({errc::launch_failed, "there are no terminals in this house"});
     },
     [](status_atom) { return sandbox_status{}; },
-    [all](const read_file_request& file) { return open_channel(all, "read_file " + file.path); },
-    [all](const write_file_request& file) { return open_channel(all, "write_file " + file.path); },
+    [all](const read_file_request& file) {
+      return open_channel(all, "read_file " + file.path +
+                                 (file.session.empty() ? "" : " in " + file.session));
+    },
+    [all](const write_file_request& file) {
+      return open_channel(all, "write_file " + file.path +
+                                 (file.session.empty() ? "" : " in " + file.session));
+    },
     [all](const read_tree_request& tree) {
       auto line = "read_tree " + tree.path;
       for (const auto& each : tree.excludes)

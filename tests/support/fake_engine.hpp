@@ -125,12 +125,15 @@ public:
   // The test plays bash.
   void ready() { listener.on_ready(); }
   void fail(std::string why) { listener.on_failed({errc::launch_failed, std::move(why)}); }
-  void finish(runtime::process_exit how) {
+  /// It ends, and a command that runs with it: by itself, or because it was ended.
+  void finish(runtime::process_exit how, bool by_itself = false) {
     over = true;
-    for (auto& each : processes)
-      if (!each->ended)
-        each->lose();
     listener.on_ended(how);
+    for (auto& each : processes)
+      if (!each->ended && by_itself)
+        each->exit(how.status);
+      else if (!each->ended)
+        each->lose();
   }
 
   runtime::shell_spec spec;

@@ -171,14 +171,20 @@ struct live_command::heard {
   events<int> complete;
 };
 
-live_command::live_command(sandbox& in, process_spec spec)
-    : heard_(std::make_shared<heard>()) {
-  process_ =
-    in.start(std::move(spec), {[to = heard_] { to->start.tell({}); },
-                               [to = heard_](error why) { to->start.tell(std::move(why)); },
-                               [to = heard_](process_exit how) { to->end.tell(how); },
-                               [to = heard_] { to->complete.tell(1); }});
+process_listener live_command::listener() {
+  return {[to = heard_] { to->start.tell({}); },
+          [to = heard_](error why) { to->start.tell(std::move(why)); },
+          [to = heard_](process_exit how) { to->end.tell(how); },
+          [to = heard_] { to->complete.tell(1); }};
 }
+
+live_command::live_command(sandbox& in, process_spec spec)
+    : heard_(std::make_shared<heard>())
+    , process_(in.start(std::move(spec), listener())) {}
+
+live_command::live_command(shell& in, shell_command what)
+    : heard_(std::make_shared<heard>())
+    , process_(in.run(std::move(what), listener())) {}
 
 bool live_command::started() {
   so_far_.failed = heard_->start.next(30s);
