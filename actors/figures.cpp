@@ -6,8 +6,6 @@ namespace insula::actors {
 
 namespace {
 
-constexpr std::array<std::string_view, phases> phase_names{"asleep", "starting", "running",
-                                                           "stopping", "deleting"};
 constexpr std::array<std::string_view, start_failures> failure_names{"capacity", "image", "lease",
                                                                      "record", "launch"};
 constexpr std::array<std::string_view, sandbox_ends> end_names{"deleted", "idle", "died"};

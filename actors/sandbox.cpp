@@ -9,6 +9,7 @@
 #include <caf/all.hpp>
 
 #include <cassert>
+#include <charconv>
 #include <deque>
 #include <functional>
 #include <set>
@@ -544,6 +545,23 @@ void begin_delete(sandbox_pointer self) {
   });
 }
 
+// ---- What others may know of it
+
+sandbox_status status_of(const sandbox_state& st) {
+  sandbox_status row;
+  row.id = st.id->str();
+  row.state = name_of(st.now);
+  const auto& made = st.created_ms;
+  std::from_chars(made.data(), made.data() + made.size(), row.created_ms);
+  if (const auto used = st.place ? st.place->usage() : std::nullopt) {
+    row.memory_bytes = used->memory_bytes;
+    if (used->cpu)
+      row.cpu_us = static_cast<std::uint64_t>(used->cpu->count());
+    row.processes = used->processes;
+  }
+  return row;
+}
+
 sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                                     std::shared_ptr<const sandbox_options> options,
                                     bool hibernates) {
@@ -578,7 +596,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     [](const open_terminal_request&) -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
       return to_caf({errc::limit_reached, "terminals are not available in this version"});
     },
-    [self](status_atom) { return sandbox_status{self->state.id->str()}; },
+    [self](status_atom) { return status_of(self->state); },
     [self](read_file_request& request) {
       return open_file(self, runtime::file_operation::read, std::move(request.path),
                        std::move(request.context));

@@ -63,6 +63,20 @@ inline constexpr std::size_t http_workers = 2;
 /// Open connections of a listener that has nothing but /metrics: a few scrapers come to one.
 inline constexpr unsigned metrics_connections = 64;
 
+/// How long a browser is signed in to the console: a working day.
+inline constexpr std::chrono::hours sign_in_lasts{12};
+
+/// Browsers that are signed in at once.
+inline constexpr std::size_t sign_ins = 1024;
+
+/// Wrong keys typed into the console, of all callers together, before everybody has to wait: nobody
+/// mistypes so often, and who guesses gets nowhere at this rate.
+inline constexpr std::size_t wrong_keys = 10;
+inline constexpr std::chrono::minutes wrong_keys_within{1};
+
+/// A key that is typed into the console. A header can hold no more.
+inline constexpr std::uint64_t typed_key_bytes = header_value_bytes;
+
 /// A JSON text that nests deeper is refused.
 inline constexpr std::size_t json_depth = 64;
 
@@ -78,6 +92,10 @@ inline constexpr auto reader_patience = 30s;
 /// Requests that wait for one sandbox to start. More are refused: nobody can be waiting for that
 /// many answers.
 inline constexpr std::size_t waiting_per_sandbox = 4096;
+
+/// What a list of all sandboxes waits for any one of them. They answer in microseconds, unless
+/// their store does not.
+inline constexpr auto list_patience = 2s;
 
 /// Commands that run at once in one sandbox; its process limit usually ends earlier.
 inline constexpr std::size_t commands_per_sandbox = 2048;

@@ -159,7 +159,7 @@ public:
     return out_.String(valid.data(), static_cast<rapidjson::SizeType>(valid.size())), *this;
   }
   writer& boolean(bool value) { return out_.Bool(value), *this; }
-  writer& integer(int value) { return out_.Int(value), *this; }
+  writer& integer(std::int64_t value) { return out_.Int64(value), *this; }
   std::string str() const { return {buffer_.GetString(), buffer_.GetSize()}; }
 
 private:
@@ -213,6 +213,28 @@ std::string write_missing_parts(const std::vector<std::string>& errors) {
   out.begin_object().key("ok").boolean(false).key("errors").begin_array();
   for (const auto& what : errors)
     out.text(what);
+  return out.end_array().end_object().str();
+}
+
+std::string write_sandboxes(const std::vector<sandbox_status>& rows, bool asks_key,
+                            std::int64_t now_ms) {
+  writer out;
+  out.begin_object().key("key").boolean(asks_key).key("now_ms").integer(now_ms);
+  out.key("sandboxes").begin_array();
+  for (const auto& row : rows) {
+    out.begin_object().key("id").text(row.id).key("state").text(row.state);
+    out.key("current").boolean(row.current);
+    if (row.created_ms != 0)
+      out.key("created_ms").integer(row.created_ms);
+    if (row.memory_bytes)
+      out.key("memory_bytes").integer(static_cast<std::int64_t>(*row.memory_bytes));
+    if (row.cpu_us)
+      out.key("cpu_us").integer(static_cast<std::int64_t>(*row.cpu_us));
+    if (row.processes)
+      out.key("processes").integer(*row.processes);
+    out.key("sessions").integer(row.sessions).key("terminals").integer(row.terminals);
+    out.end_object();
+  }
   return out.end_array().end_object().str();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
 
 #include <optional>
@@ -36,6 +37,11 @@ std::string write_ok();
 
 /// {"ok":false,"errors":["…"]}
 std::string write_missing_parts(const std::vector<std::string>& errors);
+
+/// Of the console: {"key":true,"now_ms":0,"sandboxes":[{"id":"…","state":"…",…}]}. `asks_key`: this
+/// node does, so that one can sign out. What is not known is left out.
+std::string write_sandboxes(const std::vector<sandbox_status>& rows, bool asks_key,
+                            std::int64_t now_ms);
 
 /// {"exit_code":0}
 std::string write_exit_code(int exit_code);

@@ -11,8 +11,8 @@
 
 namespace insula::http {
 
-/// Who may use a route.
-enum class access : std::uint8_t { everybody, key, key_or_token };
+/// Who may use a route. own_page: a page that this node has sent, with or without a key.
+enum class access : std::uint8_t { everybody, key, key_or_token, own_page };
 
 /// What happens to a request's body. Ignored: read and thrown away, however large.
 enum class body_use : std::uint8_t { ignored, buffered, streamed };
@@ -24,6 +24,8 @@ struct call {
   std::string query;       ///< After the first '?', nothing decoded.
   std::string session_id;  ///< The header, as it is.
   bool takes_gzip = false; ///< By its Accept-Encoding, an answer may be compressed.
+  // Headers that only browsers send, and Host.
+  std::string host, origin, cookies;
 };
 
 // ---- For the document ----

@@ -182,11 +182,11 @@ public:
   virtual void end() = 0;
 };
 
-/// What a sandbox uses right now.
+/// What the commands of a sandbox use right now. None: it is not known on this machine.
 struct sandbox_usage {
-  std::uint64_t memory_bytes = 0;
-  std::chrono::microseconds cpu{}; ///< Since its start.
-  std::uint32_t processes = 0;
+  std::optional<std::uint64_t> memory_bytes;    ///< As the limit counts it, cached files included.
+  std::optional<std::chrono::microseconds> cpu; ///< Since its start.
+  std::optional<std::uint32_t> processes;       ///< Threads count, as they do for the limit.
 };
 
 enum class file_operation { read, write };

@@ -188,7 +188,7 @@ private:
   creation_times creation_;      ///< Written before on_ready.
   std::string why_not_ = "the sandbox ended before it was ready"; ///< What is said if it does.
 
-  std::mutex guard_; ///< For what follows.
+  mutable std::mutex guard_; ///< For what follows.
   std::shared_ptr<packet_socket> agent_;
   std::map<std::uint64_t, started_process> processes_;
   std::uint64_t last_id_ = 0;
@@ -506,7 +506,17 @@ std::shared_ptr<shell> native_sandbox::open_shell(shell_spec, shell_listener) {
 }
 
 std::optional<sandbox_usage> native_sandbox::usage() const {
-  return std::nullopt;
+  const std::lock_guard ours{guard_}; // As in destroy(): the slot is ours until over_ is set.
+  if (over_)
+    return std::nullopt;
+  const auto read = engine_->cgroups.usage(slot_);
+  sandbox_usage now;
+  now.memory_bytes = read.memory_bytes;
+  if (read.cpu_us)
+    now.cpu = std::chrono::microseconds{*read.cpu_us};
+  if (read.processes) // The starter is there as well, and nobody's command.
+    now.processes = *read.processes - std::min(*read.processes, 1u);
+  return now;
 }
 
 result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path,

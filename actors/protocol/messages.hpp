@@ -71,9 +71,11 @@ struct sandbox_status {
   std::string id;
   std::string_view state = "asleep"; ///< Its phase: a literal.
   std::int64_t created_ms = 0;       ///< Unix time; 0: not known.
-  std::uint64_t memory_bytes = 0;
-  std::uint64_t cpu_us = 0; ///< Since its start.
-  std::uint32_t processes = 0;
+  bool current = true; ///< False: it did not answer in time; all of this was true some time ago.
+  // Of its commands. None: nothing runs, or it is not known.
+  std::optional<std::uint64_t> memory_bytes = {}; ///< As the limit counts it, with cached files.
+  std::optional<std::uint64_t> cpu_us = {};       ///< Since its start.
+  std::optional<std::uint32_t> processes = {};    ///< With their threads.
   std::uint32_t sessions = 0;
   std::uint32_t terminals = 0;
 };

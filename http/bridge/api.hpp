@@ -7,6 +7,7 @@
 #include "http/figures.hpp"
 #include "http/page_guard.hpp"
 #include "http/router.hpp"
+#include "http/sign_ins.hpp"
 
 #include <caf/fwd.hpp>
 
@@ -47,12 +48,14 @@ void add_service_routes(std::vector<route>& table, std::shared_ptr<const service
 route metrics_route(std::shared_ptr<const services> with);
 
 /// Decides about requests, with the bridge's order of checks: web pages where there is no key, the
-/// id's format, the key, the route.
+/// id's format, the key, the route. A browser that is signed in shows the key by its cookie.
 class api {
 public:
-  /// Every request is counted in `counts`, by its row.
+  /// Every request is counted in `counts`, by its row. `browsers`: who is signed in, if anybody can
+  /// be here.
   api(key_check key, page_guard pages, std::vector<route> table,
-      std::shared_ptr<figures> counts = std::make_shared<figures>());
+      std::shared_ptr<figures> counts = std::make_shared<figures>(),
+      std::shared_ptr<const sign_ins> browsers = nullptr);
 
   admission admit(const request_head& head) const;
 
@@ -60,12 +63,14 @@ private:
   admission decide(const request_head& head, const std::optional<matched_route>& found) const;
   std::optional<response> refusal(const request_head& head) const;
   bool may_use(access needed, const request_head& head) const;
+  bool shows_key(const request_head& head, bool any_case) const;
 
   key_check key_;
   page_guard pages_;
   std::vector<route> table_;
   std::shared_ptr<figures> counts_;
-  std::vector<route_figures*> rows_; ///< One for each of table_.
+  std::vector<route_figures*> rows_;         ///< One for each of table_.
+  std::shared_ptr<const sign_ins> browsers_; ///< Null: nobody can sign in.
 };
 
 /// A Session-Id as clients may choose it: 1 to 128 of [a-zA-Z0-9._-] without `..`.
