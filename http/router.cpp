@@ -78,6 +78,7 @@ std::optional<matched_route> find_route(const std::vector<route>& table, const r
       what.query = head.query;
       what.session_id = head.field("Session-Id");
       what.takes_gzip = accepts_gzip(head.field("Accept-Encoding"));
+      what.offer = read_offer(head);
       return matched_route{&row, std::move(what)};
     }
   }

@@ -19,11 +19,12 @@ enum class body_use : std::uint8_t { ignored, buffered, streamed };
 
 /// What a route is told about a request. Values: it outlives the request's header.
 struct call {
-  std::string id;          ///< The segment that `:id` stands for.
-  std::string tail;        ///< What `*` stands for, nothing decoded.
-  std::string query;       ///< After the first '?', nothing decoded.
-  std::string session_id;  ///< The header, as it is.
-  bool takes_gzip = false; ///< By its Accept-Encoding, an answer may be compressed.
+  std::string id;              ///< The segment that `:id` stands for.
+  std::string tail;            ///< What `*` stands for, nothing decoded.
+  std::string query;           ///< After the first '?', nothing decoded.
+  std::string session_id;      ///< The header, as it is.
+  bool takes_gzip = false;     ///< By its Accept-Encoding, an answer may be compressed.
+  web_socket_offer offer = {}; ///< To become a WebSocket.
 };
 
 // ---- For the document ----
