@@ -55,6 +55,7 @@ void figures::write(metrics::text& into) const {
   into.single("insula_output_readers_dropped_total", kind::counter,
               "Streams of output that were dropped because their client took nothing for too long.",
               readers_dropped_);
+  into.single("insula_terminals", kind::gauge, "Terminals whose process runs.", terminals_);
   into.single("insula_output_lost_bytes_total", kind::counter,
               "Output that was asked for when the log no longer had it.", lost_bytes_);
 

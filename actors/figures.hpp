@@ -44,6 +44,10 @@ public:
   void reader_dropped() { readers_dropped_.add(); }
   void lost_output(std::uint64_t bytes) { lost_bytes_.add(bytes); }
 
+  // Terminals.
+  void terminal_runs() { terminals_.add(); }
+  void terminal_over() { terminals_.subtract(); }
+
   // Mailboxes, by kind of actor. Shared with the actors, which can outlive their node.
   const std::shared_ptr<mailbox_depths> directories = std::make_shared<mailbox_depths>();
   const std::shared_ptr<mailbox_depths> stores = std::make_shared<mailbox_depths>();
@@ -67,6 +71,7 @@ private:
   metrics::counter commands_failed_;
   metrics::counter readers_dropped_;
   metrics::counter lost_bytes_;
+  metrics::gauge terminals_;
 };
 
 } // namespace insula::actors

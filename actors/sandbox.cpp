@@ -3,11 +3,13 @@
 #include "actors/process.hpp"
 #include "actors/protocol/errors.hpp"
 #include "actors/sandbox_lifecycle.hpp"
+#include "actors/terminal.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
 #include <caf/all.hpp>
 
+#include <algorithm>
 #include <cassert>
 #include <charconv>
 #include <deque>
@@ -44,11 +46,19 @@ struct process_over {
   std::uint64_t number;
 };
 struct file_over {};
+struct terminal_over {
+  std::uint64_t number;
+};
+struct terminal_used {
+  std::uint64_t number;
+  bool in_use;
+};
 
 using sandbox_impl = sandbox_actor::extend<
   caf::reacts_to<lease_settled>, caf::reacts_to<sandbox_ready>, caf::reacts_to<sandbox_failed>,
   caf::reacts_to<sandbox_ended>, caf::reacts_to<sandbox_gone>, caf::reacts_to<process_over>,
-  caf::reacts_to<file_over>, caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
+  caf::reacts_to<file_over>, caf::reacts_to<terminal_over>, caf::reacts_to<terminal_used>,
+  caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
 
 using steady_clock = std::chrono::steady_clock;
 
@@ -74,6 +84,13 @@ struct start_watch {
   }
 };
 
+/// The terminal of one session.
+struct session_terminal {
+  std::uint64_t number; ///< Tells it from the next one of its session.
+  joined_terminal_actor actor;
+  bool in_use = false; ///< Somebody is there.
+};
+
 struct sandbox_state {
   static inline const char* name = "sandbox";
   std::optional<sandbox_id> id;
@@ -97,6 +114,8 @@ struct sandbox_state {
   std::map<std::uint64_t, started_process_actor>
     processes; ///< Until their command and its output are over.
   std::uint64_t last_process = 0;
+  std::map<std::string, session_terminal> terminals; ///< By session.
+  std::uint64_t last_terminal = 0;
   std::size_t files = 0; ///< Channels that somebody holds.
   bool hibernates = false;
   std::chrono::steady_clock::time_point last_used;
@@ -112,6 +131,8 @@ struct sandbox_state {
       each.deliver(to_caf(why));
     for (auto& [number, process] : processes)
       caf::anon_send_exit(process, caf::exit_reason::user_shutdown);
+    for (auto& [session, terminal] : terminals)
+      caf::anon_send_exit(terminal.actor, caf::exit_reason::user_shutdown);
     release_lease();
   }
 
@@ -125,6 +146,13 @@ struct sandbox_state {
   void refuse_waiting(const error& why) {
     for (auto& each : std::exchange(waiting, {}))
       each.refuse(why);
+  }
+
+  /// As long as it is, it does not become idle.
+  bool in_use() const {
+    return !processes.empty() || files > 0 ||
+           std::any_of(terminals.begin(), terminals.end(),
+                       [](const auto& each) { return each.second.in_use; });
   }
 
   void release_lease() {
@@ -143,6 +171,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_ended)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::process_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::file_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::terminal_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::terminal_used)
 
 namespace insula::actors {
 
@@ -384,6 +414,19 @@ void when_running(sandbox_pointer self, waiting_request request) {
 // ---- Commands
 // -----------------------------------------------------------------------------------------------------
 
+/// What every command is given, and `more`.
+std::vector<std::string> environment(const sandbox_state& st,
+                                     const std::map<std::string, std::string>& more) {
+  auto env = st.options->env;
+  for (const auto* list : {&st.image->env, &more})
+    for (const auto& [name, value] : *list)
+      env[name] = value;
+  std::vector<std::string> words;
+  for (const auto& [name, value] : env)
+    words.push_back(name + "=" + value);
+  return words;
+}
+
 /// A shell takes a line as its argument up to a length; a longer one it reads from a descriptor
 /// that the line itself then does not see.
 runtime::process_spec make_spec(const sandbox_state& st, exec_request request) {
@@ -400,13 +443,7 @@ runtime::process_spec make_spec(const sandbox_state& st, exec_request request) {
                                 : "eval \"$(cat /proc/self/fd/9)\" 9<&-");
     spec.script = std::move(request.command_line);
   }
-  auto env = options.env;
-  for (const auto& [name, value] : st.image->env)
-    env[name] = value;
-  for (auto& [name, value] : request.env)
-    env[name] = std::move(value);
-  for (const auto& [name, value] : env)
-    spec.env.push_back(name + "=" + value);
+  spec.env = environment(st, request.env);
   spec.cwd = request.cwd.empty() ? options.working_directory : std::move(request.cwd);
   spec.user = options.user;
   return spec;
@@ -435,6 +472,48 @@ started_process_actor add_process(sandbox_pointer self, runtime::process_spec sp
   options.on_over = [me = self->address(), number] { tell(me, process_over{number}); };
   return st.processes.emplace(number, spawn_process(self->system(), std::move(options)))
     .first->second;
+}
+
+// ---- Terminals ----
+
+/// The shell's own program, or what its PATH has under that name. The terminal is blank when its
+/// first prompt comes, as the contract has it.
+runtime::process_spec terminal_spec(const sandbox_state& st, const std::string& shell) {
+  runtime::process_spec spec;
+  if (shell.empty())
+    spec.argv = {st.image->shell};
+  else if (shell.find('/') != std::string::npos)
+    spec.argv = {shell};
+  else
+    spec.argv = {st.image->shell, "-c", "exec \"$0\"", shell};
+  spec.env = environment(
+    st, {{"TERM", "xterm-256color"}, {"PROMPT_COMMAND", "clear; unset PROMPT_COMMAND"}});
+  spec.cwd = st.options->working_directory;
+  spec.user = st.options->user;
+  return spec;
+}
+
+result<session_terminal*> find_or_open_terminal(sandbox_pointer self,
+                                                const open_terminal_request& wanted) {
+  auto& st = self->state;
+  if (const auto at = st.terminals.find(wanted.session); at != st.terminals.end())
+    return &at->second;
+  if (st.terminals.size() >= limits::terminals_per_sandbox)
+    return error{errc::limit_reached, "too many terminals in this sandbox"};
+  note("sandbox.terminal", st, wanted.context);
+  const auto number = ++st.last_terminal;
+  terminal_options options;
+  options.place = st.place;
+  options.spec = terminal_spec(st, wanted.shell);
+  options.size = {wanted.columns, wanted.rows};
+  options.figures = st.options->figures;
+  options.request = wanted.context.id;
+  options.on_over = [me = self->address(), number] { tell(me, terminal_over{number}); };
+  options.on_use = [me = self->address(), number](bool in_use) {
+    tell(me, terminal_used{number, in_use});
+  };
+  session_terminal made{number, spawn_terminal(self->system(), std::move(options))};
+  return &st.terminals.emplace(wanted.session, std::move(made)).first->second;
 }
 
 /// The kernel counts what commands start, but not the commands themselves: those are put into the
@@ -593,8 +672,19 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     [](const delete_session_request&) -> caf::result<caf::ok_atom> {
       return to_caf({errc::not_found, "sessions are not available in this version"});
     },
-    [](const open_terminal_request&) -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
-      return to_caf({errc::limit_reached, "terminals are not available in this version"});
+    [self](
+      open_terminal_request& request) -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
+      auto reply = self->make_response_promise<terminal_actor, std::uint64_t, std::uint64_t>();
+      const auto context = request.context;
+      when_running(self,
+                   {[self, reply, wanted = std::move(request)]() mutable {
+                      const auto terminal = find_or_open_terminal(self, wanted);
+                      if (!terminal)
+                        return static_cast<void>(reply.deliver(to_caf(terminal.reason())));
+                      reply.delegate((*terminal)->actor, join_atom::value);
+                    },
+                    [reply](const error& why) mutable { reply.deliver(to_caf(why)); }, context});
+      return reply;
     },
     [self](status_atom) { return status_of(self->state); },
     [self](read_file_request& request) {
@@ -728,6 +818,22 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       --self->state.files;
       touch(self);
     },
+    [self](const terminal_over& said) {
+      auto& st = self->state;
+      for (auto at = st.terminals.begin(); at != st.terminals.end(); ++at)
+        if (at->second.number == said.number) {
+          st.terminals.erase(at);
+          return touch(self);
+        }
+    },
+    [self](const terminal_used& said) {
+      auto& st = self->state;
+      for (auto& [session, terminal] : st.terminals)
+        if (terminal.number == said.number) {
+          terminal.in_use = said.in_use;
+          touch(self);
+        }
+    },
     [self](hibernate_atom) {
       const auto& st = self->state;
       if (st.now == phase::asleep && st.waiting.empty() && st.deleting.empty())
@@ -739,7 +845,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       if (st.now != phase::running)
         return;
       const auto now = st.options->time->now();
-      if (!st.processes.empty() || st.files > 0)
+      if (st.in_use())
         st.last_used = now;
       const auto left = st.options->idle_timeout - (now - st.last_used);
       if (left.count() <= 0)

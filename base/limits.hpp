@@ -113,8 +113,20 @@ inline constexpr std::size_t waiting_per_session = 1024;
 /// Newest output of a terminal that is kept for who comes later; a number of the public contract.
 inline constexpr std::size_t terminal_bytes = 262'144;
 
-/// The largest frame that a terminal's client may send. A paste of a megabyte is one.
+/// How far a client of a terminal may be behind before it is let go of: the terminal waits for
+/// nobody. More than is kept for who comes later, so that a short stall costs nothing.
+inline constexpr std::size_t terminal_log_bytes = 1u << 20;
+
+/// The largest message that a terminal's client may send. A paste of a megabyte is one.
 inline constexpr std::size_t terminal_input_bytes = 4u << 20;
+
+/// What a terminal's clients may have typed together that it has not taken. A program that does not
+/// read leaves the rest with them.
+inline constexpr std::size_t waiting_input_bytes = 16u << 20;
+
+/// Terminals of one sandbox. It can have 64 in all (the launcher's devpts): the others are left for
+/// what opens terminals inside, as tmux does.
+inline constexpr std::size_t terminals_per_sandbox = 48;
 
 /// Clients of one terminal at once.
 inline constexpr std::size_t clients_per_terminal = 64;

@@ -3,6 +3,7 @@
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,24 @@ struct exec_body {
   std::optional<std::string> cwd;
 };
 result<exec_body> read_exec_body(std::string_view text);
+
+/// A control message of a terminal's client.
+struct terminal_control {
+  enum class kind : std::uint8_t { ignored, resize, malformed };
+  kind what = kind::ignored;
+  double columns = 0; ///< Of a resize: any number.
+  double rows = 0;
+};
+terminal_control read_terminal_control(std::string_view text);
+
+/// {"type":"ready"}
+std::string write_terminal_ready();
+
+/// {"type":"exit","code":0}, with "signal":"SIGTERM" unless `signal` is empty.
+std::string write_terminal_exit(int code, std::string_view signal);
+
+/// {"type":"error","message":"…"}
+std::string write_terminal_error(std::string_view message);
 
 /// {"error":"…","code":"…"}. Bytes of `message` that are no UTF-8 are replaced.
 std::string write_error(std::string_view message, std::string_view code);

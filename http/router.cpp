@@ -81,6 +81,7 @@ std::optional<matched_route> find_route(const std::vector<route>& table, const r
       what.origin = head.field("Origin");
       what.cookies = head.field("Cookie");
       what.takes_gzip = accepts_gzip(head.field("Accept-Encoding"));
+      what.offer = read_offer(head);
       return matched_route{&row, std::move(what)};
     }
   }

@@ -123,9 +123,15 @@ struct terminal_size {
   std::uint16_t rows = 24;
 };
 
-/// A process behind a terminal. All of its output is stream_id::out; its log keeps the newest
-/// limits::terminal_bytes, and nobody who reads it holds it up. It has ended when the process that
-/// was started has, whoever else still has the terminal open.
+/// What of a terminal's output can still be read.
+struct terminal_extent {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+/// A process behind a terminal. All of its output is stream_id::out, and offsets in its log are
+/// bytes; the log keeps the newest limits::terminal_log_bytes, and nobody who reads it holds it up.
+/// It has ended when the process that was started has, whoever else still has the terminal open.
 class terminal : public process {
 public:
   /// What somebody types, in order. `taken`: the terminal has taken all of it, or (false) it has
@@ -133,6 +139,8 @@ public:
   virtual void write(std::string bytes, std::function<void(bool)> taken) = 0;
 
   virtual void resize(terminal_size size) = 0;
+
+  virtual void measure(std::function<void(terminal_extent)> tell) = 0;
 };
 
 /// What a shell starts with.

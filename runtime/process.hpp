@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/agent/protocol.hpp"
+#include "runtime/agent_job.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/output_log.hpp"
 
@@ -20,7 +20,9 @@ namespace insula::runtime {
 
 /// The native engine's process: two pipes, the log that they are emptied into, and those who read
 /// it.
-class native_process final : public process, public std::enable_shared_from_this<native_process> {
+class native_process final : public process,
+                             public agent_job,
+                             public std::enable_shared_from_this<native_process> {
 public:
   /// How a process reaches its agent; called from any thread.
   struct links {
@@ -42,12 +44,10 @@ public:
   void signal(int number) override;
   void cut_output() override;
 
-  // On the thread of `io`: what the agent says, and what becomes of the sandbox. What comes out of
-  // turn is not passed on.
-  void started();
-  void failed(error why);
-  void ended(process_exit how);
-  void fall_silent(); ///< Takes no more output and answers nobody.
+  void started() override;
+  void failed(error why) override;
+  void ended(process_exit how) override;
+  void fall_silent() override;
 
 private:
   struct pipe {

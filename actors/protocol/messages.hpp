@@ -87,6 +87,7 @@ struct process_end {
     false; ///< Its time was up and it was ended for that; exit_code then is what was left of it.
   bool out_of_memory = false;     ///< The kernel ended it because the sandbox's memory was used up.
   std::uint64_t memory_bytes = 0; ///< What the sandbox may use. 0: no limit is known.
+  std::int32_t signal = 0;        ///< Of a terminal: which one ended it. 0: none.
 };
 
 enum class output_stream : std::uint8_t { out = 1, err = 2 };

@@ -53,6 +53,7 @@ std::vector<route> routes(std::shared_ptr<const services> with) {
   add_exec_routes(table, with);
   add_file_routes(table, with);
   add_archive_routes(table, with);
+  add_terminal_routes(table, with);
   add_service_routes(table, with);
   return table;
 }

@@ -42,6 +42,7 @@ void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const service
 void add_exec_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_archive_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 
 /// GET /metrics, which can be had alone as well.

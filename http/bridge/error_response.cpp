@@ -27,6 +27,7 @@ wire_error failed(step during) {
     case step::read_tree: return {502, "workspace_archive_read_error", "persist failed: "};
     case step::write_tree: return {502, "workspace_archive_write_error", "hydrate failed: "};
     case step::session: return {502, "session_error"};
+    case step::terminal: return {502, "exec_transport_error", "terminal failed: "};
   }
   std::abort(); // Not a step at all: memory is damaged.
 }
