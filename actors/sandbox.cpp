@@ -632,6 +632,7 @@ sandbox_status status_of(const sandbox_state& st) {
   row.state = name_of(st.now);
   const auto& made = st.created_ms;
   std::from_chars(made.data(), made.data() + made.size(), row.created_ms);
+  row.terminals = static_cast<std::uint32_t>(st.terminals.size());
   if (const auto used = st.place ? st.place->usage() : std::nullopt) {
     row.memory_bytes = used->memory_bytes;
     if (used->cpu)

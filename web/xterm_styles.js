@@ -3,8 +3,8 @@
 
 const make_element = document.createElement.bind(document);
 document.createElement = (name, options) => {
-  const element = make_element(name, options);
-  if (name !== 'style') return element;
+  if (name !== 'style') return make_element(name, options);
+  const element = make_element('template'); // The policy refuses style elements that are empty, too.
   const sheet = new CSSStyleSheet();
   document.adoptedStyleSheets.push(sheet);
   Object.defineProperty(element, 'textContent', { set: (text) => sheet.replaceSync(text) });
