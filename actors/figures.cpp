@@ -6,8 +6,6 @@ namespace insula::actors {
 
 namespace {
 
-constexpr std::array<std::string_view, phases> phase_names{"asleep", "starting", "running",
-                                                           "stopping", "deleting"};
 constexpr std::array<std::string_view, start_failures> failure_names{"capacity", "image", "lease",
                                                                      "record", "launch"};
 constexpr std::array<std::string_view, sandbox_ends> end_names{"deleted", "idle", "died"};
@@ -58,6 +56,7 @@ void figures::write(metrics::text& into) const {
   into.single("insula_output_readers_dropped_total", kind::counter,
               "Streams of output that were dropped because their client took nothing for too long.",
               readers_dropped_);
+  into.single("insula_terminals", kind::gauge, "Terminals whose process runs.", terminals_);
   into.single("insula_output_lost_bytes_total", kind::counter,
               "Output that was asked for when the log no longer had it.", lost_bytes_);
 

@@ -47,6 +47,9 @@ public:
   // Sessions whose shell lives.
   void session_opened() { sessions_.add(); }
   void session_closed() { sessions_.subtract(); }
+  // Terminals.
+  void terminal_runs() { terminals_.add(); }
+  void terminal_over() { terminals_.subtract(); }
 
   // Mailboxes, by kind of actor. Shared with the actors, which can outlive their node.
   const std::shared_ptr<mailbox_depths> directories = std::make_shared<mailbox_depths>();
@@ -72,6 +75,7 @@ private:
   metrics::counter commands_failed_;
   metrics::counter readers_dropped_;
   metrics::counter lost_bytes_;
+  metrics::gauge terminals_;
 };
 
 } // namespace insula::actors

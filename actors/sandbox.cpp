@@ -4,12 +4,15 @@
 #include "actors/protocol/errors.hpp"
 #include "actors/sandbox_lifecycle.hpp"
 #include "actors/session.hpp"
+#include "actors/terminal.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
 #include <caf/all.hpp>
 
+#include <algorithm>
 #include <cassert>
+#include <charconv>
 #include <deque>
 #include <functional>
 #include <set>
@@ -44,11 +47,19 @@ struct process_over {
   std::uint64_t number;
 };
 struct use_over {};
+struct terminal_over {
+  std::uint64_t number;
+};
+struct terminal_used {
+  std::uint64_t number;
+  bool in_use;
+};
 
 using sandbox_impl = sandbox_actor::extend<
   caf::reacts_to<lease_settled>, caf::reacts_to<sandbox_ready>, caf::reacts_to<sandbox_failed>,
   caf::reacts_to<sandbox_ended>, caf::reacts_to<sandbox_gone>, caf::reacts_to<process_over>,
-  caf::reacts_to<use_over>, caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
+  caf::reacts_to<use_over>, caf::reacts_to<terminal_over>, caf::reacts_to<terminal_used>,
+  caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
 
 using steady_clock = std::chrono::steady_clock;
 
@@ -74,6 +85,13 @@ struct start_watch {
   }
 };
 
+/// The terminal of one session.
+struct session_terminal {
+  std::uint64_t number; ///< Tells it from the next one of its session.
+  joined_terminal_actor actor;
+  bool in_use = false; ///< Somebody is there.
+};
+
 struct sandbox_state {
   static inline const char* name = "sandbox";
   std::optional<sandbox_id> id;
@@ -97,7 +115,9 @@ struct sandbox_state {
   std::map<std::uint64_t, started_process_actor>
     processes; ///< Until their command and its output are over.
   std::uint64_t last_process = 0;
-  std::map<std::string, session_actor> sessions; ///< By id, each with its shell or none so far.
+  std::map<std::string, session_actor> sessions;     ///< By id, each with its shell or none so far.
+  std::map<std::string, session_terminal> terminals; ///< By session.
+  std::uint64_t last_terminal = 0;
   std::size_t uses = 0; ///< Files that somebody holds, and commands of sessions.
   bool hibernates = false;
   std::chrono::steady_clock::time_point last_used;
@@ -115,6 +135,8 @@ struct sandbox_state {
       caf::anon_send_exit(process, caf::exit_reason::user_shutdown);
     for (auto& [session_id, session] : sessions)
       caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
+    for (auto& [session, terminal] : terminals)
+      caf::anon_send_exit(terminal.actor, caf::exit_reason::user_shutdown);
     release_lease();
   }
 
@@ -136,6 +158,13 @@ struct sandbox_state {
       caf::anon_send(session, end_session{{errc::sandbox_not_running, "the sandbox has ended"}});
   }
 
+  /// As long as it is, it does not become idle.
+  bool in_use() const {
+    return !processes.empty() || uses > 0 ||
+           std::any_of(terminals.begin(), terminals.end(),
+                       [](const auto& each) { return each.second.in_use; });
+  }
+
   void release_lease() {
     if (epoch != 0)
       options->leases->release(id->str(), std::exchange(epoch, 0));
@@ -152,6 +181,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_ended)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::process_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::use_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::terminal_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::terminal_used)
 
 namespace insula::actors {
 
@@ -483,13 +514,17 @@ std::shared_ptr<void> new_use(sandbox_pointer self) {
 
 constexpr std::string_view bash = "/bin/bash";
 
+bool can_have_sessions(const sandbox_state& st) {
+  return st.image->shell.ends_with("/bash");
+}
+
 /// Adds one that is not there. Errors: limit_reached; launch_failed, since only bash can be one.
 result<session_actor> add_session(sandbox_pointer self, create_session_request wanted) {
   auto& st = self->state;
   if (st.sessions.size() >= limits::sessions_per_sandbox)
     return error{errc::limit_reached, "the sandbox has " + std::to_string(st.sessions.size()) +
                                         " sessions, which is as many as it may"};
-  if (!st.image->shell.ends_with("/bash"))
+  if (!can_have_sessions(st))
     return error{errc::launch_failed, "a session needs bash, and the sandbox's image has none"};
   const std::map<std::string, std::string> locale{{"LANG", "C.UTF-8"}, {"LC_ALL", "C.UTF-8"}};
   session_options options;
@@ -550,12 +585,98 @@ void create_session(sandbox_pointer self, create_session_request wanted, Reply r
 
 template <class Reply>
 void delete_session(sandbox_pointer self, const std::string& id, Reply reply) {
+  const auto& terminals = self->state.terminals;
+  if (const auto terminal = terminals.find(id); terminal != terminals.end())
+    caf::anon_send(terminal->second.actor, delete_atom::value);
   const auto session = self->state.sessions.extract(id);
   if (session.empty())
     return static_cast<void>(
       reply.deliver(to_caf({errc::not_found, "Session '" + id + "' not found"})));
   reply.delegate(session.mapped(),
                  end_session{{errc::session_ended, "Session '" + id + "' was deleted"}});
+}
+
+// ---- Terminals
+
+void put(std::vector<std::string>& env, const std::string& name, const std::string& value) {
+  std::erase_if(env, [&name](const std::string& line) { return line.starts_with(name + "="); });
+  env.push_back(name + "=" + value);
+}
+
+/// The shell's own program, or what its PATH has under that name. The terminal is blank when its
+/// first prompt comes, as the contract has it.
+runtime::process_spec terminal_spec(const sandbox_state& st, const std::string& shell,
+                                    runtime::shell_surroundings from) {
+  runtime::process_spec spec;
+  if (shell.empty())
+    spec.argv = {st.image->shell};
+  else if (shell.find('/') != std::string::npos)
+    spec.argv = {shell};
+  else
+    spec.argv = {st.image->shell, "-c", "exec \"$0\"", shell};
+  spec.env = std::move(from.env);
+  put(spec.env, "TERM", "xterm-256color");
+  put(spec.env, "PROMPT_COMMAND", "clear; unset PROMPT_COMMAND");
+  spec.cwd = std::move(from.cwd);
+  spec.user = st.options->user;
+  return spec;
+}
+
+result<session_terminal*> find_or_open_terminal(sandbox_pointer self,
+                                                const open_terminal_request& wanted,
+                                                runtime::shell_surroundings from) {
+  auto& st = self->state;
+  if (const auto at = st.terminals.find(wanted.session); at != st.terminals.end())
+    return &at->second;
+  if (st.terminals.size() >= limits::terminals_per_sandbox)
+    return error{errc::limit_reached, "too many terminals in this sandbox"};
+  note("sandbox.terminal", st, wanted.context);
+  const auto number = ++st.last_terminal;
+  terminal_options options;
+  options.place = st.place;
+  options.spec = terminal_spec(st, wanted.shell, std::move(from));
+  options.size = {wanted.columns, wanted.rows};
+  options.figures = st.options->figures;
+  options.request = wanted.context.id;
+  options.on_over = [me = self->address(), number] { tell(me, terminal_over{number}); };
+  options.on_use = [me = self->address(), number](bool in_use) {
+    tell(me, terminal_used{number, in_use});
+  };
+  session_terminal made{number, spawn_terminal(self->system(), std::move(options))};
+  return &st.terminals.emplace(wanted.session, std::move(made)).first->second;
+}
+
+template <class Reply>
+void join_terminal(sandbox_pointer self, const open_terminal_request& wanted,
+                   runtime::shell_surroundings from, Reply reply) {
+  const auto terminal = find_or_open_terminal(self, wanted, std::move(from));
+  if (!terminal)
+    return static_cast<void>(reply.deliver(to_caf(terminal.reason())));
+  reply.delegate((*terminal)->actor, join_atom::value);
+}
+
+/// A new one begins where its session is. An image without bash has no sessions, but may have
+/// terminals.
+template <class Reply>
+void open_terminal(sandbox_pointer self, open_terminal_request wanted, Reply reply) {
+  auto& st = self->state;
+  if (st.terminals.count(wanted.session) > 0 || !can_have_sessions(st))
+    return join_terminal(self, wanted, {st.options->working_directory, environment(st, {}, {})},
+                         std::move(reply));
+  const auto session = find_session(self, wanted.session);
+  if (!session)
+    return static_cast<void>(reply.deliver(to_caf(session.reason())));
+  self->request(*session, caf::infinite, look_around_atom::value)
+    .then(
+      [self, wanted, session = *session, reply](runtime::shell_surroundings& from) mutable {
+        const auto& all = self->state.sessions;
+        const auto at = all.find(wanted.session);
+        if (at == all.end() || at->second != session)
+          return static_cast<void>(
+            reply.deliver(to_caf({errc::sandbox_not_running, "its session has ended"})));
+        join_terminal(self, wanted, std::move(from), std::move(reply));
+      },
+      [reply](caf::error& why) mutable { reply.deliver(std::move(why)); });
 }
 
 // ---- Files
@@ -663,6 +784,25 @@ void begin_delete(sandbox_pointer self) {
   });
 }
 
+// ---- What others may know of it
+
+sandbox_status status_of(const sandbox_state& st) {
+  sandbox_status row;
+  row.id = st.id->str();
+  row.state = name_of(st.now);
+  const auto& made = st.created_ms;
+  std::from_chars(made.data(), made.data() + made.size(), row.created_ms);
+  row.sessions = static_cast<std::uint32_t>(st.sessions.size());
+  row.terminals = static_cast<std::uint32_t>(st.terminals.size());
+  if (const auto used = st.place ? st.place->usage() : std::nullopt) {
+    row.memory_bytes = used->memory_bytes;
+    if (used->cpu)
+      row.cpu_us = static_cast<std::uint64_t>(used->cpu->count());
+    row.processes = used->processes;
+  }
+  return row;
+}
+
 sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                                     std::shared_ptr<const sandbox_options> options,
                                     bool hibernates) {
@@ -706,10 +846,16 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                           std::move(request.context)});
       return reply;
     },
-    [](const open_terminal_request&) -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
-      return to_caf({errc::limit_reached, "terminals are not available in this version"});
+    [self](
+      open_terminal_request& request) -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
+      auto reply = self->make_response_promise<terminal_actor, std::uint64_t, std::uint64_t>();
+      const auto context = request.context;
+      when_running(
+        self, {[self, reply, request]() mutable { open_terminal(self, std::move(request), reply); },
+               [reply](const error& why) mutable { reply.deliver(to_caf(why)); }, context});
+      return reply;
     },
-    [self](status_atom) { return sandbox_status{self->state.id->str()}; },
+    [self](status_atom) { return status_of(self->state); },
     [self](read_file_request& request) {
       return open_file(self, runtime::file_operation::read, std::move(request.path),
                        std::move(request.context), std::move(request.session));
@@ -841,6 +987,22 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       --self->state.uses;
       touch(self);
     },
+    [self](const terminal_over& said) {
+      auto& st = self->state;
+      for (auto at = st.terminals.begin(); at != st.terminals.end(); ++at)
+        if (at->second.number == said.number) {
+          st.terminals.erase(at);
+          return touch(self);
+        }
+    },
+    [self](const terminal_used& said) {
+      auto& st = self->state;
+      for (auto& [session, terminal] : st.terminals)
+        if (terminal.number == said.number) {
+          terminal.in_use = said.in_use;
+          touch(self);
+        }
+    },
     [self](hibernate_atom) {
       const auto& st = self->state;
       if (st.now == phase::asleep && st.waiting.empty() && st.deleting.empty())
@@ -852,7 +1014,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       if (st.now != phase::running)
         return;
       const auto now = st.options->time->now();
-      if (!st.processes.empty() || st.uses > 0)
+      if (st.in_use())
         st.last_used = now;
       const auto left = st.options->idle_timeout - (now - st.last_used);
       if (left.count() <= 0)

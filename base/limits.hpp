@@ -66,6 +66,20 @@ inline constexpr std::size_t http_workers = 2;
 /// Open connections of a listener that has nothing but /metrics: a few scrapers come to one.
 inline constexpr unsigned metrics_connections = 64;
 
+/// How long a browser is signed in to the console: a working day.
+inline constexpr std::chrono::hours sign_in_lasts{12};
+
+/// Browsers that are signed in at once.
+inline constexpr std::size_t sign_ins = 1024;
+
+/// Wrong keys typed into the console, of all callers together, before everybody has to wait: nobody
+/// mistypes so often, and who guesses gets nowhere at this rate.
+inline constexpr std::size_t wrong_keys = 10;
+inline constexpr std::chrono::minutes wrong_keys_within{1};
+
+/// A key that is typed into the console. A header can hold no more.
+inline constexpr std::uint64_t typed_key_bytes = header_value_bytes;
+
 /// A JSON text that nests deeper is refused.
 inline constexpr std::size_t json_depth = 64;
 
@@ -81,6 +95,10 @@ inline constexpr auto reader_patience = 30s;
 /// Requests that wait for one sandbox to start. More are refused: nobody can be waiting for that
 /// many answers.
 inline constexpr std::size_t waiting_per_sandbox = 4096;
+
+/// What a list of all sandboxes waits for any one of them. They answer in microseconds, unless
+/// their store does not.
+inline constexpr auto list_patience = 2s;
 
 /// Commands that run at once in one sandbox; its process limit usually ends earlier.
 inline constexpr std::size_t commands_per_sandbox = 2048;
@@ -121,8 +139,20 @@ inline constexpr std::size_t surroundings_bytes = 2u << 20;
 /// Newest output of a terminal that is kept for who comes later; a number of the public contract.
 inline constexpr std::size_t terminal_bytes = 262'144;
 
-/// The largest frame that a terminal's client may send. A paste of a megabyte is one.
+/// How far a client of a terminal may be behind before it is let go of: the terminal waits for
+/// nobody. More than is kept for who comes later, so that a short stall costs nothing.
+inline constexpr std::size_t terminal_log_bytes = 1u << 20;
+
+/// The largest message that a terminal's client may send. A paste of a megabyte is one.
 inline constexpr std::size_t terminal_input_bytes = 4u << 20;
+
+/// What a terminal's clients may have typed together that it has not taken. A program that does not
+/// read leaves the rest with them.
+inline constexpr std::size_t waiting_input_bytes = 16u << 20;
+
+/// Terminals of one sandbox. It can have 64 in all (the launcher's devpts): the others are left for
+/// what opens terminals inside, as tmux does.
+inline constexpr std::size_t terminals_per_sandbox = 48;
 
 /// Clients of one terminal at once.
 inline constexpr std::size_t clients_per_terminal = 64;

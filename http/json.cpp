@@ -214,6 +214,89 @@ private:
   bool in_env_ = false;
 };
 
+/// Takes a terminal's control message in one pass; of several members of one name the last counts.
+class control_reader {
+public:
+  bool Null() { return value(none, true); }
+  bool Bool(bool) { return value(); }
+  bool Int(int i) { return value(i); }
+  bool Uint(unsigned i) { return value(i); }
+  bool Int64(std::int64_t i) { return value(static_cast<double>(i)); }
+  bool Uint64(std::uint64_t i) { return value(static_cast<double>(i)); }
+  bool Double(double d) { return value(d); }
+  bool RawNumber(const char*, rapidjson::SizeType, bool) { return value(); }
+  bool String(const char* s, rapidjson::SizeType n, bool) {
+    const bool names_resize = std::string_view{s, n} == "resize";
+    if (depth_ == 1 && member_ == member::type)
+      resize_ = names_resize;
+    else
+      value();
+    return true;
+  }
+  bool Key(const char* s, rapidjson::SizeType n, bool) {
+    if (depth_ > 1)
+      return true;
+    const std::string_view name{s, n};
+    member_ = name == "type"   ? member::type
+              : name == "cols" ? member::columns
+              : name == "rows" ? member::rows
+                               : member::unknown;
+    return true;
+  }
+  bool StartObject() {
+    object_ = object_ || depth_ == 0;
+    return enter();
+  }
+  bool StartArray() { return enter(); }
+  bool EndObject(rapidjson::SizeType) { return leave(); }
+  bool EndArray(rapidjson::SizeType) { return leave(); }
+
+  terminal_control finish(bool whole) const {
+    using kind = terminal_control::kind;
+    if (!whole || null_)
+      return {kind::malformed};
+    if (!object_ || !resize_)
+      return {kind::ignored};
+    if (!columns_ || !rows_)
+      return {kind::malformed};
+    return {kind::resize, *columns_, *rows_};
+  }
+
+private:
+  enum class member : std::uint8_t { unknown, type, columns, rows };
+  static constexpr std::nullopt_t none = std::nullopt;
+
+  bool value(std::optional<double> number = none, bool is_null = false) {
+    null_ = is_null && depth_ == 0;
+    if (depth_ != 1)
+      return true;
+    if (member_ == member::type)
+      resize_ = false;
+    else if (member_ == member::columns)
+      columns_ = number;
+    else if (member_ == member::rows)
+      rows_ = number;
+    return true;
+  }
+  bool enter() {
+    if (depth_ == 1)
+      value();
+    return ++depth_ <= limits::json_depth;
+  }
+  bool leave() {
+    --depth_;
+    return true;
+  }
+
+  std::size_t depth_ = 0;
+  member member_ = member::unknown; ///< Of the outermost object.
+  bool object_ = false;
+  bool null_ = false; ///< That is all of it.
+  bool resize_ = false;
+  std::optional<double> columns_;
+  std::optional<double> rows_;
+};
+
 /// False: not JSON, or the handler wanted no more.
 template <class Handler>
 bool parse(std::string_view text, Handler& handler) {
@@ -243,7 +326,7 @@ public:
     return out_.String(valid.data(), static_cast<rapidjson::SizeType>(valid.size())), *this;
   }
   writer& boolean(bool value) { return out_.Bool(value), *this; }
-  writer& integer(int value) { return out_.Int(value), *this; }
+  writer& integer(std::int64_t value) { return out_.Int64(value), *this; }
   std::string str() const { return {buffer_.GetString(), buffer_.GetSize()}; }
 
 private:
@@ -275,6 +358,35 @@ session_body read_session_body(std::string_view text) {
   return handler.finish(whole);
 }
 
+terminal_control read_terminal_control(std::string_view text) {
+  control_reader handler;
+  const bool whole = parse(text, handler);
+  return handler.finish(whole);
+}
+
+std::string write_terminal_ready() {
+  return R"({"type":"ready"})";
+}
+
+std::string write_terminal_exit(int code, std::string_view signal) {
+  writer out;
+  out.begin_object().key("type").text("exit").key("code").integer(code);
+  if (!signal.empty())
+    out.key("signal").text(signal);
+  return out.end_object().str();
+}
+
+std::string write_terminal_error(std::string_view message) {
+  return writer{}
+    .begin_object()
+    .key("type")
+    .text("error")
+    .key("message")
+    .text(message)
+    .end_object()
+    .str();
+}
+
 std::string write_error(std::string_view message, std::string_view code) {
   return writer{}
     .begin_object()
@@ -303,6 +415,28 @@ std::string write_missing_parts(const std::vector<std::string>& errors) {
   out.begin_object().key("ok").boolean(false).key("errors").begin_array();
   for (const auto& what : errors)
     out.text(what);
+  return out.end_array().end_object().str();
+}
+
+std::string write_sandboxes(const std::vector<sandbox_status>& rows, bool asks_key,
+                            std::int64_t now_ms) {
+  writer out;
+  out.begin_object().key("key").boolean(asks_key).key("now_ms").integer(now_ms);
+  out.key("sandboxes").begin_array();
+  for (const auto& row : rows) {
+    out.begin_object().key("id").text(row.id).key("state").text(row.state);
+    out.key("current").boolean(row.current);
+    if (row.created_ms != 0)
+      out.key("created_ms").integer(row.created_ms);
+    if (row.memory_bytes)
+      out.key("memory_bytes").integer(static_cast<std::int64_t>(*row.memory_bytes));
+    if (row.cpu_us)
+      out.key("cpu_us").integer(static_cast<std::int64_t>(*row.cpu_us));
+    if (row.processes)
+      out.key("processes").integer(*row.processes);
+    out.key("sessions").integer(row.sessions).key("terminals").integer(row.terminals);
+    out.end_object();
+  }
   return out.end_array().end_object().str();
 }
 

@@ -123,9 +123,15 @@ struct terminal_size {
   std::uint16_t rows = 24;
 };
 
-/// A process behind a terminal. All of its output is stream_id::out; its log keeps the newest
-/// limits::terminal_bytes, and nobody who reads it holds it up. It has ended when the process that
-/// was started has, whoever else still has the terminal open.
+/// What of a terminal's output can still be read.
+struct terminal_extent {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+/// A process behind a terminal. All of its output is stream_id::out, and offsets in its log are
+/// bytes; the log keeps the newest limits::terminal_log_bytes, and nobody who reads it holds it up.
+/// It has ended when the process that was started has, whoever else still has the terminal open.
 class terminal : public process {
 public:
   /// What somebody types, in order. `taken`: the terminal has taken all of it, or (false) it has
@@ -133,6 +139,8 @@ public:
   virtual void write(std::string bytes, std::function<void(bool)> taken) = 0;
 
   virtual void resize(terminal_size size) = 0;
+
+  virtual void measure(std::function<void(terminal_extent)> tell) = 0;
 };
 
 /// What a shell starts with.
@@ -182,11 +190,11 @@ public:
   virtual void end() = 0;
 };
 
-/// What a sandbox uses right now.
+/// What the commands of a sandbox use right now. None: it is not known on this machine.
 struct sandbox_usage {
-  std::uint64_t memory_bytes = 0;
-  std::chrono::microseconds cpu{}; ///< Since its start.
-  std::uint32_t processes = 0;
+  std::optional<std::uint64_t> memory_bytes;    ///< As the limit counts it, cached files included.
+  std::optional<std::chrono::microseconds> cpu; ///< Since its start.
+  std::optional<std::uint32_t> processes;       ///< Threads count, as they do for the limit.
 };
 
 enum class file_operation { read, write };

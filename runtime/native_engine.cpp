@@ -8,6 +8,7 @@
 #include "runtime/script_file.hpp"
 #include "runtime/shell.hpp"
 #include "runtime/spawner_client.hpp"
+#include "runtime/terminal.hpp"
 
 #include <boost/asio/steady_timer.hpp>
 
@@ -94,6 +95,7 @@ std::string reason_of(const agent::notice& said) {
     case agent::exec_step::cwd: what = "entering the working directory"; break;
     case agent::exec_step::exec: what = "running the program"; break;
     case agent::exec_step::full: what = "finding room for another command"; break;
+    case agent::exec_step::terminal: what = "opening a terminal"; break;
   }
   return std::string{what} + ": " + std::strerror(said.value);
 }
@@ -108,6 +110,23 @@ std::string joined(const std::string& cwd, const std::vector<std::string>& argv,
       text += '\0';
     }
   return text;
+}
+
+agent::request request_for(agent::op what, std::uint64_t id, const process_spec& spec) {
+  agent::request wanted{};
+  wanted.what = what;
+  wanted.id = id;
+  wanted.argc = static_cast<std::uint32_t>(spec.argv.size());
+  wanted.envc = static_cast<std::uint32_t>(spec.env.size());
+  wanted.uid = spec.user.uid;
+  wanted.gid = spec.user.gid;
+  return wanted;
+}
+
+/// `text`: what is joined() of it.
+bool fits(const process_spec& spec, const std::string& text) {
+  return text.size() <= agent::max_text_bytes &&
+         1 + spec.argv.size() + spec.env.size() <= agent::max_strings;
 }
 
 std::chrono::nanoseconds between(std::uint64_t from, std::uint64_t until) {
@@ -154,12 +173,14 @@ private:
   result<unique_fd> open_channel(agent::op what, const std::vector<std::string>& words,
                                  sandbox_user user);
   struct started_process {
-    std::weak_ptr<native_process> process;
+    std::weak_ptr<agent_job> process;
     std::uint64_t memory_kills = 0; ///< Of the sandbox, before it began.
   };
 
-  std::shared_ptr<native_process> known(std::uint64_t id);
+  std::shared_ptr<agent_job> known(std::uint64_t id);
   std::shared_ptr<native_shell> known_shell(std::uint64_t id);
+  std::function<void(int)> signal_link(std::uint64_t id);
+  std::function<void()> forget_link(std::uint64_t id);
   std::shared_ptr<packet_socket> connection();
   std::uint64_t memory_kills() const;
   std::uint64_t kills_before(std::uint64_t id);
@@ -177,7 +198,7 @@ private:
   creation_times creation_;      ///< Written before on_ready.
   std::string why_not_ = "the sandbox ended before it was ready"; ///< What is said if it does.
 
-  std::mutex guard_; ///< For what follows.
+  mutable std::mutex guard_; ///< For what follows.
   std::shared_ptr<packet_socket> agent_;
   std::map<std::uint64_t, started_process> processes_;
   std::map<std::uint64_t, std::weak_ptr<native_shell>> shells_; ///< By the id of their keepers.
@@ -336,7 +357,7 @@ bool native_sandbox::memory_ran_out(int status, std::uint64_t kills_before) {
   return true;
 }
 
-std::shared_ptr<native_process> native_sandbox::known(std::uint64_t id) {
+std::shared_ptr<agent_job> native_sandbox::known(std::uint64_t id) {
   const std::lock_guard hold{guard_};
   const auto at = processes_.find(id);
   return at == processes_.end() ? nullptr : at->second.process.lock();
@@ -424,20 +445,15 @@ bool native_sandbox::tell_agent(agent::op what, std::uint64_t id, std::int32_t v
   return agent_ && agent_->send(as_bytes(wanted));
 }
 
-std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listener listener) {
-  std::uint64_t id = 0;
-  std::size_t others = 0;
-  {
-    const std::lock_guard hold{guard_};
-    id = ++last_id_;
-    others = processes_.size();
-  }
-  native_process::links to;
-  to.signal = [weak = weak_from_this(), id](int number) {
+std::function<void(int)> native_sandbox::signal_link(std::uint64_t id) {
+  return [weak = weak_from_this(), id](int number) {
     if (const auto self = weak.lock())
       self->tell_agent(agent::op::signal, id, number);
   };
-  to.forgotten = [weak = weak_from_this(), id] {
+}
+
+std::function<void()> native_sandbox::forget_link(std::uint64_t id) {
+  return [weak = weak_from_this(), id] {
     const auto self = weak.lock();
     if (!self)
       return;
@@ -446,6 +462,17 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
     if (!self->over_) // Else the slot may be another's by now.
       self->engine_->spawner.release(self->slot_, id);
   };
+}
+
+std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listener listener) {
+  std::uint64_t id = 0;
+  std::size_t others = 0;
+  {
+    const std::lock_guard hold{guard_};
+    id = ++last_id_;
+    others = processes_.size();
+  }
+  native_process::links to{signal_link(id), forget_link(id)};
   auto made = std::make_shared<native_process>(
     io_, engine_->options.log_directory,
     others < limits::full_logs_per_sandbox ? limits_.log_bytes : 0, std::move(listener),
@@ -474,17 +501,10 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   for (const int end : {out_read.get(), err_read.get()})
     ::fcntl(end, F_SETFL, O_NONBLOCK);
 
-  agent::request wanted{};
+  auto wanted = request_for(agent::op::exec, id, spec);
   const auto text = joined(spec.cwd, spec.argv, spec.env);
-  wanted.what = agent::op::exec;
-  wanted.id = id;
-  wanted.argc = static_cast<std::uint32_t>(spec.argv.size());
-  wanted.envc = static_cast<std::uint32_t>(spec.env.size());
-  wanted.uid = spec.user.uid;
-  wanted.gid = spec.user.gid;
   wanted.text_bytes = static_cast<std::uint32_t>(text.size());
-  if (!nothing || text.size() > agent::max_text_bytes ||
-      1 + spec.argv.size() + spec.env.size() > agent::max_strings)
+  if (!nothing || !fits(spec, text))
     return refuse(errc::invalid_request, "the command is too large");
 
   const auto kills = memory_kills();
@@ -503,9 +523,53 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   return made;
 }
 
-std::shared_ptr<terminal> native_sandbox::open_terminal(process_spec, terminal_size,
-                                                        process_listener) {
-  return nullptr;
+std::shared_ptr<terminal> native_sandbox::open_terminal(process_spec spec, terminal_size size,
+                                                        process_listener listener) {
+  std::uint64_t id = 0;
+  {
+    const std::lock_guard hold{guard_};
+    id = ++last_id_;
+  }
+  native_terminal::links to{signal_link(id), {}, forget_link(id)};
+  to.hold = [weak = weak_from_this(), id](int master) {
+    const auto self = weak.lock();
+    if (!self)
+      return;
+    const std::lock_guard hold{self->guard_};
+    if (!self->over_)
+      self->engine_->spawner.hold(self->slot_, id, {&master, 1});
+  };
+  int ends[2] = {-1, -1};
+  const bool paired =
+    ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0;
+  const auto why_not = std::string{"socketpair: "} + std::strerror(errno);
+  const unique_fd theirs{ends[1]};
+  const auto made =
+    std::make_shared<native_terminal>(io_, unique_fd{ends[0]}, std::move(listener), std::move(to));
+  const auto refuse = [&](errc code, const std::string& why) {
+    boost::asio::post(io_, [made, failure = error{code, why}] { made->failed(failure); });
+    return made;
+  };
+  if (!paired)
+    return refuse(errc::limit_reached, why_not);
+  auto wanted = request_for(agent::op::open_terminal, id, spec);
+  const auto text = joined(spec.cwd, spec.argv, spec.env);
+  wanted.text_bytes = static_cast<std::uint32_t>(text.size());
+  wanted.value = static_cast<std::int32_t>(size.columns | std::uint32_t{size.rows} << 16);
+  if (!fits(spec, text))
+    return refuse(errc::invalid_request, "the command is too large");
+
+  const auto kills = memory_kills();
+  const int channel = theirs.get();
+  const std::lock_guard hold{guard_};
+  if (over_ || !agent_)
+    return refuse(errc::sandbox_not_running, "the sandbox has ended");
+  processes_[id] = {made, kills};
+  if (!agent_->send(as_bytes(wanted), text, {&channel, 1})) {
+    processes_.erase(id);
+    return refuse(errc::launch_failed, "the sandbox takes no more commands");
+  }
+  return made;
 }
 
 std::shared_ptr<shell> native_sandbox::open_shell(shell_spec spec, shell_listener listener) {
@@ -579,7 +643,17 @@ std::shared_ptr<shell> native_sandbox::open_shell(shell_spec spec, shell_listene
 }
 
 std::optional<sandbox_usage> native_sandbox::usage() const {
-  return std::nullopt;
+  const std::lock_guard ours{guard_}; // As in destroy(): the slot is ours until over_ is set.
+  if (over_)
+    return std::nullopt;
+  const auto read = engine_->cgroups.usage(slot_);
+  sandbox_usage now;
+  now.memory_bytes = read.memory_bytes;
+  if (read.cpu_us)
+    now.cpu = std::chrono::microseconds{*read.cpu_us};
+  if (read.processes) // The starter is there as well, and nobody's command.
+    now.processes = *read.processes - std::min(*read.processes, 1u);
+  return now;
 }
 
 result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path,

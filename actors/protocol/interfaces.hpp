@@ -70,7 +70,8 @@ using directory_actor = caf::typed_actor<
   caf::replies_to<find_atom, std::string, request_context>::with<sandbox_actor>,
   // Deletes it if there is anything of it. Deleting what is not there succeeds.
   caf::replies_to<delete_atom, std::string, request_context>::with<caf::ok_atom>,
-  // Every activation of this node, by id.
+  // Every activation of this node, by id. One that does not answer within limits::list_patience is
+  // told as it was when it last did.
   caf::replies_to<list_atom>::with<std::vector<sandbox_status>>>;
 
 } // namespace insula

@@ -71,9 +71,11 @@ struct sandbox_status {
   std::string id;
   std::string_view state = "asleep"; ///< Its phase: a literal.
   std::int64_t created_ms = 0;       ///< Unix time; 0: not known.
-  std::uint64_t memory_bytes = 0;
-  std::uint64_t cpu_us = 0; ///< Since its start.
-  std::uint32_t processes = 0;
+  bool current = true; ///< False: it did not answer in time; all of this was true some time ago.
+  // Of its commands. None: nothing runs, or it is not known.
+  std::optional<std::uint64_t> memory_bytes = {}; ///< As the limit counts it, with cached files.
+  std::optional<std::uint64_t> cpu_us = {};       ///< Since its start.
+  std::optional<std::uint32_t> processes = {};    ///< With their threads.
   std::uint32_t sessions = 0;
   std::uint32_t terminals = 0;
 };
@@ -86,6 +88,7 @@ struct process_end {
   std::int64_t timeout_ms = 0;    ///< How long it had, if it timed out.
   bool out_of_memory = false;     ///< The kernel ended it because the sandbox's memory was used up.
   std::uint64_t memory_bytes = 0; ///< What the sandbox may use. 0: no limit is known.
+  std::int32_t signal = 0;        ///< Of a terminal: which one ended it. 0: none.
 };
 
 enum class output_stream : std::uint8_t { out = 1, err = 2 };

@@ -7,6 +7,7 @@
 #include "http/figures.hpp"
 #include "http/page_guard.hpp"
 #include "http/router.hpp"
+#include "http/sign_ins.hpp"
 
 #include <caf/fwd.hpp>
 
@@ -43,18 +44,21 @@ void add_exec_routes(std::vector<route>& table, std::shared_ptr<const services> 
 void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_archive_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_session_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 
 /// GET /metrics, which can be had alone as well.
 route metrics_route(std::shared_ptr<const services> with);
 
 /// Decides about requests, with the bridge's order of checks: web pages where there is no key, the
-/// id's format, the key, the route.
+/// id's format, the key, the route. A browser that is signed in shows the key by its cookie.
 class api {
 public:
-  /// Every request is counted in `counts`, by its row.
+  /// Every request is counted in `counts`, by its row. `browsers`: who is signed in, if anybody can
+  /// be here.
   api(key_check key, page_guard pages, std::vector<route> table,
-      std::shared_ptr<figures> counts = std::make_shared<figures>());
+      std::shared_ptr<figures> counts = std::make_shared<figures>(),
+      std::shared_ptr<const sign_ins> browsers = nullptr);
 
   admission admit(const request_head& head) const;
 
@@ -62,12 +66,14 @@ private:
   admission decide(const request_head& head, const std::optional<matched_route>& found) const;
   std::optional<response> refusal(const request_head& head) const;
   bool may_use(access needed, const request_head& head) const;
+  bool shows_key(const request_head& head, bool any_case) const;
 
   key_check key_;
   page_guard pages_;
   std::vector<route> table_;
   std::shared_ptr<figures> counts_;
-  std::vector<route_figures*> rows_; ///< One for each of table_.
+  std::vector<route_figures*> rows_;         ///< One for each of table_.
+  std::shared_ptr<const sign_ins> browsers_; ///< Null: nobody can sign in.
 };
 
 /// The session that cannot be deleted.

@@ -28,6 +28,7 @@ wire_error failed(step during) {
     case step::write_tree: return {502, "workspace_archive_write_error", "hydrate failed: "};
     case step::create_session: return {502, "session_error", "session create failed: "};
     case step::delete_session: return {502, "session_error", "session delete failed: "};
+    case step::terminal: return {502, "exec_transport_error", "terminal failed: "};
   }
   std::abort(); // Not a step at all: memory is damaged.
 }

@@ -17,7 +17,8 @@ enum class step : std::uint8_t {
   read_tree,
   write_tree,
   create_session,
-  delete_session
+  delete_session,
+  terminal
 };
 
 /// The bridge's answer to a failure. The only place where an errc becomes a status.

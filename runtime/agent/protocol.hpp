@@ -93,7 +93,8 @@ enum class exec_step : std::uint32_t {
   stdio,
   cwd,
   exec,
-  full
+  full,
+  terminal
 };
 
 } // namespace insula::runtime::agent

@@ -37,6 +37,7 @@ struct fake_store {
 
   storage::memory_store disk;
   bool hold_writes = false;
+  bool hold_reads = false; ///< They are never answered.
   std::optional<error> write_error;
   std::vector<std::function<void()>> held;
   int writes = 0;
@@ -67,8 +68,10 @@ struct fake_store {
             });
             return reply;
           },
-          [this](read_owner_atom, const std::string& owner,
-                 const request_context&) -> caf::result<std::vector<storage::entry>> {
+          [this, self](read_owner_atom, const std::string& owner,
+                       const request_context&) -> caf::result<std::vector<storage::entry>> {
+            if (hold_reads)
+              return self->make_response_promise<std::vector<storage::entry>>();
             auto found = disk.read(owner);
             if (!found)
               return to_caf(found.reason());

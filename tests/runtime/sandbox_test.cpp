@@ -293,6 +293,25 @@ TEST_CASE("a fork bomb stays in its sandbox, which can be used and ended", "[run
   CHECK(neighbour.run("echo works").out == "works\n");
 }
 
+TEST_CASE("what a sandbox uses is known while it lives", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  const auto at_rest = (*box).usage();
+  REQUIRE(at_rest);
+  REQUIRE(at_rest->memory_bytes);
+  REQUIRE(at_rest->cpu);
+  CHECK(at_rest->processes == 0u); // What starts commands is none.
+  auto busy = box.start(
+    "read -r -d '' all < <(head -c 33554432 /dev/zero | tr '\\0' x); sleep 60 & echo there; "
+    "while :; do :; done");
+  busy.says("there");
+  CHECK(eventually([&] { return (*box).usage()->cpu > at_rest->cpu; }, 30s));
+  const auto now = (*box).usage();
+  CHECK(*now->memory_bytes > *at_rest->memory_bytes + (16u << 20));
+  CHECK(*now->processes >= 2);
+  box.destroy();
+  CHECK_FALSE((*box).usage());
+}
+
 TEST_CASE("a command gets the share of a CPU that it may have", "[runtime][sandbox]") {
   auto limits = limits_of_node();
   limits.cpu_percent = 20;

@@ -22,6 +22,9 @@ public:
     taken(!ended);
   }
   void resize(runtime::terminal_size to) override { size = to; }
+  void measure(std::function<void(runtime::terminal_extent)> tell) override {
+    tell({0, frames.size()});
+  }
 
   void read(std::uint64_t offset, std::size_t, bool attached,
             std::function<void(runtime::log_chunk)> on_output) override {
