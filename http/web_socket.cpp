@@ -100,7 +100,7 @@ public:
     client_->counts().web_sockets.add();
   }
 
-  ~channel() { client_->counts().web_sockets.subtract(); }
+  ~channel() { end(); }
 
   const std::shared_ptr<connection>& client() const { return client_; }
 
@@ -267,6 +267,7 @@ private:
   void end() {
     if (std::exchange(over_, true))
       return;
+    client_->counts().web_sockets.subtract();
     silence_.disarm();
     farewell_.disarm();
     client_->body_memory.give_back();
