@@ -102,8 +102,6 @@ public:
 
   ~channel() { end(); }
 
-  const std::shared_ptr<connection>& client() const { return client_; }
-
   void accept(const web_socket_offer& offer, std::string_view fields) {
     client_->take_over([weak = weak_from_this()] {
       if (const auto self = weak.lock())

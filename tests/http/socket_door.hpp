@@ -29,7 +29,7 @@ public:
   }
 
   std::uint16_t port() const { return door_.port(); }
-  void stop(std::chrono::milliseconds patience) { door_.stop(patience); }
+  void stop(std::chrono::milliseconds within) { door_.stop(within); }
 
   /// The next one sends back what it gets, for as long as it lives.
   std::shared_ptr<http::web_socket> echo() {

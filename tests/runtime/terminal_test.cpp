@@ -70,9 +70,9 @@ public:
     return printed;
   }
   terminal_extent extent() {
-    auto told = std::make_shared<events<terminal_extent>>();
-    terminal_->measure([told](terminal_extent what) { told->tell(what); });
-    return told->next(long_enough);
+    auto extents = std::make_shared<events<terminal_extent>>();
+    terminal_->measure([extents](terminal_extent what) { extents->tell(what); });
+    return extents->next(long_enough);
   }
   runtime::terminal& operator*() { return *terminal_; }
   void let_go() { terminal_.reset(); }
@@ -127,6 +127,7 @@ TEST_CASE("keys and sizes become signals for the foreground job", "[runtime][ter
   tty.type("kill -9 %1; wait 2>/dev/null; trap 'stty size' WINCH; echo 'se't.\n");
   tty.until("set.\r\n");
   (*tty).resize({132, 50});
+  tty.type("\n"); // A shell that waits for a line runs its traps behind it.
   tty.until("50 132\r\n");
   tty.type("\x04"); // The end of what is typed.
   CHECK(WIFEXITED(tty.ended().status));
