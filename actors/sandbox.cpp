@@ -158,6 +158,12 @@ struct sandbox_state {
       caf::anon_send(session, end_session{{errc::sandbox_not_running, "the sandbox has ended"}});
   }
 
+  /// The next one to ask gets another.
+  void end_terminal(const std::string& session) {
+    if (const auto ending = terminals.extract(session); !ending.empty())
+      caf::anon_send(ending.mapped().actor, delete_atom::value);
+  }
+
   /// As long as it is, it does not become idle.
   bool in_use() const {
     return !processes.empty() || uses > 0 ||
@@ -585,9 +591,7 @@ void create_session(sandbox_pointer self, create_session_request wanted, Reply r
 
 template <class Reply>
 void delete_session(sandbox_pointer self, const std::string& id, Reply reply) {
-  const auto& terminals = self->state.terminals;
-  if (const auto terminal = terminals.find(id); terminal != terminals.end())
-    caf::anon_send(terminal->second.actor, delete_atom::value);
+  self->state.end_terminal(id);
   const auto session = self->state.sessions.extract(id);
   if (session.empty())
     return static_cast<void>(
@@ -598,13 +602,7 @@ void delete_session(sandbox_pointer self, const std::string& id, Reply reply) {
 
 // ---- Terminals
 
-void put(std::vector<std::string>& env, const std::string& name, const std::string& value) {
-  std::erase_if(env, [&name](const std::string& line) { return line.starts_with(name + "="); });
-  env.push_back(name + "=" + value);
-}
-
-/// The shell's own program, or what its PATH has under that name. The terminal is blank when its
-/// first prompt comes, as the contract has it.
+/// The shell is a path, or a name that is looked for in PATH.
 runtime::process_spec terminal_spec(const sandbox_state& st, const std::string& shell,
                                     runtime::shell_surroundings from) {
   runtime::process_spec spec;
@@ -615,8 +613,6 @@ runtime::process_spec terminal_spec(const sandbox_state& st, const std::string& 
   else
     spec.argv = {st.image->shell, "-c", "exec \"$0\"", shell};
   spec.env = std::move(from.env);
-  put(spec.env, "TERM", "xterm-256color");
-  put(spec.env, "PROMPT_COMMAND", "clear; unset PROMPT_COMMAND");
   spec.cwd = std::move(from.cwd);
   spec.user = st.options->user;
   return spec;
