@@ -27,6 +27,7 @@ class TerminalView {
     this.xterm = new Terminal({
       fontFamily: 'ui-monospace, "SF Mono", "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace',
       fontSize: 14,
+      lineHeight: 1.15, // Or some fonts lose their underscores.
       cursorBlink: !matchMedia('(prefers-reduced-motion: reduce)').matches,
       minimumContrastRatio: 4.5,
       scrollback: 10_000,

@@ -200,6 +200,10 @@ TEST_CASE("a sandbox that does not answer holds the list up once, and is told as
   }
   CHECK(ask_list().value().size() == 2); // It is asked once, and waited for once.
   CHECK(stuck.open());
+  node.store.let_go();
+  node.sys.run();
+  CHECK_NOTHROW(stuck.value());
+  CHECK(ask_list().value()[1].current);
 }
 
 TEST_CASE("who waits for the list when the directory goes is told", "[actors][directory]") {
@@ -213,6 +217,7 @@ TEST_CASE("who waits for the list when the directory goes is told", "[actors][di
   caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
   node.sys.run();
   CHECK(list.reason().code == errc::sandbox_not_running);
+  node.store.let_go();
 }
 
 TEST_CASE("two thousand sandboxes are listed", "[actors][directory]") {

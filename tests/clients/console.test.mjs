@@ -183,14 +183,14 @@ describe('the console', () => {
 
   test('when the connection breaks it is made again, with the same screen', limit, async () => {
     await type_line(page, 'clear; PS1="> "; seq -s " " 1 20');
-    await until_shown(page, /19 20\n> $/m);
+    await until_shown(page, /19 20\n>$/m);
     const before = await screen_of(page);
     const sockets = watch.asked.filter((url) => url.startsWith('ws:')).length;
     wire.cut();
     await page.getByRole('status').filter({ hasText: /^Disconnected/ }).waitFor();
     await connected();
     assert.ok(watch.asked.filter((url) => url.startsWith('ws:')).length > sockets);
-    await until_shown(page, /19 20\n> $/m);
+    await until_shown(page, /19 20\n>$/m);
     assert.deepEqual(await screen_of(page), before);
     await type_line(page, 'echo $kept here');
     await until_shown(page, /^still here$/m);

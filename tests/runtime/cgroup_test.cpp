@@ -331,7 +331,7 @@ TEST_CASE("what a slot uses is read where its machine's cgroups have it", "[runt
   {
     const played_kernel kernel{v2_files()};
     const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
-    REQUIRE(tree.create(3, {}));
+    fs::create_directories(kernel.at("unified") + slot);
     CHECK(told(tree.usage(3)) == "? ? ?");
     kernel.put("unified" + slot + "memory.current", "4096\n");
     kernel.put("unified" + slot + "cpu.stat", "usage_usec 70\nuser_usec 50\nsystem_usec 20\n");
@@ -344,7 +344,8 @@ TEST_CASE("what a slot uses is read where its machine's cgroups have it", "[runt
     return files;
   }()};
   const cgroup_tree v1{v1_hierarchies(kernel), "k"};
-  REQUIRE(v1.create(3, {}));
+  for (const auto* name : {"memory", "pids", "cpu", "unified"})
+    fs::create_directories(kernel.at(name) + slot);
   kernel.put("memory" + slot + "memory.usage_in_bytes", "8192\n");
   kernel.put("pids" + slot + "pids.current", "1\n");
   CHECK(told(v1.usage(3)) == "8192 ? 1"); // cpuacct is mounted elsewhere.
@@ -355,7 +356,6 @@ TEST_CASE("what a slot uses is read where its machine's cgroups have it", "[runt
   both.back() = {"", kernel.at("unified")};
   const cgroup_tree hybrid{both, "k"};
   CHECK(hybrid.mode() == "hybrid");
-  fs::create_directories(kernel.at("unified") + slot);
   kernel.put("unified" + slot + "cpu.stat", "usage_usec 71\n");
   CHECK(told(hybrid.usage(3)) == "8192 71 1");
 }
