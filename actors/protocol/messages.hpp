@@ -85,9 +85,9 @@ struct process_end {
   std::int32_t exit_code = 0; ///< As a shell reports it: 128 + n when signal n ended it.
   bool timed_out =
     false; ///< Its time was up and it was ended for that; exit_code then is what was left of it.
-  std::int64_t timeout_ms = 0;    ///< How long it had, if it timed out.
   bool out_of_memory = false;     ///< The kernel ended it because the sandbox's memory was used up.
   std::uint64_t memory_bytes = 0; ///< What the sandbox may use. 0: no limit is known.
+  std::int64_t timeout_ms = 0;    ///< How long it had, if it timed out.
   std::int32_t signal = 0;        ///< Of a terminal: which one ended it. 0: none.
 };
 

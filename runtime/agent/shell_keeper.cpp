@@ -58,6 +58,8 @@ struct command {
   char nonce[nonce_length + 1] = {};
   int records = 0; ///< That are still to come; two when it has a directory of its own.
   int status = -1; ///< What the first of them said.
+  bool asked =
+    false; ///< An empty line has followed, which the shell reads when it has done the rest.
   int repairs = 0;
   bool interrupted = false;
   signalled_processes had_interrupt;
@@ -116,9 +118,9 @@ std::size_t append_record(std::size_t at) {
                 now.nonce, record_fd);
 }
 
-/// What is in `text`, and an empty line: once that has been read, all before it has been done.
+/// What is in `text`. Never more than the pipe has room for: the shell has read what came before.
 void write_lines(std::size_t bytes) {
-  text[bytes++] = '\n';
+  now.asked = false;
   for (std::size_t put = 0; put < bytes;) {
     const ssize_t n = ::write(lines, text + put, bytes - put);
     if (n < 0 && errno == EINTR)
@@ -129,7 +131,6 @@ void write_lines(std::size_t bytes) {
   }
 }
 
-/// Does not fit into what a shell has not read yet: the pipe is far larger than any two commands.
 void begin(std::uint64_t number) {
   now = command{};
   now.runs = true;
@@ -249,12 +250,23 @@ void take_records() {
   }
 }
 
+/// Does the shell wait for another line? It takes whatever is in the pipe at once, and more when
+/// all of that has been done.
+bool waits() {
+  int unread = 0;
+  if (::ioctl(lines, FIONREAD, &unread) != 0 || unread > 0)
+    return false;
+  if (std::exchange(now.asked, true))
+    return true;
+  [[maybe_unused]] const auto put = ::write(lines, "\n", 1);
+  return false;
+}
+
 /// The shell waits for another line and has not said how the last one ended: a SIGINT has met that
 /// line, or a function stands in the way of builtins. First the line is said again. Then the
 /// function goes: in POSIX mode, which an assignment switches on, no function hides `unset`.
 void repair() {
-  int unread = 0;
-  if (::ioctl(lines, FIONREAD, &unread) != 0 || unread > 0)
+  if (!waits())
     return;
   take_records(); // It may have been said just now.
   if (!now.runs)

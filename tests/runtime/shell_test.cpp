@@ -113,6 +113,7 @@ TEST_CASE("a command in a shell ends with its own status and output", "[runtime]
   CHECK(large.out == std::string(5'000'000, 'x') + "\n");
   CHECK(large.err == "end\n");
   CHECK(large.lost == 0);
+  CHECK(shell.run("sleep 2; echo undisturbed").out == "undisturbed\n");
   CHECK(shell.run("").exited(0));
   CHECK(shell.run("   # nothing\n\n").exited(0));
 }
