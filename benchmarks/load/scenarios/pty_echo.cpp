@@ -20,7 +20,7 @@ constexpr std::string_view forget_line = "\x15";
 constexpr std::size_t starts_at_once = 8;
 /// What another terminal prints, again and again.
 constexpr std::string_view other_line = "a line of some other terminal";
-constexpr auto flood_patience = 120s;
+constexpr auto flood_patience = 300s;
 constexpr auto look_at_flood_every = 100ms;
 
 using terminals = std::vector<std::unique_ptr<terminal>>;
