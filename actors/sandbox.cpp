@@ -148,6 +148,12 @@ struct sandbox_state {
       each.refuse(why);
   }
 
+  /// The next one to ask gets another.
+  void end_terminal(const std::string& session) {
+    if (const auto ending = terminals.extract(session); !ending.empty())
+      caf::anon_send(ending.mapped().actor, delete_atom::value);
+  }
+
   /// As long as it is, it does not become idle.
   bool in_use() const {
     return !processes.empty() || files > 0 ||
@@ -476,8 +482,7 @@ started_process_actor add_process(sandbox_pointer self, runtime::process_spec sp
 
 // ---- Terminals ----
 
-/// The shell's own program, or what its PATH has under that name. The terminal is blank when its
-/// first prompt comes, as the contract has it.
+/// The shell is a path, or a name that is looked for in PATH.
 runtime::process_spec terminal_spec(const sandbox_state& st, const std::string& shell) {
   runtime::process_spec spec;
   if (shell.empty())
@@ -486,8 +491,7 @@ runtime::process_spec terminal_spec(const sandbox_state& st, const std::string& 
     spec.argv = {shell};
   else
     spec.argv = {st.image->shell, "-c", "exec \"$0\"", shell};
-  spec.env = environment(
-    st, {{"TERM", "xterm-256color"}, {"PROMPT_COMMAND", "clear; unset PROMPT_COMMAND"}});
+  spec.env = environment(st, {});
   spec.cwd = st.options->working_directory;
   spec.user = st.options->user;
   return spec;
@@ -670,7 +674,8 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     [](const create_session_request&) -> caf::result<caf::ok_atom> {
       return to_caf({errc::limit_reached, "sessions are not available in this version"});
     },
-    [](const delete_session_request&) -> caf::result<caf::ok_atom> {
+    [self](const delete_session_request& request) -> caf::result<caf::ok_atom> {
+      self->state.end_terminal(request.id);
       return to_caf({errc::not_found, "sessions are not available in this version"});
     },
     [self](

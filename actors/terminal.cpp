@@ -166,8 +166,23 @@ void stop_alarm(terminal_state& st) {
     caf::anon_send_exit(unwanted, caf::exit_reason::user_shutdown);
 }
 
+/// `word`: NAME=value, in place of what the name had.
+void set_variable(std::vector<std::string>& env, std::string word) {
+  const auto name = word.substr(0, word.find('=') + 1);
+  std::erase_if(env, [&](const auto& each) { return each.starts_with(name); });
+  env.push_back(std::move(word));
+}
+
+/// What its process is given comes from outside, but for this. With the second the terminal is
+/// blank when bash's first prompt comes, as the contract has it.
+void complete(std::vector<std::string>& env) {
+  set_variable(env, "TERM=xterm-256color");
+  set_variable(env, "PROMPT_COMMAND=clear; unset PROMPT_COMMAND");
+}
+
 void start(terminal_pointer self) {
   auto& st = self->state;
+  complete(st.options.spec.env);
   const auto me = self->address();
   runtime::process_listener listener;
   listener.on_started = [me] { tell(me, terminal_started{}); };

@@ -100,9 +100,7 @@ public:
     client_->counts().web_sockets.add();
   }
 
-  ~channel() { client_->counts().web_sockets.subtract(); }
-
-  const std::shared_ptr<connection>& client() const { return client_; }
+  ~channel() { end(); }
 
   void accept(const web_socket_offer& offer, std::string_view fields) {
     client_->take_over([weak = weak_from_this()] {
@@ -267,6 +265,7 @@ private:
   void end() {
     if (std::exchange(over_, true))
       return;
+    client_->counts().web_sockets.subtract();
     silence_.disarm();
     farewell_.disarm();
     client_->body_memory.give_back();

@@ -273,6 +273,7 @@ void native_terminal::answer_questions() {
 
 void native_terminal::finish() {
   over_ = true;
+  channel_.reset(); // With a master that may still be in there.
   pause_.cancel();
   boost::system::error_code ignored;
   master_.close(ignored); // Whoever is left inside is told (SIGHUP).
