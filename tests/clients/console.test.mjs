@@ -115,10 +115,12 @@ describe('the console', () => {
   });
 
   test('it has the size of the window', limit, async () => {
+    let asked = 0;
     const size = async () => {
-      await type_line(page, 'clear; stty size');
-      await until_shown(page, /^\d+ \d+$/m);
-      return (await screen_of(page)).find((line) => /^\d+ \d+$/.test(line)).split(' ').map(Number);
+      const said = new RegExp(`^size ${++asked}: (\\d+) (\\d+)$`, 'm');
+      await type_line(page, `clear; echo "size $((${asked})): $(stty size)"`);
+      await until_shown(page, said);
+      return said.exec((await screen_of(page)).join('\n')).slice(1).map(Number);
     };
     const [lines, columns] = await size();
     assert.ok(lines > 24 && columns > 100, `${lines} ${columns}`);
@@ -169,7 +171,8 @@ describe('the console', () => {
   });
 
   test('a paste of 300 kB arrives whole', limit, async () => {
-    await type_line(page, 'clear; stty -echo; head -c 300001 | sha256sum; stty echo');
+    await type_line(page, 'clear; stty -echo; echo "no echo"; head -c 300001 | sha256sum; stty echo');
+    await until_shown(page, /^no echo$/m); // From here on, it is not the shell that reads.
     const text = `${'0123456789'.repeat(10)}\n`.repeat(2971).slice(0, 300_000);
     await page.locator('.xterm-helper-textarea').evaluate((field, pasted) => {
       const data = new DataTransfer();
@@ -205,7 +208,8 @@ describe('the console', () => {
   });
 
   test('keys are the terminal\'s, but for the one that leaves it', limit, async () => {
-    await type_line(page, 'clear; showkey() { stty raw -echo; head -c 5 | od -An -tx1; stty sane; }; showkey');
+    await type_line(page, 'clear; showkey() { stty raw -echo; printf "keys:\\r\\n"; head -c 5 | od -An -tx1; stty sane; }; showkey');
+    await until_shown(page, /^keys:$/m);
     for (const name of ['Tab', 'Escape', 'Control+L', 'Control+K', 'Control+D']) await page.keyboard.press(name);
     await until_shown(page, /^ 09 1b 0c 0b 04$/m);
     await page.keyboard.press('Control+Shift+L');
