@@ -236,7 +236,13 @@ bool connection::is_malformed() const {
 void connection::close() {
   if (closed_)
     return;
-  const bool malformed = is_malformed();
+  if (farewell_.empty() && is_malformed()) {
+    farewell_ = malformed_answer();
+    if (admitted.track.open())
+      admitted.track.finish(400);
+    else
+      counts_->unmatched(verb::other).count(400, {});
+  }
   closed_ = true;
   read_done_ = nullptr;
   admitted = {};
@@ -244,10 +250,6 @@ void connection::close() {
   body_memory.give_back();
   if (auto tell = std::exchange(gone_, nullptr))
     asio::post(socket_.get_executor(), std::move(tell));
-  if (farewell_.empty() && malformed) {
-    counts_->unmatched(verb::other).count(400, {});
-    farewell_ = malformed_answer();
-  }
   if (!farewell_.empty() && socket_.is_open())
     return say_farewell();
   if (tls_ && socket_.is_open() && !reading_) {

@@ -229,12 +229,14 @@ T ask_now(const run_options& options, const endpoints& where,
       std::rethrow_exception(thrown);
     answer = std::move(got);
   });
-  while (!over && interrupts() < 2) {
+  // Until it is over, also when it is not wanted any more: it stands on what is in here.
+  while (!over) {
     io.run_for(look_at_deadlines_every);
+    if (interrupts() > 0)
+      http.let_go_at(clock::now());
     http.look_at_deadlines(clock::now());
   }
-  if (!answer)
-    throw interrupted{};
+  throw_if_interrupted();
   return std::move(*answer);
 }
 

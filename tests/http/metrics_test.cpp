@@ -93,18 +93,22 @@ TEST_CASE("requests are counted by their row, and never by their path", "[http][
   client{h.port()}.send("no HTTP\r\n\r\n");
   CHECK(soon_answered(h.port(), "unmatched", "other", "400", 1) == 1);
   CHECK(soon_answered(h.port(), exec_row, "POST", "200", 1) == 1);
+  client broken{h.port()};
+  broken.send("POST " + box + "/exec HTTP/1.1\r\nHost: localhost\r\n" +
+              "Transfer-Encoding: chunked\r\n\r\nno size\r\n");
+  CHECK(soon_answered(h.port(), exec_row, "POST", "400", 2) == 2);
   const auto text = ask(h.port(), "GET", "/metrics").body;
   CHECK(text.find("secret") == std::string::npos);
   CHECK(text.find("abcdefghijklmnopqrstuvwxyz") == std::string::npos);
   const metrics_page page{text};
   CHECK(answered(page, "/v1/sandbox", "POST", "200") == 1);
-  CHECK(answered(page, exec_row, "POST", "400") == 1);
+  CHECK(answered(page, "unmatched", "other", "400") == 1);
   CHECK(answered(page, "/v1/sandbox/:id", "DELETE", "204") == 1);
   CHECK(answered(page, "unmatched", "GET", "404") == 1);
   CHECK(answered(page, "unmatched", "other", "401") + answered(page, "unmatched", "other", "404") ==
         1);
   const metric_labels exec{{"route", exec_row}, {"method", "POST"}};
-  CHECK(page.value("insula_http_request_duration_seconds_count", exec) == 2);
+  CHECK(page.value("insula_http_request_duration_seconds_count", exec) == 3);
   CHECK(page.value("insula_http_stream_head_seconds_count", exec) == 1);
   CHECK(page.value("insula_http_stream_first_byte_seconds_count", exec) == 1);
   CHECK(page.value("insula_http_requests_in_flight") == 1); // The one that asks.
