@@ -96,7 +96,7 @@ task<loop_outcome> open_loop(scenario_context& in, loop_plan plan,
     const bool counts = intended >= measured;
     out.intended += counts ? 1 : 0;
     if (group.open() >= ceiling || now > end + overdue_patience) {
-      chosen.into->dropped(intended);
+      chosen.into->dropped(intended, now);
     } else {
       chosen.into->started(intended, now);
       group.start(attempt(chosen, intended, now, end, counts ? &out.completed : nullptr));

@@ -80,12 +80,14 @@ void recorder::ended(clock::time_point intended, clock::time_point began, const 
   second.max_us = std::max(second.max_us, latency);
 }
 
-void recorder::dropped(clock::time_point intended) {
+void recorder::dropped(clock::time_point intended, clock::time_point now) {
   ++all_.dropped;
   if (!counts(intended))
     return;
   extend(intended);
   ++result_.dropped;
+  if (now - intended > late_after)
+    ++result_.late;
   ++second_of(intended).dropped;
 }
 

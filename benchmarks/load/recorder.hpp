@@ -27,7 +27,8 @@ public:
 
   void started(clock::time_point intended, clock::time_point began);
   void ended(clock::time_point intended, clock::time_point began, const ending& how);
-  void dropped(clock::time_point intended);
+  /// `now`: when it was found out that it would not be begun.
+  void dropped(clock::time_point intended, clock::time_point now);
 
   const operation_result& result() const { return result_; }
   /// Failures while warming up, by kind.

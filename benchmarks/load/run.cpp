@@ -28,6 +28,8 @@ constexpr auto let_go_patience = 5s;
 constexpr auto look_at_deadlines_every = 50ms;
 constexpr auto look_at_run_every = 100ms;
 constexpr auto probe_every = 500ms;
+/// So often, and the server has gone: one that is started again is back between two.
+constexpr unsigned refused_in_a_row = 2;
 constexpr std::size_t most_in_flight = 4096;
 /// Files beside the connections: the program's own, and those of reports.
 constexpr std::uint64_t other_files = 64;
@@ -113,6 +115,8 @@ private:
     } catch (const std::exception& why) {
       found.partial = why.what();
     }
+    if (!found.partial.empty())
+      co_await look_whether_gone();
     const auto now = clock::now();
     from_.steering->leave(now, context_.with.other_processes);
     if (from_.steering->ending() && found.skipped.empty())
@@ -127,6 +131,19 @@ private:
     fill();
     over_ = true;
     next_probe_.cancel();
+  }
+
+  /// Of all reasons for which a scenario cannot go on, this one is told.
+  task<> look_whether_gone() {
+    error_code ignored;
+    for (unsigned gone = 0; gone < refused_in_a_row && !from_.steering->ending(); ++gone) {
+      const auto answer = co_await api_.health();
+      if (answer.failure != failure::refused)
+        co_return;
+      asio::steady_timer pause{io_, probe_every};
+      co_await pause.async_wait(into(ignored));
+    }
+    from_.steering->end_run("the server has gone: " + http_.last_trouble());
   }
 
   void fill() {
@@ -192,7 +209,7 @@ private:
       const auto answer = co_await api_.health();
       probing_ = false;
       gone = answer.failure == failure::refused ? gone + 1 : 0;
-      if (gone >= 2)
+      if (gone >= refused_in_a_row)
         from_.steering->end_run("the server has gone: " + http_.last_trouble());
     }
   }

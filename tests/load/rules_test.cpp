@@ -147,26 +147,27 @@ TEST_CASE("a recorder counts from the intended start and leaves no failure out",
   attempt(1600ms, 0ms, 2ms, "status 503");
   attempt(1700ms, 0ms, 2ms, failure::timeout);
   attempt(1800ms, 0ms, 2ms, failure::let_go);
-  exec.dropped(from + 2100ms);
-  exec.dropped(from - 1ms);
+  exec.dropped(from + 2100ms, from + 2101ms);
+  exec.dropped(from - 1ms, from);
+  exec.dropped(from + 2200ms, from + 2202ms); // By a client that was too slow.
 
   const auto& found = exec.result();
   CHECK(found.latency.count() == 2);
   CHECK(found.latency.min_us() == 5000);
   CHECK(found.latency.max_us() == 8000);
   CHECK(found.service.max_us() == 5000);
-  CHECK(found.late == 1);
-  CHECK(found.dropped == 1);
+  CHECK(found.late == 2);
+  CHECK(found.dropped == 2);
   CHECK(found.bytes == 20);
   CHECK(found.failures == std::map<std::string, std::uint64_t>{{"status 503", 2}, {"timeout", 1}});
-  CHECK(found.attempts() == 6);
+  CHECK(found.attempts() == 7);
   CHECK(found.samples_ms == std::vector<double>{5, 8, -2, -2, -2});
   CHECK(exec.warm_up_failures() == std::map<std::string, std::uint64_t>{{"cut", 1}});
   CHECK(exec.let_go() == 1);
   REQUIRE(found.seconds.size() == 3);
   CHECK(found.seconds[0] == second_point{2, 2, 0, 0, 13'000, 8000});
   CHECK(found.seconds[1] == second_point{4, 0, 3, 0, 0, 0});
-  CHECK(found.seconds[2] == second_point{0, 0, 0, 1, 0, 0});
+  CHECK(found.seconds[2] == second_point{0, 0, 0, 2, 0, 0});
   CHECK(all.started == 8);
   CHECK(all.ok == 3);
   CHECK(all.failed == 4);
