@@ -201,10 +201,17 @@ TEST_CASE("slow clients are cut", "[http][front_door]") {
   client in_body{h.port()};
   in_body.send("POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc");
   CHECK(in_body.at_end());
-  client after{h.port()};
-  after.send(request("GET", "/health"));
-  CHECK(after.receive().status == 200);
-  CHECK(after.at_end());
+  // On a busy machine this client may be a slow one, too, and is cut before it has asked.
+  for (int tries = 0;; ++tries) {
+    client after{h.port()};
+    after.send(request("GET", "/health"));
+    const auto got = after.receive();
+    if (got.status == 0 && tries < 100)
+      continue;
+    CHECK(got.status == 200);
+    CHECK(after.at_end());
+    break;
+  }
 }
 
 TEST_CASE("further connections wait until there is room", "[http][front_door]") {
@@ -319,7 +326,7 @@ TEST_CASE("running out of descriptors does not stop the server", "[http][front_d
       char byte = 0;
       served = served && ::recv(in_queue, &byte, 1, 0) < 0; // Not accepted yet.
       waiting.close();                                      // Now there is one.
-      short_wait = {10, 0};
+      short_wait = {60, 0};
       ::setsockopt(in_queue, SOL_SOCKET, SO_RCVTIMEO, &short_wait, sizeof short_wait);
       served = served && ::recv(in_queue, &byte, 1, 0) == 1;
       ::close(in_queue);

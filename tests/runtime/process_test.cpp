@@ -65,13 +65,15 @@ struct played_process {
     made->read(offset, most, attached, [told](log_chunk chunk) { told->tell(std::move(chunk)); });
     return told->next();
   }
-  /// Writes until the pipe takes no more for `quiet`: the command is held up. Returns what went in.
-  std::size_t fill(std::chrono::milliseconds quiet = 300ms) {
+  /// Writes until the pipe takes no more for a while, and so much as the log takes in any case: the
+  /// command is held up. Returns what went in.
+  std::size_t fill() {
     const std::string bytes(4096, 'x');
     std::size_t all = 0;
     for (;;) {
+      const auto patience = all > output_log::min_ceiling / 2 ? 300ms : 60'000ms;
       pollfd room{out.get(), POLLOUT, 0};
-      if (::poll(&room, 1, static_cast<int>(quiet.count())) != 1)
+      if (::poll(&room, 1, static_cast<int>(patience.count())) != 1)
         return all;
       if (const ssize_t n = ::write(out.get(), bytes.data(), bytes.size()); n > 0)
         all += static_cast<std::size_t>(n);
@@ -141,7 +143,7 @@ TEST_CASE("without a reader the oldest output goes, with one the command is held
     const std::string bytes(4096, 'x');
     for (std::size_t all = 0; all < 5 * output_log::min_ceiling;) {
       pollfd room{p.out.get(), POLLOUT, 0};
-      REQUIRE(::poll(&room, 1, 20'000) == 1);
+      REQUIRE(::poll(&room, 1, 60'000) == 1);
       all += put(p.out, bytes);
     }
     const auto chunk = p.read(0, false);
@@ -158,7 +160,7 @@ TEST_CASE("without a reader the oldest output goes, with one the command is held
     // Once it has gone, the command goes on.
     p.made->detach();
     pollfd room{p.out.get(), POLLOUT, 0};
-    CHECK(::poll(&room, 1, 20'000) == 1);
+    CHECK(::poll(&room, 1, 60'000) == 1);
   }
   SECTION("a reader that reads on") {
     const std::string bytes(4096, 'x');
@@ -186,7 +188,7 @@ TEST_CASE("a reader that asks for nothing is dropped, and the command goes on",
   const std::string bytes(4096, 'x');
   for (std::size_t all = 0; all < 4 * output_log::min_ceiling;) {
     pollfd room{p.out.get(), POLLOUT, 0};
-    REQUIRE(::poll(&room, 1, 20'000) == 1);
+    REQUIRE(::poll(&room, 1, 60'000) == 1);
     all += put(p.out, bytes);
   }
   CHECK(p.read(first.next_offset, true).reader_dropped);
@@ -238,7 +240,7 @@ TEST_CASE("output that the disk refuses is counted as lost, and the command goes
   const std::string bytes(4096, 'x');
   for (std::size_t all = 0; all < 1'000'000;) {
     pollfd room{p.out.get(), POLLOUT, 0};
-    REQUIRE(::poll(&room, 1, 20'000) == 1);
+    REQUIRE(::poll(&room, 1, 60'000) == 1);
     all += put(p.out, bytes);
   }
   p.end();
