@@ -25,7 +25,7 @@ constexpr std::uint64_t growth = 16u << 20;
 
 /// No measurement: in the middle of an attack it takes a second or two, and never waits for its
 /// end.
-constexpr auto patience_with_delete = 10s;
+constexpr auto patience_with_delete = 60s;
 
 constexpr const char* ceilings = R"(
 sandbox:

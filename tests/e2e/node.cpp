@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto start_patience = 60s;
-constexpr auto stop_patience = 40s;
+constexpr auto stop_patience = 60s;
 
 std::string content_of(const fs::path& path) {
   std::ifstream file{path, std::ios::binary};

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 /// For states that nothing announces, such as the kernel's tables: looks until it is so. False: not
 /// in time.
-bool eventually(const std::function<bool()>& is_so, std::chrono::milliseconds patience = 15s);
+bool eventually(const std::function<bool()>& is_so, std::chrono::milliseconds patience = 60s);
 
 /// The real program, `insula serve`, with a state directory of its own on a free port. When it goes
 /// it ends the server if that still runs, and checks that nothing of it is left on this machine.

@@ -16,7 +16,7 @@ namespace insula::test {
 client::client(std::uint16_t port, bool tls)
     : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   REQUIRE(fd_ >= 0);
-  const timeval patience{10, 0};
+  const timeval patience{60, 0};
   ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   const int on = 1;

@@ -29,7 +29,7 @@ void diary::add(std::string entry) {
 
 bool diary::has(const std::string& entry) {
   std::unique_lock lock{mutex_};
-  return changed_.wait_for(lock, std::chrono::seconds{10}, [&] {
+  return changed_.wait_for(lock, std::chrono::seconds{60}, [&] {
     return std::find(entries_.begin(), entries_.end(), entry) != entries_.end();
   });
 }
@@ -144,7 +144,7 @@ caf::result<file_channel> open_channel(const together& all, const std::string& w
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   std::lock_guard lock{all->mutex};
   all->operations.emplace_back([operation = all->plays->file, fd = ends[1]] {
-    const timeval patience{20, 0}; // A test that goes wrong must end all the same.
+    const timeval patience{60, 0}; // A test that goes wrong must end all the same.
     ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (operation)

@@ -27,7 +27,7 @@ namespace insula::test {
 class diary {
 public:
   void add(std::string entry);
-  /// True once there is such an entry; false after ten seconds without.
+  /// True once there is such an entry; false after a minute without.
   bool has(const std::string& entry);
   std::vector<std::string> all();
 

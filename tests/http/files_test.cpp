@@ -289,7 +289,7 @@ TEST_CASE("a slow writer holds the client up, not the server's memory", "[http][
   }
   CHECK(sent < text.size() / 2);
   gate.unlock();
-  const timeval longer{10, 0};
+  const timeval longer{60, 0};
   ::setsockopt(one.fd(), SOL_SOCKET, SO_SNDTIMEO, &longer, sizeof longer);
   one.send(std::string_view{text}.substr(sent));
   CHECK(one.receive().status == 200);

@@ -137,7 +137,7 @@ TEST_CASE("what is no file is refused at once", "[runtime][files]") {
     const auto refused = writing("/workspace/fifo");
     CHECK((refused.head.error == ENXIO || refused.head.error == EINVAL));
   }
-  CHECK(std::chrono::steady_clock::now() - begin < 20s);
+  CHECK(std::chrono::steady_clock::now() - begin < 60s);
   CHECK(temporaries(box).empty());
 }
 

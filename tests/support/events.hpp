@@ -14,7 +14,7 @@ namespace insula::test {
 template <class T>
 class events {
 public:
-  static constexpr std::chrono::seconds patience{10};
+  static constexpr std::chrono::seconds patience{60};
 
   void tell(T what) {
     {

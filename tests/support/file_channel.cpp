@@ -14,7 +14,7 @@ namespace {
 /// False: the other end has closed.
 bool wait_for(const unique_fd& channel, short what) {
   pollfd ready{channel.get(), what, 0};
-  if (::poll(&ready, 1, 30'000) != 1)
+  if (::poll(&ready, 1, 60'000) != 1)
     throw std::runtime_error("the file channel stands still");
   return true;
 }

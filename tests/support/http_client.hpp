@@ -12,7 +12,7 @@ namespace insula::test {
 
 /// What a test waits for at most. Long, because whoever waits so long has failed; a machine may be
 /// busy.
-inline constexpr std::chrono::seconds http_patience{30};
+inline constexpr std::chrono::seconds http_patience{60};
 
 struct http_answer {
   int status = 0;                            ///< 0: there was none.

@@ -19,7 +19,7 @@ namespace insula::test {
 
 /// Asks again and again, for what nobody tells: the kernel takes things down behind the scenes.
 bool eventually(const std::function<bool()>& holds,
-                std::chrono::milliseconds limit = std::chrono::seconds{10});
+                std::chrono::milliseconds limit = std::chrono::seconds{60});
 
 /// What came of a command, all of it.
 struct outcome {
