@@ -141,7 +141,7 @@ private:
       if (answer.failure != failure::refused)
         co_return;
       asio::steady_timer pause{io_, probe_every};
-      co_await pause.async_wait(into(ignored));
+      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     }
     from_.steering->end_run("the server has gone: " + http_.last_trouble());
   }
