@@ -40,19 +40,22 @@ TEST_CASE("what actors send each other on one thread stays on it", "[actors][poo
   pooled_system on{2};
   const auto heard = std::make_shared<events<std::thread::id>>();
   auto& system = *on.system;
-  const auto last = system.spawn([heard](caf::event_based_actor* self) -> caf::behavior {
-    return {[=](int) {
-      heard->tell(std::this_thread::get_id());
-      self->quit();
-    }};
-  });
-  const auto first = system.spawn([=](caf::event_based_actor* self) -> caf::behavior {
-    return {[=](int number) {
-      heard->tell(std::this_thread::get_id());
-      self->send(last, number);
-      self->quit();
-    }};
-  });
+  // Lazily: else their first turn, which may be on the other thread, would take the message along.
+  const auto last =
+    system.spawn<caf::lazy_init>([heard](caf::event_based_actor* self) -> caf::behavior {
+      return {[=](int) {
+        heard->tell(std::this_thread::get_id());
+        self->quit();
+      }};
+    });
+  const auto first =
+    system.spawn<caf::lazy_init>([=](caf::event_based_actor* self) -> caf::behavior {
+      return {[=](int number) {
+        heard->tell(std::this_thread::get_id());
+        self->send(last, number);
+        self->quit();
+      }};
+    });
   std::promise<std::thread::id> where;
   boost::asio::post(on.pool.context(1), [&] {
     caf::anon_send(first, 1);
