@@ -136,7 +136,9 @@ private:
   /// Of all reasons for which a scenario cannot go on, this one is told.
   task<> look_whether_gone() {
     error_code ignored;
-    for (unsigned gone = 0; gone < refused_in_a_row && !from_.steering->ending(); ++gone) {
+    for (unsigned gone = 0; gone < refused_in_a_row; ++gone) {
+      if (from_.steering->ending())
+        co_return; // For another reason, which may be this scenario's alone.
       const auto answer = co_await api_.health();
       if (answer.failure != failure::refused)
         co_return;
