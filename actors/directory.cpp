@@ -6,6 +6,7 @@
 
 #include <caf/all.hpp>
 
+#include <algorithm>
 #include <map>
 #include <unordered_map>
 
@@ -20,8 +21,16 @@ struct waiting_find {
   request_context context;
 };
 
+/// Said to oneself when the list's time is up.
+using list_due_atom = caf::atom_constant<caf::atom("listdue")>;
+using directory_impl =
+  directory_actor::extend<caf::reacts_to<list_due_atom, std::uint64_t /* which list */>>;
+using list_promise = caf::typed_response_promise<std::vector<sandbox_status>>;
+
 struct activation {
   sandbox_actor actor;
+  sandbox_status last;       ///< As it was when it last said so.
+  bool asked_status = false; ///< It has not answered yet, and is not asked once more.
   bool deleting = false;
   std::vector<waiting_find> after; ///< They want the id again once what was there has gone.
 };
@@ -31,21 +40,27 @@ struct directory_state {
   std::shared_ptr<const sandbox_options> options;
   std::unordered_map<std::string, activation> live;
   std::map<caf::actor_addr, sandbox_id> ids; ///< Of the live ones: whose end it is.
+  std::uint64_t list = 0;                    ///< Counts the lists.
+  std::vector<list_promise> want_list;       ///< Who waits for this one: all get the same.
+  std::size_t list_lacks = 0;                ///< So many of those asked for it have not answered.
 
   /// CAF destroys the state before it runs what was attached to the actor: this is where an end can
   /// be told.
   ~directory_state() {
+    for (auto& each : want_list)
+      each.deliver(to_caf({errc::sandbox_not_running, "the node is going down"}));
     for (auto& [id, each] : live)
       caf::anon_send_exit(each.actor, caf::exit_reason::user_shutdown);
   }
 };
 
-using directory_pointer = counted_pointer<directory_state, directory_actor>;
+using directory_pointer = counted_pointer<directory_state, directory_impl>;
 
 activation& activate(directory_pointer self, const sandbox_id& id) {
   auto& mine = self->state.live[id.str()];
   if (!mine.actor) {
     mine.actor = spawn_sandbox(self->system(), id, self->state.options, true);
+    mine.last.id = id.str();
     self->state.ids.emplace(mine.actor.address(), id);
     self->monitor(mine.actor);
   }
@@ -112,13 +127,57 @@ void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr&
     find(self, id, std::move(each.reply), std::move(each.context));
 }
 
+// ---- The list: everybody is asked at once, and who does not answer in time holds nobody up
+
+void finish_list(directory_pointer self) {
+  auto& st = self->state;
+  ++st.list;
+  std::vector<sandbox_status> rows;
+  for (const auto& [id, each] : st.live) {
+    rows.push_back(each.last);
+    rows.back().current = !each.asked_status;
+  }
+  std::sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.id < b.id; });
+  for (auto& each : std::exchange(st.want_list, {}))
+    each.deliver(rows);
+}
+
+void begin_list(directory_pointer self) {
+  auto& st = self->state;
+  st.list_lacks = 0;
+  for (auto& [id, each] : st.live) {
+    if (std::exchange(each.asked_status, true))
+      continue;
+    ++st.list_lacks;
+    // `said` is null if it has ended instead.
+    const auto answered = [self, which = st.list, id = id,
+                           whose = each.actor.address()](sandbox_status* said) {
+      auto& state = self->state;
+      const auto at = state.live.find(id);
+      if (at != state.live.end() && at->second.actor.address() == whose) {
+        at->second.asked_status = false;
+        if (said != nullptr)
+          at->second.last = std::move(*said);
+      }
+      if (which == state.list && --state.list_lacks == 0)
+        finish_list(self);
+    };
+    self->request(each.actor, caf::infinite, status_atom::value)
+      .then([answered](sandbox_status& said) { answered(&said); },
+            [answered](const caf::error&) { answered(nullptr); });
+  }
+  if (st.list_lacks == 0)
+    return finish_list(self);
+  self->delayed_send(self, limits::list_patience, list_due_atom::value, st.list);
+}
+
 void note(std::string_view event, const sandbox_id& id, const request_context& context) {
   if (log::enabled(log::level::debug))
     log::debug(event, {{"id", id.str()}, {"request", context.id}});
 }
 
-directory_actor::behavior_type directory(directory_pointer self,
-                                         std::shared_ptr<const sandbox_options> options) {
+directory_impl::behavior_type directory(directory_pointer self,
+                                        std::shared_ptr<const sandbox_options> options) {
   self->count_mailbox(options->figures->directories);
   self->state.options = std::move(options);
   // One that hibernates says nothing; any other end is a bug, but its id must go on working.
@@ -152,6 +211,17 @@ directory_actor::behavior_type directory(directory_pointer self,
       note("directory.delete", *id, context);
       remove(self, *id, reply, context);
       return reply;
+    },
+    [self](list_atom) -> caf::result<std::vector<sandbox_status>> {
+      auto reply = self->make_response_promise<std::vector<sandbox_status>>();
+      self->state.want_list.push_back(reply);
+      if (self->state.want_list.size() == 1)
+        begin_list(self);
+      return reply;
+    },
+    [self](list_due_atom, std::uint64_t which) {
+      if (which == self->state.list)
+        finish_list(self);
     },
   };
 }

@@ -6,8 +6,6 @@ namespace insula::actors {
 
 namespace {
 
-constexpr std::array<std::string_view, phases> phase_names{"asleep", "starting", "running",
-                                                           "stopping", "deleting"};
 constexpr std::array<std::string_view, start_failures> failure_names{"capacity", "image", "lease",
                                                                      "record", "launch"};
 constexpr std::array<std::string_view, sandbox_ends> end_names{"deleted", "idle", "died"};
@@ -48,6 +46,7 @@ void figures::write(metrics::text& into) const {
   into.sample(first_byte_, {{"phase", "first_byte"}});
 
   into.single("insula_commands_running", kind::gauge, "Commands that run.", running_);
+  into.single("insula_sessions_open", kind::gauge, "Sessions with a live shell.", sessions_);
   into.single("insula_commands_not_started_total", kind::counter,
               "Commands that could not be started.", commands_failed_);
   into.family("insula_exec_phase_seconds", kind::histogram,
@@ -57,6 +56,7 @@ void figures::write(metrics::text& into) const {
   into.single("insula_output_readers_dropped_total", kind::counter,
               "Streams of output that were dropped because their client took nothing for too long.",
               readers_dropped_);
+  into.single("insula_terminals", kind::gauge, "Terminals whose process runs.", terminals_);
   into.single("insula_output_lost_bytes_total", kind::counter,
               "Output that was asked for when the log no longer had it.", lost_bytes_);
 

@@ -44,6 +44,13 @@ public:
   void reader_dropped() { readers_dropped_.add(); }
   void lost_output(std::uint64_t bytes) { lost_bytes_.add(bytes); }
 
+  // Sessions whose shell lives.
+  void session_opened() { sessions_.add(); }
+  void session_closed() { sessions_.subtract(); }
+  // Terminals.
+  void terminal_runs() { terminals_.add(); }
+  void terminal_over() { terminals_.subtract(); }
+
   // Mailboxes, by kind of actor. Shared with the actors, which can outlive their node.
   const std::shared_ptr<mailbox_depths> directories = std::make_shared<mailbox_depths>();
   const std::shared_ptr<mailbox_depths> stores = std::make_shared<mailbox_depths>();
@@ -64,9 +71,11 @@ private:
   std::array<metrics::counter, sandbox_ends> ended_;
   std::array<metrics::histogram, exec_phases> exec_;
   metrics::gauge running_;
+  metrics::gauge sessions_;
   metrics::counter commands_failed_;
   metrics::counter readers_dropped_;
   metrics::counter lost_bytes_;
+  metrics::gauge terminals_;
 };
 
 } // namespace insula::actors

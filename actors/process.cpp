@@ -47,6 +47,7 @@ struct process_state {
   std::map<std::uint64_t, caf::typed_response_promise<output_chunk>> questions;
   std::uint64_t last_question = 0;
   std::optional<error> never_ran;
+  error lost{errc::sandbox_not_running, "the sandbox has ended"}; ///< What is said if it is.
   bool ended = false;
   bool timed_out = false;
   bool killed = false;
@@ -116,6 +117,7 @@ process_end as_end(const runtime::process_exit& how, const process_state& st) {
   process_end end;
   end.exit_code = WIFSIGNALED(how.status) ? 128 + WTERMSIG(how.status) : WEXITSTATUS(how.status);
   end.timed_out = st.timed_out;
+  end.timeout_ms = st.options.timeout_ms.value_or(0);
   end.out_of_memory = how.out_of_memory;
   end.memory_bytes = st.options.memory_bytes;
   return end;
@@ -177,7 +179,10 @@ void start(process_pointer self) {
   listener.on_failed = [me](error why) { tell(me, command_failed{std::move(why)}); };
   listener.on_ended = [me](runtime::process_exit how) { tell(me, command_ended{how}); };
   listener.on_complete = [me] { tell(me, output_complete{}); };
-  st.command = st.options.place->start(std::move(st.options.spec), std::move(listener));
+  if (const auto launch = std::exchange(st.options.launch, nullptr))
+    st.command = launch(std::move(listener));
+  else
+    st.command = st.options.place->start(std::move(st.options.spec), std::move(listener));
   // What is inside can stop a command before it is one.
   st.alarm =
     self->system().spawn(alarm, self->address(), std::chrono::milliseconds{limits::start_patience});
@@ -218,6 +223,7 @@ process_impl::behavior_type process(process_pointer self,
       start(self);
       return *self->state.probing;
     },
+    [self](error& why) { self->state.lost = std::move(why); },
     [self](const command_started&) {
       auto& st = self->state;
       st.started = true;
@@ -266,7 +272,7 @@ process_impl::behavior_type process(process_pointer self,
       if (said.chunk.reader_dropped)
         reply.deliver(to_caf({errc::deadline_exceeded, "nothing was taken for too long"}));
       else if (said.chunk.ended && said.chunk.ended->lost && said.chunk.frames.empty())
-        reply.deliver(to_caf({errc::sandbox_not_running, "the sandbox has ended"}));
+        reply.deliver(to_caf(st.lost));
       else {
         if (said.chunk.ended && said.chunk.ended->lost)
           said.chunk.ended.reset(); // First what there is; the next question hears of the loss.

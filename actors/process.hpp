@@ -2,6 +2,7 @@
 
 #include "actors/figures.hpp"
 #include "actors/protocol/interfaces.hpp"
+#include "base/error.hpp"
 #include "runtime/engine.hpp"
 
 #include <caf/fwd.hpp>
@@ -23,13 +24,17 @@ using started_process_actor = process_actor::extend<
   // launch_failed, limit_reached.
   caf::replies_to<start_atom>::with<process_actor>,
   // Starts it, and answers when it has ended: whether it ran and ended with 0.
-  caf::replies_to<probe_atom>::with<bool>>;
+  caf::replies_to<probe_atom>::with<bool>,
+  // What is said to readers if it ends with the place it runs in: why that ends.
+  caf::reacts_to<error>>;
 
 namespace actors {
 
 struct process_options {
   std::shared_ptr<runtime::sandbox> place;
   runtime::process_spec spec;
+  /// Instead of starting `spec` in `place`, if set.
+  std::function<std::shared_ptr<runtime::process>(runtime::process_listener)> launch;
   std::optional<std::int64_t> timeout_ms;
   std::uint64_t memory_bytes = 0; ///< The sandbox's limit, for whoever is told that it was met.
   /// The command has ended and its output is complete, or it never ran: the sandbox need not keep
@@ -47,3 +52,5 @@ started_process_actor spawn_process(caf::actor_system& system, process_options o
 
 } // namespace actors
 } // namespace insula
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::error)

@@ -3,12 +3,16 @@
 #include "actors/process.hpp"
 #include "actors/protocol/errors.hpp"
 #include "actors/sandbox_lifecycle.hpp"
+#include "actors/session.hpp"
+#include "actors/terminal.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
 #include <caf/all.hpp>
 
+#include <algorithm>
 #include <cassert>
+#include <charconv>
 #include <deque>
 #include <functional>
 #include <set>
@@ -42,12 +46,20 @@ struct sandbox_gone {
 struct process_over {
   std::uint64_t number;
 };
-struct file_over {};
+struct use_over {};
+struct terminal_over {
+  std::uint64_t number;
+};
+struct terminal_used {
+  std::uint64_t number;
+  bool in_use;
+};
 
 using sandbox_impl = sandbox_actor::extend<
   caf::reacts_to<lease_settled>, caf::reacts_to<sandbox_ready>, caf::reacts_to<sandbox_failed>,
   caf::reacts_to<sandbox_ended>, caf::reacts_to<sandbox_gone>, caf::reacts_to<process_over>,
-  caf::reacts_to<file_over>, caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
+  caf::reacts_to<use_over>, caf::reacts_to<terminal_over>, caf::reacts_to<terminal_used>,
+  caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
 
 using steady_clock = std::chrono::steady_clock;
 
@@ -73,6 +85,13 @@ struct start_watch {
   }
 };
 
+/// The terminal of one session.
+struct session_terminal {
+  std::uint64_t number; ///< Tells it from the next one of its session.
+  joined_terminal_actor actor;
+  bool in_use = false; ///< Somebody is there.
+};
+
 struct sandbox_state {
   static inline const char* name = "sandbox";
   std::optional<sandbox_id> id;
@@ -96,7 +115,10 @@ struct sandbox_state {
   std::map<std::uint64_t, started_process_actor>
     processes; ///< Until their command and its output are over.
   std::uint64_t last_process = 0;
-  std::size_t files = 0; ///< Channels that somebody holds.
+  std::map<std::string, session_actor> sessions;     ///< By id, each with its shell or none so far.
+  std::map<std::string, session_terminal> terminals; ///< By session.
+  std::uint64_t last_terminal = 0;
+  std::size_t uses = 0; ///< Files that somebody holds, and commands of sessions.
   bool hibernates = false;
   std::chrono::steady_clock::time_point last_used;
   bool alarm_set = false; ///< One alarm at a time: it looks at last_used when it comes.
@@ -111,6 +133,10 @@ struct sandbox_state {
       each.deliver(to_caf(why));
     for (auto& [number, process] : processes)
       caf::anon_send_exit(process, caf::exit_reason::user_shutdown);
+    for (auto& [session_id, session] : sessions)
+      caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
+    for (auto& [session, terminal] : terminals)
+      caf::anon_send_exit(terminal.actor, caf::exit_reason::user_shutdown);
     release_lease();
   }
 
@@ -124,6 +150,25 @@ struct sandbox_state {
   void refuse_waiting(const error& why) {
     for (auto& each : std::exchange(waiting, {}))
       each.refuse(why);
+  }
+
+  /// Their shells end with the sandbox; the next one begins without them.
+  void end_sessions() {
+    for (auto& [session_id, session] : std::exchange(sessions, {}))
+      caf::anon_send(session, end_session{{errc::sandbox_not_running, "the sandbox has ended"}});
+  }
+
+  /// The next one to ask gets another.
+  void end_terminal(const std::string& session) {
+    if (const auto ending = terminals.extract(session); !ending.empty())
+      caf::anon_send(ending.mapped().actor, delete_atom::value);
+  }
+
+  /// As long as it is, it does not become idle.
+  bool in_use() const {
+    return !processes.empty() || uses > 0 ||
+           std::any_of(terminals.begin(), terminals.end(),
+                       [](const auto& each) { return each.second.in_use; });
   }
 
   void release_lease() {
@@ -141,7 +186,9 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_failed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_ended)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::sandbox_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::process_over)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::file_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::use_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::terminal_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::terminal_used)
 
 namespace insula::actors {
 
@@ -176,6 +223,7 @@ void fall_asleep(sandbox_pointer self, const error& why) {
   auto& st = self->state;
   ++st.start;
   st.place.reset();
+  st.end_sessions();
   st.recorded = false;
   st.instance = {};
   st.release_lease();
@@ -383,6 +431,20 @@ void when_running(sandbox_pointer self, waiting_request request) {
 // ---- Commands
 // -----------------------------------------------------------------------------------------------------
 
+/// What every command is given, then the image's, then what is particular, each over those before.
+std::vector<std::string> environment(const sandbox_state& st,
+                                     const std::map<std::string, std::string>& particular,
+                                     const std::map<std::string, std::string>& wanted) {
+  auto env = st.options->env;
+  for (const auto* more : {&st.image->env, &particular, &wanted})
+    for (const auto& [name, value] : *more)
+      env[name] = value;
+  std::vector<std::string> lines;
+  for (const auto& [name, value] : env)
+    lines.push_back(name + "=" + value);
+  return lines;
+}
+
 /// A shell takes a line as its argument up to a length; a longer one it reads from a descriptor
 /// that the line itself then does not see.
 runtime::process_spec make_spec(const sandbox_state& st, exec_request request) {
@@ -399,13 +461,7 @@ runtime::process_spec make_spec(const sandbox_state& st, exec_request request) {
                                 : "eval \"$(cat /proc/self/fd/9)\" 9<&-");
     spec.script = std::move(request.command_line);
   }
-  auto env = options.env;
-  for (const auto& [name, value] : st.image->env)
-    env[name] = value;
-  for (auto& [name, value] : request.env)
-    env[name] = std::move(value);
-  for (const auto& [name, value] : env)
-    spec.env.push_back(name + "=" + value);
+  spec.env = environment(st, {}, request.env);
   spec.cwd = request.cwd.empty() ? options.working_directory : std::move(request.cwd);
   spec.user = options.user;
   return spec;
@@ -416,21 +472,29 @@ void note(std::string_view event, const sandbox_state& st, const request_context
     log::debug(event, {{"id", st.id->str()}, {"request", context.id}});
 }
 
-started_process_actor add_process(sandbox_pointer self, runtime::process_spec spec,
-                                  std::optional<std::int64_t> timeout_ms,
-                                  const request_context& context) {
+/// All of it but what is run.
+process_options make_options(sandbox_pointer self, std::optional<std::int64_t> timeout_ms,
+                             const request_context& context) {
   auto& st = self->state;
   note("sandbox.command", st, context);
-  const auto number = ++st.last_process;
   process_options options;
   options.place = st.place;
-  options.spec = std::move(spec);
   options.timeout_ms = timeout_ms;
   options.memory_bytes = st.options->limits.memory_bytes;
   options.figures = st.options->figures;
   options.request = context.id;
   if (!std::exchange(st.watch.has_had_command, true))
     options.start_began = st.watch.began;
+  return options;
+}
+
+started_process_actor add_process(sandbox_pointer self, runtime::process_spec spec,
+                                  std::optional<std::int64_t> timeout_ms,
+                                  const request_context& context) {
+  auto& st = self->state;
+  const auto number = ++st.last_process;
+  auto options = make_options(self, timeout_ms, context);
+  options.spec = std::move(spec);
   options.on_over = [me = self->address(), number] { tell(me, process_over{number}); };
   return st.processes.emplace(number, spawn_process(self->system(), std::move(options)))
     .first->second;
@@ -446,33 +510,204 @@ bool full(const sandbox_state& st) {
 
 const error too_many{errc::limit_reached, "too many commands run in this sandbox at once"};
 
+/// While somebody holds it the sandbox is in use.
+std::shared_ptr<void> new_use(sandbox_pointer self) {
+  ++self->state.uses;
+  return {nullptr, [me = self->address()](void*) { tell(me, use_over{}); }};
+}
+
+// ---- Sessions
+
+constexpr std::string_view bash = "/bin/bash";
+
+bool can_have_sessions(const sandbox_state& st) {
+  return st.image->shell.ends_with("/bash");
+}
+
+/// Adds one that is not there. Errors: limit_reached; launch_failed, since only bash can be one.
+result<session_actor> add_session(sandbox_pointer self, create_session_request wanted) {
+  auto& st = self->state;
+  if (st.sessions.size() >= limits::sessions_per_sandbox)
+    return error{errc::limit_reached, "the sandbox has " + std::to_string(st.sessions.size()) +
+                                        " sessions, which is as many as it may"};
+  if (!can_have_sessions(st))
+    return error{errc::launch_failed, "a session needs bash, and the sandbox's image has none"};
+  const std::map<std::string, std::string> locale{{"LANG", "C.UTF-8"}, {"LC_ALL", "C.UTF-8"}};
+  session_options options;
+  options.place = st.place;
+  options.defaults = {std::string{bash}, environment(st, locale, {}), st.options->working_directory,
+                      st.options->user};
+  options.first = options.defaults;
+  options.first.env = environment(st, locale, wanted.env);
+  if (!wanted.cwd.empty())
+    options.first.cwd = std::move(wanted.cwd);
+  options.command_timeout_ms = wanted.command_timeout_ms;
+  options.figures = st.options->figures;
+  const auto made = spawn_session(self->system(), std::move(options));
+  st.sessions.emplace(std::move(wanted.id), made);
+  return made;
+}
+
+/// The one of this id, which is made with defaults if it is not there.
+result<session_actor> find_session(sandbox_pointer self, const std::string& id) {
+  const auto at = self->state.sessions.find(id);
+  if (at != self->state.sessions.end())
+    return at->second;
+  return add_session(self, {.id = id});
+}
+
+template <class Reply>
+void run_in_session(sandbox_pointer self, exec_request wanted, Reply reply) {
+  const auto session = find_session(self, wanted.session);
+  if (!session)
+    return static_cast<void>(reply.deliver(to_caf(session.reason())));
+  auto options = make_options(self, wanted.timeout_ms, wanted.context);
+  options.on_over = [use = new_use(self)] {};
+  reply.delegate(*session,
+                 session_command{std::make_shared<process_options>(std::move(options)),
+                                 {std::move(wanted.command_line), std::move(wanted.cwd)}});
+}
+
+/// Answers when its shell is up.
+template <class Reply>
+void create_session(sandbox_pointer self, create_session_request wanted, Reply reply) {
+  const auto id = wanted.id;
+  if (self->state.sessions.count(id) > 0)
+    return static_cast<void>(
+      reply.deliver(to_caf({errc::already_exists, "Session '" + id + "' already exists"})));
+  const auto made = add_session(self, std::move(wanted));
+  if (!made)
+    return static_cast<void>(reply.deliver(to_caf(made.reason())));
+  self->request(*made, caf::infinite, open_atom::value)
+    .then([reply](caf::ok_atom) mutable { reply.deliver(caf::ok_atom::value); },
+          [self, id, session = *made, reply](caf::error& why) mutable {
+            auto& all = self->state.sessions;
+            if (const auto at = all.find(id); at != all.end() && at->second == session)
+              all.erase(at);
+            caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
+            reply.deliver(std::move(why));
+          });
+}
+
+template <class Reply>
+void delete_session(sandbox_pointer self, const std::string& id, Reply reply) {
+  self->state.end_terminal(id);
+  const auto session = self->state.sessions.extract(id);
+  if (session.empty())
+    return static_cast<void>(
+      reply.deliver(to_caf({errc::not_found, "Session '" + id + "' not found"})));
+  reply.delegate(session.mapped(),
+                 end_session{{errc::session_ended, "Session '" + id + "' was deleted"}});
+}
+
+// ---- Terminals
+
+/// The shell is a path, or a name that is looked for in PATH.
+runtime::process_spec terminal_spec(const sandbox_state& st, const std::string& shell,
+                                    runtime::shell_surroundings from) {
+  runtime::process_spec spec;
+  if (shell.empty())
+    spec.argv = {st.image->shell};
+  else if (shell.find('/') != std::string::npos)
+    spec.argv = {shell};
+  else
+    spec.argv = {st.image->shell, "-c", "exec \"$0\"", shell};
+  spec.env = std::move(from.env);
+  spec.cwd = std::move(from.cwd);
+  spec.user = st.options->user;
+  return spec;
+}
+
+result<session_terminal*> find_or_open_terminal(sandbox_pointer self,
+                                                const open_terminal_request& wanted,
+                                                runtime::shell_surroundings from) {
+  auto& st = self->state;
+  if (const auto at = st.terminals.find(wanted.session); at != st.terminals.end())
+    return &at->second;
+  if (st.terminals.size() >= limits::terminals_per_sandbox)
+    return error{errc::limit_reached, "too many terminals in this sandbox"};
+  note("sandbox.terminal", st, wanted.context);
+  const auto number = ++st.last_terminal;
+  terminal_options options;
+  options.place = st.place;
+  options.spec = terminal_spec(st, wanted.shell, std::move(from));
+  options.size = {wanted.columns, wanted.rows};
+  options.figures = st.options->figures;
+  options.request = wanted.context.id;
+  options.on_over = [me = self->address(), number] { tell(me, terminal_over{number}); };
+  options.on_use = [me = self->address(), number](bool in_use) {
+    tell(me, terminal_used{number, in_use});
+  };
+  session_terminal made{number, spawn_terminal(self->system(), std::move(options))};
+  return &st.terminals.emplace(wanted.session, std::move(made)).first->second;
+}
+
+template <class Reply>
+void join_terminal(sandbox_pointer self, const open_terminal_request& wanted,
+                   runtime::shell_surroundings from, Reply reply) {
+  const auto terminal = find_or_open_terminal(self, wanted, std::move(from));
+  if (!terminal)
+    return static_cast<void>(reply.deliver(to_caf(terminal.reason())));
+  reply.delegate((*terminal)->actor, join_atom::value);
+}
+
+/// A new one begins where its session is. An image without bash has no sessions, but may have
+/// terminals.
+template <class Reply>
+void open_terminal(sandbox_pointer self, open_terminal_request wanted, Reply reply) {
+  auto& st = self->state;
+  if (st.terminals.count(wanted.session) > 0 || !can_have_sessions(st))
+    return join_terminal(self, wanted, {st.options->working_directory, environment(st, {}, {})},
+                         std::move(reply));
+  const auto session = find_session(self, wanted.session);
+  if (!session)
+    return static_cast<void>(reply.deliver(to_caf(session.reason())));
+  self->request(*session, caf::infinite, look_around_atom::value)
+    .then(
+      [self, wanted, session = *session, reply](runtime::shell_surroundings& from) mutable {
+        const auto& all = self->state.sessions;
+        const auto at = all.find(wanted.session);
+        if (at == all.end() || at->second != session)
+          return static_cast<void>(
+            reply.deliver(to_caf({errc::sandbox_not_running, "its session has ended"})));
+        join_terminal(self, wanted, std::move(from), std::move(reply));
+      },
+      [reply](caf::error& why) mutable { reply.deliver(std::move(why)); });
+}
+
+// ---- Files
+
 /// `open` starts the operation once there is a sandbox to start it in.
 template <class Open>
-caf::result<file_channel> open_channel(sandbox_pointer self, request_context context, Open open) {
+caf::result<file_channel> open_channel(sandbox_pointer self, request_context context, Open open,
+                                       std::string session = {}) {
   auto reply = self->make_response_promise<file_channel>();
-  when_running(self,
-               {[=]() mutable {
-                  const auto& st = self->state;
-                  note("sandbox.file", st, context);
-                  auto socket = open(*st.place, st.options->user);
-                  if (!socket)
-                    return static_cast<void>(reply.deliver(to_caf(socket.reason())));
-                  ++self->state.files;
-                  const std::shared_ptr<void> use{
-                    nullptr, [me = self->address()](void*) { tell(me, file_over{}); }};
-                  reply.deliver(file_channel{std::make_shared<unique_fd>(std::move(*socket)), use});
-                },
-                [=](const error& why) mutable { reply.deliver(to_caf(why)); }, context});
+  when_running(
+    self,
+    {[=]() mutable {
+       const auto& st = self->state;
+       note("sandbox.file", st, context);
+       if (!session.empty())
+         if (const auto made = find_session(self, session); !made)
+           return static_cast<void>(reply.deliver(to_caf(made.reason())));
+       auto socket = open(*st.place, st.options->user);
+       if (!socket)
+         return static_cast<void>(reply.deliver(to_caf(socket.reason())));
+       reply.deliver(file_channel{std::make_shared<unique_fd>(std::move(*socket)), new_use(self)});
+     },
+     [=](const error& why) mutable { reply.deliver(to_caf(why)); }, context});
   return reply;
 }
 
 caf::result<file_channel> open_file(sandbox_pointer self, runtime::file_operation what,
-                                    std::string path, request_context context) {
+                                    std::string path, request_context context,
+                                    std::string session) {
   return open_channel(
     self, std::move(context),
     [what, path = std::move(path)](runtime::sandbox& place, const runtime::sandbox_user& user) {
       return place.open_file(what, path, user);
-    });
+    },
+    std::move(session));
 }
 
 caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request wanted,
@@ -497,6 +732,7 @@ void stop(sandbox_pointer self) {
 
 void deleted(sandbox_pointer self) {
   auto& st = self->state;
+  st.end_sessions();
   st.instance = {};
   st.release_lease();
   log::info("sandbox.deleted", {{"id", st.id->str()}, {"request", st.deletion.id}});
@@ -544,6 +780,25 @@ void begin_delete(sandbox_pointer self) {
   });
 }
 
+// ---- What others may know of it
+
+sandbox_status status_of(const sandbox_state& st) {
+  sandbox_status row;
+  row.id = st.id->str();
+  row.state = name_of(st.now);
+  const auto& made = st.created_ms;
+  std::from_chars(made.data(), made.data() + made.size(), row.created_ms);
+  row.sessions = static_cast<std::uint32_t>(st.sessions.size());
+  row.terminals = static_cast<std::uint32_t>(st.terminals.size());
+  if (const auto used = st.place ? st.place->usage() : std::nullopt) {
+    row.memory_bytes = used->memory_bytes;
+    if (used->cpu)
+      row.cpu_us = static_cast<std::uint64_t>(used->cpu->count());
+    row.processes = used->processes;
+  }
+  return row;
+}
+
 sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                                     std::shared_ptr<const sandbox_options> options,
                                     bool hibernates) {
@@ -558,6 +813,8 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       auto wanted = std::make_shared<exec_request>(std::move(request));
       when_running(
         self, {[self, reply, wanted]() mutable {
+                 if (!wanted->session.empty())
+                   return run_in_session(self, std::move(*wanted), reply);
                  if (full(self->state))
                    return static_cast<void>(reply.deliver(to_caf(too_many)));
                  const auto timeout_ms = wanted->timeout_ms;
@@ -569,13 +826,39 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                [reply](const error& why) mutable { reply.deliver(to_caf(why)); }, wanted->context});
       return reply;
     },
+    [self](create_session_request& request) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      const auto context = request.context;
+      when_running(
+        self,
+        {[self, reply, request]() mutable { create_session(self, std::move(request), reply); },
+         [reply](const error& why) mutable { reply.deliver(to_caf(why)); }, context});
+      return reply;
+    },
+    [self](delete_session_request& request) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      when_running(self, {[self, reply, id = request.id]() { delete_session(self, id, reply); },
+                          [reply](const error& why) mutable { reply.deliver(to_caf(why)); },
+                          std::move(request.context)});
+      return reply;
+    },
+    [self](
+      open_terminal_request& request) -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
+      auto reply = self->make_response_promise<terminal_actor, std::uint64_t, std::uint64_t>();
+      const auto context = request.context;
+      when_running(
+        self, {[self, reply, request]() mutable { open_terminal(self, std::move(request), reply); },
+               [reply](const error& why) mutable { reply.deliver(to_caf(why)); }, context});
+      return reply;
+    },
+    [self](status_atom) { return status_of(self->state); },
     [self](read_file_request& request) {
       return open_file(self, runtime::file_operation::read, std::move(request.path),
-                       std::move(request.context));
+                       std::move(request.context), std::move(request.session));
     },
     [self](write_file_request& request) {
       return open_file(self, runtime::file_operation::write, std::move(request.path),
-                       std::move(request.context));
+                       std::move(request.context), std::move(request.session));
     },
     [self](read_tree_request& request) {
       return open_tree(
@@ -696,9 +979,25 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       if (self->state.processes.empty())
         touch(self);
     },
-    [self](const file_over&) {
-      --self->state.files;
+    [self](const use_over&) {
+      --self->state.uses;
       touch(self);
+    },
+    [self](const terminal_over& said) {
+      auto& st = self->state;
+      for (auto at = st.terminals.begin(); at != st.terminals.end(); ++at)
+        if (at->second.number == said.number) {
+          st.terminals.erase(at);
+          return touch(self);
+        }
+    },
+    [self](const terminal_used& said) {
+      auto& st = self->state;
+      for (auto& [session, terminal] : st.terminals)
+        if (terminal.number == said.number) {
+          terminal.in_use = said.in_use;
+          touch(self);
+        }
     },
     [self](hibernate_atom) {
       const auto& st = self->state;
@@ -711,7 +1010,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       if (st.now != phase::running)
         return;
       const auto now = st.options->time->now();
-      if (!st.processes.empty() || st.files > 0)
+      if (st.in_use())
         st.last_used = now;
       const auto left = st.options->idle_timeout - (now - st.last_used);
       if (left.count() <= 0)

@@ -1,13 +1,21 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace insula::actors {
 
 /// Where a sandbox's object stands. `asleep`: it has a name and maybe a record, and nothing runs.
 enum class phase : std::uint8_t { asleep, starting, running, stopping, deleting };
 inline constexpr std::size_t phases = 5;
+
+inline constexpr std::array<std::string_view, phases> phase_names{"asleep", "starting", "running",
+                                                                  "stopping", "deleting"};
+constexpr std::string_view name_of(phase now) {
+  return phase_names[static_cast<std::size_t>(now)];
+}
 
 /// The lifecycle as a table. Knows no actor, no clock and no process, so it is tested as it stands.
 constexpr bool may_become(phase from, phase to) {

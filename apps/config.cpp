@@ -329,8 +329,7 @@ const std::vector<key>& keys() {
     {"pool.refresh_interval", time(FIELD(pool.refresh_interval), refresh)},
     {"pool.scale_batch_size", count(FIELD(pool.scale_batch_size), batch_size)},
 
-    {"bridge.default_session", one_of(FIELD(default_session), choices<bool>{{"false", false}},
-                                      "false, since sessions come in a later version")},
+    {"bridge.default_session", yes_or_no(FIELD(default_session))},
 
     {"log.level", one_of(FIELD(log_level),
                          choices<log::level>{{"debug", log::level::debug},

@@ -289,6 +289,7 @@ result<void> run(const config& values) {
   serving.api_key = values.server.api_key;
   serving.allowed_hosts = values.server.allowed_hosts;
   serving.max_connections = values.server.max_connections;
+  serving.default_session = values.default_session;
   serving.spool_directory = path_of(state->logs);
   if (!values.server.tls_certificate.empty())
     serving.tls = http::tls_files{values.server.tls_certificate, values.server.tls_key};

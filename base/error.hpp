@@ -25,6 +25,8 @@ enum class errc : std::uint8_t {
   stale_epoch,         ///< Somebody else owns the object by now; the write was refused.
   node_unreachable,    ///< The node that holds the sandbox does not answer.
   internal,            ///< A bug in Insula. The message is for the log only.
+  already_exists,      ///< There is one of that name.
+  session_ended,       ///< The session that it ran in was deleted.
 };
 
 /// A failure, and the sentence a person would want to read about it.

@@ -26,6 +26,9 @@ inline constexpr std::uint64_t exec_body_bytes = 16ull << 20;
 /// moments, so more than that is no load but an attack.
 inline constexpr std::uint64_t buffered_body_bytes = 256ull << 20;
 
+/// Body of a request for a session: its variables have to fit into what a program can be given.
+inline constexpr std::uint64_t session_body_bytes = 1u << 20;
+
 /// Elements of a command's argv. Each becomes a string of its own, and the shortest take three
 /// bytes of a body: without a ceiling one body would cost many times its size. Command lines of
 /// globs over large trees stay below it.
@@ -63,6 +66,20 @@ inline constexpr std::size_t http_workers = 2;
 /// Open connections of a listener that has nothing but /metrics: a few scrapers come to one.
 inline constexpr unsigned metrics_connections = 64;
 
+/// How long a browser is signed in to the console: a working day.
+inline constexpr std::chrono::hours sign_in_lasts{12};
+
+/// Browsers that are signed in at once.
+inline constexpr std::size_t sign_ins = 1024;
+
+/// Wrong keys typed into the console, of all callers together, before everybody has to wait: nobody
+/// mistypes so often, and who guesses gets nowhere at this rate.
+inline constexpr std::size_t wrong_keys = 10;
+inline constexpr std::chrono::minutes wrong_keys_within{1};
+
+/// A key that is typed into the console. A header can hold no more.
+inline constexpr std::uint64_t typed_key_bytes = header_value_bytes;
+
 /// A JSON text that nests deeper is refused.
 inline constexpr std::size_t json_depth = 64;
 
@@ -79,12 +96,73 @@ inline constexpr auto reader_patience = 30s;
 /// many answers.
 inline constexpr std::size_t waiting_per_sandbox = 4096;
 
+/// What a list of all sandboxes waits for any one of them. They answer in microseconds, unless
+/// their store does not.
+inline constexpr auto list_patience = 2s;
+
 /// Commands that run at once in one sandbox; its process limit usually ends earlier.
 inline constexpr std::size_t commands_per_sandbox = 2048;
 
 /// Commands of one sandbox at once that may keep as much output as the configuration says; a
 /// further one keeps a megabyte. Logs are on the node's disk, outside of the sandbox's own ceiling.
 inline constexpr std::size_t full_logs_per_sandbox = 16;
+
+/// Sessions of one sandbox: each is a shell of 2 to 4 MB.
+inline constexpr std::size_t sessions_per_sandbox = 256;
+
+/// Commands that wait for one session to become free.
+inline constexpr std::size_t waiting_per_session = 1024;
+
+/// Pipes of one session that what its commands have left running still writes to. Each is a
+/// descriptor; a shell that starts services has a handful.
+inline constexpr std::size_t late_pipes_per_shell = 64;
+
+/// A session's shell that was told to end itself, and what was told to end it, have so long each;
+/// then the next harsher step is taken. Killing takes milliseconds.
+inline constexpr auto shell_end_patience = 3s;
+
+/// From the force that a session's command is ended with until its whole shell is given up: with
+/// kill_grace before it, and half a second for the shell to go, this stays below the 5 s that the
+/// Python client waits.
+inline constexpr auto shell_kill_patience = 1s;
+
+/// Whoever keeps a session's shell is asked so often whether it is alive while a command runs
+/// there, and killed if it has not answered by the next time: something inside has stopped it.
+inline constexpr auto shell_pulse = 60s;
+
+/// To hear from a shell where it is and what it exports; nobody's profile takes longer.
+inline constexpr auto look_around_patience = 1s;
+
+/// A larger environment is not passed on: execve() would not take it.
+inline constexpr std::size_t surroundings_bytes = 2u << 20;
+
+/// Newest output of a terminal that is kept for who comes later; a number of the public contract.
+inline constexpr std::size_t terminal_bytes = 262'144;
+
+/// How far a client of a terminal may be behind before it is let go of. More than is kept for who
+/// comes later, so that a short stall costs nothing.
+inline constexpr std::size_t terminal_log_bytes = 1u << 20;
+
+/// How far a terminal's output runs ahead of whoever reads it fastest, as long as that one reads at
+/// a good rate: each byte that is read is worth some patience, which cannot be saved up. Who reads
+/// slower than 640 KiB/s or not at all holds nothing up.
+inline constexpr std::size_t terminal_ahead_bytes = terminal_log_bytes / 2;
+inline constexpr std::chrono::nanoseconds patience_per_terminal_byte{1'600};
+inline constexpr std::chrono::milliseconds terminal_patience{100};
+
+/// The largest message that a terminal's client may send. A paste of a megabyte is one.
+inline constexpr std::size_t terminal_input_bytes = 4u << 20;
+
+/// What a terminal's clients may have typed together that it has not taken. A program that does not
+/// read leaves the rest with them.
+inline constexpr std::size_t waiting_input_bytes = 16u << 20;
+
+/// Terminals of one sandbox. It can have 64 in all (the launcher's devpts): the others are left for
+/// what opens terminals inside, as tmux does.
+inline constexpr std::size_t terminals_per_sandbox = 48;
+
+/// Clients of one terminal at once.
+inline constexpr std::size_t clients_per_terminal = 64;
 
 /// A command that has not come to life by then is killed: something inside keeps it from it.
 inline constexpr auto start_patience = 30s;

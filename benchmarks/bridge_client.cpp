@@ -87,16 +87,18 @@ std::string bridge_client::create() {
   return body.substr(id, body.find('"', id) - id);
 }
 
-exec_times bridge_client::exec(const std::string& id, const command& what,
-                               clock::time_point since) {
+exec_times bridge_client::exec(const std::string& id, const command& what, clock::time_point since,
+                               std::string_view fields) {
   event_reader events{since};
   std::string refusal;
-  const auto status = http_.ask("POST", "/v1/sandbox/" + id + "/exec", exec_body(what.argv),
-                                [&](std::string_view piece) {
-                                  events.feed(piece);
-                                  if (!events.exited)
-                                    refusal.append(piece.substr(0, 200));
-                                });
+  const auto status = http_.ask(
+    "POST", "/v1/sandbox/" + id + "/exec", exec_body(what.argv),
+    [&](std::string_view piece) {
+      events.feed(piece);
+      if (!events.exited)
+        refusal.append(piece.substr(0, 200));
+    },
+    fields);
   if (status != 200)
     refused("exec", status, refusal);
   if (!events.exited || !events.failure.empty())

@@ -34,8 +34,9 @@ public:
   /// A new sandbox's id; the sandbox itself starts with its first use.
   std::string create();
 
-  /// Runs a command to its end. Times count from `since`.
-  exec_times exec(const std::string& id, const command& what, clock::time_point since);
+  /// Runs a command to its end. Times count from `since`. `fields`: as request_text().
+  exec_times exec(const std::string& id, const command& what, clock::time_point since,
+                  std::string_view fields = {});
 
   void remove(const std::string& id);
   void write_file(const std::string& id, const std::string& path, std::string_view bytes);

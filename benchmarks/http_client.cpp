@@ -57,14 +57,14 @@ unique_fd connect_to(std::uint16_t port) {
 }
 
 std::string request_text(std::string_view method, std::string_view target, std::string_view key,
-                         std::string_view body) {
+                         std::string_view body, std::string_view fields) {
   std::string text;
   text.append(method).append(" ").append(target).append(" HTTP/1.1\r\nHost: 127.0.0.1\r\n");
   if (!key.empty())
     text.append("Authorization: Bearer ").append(key).append("\r\n");
   if (!body.empty() || method == "POST" || method == "PUT")
     text.append("Content-Length: ").append(std::to_string(body.size())).append("\r\n");
-  return text.append("\r\n").append(body);
+  return text.append(fields).append("\r\n").append(body);
 }
 
 http_client::http_client(std::uint16_t port, std::string key)
@@ -81,14 +81,14 @@ void http_client::ready() {
 }
 
 int http_client::ask(std::string_view method, std::string_view target, std::string_view body,
-                     response_reader::body_fn on_body) {
+                     response_reader::body_fn on_body, std::string_view fields) {
   if (!socket_)
     socket_ = connect_to(port_);
   try {
     if (body.size() <= small_body_bytes) {
-      send(request_text(method, target, key_, body), {});
+      send(request_text(method, target, key_, body, fields), {});
     } else {
-      auto head = request_text(method, target, key_);
+      auto head = request_text(method, target, key_, {}, fields);
       const std::string_view zero = "Content-Length: 0\r\n";
       head.replace(head.find(zero), zero.size(),
                    "Content-Length: " + std::to_string(body.size()) + "\r\n");

@@ -18,6 +18,7 @@ std::vector<std::unique_ptr<scenario>> all_scenarios() {
   std::vector<std::unique_ptr<scenario>> all;
   all.push_back(make_cold_create());
   all.push_back(make_live_exec());
+  all.push_back(make_live_shell());
   all.push_back(make_burst());
   all.push_back(make_churn());
   all.push_back(make_files());

@@ -19,7 +19,7 @@ bool same_letters(std::string_view a, std::string_view b) {
 
 bool key_check::is_key(std::string_view candidate) const {
   // The length may become known, the content may not.
-  return candidate.size() == key_.size() &&
+  return !open() && candidate.size() == key_.size() &&
          CRYPTO_memcmp(candidate.data(), key_.data(), key_.size()) == 0;
 }
 

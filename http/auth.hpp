@@ -20,9 +20,10 @@ public:
   /// `token=<key>` in a query string.
   bool allows_query(std::string_view query) const;
 
-private:
+  /// False where there is no key.
   bool is_key(std::string_view candidate) const;
 
+private:
   std::string key_;
 };
 

@@ -141,6 +141,8 @@ void connection::deliver_read(error_code ec, std::size_t bytes) {
   else if (ec == asio::error::operation_aborted)
     ec = asio::error::connection_reset;
   counts_->bytes_in.add(bytes);
+  last_read_ = {static_cast<const char*>(read_into_.data()), bytes};
+  header_end_ = last_read_.data();
   handling scope{*this, true, !ec};
   done(ec, bytes);
 }
@@ -194,6 +196,38 @@ void connection::watch_client(std::function<void()> gone) {
   });
 }
 
+// ---- After an upgrade -------------------------------------------------------------------------
+
+void connection::take_over(std::function<void()> drain) {
+  drain_ = std::move(drain);
+  stop_watching();
+  // Behind the last field's value there are blanks and ends of lines, with which no frame begins.
+  auto rest = last_read_.substr(static_cast<std::size_t>(header_end_ - last_read_.data()));
+  rest.remove_prefix(std::min(rest.find_first_not_of(" \t\r\n"), rest.size()));
+  early_ = rest;
+  if (has_ahead_)
+    early_ += ahead_[0];
+  last_read_ = {};
+  note_heard();
+  if (draining_)
+    asio::post(socket_.get_executor(), drain_);
+}
+
+void connection::hang_up() {
+  if (std::exchange(hung_up_, true) || !socket_.is_open())
+    return;
+  if (!tls_)
+    return linger();
+  write_watchdog_.expires_after(limits_.linger);
+  tls_->async_shutdown([self = shared_from_this()](const error_code&) { self->close_socket(); });
+}
+
+void connection::end_upgraded() {
+  drain_ = nullptr;
+  if (!hung_up_)
+    close_socket();
+}
+
 // ---- Ending -----------------------------------------------------------------------------------
 
 void connection::time_is_up() {
@@ -222,7 +256,9 @@ void connection::abort() {
 
 void connection::drain() {
   draining_ = true;
-  if (now_ == phase::idle)
+  if (drain_)
+    drain_();
+  else if (now_ == phase::idle)
     abort();
 }
 
@@ -268,15 +304,19 @@ void connection::say_farewell() {
     self->write_watchdog_.disarm();
     if (ec)
       return self->close_socket();
-    error_code ignored;
-    self->socket_.shutdown(socket_type::shutdown_send, ignored);
-    self->read_watchdog_.expires_after(self->limits_.linger);
-    self->discard_rest(std::make_shared<std::array<char, 16 * 1024>>(), linger_bytes);
+    self->linger();
   };
   if (tls_)
     asio::async_write(*tls_, asio::buffer(farewell_), std::move(said));
   else
     asio::async_write(socket_, asio::buffer(farewell_), std::move(said));
+}
+
+void connection::linger() {
+  error_code ignored;
+  socket_.shutdown(socket_type::shutdown_send, ignored);
+  read_watchdog_.expires_after(limits_.linger);
+  discard_rest(std::make_shared<std::array<char, 16 * 1024>>(), linger_bytes);
 }
 
 void connection::discard_rest(std::shared_ptr<std::array<char, 16 * 1024>> into, std::size_t left) {

@@ -6,7 +6,9 @@
 
 #include <boost/asio/associated_executor.hpp>
 #include <boost/asio/bind_executor.hpp>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 
@@ -33,6 +35,8 @@ struct time_limits {
   std::chrono::milliseconds write{40'000};
   /// For a client still sending to see a refusal.
   std::chrono::milliseconds linger{5'000};
+  /// Between two pings on a WebSocket. Proxies cut what is silent for a minute.
+  std::chrono::milliseconds ping{30'000};
 };
 
 /// The socket of one client, plain or TLS, below RESTinio's connection. It adds what that lacks:
@@ -79,6 +83,8 @@ public:
   /// Decides what becomes of a request.
   admission admit(const request_head& head) const { return admit_(head); }
   figures& counts() const { return *counts_; }
+  /// Up to `at` the bytes that were read last are of the header.
+  void note_header_end(const char* at) { header_end_ = at; }
 
   admission admitted;        ///< What becomes of the request being read.
   bool old_protocol = false; ///< It is HTTP/1.0: no chunks, and no second request unless asked for.
@@ -97,6 +103,23 @@ public:
   /// `raw` is sent before anything more is read.
   void send_before_reading(std::string raw) { interim_ = std::move(raw); }
   void hold_reading() { held_ = true; }
+
+  // ---- The side of who has taken it over: a WebSocket ----
+
+  /// From here on RESTinio neither reads nor writes. Its buffers are still there. `drain` is
+  /// called when the server ends.
+  void take_over(std::function<void()> drain);
+  template <class Buffers, class Handler>
+  void read_upgraded(const Buffers& into, Handler&& done);
+  void note_heard() { heard_ = std::chrono::steady_clock::now(); }
+  bool heard_before(std::chrono::milliseconds ago) const {
+    return heard_ + ago < std::chrono::steady_clock::now();
+  }
+  /// Lets the client read what was written, for a moment, and closes.
+  void hang_up();
+  /// Closes, unless it has been hung up: that ends by itself.
+  void end_upgraded();
+  const time_limits& time() const { return limits_; }
 
   // ---- Everybody's side ----
 
@@ -136,6 +159,7 @@ private:
   void time_is_up();
   bool is_malformed() const;
   void say_farewell();
+  void linger();
   void discard_rest(std::shared_ptr<std::array<char, 16 * 1024>> into, std::size_t left);
   void close_socket();
   void tell_end();
@@ -170,7 +194,38 @@ private:
   bool has_ahead_ = false;
   bool client_left_ = false;
   std::function<void()> gone_;
+
+  std::string_view last_read_; ///< In RESTinio's buffer.
+  const char* header_end_ = nullptr;
+  std::string early_; ///< What had come behind the request.
+  std::function<void()> drain_;
+  time_point heard_{};
+  bool hung_up_ = false;
 };
+
+template <class Buffers, class Handler>
+void connection::read_upgraded(const Buffers& into, Handler&& done) {
+  namespace asio = boost::asio;
+  if (!early_.empty()) {
+    const auto bytes = asio::buffer_copy(into, asio::buffer(early_));
+    early_.erase(0, bytes);
+    return asio::post(
+      socket_.get_executor(),
+      [bytes, then = std::forward<Handler>(done)]() mutable { then(error_code{}, bytes); });
+  }
+  auto executor = asio::get_associated_executor(done, socket_.get_executor());
+  auto finished =
+    asio::bind_executor(executor, [self = shared_from_this(), then = std::forward<Handler>(done)](
+                                    const error_code& ec, std::size_t bytes) mutable {
+      self->note_heard();
+      self->counts_->bytes_in.add(bytes);
+      then(ec && self->late_ ? error_code{asio::error::timed_out} : ec, bytes);
+    });
+  if (tls_)
+    tls_->async_read_some(into, std::move(finished));
+  else
+    socket_.async_read_some(into, std::move(finished));
+}
 
 template <class Buffers, class Handler>
 void connection::write_some(const Buffers& from, Handler&& done) {

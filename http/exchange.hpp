@@ -1,6 +1,7 @@
 #pragma once
 
 #include "http/request_track.hpp"
+#include "http/web_socket.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
 
@@ -101,6 +102,11 @@ public:
   /// first bytes. Null if there is nothing to stream to: a HEAD request, or answered already.
   virtual std::shared_ptr<answer_stream> stream(std::string_view content_type,
                                                 std::vector<header_field> fields, bool at_once) = 0;
+
+  /// Becomes a WebSocket; the offer is one that is usable. `opened` comes on the strand, or never
+  /// if there was an answer already.
+  virtual void upgrade(web_socket_offer offer,
+                       std::function<void(std::shared_ptr<web_socket>)> opened) = 0;
 
   /// If nothing has been answered by then, `late` is. Replaces what was set before.
   virtual void answer_within(std::chrono::milliseconds patience, response late) = 0;

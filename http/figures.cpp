@@ -98,6 +98,8 @@ void figures::write(metrics::text& into) const {
             "From a request's header to the first byte of such an answer's body.",
             &route_figures::first_byte);
   into.single("insula_http_connections", kind::gauge, "Connections that are open.", connections);
+  into.single("insula_http_websockets", kind::gauge,
+              "Of the connections, those that are WebSockets.", web_sockets);
   into.single("insula_http_requests_in_flight", kind::gauge,
               "Requests whose header is there and whose answer is not complete.", in_flight);
   into.single("insula_http_received_bytes_total", kind::counter,

@@ -20,8 +20,8 @@ struct route_figures {
   std::string route; ///< The row's pattern, never a request's path.
 
   /// Each status that is answered here has a place of its own; others share one.
-  static constexpr std::array<int, 15> statuses{200, 204, 400, 401, 403, 404, 409, 410,
-                                                413, 414, 431, 500, 502, 503, 504};
+  static constexpr std::array<int, 16> statuses{101, 200, 204, 400, 401, 403, 404, 409,
+                                                410, 413, 414, 431, 500, 502, 503, 504};
   std::array<metrics::counter, statuses.size() + 1> answered;
   metrics::counter aborted; ///< The client was gone before its answer was complete, or it was cut.
   metrics::histogram duration;
@@ -43,7 +43,8 @@ public:
   route_figures& unmatched(verb method);
 
   metrics::gauge connections;
-  metrics::gauge in_flight; ///< Requests, from their header to their answer's end.
+  metrics::gauge web_sockets; ///< Of the connections.
+  metrics::gauge in_flight;   ///< Requests, from their header to their answer's end.
   metrics::counter bytes_in;
   metrics::counter bytes_out;
 

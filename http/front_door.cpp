@@ -142,6 +142,7 @@ int on_header_part(http_parser* parser, const char* at, std::size_t length) {
   auto* self = connection::current();
   if (self == nullptr)
     return stop;
+  self->note_header_end(at + length);
   const int verdict = Callback(parser, at, length);
   if (verdict != go_on)
     refuse(*self, 431, "Request header too large");
@@ -205,7 +206,7 @@ private:
 };
 
 int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx_t& context) {
-  parser.upgrade = 0; // Nothing is upgraded here: an offer to do so is ignored.
+  parser.upgrade = 0; // For RESTinio it is a request like any other, also if it becomes more.
   const parsed_head head{context.m_header, parser};
   if (!head.acceptable(parser)) {
     refuse(self, 400, "Malformed HTTP request");
@@ -569,6 +570,19 @@ public:
     if (at_once)
       opened->send_head();
     return opened;
+  }
+
+  void upgrade(web_socket_offer offer,
+               std::function<void(std::shared_ptr<web_socket>)> opened) override {
+    asio::dispatch(way_.executor(), [self = shared_from_this(), offer = std::move(offer),
+                                     opened = std::move(opened)] {
+      if (self->answered_.exchange(true))
+        return;
+      std::string fields;
+      self->track_.append_fields(fields);
+      self->track_.finish(101);
+      opened(open_web_socket(self->way_.client, offer, fields));
+    });
   }
 
   void answer_within(std::chrono::milliseconds patience, response late) override {

@@ -1,7 +1,10 @@
 #pragma once
 
+#include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +25,33 @@ struct exec_body {
 };
 result<exec_body> read_exec_body(std::string_view text);
 
+/// Body of POST .../session. What is no JSON object says nothing, nor does a member of another
+/// kind.
+struct session_body {
+  std::optional<std::string> id;
+  std::optional<std::string> cwd;
+  std::map<std::string, std::string> env;
+  std::optional<double> command_timeout_ms;
+};
+session_body read_session_body(std::string_view text);
+/// A control message of a terminal's client.
+struct terminal_control {
+  enum class kind : std::uint8_t { ignored, resize, malformed };
+  kind what = kind::ignored;
+  double columns = 0; ///< Of a resize: any number.
+  double rows = 0;
+};
+terminal_control read_terminal_control(std::string_view text);
+
+/// {"type":"ready"}
+std::string write_terminal_ready();
+
+/// {"type":"exit","code":0}, with "signal":"SIGTERM" unless `signal` is empty.
+std::string write_terminal_exit(int code, std::string_view signal);
+
+/// {"type":"error","message":"…"}
+std::string write_terminal_error(std::string_view message);
+
 /// {"error":"…","code":"…"}. Bytes of `message` that are no UTF-8 are replaced.
 std::string write_error(std::string_view message, std::string_view code);
 
@@ -36,6 +66,11 @@ std::string write_ok();
 
 /// {"ok":false,"errors":["…"]}
 std::string write_missing_parts(const std::vector<std::string>& errors);
+
+/// Of the console: {"key":true,"now_ms":0,"sandboxes":[{"id":"…","state":"…",…}]}. `asks_key`: this
+/// node does, so that one can sign out. What is not known is left out.
+std::string write_sandboxes(const std::vector<sandbox_status>& rows, bool asks_key,
+                            std::int64_t now_ms);
 
 /// {"exit_code":0}
 std::string write_exit_code(int exit_code);

@@ -27,6 +27,14 @@ constexpr schema schemas[] = {
    R"("argv":{"type":"array","minItems":1,"items":{"type":"string"},"description":"The program and its arguments; bash reads them as one line of quoted words."},)"
    R"("timeout_ms":{"type":"number","description":"Milliseconds until the command is ended; exit code 124 then. None: no limit."},)"
    R"("cwd":{"type":"string","description":"A directory in /workspace; relative to it unless absolute."}}})"},
+  {"CreateSessionRequest",
+   R"({"type":"object","properties":{)"
+   R"("id":{"type":"string","pattern":"^[a-zA-Z0-9._-]{1,128}$","description":"None: one is made."},)"
+   R"("cwd":{"type":"string","description":"Where its shell starts; /workspace if none is given."},)"
+   R"("env":{"type":"object","additionalProperties":{"type":"string"},"description":"Variables of its shell."},)"
+   R"("commandTimeoutMs":{"type":"number","description":"For its commands that bring no timeout_ms."}}})"},
+  {"CreateSessionResponse",
+   R"({"type":"object","required":["id"],"properties":{"id":{"type":"string"}}})"},
   {"WriteResponse",
    R"({"type":"object","required":["ok"],"properties":{"ok":{"type":"boolean"}}})"},
   {"OkResponse", R"({"type":"object","required":["ok"],"properties":{"ok":{"type":"boolean"}}})"},

@@ -1,5 +1,7 @@
 #include "http/page_guard.hpp"
 
+#include "http/origin.hpp"
+
 #include <algorithm>
 #include <arpa/inet.h>
 
@@ -20,13 +22,6 @@ bool is_address(int family, std::string_view text) {
   return ::inet_pton(family, std::string{text}.c_str(), &room) == 1;
 }
 
-/// `https://a:1` is `a:1`; what is no such thing, such as `null`, is empty.
-std::string_view authority_of(std::string_view origin) {
-  constexpr std::string_view mark = "://";
-  const auto at = origin.find(mark);
-  return at == std::string_view::npos ? std::string_view{} : origin.substr(at + mark.size());
-}
-
 } // namespace
 
 page_guard::page_guard(std::vector<std::string> allowed_hosts)
@@ -41,7 +36,7 @@ std::optional<std::string_view> page_guard::objection(std::string_view host,
   if (!host.empty() && !leads_here(host))
     return "Without an API key, Host must be localhost, an IP address or one of "
            "server.allowed_hosts";
-  if (!origin.empty() && (host.empty() || lower(authority_of(origin)) != lower(host)))
+  if (!origin.empty() && !is_origin_of(origin, host))
     return "Without an API key, web pages of another origin are refused";
   return std::nullopt;
 }

@@ -2,6 +2,8 @@
 
 #include "http/utf8.hpp"
 
+#include <algorithm>
+
 namespace insula::http {
 
 namespace {
@@ -30,6 +32,12 @@ std::string leading_escapes(std::string_view text) {
   return bytes;
 }
 
+std::string decode_form_value(std::string_view text) {
+  std::string spaced{text};
+  std::replace(spaced.begin(), spaced.end(), '+', ' ');
+  return percent_decode(spaced);
+}
+
 } // namespace
 
 std::string percent_decode(std::string_view text) {
@@ -47,6 +55,17 @@ std::string percent_decode(std::string_view text) {
     text.remove_prefix(taken == 0 ? 1 : 3 * taken);
   }
   return decoded;
+}
+
+std::string form_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const auto pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const auto sign = std::min(pair.find('='), pair.size());
+    if (decode_form_value(pair.substr(0, sign)) == name)
+      return decode_form_value(pair.substr(std::min(pair.size(), sign + 1)));
+  }
+  return {};
 }
 
 } // namespace insula::http

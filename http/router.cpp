@@ -28,6 +28,8 @@ bool matches(std::string_view pattern, std::string_view path, call& what) {
     const auto segment = take_segment(path);
     if (wanted == ":id")
       what.id = segment;
+    else if (wanted == ":sid" && !segment.empty())
+      what.sid = segment;
     else if (wanted != segment)
       return false;
   }
@@ -77,7 +79,11 @@ std::optional<matched_route> find_route(const std::vector<route>& table, const r
     if (row.method == head.method && matches(row.pattern, head.path, what)) {
       what.query = head.query;
       what.session_id = head.field("Session-Id");
+      what.host = head.field("Host");
+      what.origin = head.field("Origin");
+      what.cookies = head.field("Cookie");
       what.takes_gzip = accepts_gzip(head.field("Accept-Encoding"));
+      what.offer = read_offer(head);
       return matched_route{&row, std::move(what)};
     }
   }

@@ -11,19 +11,22 @@
 
 namespace insula::http {
 
-/// Who may use a route.
-enum class access : std::uint8_t { everybody, key, key_or_token };
+/// Who may use a route. own_page: a page that this node has sent, with or without a key.
+enum class access : std::uint8_t { everybody, key, key_or_token, own_page };
 
 /// What happens to a request's body. Ignored: read and thrown away, however large.
 enum class body_use : std::uint8_t { ignored, buffered, streamed };
 
 /// What a route is told about a request. Values: it outlives the request's header.
 struct call {
-  std::string id;          ///< The segment that `:id` stands for.
-  std::string tail;        ///< What `*` stands for, nothing decoded.
-  std::string query;       ///< After the first '?', nothing decoded.
-  std::string session_id;  ///< The header, as it is.
-  bool takes_gzip = false; ///< By its Accept-Encoding, an answer may be compressed.
+  std::string id;                    ///< The segment that `:id` stands for.
+  std::string sid;                   ///< The one that `:sid` stands for, nothing decoded.
+  std::string tail;                  ///< What `*` stands for, nothing decoded.
+  std::string query;                 ///< After the first '?', nothing decoded.
+  std::string session_id;            ///< The header, as it is.
+  bool takes_gzip = false;           ///< By its Accept-Encoding, an answer may be compressed.
+  web_socket_offer offer = {};       ///< To become a WebSocket.
+  std::string host, origin, cookies; ///< Headers: Host, and what only browsers send.
 };
 
 // ---- For the document ----
@@ -53,7 +56,7 @@ struct operation {
   std::vector<documented_answer> answers = {};
 };
 
-/// One row of the table. Pattern: literal segments, `:id`, and `*` at the end for the rest.
+/// One row of the table. Pattern: literal segments, `:id`, `:sid`, and `*` at the end for the rest.
 struct route {
   verb method;
   std::string_view pattern;

@@ -2,6 +2,7 @@
 
 #include "base/log.hpp"
 #include "http/bridge/api.hpp"
+#include "http/console/console.hpp"
 
 namespace insula::http {
 
@@ -11,12 +12,13 @@ public:
        health_probe health)
       : io_(io)
       , open_(options.api_key.empty())
+      , browsers_(std::make_shared<sign_ins>(options.tls.has_value()))
       , with_(services(system, options, std::move(directory), std::move(health)))
       , door_(io,
               {options.address, options.port, options.tls, options.max_connections,
                options.buffered_body_bytes, options.time, counts_},
               asking({key_check{options.api_key}, page_guard{options.allowed_hosts},
-                      bridge::routes(with_), counts_}))
+                      all_routes(system, options), counts_, browsers_}))
       , address_(options.address)
       , encrypted_(options.tls.has_value()) {
     if (options.metrics)
@@ -95,6 +97,7 @@ private:
     with.directory = std::move(directory);
     with.missing_parts = std::move(health);
     with.heartbeat = options.heartbeat;
+    with.default_session = options.default_session;
     with.probe_patience = options.probe_patience;
     with.spool_directory = options.spool_directory;
     with.spooled = std::make_shared<body_budget>(limits::spooled_body_bytes);
@@ -108,11 +111,20 @@ private:
     return std::make_shared<const bridge::services>(std::move(with));
   }
 
+  std::vector<route> all_routes(caf::actor_system& system, const server_options& options) const {
+    auto table = bridge::routes(with_);
+    const auto more = console::routes(std::make_shared<const console::services>(
+      console::services{&system, with_->directory, key_check{options.api_key}, browsers_}));
+    table.insert(table.end(), more.begin(), more.end());
+    return table;
+  }
+
   io_pool& io_;
   const std::shared_ptr<disk_workers> workers_ =
     std::make_shared<disk_workers>(limits::http_workers);
   const std::shared_ptr<figures> counts_ = std::make_shared<figures>();
   const bool open_;
+  const std::shared_ptr<sign_ins> browsers_;
   const std::shared_ptr<const bridge::services> with_;
   front_door door_;
   std::optional<metrics_door> metrics_;

@@ -37,6 +37,16 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
+/// The number in a file, or the one that follows `name` there.
+std::optional<std::uint64_t> number_in(const std::string& path, std::string_view name = {}) {
+  std::istringstream words{read_file(path)};
+  std::string word;
+  while (word != name && words >> word) {
+  }
+  std::uint64_t number = 0;
+  return words >> number ? std::optional{number} : std::nullopt;
+}
+
 error failed(const std::string& what) {
   return {errc::launch_failed, what + ": " + std::strerror(errno)};
 }
@@ -277,14 +287,28 @@ std::optional<std::uint64_t> cgroup_tree::out_of_memory_kills(std::uint32_t slot
   for (const auto& each : hierarchies_) {
     if (each.controller != "memory" && !limited(each))
       continue;
-    std::istringstream words{
-      read_file(path(each, slot) + (limited(each) ? "/memory.events" : "/memory.oom_control"))};
-    std::string name;
-    for (std::uint64_t count = 0; words >> name >> count;)
-      if (name == "oom_kill")
-        return count;
+    return number_in(path(each, slot) + (limited(each) ? "/memory.events" : "/memory.oom_control"),
+                     "oom_kill");
   }
   return std::nullopt;
+}
+
+cgroup_usage cgroup_tree::usage(std::uint32_t slot) const {
+  cgroup_usage now;
+  for (const auto& each : hierarchies_) {
+    const auto dir = path(each, slot);
+    if (each.controller == "memory" || limited(each))
+      now.memory_bytes =
+        number_in(dir + (limited(each) ? "/memory.current" : "/memory.usage_in_bytes"));
+    if (each.controller == "pids" || limited(each))
+      now.processes = number_in(dir + "/pids.current");
+    if (each.controller.empty())
+      now.cpu_us = number_in(dir + "/cpu.stat", "usage_usec");
+    if (each.controller == "cpu" && !now.cpu_us)
+      if (const auto ns = number_in(dir + "/cpuacct.usage"))
+        now.cpu_us = *ns / 1000;
+  }
+  return now;
 }
 
 bool cgroup_tree::sweep() const {

@@ -18,6 +18,13 @@ struct cgroup_limits {
   std::uint32_t processes = 0;
 };
 
+/// What a slot uses now. None: this machine's cgroups do not say it.
+struct cgroup_usage {
+  std::optional<std::uint64_t> memory_bytes; ///< As its limit counts it, cached files included.
+  std::optional<std::uint64_t> cpu_us;       ///< Since it was made.
+  std::optional<std::uint32_t> processes;    ///< As its limit counts them: each thread is one.
+};
+
 /// One mounted hierarchy and the directory in it below which a node may make its own.
 struct cgroup_hierarchy {
   std::string
@@ -67,6 +74,11 @@ public:
   /// How often the kernel has ended a process of this slot for lack of memory; none if it cannot be
   /// told.
   std::optional<std::uint64_t> out_of_memory_kills(std::uint32_t slot) const;
+
+  /// Reads a small file for each of its parts. CPU time is told by every unified hierarchy, also
+  /// one without controllers, and in v1 where cpuacct is mounted together with cpu, as it usually
+  /// is.
+  cgroup_usage usage(std::uint32_t slot) const;
 
   /// Kills what a dead node of the same key has left and removes all its directories. True: nothing
   /// is left. This process and the one that started it live on, wherever they are.

@@ -118,6 +118,85 @@ struct process_listener {
     on_complete; ///< The log has all of its output: nobody holds the pipes any more.
 };
 
+struct terminal_size {
+  std::uint16_t columns = 80;
+  std::uint16_t rows = 24;
+};
+
+/// What of a terminal's output can still be read.
+struct terminal_extent {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+/// A process behind a terminal. All of its output is stream_id::out, and offsets in its log are
+/// bytes; the log keeps the newest limits::terminal_log_bytes, and nobody who reads it holds it up.
+/// It has ended when the process that was started has, whoever else still has the terminal open.
+class terminal : public process {
+public:
+  /// What somebody types, in order. `taken`: the terminal has taken all of it, or (false) it has
+  /// ended. The caller waits for that before it hands over more.
+  virtual void write(std::string bytes, std::function<void(bool)> taken) = 0;
+
+  virtual void resize(terminal_size size) = 0;
+
+  virtual void measure(std::function<void(terminal_extent)> tell) = 0;
+};
+
+/// What a shell starts with.
+struct shell_spec {
+  std::string program = "/bin/bash";
+  std::vector<std::string> env; ///< "NAME=value".
+  std::string cwd = "/";        ///< One that cannot be entered is replaced by the user's home.
+  sandbox_user user;
+};
+
+struct shell_command {
+  std::string script;
+  /// For this command only; afterwards the shell is where it was. Empty: where it is.
+  std::string cwd;
+};
+
+/// What a shell would give to a program that it starts now.
+struct shell_surroundings {
+  std::string cwd;
+  std::vector<std::string> env; ///< "NAME=value".
+};
+
+/// on_ready or on_failed comes first and once; on_ended after on_ready only, once, and before the
+/// end of a command that ends with the shell: who hears of that knows that there is no shell.
+struct shell_listener {
+  std::function<void()> on_ready;
+  std::function<void(error)> on_failed;
+  std::function<void(process_exit)> on_ended;
+};
+
+/// One live bash, in which commands run one after the other and leave their traces: directory,
+/// variables, functions, options. A command that ends the shell ends with its status.
+class shell {
+public:
+  virtual ~shell() = default;
+
+  /// One at a time: only after the former one's on_ended. The process is like any other, with these
+  /// differences. signal(SIGTERM) interrupts what the command has started and leaves the shell and
+  /// its state; signal(SIGKILL) kills that, and the shell if it still does not come back. What the
+  /// command leaves running in the background may go on writing: after on_ended that goes nowhere.
+  virtual std::shared_ptr<process> run(shell_command what, process_listener listener) = 0;
+
+  /// Asked while no command runs. Errors: deadline_exceeded, sandbox_not_running.
+  virtual void look_around(std::function<void(result<shell_surroundings>)> tell) = 0;
+
+  /// Kills it and all that it has started. on_ended follows.
+  virtual void end() = 0;
+};
+
+/// What the commands of a sandbox use right now. None: it is not known on this machine.
+struct sandbox_usage {
+  std::optional<std::uint64_t> memory_bytes;    ///< As the limit counts it, cached files included.
+  std::optional<std::chrono::microseconds> cpu; ///< Since its start.
+  std::optional<std::uint32_t> processes;       ///< Threads count, as they do for the limit.
+};
+
 enum class file_operation { read, write };
 
 /// A directory with all below it.
@@ -149,6 +228,15 @@ public:
   virtual const creation_times& creation() const = 0;
 
   virtual std::shared_ptr<process> start(process_spec spec, process_listener listener) = 0;
+
+  /// Starts a process behind a terminal of the sandbox's own, as the leader of a new session.
+  virtual std::shared_ptr<terminal> open_terminal(process_spec spec, terminal_size size,
+                                                  process_listener listener) = 0;
+
+  virtual std::shared_ptr<shell> open_shell(shell_spec spec, shell_listener listener) = 0;
+
+  /// Read from the kernel now: a few small files, which take microseconds. None: it has ended.
+  virtual std::optional<sandbox_usage> usage() const = 0;
 
   /// Starts a file operation as `user`; base/stream_frames.hpp says what travels through the
   /// answered socket. Errors: launch_failed.

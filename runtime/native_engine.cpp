@@ -5,7 +5,10 @@
 #include "runtime/agent/protocol.hpp"
 #include "runtime/packet_socket.hpp"
 #include "runtime/process.hpp"
+#include "runtime/script_file.hpp"
+#include "runtime/shell.hpp"
 #include "runtime/spawner_client.hpp"
+#include "runtime/terminal.hpp"
 
 #include <boost/asio/steady_timer.hpp>
 
@@ -20,7 +23,6 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -93,6 +95,7 @@ std::string reason_of(const agent::notice& said) {
     case agent::exec_step::cwd: what = "entering the working directory"; break;
     case agent::exec_step::exec: what = "running the program"; break;
     case agent::exec_step::full: what = "finding room for another command"; break;
+    case agent::exec_step::terminal: what = "opening a terminal"; break;
   }
   return std::string{what} + ": " + std::strerror(said.value);
 }
@@ -109,22 +112,25 @@ std::string joined(const std::string& cwd, const std::vector<std::string>& argv,
   return text;
 }
 
-std::chrono::nanoseconds between(std::uint64_t from, std::uint64_t until) {
-  return std::chrono::nanoseconds{until > from ? until - from : 0};
+agent::request request_for(agent::op what, std::uint64_t id, const process_spec& spec) {
+  agent::request wanted{};
+  wanted.what = what;
+  wanted.id = id;
+  wanted.argc = static_cast<std::uint32_t>(spec.argv.size());
+  wanted.envc = static_cast<std::uint32_t>(spec.env.size());
+  wanted.uid = spec.user.uid;
+  wanted.gid = spec.user.gid;
+  return wanted;
 }
 
-/// A script as a file in memory; the command reads it from its start.
-unique_fd script_file(const std::string& script) {
-  unique_fd file{::memfd_create("script", MFD_CLOEXEC)};
-  for (std::size_t put = 0; file && put < script.size();) {
-    const ssize_t n = ::write(file.get(), script.data() + put, script.size() - put);
-    if (n <= 0)
-      return {};
-    put += static_cast<std::size_t>(n);
-  }
-  if (file)
-    ::lseek(file.get(), 0, SEEK_SET);
-  return file;
+/// `text`: what is joined() of it.
+bool fits(const process_spec& spec, const std::string& text) {
+  return text.size() <= agent::max_text_bytes &&
+         1 + spec.argv.size() + spec.env.size() <= agent::max_strings;
+}
+
+std::chrono::nanoseconds between(std::uint64_t from, std::uint64_t until) {
+  return std::chrono::nanoseconds{until > from ? until - from : 0};
 }
 
 } // namespace
@@ -147,6 +153,10 @@ public:
 
   const creation_times& creation() const override { return creation_; }
   std::shared_ptr<process> start(process_spec spec, process_listener listener) override;
+  std::shared_ptr<terminal> open_terminal(process_spec spec, terminal_size size,
+                                          process_listener listener) override;
+  std::shared_ptr<shell> open_shell(shell_spec spec, shell_listener listener) override;
+  std::optional<sandbox_usage> usage() const override;
   result<unique_fd> open_file(file_operation what, const std::string& path,
                               sandbox_user user) override;
   result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) override;
@@ -163,14 +173,18 @@ private:
   result<unique_fd> open_channel(agent::op what, const std::vector<std::string>& words,
                                  sandbox_user user);
   struct started_process {
-    std::weak_ptr<native_process> process;
+    std::weak_ptr<agent_job> process;
     std::uint64_t memory_kills = 0; ///< Of the sandbox, before it began.
   };
 
-  std::shared_ptr<native_process> known(std::uint64_t id);
+  std::shared_ptr<agent_job> known(std::uint64_t id);
+  std::shared_ptr<native_shell> known_shell(std::uint64_t id);
+  std::function<void(int)> signal_link(std::uint64_t id);
+  std::function<void()> forget_link(std::uint64_t id);
   std::shared_ptr<packet_socket> connection();
   std::uint64_t memory_kills() const;
-  bool memory_ran_out(std::uint64_t id, int status);
+  std::uint64_t kills_before(std::uint64_t id);
+  bool memory_ran_out(int status, std::uint64_t kills_before);
 
   std::shared_ptr<native_engine_core> engine_;
   boost::asio::io_context& io_; ///< Whose thread hears of everything in here.
@@ -184,9 +198,10 @@ private:
   creation_times creation_;      ///< Written before on_ready.
   std::string why_not_ = "the sandbox ended before it was ready"; ///< What is said if it does.
 
-  std::mutex guard_; ///< For what follows.
+  mutable std::mutex guard_; ///< For what follows.
   std::shared_ptr<packet_socket> agent_;
   std::map<std::uint64_t, started_process> processes_;
+  std::map<std::uint64_t, std::weak_ptr<native_shell>> shells_; ///< By the id of their keepers.
   std::uint64_t last_id_ = 0;
   bool over_ = false;
 };
@@ -300,6 +315,8 @@ void native_sandbox::heard(const agent::notice& said) {
       if (const auto at = known(said.id))
         at->failed(
           {said.value == EAGAIN ? errc::limit_reached : errc::launch_failed, reason_of(said)});
+      if (const auto at = known_shell(said.id))
+        at->failed({errc::launch_failed, reason_of(said)});
       return;
     case agent::event::exited: {
       tell_agent(agent::op::forget, said.id, 0);
@@ -307,9 +324,11 @@ void native_sandbox::heard(const agent::notice& said) {
         at->started(); // A full socket may have swallowed that: what has ended ran.
         process_exit how;
         how.status = said.value;
-        how.out_of_memory = memory_ran_out(said.id, said.value);
+        how.out_of_memory = memory_ran_out(said.value, kills_before(said.id));
         at->ended(how);
       }
+      if (const auto at = known_shell(said.id))
+        at->gone(false);
       return;
     }
     case agent::event::pong: return;
@@ -320,30 +339,34 @@ std::uint64_t native_sandbox::memory_kills() const {
   return engine_->cgroups.out_of_memory_kills(slot_).value_or(0);
 }
 
+std::uint64_t native_sandbox::kills_before(std::uint64_t id) {
+  const std::lock_guard hold{guard_};
+  const auto at = processes_.find(id);
+  return at == processes_.end() ? 0 : at->second.memory_kills;
+}
+
 /// The kernel counts whom it kills, and does not say who it was: a command that was killed while
 /// the count grew.
-bool native_sandbox::memory_ran_out(std::uint64_t id, int status) {
+bool native_sandbox::memory_ran_out(int status, std::uint64_t kills_before) {
   const bool killed = (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
                       (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL);
-  if (!killed)
-    return false;
-  std::uint64_t before = 0;
-  {
-    const std::lock_guard hold{guard_};
-    if (const auto at = processes_.find(id); at != processes_.end())
-      before = at->second.memory_kills;
-  }
-  if (memory_kills() <= before)
+  if (!killed || memory_kills() <= kills_before)
     return false;
   log::warning("command.out_of_memory",
                {{"sandbox", name_}, {"limit_bytes", limits_.memory_bytes}});
   return true;
 }
 
-std::shared_ptr<native_process> native_sandbox::known(std::uint64_t id) {
+std::shared_ptr<agent_job> native_sandbox::known(std::uint64_t id) {
   const std::lock_guard hold{guard_};
   const auto at = processes_.find(id);
   return at == processes_.end() ? nullptr : at->second.process.lock();
+}
+
+std::shared_ptr<native_shell> native_sandbox::known_shell(std::uint64_t id) {
+  const std::lock_guard hold{guard_};
+  const auto at = shells_.find(id);
+  return at == shells_.end() ? nullptr : at->second.lock();
 }
 
 std::shared_ptr<packet_socket> native_sandbox::connection() {
@@ -367,17 +390,21 @@ void native_sandbox::gone() {
     agent->drain(std::numeric_limits<int>::max()); // Its last words may still be on their way; no
                                                    // more will come.
   std::map<std::uint64_t, started_process> orphans;
+  std::map<std::uint64_t, std::weak_ptr<native_shell>> shells;
   {
     const std::lock_guard hold{guard_};
     over_ = true;
-    orphans = std::move(processes_);
-    processes_.clear();
+    orphans.swap(processes_);
+    shells.swap(shells_);
     if (agent_)
       agent_->close();
   }
   for (const auto& [id, orphan] : orphans)
     if (const auto each = orphan.process.lock())
       each->ended({.status = 0, .lost = true, .out_of_memory = false});
+  for (const auto& [id, shell] : shells)
+    if (const auto each = shell.lock())
+      each->gone(true);
   engine_->give_back(slot_);
   const auto heard_by = std::exchange(listener_, {});
   if (heard_by.on_failed)
@@ -391,15 +418,20 @@ void native_sandbox::fall_silent() {
     self->deadline_.cancel();
     self->listener_ = {};
     std::map<std::uint64_t, started_process> mine;
+    std::map<std::uint64_t, std::weak_ptr<native_shell>> shells;
     {
       const std::lock_guard hold{self->guard_};
       self->over_ = true;
       mine.swap(self->processes_);
+      shells.swap(self->shells_);
       if (self->agent_)
         self->agent_->close();
     }
     for (const auto& [id, each] : mine)
       if (const auto one = each.process.lock())
+        one->fall_silent();
+    for (const auto& [id, each] : shells)
+      if (const auto one = each.lock())
         one->fall_silent();
   });
 }
@@ -413,20 +445,15 @@ bool native_sandbox::tell_agent(agent::op what, std::uint64_t id, std::int32_t v
   return agent_ && agent_->send(as_bytes(wanted));
 }
 
-std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listener listener) {
-  std::uint64_t id = 0;
-  std::size_t others = 0;
-  {
-    const std::lock_guard hold{guard_};
-    id = ++last_id_;
-    others = processes_.size();
-  }
-  native_process::links to;
-  to.signal = [weak = weak_from_this(), id](int number) {
+std::function<void(int)> native_sandbox::signal_link(std::uint64_t id) {
+  return [weak = weak_from_this(), id](int number) {
     if (const auto self = weak.lock())
       self->tell_agent(agent::op::signal, id, number);
   };
-  to.forgotten = [weak = weak_from_this(), id] {
+}
+
+std::function<void()> native_sandbox::forget_link(std::uint64_t id) {
+  return [weak = weak_from_this(), id] {
     const auto self = weak.lock();
     if (!self)
       return;
@@ -435,6 +462,17 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
     if (!self->over_) // Else the slot may be another's by now.
       self->engine_->spawner.release(self->slot_, id);
   };
+}
+
+std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listener listener) {
+  std::uint64_t id = 0;
+  std::size_t others = 0;
+  {
+    const std::lock_guard hold{guard_};
+    id = ++last_id_;
+    others = processes_.size();
+  }
+  native_process::links to{signal_link(id), forget_link(id)};
   auto made = std::make_shared<native_process>(
     io_, engine_->options.log_directory,
     others < limits::full_logs_per_sandbox ? limits_.log_bytes : 0, std::move(listener),
@@ -463,17 +501,10 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   for (const int end : {out_read.get(), err_read.get()})
     ::fcntl(end, F_SETFL, O_NONBLOCK);
 
-  agent::request wanted{};
+  auto wanted = request_for(agent::op::exec, id, spec);
   const auto text = joined(spec.cwd, spec.argv, spec.env);
-  wanted.what = agent::op::exec;
-  wanted.id = id;
-  wanted.argc = static_cast<std::uint32_t>(spec.argv.size());
-  wanted.envc = static_cast<std::uint32_t>(spec.env.size());
-  wanted.uid = spec.user.uid;
-  wanted.gid = spec.user.gid;
   wanted.text_bytes = static_cast<std::uint32_t>(text.size());
-  if (!nothing || text.size() > agent::max_text_bytes ||
-      1 + spec.argv.size() + spec.env.size() > agent::max_strings)
+  if (!nothing || !fits(spec, text))
     return refuse(errc::invalid_request, "the command is too large");
 
   const auto kills = memory_kills();
@@ -490,6 +521,139 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
     return refuse(errc::launch_failed, "the sandbox takes no more commands");
   }
   return made;
+}
+
+std::shared_ptr<terminal> native_sandbox::open_terminal(process_spec spec, terminal_size size,
+                                                        process_listener listener) {
+  std::uint64_t id = 0;
+  {
+    const std::lock_guard hold{guard_};
+    id = ++last_id_;
+  }
+  native_terminal::links to{signal_link(id), {}, forget_link(id)};
+  to.hold = [weak = weak_from_this(), id](int master) {
+    const auto self = weak.lock();
+    if (!self)
+      return;
+    const std::lock_guard hold{self->guard_};
+    if (!self->over_)
+      self->engine_->spawner.hold(self->slot_, id, {&master, 1});
+  };
+  int ends[2] = {-1, -1};
+  const bool paired =
+    ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0;
+  const auto why_not = std::string{"socketpair: "} + std::strerror(errno);
+  const unique_fd theirs{ends[1]};
+  const auto made =
+    std::make_shared<native_terminal>(io_, unique_fd{ends[0]}, std::move(listener), std::move(to));
+  const auto refuse = [&](errc code, const std::string& why) {
+    boost::asio::post(io_, [made, failure = error{code, why}] { made->failed(failure); });
+    return made;
+  };
+  if (!paired)
+    return refuse(errc::limit_reached, why_not);
+  auto wanted = request_for(agent::op::open_terminal, id, spec);
+  const auto text = joined(spec.cwd, spec.argv, spec.env);
+  wanted.text_bytes = static_cast<std::uint32_t>(text.size());
+  wanted.value = static_cast<std::int32_t>(size.columns | std::uint32_t{size.rows} << 16);
+  if (!fits(spec, text))
+    return refuse(errc::invalid_request, "the command is too large");
+
+  const auto kills = memory_kills();
+  const int channel = theirs.get();
+  const std::lock_guard hold{guard_};
+  if (over_ || !agent_)
+    return refuse(errc::sandbox_not_running, "the sandbox has ended");
+  processes_[id] = {made, kills};
+  if (!agent_->send(as_bytes(wanted), text, {&channel, 1})) {
+    processes_.erase(id);
+    return refuse(errc::launch_failed, "the sandbox takes no more commands");
+  }
+  return made;
+}
+
+std::shared_ptr<shell> native_sandbox::open_shell(shell_spec spec, shell_listener listener) {
+  std::uint64_t id = 0;
+  std::size_t others = 0;
+  {
+    const std::lock_guard hold{guard_};
+    id = ++last_id_;
+    others = shells_.size();
+  }
+  native_shell::links to;
+  to.kill = [weak = weak_from_this(), id] {
+    if (const auto self = weak.lock())
+      self->tell_agent(agent::op::signal, id, SIGKILL);
+  };
+  to.forgotten = [weak = weak_from_this(), id] {
+    if (const auto self = weak.lock()) {
+      const std::lock_guard hold{self->guard_};
+      self->shells_.erase(id);
+    }
+  };
+  to.memory_kills = [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    return self ? self->memory_kills() : 0;
+  };
+  to.memory_ran_out = [weak = weak_from_this()](int status, std::uint64_t before) {
+    const auto self = weak.lock();
+    return self && self->memory_ran_out(status, before);
+  };
+  const auto made = std::make_shared<native_shell>(
+    io_,
+    native_shell::options{engine_->options.log_directory,
+                          others < limits::full_logs_per_sandbox ? limits_.log_bytes : 0,
+                          engine_->options.reader_patience},
+    std::move(listener), std::move(to));
+  const auto refuse = [&](errc code, const std::string& why) {
+    boost::asio::post(io_, [made, failure = error{code, why}] { made->failed(failure); });
+    return made;
+  };
+
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return refuse(errc::limit_reached, std::string{"socketpair: "} + std::strerror(errno));
+  unique_fd ours{ends[0]};
+  const unique_fd theirs{ends[1]};
+  made->attach(std::move(ours));
+  const unique_fd nothing{::open("/dev/null", O_RDWR | O_CLOEXEC)};
+  const std::vector<std::string> argv{agent::keeper_name, spec.program};
+  const auto text = joined(spec.cwd, argv, spec.env);
+  agent::request wanted{};
+  wanted.what = agent::op::open_shell;
+  wanted.id = id;
+  wanted.argc = static_cast<std::uint32_t>(argv.size());
+  wanted.envc = static_cast<std::uint32_t>(spec.env.size());
+  wanted.uid = spec.user.uid;
+  wanted.gid = spec.user.gid;
+  wanted.text_bytes = static_cast<std::uint32_t>(text.size());
+  if (!nothing || text.size() > agent::max_text_bytes ||
+      1 + argv.size() + spec.env.size() > agent::max_strings)
+    return refuse(errc::invalid_request, "the environment is too large");
+  const std::array<int, 4> fds{nothing.get(), nothing.get(), nothing.get(), theirs.get()};
+  const std::lock_guard hold{guard_};
+  if (over_ || !agent_)
+    return refuse(errc::sandbox_not_running, "the sandbox has ended");
+  shells_[id] = made;
+  if (!agent_->send(as_bytes(wanted), text, fds)) {
+    shells_.erase(id);
+    return refuse(errc::launch_failed, "the sandbox takes no more commands");
+  }
+  return made;
+}
+
+std::optional<sandbox_usage> native_sandbox::usage() const {
+  const std::lock_guard ours{guard_}; // As in destroy(): the slot is ours until over_ is set.
+  if (over_)
+    return std::nullopt;
+  const auto read = engine_->cgroups.usage(slot_);
+  sandbox_usage now;
+  now.memory_bytes = read.memory_bytes;
+  if (read.cpu_us)
+    now.cpu = std::chrono::microseconds{*read.cpu_us};
+  if (read.processes) // The starter is there as well, and nobody's command.
+    now.processes = *read.processes - std::min(*read.processes, 1u);
+  return now;
 }
 
 result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path,
@@ -542,6 +706,9 @@ void native_sandbox::destroy(std::function<void()> on_gone) {
   const std::lock_guard ours{guard_};
   if (over_)
     return boost::asio::post(io_, std::move(on_gone));
+  for (const auto& [id, each] : shells_)
+    if (const auto shell = each.lock())
+      shell->doomed();
   engine_->spawner.destroy(slot_, [self = shared_from_this(), on_gone = std::move(on_gone)] {
     boost::asio::post(self->io_, [self, on_gone] {
       bool first = false;

@@ -78,13 +78,13 @@ void output_log::make_room(std::uint64_t bytes) {
     marks_.pop_front();
 }
 
-ssize_t output_log::append_from(int pipe, stream_id stream) {
+ssize_t output_log::append_from(int pipe, stream_id stream, std::size_t wanted) {
   if (!open_file())
     return -1;
   const auto start = end_ + head_bytes;
   // splice() takes one run of the file, so a frame that would cross the file's end is cut there.
   const auto position = start % ceiling_;
-  const auto most = std::min<std::uint64_t>(max_frame_bytes, ceiling_ - position);
+  const auto most = std::min<std::uint64_t>(std::min(wanted, max_frame_bytes), ceiling_ - position);
   make_room(head_bytes + most);
   auto at = static_cast<off64_t>(position);
   ssize_t moved = -1;

@@ -34,10 +34,10 @@ public:
   /// The file is made, without a name, in `directory` when the first bytes come.
   output_log(std::string directory, std::uint64_t ceiling);
 
-  /// Moves what the pipe holds, at most one frame. Returns the bytes moved, 0 at the pipe's end, -1
-  /// with errno (EAGAIN: it is empty; anything else: the disk refused, and the bytes stay in the
-  /// pipe).
-  ssize_t append_from(int pipe, stream_id stream);
+  /// Moves what the pipe holds, at most one frame and at most `wanted` bytes. Returns the bytes
+  /// moved, 0 at the pipe's end, -1 with errno (EAGAIN: it is empty; anything else: the disk
+  /// refused, and the bytes stay in the pipe).
+  ssize_t append_from(int pipe, stream_id stream, std::size_t wanted = max_frame_bytes);
 
   /// As much as fits into max_bytes, but at least one frame if there is one. Frames of one stream
   /// that follow each other come as one. An offset before begin() skips to it; one that lies beyond

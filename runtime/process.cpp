@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace insula::runtime {
@@ -122,6 +123,27 @@ void native_process::ended(process_exit how) {
   advance();
 }
 
+void native_process::settle(std::function<void(unique_fd)> hand_on) {
+  hand_on_ = std::move(hand_on);
+  for (auto& each : pipes_) {
+    if (!each.end.is_open())
+      continue;
+    int held = 0;
+    if (::ioctl(each.end.native_handle(), FIONREAD, &held) != 0)
+      held = 0;
+    each.left = static_cast<std::size_t>(held);
+    empty(each);
+  }
+}
+
+/// Everything of it that was to be taken has been.
+void native_process::let_go(pipe& from) {
+  unique_fd end{from.end.release()};
+  from.waiting = false;
+  if (hand_on_)
+    hand_on_(std::move(end));
+}
+
 void native_process::fall_silent() {
   listener_ = {};
   questions_.clear();
@@ -147,9 +169,15 @@ void native_process::watch(pipe& from) {
 
 void native_process::empty(pipe& from) {
   for (int i = 0; i < frames_per_turn && may_grow(); ++i) {
-    const ssize_t n = log_.append_from(from.end.native_handle(), from.stream);
-    if (n > 0)
+    if (from.left == std::size_t{0})
+      return; // advance() lets go of it.
+    const auto most = from.left.value_or(output_log::max_frame_bytes);
+    const ssize_t n = log_.append_from(from.end.native_handle(), from.stream, most);
+    if (n > 0) {
+      if (from.left)
+        *from.left -= static_cast<std::size_t>(n);
       continue;
+    }
     boost::system::error_code ignored;
     if (n == 0) {
       from.end.close(ignored);
@@ -158,9 +186,13 @@ void native_process::empty(pipe& from) {
       if (discarded_ == 0)
         log::error("process.log_failed", {{"reason", std::strerror(errno)}});
       std::array<char, 16 * 1024> nowhere;
-      const ssize_t lost = ::read(from.end.native_handle(), nowhere.data(), nowhere.size());
-      if (lost > 0)
+      const ssize_t lost =
+        ::read(from.end.native_handle(), nowhere.data(), std::min(nowhere.size(), most));
+      if (lost > 0) {
         discarded_ += static_cast<std::uint64_t>(lost);
+        if (from.left)
+          *from.left -= static_cast<std::size_t>(lost);
+      }
     }
     return;
   }
@@ -210,6 +242,9 @@ void native_process::drop_reader() {
 }
 
 void native_process::advance() {
+  for (auto& each : pipes_)
+    if (each.end.is_open() && each.left == std::size_t{0})
+      let_go(each);
   for (std::size_t i = 0; i < questions_.size();) {
     const bool ready = complete() || log_.end() > questions_[i].offset || discarded_ > 0 ||
                        (questions_[i].attached && reader_dropped_);

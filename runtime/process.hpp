@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/agent/protocol.hpp"
+#include "runtime/agent_job.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/output_log.hpp"
 
@@ -20,7 +20,9 @@ namespace insula::runtime {
 
 /// The native engine's process: two pipes, the log that they are emptied into, and those who read
 /// it.
-class native_process final : public process, public std::enable_shared_from_this<native_process> {
+class native_process final : public process,
+                             public agent_job,
+                             public std::enable_shared_from_this<native_process> {
 public:
   /// How a process reaches its agent; called from any thread.
   struct links {
@@ -42,18 +44,21 @@ public:
   void signal(int number) override;
   void cut_output() override;
 
-  // On the thread of `io`: what the agent says, and what becomes of the sandbox. What comes out of
-  // turn is not passed on.
-  void started();
-  void failed(error why);
-  void ended(process_exit how);
-  void fall_silent(); ///< Takes no more output and answers nobody.
+  void started() override;
+  void failed(error why) override;
+  void ended(process_exit how) override;
+  void fall_silent() override;
+
+  /// For a command that ends while others may go on holding its pipes: takes what is in them by
+  /// now, at its reader's pace as ever, and hands on those that are not at their end.
+  void settle(std::function<void(unique_fd)> hand_on);
 
 private:
   struct pipe {
     stream_id stream;
     boost::asio::posix::stream_descriptor end;
     bool waiting = false; ///< For the pipe; otherwise it is closed, or the log has no room.
+    std::optional<std::size_t> left = {}; ///< Set by settle(): what is still to be taken.
   };
   struct question {
     std::uint64_t offset;
@@ -65,6 +70,7 @@ private:
   void on_io(void (native_process::*step)());
   void watch(pipe& from);
   void empty(pipe& from);
+  void let_go(pipe& from);
   void advance();
   bool complete() const;
   bool may_grow() const;
@@ -76,6 +82,7 @@ private:
   links to_;
   output_log log_;
   std::array<pipe, 2> pipes_;
+  std::function<void(unique_fd)> hand_on_; ///< Takes pipes that have been settled.
   std::vector<question> questions_;
   std::optional<process_exit> exit_;
   const std::chrono::milliseconds reader_patience_;

@@ -10,6 +10,8 @@ namespace insula {
 using find_atom = caf::atom_constant<caf::atom("find")>;
 using delete_atom = caf::atom_constant<caf::atom("delete")>;
 using detach_atom = caf::atom_constant<caf::atom("detach")>;
+using list_atom = caf::atom_constant<caf::atom("list")>;
+using status_atom = caf::atom_constant<caf::atom("status")>;
 
 /// One running command, or one that has ended and is still of interest to somebody.
 using process_actor = caf::typed_actor<
@@ -20,6 +22,13 @@ using process_actor = caf::typed_actor<
   // being held up.
   caf::reacts_to<detach_atom>>;
 
+/// A terminal that lives on when its readers have gone. It never waits for one: what is older than
+/// its newest limits::terminal_bytes is lost to whoever has not read it.
+using terminal_actor = process_actor::extend<
+  // Answers when the terminal has taken all of it; the writer waits for that before it sends more.
+  // Errors: sandbox_not_running (it has ended), limit_reached (too much waits already).
+  caf::replies_to<write_input>::with<caf::ok_atom>, caf::reacts_to<resize_terminal>>;
+
 /// One isolated environment: started when first needed, with its commands and its end. Every
 /// request that needs the running sandbox waits for its start. Whoever asks says for which request
 /// from outside.
@@ -27,6 +36,17 @@ using sandbox_actor = caf::typed_actor<
   // Starts a command. The answer comes once it runs, or could not: launch_failed,
   // sandbox_not_running, limit_reached.
   caf::replies_to<exec_request>::with<process_actor>,
+  // Makes a session and answers when its shell is up. Errors: already_exists (there is one of that
+  // id), limit_reached, launch_failed, sandbox_not_running.
+  caf::replies_to<create_session_request>::with<caf::ok_atom>,
+  // Ends its shell with all that it has started, and its terminal. Errors: not_found.
+  caf::replies_to<delete_session_request>::with<caf::ok_atom>,
+  // The answer is the terminal, the offset where what it has kept begins, and the one where that
+  // ended; both are 0 for one that has been made. Errors: launch_failed, limit_reached,
+  // sandbox_not_running.
+  caf::replies_to<open_terminal_request>::with<terminal_actor, std::uint64_t, std::uint64_t>,
+  // Starts nothing.
+  caf::replies_to<status_atom>::with<sandbox_status>,
   // Starts a file operation. Errors: launch_failed, sandbox_not_running.
   caf::replies_to<read_file_request>::with<file_channel>,
   caf::replies_to<write_file_request>::with<file_channel>,
@@ -49,6 +69,9 @@ using directory_actor = caf::typed_actor<
   // sandbox_actor promises, and its errors.
   caf::replies_to<find_atom, std::string, request_context>::with<sandbox_actor>,
   // Deletes it if there is anything of it. Deleting what is not there succeeds.
-  caf::replies_to<delete_atom, std::string, request_context>::with<caf::ok_atom>>;
+  caf::replies_to<delete_atom, std::string, request_context>::with<caf::ok_atom>,
+  // Every activation of this node, by id. One that does not answer within limits::list_patience is
+  // told as it was when it last did.
+  caf::replies_to<list_atom>::with<std::vector<sandbox_status>>>;
 
 } // namespace insula

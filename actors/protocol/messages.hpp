@@ -26,7 +26,58 @@ struct exec_request {
   std::map<std::string, std::string> env; ///< In addition to the image's.
   std::optional<std::int64_t>
     timeout_ms; ///< None: it may run for ever. Zero or less: over at once.
+  /// Empty: a shell of its own. Else it runs in this session's, which is made if it is not there;
+  /// env counts for nothing then, and an empty cwd is where the session is.
+  std::string session = {};
   request_context context = {};
+};
+
+/// A named shell in a sandbox, whose state lasts between commands.
+struct create_session_request {
+  std::string id;                                      ///< [a-zA-Z0-9._-]{1,128}.
+  std::string cwd = {};                                ///< Empty: /workspace.
+  std::map<std::string, std::string> env = {};         ///< In addition to the image's.
+  std::optional<std::int64_t> command_timeout_ms = {}; ///< For commands that bring none.
+  request_context context = {};
+};
+
+struct delete_session_request {
+  std::string id;
+  request_context context = {};
+};
+
+/// The terminal of a session: made on first use, with size and shell, or else the one that is
+/// there.
+struct open_terminal_request {
+  std::string session = "default"; ///< Made if it is not there.
+  std::uint16_t columns = 80;
+  std::uint16_t rows = 24;
+  std::string shell = {}; ///< Empty: the image's.
+  request_context context = {};
+};
+
+/// What somebody types into a terminal; at most limits::terminal_input_bytes.
+struct write_input {
+  std::string bytes;
+};
+
+struct resize_terminal {
+  std::uint16_t columns = 80;
+  std::uint16_t rows = 24;
+};
+
+/// One row of a list of what lives on a node.
+struct sandbox_status {
+  std::string id;
+  std::string_view state = "asleep"; ///< Its phase: a literal.
+  std::int64_t created_ms = 0;       ///< Unix time; 0: not known.
+  bool current = true; ///< False: it did not answer in time; all of this was true some time ago.
+  // Of its commands. None: nothing runs, or it is not known.
+  std::optional<std::uint64_t> memory_bytes = {}; ///< As the limit counts it, with cached files.
+  std::optional<std::uint64_t> cpu_us = {};       ///< Since its start.
+  std::optional<std::uint32_t> processes = {};    ///< With their threads.
+  std::uint32_t sessions = 0;
+  std::uint32_t terminals = 0;
 };
 
 /// How a command ended.
@@ -36,6 +87,8 @@ struct process_end {
     false; ///< Its time was up and it was ended for that; exit_code then is what was left of it.
   bool out_of_memory = false;     ///< The kernel ended it because the sandbox's memory was used up.
   std::uint64_t memory_bytes = 0; ///< What the sandbox may use. 0: no limit is known.
+  std::int64_t timeout_ms = 0;    ///< How long it had, if it timed out.
+  std::int32_t signal = 0;        ///< Of a terminal: which one ended it. 0: none.
 };
 
 enum class output_stream : std::uint8_t { out = 1, err = 2 };
@@ -71,13 +124,16 @@ struct probe_request {
 };
 
 /// Open a file for reading, or for replacing its content. The path is absolute, normalised, without
-/// NUL, and is resolved inside the sandbox, as the sandbox's user.
+/// NUL, and is resolved inside the sandbox, as the sandbox's user. A session that is named is made
+/// if it is not there.
 struct read_file_request {
   std::string path;
+  std::string session = {};
   request_context context = {};
 };
 struct write_file_request {
   std::string path;
+  std::string session = {};
   request_context context = {};
 };
 
@@ -104,13 +160,20 @@ struct file_channel {
 
 // All of these stay on their node so far; what is sent to another one gets an inspect() and a
 // protocol version.
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::create_session_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::delete_session_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::exec_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_channel)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::open_terminal_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::output_chunk)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::probe_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_output)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_tree_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_file_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::request_context)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::resize_terminal)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_status)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::sandbox_status>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_input)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_file_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_tree_request)

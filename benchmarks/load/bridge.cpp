@@ -31,6 +31,13 @@ std::string failure_of(const http_answer& got, int wanted) {
   return got.status == wanted ? std::string{} : status_failure(got.status);
 }
 
+/// What others have written, however deep it nests.
+rapidjson::Document parsed(std::string_view text) {
+  rapidjson::Document said;
+  said.Parse<rapidjson::kParseIterativeFlag>(text.data(), text.size());
+  return said;
+}
+
 constexpr auto base64_values = [] {
   std::array<std::int8_t, 256> values{};
   for (auto& each : values)
@@ -103,8 +110,7 @@ private:
     } else if (name == "exit") {
       ended_ = true;
       to_.at = clock::now();
-      rapidjson::Document said;
-      said.Parse(data.data(), data.size());
+      const auto said = parsed(data);
       if (said.HasParseError() || !said.IsObject() || !said.HasMember("exit_code") ||
           !said["exit_code"].IsInt())
         return wrong(failure::malformed);
@@ -157,8 +163,7 @@ task<created> bridge::create() {
   made.failure = failure_of(got, 200);
   if (!made.ok())
     co_return made;
-  rapidjson::Document said;
-  said.Parse(got.body.data(), got.body.size());
+  const auto said = parsed(got.body);
   if (said.HasParseError() || !said.IsObject() || !said.HasMember("id") || !said["id"].IsString()) {
     made.failure = failure::malformed;
     co_return made;
@@ -173,6 +178,7 @@ task<exec_ending> bridge::exec(std::string id, command what) {
   exec_events events{end};
   auto request = asking("POST", "/v1/sandbox/" + id + "/exec");
   request.body = exec_body(what.argv);
+  request.session = what.session;
   request.patience = what.patience;
   request.on_body = [&events](std::string_view bytes) { events.feed(bytes); };
   const auto got = co_await http_.ask(std::move(request));
@@ -244,6 +250,27 @@ task<ending> bridge::hydrate(std::string id, const std::string& archive) {
   co_return end;
 }
 
+task<ending> bridge::create_session(std::string id, std::string session) {
+  auto request = asking("POST", "/v1/sandbox/" + id + "/session");
+  request.body = R"({"id":")" + session + R"("})"; // Letters and digits, nothing to escape.
+  const auto got = co_await http_.ask(std::move(request));
+  ending end{failure_of(got, 200)};
+  if (!end.ok())
+    co_return end;
+  const auto said = parsed(got.body);
+  if (said.HasParseError() || !said.IsObject() || !said.HasMember("id") || !said["id"].IsString() ||
+      said["id"].GetString() != session)
+    end.failure = failure::malformed;
+  co_return end;
+}
+
+task<ending> bridge::remove_session(std::string id, std::string session) {
+  auto request = asking("DELETE", "/v1/sandbox/" + id + "/session/" + session);
+  const auto got = co_await http_.ask(std::move(request));
+  // The contract says 204, and what it is taken from answers 200.
+  co_return ending{failure_of(got, got.status == 200 ? 200 : 204)};
+}
+
 task<http_answer> bridge::health() {
   auto request = asking("GET", "/health");
   request.with_key = false;
@@ -262,8 +289,7 @@ task<pool_stats> bridge::pool() {
     stats.missing = "GET /v1/pool/stats: " + failed;
     co_return stats;
   }
-  rapidjson::Document said;
-  said.Parse(got.body.data(), got.body.size());
+  const auto said = parsed(got.body);
   const auto number = [](const rapidjson::Value& in, const char* name, std::uint64_t& to) {
     if (!in.IsObject() || !in.HasMember(name) || !in[name].IsUint64())
       return false;

@@ -24,6 +24,7 @@ struct command {
   /// What it has to print; anything will do if there is none.
   std::optional<std::string> output;
   std::chrono::milliseconds patience{60'000};
+  std::string session = {}; ///< The shell that runs it; empty: a process of its own.
 };
 
 struct exec_ending : ending { ///< `at`: the exit event.
@@ -62,6 +63,9 @@ public:
   /// `archive`: where it goes to, up to the 32 MiB that a hydrate takes.
   task<ending> persist(std::string id, std::string& archive);
   task<ending> hydrate(std::string id, const std::string& archive);
+  /// A shell of that name, which lasts.
+  task<ending> create_session(std::string id, std::string session);
+  task<ending> remove_session(std::string id, std::string session);
 
   task<http_answer> health();
   task<pool_stats> pool();

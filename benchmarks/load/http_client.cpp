@@ -1,15 +1,11 @@
-#include "benchmarks/load/http_client.hpp"
+#include "benchmarks/load/http_connection.hpp"
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
-#include <boost/asio/ssl/stream.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <sys/socket.h>
 
 namespace insula::load {
 
@@ -22,12 +18,6 @@ using text_view = boost::beast::string_view;
 
 constexpr std::size_t kept_body = 64 * 1024;
 constexpr std::size_t read_size = 32 * 1024;
-
-using buffers = std::array<asio::const_buffer, 2>;
-
-auto into(error_code& failed) {
-  return asio::redirect_error(asio::use_awaitable, failed);
-}
 
 /// Hands the body out as it comes, without a copy.
 class answer_parser : public http::basic_parser<false> {
@@ -69,73 +59,6 @@ private:
 };
 
 } // namespace
-
-struct http_client::connection {
-  explicit connection(asio::io_context& io)
-      : socket(io) {}
-
-  task<std::size_t> read(error_code& failed) {
-    const auto to = asio::buffer(bytes.data() + filled, bytes.size() - filled);
-    std::size_t got = 0;
-    if (encrypted)
-      got = co_await encrypted->async_read_some(to, into(failed));
-    else
-      got = co_await socket.async_read_some(to, into(failed));
-    filled += got;
-    co_return got;
-  }
-
-  task<> write(buffers what, error_code& failed) {
-    if (encrypted)
-      co_await asio::async_write(*encrypted, what, into(failed));
-    else
-      co_await asio::async_write(socket, what, into(failed));
-  }
-
-  /// Whether the server has closed it, or says something that nobody has asked for.
-  bool has_ended() {
-    char one = 0;
-    const auto got = ::recv(socket.native_handle(), &one, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
-  }
-
-  void end(const char* why) {
-    ended_because = why;
-    error_code ignored;
-    socket.close(ignored);
-  }
-
-  tcp::socket socket;
-  std::optional<ssl::stream<tcp::socket&>> encrypted;
-  std::vector<char> bytes = std::vector<char>(read_size);
-  std::size_t filled = 0;
-  clock::time_point deadline;
-  bool cleaning_up = false;
-  const char* ended_because = nullptr; ///< By us.
-  std::size_t place = 0;               ///< Among those in use.
-};
-
-/// A connection counts as in use while this lives.
-class http_client::in_use {
-public:
-  in_use(http_client& of, connection& which)
-      : of_(of)
-      , which_(which) {
-    which_.place = of_.busy_.size();
-    of_.busy_.push_back(&which_);
-  }
-  ~in_use() {
-    of_.busy_.back()->place = which_.place;
-    std::swap(of_.busy_[which_.place], of_.busy_.back());
-    of_.busy_.pop_back();
-  }
-  in_use(const in_use&) = delete;
-  in_use& operator=(const in_use&) = delete;
-
-private:
-  http_client& of_;
-  connection& which_;
-};
 
 result<std::vector<tcp::endpoint>> look_up(const base_url& url) {
   asio::io_context io;
@@ -182,6 +105,8 @@ std::string http_client::head_of(const http_request& request) const {
   head += fields_;
   if (request.with_key)
     head += key_field_;
+  if (!request.session.empty())
+    head.append("Session-Id: ").append(request.session).append("\r\n");
   const auto size = request.upload ? request.upload->size() : request.body.size();
   if (request.upload)
     head += "Content-Type: application/octet-stream\r\n";
@@ -251,7 +176,7 @@ task<http_answer> http_client::exchange(connection& with, http_request& request)
   std::string_view front = head;
   do {
     const auto piece = piece_at(offset);
-    const buffers both{asio::buffer(front), asio::buffer(piece)};
+    const connection::buffers both{asio::buffer(front), asio::buffer(piece)};
     co_await with.write(both, unsent);
     offset += piece.size();
     front = {};
@@ -303,8 +228,10 @@ task<http_answer> http_client::ask(http_request request) {
   }
   auto used = take_idle();
   const bool fresh = !used;
-  if (fresh)
+  if (fresh) {
     used = std::make_unique<connection>(io_);
+    used->bytes.resize(read_size);
+  }
   used->deadline = now + request.patience;
   used->cleaning_up = request.cleaning_up;
   {

@@ -35,6 +35,7 @@ inline constexpr const char* let_go = "let go";
 struct http_request {
   std::string_view method; ///< A literal.
   std::string target;      ///< Behind the base URL's prefix.
+  std::string session;     ///< The shell that it is for; empty: none.
   std::string body;
   std::optional<pattern> upload; ///< In place of `body`.
   /// Is given the body of an answer with status 200 piece by piece; without it, and of all other
@@ -88,6 +89,7 @@ public:
   const std::string& last_trouble() const { return last_trouble_; }
 
 private:
+  friend class web_socket; // It begins as one of its connections.
   struct connection;
   class in_use;
 

@@ -217,7 +217,8 @@ std::optional<step> step_of(const std::string& name) {
     std::uint32_t size = 0;
     const auto [stop, bad] = std::from_chars(name.data() + at + between.size(), end, size);
     const std::string rest{stop, end};
-    if (bad == std::errc{} && size != 0 && (rest == "/s" || (rest.size() > 1 && rest[0] == ' ')))
+    const bool of_things = rest.size() > 1 && rest[0] == ' ';
+    if (bad == std::errc{} && (of_things || (rest == "/s" && size != 0)))
       return step{name.substr(0, at), static_cast<double>(size), things_of(rest)};
   }
   return std::nullopt;
@@ -241,8 +242,26 @@ curve& curve_named(std::vector<curve>& all, const std::string& name) {
   return all.back();
 }
 
+/// A logarithmic axis has no place for none of them: it is a decade before the fewest. Returns
+/// where.
+double make_room_for_none(std::vector<curve>& curves) {
+  constexpr double decade = 10;
+  double fewest = std::numeric_limits<double>::max();
+  const auto each_point = [&curves](auto call) {
+    for (auto& each : curves)
+      for (auto* points : {&each.points, &each.crosses})
+        for (auto& [x, y] : *points)
+          call(x);
+  };
+  each_point([&fewest](double x) { fewest = x > 0 ? std::min(fewest, x) : fewest; });
+  const auto none = (fewest < std::numeric_limits<double>::max() ? fewest : decade) / decade;
+  each_point([none](double& x) { x = x > 0 ? x : none; });
+  return none;
+}
+
 /// Marks where something was measured.
-axis size_axis(const std::string& title, const std::vector<curve>& curves) {
+axis size_axis(const std::string& title, std::vector<curve>& curves) {
+  const auto none = make_room_for_none(curves);
   std::set<double> sizes;
   for (const auto& each : curves)
     for (const auto& points : {each.points, each.crosses})
@@ -250,7 +269,7 @@ axis size_axis(const std::string& title, const std::vector<curve>& curves) {
         sizes.insert(x);
   axis made{title, true, *sizes.begin(), std::max(*sizes.rbegin(), *sizes.begin() * 10), {}};
   for (const double size : sizes)
-    made.marks.emplace_back(size, label(size));
+    made.marks.emplace_back(size, size == none ? "0" : label(size));
   return made;
 }
 

@@ -53,17 +53,23 @@ std::uint64_t open_files() {
   return static_cast<std::uint64_t>(std::distance(begin(all), end(all)));
 }
 
+/// The largest number of a parameter; 0 if the scenario has none of that name.
+std::uint64_t largest(const settings& set, const char* name) {
+  std::uint64_t most = 0;
+  if (const auto found = set.find(name); found != set.end())
+    for (std::size_t at = 0; at < found->second.size();
+         at = std::min(found->second.find(',', at), found->second.size() - 1) + 1)
+      most = std::max<std::uint64_t>(most, std::strtoull(found->second.c_str() + at, nullptr, 10));
+  return most;
+}
+
 /// How many connections a scenario opens at once at most, as far as its settings say.
 std::uint64_t crowd_of(const scenario& what, const settings& set) {
-  std::uint64_t most = 0;
   const bool burst = std::string_view{what.name} == "burst";
+  std::uint64_t most = largest(set, "terminals") + largest(set, "others");
   for (const auto* name :
-       {"clients", "concurrent", "parallel", "staggered", burst ? "sandboxes" : "clients"})
-    if (const auto found = set.find(name); found != set.end())
-      for (std::size_t at = 0; at < found->second.size();
-           at = std::min(found->second.find(',', at), found->second.size() - 1) + 1)
-        most =
-          std::max<std::uint64_t>(most, std::strtoull(found->second.c_str() + at, nullptr, 10));
+       {"clients", "concurrent", "parallel", "staggered", "idle", burst ? "sandboxes" : "clients"})
+    most = std::max(most, largest(set, name));
   return most;
 }
 
@@ -143,7 +149,7 @@ private:
       if (answer.failure != failure::refused)
         co_return;
       asio::steady_timer pause{io_, probe_every};
-      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      co_await pause.async_wait(into(ignored));
     }
     from_.steering->end_run("the server has gone: " + http_.last_trouble());
   }

@@ -31,6 +31,14 @@ std::vector<std::string> split(std::string_view text, char at) {
   return all;
 }
 
+bool all_are_counts(std::string_view text, std::uint64_t least) {
+  const auto all = split(text, ',');
+  return !all.empty() && std::all_of(all.begin(), all.end(), [least](const std::string& each) {
+    const auto number = parse_number<std::uint64_t>(each);
+    return number && *number >= least;
+  });
+}
+
 /// What is wrong with it; null if nothing is.
 const char* why_wrong(parameter_kind kind, const std::string& text) {
   switch (kind) {
@@ -49,14 +57,13 @@ const char* why_wrong(parameter_kind kind, const std::string& text) {
     }
     case parameter_kind::seconds:
       return parse_seconds(text) ? nullptr : "has to be a length of time, as 10s, 500ms or 2m";
-    case parameter_kind::counts: {
-      const auto all = split(text, ',');
-      const bool good =
-        !all.empty() && std::all_of(all.begin(), all.end(), [](const std::string& each) {
-          return parse_number<std::uint64_t>(each).value_or(0) > 0;
-        });
-      return good ? nullptr : "has to be whole numbers greater than 0, with commas between them";
-    }
+    case parameter_kind::counts:
+      return all_are_counts(text, 1)
+               ? nullptr
+               : "has to be whole numbers greater than 0, with commas between them";
+    case parameter_kind::counts_or_none:
+      return all_are_counts(text, 0) ? nullptr
+                                     : "has to be whole numbers, with commas between them";
     case parameter_kind::words: return split(text, ' ').empty() ? "must not be empty" : nullptr;
   }
   return nullptr;

@@ -19,10 +19,11 @@ namespace insula::load {
 /// What a parameter's text has to be.
 enum class parameter_kind : std::uint8_t {
   count,
-  count_or_none, ///< 0 is allowed.
-  number,        ///< Greater than 0, at most ten million.
-  seconds,       ///< "10", "10s", "500ms", "2m" or "1h", at most a week.
-  counts,        ///< "1,10,100"
+  count_or_none,  ///< 0 is allowed.
+  number,         ///< Greater than 0, at most ten million.
+  seconds,        ///< "10", "10s", "500ms", "2m" or "1h", at most a week.
+  counts,         ///< "1,10,100"
+  counts_or_none, ///< "0,10,100"
   words,
 };
 

@@ -23,11 +23,16 @@ using error_code = boost::system::error_code;
 template <class T = void>
 using task = asio::awaitable<T>;
 
+/// What a coroutine waits with where trouble is no exception.
+inline auto into(error_code& failed) {
+  return asio::redirect_error(asio::use_awaitable, failed);
+}
+
 /// Waits; not at all if that time has passed.
 inline task<> sleep_until(asio::io_context& io, clock::time_point when) {
   asio::steady_timer timer{io, when};
   error_code ignored;
-  co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  co_await timer.async_wait(into(ignored));
 }
 
 /// Tasks that run side by side, and their common end. Has to live until wait() has returned.
@@ -55,7 +60,7 @@ public:
   task<> wait() {
     while (open_ > 0) {
       error_code ignored;
-      co_await ended_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      co_await ended_.async_wait(into(ignored));
     }
     if (thrown_)
       std::rethrow_exception(std::exchange(thrown_, nullptr));

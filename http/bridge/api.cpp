@@ -53,22 +53,30 @@ std::vector<route> routes(std::shared_ptr<const services> with) {
   add_exec_routes(table, with);
   add_file_routes(table, with);
   add_archive_routes(table, with);
+  add_session_routes(table, with);
+  add_terminal_routes(table, with);
   add_service_routes(table, with);
   return table;
 }
 
-api::api(key_check key, page_guard pages, std::vector<route> table, std::shared_ptr<figures> counts)
+api::api(key_check key, page_guard pages, std::vector<route> table, std::shared_ptr<figures> counts,
+         std::shared_ptr<const sign_ins> browsers)
     : key_(std::move(key))
     , pages_(std::move(pages))
     , table_(std::move(table))
-    , counts_(std::move(counts)) {
+    , counts_(std::move(counts))
+    , browsers_(std::move(browsers)) {
   for (const auto& row : table_)
     rows_.push_back(&counts_->of(row.method, row.pattern));
 }
 
+bool api::shows_key(const request_head& head, bool any_case) const {
+  return key_.allows_header(head.field("Authorization"), any_case) ||
+         (browsers_ && browsers_->vouch_for(head, sign_ins::clock::now()));
+}
+
 /// What is checked whether or not there is such a route.
 std::optional<response> api::refusal(const request_head& head) const {
-  const auto credentials = head.field("Authorization");
   const auto path = head.path;
   if (key_.open() && path != health)
     if (const auto why = pages_.objection(head.field("Host"), head.field("Origin")))
@@ -78,25 +86,23 @@ std::optional<response> api::refusal(const request_head& head) const {
     const auto rest = path.substr(std::min(path.size(), sandboxes.size() + 1));
     if (!rest.empty() && !sandbox_id::parse(rest.substr(0, rest.find('/'))))
       return error_response(step::request, {errc::invalid_request, "Invalid sandbox ID format"});
-    if (!key_.allows_header(credentials, true))
+    if (!shows_key(head, true))
       return unauthorized();
   }
-  if (begins_with(path, pool) && !key_.allows_header(credentials, false))
+  if (begins_with(path, pool) && !shows_key(head, false))
     return unauthorized();
-  if (begins_with(path, documents) && !key_.allows_header(credentials, false) &&
-      !key_.allows_query(head.query))
+  if (begins_with(path, documents) && !shows_key(head, false) && !key_.allows_query(head.query))
     return unauthorized();
   return std::nullopt;
 }
 
 /// What the route itself wants, wherever its path lies.
 bool api::may_use(access needed, const request_head& head) const {
-  const auto credentials = head.field("Authorization");
   switch (needed) {
-    case access::everybody: return true;
-    case access::key: return key_.allows_header(credentials, true);
-    case access::key_or_token:
-      return key_.allows_header(credentials, false) || key_.allows_query(head.query);
+    case access::everybody:
+    case access::own_page: return true;
+    case access::key: return shows_key(head, true);
+    case access::key_or_token: return shows_key(head, false) || key_.allows_query(head.query);
   }
   return false;
 }
@@ -120,6 +126,9 @@ admission api::decide(const request_head& head, const std::optional<matched_rout
   if (!found)
     return refused({404, "404 Not Found", "text/plain"});
   const auto& [row, what] = *found;
+  if (row->who == access::own_page && !(browsers_ && browsers_->own_page(head)))
+    return refused(
+      {403, json::write_error("Only this node's own page may ask for this", "invalid_request")});
   if (!may_use(row->who, head))
     return refused(unauthorized());
   auto plan = row->admit(what);

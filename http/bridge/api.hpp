@@ -7,6 +7,7 @@
 #include "http/figures.hpp"
 #include "http/page_guard.hpp"
 #include "http/router.hpp"
+#include "http/sign_ins.hpp"
 
 #include <caf/fwd.hpp>
 
@@ -30,6 +31,7 @@ struct services {
   std::shared_ptr<body_budget> spooled;       ///< What they may hold together.
   std::shared_ptr<body_budget> decompressors; ///< One for each that is open.
   std::shared_ptr<disk_workers> workers;
+  bool default_session = false; ///< Commands without a session's id run in the default one.
   std::function<void(metrics::text&)> write_figures; ///< All that /metrics says. May wait.
 };
 
@@ -41,18 +43,22 @@ void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const service
 void add_exec_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_archive_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+void add_session_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 
 /// GET /metrics, which can be had alone as well.
 route metrics_route(std::shared_ptr<const services> with);
 
 /// Decides about requests, with the bridge's order of checks: web pages where there is no key, the
-/// id's format, the key, the route.
+/// id's format, the key, the route. A browser that is signed in shows the key by its cookie.
 class api {
 public:
-  /// Every request is counted in `counts`, by its row.
+  /// Every request is counted in `counts`, by its row. `browsers`: who is signed in, if anybody can
+  /// be here.
   api(key_check key, page_guard pages, std::vector<route> table,
-      std::shared_ptr<figures> counts = std::make_shared<figures>());
+      std::shared_ptr<figures> counts = std::make_shared<figures>(),
+      std::shared_ptr<const sign_ins> browsers = nullptr);
 
   admission admit(const request_head& head) const;
 
@@ -60,13 +66,18 @@ private:
   admission decide(const request_head& head, const std::optional<matched_route>& found) const;
   std::optional<response> refusal(const request_head& head) const;
   bool may_use(access needed, const request_head& head) const;
+  bool shows_key(const request_head& head, bool any_case) const;
 
   key_check key_;
   page_guard pages_;
   std::vector<route> table_;
   std::shared_ptr<figures> counts_;
-  std::vector<route_figures*> rows_; ///< One for each of table_.
+  std::vector<route_figures*> rows_;         ///< One for each of table_.
+  std::shared_ptr<const sign_ins> browsers_; ///< Null: nobody can sign in.
 };
+
+/// The session that cannot be deleted.
+inline constexpr std::string_view default_session = "default";
 
 /// A Session-Id as clients may choose it: 1 to 128 of [a-zA-Z0-9._-] without `..`.
 bool is_session_id(std::string_view text);

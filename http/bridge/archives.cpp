@@ -10,24 +10,6 @@ namespace insula::http::bridge {
 
 namespace {
 
-std::string decode_form_value(std::string_view text) {
-  std::string spaced{text};
-  std::replace(spaced.begin(), spaced.end(), '+', ' ');
-  return percent_decode(spaced);
-}
-
-/// What the first parameter of this name says. Empty: it is not there.
-std::string form_value(std::string_view query, std::string_view name) {
-  while (!query.empty()) {
-    const auto pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    const auto sign = std::min(pair.find('='), pair.size());
-    if (decode_form_value(pair.substr(0, sign)) == name)
-      return decode_form_value(pair.substr(std::min(pair.size(), sign + 1)));
-  }
-  return {};
-}
-
 void persist(const services& with, const std::string& id, std::vector<std::string> excludes,
              const reply& to) {
   to->answer_within(sandbox_patience,

@@ -26,7 +26,9 @@ wire_error failed(step during) {
     case step::write_file: return {502, "workspace_archive_write_error", "write failed: "};
     case step::read_tree: return {502, "workspace_archive_read_error", "persist failed: "};
     case step::write_tree: return {502, "workspace_archive_write_error", "hydrate failed: "};
-    case step::session: return {502, "session_error"};
+    case step::create_session: return {502, "session_error", "session create failed: "};
+    case step::delete_session: return {502, "session_error", "session delete failed: "};
+    case step::terminal: return {502, "exec_transport_error", "terminal failed: "};
   }
   std::abort(); // Not a step at all: memory is damaged.
 }
@@ -49,7 +51,9 @@ wire_error classify(step during, errc code) {
     case errc::io_failed:
     case errc::stale_epoch:
     case errc::node_unreachable:
-    case errc::internal: return failed(during);
+    case errc::internal:
+    case errc::already_exists:
+    case errc::session_ended: return failed(during);
   }
   std::abort();
 }

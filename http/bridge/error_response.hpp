@@ -16,7 +16,9 @@ enum class step : std::uint8_t {
   write_file,
   read_tree,
   write_tree,
-  session
+  create_session,
+  delete_session,
+  terminal
 };
 
 /// The bridge's answer to a failure. The only place where an errc becomes a status.

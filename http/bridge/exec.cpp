@@ -3,29 +3,22 @@
 #include "http/bridge/command_line.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/bridge/exec_stream.hpp"
+#include "http/bridge/timeouts.hpp"
 #include "http/bridge/workspace_path.hpp"
 #include "http/json.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace insula::http::bridge {
 
 namespace {
 
-/// A time limit beyond this is the same as this: ten years, so that no clock overflows.
-constexpr double longest_timeout_ms = 10.0 * 365 * 24 * 3600 * 1000;
-
 bool has_nul(const std::string& text) {
   return text.find('\0') != std::string::npos;
 }
 
-std::int64_t whole_milliseconds(double ms) {
-  return static_cast<std::int64_t>(std::ceil(std::clamp(ms, -1.0, longest_timeout_ms)));
-}
-
 /// Everything that can be wrong with the request itself, in the contract's order.
-result<exec_job> read_job(const call& what, std::string_view text) {
+result<exec_job> read_job(const services& with, const call& what, std::string_view text) {
   auto body = json::read_exec_body(text);
   if (!body)
     return body.reason();
@@ -39,7 +32,11 @@ result<exec_job> read_job(const call& what, std::string_view text) {
   job.startable = !has_nul(*cwd) && std::none_of(body->argv.begin(), body->argv.end(), has_nul);
   job.command.command_line = command_line(body->argv);
   job.command.posix_line = posix_command_line(body->argv);
-  job.command.cwd = std::move(*cwd);
+  job.command.session = what.session_id;
+  if (with.default_session && what.session_id.empty())
+    job.command.session = default_session;
+  if (body->cwd || job.command.session.empty()) // Else it runs where the session is.
+    job.command.cwd = std::move(*cwd);
   if (body->timeout_ms) {
     job.command.timeout_ms = whole_milliseconds(*body->timeout_ms);
     job.timeout_text = json::number_text(*body->timeout_ms);
@@ -49,12 +46,9 @@ result<exec_job> read_job(const call& what, std::string_view text) {
 
 void exec(std::shared_ptr<const services> with, const call& what, std::string_view body,
           const reply& to) {
-  auto job = read_job(what, body);
+  auto job = read_job(*with, what, body);
   if (!job)
     return to->respond(error_response(step::request, job.reason()));
-  if (!what.session_id.empty())
-    return to->respond(error_response(
-      step::session, {errc::limit_reached, "sessions are not available in this version"}));
   job->with = std::move(with);
   job->command.context = to->context();
   job->to = to;
@@ -82,7 +76,9 @@ void add_exec_routes(std::vector<route>& table, std::shared_ptr<const services> 
         "Run a command and stream its output as server-sent events: stdout and stderr carry "
         "base64, and one exit or error event ends the stream.",
       .parameters = {{"id", "path", "The sandbox's id.", true},
-                     {"Session-Id", "header", "Run in this session."}},
+                     {"Session-Id", "header",
+                      "Run in this session's shell, after what was asked of it before; it is made "
+                      "if it is not there."}},
       .body_type = "application/json",
       .body_schema = "ExecRequest",
       .answers = {{"200", "The event stream.", "text/event-stream", ""},

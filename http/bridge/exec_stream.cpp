@@ -101,8 +101,11 @@ void append_end(std::string& events, exec_state& st, const process_end& end) {
   append_output(events, output_stream::out, st.out.flush());
   append_output(events, output_stream::err, st.err.flush());
   if (end.timed_out)
-    append_output(events, output_stream::err,
-                  "Command timed out after " + st.job.timeout_text + "ms\n");
+    append_output(
+      events, output_stream::err,
+      "Command timed out after " +
+        (st.job.timeout_text.empty() ? std::to_string(end.timeout_ms) : st.job.timeout_text) +
+        "ms\n");
   else if (end.out_of_memory)
     append_output(events, output_stream::err, out_of_memory_text(end));
   sse::append_event(events, "exit",
@@ -124,6 +127,7 @@ void fail(self_pointer self, const error& why) {
   switch (why.code) {
     case errc::launch_failed:
     case errc::invalid_request: return fail(self, could_not_start, "exec_error");
+    case errc::session_ended:
     case errc::sandbox_not_running: return fail(self, why.message, "exec_error");
     default: return fail(self, "exec failed: " + why.message, "exec_transport_error");
   }

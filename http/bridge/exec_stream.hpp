@@ -14,7 +14,7 @@ struct exec_job {
   std::string id;
   exec_request command;
   bool startable = true;    ///< False: no program can be given this (a NUL in it).
-  std::string timeout_text; ///< The time limit as the client wrote it.
+  std::string timeout_text; ///< The time limit as the client wrote it, if it has.
   reply to;
 };
 

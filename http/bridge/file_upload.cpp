@@ -32,10 +32,11 @@ error write_error_of(std::string message) {
 /// body is thrown away.
 class upload final : public body_sink, public std::enable_shared_from_this<upload> {
 public:
-  upload(std::shared_ptr<const services> with, std::string id, std::string path,
-         std::uint64_t limit)
+  upload(std::shared_ptr<const services> with, std::string id, std::string session,
+         std::string path, std::uint64_t limit)
       : with_(std::move(with))
       , id_(std::move(id))
+      , session_(std::move(session))
       , path_(std::move(path))
       , limit_(limit) {}
 
@@ -55,7 +56,7 @@ public:
       });
     };
     ask_sandbox<write_file_request, file_channel>(
-      *with_, {with_->directory, id_, write_file_request{path_, std::move(of)},
+      *with_, {with_->directory, id_, write_file_request{path_, session_, std::move(of)},
                [here](const file_channel& channel) {
                  here([channel](upload& self) { self.open(channel); });
                },
@@ -205,6 +206,7 @@ private:
 
   const std::shared_ptr<const services> with_;
   const std::string id_;
+  const std::string session_;
   const std::string path_;
   const std::uint64_t limit_;
   strand_handle strand_;
@@ -226,8 +228,9 @@ private:
 } // namespace
 
 std::shared_ptr<body_sink> make_upload(std::shared_ptr<const services> with, std::string id,
-                                       std::string path, std::uint64_t limit) {
-  return std::make_shared<upload>(std::move(with), std::move(id), std::move(path), limit);
+                                       std::string session, std::string path, std::uint64_t limit) {
+  return std::make_shared<upload>(std::move(with), std::move(id), std::move(session),
+                                  std::move(path), limit);
 }
 
 } // namespace insula::http::bridge

@@ -35,13 +35,13 @@ admission refused(step during, const error& why) {
   return plan;
 }
 
-void read(const services& with, const std::string& id, const std::string& path, const reply& to) {
+void read(const services& with, const call& what, const std::string& path, const reply& to) {
   to->answer_within(sandbox_patience,
                     error_response(step::find_sandbox,
                                    {errc::deadline_exceeded, "the sandbox was not ready in time"}));
   ask_sandbox<read_file_request, file_channel>(
     with,
-    {with.directory, id, read_file_request{path, to->context()},
+    {with.directory, what.id, read_file_request{path, what.session_id, to->context()},
      [path, to](const file_channel& channel) { start_download(channel, path, to); },
      [to](step at, const error& why) { to->respond(error_response(at, why)); }, step::read_file});
 }
@@ -50,7 +50,7 @@ const std::vector<parameter> parameters = {
   {"id", "path", "The sandbox's id.", true},
   {"path", "path", "The file, without the leading slash; each segment percent-encoded.", true,
    "workspace/notes.txt"},
-  {"Session-Id", "header", "Checked, and otherwise without effect."}};
+  {"Session-Id", "header", "This session is made if it is not there."}};
 
 } // namespace
 
@@ -66,8 +66,8 @@ void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> 
        if (!path)
          return refused(step::read_file, path.reason());
        admission plan;
-       plan.answer = [with, id = what.id, path = *path](const std::string&, const reply& to) {
-         read(*with, id, path, to);
+       plan.answer = [with, what, path = *path](const std::string&, const reply& to) {
+         read(*with, what, path, to);
        };
        return plan;
      },
@@ -91,7 +91,7 @@ void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> 
        if (!path)
          return refused(step::write_file, path.reason());
        admission plan;
-       plan.sink = make_upload(with, what.id, *path, limits::file_body_bytes);
+       plan.sink = make_upload(with, what.id, what.session_id, *path, limits::file_body_bytes);
        return plan;
      },
      {.id = "writeFile",

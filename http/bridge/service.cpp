@@ -24,22 +24,6 @@ response health(const services& with) {
   return {503, json::write_missing_parts(missing)};
 }
 
-/// What a browser may do with the page: run its own scripts, and ask this node. A key may be in its
-/// address, so it is kept nowhere and told to nobody.
-response page_for(bool takes_gzip) {
-  const auto& page = shared_openapi_page();
-  response answer{200, {}, "text/html; charset=utf-8"};
-  answer.fields = {{"Content-Security-Policy", page.policy},
-                   {"Referrer-Policy", "no-referrer"},
-                   {"X-Content-Type-Options", "nosniff"},
-                   {"Cache-Control", "no-store"},
-                   {"Vary", "Accept-Encoding"}};
-  if (takes_gzip)
-    answer.fields.push_back({"Content-Encoding", "gzip"});
-  answer.shared_body = takes_gzip ? page.gzip : page.html;
-  return answer;
-}
-
 /// Looking at everything takes a moment: not for an HTTP thread.
 void write_metrics(const std::shared_ptr<const services>& with, const reply& to) {
   with->workers->post([with, to] {
@@ -87,7 +71,9 @@ void add_service_routes(std::vector<route>& table, std::shared_ptr<const service
                      access::key_or_token,
                      body_use::ignored,
                      0,
-                     [](const call& what) { return answered_with(page_for(what.takes_gzip)); },
+                     [](const call& what) {
+                       return answered_with(page_response(shared_openapi_page(), what.takes_gzip));
+                     },
                      {}});
   table.push_back({verb::get,
                    "/health",

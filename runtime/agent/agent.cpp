@@ -4,7 +4,10 @@
 
 #include "runtime/agent/file_operations.hpp"
 #include "runtime/agent/requests.hpp"
+#include "runtime/agent/shell_keeper.hpp"
+#include "runtime/agent/shell_protocol.hpp"
 #include "runtime/agent/starter.hpp"
+#include "runtime/agent/terminal.hpp"
 #include "runtime/agent/tree_operations.hpp"
 
 #include <cerrno>
@@ -136,6 +139,25 @@ bool become(std::uint32_t uid, std::uint32_t gid) {
          ::setresuid(uid, uid, uid) == 0;
 }
 
+/// Where a session or a terminal goes whose directory is not there.
+const char* home_of(const command& wanted) {
+  for (char** each = wanted.env; *each != nullptr; ++each)
+    if (std::strncmp(*each, "HOME=", 5) == 0)
+      return *each + 5;
+  return "/";
+}
+
+/// stdin, stdout, stderr, and maybe a script.
+bool attach_output(const int* fds, int count) {
+  for (int target = 0; target < 3; ++target)
+    if (::dup2(fds[target], target) < 0)
+      return false;
+  // The descriptors came in above the cgroup files and close on exec; the script is the one that
+  // stays.
+  return count <= 3 ||
+         (fds[3] == script_fd ? ::fcntl(script_fd, F_SETFD, 0) : ::dup2(fds[3], script_fd)) >= 0;
+}
+
 /// The rest of a child's life up to exec. Returns only what failed.
 start_failure run_command(const request& req, const command& wanted, const int* fds, int count,
                           bool enters) {
@@ -144,22 +166,22 @@ start_failure run_command(const request& req, const command& wanted, const int* 
   ::setsid();
   if (!become(req.uid, req.gid))
     return {exec_step::user, errno};
-  for (int target = 0; target < 3; ++target)
-    if (::dup2(fds[target], target) < 0)
-      return {exec_step::stdio, errno};
-  // The descriptors came in above the cgroup files and close on exec; the script is the one that
-  // stays.
-  if (count > 3 &&
-      (fds[3] == script_fd ? ::fcntl(script_fd, F_SETFD, 0) : ::dup2(fds[3], script_fd)) < 0)
+  if (req.what == op::open_terminal) {
+    if (!enter_terminal(fds[0], static_cast<std::uint32_t>(req.value)))
+      return {exec_step::terminal, errno};
+  } else if (!attach_output(fds, count)) {
     return {exec_step::stdio, errno};
+  }
   struct sigaction as_usual {};
   as_usual.sa_handler = SIG_DFL;
   for (int number = 1; number < NSIG; ++number)
     ::sigaction(number, &as_usual, nullptr);
   ::sigprocmask(SIG_SETMASK, &nothing_blocked, nullptr);
-  if (::chdir(wanted.cwd) != 0)
+  const bool shell = req.what == op::open_shell;
+  const bool must_be_there = req.what == op::exec;
+  if (::chdir(wanted.cwd) != 0 && (must_be_there || ::chdir(home_of(wanted)) != 0))
     return {exec_step::cwd, errno};
-  ::execve(wanted.argv[0], wanted.argv, wanted.env);
+  ::execve(shell ? "/proc/self/exe" : wanted.argv[0], wanted.argv, wanted.env);
   return {exec_step::exec, errno};
 }
 
@@ -200,8 +222,13 @@ start_failure run_command(const request& req, const command& wanted, const int* 
   ::_exit(0);
 }
 
+/// What is a job until its end is known.
+bool is_command(op what) {
+  return what == op::exec || what == op::open_shell || what == op::open_terminal;
+}
+
 [[noreturn]] void live(const order& what, bool enters) {
-  if (what.what->what == op::exec)
+  if (is_command(what.what->what))
     live_as_command(what, enters);
   live_for_files(what, enters);
 }
@@ -209,7 +236,9 @@ start_failure run_command(const request& req, const command& wanted, const int* 
 void exec(const request& req, char* text, const int* fds, int count) {
   static string_list strings;
   command wanted;
-  if (count < 3 || count >= max_fds || req.id == 0 || !read_command(req, text, strings, wanted))
+  const int needed = req.what == op::open_terminal ? 1 : 3;
+  if (count < needed || count >= max_fds || req.id == 0 ||
+      !read_command(req, text, strings, wanted))
     return tell_failure(req.id, exec_step::exec, EINVAL);
   job* place = add(req.id);
   if (place == nullptr)
@@ -261,7 +290,9 @@ void send_signal(job& target, int number) {
 
 void handle(const request& req, char* text, int* fds, int count) {
   switch (req.what) {
-    case op::exec: return exec(req, text, fds, count);
+    case op::exec:
+    case op::open_shell:
+    case op::open_terminal: return exec(req, text, fds, count);
     case op::read_file:
     case op::write_file:
     case op::read_tree:
@@ -468,6 +499,9 @@ int run(char* title, int cgroup_files, std::uint64_t launched_ns) {
 } // namespace insula::runtime::agent
 
 int main(int argc, char** argv) {
-  return insula::runtime::agent::run(argv[0], argc > 1 ? std::atoi(argv[1]) : 0,
-                                     argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0);
+  using namespace insula::runtime::agent;
+  if (argc > 0 && std::strcmp(argv[0], keeper_name) == 0)
+    return keep_shell(argv);
+  return run(argv[0], argc > 1 ? std::atoi(argv[1]) : 0,
+             argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0);
 }

@@ -12,7 +12,7 @@
 /// version.
 namespace insula::runtime::agent {
 
-inline constexpr std::uint32_t version = 3;
+inline constexpr std::uint32_t version = 4;
 
 /// Where the launcher leaves the control socket, and from where on the cgroup.procs files.
 inline constexpr int control_fd = 3;
@@ -34,6 +34,11 @@ enum class op : std::uint32_t {
               ///< strings in all. Descriptor: the channel.
   write_tree, ///< The same, the other way; there are no patterns.
   ping,       ///< Answered with pong.
+  open_terminal, ///< Like exec, behind a new terminal of `value` = columns | rows << 16.
+                 ///< Descriptor: a socket through which the terminal's master comes back.
+  open_shell,    ///< Like exec, for the keeper of a session's shell: argv is keeper_name and the
+                 ///< shell, the script is its end of the channel of shell_protocol.hpp. From a cwd
+                 ///< that cannot be entered it goes home.
 };
 
 struct request {
@@ -88,7 +93,8 @@ enum class exec_step : std::uint32_t {
   stdio,
   cwd,
   exec,
-  full
+  full,
+  terminal
 };
 
 } // namespace insula::runtime::agent

@@ -1,4 +1,7 @@
+#include "base/limits.hpp"
 #include "tests/actors/fixture.hpp"
+
+#include <algorithm>
 
 using namespace insula;
 using namespace insula::test;
@@ -124,4 +127,111 @@ TEST_CASE("ids that could not be started leave no actor behind", "[actors][direc
             .reason()
             .code == errc::capacity_exceeded);
   CHECK(node.sys.get().registry().running() == one);
+}
+
+TEST_CASE("the list has every activation, by id, with what it uses", "[actors][directory]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  const auto list = [&] {
+    return node.sys.ask<std::vector<sandbox_status>>(directory, list_atom::value).value();
+  };
+  CHECK(list().empty());
+  for (const char* id : {"abd", "abc"})
+    node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{id}, request_context{})
+      .value();
+  node.place().used = {.memory_bytes = 4096, .cpu = std::chrono::microseconds{7}, .processes = 3};
+  const auto rows = list();
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].id == "abc");
+  CHECK(rows[0].state == "running");
+  CHECK(rows[0].created_ms == 1'700'000'000'000);
+  CHECK(rows[0].memory_bytes == 4096u);
+  CHECK(rows[0].cpu_us == 7u);
+  CHECK(rows[0].processes == 3u);
+  CHECK(rows[0].current);
+  CHECK(rows[1].id == "abd");
+  CHECK_FALSE(rows[1].memory_bytes);        // The engine does not know.
+  CHECK(node.engine.creations.size() == 2); // Asking has started nothing.
+}
+
+TEST_CASE("a sandbox that is being deleted is on the list until it has gone",
+          "[actors][directory]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  const auto list = [&] {
+    return node.sys.ask<std::vector<sandbox_status>>(directory, list_atom::value).value();
+  };
+  node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{})
+    .value();
+  node.place().hold_destroy = true;
+  const auto gone = node.sys.ask<caf::ok_atom>(directory, delete_atom::value, std::string{"abc"},
+                                               request_context{});
+  REQUIRE(list().size() == 1);
+  CHECK(list()[0].state == "deleting");
+  node.place().finish_destroy();
+  node.sys.run();
+  CHECK_NOTHROW(gone.value());
+  CHECK(list().empty());
+}
+
+TEST_CASE("a sandbox that does not answer holds the list up once, and is told as it was",
+          "[actors][directory]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  const auto ask_list = [&] {
+    return node.sys.ask<std::vector<sandbox_status>>(directory, list_atom::value);
+  };
+  node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{})
+    .value();
+  node.store.hold_reads = true; // The next one waits for the store, and hears nothing meanwhile.
+  const auto stuck =
+    node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abd"}, request_context{});
+  const auto first = ask_list();
+  const auto second = ask_list(); // Both get the same.
+  CHECK(first.open());
+  CHECK(second.open());
+  node.sys.advance(limits::list_patience);
+  for (const auto& each : {first.value(), second.value()}) {
+    REQUIRE(each.size() == 2);
+    CHECK(each[0].id == "abc");
+    CHECK(each[0].current);
+    CHECK(each[1].id == "abd");
+    CHECK_FALSE(each[1].current);
+  }
+  CHECK(ask_list().value().size() == 2); // It is asked once, and waited for once.
+  CHECK(stuck.open());
+  node.store.let_go();
+  node.sys.run();
+  CHECK_NOTHROW(stuck.value());
+  CHECK(ask_list().value()[1].current);
+}
+
+TEST_CASE("who waits for the list when the directory goes is told", "[actors][directory]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  node.store.hold_reads = true;
+  const auto stuck =
+    node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{});
+  const auto list = node.sys.ask<std::vector<sandbox_status>>(directory, list_atom::value);
+  CHECK(list.open());
+  caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
+  node.sys.run();
+  CHECK(list.reason().code == errc::sandbox_not_running);
+  node.store.let_go();
+}
+
+TEST_CASE("two thousand sandboxes are listed", "[actors][directory]") {
+  small_node node;
+  node.options->instances = std::make_shared<actors::instance_count>(2000u);
+  const auto directory = node.make_directory();
+  for (int i = 0; i < 2000; ++i) {
+    std::string id = "abcd";
+    for (int rest = i, at = 0; at < 4; ++at, rest /= 26)
+      id[static_cast<std::size_t>(at)] = static_cast<char>('a' + rest % 26);
+    node.sys.ask<sandbox_actor>(directory, find_atom::value, id, request_context{}).value();
+  }
+  const auto rows = node.sys.ask<std::vector<sandbox_status>>(directory, list_atom::value).value();
+  CHECK(rows.size() == 2000);
+  CHECK(std::all_of(rows.begin(), rows.end(),
+                    [](auto& each) { return each.current && each.state == "running"; }));
 }

@@ -37,54 +37,60 @@ struct fake_store {
 
   storage::memory_store disk;
   bool hold_writes = false;
+  bool hold_reads = false;
   std::optional<error> write_error;
   std::vector<std::function<void()>> held;
   int writes = 0;
   impl::pointer itself = nullptr;
 
   store_actor spawn(caf::actor_system& system) {
-    return caf::actor_cast<store_actor>(
-      system.spawn([this](impl::pointer self) -> impl::behavior_type {
-        itself = self;
-        return {
-          [this, self](storage::write_batch& batch,
-                       const request_context&) -> caf::result<caf::ok_atom> {
-            ++writes;
-            if (write_error)
-              return to_caf(*write_error);
-            auto reply = self->make_response_promise<caf::ok_atom>();
-            disk.commit(std::move(batch), [this, reply](result<void> outcome) mutable {
-              auto answer = [reply, outcome]() mutable {
-                if (outcome)
-                  reply.deliver(caf::ok_atom::value);
-                else
-                  reply.deliver(to_caf(outcome.reason()));
-              };
-              if (hold_writes)
-                held.emplace_back(answer);
+    return caf::actor_cast<store_actor>(system.spawn([this](
+                                                       impl::pointer self) -> impl::behavior_type {
+      itself = self;
+      return {
+        [this, self](storage::write_batch& batch,
+                     const request_context&) -> caf::result<caf::ok_atom> {
+          ++writes;
+          if (write_error)
+            return to_caf(*write_error);
+          auto reply = self->make_response_promise<caf::ok_atom>();
+          disk.commit(std::move(batch), [this, reply](result<void> outcome) mutable {
+            auto answer = [reply, outcome]() mutable {
+              if (outcome)
+                reply.deliver(caf::ok_atom::value);
               else
-                answer();
-            });
+                reply.deliver(to_caf(outcome.reason()));
+            };
+            if (hold_writes)
+              held.emplace_back(answer);
+            else
+              answer();
+          });
+          return reply;
+        },
+        [this, self](read_owner_atom, const std::string& owner,
+                     const request_context&) -> caf::result<std::vector<storage::entry>> {
+          if (hold_reads) {
+            auto reply = self->make_response_promise<std::vector<storage::entry>>();
+            held.emplace_back([this, reply, owner]() mutable { reply.deliver(*disk.read(owner)); });
             return reply;
-          },
-          [this](read_owner_atom, const std::string& owner,
-                 const request_context&) -> caf::result<std::vector<storage::entry>> {
-            auto found = disk.read(owner);
-            if (!found)
-              return to_caf(found.reason());
-            return std::move(*found);
-          },
-          [this](release_atom) {
-            for (auto& each : std::exchange(held, {}))
-              each();
-          },
-        };
-      }));
+          }
+          auto found = disk.read(owner);
+          if (!found)
+            return to_caf(found.reason());
+          return std::move(*found);
+        },
+        [this](release_atom) {
+          for (auto& each : std::exchange(held, {}))
+            each();
+        },
+      };
+    }));
   }
 
   /// An answer is given by its actor, and nowhere else.
   void let_go() {
-    hold_writes = false;
+    hold_writes = hold_reads = false;
     caf::anon_send(itself, release_atom::value);
   }
 

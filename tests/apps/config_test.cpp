@@ -123,7 +123,7 @@ sandbox:
 image: {default: bookworm, available: [tiny, node-22.1]}
 network: {default: deny-all}
 pool: {target: 3, refresh_interval: 500ms, scale_batch_size: 20}
-bridge: {default_session: false}
+bridge: {default_session: true}
 log: {level: debug}
 )");
   CHECK(c.server.listen == endpoint{"::", 0});
@@ -156,7 +156,7 @@ log: {level: debug}
   CHECK(c.pool.target == 3);
   CHECK(c.pool.refresh_interval == 500ms);
   CHECK(c.pool.scale_batch_size == 20);
-  CHECK_FALSE(c.default_session);
+  CHECK(c.default_session);
   CHECK(c.log_level == log::level::debug);
 }
 
@@ -252,8 +252,7 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
     {"pool.target", "-3", "a whole number from 0 to 36863, got \"-3\""},
     {"pool.refresh_interval", "10ms", "a duration from 100ms to 1h, got \"10ms\""},
     {"pool.scale_batch_size", "21", "a whole number from 1 to 20, got \"21\""},
-    {"bridge.default_session", "true",
-     "false, since sessions come in a later version, got \"true\""},
+    {"bridge.default_session", "sometimes", "true or false, got \"sometimes\""},
     {"log.level", "trace", "debug, info, warning or error, got \"trace\""},
   }));
   CAPTURE(path, value);

@@ -91,6 +91,30 @@ describe('OpenAI Agents SDK, Cloudflare client', () => {
     assert.deepEqual(await run(session, 'cat; echo end'), { code: 0, output: 'end' });
   });
 
+  test('a command behind a terminal is typed to, stopped with Ctrl-C, and ends', { timeout: 120_000 }, async () => {
+    const running = /^Process running with session ID (\d+)$/m;
+    const first = await session.execCommand({
+      cmd: 'tty; read -p "na""me? " name; echo "hello $name."; exec sleep 1000',
+      tty: true,
+      yieldTimeMs: 250,
+    });
+    const sessionId = Number(first.match(running)?.[1]);
+    assert.ok(sessionId, `a running command, but the client says:\n${first}`);
+    // What is typed before the program reads waits for it in the terminal.
+    let seen = first;
+    const until = async (text, chars = '') => {
+      const before = seen.length;
+      seen += await session.writeStdin({ sessionId, chars, yieldTimeMs: 250 });
+      while (!seen.slice(before).includes(text)) seen += await session.writeStdin({ sessionId, chars: '' });
+    };
+    if (!seen.includes('name? ')) await until('name? ');
+    assert.match(seen, /\/dev\/pts\/\d+/);
+    await until('hello ü€😀.', 'ü€😀\n');
+    await until('$ ', '\x03');
+    const last = await session.writeStdin({ sessionId, chars: 'exit 3\n', yieldTimeMs: 30_000 });
+    assert.match(last, /^Process exited with code 3$/m);
+  });
+
   test('long output arrives whole', limit, async () => {
     const lines = 200_000;
     const { code, output } = await run(session, `seq 1 ${lines}`);

@@ -61,7 +61,7 @@ TEST_CASE("every refusal has the contract's status and body", "[http]") {
          {"GET", "/v1/openapi.json?token=secret", "", "", 200, any},
          {"GET", "/health", "", "", 200, R"({"ok":true})"},
          // Unknown.
-         {"GET", "/", "", "", 404, unknown},
+         {"GET", "/console/", "", "", 404, unknown},
          {"GET", "/v1/nope", "", "", 404, unknown},
          {"GET", "/v1/sandbox/", key, "", 404, unknown},
          {"GET", "/v1/sandbox/a/nothing", key, "", 404, unknown},

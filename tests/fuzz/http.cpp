@@ -31,6 +31,7 @@ directory_actor::behavior_type empty_directory() {
     [](delete_atom, const std::string&, const request_context&) -> caf::result<caf::ok_atom> {
       return caf::ok_atom::value;
     },
+    [](list_atom) { return std::vector<sandbox_status>{}; },
   };
 }
 

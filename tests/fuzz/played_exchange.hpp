@@ -64,6 +64,10 @@ public:
     into_.status = 200;
     return std::make_shared<played_stream>(io_, into_);
   }
+  void upgrade(http::web_socket_offer,
+               std::function<void(std::shared_ptr<http::web_socket>)>) override {
+    must(false, "nothing here becomes a WebSocket");
+  }
   void answer_within(std::chrono::milliseconds, http::response) override {}
   http::strand_handle strand() const override { return {nullptr, io_.get_executor()}; }
   const request_context& context() const override { return context_; }

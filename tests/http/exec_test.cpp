@@ -101,10 +101,6 @@ TEST_CASE("an exec request is checked in the contract's order", "[http][exec]") 
               "cwd must resolve to a location within /workspace");
   check_error(post(R"({"argv":["a"],"cwd":"/"})", "Session-Id: s1\r\n"), 403,
               "cwd must resolve to a location within /workspace");
-  const auto session = post(echo, "Session-Id: s1\r\n");
-  CHECK(session.status == 502);
-  CHECK(session.body ==
-        R"({"error":"sessions are not available in this version","code":"session_error"})");
   CHECK(h.heard().all().empty()); // No sandbox is started for a request that is refused.
   CHECK(post(echo, "Session-Id: \r\n").status == 200);
 }

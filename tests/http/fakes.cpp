@@ -175,8 +175,37 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       all->process = caf::actor_cast<caf::actor>(started);
       return process_actor{started};
     },
-    [all](const read_file_request& file) { return open_channel(all, "read_file " + file.path); },
-    [all](const write_file_request& file) { return open_channel(all, "write_file " + file.path); },
+    [all](const create_session_request& wanted) -> caf::result<caf::ok_atom> {
+      auto line = "create_session " + wanted.id + " in " + wanted.cwd;
+      for (const auto& [name, value] : wanted.env)
+        line += " " + name + "=" + value;
+      if (wanted.command_timeout_ms)
+        line += " for " + std::to_string(*wanted.command_timeout_ms);
+      all->heard->add(line);
+      if (all->plays->session_error)
+        return to_caf(*all->plays->session_error);
+      return caf::ok_atom::value;
+    },
+    [all](const delete_session_request& wanted) -> caf::result<caf::ok_atom> {
+      all->heard->add("delete_session " + wanted.id);
+      if (all->plays->session_error)
+        return to_caf(*all->plays->session_error);
+      return caf::ok_atom::value;
+    },
+    [all](const open_terminal_request& wanted)
+      -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
+      all->heard->add("open_terminal " + wanted.session);
+      return to_caf({errc::launch_failed, "there are no terminals in this house"});
+    },
+    [](status_atom) { return sandbox_status{}; },
+    [all](const read_file_request& file) {
+      return open_channel(all, "read_file " + file.path +
+                                 (file.session.empty() ? "" : " in " + file.session));
+    },
+    [all](const write_file_request& file) {
+      return open_channel(all, "write_file " + file.path +
+                                 (file.session.empty() ? "" : " in " + file.session));
+    },
     [all](const read_tree_request& tree) {
       auto line = "read_tree " + tree.path;
       for (const auto& each : tree.excludes)
@@ -235,6 +264,7 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
       self->state.found.erase(id);
       return caf::ok_atom::value;
     },
+    [=](list_atom) { return all->plays->list; },
     [=](release_atom) {
       for (auto& [id, promise] : self->state.held)
         promise.deliver(resolve(id));

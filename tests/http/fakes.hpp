@@ -42,6 +42,8 @@ struct script {
   std::optional<error> find_error;
   std::optional<error> exec_error;
   std::optional<error> file_error;
+  std::optional<error> session_error;
+  std::vector<sandbox_status> list;
   bool stale_once = false;  ///< The first handle that is found has just ended.
   bool hold_find = false;   ///< find_atom is not answered until release().
   bool die_on_exec = false; ///< The sandbox ends without answering.

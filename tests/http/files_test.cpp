@@ -185,7 +185,7 @@ TEST_CASE("a file is written as it came", "[http][files]") {
     CHECK(got.content == content);
     CHECK(got.committed);
   }
-  CHECK(h.heard().has("write_file /workspace/d\xc3\xa4/a#b"));
+  CHECK(h.heard().has("write_file /workspace/d\xc3\xa4/a#b in s1"));
 }
 
 TEST_CASE("a body may come in chunks of any size", "[http][files]") {

@@ -134,7 +134,39 @@ TEST_CASE("numbers are printed as JavaScript does", "[http][json]") {
   CHECK(json::number_text(1e21) == "1e+21");
 }
 
+TEST_CASE("a terminal's control message is a resize, nothing, or a mistake", "[http][json]") {
+  using kind = json::terminal_control::kind;
+  const auto kind_of = [](std::string_view text) { return json::read_terminal_control(text).what; };
+  const auto said = json::read_terminal_control(
+    R"({"cols":1,"cols":132.5,"rows":-5e1,"type":"exit","type":"resize","more":{"cols":7}})");
+  CHECK(said.what == kind::resize);
+  CHECK(said.columns == 132.5);
+  CHECK(said.rows == -50);
+  for (const auto* text :
+       {R"({"type":"resize","cols":80})", R"({"type":"resize","cols":80,"rows":""})",
+        R"({"type":"resize","cols":80,"rows":[1]})", R"({"type":"resize","cols":80,"rows":null})",
+        "null", " null ", "", "{",
+        R"({"type":"resize","cols":80,"rows":24} )"
+        "x",
+        "resize"}) {
+    CAPTURE(text);
+    CHECK(kind_of(text) == kind::malformed);
+  }
+  CHECK(kind_of(std::string(200, '[') + std::string(200, ']')) == kind::malformed);
+  for (const auto* text : {"{}", "[]", "[null]", "1", "true", "\"resize\"", R"({"type":"Resize"})",
+                           R"({"type":null})", R"({"type":["resize"],"cols":1,"rows":1})",
+                           R"([{"type":"resize"}])", R"({"in":{"type":"resize"}})"}) {
+    CAPTURE(text);
+    CHECK(kind_of(text) == kind::ignored);
+  }
+}
+
 TEST_CASE("answers are compact", "[http][json]") {
+  CHECK(json::write_terminal_ready() == R"({"type":"ready"})");
+  CHECK(json::write_terminal_exit(0, {}) == R"({"type":"exit","code":0})");
+  CHECK(json::write_terminal_exit(143, "SIGTERM") ==
+        R"({"type":"exit","code":143,"signal":"SIGTERM"})");
+  CHECK(json::write_terminal_error("no") == R"({"type":"error","message":"no"})");
   CHECK(json::write_error("a \"b\"\n\xff", "c") ==
         "{\"error\":\"a \\\"b\\\"\\n\xef\xbf\xbd\",\"code\":\"c\"}");
   CHECK(json::write_id("abc") == R"({"id":"abc"})");

@@ -44,6 +44,8 @@ TEST_CASE("the document lists every route under its public name", "[http][openap
   CHECK(paths["/v1/sandbox/{id}/exec"]["post"]["operationId"] == "execCommand");
   CHECK(paths["/v1/sandbox/{id}/file/{path}"]["get"]["operationId"] == "readFile");
   CHECK(paths["/v1/sandbox/{id}/file/{path}"]["put"]["operationId"] == "writeFile");
+  CHECK(paths["/v1/sandbox/{id}/session"]["post"]["operationId"] == "createSession");
+  CHECK(paths["/v1/sandbox/{id}/session/{sid}"]["delete"]["operationId"] == "deleteSession");
   CHECK(paths["/v1/openapi.json"]["get"]["operationId"] == "getOpenApiSchema");
   CHECK(paths["/health"]["get"]["operationId"] == "healthCheck");
   CHECK(paths["/health"]["get"]["security"].Empty());

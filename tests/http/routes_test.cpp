@@ -178,7 +178,8 @@ TEST_CASE("the key comes before everything else below the sandboxes", "[http][ro
 
 TEST_CASE("unknown paths and methods are 404 as plain text", "[http][routes]") {
   house h{with_key()};
-  for (const auto* path : {"/", "/v1/nope", "/v1", "/nope?x", "/health/", "//health"})
+  for (const auto* path :
+       {"/console", "/console/", "/v1/nope", "/v1", "/nope?x", "/health/", "//health"})
     check(ask(h.port(), "GET", path), 404, "404 Not Found", "text/plain");
   house open;
   for (const auto* path : {"/running/", "/file", "/exec"})

@@ -1,5 +1,7 @@
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
+#include "tests/http/socket_door.hpp"
+#include "tests/http/web_socket_client.hpp"
 #include "tests/support/catch.hpp"
 
 #include <openssl/evp.h>
@@ -151,4 +153,21 @@ TEST_CASE("an address that cannot be had is an error at the start", "[http]") {
   const auto started = elsewhere.start();
   REQUIRE_FALSE(started);
   CHECK(started.reason().code == errc::io_failed);
+}
+
+TEST_CASE("a WebSocket works over TLS, from its first frame to its close", "[http][tls]") {
+  const self_made made;
+  http::front_door_options options;
+  options.tls = made.files();
+  socket_door door{options};
+  web_socket_client one{door.port(), "/", {}, true, encode_frame(frame_kind::binary, "early")};
+  CHECK(one.head().status == 101);
+  const auto held = door.echo();
+  CHECK(one.next().bytes == "early");
+  const std::string much(1'000'000, 'x');
+  one.type(much);
+  CHECK((one.next().bytes == much));
+  held->close(http::close_reason::normal, {});
+  CHECK(one.to_end().code == 1000);
+  CHECK(one.raw().at_end());
 }

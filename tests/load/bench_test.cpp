@@ -109,7 +109,10 @@ TEST_CASE("every scenario runs against a real server, and leaves nothing behind"
                               "--set",      "length=200ms",
                               "--set",      "growth.live=1,5",
                               "--set",      "iterations=3",
-                              "--set",      "stagger=20ms"});
+                              "--set",      "stagger=20ms",
+                              "--set",      "pty-echo.samples=16",
+                              "--set",      "pty-echo.others=0,2",
+                              "--set",      "stalled-bytes=100000"});
   INFO(end.out << end.errors);
   // A machine that is busy may make it void: that is a finding, and no fault of the program's.
   CHECK((end.status == 0 || end.status == 4));
@@ -120,7 +123,7 @@ TEST_CASE("every scenario runs against a real server, and leaves nothing behind"
   CHECK(all.seed == 7);
   CHECK(all.clients == 1);
   CHECK(has(all.command, "insula bench --url"));
-  CHECK(all.scenarios.size() == 13);
+  CHECK(all.scenarios.size() == 15);
   for (const auto& each : all.scenarios) {
     CAPTURE(each.name);
     CHECK(each.partial.empty());
@@ -161,6 +164,20 @@ TEST_CASE("every scenario runs against a real server, and leaves nothing behind"
   CHECK(good(find(all, "growth"), "exec, 5 live") == 10);
   CHECK(good(find(all, "growth"), "exec, 4 clients") > 0);
   CHECK(find(all, "cliff").operations[0].name == "exec at 20/s");
+  const auto& sessions = find(all, "session-loop");
+  CHECK(good(sessions, "builtin") == 20);
+  CHECK(good(sessions, "builtin with output") == 20);
+  CHECK(good(sessions, "state") == 5);
+  CHECK(good(sessions, "delete session") == 1);
+  CHECK_NOTHROW(value(sessions, "machine memory per idle session"));
+  CHECK_NOTHROW(value(sessions, "server memory per idle session"));
+  const auto& echo = find(all, "pty-echo");
+  CHECK(good(echo, "echo, 0 others") == 16);
+  CHECK(good(echo, "echo, 2 others") == 16);
+  CHECK(good(echo, "output past a stalled client") == 1);
+  CHECK(value(echo, "lines printed, 2 others") > 0);
+  CHECK_NOTHROW(value(echo, "server memory per idle terminal"));
+  CHECK_NOTHROW(value(echo, "server memory growth, stalled client"));
   CHECK(eventually([&it] { return it.sandbox_groups().empty(); }));
 }
 
@@ -277,6 +294,8 @@ TEST_CASE("what cannot run says why, and measures nothing", "[load][e2e]") {
     has(complaint({"--url", url, "--scenario", "cliff", "--processes", "2"}), "cannot be shared"));
   CHECK(has(complaint({"--url", url, "--max-in-flight", "1000000", "--scenario", "mixed"}),
             "ulimit -n"));
+  CHECK(has(complaint({"--url", url, "--scenario", "pty-echo", "--set", "others=1000000"}),
+            "ulimit -n"));
   CHECK(has(complaint({"--url", url, "--start-at", "tomorrow"}), "--start-at"));
   CHECK(has(complaint({"report", "/nowhere/run.json"}), "/nowhere/run.json"));
   CHECK_FALSE(complaint({"--nonsense"}).empty());
@@ -321,7 +340,8 @@ TEST_CASE("a server with a certificate is measured as well", "[load][e2e]") {
   const node it{"server: {tls: {certificate: " + certificate + ", key: " + key + "}}"};
   const auto url = "https://127.0.0.1:" + std::to_string(it.port());
   const auto measure = [&url](const std::vector<std::string>& more) {
-    std::vector<std::string> words{"--url", url, "--scenario", "exec-loop,file-rw", "--quick"};
+    std::vector<std::string> words{"--url", url, "--scenario", "exec-loop,file-rw,pty-echo",
+                                   "--quick"};
     words.insert(words.end(), more.begin(), more.end());
     return run_bench(words);
   };
@@ -341,6 +361,6 @@ TEST_CASE("help and the list of scenarios need no server", "[load][e2e]") {
     CHECK(has(help.out, part));
   const auto list = run_bench({"--list"});
   CHECK(list.status == 0);
-  for (const auto* part : {"tti-cold", "soak", "warm-up=2s"})
+  for (const auto* part : {"tti-cold", "session-loop", "pty-echo", "soak", "warm-up=2s"})
     CHECK(has(list.out, part));
 }

@@ -1,8 +1,7 @@
 #include "benchmarks/load/bridge.hpp"
 #include "tests/load/scripted_server.hpp"
+#include "tests/load/test_client.hpp"
 #include "tests/support/catch.hpp"
-
-#include <boost/asio/detached.hpp>
 
 #include <chrono>
 #include <optional>
@@ -16,47 +15,6 @@ namespace {
 constexpr auto closes = scripted_server::afterwards::closes;
 constexpr auto is_silent = scripted_server::afterwards::is_silent;
 
-/// A client with a thread's loop of its own.
-class client {
-public:
-  explicit client(std::uint16_t port, std::chrono::milliseconds patience = 10s)
-      : http(io, options(port), *look_up(options(port).url))
-      , api(http, patience) {}
-
-  template <class T>
-  T get(task<T> what) {
-    std::optional<T> answer;
-    asio::co_spawn(io, std::move(what), [&answer](const std::exception_ptr& thrown, T got) {
-      if (thrown)
-        std::rethrow_exception(thrown);
-      answer.emplace(std::move(got));
-    });
-    io.restart();
-    while (!answer) {
-      io.run_for(5ms);
-      http.look_at_deadlines(clock::now());
-    }
-    return std::move(*answer);
-  }
-
-  exec_ending exec(std::chrono::milliseconds patience = 10s) {
-    return get(api.exec("abc", {{"echo", "hi"}, "hi\n", patience}));
-  }
-
-  asio::io_context io{1};
-  http_client http;
-  bridge api;
-
-private:
-  static client_options options(std::uint16_t port) {
-    client_options made;
-    made.url.host = "127.0.0.1";
-    made.url.port = port;
-    made.key = "secret";
-    return made;
-  }
-};
-
 std::string answer(const std::string& body, const std::string& status = "200 OK") {
   return "HTTP/1.1 " + status + "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
          body;
@@ -64,7 +22,7 @@ std::string answer(const std::string& body, const std::string& status = "200 OK"
 
 std::string how_exec_ends(const std::string& bytes, scripted_server::afterwards then = is_silent) {
   const scripted_server server{bytes, then};
-  return client{server.port()}.exec().failure;
+  return test_client{server.port()}.exec().failure;
 }
 
 const std::string hi = "event: stdout\ndata: aGkK\n\n";
@@ -100,7 +58,7 @@ TEST_CASE("an exec's end has one word for each way it can go wrong", "[load]") {
 
 TEST_CASE("a request that gets no answer in its time has timed out", "[load]") {
   const scripted_server server{"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n", is_silent};
-  CHECK(client{server.port()}.exec(30ms).failure == failure::timeout);
+  CHECK(test_client{server.port()}.exec(30ms).failure == failure::timeout);
 }
 
 TEST_CASE("nobody there is refused, and says what the system says", "[load]") {
@@ -109,14 +67,14 @@ TEST_CASE("nobody there is refused, and says what the system says", "[load]") {
     const scripted_server gone{"", closes};
     port = gone.port();
   }
-  client asks{port};
+  test_client asks{port};
   CHECK(asks.exec().failure == failure::refused);
   CHECK(asks.http.last_trouble() == "Connection refused");
 }
 
 TEST_CASE("a connection that the server has closed meanwhile is no failure", "[load]") {
   const scripted_server server{answer(hi + good_exit), closes};
-  client asks{server.port()};
+  test_client asks{server.port()};
   for (int i = 1; i <= 20; ++i) {
     CHECK(asks.exec().failure.empty());
     while (server.closed() < i)
@@ -126,13 +84,13 @@ TEST_CASE("a connection that the server has closed meanwhile is no failure", "[l
 
 TEST_CASE("what is let go is neither good nor bad, and cleaning up goes on", "[load]") {
   const scripted_server server{answer("", "204 No Content"), is_silent};
-  client asks{server.port()};
+  test_client asks{server.port()};
   asks.http.let_go_at(clock::now());
   CHECK(asks.exec().failure == failure::let_go);
   CHECK(asks.get(asks.api.remove("abc")).ok());
 
   const scripted_server slow{"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n", is_silent};
-  client waits{slow.port()};
+  test_client waits{slow.port()};
   std::optional<std::string> how;
   asio::co_spawn(waits.io, waits.api.exec("abc", {{"true"}, {}, 10s}),
                  [&how](const std::exception_ptr&, const exec_ending& end) { how = end.failure; });
@@ -149,7 +107,7 @@ TEST_CASE("files are compared with what was written", "[load]") {
   const pattern file{3, 100'000};
   const auto read = [&file](const std::string& there) {
     const scripted_server server{answer(there), is_silent};
-    client asks{server.port()};
+    test_client asks{server.port()};
     return asks.get(asks.api.read_file("abc", "/workspace/f", file));
   };
   CHECK(read(file.text()).ok());
@@ -163,10 +121,33 @@ TEST_CASE("files are compared with what was written", "[load]") {
 
 TEST_CASE("what is created is remembered until it is deleted", "[load]") {
   const scripted_server server{answer(R"({"id":"abcdef"})"), is_silent};
-  client asks{server.port()};
+  test_client asks{server.port()};
   CHECK(asks.get(asks.api.create()).id == "abcdef");
   CHECK(asks.api.made().count("abcdef") == 1);
   CHECK_FALSE(asks.get(asks.api.remove("abcdef")).ok()); // 200 is not what a delete answers.
   CHECK(asks.get(asks.api.remove_all()) == 1);
   CHECK(asks.api.made().empty());
+}
+
+TEST_CASE("a session is named in the path, the body or a header", "[load]") {
+  const auto has = [](const scripted_server& server, const std::string& part) {
+    return server.heard().find(part) != std::string::npos;
+  };
+  const scripted_server server{answer(R"({"id":"busy0"})"), is_silent};
+  test_client asks{server.port()};
+  CHECK(asks.get(asks.api.create_session("abc", "busy0")).ok());
+  CHECK(has(server, "POST /v1/sandbox/abc/session HTTP/1.1\r\n"));
+  CHECK(has(server, "\r\n\r\n{\"id\":\"busy0\"}"));
+  CHECK(asks.get(asks.api.create_session("abc", "other")).failure == failure::malformed);
+  CHECK(asks.get(asks.api.remove_session("abc", "busy0")).ok()); // As well as with 204.
+  CHECK(has(server, "DELETE /v1/sandbox/abc/session/busy0 HTTP/1.1\r\n"));
+  CHECK_FALSE(has(server, "Session-Id"));
+  asks.get(asks.api.exec("abc", {{"cd", "/tmp"}, {}, 10s, "busy0"}));
+  CHECK(has(server, "\r\nSession-Id: busy0\r\n"));
+  asks.exec();
+  CHECK_FALSE(has(server, "Session-Id"));
+
+  const scripted_server without{answer("404 Not Found", "404 Not Found"), is_silent};
+  test_client told{without.port()};
+  CHECK(told.get(told.api.create_session("abc", "busy0")).failure == "status 404");
 }

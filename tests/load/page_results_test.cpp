@@ -104,6 +104,27 @@ TEST_CASE("growth is drawn by what grows", "[load]") {
   CHECK_THAT(text_of(dir / "growth-live-sandboxes-memory.svg"), Contains(">memory, MiB<"));
 }
 
+TEST_CASE("none of what grows has its place as well", "[load]") {
+  const temp_dir dir;
+  auto all = growth();
+  auto& of = all.scenarios[0];
+  of.name = "pty-echo";
+  of.operations.clear();
+  for (const char* at : {"echo, 0 others", "echo, 50 others", "echo, 500 others"})
+    of.operations.push_back(made_operation(at, {1, 2, 3}));
+  of.values = {{"lines printed, 50 others", 49, "1/s", true}};
+  const auto names = load::write_plots(dir.path().string(), all);
+  REQUIRE(names);
+  CHECK(*names ==
+        std::vector<std::string>{"pty-echo-others.svg", "pty-echo-others-lines-printed.svg"});
+  const auto picture = text_of(dir / "pty-echo-others.svg");
+  CHECK(wrong_with_xml(picture) == "");
+  for (const auto* mark : {">0<", ">50<", ">500<", ">Number of others<", ">echo p99<"})
+    CHECK_THAT(picture, Contains(mark));
+  of.operations.resize(1); // With nothing but none.
+  CHECK(load::write_plots(dir.path().string(), all));
+}
+
 TEST_CASE("names mean nothing in a picture, a path or a page", "[load]") {
   const temp_dir dir;
   auto all = made_run();

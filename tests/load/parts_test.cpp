@@ -151,6 +151,17 @@ TEST_CASE("a scenario's parameters are set by name, and by scenario and name", "
   }
 }
 
+TEST_CASE("how many others there are may be none", "[load]") {
+  const auto* what = find_scenario("pty-echo");
+  REQUIRE(what != nullptr);
+  CHECK(settings_of(*what, false, {{"others", "0,7"}})->at("others") == "0,7");
+  for (const auto* wrong : {"", ",", "0,x", "-1", "1.5"}) {
+    CAPTURE(wrong);
+    CHECK_FALSE(settings_of(*what, false, {{"others", wrong}}));
+  }
+  CHECK_FALSE(settings_of(*find_scenario("growth"), false, {{"live", "0,7"}}));
+}
+
 TEST_CASE("every scenario says what it is, and its own defaults are good", "[load]") {
   for (const auto& each : all_scenarios()) {
     CAPTURE(each.name);

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <atomic>
+#include <mutex>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdexcept>
@@ -11,6 +12,7 @@
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 namespace insula::test {
 
@@ -42,6 +44,11 @@ public:
   std::uint16_t port() const { return port_; }
   /// How many connections it has closed after an answer.
   int closed() const { return closed_; }
+  /// The last request that it has answered.
+  std::string heard() const {
+    const std::lock_guard lock{mutex_};
+    return last_;
+  }
 
 private:
   void serve() {
@@ -66,7 +73,10 @@ private:
       // The requests of these tests are small, and their bodies come with their heads.
       if (heard.find("\r\n\r\n") == std::string::npos)
         continue;
-      heard.clear();
+      {
+        const std::lock_guard lock{mutex_};
+        last_ = std::exchange(heard, {});
+      }
       if (::send(client.get(), answer_.data(), answer_.size(), MSG_NOSIGNAL) < 0 ||
           then_ == afterwards::closes) {
         client.reset();
@@ -81,6 +91,8 @@ private:
   std::uint16_t port_ = 0;
   std::atomic<bool> ended_{false};
   std::atomic<int> closed_{0};
+  mutable std::mutex mutex_;
+  std::string last_;
   std::jthread thread_; ///< Last: it ends first.
 };
 

@@ -322,6 +322,44 @@ TEST_CASE("a server that was moved into the leaf still finds its sandboxes", "[r
   CHECK(kernel.exists("unified/insula-k/host/insula-other/host"));
 }
 
+TEST_CASE("what a slot uses is read where its machine's cgroups have it", "[runtime][cgroup]") {
+  const auto told = [](const cgroup_usage& now) {
+    const auto text = [](const auto& number) { return number ? std::to_string(*number) : "?"; };
+    return text(now.memory_bytes) + " " + text(now.cpu_us) + " " + text(now.processes);
+  };
+  const std::string slot = "/insula-k/sb-3/";
+  {
+    const played_kernel kernel{v2_files()};
+    const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
+    fs::create_directories(kernel.at("unified") + slot);
+    CHECK(told(tree.usage(3)) == "? ? ?");
+    kernel.put("unified" + slot + "memory.current", "4096\n");
+    kernel.put("unified" + slot + "cpu.stat", "usage_usec 70\nuser_usec 50\nsystem_usec 20\n");
+    kernel.put("unified" + slot + "pids.current", "2\n");
+    CHECK(told(tree.usage(3)) == "4096 70 2");
+  }
+  const played_kernel kernel{[] {
+    auto files = v1_files();
+    files["unified"] = {"cgroup.procs"};
+    return files;
+  }()};
+  const cgroup_tree v1{v1_hierarchies(kernel), "k"};
+  for (const auto* name : {"memory", "pids", "cpu", "unified"})
+    fs::create_directories(kernel.at(name) + slot);
+  kernel.put("memory" + slot + "memory.usage_in_bytes", "8192\n");
+  kernel.put("pids" + slot + "pids.current", "1\n");
+  CHECK(told(v1.usage(3)) == "8192 ? 1"); // cpuacct is mounted elsewhere.
+  kernel.put("cpu" + slot + "cpuacct.usage", "5000999\n");
+  CHECK(told(v1.usage(3)) == "8192 5000 1");
+
+  auto both = v1_hierarchies(kernel);
+  both.back() = {"", kernel.at("unified")};
+  const cgroup_tree hybrid{both, "k"};
+  CHECK(hybrid.mode() == "hybrid");
+  kernel.put("unified" + slot + "cpu.stat", "usage_usec 71\n");
+  CHECK(told(hybrid.usage(3)) == "8192 71 1");
+}
+
 TEST_CASE("sweeping kills what is left, and neither this process nor the one that started it",
           "[runtime][cgroup]") {
   played_kernel kernel{v2_files()};

@@ -69,7 +69,7 @@ TEST_CASE("a signal reaches the whole group, and may be sent at once", "[runtime
   CHECK(group.finish().killed_by(SIGTERM)); // Its output ends only with the last of them.
   // Before it is known to run, or even to have been made.
   for (int i = 0; i < 100; ++i) {
-    auto spec = shell("sleep 1000");
+    auto spec = in_shell("sleep 1000");
     live_command early = box.start(std::move(spec));
     early.process().signal(SIGKILL);
     CHECK(WTERMSIG(early.ended().status) == SIGKILL);
@@ -79,7 +79,7 @@ TEST_CASE("a signal reaches the whole group, and may be sent at once", "[runtime
 TEST_CASE("a command that cannot be started fails with the reason", "[runtime][sandbox]") {
   live_sandbox box{shared_node()};
   const auto reason = [&](auto change) {
-    auto spec = shell("true");
+    auto spec = in_shell("true");
     change(spec);
     const auto failed = box.start(std::move(spec)).finish().failed;
     return failed ? failed->message : "it started";
@@ -138,7 +138,7 @@ TEST_CASE("a command has the descriptors 0, 1 and 2 and no other", "[runtime][sa
   CHECK(box.start(spec).finish().out == "0\n1\n2\n3\n");
   spec.script = "content of the script";
   CHECK(box.start(spec).finish().out == "0\n1\n2\n3\n9\n");
-  auto reads = shell("cat <&9");
+  auto reads = in_shell("cat <&9");
   reads.script = std::string(3'000'000, 's');
   CHECK(box.start(reads).finish(true).out == reads.script);
 }
@@ -284,6 +284,25 @@ TEST_CASE("a fork bomb stays in its sandbox, which can be used and ended", "[run
   }
   box.destroy();
   CHECK(neighbour.run("echo works").out == "works\n");
+}
+
+TEST_CASE("what a sandbox uses is known while it lives", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  const auto at_rest = (*box).usage();
+  REQUIRE(at_rest);
+  REQUIRE(at_rest->memory_bytes);
+  REQUIRE(at_rest->cpu);
+  CHECK(at_rest->processes == 0u); // What starts commands is none.
+  auto busy = box.start(
+    "read -r -d '' all < <(head -c 33554432 /dev/zero | tr '\\0' x); sleep 60 & echo there; "
+    "while :; do :; done");
+  busy.says("there");
+  CHECK(eventually([&] { return (*box).usage()->cpu > at_rest->cpu; }, 30s));
+  const auto now = (*box).usage();
+  CHECK(*now->memory_bytes > *at_rest->memory_bytes + (16u << 20));
+  CHECK(*now->processes >= 2);
+  box.destroy();
+  CHECK_FALSE((*box).usage());
 }
 
 TEST_CASE("a command gets the share of a CPU that it may have", "[runtime][sandbox]") {

@@ -9,12 +9,22 @@
 
 namespace insula::test {
 
-/// A process as the test wants it. Everything happens in the calling thread.
-class fake_process final : public runtime::process {
+/// A process as the test wants it, also one behind a terminal. Everything happens in the calling
+/// thread.
+class fake_process final : public runtime::terminal {
 public:
   fake_process(runtime::process_spec s, runtime::process_listener l)
       : spec(std::move(s))
       , listener(std::move(l)) {}
+
+  void write(std::string bytes, std::function<void(bool)> taken) override {
+    typed += bytes;
+    taken(!ended);
+  }
+  void resize(runtime::terminal_size to) override { size = to; }
+  void measure(std::function<void(runtime::terminal_extent)> tell) override {
+    tell({0, frames.size()});
+  }
 
   void read(std::uint64_t offset, std::size_t, bool attached,
             std::function<void(runtime::log_chunk)> on_output) override {
@@ -64,6 +74,8 @@ public:
   bool detached = false;
   bool cut = false;
   bool complete = false;
+  std::string typed;
+  std::optional<runtime::terminal_size> size; ///< None: there is no terminal.
 
 private:
   struct question {
@@ -91,6 +103,50 @@ private:
   std::vector<question> questions;
 };
 
+/// A shell as the test wants it.
+class fake_shell final : public runtime::shell {
+public:
+  fake_shell(runtime::shell_spec s, runtime::shell_listener l)
+      : spec(std::move(s))
+      , listener(std::move(l)) {}
+
+  std::shared_ptr<runtime::process> run(runtime::shell_command what,
+                                        runtime::process_listener heard_by) override {
+    commands.push_back(std::move(what));
+    processes.push_back(
+      std::make_shared<fake_process>(runtime::process_spec{}, std::move(heard_by)));
+    return processes.back();
+  }
+  void look_around(std::function<void(result<runtime::shell_surroundings>)> tell) override {
+    tell(surroundings);
+  }
+  void end() override {
+    if (!over)
+      finish({.status = 9, .lost = false, .out_of_memory = false});
+  }
+
+  // The test plays bash.
+  void ready() { listener.on_ready(); }
+  void fail(std::string why) { listener.on_failed({errc::launch_failed, std::move(why)}); }
+  /// It ends, and a command that runs with it: by itself, or because it was ended.
+  void finish(runtime::process_exit how, bool by_itself = false) {
+    over = true;
+    listener.on_ended(how);
+    for (auto& each : processes)
+      if (!each->ended && by_itself)
+        each->exit(how.status);
+      else if (!each->ended)
+        each->lose();
+  }
+
+  runtime::shell_spec spec;
+  runtime::shell_listener listener;
+  std::vector<runtime::shell_command> commands;
+  std::vector<std::shared_ptr<fake_process>> processes;
+  runtime::shell_surroundings surroundings;
+  bool over = false;
+};
+
 class fake_sandbox final : public runtime::sandbox {
 public:
   const runtime::creation_times& creation() const override { return took; }
@@ -99,6 +155,19 @@ public:
     processes.push_back(std::make_shared<fake_process>(std::move(spec), std::move(listener)));
     return processes.back();
   }
+  std::shared_ptr<runtime::terminal> open_terminal(runtime::process_spec spec,
+                                                   runtime::terminal_size size,
+                                                   runtime::process_listener listener) override {
+    processes.push_back(std::make_shared<fake_process>(std::move(spec), std::move(listener)));
+    processes.back()->size = size;
+    return processes.back();
+  }
+  std::shared_ptr<runtime::shell> open_shell(runtime::shell_spec spec,
+                                             runtime::shell_listener listener) override {
+    shells.push_back(std::make_shared<fake_shell>(std::move(spec), std::move(listener)));
+    return shells.back();
+  }
+  std::optional<runtime::sandbox_usage> usage() const override { return used; }
   result<unique_fd> open_file(runtime::file_operation what, const std::string& path,
                               runtime::sandbox_user) override {
     files.push_back((what == runtime::file_operation::read ? "read " : "write ") + path);
@@ -131,6 +200,8 @@ public:
   }
 
   std::vector<std::shared_ptr<fake_process>> processes;
+  std::vector<std::shared_ptr<fake_shell>> shells;
+  runtime::sandbox_usage used;
   runtime::creation_times took;
   std::vector<std::string> files;
   std::vector<std::function<void()>> waiting;

@@ -171,14 +171,20 @@ struct live_command::heard {
   events<int> complete;
 };
 
-live_command::live_command(sandbox& in, process_spec spec)
-    : heard_(std::make_shared<heard>()) {
-  process_ =
-    in.start(std::move(spec), {[to = heard_] { to->start.tell({}); },
-                               [to = heard_](error why) { to->start.tell(std::move(why)); },
-                               [to = heard_](process_exit how) { to->end.tell(how); },
-                               [to = heard_] { to->complete.tell(1); }});
+process_listener live_command::listener() {
+  return {[to = heard_] { to->start.tell({}); },
+          [to = heard_](error why) { to->start.tell(std::move(why)); },
+          [to = heard_](process_exit how) { to->end.tell(how); },
+          [to = heard_] { to->complete.tell(1); }};
 }
+
+live_command::live_command(sandbox& in, process_spec spec)
+    : heard_(std::make_shared<heard>())
+    , process_(in.start(std::move(spec), listener())) {}
+
+live_command::live_command(shell& in, shell_command what)
+    : heard_(std::make_shared<heard>())
+    , process_(in.run(std::move(what), listener())) {}
 
 bool live_command::started() {
   so_far_.failed = heard_->start.next(30s);
@@ -220,7 +226,7 @@ outcome live_command::finish(bool attached) {
   return so_far_;
 }
 
-process_spec shell(const std::string& script, sandbox_user user) {
+process_spec in_shell(const std::string& script, sandbox_user user) {
   process_spec spec;
   spec.argv = {"/bin/bash", "-c", script};
   spec.env = {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/sandbox", "LC_ALL=C"};
@@ -274,7 +280,7 @@ live_command live_sandbox::start(process_spec spec) {
 }
 
 live_command live_sandbox::start(const std::string& script, sandbox_user user) {
-  return start(shell(script, user));
+  return start(in_shell(script, user));
 }
 
 outcome live_sandbox::run(const std::string& script, sandbox_user user) {

@@ -36,6 +36,8 @@ struct outcome {
 class live_command {
 public:
   live_command(runtime::sandbox& in, runtime::process_spec spec);
+  /// In a shell in which nothing runs.
+  live_command(runtime::shell& in, runtime::shell_command what);
 
   /// Until it runs. False: it could not be started.
   bool started();
@@ -49,6 +51,7 @@ public:
 
 private:
   struct heard;
+  runtime::process_listener listener();
   std::shared_ptr<heard> heard_;
   std::shared_ptr<runtime::process> process_;
   outcome so_far_;
@@ -57,7 +60,7 @@ private:
 };
 
 /// `script` for bash, as the sandbox's user in /workspace.
-runtime::process_spec shell(const std::string& script, runtime::sandbox_user user = {});
+runtime::process_spec in_shell(const std::string& script, runtime::sandbox_user user = {});
 
 class live_node;
 

@@ -1,4 +1,3 @@
-#include "benchmarks/load/process_stats.hpp"
 #include "benchmarks/load/scenarios/scenarios.hpp"
 
 #include <algorithm>
@@ -7,35 +6,19 @@ namespace insula::load {
 
 namespace {
 
-constexpr double mib = 1 << 20;
-
-/// The server's own memory, and what the machine has less, if that says anything about it.
-class memory_notes {
-public:
-  explicit memory_notes(scenario_context& in)
-      : in_(in)
-      , available_(available()) {}
-
-  task<> note(std::string step) {
-    const auto server = co_await in_.with.api.metric("process_resident_memory_bytes");
-    if (server)
-      in_.value("server memory, " + step, *server / mib, "MiB");
-    if (in_.with.same_machine)
-      in_.value("machine memory used, " + step, available_ - available(), "MiB");
-  }
-
-private:
-  static double available() {
-    return static_cast<double>(memory_of_machine()["MemAvailable"]) / 1024;
-  }
-
-  scenario_context& in_;
-  double available_;
-};
+/// The server's own memory, and what the machine uses more than at the beginning, if that says
+/// anything about it.
+task<> note_memory(scenario_context& in, std::string step, memory_seen begin) {
+  const auto now = co_await look_at_memory(in);
+  if (now.server)
+    in.value("server memory, " + step, *now.server, "MiB");
+  if (now.machine && begin.machine)
+    in.value("machine memory used, " + step, *now.machine - *begin.machine, "MiB");
+}
 
 task<> run(scenario_context& in) {
   in.found.method = "one after the other; then closed loop";
-  memory_notes memory{in};
+  const auto begin = co_await look_at_memory(in);
   std::vector<std::string> live;
   for (const auto level : in.counts("live")) {
     if (in.ending())
@@ -57,7 +40,7 @@ task<> run(scenario_context& in) {
     const auto step = std::to_string(level) + " live";
     const auto one = exec_on_any(in, live, in.operation("exec, " + step));
     co_await in_turn(in, in.count("samples"), one);
-    co_await memory.note(step);
+    co_await note_memory(in, step, begin);
   }
 
   live.resize(std::min<std::size_t>(live.size(), in.count("sandboxes")));
@@ -81,7 +64,7 @@ task<> run(scenario_context& in) {
     const auto took = std::chrono::duration<double>(clock::now() - began).count();
     in.value("throughput, " + step,
              static_cast<double>(what.front().into->result().latency.count()) / took, "1/s", true);
-    co_await memory.note(step);
+    co_await note_memory(in, step, begin);
   }
 }
 

@@ -19,6 +19,8 @@ scenario hold();
 scenario cliff();
 scenario soak();
 scenario growth();
+scenario session_loop();
+scenario pty_echo();
 
 /// The command that is run where it does not matter which one, and what it prints.
 command echo_hi(const scenario_context& in);
@@ -26,6 +28,27 @@ command echo_hi(const scenario_context& in);
 /// An exec of echo on one of the sandboxes, by chance.
 activity exec_on_any(scenario_context& in, const std::vector<std::string>& sandboxes,
                      recorder& into, double weight = 1);
+
+/// Does it that often without measuring; notes what failed.
+task<> warm_up(scenario_context& in, std::uint64_t count, std::function<task<ending>()> what);
+
+void note_warm_up_failures(scenario_context& in,
+                           const std::map<std::string, std::uint64_t>& failures);
+
+/// Whether a server that fails like this has no such thing at all.
+bool is_missing(const std::string& failure);
+
+/// Memory as far as it can be seen from here, in MiB.
+struct memory_seen {
+  std::optional<double> server;  ///< What it says of itself.
+  std::optional<double> machine; ///< What is in use, if it is the same one; without the client's.
+};
+task<memory_seen> look_at_memory(scenario_context& in);
+/// The same once the kernel has done what it does later.
+task<memory_seen> look_at_calm_memory(scenario_context& in);
+/// What each of so many has cost since then, as values.
+task<> tell_memory_per(scenario_context& in, std::string thing, std::uint64_t count,
+                       memory_seen before);
 
 /// The mixed load until its time is over.
 task<> run_mixed(scenario_context& in);

@@ -1,0 +1,298 @@
+#include "actors/session.hpp"
+
+#include "actors/protocol/errors.hpp"
+#include "base/limits.hpp"
+
+#include <caf/all.hpp>
+
+#include <deque>
+#include <map>
+
+namespace insula::actors {
+
+namespace {
+
+// Facts, from the runtime's thread and from processes; `shell` and `number` say which they are
+// about.
+struct shell_ready {
+  std::uint64_t shell;
+};
+struct shell_failed {
+  std::uint64_t shell;
+  error why;
+};
+struct shell_ended {
+  std::uint64_t shell;
+};
+struct turn_over {
+  std::uint64_t number;
+};
+struct command_over {
+  std::uint64_t number;
+};
+struct looked_around {
+  result<runtime::shell_surroundings> found;
+};
+
+using session_impl =
+  session_actor::extend<caf::reacts_to<shell_ready>, caf::reacts_to<shell_failed>,
+                        caf::reacts_to<shell_ended>, caf::reacts_to<turn_over>,
+                        caf::reacts_to<command_over>, caf::reacts_to<looked_around>>;
+
+struct waiting_command {
+  session_command command;
+  caf::typed_response_promise<process_actor> reply;
+};
+
+struct session_state {
+  static inline const char* name = "session";
+  session_options options;
+  bool first = true; ///< No shell has ended yet.
+  std::shared_ptr<runtime::shell> shell;
+  std::uint64_t last_shell = 0;
+  bool up = false;   ///< The shell takes commands.
+  bool busy = false; ///< One runs there, or it is asked where it is.
+  std::deque<waiting_command> waiting;
+  std::vector<caf::typed_response_promise<caf::ok_atom>> opening;
+  std::map<std::uint64_t, started_process_actor> commands; ///< Until their output is complete.
+  std::uint64_t last_command = 0;
+  std::uint64_t running = 0; ///< The one whose turn it is; 0: none.
+  std::optional<caf::typed_response_promise<runtime::shell_surroundings>> looking;
+  std::optional<error> ending; ///< Why no more commands are taken.
+  std::vector<caf::typed_response_promise<caf::ok_atom>> ended;
+
+  /// Whatever ends this actor: nobody waits for it in vain.
+  ~session_state() {
+    refuse(to_caf(ending.value_or(error{errc::sandbox_not_running, "the node is going down"})));
+    for (auto& each : std::exchange(ended, {}))
+      each.deliver(caf::ok_atom::value);
+    if (looking)
+      looking->deliver(surroundings());
+    for (auto& [number, process] : commands)
+      caf::anon_send_exit(process, caf::exit_reason::user_shutdown);
+    if (up)
+      options.figures->session_closed();
+    if (shell)
+      shell->end();
+  }
+
+  const runtime::shell_spec& spec() const { return first ? options.first : options.defaults; }
+
+  runtime::shell_surroundings surroundings() const { return {spec().cwd, spec().env}; }
+
+  void refuse(const caf::error& why) {
+    for (auto& each : std::exchange(opening, {}))
+      each.deliver(why);
+    for (auto& each : std::exchange(waiting, {}))
+      each.reply.deliver(why);
+  }
+};
+
+} // namespace
+} // namespace insula::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::shell_ready)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::shell_failed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::shell_ended)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::turn_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::command_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::looked_around)
+
+namespace insula::actors {
+
+namespace {
+
+using session_pointer = session_impl::stateful_pointer<session_state>;
+
+/// The address is weak: a callback must not keep its session alive.
+template <class Fact>
+void tell(const caf::actor_addr& session, Fact fact) {
+  if (const auto target = caf::actor_cast<session_impl>(session))
+    caf::anon_send(target, std::move(fact));
+}
+
+void open_shell(session_pointer self) {
+  auto& st = self->state;
+  const auto me = self->address();
+  const auto number = ++st.last_shell;
+  runtime::shell_listener listener;
+  listener.on_ready = [me, number] { tell(me, shell_ready{number}); };
+  listener.on_failed = [me, number](error why) { tell(me, shell_failed{number, std::move(why)}); };
+  listener.on_ended = [me, number](runtime::process_exit) { tell(me, shell_ended{number}); };
+  st.shell = st.options.place->open_shell(st.spec(), std::move(listener));
+}
+
+/// The next one may come once the command itself has ended; its output may still be on its way.
+runtime::process_listener with_turn(runtime::process_listener listener, const caf::actor_addr& me,
+                                    std::uint64_t number) {
+  listener.on_ended = [me, number, next = std::move(listener.on_ended)](runtime::process_exit how) {
+    next(how);
+    tell(me, turn_over{number});
+  };
+  listener.on_failed = [me, number, next = std::move(listener.on_failed)](error why) {
+    next(std::move(why));
+    tell(me, turn_over{number});
+  };
+  return listener;
+}
+
+void run(session_pointer self, waiting_command next) {
+  auto& st = self->state;
+  const auto me = self->address();
+  const auto number = ++st.last_command;
+  auto& process = *next.command.process;
+  process.launch = [shell = st.shell, what = std::move(next.command.what), me,
+                    number](runtime::process_listener listener) {
+    return shell->run(what, with_turn(std::move(listener), me, number));
+  };
+  if (!process.timeout_ms && st.first)
+    process.timeout_ms = st.options.command_timeout_ms;
+  process.on_over = [me, number, over = std::move(process.on_over)] {
+    tell(me, command_over{number});
+    if (over)
+      over();
+  };
+  st.busy = true;
+  st.running = number;
+  const auto& made =
+    st.commands.emplace(number, spawn_process(self->system(), std::move(process))).first->second;
+  next.reply.delegate(made, start_atom::value);
+}
+
+void advance(session_pointer self) {
+  auto& st = self->state;
+  if (st.busy || st.ending || (st.waiting.empty() && st.opening.empty()))
+    return;
+  if (!st.shell)
+    return open_shell(self);
+  if (!st.up || st.waiting.empty())
+    return;
+  auto next = std::move(st.waiting.front());
+  st.waiting.pop_front();
+  run(self, std::move(next));
+}
+
+/// Its shell has ended and nothing more will be heard of what ran there.
+void perhaps_quit(session_pointer self) {
+  auto& st = self->state;
+  if (!st.ending || st.shell)
+    return;
+  for (auto& each : std::exchange(st.ended, {}))
+    each.deliver(caf::ok_atom::value);
+  if (st.commands.empty())
+    self->quit();
+}
+
+session_impl::behavior_type session(session_pointer self,
+                                    const std::shared_ptr<session_options>& options) {
+  self->state.options = std::move(*options);
+  return {
+    [self](open_atom) -> caf::result<caf::ok_atom> {
+      auto& st = self->state;
+      if (st.ending)
+        return to_caf(*st.ending);
+      if (st.up)
+        return caf::ok_atom::value;
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      st.opening.push_back(reply);
+      advance(self);
+      return reply;
+    },
+    [self](session_command& wanted) -> caf::result<process_actor> {
+      auto& st = self->state;
+      if (st.ending)
+        return to_caf(*st.ending);
+      if (st.waiting.size() >= limits::waiting_per_session)
+        return to_caf({errc::limit_reached, "too many commands wait for this session"});
+      auto reply = self->make_response_promise<process_actor>();
+      st.waiting.push_back({std::move(wanted), reply});
+      advance(self);
+      return reply;
+    },
+    [self](look_around_atom) -> caf::result<runtime::shell_surroundings> {
+      auto& st = self->state;
+      if (!st.up || st.busy || st.ending)
+        return st.surroundings();
+      auto reply = self->make_response_promise<runtime::shell_surroundings>();
+      st.looking = reply;
+      st.busy = true;
+      st.shell->look_around([me = self->address()](result<runtime::shell_surroundings> found) {
+        tell(me, looked_around{std::move(found)});
+      });
+      return reply;
+    },
+    [self](end_session& said) -> caf::result<caf::ok_atom> {
+      auto& st = self->state;
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      st.ended.push_back(reply);
+      if (!st.ending) {
+        st.ending = std::move(said.why);
+        st.refuse(to_caf(*st.ending));
+        if (const auto at = st.commands.find(st.running); at != st.commands.end())
+          self->send(at->second, *st.ending);
+        if (st.shell)
+          st.shell->end();
+      }
+      perhaps_quit(self);
+      return reply;
+    },
+    [self](const shell_ready& said) {
+      auto& st = self->state;
+      if (said.shell != st.last_shell)
+        return;
+      st.up = true;
+      st.options.figures->session_opened();
+      for (auto& each : std::exchange(st.opening, {}))
+        each.deliver(caf::ok_atom::value);
+      advance(self);
+    },
+    [self](const shell_failed& said) {
+      auto& st = self->state;
+      if (said.shell != st.last_shell)
+        return;
+      st.shell.reset();
+      st.refuse(to_caf(st.ending.value_or(said.why)));
+      perhaps_quit(self);
+    },
+    [self](const shell_ended& said) {
+      auto& st = self->state;
+      if (said.shell != st.last_shell)
+        return;
+      st.shell.reset();
+      st.first = false;
+      if (std::exchange(st.up, false))
+        st.options.figures->session_closed();
+      perhaps_quit(self);
+      advance(self);
+    },
+    [self](const turn_over& said) {
+      auto& st = self->state;
+      if (said.number != st.running)
+        return;
+      st.running = 0;
+      st.busy = false;
+      advance(self);
+    },
+    [self](const command_over& said) {
+      self->state.commands.erase(said.number);
+      perhaps_quit(self);
+    },
+    [self](looked_around& said) {
+      auto& st = self->state;
+      st.busy = false;
+      if (const auto reply = std::exchange(st.looking, std::nullopt)) {
+        auto answer = *reply;
+        answer.deliver(said.found ? std::move(*said.found) : st.surroundings());
+      }
+      advance(self);
+    },
+  };
+}
+
+} // namespace
+
+session_actor spawn_session(caf::actor_system& system, session_options options) {
+  return system.spawn(session, std::make_shared<session_options>(std::move(options)));
+}
+
+} // namespace insula::actors

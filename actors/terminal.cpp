@@ -1,0 +1,360 @@
+#include "actors/terminal.hpp"
+
+#include "actors/protocol/errors.hpp"
+#include "base/limits.hpp"
+#include "base/log.hpp"
+
+#include <caf/all.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <set>
+#include <sys/wait.h>
+
+namespace insula::actors {
+
+namespace {
+
+using kill_atom = caf::atom_constant<caf::atom("kill")>;
+
+// Facts, from the runtime's thread.
+struct terminal_started {};
+struct terminal_failed {
+  error why;
+};
+struct terminal_ended {
+  runtime::process_exit how;
+};
+struct terminal_read {
+  std::uint64_t question;
+  runtime::log_chunk chunk;
+};
+struct terminal_measured {
+  std::uint64_t question;
+  runtime::terminal_extent extent;
+};
+struct input_taken {
+  std::uint64_t question;
+  bool whole;
+};
+
+using terminal_impl =
+  joined_terminal_actor::extend<caf::reacts_to<terminal_started>, caf::reacts_to<terminal_failed>,
+                                caf::reacts_to<terminal_ended>, caf::reacts_to<terminal_read>,
+                                caf::reacts_to<terminal_measured>, caf::reacts_to<input_taken>,
+                                caf::reacts_to<kill_atom>>;
+
+using join_promise = caf::typed_response_promise<terminal_actor, std::uint64_t, std::uint64_t>;
+
+struct waiting_input {
+  std::size_t bytes;
+  caf::typed_response_promise<caf::ok_atom> reply;
+};
+
+const error over{errc::sandbox_not_running, "the terminal has ended"};
+
+struct terminal_state {
+  static inline const char* name = "terminal";
+  terminal_options options;
+  std::shared_ptr<runtime::terminal> command;
+  std::vector<join_promise> starting;
+  std::map<std::uint64_t, join_promise> joining;
+  std::map<std::uint64_t, caf::typed_response_promise<output_chunk>> questions;
+  std::map<std::uint64_t, waiting_input> inputs;
+  std::uint64_t last_question = 0; ///< Of all three.
+  std::size_t input_bytes = 0;     ///< That wait.
+  std::set<caf::actor_addr> clients;
+  std::optional<error> never_ran;
+  bool started = false;
+  bool ended = false;
+  caf::actor alarm;
+
+  /// Whatever ends this actor: nobody waits for it in vain, and nothing is left running.
+  ~terminal_state() {
+    const auto why = to_caf({errc::sandbox_not_running, "the node is going down"});
+    for (auto& each : starting)
+      each.deliver(why);
+    for (auto& [number, join] : joining)
+      join.deliver(why);
+    for (auto& [number, question] : questions)
+      question.deliver(why);
+    for (auto& [number, input] : inputs)
+      input.reply.deliver(why);
+    if (command && !ended && !never_ran)
+      command->signal(SIGKILL);
+    leave();
+  }
+
+  void leave() {
+    if (started && !ended)
+      options.figures->terminal_over();
+  }
+
+  void is_over() {
+    options.place.reset();
+    if (const auto tell = std::exchange(options.on_over, nullptr))
+      tell();
+  }
+};
+
+/// Questions that are open at once, of one terminal: each client has one, and some more.
+constexpr std::size_t max_questions = 4 * limits::clients_per_terminal;
+
+process_end as_end(const runtime::process_exit& how) {
+  process_end end;
+  end.signal = WIFSIGNALED(how.status) ? WTERMSIG(how.status) : 0;
+  end.exit_code = end.signal != 0 ? 128 + end.signal : WEXITSTATUS(how.status);
+  end.out_of_memory = how.out_of_memory;
+  return end;
+}
+
+output_chunk as_output(runtime::log_chunk from) {
+  output_chunk chunk;
+  chunk.next_offset = from.next_offset;
+  chunk.lost_bytes = from.lost_bytes;
+  for (auto& each : from.frames)
+    chunk.frames.push_back({output_stream::out, std::move(each.bytes)});
+  if (from.ended)
+    chunk.ended = as_end(*from.ended);
+  return chunk;
+}
+
+} // namespace
+} // namespace insula::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::terminal_started)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::terminal_failed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::terminal_ended)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::terminal_read)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::terminal_measured)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::input_taken)
+
+namespace insula::actors {
+
+namespace {
+
+using terminal_pointer = terminal_impl::stateful_pointer<terminal_state>;
+
+/// As in process.cpp: the address is weak, since a callback must not keep its actor alive.
+template <class Fact>
+void tell(const caf::actor_addr& terminal, Fact fact) {
+  if (const auto target = caf::actor_cast<terminal_impl>(terminal))
+    caf::anon_send(target, std::move(fact));
+}
+
+/// What comes to life too late is killed. An actor of its own, since a delayed message keeps whom
+/// it is for.
+caf::behavior alarm(caf::event_based_actor* self, const caf::actor_addr& terminal,
+                    std::chrono::milliseconds limit) {
+  self->delayed_send(self, limit, kill_atom::value);
+  return {[self, terminal](kill_atom) {
+    tell(terminal, kill_atom::value);
+    self->quit();
+  }};
+}
+
+void set_alarm(terminal_pointer self, std::chrono::milliseconds limit) {
+  auto& st = self->state;
+  if (st.alarm)
+    caf::anon_send_exit(st.alarm, caf::exit_reason::user_shutdown);
+  st.alarm = self->system().spawn(alarm, self->address(), limit);
+}
+
+void stop_alarm(terminal_state& st) {
+  if (const auto unwanted = std::exchange(st.alarm, nullptr))
+    caf::anon_send_exit(unwanted, caf::exit_reason::user_shutdown);
+}
+
+/// `word`: NAME=value, in place of what the name had.
+void set_variable(std::vector<std::string>& env, std::string word) {
+  const auto name = word.substr(0, word.find('=') + 1);
+  std::erase_if(env, [&](const auto& each) { return each.starts_with(name); });
+  env.push_back(std::move(word));
+}
+
+/// What its process is given comes from outside, but for this. With the second the terminal is
+/// blank when bash's first prompt comes, as the contract has it.
+void complete(std::vector<std::string>& env) {
+  set_variable(env, "TERM=xterm-256color");
+  set_variable(env, "PROMPT_COMMAND=clear; unset PROMPT_COMMAND");
+}
+
+void start(terminal_pointer self) {
+  auto& st = self->state;
+  complete(st.options.spec.env);
+  const auto me = self->address();
+  runtime::process_listener listener;
+  listener.on_started = [me] { tell(me, terminal_started{}); };
+  listener.on_failed = [me](error why) { tell(me, terminal_failed{std::move(why)}); };
+  listener.on_ended = [me](runtime::process_exit how) { tell(me, terminal_ended{how}); };
+  st.command =
+    st.options.place->open_terminal(std::move(st.options.spec), st.options.size, listener);
+  set_alarm(self, limits::start_patience);
+}
+
+/// True: it is one now.
+bool add_client(terminal_pointer self) {
+  auto& st = self->state;
+  const auto who = caf::actor_cast<caf::actor_addr>(self->current_sender());
+  if (!who || st.clients.count(who) > 0)
+    return true;
+  if (st.clients.size() >= limits::clients_per_terminal)
+    return false;
+  self->monitor(who);
+  st.clients.insert(who);
+  if (st.clients.size() == 1)
+    st.options.on_use(true);
+  return true;
+}
+
+void remove_client(terminal_pointer self, const caf::actor_addr& who) {
+  auto& st = self->state;
+  if (st.clients.erase(who) > 0 && st.clients.empty())
+    st.options.on_use(false);
+}
+
+void failed(terminal_pointer self, error why) {
+  auto& st = self->state;
+  stop_alarm(st);
+  st.never_ran = why;
+  st.is_over(); // First: who asks again gets a new one.
+  for (auto& each : std::exchange(st.starting, {}))
+    each.deliver(to_caf(why));
+}
+
+terminal_impl::behavior_type terminal(terminal_pointer self,
+                                      const std::shared_ptr<terminal_options>& options) {
+  self->state.options = std::move(*options);
+  self->set_down_handler([self](const caf::down_msg& gone) { remove_client(self, gone.source); });
+  start(self);
+  return {
+    [self](const read_output& asked) -> caf::result<output_chunk> {
+      auto& st = self->state;
+      if (st.never_ran)
+        return to_caf(*st.never_ran);
+      if (st.questions.size() >= max_questions)
+        return to_caf({errc::limit_reached, "too many readers wait for this terminal"});
+      auto reply = self->make_response_promise<output_chunk>();
+      const auto number = ++st.last_question;
+      st.questions.emplace(number, reply);
+      st.command->read(asked.offset, asked.max_bytes, false,
+                       [me = self->address(), number](runtime::log_chunk chunk) {
+                         tell(me, terminal_read{number, std::move(chunk)});
+                       });
+      return reply;
+    },
+    [](detach_atom) {},
+    [self](write_input& typed) -> caf::result<caf::ok_atom> {
+      auto& st = self->state;
+      if (st.ended || st.never_ran)
+        return to_caf(over);
+      const auto bytes = typed.bytes.size();
+      if (st.input_bytes + bytes > limits::waiting_input_bytes)
+        return to_caf({errc::limit_reached, "too much input waits for this terminal"});
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      const auto number = ++st.last_question;
+      st.input_bytes += bytes;
+      st.inputs.emplace(number, waiting_input{bytes, reply});
+      st.command->write(std::move(typed.bytes), [me = self->address(), number](bool whole) {
+        tell(me, input_taken{number, whole});
+      });
+      return reply;
+    },
+    [self](const resize_terminal& to) {
+      self->state.command->resize({to.columns, to.rows});
+    },
+    [self](join_atom) -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
+      auto& st = self->state;
+      if (st.never_ran)
+        return to_caf(*st.never_ran);
+      if (st.ended)
+        return to_caf(over);
+      if (!add_client(self))
+        return to_caf({errc::limit_reached, "too many clients at this terminal"});
+      auto reply = self->make_response_promise<terminal_actor, std::uint64_t, std::uint64_t>();
+      if (!st.started) {
+        st.starting.push_back(reply);
+        return reply;
+      }
+      const auto number = ++st.last_question;
+      st.joining.emplace(number, reply);
+      st.command->measure([me = self->address(), number](runtime::terminal_extent extent) {
+        tell(me, terminal_measured{number, extent});
+      });
+      return reply;
+    },
+    [self](delete_atom) {
+      self->state.command->signal(SIGHUP);
+      set_alarm(self, limits::kill_grace);
+    },
+    [self](const terminal_started&) {
+      auto& st = self->state;
+      st.started = true;
+      stop_alarm(st);
+      st.options.figures->terminal_runs();
+      if (log::enabled(log::level::debug))
+        log::debug("terminal.started", {{"request", st.options.request}});
+      for (auto& each : std::exchange(st.starting, {}))
+        each.deliver(caf::actor_cast<terminal_actor>(self), std::uint64_t{0}, std::uint64_t{0});
+    },
+    [self](terminal_failed& said) {
+      log::info("terminal.not_started",
+                {{"reason", said.why.message}, {"request", self->state.options.request}});
+      failed(self, std::move(said.why));
+    },
+    [self](const terminal_ended&) {
+      auto& st = self->state;
+      stop_alarm(st);
+      st.leave();
+      st.ended = true;
+      st.is_over();
+    },
+    [self](terminal_read& said) {
+      auto open = self->state.questions.extract(said.question);
+      if (open.empty())
+        return;
+      auto& chunk = said.chunk;
+      if (chunk.ended && chunk.ended->lost) {
+        if (chunk.frames.empty())
+          return static_cast<void>(
+            open.mapped().deliver(to_caf({errc::sandbox_not_running, "the sandbox has ended"})));
+        chunk.ended.reset(); // First what there is; the next question hears of the loss.
+      }
+      open.mapped().deliver(as_output(std::move(chunk)));
+    },
+    [self](const terminal_measured& said) {
+      auto open = self->state.joining.extract(said.question);
+      if (open.empty())
+        return;
+      const auto [begin, end] = said.extent;
+      const auto kept = end > limits::terminal_bytes ? end - limits::terminal_bytes : 0;
+      open.mapped().deliver(caf::actor_cast<terminal_actor>(self), std::max(begin, kept), end);
+    },
+    [self](const input_taken& said) {
+      auto& st = self->state;
+      auto open = st.inputs.extract(said.question);
+      if (open.empty())
+        return;
+      st.input_bytes -= open.mapped().bytes;
+      if (said.whole)
+        open.mapped().reply.deliver(caf::ok_atom::value);
+      else
+        open.mapped().reply.deliver(to_caf(over));
+    },
+    [self](kill_atom) {
+      auto& st = self->state;
+      st.command->signal(SIGKILL);
+      if (!st.started && !st.never_ran)
+        failed(self, {errc::launch_failed, "it did not come to life in time"});
+    },
+  };
+}
+
+} // namespace
+
+joined_terminal_actor spawn_terminal(caf::actor_system& system, terminal_options options) {
+  return system.spawn(terminal, std::make_shared<terminal_options>(std::move(options)));
+}
+
+} // namespace insula::actors

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "actors/figures.hpp"
+#include "actors/protocol/interfaces.hpp"
+#include "runtime/engine.hpp"
+
+#include <caf/fwd.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace insula {
+
+using join_atom = caf::atom_constant<caf::atom("join")>;
+
+/// A terminal as its sandbox sees it.
+using joined_terminal_actor = terminal_actor::extend<
+  // Whoever asks is a client from now on, for as long as it lives. Answers with the terminal's
+  // public handle once it runs, and what open_terminal_request promises. Errors: launch_failed,
+  // limit_reached, sandbox_not_running (it has ended).
+  caf::replies_to<join_atom>::with<terminal_actor, std::uint64_t, std::uint64_t>,
+  // Ends it, as when somebody hangs up.
+  caf::reacts_to<delete_atom>>;
+
+namespace actors {
+
+struct terminal_options {
+  std::shared_ptr<runtime::sandbox> place;
+  runtime::process_spec spec;
+  runtime::terminal_size size;
+  /// It has ended, or it never ran: the sandbox need not keep the handle. Once.
+  std::function<void()> on_over;
+  /// Whether it has clients.
+  std::function<void(bool)> on_use;
+  std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
+  std::string request; ///< Which one has asked for it, for the log.
+};
+
+/// One terminal, started at once. It lives on when its clients have gone, until its process ends.
+joined_terminal_actor spawn_terminal(caf::actor_system& system, terminal_options options);
+
+} // namespace actors
+} // namespace insula

@@ -1,0 +1,91 @@
+#include "base/limits.hpp"
+#include "http/bridge/api.hpp"
+#include "http/bridge/error_response.hpp"
+#include "http/bridge/pty_stream.hpp"
+#include "http/js_number.hpp"
+#include "http/percent.hpp"
+
+#include <limits>
+
+namespace insula::http::bridge {
+
+namespace {
+
+/// A size from the query. What no terminal can have is the default; none: no number at all.
+std::optional<std::uint16_t> read_size(std::string_view query, std::string_view name,
+                                       std::uint16_t otherwise) {
+  const auto text = form_value(query, name);
+  if (text.empty())
+    return otherwise;
+  const auto number = js_number(text);
+  if (!number)
+    return std::nullopt;
+  const bool usable = *number >= 1 && *number <= std::numeric_limits<std::uint16_t>::max();
+  return usable ? static_cast<std::uint16_t>(*number) : otherwise;
+}
+
+/// Everything that can be wrong with the request itself, in the contract's order.
+result<open_terminal_request> read_request(const call& what) {
+  if (!what.offer.wanted)
+    return error{errc::invalid_request, "WebSocket upgrade required"};
+  const auto columns = read_size(what.query, "cols", 80);
+  const auto rows = read_size(what.query, "rows", 24);
+  if (!columns || !rows)
+    return error{errc::invalid_request, "cols and rows must be valid numbers"};
+  const auto session =
+    what.session_id.empty() ? form_value(what.query, "session") : what.session_id;
+  if (!session.empty() && !is_session_id(session))
+    return error{errc::invalid_request, "Invalid session ID format"};
+  if (!what.offer.usable)
+    return error{errc::invalid_request, "Invalid WebSocket handshake"};
+  open_terminal_request wanted;
+  if (!session.empty())
+    wanted.session = session;
+  wanted.columns = *columns;
+  wanted.rows = *rows;
+  wanted.shell = form_value(what.query, "shell");
+  if (wanted.shell.find('\0') != std::string::npos)
+    return error{errc::invalid_request, "shell must not contain NUL"};
+  return wanted;
+}
+
+} // namespace
+
+void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+  table.push_back(
+    {verb::get,
+     "/v1/sandbox/:id/pty",
+     access::key,
+     body_use::ignored,
+     0,
+     [with](const call& what) {
+       admission plan;
+       auto wanted = read_request(what);
+       if (!wanted) {
+         plan.refusal = error_response(step::request, wanted.reason());
+         return plan;
+       }
+       plan.answer = [with, id = what.id, wanted = std::move(*wanted),
+                      offer = what.offer](const std::string&, const reply& to) mutable {
+         wanted.context = to->context();
+         start_pty_stream({with, id, std::move(wanted), std::move(offer), to});
+       };
+       return plan;
+     },
+     {.id = "ptyTerminal",
+      .summary = "A terminal over a WebSocket: binary frames are what is typed and printed, text "
+                 "frames are control messages in JSON.",
+      .parameters = {{"id", "path", "The sandbox's id.", true},
+                     {"cols", "query", "Columns of a new terminal; 80 unless given."},
+                     {"rows", "query", "Rows of a new terminal; 24 unless given."},
+                     {"shell", "query",
+                      "The program of a new terminal; the image's shell unless given."},
+                     {"session", "query", "The session whose terminal it is."},
+                     {"Session-Id", "header", "The same; counts for more."}},
+      .answers = {{"101", "A WebSocket."},
+                  {"400", "", "", "InvalidRequest"},
+                  {"502", "The terminal could not be opened.", "application/json", "ErrorResponse"},
+                  {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});
+}
+
+} // namespace insula::http::bridge

@@ -1,0 +1,141 @@
+#include "http/bridge/ask_sandbox.hpp"
+#include "http/bridge/timeouts.hpp"
+#include "http/json.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+namespace insula::http::bridge {
+
+namespace {
+
+/// Taken: elsewhere it stands for no session at all.
+constexpr std::string_view reserved = "__DISABLE_SESSION__";
+
+/// `session-<ms>`, with a larger number than any before.
+std::string new_session_id() {
+  static std::atomic<std::int64_t> last = 0;
+  const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
+                     std::chrono::system_clock::now().time_since_epoch())
+                     .count();
+  auto before = last.load();
+  while (!last.compare_exchange_weak(before, std::max(before + 1, now))) {
+  }
+  return "session-" + std::to_string(std::max(before + 1, now));
+}
+
+bool is_variable(const std::pair<const std::string, std::string>& each) {
+  const auto& [name, value] = each;
+  return !name.empty() && name.find('=') == std::string::npos &&
+         name.find('\0') == std::string::npos && value.find('\0') == std::string::npos;
+}
+
+result<create_session_request> read_request(std::string_view text) {
+  auto body = json::read_session_body(text);
+  create_session_request wanted;
+  wanted.id = body.id ? std::move(*body.id) : new_session_id();
+  if (!is_session_id(wanted.id))
+    return error{errc::invalid_request, "Invalid session ID format"};
+  if (!std::all_of(body.env.begin(), body.env.end(), is_variable))
+    return error{errc::invalid_request, "env must have names without = and no NUL"};
+  if (body.cwd && body.cwd->find('\0') != std::string::npos)
+    return error{errc::invalid_request, "cwd must not contain NUL"};
+  wanted.env = std::move(body.env);
+  if (body.cwd && !body.cwd->empty())
+    wanted.cwd = body.cwd->front() == '/' ? *body.cwd : "/workspace/" + *body.cwd;
+  if (body.command_timeout_ms)
+    wanted.command_timeout_ms = whole_milliseconds(*body.command_timeout_ms);
+  return wanted;
+}
+
+template <class Message>
+void ask(const services& with, const std::string& id, Message wanted, step during, const reply& to,
+         response done) {
+  to->answer_within(sandbox_patience,
+                    error_response(step::find_sandbox,
+                                   {errc::deadline_exceeded, "the sandbox was not ready in time"}));
+  wanted.context = to->context();
+  ask_sandbox<Message, caf::ok_atom>(
+    with, {with.directory, id, std::move(wanted),
+           [to, done = std::move(done)](caf::ok_atom) { to->respond(done); },
+           [to](step at, const error& why) { to->respond(error_response(at, why)); }, during});
+}
+
+void create(const services& with, const std::string& id, std::string_view body, const reply& to) {
+  auto wanted = read_request(body);
+  if (!wanted)
+    return to->respond(error_response(step::create_session, wanted.reason()));
+  if (wanted->id == reserved)
+    return to->respond(error_response(
+      step::create_session,
+      {errc::launch_failed, "Session ID '" + wanted->id + "' is reserved for internal use"}));
+  response done{200, json::write_id(wanted->id)};
+  ask(with, id, std::move(*wanted), step::create_session, to, std::move(done));
+}
+
+void remove(const services& with, const call& what, const reply& to) {
+  if (what.sid == default_session)
+    return to->respond({502, json::write_error("Cannot delete default session 'default'. Use "
+                                               "sandbox.destroy() to terminate the sandbox.",
+                                               "session_error")});
+  ask(with, what.id, delete_session_request{what.sid}, step::delete_session, to, {204, {}});
+}
+
+} // namespace
+
+void add_session_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+  table.push_back(
+    {verb::post,
+     "/v1/sandbox/:id/session",
+     access::key,
+     body_use::buffered,
+     limits::session_body_bytes,
+     [with](const call& what) {
+       admission plan;
+       plan.answer = [with, id = what.id](const std::string& body, const reply& to) {
+         create(*with, id, body, to);
+       };
+       return plan;
+     },
+     {.id = "createSession",
+      .summary = "Make a session: a shell whose directory, variables and functions last from one "
+                 "command to the next.",
+      .parameters = {{"id", "path", "The sandbox's id.", true}},
+      .body_type = "application/json",
+      .body_schema = "CreateSessionRequest",
+      .answers = {{"200", "Its id.", "application/json", "CreateSessionResponse"},
+                  {"400", "", "", "InvalidRequest"},
+                  {"413", "The body is too large.", "application/json", "ErrorResponse"},
+                  {"502", "It could not be made, or there is one of that id.", "application/json",
+                   "ErrorResponse"},
+                  {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});
+  table.push_back(
+    {verb::del,
+     "/v1/sandbox/:id/session/:sid",
+     access::key,
+     body_use::ignored,
+     0,
+     [with](const call& what) {
+       admission plan;
+       if (is_session_id(what.sid))
+         plan.answer = [with, what](const std::string&, const reply& to) {
+           remove(*with, what, to);
+         };
+       else
+         plan.refusal = error_response(step::delete_session,
+                                       {errc::invalid_request, "Invalid session ID format"});
+       return plan;
+     },
+     {.id = "deleteSession",
+      .summary = "End a session with all that it has started.",
+      .parameters = {{"id", "path", "The sandbox's id.", true},
+                     {"sid", "path", "The session's id.", true}},
+      .answers = {{"204", "Gone."},
+                  {"400", "", "", "InvalidRequest"},
+                  {"502", "There is none of that id, or it is the default one.", "application/json",
+                   "ErrorResponse"},
+                  {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});
+}
+
+} // namespace insula::http::bridge

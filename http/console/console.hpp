@@ -1,0 +1,26 @@
+#pragma once
+
+#include "actors/protocol/interfaces.hpp"
+#include "http/auth.hpp"
+#include "http/router.hpp"
+#include "http/sign_ins.hpp"
+
+#include <caf/fwd.hpp>
+
+#include <memory>
+#include <vector>
+
+/// The page at / on which one sees what lives on a node, and what only that page asks for, below
+/// /console/. No part of the public API: everything else it does is the bridge's.
+namespace insula::http::console {
+
+struct services {
+  caf::actor_system* system = nullptr;
+  directory_actor directory;
+  key_check key{""};
+  std::shared_ptr<sign_ins> browsers;
+};
+
+std::vector<route> routes(const std::shared_ptr<const services>& with);
+
+} // namespace insula::http::console

@@ -1,0 +1,56 @@
+#pragma once
+
+#include "http/origin.hpp"
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace insula::http {
+
+/// Browsers that have shown the key: each has a cookie with a random token, which stands in for the
+/// key until limits::sign_in_lasts is over or it is signed out. Of tokens only a digest is kept, so
+/// that neither this memory nor the time that looking one up takes tells one. Any thread.
+class sign_ins {
+public:
+  using clock = std::chrono::steady_clock;
+  using time_point = clock::time_point;
+
+  /// `encrypted`: the node speaks TLS, so that a page that came without is none of its own.
+  explicit sign_ins(bool encrypted)
+      : encrypted_(encrypted) {}
+
+  /// Whether a page of this node's own has sent this.
+  bool own_page(const request_head& head) const { return comes_from_own_page(head, encrypted_); }
+  /// Whether it also has the cookie of a browser that is signed in.
+  bool vouch_for(const request_head& head, time_point now) const;
+
+  /// A new token. Of more than limits::sign_ins, the oldest goes.
+  std::string open(time_point now);
+  bool holds(std::string_view token, time_point now) const;
+  void close(std::string_view token);
+
+  /// How long nobody may try a key, right or wrong; none: now one may.
+  std::optional<std::chrono::seconds> wait(time_point now) const;
+  /// Another wrong key. After limits::wrong_keys within limits::wrong_keys_within one has to wait.
+  void note_wrong_key(time_point now);
+
+private:
+  const bool encrypted_;
+  mutable std::mutex guard_;
+  std::map<std::string, time_point> ends_; ///< By the token's digest.
+  std::deque<time_point> wrong_;           ///< The last ones, oldest first.
+};
+
+/// The name of the cookie, by the port that a browser asks for: cookies do not know of ports, and
+/// two nodes of one machine each have their own.
+std::string sign_in_cookie_name(std::string_view host);
+
+/// The value of a cookie in a Cookie field; empty: there is none.
+std::string_view cookie_value(std::string_view field, std::string_view name);
+
+} // namespace insula::http

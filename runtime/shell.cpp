@@ -1,0 +1,417 @@
+#include "runtime/shell.hpp"
+
+#include "base/limits.hpp"
+#include "runtime/script_file.hpp"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <limits>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace insula::runtime {
+
+namespace {
+
+constexpr int killed = SIGKILL; ///< As a wait status.
+
+error said_by(const char* what) {
+  return {errc::limit_reached, std::string{what} + ": " + std::strerror(errno)};
+}
+
+/// Both ends of a pipe that is opened by its name in /proc, by a user who did not make it.
+bool open_pipe(unique_fd& read, unique_fd& write) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    return false;
+  read.reset(ends[0]);
+  write.reset(ends[1]);
+  return ::fchmod(ends[1], 0666) == 0 && ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0;
+}
+
+/// A command of our own that says where the shell is and what it exports, and is over in any case.
+class look : public std::enable_shared_from_this<look> {
+public:
+  look(boost::asio::io_context& io, std::function<void(result<shell_surroundings>)> tell)
+      : tell_(std::move(tell))
+      , patience_(io) {}
+
+  void begin(native_shell& in) {
+    process_listener listener;
+    listener.on_failed = [self = shared_from_this()](const error& why) { self->answer(why); };
+    process_ = in.run({"\\builtin pwd -P; \\builtin printf '\\0'; \\command -p env -0", {}},
+                      std::move(listener));
+    hurry(SIGTERM);
+    read();
+  }
+
+private:
+  void hurry(int signal) {
+    patience_.expires_after(limits::look_around_patience);
+    patience_.async_wait([self = shared_from_this(), signal](const auto& stopped) {
+      if (stopped || !self->tell_)
+        return;
+      self->late_ = true;
+      self->process_->signal(signal);
+      if (signal == SIGTERM)
+        self->hurry(SIGKILL);
+    });
+  }
+
+  void read() {
+    process_->read(offset_, 64 * 1024, true,
+                   [self = shared_from_this()](const log_chunk& chunk) { self->take(chunk); });
+  }
+
+  void take(const log_chunk& chunk) {
+    offset_ = chunk.next_offset;
+    for (const auto& each : chunk.frames)
+      if (each.stream == stream_id::out && text_.size() <= limits::surroundings_bytes)
+        text_ += each.bytes;
+    if (!chunk.ended)
+      return read();
+    if (late_ || chunk.lost_bytes > 0 || text_.size() > limits::surroundings_bytes)
+      return answer(error{errc::deadline_exceeded, "the shell did not say where it is in time"});
+    if (chunk.ended->lost)
+      return answer(error{errc::sandbox_not_running, "the shell has ended"});
+    answer(parsed());
+  }
+
+  result<shell_surroundings> parsed() const {
+    const auto end = text_.find('\0');
+    if (end == std::string::npos || end == 0 || text_[end - 1] != '\n' || text_[0] != '/')
+      return error{errc::io_failed, "the shell did not say where it is"};
+    shell_surroundings found;
+    found.cwd = text_.substr(0, end - 1);
+    for (std::size_t at = end + 1; at < text_.size();) {
+      const auto next = std::min(text_.find('\0', at), text_.size());
+      found.env.push_back(text_.substr(at, next - at));
+      at = next + 1;
+    }
+    return found;
+  }
+
+  void answer(result<shell_surroundings> what) {
+    patience_.cancel();
+    if (const auto tell = std::exchange(tell_, nullptr))
+      tell(std::move(what));
+    process_.reset();
+  }
+
+  std::function<void(result<shell_surroundings>)> tell_;
+  boost::asio::steady_timer patience_;
+  std::shared_ptr<process> process_;
+  std::uint64_t offset_ = 0;
+  std::string text_;
+  bool late_ = false;
+};
+
+} // namespace
+
+native_shell::native_shell(boost::asio::io_context& io, options with, shell_listener listener,
+                           links to)
+    : io_(io)
+    , options_(std::move(with))
+    , listener_(std::move(listener))
+    , to_(std::move(to))
+    , late_(std::make_shared<late_output>(io))
+    , deadline_(io)
+    , kill_(io)
+    , pulse_(io) {}
+
+native_shell::~native_shell() {
+  if (channel_)
+    channel_->close();
+}
+
+void native_shell::attach(unique_fd channel) {
+  channel_ = std::make_shared<packet_socket>(io_, std::move(channel));
+  channel_->open(
+    [weak = weak_from_this()](std::string_view bytes, const std::vector<unique_fd>&) {
+      agent::shell_notice said{};
+      if (const auto self = weak.lock(); self && from_bytes(bytes, said))
+        self->heard(said);
+    },
+    [weak = weak_from_this()] {
+      if (const auto self = weak.lock())
+        self->unheard();
+    });
+  boost::asio::post(io_, [self = shared_from_this()] {
+    self->deadline_.expires_after(limits::start_patience);
+    self->deadline_.async_wait([weak = self->weak_from_this()](const auto& stopped) {
+      if (const auto me = weak.lock(); me && !stopped)
+        me->failed({errc::launch_failed, "the shell was not ready in time"});
+    });
+  });
+}
+
+bool native_shell::tell_keeper(agent::shell_op what, std::uint64_t number) {
+  agent::shell_request wanted{};
+  wanted.what = what;
+  wanted.number = number;
+  return channel_->send(as_bytes(wanted));
+}
+
+std::shared_ptr<process> native_shell::run(shell_command what, process_listener listener) {
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard hold{guard_};
+    number = ++last_number_;
+  }
+  native_process::links to;
+  to.signal = [weak = weak_from_this(), number](int signal) {
+    if (const auto self = weak.lock())
+      self->signal(number, signal);
+  };
+  auto made =
+    std::make_shared<native_process>(io_, options_.log_directory, options_.log_bytes,
+                                     std::move(listener), std::move(to), options_.reader_patience);
+  const auto refuse = [&](error why) {
+    boost::asio::post(io_, [made, why = std::move(why)] { made->failed(why); });
+    return made;
+  };
+  if (what.cwd.size() > agent::max_shell_text)
+    return refuse({errc::invalid_request, "the directory's name is too long"});
+  const auto script = script_file(what.script);
+  unique_fd out_read, out_write, err_read, err_write;
+  if (!script || !open_pipe(out_read, out_write) || !open_pipe(err_read, err_write))
+    return refuse(said_by("pipe"));
+
+  agent::shell_request wanted{};
+  wanted.what = agent::shell_op::run;
+  wanted.number = number;
+  wanted.text_bytes = static_cast<std::uint32_t>(what.cwd.size());
+  const std::array<int, 3> theirs{script.get(), out_write.get(), err_write.get()};
+  const auto kills = to_.memory_kills ? to_.memory_kills() : 0;
+  const std::lock_guard hold{guard_};
+  if (over_ || ending_ || now_.number != 0)
+    return refuse({errc::sandbox_not_running, "the shell has ended"});
+  made->attach(std::move(out_read), std::move(err_read));
+  if (!channel_->send(as_bytes(wanted), what.cwd, theirs))
+    return refuse({errc::sandbox_not_running, "the shell has ended"});
+  now_ = {number, made, false, kills};
+  return made;
+}
+
+void native_shell::look_around(std::function<void(result<shell_surroundings>)> tell) {
+  boost::asio::post(io_, [self = shared_from_this(), tell = std::move(tell)] {
+    std::make_shared<look>(self->io_, tell)->begin(*self);
+  });
+}
+
+bool native_shell::runs(std::uint64_t number) {
+  const std::lock_guard hold{guard_};
+  return number != 0 && now_.number == number;
+}
+
+native_shell::command native_shell::take(std::uint64_t number) {
+  const std::lock_guard hold{guard_};
+  return number != 0 && now_.number == number ? std::exchange(now_, {}) : command{};
+}
+
+void native_shell::heard(const agent::shell_notice& said) {
+  switch (said.what) {
+    case agent::shell_event::ready: return ready();
+    case agent::shell_event::failed:
+      return failed(
+        {errc::launch_failed, std::string{"running the shell: "} + std::strerror(said.value)});
+    case agent::shell_event::started: {
+      std::shared_ptr<native_process> started;
+      {
+        const std::lock_guard hold{guard_};
+        if (said.number == 0 || said.number != now_.number)
+          return;
+        now_.started = true;
+        started = now_.process;
+      }
+      return started->started();
+    }
+    case agent::shell_event::finished: {
+      auto done = take(said.number);
+      if (!done.process)
+        return;
+      kill_.cancel();
+      return finish(done, {(said.value & 0xff) << 8, false, false});
+    }
+    case agent::shell_event::ended: return over({said.value, false, false});
+    case agent::shell_event::pong: answered_ = true; return;
+  }
+}
+
+void native_shell::ready() {
+  if (std::exchange(ready_, true))
+    return;
+  deadline_.cancel();
+  pulse();
+  if (const auto tell = std::exchange(listener_.on_ready, nullptr))
+    tell();
+}
+
+/// Its pipes are emptied; what the command has left behind may go on writing to them.
+void native_shell::finish(command& done, process_exit how) {
+  done.process->started();
+  how.out_of_memory =
+    !how.lost && to_.memory_ran_out && to_.memory_ran_out(how.status, done.memory_kills);
+  done.process->settle([late = late_](unique_fd pipe) { late->add(std::move(pipe)); });
+  done.process->ended(how);
+}
+
+void native_shell::signal(std::uint64_t number, int signal) {
+  if (!runs(number))
+    return;
+  if (signal != SIGKILL) {
+    tell_keeper(agent::shell_op::interrupt, number);
+    return;
+  }
+  tell_keeper(agent::shell_op::kill, number);
+  boost::asio::post(io_, [self = shared_from_this(), number] { self->watch_kill(number); });
+}
+
+/// If the keeper does not do it, the agent does; and if nothing is heard of that either, it counts
+/// as done.
+void native_shell::watch_kill(std::uint64_t number) {
+  kill_.expires_after(limits::shell_kill_patience);
+  kill_.async_wait([self = shared_from_this(), number](const auto& stopped) {
+    if (stopped || !self->runs(number))
+      return;
+    self->to_.kill();
+    self->kill_.expires_after(limits::shell_kill_patience / 2);
+    self->kill_.async_wait([self, number](const auto& again) {
+      if (!again && self->runs(number))
+        self->over({killed, false, false});
+    });
+  });
+}
+
+void native_shell::pulse() {
+  pulse_.expires_after(limits::shell_pulse);
+  pulse_.async_wait([weak = weak_from_this()](const auto& stopped) {
+    const auto self = weak.lock();
+    if (!self || stopped)
+      return;
+    std::uint64_t number = 0;
+    {
+      const std::lock_guard hold{self->guard_};
+      number = self->now_.number;
+    }
+    if (number != 0 && !self->answered_) {
+      self->to_.kill();
+      return self->watch_kill(number);
+    }
+    self->answered_ = number == 0;
+    if (number != 0)
+      self->tell_keeper(agent::shell_op::ping, 0);
+    self->pulse();
+  });
+}
+
+void native_shell::end() {
+  {
+    const std::lock_guard hold{guard_};
+    if (std::exchange(ending_, true) || over_)
+      return;
+  }
+  const bool told = tell_keeper(agent::shell_op::end, 0);
+  boost::asio::post(io_, [self = shared_from_this(), told] {
+    if (!told)
+      self->to_.kill();
+    self->deadline_.expires_after(limits::shell_end_patience);
+    self->deadline_.async_wait([self](const auto& stopped) {
+      if (stopped)
+        return;
+      self->to_.kill();
+      self->deadline_.expires_after(limits::shell_end_patience);
+      self->deadline_.async_wait([self](const auto& again) {
+        if (!again)
+          self->over({killed, false, false});
+      });
+    });
+  });
+}
+
+void native_shell::failed(error why) {
+  if (ready_)
+    return;
+  ready_ = true;
+  const auto tell = std::exchange(listener_, {}).on_failed;
+  to_.kill();
+  over({killed, false, false});
+  if (tell)
+    tell(std::move(why));
+}
+
+/// The channel has closed without a word: the keeper has ended, or has no more use. The agent says
+/// which, or the sandbox ends.
+void native_shell::unheard() {
+  to_.kill();
+  deadline_.expires_after(limits::destroy_patience);
+  deadline_.async_wait([weak = weak_from_this()](const auto& stopped) {
+    if (const auto self = weak.lock(); self && !stopped)
+      self->over({killed, false, false});
+  });
+}
+
+void native_shell::doomed() {
+  const std::lock_guard hold{guard_};
+  doomed_ = true;
+}
+
+void native_shell::gone(bool lost) {
+  if (channel_)
+    channel_->drain(std::numeric_limits<int>::max()); // Its last words; no more will come.
+  over({killed, lost, false});
+}
+
+/// The shell is no more, or nobody waits for it any longer.
+void native_shell::over(process_exit how) {
+  command last;
+  bool asked = false;
+  {
+    const std::lock_guard hold{guard_};
+    if (std::exchange(over_, true))
+      return;
+    last = std::exchange(now_, {});
+    asked = ending_;
+    how.lost = how.lost || doomed_;
+  }
+  for (auto* timer : {&deadline_, &kill_, &pulse_})
+    timer->cancel();
+  if (channel_)
+    channel_->close(); // A keeper that still lives ends everything then.
+  if (how.lost)
+    late_->close();
+  if (const auto forgotten = std::exchange(to_.forgotten, nullptr))
+    forgotten();
+  const auto heard_by = std::exchange(listener_, {});
+  if (!ready_ && heard_by.on_failed)
+    heard_by.on_failed({how.lost ? errc::sandbox_not_running : errc::launch_failed,
+                        "the shell ended before it was ready"});
+  else if (heard_by.on_ended)
+    heard_by.on_ended(how);
+  if (last.process && (last.started || asked || how.lost))
+    finish(last, {how.status, how.lost || asked, false});
+  else if (last.process) // It was on its way: another shell can run it.
+    last.process->failed({errc::sandbox_not_running, "the shell has ended"});
+}
+
+void native_shell::fall_silent() {
+  listener_ = {};
+  command last;
+  {
+    const std::lock_guard hold{guard_};
+    over_ = true;
+    last = std::exchange(now_, {});
+  }
+  for (auto* timer : {&deadline_, &kill_, &pulse_})
+    timer->cancel();
+  if (channel_)
+    channel_->close();
+  late_->close();
+  if (last.process)
+    last.process->fall_silent();
+}
+
+} // namespace insula::runtime

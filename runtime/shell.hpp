@@ -1,0 +1,94 @@
+#pragma once
+
+#include "runtime/agent/shell_protocol.hpp"
+#include "runtime/engine.hpp"
+#include "runtime/late_output.hpp"
+#include "runtime/packet_socket.hpp"
+#include "runtime/process.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace insula::runtime {
+
+/// The native engine's shell: the server's end of a keeper's channel. What the keeper says is
+/// untrusted, and whatever it does not say in time is decided without it.
+class native_shell final : public shell, public std::enable_shared_from_this<native_shell> {
+public:
+  struct options {
+    std::string log_directory;
+    std::uint64_t log_bytes = 0;
+    std::chrono::milliseconds reader_patience{};
+  };
+
+  /// How a shell reaches whoever can do what the keeper does not; called from any thread.
+  struct links {
+    std::function<void()> kill;      ///< Kills the keeper, and its shell with it.
+    std::function<void()> forgotten; ///< It has ended.
+    std::function<bool(int status, std::uint64_t kills_before)> memory_ran_out;
+    std::function<std::uint64_t()> memory_kills;
+  };
+
+  native_shell(boost::asio::io_context& io, options with, shell_listener listener, links to);
+  ~native_shell() override;
+
+  /// Takes our end of the channel. Once, before anything is heard.
+  void attach(unique_fd channel);
+
+  std::shared_ptr<process> run(shell_command what, process_listener listener) override;
+  void look_around(std::function<void(result<shell_surroundings>)> tell) override;
+  void end() override;
+
+  // On the thread of `io`: what becomes of the keeper.
+  void failed(error why); ///< It could not be started.
+  void doomed();          ///< Its sandbox is being ended. Any thread.
+  void gone(bool lost);   ///< It has ended. `lost`: with its sandbox.
+  void fall_silent();
+
+private:
+  struct command {
+    std::uint64_t number = 0; ///< 0: none runs.
+    std::shared_ptr<native_process> process;
+    bool started = false; ///< The keeper has taken it.
+    std::uint64_t memory_kills = 0;
+  };
+
+  void heard(const agent::shell_notice& said);
+  void ready();
+  void signal(std::uint64_t number, int signal);
+  void watch_kill(std::uint64_t number);
+  void pulse();
+  void unheard();
+  void over(process_exit how);
+  bool tell_keeper(agent::shell_op what, std::uint64_t number);
+  bool runs(std::uint64_t number);
+  command take(std::uint64_t number);
+  void finish(command& done, process_exit how);
+
+  boost::asio::io_context& io_;
+  const options options_;
+  shell_listener listener_;
+  links to_;
+  std::shared_ptr<packet_socket> channel_;
+  std::shared_ptr<late_output> late_;
+  boost::asio::steady_timer deadline_; ///< Of the start, then of the end.
+  boost::asio::steady_timer kill_;     ///< Of a command that was killed.
+  boost::asio::steady_timer pulse_;
+  bool ready_ = false;
+  bool answered_ = true;
+
+  std::mutex guard_; ///< For what follows.
+  command now_;
+  std::uint64_t last_number_ = 0;
+  bool ending_ = false; ///< end() was called.
+  bool doomed_ = false; ///< Whatever ends it now, it is the sandbox's end.
+  bool over_ = false;
+};
+
+} // namespace insula::runtime

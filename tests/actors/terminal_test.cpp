@@ -1,0 +1,213 @@
+#include "base/limits.hpp"
+#include "tests/actors/fixture.hpp"
+
+#include <csignal>
+
+using namespace insula;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Somebody at a terminal, until it is told to leave.
+struct visitor {
+  std::optional<error> refused;
+  terminal_actor terminal;
+  std::uint64_t begin = 0, end = 0;
+  caf::actor self;
+};
+
+std::shared_ptr<visitor> visit(small_node& node, const sandbox_actor& box,
+                               open_terminal_request wanted = {}) {
+  auto one = std::make_shared<visitor>();
+  one->self = node.sys.get().spawn([box, wanted, one](caf::event_based_actor* self) {
+    self->request(box, caf::infinite, wanted)
+      .then(
+        [one](const terminal_actor& terminal, std::uint64_t begin, std::uint64_t end) {
+          one->terminal = terminal;
+          one->begin = begin;
+          one->end = end;
+        },
+        [one](const caf::error& why) { one->refused = from_caf(why); });
+    self->become([](delete_atom) {}); // It stays.
+  });
+  node.sys.run();
+  return one;
+}
+
+void leave(small_node& node, const std::shared_ptr<visitor>& who) {
+  who->terminal = nullptr;
+  caf::anon_send_exit(who->self, caf::exit_reason::user_shutdown);
+  node.sys.run();
+}
+
+std::shared_ptr<visitor> visit_started(small_node& node, const sandbox_actor& box,
+                                       open_terminal_request wanted = {}) {
+  auto one = visit(node, box, std::move(wanted));
+  node.process().start();
+  node.sys.run();
+  return one;
+}
+
+bool has(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+} // namespace
+
+TEST_CASE("the first client makes a session's terminal, and the next ones join it",
+          "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  open_terminal_request wanted;
+  wanted.columns = 132;
+  wanted.rows = 50;
+  const auto first = visit(node, box, wanted);
+  REQUIRE(node.place().processes.size() == 1);
+  CHECK_FALSE(first->terminal); // It does not run yet.
+  const auto early = visit(node, box);
+  node.process().start();
+  node.sys.run();
+  REQUIRE(first->terminal);
+  CHECK(early->terminal == first->terminal);
+  CHECK(first->end == 0);
+  const auto& spec = node.process().spec;
+  CHECK(spec.argv == std::vector<std::string>{"/bin/bash"});
+  CHECK(spec.cwd == "/workspace");
+  CHECK(has(spec.env, "TERM=xterm-256color"));
+  CHECK(has(spec.env, "PROMPT_COMMAND=clear; unset PROMPT_COMMAND"));
+  CHECK(has(spec.env, "HOME=/home/sandbox"));
+  CHECK(node.process().size->columns == 132);
+  CHECK(node.process().size->rows == 50);
+  node.process().print(runtime::stream_id::out, "hello");
+  const auto later = visit(node, box);
+  CHECK(later->terminal == first->terminal);
+  CHECK(later->begin == 0);
+  CHECK(later->end == 1);
+  CHECK(node.place().processes.size() == 1);
+  wanted.session = "dev";
+  const auto other = visit_started(node, box, wanted);
+  CHECK(other->terminal != first->terminal);
+  CHECK(node.place().processes.size() == 2);
+  for (const auto& each : {first, early, later, other})
+    leave(node, each);
+}
+
+TEST_CASE("a shell is a path, or a name that the image's shell finds", "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  open_terminal_request wanted;
+  wanted.shell = "/bin/zsh";
+  leave(node, visit_started(node, box, wanted));
+  CHECK(node.process().spec.argv == std::vector<std::string>{"/bin/zsh"});
+  wanted.session = "b";
+  wanted.shell = "fish";
+  leave(node, visit_started(node, box, wanted));
+  CHECK(node.process().spec.argv ==
+        std::vector<std::string>{"/bin/bash", "-c", "exec \"$0\"", "fish"});
+}
+
+TEST_CASE("what is typed is answered when it has been taken, and sizes arrive",
+          "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto one = visit_started(node, box);
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(one->terminal, write_input{"ls\n"}).value());
+  CHECK(node.process().typed == "ls\n");
+  caf::anon_send(one->terminal, resize_terminal{10, 20});
+  node.sys.run();
+  CHECK(node.process().size->columns == 10);
+  const auto too_much = node.sys.ask<caf::ok_atom>(
+    one->terminal, write_input{std::string(limits::waiting_input_bytes + 1, 'x')});
+  CHECK(too_much.reason().code == errc::limit_reached);
+  leave(node, one);
+}
+
+TEST_CASE("a terminal's end is told with its signal, and the next client gets a new one",
+          "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto one = visit_started(node, box);
+  const auto asked = node.sys.ask<output_chunk>(one->terminal, read_output{0});
+  CHECK(asked.open());
+  node.process().exit(SIGTERM);
+  node.process().complete_now();
+  node.sys.run();
+  REQUIRE(asked.value().ended);
+  CHECK(asked.value().ended->exit_code == 128 + SIGTERM);
+  CHECK(asked.value().ended->signal == SIGTERM);
+  CHECK(node.sys.ask<caf::ok_atom>(one->terminal, write_input{"x"}).reason().code ==
+        errc::sandbox_not_running);
+  const auto next = visit_started(node, box);
+  CHECK(next->terminal != one->terminal);
+  CHECK(node.place().processes.size() == 2);
+  leave(node, one);
+  leave(node, next);
+}
+
+TEST_CASE("a terminal that cannot start refuses those who wait, and is forgotten",
+          "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto one = visit(node, box);
+  const auto two = visit(node, box);
+  node.process().fail(errc::launch_failed, "no such shell");
+  node.sys.run();
+  REQUIRE(one->refused);
+  CHECK(one->refused->message == "no such shell");
+  CHECK(two->refused);
+  const auto again = visit_started(node, box);
+  CHECK(again->terminal);
+  const auto slow = visit(node, box, {"slow"});
+  node.sys.advance(limits::start_patience);
+  REQUIRE(slow->refused);
+  CHECK(slow->refused->code == errc::launch_failed);
+  CHECK(node.process().signals == std::vector<int>{SIGKILL});
+  for (const auto& each : {one, two, again, slow})
+    leave(node, each);
+}
+
+TEST_CASE("clients and terminals have a ceiling", "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  std::vector<std::shared_ptr<visitor>> all{visit_started(node, box)};
+  while (all.size() < limits::clients_per_terminal)
+    all.push_back(visit(node, box));
+  auto refused = visit(node, box);
+  REQUIRE(refused->refused);
+  CHECK(refused->refused->code == errc::limit_reached);
+  leave(node, all.back());
+  CHECK(visit(node, box)->terminal);
+  for (std::size_t i = 1; i < limits::terminals_per_sandbox; ++i)
+    all.push_back(visit_started(node, box, {"s" + std::to_string(i)}));
+  refused = visit(node, box, {"more"});
+  REQUIRE(refused->refused);
+  CHECK(refused->refused->message == "too many terminals in this sandbox");
+}
+
+TEST_CASE("a terminal keeps its sandbox awake while somebody is there", "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto one = visit_started(node, box);
+  const auto two = visit(node, box);
+  leave(node, one);
+  for (int i = 0; i < 4; ++i)
+    node.sys.advance(5min);
+  CHECK(node.place().destroys == 0);
+  leave(node, two);
+  for (int i = 0; i < 3; ++i)
+    node.sys.advance(5min);
+  CHECK(node.place().destroys == 1);
+}
+
+TEST_CASE("whoever is at a terminal is told that its sandbox has ended", "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto one = visit_started(node, box);
+  const auto asked = node.sys.ask<output_chunk>(one->terminal, read_output{0});
+  const auto gone = node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{});
+  CHECK_NOTHROW(gone.value());
+  CHECK(asked.reason().code == errc::sandbox_not_running);
+  CHECK(asked.reason().message == "the sandbox has ended");
+  leave(node, one);
+}

@@ -1,0 +1,354 @@
+// The console in a real browser, against a running Insula: INSULA_URL says where, INSULA_API_KEY with which key. INSULA_PICTURES is the
+// folder where pictures of it are left.
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+
+import { launch_browser, patience_ms, screen_of, type_line, until_shown, Watch, Wire } from './browser.mjs';
+
+const key = process.env.INSULA_API_KEY;
+assert.ok(process.env.INSULA_URL && key, 'INSULA_URL or INSULA_API_KEY is not set; tests/clients/run starts a server and sets them');
+
+const limit = { timeout: 3 * patience_ms };
+
+describe('the console', () => {
+  let browser;
+  let wire;
+  let page;
+  let id;
+  const watch = new Watch();
+  const headers = { Authorization: `Bearer ${key}` };
+
+  const shows = (locator) => locator.waitFor({ state: 'visible' });
+  const row_of = (which) => page.locator(`tr[data-id="${which}"]`);
+  const rows = () => page.locator('#rows tr').evaluateAll((all) => all.map((each) => each.dataset.id));
+  const focused = () => page.evaluate(() => document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.textContent);
+  const connected = () => page.getByRole('status').filter({ hasText: /^Connected$/ }).waitFor();
+  const call = (method, path, more) => fetch(wire.url + path, { method, headers, ...more });
+
+  async function picture(name) {
+    if (process.env.INSULA_PICTURES) await page.screenshot({ path: `${process.env.INSULA_PICTURES}/${name}.png` });
+  }
+
+  /// Presses Tab until something has the focus.
+  async function tab_to(name) {
+    for (let i = 0; i < 40; ++i) {
+      if ((await focused()) === name) return;
+      await page.keyboard.press('Tab');
+    }
+    assert.fail(`Tab does not lead to ${name}; it is at ${await focused()}`);
+  }
+
+  before(async () => {
+    wire = await Wire.to(process.env.INSULA_URL);
+    browser = await launch_browser();
+    const context = await browser.newContext({ viewport: { width: 1180, height: 720 }, colorScheme: 'light' });
+    page = await context.newPage();
+    page.setDefaultTimeout(patience_ms);
+    watch.page(page);
+    // What the policy refuses is a bug of ours, in the test as well.
+    await page.addInitScript(() =>
+      addEventListener('securitypolicyviolation', (event) => console.error(`refused: ${event.effectiveDirective} ${event.blockedURI}`)),
+    );
+    await page.goto(wire.url);
+  }, limit);
+  after(async () => {
+    await browser?.close();
+    await wire?.close();
+  }, limit);
+
+  test('it asks for the key, and takes no other', limit, async () => {
+    const field = page.getByLabel('API key');
+    await shows(field);
+    assert.equal(await field.evaluate((each) => each === document.activeElement), true);
+    await picture('console-sign-in');
+    await page.keyboard.type('not the key');
+    await page.keyboard.press('Enter');
+    await shows(page.getByText('This is not the key.'));
+    await page.keyboard.type(key); // Over the wrong one, which is selected.
+    await page.keyboard.press('Enter');
+    await shows(page.getByText('No sandbox is alive on this node.'));
+  });
+
+  test('the key is kept nowhere', limit, async () => {
+    const cookies = await page.context().cookies();
+    assert.equal(cookies.length, 1);
+    const [{ value, httpOnly, sameSite, path }] = cookies;
+    assert.deepEqual({ httpOnly, sameSite, path }, { httpOnly: true, sameSite: 'Strict', path: '/' });
+    assert.ok(!value.includes(key));
+    const seen = await page.evaluate(() =>
+      JSON.stringify([location.href, document.cookie, { ...localStorage }, { ...sessionStorage }, document.documentElement.outerHTML]),
+    );
+    assert.ok(!seen.includes(key));
+    assert.ok(watch.asked.every((url) => !url.includes(key)));
+  });
+
+  test('a sandbox is made, and the list says how it is', limit, async () => {
+    await page.getByRole('button', { name: 'New sandbox' }).click();
+    await shows(page.locator('tr[data-state="running"]'));
+    [id] = await rows();
+    assert.match(id, /^[a-z2-7]{26}$/);
+    await row_of(id).locator('[data-label="CPU"]').filter({ hasText: /^[\d.]+ %$/ }).waitFor();
+    const cells = Object.fromEntries(
+      await row_of(id).locator('td').evaluateAll((all) => all.map((each) => [each.dataset.label, each.textContent])),
+    );
+    assert.equal(cells.Id, id);
+    assert.match(cells.Age, /^\d+ (s|min)$/);
+    assert.match(cells.Memory, /^[\d.]+ (B|KiB|MiB)$/);
+    assert.match(cells.Processes, /^\d+$/);
+  });
+
+  test('sandboxes of others are there as well, and go when they go', limit, async () => {
+    const other = (await (await call('POST', '/v1/sandbox')).json()).id;
+    await call('GET', `/v1/sandbox/${other}/running`);
+    await shows(row_of(other));
+    assert.equal((await call('DELETE', `/v1/sandbox/${other}`)).status, 204);
+    await row_of(other).waitFor({ state: 'detached' });
+    assert.deepEqual(await rows(), [id]);
+  });
+
+  test('a terminal opens and does what is typed', limit, async () => {
+    await page.getByRole('button', { name: `Terminal in ${id}` }).click();
+    await connected();
+    assert.equal(new URL(page.url()).hash, `#terminal/${id}`);
+    await type_line(page, 'echo "it is $((6 * 7))"; kept=still');
+    await until_shown(page, /^it is 42$/m);
+  });
+
+  test('it has the size of the window', limit, async () => {
+    let asked = 0;
+    const size = async () => {
+      const said = new RegExp(`^size ${++asked}: (\\d+) (\\d+)$`, 'm');
+      await type_line(page, `clear; echo "size $((${asked})): $(stty size)"`);
+      await until_shown(page, said);
+      return said.exec((await screen_of(page)).join('\n')).slice(1).map(Number);
+    };
+    const [lines, columns] = await size();
+    assert.ok(lines > 24 && columns > 100, `${lines} ${columns}`);
+    await page.setViewportSize({ width: 900, height: 500 });
+    await page.waitForFunction((n) => document.querySelectorAll('.xterm-rows > div').length < n, lines);
+    const [fewer, narrower] = await size();
+    assert.ok(fewer < lines && narrower < columns, `${fewer} ${narrower}`);
+    await page.setViewportSize({ width: 1180, height: 720 });
+    await page.waitForFunction((n) => document.querySelectorAll('.xterm-rows > div').length === n, lines);
+    assert.deepEqual(await size(), [lines, columns]);
+  });
+
+  test('vim edits a file in it', limit, async () => {
+    await type_line(page, '$(ls /usr/bin/vim.* | head -n 1) -u NONE notes.txt');
+    await until_shown(page, /^~$/m);
+    await page.keyboard.type('iwritten in vim');
+    await page.keyboard.press('Escape');
+    await type_line(page, ':wq');
+    await type_line(page, 'clear; cat notes.txt | tr a-z A-Z');
+    await until_shown(page, /^WRITTEN IN VIM$/m);
+  });
+
+  test('top draws the whole screen and gives it back', limit, async () => {
+    await type_line(page, 'clear; top');
+    await until_shown(page, /PID USER/);
+    await page.keyboard.type('q');
+    await type_line(page, 'echo "top is $?"');
+    await until_shown(page, /^top is 0$/m);
+  });
+
+  test('a program may draw every cell, in every colour, and the screen that was there comes back', limit, async () => {
+    await type_line(page, 'clear; echo before');
+    await until_shown(page, /^before$/m);
+    const draw =
+      String.raw`printf '\e[?1049h\e[2J'; for ((y = 1; y <= LINES; ++y)); do for ((x = 1; x <= COLUMNS; ++x)); do ` +
+      String.raw`printf '\e[%d;%dH\e[48;2;%d;%d;90m%d' $y $x $((x * 2 % 256)) $((y * 6 % 256)) $((x % 10)); done; done; read -rn 1; printf '\e[0m\e[?1049l'`;
+    await type_line(page, draw);
+    await page.waitForFunction(() =>
+      [...document.querySelectorAll('.xterm-rows > div')].every((row) => /^(1234567890)+\d*$/.test(row.textContent)),
+    );
+    const [first] = await page.locator('.xterm-rows > div').first().locator('span').evaluateAll((cells) =>
+      cells.map((each) => getComputedStyle(each).backgroundColor),
+    );
+    assert.equal(first, 'rgb(2, 6, 90)');
+    await picture('console-colours');
+    await page.keyboard.type('q');
+    await until_shown(page, /^before$/m);
+  });
+
+  test('a paste of 300 kB arrives whole', limit, async () => {
+    await type_line(page, 'clear; stty -echo; echo "no echo"; head -c 300001 | sha256sum; stty echo');
+    await until_shown(page, /^no echo$/m); // From here on, it is not the shell that reads.
+    const text = `${'0123456789'.repeat(10)}\n`.repeat(2971).slice(0, 300_000);
+    await page.locator('.xterm-helper-textarea').evaluate((field, pasted) => {
+      const data = new DataTransfer();
+      data.setData('text/plain', pasted);
+      field.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true }));
+    }, text);
+    await page.keyboard.press('Enter');
+    const { createHash } = await import('node:crypto');
+    await until_shown(page, createHash('sha256').update(`${text}\n`).digest('hex'));
+  });
+
+  test('when the connection breaks it is made again, with the same screen', limit, async () => {
+    await type_line(page, 'clear; PS1="> "; seq -s " " 1 20');
+    await until_shown(page, /19 20\n>$/m);
+    const before = await screen_of(page);
+    const sockets = watch.asked.filter((url) => url.startsWith('ws:')).length;
+    wire.cut();
+    await page.getByRole('status').filter({ hasText: /^Disconnected/ }).waitFor();
+    await connected();
+    assert.ok(watch.asked.filter((url) => url.startsWith('ws:')).length > sockets);
+    await until_shown(page, /19 20\n>$/m);
+    assert.deepEqual(await screen_of(page), before);
+    await type_line(page, 'echo $kept here');
+    await until_shown(page, /^still here$/m);
+  });
+
+  test('a page that is loaded again is in the same terminal', limit, async () => {
+    await page.reload();
+    await connected();
+    await until_shown(page, /^still here$/m);
+    await type_line(page, 'clear; echo $kept the same');
+    await until_shown(page, /^still the same$/m);
+  });
+
+  test('keys are the terminal\'s, but for the one that leaves it', limit, async () => {
+    await type_line(page, 'clear; showkey() { stty raw -echo; printf "keys:\\r\\n"; head -c 5 | od -An -tx1; stty sane; }; showkey');
+    await until_shown(page, /^keys:$/m);
+    for (const name of ['Tab', 'Escape', 'Control+L', 'Control+K', 'Control+D']) await page.keyboard.press(name);
+    await until_shown(page, /^ 09 1b 0c 0b 04$/m);
+    await page.keyboard.press('Control+Shift+L');
+    assert.match(await focused(), /Sandboxes$/);
+    await page.keyboard.press('Enter');
+    await shows(page.getByRole('heading', { name: /^Sandboxes/ }));
+    await page.waitForFunction((name) => document.activeElement?.getAttribute('aria-label') === name, `Terminal in ${id}`);
+  });
+
+  test('the end of the shell is told, and another one can be had', limit, async () => {
+    await page.keyboard.press('Enter');
+    await connected();
+    await type_line(page, 'exit 7');
+    await shows(page.getByText('The shell has ended (7).'));
+    await page.getByRole('button', { name: 'New terminal' }).click();
+    await connected();
+    await type_line(page, 'clear; echo "kept is <$kept>"');
+    await until_shown(page, /^kept is <>$/m);
+  });
+
+  test('it is good to look at, in light and dark and on a phone', limit, async () => {
+    await type_line(page, 'clear; ls --color=always / | head -n 8; uname -sm; echo "Hello from a sandbox"');
+    await until_shown(page, /^Hello from a sandbox$/m);
+    const narrow = { width: 390, height: 780 };
+    const wide = { width: 1180, height: 720 };
+    const others = [];
+    for (let i = 0; i < 2; ++i) {
+      others.push((await (await call('POST', '/v1/sandbox')).json()).id);
+      await call('GET', `/v1/sandbox/${others[i]}/running`);
+    }
+    for (const [look, size, colorScheme] of [['light', wide, 'light'], ['dark', wide, 'dark'], ['phone', narrow, 'dark']]) {
+      await page.emulateMedia({ colorScheme });
+      await page.setViewportSize(size);
+      if (!(await page.locator('#terminal-view').isVisible())) await page.goForward();
+      await connected();
+      await until_shown(page, /^Hello from a sandbox$/m);
+      await picture(`console-terminal-${look}`);
+      await page.getByRole('button', { name: 'Sandboxes' }).click();
+      await shows(row_of(others[1]));
+      await row_of(others[1]).locator('[data-label="CPU"]').filter({ hasText: /%$/ }).waitFor();
+      // Nothing is wider than the screen, and every button is on it.
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), look);
+      for (const button of await page.locator('#list-view button:visible').all()) {
+        const { x, width } = await button.boundingBox();
+        assert.ok(x >= 0 && x + width <= size.width, look);
+      }
+      await picture(`console-${look}`);
+      await page.goBack();
+    }
+    await page.emulateMedia({ colorScheme: 'light' });
+    await page.setViewportSize(wide);
+    await page.getByRole('button', { name: 'Sandboxes' }).click();
+    for (const other of others) assert.equal((await call('DELETE', `/v1/sandbox/${other}`)).status, 204);
+    for (const other of others) await row_of(other).waitFor({ state: 'detached' });
+  });
+
+  test('the keyboard is enough', limit, async () => {
+    await tab_to('New sandbox');
+    assert.notEqual(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), 'none');
+    await page.keyboard.press('Enter');
+    // The new one has the focus once it runs.
+    await page.waitForFunction(
+      (old) => /^Terminal in /.test(document.activeElement?.getAttribute('aria-label')) && !document.activeElement.closest(`[data-id="${old}"]`),
+      id,
+    );
+    const made = (await focused()).replace('Terminal in ', '');
+    await page.keyboard.press('Enter');
+    await connected();
+    await type_line(page, 'echo $((40 + 4))');
+    await until_shown(page, /^44$/m);
+    await page.keyboard.press('Control+Shift+L');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction((name) => document.activeElement?.getAttribute('aria-label') === name, `Terminal in ${made}`);
+    await tab_to(`Delete ${made}`);
+    await page.keyboard.press('Enter');
+    await shows(page.getByRole('dialog'));
+    assert.equal(await focused(), 'Keep it');
+    await picture('console-delete');
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'hidden' });
+    assert.equal(await focused(), `Delete ${made}`);
+    await page.keyboard.press('Enter');
+    await page.keyboard.press('Tab');
+    assert.equal(await focused(), 'Delete');
+    await page.keyboard.press('Enter');
+    await row_of(made).waitFor({ state: 'detached' });
+    assert.deepEqual(await rows(), [id]);
+  });
+
+  test('a terminal whose sandbox is deleted says so, and starts none', limit, async () => {
+    await page.getByRole('button', { name: `Terminal in ${id}` }).click();
+    await connected();
+    assert.equal((await call('DELETE', `/v1/sandbox/${id}`)).status, 204);
+    await shows(page.getByText('This sandbox has been stopped or deleted.'));
+    await page.reload();
+    await shows(page.getByText('This sandbox has been stopped or deleted.'));
+    await page.getByRole('button', { name: 'Sandboxes' }).click();
+    await shows(page.getByText('No sandbox is alive on this node.'));
+  });
+
+  test('what goes wrong is said, and is over once it is', limit, async () => {
+    await page.route('**/console/sandboxes', (route) => route.abort());
+    await shows(page.getByRole('alert').getByText('The node does not answer. Trying again'));
+    await page.unroute('**/console/sandboxes');
+    await page.getByRole('alert').getByText('The node does not answer.').waitFor({ state: 'hidden' });
+    await page.route('**/v1/sandbox', (route) => route.fulfill({ status: 503, json: { error: 'no room', code: 'capacity_exceeded' } }));
+    await page.getByRole('button', { name: 'New sandbox' }).click();
+    await shows(page.getByRole('alert').getByText('no room'));
+    await page.unroute('**/v1/sandbox');
+    await page.getByRole('button', { name: 'Dismiss' }).click();
+  });
+
+  test('who signs out is out', limit, async () => {
+    const [{ name, value }] = await page.context().cookies();
+    await page.getByRole('button', { name: 'Sign out' }).click();
+    await shows(page.getByLabel('API key'));
+    assert.deepEqual(await page.context().cookies(), []);
+    const again = await fetch(`${wire.url}/console/sandboxes`, { headers: { Cookie: `${name}=${value}`, 'Sec-Fetch-Site': 'same-origin' } });
+    assert.equal(again.status, 401);
+  });
+
+  test('it asked nobody but its node, and nothing in it went wrong', limit, () => watch.check(wire.url));
+
+  test('it runs no scripts but its own, and loads nothing', limit, async () => {
+    const refused = await page.evaluate(async () => {
+      const broken = [];
+      document.addEventListener('securitypolicyviolation', (event) => broken.push(event.effectiveDirective));
+      const added = (tag, more) => document.body.append(Object.assign(document.createElement(tag), more));
+      added('script', { textContent: 'window.smuggled = true' });
+      added('img', { src: 'http://127.0.0.2:9/x.png' });
+      await fetch('http://127.0.0.2:9/').catch(() => {});
+      try {
+        new WebSocket('ws://127.0.0.2:9/');
+      } catch {
+        // Refused at once.
+      }
+      while (broken.length < 4) await new Promise((resume) => setTimeout(resume, 20));
+      return { broken: broken.sort(), smuggled: window.smuggled };
+    });
+    assert.deepEqual(refused, { broken: ['connect-src', 'connect-src', 'img-src', 'script-src-elem'], smuggled: undefined });
+  });
+});

@@ -1,0 +1,185 @@
+#include "http/openapi.hpp"
+#include "tests/http/client.hpp"
+#include "tests/http/fakes.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace insula;
+using namespace insula::test;
+
+namespace {
+
+http::server_options with_key() {
+  http::server_options options;
+  options.api_key = "s3cret";
+  return options;
+}
+
+/// What a browser says on behalf of the console's page.
+struct browser {
+  explicit browser(const house& at)
+      : port(at.port())
+      , host("localhost:" + std::to_string(port))
+      , own("Origin: http://" + host + "\r\n") {}
+
+  /// client's request() names 127.0.0.1; a browser goes by the name in its address bar.
+  answer send(std::string_view method, std::string_view target, const std::string& fields,
+              const std::string& body = {}) const {
+    client to{port};
+    to.send(std::string{method} + " " + std::string{target} + " HTTP/1.1\r\nHost: " + host +
+            "\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
+            fields + "\r\n" + body);
+    return to.receive();
+  }
+  answer sign_in(const std::string& key) const {
+    return send("POST", "/console/sign-in", own, key);
+  }
+  static std::string cookie_of(const answer& signed_in) {
+    const auto& field = signed_in.fields.at("set-cookie");
+    return "Cookie: " + field.substr(0, field.find(';')) + "\r\n";
+  }
+
+  std::uint16_t port;
+  std::string host, own;
+};
+
+} // namespace
+
+TEST_CASE("the console is one page for everybody, which may load nothing and is in no frame",
+          "[http][console]") {
+  house h{with_key()};
+  const auto page = ask(h.port(), "GET", "/");
+  CHECK(page.status == 200);
+  CHECK(page.fields.at("content-type") == "text/html; charset=utf-8");
+  CHECK(page.fields.at("cache-control") == "no-store");
+  CHECK(page.fields.at("x-content-type-options") == "nosniff");
+  CHECK(page.fields.at("referrer-policy") == "same-origin");
+  CHECK(page.body.substr(0, 15) == "<!doctype html>");
+  CHECK(page.body.find("s3cret") == std::string::npos);
+  CHECK(page.body.find("sourceMappingURL") == std::string::npos);
+  const auto& policy = page.fields.at("content-security-policy");
+  for (const auto* part :
+       {"default-src 'none'", "script-src 'sha256-", "style-src 'sha256-", "connect-src 'self'",
+        "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"}) {
+    CAPTURE(part);
+    CHECK(policy.find(part) != std::string::npos);
+  }
+  CHECK(policy.find("unsafe-eval") == std::string::npos);
+  CHECK(policy.find("script-src 'unsafe-inline'") == std::string::npos);
+  const auto packed = ask(h.port(), "GET", "/", {}, "Accept-Encoding: gzip\r\n");
+  CHECK(packed.fields.at("content-encoding") == "gzip");
+  CHECK(packed.body.size() < page.body.size() / 3);
+}
+
+TEST_CASE("the console is no part of the API that is described", "[http][console]") {
+  CHECK(http::openapi_document().find("console") == std::string::npos);
+  CHECK(http::openapi_document().find("\"/\"") == std::string::npos);
+}
+
+TEST_CASE("who types the key gets a cookie that no script reads and no other page sends",
+          "[http][console]") {
+  house h{with_key()};
+  const browser chromium{h};
+  const auto wrong = chromium.sign_in("S3cret");
+  CHECK(wrong.status == 401);
+  CHECK(wrong.body == R"({"error":"This is not the key.","code":"unauthorized"})");
+  CHECK(wrong.fields.count("set-cookie") == 0);
+  CHECK(chromium.sign_in("").status == 401);
+
+  const auto right = chromium.sign_in("s3cret");
+  CHECK(right.status == 204);
+  const auto& cookie = right.fields.at("set-cookie");
+  CHECK(cookie.find("insula-" + std::to_string(h.port()) + "=") == 0);
+  CHECK(cookie.find("; Path=/; HttpOnly; SameSite=Strict") != std::string::npos);
+  CHECK(cookie.find("Secure") == std::string::npos); // Else it would never come back.
+  CHECK(cookie.find("s3cret") == std::string::npos);
+
+  const auto mine = browser::cookie_of(right);
+  CHECK(
+    chromium.send("GET", "/console/sandboxes", mine + "Sec-Fetch-Site: same-origin\r\n").status ==
+    200);
+  CHECK(chromium.send("POST", "/v1/sandbox", mine + chromium.own).status == 200);
+  CHECK(chromium.send("POST", "/v1/sandbox", mine + "Origin: http://evil.example\r\n").status ==
+        401);
+  CHECK(chromium.send("POST", "/v1/sandbox", mine).status == 401);
+  CHECK(ask(h.port(), "GET", "/console/sandboxes").status == 401);
+  CHECK(ask(h.port(), "GET", "/console/sandboxes", {}, "Authorization: Bearer s3cret\r\n").status ==
+        200);
+
+  const auto out = chromium.send("POST", "/console/sign-out", mine + chromium.own);
+  CHECK(out.status == 204);
+  CHECK(out.fields.at("set-cookie").find("; Max-Age=0") != std::string::npos);
+  CHECK(chromium.send("POST", "/v1/sandbox", mine + chromium.own).status == 401);
+}
+
+TEST_CASE("other pages can neither try keys nor sign anybody out", "[http][console]") {
+  house h{with_key()};
+  const browser chromium{h};
+  for (const auto* fields : {"", "Origin: http://evil.example\r\n", "Origin: null\r\n"})
+    for (const auto* path : {"/console/sign-in", "/console/sign-out"})
+      CHECK(chromium.send("POST", path, fields, "s3cret").status == 403);
+}
+
+TEST_CASE("whoever tries keys has to wait after ten wrong ones, the right one included",
+          "[http][console]") {
+  house h{with_key()};
+  const browser chromium{h};
+  for (int i = 0; i < 10; ++i)
+    CHECK(chromium.sign_in("wrong" + std::to_string(i)).status == 401);
+  const auto late = chromium.sign_in("s3cret");
+  CHECK(late.status == 429);
+  CHECK(std::stoi(late.fields.at("retry-after")) > 0);
+  // Those who have the key elsewhere are not concerned.
+  CHECK(ask(h.port(), "GET", "/console/sandboxes", {}, "Authorization: Bearer s3cret\r\n").status ==
+        200);
+}
+
+TEST_CASE("a key that is too long for one is refused unread", "[http][console]") {
+  house h{with_key()};
+  const browser chromium{h};
+  CHECK(chromium.sign_in(std::string(16 * 1024, 'x')).status == 401);
+  CHECK(chromium.sign_in(std::string(16 * 1024 + 1, 'x')).status == 413);
+}
+
+TEST_CASE("without a key the console is for pages of this node only", "[http][console]") {
+  house h;
+  const browser chromium{h};
+  CHECK(chromium.send("GET", "/", {}).status == 200);
+  CHECK(chromium.send("GET", "/console/sandboxes", {}).status == 200);
+  const auto in = chromium.sign_in("whatever");
+  CHECK(in.status == 204);
+  CHECK(in.fields.count("set-cookie") == 0);
+  for (const auto* path : {"/", "/console/sandboxes"}) {
+    CHECK(chromium.send("GET", path, "Origin: http://evil.example\r\n").status == 403);
+    client rebound{h.port()};
+    rebound.send("GET " + std::string{path} + " HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+    CHECK(rebound.receive().status == 403);
+  }
+}
+
+TEST_CASE("the list has what is known of every sandbox, and leaves out what is not",
+          "[http][console]") {
+  house h{with_key()};
+  sandbox_status busy;
+  busy.id = "abc";
+  busy.state = "running";
+  busy.created_ms = 1'700'000'000'000;
+  busy.memory_bytes = 5'000'000'000;
+  busy.cpu_us = 0;
+  busy.processes = 7;
+  busy.terminals = 2;
+  sandbox_status silent;
+  silent.id = "abd";
+  silent.current = false;
+  h.plays().list = {busy, silent};
+  const auto got =
+    ask(h.port(), "GET", "/console/sandboxes", {}, "Authorization: Bearer s3cret\r\n");
+  CHECK(got.status == 200);
+  CHECK(got.fields.at("cache-control") == "no-store");
+  CHECK(got.body.substr(0, 21) == R"({"key":true,"now_ms":)");
+  CHECK(got.body.substr(got.body.find(",\"sandboxes\"")) ==
+        R"(,"sandboxes":[{"id":"abc","state":"running","current":true,"created_ms":1700000000000,)"
+        R"("memory_bytes":5000000000,"cpu_us":0,"processes":7,"sessions":0,"terminals":2},)"
+        R"({"id":"abd","state":"asleep","current":false,"sessions":0,"terminals":0}]})");
+  house open;
+  CHECK(ask(open.port(), "GET", "/console/sandboxes").body.substr(0, 12) == R"({"key":false)");
+}

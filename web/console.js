@@ -1,0 +1,208 @@
+// The page itself: which of its views is shown, and what its buttons do.
+
+const part = (id) => document.getElementById(id);
+const refresh_ms = 2_000;
+
+const list = new SandboxList(part('sandboxes'), part('rows'), part('empty'), part('count'));
+let terminal;
+
+function show(view) {
+  for (const each of ['sign-in-view', 'list-view', 'terminal-view']) part(each).hidden = each !== view;
+  part('bar').hidden = view !== 'list-view';
+}
+
+const shown = (view) => !part(view).hidden;
+
+/// `until_good`: it goes by itself once the node answers again.
+function complain(text, until_good = false) {
+  part('alert-text').textContent = text;
+  part('alert').hidden = !text;
+  part('alert').dataset.until = until_good ? 'good' : '';
+}
+
+/// Does what a button is for; what goes wrong is said. One thing at a time for each button.
+async function act(button, what) {
+  button.disabled = true;
+  try {
+    await what();
+  } catch (why) {
+    if (why.status === 401) ask_for_key();
+    else complain(why.message);
+  } finally {
+    button.disabled = false;
+  }
+}
+
+// ---- Signing in
+
+function ask_for_key() {
+  close_terminal();
+  list.clear();
+  complain('');
+  show('sign-in-view');
+  part('key').focus();
+}
+
+part('sign-in').addEventListener('submit', async (event) => {
+  event.preventDefault();
+  const [field, button] = [part('key'), event.submitter ?? part('sign-in').querySelector('button')];
+  button.disabled = true;
+  part('sign-in-error').textContent = '';
+  try {
+    await node.sign_in(field.value);
+    field.value = '';
+    await enter();
+  } catch (why) {
+    part('sign-in-error').textContent = why.message;
+    field.select();
+    field.focus();
+  } finally {
+    button.disabled = false;
+  }
+});
+
+part('sign-out').addEventListener('click', ({ target }) =>
+  act(target, async () => {
+    await node.sign_out();
+    ask_for_key();
+  }));
+
+// ---- The list
+
+let timer;
+let newest = 0; // An answer that was overtaken is not shown.
+
+/// Looks once. What the node says about a sandbox is told to those who ask for it.
+async function look() {
+  const mine = ++newest;
+  const said = await node.list();
+  part('sign-out').hidden = !said.key;
+  if (part('alert').dataset.until === 'good') complain('');
+  if (mine === newest) list.show(said, { open: (id) => go_to(id), remove });
+  return said;
+}
+
+/// Looks now and from then on, as long as somebody can see it.
+async function keep_looking() {
+  clearTimeout(timer);
+  if (document.hidden || !shown('list-view')) return;
+  try {
+    await look();
+  } catch (why) {
+    if (why.status === 401) return ask_for_key();
+    if (shown('list-view')) complain(`${why.message} Trying again\u2026`, true);
+  }
+  clearTimeout(timer);
+  timer = setTimeout(keep_looking, refresh_ms);
+}
+
+document.addEventListener('visibilitychange', keep_looking);
+
+part('create').addEventListener('click', ({ currentTarget }) =>
+  act(currentTarget, async () => {
+    complain('');
+    const id = await node.create();
+    const started = node.start(id); // The node knows of it by then, and the list shows how it starts.
+    keep_looking();
+    if (!(await started).running) throw new NodeError('The sandbox did not start.', 0);
+    await look();
+    list.focus(id);
+  }));
+
+function remove(id) {
+  const dialog = part('confirm');
+  part('confirm-id').textContent = id;
+  dialog.returnValue = 'keep';
+  dialog.onclose = () => {
+    if (dialog.returnValue !== 'delete') return;
+    part('create').focus(); // Its own button goes with it.
+    act(part('create'), async () => {
+      await node.remove(id);
+      await look();
+    }).then(() => part('create').focus());
+  };
+  dialog.showModal();
+}
+
+part('alert-close').addEventListener('click', () => complain(''));
+
+// ---- The terminal, whose sandbox stands in the address: a page that is loaded again is where it was
+
+const terminal_in = (hash) => /^#terminal\/(.+)$/.exec(hash)?.[1];
+
+function go_to(id) {
+  chosen = id;
+  location.hash = `#terminal/${id}`;
+}
+let chosen; // By a click: then it may be started. An address alone starts nothing.
+
+function tell_terminal(words, again) {
+  part('terminal-state').textContent = words;
+  part('terminal-state').dataset.connected = words === 'Connected';
+  part('again').hidden = !again;
+  part('again').textContent = again ?? '';
+}
+
+async function still_lives(id) {
+  try {
+    const { sandboxes } = await look();
+    return sandboxes.some((each) => each.id === id && !['asleep', 'stopping', 'deleting'].includes(each.state));
+  } catch (why) {
+    if (why.status === 401) ask_for_key();
+    throw why;
+  }
+}
+
+function open_terminal(id) {
+  close_terminal();
+  complain('');
+  show('terminal-view');
+  document.title = `${id} \u2013 Insula`;
+  part('terminal-title').textContent = id;
+  terminal = new TerminalView(part('screen'), id, {
+    tell: tell_terminal,
+    may_come_back: () => still_lives(id),
+    leave: () => part('leave').focus(),
+  });
+  if (chosen === id) terminal.connect();
+  else terminal.connect_if_alive();
+  terminal.xterm.focus();
+  chosen = undefined;
+}
+
+function close_terminal() {
+  terminal?.close();
+  terminal = undefined;
+  document.title = 'Insula';
+}
+
+part('leave').addEventListener('click', () => (location.hash = ''));
+part('again').addEventListener('click', () => terminal?.again());
+
+/// Shows what the address says.
+function follow_address() {
+  const id = terminal_in(location.hash);
+  if (id && is_sandbox_id(id)) return open_terminal(id);
+  const left = part('terminal-title').textContent;
+  close_terminal();
+  show('list-view');
+  keep_looking().then(() => list.focus(left));
+  part('terminal-title').textContent = '';
+}
+addEventListener('hashchange', () => shown('sign-in-view') || follow_address());
+
+/// The first look decides whether a key is asked for.
+async function enter() {
+  try {
+    await look();
+  } catch (why) {
+    if (why.status === 401) {
+      if (shown('sign-in-view')) throw new NodeError('This browser did not keep the sign-in. Are cookies allowed?', 401);
+      return ask_for_key();
+    }
+    show('list-view');
+    complain(`${why.message} Trying again\u2026`, true);
+  }
+  follow_address();
+}
+enter();

@@ -1,0 +1,95 @@
+// The rows of the list. One that stays is changed in place, so that the focus does not move.
+
+class SandboxRow {
+  constructor(id, { open, remove }) {
+    this.element = document.createElement('tr');
+    this.element.setAttribute('role', 'row');
+    this.element.dataset.id = id;
+    this.cells = {};
+    for (const name of ['Id', 'State', 'Age', 'Memory', 'CPU', 'Processes', 'Actions']) {
+      const cell = document.createElement('td');
+      cell.setAttribute('role', 'cell');
+      cell.dataset.label = name;
+      this.cells[name] = cell;
+      this.element.append(cell);
+    }
+    for (const name of ['Age', 'Memory', 'CPU', 'Processes']) this.cells[name].className = 'number';
+    this.cells.Id.className = 'id';
+    this.cells.Id.textContent = id;
+    this.cells.Actions.className = 'actions';
+    this.cells.Actions.append(this.button('Terminal', `Terminal in ${id}`, open), this.button('Delete', `Delete ${id}`, remove));
+  }
+
+  button(text, name, act) {
+    const made = document.createElement('button');
+    made.type = 'button';
+    made.textContent = text;
+    made.setAttribute('aria-label', name);
+    made.addEventListener('click', act);
+    return made;
+  }
+
+  show(status) {
+    this.set('State', status.state);
+    this.element.dataset.state = status.state;
+    this.element.classList.toggle('old', !status.current);
+    this.element.title = status.current ? '' : 'It does not answer; this is what it said last.';
+    this.set('Age', age_text(status.at_ms - status.created_ms));
+    this.set('Memory', bytes_text(status.memory_bytes));
+    if (!this.before || status.at_ms > this.before.at_ms) {
+      this.set('CPU', cpu_text(this.before, status));
+      this.before = status;
+    }
+    this.set('Processes', String(status.processes ?? unknown));
+    const [open, remove] = this.cells.Actions.children;
+    open.disabled = remove.disabled = status.state === 'deleting';
+  }
+
+  set(name, text) {
+    if (this.cells[name].textContent !== text) this.cells[name].textContent = text;
+  }
+}
+
+class SandboxList {
+  constructor(table, body, empty, count) {
+    Object.assign(this, { table, body, empty, count });
+    this.rows = new Map();
+  }
+
+  /// `acts`: what the buttons of a row do, given its id.
+  show({ now_ms, sandboxes }, acts) {
+    const newest_first = (a, b) => (b.created_ms ?? now_ms) - (a.created_ms ?? now_ms) || (a.id < b.id ? -1 : 1);
+    const there = new Set(sandboxes.map((each) => each.id));
+    for (const [id, row] of this.rows)
+      if (!there.has(id)) {
+        row.element.remove();
+        this.rows.delete(id);
+      }
+    let place = this.body.firstChild;
+    for (const status of [...sandboxes].sort(newest_first)) {
+      let row = this.rows.get(status.id);
+      if (!row) {
+        const { id } = status;
+        row = new SandboxRow(id, { open: () => acts.open(id), remove: () => acts.remove(id) });
+        this.rows.set(id, row);
+      }
+      row.show({ ...status, at_ms: now_ms });
+      if (row.element === place) place = place.nextSibling;
+      else this.body.insertBefore(row.element, place);
+    }
+    this.table.hidden = sandboxes.length === 0;
+    this.empty.hidden = sandboxes.length !== 0;
+    this.count.textContent = sandboxes.length || '';
+  }
+
+  focus(id) {
+    this.rows.get(id)?.element.querySelector('button').focus();
+  }
+
+  clear() {
+    this.rows.clear();
+    this.body.replaceChildren();
+    this.count.textContent = '';
+    this.table.hidden = this.empty.hidden = true;
+  }
+}

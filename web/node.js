@@ -1,0 +1,34 @@
+// What this page asks of its node. Each failure is an Error whose message is for people.
+
+class NodeError extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status; // 0: there was no answer.
+  }
+}
+
+async function ask(method, path, { body, patience_ms = 20_000 } = {}) {
+  let answer;
+  try {
+    answer = await fetch(path, { method, body, redirect: 'error', signal: AbortSignal.timeout(patience_ms) });
+  } catch {
+    throw new NodeError('The node does not answer.', 0);
+  }
+  if (answer.status === 204) return null;
+  const said = await answer.json().catch(() => null);
+  if (answer.ok && said) return said;
+  throw new NodeError(said?.error ?? `The node answered with status ${answer.status}.`, answer.status);
+}
+
+const is_sandbox_id = (text) => /^[a-z2-7]{1,128}$/.test(text);
+
+const node = {
+  list: () => ask('GET', '/console/sandboxes'),
+  sign_in: (key) => ask('POST', '/console/sign-in', { body: key }),
+  sign_out: () => ask('POST', '/console/sign-out'),
+  create: async () => (await ask('POST', '/v1/sandbox')).id,
+  start: (id) => ask('GET', `/v1/sandbox/${id}/running`, { patience_ms: 60_000 }),
+  remove: (id) => ask('DELETE', `/v1/sandbox/${id}`, { patience_ms: 60_000 }),
+  terminal_address: (id, { cols, rows }) =>
+    `${location.origin.replace(/^http/, 'ws')}/v1/sandbox/${id}/pty?cols=${cols}&rows=${rows}`,
+};
