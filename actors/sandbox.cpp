@@ -110,6 +110,8 @@ struct sandbox_state {
   std::string image_name;               ///< As recorded; empty: not yet.
   const sandbox_image* image = nullptr; ///< What the last start took. One of the options'.
   std::deque<waiting_request> waiting;
+  std::shared_ptr<byte_budget> waiting_bytes =
+    std::make_shared<byte_budget>(limits::waiting_sandbox_bytes); ///< For what commands say.
   std::vector<caf::typed_response_promise<caf::ok_atom>> deleting;
 
   std::map<std::uint64_t, started_process_actor>
@@ -556,16 +558,25 @@ result<session_actor> find_session(sandbox_pointer self, const std::string& id) 
   return add_session(self, {.id = id});
 }
 
+/// What a command counts for until it runs; null: too much waits already.
+std::shared_ptr<void> take_memory(sandbox_state& st, const exec_request& wanted) {
+  const auto bytes = wanted.command_line.size() + wanted.posix_line.size();
+  auto taken = std::make_shared<std::pair<byte_share, byte_share>>(byte_share{st.waiting_bytes},
+                                                                   st.options->waiting_bytes);
+  return taken->first.take(bytes) && taken->second.take(bytes) ? taken : nullptr;
+}
+
 template <class Reply>
-void run_in_session(sandbox_pointer self, exec_request wanted, Reply reply) {
+void run_in_session(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
+                    Reply reply) {
   const auto session = find_session(self, wanted.session);
   if (!session)
     return static_cast<void>(reply.deliver(to_caf(session.reason())));
   auto options = make_options(self, wanted.timeout_ms, wanted.context);
   options.on_over = [use = new_use(self)] {};
-  reply.delegate(*session,
-                 session_command{std::make_shared<process_options>(std::move(options)),
-                                 {std::move(wanted.command_line), std::move(wanted.cwd)}});
+  reply.delegate(*session, session_command{std::make_shared<process_options>(std::move(options)),
+                                           {std::move(wanted.command_line), std::move(wanted.cwd)},
+                                           std::move(memory)});
 }
 
 /// Answers when its shell is up.
@@ -809,12 +820,15 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
   self->state.options = std::move(options);
   return {
     [self](exec_request& request) -> caf::result<process_actor> {
+      auto memory = take_memory(self->state, request);
+      if (!memory)
+        return to_caf({errc::limit_reached, "too much waits to be run"});
       auto reply = self->make_response_promise<process_actor>();
       auto wanted = std::make_shared<exec_request>(std::move(request));
       when_running(
-        self, {[self, reply, wanted]() mutable {
+        self, {[self, reply, wanted, memory]() mutable {
                  if (!wanted->session.empty())
-                   return run_in_session(self, std::move(*wanted), reply);
+                   return run_in_session(self, std::move(*wanted), std::move(memory), reply);
                  if (full(self->state))
                    return static_cast<void>(reply.deliver(to_caf(too_many)));
                  const auto timeout_ms = wanted->timeout_ms;

@@ -110,6 +110,11 @@ inline constexpr std::size_t full_logs_per_sandbox = 16;
 /// Sessions of one sandbox: each is a shell of 2 to 4 MB.
 inline constexpr std::size_t sessions_per_sandbox = 256;
 
+/// Lines of commands that wait for their sandbox's start or for their session, in bytes: of one
+/// sandbox, and of a whole node.
+inline constexpr std::uint64_t waiting_sandbox_bytes = 64ull << 20;
+inline constexpr std::uint64_t waiting_node_bytes = 512ull << 20;
+
 /// Commands that wait for one session to become free.
 inline constexpr std::size_t waiting_per_session = 1024;
 
@@ -143,19 +148,20 @@ inline constexpr std::size_t terminal_bytes = 262'144;
 /// comes later, so that a short stall costs nothing.
 inline constexpr std::size_t terminal_log_bytes = 1u << 20;
 
-/// How far a terminal's output runs ahead of whoever reads it fastest, as long as that one reads at
-/// a good rate: each byte that is read is worth some patience, which cannot be saved up. Who reads
-/// slower than 640 KiB/s or not at all holds nothing up.
+/// How far a terminal's output runs ahead of whoever reads it fastest, as long as it waits for that
+/// one: runtime/reader_pace.hpp. A rate of 640 KiB/s is good enough, and a second is what a network
+/// may hold back.
 inline constexpr std::size_t terminal_ahead_bytes = terminal_log_bytes / 2;
 inline constexpr std::chrono::nanoseconds patience_per_terminal_byte{1'600};
-inline constexpr std::chrono::milliseconds terminal_patience{100};
+inline constexpr std::chrono::milliseconds terminal_patience{1'000};
 
 /// The largest message that a terminal's client may send. A paste of a megabyte is one.
 inline constexpr std::size_t terminal_input_bytes = 4u << 20;
 
 /// What a terminal's clients may have typed together that it has not taken. A program that does not
-/// read leaves the rest with them.
+/// read leaves the rest with them. Each message counts for what it costs to keep, however short.
 inline constexpr std::size_t waiting_input_bytes = 16u << 20;
+inline constexpr std::size_t waiting_input_cost = 1024;
 
 /// Terminals of one sandbox. It can have 64 in all (the launcher's devpts): the others are left for
 /// what opens terminals inside, as tmux does.

@@ -130,8 +130,9 @@ struct terminal_extent {
 };
 
 /// A process behind a terminal. All of its output is stream_id::out, and offsets in its log are
-/// bytes; the log keeps the newest limits::terminal_log_bytes, and nobody who reads it holds it up.
-/// It has ended when the process that was started has, whoever else still has the terminal open.
+/// bytes; the log keeps the newest limits::terminal_log_bytes. Its output waits for whoever reads
+/// it fastest, as reader_pace.hpp says, and for nobody else. It has ended when the process that was
+/// started has, whoever else still has the terminal open.
 class terminal : public process {
 public:
   /// What somebody types, in order. `taken`: the terminal has taken all of it, or (false) it has
