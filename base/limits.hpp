@@ -118,17 +118,19 @@ inline constexpr std::uint64_t waiting_node_bytes = 512ull << 20;
 /// Commands that wait for one session to become free.
 inline constexpr std::size_t waiting_per_session = 1024;
 
-/// Pipes of one session that what its commands have left running still writes to. Each is a
-/// descriptor; a shell that starts services has a handful.
-inline constexpr std::size_t late_pipes_per_shell = 64;
+/// Pipes of one sandbox's sessions that what their commands have left running still writes to. Each
+/// is a descriptor of the server's; a shell that starts services has a handful.
+inline constexpr std::size_t late_pipes_per_sandbox = 256;
 
 /// A session's shell that was told to end itself, and what was told to end it, have so long each;
 /// then the next harsher step is taken. Killing takes milliseconds.
 inline constexpr auto shell_end_patience = 3s;
 
-/// From the force that a session's command is ended with until its whole shell is given up: with
-/// kill_grace before it, and half a second for the shell to go, this stays below the 5 s that the
-/// Python client waits.
+/// From the force that a session's command is ended with until its shell is killed with it.
+inline constexpr std::chrono::milliseconds shell_grace{500};
+
+/// From there until the shell's keeper is given up too: with kill_grace before it, and half a
+/// second for the shell to go, this stays below the 5 s that the Python client waits.
 inline constexpr auto shell_kill_patience = 1s;
 
 /// Whoever keeps a session's shell is asked so often whether it is alive while a command runs
@@ -137,6 +139,10 @@ inline constexpr auto shell_pulse = 60s;
 
 /// To hear from a shell where it is and what it exports; nobody's profile takes longer.
 inline constexpr auto look_around_patience = 1s;
+
+/// What was to say so and does not let itself be interrupted is ended by force then, although that
+/// can cost the shell: nothing else can run there meanwhile.
+inline constexpr auto late_look_patience = 15s;
 
 /// A larger environment is not passed on: execve() would not take it.
 inline constexpr std::size_t surroundings_bytes = 2u << 20;
