@@ -340,13 +340,17 @@ void repair() {
 
 /// What the command has started and has not had SIGINT gets it, after the shell: whose command ends
 /// by a SIGINT that it has had itself leaves the rest of the script, else it goes on with that.
-void interrupt_new(bool shell_too) {
+/// `all`: who has had it too, since what was just being started may have lost it.
+void interrupt_started(bool all) {
   const int known = now.had_interrupt.count;
   signal_new_processes(shell, now.before, 0, &now.had_interrupt);
-  if (!now.said && (shell_too || now.had_interrupt.count > known))
+  if (!now.said && (all || now.had_interrupt.count > known))
     ::kill(shell, SIGINT);
-  for (int i = known; i < now.had_interrupt.count; ++i)
-    ::kill(now.had_interrupt.all[i], SIGINT);
+  if (all)
+    signal_new_processes(shell, now.before, SIGINT);
+  else
+    for (int i = known; i < now.had_interrupt.count; ++i)
+      ::kill(now.had_interrupt.all[i], SIGINT);
 }
 
 /// Unless it has come back by then; later and later, since a line that it reads then is lost.
@@ -361,7 +365,7 @@ void interrupt() {
   const long at = now_ms();
   next_look = at + settle_ms;
   interrupt_again(at, first_again_ms);
-  interrupt_new(true);
+  interrupt_started(true);
 }
 
 /// What was being forked at that moment has not heard it, and the shell waits for that. What does
@@ -382,7 +386,7 @@ void follow_up() {
     signal_new_processes(shell, now.before, SIGTERM, &now.had_terminate, &now.had_interrupt);
   if (ended || now.had_terminate.count > terminated)
     interrupt_again(at, settle_ms);
-  interrupt_new(again);
+  interrupt_started(again);
 }
 
 /// The shell has come back, and has read whatever was written to it: no SIGINT is on its way to

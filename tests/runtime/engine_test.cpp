@@ -1,13 +1,17 @@
 // The engine between a spawner and agents that the test plays: nothing that they say or do not say
 // may hurt it.
 #include "base/io_pool.hpp"
+#include "runtime/agent/shell_protocol.hpp"
 #include "runtime/native_engine.hpp"
 #include "tests/runtime/played_parts.hpp"
 #include "tests/support/events.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <atomic>
 #include <future>
 #include <random>
+#include <sys/socket.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace insula;
@@ -375,4 +379,75 @@ TEST_CASE("an engine that goes hangs up, whatever lived in it", "[runtime][engin
   n.engine.reset();
   while (!n.spawner.end.next().bytes.empty()) {
   }
+}
+
+namespace {
+
+struct played_shell {
+  explicit played_shell(node::living& in)
+      : shell(in.box->open_shell({}, {[to = heard] { to->tell("ready"); },
+                                      [to = heard](const error&) { to->tell("failed"); },
+                                      [to = heard](process_exit) { to->tell("ended"); }}))
+      , asked(in.agent.next(agent_op::open_shell))
+      , keeper(std::move(asked.fds.at(3))) {}
+
+  void say(runtime::agent::shell_event what, std::uint64_t number = 0) const {
+    const runtime::agent::shell_notice said{what, 0, number};
+    REQUIRE(keeper.send(as_bytes(said)));
+  }
+
+  std::shared_ptr<events<std::string>> heard = std::make_shared<events<std::string>>();
+  std::shared_ptr<runtime::shell> shell;
+  played_agent::asked asked;
+  plain_end keeper;
+};
+
+} // namespace
+
+TEST_CASE("a command that a shell did not take before its end can be run by another",
+          "[runtime][engine]") {
+  node n;
+  auto it = n.make();
+  for (const bool started : {false, true}) {
+    CAPTURE(started);
+    const played_shell it_lives{it};
+    it_lives.say(runtime::agent::shell_event::ready);
+    CHECK(it_lives.heard->next() == "ready");
+    const auto heard = std::make_shared<events<std::string>>();
+    std::optional<errc> why;
+    auto listener = listener_to(heard);
+    listener.on_failed = [&why, heard](const error& what) {
+      why = what.code;
+      heard->tell("failed");
+    };
+    const auto running = it_lives.shell->run({"true", ""}, listener);
+    if (started) {
+      it_lives.say(runtime::agent::shell_event::started, 1);
+      CHECK(heard->next() == "started");
+    }
+    it.agent.say(agent_event::exited, it_lives.asked.head.id);
+    it.agent.next(agent_op::forget);
+    CHECK(it_lives.heard->next() == "ended");
+    CHECK(heard->next() == (started ? "ended 9" : "failed"));
+    if (!started)
+      CHECK(why == errc::sandbox_not_running);
+  }
+}
+
+TEST_CASE("what goes on talking in a keeper's place holds nobody up", "[runtime][engine]") {
+  node n;
+  auto it = n.make();
+  played_shell hostile{it};
+  hostile.say(runtime::agent::shell_event::ready);
+  CHECK(hostile.heard->next() == "ready");
+  std::atomic<bool> enough{false};
+  std::thread flood{[&] {
+    const runtime::agent::shell_notice said{runtime::agent::shell_event::pong, 0, 0};
+    while (!enough)
+      hostile.keeper.send(as_bytes(said), {}, MSG_DONTWAIT);
+  }};
+  it.agent.say(agent_event::exited, hostile.asked.head.id);
+  CHECK(hostile.heard->next() == "ended");
+  enough = true;
+  flood.join();
 }

@@ -285,14 +285,14 @@ TEST_CASE("a command that is interrupted leaves its shell as it was", "[runtime]
   live_shell shell{box};
   REQUIRE(
     shell.run("kept=1; cd /tmp; sleep 1000 & early=$!; setsid sleep 1001 & away=$!").exited(0));
-  CHECK(timed_out(shell, "echo in; sleep 1002; echo unreached", "in\n").out == "in\n");
+  CHECK(timed_out(shell, "sh -c 'echo in; exec sleep 1002'; echo unreached", "in\n").out == "in\n");
   CHECK(timed_out(shell, "echo in; while :; do :; done", "in\n").out == "in\n");
-  CHECK(timed_out(shell, "echo in; yes | cat >/dev/null; echo unreached", "in\n").out == "in\n");
+  CHECK(
+    timed_out(shell, "yes | sh -c 'echo in; exec cat >/dev/null'; echo unreached", "in\n").out ==
+    "in\n");
   CHECK(timed_out(shell, "echo in; sleep 1003 & wait; echo unreached", "in\n").out == "in\n");
-  CHECK(timed_out(shell,
-                  "(trap '' INT; echo in; sleep 1004; sleep 1005); sleep 1006; echo unreached",
-                  "in\n", true)
-          .out == "in\n");
+  CHECK(timed_out(shell, "(trap '' INT TERM; echo in; sleep 1004; sleep 1005)", "in\n", true).out ==
+        "in\n");
   CHECK(
     timed_out(shell, "echo in; (trap '' INT; exec sleep 1002); while :; do :; done", "in\n").out ==
     "in\n");
@@ -525,4 +525,16 @@ TEST_CASE("shells leave nothing behind, and end with their sandbox", "[runtime][
   box.destroy();
   CHECK(running.finish().how.lost);
   CHECK(last.ended().lost);
+}
+
+TEST_CASE("a terminal that is killed takes its whole session with it", "[runtime][shell]") {
+  live_sandbox box{shared_node()};
+  const auto ended = std::make_shared<events<process_exit>>();
+  auto spec = in_shell("set -m; sleep 1131 & (sleep 1132 &); nohup sleep 1133 & sleep 1134");
+  const auto tty = (*box).open_terminal(
+    spec, {}, {nullptr, nullptr, [ended](process_exit how) { ended->tell(how); }, nullptr});
+  REQUIRE(eventually([&] { return box.run("pgrep -c '^sleep'").out == "4\n"; }));
+  tty->signal(SIGKILL);
+  CHECK(ended->next(40s).status == SIGKILL);
+  CHECK(eventually([&] { return box.run("pgrep '^sleep'").exited(1); }));
 }
