@@ -117,7 +117,8 @@ struct sandbox_state {
   std::map<std::uint64_t, started_process_actor>
     processes; ///< Until their command and its output are over.
   std::uint64_t last_process = 0;
-  std::map<std::string, session_actor> sessions;     ///< By id, each with its shell or none so far.
+  std::map<std::string, session_actor> sessions; ///< By id, each with its shell or none so far.
+  std::set<session_actor> ending_sessions;       ///< Until the last of their output has been taken.
   std::map<std::string, session_terminal> terminals; ///< By session.
   std::uint64_t last_terminal = 0;
   std::size_t uses = 0; ///< Files that somebody holds, and commands of sessions.
@@ -136,6 +137,8 @@ struct sandbox_state {
     for (auto& [number, process] : processes)
       caf::anon_send_exit(process, caf::exit_reason::user_shutdown);
     for (auto& [session_id, session] : sessions)
+      caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
+    for (const auto& session : ending_sessions)
       caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
     for (auto& [session, terminal] : terminals)
       caf::anon_send_exit(terminal.actor, caf::exit_reason::user_shutdown);
@@ -156,8 +159,10 @@ struct sandbox_state {
 
   /// Their shells end with the sandbox; the next one begins without them.
   void end_sessions() {
-    for (auto& [session_id, session] : std::exchange(sessions, {}))
+    for (auto& [session_id, session] : std::exchange(sessions, {})) {
+      ending_sessions.insert(session);
       caf::anon_send(session, end_session{{errc::sandbox_not_running, "the sandbox has ended"}});
+    }
   }
 
   /// The next one to ask gets another.
@@ -546,6 +551,7 @@ result<session_actor> add_session(sandbox_pointer self, create_session_request w
   options.command_timeout_ms = wanted.command_timeout_ms;
   options.figures = st.options->figures;
   const auto made = spawn_session(self->system(), std::move(options));
+  self->monitor(made);
   st.sessions.emplace(std::move(wanted.id), made);
   return made;
 }
@@ -607,6 +613,7 @@ void delete_session(sandbox_pointer self, const std::string& id, Reply reply) {
   if (session.empty())
     return static_cast<void>(
       reply.deliver(to_caf({errc::not_found, "Session '" + id + "' not found"})));
+  self->state.ending_sessions.insert(session.mapped());
   reply.delegate(session.mapped(),
                  end_session{{errc::session_ended, "Session '" + id + "' was deleted"}});
 }
@@ -818,6 +825,10 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
   self->state.id = id;
   self->state.hibernates = hibernates;
   self->state.options = std::move(options);
+  self->set_down_handler([self](const caf::down_msg& gone) {
+    std::erase_if(self->state.ending_sessions,
+                  [&](const auto& each) { return each.address() == gone.source; });
+  });
   return {
     [self](exec_request& request) -> caf::result<process_actor> {
       auto memory = take_memory(self->state, request);

@@ -42,6 +42,7 @@ using session_impl =
 struct waiting_command {
   session_command command;
   caf::typed_response_promise<process_actor> reply;
+  bool again = false; ///< A shell has ended that was to run it, and had not taken it.
 };
 
 struct session_state {
@@ -54,6 +55,7 @@ struct session_state {
   bool busy = false; ///< One runs there, or it is asked where it is.
   std::deque<waiting_command> waiting;
   std::vector<caf::typed_response_promise<caf::ok_atom>> opening;
+  std::map<std::uint64_t, waiting_command> starting;       ///< Until it is known that they run.
   std::map<std::uint64_t, started_process_actor> commands; ///< Until their output is complete.
   std::uint64_t last_command = 0;
   std::uint64_t running = 0; ///< The one whose turn it is; 0: none.
@@ -63,7 +65,7 @@ struct session_state {
 
   /// Whatever ends this actor: nobody waits for it in vain.
   ~session_state() {
-    refuse(to_caf(ending.value_or(error{errc::sandbox_not_running, "the node is going down"})));
+    refuse_all(to_caf(ending.value_or(error{errc::sandbox_not_running, "the node is going down"})));
     for (auto& each : std::exchange(ended, {}))
       each.deliver(caf::ok_atom::value);
     for (auto& each : std::exchange(looking, {}))
@@ -84,6 +86,12 @@ struct session_state {
     for (auto& each : std::exchange(opening, {}))
       each.deliver(why);
     for (auto& each : std::exchange(waiting, {}))
+      each.reply.deliver(why);
+  }
+
+  void refuse_all(const caf::error& why) {
+    refuse(why);
+    for (auto& [number, each] : std::exchange(starting, {}))
       each.reply.deliver(why);
   }
 };
@@ -136,12 +144,32 @@ runtime::process_listener with_turn(runtime::process_listener listener, const ca
   return listener;
 }
 
+void advance(session_pointer self);
+
+void runs(session_pointer self, std::uint64_t number, const process_actor& process) {
+  if (auto started = self->state.starting.extract(number))
+    started.mapped().reply.deliver(process);
+}
+
+void does_not_run(session_pointer self, std::uint64_t number, const caf::error& why) {
+  auto& st = self->state;
+  auto failed = st.starting.extract(number);
+  if (!failed)
+    return;
+  auto& command = failed.mapped();
+  if (from_caf(why).code != errc::sandbox_not_running || st.ending ||
+      std::exchange(command.again, true))
+    return static_cast<void>(command.reply.deliver(why));
+  st.waiting.push_front(std::move(command)); // Nothing of it has run, so the next shell can.
+  advance(self);
+}
+
 void run(session_pointer self, waiting_command next) {
   auto& st = self->state;
   const auto me = self->address();
   const auto number = ++st.last_command;
-  auto& process = *next.command.process;
-  process.launch = [shell = st.shell, what = std::move(next.command.what), me,
+  auto process = *next.command.process; // A copy, in case that it is needed once more.
+  process.launch = [shell = st.shell, what = next.command.what, me,
                     number](runtime::process_listener listener) {
     return shell->run(what, with_turn(std::move(listener), me, number));
   };
@@ -154,9 +182,12 @@ void run(session_pointer self, waiting_command next) {
   };
   st.busy = true;
   st.running = number;
+  st.starting.emplace(number, std::move(next));
   const auto& made =
     st.commands.emplace(number, spawn_process(self->system(), std::move(process))).first->second;
-  next.reply.delegate(made, start_atom::value);
+  self->request(made, caf::infinite, start_atom::value)
+    .then([self, number](const process_actor& process_now) { runs(self, number, process_now); },
+          [self, number](const caf::error& why) { does_not_run(self, number, why); });
 }
 
 void advance(session_pointer self) {

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <csignal>
 #include <map>
-#include <set>
 #include <sys/wait.h>
 
 namespace insula::actors {
@@ -47,6 +46,11 @@ using terminal_impl =
 
 using join_promise = caf::typed_response_promise<terminal_actor, std::uint64_t, std::uint64_t>;
 
+struct open_question {
+  std::uint64_t reader; ///< Whose it is; 0: no client's.
+  caf::typed_response_promise<output_chunk> reply;
+};
+
 struct waiting_input {
   std::size_t bytes; ///< That it counts for.
   caf::typed_response_promise<caf::ok_atom> reply;
@@ -60,11 +64,12 @@ struct terminal_state {
   std::shared_ptr<runtime::terminal> command;
   std::vector<join_promise> starting;
   std::map<std::uint64_t, join_promise> joining;
-  std::map<std::uint64_t, caf::typed_response_promise<output_chunk>> questions;
+  std::map<std::uint64_t, open_question> questions;
   std::map<std::uint64_t, waiting_input> inputs;
-  std::uint64_t last_question = 0; ///< Of all three.
-  std::size_t input_bytes = 0;     ///< That wait.
-  std::set<caf::actor_addr> clients;
+  std::uint64_t last_question = 0;                  ///< Of all three.
+  std::size_t input_bytes = 0;                      ///< That wait.
+  std::map<caf::actor_addr, std::uint64_t> clients; ///< With their numbers as readers.
+  std::uint64_t last_client = 0;
   std::optional<error> never_ran;
   bool started = false;
   bool ended = false;
@@ -78,7 +83,7 @@ struct terminal_state {
     for (auto& [number, join] : joining)
       join.deliver(why);
     for (auto& [number, question] : questions)
-      question.deliver(why);
+      question.reply.deliver(why);
     for (auto& [number, input] : inputs)
       input.reply.deliver(why);
     if (command && !ended && !never_ran)
@@ -202,7 +207,7 @@ bool add_client(terminal_pointer self) {
   if (st.clients.size() >= limits::clients_per_terminal)
     return false;
   self->monitor(who);
-  st.clients.insert(who);
+  st.clients.emplace(who, ++st.last_client);
   if (st.clients.size() == 1)
     st.options.on_use(true);
   return true;
@@ -210,7 +215,13 @@ bool add_client(terminal_pointer self) {
 
 void remove_client(terminal_pointer self, const caf::actor_addr& who) {
   auto& st = self->state;
-  if (st.clients.erase(who) > 0 && st.clients.empty())
+  const auto gone = st.clients.extract(who);
+  if (!gone)
+    return;
+  std::erase_if(st.questions,
+                [&](const auto& each) { return each.second.reader == gone.mapped(); });
+  st.command->forget(gone.mapped());
+  if (st.clients.empty())
     st.options.on_use(false);
 }
 
@@ -235,13 +246,16 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
         return to_caf(*st.never_ran);
       if (st.questions.size() >= max_questions)
         return to_caf({errc::limit_reached, "too many readers wait for this terminal"});
-      auto reply = self->make_response_promise<output_chunk>();
+      const auto who = caf::actor_cast<caf::actor_addr>(self->current_sender());
+      const auto client = st.clients.find(who);
+      const auto reader = client == st.clients.end() ? 0 : client->second;
+      auto reply = self->make_response_promise<output_chunk>(); // It takes the sender with it.
       const auto number = ++st.last_question;
-      st.questions.emplace(number, reply);
-      st.command->read(asked.offset, asked.max_bytes, false,
-                       [me = self->address(), number](runtime::log_chunk chunk) {
-                         tell(me, terminal_read{number, std::move(chunk)});
-                       });
+      st.questions.emplace(number, open_question{reader, reply});
+      st.command->read_for(reader, asked.offset, asked.max_bytes,
+                           [me = self->address(), number](runtime::log_chunk chunk) {
+                             tell(me, terminal_read{number, std::move(chunk)});
+                           });
       return reply;
     },
     [](detach_atom) {},
@@ -317,11 +331,11 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
       auto& chunk = said.chunk;
       if (chunk.ended && chunk.ended->lost) {
         if (chunk.frames.empty())
-          return static_cast<void>(
-            open.mapped().deliver(to_caf({errc::sandbox_not_running, "the sandbox has ended"})));
+          return static_cast<void>(open.mapped().reply.deliver(
+            to_caf({errc::sandbox_not_running, "the sandbox has ended"})));
         chunk.ended.reset(); // First what there is; the next question hears of the loss.
       }
-      open.mapped().deliver(as_output(std::move(chunk)));
+      open.mapped().reply.deliver(as_output(std::move(chunk)));
     },
     [self](const terminal_measured& said) {
       auto open = self->state.joining.extract(said.question);

@@ -144,8 +144,9 @@ inline constexpr auto look_around_patience = 1s;
 /// can cost the shell: nothing else can run there meanwhile.
 inline constexpr auto late_look_patience = 15s;
 
-/// A larger environment is not passed on: execve() would not take it.
-inline constexpr std::size_t surroundings_bytes = 2u << 20;
+/// A larger environment is not passed on: a request to the agent would not hold it.
+inline constexpr std::size_t surroundings_bytes = 128u << 10;
+inline constexpr std::size_t surroundings_variables = 3'500;
 
 /// Newest output of a terminal that is kept for who comes later; a number of the public contract.
 inline constexpr std::size_t terminal_bytes = 262'144;

@@ -135,6 +135,12 @@ struct terminal_extent {
 /// started has, whoever else still has the terminal open.
 class terminal : public process {
 public:
+  /// read() for one of several readers, by any number of the caller's.
+  virtual void read_for(std::uint64_t reader, std::uint64_t offset, std::size_t max_bytes,
+                        std::function<void(log_chunk)> on_output) = 0;
+  /// That one has gone: what it still waits for is not answered any more.
+  virtual void forget(std::uint64_t reader) = 0;
+
   /// What somebody types, in order. `taken`: the terminal has taken all of it, or (false) it has
   /// ended. The caller waits for that before it hands over more.
   virtual void write(std::string bytes, std::function<void(bool)> taken) = 0;

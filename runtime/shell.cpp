@@ -20,6 +20,7 @@ constexpr int killed = SIGKILL; ///< As a wait status.
 constexpr int last_words = 64;
 
 const error no_shell{errc::sandbox_not_running, "the shell has ended"};
+const error too_much{errc::limit_reached, "the shell exports too much"};
 
 error said_by(const char* what) {
   return {errc::limit_reached, std::string{what} + ": " + std::strerror(errno)};
@@ -81,7 +82,7 @@ private:
     if (!chunk.ended)
       return read();
     if (chunk.lost_bytes > 0 || text_.size() > limits::surroundings_bytes)
-      return end(error{errc::limit_reached, "the shell exports too much"});
+      return end(too_much);
     if (chunk.ended->lost)
       return end(no_shell);
     end(parsed());
@@ -98,6 +99,8 @@ private:
       found.env.push_back(text_.substr(at, next - at));
       at = next + 1;
     }
+    if (found.env.size() > limits::surroundings_variables)
+      return too_much;
     return found;
   }
 

@@ -78,10 +78,22 @@ void native_terminal::on_io(Step step) {
 
 void native_terminal::read(std::uint64_t offset, std::size_t max_bytes, bool,
                            std::function<void(log_chunk)> on_output) {
-  on_io([asked = question{offset, max_bytes, std::move(on_output)}](native_terminal& self) mutable {
+  read_for(0, offset, max_bytes, std::move(on_output));
+}
+
+void native_terminal::read_for(std::uint64_t reader, std::uint64_t offset, std::size_t max_bytes,
+                               std::function<void(log_chunk)> on_output) {
+  on_io([asked = question{reader, offset, max_bytes, std::move(on_output)}](
+          native_terminal& self) mutable {
     self.note_reader(asked.offset);
     self.questions_.push_back(std::move(asked));
     self.answer_questions();
+  });
+}
+
+void native_terminal::forget(std::uint64_t reader) {
+  on_io([reader](native_terminal& self) {
+    std::erase_if(self.questions_, [&](const auto& each) { return each.reader == reader; });
   });
 }
 

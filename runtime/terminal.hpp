@@ -40,6 +40,9 @@ public:
 
   void read(std::uint64_t offset, std::size_t max_bytes, bool attached,
             std::function<void(log_chunk)> on_output) override;
+  void read_for(std::uint64_t reader, std::uint64_t offset, std::size_t max_bytes,
+                std::function<void(log_chunk)> on_output) override;
+  void forget(std::uint64_t reader) override;
   void detach() override {} // It waits for nobody anyway.
   void signal(int number) override;
   void cut_output() override {} // Its end never waits for more.
@@ -54,6 +57,7 @@ public:
 
 private:
   struct question {
+    std::uint64_t reader;
     std::uint64_t offset;
     std::size_t max_bytes;
     std::function<void(log_chunk)> on_output;

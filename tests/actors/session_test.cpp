@@ -154,6 +154,33 @@ TEST_CASE("after a shell has ended the next command gets a fresh one, with defau
   CHECK(n.place().shells.size() == 3);
 }
 
+TEST_CASE("a command that its shell did not live to take is run by the next one, once",
+          "[actors][session]") {
+  session_node n;
+  const auto first = n.exec("first");
+  n.ready();
+  const auto refuse = [&](std::size_t shell) {
+    n.shell(shell).over = true;
+    n.shell(shell).listener.on_ended({.status = 9});
+    n.running(shell).fail(errc::sandbox_not_running, "the shell has ended");
+    n.sys.run();
+  };
+  refuse(0);
+  CHECK(first.open());
+  REQUIRE(n.place().shells.size() == 2);
+  n.ready(1);
+  CHECK(n.shell(1).commands.at(0).script == "first");
+  SECTION("it runs there") {
+    n.start(1);
+    CHECK_FALSE(first.open());
+    n.finish(0, 1);
+  }
+  SECTION("or is refused") {
+    refuse(1);
+    CHECK(first.reason().code == errc::sandbox_not_running);
+  }
+}
+
 TEST_CASE("deleting a session ends its shell and tells everybody why", "[actors][session]") {
   session_node n;
   const auto running = n.exec("sleep");

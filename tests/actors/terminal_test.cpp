@@ -145,6 +145,23 @@ TEST_CASE("a terminal's end is told with its signal, and the next client gets a 
   leave(node, next);
 }
 
+TEST_CASE("what a client has waited for is forgotten when it goes", "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto stays = visit_started(node, box);
+  for (std::size_t i = 0; i < 5 * limits::clients_per_terminal; ++i) {
+    const auto one = visit(node, box);
+    REQUIRE(one->terminal);
+    caf::send_as(one->self, one->terminal, read_output{one->end, 1024, false});
+    node.sys.run();
+    leave(node, one);
+  }
+  auto& command = node.process();
+  CHECK(command.readers.size() == 5 * limits::clients_per_terminal);
+  CHECK(command.forgotten == command.readers);
+  leave(node, stays);
+}
+
 TEST_CASE("a deleted session's terminal is hung up, and ended if that is not enough",
           "[actors][terminal]") {
   small_node node;

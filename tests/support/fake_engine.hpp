@@ -22,6 +22,12 @@ public:
     taken(!ended);
   }
   void resize(runtime::terminal_size to) override { size = to; }
+  void read_for(std::uint64_t reader, std::uint64_t offset, std::size_t max_bytes,
+                std::function<void(runtime::log_chunk)> on_output) override {
+    readers.push_back(reader);
+    read(offset, max_bytes, false, std::move(on_output));
+  }
+  void forget(std::uint64_t reader) override { forgotten.push_back(reader); }
   void measure(std::function<void(runtime::terminal_extent)> tell) override {
     tell({0, frames.size()});
   }
@@ -70,6 +76,7 @@ public:
   runtime::process_listener listener;
   std::vector<runtime::log_frame> frames; ///< Offsets count frames.
   std::vector<int> signals;
+  std::vector<std::uint64_t> readers, forgotten;
   std::optional<runtime::process_exit> ended;
   bool detached = false;
   bool cut = false;
