@@ -115,9 +115,11 @@ result<state_directory> state_directory::prepare(const std::string& wanted,
     return unique_fd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   };
   state.records = open_own("records");
+  if (!state.records)
+    return failed(state.path + "/records");
   state.logs = open_own("logs");
-  if (!state.records || !state.logs)
-    return failed(state.path);
+  if (!state.logs)
+    return failed(state.path + "/logs");
   return state;
 }
 

@@ -21,6 +21,7 @@ struct small_world {
     for (auto& each : std::exchange(made, {}))
       caf::anon_send_exit(each, caf::exit_reason::user_shutdown);
     keep = nullptr;
+    cluster.held.clear(); // What is never answered keeps its store.
     sys.run();
   }
 
