@@ -47,10 +47,15 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
   mine.options = std::move(options);
   return {
     [self](exec_request& request) -> caf::result<process_actor> {
+      auto memory = take_memory(self->state, request);
+      if (!memory)
+        return to_caf({errc::limit_reached, "too much waits to be run"});
       auto reply = self->make_response_promise<process_actor>();
       const auto context = request.context;
       auto wanted = std::make_shared<exec_request>(std::move(request));
-      when_running(self, reply, context, [=] { run_command(self, std::move(*wanted), reply); });
+      when_running(self, reply, context, [=]() mutable {
+        run_command(self, std::move(*wanted), std::move(memory), reply);
+      });
       return reply;
     },
     [self](create_session_request& request) -> caf::result<caf::ok_atom> {

@@ -4,8 +4,10 @@
 #include "actors/instance_count.hpp"
 #include "actors/object.hpp"
 #include "actors/protocol/interfaces.hpp"
+#include "base/byte_budget.hpp"
 #include "base/clock.hpp"
 #include "base/id.hpp"
+#include "base/limits.hpp"
 #include "runtime/engine.hpp"
 #include "storage/lease.hpp"
 
@@ -49,6 +51,9 @@ struct sandbox_options {
   std::chrono::milliseconds idle_timeout{
     0}; ///< Nothing running and nothing asked for that long: it is stopped. 0: never.
   std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
+  /// For what commands say that wait, of all sandboxes together.
+  std::shared_ptr<byte_budget> waiting_bytes =
+    std::make_shared<byte_budget>(limits::waiting_node_bytes);
 };
 
 /// The object of one id: made on first use, it starts its sandbox when something needs it, keeps

@@ -90,9 +90,17 @@ const error too_many{errc::limit_reached, "too many commands run in this sandbox
 
 } // namespace
 
-void run_command(sandbox_pointer self, exec_request wanted, reply_to<process_actor> reply) {
+std::shared_ptr<void> take_memory(sandbox_state& st, const exec_request& wanted) {
+  const auto bytes = wanted.command_line.size() + wanted.posix_line.size();
+  auto taken = std::make_shared<std::pair<byte_share, byte_share>>(byte_share{st.waiting_bytes},
+                                                                   st.options->waiting_bytes);
+  return taken->first.take(bytes) && taken->second.take(bytes) ? taken : nullptr;
+}
+
+void run_command(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
+                 reply_to<process_actor> reply) {
   if (!wanted.session.empty())
-    return run_in_session(self, std::move(wanted), reply);
+    return run_in_session(self, std::move(wanted), std::move(memory), reply);
   if (full(self->state))
     return static_cast<void>(reply.deliver(to_caf(too_many)));
   const auto timeout_ms = wanted.timeout_ms;

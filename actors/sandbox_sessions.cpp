@@ -45,15 +45,16 @@ result<session_actor> find_session(sandbox_pointer self, const std::string& id) 
   return add_session(self, {.id = id});
 }
 
-void run_in_session(sandbox_pointer self, exec_request wanted, reply_to<process_actor> reply) {
+void run_in_session(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
+                    reply_to<process_actor> reply) {
   const auto session = find_session(self, wanted.session);
   if (!session)
     return static_cast<void>(reply.deliver(to_caf(session.reason())));
   auto options = make_options(self, wanted.timeout_ms, wanted.context);
   options.on_over = [use = new_use(self)] {};
-  reply.delegate(*session,
-                 session_command{std::make_shared<process_options>(std::move(options)),
-                                 {std::move(wanted.command_line), std::move(wanted.cwd)}});
+  reply.delegate(*session, session_command{std::make_shared<process_options>(std::move(options)),
+                                           {std::move(wanted.command_line), std::move(wanted.cwd)},
+                                           std::move(memory)});
 }
 
 void create_session(sandbox_pointer self, create_session_request wanted,

@@ -121,6 +121,8 @@ struct sandbox_state {
   std::optional<object_storage> local; ///< What goes with the node. Not loaded before it is needed.
   const sandbox_image* image = nullptr; ///< What the last start took. One of the options'.
   std::deque<waiting_request> waiting;
+  std::shared_ptr<byte_budget> waiting_bytes =
+    std::make_shared<byte_budget>(limits::waiting_sandbox_bytes); ///< For what commands say.
   std::vector<caf::typed_response_promise<caf::ok_atom>> deleting;
 
   std::map<std::uint64_t, started_process_actor>
@@ -249,7 +251,10 @@ process_options make_options(sandbox_pointer self, std::optional<std::int64_t> t
                              const request_context& context);
 /// While somebody holds it the sandbox is in use.
 std::shared_ptr<void> new_use(sandbox_pointer self);
-void run_command(sandbox_pointer self, exec_request wanted, reply_to<process_actor> reply);
+/// What a command counts for until it runs; null: too much waits already.
+std::shared_ptr<void> take_memory(sandbox_state& st, const exec_request& wanted);
+void run_command(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
+                 reply_to<process_actor> reply);
 void run_probe(sandbox_pointer self, const request_context& context, reply_to<bool> reply);
 caf::result<file_channel> open_file(sandbox_pointer self, runtime::file_operation what,
                                     std::string path, request_context context, std::string session);
@@ -260,7 +265,8 @@ caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request 
 
 /// The one of this id, which is made with defaults if it is not there.
 result<session_actor> find_session(sandbox_pointer self, const std::string& id);
-void run_in_session(sandbox_pointer self, exec_request wanted, reply_to<process_actor> reply);
+void run_in_session(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
+                    reply_to<process_actor> reply);
 /// Answers when its shell is up.
 void create_session(sandbox_pointer self, create_session_request wanted,
                     reply_to<caf::ok_atom> reply);

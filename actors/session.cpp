@@ -57,7 +57,7 @@ struct session_state {
   std::map<std::uint64_t, started_process_actor> commands; ///< Until their output is complete.
   std::uint64_t last_command = 0;
   std::uint64_t running = 0; ///< The one whose turn it is; 0: none.
-  std::optional<caf::typed_response_promise<runtime::shell_surroundings>> looking;
+  std::vector<caf::typed_response_promise<runtime::shell_surroundings>> looking;
   std::optional<error> ending; ///< Why no more commands are taken.
   std::vector<caf::typed_response_promise<caf::ok_atom>> ended;
 
@@ -66,8 +66,8 @@ struct session_state {
     refuse(to_caf(ending.value_or(error{errc::sandbox_not_running, "the node is going down"})));
     for (auto& each : std::exchange(ended, {}))
       each.deliver(caf::ok_atom::value);
-    if (looking)
-      looking->deliver(surroundings());
+    for (auto& each : std::exchange(looking, {}))
+      each.deliver(surroundings());
     for (auto& [number, process] : commands)
       caf::anon_send_exit(process, caf::exit_reason::user_shutdown);
     if (up)
@@ -211,10 +211,13 @@ session_impl::behavior_type session(session_pointer self,
     },
     [self](look_around_atom) -> caf::result<runtime::shell_surroundings> {
       auto& st = self->state;
-      if (!st.up || st.busy || st.ending)
+      const bool looks_already = !st.looking.empty();
+      if (!looks_already && (!st.up || st.busy || st.ending))
         return st.surroundings();
       auto reply = self->make_response_promise<runtime::shell_surroundings>();
-      st.looking = reply;
+      st.looking.push_back(reply);
+      if (looks_already)
+        return reply;
       st.busy = true;
       st.shell->look_around([me = self->address()](result<runtime::shell_surroundings> found) {
         tell(me, looked_around{std::move(found)});
@@ -280,10 +283,9 @@ session_impl::behavior_type session(session_pointer self,
     [self](looked_around& said) {
       auto& st = self->state;
       st.busy = false;
-      if (const auto reply = std::exchange(st.looking, std::nullopt)) {
-        auto answer = *reply;
-        answer.deliver(said.found ? std::move(*said.found) : st.surroundings());
-      }
+      const auto found = said.found ? std::move(*said.found) : st.surroundings();
+      for (auto& each : std::exchange(st.looking, {}))
+        each.deliver(found);
       advance(self);
     },
   };

@@ -20,6 +20,7 @@ struct session_command {
   /// How its process is made; what it runs in is the session's business.
   std::shared_ptr<actors::process_options> process;
   runtime::shell_command what;
+  std::shared_ptr<void> memory; ///< What it counts for while it waits; given back with it.
 };
 
 /// The session is not wanted any more, for the reason that its commands are told.

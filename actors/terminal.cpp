@@ -48,7 +48,7 @@ using terminal_impl =
 using join_promise = caf::typed_response_promise<terminal_actor, std::uint64_t, std::uint64_t>;
 
 struct waiting_input {
-  std::size_t bytes;
+  std::size_t bytes; ///< That it counts for.
   caf::typed_response_promise<caf::ok_atom> reply;
 };
 
@@ -249,7 +249,7 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
       auto& st = self->state;
       if (st.ended || st.never_ran)
         return to_caf(over);
-      const auto bytes = typed.bytes.size();
+      const auto bytes = typed.bytes.size() + limits::waiting_input_cost;
       if (st.input_bytes + bytes > limits::waiting_input_bytes)
         return to_caf({errc::limit_reached, "too much input waits for this terminal"});
       auto reply = self->make_response_promise<caf::ok_atom>();

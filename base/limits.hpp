@@ -110,20 +110,27 @@ inline constexpr std::size_t full_logs_per_sandbox = 16;
 /// Sessions of one sandbox: each is a shell of 2 to 4 MB.
 inline constexpr std::size_t sessions_per_sandbox = 256;
 
+/// Lines of commands that wait for their sandbox's start or for their session, in bytes: of one
+/// sandbox, and of a whole node.
+inline constexpr std::uint64_t waiting_sandbox_bytes = 64ull << 20;
+inline constexpr std::uint64_t waiting_node_bytes = 512ull << 20;
+
 /// Commands that wait for one session to become free.
 inline constexpr std::size_t waiting_per_session = 1024;
 
-/// Pipes of one session that what its commands have left running still writes to. Each is a
-/// descriptor; a shell that starts services has a handful.
-inline constexpr std::size_t late_pipes_per_shell = 64;
+/// Pipes of one sandbox's sessions that what their commands have left running still writes to. Each
+/// is a descriptor of the server's; a shell that starts services has a handful.
+inline constexpr std::size_t late_pipes_per_sandbox = 256;
 
 /// A session's shell that was told to end itself, and what was told to end it, have so long each;
 /// then the next harsher step is taken. Killing takes milliseconds.
 inline constexpr auto shell_end_patience = 3s;
 
-/// From the force that a session's command is ended with until its whole shell is given up: with
-/// kill_grace before it, and half a second for the shell to go, this stays below the 5 s that the
-/// Python client waits.
+/// From the force that a session's command is ended with until its shell is killed with it.
+inline constexpr std::chrono::milliseconds shell_grace{500};
+
+/// From there until the shell's keeper is given up too: with kill_grace before it, and half a
+/// second for the shell to go, this stays below the 5 s that the Python client waits.
 inline constexpr auto shell_kill_patience = 1s;
 
 /// Whoever keeps a session's shell is asked so often whether it is alive while a command runs
@@ -132,6 +139,10 @@ inline constexpr auto shell_pulse = 60s;
 
 /// To hear from a shell where it is and what it exports; nobody's profile takes longer.
 inline constexpr auto look_around_patience = 1s;
+
+/// What was to say so and does not let itself be interrupted is ended by force then, although that
+/// can cost the shell: nothing else can run there meanwhile.
+inline constexpr auto late_look_patience = 15s;
 
 /// A larger environment is not passed on: execve() would not take it.
 inline constexpr std::size_t surroundings_bytes = 2u << 20;
@@ -143,19 +154,20 @@ inline constexpr std::size_t terminal_bytes = 262'144;
 /// comes later, so that a short stall costs nothing.
 inline constexpr std::size_t terminal_log_bytes = 1u << 20;
 
-/// How far a terminal's output runs ahead of whoever reads it fastest, as long as that one reads at
-/// a good rate: each byte that is read is worth some patience, which cannot be saved up. Who reads
-/// slower than 640 KiB/s or not at all holds nothing up.
+/// How far a terminal's output runs ahead of whoever reads it fastest, as long as it waits for that
+/// one: runtime/reader_pace.hpp. A rate of 640 KiB/s is good enough, and a second is what a network
+/// may hold back.
 inline constexpr std::size_t terminal_ahead_bytes = terminal_log_bytes / 2;
 inline constexpr std::chrono::nanoseconds patience_per_terminal_byte{1'600};
-inline constexpr std::chrono::milliseconds terminal_patience{100};
+inline constexpr std::chrono::milliseconds terminal_patience{1'000};
 
 /// The largest message that a terminal's client may send. A paste of a megabyte is one.
 inline constexpr std::size_t terminal_input_bytes = 4u << 20;
 
 /// What a terminal's clients may have typed together that it has not taken. A program that does not
-/// read leaves the rest with them.
+/// read leaves the rest with them. Each message counts for what it costs to keep, however short.
 inline constexpr std::size_t waiting_input_bytes = 16u << 20;
+inline constexpr std::size_t waiting_input_cost = 1024;
 
 /// Terminals of one sandbox. It can have 64 in all (the launcher's devpts): the others are left for
 /// what opens terminals inside, as tmux does.

@@ -1,5 +1,6 @@
 #include "http/auth.hpp"
 
+#include "http/header_text.hpp"
 #include "http/percent.hpp"
 
 #include <algorithm>
@@ -9,12 +10,6 @@ namespace insula::http {
 
 namespace {
 constexpr std::string_view scheme = "Bearer ";
-
-bool same_letters(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](char x, char y) { return lower(x) == lower(y); });
-}
 } // namespace
 
 bool key_check::is_key(std::string_view candidate) const {

@@ -42,7 +42,7 @@ connection::handling::~handling() {
 
 connection::connection(socket_type socket, asio::ssl::context* tls, const time_limits& limits,
                        const admit_fn& admit, std::shared_ptr<figures> counts,
-                       std::shared_ptr<body_budget> bodies, std::shared_ptr<void> owner)
+                       std::shared_ptr<byte_budget> bodies, std::shared_ptr<void> owner)
     : body_memory(std::move(bodies))
     , socket_(std::move(socket))
     , limits_(limits)
@@ -188,6 +188,8 @@ void connection::watch_client(std::function<void()> gone) {
     return;
   raw_read(asio::buffer(ahead_), [self = shared_from_this()](const error_code& ec, std::size_t) {
     self->reading_ = false;
+    if (self->taken_over_)
+      return self->hand_over_ahead(!ec);
     self->has_ahead_ = !ec;
     self->client_left_ = static_cast<bool>(ec);
     if (ec && self->gone_)
@@ -199,6 +201,7 @@ void connection::watch_client(std::function<void()> gone) {
 // ---- After an upgrade -------------------------------------------------------------------------
 
 void connection::take_over(std::function<void()> drain) {
+  taken_over_ = true;
   drain_ = std::move(drain);
   stop_watching();
   // Behind the last field's value there are blanks and ends of lines, with which no frame begins.
@@ -211,6 +214,14 @@ void connection::take_over(std::function<void()> drain) {
   note_heard();
   if (draining_)
     asio::post(socket_.get_executor(), drain_);
+}
+
+/// What looked out for the client's leaving was still under way when it was taken over.
+void connection::hand_over_ahead(bool any) {
+  if (any)
+    early_ += ahead_[0];
+  if (const auto read = std::exchange(read_later_, nullptr))
+    read();
 }
 
 void connection::hang_up() {

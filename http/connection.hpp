@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/body_budget.hpp"
+#include "base/byte_budget.hpp"
 #include "http/exchange.hpp"
 #include "http/watchdog.hpp"
 
@@ -58,7 +58,7 @@ public:
   /// connection keeps.
   connection(socket_type socket, boost::asio::ssl::context* tls, const time_limits& limits,
              const admit_fn& admit, std::shared_ptr<figures> counts,
-             std::shared_ptr<body_budget> bodies, std::shared_ptr<void> owner);
+             std::shared_ptr<byte_budget> bodies, std::shared_ptr<void> owner);
   ~connection();
 
   /// `tell` is called when the socket has been closed, on any thread.
@@ -90,7 +90,7 @@ public:
   bool old_protocol = false; ///< It is HTTP/1.0: no chunks, and no second request unless asked for.
   bool body_unwanted = false;   ///< Its body is thrown away.
   std::string body;             ///< What is kept of it,
-  body_share body_memory;       ///< and counted here.
+  byte_share body_memory;       ///< and counted here.
   std::uint64_t body_bytes = 0; ///< So many of it have come.
 
   void enter_header();
@@ -161,6 +161,7 @@ private:
   void say_farewell();
   void linger();
   void discard_rest(std::shared_ptr<std::array<char, 16 * 1024>> into, std::size_t left);
+  void hand_over_ahead(bool any);
   void close_socket();
   void tell_end();
   time_point read_deadline() const;
@@ -198,6 +199,8 @@ private:
   std::string_view last_read_; ///< In RESTinio's buffer.
   const char* header_end_ = nullptr;
   std::string early_; ///< What had come behind the request.
+  bool taken_over_ = false;
+  std::function<void()> read_later_; ///< Once ahead_ is not being read any more.
   std::function<void()> drain_;
   time_point heard_{};
   bool hung_up_ = false;
@@ -206,6 +209,11 @@ private:
 template <class Buffers, class Handler>
 void connection::read_upgraded(const Buffers& into, Handler&& done) {
   namespace asio = boost::asio;
+  if (reading_) {
+    auto kept = std::make_shared<std::decay_t<Handler>>(std::forward<Handler>(done));
+    read_later_ = [this, into, kept] { read_upgraded(into, std::move(*kept)); };
+    return;
+  }
   if (!early_.empty()) {
     const auto bytes = asio::buffer_copy(into, asio::buffer(early_));
     early_.erase(0, bytes);

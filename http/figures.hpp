@@ -20,8 +20,8 @@ struct route_figures {
   std::string route; ///< The row's pattern, never a request's path.
 
   /// Each status that is answered here has a place of its own; others share one.
-  static constexpr std::array<int, 16> statuses{101, 200, 204, 400, 401, 403, 404, 409,
-                                                410, 413, 414, 431, 500, 502, 503, 504};
+  static constexpr std::array<int, 18> statuses{101, 200, 204, 400, 401, 403, 404, 409, 410,
+                                                413, 414, 429, 431, 500, 502, 503, 504, 505};
   std::array<metrics::counter, statuses.size() + 1> answered;
   metrics::counter aborted; ///< The client was gone before its answer was complete, or it was cut.
   metrics::histogram duration;

@@ -212,7 +212,11 @@ int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx
     refuse(self, 400, "Malformed HTTP request");
     return stop;
   }
-  self.old_protocol = parser.http_major == 1 && parser.http_minor == 0;
+  if (parser.http_major != 1) {
+    refuse(self, 505, "Only HTTP/1.1 and HTTP/1.0 are spoken here");
+    return stop;
+  }
+  self.old_protocol = parser.http_minor == 0;
   self.body = {};
   self.body_memory.give_back();
   self.body_bytes = 0;
@@ -655,7 +659,7 @@ public:
       : io_(io)
       , options_(std::move(options))
       , admit_(std::move(admit))
-      , bodies_(std::make_shared<body_budget>(options_.buffered_body_bytes)) {}
+      , bodies_(std::make_shared<byte_budget>(options_.buffered_body_bytes)) {}
 
   result<void> start() {
     if (options_.tls)
@@ -800,7 +804,7 @@ private:
   io_pool& io_;
   const front_door_options options_;
   const admit_fn admit_;
-  const std::shared_ptr<body_budget> bodies_;
+  const std::shared_ptr<byte_budget> bodies_;
   std::mutex mutex_;
   std::unordered_set<connection*> connections_; ///< Guarded by mutex_.
   std::atomic<bool> stopping_ = false;

@@ -1,6 +1,6 @@
 #include "http/origin.hpp"
 
-#include <algorithm>
+#include "http/header_text.hpp"
 
 namespace insula::http {
 
@@ -19,12 +19,6 @@ std::string_view origin_in(std::string_view address) {
   const auto at = address.find(mark);
   return at == std::string_view::npos ? std::string_view{}
                                       : address.substr(0, address.find('/', at + mark.size()));
-}
-
-bool same_letters(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](char x, char y) { return lower(x) == lower(y); });
 }
 
 } // namespace

@@ -31,12 +31,13 @@ page_guard::page_guard(std::vector<std::string> allowed_hosts)
     name = lower(name);
 }
 
-std::optional<std::string_view> page_guard::objection(std::string_view host,
-                                                      std::string_view origin) const {
+std::optional<std::string_view>
+page_guard::objection(std::string_view host, std::string_view origin, std::string_view site) const {
   if (!host.empty() && !leads_here(host))
     return "Without an API key, Host must be localhost, an IP address or one of "
            "server.allowed_hosts";
-  if (!origin.empty() && !is_origin_of(origin, host))
+  const bool foreign = site == "cross-site" || site == "same-site"; // The latter: another port.
+  if (foreign || (!origin.empty() && !is_origin_of(origin, host)))
     return "Without an API key, web pages of another origin are refused";
   return std::nullopt;
 }

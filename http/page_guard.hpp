@@ -16,9 +16,11 @@ public:
   /// `allowed_hosts`: further names that lead here, without port, in any letter case.
   explicit page_guard(std::vector<std::string> allowed_hosts);
 
-  /// What is wrong with a request of these two header fields; none: nothing. A request without Host
-  /// is no browser's.
-  std::optional<std::string_view> objection(std::string_view host, std::string_view origin) const;
+  /// What is wrong with a request of these header fields; none: nothing. A request without Host is
+  /// no browser's. `site`: Sec-Fetch-Site, which browsers send also where they send no Origin, as
+  /// with a picture's address.
+  std::optional<std::string_view> objection(std::string_view host, std::string_view origin,
+                                            std::string_view site) const;
 
 private:
   bool leads_here(std::string_view host) const;

@@ -1,5 +1,7 @@
 #include "http/router.hpp"
 
+#include "http/header_text.hpp"
+
 #include <algorithm>
 
 namespace insula::http {
@@ -36,26 +38,6 @@ bool matches(std::string_view pattern, std::string_view path, call& what) {
   return path.empty();
 }
 
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos)
-    return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
-/// Takes what stands before `mark` off `list`, and the mark.
-std::string_view take_until(std::string_view& list, char mark) {
-  const auto item = list.substr(0, list.find(mark));
-  list.remove_prefix(std::min(list.size(), item.size() + 1));
-  return trimmed(item);
-}
-
-bool is_gzip(std::string_view coding) {
-  constexpr std::string_view name = "gzip";
-  return std::equal(coding.begin(), coding.end(), name.begin(), name.end(),
-                    [](char a, char b) { return (a | 0x20) == b; });
-}
-
 /// `q=0`, `q=0.0` and so on.
 bool is_zero_weight(std::string_view parameter) {
   return parameter.size() > 2 && (parameter[0] | 0x20) == 'q' && parameter[1] == '=' &&
@@ -67,7 +49,7 @@ bool is_zero_weight(std::string_view parameter) {
 bool accepts_gzip(std::string_view accept_encoding) {
   while (!accept_encoding.empty()) {
     auto item = take_until(accept_encoding, ',');
-    if (is_gzip(take_until(item, ';')))
+    if (same_letters(take_until(item, ';'), "gzip"))
       return !is_zero_weight(trimmed(item));
   }
   return false;

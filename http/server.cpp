@@ -100,8 +100,8 @@ private:
     with.default_session = options.default_session;
     with.probe_patience = options.probe_patience;
     with.spool_directory = options.spool_directory;
-    with.spooled = std::make_shared<body_budget>(limits::spooled_body_bytes);
-    with.decompressors = std::make_shared<body_budget>(limits::open_decompressors);
+    with.spooled = std::make_shared<byte_budget>(limits::spooled_body_bytes);
+    with.decompressors = std::make_shared<byte_budget>(limits::open_decompressors);
     with.workers = workers_;
     with.write_figures = [counts = counts_, more = options.more_figures](metrics::text& into) {
       counts->write(into);

@@ -4,6 +4,7 @@
 #include "http/connection.hpp"
 #include "http/exchange.hpp"
 #include "http/figures.hpp"
+#include "http/header_text.hpp"
 #include "http/watchdog.hpp"
 
 #include <boost/asio/dispatch.hpp>
@@ -27,26 +28,6 @@ namespace {
 /// Read at once. Larger messages come in pieces, so that memory follows what has arrived, and not
 /// what a frame's header claims.
 constexpr std::size_t piece_bytes = 4096;
-
-bool equal_caseless(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return (x | 0x20) == (y | 0x20); });
-}
-
-/// Is `word` one of a list with commas?
-bool names(std::string_view list, std::string_view word) {
-  while (!list.empty()) {
-    auto item = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(list.size(), item.size() + 1));
-    const auto first = item.find_first_not_of(" \t");
-    if (first == std::string_view::npos)
-      continue;
-    item = item.substr(first, item.find_last_not_of(" \t") - first + 1);
-    if (equal_caseless(item, word))
-      return true;
-  }
-  return false;
-}
 
 /// The connection as Beast wants to have it.
 class layer {
@@ -141,6 +122,7 @@ public:
 
   void receive(std::function<void(web_socket_message)> on_message) {
     on_message_ = std::move(on_message);
+    client_->body_memory.give_back(); // Whoever asks for the next has dealt with the last.
     read();
   }
 
@@ -214,7 +196,6 @@ private:
     if (!stream_.is_message_done())
       return read_piece();
     reading_ = false;
-    client_->body_memory.give_back();
     if (const auto tell = std::exchange(on_message_, nullptr))
       tell({stream_.got_text(), std::exchange(message_, {})});
   }
@@ -258,8 +239,11 @@ private:
       return client_->abort();
     if (!open_ || closing_ || std::exchange(pinging_, true))
       return;
-    stream_.async_ping({},
-                       [self = shared_from_this()](const error_code&) { self->pinging_ = false; });
+    stream_.async_ping({}, [self = shared_from_this()](const error_code& ec) {
+      self->pinging_ = false;
+      if (ec) // Nobody may be reading, who would hear of it.
+        self->end();
+    });
   }
 
   void end() {
@@ -342,7 +326,7 @@ private:
 
 web_socket_offer read_offer(const request_head& head) {
   web_socket_offer offer;
-  offer.wanted = !head.head_only && equal_caseless(head.field("Upgrade"), "websocket");
+  offer.wanted = !head.head_only && same_letters(head.field("Upgrade"), "websocket");
   if (!offer.wanted)
     return offer;
   offer.key = head.field("Sec-WebSocket-Key");

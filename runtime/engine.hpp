@@ -130,8 +130,9 @@ struct terminal_extent {
 };
 
 /// A process behind a terminal. All of its output is stream_id::out, and offsets in its log are
-/// bytes; the log keeps the newest limits::terminal_log_bytes, and nobody who reads it holds it up.
-/// It has ended when the process that was started has, whoever else still has the terminal open.
+/// bytes; the log keeps the newest limits::terminal_log_bytes. Its output waits for whoever reads
+/// it fastest, as reader_pace.hpp says, and for nobody else. It has ended when the process that was
+/// started has, whoever else still has the terminal open.
 class terminal : public process {
 public:
   /// What somebody types, in order. `taken`: the terminal has taken all of it, or (false) it has
@@ -181,12 +182,16 @@ public:
   /// differences. signal(SIGTERM) interrupts what the command has started and leaves the shell and
   /// its state; signal(SIGKILL) kills that, and the shell if it still does not come back. What the
   /// command leaves running in the background may go on writing: after on_ended that goes nowhere.
+  /// on_failed with sandbox_not_running: the shell ended before it took the command, of which
+  /// nothing has run. Another one can run it.
   virtual std::shared_ptr<process> run(shell_command what, process_listener listener) = 0;
 
-  /// Asked while no command runs. Errors: deadline_exceeded, sandbox_not_running.
+  /// Asked while no command runs; the next one may come once this is answered. Errors:
+  /// deadline_exceeded, sandbox_not_running, limit_reached (it exports too much), io_failed.
   virtual void look_around(std::function<void(result<shell_surroundings>)> tell) = 0;
 
-  /// Kills it and all that it has started. on_ended follows.
+  /// Kills it and all that it has started. on_ended follows. If it ends by itself, only what has
+  /// begun a session of its own lives on.
   virtual void end() = 0;
 };
 

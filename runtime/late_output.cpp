@@ -12,7 +12,7 @@ void late_output::add(unique_fd pipe) {
   auto made = std::make_shared<descriptor>(io_, pipe.release());
   if (!empty(*made))
     return; // Nobody holds it any more.
-  if (pipes_.size() >= limits::late_pipes_per_shell) {
+  if (pipes_.size() >= limits::late_pipes_per_sandbox) {
     pipes_.front()->close();
     pipes_.pop_front();
   }

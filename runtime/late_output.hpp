@@ -10,11 +10,11 @@
 
 namespace insula::runtime {
 
-/// Where the output goes of what a command in a session has left running: read and thrown away, so
-/// that nobody waits for a reader or loses it.
+/// Where the output goes of what commands in a sandbox's sessions have left running: read and
+/// thrown away, so that nobody waits for a reader or loses it.
 ///
 /// Threads: that of `io`.
-/// Ceiling: limits::late_pipes_per_shell; beyond, the oldest is closed.
+/// Ceiling: limits::late_pipes_per_sandbox; beyond, the oldest is closed.
 class late_output : public std::enable_shared_from_this<late_output> {
 public:
   explicit late_output(boost::asio::io_context& io)

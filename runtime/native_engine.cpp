@@ -3,6 +3,7 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "runtime/agent/protocol.hpp"
+#include "runtime/late_output.hpp"
 #include "runtime/packet_socket.hpp"
 #include "runtime/process.hpp"
 #include "runtime/script_file.hpp"
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cassert>
 #include <chrono>
 #include <csignal>
@@ -23,6 +25,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <span>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -112,22 +115,34 @@ std::string joined(const std::string& cwd, const std::vector<std::string>& argv,
   return text;
 }
 
-agent::request request_for(agent::op what, std::uint64_t id, const process_spec& spec) {
-  agent::request wanted{};
-  wanted.what = what;
-  wanted.id = id;
-  wanted.argc = static_cast<std::uint32_t>(spec.argv.size());
-  wanted.envc = static_cast<std::uint32_t>(spec.env.size());
-  wanted.uid = spec.user.uid;
-  wanted.gid = spec.user.gid;
-  return wanted;
+/// A request to start something, and its text.
+struct start_request {
+  start_request(agent::op what, std::uint64_t id, const std::string& cwd,
+                const std::vector<std::string>& argv, const std::vector<std::string>& env,
+                sandbox_user user)
+      : text(joined(cwd, argv, env))
+      , fits(text.size() <= agent::max_text_bytes &&
+             1 + argv.size() + env.size() <= agent::max_strings) {
+    head.what = what;
+    head.id = id;
+    head.argc = static_cast<std::uint32_t>(argv.size());
+    head.envc = static_cast<std::uint32_t>(env.size());
+    head.uid = user.uid;
+    head.gid = user.gid;
+    head.text_bytes = static_cast<std::uint32_t>(text.size());
+  }
+
+  agent::request head{};
+  std::string text;
+  bool fits;
+};
+
+error no_room(const char* what) {
+  return {errc::limit_reached, std::string{what} + ": " + std::strerror(errno)};
 }
 
-/// `text`: what is joined() of it.
-bool fits(const process_spec& spec, const std::string& text) {
-  return text.size() <= agent::max_text_bytes &&
-         1 + spec.argv.size() + spec.env.size() <= agent::max_strings;
-}
+const error has_ended{errc::sandbox_not_running, "the sandbox has ended"};
+const error takes_no_more{errc::launch_failed, "the sandbox takes no more commands"};
 
 std::chrono::nanoseconds between(std::uint64_t from, std::uint64_t until) {
   return std::chrono::nanoseconds{until > from ? until - from : 0};
@@ -146,7 +161,8 @@ public:
       , name_(std::move(name))
       , limits_(limits)
       , listener_(std::move(listener))
-      , deadline_(io_) {}
+      , deadline_(io_)
+      , late_(std::make_shared<late_output>(io_)) {}
 
   void launch(const sandbox_spec& spec);
   void fall_silent(); ///< Nothing is heard or told any more. Any thread.
@@ -175,15 +191,23 @@ private:
   struct started_process {
     std::weak_ptr<agent_job> process;
     std::uint64_t memory_kills = 0; ///< Of the sandbox, before it began.
+    script_file script;             ///< Until it has ended.
   };
 
   std::shared_ptr<agent_job> known(std::uint64_t id);
   std::shared_ptr<native_shell> known_shell(std::uint64_t id);
   std::function<void(int)> signal_link(std::uint64_t id);
   std::function<void()> forget_link(std::uint64_t id);
+  template <class Job>
+  auto refuse(const std::shared_ptr<Job>& made, error why);
+  std::uint64_t next_id();
+  bool request_start(const start_request& wanted, std::span<const int> fds);
+  native_shell::log_share share_log();
+  native_shell::links shell_links(std::uint64_t id);
   std::shared_ptr<packet_socket> connection();
   std::uint64_t memory_kills() const;
   std::uint64_t kills_before(std::uint64_t id);
+  void drop_script(std::uint64_t id);
   bool memory_ran_out(int status, std::uint64_t kills_before);
 
   std::shared_ptr<native_engine_core> engine_;
@@ -197,6 +221,9 @@ private:
   std::uint64_t layered_ns_ = 0; ///< and when it had done its part.
   creation_times creation_;      ///< Written before on_ready.
   std::string why_not_ = "the sandbox ended before it was ready"; ///< What is said if it does.
+  const std::shared_ptr<late_output> late_;                       ///< Of all of its shells.
+  std::shared_ptr<std::atomic<std::size_t>> full_logs_ =
+    std::make_shared<std::atomic<std::size_t>>(0);
 
   mutable std::mutex guard_; ///< For what follows.
   std::shared_ptr<packet_socket> agent_;
@@ -321,6 +348,7 @@ void native_sandbox::heard(const agent::notice& said) {
     case agent::event::exited: {
       tell_agent(agent::op::forget, said.id, 0);
       if (const auto at = known(said.id)) {
+        drop_script(said.id);
         at->started(); // A full socket may have swallowed that: what has ended ran.
         process_exit how;
         how.status = said.value;
@@ -333,6 +361,12 @@ void native_sandbox::heard(const agent::notice& said) {
     }
     case agent::event::pong: return;
   }
+}
+
+void native_sandbox::drop_script(std::uint64_t id) {
+  const std::lock_guard hold{guard_};
+  if (const auto at = processes_.find(id); at != processes_.end())
+    at->second.script = {};
 }
 
 std::uint64_t native_sandbox::memory_kills() const {
@@ -405,6 +439,7 @@ void native_sandbox::gone() {
   for (const auto& [id, shell] : shells)
     if (const auto each = shell.lock())
       each->gone(true);
+  late_->close();
   engine_->give_back(slot_);
   const auto heard_by = std::exchange(listener_, {});
   if (heard_by.on_failed)
@@ -433,6 +468,7 @@ void native_sandbox::fall_silent() {
     for (const auto& [id, each] : shells)
       if (const auto one = each.lock())
         one->fall_silent();
+    self->late_->close();
   });
 }
 
@@ -464,72 +500,81 @@ std::function<void()> native_sandbox::forget_link(std::uint64_t id) {
   };
 }
 
-std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listener listener) {
-  std::uint64_t id = 0;
-  std::size_t others = 0;
-  {
-    const std::lock_guard hold{guard_};
-    id = ++last_id_;
-    others = processes_.size();
-  }
-  native_process::links to{signal_link(id), forget_link(id)};
-  auto made = std::make_shared<native_process>(
-    io_, engine_->options.log_directory,
-    others < limits::full_logs_per_sandbox ? limits_.log_bytes : 0, std::move(listener),
-    std::move(to), engine_->options.reader_patience);
-  const auto refuse = [&](errc code, const std::string& why) {
-    boost::asio::post(io_, [made, failure = error{code, why}] { made->failed(failure); });
-    return made;
-  };
+template <class Job>
+auto native_sandbox::refuse(const std::shared_ptr<Job>& made, error why) {
+  boost::asio::post(io_, [made, why = std::move(why)] { made->failed(why); });
+  return made;
+}
 
+std::uint64_t native_sandbox::next_id() {
+  const std::lock_guard hold{guard_};
+  return ++last_id_;
+}
+
+/// With guard_ held.
+bool native_sandbox::request_start(const start_request& wanted, std::span<const int> fds) {
+  return agent_->send(as_bytes(wanted.head), wanted.text, fds);
+}
+
+native_shell::log_share native_sandbox::share_log() {
+  std::shared_ptr<void> counted{nullptr, [all = full_logs_](void*) { --*all; }};
+  if ((*full_logs_)++ < limits::full_logs_per_sandbox)
+    return {limits_.log_bytes, std::move(counted)};
+  return {};
+}
+
+std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listener listener) {
+  const auto id = next_id();
+  const auto share = share_log();
+  native_process::links to{signal_link(id), forget_link(id)};
+  to.signal = [signal = std::move(to.signal), counted = share.counted](int number) {
+    signal(number);
+  };
+  const auto made = std::make_shared<native_process>(
+    io_, engine_->options.log_directory, share.bytes, std::move(listener), std::move(to),
+    engine_->options.reader_patience);
   int out[2], err[2];
   if (::pipe2(out, O_CLOEXEC) != 0)
-    return refuse(errc::limit_reached, std::string{"pipe: "} + std::strerror(errno));
+    return refuse(made, no_room("pipe"));
   unique_fd out_read{out[0]}, out_write{out[1]};
   if (::pipe2(err, O_CLOEXEC) != 0)
-    return refuse(errc::limit_reached, std::string{"pipe: "} + std::strerror(errno));
+    return refuse(made, no_room("pipe"));
   unique_fd err_read{err[0]}, err_write{err[1]};
   const unique_fd nothing{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
-  std::array<int, 4> theirs{nothing.get(), out_write.get(), err_write.get(), -1};
-  unique_fd script;
+  if (!nothing)
+    return refuse(made, no_room("/dev/null"));
+  script_file script;
   if (!spec.script.empty()) {
-    script = script_file(spec.script);
+    script = script_file{spec.script};
     if (!script)
-      return refuse(errc::limit_reached, std::string{"memfd: "} + std::strerror(errno));
-    theirs[3] = script.get();
+      return refuse(made, no_room("memfd"));
   }
+  const std::array<int, 4> theirs{nothing.get(), out_write.get(), err_write.get(), script.get()};
   for (const int end : {out_read.get(), err_read.get()})
     ::fcntl(end, F_SETFL, O_NONBLOCK);
-
-  auto wanted = request_for(agent::op::exec, id, spec);
-  const auto text = joined(spec.cwd, spec.argv, spec.env);
-  wanted.text_bytes = static_cast<std::uint32_t>(text.size());
-  if (!nothing || !fits(spec, text))
-    return refuse(errc::invalid_request, "the command is too large");
+  const start_request wanted{agent::op::exec, id, spec.cwd, spec.argv, spec.env, spec.user};
+  if (!wanted.fits)
+    return refuse(made, {errc::invalid_request, "the command is too large"});
 
   const auto kills = memory_kills();
   const std::lock_guard hold{guard_};
   if (over_ || !agent_)
-    return refuse(errc::sandbox_not_running, "the sandbox has ended");
+    return refuse(made, has_ended);
   const std::array<int, 2> ours{out_read.get(), err_read.get()};
   engine_->spawner.hold(slot_, id, ours);
   made->attach(std::move(out_read), std::move(err_read));
-  processes_[id] = {made, kills};
-  if (!agent_->send(as_bytes(wanted), text,
-                    {theirs.data(), script ? std::size_t{4} : std::size_t{3}})) {
+  const std::size_t count = script ? 4 : 3;
+  processes_[id] = {made, kills, std::move(script)};
+  if (!request_start(wanted, {theirs.data(), count})) {
     processes_.erase(id);
-    return refuse(errc::launch_failed, "the sandbox takes no more commands");
+    return refuse(made, takes_no_more);
   }
   return made;
 }
 
 std::shared_ptr<terminal> native_sandbox::open_terminal(process_spec spec, terminal_size size,
                                                         process_listener listener) {
-  std::uint64_t id = 0;
-  {
-    const std::lock_guard hold{guard_};
-    id = ++last_id_;
-  }
+  const auto id = next_id();
   native_terminal::links to{signal_link(id), {}, forget_link(id)};
   to.hold = [weak = weak_from_this(), id](int master) {
     const auto self = weak.lock();
@@ -542,49 +587,33 @@ std::shared_ptr<terminal> native_sandbox::open_terminal(process_spec spec, termi
   int ends[2] = {-1, -1};
   const bool paired =
     ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0;
-  const auto why_not = std::string{"socketpair: "} + std::strerror(errno);
+  auto unpaired = no_room("socketpair");
   const unique_fd theirs{ends[1]};
   const auto made =
     std::make_shared<native_terminal>(io_, unique_fd{ends[0]}, std::move(listener), std::move(to));
-  const auto refuse = [&](errc code, const std::string& why) {
-    boost::asio::post(io_, [made, failure = error{code, why}] { made->failed(failure); });
-    return made;
-  };
   if (!paired)
-    return refuse(errc::limit_reached, why_not);
-  auto wanted = request_for(agent::op::open_terminal, id, spec);
-  const auto text = joined(spec.cwd, spec.argv, spec.env);
-  wanted.text_bytes = static_cast<std::uint32_t>(text.size());
-  wanted.value = static_cast<std::int32_t>(size.columns | std::uint32_t{size.rows} << 16);
-  if (!fits(spec, text))
-    return refuse(errc::invalid_request, "the command is too large");
+    return refuse(made, std::move(unpaired));
+  start_request wanted{agent::op::open_terminal, id, spec.cwd, spec.argv, spec.env, spec.user};
+  wanted.head.value = static_cast<std::int32_t>(size.columns | std::uint32_t{size.rows} << 16);
+  if (!wanted.fits)
+    return refuse(made, {errc::invalid_request, "the command is too large"});
 
   const auto kills = memory_kills();
   const int channel = theirs.get();
   const std::lock_guard hold{guard_};
   if (over_ || !agent_)
-    return refuse(errc::sandbox_not_running, "the sandbox has ended");
-  processes_[id] = {made, kills};
-  if (!agent_->send(as_bytes(wanted), text, {&channel, 1})) {
+    return refuse(made, has_ended);
+  processes_[id] = {made, kills, {}};
+  if (!request_start(wanted, {&channel, 1})) {
     processes_.erase(id);
-    return refuse(errc::launch_failed, "the sandbox takes no more commands");
+    return refuse(made, takes_no_more);
   }
   return made;
 }
 
-std::shared_ptr<shell> native_sandbox::open_shell(shell_spec spec, shell_listener listener) {
-  std::uint64_t id = 0;
-  std::size_t others = 0;
-  {
-    const std::lock_guard hold{guard_};
-    id = ++last_id_;
-    others = shells_.size();
-  }
+native_shell::links native_sandbox::shell_links(std::uint64_t id) {
   native_shell::links to;
-  to.kill = [weak = weak_from_this(), id] {
-    if (const auto self = weak.lock())
-      self->tell_agent(agent::op::signal, id, SIGKILL);
-  };
+  to.kill = [signal = signal_link(id)] { signal(SIGKILL); };
   to.forgotten = [weak = weak_from_this(), id] {
     if (const auto self = weak.lock()) {
       const std::lock_guard hold{self->guard_};
@@ -599,45 +628,40 @@ std::shared_ptr<shell> native_sandbox::open_shell(shell_spec spec, shell_listene
     const auto self = weak.lock();
     return self && self->memory_ran_out(status, before);
   };
-  const auto made = std::make_shared<native_shell>(
-    io_,
-    native_shell::options{engine_->options.log_directory,
-                          others < limits::full_logs_per_sandbox ? limits_.log_bytes : 0,
-                          engine_->options.reader_patience},
-    std::move(listener), std::move(to));
-  const auto refuse = [&](errc code, const std::string& why) {
-    boost::asio::post(io_, [made, failure = error{code, why}] { made->failed(failure); });
-    return made;
+  to.share_log = [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    return self ? self->share_log() : native_shell::log_share{};
   };
+  to.late = late_;
+  return to;
+}
 
+std::shared_ptr<shell> native_sandbox::open_shell(shell_spec spec, shell_listener listener) {
+  const auto id = next_id();
+  const auto& options = engine_->options;
+  const auto made = std::make_shared<native_shell>(
+    io_, native_shell::options{options.log_directory, options.reader_patience, options.shells},
+    std::move(listener), shell_links(id));
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    return refuse(errc::limit_reached, std::string{"socketpair: "} + std::strerror(errno));
-  unique_fd ours{ends[0]};
+    return refuse(made, no_room("socketpair"));
   const unique_fd theirs{ends[1]};
-  made->attach(std::move(ours));
+  made->attach(unique_fd{ends[0]});
   const unique_fd nothing{::open("/dev/null", O_RDWR | O_CLOEXEC)};
-  const std::vector<std::string> argv{agent::keeper_name, spec.program};
-  const auto text = joined(spec.cwd, argv, spec.env);
-  agent::request wanted{};
-  wanted.what = agent::op::open_shell;
-  wanted.id = id;
-  wanted.argc = static_cast<std::uint32_t>(argv.size());
-  wanted.envc = static_cast<std::uint32_t>(spec.env.size());
-  wanted.uid = spec.user.uid;
-  wanted.gid = spec.user.gid;
-  wanted.text_bytes = static_cast<std::uint32_t>(text.size());
-  if (!nothing || text.size() > agent::max_text_bytes ||
-      1 + argv.size() + spec.env.size() > agent::max_strings)
-    return refuse(errc::invalid_request, "the environment is too large");
+  if (!nothing)
+    return refuse(made, no_room("/dev/null"));
+  const start_request wanted{
+    agent::op::open_shell, id, spec.cwd, {agent::keeper_name, spec.program}, spec.env, spec.user};
+  if (!wanted.fits)
+    return refuse(made, {errc::invalid_request, "the environment is too large"});
   const std::array<int, 4> fds{nothing.get(), nothing.get(), nothing.get(), theirs.get()};
   const std::lock_guard hold{guard_};
   if (over_ || !agent_)
-    return refuse(errc::sandbox_not_running, "the sandbox has ended");
+    return refuse(made, has_ended);
   shells_[id] = made;
-  if (!agent_->send(as_bytes(wanted), text, fds)) {
+  if (!request_start(wanted, fds)) {
     shells_.erase(id);
-    return refuse(errc::launch_failed, "the sandbox takes no more commands");
+    return refuse(made, takes_no_more);
   }
   return made;
 }
@@ -702,12 +726,13 @@ result<unique_fd> native_sandbox::open_channel(agent::op what,
 }
 
 void native_sandbox::destroy(std::function<void()> on_gone) {
+  std::vector<std::shared_ptr<native_shell>> shells; // They may go with us, and not under the lock.
   // The slot is ours exactly as long as over_ is not set: afterwards another sandbox may have it.
   const std::lock_guard ours{guard_};
   if (over_)
     return boost::asio::post(io_, std::move(on_gone));
   for (const auto& [id, each] : shells_)
-    if (const auto shell = each.lock())
+    if (const auto& shell = shells.emplace_back(each.lock()))
       shell->doomed();
   engine_->spawner.destroy(slot_, [self = shared_from_this(), on_gone = std::move(on_gone)] {
     boost::asio::post(self->io_, [self, on_gone] {

@@ -4,6 +4,7 @@
 #include "base/limits.hpp"
 #include "runtime/cgroup.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/shell_patience.hpp"
 
 #include <chrono>
 #include <memory>
@@ -18,6 +19,7 @@ struct native_options {
   std::uint32_t first_slot = 0;
   std::uint32_t slots = 4096; ///< How many sandboxes there can be: each has a range of user ids.
   std::chrono::milliseconds reader_patience = limits::reader_patience;
+  shell_patience shells;
 };
 
 struct native_engine_core;

@@ -1,14 +1,12 @@
 #include "runtime/shell.hpp"
 
 #include "base/limits.hpp"
-#include "runtime/script_file.hpp"
 
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
-#include <limits>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +15,11 @@ namespace insula::runtime {
 namespace {
 
 constexpr int killed = SIGKILL; ///< As a wait status.
+
+/// More than a keeper has to say. What has taken its place inside might go on for ever.
+constexpr int last_words = 64;
+
+const error no_shell{errc::sandbox_not_running, "the shell has ended"};
 
 error said_by(const char* what) {
   return {errc::limit_reached, std::string{what} + ": " + std::strerror(errno)};
@@ -32,35 +35,39 @@ bool open_pipe(unique_fd& read, unique_fd& write) {
   return ::fchmod(ends[1], 0666) == 0 && ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0;
 }
 
-/// A command of our own that says where the shell is and what it exports, and is over in any case.
+/// A command of our own that says where the shell is and what it exports. Who asked does not wait
+/// for long, and the shell is not to be hurt by it: what is late is interrupted, and gets force
+/// only when it has kept the shell from everything else for a while.
 class look : public std::enable_shared_from_this<look> {
 public:
   look(boost::asio::io_context& io, std::function<void(result<shell_surroundings>)> tell)
       : tell_(std::move(tell))
       , patience_(io) {}
 
-  void begin(native_shell& in) {
+  void begin(const std::shared_ptr<native_shell>& in, std::chrono::milliseconds patience) {
     process_listener listener;
-    listener.on_failed = [self = shared_from_this()](const error& why) { self->answer(why); };
-    process_ = in.run({"\\builtin pwd -P; \\builtin printf '\\0'; \\command -p env -0", {}},
-                      std::move(listener));
-    hurry(SIGTERM);
+    listener.on_failed = [self = shared_from_this()](const error& why) { self->end(why); };
+    process_ = in->run({"\\builtin pwd -P; \\builtin printf '\\0'; \\command -p env -0", {}},
+                       std::move(listener));
+    patience_.expires_after(patience);
+    patience_.async_wait(
+      [self = shared_from_this(), weak = std::weak_ptr{in}](const auto& stopped) {
+        const auto shell = weak.lock();
+        if (stopped || !shell)
+          return;
+        shell->give_up_look();
+        self->process_->signal(SIGTERM);
+        self->patience_.expires_after(limits::late_look_patience);
+        self->patience_.async_wait([self](const auto& again) {
+          if (!again)
+            self->process_->signal(SIGKILL);
+        });
+        self->answer(error{errc::deadline_exceeded, "the shell did not say where it is in time"});
+      });
     read();
   }
 
 private:
-  void hurry(int signal) {
-    patience_.expires_after(limits::look_around_patience);
-    patience_.async_wait([self = shared_from_this(), signal](const auto& stopped) {
-      if (stopped || !self->tell_)
-        return;
-      self->late_ = true;
-      self->process_->signal(signal);
-      if (signal == SIGTERM)
-        self->hurry(SIGKILL);
-    });
-  }
-
   void read() {
     process_->read(offset_, 64 * 1024, true,
                    [self = shared_from_this()](const log_chunk& chunk) { self->take(chunk); });
@@ -73,11 +80,11 @@ private:
         text_ += each.bytes;
     if (!chunk.ended)
       return read();
-    if (late_ || chunk.lost_bytes > 0 || text_.size() > limits::surroundings_bytes)
-      return answer(error{errc::deadline_exceeded, "the shell did not say where it is in time"});
+    if (chunk.lost_bytes > 0 || text_.size() > limits::surroundings_bytes)
+      return end(error{errc::limit_reached, "the shell exports too much"});
     if (chunk.ended->lost)
-      return answer(error{errc::sandbox_not_running, "the shell has ended"});
-    answer(parsed());
+      return end(no_shell);
+    end(parsed());
   }
 
   result<shell_surroundings> parsed() const {
@@ -95,9 +102,13 @@ private:
   }
 
   void answer(result<shell_surroundings> what) {
-    patience_.cancel();
     if (const auto tell = std::exchange(tell_, nullptr))
       tell(std::move(what));
+  }
+
+  void end(result<shell_surroundings> what) {
+    patience_.cancel();
+    answer(std::move(what));
     process_.reset();
   }
 
@@ -106,7 +117,6 @@ private:
   std::shared_ptr<process> process_;
   std::uint64_t offset_ = 0;
   std::string text_;
-  bool late_ = false;
 };
 
 } // namespace
@@ -117,7 +127,6 @@ native_shell::native_shell(boost::asio::io_context& io, options with, shell_list
     , options_(std::move(with))
     , listener_(std::move(listener))
     , to_(std::move(to))
-    , late_(std::make_shared<late_output>(io))
     , deadline_(io)
     , kill_(io)
     , pulse_(io) {}
@@ -125,6 +134,8 @@ native_shell::native_shell(boost::asio::io_context& io, options with, shell_list
 native_shell::~native_shell() {
   if (channel_)
     channel_->close();
+  if (to_.forgotten)
+    to_.forgotten();
 }
 
 void native_shell::attach(unique_fd channel) {
@@ -148,11 +159,13 @@ void native_shell::attach(unique_fd channel) {
   });
 }
 
+/// False: it does not listen, or it could never be started.
 bool native_shell::tell_keeper(agent::shell_op what, std::uint64_t number) {
   agent::shell_request wanted{};
   wanted.what = what;
   wanted.number = number;
-  return channel_->send(as_bytes(wanted));
+  wanted.patience_ms = static_cast<std::uint32_t>(options_.patience.grace.count());
+  return channel_ && channel_->send(as_bytes(wanted));
 }
 
 std::shared_ptr<process> native_shell::run(shell_command what, process_listener listener) {
@@ -161,44 +174,83 @@ std::shared_ptr<process> native_shell::run(shell_command what, process_listener 
     const std::lock_guard hold{guard_};
     number = ++last_number_;
   }
+  const auto share = to_.share_log();
   native_process::links to;
-  to.signal = [weak = weak_from_this(), number](int signal) {
+  to.signal = [weak = weak_from_this(), number, counted = share.counted](int signal) {
     if (const auto self = weak.lock())
       self->signal(number, signal);
   };
   auto made =
-    std::make_shared<native_process>(io_, options_.log_directory, options_.log_bytes,
-                                     std::move(listener), std::move(to), options_.reader_patience);
+    std::make_shared<native_process>(io_, options_.log_directory, share.bytes, std::move(listener),
+                                     std::move(to), options_.reader_patience);
   const auto refuse = [&](error why) {
     boost::asio::post(io_, [made, why = std::move(why)] { made->failed(why); });
     return made;
   };
   if (what.cwd.size() > agent::max_shell_text)
     return refuse({errc::invalid_request, "the directory's name is too long"});
-  const auto script = script_file(what.script);
-  unique_fd out_read, out_write, err_read, err_write;
-  if (!script || !open_pipe(out_read, out_write) || !open_pipe(err_read, err_write))
+  waiting_command next;
+  next.what.script = script_file{what.script};
+  unique_fd out, err;
+  if (!next.what.script || !open_pipe(out, next.out) || !open_pipe(err, next.err))
     return refuse(said_by("pipe"));
+  next.what.number = number;
+  next.what.process = made;
+  next.what.memory_kills = to_.memory_kills ? to_.memory_kills() : 0;
+  next.cwd = std::move(what.cwd);
+  const std::lock_guard hold{guard_};
+  const bool waits = now_.given_up && !next_;
+  if (over_ || ending_ || !channel_ || (now_.number != 0 && !waits))
+    return refuse(no_shell);
+  made->attach(std::move(out), std::move(err));
+  if (waits)
+    next_ = std::move(next);
+  else if (!hand_over(next))
+    return refuse(no_shell);
+  return made;
+}
 
+/// With guard_ held.
+bool native_shell::hand_over(waiting_command& next) {
   agent::shell_request wanted{};
   wanted.what = agent::shell_op::run;
-  wanted.number = number;
-  wanted.text_bytes = static_cast<std::uint32_t>(what.cwd.size());
-  const std::array<int, 3> theirs{script.get(), out_write.get(), err_write.get()};
-  const auto kills = to_.memory_kills ? to_.memory_kills() : 0;
+  wanted.number = next.what.number;
+  wanted.text_bytes = static_cast<std::uint32_t>(next.cwd.size());
+  const std::array<int, 3> theirs{next.what.script.get(), next.out.get(), next.err.get()};
+  if (!channel_->send(as_bytes(wanted), next.cwd, theirs))
+    return false;
+  now_ = std::move(next.what);
+  return true;
+}
+
+void native_shell::begin_next() {
+  std::shared_ptr<native_process> refused;
+  std::uint64_t number = 0;
+  int signalled = 0;
+  {
+    const std::lock_guard hold{guard_};
+    if (over_ || now_.number != 0 || !next_)
+      return;
+    auto next = std::exchange(next_, std::nullopt);
+    number = next->what.number;
+    signalled = next->signal;
+    if (!hand_over(*next))
+      refused = next->what.process;
+  }
+  if (refused)
+    refused->failed(no_shell);
+  else if (signalled != 0)
+    signal(number, signalled);
+}
+
+void native_shell::give_up_look() {
   const std::lock_guard hold{guard_};
-  if (over_ || ending_ || now_.number != 0)
-    return refuse({errc::sandbox_not_running, "the shell has ended"});
-  made->attach(std::move(out_read), std::move(err_read));
-  if (!channel_->send(as_bytes(wanted), what.cwd, theirs))
-    return refuse({errc::sandbox_not_running, "the shell has ended"});
-  now_ = {number, made, false, kills};
-  return made;
+  now_.given_up = now_.number != 0;
 }
 
 void native_shell::look_around(std::function<void(result<shell_surroundings>)> tell) {
   boost::asio::post(io_, [self = shared_from_this(), tell = std::move(tell)] {
-    std::make_shared<look>(self->io_, tell)->begin(*self);
+    std::make_shared<look>(self->io_, tell)->begin(self, self->options_.patience.look);
   });
 }
 
@@ -234,7 +286,8 @@ void native_shell::heard(const agent::shell_notice& said) {
       if (!done.process)
         return;
       kill_.cancel();
-      return finish(done, {(said.value & 0xff) << 8, false, false});
+      finish(done, {(said.value & 0xff) << 8, false, false});
+      return begin_next();
     }
     case agent::shell_event::ended: return over({said.value, false, false});
     case agent::shell_event::pong: answered_ = true; return;
@@ -255,11 +308,17 @@ void native_shell::finish(command& done, process_exit how) {
   done.process->started();
   how.out_of_memory =
     !how.lost && to_.memory_ran_out && to_.memory_ran_out(how.status, done.memory_kills);
-  done.process->settle([late = late_](unique_fd pipe) { late->add(std::move(pipe)); });
+  done.process->settle([late = to_.late](unique_fd pipe) { late->add(std::move(pipe)); });
   done.process->ended(how);
+  done.script = {}; // Whoever has kept it has nothing any more.
 }
 
 void native_shell::signal(std::uint64_t number, int signal) {
+  {
+    const std::lock_guard hold{guard_};
+    if (next_ && next_->what.number == number && next_->signal != SIGKILL)
+      next_->signal = signal;
+  }
   if (!runs(number))
     return;
   if (signal != SIGKILL) {
@@ -273,12 +332,12 @@ void native_shell::signal(std::uint64_t number, int signal) {
 /// If the keeper does not do it, the agent does; and if nothing is heard of that either, it counts
 /// as done.
 void native_shell::watch_kill(std::uint64_t number) {
-  kill_.expires_after(limits::shell_kill_patience);
+  kill_.expires_after(options_.patience.kill);
   kill_.async_wait([self = shared_from_this(), number](const auto& stopped) {
     if (stopped || !self->runs(number))
       return;
     self->to_.kill();
-    self->kill_.expires_after(limits::shell_kill_patience / 2);
+    self->kill_.expires_after(self->options_.patience.kill / 2);
     self->kill_.async_wait([self, number](const auto& again) {
       if (!again && self->runs(number))
         self->over({killed, false, false});
@@ -361,19 +420,21 @@ void native_shell::doomed() {
 
 void native_shell::gone(bool lost) {
   if (channel_)
-    channel_->drain(std::numeric_limits<int>::max()); // Its last words; no more will come.
+    channel_->drain(last_words);
   over({killed, lost, false});
 }
 
 /// The shell is no more, or nobody waits for it any longer.
 void native_shell::over(process_exit how) {
   command last;
+  std::optional<waiting_command> next;
   bool asked = false;
   {
     const std::lock_guard hold{guard_};
     if (std::exchange(over_, true))
       return;
     last = std::exchange(now_, {});
+    next = std::exchange(next_, std::nullopt);
     asked = ending_;
     how.lost = how.lost || doomed_;
   }
@@ -381,8 +442,6 @@ void native_shell::over(process_exit how) {
     timer->cancel();
   if (channel_)
     channel_->close(); // A keeper that still lives ends everything then.
-  if (how.lost)
-    late_->close();
   if (const auto forgotten = std::exchange(to_.forgotten, nullptr))
     forgotten();
   const auto heard_by = std::exchange(listener_, {});
@@ -391,27 +450,35 @@ void native_shell::over(process_exit how) {
                         "the shell ended before it was ready"});
   else if (heard_by.on_ended)
     heard_by.on_ended(how);
-  if (last.process && (last.started || asked || how.lost))
-    finish(last, {how.status, how.lost || asked, false});
-  else if (last.process) // It was on its way: another shell can run it.
-    last.process->failed({errc::sandbox_not_running, "the shell has ended"});
+  const auto settle = [&](command& each) {
+    if (each.process && (each.started || asked || how.lost))
+      finish(each, {how.status, how.lost || asked, false});
+    else if (each.process) // It was on its way: another shell can run it.
+      each.process->failed(no_shell);
+  };
+  settle(last);
+  if (next)
+    settle(next->what);
 }
 
 void native_shell::fall_silent() {
   listener_ = {};
   command last;
+  std::optional<waiting_command> next;
   {
     const std::lock_guard hold{guard_};
     over_ = true;
     last = std::exchange(now_, {});
+    next = std::exchange(next_, std::nullopt);
   }
   for (auto* timer : {&deadline_, &kill_, &pulse_})
     timer->cancel();
   if (channel_)
     channel_->close();
-  late_->close();
   if (last.process)
     last.process->fall_silent();
+  if (next)
+    next->what.process->fall_silent();
 }
 
 } // namespace insula::runtime

@@ -5,6 +5,8 @@
 #include "runtime/late_output.hpp"
 #include "runtime/packet_socket.hpp"
 #include "runtime/process.hpp"
+#include "runtime/script_file.hpp"
+#include "runtime/shell_patience.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -13,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace insula::runtime {
@@ -23,8 +26,14 @@ class native_shell final : public shell, public std::enable_shared_from_this<nat
 public:
   struct options {
     std::string log_directory;
-    std::uint64_t log_bytes = 0;
     std::chrono::milliseconds reader_patience{};
+    shell_patience patience;
+  };
+
+  /// How much of a command's output is kept. What counts it is held as long as the log is there.
+  struct log_share {
+    std::uint64_t bytes = 0;
+    std::shared_ptr<void> counted;
   };
 
   /// How a shell reaches whoever can do what the keeper does not; called from any thread.
@@ -33,6 +42,8 @@ public:
     std::function<void()> forgotten; ///< It has ended.
     std::function<bool(int status, std::uint64_t kills_before)> memory_ran_out;
     std::function<std::uint64_t()> memory_kills;
+    std::function<log_share()> share_log;
+    std::shared_ptr<late_output> late; ///< Takes the pipes that a command leaves open.
   };
 
   native_shell(boost::asio::io_context& io, options with, shell_listener listener, links to);
@@ -44,6 +55,10 @@ public:
   std::shared_ptr<process> run(shell_command what, process_listener listener) override;
   void look_around(std::function<void(result<shell_surroundings>)> tell) override;
   void end() override;
+
+  /// The command that runs is a look of ours that nobody waits for any more: another one may be
+  /// asked for, and has its turn as soon as the shell has come back. On the thread of `io`.
+  void give_up_look();
 
   // On the thread of `io`: what becomes of the keeper.
   void failed(error why); ///< It could not be started.
@@ -57,6 +72,16 @@ private:
     std::shared_ptr<native_process> process;
     bool started = false; ///< The keeper has taken it.
     std::uint64_t memory_kills = 0;
+    script_file script;
+    bool given_up = false; ///< See give_up_look().
+  };
+
+  /// A command that the keeper has not been told of.
+  struct waiting_command {
+    command what;
+    std::string cwd;
+    unique_fd out, err;
+    int signal = 0; ///< That it has had meanwhile.
   };
 
   void heard(const agent::shell_notice& said);
@@ -67,6 +92,8 @@ private:
   void unheard();
   void over(process_exit how);
   bool tell_keeper(agent::shell_op what, std::uint64_t number);
+  bool hand_over(waiting_command& next);
+  void begin_next();
   bool runs(std::uint64_t number);
   command take(std::uint64_t number);
   void finish(command& done, process_exit how);
@@ -76,7 +103,6 @@ private:
   shell_listener listener_;
   links to_;
   std::shared_ptr<packet_socket> channel_;
-  std::shared_ptr<late_output> late_;
   boost::asio::steady_timer deadline_; ///< Of the start, then of the end.
   boost::asio::steady_timer kill_;     ///< Of a command that was killed.
   boost::asio::steady_timer pulse_;
@@ -85,6 +111,7 @@ private:
 
   std::mutex guard_; ///< For what follows.
   command now_;
+  std::optional<waiting_command> next_; ///< Waits for a look that was given up.
   std::uint64_t last_number_ = 0;
   bool ending_ = false; ///< end() was called.
   bool doomed_ = false; ///< Whatever ends it now, it is the sandbox's end.

@@ -177,8 +177,8 @@ void native_terminal::watch_output() {
                      [self = shared_from_this()](const boost::system::error_code& stopped) {
                        if (stopped || self->over_)
                          return;
-                       if (self->is_ahead())
-                         return self->rest(self->patience_ends_);
+                       if (self->pace_.waits(self->log_.end(), steady_clock::now()))
+                         return self->rest(self->pace_.until());
                        int left = reads_per_turn;
                        while (left > 0 && self->empty())
                          --left;
@@ -197,28 +197,18 @@ void native_terminal::watch_output() {
 void native_terminal::rest(steady_clock::time_point until) {
   pause_.expires_at(until);
   pause_.async_wait([self = shared_from_this()](const boost::system::error_code&) {
-    if (!self->over_)
-      self->watch_output();
+    if (self->over_)
+      return;
+    self->watch_output();
+    self->feed();
   });
 }
 
 void native_terminal::note_reader(std::uint64_t offset) {
-  offset = std::min(offset, log_.end());
-  if (offset <= read_to_)
-    return;
   const auto now = steady_clock::now();
-  const auto bytes = std::min<std::uint64_t>(offset - read_to_, limits::terminal_log_bytes);
-  const auto worth = static_cast<std::int64_t>(bytes) * limits::patience_per_terminal_byte;
-  patience_ends_ = std::min(std::max(patience_ends_, now) + worth, now + limits::terminal_patience);
-  const bool was_ahead = is_ahead();
-  read_to_ = offset;
-  if (was_ahead && !is_ahead())
+  pace_.has_read_to(std::min(offset, log_.end()), now);
+  if (!pace_.waits(log_.end(), now))
     pause_.cancel();
-}
-
-bool native_terminal::is_ahead() const {
-  return log_.end() - read_to_ > limits::terminal_ahead_bytes &&
-         steady_clock::now() < patience_ends_;
 }
 
 /// True: there may be more. False with errno.
@@ -264,6 +254,8 @@ void native_terminal::feed() {
                                 next.bytes.size() - next.done);
       if (n < 0 && errno == EINTR)
         continue;
+      if (n < 0 && errno == EIO)
+        return; // Nobody inside has it open, as rest() knows, after which this is tried again.
       if (n <= 0)
         return watch_input();
       next.done += static_cast<std::size_t>(n);

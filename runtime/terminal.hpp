@@ -2,6 +2,7 @@
 
 #include "runtime/agent_job.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/reader_pace.hpp"
 #include "runtime/terminal_log.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -19,8 +20,8 @@
 namespace insula::runtime {
 
 /// The native engine's terminal: its master, the log of what it prints, and those who read and
-/// type. Whoever reads fastest is waited for as by a pipe, but only while it does read at a good
-/// rate (limits::terminal_patience); nobody else holds it up.
+/// type. Whoever reads fastest is waited for while it reads at a good rate (reader_pace.hpp);
+/// nobody else holds it up.
 class native_terminal final : public terminal,
                               public agent_job,
                               public std::enable_shared_from_this<native_terminal> {
@@ -70,7 +71,6 @@ private:
   void watch_input();
   bool empty();
   void note_reader(std::uint64_t offset);
-  bool is_ahead() const;
   void feed();
   void rest(std::chrono::steady_clock::time_point until);
   void finish();
@@ -83,8 +83,7 @@ private:
   boost::asio::posix::stream_descriptor master_;
   boost::asio::steady_timer pause_; ///< While nobody has the terminal open, or it is ahead.
   terminal_log log_;
-  std::uint64_t read_to_ = 0; ///< By whoever reads fastest.
-  std::chrono::steady_clock::time_point patience_ends_;
+  reader_pace pace_;
   std::vector<question> questions_;
   std::deque<input> inputs_;
   bool waiting_for_room_ = false;

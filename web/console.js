@@ -159,10 +159,14 @@ function open_terminal(id) {
   show('terminal-view');
   document.title = `${id} \u2013 Insula`;
   part('terminal-title').textContent = id;
+  tell_terminal('Connecting\u2026'); // Not what the last one was.
+  keys.hold(false);
   terminal = new TerminalView(part('screen'), id, {
     tell: tell_terminal,
     may_come_back: () => still_lives(id),
     leave: () => part('leave').focus(),
+    typed: (text) => keys.typed(text),
+    screen_reader: part('screen-reader').checked,
   });
   if (chosen === id) terminal.connect();
   else terminal.connect_if_alive();
@@ -178,6 +182,19 @@ function close_terminal() {
 
 part('leave').addEventListener('click', () => (location.hash = ''));
 part('again').addEventListener('click', () => terminal?.again());
+
+const keys = new KeyRow(part('keys'), (text, arrow) => terminal?.press(text, arrow, keys.held));
+
+// A browser may be set to keep nothing.
+try {
+  part('screen-reader').checked = localStorage.getItem('screen-reader') === 'on';
+} catch {}
+part('screen-reader').addEventListener('change', ({ target }) => {
+  if (terminal) terminal.xterm.options.screenReaderMode = target.checked;
+  try {
+    localStorage.setItem('screen-reader', target.checked ? 'on' : 'off');
+  } catch {}
+});
 
 /// Shows what the address says.
 function follow_address() {

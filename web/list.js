@@ -30,10 +30,9 @@ class SandboxRow {
   }
 
   show(status) {
-    this.set('State', status.state);
+    this.set('State', status.current ? status.state : `${status.state}, not answering`);
     this.element.dataset.state = status.state;
     this.element.classList.toggle('old', !status.current);
-    this.element.title = status.current ? '' : 'It does not answer; this is what it said last.';
     this.set('Age', age_text(status.at_ms - status.created_ms));
     this.set('Memory', bytes_text(status.memory_bytes));
     if (!this.before || status.at_ms > this.before.at_ms) {

@@ -4,8 +4,9 @@
 const first_wait_ms = 500;
 const longest_wait_ms = 15_000;
 const input_frame_bytes = 1 << 16;
-// So much output waits to be drawn before we go: whoever comes back gets the newest of it.
+// So much output waits to be drawn before the rest is let go: whoever comes again gets the newest of it.
 const undrawn_bytes = 8 << 20;
+const try_again_later = 1013; // The node's word for who is too slow.
 
 const themes = {
   dark: { background: '#101418', foreground: '#dfe4e8', cursor: '#4fc3d5', selectionBackground: '#2f4a57' },
@@ -20,10 +21,11 @@ const dark = matchMedia('(prefers-color-scheme: dark)');
 
 class TerminalView {
   /// `tell(words, again)`: how it stands; `again` names what again() would do, if there is something. `may_come_back`
-  /// resolves to whether the sandbox still lives, and rejects when that cannot be told.
-  constructor(place, id, { tell, may_come_back, leave }) {
+  /// resolves to whether the sandbox still lives, and rejects when that cannot be told. `typed` may change what is typed.
+  constructor(place, id, { tell, may_come_back, leave, typed, screen_reader }) {
     Object.assign(this, { id, tell, may_come_back });
     this.wait_ms = first_wait_ms;
+    this.undrawn = 0;
     this.xterm = new Terminal({
       fontFamily: 'ui-monospace, "SF Mono", "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace',
       fontSize: 14,
@@ -32,6 +34,7 @@ class TerminalView {
       minimumContrastRatio: 4.5,
       scrollback: 10_000,
       disableStdin: true,
+      screenReaderMode: screen_reader,
       theme: themes[dark.matches ? 'dark' : 'light'],
     });
     const fit = new FitAddon.FitAddon();
@@ -45,7 +48,7 @@ class TerminalView {
       return false;
     });
     const encoder = new TextEncoder();
-    this.xterm.onData((text) => this.type(encoder.encode(text)));
+    this.xterm.onData((text) => this.type(encoder.encode(typed(text))));
     this.xterm.onBinary((text) => this.type(Uint8Array.from(text, (c) => c.charCodeAt(0))));
     this.xterm.onResize((size) => this.resize(size));
     this.until_closed = new AbortController();
@@ -53,6 +56,11 @@ class TerminalView {
     dark.addEventListener('change', () => (this.xterm.options.theme = themes[dark.matches ? 'dark' : 'light']), { signal });
     // The old connection may be one that nobody has heard of since the machine slept.
     addEventListener('online', () => this.socket && this.connect(), { signal });
+    // Ctrl+W deletes a word in a shell; a browser closes the page, and tells nothing of it but that Ctrl is down.
+    let control = false;
+    for (const each of ['keydown', 'keyup', 'blur'])
+      addEventListener(each, (event) => (control = event.ctrlKey === true), { signal, capture: true });
+    addEventListener('beforeunload', (event) => control && this.ready && event.preventDefault(), { signal });
     const observer = new ResizeObserver(() => fit.fit());
     observer.observe(place);
     signal.addEventListener('abort', () => observer.disconnect());
@@ -66,56 +74,73 @@ class TerminalView {
     socket.binaryType = 'arraybuffer';
     this.socket = socket;
     this.fresh = true; // Nothing of this connection has been drawn.
-    this.undrawn = 0;
+    this.behind = false; // It has brought more than can be drawn.
     this.ended = undefined;
     socket.onmessage = ({ data }) => {
       if (socket !== this.socket) return;
       if (typeof data === 'string') this.hear(JSON.parse(data));
       else this.draw(new Uint8Array(data));
     };
-    socket.onclose = () => {
-      if (socket === this.socket) this.lost();
+    socket.onclose = ({ code }) => {
+      if (socket === this.socket) this.lost(code);
     };
   }
 
-  draw(bytes) {
-    if (this.fresh) this.xterm.reset(); // What comes is all that there is to see.
+  /// What comes is all that there is to see. xterm.reset() would overtake what waits to be drawn, and would not end a
+  /// sequence that the last connection has cut in half.
+  begin() {
+    if (this.fresh) this.xterm.write('\x18\x1bc');
     this.fresh = false;
-    this.undrawn += bytes.length;
-    if (this.undrawn > undrawn_bytes) return this.connect();
+  }
+
+  /// Does it when all that has come is drawn, if it is still this connection then.
+  once_drawn(what) {
     const { socket } = this;
-    this.xterm.write(bytes, () => {
-      if (socket === this.socket) this.undrawn -= bytes.length;
+    this.xterm.write('', () => {
+      if (socket === this.socket) what();
     });
+  }
+
+  draw(bytes) {
+    if (this.behind) return;
+    this.begin();
+    this.undrawn += bytes.length;
+    this.xterm.write(bytes, () => (this.undrawn -= bytes.length));
+    if (this.undrawn <= undrawn_bytes) return;
+    this.behind = true; // Until then the connection is for what is typed: Ctrl+C, for one.
+    this.tell('Catching up\u2026');
+    this.once_drawn(() => this.connect());
   }
 
   hear(message) {
     if (message.type === 'ready') {
-      if (this.fresh) this.xterm.reset();
-      this.fresh = false;
+      this.begin();
+      this.ready = true;
       this.wait_ms = first_wait_ms;
-      this.xterm.options.disableStdin = false;
       this.resize(this.xterm); // The terminal may have been made for another screen.
-      this.tell('Connected');
+      // Questions to a terminal that are drawn again have been answered long ago.
+      this.once_drawn(() => {
+        this.xterm.options.disableStdin = false;
+        this.tell('Connected');
+      });
     } else if (message.type === 'exit') {
       this.ended = `The shell has ended (${message.signal ?? message.code}).`;
     } else if (message.type === 'error') {
-      this.ended = this.xterm.options.disableStdin ? message.message : undefined; // Else of a message of ours.
+      this.ended = this.ready ? undefined : message.message; // Of a message of ours, once it is ready.
     }
   }
 
   /// The connection has gone: for good, if the terminal has said so.
-  lost() {
-    this.socket = undefined;
-    this.xterm.options.disableStdin = true;
+  lost(code) {
+    this.drop();
     if (this.ended) return this.tell(this.ended, 'New terminal');
-    this.come_back();
+    this.come_back(code === try_again_later ? 'Catching up\u2026' : undefined);
   }
 
-  async come_back() {
+  async come_back(words = 'Disconnected. Trying again\u2026') {
     const wait = this.wait_ms * (0.75 + Math.random() / 2);
     this.wait_ms = Math.min(2 * this.wait_ms, longest_wait_ms);
-    this.tell('Disconnected. Trying again\u2026', 'Try now');
+    this.tell(words, 'Try now');
     const attempt = (this.attempt = {});
     await new Promise((resume) => setTimeout(resume, wait));
     if (document.hidden)
@@ -144,6 +169,12 @@ class TerminalView {
       this.socket.send(bytes.subarray(at, at + input_frame_bytes));
   }
 
+  /// A key that is no key of the keyboard.
+  press(text, arrow, control) {
+    const before_arrow = control ? '\x1b[1;5' : this.xterm.modes.applicationCursorKeysMode ? '\x1bO' : '\x1b[';
+    this.xterm.input(arrow ? before_arrow + arrow : text);
+  }
+
   resize({ cols, rows }) {
     if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify({ type: 'resize', cols, rows }));
   }
@@ -152,6 +183,7 @@ class TerminalView {
     this.attempt = undefined;
     const { socket } = this;
     this.socket = undefined;
+    this.ready = false;
     this.xterm.options.disableStdin = true;
     socket?.close();
   }

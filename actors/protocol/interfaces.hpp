@@ -22,8 +22,9 @@ using process_actor = caf::typed_actor<
   // being held up.
   caf::reacts_to<detach_atom>>;
 
-/// A terminal that lives on when its readers have gone. It never waits for one: what is older than
-/// its newest limits::terminal_bytes is lost to whoever has not read it.
+/// A terminal that lives on when its readers have gone. It waits for them as runtime::terminal
+/// does; what is older than its newest limits::terminal_log_bytes is lost to whoever has not read
+/// it.
 using terminal_actor = process_actor::extend<
   // Answers when the terminal has taken all of it; the writer waits for that before it sends more.
   // Errors: sandbox_not_running (it has ended), limit_reached (too much waits already).

@@ -14,6 +14,7 @@ constexpr std::string_view sandboxes = "/v1/sandbox";
 constexpr std::string_view pool = "/v1/pool/";
 constexpr std::string_view documents = "/v1/openapi";
 constexpr std::string_view health = "/health";
+constexpr std::string_view front_page = "/";
 
 bool begins_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
@@ -78,9 +79,12 @@ bool api::shows_key(const request_head& head, bool any_case) const {
 /// What is checked whether or not there is such a route.
 std::optional<response> api::refusal(const request_head& head) const {
   const auto path = head.path;
-  if (key_.open() && path != health)
-    if (const auto why = pages_.objection(head.field("Host"), head.field("Origin")))
+  if (key_.open() && path != health) {
+    // Links may lead to the page itself: it does nothing by being shown.
+    const auto site = path == front_page ? std::string_view{} : head.field("Sec-Fetch-Site");
+    if (const auto why = pages_.objection(head.field("Host"), head.field("Origin"), site))
       return response{403, json::write_error(*why, "invalid_request")};
+  }
   const auto below = path.substr(0, sandboxes.size() + 1);
   if (path == sandboxes || below == "/v1/sandbox/") {
     const auto rest = path.substr(std::min(path.size(), sandboxes.size() + 1));

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "actors/protocol/interfaces.hpp"
+#include "base/byte_budget.hpp"
 #include "http/auth.hpp"
-#include "http/body_budget.hpp"
 #include "http/disk_workers.hpp"
 #include "http/figures.hpp"
 #include "http/page_guard.hpp"
@@ -28,8 +28,8 @@ struct services {
   std::chrono::milliseconds heartbeat{};      ///< Silence on an event stream before a comment.
   std::chrono::milliseconds probe_patience{}; ///< For a sandbox to be found and probed.
   std::string spool_directory;                ///< For nameless files.
-  std::shared_ptr<body_budget> spooled;       ///< What they may hold together.
-  std::shared_ptr<body_budget> decompressors; ///< One for each that is open.
+  std::shared_ptr<byte_budget> spooled;       ///< What they may hold together.
+  std::shared_ptr<byte_budget> decompressors; ///< One for each that is open.
   std::shared_ptr<disk_workers> workers;
   bool default_session = false; ///< Commands without a session's id run in the default one.
   std::function<void(metrics::text&)> write_figures; ///< All that /metrics says. May wait.

@@ -263,8 +263,8 @@ private:
 
   const std::shared_ptr<const services> with_;
   const std::string id_;
-  body_share share_;        ///< Of the disk that bodies may fill.
-  body_share decompressor_; ///< Taken by a worker.
+  byte_share share_;        ///< Of the disk that bodies may fill.
+  byte_share decompressor_; ///< Taken by a worker.
   strand_handle strand_;
   request_context context_;
   std::function<void()> resume_;

@@ -1,5 +1,6 @@
 #include "http/bridge/pty_stream.hpp"
 
+#include "base/limits.hpp"
 #include "http/bridge/ask_sandbox.hpp"
 #include "http/json.hpp"
 #include "http/utf8.hpp"
@@ -50,7 +51,7 @@ struct pty_state {
   std::uint64_t replay_end = 0; ///< Where what was there before ends.
   bool ready = false;           ///< That has been sent, and the word that it was all.
   utf8_holdback text;
-  std::size_t typed_ahead = 0; ///< Bytes that the terminal has not taken.
+  std::size_t typed_ahead = 0; ///< What the terminal has not taken counts for so many bytes.
   bool receiving = false;      ///< The client has been asked for a message.
   bool telling = false;        ///< It is being told of a mistake.
   bool over = false;
@@ -90,17 +91,18 @@ void fail(self_pointer self, const error& why) {
 
 void ask_for_output(self_pointer self);
 
-void send_output(self_pointer self, std::string bytes) {
-  self->state.socket->send({false, std::move(bytes)},
+/// More is asked for when that has been taken.
+void send_and_go_on(self_pointer self, web_socket_message message) {
+  self->state.socket->send(std::move(message),
                            [me = caf::actor_cast<caf::actor>(self)](bool taken) {
                              if (taken)
                                caf::anon_send(me, taken_atom::value);
                            });
 }
 
-void say_ready(self_pointer self) {
+web_socket_message ready_message(self_pointer self) {
   self->state.ready = true;
-  self->state.socket->send({true, json::write_terminal_ready()});
+  return {true, json::write_terminal_ready()};
 }
 
 void pass_on(self_pointer self, const output_chunk& chunk) {
@@ -121,7 +123,7 @@ void pass_on(self_pointer self, const output_chunk& chunk) {
     if (!bytes.empty())
       st.socket->send({false, std::move(bytes)});
     if (!st.ready)
-      say_ready(self);
+      st.socket->send(ready_message(self));
     const auto& end = *chunk.ended;
     st.socket->send(
       {true, json::write_terminal_exit(end.exit_code,
@@ -130,9 +132,9 @@ void pass_on(self_pointer self, const output_chunk& chunk) {
   }
   const bool any = !bytes.empty();
   if (any)
-    send_output(self, std::move(bytes));
+    send_and_go_on(self, {false, std::move(bytes)});
   if (!st.ready && st.offset >= st.replay_end)
-    say_ready(self);
+    st.socket->send(ready_message(self));
   if (!any)
     ask_for_output(self); // A character's beginning; the rest will come.
 }
@@ -171,7 +173,7 @@ void tell_mistake(self_pointer self, std::string_view words) {
 
 void type(self_pointer self, std::string bytes) {
   auto& st = self->state;
-  const auto count = bytes.size();
+  const auto count = bytes.size() + limits::waiting_input_cost;
   st.typed_ahead += count;
   self->request(st.terminal, caf::infinite, write_input{std::move(bytes)})
     .then(
@@ -276,8 +278,9 @@ caf::behavior pty_stream(self_pointer self, const std::shared_ptr<pty_job>& job)
       auto& st = self->state;
       st.socket = std::move(now.socket);
       if (st.offset == st.replay_end)
-        say_ready(self);
-      ask_for_output(self);
+        send_and_go_on(self, ready_message(self));
+      else
+        ask_for_output(self);
       receive(self);
     },
     [self](taken_atom) {

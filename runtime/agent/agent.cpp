@@ -2,7 +2,9 @@
 // never in the data path, and touches no path that the sandbox's user controls: what could block
 // does so in a child.
 
+#include "runtime/agent/descriptors.hpp"
 #include "runtime/agent/file_operations.hpp"
+#include "runtime/agent/processes.hpp"
 #include "runtime/agent/requests.hpp"
 #include "runtime/agent/shell_keeper.hpp"
 #include "runtime/agent/shell_protocol.hpp"
@@ -10,9 +12,11 @@
 #include "runtime/agent/terminal.hpp"
 #include "runtime/agent/tree_operations.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fcntl.h>
 #include <grp.h>
 #include <initializer_list>
@@ -31,9 +35,18 @@ namespace {
 
 constexpr int ends_per_turn = 64;
 
+/// Sessions that are being ended at once; more cannot be known to a server.
+constexpr std::size_t most_endings = 512;
+
+/// What forks faster than it is killed is met again at once; what the kernel does not let die is
+/// looked at now and then.
+constexpr int quick_rounds = 100;
+constexpr int quick_round_ms = 10, slow_round_ms = 1000;
+
 /// A command from its start until the server has said that it knows of the end.
 struct job {
   std::uint64_t id = 0; ///< 0: the place is free.
+  op what{};            ///< What it was started by.
   int error_pipe =
     -1; ///< Open until the command runs: its end closes on exec, or carries the failure.
   bool ended = false;
@@ -48,12 +61,21 @@ struct start_failure {
   int error;
 };
 
+/// A session whose processes are being killed.
+struct ending {
+  pid_t session = 0; ///< 0: the place is free.
+  pid_t spared = 0;  ///< Goes last: a keeper, to whom its orphans come.
+  int rounds = 0;
+};
+
 job jobs[max_jobs]; ///< Their processes are in `children`, at the same places.
 int cgroup_fds = 0;
 int poller = -1;
 int signals = -1;
 sigset_t nothing_blocked; ///< The spawner's mask came down to us; it is not for commands.
 bool backlog = false;
+ending endings[most_endings];
+long next_round = -1; ///< When to look for them, in milliseconds; -1: there are none.
 alignas(request) char packet[sizeof(request) + max_text_bytes + 1];
 
 bool send_notice(const notice& what) {
@@ -99,13 +121,14 @@ job* find(std::uint64_t id) {
 }
 
 /// A fresh place, or none if all are taken.
-job* add(std::uint64_t id) {
+job* add(std::uint64_t id, op what) {
   job* place = find(0);
   if (place == nullptr && used_places::count < max_jobs)
     place = &jobs[used_places::count++];
   if (place != nullptr) {
     *place = job{};
     place->id = id;
+    place->what = what;
     children[place_of(*place)] = none;
   }
   return place;
@@ -119,7 +142,7 @@ void tell_failure(std::uint64_t id, exec_step step, int error) {
   what.step = static_cast<std::uint32_t>(step);
   if (send_notice(what) || id == 0)
     return;
-  if (job* place = add(id); place != nullptr) { // Until there is room in the socket.
+  if (job* place = add(id, op{}); place != nullptr) { // Until there is room in the socket.
     place->ended = true;
     place->last = what;
     tell(*place);
@@ -240,7 +263,7 @@ void exec(const request& req, char* text, const int* fds, int count) {
   if (count < needed || count >= max_fds || req.id == 0 ||
       !read_command(req, text, strings, wanted))
     return tell_failure(req.id, exec_step::exec, EINVAL);
-  job* place = add(req.id);
+  job* place = add(req.id, req.what);
   if (place == nullptr)
     return tell_failure(req.id, exec_step::full, EAGAIN);
   int error_pipe[2];
@@ -273,6 +296,52 @@ void file_operation(const request& req, char* text, int* fds, int count) {
   make_child({place, &req, text, fds, count});
 }
 
+long now_ms() {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1000 + time.tv_nsec / 1'000'000;
+}
+
+/// Its number cannot be another's as long as any of them lives.
+void end_session(pid_t session, pid_t spared) {
+  ending* place = nullptr;
+  for (auto& each : endings)
+    if (each.session == session)
+      place = &each;
+    else if (place == nullptr && each.session == 0)
+      place = &each;
+  if (place == nullptr)
+    return;
+  *place = {session, spared, 0};
+  next_round = 0;
+}
+
+void end_sessions() {
+  if (next_round < 0 || now_ms() < next_round)
+    return;
+  look_at_processes();
+  int pause = -1;
+  for (auto& each : endings) {
+    if (each.session == 0)
+      continue;
+    const bool any = signal_session(each.session, SIGKILL, each.spared);
+    if (each.spared != 0 && (!any || each.rounds >= quick_rounds)) {
+      ::kill(each.spared, SIGKILL);
+      each.spared = 0;
+    } else if (!any) {
+      each = ending{};
+      continue;
+    }
+    const int wanted = each.rounds++ < quick_rounds ? quick_round_ms : slow_round_ms;
+    pause = pause < 0 || wanted < pause ? wanted : pause;
+  }
+  next_round = pause < 0 ? -1 : now_ms() + pause;
+}
+
+int until_next_round() {
+  return next_round < 0 ? -1 : static_cast<int>(std::max(0L, next_round - now_ms()));
+}
+
 void send_signal(job& target, int number) {
   const pid_t pid = pid_of(target);
   if (pid <= 0) {
@@ -283,6 +352,10 @@ void send_signal(job& target, int number) {
   for (const auto& other : used_places{})
     if (other.id != 0 && other.id != target.id && pid_of(other) == pid)
       return;
+  if (number == SIGKILL && target.what == op::open_shell)
+    return end_session(pid, target.ended ? 0 : pid);
+  if (number == SIGKILL && target.what == op::open_terminal)
+    end_session(pid, 0); // And at once, since it may not have begun a session yet.
   // Before it has a group of its own it is alone, and the signal still finds it.
   if (::kill(-pid, number) != 0 && errno == ESRCH && !target.ended)
     ::kill(pid, number);
@@ -325,25 +398,14 @@ void handle(const request& req, char* text, int* fds, int count) {
 
 /// Takes one packet. False: the last one who held the other end is gone.
 bool receive() {
-  iovec text{packet, sizeof packet - 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_fds)];
-  msghdr message{};
-  message.msg_iov = &text;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t n = ::recvmsg(control_fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (n < 0)
-    return errno == EAGAIN || errno == EINTR;
-  if (n == 0)
-    return false;
   int fds[max_fds];
   int count = 0;
-  for (auto* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part))
-    if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS) {
-      count = static_cast<int>((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-      std::memcpy(fds, CMSG_DATA(part), static_cast<std::size_t>(count) * sizeof(int));
-    }
+  const iovec text{packet, sizeof packet - 1};
+  const ssize_t n = receive_packet(control_fd, text, fds, count, MSG_DONTWAIT);
+  if (n < 0)
+    return errno == EAGAIN;
+  if (n == 0)
+    return false;
   packet[n] = '\0';
   if (const auto* req = request_in(packet, static_cast<std::size_t>(n)); req != nullptr)
     handle(*req, packet + sizeof *req, fds, count);
@@ -410,6 +472,8 @@ bool reap() {
       if (each.id == 0 || each.ended)
         break;
       each.ended = true;
+      if (each.what == op::open_shell)
+        end_session(pid, 0);
       each.last = notice{};
       each.last.what = event::exited;
       each.last.id = each.id;
@@ -453,6 +517,7 @@ int run(char* title, int cgroup_files, std::uint64_t launched_ns) {
   ::sigprocmask(SIG_SETMASK, &children, nullptr);
   signals = ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
   poller = ::epoll_create1(EPOLL_CLOEXEC);
+  open_process_list();
   const int returns = open_starter(live, enter_cgroups, title);
   for (const int fd : {control_fd, signals, returns}) {
     epoll_event wish{};
@@ -470,7 +535,7 @@ int run(char* title, int cgroup_files, std::uint64_t launched_ns) {
   bool more_ends = false;
   for (;;) {
     epoll_event events[32];
-    const int count = ::epoll_wait(poller, events, 32, more_ends ? 0 : -1);
+    const int count = ::epoll_wait(poller, events, 32, more_ends ? 0 : until_next_round());
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == control_fd) {
@@ -492,6 +557,7 @@ int run(char* title, int cgroup_files, std::uint64_t launched_ns) {
     }
     if (more_ends)
       more_ends = reap();
+    end_sessions();
   }
 }
 

@@ -16,17 +16,20 @@ namespace {
 struct process {
   pid_t pid;
   pid_t parent;
+  pid_t session;
+  bool ended;               ///< Nobody has buried it yet.
   unsigned long long began; ///< In ticks since the machine started.
 };
 
 constexpr int most_processes = 8192;
+DIR* list = nullptr; ///< /proc, as it was when this program began: nothing can be put over it.
 process all[most_processes];
 int count = 0;
 
-/// A small file of /proc as text; empty if there is none.
+/// A small file of /proc as text. False: there is none, or nothing in it.
 template <std::size_t N>
 bool read_text(const char* path, char (&text)[N]) {
-  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+  const int file = ::openat(::dirfd(list), path, O_RDONLY | O_CLOEXEC);
   if (file < 0)
     return false;
   const ssize_t n = ::read(file, text, N - 1);
@@ -35,37 +38,25 @@ bool read_text(const char* path, char (&text)[N]) {
   return n > 0;
 }
 
-/// The name, which can be anything, ends with the last parenthesis; the parent is the second field
-/// after it, the start the twentieth.
+/// The name, which can be anything, ends with the last parenthesis. After it come the state, the
+/// parent, the group and the session; the start is the twentieth.
 bool read_process(pid_t pid, process& into) {
   char path[64], text[1024];
-  std::snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(pid));
+  std::snprintf(path, sizeof path, "%d/stat", static_cast<int>(pid));
   if (!read_text(path, text))
     return false;
   const char* at = std::strrchr(text, ')');
-  int parent = 0;
-  if (at == nullptr || std::sscanf(at + 1, " %*c %d", &parent) != 1)
+  char state = 0;
+  int parent = 0, session = 0;
+  if (at == nullptr || std::sscanf(at + 1, " %c %d %*d %d", &state, &parent, &session) != 3)
     return false;
   for (int field = 0; field < 20 && at != nullptr; ++field)
     at = std::strchr(at + 1, ' ');
   if (at == nullptr)
     return false;
-  into = {pid, static_cast<pid_t>(parent), std::strtoull(at, nullptr, 10)};
+  into = {pid, static_cast<pid_t>(parent), static_cast<pid_t>(session),
+          state == 'Z' || state == 'X', std::strtoull(at, nullptr, 10)};
   return true;
-}
-
-void look() {
-  count = 0;
-  DIR* const proc = ::opendir("/proc");
-  if (proc == nullptr)
-    return;
-  while (const dirent* const entry = ::readdir(proc)) {
-    const auto pid = static_cast<pid_t>(std::atoi(entry->d_name));
-    if (pid > 0 && count < most_processes && read_process(pid, all[count]))
-      ++count;
-  }
-  ::closedir(proc);
-  std::sort(all, all + count, [](const process& a, const process& b) { return a.pid < b.pid; });
 }
 
 const process* find(pid_t pid) {
@@ -76,10 +67,9 @@ const process* find(pid_t pid) {
 
 /// Does it come of this process, by way of nobody for whom `stops` holds?
 template <class Stop>
-bool descends(const process* at, Stop stops) {
-  const auto self = ::getpid();
+bool descends(const process* at, pid_t of, Stop stops) {
   for (int depth = 0; at != nullptr && depth < most_processes; ++depth) {
-    if (at->pid == self)
+    if (at->pid == of)
       return true;
     if (stops(*at))
       return false;
@@ -88,29 +78,37 @@ bool descends(const process* at, Stop stops) {
   return false;
 }
 
+bool has(const signalled_processes& among, pid_t pid) {
+  return std::find(among.all, among.all + among.count, pid) != among.all + among.count;
+}
+
 /// True if it is a new one, which is remembered as long as there is room.
 bool is_first(pid_t pid, signalled_processes* had) {
   if (had == nullptr)
     return true;
-  if (had->count == signalled_processes::most ||
-      std::find(had->all, had->all + had->count, pid) != had->all + had->count)
+  if (had->count == signalled_processes::most || has(*had, pid))
     return false;
   had->all[had->count++] = pid;
   return true;
 }
 
-template <class Stop>
-void signal_where(int number, pid_t but, signalled_processes* had, Stop stops) {
-  look();
-  for (int i = 0; i < count; ++i)
-    if (all[i].pid != ::getpid() && all[i].pid != but && descends(&all[i], stops) &&
-        is_first(all[i].pid, had))
+/// How many there are of them, whether or not they had it already.
+template <class Which>
+int signal_where(int number, signalled_processes* had, Which wanted) {
+  int found = 0;
+  for (int i = 0; i < count; ++i) {
+    if (all[i].ended || !wanted(all[i]))
+      continue;
+    ++found;
+    if (is_first(all[i].pid, had))
       ::kill(all[i].pid, number);
+  }
+  return found;
 }
 
 void add_children(pid_t of, process_mark& mark) {
   char path[64], text[4096];
-  std::snprintf(path, sizeof path, "/proc/%d/task/%d/children", static_cast<int>(of),
+  std::snprintf(path, sizeof path, "%d/task/%d/children", static_cast<int>(of),
                 static_cast<int>(of));
   if (!read_text(path, text))
     return;
@@ -126,6 +124,23 @@ void add_children(pid_t of, process_mark& mark) {
 
 } // namespace
 
+void open_process_list() {
+  list = ::opendir("/proc");
+}
+
+void look_at_processes() {
+  count = 0;
+  if (list == nullptr)
+    return;
+  ::rewinddir(list);
+  while (const dirent* const entry = ::readdir(list)) {
+    const auto pid = static_cast<pid_t>(std::atoi(entry->d_name));
+    if (pid > 0 && count < most_processes && read_process(pid, all[count]))
+      ++count;
+  }
+  std::sort(all, all + count, [](const process& a, const process& b) { return a.pid < b.pid; });
+}
+
 process_mark mark_processes(pid_t shell) {
   process_mark mark;
   timespec time{};
@@ -138,18 +153,36 @@ process_mark mark_processes(pid_t shell) {
   return mark;
 }
 
-void signal_new_processes(pid_t shell, const process_mark& before, int number,
-                          signalled_processes* had) {
-  signal_where(number, shell, had, [&](const process& each) {
+int signal_new_processes(pid_t shell, const process_mark& before, int number,
+                         signalled_processes* had, const signalled_processes* only) {
+  look_at_processes();
+  const auto self = ::getpid();
+  const auto old = [&](const process& each) {
     if (each.pid == shell)
       return false;
     return each.began < before.tick || std::find(before.children, before.children + before.count,
                                                  each.pid) != before.children + before.count;
+  };
+  return signal_where(number, had, [&](const process& each) {
+    return each.pid != self && each.pid != shell && (only == nullptr || has(*only, each.pid)) &&
+           descends(&each, self, old);
   });
 }
 
 void signal_descendants(int number) {
-  signal_where(number, 0, nullptr, [](const process&) { return false; });
+  look_at_processes();
+  const auto self = ::getpid();
+  signal_where(number, nullptr, [&](const process& each) {
+    return each.pid != self && descends(&each, self, [](const process&) { return false; });
+  });
+}
+
+bool signal_session(pid_t session, int number, pid_t but) {
+  const auto stranger = [](const process& each) { return each.pid == 1; };
+  return signal_where(number, nullptr, [&](const process& each) {
+           return each.pid != 1 && each.pid != but &&
+                  (each.session == session || descends(&each, session, stranger));
+         }) > 0;
 }
 
 } // namespace insula::runtime::agent

@@ -2,8 +2,11 @@
 
 #include <sys/types.h>
 
-/// The processes that descend from this one, as /proc shows them.
+/// The sandbox's processes, as /proc shows them.
 namespace insula::runtime::agent {
+
+/// Once, before anything else here.
+void open_process_list();
 
 /// What there was at a moment: whatever began in an earlier tick of the kernel's clock, and in this
 /// one the children of these two. What descends from those is as old as they are.
@@ -24,12 +27,21 @@ struct signalled_processes {
   int count = 0;
 };
 
-/// To each descendant that is not as old as the mark, but not to `shell`, and to nobody who `had`
-/// it.
-void signal_new_processes(pid_t shell, const process_mark& before, int number,
-                          signalled_processes* had = nullptr);
+/// To each descendant of this process that is not as old as the mark, but not to `shell`, and to
+/// nobody who `had` it; if there is an `only`, to nobody else. Answers how many there are, with
+/// those who had it. 0 as a number only counts them.
+int signal_new_processes(pid_t shell, const process_mark& before, int number,
+                         signalled_processes* had = nullptr,
+                         const signalled_processes* only = nullptr);
 
-/// To each descendant.
+/// To each descendant of this process.
 void signal_descendants(int number);
+
+/// Takes in what there is, for signal_session().
+void look_at_processes();
+
+/// To all that was in the session or descended from its leader when it was looked, but not to
+/// `but`. False: there is nothing that lives. The leader itself may have ended long ago.
+bool signal_session(pid_t session, int number, pid_t but);
 
 } // namespace insula::runtime::agent

@@ -12,7 +12,7 @@
 /// version.
 namespace insula::runtime::agent {
 
-inline constexpr std::uint32_t version = 4;
+inline constexpr std::uint32_t version = 5;
 
 /// Where the launcher leaves the control socket, and from where on the cgroup.procs files.
 inline constexpr int control_fd = 3;
@@ -26,6 +26,8 @@ enum class op : std::uint32_t {
   exec = 1, ///< Start a command. Text: cwd, argv, env. Descriptors: stdin, stdout, stderr and maybe
             ///< a script.
   signal,   ///< Send signal `value` to the process group of `id`, also after its leader has ended.
+            ///< SIGKILL for a terminal or a shell ends its whole session, and what descends from
+            ///< it: again and again, until there is nothing left.
   forget,   ///< The end of `id` is known: drop it.
   report,   ///< Say again of every id what was said last. For a server that has just taken over.
   read_file,  ///< base/stream_frames.hpp. Text: the path. Descriptor: the channel.
@@ -35,10 +37,11 @@ enum class op : std::uint32_t {
   write_tree, ///< The same, the other way; there are no patterns.
   ping,       ///< Answered with pong.
   open_terminal, ///< Like exec, behind a new terminal of `value` = columns | rows << 16.
-                 ///< Descriptor: a socket through which the terminal's master comes back.
+                 ///< Descriptor: a socket through which the terminal's master comes back. From a
+                 ///< cwd that cannot be entered it goes home.
   open_shell,    ///< Like exec, for the keeper of a session's shell: argv is keeper_name and the
-                 ///< shell, the script is its end of the channel of shell_protocol.hpp. From a cwd
-                 ///< that cannot be entered it goes home.
+                 ///< shell, the script is its end of the channel of shell_protocol.hpp. It goes
+                 ///< home as a terminal does. When it has ended, so does all of its session.
 };
 
 struct request {

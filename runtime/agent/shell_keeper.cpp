@@ -2,13 +2,19 @@
 //
 // It reads lines from a pipe. For each command there are two: one sources the script, with stdio of
 // its own that ends with the line, so that no `exec` in a command reaches the next one; the other
-// prints the status, with a word that no command can know, to a pipe that commands do not inherit.
-// A script that is sourced cannot swallow what follows it, however unfinished its quotes are.
+// prints the status, with a word that no command can know, to a pipe of ours that commands do not
+// inherit. A script that is sourced cannot swallow what follows it, however unfinished its quotes
+// are.
+//
+// Between its lines the shell has neither stdout nor stderr: what is not open, bash need not keep
+// aside at 10 and above while a line runs, where commands have their own descriptors. Its stdin it
+// keeps aside above a number that nobody uses.
 //
 // Being interactive, bash comes back to its next line when SIGINT ends a command.
 
 #include "runtime/agent/shell_keeper.hpp"
 
+#include "runtime/agent/descriptors.hpp"
 #include "runtime/agent/processes.hpp"
 #include "runtime/agent/shell_protocol.hpp"
 
@@ -42,13 +48,25 @@ constexpr int script = 0, out = 1, err = 2, command_fds = 3;
 
 /// How often is looked whether the shell has read all of its lines without having said a status.
 constexpr int look_ms = 250;
-/// From SIGINT beside SIGKILL for what the command has started to the shell's own SIGKILL.
-constexpr long shell_grace_ms = 500;
+/// The same of a command that is interrupted: is anything left of it?
+constexpr int settle_ms = 20;
+/// From SIGINT to SIGTERM for what is deaf to the first. Who was in the middle of tidying up has
+/// had some time for it.
+constexpr long terminate_ms = 500;
+/// From SIGINT to the next one for a shell that has not come back, doubled each time.
+constexpr long first_again_ms = 100;
+/// From SIGINT to SIGKILL for what the command has put into the background: no longer than whoever
+/// asked waits before saying the same.
+constexpr long leftover_ms = 2500;
 /// For all that a session has started to be gone at its end.
 constexpr long end_patience_ms = 2000;
 
 constexpr std::size_t max_path = 4096;
 constexpr std::size_t nonce_length = 16;
+
+/// Where /dev/null is while a command runs, and above it what the shell has put aside; lower if the
+/// shell may not have so many.
+constexpr unsigned aside_fd = 231;
 
 /// What the shell was told to do, until it has said how that ended.
 struct command {
@@ -56,21 +74,25 @@ struct command {
   std::uint64_t number = 0; ///< 0: the lines with which every shell begins.
   int fds[command_fds] = {-1, -1, -1};
   char nonce[nonce_length + 1] = {};
-  int records = 0; ///< That are still to come; two when it has a directory of its own.
-  int status = -1; ///< What the first of them said.
+  bool elsewhere = false; ///< It has a directory of its own, and the shell goes back afterwards.
+  bool sent_back = false; ///< Once more, since the shell was not where it had been.
+  int records = 0;        ///< That are still to come; two when it is elsewhere.
+  int status = -1;        ///< What the first of them said.
+  bool said = false;      ///< The shell has said all, and what was interrupted may still be there.
   bool asked =
     false; ///< An empty line has followed, which the shell reads when it has done the rest.
   int repairs = 0;
-  bool interrupted = false;
-  signalled_processes had_interrupt;
-  process_mark before; ///< What there was when it began.
+  long interrupted_at = 0; ///< 0: it has not been.
+  signalled_processes had_interrupt, had_terminate;
+  long again_at = 0, again_ms = 0; ///< When the shell is interrupted once more, and the pause.
+  process_mark before;             ///< What there was when it began.
   long kill_shell_at = 0;
 };
 
 pid_t shell = 0;
-int lines = -1;   ///< The shell's stdin.
-int records = -1; ///< What it says.
-int record_fd = 199;
+int lines = -1;      ///< The shell's stdin.
+int records = -1;    ///< What it says,
+int record_way = -1; ///< and where it says that.
 int signals = -1;
 command now;
 char directory[max_path], former_directory[max_path]; ///< The shell's $PWD and $OLDPWD.
@@ -78,6 +100,8 @@ char heard[3 * max_path];
 std::size_t heard_bytes = 0;
 char text[16 * max_path]; ///< Three paths in quotes, each at most four times as long, and the lines
                           ///< around them.
+
+long next_look = 0; ///< For what nobody tells.
 
 long now_ms() {
   timespec time{};
@@ -90,6 +114,8 @@ void tell(shell_event what, std::int32_t value, std::uint64_t number) {
   while (::send(channel, &said, sizeof said, MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
+
+constexpr char no_status[] = "-1";
 
 /// `from` in single quotes, as part of `text` at `at`. Returns where it ends.
 std::size_t quoted(const char* from, std::size_t at) {
@@ -111,11 +137,21 @@ std::size_t append(std::size_t at, const char* format, Values... values) {
 
 /// The line with which the shell says a status. `\builtin`: neither aliases nor functions get in
 /// its way.
-std::size_t append_record(std::size_t at) {
+std::size_t append_record(std::size_t at, const char* status = "\"$?\"") {
   return append(at,
-                "\\builtin printf '%%s %%s\\0%%s\\0%%s\\0' %s \"$?\" \"${PWD-}\" \"${OLDPWD-}\" "
-                ">&%d\n",
-                now.nonce, record_fd);
+                "\\builtin printf '%%s %%s\\0%%s\\0%%s\\0' %s %s \"${PWD-}\" \"${OLDPWD-}\" "
+                ">/proc/%d/fd/%d\n",
+                now.nonce, status, static_cast<int>(::getpid()), record_way);
+}
+
+/// Back from a command's own directory; the status was said before.
+std::size_t append_return(std::size_t at) {
+  at = append(at, "\\builtin cd -- ");
+  at = quoted(directory, at);
+  at = append(at, " >/dev/null 2>&1\nOLDPWD=");
+  at = quoted(former_directory, at);
+  text[at++] = '\n';
+  return append_record(at, no_status);
 }
 
 /// What is in `text`. Never more than the pipe has room for: the shell has read what came before.
@@ -142,6 +178,7 @@ void begin(std::uint64_t number) {
   for (std::size_t i = 0; i < sizeof random; ++i)
     std::snprintf(now.nonce + 2 * i, 3, "%02x", random[i]);
   heard_bytes = 0;
+  next_look = now_ms() + look_ms;
 }
 
 void close_fds(int* fds, int count) {
@@ -151,8 +188,6 @@ void close_fds(int* fds, int count) {
 }
 
 void finish() {
-  if (now.interrupted) // What it had put into the background has not heard SIGINT.
-    signal_new_processes(shell, now.before, SIGKILL);
   close_fds(now.fds, command_fds);
   now.runs = false;
   if (now.number == 0)
@@ -166,12 +201,20 @@ bool can_be_entered(const char* path) {
   return ::stat(path, &info) == 0 && S_ISDIR(info.st_mode) && ::access(path, X_OK) == 0;
 }
 
+/// Commands change the shell's limits.
+unsigned above_commands() {
+  rlimit files{};
+  if (::prlimit(shell, RLIMIT_NOFILE, nullptr, &files) != 0 || files.rlim_cur > aside_fd + 16)
+    return aside_fd;
+  return files.rlim_cur > 4 ? static_cast<unsigned>(files.rlim_cur) - 3 : 1;
+}
+
 void run(const shell_request& req, const char* wanted_directory, const int* fds) {
   begin(req.number);
   std::copy_n(fds, command_fds, now.fds);
   tell(shell_event::started, 0, req.number);
-  const bool elsewhere = *wanted_directory != '\0';
-  if (elsewhere && !can_be_entered(wanted_directory)) {
+  now.elsewhere = *wanted_directory != '\0';
+  if (now.elsewhere && !can_be_entered(wanted_directory)) {
     const auto length = append(0, "Failed to change directory to '%s'\n", wanted_directory);
     [[maybe_unused]] const auto told = ::write(fds[err], text, length);
     now.status = 1;
@@ -179,24 +222,21 @@ void run(const shell_request& req, const char* wanted_directory, const int* fds)
   }
   now.before = mark_processes(shell);
   std::size_t at = 0;
-  if (elsewhere) {
+  if (now.elsewhere) {
     at = append(at, "\\builtin cd -- ");
     at = quoted(wanted_directory, at);
     at = append(at, " >/dev/null 2>&1 && ");
     now.records = 2;
   }
   const int self = static_cast<int>(::getpid());
-  at = append(at, "\\builtin . /proc/%d/fd/%d </dev/null >/proc/%d/fd/%d 2>/proc/%d/fd/%d %d>&-\n",
-              self, fds[script], self, fds[out], self, fds[err], record_fd);
+  // What is undone last comes first, since bash stops at what a command has made impossible.
+  const unsigned aside = above_commands();
+  at =
+    append(at, "\\builtin . /proc/%d/fd/%d >/proc/%d/fd/%d 2>/proc/%d/fd/%d %u<>/dev/null 0<&%u\n",
+           self, fds[script], self, fds[out], self, fds[err], aside, aside);
   at = append_record(at);
-  if (elsewhere) {
-    at = append(at, "\\builtin cd -- ");
-    at = quoted(directory, at);
-    at = append(at, " >/dev/null 2>&1\nOLDPWD=");
-    at = quoted(former_directory, at);
-    text[at++] = '\n';
-    at = append_record(at);
-  }
+  if (now.elsewhere)
+    at = append_return(at);
   write_lines(at);
 }
 
@@ -206,12 +246,23 @@ void take_record(const char* record, const char* end) {
   const char* const former = where + std::strlen(where) + 1;
   if (now.status < 0)
     now.status = std::atoi(record + nonce_length);
-  if (now.records == 1) { // Of two, the first is of a directory that it has left.
-    std::snprintf(directory, sizeof directory, "%s", where);
-    std::snprintf(former_directory, sizeof former_directory, "%s", former);
+  if (--now.records > 0) // It is of a directory that the shell leaves.
+    return;
+  const bool moved =
+    std::strcmp(where, directory) != 0 || std::strcmp(former, former_directory) != 0;
+  if (now.elsewhere && moved && now.interrupted_at != 0 && !std::exchange(now.sent_back, true)) {
+    now.records = 1; // A SIGINT has met the way back.
+    return write_lines(append_return(0));
   }
-  if (--now.records == 0)
-    finish();
+  std::snprintf(directory, sizeof directory, "%s", where);
+  std::snprintf(former_directory, sizeof former_directory, "%s", former);
+  if (now.status < 0)
+    now.status = 128 + SIGINT;
+  if (now.interrupted_at == 0)
+    return finish();
+  now.said = true;
+  now.asked = false;
+  next_look = 0;
 }
 
 /// Where the third NUL from `at` on is, or null.
@@ -262,6 +313,10 @@ bool waits() {
   return false;
 }
 
+std::size_t say_again(std::size_t at) {
+  return now.elsewhere ? append_return(at) : append_record(at);
+}
+
 /// The shell waits for another line and has not said how the last one ended: a SIGINT has met that
 /// line, or a function stands in the way of builtins. First the line is said again. Then the
 /// function goes: in POSIX mode, which an assignment switches on, no function hides `unset`.
@@ -269,39 +324,97 @@ void repair() {
   if (!waits())
     return;
   take_records(); // It may have been said just now.
-  if (!now.runs)
+  if (!now.runs || now.said || !now.asked)
     return;
   now.records = 1;
+  now.asked = false;
   switch (now.repairs++) {
     case 0: ::kill(shell, SIGINT); return; // Of half a line, nothing is left.
-    case 1: return write_lines(append_record(0));
+    case 1: return write_lines(say_again(0));
     case 2:
-      return write_lines(append_record(
+      return write_lines(say_again(
         append(0, "POSIXLY_CORRECT=y\n\\unset -f builtin\n\\unset -v POSIXLY_CORRECT\n")));
     default: ::kill(shell, SIGKILL);
   }
 }
 
+/// What the command has started and has not had SIGINT gets it, after the shell: whose command ends
+/// by a SIGINT that it has had itself leaves the rest of the script, else it goes on with that.
+void interrupt_new(bool shell_too) {
+  const int known = now.had_interrupt.count;
+  signal_new_processes(shell, now.before, 0, &now.had_interrupt);
+  if (!now.said && (shell_too || now.had_interrupt.count > known))
+    ::kill(shell, SIGINT);
+  for (int i = known; i < now.had_interrupt.count; ++i)
+    ::kill(now.had_interrupt.all[i], SIGINT);
+}
+
+/// Unless it has come back by then; later and later, since a line that it reads then is lost.
+void interrupt_again(long at, long pause_ms) {
+  now.again_ms = pause_ms;
+  now.again_at = at + pause_ms;
+}
+
 void interrupt() {
-  now.interrupted = true;
-  signal_new_processes(shell, now.before, SIGINT, &now.had_interrupt);
-  ::kill(shell, SIGINT);
+  if (now.interrupted_at == 0)
+    now.interrupted_at = now_ms();
+  const long at = now_ms();
+  next_look = at + settle_ms;
+  interrupt_again(at, first_again_ms);
+  interrupt_new(true);
 }
 
-/// What was being forked at that moment has not heard it, and the shell waits for that.
+/// What was being forked at that moment has not heard it, and the shell waits for that. What does
+/// not listen to it gets SIGTERM, or force. The shell goes on with the script once it has noticed
+/// that, as it does when what it waits for ends by anything but SIGINT: it is interrupted again.
 void follow_up() {
+  const long at = now_ms();
+  const bool again = at >= now.again_at;
+  if (again)
+    interrupt_again(at, 2 * now.again_ms);
+  const int terminated = now.had_terminate.count;
+  const bool all_known = now.had_interrupt.count < signalled_processes::most;
+  bool ended = false;
   if (now.kill_shell_at != 0)
-    signal_new_processes(shell, now.before, SIGKILL);
-  else if (now.interrupted)
-    signal_new_processes(shell, now.before, SIGINT, &now.had_interrupt);
+    ended = signal_new_processes(shell, now.before, SIGKILL, nullptr,
+                                 all_known ? &now.had_interrupt : nullptr) > 0;
+  else if (at >= now.interrupted_at + terminate_ms)
+    signal_new_processes(shell, now.before, SIGTERM, &now.had_terminate, &now.had_interrupt);
+  if (ended || now.had_terminate.count > terminated)
+    interrupt_again(at, settle_ms);
+  interrupt_new(again);
 }
 
-void kill_command() {
-  now.interrupted = true;
-  signal_new_processes(shell, now.before, SIGKILL);
-  ::kill(shell, SIGINT);
-  if (now.kill_shell_at == 0)
-    now.kill_shell_at = now_ms() + shell_grace_ms;
+/// The shell has come back, and has read whatever was written to it: no SIGINT is on its way to
+/// the next command's lines. What else there was of the command goes now.
+void settle() {
+  const bool killed = now.kill_shell_at != 0 || now_ms() >= now.interrupted_at + leftover_ms;
+  const int left = killed ? signal_new_processes(shell, now.before, SIGKILL)
+                          : signal_new_processes(shell, now.before, SIGTERM, &now.had_terminate);
+  if (waits() && left == 0)
+    finish();
+}
+
+void kill_command(long patience_ms) {
+  if (now.kill_shell_at != 0)
+    return;
+  now.kill_shell_at = now_ms() + patience_ms;
+  if (now.interrupted_at == 0)
+    interrupt();
+  else
+    next_look = 0;
+}
+
+void look() {
+  if (now.said && now.kill_shell_at != 0 && now_ms() >= now.kill_shell_at)
+    return finish(); // What the kernel does not let die.
+  if (now.kill_shell_at != 0 && now_ms() >= now.kill_shell_at)
+    ::kill(shell, SIGKILL);
+  if (now.said)
+    return settle();
+  if (now.interrupted_at != 0)
+    follow_up();
+  repair();
 }
 
 /// Ends everything, and itself. What is forked meanwhile is met in the next round.
@@ -332,24 +445,14 @@ void take_request() {
     shell_request req;
     char text[max_shell_text + 1];
   } packet;
-  iovec data{&packet, sizeof packet - 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * command_fds)];
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  const ssize_t n = ::recvmsg(channel, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR))
+  const iovec data{&packet, sizeof packet - 1};
+  int fds[command_fds] = {-1, -1, -1};
+  int count = 0;
+  const ssize_t n = receive_packet(channel, data, fds, count, MSG_DONTWAIT);
+  if (n < 0 && errno == EAGAIN)
     return;
   if (n < static_cast<ssize_t>(sizeof packet.req))
     end();
-  int fds[command_fds] = {-1, -1, -1};
-  int count = 0;
-  if (const auto* part = CMSG_FIRSTHDR(&message); part != nullptr) {
-    count = static_cast<int>((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-    std::memcpy(fds, CMSG_DATA(part), static_cast<std::size_t>(count) * sizeof(int));
-  }
   reinterpret_cast<char*>(&packet)[n] = '\0';
   switch (packet.req.what) {
     case shell_op::run:
@@ -362,7 +465,7 @@ void take_request() {
       break;
     case shell_op::kill:
       if (now.runs && now.number == packet.req.number)
-        kill_command();
+        kill_command(packet.req.patience_ms);
       break;
     case shell_op::end: end();
     case shell_op::ping: tell(shell_event::pong, 0, packet.req.number); break;
@@ -385,13 +488,13 @@ void bury() {
     }
 }
 
-[[noreturn]] void become_shell(const char* program, int line_end, int record_end_fd) {
+[[noreturn]] void become_shell(const char* program, int line_end) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (::dup2(line_end, 0) == 0 && ::dup2(record_end_fd, record_fd) == record_fd) {
+  if (::dup2(line_end, 0) == 0 && ::close(1) == 0 && ::close(2) == 0) {
     char norc[] = "--norc", noprofile[] = "--noprofile", noediting[] = "--noediting",
          interactive[] = "-i", name[] = "bash";
     char* argv[] = {name, norc, noprofile, noediting, interactive, nullptr};
@@ -405,16 +508,13 @@ bool start_shell(const char* program) {
   if (::access(program, X_OK) != 0 || ::pipe2(to, O_CLOEXEC) != 0 ||
       ::pipe2(from, O_CLOEXEC | O_NONBLOCK) != 0)
     return false;
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur <= 199)
-    record_fd = static_cast<int>(files.rlim_cur) - 1;
-  shell = ::fork();
-  if (shell == 0)
-    become_shell(program, to[0], from[1]);
-  ::close(to[0]);
-  ::close(from[1]);
   lines = to[1];
   records = from[0];
+  record_way = from[1];
+  shell = ::fork();
+  if (shell == 0)
+    become_shell(program, to[0]);
+  ::close(to[0]);
   return shell > 0;
 }
 
@@ -428,9 +528,7 @@ void greet() {
 int timeout() {
   if (!now.runs)
     return -1;
-  if (now.kill_shell_at == 0)
-    return look_ms;
-  return static_cast<int>(std::clamp<long>(now.kill_shell_at - now_ms(), 0, look_ms));
+  return static_cast<int>(std::clamp<long>(next_look - now_ms(), 0, look_ms));
 }
 
 } // namespace
@@ -448,6 +546,7 @@ int keep_shell(char** argv) {
   ::sigprocmask(SIG_SETMASK, &handled, nullptr);
   ::sigdelset(&handled, SIGPIPE);
   signals = ::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+  open_process_list();
   if (argv[1] == nullptr || !start_shell(argv[1])) {
     tell(shell_event::failed, errno, 0);
     return 1;
@@ -464,11 +563,9 @@ int keep_shell(char** argv) {
       bury();
     if (wishes[0].revents != 0)
       take_request();
-    if (now.runs && now.kill_shell_at != 0 && now_ms() >= now.kill_shell_at)
-      ::kill(shell, SIGKILL);
-    if (ready == 0 && now.runs) {
-      follow_up();
-      repair();
+    if (now.runs && now_ms() >= next_look) {
+      next_look = now_ms() + (now.interrupted_at != 0 ? settle_ms : look_ms);
+      look();
     }
   }
 }

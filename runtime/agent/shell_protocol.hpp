@@ -15,7 +15,7 @@ enum class shell_op : std::uint32_t {
   run = 1,   ///< Run a script, as command `number`. Text: a directory for it alone, or nothing.
              ///< Descriptors: the script, and where stdout and stderr go.
   interrupt, ///< End what command `number` has started; the shell goes on.
-  kill,      ///< The same by force, and the shell itself if it does not come back from it.
+  kill,      ///< The same by force, and the shell itself if it has not come back by `patience_ms`.
   end,       ///< End the shell and all that it has started.
   ping,      ///< Answered with pong.
 };
@@ -24,6 +24,8 @@ struct shell_request {
   shell_op what;
   std::uint32_t text_bytes; ///< What follows the struct.
   std::uint64_t number;
+  std::uint32_t patience_ms;
+  std::uint32_t reserved;
 };
 
 /// A path that the kernel takes, without its NUL.

@@ -1,5 +1,7 @@
 #include "runtime/agent/starter.hpp"
 
+#include "runtime/agent/descriptors.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -37,43 +39,19 @@ bool send(int way, const order& what) {
   iovec parts[] = {{const_cast<std::uint64_t*>(&place), sizeof place},
                    {const_cast<request*>(what.what), sizeof *what.what},
                    {what.text, what.what->text_bytes}};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_fds)] = {};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = 3;
-  message.msg_control = space;
-  message.msg_controllen = CMSG_SPACE(sizeof(int) * static_cast<std::size_t>(what.count));
-  auto* part = CMSG_FIRSTHDR(&message);
-  part->cmsg_level = SOL_SOCKET;
-  part->cmsg_type = SCM_RIGHTS;
-  part->cmsg_len = CMSG_LEN(sizeof(int) * static_cast<std::size_t>(what.count));
-  std::memcpy(CMSG_DATA(part), what.fds, sizeof(int) * static_cast<std::size_t>(what.count));
-  return ::sendmsg(way, &message, MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
+  return send_packet<max_fds>(way, parts, 3, what.fds, what.count) > 0;
 }
 
 /// Into `incoming`. False: nothing came.
 bool receive(int way, int flags, int (&fds)[max_fds], order& what) {
-  iovec bytes{&incoming, sizeof incoming - 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_fds)];
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  ssize_t n = 0;
-  do
-    n = ::recvmsg(way, &message, MSG_CMSG_CLOEXEC | flags);
-  while (n < 0 && errno == EINTR);
-  const auto* part = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (part == nullptr)
+  const iovec bytes{&incoming, sizeof incoming - 1};
+  if (receive_packet(way, bytes, fds, what.count, flags) <= 0)
     return false;
   incoming.text[incoming.what.text_bytes] = '\0';
   what.place = incoming.place;
   what.what = &incoming.what;
   what.text = incoming.text;
   what.fds = fds;
-  what.count = static_cast<int>((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-  std::memcpy(fds, CMSG_DATA(part), static_cast<std::size_t>(what.count) * sizeof(int));
   return true;
 }
 

@@ -1,9 +1,9 @@
 #include "runtime/agent/terminal.hpp"
 
-#include <cstring>
+#include "runtime/agent/descriptors.hpp"
+
 #include <fcntl.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -14,18 +14,7 @@ namespace {
 bool send_descriptor(int channel, int what) {
   char byte = 't';
   iovec data{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof what)] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  auto* part = CMSG_FIRSTHDR(&message);
-  part->cmsg_level = SOL_SOCKET;
-  part->cmsg_type = SCM_RIGHTS;
-  part->cmsg_len = CMSG_LEN(sizeof what);
-  std::memcpy(CMSG_DATA(part), &what, sizeof what);
-  return ::sendmsg(channel, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+  return send_packet<1>(channel, &data, 1, &what, 1) == 1;
 }
 
 /// As every terminal program sets it: erasing takes a whole character.

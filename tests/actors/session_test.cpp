@@ -187,6 +187,17 @@ TEST_CASE("sessions of a sandbox, and what waits for one, have ceilings", "[acto
   CHECK(n.create({"more"}).open());
 }
 
+TEST_CASE("what waits for sessions has a ceiling in bytes", "[actors][session]") {
+  session_node n;
+  n.exec("first");
+  const std::string line(limits::waiting_sandbox_bytes / 2, 'x');
+  const auto held = n.exec(line);
+  CHECK(held.open());
+  CHECK(n.exec(line, "other").reason().code == errc::limit_reached);
+  n.remove("s");
+  CHECK(n.exec(line, "other").open());
+}
+
 TEST_CASE("a file operation makes the session that it names", "[actors][session]") {
   session_node n;
   n.sys.ask<file_channel>(n.box, read_file_request{"/workspace/a", "s"});
@@ -215,13 +226,34 @@ TEST_CASE("a session's command keeps its sandbox awake, an idle session does not
 TEST_CASE("sessions end with their sandbox", "[actors][session]") {
   session_node n;
   const auto running = n.exec("sleep");
-  n.exec("next");
+  const auto queued = n.exec("next");
   n.ready();
   n.start();
   const auto gone = n.sys.ask<caf::ok_atom>(n.box, delete_atom::value, request_context{});
   n.shell().finish({.status = 0, .lost = true});
   n.sys.run();
-  CHECK_FALSE(gone.open());
+  CHECK(gone.value() == caf::ok_atom::value);
+  CHECK(n.read(running.value()).reason().code == errc::sandbox_not_running);
+  CHECK(queued.reason().code == errc::sandbox_not_running);
+}
+
+TEST_CASE("a terminal does not wait for its session's command", "[actors][session]") {
+  session_node n;
+  n.create({"s", "/build"});
+  n.ready();
+  n.exec("sleep");
+  n.start();
+  n.shell().surroundings = {"/elsewhere", {}};
+  open_terminal_request wanted;
+  wanted.session = "s";
+  n.sys.get().spawn([box = n.box, wanted](caf::event_based_actor* self) {
+    self->request(box, caf::infinite, wanted)
+      .then([](const terminal_actor&, std::uint64_t, std::uint64_t) {});
+  });
+  n.sys.run();
+  CHECK(n.process().spec.cwd == "/build");
+  n.process().start();
+  n.sys.run();
 }
 
 TEST_CASE("a session says where its shell is when that is free, else how it was made",
@@ -243,6 +275,15 @@ TEST_CASE("a session says where its shell is when that is free, else how it was 
   place->shells[0]->surroundings = {"/tmp", {"A=1"}};
   CHECK(look().value().cwd == "/tmp");
   CHECK(look().value().env == std::vector<std::string>{"A=1"});
+  // Whoever comes while it is being looked hears the same.
+  place->shells[0]->looks_wait = true;
+  const auto first = look(), second = look();
+  CHECK((first.open() && second.open()));
+  REQUIRE(place->shells[0]->looks.size() == 1);
+  place->shells[0]->looks[0](runtime::shell_surroundings{"/late", {}});
+  sys.run();
+  CHECK(first.value().cwd == "/late");
+  CHECK(second.value().cwd == "/late");
   CHECK(sys.ask<caf::ok_atom>(session, end_session{{errc::session_ended, "over"}}).value() ==
         caf::ok_atom::value);
 }

@@ -145,6 +145,21 @@ TEST_CASE("a terminal's end is told with its signal, and the next client gets a 
   leave(node, next);
 }
 
+TEST_CASE("a deleted session's terminal is hung up, and ended if that is not enough",
+          "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  open_terminal_request wanted;
+  wanted.session = "s";
+  const auto one = visit_started(node, box, wanted);
+  auto& command = node.process();
+  node.sys.ask<caf::ok_atom>(box, delete_session_request{"s"});
+  CHECK(command.signals == std::vector<int>{SIGHUP});
+  node.sys.advance(limits::kill_grace);
+  CHECK(command.signals == std::vector<int>{SIGHUP, SIGKILL});
+  leave(node, one);
+}
+
 TEST_CASE("a terminal that cannot start refuses those who wait, and is forgotten",
           "[actors][terminal]") {
   small_node node;

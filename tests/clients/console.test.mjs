@@ -22,7 +22,18 @@ describe('the console', () => {
   const row_of = (which) => page.locator(`tr[data-id="${which}"]`);
   const rows = () => page.locator('#rows tr').evaluateAll((all) => all.map((each) => each.dataset.id));
   const focused = () => page.evaluate(() => document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.textContent);
-  const connected = () => page.getByRole('status').filter({ hasText: /^Connected$/ }).waitFor();
+  const connected = (where = page) => where.getByRole('status').filter({ hasText: /^Connected$/ }).waitFor();
+  /// What a page has said about its terminals since it was loaded.
+  const told = (where = page) => where.evaluate(() => window.told);
+  /// It has lost the connection, with these words, and has one again, since it had said so many things.
+  const came_back = (since, with_words = 'Disconnected', where = page) =>
+    where.waitForFunction(
+      ([from, begin]) => {
+        const lost = window.told.findIndex((words, at) => at >= from && words.startsWith(begin));
+        return lost >= 0 && window.told.includes('Connected', lost);
+      },
+      [since, with_words],
+    );
   const call = (method, path, more) => fetch(wire.url + path, { method, headers, ...more });
 
   async function picture(name) {
@@ -49,6 +60,13 @@ describe('the console', () => {
     await page.addInitScript(() =>
       addEventListener('securitypolicyviolation', (event) => console.error(`refused: ${event.effectiveDirective} ${event.blockedURI}`)),
     );
+    await context.addInitScript(() => {
+      window.told = [];
+      addEventListener('DOMContentLoaded', () => {
+        const state = document.getElementById('terminal-state');
+        new MutationObserver(() => window.told.push(state.textContent)).observe(state, { childList: true });
+      });
+    });
     await page.goto(wire.url);
   }, limit);
   after(async () => {
@@ -104,6 +122,15 @@ describe('the console', () => {
     assert.equal((await call('DELETE', `/v1/sandbox/${other}`)).status, 204);
     await row_of(other).waitFor({ state: 'detached' });
     assert.deepEqual(await rows(), [id]);
+  });
+
+  test('what does not answer is said to be so', limit, async () => {
+    const said = await (await call('GET', '/console/sandboxes')).json();
+    for (const each of said.sandboxes) each.current = false;
+    await page.route('**/console/sandboxes', (route) => route.fulfill({ json: said }));
+    await row_of(id).getByText('running, not answering').waitFor();
+    await page.unroute('**/console/sandboxes');
+    await row_of(id).getByText(/^running$/).waitFor();
   });
 
   test('a terminal opens and does what is typed', limit, async () => {
@@ -188,11 +215,9 @@ describe('the console', () => {
     await type_line(page, 'clear; PS1="> "; seq -s " " 1 20');
     await until_shown(page, /19 20\n>$/m);
     const before = await screen_of(page);
-    const sockets = watch.asked.filter((url) => url.startsWith('ws:')).length;
+    const since = (await told()).length;
     wire.cut();
-    await page.getByRole('status').filter({ hasText: /^Disconnected/ }).waitFor();
-    await connected();
-    assert.ok(watch.asked.filter((url) => url.startsWith('ws:')).length > sockets);
+    await came_back(since);
     await until_shown(page, /19 20\n>$/m);
     assert.deepEqual(await screen_of(page), before);
     await type_line(page, 'echo $kept here');
@@ -205,6 +230,86 @@ describe('the console', () => {
     await until_shown(page, /^still here$/m);
     await type_line(page, 'clear; echo $kept the same');
     await until_shown(page, /^still the same$/m);
+  });
+
+  test('what a program has asked its terminal is not answered again', limit, async () => {
+    // The last answer ends in R.
+    await type_line(page, String.raw`printf '\e[c\e[>c\e[6n'; read -rsd R; clear; echo asked`);
+    await until_shown(page, /^asked\n>$/m);
+    await page.reload();
+    await connected();
+    await type_line(page, 'echo nothing else');
+    await until_shown(page, /^nothing else\n>$/m);
+    assert.deepEqual((await screen_of(page)).filter((line) => line), ['asked', '> echo nothing else', 'nothing else', '>']);
+  });
+
+  test('a sequence that was cut in half takes nothing of the new screen', limit, async () => {
+    // All that is kept, without an escape in it; then a title that does not end.
+    await type_line(page, String.raw`seq 1000000 1050000; printf 'half \e]0;title'; read -rsn 1; printf '\a\n'`);
+    await until_shown(page, /^half$/m);
+    const before = await screen_of(page);
+    const since = (await told()).length;
+    wire.cut();
+    await came_back(since);
+    await until_shown(page, /^half$/m);
+    assert.deepEqual(await screen_of(page), before);
+    await page.keyboard.type('q');
+    await type_line(page, 'clear');
+  });
+
+  test('whoever prints without end is interrupted', limit, async () => {
+    await type_line(page, 'clear; yes "$(printf %01000d 7)"');
+    await until_shown(page, /^0{60,}$/m);
+    await page.keyboard.press('Control+C');
+    await type_line(page, 'clear; echo "yes is $?"');
+    await until_shown(page, /^yes is (130|0)\n>$/m);
+  });
+
+  test('more output than can be drawn is caught up with, and keys go through meanwhile', limit, async () => {
+    const slow = await page.context().newPage();
+    slow.setDefaultTimeout(patience_ms);
+    watch.page(slow);
+    const sockets = [];
+    await slow.routeWebSocket(/\/pty\?/, (socket) => {
+      socket.connectToServer();
+      sockets.push(socket);
+    });
+    await slow.goto(`${wire.url}/#terminal/${id}`);
+    await connected(slow);
+    await type_line(slow, 'clear; echo waits; read -rsn 1; echo went through');
+    await until_shown(slow, /^waits$/m);
+    let since = (await told(slow)).length;
+    const much = Buffer.alloc(9 << 20, '\x1b[31mnever\x1b[m printed\r\n');
+    for (let i = 0; i < 2; ++i) sockets[0].send(much); // xterm.js draws at once what comes first after a key.
+    await slow.keyboard.press('q');
+    await came_back(since, 'Catching up', slow);
+    await until_shown(slow, /^went through\n>$/m);
+    assert.equal(sockets.length, 2);
+    since = (await told(slow)).length;
+    sockets[1].close({ code: 1013, reason: 'too slow for the output' });
+    await came_back(since, 'Catching up', slow);
+    await until_shown(slow, /^went through\n>$/m);
+    assert.ok(!(await screen_of(slow)).some((line) => line.includes('never')));
+    assert.ok(!(await told(slow)).some((words) => words.startsWith('Disconnected')));
+    await slow.close();
+  });
+
+  test('Ctrl+W does not close the page unasked, and a reload asks nothing', limit, async () => {
+    let asked = 0;
+    const count = (dialog) => {
+      ++asked;
+      dialog.dismiss().catch(() => {});
+    };
+    page.on('dialog', count);
+    await page.keyboard.down('Control');
+    const dialog = page.waitForEvent('dialog');
+    await page.close({ runBeforeUnload: true });
+    assert.equal((await dialog).type(), 'beforeunload');
+    await page.keyboard.up('Control');
+    await page.reload();
+    await connected();
+    assert.equal(asked, 1);
+    page.off('dialog', count);
   });
 
   test('keys are the terminal\'s, but for the one that leaves it', limit, async () => {
@@ -230,6 +335,77 @@ describe('the console', () => {
     await until_shown(page, /^kept is <>$/m);
   });
 
+  test('a terminal begins with words of its own, also by the way of history', limit, async () => {
+    const other = (await (await call('POST', '/v1/sandbox')).json()).id;
+    await call('GET', `/v1/sandbox/${other}/running`);
+    await type_line(page, 'exit 3');
+    await shows(page.getByRole('button', { name: 'New terminal' }));
+    let go_on;
+    const looked = new Promise((resume) => (go_on = resume));
+    await page.route('**/console/sandboxes', async (route) => {
+      await looked;
+      await route.continue();
+    });
+    await page.evaluate((address) => (location.hash = address), `#terminal/${other}`);
+    await shows(page.getByRole('heading', { name: other }));
+    assert.equal(await page.getByRole('status').textContent(), 'Connecting\u2026');
+    assert.equal(await page.getByRole('button', { name: 'New terminal' }).isVisible(), false);
+    go_on();
+    await connected();
+    await page.unroute('**/console/sandboxes');
+    await page.goBack();
+    await shows(page.getByRole('heading', { name: id }));
+    await connected();
+    assert.equal((await call('DELETE', `/v1/sandbox/${other}`)).status, 204);
+  });
+
+  test('a phone has the keys that it lacks', limit, async () => {
+    assert.equal(await page.getByRole('group', { name: 'Keys' }).isVisible(), false);
+    const context = await browser.newContext({ viewport: { width: 390, height: 780 }, hasTouch: true, isMobile: true, colorScheme: 'dark' });
+    await context.addCookies(await page.context().cookies());
+    const phone = await context.newPage();
+    phone.setDefaultTimeout(patience_ms);
+    watch.page(phone);
+    await phone.goto(`${wire.url}/#terminal/${id}`);
+    await connected(phone);
+    await phone.locator('#screen').tap();
+    await type_line(phone, 'clear; showkey() { stty raw -echo; printf "keys:\\r\\n"; head -c 13 | od -An -tx1; stty sane; }; showkey');
+    await until_shown(phone, /^keys:$/m);
+    const tap = (name) => phone.getByRole('group', { name: 'Keys' }).getByRole('button', { name, exact: true }).tap();
+    const control = 'Control, for the next key';
+    for (const name of ['Escape', 'Tab', control]) await tap(name);
+    assert.equal(await phone.getByRole('button', { name: control, pressed: true }).count(), 1);
+    await phone.keyboard.type('a');
+    assert.equal(await phone.getByRole('button', { name: control, pressed: false }).count(), 1);
+    for (const name of ['Left', control, 'Up', 'Control C']) await tap(name);
+    await until_shown(phone, /^ 1b 09 01 1b 5b 44 1b 5b 31 3b 35 41 03$/m);
+    // The phone's own keyboard stays where it is.
+    assert.equal(await phone.evaluate(() => document.activeElement.className), 'xterm-helper-textarea');
+    for (const button of await phone.locator('#terminal-view button:visible').all()) {
+      const { x, width } = await button.boundingBox();
+      assert.ok(x >= 0 && x + width <= 390);
+    }
+    if (process.env.INSULA_PICTURES) await phone.screenshot({ path: `${process.env.INSULA_PICTURES}/console-terminal-keys.png` });
+    await context.close();
+    await page.reload(); // The terminal has the phone's size until then.
+    await connected();
+  });
+
+  test('a screen reader finds what is printed, and the choice is kept', limit, async () => {
+    await type_line(page, 'clear; echo "read $((6 * 7))"');
+    await until_shown(page, /^read 42$/m);
+    const lines = page.locator('.xterm-accessibility').getByText('read 42', { exact: true });
+    assert.equal(await lines.count(), 0);
+    await page.getByLabel('Screen reader').check();
+    await lines.waitFor({ state: 'attached' });
+    await page.reload();
+    await connected();
+    await lines.waitFor({ state: 'attached' });
+    await page.getByLabel('Screen reader').uncheck();
+    await lines.waitFor({ state: 'detached' });
+    await page.locator('.xterm-helper-textarea').focus();
+  });
+
   test('it is good to look at, in light and dark and on a phone', limit, async () => {
     await type_line(page, 'clear; ls --color=always / | head -n 8; uname -sm; echo "Hello from a sandbox"');
     await until_shown(page, /^Hello from a sandbox$/m);
@@ -243,7 +419,7 @@ describe('the console', () => {
     for (const [look, size, colorScheme] of [['light', wide, 'light'], ['dark', wide, 'dark'], ['phone', narrow, 'dark']]) {
       await page.emulateMedia({ colorScheme });
       await page.setViewportSize(size);
-      if (!(await page.locator('#terminal-view').isVisible())) await page.goForward();
+      await shows(page.getByRole('heading', { name: id }));
       await connected();
       await until_shown(page, /^Hello from a sandbox$/m);
       await picture(`console-terminal-${look}`);

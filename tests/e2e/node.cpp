@@ -73,16 +73,6 @@ unsigned first_slot() {
 
 } // namespace
 
-bool eventually(const std::function<bool()>& is_so, std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  while (!is_so()) {
-    if (std::chrono::steady_clock::now() > deadline)
-      return false;
-    ::poll(nullptr, 0, 5);
-  }
-  return true;
-}
-
 std::uint64_t resident_bytes(pid_t pid) {
   std::istringstream numbers{content_of("/proc/" + std::to_string(pid) + "/statm")};
   std::uint64_t all = 0, resident = 0;

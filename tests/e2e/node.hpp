@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tests/support/child_program.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/http_client.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -13,10 +14,6 @@
 namespace insula::test {
 
 using namespace std::chrono_literals;
-
-/// For states that nothing announces, such as the kernel's tables: looks until it is so. False: not
-/// in time.
-bool eventually(const std::function<bool()>& is_so, std::chrono::milliseconds patience = 60s);
 
 /// The real program, `insula serve`, with a state directory of its own on a free port. When it goes
 /// it ends the server if that still runs, and checks that nothing of it is left on this machine.

@@ -149,33 +149,28 @@ TEST_CASE("a directory for one command of a session is for that one", "[sessions
 
 TEST_CASE("a session whose time is up goes on with what it had", "[sessions][timeout]") {
   const node it;
-  CHECK(create(it, R"({"id":"s","commandTimeoutMs":100})").status == 200);
+  CHECK(create(it, R"({"id":"s","commandTimeoutMs":3000})").status == 200);
   CHECK(run(it, "s", "kept=1; cd /tmp", R"(,"timeout_ms":30000)").exit_code == 0);
   const auto by_session = run(it, "s", "echo so far; sleep 1000");
   CHECK(by_session.exit_code == 124);
   CHECK(by_session.out == "so far\n");
-  CHECK(by_session.err == "Command timed out after 100ms\n");
+  CHECK(by_session.err == "Command timed out after 3000ms\n");
   const auto busy = run(it, "s", "while :; do :; done", R"(,"timeout_ms":200)");
   CHECK(busy.exit_code == 124);
   CHECK(busy.err == "Command timed out after 200ms\n");
   CHECK(run(it, "s", "echo $kept; pwd", R"(,"timeout_ms":30000)").out == "1\n/tmp\n");
   CHECK(run(it, "s", "true", R"(,"timeout_ms":0)").status == 200);
   // One that cannot be interrupted costs the session its shell.
-  const auto deaf = run(it, "s", "trap '' INT TERM; while :; do :; done", R"(,"timeout_ms":100)");
+  const auto deaf = run(it, "s", "trap '' INT TERM; while :; do :; done", R"(,"timeout_ms":3000)");
   CHECK(deaf.exit_code == 124);
   CHECK(run(it, "s", "echo \"[$kept]\"; pwd").out == "[]\n/workspace\n");
 }
 
 TEST_CASE("time in a session's queue does not count", "[sessions][timeout]") {
   const node it;
-  REQUIRE(run(it, "s", "mkfifo go").exit_code == 0);
-  auto first = open(it, "s", "echo in; read x < go");
+  auto first = open(it, "s", "echo in; sleep 6");
   wait_for(first, "in\n");
-  auto second = open(it, "s", "echo second", R"(,"timeout_ms":20000)");
-  // One whose time is over sooner than the first one ends.
-  const auto probe = it.sh("a", "sleep 100", R"(,"timeout_ms":300)");
-  CHECK(probe.exit_code == 124);
-  CHECK(it.sh("a", "echo x > go").exit_code == 0);
+  auto second = open(it, "s", "echo second", R"(,"timeout_ms":5000)");
   CHECK(first.rest().exit_code == 0);
   CHECK(second.rest().out == "second\n");
 }

@@ -1,7 +1,7 @@
 // What a request line and its fields are taken apart into: routes, ids, paths, keys, names. Lines:
 // method, path, query, Host, Origin, Authorization, Accept-Encoding, Session-Id.
+#include "base/byte_budget.hpp"
 #include "base/id.hpp"
-#include "http/body_budget.hpp"
 #include "http/bridge/api.hpp"
 #include "http/bridge/archives.hpp"
 #include "http/bridge/workspace_path.hpp"
@@ -57,8 +57,8 @@ void check_paths(std::string_view text) {
 
 std::vector<route> every_route() {
   bridge::services with; // Nothing is asked of them before a body has come.
-  with.spooled = std::make_shared<body_budget>(1 << 20);
-  with.decompressors = std::make_shared<body_budget>(1);
+  with.spooled = std::make_shared<byte_budget>(1 << 20);
+  with.decompressors = std::make_shared<byte_budget>(1);
   return bridge::routes(std::make_shared<const bridge::services>(std::move(with)));
 }
 

@@ -52,12 +52,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   auto& io = pool.context(0);
   diary heard;
   const auto shell = std::make_shared<native_shell>(
-    io, native_shell::options{"/tmp", 0, std::chrono::seconds{1}},
+    io, native_shell::options{"/tmp", std::chrono::seconds{1}, {}},
     shell_listener{[&] { heard.count(heard.ready); },
                    [&](const error&) { heard.count(heard.failed); },
                    [&](process_exit) { heard.count(heard.ended); }},
     native_shell::links{[] {}, [] {}, [](int, std::uint64_t) { return false; },
-                        [] { return std::uint64_t{0}; }});
+                        [] { return std::uint64_t{0}; }, [] { return native_shell::log_share{}; },
+                        std::make_shared<late_output>(io)});
   shell->attach(unique_fd{ends[0]});
 
   std::vector<std::shared_ptr<process>> commands;

@@ -154,6 +154,9 @@ TEST_CASE("without a key the console is for pages of this node only", "[http][co
     rebound.send("GET " + std::string{path} + " HTTP/1.1\r\nHost: evil.example\r\n\r\n");
     CHECK(rebound.receive().status == 403);
   }
+  const auto by_link = "Sec-Fetch-Site: cross-site\r\n";
+  CHECK(chromium.send("GET", "/", by_link).status == 200);
+  CHECK(chromium.send("GET", "/v1/sandbox/abc/running", by_link).status == 403);
 }
 
 TEST_CASE("the list has what is known of every sandbox, and leaves out what is not",

@@ -12,7 +12,7 @@ TEST_CASE("a Host that leads here by itself is let in, any other name only when 
        {"localhost", "LocalHost:8787", "127.0.0.1", "127.0.0.1:8787", "10.1.2.3:80", "[::1]",
         "[::1]:8787", "[fe80::1]:1", "insula.example", "INSULA.EXAMPLE:443", ""}) {
     CAPTURE(host);
-    CHECK_FALSE(guard.objection(host, ""));
+    CHECK_FALSE(guard.objection(host, "", ""));
   }
   for (const auto* host : {"evil.example",
                            "evil.example:8787",
@@ -37,22 +37,27 @@ TEST_CASE("a Host that leads here by itself is let in, any other name only when 
                            "]",
                            ":"}) {
     CAPTURE(host);
-    CHECK(guard.objection(host, ""));
-    CHECK(guard.objection(host, std::string{"http://"} + host));
+    CHECK(guard.objection(host, "", ""));
+    CHECK(guard.objection(host, std::string{"http://"} + host, ""));
   }
 }
 
 TEST_CASE("a page may ask only where it came from", "[http][page_guard]") {
   const page_guard guard{{}};
-  CHECK_FALSE(guard.objection("localhost:8787", "http://localhost:8787"));
-  CHECK_FALSE(guard.objection("localhost:8787", "http://LOCALHOST:8787"));
-  CHECK_FALSE(guard.objection("[::1]:8787", "https://[::1]:8787"));
+  CHECK_FALSE(guard.objection("localhost:8787", "http://localhost:8787", ""));
+  CHECK_FALSE(guard.objection("localhost:8787", "http://LOCALHOST:8787", ""));
+  CHECK_FALSE(guard.objection("[::1]:8787", "https://[::1]:8787", ""));
   for (const auto* origin :
        {"null", "https://evil.example", "http://localhost", "http://localhost:87",
         "http://localhost:8787.evil.example", "http://127.0.0.1:8787", "localhost:8787",
         "http://localhost:8787/", "file://", "://", "chrome-extension://abc"}) {
     CAPTURE(origin);
-    CHECK(guard.objection("localhost:8787", origin));
-    CHECK(guard.objection("", origin));
+    CHECK(guard.objection("localhost:8787", origin, ""));
+    CHECK(guard.objection("", origin, ""));
   }
+  // A picture, a script or a link: no Origin.
+  for (const auto* site : {"cross-site", "same-site"})
+    CHECK(guard.objection("localhost:8787", "", site));
+  for (const auto* site : {"same-origin", "none", ""})
+    CHECK_FALSE(guard.objection("localhost:8787", "", site));
 }

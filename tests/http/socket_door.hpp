@@ -8,13 +8,22 @@
 
 namespace insula::test {
 
-/// A front door behind which every request that asks for it becomes a WebSocket.
+/// A front door behind which every request but one becomes a WebSocket.
 class socket_door {
 public:
+  /// The address of the one: it is answered with a stream, by whoever takes that out of `streams`.
+  static constexpr std::string_view slow = "/slow";
+
   explicit socket_door(http::front_door_options options = {})
       : counts(options.counts)
       , door_(io_, on_loopback(std::move(options)), [this](const http::request_head& head) {
         http::admission plan;
+        if (head.path == slow) {
+          plan.answer = [this](const std::string&, const http::reply& to) {
+            streams.tell(to->stream("text/plain", {}, true));
+          };
+          return plan;
+        }
         plan.answer = [this, offer = http::read_offer(head)](const std::string&,
                                                              const http::reply& to) {
           to->upgrade(offer, [this](std::shared_ptr<http::web_socket> made) {
@@ -48,6 +57,7 @@ public:
   static constexpr std::chrono::seconds patience{60};
 
   events<std::shared_ptr<http::web_socket>> opened;
+  events<std::shared_ptr<http::answer_stream>> streams;
   events<http::web_socket_message> heard;
   events<bool> gone;
   const std::shared_ptr<http::figures> counts;

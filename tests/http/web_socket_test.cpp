@@ -3,6 +3,7 @@
 #include "tests/http/socket_door.hpp"
 #include "tests/http/web_socket_client.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/eventually.hpp"
 
 #include <random>
 #include <sys/socket.h>
@@ -119,12 +120,19 @@ TEST_CASE("frames that come in one piece with the request are not lost", "[http]
                            "early");
     }
   }
-  SECTION("after another request on the same connection") {
-    house with;
-    client raw{with.port()};
-    raw.send(request("GET", "/health") + request("GET", "/health"));
-    CHECK(raw.receive().status == 200);
-    CHECK(raw.receive().status == 200);
+  SECTION("behind a request before it, whose client was watched") {
+    client raw{door.port()};
+    raw.send(request("GET", socket_door::slow));
+    const auto slow = door.streams.next(door.patience);
+    slow->on_gone([] {});
+    CHECK(raw.read_until("\r\n\r\n").starts_with("HTTP/1.1 200"));
+    raw.send(upgrade_request("/") + first);
+    slow->finish({});
+    CHECK(raw.chunk().empty());
+    const auto held = door.echo();
+    CHECK(raw.read_until("\r\n\r\n").starts_with("HTTP/1.1 101"));
+    CHECK(raw.read(7) == "\x82\x05"
+                         "early");
   }
 }
 
@@ -162,23 +170,32 @@ TEST_CASE("a client that sends what nobody takes waits", "[http][web_socket]") {
 
 TEST_CASE("pings find the client that is gone, and keep the others", "[http][web_socket]") {
   http::front_door_options options;
-  options.time.ping = 300ms;
+  options.time.ping = 3s;
   socket_door door{options};
   web_socket_client alive{door.port(), "/"};
   const auto to_alive = door.echo();
+  // Whoever answers outlives the one who does not.
+  std::jthread reader{[&] { CHECK(alive.next().kind == frame_kind::text); }};
   web_socket_client dead{door.port(), "/"};
   dead.mute = true;
   const auto to_dead = door.listen();
-  // Whoever answers outlives the one who does not.
-  std::jthread reader{[&] {
-    while (alive.next().kind != frame_kind::text) {
-    }
-  }};
   CHECK(dead.next().kind == frame_kind::ping);
   door.gone.next(door.patience);
   CHECK(door.gone.empty());
   to_alive->send({true, "over"}, {});
   reader.join();
+}
+
+TEST_CASE("a client that is gone is found while nobody reads from it", "[http][web_socket]") {
+  http::front_door_options options;
+  options.time.ping = 300ms;
+  socket_door door{options};
+  web_socket_client one{door.port(), "/"};
+  const auto held = door.opened.next(door.patience);
+  const linger now{1, 0}; // It ends with a reset.
+  ::setsockopt(one.raw().fd(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  one.raw().close();
+  door.gone.next(door.patience);
 }
 
 TEST_CASE("a server that stops tells its WebSockets, and waits for them", "[http][web_socket]") {
@@ -193,7 +210,7 @@ TEST_CASE("a server that stops tells its WebSockets, and waits for them", "[http
   one.raw().close();
   second.raw().close();
   stopping.join();
-  CHECK(door.counts->web_sockets.value() == 0);
+  CHECK(eventually([&] { return door.counts->web_sockets.value() == 0; }));
   CHECK(door.counts->connections.value() == 0);
 }
 

@@ -293,9 +293,8 @@ TEST_CASE("what a sandbox uses is known while it lives", "[runtime][sandbox]") {
   REQUIRE(at_rest->memory_bytes);
   REQUIRE(at_rest->cpu);
   CHECK(at_rest->processes == 0u); // What starts commands is none.
-  auto busy = box.start(
-    "read -r -d '' all < <(head -c 33554432 /dev/zero | tr '\\0' x); sleep 60 & echo there; "
-    "while :; do :; done");
+  auto busy =
+    box.start("printf -v all '%*s' 33554432 ''; sleep 60 & echo there; while :; do :; done");
   busy.says("there");
   CHECK(eventually([&] { return (*box).usage()->cpu > at_rest->cpu; }, 30s));
   const auto now = (*box).usage();

@@ -118,7 +118,10 @@ public:
     return processes.back();
   }
   void look_around(std::function<void(result<runtime::shell_surroundings>)> tell) override {
-    tell(surroundings);
+    if (looks_wait)
+      looks.push_back(std::move(tell));
+    else
+      tell(surroundings);
   }
   void end() override {
     if (!over)
@@ -144,6 +147,8 @@ public:
   std::vector<runtime::shell_command> commands;
   std::vector<std::shared_ptr<fake_process>> processes;
   runtime::shell_surroundings surroundings;
+  bool looks_wait = false; ///< Those who look are answered by the test.
+  std::vector<std::function<void(result<runtime::shell_surroundings>)>> looks;
   bool over = false;
 };
 

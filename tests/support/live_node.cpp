@@ -115,16 +115,6 @@ sandbox_limits modest() {
 
 } // namespace
 
-bool eventually(const std::function<bool()>& holds, std::chrono::milliseconds limit) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > deadline)
-      return false;
-    std::this_thread::sleep_for(2ms);
-  }
-  return true;
-}
-
 pid_t find_process(const std::string& words) {
   for (const auto pid : all_processes())
     if (pid != ::getpid() && command_line(pid).find(words) != std::string::npos && lives(pid))

@@ -4,6 +4,7 @@
 #include "runtime/engine.hpp"
 #include "runtime/native_engine.hpp"
 #include "tests/support/events.hpp"
+#include "tests/support/eventually.hpp"
 
 #include <chrono>
 #include <filesystem>
@@ -16,10 +17,6 @@
 /// A node of its own for a test: state directory, spawner, engine and sandboxes, all of them real.
 /// Needs root.
 namespace insula::test {
-
-/// Asks again and again, for what nobody tells: the kernel takes things down behind the scenes.
-bool eventually(const std::function<bool()>& holds,
-                std::chrono::milliseconds limit = std::chrono::seconds{60});
 
 /// What came of a command, all of it.
 struct outcome {

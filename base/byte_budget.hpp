@@ -5,12 +5,12 @@
 #include <memory>
 #include <utility>
 
-namespace insula::http {
+namespace insula {
 
-/// Bytes of request bodies that are in memory, of all connections together. Any thread.
-class body_budget {
+/// So many bytes, for all who share it. Any thread.
+class byte_budget {
 public:
-  explicit body_budget(std::uint64_t limit)
+  explicit byte_budget(std::uint64_t limit)
       : limit_(limit) {}
 
   /// False: it would be too much, and nothing has been taken.
@@ -29,16 +29,16 @@ private:
   std::atomic<std::uint64_t> used_ = 0;
 };
 
-/// What one body has taken of the budget; given back with it.
-class body_share {
+/// What somebody has taken of a budget; given back with it.
+class byte_share {
 public:
-  explicit body_share(std::shared_ptr<body_budget> from)
+  explicit byte_share(std::shared_ptr<byte_budget> from)
       : from_(std::move(from)) {}
-  ~body_share() { give_back(); }
-  body_share(body_share&& other) noexcept
+  ~byte_share() { give_back(); }
+  byte_share(byte_share&& other) noexcept
       : from_(other.from_)
       , taken_(std::exchange(other.taken_, 0)) {}
-  body_share& operator=(body_share&&) = delete;
+  byte_share& operator=(byte_share&&) = delete;
 
   bool take(std::uint64_t bytes) {
     const bool taken = from_->take(bytes);
@@ -48,8 +48,8 @@ public:
   void give_back() { from_->give_back(std::exchange(taken_, 0)); }
 
 private:
-  std::shared_ptr<body_budget> from_;
+  std::shared_ptr<byte_budget> from_;
   std::uint64_t taken_ = 0;
 };
 
-} // namespace insula::http
+} // namespace insula
