@@ -120,6 +120,8 @@ struct sandbox_state {
   std::map<std::string, session_actor> sessions; ///< By id, each with its shell or none so far.
   std::set<session_actor> ending_sessions;       ///< Until the last of their output has been taken.
   std::map<std::string, session_terminal> terminals; ///< By session.
+  std::map<std::uint64_t, joined_terminal_actor>
+    ending_terminals; ///< By number, until they are over.
   std::uint64_t last_terminal = 0;
   std::size_t uses = 0; ///< Files that somebody holds, and commands of sessions.
   bool hibernates = false;
@@ -142,6 +144,8 @@ struct sandbox_state {
       caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
     for (auto& [session, terminal] : terminals)
       caf::anon_send_exit(terminal.actor, caf::exit_reason::user_shutdown);
+    for (auto& [number, terminal] : ending_terminals)
+      caf::anon_send_exit(terminal, caf::exit_reason::user_shutdown);
     release_lease();
   }
 
@@ -167,8 +171,11 @@ struct sandbox_state {
 
   /// The next one to ask gets another.
   void end_terminal(const std::string& session) {
-    if (const auto ending = terminals.extract(session); !ending.empty())
-      caf::anon_send(ending.mapped().actor, delete_atom::value);
+    if (const auto ending = terminals.extract(session)) {
+      const auto& [number, actor, in_use] = ending.mapped();
+      ending_terminals.emplace(number, actor);
+      caf::anon_send(actor, delete_atom::value);
+    }
   }
 
   /// As long as it is, it does not become idle.
@@ -436,7 +443,6 @@ void when_running(sandbox_pointer self, waiting_request request) {
 }
 
 // ---- Commands
-// -----------------------------------------------------------------------------------------------------
 
 /// What every command is given, then the image's, then what is particular, each over those before.
 std::vector<std::string> environment(const sandbox_state& st,
@@ -738,7 +744,6 @@ caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request 
 }
 
 // ---- The end
-// --------------------------------------------------------------------------------------------------------
 
 void stop(sandbox_pointer self) {
   auto& st = self->state;
@@ -1010,6 +1015,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     },
     [self](const terminal_over& said) {
       auto& st = self->state;
+      st.ending_terminals.erase(said.number);
       for (auto at = st.terminals.begin(); at != st.terminals.end(); ++at)
         if (at->second.number == said.number) {
           st.terminals.erase(at);

@@ -2,6 +2,7 @@
 
 #include "base/id.hpp"
 #include "base/log.hpp"
+#include "runtime/descriptors.hpp"
 #include "runtime/program_file.hpp"
 
 #include <array>
@@ -102,21 +103,11 @@ bool receive_notice(int socket, spawner::notice& said, std::chrono::milliseconds
   pollfd ready{socket, POLLIN, 0};
   if (::poll(&ready, 1, static_cast<int>(patience.count())) <= 0)
     return false;
-  iovec data{&said, sizeof said};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))];
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof said)
+  int fds[1] = {-1}, count = 0;
+  if (receive_packet(socket, {&said, sizeof said}, fds, count, 0) != sizeof said)
     return false;
-  if (const auto* part = CMSG_FIRSTHDR(&message);
-      part != nullptr && part->cmsg_type == SCM_RIGHTS) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(part), sizeof fd);
-    unique_fd{fd}.reset();
-  }
+  if (count > 0)
+    unique_fd{fds[0]}.reset();
   return true;
 }
 

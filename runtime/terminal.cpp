@@ -2,6 +2,7 @@
 
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "runtime/descriptors.hpp"
 
 #include <boost/asio/post.hpp>
 
@@ -32,25 +33,12 @@ constexpr int last_reads = 64;
 /// Until a look at whether somebody has opened the terminal again.
 constexpr auto empty_terminal_pause = std::chrono::milliseconds{100};
 
-/// The one descriptor that a message brings; none, if it brings another number of them.
+/// The descriptor that a message brings; none, if it brings none.
 unique_fd receive_descriptor(int channel) {
   char byte = 0;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))];
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  if (::recvmsg(channel, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) <= 0)
-    return {};
-  const auto* part = CMSG_FIRSTHDR(&message);
-  int fd = -1;
-  if (part == nullptr || part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS ||
-      part->cmsg_len != CMSG_LEN(sizeof fd))
-    return {};
-  std::memcpy(&fd, CMSG_DATA(part), sizeof fd);
-  return unique_fd{fd};
+  int fds[1] = {-1}, count = 0;
+  receive_packet(channel, {&byte, 1}, fds, count, MSG_DONTWAIT);
+  return unique_fd{count > 0 ? fds[0] : -1};
 }
 
 } // namespace

@@ -2,7 +2,6 @@
 // never in the data path, and touches no path that the sandbox's user controls: what could block
 // does so in a child.
 
-#include "runtime/agent/descriptors.hpp"
 #include "runtime/agent/file_operations.hpp"
 #include "runtime/agent/processes.hpp"
 #include "runtime/agent/requests.hpp"
@@ -11,6 +10,7 @@
 #include "runtime/agent/starter.hpp"
 #include "runtime/agent/terminal.hpp"
 #include "runtime/agent/tree_operations.hpp"
+#include "runtime/descriptors.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -14,9 +14,9 @@
 
 #include "runtime/agent/shell_keeper.hpp"
 
-#include "runtime/agent/descriptors.hpp"
 #include "runtime/agent/processes.hpp"
 #include "runtime/agent/shell_protocol.hpp"
+#include "runtime/descriptors.hpp"
 
 #include <algorithm>
 #include <cerrno>

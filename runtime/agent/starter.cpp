@@ -1,6 +1,6 @@
 #include "runtime/agent/starter.hpp"
 
-#include "runtime/agent/descriptors.hpp"
+#include "runtime/descriptors.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,6 +1,6 @@
 #include "runtime/agent/terminal.hpp"
 
-#include "runtime/agent/descriptors.hpp"
+#include "runtime/descriptors.hpp"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>

@@ -75,7 +75,6 @@ http_answer http_ask(std::uint16_t port, std::string_view method, std::string_vi
                      std::string_view body = {}, std::string_view fields = {});
 
 // ---- Event streams of /exec
-// -----------------------------------------------------------------------------------------
 
 struct exec_event {
   std::string name;

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /// Packets with descriptors beside them (SCM_RIGHTS).
-namespace insula::runtime::agent {
+namespace insula::runtime {
 
 /// As sendmsg(), with at most `Most` descriptors, which stay the caller's.
 template <int Most>
@@ -60,4 +60,4 @@ ssize_t receive_packet(int way, iovec into, int (&fds)[Most], int& count, int fl
   return n;
 }
 
-} // namespace insula::runtime::agent
+} // namespace insula::runtime
