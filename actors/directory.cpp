@@ -24,11 +24,11 @@ struct waiting_find {
 /// Said to oneself when the list's time is up.
 using list_due_atom = caf::atom_constant<caf::atom("listdue")>;
 using directory_impl =
-  directory_actor::extend<caf::reacts_to<list_due_atom, std::uint64_t /* which list */>>;
+  node_directory_actor::extend<caf::reacts_to<list_due_atom, std::uint64_t /* which list */>>;
 using list_promise = caf::typed_response_promise<std::vector<sandbox_status>>;
 
 struct activation {
-  sandbox_actor actor;
+  sandbox_object_actor actor;
   sandbox_status last;       ///< As it was when it last said so.
   bool asked_status = false; ///< It has not answered yet, and is not asked once more.
   bool deleting = false;
@@ -86,7 +86,8 @@ void find(directory_pointer self, const sandbox_id& id, find_promise reply, requ
     return;
   }
   self->request(mine.actor, caf::infinite, find_atom::value, context)
-    .then([reply, actor = mine.actor](caf::ok_atom) mutable { reply.deliver(std::move(actor)); },
+    .then([reply, actor = sandbox_actor{mine.actor}](
+            caf::ok_atom) mutable { reply.deliver(std::move(actor)); },
           [self, id, reply, again, context, which = mine.actor.address()](caf::error& why) mutable {
             if (again || !came_too_late(why))
               return static_cast<void>(reply.deliver(std::move(why)));
@@ -113,6 +114,22 @@ void remove(directory_pointer self, const sandbox_id& id,
         else
           remove(self, id, std::move(reply), context, true);
       });
+}
+
+void ring(directory_pointer self, const sandbox_id& id, alarm_due due,
+          caf::typed_response_promise<caf::ok_atom> reply, bool again = false) {
+  auto& mine = activate(self, id);
+  if (mine.deleting)
+    return static_cast<void>(
+      reply.deliver(to_caf({errc::sandbox_not_running, "it is being deleted"})));
+  self->request(mine.actor, caf::infinite, due)
+    .then([reply](caf::ok_atom) mutable { reply.deliver(caf::ok_atom::value); },
+          [self, id, due, reply, again, which = mine.actor.address()](caf::error& why) mutable {
+            if (again || !came_too_late(why))
+              return static_cast<void>(reply.deliver(std::move(why)));
+            forget(self, id, which);
+            ring(self, id, std::move(due), std::move(reply), true);
+          });
 }
 
 /// An activation has ended. Those who came for the id meanwhile get a new one. Several may have
@@ -212,6 +229,14 @@ directory_impl::behavior_type directory(directory_pointer self,
       remove(self, *id, reply, context);
       return reply;
     },
+    [self](alarm_due& due) -> caf::result<caf::ok_atom> {
+      const auto id = sandbox_id::parse(due.whose.owner);
+      if (!id)
+        return to_caf({errc::invalid_request, "malformed sandbox id"});
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      ring(self, *id, std::move(due), reply);
+      return reply;
+    },
     [self](list_atom) -> caf::result<std::vector<sandbox_status>> {
       auto reply = self->make_response_promise<std::vector<sandbox_status>>();
       self->state.want_list.push_back(reply);
@@ -228,8 +253,8 @@ directory_impl::behavior_type directory(directory_pointer self,
 
 } // namespace
 
-directory_actor spawn_directory(caf::actor_system& system,
-                                std::shared_ptr<const sandbox_options> options) {
+node_directory_actor spawn_directory(caf::actor_system& system,
+                                     std::shared_ptr<const sandbox_options> options) {
   return system.spawn(directory, std::move(options));
 }
 

@@ -5,10 +5,19 @@
 
 #include <caf/fwd.hpp>
 
-namespace insula::actors {
+namespace insula {
+
+/// The directory as its node sees it.
+using node_directory_actor = directory_actor::extend<
+  // Passes it on to the activation, which is made if need be, without starting its sandbox. Errors:
+  // sandbox_not_running (it is being deleted), and those of sandbox_object_actor.
+  caf::replies_to<alarm_due>::with<caf::ok_atom>>;
+
+namespace actors {
 
 /// The directory of one node: it makes a sandbox's actor on first use and knows it from then on.
-directory_actor spawn_directory(caf::actor_system& system,
-                                std::shared_ptr<const sandbox_options> options);
+node_directory_actor spawn_directory(caf::actor_system& system,
+                                     std::shared_ptr<const sandbox_options> options);
 
-} // namespace insula::actors
+} // namespace actors
+} // namespace insula

@@ -59,6 +59,10 @@ void figures::write(metrics::text& into) const {
   into.single("insula_terminals", kind::gauge, "Terminals whose process runs.", terminals_);
   into.single("insula_output_lost_bytes_total", kind::counter,
               "Output that was asked for when the log no longer had it.", lost_bytes_);
+  into.single("insula_alarms_total", kind::counter, "Alarms whose objects have done their work.",
+              alarms_);
+  into.single("insula_alarms_failed_total", kind::counter,
+              "Alarms whose objects have failed; they come again.", alarms_failed_);
 
   const std::array<std::pair<std::string_view, mailbox_depths::depths>, 3> mailboxes{
     {{"directory", directories->now()}, {"store", stores->now()}, {"sandbox", sandboxes->now()}}};

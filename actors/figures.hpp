@@ -51,6 +51,9 @@ public:
   void terminal_runs() { terminals_.add(); }
   void terminal_over() { terminals_.subtract(); }
 
+  /// An object has done what its alarm was for, or has failed to and is told again.
+  void alarm_over(bool good) { (good ? alarms_ : alarms_failed_).add(); }
+
   // Mailboxes, by kind of actor. Shared with the actors, which can outlive their node.
   const std::shared_ptr<mailbox_depths> directories = std::make_shared<mailbox_depths>();
   const std::shared_ptr<mailbox_depths> stores = std::make_shared<mailbox_depths>();
@@ -76,6 +79,8 @@ private:
   metrics::counter readers_dropped_;
   metrics::counter lost_bytes_;
   metrics::gauge terminals_;
+  metrics::counter alarms_;
+  metrics::counter alarms_failed_;
 };
 
 } // namespace insula::actors

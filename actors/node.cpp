@@ -1,16 +1,55 @@
 #include "actors/node.hpp"
 
+#include "actors/alarms.hpp"
+#include "base/log.hpp"
+
 #include <caf/all.hpp>
+
+#include <algorithm>
 
 namespace insula::actors {
 
-node::node(caf::actor_system& system, storage::store& disk, sandbox_options options) {
-  options.store = spawn_store(system, &disk, options.figures->stores);
-  directory_ = spawn_directory(system, std::make_shared<const sandbox_options>(std::move(options)));
+namespace {
+
+/// A sandbox is deleted from the node's store first, which a power cut may take back.
+void sweep(storage::store& cluster, storage::store& local, storage::lease_service& leases) {
+  const auto known = cluster.owners();
+  const auto found = local.owners();
+  if (!known || !found)
+    return; // What comes next says why.
+  for (const auto& owner : *found) {
+    if (std::binary_search(known->begin(), known->end(), owner))
+      continue;
+    leases.acquire(owner, [&local, &leases, owner](result<storage::epoch> held) {
+      if (!held)
+        return; // The next start tries again.
+      local.commit({owner, *held, {}, {""}}, [](result<void>) {});
+      leases.release(owner, *held);
+    });
+  }
+}
+
+} // namespace
+
+node::node(caf::actor_system& system, storage::store& cluster, storage::store& local,
+           sandbox_options options) {
+  sweep(cluster, local, *options.leases);
+  const auto depths = options.figures->stores;
+  keepers keep{
+    spawn_store(system, &cluster, depths), spawn_store(system, &local, depths), {}, options.time};
+  alarms_ = spawn_alarms(system, {keep.cluster, keep.node, options.time, options.figures});
+  keep.alarms = alarms_;
+  options.keep = std::make_shared<const keepers>(std::move(keep));
+  const auto directory =
+    spawn_directory(system, std::make_shared<const sandbox_options>(std::move(options)));
+  caf::anon_send(alarms_, wake_by_atom::value, caf::actor_cast<caf::actor>(directory));
+  directory_ = directory;
 }
 
 node::~node() {
-  // The directory takes its sandboxes with it; the store ends when the last of them lets go of it.
+  // The directory takes its sandboxes with it; the stores end when the last of them lets go of
+  // them.
+  caf::anon_send_exit(alarms_, caf::exit_reason::user_shutdown);
   caf::anon_send_exit(directory_, caf::exit_reason::user_shutdown);
 }
 

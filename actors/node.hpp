@@ -13,8 +13,10 @@ namespace insula::actors {
 /// outlive the actor system.
 class node {
 public:
-  /// `options.store` is filled in here.
-  node(caf::actor_system& system, storage::store& disk, sandbox_options options);
+  /// The two stores are what object.hpp says of kept_in. What is in the node's of owners that the
+  /// cluster's does not have is removed. `options.keep` is filled in here.
+  node(caf::actor_system& system, storage::store& cluster, storage::store& local,
+       sandbox_options options);
 
   /// Every actor ends, and answers what it owes. Sandboxes that run go on running: they are the
   /// spawner's.
@@ -27,6 +29,7 @@ public:
 
 private:
   directory_actor directory_;
+  alarms_actor alarms_;
 };
 
 } // namespace insula::actors

@@ -2,8 +2,8 @@
 
 #include "actors/figures.hpp"
 #include "actors/instance_count.hpp"
+#include "actors/object.hpp"
 #include "actors/protocol/interfaces.hpp"
-#include "actors/store.hpp"
 #include "base/byte_budget.hpp"
 #include "base/clock.hpp"
 #include "base/id.hpp"
@@ -18,7 +18,14 @@
 #include <memory>
 #include <string>
 
-namespace insula::actors {
+namespace insula {
+
+/// A sandbox as its node sees it.
+using sandbox_object_actor = sandbox_actor::extend<
+  // Starts nothing. Errors: those of storage::store, and of the lease.
+  caf::replies_to<alarm_due>::with<caf::ok_atom>>;
+
+namespace actors {
 
 /// What sandboxes start from, and what commands in them need of it.
 struct sandbox_image {
@@ -27,13 +34,13 @@ struct sandbox_image {
   std::string shell = "/bin/bash";
 };
 
-/// What every sandbox of a node is made with. Nothing here is owned but `instances`; all outlives
-/// the actor system.
+/// What every sandbox of a node is made with. Nothing here is owned but what is shared; all
+/// outlives the actor system.
 struct sandbox_options {
   runtime::engine* engine = nullptr;
   storage::lease_service* leases = nullptr;
   const clock* time = nullptr;
-  store_actor store;
+  std::shared_ptr<const keepers> keep;
   std::shared_ptr<instance_count> instances;
   std::string image_name = "host"; ///< Of sandboxes that are new; later it stands in their record.
   std::map<std::string, sandbox_image> images; ///< By name: all that records may name.
@@ -53,8 +60,9 @@ struct sandbox_options {
 /// its record in the store, and stops it when it is idle. The handle is good until delete_atom is
 /// answered. `hibernates`: it also ends, in silence, when nothing runs and nobody waits; the next
 /// activation finds everything in the store. Who is told request_receiver_down then makes that.
-sandbox_actor spawn_sandbox(caf::actor_system& system, sandbox_id id,
-                            std::shared_ptr<const sandbox_options> options,
-                            bool hibernates = false);
+sandbox_object_actor spawn_sandbox(caf::actor_system& system, sandbox_id id,
+                                   std::shared_ptr<const sandbox_options> options,
+                                   bool hibernates = false);
 
-} // namespace insula::actors
+} // namespace actors
+} // namespace insula

@@ -58,13 +58,22 @@ store_impl::behavior_type store(counted_pointer<store_state, store_impl> self, s
         });
       return reply;
     },
-    [self](read_owner_atom, const std::string& owner,
+    [self](read_owner_atom, const std::string& owner, const std::string& prefix,
            const request_context& context) -> caf::result<std::vector<storage::entry>> {
-      auto found = self->state.disk->read(owner);
+      auto found = self->state.disk->read(owner, prefix);
       if (!found) {
         log::warning(
           "store.unreadable",
           {{"owner", owner}, {"reason", found.reason().message}, {"request", context.id}});
+        return to_caf(found.reason());
+      }
+      return std::move(*found);
+    },
+    [self](find_keys_atom,
+           const std::string& prefix) -> caf::result<std::vector<storage::owned_entry>> {
+      auto found = self->state.disk->find(prefix);
+      if (!found) {
+        log::warning("store.unreadable", {{"prefix", prefix}, {"reason", found.reason().message}});
         return to_caf(found.reason());
       }
       return std::move(*found);

@@ -14,15 +14,19 @@
 namespace insula {
 
 using read_owner_atom = caf::atom_constant<caf::atom("read_owner")>;
+using find_keys_atom = caf::atom_constant<caf::atom("find_keys")>;
 
 /// storage::store behind a mailbox. It runs on a thread of its own, because reading waits for the
 /// disk.
 using store_actor = caf::typed_actor<
   // Durable when answered. Errors: those of storage::store.
   caf::replies_to<storage::write_batch, request_context>::with<caf::ok_atom>,
-  // Everything an owner has.
-  caf::replies_to<read_owner_atom, std::string,
-                  request_context>::with<std::vector<storage::entry>>>;
+  // Everything an owner has whose keys begin with a prefix.
+  caf::replies_to<read_owner_atom, std::string, std::string /* prefix */,
+                  request_context>::with<std::vector<storage::entry>>,
+  // The same of all owners.
+  caf::replies_to<find_keys_atom,
+                  std::string /* prefix */>::with<std::vector<storage::owned_entry>>>;
 
 namespace actors {
 
@@ -36,3 +40,4 @@ store_actor spawn_store(caf::actor_system& system, storage::store* disk,
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::storage::write_batch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::storage::entry)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::storage::entry>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::storage::owned_entry>)

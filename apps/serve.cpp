@@ -115,9 +115,11 @@ result<state_directory> state_directory::prepare(const std::string& wanted,
     return unique_fd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   };
   state.records = open_own("records");
+  if (!state.records)
+    return failed(state.path + "/records");
   state.logs = open_own("logs");
-  if (!state.records || !state.logs)
-    return failed(state.path);
+  if (!state.logs)
+    return failed(state.path + "/logs");
   return state;
 }
 
@@ -154,6 +156,21 @@ void raise_open_files() {
     if (::setrlimit(RLIMIT_NOFILE, &both) == 0)
       return;
   }
+}
+
+/// What it says about the file is for the operator, who knows it by another path.
+result<std::unique_ptr<storage::sqlite_store>>
+open_store(const state_directory& state, const std::string& name, storage::survives what) {
+  const auto path = path_of(state.records) + "/" + name;
+  auto opened = storage::sqlite_store::open(path, "", what);
+  if (opened)
+    return opened;
+  auto why = opened.reason();
+  const auto shown = state.path + "/records/" + name;
+  for (auto at = why.message.find(path); at != std::string::npos;
+       at = why.message.find(path, at + shown.size()))
+    why.message.replace(at, path.size(), shown);
+  return why;
 }
 
 runtime::sandbox_limits limits_of(const sandbox_config& from) {
@@ -252,9 +269,12 @@ result<void> run(const config& values) {
     ~at_end() { what(); }
   } const ending{end_sandboxes};
 
-  auto disk = storage::sqlite_store::open(path_of(state->records) + "/insula.db");
+  auto disk = open_store(*state, "insula.db", storage::survives::power_cut);
   if (!disk)
     return disk.reason();
+  auto local = open_store(*state, "node.db", storage::survives::process_end);
+  if (!local)
+    return local.reason();
   give_away(state->records, *user);
   auto leases = storage::local_lease::open(**disk);
   if (!leases)
@@ -281,7 +301,7 @@ result<void> run(const config& values) {
                  {"USER", "sandbox"}};
   options.idle_timeout = values.sandbox.idle_timeout;
   const auto counts = options.figures;
-  const actors::node node{system, **disk, std::move(options)};
+  const actors::node node{system, **disk, **local, std::move(options)};
 
   http::server_options serving;
   serving.address = values.server.listen.address;

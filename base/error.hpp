@@ -27,6 +27,8 @@ enum class errc : std::uint8_t {
   internal,            ///< A bug in Insula. The message is for the log only.
   already_exists,      ///< There is one of that name.
   session_ended,       ///< The session that it ran in was deleted.
+  disk_full,           ///< The node's own disk has no room for what it has to remember.
+  store_failed, ///< The node's own disk refuses to remember or to tell it for another reason.
 };
 
 /// A failure, and the sentence a person would want to read about it.

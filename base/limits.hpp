@@ -184,6 +184,20 @@ inline constexpr auto start_patience = 30s;
 /// command's own time.
 inline constexpr auto kill_grace = 3s;
 
+/// What one object may have written that is not durable yet. A disk that stands still for a moment
+/// refuses nobody; more would be a client that writes faster than the disk.
+inline constexpr std::size_t object_pending_bytes = 4u << 20;
+
+/// Alarms whose objects are at work at once: a thousand that are due together take their turns, and
+/// requests come between them.
+inline constexpr std::size_t alarms_at_work = 32;
+
+/// What an alarm's object has for its work until it is told again; and how long it is left alone
+/// after a failure, the first time and at most.
+inline constexpr auto alarm_patience = 60s;
+inline constexpr auto alarm_retry = 1s;
+inline constexpr auto longest_alarm_retry = 60s;
+
 /// A sandbox that is not ready by then is given up. On a busy machine a hundred start at once.
 inline constexpr auto create_patience = 30s;
 

@@ -5,6 +5,8 @@
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
+#include <algorithm>
+
 namespace insula::http {
 
 namespace {
@@ -171,6 +173,16 @@ void write_operation(writer& out, const route& row) {
   out.StartObject();
   for (const auto& answer : doc.answers)
     write_answer(out, answer);
+  // Whatever needs a sandbox needs the node's disk.
+  const auto has = [&](std::string_view status) {
+    return std::any_of(doc.answers.begin(), doc.answers.end(),
+                       [&](const auto& each) { return each.status == status; });
+  };
+  if (has("502")) {
+    if (!has("503"))
+      write_answer(out, {"503", "", "", "StorageUnavailable"});
+    write_answer(out, {"507", "", "", "DiskFull"});
+  }
   if (row.who != access::everybody)
     write_answer(out, {"401", "", "", "Unauthorized"});
   out.EndObject();
@@ -216,6 +228,8 @@ void write_components(writer& out) {
   out.StartObject();
   write_shared_answer(out, "Unauthorized", "The key is missing or wrong.");
   write_shared_answer(out, "InvalidRequest", "Malformed; sending it again will not help.");
+  write_shared_answer(out, "StorageUnavailable", "The node's disk refuses; nothing was done.");
+  write_shared_answer(out, "DiskFull", "The node's disk is full; nothing was done.");
   out.EndObject();
   out.EndObject();
 }

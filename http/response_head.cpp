@@ -16,13 +16,13 @@ std::string_view reason_phrase(int status) {
     case 410: return "Gone";
     case 413: return "Content Too Large";
     case 414: return "URI Too Long";
-    case 429: return "Too Many Requests";
     case 431: return "Request Header Fields Too Large";
     case 500: return "Internal Server Error";
     case 502: return "Bad Gateway";
     case 503: return "Service Unavailable";
     case 504: return "Gateway Timeout";
     case 505: return "HTTP Version Not Supported";
+    case 507: return "Insufficient Storage";
     default: return "Status";
   }
 }

@@ -14,7 +14,8 @@ namespace insula::storage {
 /// answer
 ///          is known at once: be quick there, and hold no lock while acquiring that it takes.
 /// Errors:  limit_reached when somebody holds it, or when too many are held or wait;
-///          invalid_request for an owner that no store would take; node_unreachable; io_failed.
+///          invalid_request for an owner that no store would take; node_unreachable; those of the
+///          store; io_failed when the node shuts down.
 class lease_service {
 public:
   virtual ~lease_service() = default;

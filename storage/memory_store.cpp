@@ -35,6 +35,8 @@ result<void> memory_store::apply(const write_batch& batch) {
   if (batch.written_at < newest)
     return stale(batch, newest);
   newest = batch.written_at;
+  for (const auto& prefix : batch.cleared)
+    entries.erase(entries.lower_bound(prefix), entries.lower_bound(end_of(prefix)));
   for (const auto& [key, value] : batch.changes) {
     if (value)
       entries[key] = *value;
@@ -44,12 +46,26 @@ result<void> memory_store::apply(const write_batch& batch) {
   return {};
 }
 
-result<std::vector<entry>> memory_store::read(std::string_view owner) {
+result<std::vector<entry>> memory_store::read(std::string_view owner, std::string_view prefix) {
   const std::lock_guard lock{mutex_};
   std::vector<entry> all;
-  if (const auto found = owned_.find(owner); found != owned_.end())
-    for (const auto& [key, value] : found->second.entries)
-      all.push_back({key, value});
+  if (const auto found = owned_.find(owner); found != owned_.end()) {
+    const auto& entries = found->second.entries;
+    for (auto at = entries.lower_bound(std::string{prefix});
+         at != entries.end() && at->first.starts_with(prefix); ++at)
+      all.push_back({at->first, at->second});
+  }
+  return all;
+}
+
+result<std::vector<owned_entry>> memory_store::find(std::string_view prefix) {
+  const std::lock_guard lock{mutex_};
+  std::vector<owned_entry> all;
+  for (const auto& [id, held] : owned_)
+    if (!id.starts_with('_'))
+      for (auto at = held.entries.lower_bound(std::string{prefix});
+           at != held.entries.end() && at->first.starts_with(prefix); ++at)
+        all.push_back({id, at->first, at->second});
   return all;
 }
 

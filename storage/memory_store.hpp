@@ -13,7 +13,8 @@ namespace insula::storage {
 class memory_store final : public store {
 public:
   void commit(write_batch batch, std::function<void(result<void>)> on_durable) override;
-  result<std::vector<entry>> read(std::string_view owner) override;
+  result<std::vector<entry>> read(std::string_view owner, std::string_view prefix = {}) override;
+  result<std::vector<owned_entry>> find(std::string_view prefix) override;
   result<std::vector<std::string>> owners() override;
 
 private:

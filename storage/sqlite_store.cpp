@@ -66,11 +66,17 @@ struct finalize_statement {
 };
 
 /// What SQLite says about the last failure, as one of ours.
-error failure_of(sqlite3* db, std::string_view doing) {
-  std::string why = std::string{doing} + ": " + (db ? sqlite3_errmsg(db) : "no memory");
-  if (db)
-    why += " (" + std::to_string(sqlite3_extended_errcode(db)) + ")";
-  return {errc::io_failed, std::move(why)};
+error failure_of(sqlite3* db, std::string_view doing, errc code = errc::store_failed) {
+  if (db == nullptr)
+    return {code, std::string{doing} + ": no memory"};
+  const int extended = sqlite3_extended_errcode(db);
+  const int primary = extended & 0xff;
+  const int system = primary == SQLITE_IOERR ? sqlite3_system_errno(db) : 0;
+  if (code == errc::store_failed &&
+      (primary == SQLITE_FULL || system == ENOSPC || system == EDQUOT))
+    code = errc::disk_full;
+  return {code,
+          std::string{doing} + ": " + sqlite3_errmsg(db) + " (" + std::to_string(extended) + ")"};
 }
 
 /// A statement, prepared when it is first run; after a bad moment of the disk, when it next is.
@@ -212,6 +218,9 @@ private:
       return stale(batch, newest);
     bool good =
       batch.written_at == newest || raise_.run(std::string_view{batch.owner}, batch.written_at);
+    for (const auto& prefix : batch.cleared)
+      good = good && clear_.run(std::string_view{batch.owner}, std::string_view{prefix},
+                                std::string_view{end_of(prefix)});
     for (const auto& [key, value] : batch.changes) {
       const std::string_view owner{batch.owner};
       good = good && (value ? put_.run(owner, std::string_view{key}, std::string_view{*value})
@@ -223,7 +232,7 @@ private:
   }
 
   connection db_;
-  error why_{errc::io_failed, ""};
+  error why_{errc::store_failed, ""};
   int log_pages_ = 0;
 
   statement begin_{db_.get(), "BEGIN IMMEDIATE"};
@@ -236,6 +245,7 @@ private:
   statement raise_{db_.get(), "INSERT OR REPLACE INTO owners VALUES(?, ?)"};
   statement put_{db_.get(), "INSERT OR REPLACE INTO entries VALUES(?, ?, ?)"};
   statement remove_{db_.get(), "DELETE FROM entries WHERE owner = ? AND key = ?"};
+  statement clear_{db_.get(), "DELETE FROM entries WHERE owner = ? AND key >= ? AND key < ?"};
 };
 
 /// The reading connection; any thread, one at a time.
@@ -244,10 +254,26 @@ public:
   explicit reader(connection db)
       : db_(std::move(db)) {}
 
-  result<std::vector<entry>> entries_of(std::string_view owner) {
+  result<std::vector<entry>> entries_of(std::string_view owner, std::string_view prefix) {
     const std::lock_guard lock{mutex_};
     std::vector<entry> all;
-    if (!entries_.rows([&](statement& row) { all.push_back({row.text(0), row.text(1)}); }, owner))
+    if (!entries_.rows(
+          [&](statement& row) {
+            all.push_back({row.text(0), row.text(1)});
+          },
+          owner, prefix, std::string_view{end_of(prefix)}))
+      return failure_of(db_.get(), "reading");
+    return all;
+  }
+
+  result<std::vector<owned_entry>> find(std::string_view prefix) {
+    const std::lock_guard lock{mutex_};
+    std::vector<owned_entry> all;
+    if (!find_.rows(
+          [&](statement& row) {
+            all.push_back({row.text(0), row.text(1), row.text(2)});
+          },
+          prefix, std::string_view{end_of(prefix)}))
       return failure_of(db_.get(), "reading");
     return all;
   }
@@ -263,12 +289,20 @@ public:
 private:
   std::mutex mutex_;
   connection db_;
-  statement entries_{db_.get(), "SELECT key, value FROM entries WHERE owner = ? ORDER BY key"};
+  statement entries_{db_.get(), "SELECT key, value FROM entries WHERE owner = ? AND key >= ? AND "
+                                "key < ? ORDER BY key"};
   // One probe of `entries` per owner, where DISTINCT would walk through every key and value.
   statement owners_{db_.get(), "SELECT owner FROM owners WHERE substr(owner, 1, 1) <> x'5f' AND "
                                "EXISTS(SELECT 1 FROM entries WHERE entries.owner = owners.owner) "
                                "ORDER BY owner"};
+  // CROSS JOIN: for SQLite that is the order in which to go, one probe of `entries` per owner.
+  statement find_{db_.get(), "SELECT o.owner, e.key, e.value FROM owners o CROSS JOIN entries e "
+                             "ON e.owner = o.owner AND e.key >= ? AND e.key < ? "
+                             "WHERE substr(o.owner, 1, 1) <> x'5f' ORDER BY o.owner, e.key"};
 };
+
+constexpr auto what_to_do = "; put a copy of it back, or move it away together with the files of "
+                            "that name and -wal and -shm: then all is forgotten that it had";
 
 result<connection> connect(const std::string& path, const char* vfs) {
   sqlite3* opened = nullptr;
@@ -276,56 +310,100 @@ result<connection> connect(const std::string& path, const char* vfs) {
     sqlite3_open_v2(path.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, vfs);
   connection db{opened}; // Has to be closed also when opening failed.
   if (code != SQLITE_OK)
-    return failure_of(db.get(), "opening " + path);
+    return failure_of(db.get(), "opening " + path, errc::io_failed);
   sqlite3_extended_result_codes(db.get(), 1);
   sqlite3_busy_timeout(db.get(), busy_patience_ms);
   return db;
 }
 
-/// Is this file ours, of a version that we know, and whole? Makes the tables in an empty one.
-result<void> prepare(sqlite3* db, const std::string& path) {
+error cannot_make(const std::string& path) {
+  return {errc::io_failed, "making " + path + ": " + std::strerror(errno)};
+}
+
+/// A new file gets its name only when it is whole and synced, so that half of one is never taken
+/// for one without entries. Past the VFS of tests: nothing is there yet that could be lost.
+result<void> make(const std::string& path) {
+  if (::access(path.c_str(), F_OK) == 0)
+    return {};
+  const auto half = path + ".new";
+  for (const auto* left : {".new", ".new-journal", "-wal", "-shm"})
+    ::unlink((path + left).c_str()); // Of one that was killed here, or of a file that is gone.
+  // SQLite would make it readable for all, and values hold what commands were given.
+  if (const unique_fd made{::open(half.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600)};
+      !made)
+    return cannot_make(path);
+  {
+    const auto db = connect(half, system_vfs());
+    if (!db)
+      return db.reason();
+    const std::string sql = "PRAGMA synchronous=FULL; BEGIN IMMEDIATE;" + std::string{schema} +
+                            "PRAGMA application_id=" + std::to_string(application_id) +
+                            "; PRAGMA user_version=" + std::to_string(schema_version) + "; COMMIT";
+    if (!execute(db->get(), sql.c_str()))
+      return failure_of(db->get(), "making the tables in " + path, errc::io_failed);
+  }
+  if (::rename(half.c_str(), path.c_str()) != 0)
+    return cannot_make(path);
+  const auto slash = path.rfind('/');
+  const unique_fd directory{
+    ::open(path.substr(0, slash + 1).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (!directory || ::fsync(directory.get()) != 0)
+    return cannot_make(path);
+  return {};
+}
+
+/// Is this file ours, of a version that we know, and whole?
+result<void> prepare(sqlite3* db, const std::string& path, survives what) {
   const auto refused = [&](const std::string& why) {
     return error{errc::invalid_request, path + " " + why};
   };
+  const auto damaged = [&](const std::string& why) {
+    return error{errc::io_failed, path + " is damaged: " + why + what_to_do};
+  };
+  // What SQLite cannot read for its content is damaged; for another reason it may be well.
+  const auto unreadable = [&](std::string_view doing) {
+    const int code = sqlite3_extended_errcode(db) & 0xff;
+    if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
+      return damaged(sqlite3_errmsg(db));
+    return failure_of(db, std::string{doing} + " " + path, errc::io_failed);
+  };
   const auto objects = number(db, "SELECT count(*) FROM sqlite_schema");
-  const auto kind = number(db, "PRAGMA application_id");
-  const auto version = number(db, "PRAGMA user_version");
-  if (!objects || !kind || !version)
-    return failure_of(db, "looking at " + path);
-  if (*kind != application_id && (*objects != 0 || *kind != 0 || *version != 0))
+  const auto kind = objects ? number(db, "PRAGMA application_id") : std::nullopt;
+  const auto version = kind ? number(db, "PRAGMA user_version") : std::nullopt;
+  if (!version)
+    return unreadable("looking at");
+  if (*objects == 0 && *kind == 0 && *version == 0)
+    return damaged("it is empty");
+  if (*kind != application_id)
     return refused("is a database, but not one of Insula");
   if (*version > schema_version)
     return refused("was written by a newer Insula (schema " + std::to_string(*version) +
-                   ", this one knows " + std::to_string(schema_version) + ")");
+                   ", this one knows " + std::to_string(schema_version) +
+                   "); start that version, or put a copy back that is older");
 
   std::string damage;
   statement check{db, "PRAGMA quick_check(1)"};
   if (!check.rows([&](statement& row) { damage = row.text(0); }))
-    return failure_of(db, "checking " + path);
+    return unreadable("checking");
   if (damage != "ok")
-    return error{errc::io_failed, path + " is damaged: " + damage};
+    return damaged(damage);
 
   std::string mode;
   statement to_wal{db, "PRAGMA journal_mode=WAL"};
+  const std::string sync = what == survives::power_cut ? "FULL" : "NORMAL";
   if (!to_wal.rows([&](statement& row) { mode = row.text(0); }) ||
-      !execute(db, "PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0;"
-                   "PRAGMA journal_size_limit=67108864"))
-    return failure_of(db, "opening " + path);
+      !execute(db, ("PRAGMA synchronous=" + sync + "; PRAGMA wal_autocheckpoint=0;" +
+                    "PRAGMA journal_size_limit=67108864")
+                     .c_str()))
+    return unreadable("opening");
   if (mode != "wal")
     return error{errc::io_failed, path + " is on a file system that cannot hold SQLite's WAL"};
-  if (*version == 0) {
-    const std::string make = "BEGIN IMMEDIATE;" + std::string{schema} +
-                             "PRAGMA application_id=" + std::to_string(application_id) +
-                             "; PRAGMA user_version=" + std::to_string(schema_version) + "; COMMIT";
-    if (!execute(db, make.c_str()))
-      return failure_of(db, "making the tables in " + path);
-  }
   // What a crash left in the log may be there without ever having been synced: a disk that failed
   // to sync it once counts it as clean. Moved to the file proper it is, before anything rests on
   // it.
   if (sqlite3_wal_checkpoint_v2(db, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr) !=
       SQLITE_OK)
-    return failure_of(db, "taking over the log of " + path);
+    return unreadable("taking over the log of");
   return {};
 }
 
@@ -391,19 +469,16 @@ struct sqlite_store::impl {
 };
 
 result<std::unique_ptr<sqlite_store>> sqlite_store::open(const std::string& path,
-                                                         const std::string& vfs) {
+                                                         const std::string& vfs, survives what) {
   if (!path.starts_with('/'))
     return error{errc::invalid_request, "a store needs an absolute path, not " + path};
-  // SQLite would make it readable for all, and values hold what commands were given.
-  if (const unique_fd made{::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600)};
-      !made && errno != EEXIST)
-    return error{errc::io_failed, "making " + path + ": " + std::strerror(errno)};
-
+  if (auto made = make(path); !made)
+    return made.reason();
   const char* way = vfs.empty() ? system_vfs() : vfs.c_str();
   auto to_write = connect(path, way);
   if (!to_write)
     return to_write.reason();
-  if (const auto ready = prepare(to_write->get(), path); !ready)
+  if (const auto ready = prepare(to_write->get(), path, what); !ready)
     return ready.reason();
   auto to_read = connect(path, way);
   if (!to_read)
@@ -452,8 +527,12 @@ const store_figures& sqlite_store::figures() const {
   return impl_->counts;
 }
 
-result<std::vector<entry>> sqlite_store::read(std::string_view owner) {
-  return impl_->from.entries_of(owner);
+result<std::vector<entry>> sqlite_store::read(std::string_view owner, std::string_view prefix) {
+  return impl_->from.entries_of(owner, prefix);
+}
+
+result<std::vector<owned_entry>> sqlite_store::find(std::string_view prefix) {
+  return impl_->from.find(prefix);
 }
 
 result<std::vector<std::string>> sqlite_store::owners() {
@@ -471,7 +550,7 @@ result<std::vector<std::string>> owners_with(const std::string& path, std::strin
   statement look{db->get(), "SELECT owner FROM entries WHERE key = ? AND value = ? AND "
                             "substr(owner, 1, 1) <> x'5f' ORDER BY owner"};
   if (!look.rows([&](statement& row) { ids.push_back(row.text(0)); }, key, value))
-    return failure_of(db->get(), "reading " + path);
+    return failure_of(db->get(), "reading " + path, errc::io_failed);
   return ids;
 }
 

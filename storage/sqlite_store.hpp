@@ -8,7 +8,12 @@
 
 namespace insula::storage {
 
-/// A store in one SQLite file, in WAL mode with synchronous=FULL.
+/// What a write that was acknowledged survives. `process_end`: that of this process, however it
+/// comes; a power cut may take the newest writes, whole ones, and leaves what was before them.
+enum class survives : std::uint8_t { power_cut, process_end };
+
+/// A store in one SQLite file, in WAL mode; with a sync for each group of batches if they have to
+/// survive a power cut.
 ///
 /// A thread of its own writes: all batches that wait become one transaction and one sync, each
 /// under its own savepoint. Where the disk refuses the transaction as a whole, its batches are
@@ -19,14 +24,16 @@ public:
   /// Opens or makes the file (mode 0600) at an absolute path, which is used exactly as it stands:
   /// its parents need not be searchable when it begins with /proc/self/fd/<n>.
   /// `vfs`: SQLite's name for a way to the disk, where tests put a faulty one; empty: the system's.
+  /// The file is there whole or not at all, so an empty one is a damaged one.
   /// Errors: invalid_request when the file is not ours or was written by a newer version; io_failed
-  ///         when it cannot be opened or is damaged.
-  static result<std::unique_ptr<sqlite_store>> open(const std::string& path,
-                                                    const std::string& vfs = "");
+  ///         when it cannot be opened or is damaged. They say what can be done about it.
+  static result<std::unique_ptr<sqlite_store>>
+  open(const std::string& path, const std::string& vfs = "", survives what = survives::power_cut);
 
   ~sqlite_store() override;
   void commit(write_batch batch, std::function<void(result<void>)> on_durable) override;
-  result<std::vector<entry>> read(std::string_view owner) override;
+  result<std::vector<entry>> read(std::string_view owner, std::string_view prefix = {}) override;
+  result<std::vector<owned_entry>> find(std::string_view prefix) override;
   result<std::vector<std::string>> owners() override;
 
   const store_figures& figures() const; ///< For as long as the store lives.

@@ -19,6 +19,8 @@ std::size_t size_of(const write_batch& batch) {
   std::size_t total = batch.owner.size();
   for (const auto& one : batch.changes)
     total += change_overhead_bytes + one.key.size() + (one.value ? one.value->size() : 0);
+  for (const auto& prefix : batch.cleared)
+    total += change_overhead_bytes + prefix.size();
   return total;
 }
 
@@ -39,9 +41,23 @@ std::optional<error> malformed(const write_batch& batch) {
       return refused("a value has at most 1 MiB, that of " + one.key + " has " +
                      bytes(one.value->size()));
   }
+  for (const auto& prefix : batch.cleared)
+    if (prefix.size() > store::max_key_bytes)
+      return refused("a prefix has at most 1,024 bytes, this one has " + bytes(prefix.size()));
   if (const auto total = size_of(batch); total > store::max_batch_bytes)
     return refused("a batch has at most 16 MiB, this one has " + bytes(total));
   return std::nullopt;
+}
+
+std::string end_of(std::string_view prefix) {
+  // Keys are ordered as bytes, and no byte follows 0xff.
+  while (!prefix.empty() && prefix.back() == '\xff')
+    prefix.remove_suffix(1);
+  if (prefix.empty())
+    return std::string(store::max_key_bytes + 1, '\xff');
+  std::string end{prefix};
+  end.back() = static_cast<char>(static_cast<unsigned char>(end.back()) + 1);
+  return end;
 }
 
 error stale(const write_batch& batch, epoch newest) {

@@ -22,13 +22,16 @@ struct change {
 };
 
 /// A few changes of one owner that become durable together or not at all. Applied in order: of two
-/// changes of one key the later stands. Without changes it only raises the epoch: a fence.
+/// changes of one key the later stands. Without any it only raises the epoch: a fence.
 struct write_batch {
   std::string
     owner; ///< The object's id, 1 to 128 bytes without '/'. See owners() for a leading '_'.
   epoch
     written_at; ///< Refused with stale_epoch when the owner was already written with a larger one.
   std::vector<change> changes;
+  /// Before the changes, every key that begins with one of these is removed. An empty one: every
+  /// key.
+  std::vector<std::string> cleared = {};
 };
 
 struct entry {
@@ -38,8 +41,17 @@ struct entry {
   bool operator==(const entry&) const = default;
 };
 
+/// An entry, and whose it is.
+struct owned_entry {
+  std::string owner;
+  std::string key;
+  std::string value;
+
+  bool operator==(const owned_entry&) const = default;
+};
+
 /// What objects remember: a durable key-value store in which every key belongs to an owner.
-/// To delete an owner, remove all of its keys in one batch; its epoch goes on being remembered.
+/// To delete an owner, clear all of its keys in one batch; its epoch goes on being remembered.
 ///
 /// Threads: any. commit() may be called while others wait, and from inside on_durable; the store
 ///          groups what comes together into one sync. Not for two processes at a time.
@@ -50,13 +62,15 @@ struct entry {
 ///          where nothing has to wait for a disk: be quick there, do not throw, and hold no lock
 ///          while committing that it takes. A batch that is refused before it is accepted
 ///          (invalid_request, limit_reached, closing) is answered inside commit(), ahead of others.
-/// Durable: on_durable(success) is called only once the batch would survive a power cut.
+/// Durable: on_durable(success) is called only once the batch would survive what the store is made
+///          for: a power cut, unless the implementation was told that the end of the process is
+///          enough.
 /// Errors:  stale_epoch: nothing of the batch is kept.
 ///          invalid_request: something is over its size, or the owner or the epoch is malformed.
-///          io_failed: the disk refused. read() does not show the batch; but a disk that fails
-///          while it syncs may have it all the same, so after a crash that comes before the next
-///          success it may turn up: whole, never in part. The store goes on as far as the disk lets
-///          it.
+///          disk_full, store_failed: the disk refused. read() does not show the batch; but a disk
+///          that fails while it syncs may have it all the same, so after a crash that comes before
+///          the next success it may turn up: whole, never in part. The store goes on as far as the
+///          disk lets it, and is well again when the disk is.
 /// Ceiling: at most max_waiting batches and max_waiting_bytes wait; what would be more is refused
 ///          with limit_reached at once.
 /// End:     the destructor writes and answers everything accepted; what is committed meanwhile,
@@ -80,8 +94,13 @@ public:
 
   virtual void commit(write_batch batch, std::function<void(result<void>)> on_durable) = 0;
 
-  /// Everything of `owner`, ordered by key. Sees every batch that was acknowledged before the call.
-  virtual result<std::vector<entry>> read(std::string_view owner) = 0;
+  /// Everything of `owner`, or what begins with `prefix`, ordered by key. Sees every batch that was
+  /// acknowledged before the call.
+  virtual result<std::vector<entry>> read(std::string_view owner, std::string_view prefix = {}) = 0;
+
+  /// Of all owners that owners() names, the entries whose keys begin with `prefix`, ordered by
+  /// owner and key. It looks at each owner that there ever was: for starts, not for requests.
+  virtual result<std::vector<owned_entry>> find(std::string_view prefix) = 0;
 
   /// Every id that owns at least one key, ordered. Ids that begin with '_' are left out: no object
   /// has such an id, they are the records of storage/ itself.
@@ -93,6 +112,9 @@ std::optional<error> malformed(const write_batch& batch);
 
 /// What a batch counts towards max_batch_bytes and max_waiting_bytes.
 std::size_t size_of(const write_batch& batch);
+
+/// The first key behind all those that begin with `prefix`.
+std::string end_of(std::string_view prefix);
 
 /// What a store answers to an older epoch.
 error stale(const write_batch& batch, epoch newest);

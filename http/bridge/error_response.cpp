@@ -44,6 +44,8 @@ wire_error classify(step during, errc code) {
                                        : failed(during);
     case errc::payload_too_large: return {413, "payload_too_large"};
     case errc::capacity_exceeded: return {503, "capacity_exceeded"};
+    case errc::disk_full: return {507, "insufficient_storage"};
+    case errc::store_failed: return {503, "storage_unavailable"};
     case errc::sandbox_not_running:
     case errc::limit_reached:
     case errc::deadline_exceeded:
@@ -62,6 +64,12 @@ wire_error classify(step during, errc code) {
 std::string message_of(const error& why) {
   if (why.code == errc::internal)
     return "internal error";
+  if (why.code == errc::disk_full)
+    return "the node's disk is full, so nothing was done; it goes on by itself when there is room "
+           "again";
+  if (why.code == errc::store_failed)
+    return "the node's disk does not take what has to be remembered, so nothing was done; it goes "
+           "on by itself when the disk does";
   if (why.code == errc::capacity_exceeded)
     return "Cannot start container: instance limit reached (" + why.message +
            "). All container slots are in use. Wait for existing containers to stop.";

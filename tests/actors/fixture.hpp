@@ -7,6 +7,7 @@
 #include "tests/support/test_system.hpp"
 
 #include <map>
+#include <random>
 
 namespace insula::test {
 
@@ -39,53 +40,71 @@ struct fake_store {
   bool hold_writes = false;
   bool hold_reads = false;
   std::optional<error> write_error;
+  std::optional<error> held_error; ///< What is held back is refused with that in the end.
+  std::optional<error> read_error;
   std::vector<std::function<void()>> held;
   int writes = 0;
   impl::pointer itself = nullptr;
 
   store_actor spawn(caf::actor_system& system) {
-    return caf::actor_cast<store_actor>(system.spawn([this](
-                                                       impl::pointer self) -> impl::behavior_type {
-      itself = self;
-      return {
-        [this, self](storage::write_batch& batch,
-                     const request_context&) -> caf::result<caf::ok_atom> {
-          ++writes;
-          if (write_error)
-            return to_caf(*write_error);
-          auto reply = self->make_response_promise<caf::ok_atom>();
-          disk.commit(std::move(batch), [this, reply](result<void> outcome) mutable {
-            auto answer = [reply, outcome]() mutable {
-              if (outcome)
-                reply.deliver(caf::ok_atom::value);
+    return caf::actor_cast<store_actor>(
+      system.spawn([this](impl::pointer self) -> impl::behavior_type {
+        itself = self;
+        return {
+          [this, self](storage::write_batch& batch,
+                       const request_context&) -> caf::result<caf::ok_atom> {
+            ++writes;
+            if (write_error)
+              return to_caf(*write_error);
+            if (hold_writes && held_error) {
+              auto refused = self->make_response_promise<caf::ok_atom>();
+              held.emplace_back(
+                [refused, why = *held_error]() mutable { refused.deliver(to_caf(why)); });
+              return refused;
+            }
+            auto reply = self->make_response_promise<caf::ok_atom>();
+            disk.commit(std::move(batch), [this, reply](result<void> outcome) mutable {
+              auto answer = [reply, outcome]() mutable {
+                if (outcome)
+                  reply.deliver(caf::ok_atom::value);
+                else
+                  reply.deliver(to_caf(outcome.reason()));
+              };
+              if (hold_writes)
+                held.emplace_back(answer);
               else
-                reply.deliver(to_caf(outcome.reason()));
-            };
-            if (hold_writes)
-              held.emplace_back(answer);
-            else
-              answer();
-          });
-          return reply;
-        },
-        [this, self](read_owner_atom, const std::string& owner,
-                     const request_context&) -> caf::result<std::vector<storage::entry>> {
-          if (hold_reads) {
-            auto reply = self->make_response_promise<std::vector<storage::entry>>();
-            held.emplace_back([this, reply, owner]() mutable { reply.deliver(*disk.read(owner)); });
+                answer();
+            });
             return reply;
-          }
-          auto found = disk.read(owner);
-          if (!found)
-            return to_caf(found.reason());
-          return std::move(*found);
-        },
-        [this](release_atom) {
-          for (auto& each : std::exchange(held, {}))
-            each();
-        },
-      };
-    }));
+          },
+          [this, self](read_owner_atom, const std::string& owner, const std::string& prefix,
+                       const request_context&) -> caf::result<std::vector<storage::entry>> {
+            if (read_error)
+              return to_caf(*read_error);
+            if (hold_reads) {
+              auto reply = self->make_response_promise<std::vector<storage::entry>>();
+              held.emplace_back([this, reply, owner, prefix]() mutable {
+                reply.deliver(*disk.read(owner, prefix));
+              });
+              return reply;
+            }
+            auto found = disk.read(owner, prefix);
+            if (!found)
+              return to_caf(found.reason());
+            return std::move(*found);
+          },
+          [this](find_keys_atom,
+                 const std::string& prefix) -> caf::result<std::vector<storage::owned_entry>> {
+            if (read_error)
+              return to_caf(*read_error);
+            return std::move(*disk.find(prefix));
+          },
+          [this](release_atom) {
+            for (auto& each : std::exchange(held, {}))
+              each();
+          },
+        };
+      }));
   }
 
   /// An answer is given by its actor, and nowhere else.
@@ -108,14 +127,16 @@ struct small_node {
   fake_engine engine;
   fake_leases leases;
   fake_store store;
-  test_system sys; ///< Ends before what its actors use.
+  fake_store local; ///< The node's own.
+  test_system sys;  ///< Ends before what its actors use.
   std::shared_ptr<actors::sandbox_options> options = std::make_shared<actors::sandbox_options>();
 
   small_node() {
     options->engine = &engine;
     options->leases = &leases;
     options->time = &sys.time;
-    options->store = store.spawn(sys.get());
+    options->keep = std::make_shared<const actors::keepers>(
+      actors::keepers{store.spawn(sys.get()), local.spawn(sys.get()), {}, &sys.time});
     options->instances = std::make_shared<actors::instance_count>(10);
     options->images["host"] = {{"/images/host/root", "/usr"}, {}, "/bin/bash"};
     options->env = {{"HOME", "/home/sandbox"}, {"PATH", "/usr/bin:/bin"}};
@@ -125,16 +146,16 @@ struct small_node {
     for (auto& each : made_)
       caf::anon_send_exit(each, caf::exit_reason::user_shutdown);
     made_.clear();
-    options->store = nullptr;
+    options->keep = nullptr;
     sys.run();
   }
 
-  sandbox_actor make_sandbox(const char* id = "abc") {
+  sandbox_object_actor make_sandbox(const char* id = "abc") {
     auto made = actors::spawn_sandbox(sys.get(), *sandbox_id::parse(id), options);
     made_.push_back(caf::actor_cast<caf::actor>(made));
     return made;
   }
-  directory_actor make_directory() {
+  node_directory_actor make_directory() {
     auto made = actors::spawn_directory(sys.get(), options);
     made_.push_back(caf::actor_cast<caf::actor>(made));
     return made;

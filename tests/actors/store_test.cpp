@@ -26,7 +26,9 @@ TEST_CASE("the store behind a mailbox keeps and gives back, and passes refusals 
   const auto stale = commit(1, "old");
   REQUIRE(stale);
   CHECK(stale->code == errc::stale_epoch);
-  self->request(store, caf::infinite, read_owner_atom::value, std::string{"abc"}, request_context{})
+  self
+    ->request(store, caf::infinite, read_owner_atom::value, std::string{"abc"}, std::string{},
+              request_context{})
     .receive(
       [](const std::vector<storage::entry>& found) {
         REQUIRE(found.size() == 1);

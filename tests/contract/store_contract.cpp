@@ -44,7 +44,7 @@ std::vector<std::string> owners_of(store& s) {
 } // namespace
 
 TEMPLATE_TEST_CASE("a store gives back what it acknowledged", "[contract][store]", in_memory,
-                   sqlite) {
+                   sqlite, node_sqlite) {
   TestType disk;
   auto& s = disk.open();
   const std::string bytes{"\0\xff/\n", 4};
@@ -55,7 +55,8 @@ TEMPLATE_TEST_CASE("a store gives back what it acknowledged", "[contract][store]
   CHECK(read_all(disk.open(), "b").empty());
 }
 
-TEMPLATE_TEST_CASE("a store replaces and removes keys", "[contract][store]", in_memory, sqlite) {
+TEMPLATE_TEST_CASE("a store replaces and removes keys", "[contract][store]", in_memory, sqlite,
+                   node_sqlite) {
   TestType disk;
   auto& s = disk.open();
   REQUIRE(commit_now(s, {"a", 1, {put("x", "1"), put("y", "1")}}));
@@ -64,7 +65,7 @@ TEMPLATE_TEST_CASE("a store replaces and removes keys", "[contract][store]", in_
 }
 
 TEMPLATE_TEST_CASE("of two changes of one key in a batch the later stands", "[contract][store]",
-                   in_memory, sqlite) {
+                   in_memory, sqlite, node_sqlite) {
   TestType disk;
   auto& s = disk.open();
   REQUIRE(commit_now(s, {"a", 1, {put("x", "1"), put("x", "2"), put("y", "1"), removed("y")}}));
@@ -72,7 +73,7 @@ TEMPLATE_TEST_CASE("of two changes of one key in a batch the later stands", "[co
 }
 
 TEMPLATE_TEST_CASE("keys are ordered as bytes, owner by owner", "[contract][store]", in_memory,
-                   sqlite) {
+                   sqlite, node_sqlite) {
   TestType disk;
   auto& s = disk.open();
   REQUIRE(
@@ -82,8 +83,8 @@ TEMPLATE_TEST_CASE("keys are ordered as bytes, owner by owner", "[contract][stor
   CHECK(read_all(s, "a") == entries{{"b", "of a"}});
 }
 
-TEMPLATE_TEST_CASE("owners are those with a key, in order", "[contract][store]", in_memory,
-                   sqlite) {
+TEMPLATE_TEST_CASE("owners are those with a key, in order", "[contract][store]", in_memory, sqlite,
+                   node_sqlite) {
   TestType disk;
   auto& s = disk.open();
   CHECK(owners_of(s).empty());
@@ -96,7 +97,7 @@ TEMPLATE_TEST_CASE("owners are those with a key, in order", "[contract][store]",
 }
 
 TEMPLATE_TEST_CASE("a store refuses an older epoch and keeps nothing of it", "[contract][store]",
-                   in_memory, sqlite) {
+                   in_memory, sqlite, node_sqlite) {
   TestType disk;
   auto& s = disk.open();
   REQUIRE(commit_now(s, {"a", 5, {put("x", "5")}}));
@@ -123,7 +124,7 @@ TEMPLATE_TEST_CASE("a store refuses an older epoch and keeps nothing of it", "[c
 }
 
 TEMPLATE_TEST_CASE("a stale batch does not hurt those it waits with", "[contract][store]",
-                   in_memory, sqlite) {
+                   in_memory, sqlite, node_sqlite) {
   TestType disk;
   auto& s = disk.open();
   busy_store busy{s, {"busy", 1, {put("x", "")}}};
@@ -138,7 +139,7 @@ TEMPLATE_TEST_CASE("a stale batch does not hurt those it waits with", "[contract
 }
 
 TEMPLATE_TEST_CASE("a store refuses what is malformed or over its size", "[contract][store]",
-                   in_memory, sqlite) {
+                   in_memory, sqlite, node_sqlite) {
   TestType disk;
   auto& s = disk.open();
   const auto refused = [&](write_batch batch) {
@@ -170,7 +171,7 @@ TEMPLATE_TEST_CASE("a store refuses what is malformed or over its size", "[contr
 }
 
 TEMPLATE_TEST_CASE("answers come in the order of commits, and none is missing", "[contract][store]",
-                   in_memory, sqlite) {
+                   in_memory, sqlite, node_sqlite) {
   TestType disk;
   auto& s = disk.open();
   std::vector<int> answered; // Touched by one thread at a time, says the contract.
@@ -189,7 +190,7 @@ TEMPLATE_TEST_CASE("answers come in the order of commits, and none is missing", 
 }
 
 TEMPLATE_TEST_CASE("an answer may commit again, and sees its own batch", "[contract][store]",
-                   in_memory, sqlite) {
+                   in_memory, sqlite, node_sqlite) {
   TestType disk;
   auto& s = disk.open();
   auto outcome = std::make_shared<std::promise<std::pair<std::size_t, bool>>>();
@@ -205,7 +206,7 @@ TEMPLATE_TEST_CASE("an answer may commit again, and sees its own batch", "[contr
 }
 
 TEMPLATE_TEST_CASE("a thousand commits from many threads are all kept", "[contract][store]",
-                   in_memory, sqlite) {
+                   in_memory, sqlite, node_sqlite) {
   TestType disk;
   auto& s = disk.open();
   constexpr int threads = 8;
@@ -236,7 +237,7 @@ TEMPLATE_TEST_CASE("a thousand commits from many threads are all kept", "[contra
 }
 
 TEMPLATE_TEST_CASE("a store that is full of waiting batches refuses one more at once",
-                   "[contract][store]", in_memory, sqlite) {
+                   "[contract][store]", in_memory, sqlite, node_sqlite) {
   TestType disk;
   auto& s = disk.open();
   std::vector<std::future<result<void>>> accepted;
@@ -258,7 +259,7 @@ TEMPLATE_TEST_CASE("a store that is full of waiting batches refuses one more at 
 }
 
 TEMPLATE_TEST_CASE("a store behaves like a map, whatever is written", "[contract][store][property]",
-                   in_memory, sqlite) {
+                   in_memory, sqlite, node_sqlite) {
   const auto seed = GENERATE(take(20, random(0u, 1'000'000u)));
   CAPTURE(seed);
   std::mt19937 rng{seed};
@@ -300,4 +301,46 @@ TEMPLATE_TEST_CASE("a store behaves like a map, whatever is written", "[contract
     if (!expected.kept.empty())
       with_keys.push_back(owner);
   CHECK(owners_of(*s) == with_keys);
+}
+
+TEMPLATE_TEST_CASE("what begins with a prefix is read and cleared with it", "[contract][store]",
+                   in_memory, sqlite, node_sqlite) {
+  TestType disk;
+  auto& s = disk.open();
+  REQUIRE(commit_now(s, {"a",
+                         1,
+                         {put("p", "0"), put("p/1", "1"), put("p/2", "2"), put("p0", "3"),
+                          put("\xff", "4"), put("\xff\xff", "5"), put("q", "6")}}));
+  REQUIRE(commit_now(s, {"b", 1, {put("p/1", "of b"), put("x", "")}}));
+  REQUIRE(commit_now(s, {"_of storage", 1, {put("p/1", "hidden")}}));
+  const auto some = s.read("a", "p/");
+  REQUIRE(some);
+  CHECK(*some == entries{{"p/1", "1"}, {"p/2", "2"}});
+  CHECK(*s.read("a", "\xff") == entries{{"\xff", "4"}, {"\xff\xff", "5"}});
+  CHECK(s.read("a", "none")->empty());
+  CHECK(s.read("a", "")->size() == 7);
+  using found = std::vector<owned_entry>;
+  CHECK(*s.find("p/") == found{{"a", "p/1", "1"}, {"a", "p/2", "2"}, {"b", "p/1", "of b"}});
+  CHECK(s.find("")->size() == 9);
+
+  SECTION("before what the same batch puts there") {
+    REQUIRE(commit_now(s, {"a", 1, {put("p/3", "3")}, {"p/", "\xff"}}));
+    CHECK(read_all(s, "a") == entries{{"p", "0"}, {"p/3", "3"}, {"p0", "3"}, {"q", "6"}});
+  }
+  SECTION("all of it") {
+    REQUIRE(commit_now(s, {"a", 2, {}, {""}}));
+    CHECK(read_all(s, "a").empty());
+    CHECK(owners_of(s) == std::vector<std::string>{"b"});
+    CHECK(code_of(commit_now(s, {"a", 1, {put("p", "late")}})) == errc::stale_epoch);
+  }
+  SECTION("by an older owner not at all") {
+    REQUIRE(commit_now(s, {"a", 2, {}}));
+    CHECK(code_of(commit_now(s, {"a", 1, {}, {""}})) == errc::stale_epoch);
+    CHECK(read_all(s, "a").size() == 7);
+  }
+  SECTION("a prefix has a size, too") {
+    CHECK(code_of(commit_now(s, {"a", 1, {}, {std::string(store::max_key_bytes + 1, 'k')}})) ==
+          errc::invalid_request);
+  }
+  CHECK(read_all(disk.reopen(), "b").size() == 2);
 }

@@ -115,6 +115,24 @@ TEST_CASE("a sandbox that cannot be had is told by status", "[http][routes]") {
   check(ask(h.port(), "PUT", box + "/file/workspace/a", "x"), 502, broken);
 }
 
+TEST_CASE("a node that cannot remember says so, by status", "[http][routes]") {
+  house h;
+  h.plays().find_error = error{errc::disk_full, "writing: database or disk is full (13)"};
+  const std::string full =
+    R"({"error":"the node's disk is full, so nothing was done; it goes on by itself when there is )"
+    R"(room again","code":"insufficient_storage"})";
+  check(ask(h.port(), "GET", box + "/running"), 507, full);
+  check(ask(h.port(), "POST", box + "/exec", R"({"argv":["a"]})"), 507, full);
+  check(ask(h.port(), "PUT", box + "/file/workspace/a", "x"), 507, full);
+  h.plays().find_error = error{errc::store_failed, "writing: disk I/O error (778)"};
+  const std::string refused =
+    R"({"error":"the node's disk does not take what has to be remembered, so nothing was done; it )"
+    R"(goes on by itself when the disk does","code":"storage_unavailable"})";
+  check(ask(h.port(), "GET", box + "/running"), 503, refused);
+  check(ask(h.port(), "POST", box + "/exec", R"({"argv":["a"]})"), 503, refused);
+  check(ask(h.port(), "GET", box + "/file/workspace/a"), 503, refused);
+}
+
 TEST_CASE("the id's format comes before the key, on every path and method", "[http][routes]") {
   house h{with_key()};
   for (const auto* path : {"/v1/sandbox/ABC", "/v1/sandbox/abc1/running", "/v1/sandbox/a%62/nope",

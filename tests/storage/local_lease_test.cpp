@@ -15,7 +15,12 @@ public:
   void commit(write_batch batch, std::function<void(result<void>)> on_durable) override {
     waiting.push_back({std::move(batch), std::move(on_durable)});
   }
-  result<std::vector<entry>> read(std::string_view owner) override { return disk.read(owner); }
+  result<std::vector<entry>> read(std::string_view owner, std::string_view prefix) override {
+    return disk.read(owner, prefix);
+  }
+  result<std::vector<owned_entry>> find(std::string_view prefix) override {
+    return disk.find(prefix);
+  }
   result<std::vector<std::string>> owners() override { return disk.owners(); }
 
   void finish() {
@@ -168,8 +173,11 @@ TEST_CASE("a damaged record of epochs is not guessed at", "[storage][lease]") {
 TEST_CASE("a store that cannot be read stops the service from starting", "[storage][lease]") {
   class unreadable final : public store {
     void commit(write_batch, std::function<void(result<void>)>) override {}
-    result<std::vector<entry>> read(std::string_view) override {
+    result<std::vector<entry>> read(std::string_view, std::string_view) override {
       return error{errc::io_failed, "the disk is gone"};
+    }
+    result<std::vector<owned_entry>> find(std::string_view) override {
+      return std::vector<owned_entry>{};
     }
     result<std::vector<std::string>> owners() override { return std::vector<std::string>{}; }
   } disk;

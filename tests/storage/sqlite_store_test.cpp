@@ -46,7 +46,8 @@ TEST_CASE("a store written by a newer version is refused and left alone", "[stor
   with_sqlite(path, "PRAGMA user_version=2");
   const auto why = why_not(path);
   CHECK(why.code == errc::invalid_request);
-  CHECK(why.message == path + " was written by a newer Insula (schema 2, this one knows 1)");
+  CHECK(why.message == path + " was written by a newer Insula (schema 2, this one knows 1); start "
+                              "that version, or put a copy back that is older");
   with_sqlite(path, "PRAGMA user_version=1");
   CHECK(as_map(*open(path)->read("a")) == contents{{"x", "1"}});
 }
@@ -79,7 +80,8 @@ TEST_CASE("a damaged file is reported when it is opened", "[storage][sqlite]") {
     overwrite(0, 100);
     const auto why = why_not(path);
     CHECK(why.code == errc::io_failed);
-    CHECK(why.message == "looking at " + path + ": file is not a database (26)");
+    CHECK(why.message.starts_with(path + " is damaged: file is not a database; put a copy of it "
+                                         "back, or move it away"));
   }
   SECTION("in its middle") {
     overwrite(4096 * 4, size - 4096 * 4);
@@ -87,6 +89,16 @@ TEST_CASE("a damaged file is reported when it is opened", "[storage][sqlite]") {
     CHECK(why.code == errc::io_failed);
     CHECK(why.message.find(path) != std::string::npos);
     CHECK(why.message.find("is damaged: ") != std::string::npos);
+  }
+  SECTION("cut short") {
+    const auto left = GENERATE(0u, 1u, 50u, 4096u, 3u * 4096u + 17u);
+    std::filesystem::resize_file(path, left);
+    const auto why = why_not(path);
+    CAPTURE(left, why.message);
+    CHECK(why.code == errc::io_failed);
+    CHECK(why.message.starts_with(path + " is damaged: "));
+    CHECK(why.message.find("put a copy of it back") != std::string::npos);
+    CHECK(std::filesystem::file_size(path) == left); // It was left alone.
   }
 }
 
@@ -207,7 +219,7 @@ TEST_CASE("a batch that fails in its middle leaves nothing and spares those it w
   CHECK(before.get());
   const auto refused = bad.get();
   REQUIRE_FALSE(refused);
-  CHECK(refused.reason().code == errc::io_failed);
+  CHECK(refused.reason().code == errc::store_failed);
   CHECK(refused.reason().message == "writing: refused (1811)");
   CHECK(after.get());
   CHECK(as_map(*s->read("a")) == contents{{"x", "1"}, {"z", "1"}});

@@ -27,6 +27,14 @@ public:
 
   std::string path() const { return "/proc/self/fd/" + std::to_string(mount_.get()); }
 
+  /// Not while something on it is open for writing.
+  void make_read_only(bool yes) const {
+    mount_attr change{};
+    (yes ? change.attr_set : change.attr_clr) = MOUNT_ATTR_RDONLY;
+    if (::syscall(SYS_mount_setattr, mount_.get(), "", AT_EMPTY_PATH, &change, sizeof(change)) != 0)
+      throw std::runtime_error("the small disk stays as it is");
+  }
+
 private:
   unique_fd mount_;
 };

@@ -20,10 +20,11 @@ private:
 };
 
 /// A sqlite_store on a file of its own.
-class sqlite {
+template <storage::survives what>
+class sqlite_that {
 public:
   storage::store& open() {
-    auto opened = storage::sqlite_store::open((where_ / "insula.db").string());
+    auto opened = storage::sqlite_store::open((where_ / "insula.db").string(), "", what);
     if (!opened)
       FAIL(opened.reason().message);
     store_ = std::move(*opened);
@@ -38,5 +39,8 @@ private:
   temp_dir where_;
   std::unique_ptr<storage::store> store_;
 };
+
+using sqlite = sqlite_that<storage::survives::power_cut>;        ///< As the cluster's store is.
+using node_sqlite = sqlite_that<storage::survives::process_end>; ///< As the node's is.
 
 } // namespace insula::test

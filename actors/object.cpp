@@ -1,0 +1,302 @@
+#include "actors/object.hpp"
+
+#include "base/failpoint.hpp"
+#include "base/limits.hpp"
+
+#include <caf/all.hpp>
+
+#include <cassert>
+#include <utility>
+
+namespace insula::actors {
+
+namespace {
+
+/// Changes that wait are put together up to here.
+constexpr std::size_t batch_bytes = 1u << 20;
+
+} // namespace
+
+object_storage::object_storage(caf::scheduled_actor* self, std::shared_ptr<const keepers> with,
+                               kept_in where, std::string owner, std::string prefix)
+    : self_(self)
+    , with_(std::move(with))
+    , where_(where)
+    , owner_(std::move(owner))
+    , prefix_(std::move(prefix)) {
+  assert(prefix_.empty() || prefix_.ends_with('/'));
+}
+
+object_storage::~object_storage() {
+  const error why{errc::sandbox_not_running, "the node is going down"};
+  for (auto& batch : queue_)
+    for (auto& each : batch.waiting)
+      if (each.at_end)
+        each.otherwise(why);
+}
+
+void object_storage::ask(bool holding_all_else, caf::message question, caf::behavior answer) {
+  const auto id = self_->new_request_id(caf::message_priority::normal);
+  const auto whom = caf::actor_cast<caf::strong_actor_ptr>(with_->of(where_));
+  whom->enqueue(self_->ctrl(), id, std::move(question), self_->context());
+  if (holding_all_else)
+    self_->add_awaited_response_handler(id.response_id(), std::move(answer));
+  else
+    self_->add_multiplexed_response_handler(id.response_id(), std::move(answer));
+}
+
+// ---- Reading
+
+void object_storage::load(on_done then, on_failed otherwise, request_context context) {
+  if (loaded_)
+    return then();
+  const auto failed = [otherwise](caf::error& why) { otherwise(from_caf(why)); };
+  ask(true, caf::make_message(read_owner_atom::value, owner_, prefix_, context),
+      {[=, this](const std::vector<storage::entry>& found) {
+         take(found);
+         if (prefix_.empty()) {
+           loaded_ = true;
+           return then();
+         }
+         ask(true, caf::make_message(read_owner_atom::value, owner_, alarm_key(), context),
+             {[=, this](const std::vector<storage::entry>& alarms) {
+                take_alarm(alarms);
+                loaded_ = true;
+                then();
+              },
+              failed});
+       },
+       failed});
+}
+
+void object_storage::take(const std::vector<storage::entry>& found) {
+  entries_.clear();
+  for (const auto& [key, value] : found)
+    if (!prefix_.empty() || !key.starts_with(alarm_keys))
+      entries_.emplace(key.substr(prefix_.size()), value);
+  if (prefix_.empty())
+    take_alarm(found);
+}
+
+void object_storage::take_alarm(const std::vector<storage::entry>& found) {
+  const auto key = alarm_key();
+  for (const auto& each : found)
+    if (each.key == key)
+      alarm_ = each.value;
+}
+
+const std::string* object_storage::find(std::string_view key) const {
+  const auto at = entries_.find(key);
+  return at == entries_.end() ? nullptr : &at->second;
+}
+
+std::string object_storage::value(std::string_view key) const {
+  const auto* found = find(key);
+  return found == nullptr ? std::string{} : *found;
+}
+
+// ---- Writing
+
+object_storage::pending& object_storage::open_batch() {
+  const bool first_is_gone = under_way_ && queue_.size() == 1;
+  if (queue_.empty() || first_is_gone ||
+      (queue_.back().bytes >= batch_bytes && !queue_.back().doomed))
+    queue_.emplace_back();
+  return queue_.back();
+}
+
+void object_storage::add(pending& to, storage::change what) {
+  const auto bytes = what.key.size() + (what.value ? what.value->size() : 0);
+  if (to.doomed || queued_bytes_ + bytes > limits::object_pending_bytes) {
+    to.doomed = true;
+    return;
+  }
+  to.bytes += bytes;
+  queued_bytes_ += bytes;
+  to.changes.push_back(std::move(what));
+}
+
+void object_storage::change_entry(pending& in, const std::string& key,
+                                  std::optional<std::string> value) {
+  const auto at = entries_.find(key);
+  in.before.try_emplace(key, at == entries_.end() ? std::nullopt : std::optional{at->second});
+  if (value)
+    entries_.insert_or_assign(key, std::move(*value));
+  else if (at != entries_.end())
+    entries_.erase(at);
+}
+
+void object_storage::change_entries(pending& in, std::vector<storage::change> changes) {
+  for (auto& [key, value] : changes) {
+    change_entry(in, key, value);
+    add(in, {prefix_ + key, std::move(value)});
+  }
+}
+
+void object_storage::change_alarm(pending& in, std::string record) {
+  if (!in.alarm_before)
+    in.alarm_before = alarm_;
+  alarm_ = std::move(record);
+}
+
+void object_storage::write(std::vector<storage::change> changes, std::vector<std::string> cleared,
+                           request_context context) {
+  assert(epoch_ != 0);
+  if (changes.empty() && cleared.empty())
+    return;
+  // What is cleared goes before the changes of its batch, so it begins one of its own.
+  if (!cleared.empty() && !queue_.empty() && !(under_way_ && queue_.size() == 1))
+    queue_.emplace_back();
+  auto& batch = open_batch();
+  batch.context = std::move(context);
+  for (const auto& prefix : cleared) {
+    for (auto at = entries_.lower_bound(prefix);
+         at != entries_.end() && at->first.starts_with(prefix);) {
+      const auto key = (at++)->first;
+      change_entry(batch, key, std::nullopt);
+    }
+    if (prefix.empty())
+      change_alarm(batch, {});
+    const auto full = prefix_ + prefix;
+    batch.cleared.push_back(full);
+    batch.cleared.push_back(std::string{alarm_keys} + full);
+    batch.afterwards.emplace_back([this, full] {
+      tell_alarms(caf::make_message(alarms_forgotten{{where_, owner_, full}}));
+    });
+  }
+  change_entries(batch, std::move(changes));
+  send_next();
+}
+
+void object_storage::send_next() {
+  if (under_way_ || queue_.empty())
+    return;
+  auto& batch = queue_.front();
+  under_way_ = true;
+  const auto number = ++number_;
+  if (batch.doomed)
+    return refused(number, {errc::limit_reached, "more is written than the disk takes"});
+  failpoint("object.write");
+  storage::write_batch sent{owner_, epoch_, std::move(batch.changes), std::move(batch.cleared)};
+  ask(false, caf::make_message(std::move(sent), batch.context),
+      {[this, number](caf::ok_atom) { settled(number); },
+       [this, number](caf::error& why) { refused(number, from_caf(why)); }});
+}
+
+void object_storage::settled(std::uint64_t number) {
+  if (number != number_ || !under_way_)
+    return;
+  failpoint("object.durable");
+  auto done = std::move(queue_.front());
+  queue_.pop_front();
+  under_way_ = false;
+  queued_bytes_ -= done.bytes;
+  send_next();
+  for (auto& each : done.afterwards)
+    each();
+  for (auto& each : done.waiting)
+    each.then();
+}
+
+void object_storage::refused(std::uint64_t number, const error& why) {
+  if (number != number_ || !under_way_)
+    return;
+  const auto lost = std::exchange(queue_, {});
+  under_way_ = false;
+  queued_bytes_ = 0;
+  for (auto batch = lost.rbegin(); batch != lost.rend(); ++batch) {
+    for (const auto& [key, value] : batch->before)
+      if (value)
+        entries_.insert_or_assign(key, *value);
+      else
+        entries_.erase(key);
+    if (batch->alarm_before)
+      alarm_ = *batch->alarm_before;
+  }
+  for (const auto& batch : lost)
+    for (const auto& each : batch.waiting)
+      each.otherwise(why);
+}
+
+void object_storage::gate(waiter who) {
+  if (queue_.empty())
+    return who.then();
+  queue_.back().waiting.push_back(std::move(who));
+}
+
+void object_storage::when_durable(on_done then, on_failed otherwise) {
+  gate({std::move(then), std::move(otherwise), false});
+}
+
+void object_storage::destroy(on_done then, on_failed otherwise, request_context context) {
+  assert(prefix_.empty() && epoch_ != 0);
+  // What is under way goes ahead of this one to the store; what became of it is nobody's concern.
+  const auto cut = std::exchange(queue_, {});
+  under_way_ = false;
+  queued_bytes_ = 0;
+  ++number_;
+  entries_.clear();
+  alarm_.clear();
+  loaded_ = false;
+  for (const auto& batch : cut)
+    for (const auto& each : batch.waiting)
+      each.otherwise({errc::sandbox_not_running, "it is being deleted"});
+  failpoint("object.destroy");
+  // With the epoch of the next lease, at most: whatever comes later with this one's is refused.
+  storage::write_batch all{owner_, std::exchange(epoch_, 0) + 1, {}, {""}};
+  ask(false, caf::make_message(std::move(all), std::move(context)),
+      {[=, this](caf::ok_atom) {
+         failpoint("object.destroyed");
+         tell_alarms(caf::make_message(alarms_forgotten{{where_, owner_, ""}}));
+         then();
+       },
+       [otherwise](caf::error& why) { otherwise(from_caf(why)); }});
+}
+
+// ---- The alarm
+
+void object_storage::set_alarm(std::chrono::milliseconds delay,
+                               std::vector<storage::change> changes) {
+  assert(epoch_ != 0);
+  auto record = alarm_record::in(delay, *with_->time,
+                                 std::to_string(epoch_) + "." + std::to_string(++alarms_set_));
+  auto& batch = open_batch();
+  change_entries(batch, std::move(changes));
+  change_alarm(batch, record.text());
+  add(batch, {alarm_key(), record.text()});
+  batch.afterwards.emplace_back([this, record] {
+    tell_alarms(caf::make_message(alarm_set{alarm_of(), record}));
+  });
+  send_next();
+}
+
+void object_storage::cancel_alarm(std::vector<storage::change> changes) {
+  if (alarm_.empty())
+    return write(std::move(changes));
+  assert(epoch_ != 0);
+  auto& batch = open_batch();
+  change_entries(batch, std::move(changes));
+  change_alarm(batch, {});
+  add(batch, {alarm_key(), std::nullopt});
+  batch.afterwards.emplace_back(
+    [this] { tell_alarms(caf::make_message(alarm_cancelled{alarm_of()})); });
+  send_next();
+}
+
+bool object_storage::is_set(const alarm_due& due) const {
+  return !alarm_.empty() && alarm_ == due.record;
+}
+
+void object_storage::alarm_over(const alarm_due& due, std::vector<storage::change> changes) {
+  if (is_set(due))
+    cancel_alarm(std::move(changes));
+  else
+    write(std::move(changes)); // It has been set anew meanwhile.
+}
+
+void object_storage::tell_alarms(caf::message what) const {
+  if (with_->alarms)
+    caf::anon_send(caf::actor_cast<caf::actor>(with_->alarms), std::move(what));
+}
+
+} // namespace insula::actors

@@ -1,0 +1,171 @@
+#include "actors/sandbox_state.hpp"
+
+#include "base/limits.hpp"
+
+namespace insula::actors::inside_sandbox {
+
+/// What every command is given, then the image's, then what is particular, each over those before.
+std::vector<std::string> environment(const sandbox_state& st,
+                                     const std::map<std::string, std::string>& particular,
+                                     const std::map<std::string, std::string>& wanted) {
+  auto env = st.options->env;
+  for (const auto* more : {&st.image->env, &particular, &wanted})
+    for (const auto& [name, value] : *more)
+      env[name] = value;
+  std::vector<std::string> lines;
+  for (const auto& [name, value] : env)
+    lines.push_back(name + "=" + value);
+  return lines;
+}
+
+namespace {
+
+/// A shell takes a line as its argument up to a length; a longer one it reads from a descriptor
+/// that the line itself then does not see.
+runtime::process_spec make_spec(const sandbox_state& st, exec_request request) {
+  const auto& options = *st.options;
+  runtime::process_spec spec;
+  spec.argv = {st.image->shell, "-c"};
+  const bool bash = st.image->shell.ends_with("/bash");
+  if (!bash && !request.posix_line.empty())
+    request.command_line = std::move(request.posix_line);
+  if (request.command_line.size() <= limits::inline_command_bytes) {
+    spec.argv.push_back(std::move(request.command_line));
+  } else {
+    spec.argv.emplace_back(bash ? "eval \"$(</proc/self/fd/9)\" 9<&-"
+                                : "eval \"$(cat /proc/self/fd/9)\" 9<&-");
+    spec.script = std::move(request.command_line);
+  }
+  spec.env = environment(st, {}, request.env);
+  spec.cwd = request.cwd.empty() ? options.working_directory : std::move(request.cwd);
+  spec.user = options.user;
+  return spec;
+}
+
+} // namespace
+
+process_options make_options(sandbox_pointer self, std::optional<std::int64_t> timeout_ms,
+                             const request_context& context) {
+  auto& st = self->state;
+  note("sandbox.command", st, context);
+  process_options options;
+  options.place = st.place;
+  options.timeout_ms = timeout_ms;
+  options.memory_bytes = st.options->limits.memory_bytes;
+  options.figures = st.options->figures;
+  options.request = context.id;
+  if (!std::exchange(st.watch.has_had_command, true))
+    options.start_began = st.watch.began;
+  return options;
+}
+
+std::shared_ptr<void> new_use(sandbox_pointer self) {
+  ++self->state.uses;
+  return {nullptr, [me = self->address()](void*) { tell(me, use_over{}); }};
+}
+
+namespace {
+
+started_process_actor add_process(sandbox_pointer self, runtime::process_spec spec,
+                                  std::optional<std::int64_t> timeout_ms,
+                                  const request_context& context) {
+  auto& st = self->state;
+  const auto number = ++st.last_process;
+  auto options = make_options(self, timeout_ms, context);
+  options.spec = std::move(spec);
+  options.on_over = [me = self->address(), number] { tell(me, process_over{number}); };
+  return st.processes.emplace(number, spawn_process(self->system(), std::move(options)))
+    .first->second;
+}
+
+/// The kernel counts what commands start, but not the commands themselves: those are put into the
+/// sandbox from outside.
+bool full(const sandbox_state& st) {
+  const std::size_t wanted = st.options->limits.processes;
+  return st.processes.size() >= (wanted > 0 ? std::min(wanted, limits::commands_per_sandbox)
+                                            : limits::commands_per_sandbox);
+}
+
+const error too_many{errc::limit_reached, "too many commands run in this sandbox at once"};
+
+} // namespace
+
+std::shared_ptr<void> take_memory(sandbox_state& st, const exec_request& wanted) {
+  const auto bytes = wanted.command_line.size() + wanted.posix_line.size();
+  auto taken = std::make_shared<std::pair<byte_share, byte_share>>(byte_share{st.waiting_bytes},
+                                                                   st.options->waiting_bytes);
+  return taken->first.take(bytes) && taken->second.take(bytes) ? taken : nullptr;
+}
+
+void run_command(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
+                 reply_to<process_actor> reply) {
+  if (!wanted.session.empty())
+    return run_in_session(self, std::move(wanted), std::move(memory), reply);
+  if (full(self->state))
+    return static_cast<void>(reply.deliver(to_caf(too_many)));
+  const auto timeout_ms = wanted.timeout_ms;
+  const auto context = std::move(wanted.context);
+  reply.delegate(add_process(self, make_spec(self->state, std::move(wanted)), timeout_ms, context),
+                 start_atom::value);
+}
+
+void run_probe(sandbox_pointer self, const request_context& context, reply_to<bool> reply) {
+  if (full(self->state))
+    return static_cast<void>(reply.deliver(false)); // It can run no program now.
+  exec_request request;
+  request.command_line = "true";
+  constexpr std::int64_t patience_ms = 10'000;
+  reply.delegate(
+    add_process(self, make_spec(self->state, std::move(request)), patience_ms, context),
+    probe_atom::value);
+}
+
+// ---- Files
+
+namespace {
+
+/// `open` starts the operation once there is a sandbox to start it in.
+template <class Open>
+caf::result<file_channel> open_channel(sandbox_pointer self, request_context context, Open open,
+                                       std::string session = {}) {
+  auto reply = self->make_response_promise<file_channel>();
+  when_running(
+    self,
+    {[=]() mutable {
+       const auto& st = self->state;
+       note("sandbox.file", st, context);
+       if (!session.empty())
+         if (const auto made = find_session(self, session); !made)
+           return static_cast<void>(reply.deliver(to_caf(made.reason())));
+       auto socket = open(*st.place, st.options->user);
+       if (!socket)
+         return static_cast<void>(reply.deliver(to_caf(socket.reason())));
+       reply.deliver(file_channel{std::make_shared<unique_fd>(std::move(*socket)), new_use(self)});
+     },
+     [=](const error& why) mutable { reply.deliver(to_caf(why)); }, context});
+  return reply;
+}
+
+} // namespace
+
+caf::result<file_channel> open_file(sandbox_pointer self, runtime::file_operation what,
+                                    std::string path, request_context context,
+                                    std::string session) {
+  return open_channel(
+    self, std::move(context),
+    [what, path = std::move(path)](runtime::sandbox& place, const runtime::sandbox_user& user) {
+      return place.open_file(what, path, user);
+    },
+    std::move(session));
+}
+
+caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request wanted,
+                                    request_context context) {
+  return open_channel(
+    self, std::move(context),
+    [wanted = std::move(wanted)](runtime::sandbox& place, const runtime::sandbox_user& user) {
+      return place.open_tree(wanted, user);
+    });
+}
+
+} // namespace insula::actors::inside_sandbox

@@ -1,0 +1,167 @@
+#include "actors/sandbox_state.hpp"
+
+#include "base/failpoint.hpp"
+#include "base/log.hpp"
+
+namespace insula::actors::inside_sandbox {
+
+void look_later(sandbox_pointer self, std::chrono::nanoseconds left) {
+  // Or sooner: a delayed message keeps its actor until it comes, also one that has been deleted.
+  constexpr std::chrono::nanoseconds longest = std::chrono::seconds{20};
+  self->state.look_set = true;
+  self->delayed_send(self, std::min(left, longest), idle_atom::value);
+}
+
+void touch(sandbox_pointer self) {
+  auto& st = self->state;
+  st.last_used = st.options->time->now();
+  if (!st.look_set && st.now == phase::running && st.options->idle_timeout.count() > 0)
+    look_later(self, st.options->idle_timeout);
+}
+
+void stop(sandbox_pointer self) {
+  auto& st = self->state;
+  st.become(phase::stopping);
+  st.options->figures->ended(sandbox_end::idle);
+  log::info("sandbox.idle", {{"id", st.id->str()}});
+  st.place->destroy([me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
+}
+
+void heard(sandbox_pointer self, const sandbox_ended& said) {
+  auto& st = self->state;
+  if (said.start != st.start)
+    return;
+  log::warning("sandbox.ended", {{"id", st.id->str()}, {"reason", "its first process is gone"}});
+  if (st.now == phase::deleting || st.now == phase::stopping)
+    return; // sandbox_gone follows.
+  if (st.now == phase::running)
+    st.options->figures->ended(sandbox_end::died);
+  else
+    st.options->figures->not_started(start_failure::launch);
+  fall_asleep(self, {errc::sandbox_not_running, "it has ended"});
+}
+
+void heard(sandbox_pointer self, const sandbox_gone& said) {
+  auto& st = self->state;
+  if (said.start != st.start || !st.place)
+    return; // It may be said twice, when a stop was overtaken by a delete.
+  failpoint("sandbox.gone");
+  st.place.reset();
+  if (st.now == phase::deleting)
+    return finish_delete(self);
+  // Stopped for being idle; whoever has come meanwhile gets a fresh one.
+  auto waiting = std::exchange(st.waiting, {});
+  fall_asleep(self, {errc::sandbox_not_running, "it was stopped"});
+  st.waiting = std::move(waiting);
+  if (!st.waiting.empty())
+    begin_start(self);
+}
+
+// ---- Deletion
+
+namespace {
+
+void deleted(sandbox_pointer self, const error* why_not) {
+  auto& st = self->state;
+  st.end_sessions();
+  st.instance = {};
+  st.release_lease();
+  if (why_not == nullptr)
+    log::info("sandbox.deleted", {{"id", st.id->str()}, {"request", st.deletion.id}});
+  else
+    log::error("sandbox.record_stays",
+               {{"id", st.id->str()}, {"reason", why_not->message}, {"request", st.deletion.id}});
+  // Another owner's record is that one's: of this sandbox nothing is left.
+  const bool gone = why_not == nullptr || why_not->code == errc::stale_epoch;
+  for (auto& each : std::exchange(st.deleting, {}))
+    gone ? each.deliver(caf::ok_atom::value) : each.deliver(to_caf(*why_not));
+  self->quit();
+}
+
+} // namespace
+
+/// The record goes last, so that a crash before it leaves something to be deleted again; and who
+/// asked is told if it stays, though nothing runs any more.
+void finish_delete(sandbox_pointer self) {
+  auto& st = self->state;
+  if (st.record->entries().empty())
+    return deleted(self, nullptr);
+  const auto failed = [self](const error& why) { deleted(self, &why); };
+  with_lease(
+    self,
+    [self, failed] {
+      self->state.local->destroy(
+        [self, failed] {
+          self->state.record->destroy([self] { deleted(self, nullptr); }, failed,
+                                      self->state.deletion);
+        },
+        failed, self->state.deletion);
+    },
+    failed);
+}
+
+void begin_delete(sandbox_pointer self) {
+  auto& st = self->state;
+  const auto before = st.now;
+  st.become(phase::deleting);
+  st.refuse_waiting({errc::sandbox_not_running, "it is being deleted"});
+  if (st.place)
+    return st.place->destroy(
+      [me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
+  if (before != phase::asleep)
+    return; // On its way: sandbox_ready or sandbox_failed comes, and goes on with this.
+  // Nothing runs, but there may be a record.
+  st.record->load([self] { finish_delete(self); },
+                  [self](const error& why) { deleted(self, &why); }, st.deletion);
+}
+
+// ---- Alarms
+
+namespace {
+
+/// It is over, or has failed and will come again.
+void attended(sandbox_pointer self, reply_to<caf::ok_atom> reply, const error* why_not) {
+  --self->state.alarms;
+  if (why_not == nullptr)
+    reply.deliver(caf::ok_atom::value);
+  else
+    reply.deliver(to_caf(*why_not));
+  rest(self);
+}
+
+/// Nothing in this version sets one. Another version's must not ring for ever.
+void silence(const sandbox_state& st, object_storage& kept, const alarm_due& due) {
+  log::warning("sandbox.unknown_alarm", {{"id", st.id->str()}, {"object", due.whose.object}});
+  if (due.whose.object.empty())
+    kept.alarm_over(due);
+  else
+    kept.write({{std::string{alarm_keys} + due.whose.object, std::nullopt}});
+}
+
+} // namespace
+
+void attend(sandbox_pointer self, alarm_due due, reply_to<caf::ok_atom> reply) {
+  auto& st = self->state;
+  if (st.now == phase::deleting)
+    return static_cast<void>(
+      reply.deliver(to_caf({errc::sandbox_not_running, "it is being deleted"})));
+  ++st.alarms;
+  auto& kept = due.whose.where == kept_in::cluster ? *st.record : *st.local;
+  const auto done = [self, reply] { attended(self, reply, nullptr); };
+  const auto failed = [self, reply](const error& why) { attended(self, reply, &why); };
+  kept.load(
+    [=, &kept] {
+      if (due.whose.object.empty() && !kept.is_set(due))
+        return done();
+      with_lease(
+        self,
+        [=, &kept] {
+          silence(self->state, kept, due);
+          kept.when_durable(done, failed);
+        },
+        failed);
+    },
+    failed);
+}
+
+} // namespace insula::actors::inside_sandbox

@@ -1,0 +1,169 @@
+#include "actors/sandbox_state.hpp"
+
+#include "base/limits.hpp"
+
+namespace insula::actors::inside_sandbox {
+
+namespace {
+
+constexpr std::string_view bash = "/bin/bash";
+
+bool can_have_sessions(const sandbox_state& st) {
+  return st.image->shell.ends_with("/bash");
+}
+
+/// Adds one that is not there. Errors: limit_reached; launch_failed, since only bash can be one.
+result<session_actor> add_session(sandbox_pointer self, create_session_request wanted) {
+  auto& st = self->state;
+  if (st.sessions.size() >= limits::sessions_per_sandbox)
+    return error{errc::limit_reached, "the sandbox has " + std::to_string(st.sessions.size()) +
+                                        " sessions, which is as many as it may"};
+  if (!can_have_sessions(st))
+    return error{errc::launch_failed, "a session needs bash, and the sandbox's image has none"};
+  const std::map<std::string, std::string> locale{{"LANG", "C.UTF-8"}, {"LC_ALL", "C.UTF-8"}};
+  session_options options;
+  options.place = st.place;
+  options.defaults = {std::string{bash}, environment(st, locale, {}), st.options->working_directory,
+                      st.options->user};
+  options.first = options.defaults;
+  options.first.env = environment(st, locale, wanted.env);
+  if (!wanted.cwd.empty())
+    options.first.cwd = std::move(wanted.cwd);
+  options.command_timeout_ms = wanted.command_timeout_ms;
+  options.figures = st.options->figures;
+  const auto made = spawn_session(self->system(), std::move(options));
+  self->monitor(made);
+  st.sessions.emplace(std::move(wanted.id), made);
+  return made;
+}
+
+} // namespace
+
+result<session_actor> find_session(sandbox_pointer self, const std::string& id) {
+  const auto at = self->state.sessions.find(id);
+  if (at != self->state.sessions.end())
+    return at->second;
+  return add_session(self, {.id = id});
+}
+
+void run_in_session(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
+                    reply_to<process_actor> reply) {
+  const auto session = find_session(self, wanted.session);
+  if (!session)
+    return static_cast<void>(reply.deliver(to_caf(session.reason())));
+  auto options = make_options(self, wanted.timeout_ms, wanted.context);
+  options.on_over = [use = new_use(self)] {};
+  reply.delegate(*session, session_command{std::make_shared<process_options>(std::move(options)),
+                                           {std::move(wanted.command_line), std::move(wanted.cwd)},
+                                           std::move(memory)});
+}
+
+void create_session(sandbox_pointer self, create_session_request wanted,
+                    reply_to<caf::ok_atom> reply) {
+  const auto id = wanted.id;
+  if (self->state.sessions.count(id) > 0)
+    return static_cast<void>(
+      reply.deliver(to_caf({errc::already_exists, "Session '" + id + "' already exists"})));
+  const auto made = add_session(self, std::move(wanted));
+  if (!made)
+    return static_cast<void>(reply.deliver(to_caf(made.reason())));
+  self->request(*made, caf::infinite, open_atom::value)
+    .then([reply](caf::ok_atom) mutable { reply.deliver(caf::ok_atom::value); },
+          [self, id, session = *made, reply](caf::error& why) mutable {
+            auto& all = self->state.sessions;
+            if (const auto at = all.find(id); at != all.end() && at->second == session)
+              all.erase(at);
+            caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
+            reply.deliver(std::move(why));
+          });
+}
+
+void delete_session(sandbox_pointer self, const std::string& id, reply_to<caf::ok_atom> reply) {
+  self->state.end_terminal(id);
+  const auto session = self->state.sessions.extract(id);
+  if (session.empty())
+    return static_cast<void>(
+      reply.deliver(to_caf({errc::not_found, "Session '" + id + "' not found"})));
+  self->state.ending_sessions.insert(session.mapped());
+  reply.delegate(session.mapped(),
+                 end_session{{errc::session_ended, "Session '" + id + "' was deleted"}});
+}
+
+// ---- Terminals
+
+namespace {
+
+using terminal_reply = reply_to<terminal_actor, std::uint64_t, std::uint64_t>;
+
+/// The shell is a path, or a name that is looked for in PATH.
+runtime::process_spec terminal_spec(const sandbox_state& st, const std::string& shell,
+                                    runtime::shell_surroundings from) {
+  runtime::process_spec spec;
+  if (shell.empty())
+    spec.argv = {st.image->shell};
+  else if (shell.find('/') != std::string::npos)
+    spec.argv = {shell};
+  else
+    spec.argv = {st.image->shell, "-c", "exec \"$0\"", shell};
+  spec.env = std::move(from.env);
+  spec.cwd = std::move(from.cwd);
+  spec.user = st.options->user;
+  return spec;
+}
+
+result<session_terminal*> find_or_open_terminal(sandbox_pointer self,
+                                                const open_terminal_request& wanted,
+                                                runtime::shell_surroundings from) {
+  auto& st = self->state;
+  if (const auto at = st.terminals.find(wanted.session); at != st.terminals.end())
+    return &at->second;
+  if (st.terminals.size() >= limits::terminals_per_sandbox)
+    return error{errc::limit_reached, "too many terminals in this sandbox"};
+  note("sandbox.terminal", st, wanted.context);
+  const auto number = ++st.last_terminal;
+  terminal_options options;
+  options.place = st.place;
+  options.spec = terminal_spec(st, wanted.shell, std::move(from));
+  options.size = {wanted.columns, wanted.rows};
+  options.figures = st.options->figures;
+  options.request = wanted.context.id;
+  options.on_over = [me = self->address(), number] { tell(me, terminal_over{number}); };
+  options.on_use = [me = self->address(), number](bool in_use) {
+    tell(me, terminal_used{number, in_use});
+  };
+  session_terminal made{number, spawn_terminal(self->system(), std::move(options))};
+  return &st.terminals.emplace(wanted.session, std::move(made)).first->second;
+}
+
+void join_terminal(sandbox_pointer self, const open_terminal_request& wanted,
+                   runtime::shell_surroundings from, terminal_reply reply) {
+  const auto terminal = find_or_open_terminal(self, wanted, std::move(from));
+  if (!terminal)
+    return static_cast<void>(reply.deliver(to_caf(terminal.reason())));
+  reply.delegate((*terminal)->actor, join_atom::value);
+}
+
+} // namespace
+
+void open_terminal(sandbox_pointer self, open_terminal_request wanted, terminal_reply reply) {
+  auto& st = self->state;
+  if (st.terminals.count(wanted.session) > 0 || !can_have_sessions(st))
+    return join_terminal(self, wanted, {st.options->working_directory, environment(st, {}, {})},
+                         std::move(reply));
+  const auto session = find_session(self, wanted.session);
+  if (!session)
+    return static_cast<void>(reply.deliver(to_caf(session.reason())));
+  self->request(*session, caf::infinite, look_around_atom::value)
+    .then(
+      [self, wanted, session = *session, reply](runtime::shell_surroundings& from) mutable {
+        const auto& all = self->state.sessions;
+        const auto at = all.find(wanted.session);
+        if (at == all.end() || at->second != session)
+          return static_cast<void>(
+            reply.deliver(to_caf({errc::sandbox_not_running, "its session has ended"})));
+        join_terminal(self, wanted, std::move(from), std::move(reply));
+      },
+      [reply](caf::error& why) mutable { reply.deliver(std::move(why)); });
+}
+
+} // namespace insula::actors::inside_sandbox

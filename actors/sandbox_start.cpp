@@ -1,0 +1,266 @@
+#include "actors/sandbox_state.hpp"
+
+#include "base/failpoint.hpp"
+#include "base/limits.hpp"
+#include "base/log.hpp"
+
+namespace insula::actors::inside_sandbox {
+
+// ---- The lease
+
+void with_lease(sandbox_pointer self, std::function<void()> then,
+                std::function<void(const error&)> otherwise) {
+  auto& st = self->state;
+  if (st.epoch != 0)
+    return then();
+  st.want_lease.push_back({std::move(then), std::move(otherwise)});
+  if (st.want_lease.size() > 1)
+    return;
+  st.options->leases->acquire(
+    st.id->str(), [me = self->address(), number = ++st.lease_number](result<storage::epoch> held) {
+      tell(me, lease_settled{number, std::move(held)});
+    });
+}
+
+void heard(sandbox_pointer self, lease_settled& said) {
+  auto& st = self->state;
+  if (said.number != st.lease_number)
+    return;
+  if (said.outcome) {
+    st.epoch = *said.outcome;
+    st.record->write_at(st.epoch);
+    st.local->write_at(st.epoch);
+  }
+  for (auto& each : std::exchange(st.want_lease, {}))
+    said.outcome ? each.then() : each.otherwise(said.outcome.reason());
+}
+
+void rest(sandbox_pointer self) {
+  auto& st = self->state;
+  if (st.now != phase::asleep || st.alarms > 0)
+    return;
+  st.release_lease();
+  if (st.hibernates)
+    self->send(self, hibernate_atom::value); // Later: something may have come meanwhile.
+}
+
+// ---- Starting: the lease, then the record and the sandbox side by side; running with both
+
+void fall_asleep(sandbox_pointer self, const error& why) {
+  auto& st = self->state;
+  ++st.start;
+  st.place.reset();
+  st.end_sessions();
+  st.recorded = false;
+  st.instance = {};
+  if (st.now != phase::deleting)
+    st.become(phase::asleep);
+  st.refuse_waiting(why);
+  rest(self);
+}
+
+namespace {
+
+/// The start is over: what it took is counted, and told to those who wait.
+void account_for_start(sandbox_state& st) {
+  const auto now = steady_clock::now();
+  auto& watch = st.watch;
+  const auto& made = st.place->creation();
+  watch.part(start_phase::slot) = made.slot;
+  watch.part(start_phase::cgroup) = made.cgroup;
+  watch.part(start_phase::disk) = made.disk;
+  watch.part(start_phase::namespaces) = made.namespaces;
+  watch.part(start_phase::layers) = made.layers;
+  watch.part(start_phase::mounts) = made.mounts;
+  watch.part(start_phase::agent) = made.agent;
+  watch.part(start_phase::ready) = now - watch.began;
+  st.options->figures->started(watch.parts);
+  if (watch.whose.times)
+    watch.whose.times->started(watch.parts);
+  for (const auto& each : st.waiting)
+    if (each.context.times)
+      each.context.times->waited(now - each.since);
+}
+
+void perhaps_running(sandbox_pointer self) {
+  auto& st = self->state;
+  if (st.now != phase::starting || !st.place || !st.recorded)
+    return;
+  st.become(phase::running);
+  account_for_start(st);
+  log::info("sandbox.running",
+            {{"id", st.id->str()}, {"epoch", st.epoch}, {"request", st.watch.whose.id}});
+  for (auto& each : std::exchange(st.waiting, {}))
+    each.go();
+  touch(self);
+}
+
+void record_failed(sandbox_pointer self, const error& why) {
+  auto& st = self->state;
+  log::error("sandbox.record_failed",
+             {{"id", st.id->str()}, {"reason", why.message}, {"request", st.watch.whose.id}});
+  st.options->figures->not_started(start_failure::record);
+  if (st.now == phase::deleting)
+    return; // What is under way there ends it.
+  // It counts until it is gone.
+  const auto kept = std::make_shared<instance_count::place>(std::move(st.instance));
+  if (st.place)
+    st.place->destroy([kept] {});
+  fall_asleep(self, {why.code, "its record could not be written: " + why.message});
+}
+
+/// A sandbox starts from the image that it was made from, whatever new ones start from by now.
+std::string image_name(const sandbox_state& st) {
+  const auto* recorded = st.record->find("image");
+  return recorded == nullptr ? st.options->image_name : *recorded;
+}
+
+/// The output gate of a start: nobody learns of the sandbox before its record would survive a
+/// crash.
+void write_record(sandbox_pointer self) {
+  auto& st = self->state;
+  const auto now_ms = std::to_string(st.options->time->unix_ms());
+  std::vector<storage::change> changes{{"image", image_name(st)}, {"started_ms", now_ms}};
+  if (st.record->find("created_ms") == nullptr)
+    changes.push_back({"created_ms", now_ms});
+  st.watch.record_sent = steady_clock::now();
+  st.record->write(std::move(changes), {}, st.watch.whose);
+  st.record->when_durable(
+    [self, start = st.start] {
+      auto& state = self->state;
+      if (start != state.start)
+        return;
+      state.watch.part(start_phase::record) = steady_clock::now() - state.watch.record_sent;
+      state.recorded = true;
+      perhaps_running(self);
+    },
+    [self, start = st.start](const error& why) {
+      if (start == self->state.start)
+        record_failed(self, why);
+    });
+}
+
+void make_sandbox(sandbox_pointer self) {
+  auto& st = self->state;
+  runtime::sandbox_spec spec;
+  spec.host_name = st.id->str().substr(0, 63);
+  spec.image = st.image->layers;
+  spec.limits = st.options->limits;
+  runtime::sandbox_listener listener;
+  // One that comes to life after nobody wants it any more is removed again.
+  listener.on_ready = [me = self->address(),
+                       start = st.start](std::shared_ptr<runtime::sandbox> place) {
+    if (const auto target = caf::actor_cast<sandbox_impl>(me))
+      caf::anon_send(target, sandbox_ready{start, std::move(place)});
+    else
+      place->destroy([] {});
+  };
+  listener.on_failed = [me = self->address(), start = st.start](error why) {
+    tell(me, sandbox_failed{start, std::move(why)});
+  };
+  listener.on_ended = [me = self->address(), start = st.start] { tell(me, sandbox_ended{start}); };
+  st.options->engine->create(std::move(spec), std::move(listener));
+}
+
+void choose_image_and_make(sandbox_pointer self) {
+  auto& st = self->state;
+  const auto name = image_name(st);
+  const auto at = st.options->images.find(name);
+  if (at == st.options->images.end()) {
+    log::error("sandbox.no_image",
+               {{"id", st.id->str()}, {"image", name}, {"request", st.watch.whose.id}});
+    st.options->figures->not_started(start_failure::image);
+    return fall_asleep(
+      self, {errc::launch_failed, "its image \"" + name +
+                                    "\" is not there; once it has been imported again and the node "
+                                    "restarted, the sandbox starts"});
+  }
+  st.image = &at->second;
+  st.watch.lease_asked = steady_clock::now();
+  with_lease(
+    self,
+    [self] {
+      auto& state = self->state;
+      state.watch.part(start_phase::lease) = steady_clock::now() - state.watch.lease_asked;
+      if (state.now == phase::deleting)
+        return finish_delete(self);
+      write_record(self);
+      make_sandbox(self);
+    },
+    [self](const error& why) {
+      auto& state = self->state;
+      if (state.now == phase::deleting)
+        return finish_delete(self);
+      state.options->figures->not_started(start_failure::lease);
+      fall_asleep(self, why);
+    });
+}
+
+} // namespace
+
+/// For the first of those who wait.
+void begin_start(sandbox_pointer self) {
+  auto& st = self->state;
+  st.become(phase::starting);
+  ++st.start;
+  st.watch = {};
+  st.watch.began = steady_clock::now();
+  st.watch.whose = st.waiting.front().context;
+  auto instance = st.options->instances->take();
+  if (!instance) {
+    st.options->figures->not_started(start_failure::capacity);
+    return fall_asleep(self, instance.reason());
+  }
+  st.instance = std::move(*instance);
+  st.record->load([self] { choose_image_and_make(self); },
+                  [self](const error& why) {
+                    self->state.options->figures->not_started(start_failure::record);
+                    fall_asleep(self, why);
+                  },
+                  st.watch.whose);
+}
+
+void when_running(sandbox_pointer self, waiting_request request) {
+  auto& st = self->state;
+  switch (st.now) {
+    case phase::running: request.go(); return touch(self);
+    case phase::deleting: return request.refuse({errc::sandbox_not_running, "it is being deleted"});
+    case phase::asleep:
+    case phase::starting:
+    case phase::stopping: break;
+  }
+  if (st.waiting.size() >= limits::waiting_per_sandbox)
+    return request.refuse(
+      {errc::limit_reached, "too many requests wait for this sandbox to start"});
+  request.since = steady_clock::now();
+  st.waiting.push_back(std::move(request));
+  if (st.now == phase::asleep)
+    begin_start(self);
+}
+
+void heard(sandbox_pointer self, sandbox_ready& said) {
+  auto& st = self->state;
+  if (said.start != st.start)
+    return said.place->destroy([] {});
+  failpoint("sandbox.made");
+  st.place = std::move(said.place);
+  if (st.now == phase::deleting)
+    return st.place->destroy(
+      [me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
+  perhaps_running(self);
+}
+
+void heard(sandbox_pointer self, const sandbox_failed& said) {
+  auto& st = self->state;
+  if (said.start != st.start)
+    return;
+  log::error("sandbox.not_started",
+             {{"id", st.id->str()}, {"reason", said.why.message}, {"request", st.watch.whose.id}});
+  st.options->figures->not_started(
+    said.why.code == errc::capacity_exceeded ? start_failure::capacity : start_failure::launch);
+  if (st.now == phase::deleting)
+    return finish_delete(self);
+  fall_asleep(self, said.why);
+}
+
+} // namespace insula::actors::inside_sandbox

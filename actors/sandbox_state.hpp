@@ -1,0 +1,302 @@
+#pragma once
+
+/// What the files of the sandbox's actor share, and nobody else includes: its state, the facts it
+/// is told, and who does what. sandbox.cpp has its messages, sandbox_start.cpp what leads to a
+/// running sandbox, sandbox_end.cpp its stop, its deletion and its alarms, sandbox_commands.cpp
+/// commands and files, sandbox_sessions.cpp sessions and terminals.
+
+#include "actors/object.hpp"
+#include "actors/process.hpp"
+#include "actors/protocol/errors.hpp"
+#include "actors/sandbox.hpp"
+#include "actors/sandbox_lifecycle.hpp"
+#include "actors/session.hpp"
+#include "actors/terminal.hpp"
+
+#include <caf/all.hpp>
+
+#include <algorithm>
+#include <cassert>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace insula::actors::inside_sandbox {
+
+using idle_atom = caf::atom_constant<caf::atom("idle")>;
+using hibernate_atom = caf::atom_constant<caf::atom("hibernate")>;
+
+// Facts, from other threads; `start` and `number` say which attempt they are about.
+struct lease_settled {
+  std::uint64_t number;
+  result<storage::epoch> outcome;
+};
+struct sandbox_ready {
+  std::uint64_t start;
+  std::shared_ptr<runtime::sandbox> place;
+};
+struct sandbox_failed {
+  std::uint64_t start;
+  error why;
+};
+struct sandbox_ended {
+  std::uint64_t start;
+};
+struct sandbox_gone {
+  std::uint64_t start;
+};
+struct process_over {
+  std::uint64_t number;
+};
+struct use_over {};
+struct terminal_over {
+  std::uint64_t number;
+};
+struct terminal_used {
+  std::uint64_t number;
+  bool in_use;
+};
+
+using sandbox_impl = sandbox_object_actor::extend<
+  caf::reacts_to<lease_settled>, caf::reacts_to<sandbox_ready>, caf::reacts_to<sandbox_failed>,
+  caf::reacts_to<sandbox_ended>, caf::reacts_to<sandbox_gone>, caf::reacts_to<process_over>,
+  caf::reacts_to<use_over>, caf::reacts_to<terminal_over>, caf::reacts_to<terminal_used>,
+  caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
+
+using steady_clock = std::chrono::steady_clock;
+
+/// Somebody who needs the running sandbox.
+struct waiting_request {
+  std::function<void()> go;
+  std::function<void(const error&)> refuse;
+  request_context context;
+  steady_clock::time_point since = {}; ///< When it began to wait.
+};
+
+struct lease_waiter {
+  std::function<void()> then;
+  std::function<void(const error&)> otherwise;
+};
+
+/// What is measured of a start. Nothing is decided by it, so it is by the system's clock.
+struct start_watch {
+  steady_clock::time_point began;
+  steady_clock::time_point lease_asked;
+  steady_clock::time_point record_sent;
+  start_times parts{};
+  request_context whose; ///< The request that made it necessary.
+  bool has_had_command = false;
+
+  std::chrono::nanoseconds& part(start_phase which) {
+    return parts[static_cast<std::size_t>(which)];
+  }
+};
+
+/// The terminal of one session.
+struct session_terminal {
+  std::uint64_t number; ///< Tells it from the next one of its session.
+  joined_terminal_actor actor;
+  bool in_use = false; ///< Somebody is there.
+};
+
+struct sandbox_state {
+  static inline const char* name = "sandbox";
+  std::optional<sandbox_id> id;
+  std::shared_ptr<const sandbox_options> options;
+
+  phase now = phase::asleep;
+  std::uint64_t start = 0;        ///< Counts the attempts: what an older one still says is ignored.
+  storage::epoch epoch = 0;       ///< 0: the lease is not held.
+  std::uint64_t lease_number = 0; ///< Counts the askings for it.
+  std::vector<lease_waiter> want_lease; ///< Not empty: it has been asked for.
+  std::size_t alarms = 0;               ///< That are being attended to.
+  instance_count::place instance;
+  std::shared_ptr<runtime::sandbox> place;
+  start_watch watch;        ///< Of the last start.
+  request_context deletion; ///< The request that ends it.
+  bool recorded = false;    ///< This start is in the store.
+  /// created_ms, image, started_ms: there is a sandbox of this id if the first is there.
+  std::optional<object_storage> record;
+  std::optional<object_storage> local; ///< What goes with the node. Not loaded before it is needed.
+  const sandbox_image* image = nullptr; ///< What the last start took. One of the options'.
+  std::deque<waiting_request> waiting;
+  std::shared_ptr<byte_budget> waiting_bytes =
+    std::make_shared<byte_budget>(limits::waiting_sandbox_bytes); ///< For what commands say.
+  std::vector<caf::typed_response_promise<caf::ok_atom>> deleting;
+
+  std::map<std::uint64_t, started_process_actor>
+    processes; ///< Until their command and its output are over.
+  std::uint64_t last_process = 0;
+  std::map<std::string, session_actor> sessions; ///< By id, each with its shell or none so far.
+  std::set<session_actor> ending_sessions;       ///< Until the last of their output has been taken.
+  std::map<std::string, session_terminal> terminals; ///< By session.
+  std::map<std::uint64_t, joined_terminal_actor>
+    ending_terminals; ///< By number, until they are over.
+  std::uint64_t last_terminal = 0;
+  std::size_t uses = 0; ///< Files that somebody holds, and commands of sessions.
+  bool hibernates = false;
+  std::chrono::steady_clock::time_point last_used;
+  bool look_set = false; ///< One look at the clock at a time: it looks at last_used when it comes.
+
+  /// Whatever ends this actor: nobody waits for it in vain, and no command of it is waited for.
+  ~sandbox_state() {
+    if (options)
+      options->figures->left(now);
+    const error why{errc::sandbox_not_running, "the node is going down"};
+    refuse_waiting(why);
+    for (auto& each : std::exchange(deleting, {}))
+      each.deliver(to_caf(why));
+    for (auto& [number, process] : processes)
+      caf::anon_send_exit(process, caf::exit_reason::user_shutdown);
+    for (auto& [session_id, session] : sessions)
+      caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
+    for (const auto& session : ending_sessions)
+      caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
+    for (auto& [session, terminal] : terminals)
+      caf::anon_send_exit(terminal.actor, caf::exit_reason::user_shutdown);
+    for (auto& [number, terminal] : ending_terminals)
+      caf::anon_send_exit(terminal, caf::exit_reason::user_shutdown);
+    release_lease();
+  }
+
+  void become(phase next) {
+    assert(may_become(now, next));
+    options->figures->left(now);
+    options->figures->entered(next);
+    now = next;
+  }
+
+  void refuse_waiting(const error& why) {
+    for (auto& each : std::exchange(waiting, {}))
+      each.refuse(why);
+  }
+
+  /// Their shells end with the sandbox; the next one begins without them.
+  void end_sessions() {
+    for (auto& [session_id, session] : std::exchange(sessions, {})) {
+      ending_sessions.insert(session);
+      caf::anon_send(session, end_session{{errc::sandbox_not_running, "the sandbox has ended"}});
+    }
+  }
+
+  /// The next one to ask gets another.
+  void end_terminal(const std::string& session) {
+    if (const auto ending = terminals.extract(session)) {
+      const auto& [number, actor, in_use] = ending.mapped();
+      ending_terminals.emplace(number, actor);
+      caf::anon_send(actor, delete_atom::value);
+    }
+  }
+
+  /// As long as it is, it does not become idle.
+  bool in_use() const {
+    return !processes.empty() || uses > 0 ||
+           std::any_of(terminals.begin(), terminals.end(),
+                       [](const auto& each) { return each.second.in_use; });
+  }
+
+  void release_lease() {
+    if (epoch != 0)
+      options->leases->release(id->str(), std::exchange(epoch, 0));
+  }
+};
+
+using sandbox_pointer = counted_pointer<sandbox_state, sandbox_impl>;
+template <class... Ts>
+using reply_to = caf::typed_response_promise<Ts...>;
+
+template <class Fact>
+void tell(const caf::actor_addr& sandbox, Fact fact) {
+  if (const auto target = caf::actor_cast<sandbox_impl>(sandbox))
+    caf::anon_send(target, std::move(fact));
+}
+
+/// One line of the log for one step, if somebody wants these.
+void note(std::string_view event, const sandbox_state& st, const request_context& context);
+
+// ---- sandbox_start.cpp
+
+/// Calls it, now or once the sandbox runs; starts it if need be.
+void when_running(sandbox_pointer self, waiting_request request);
+/// The same for what is answered with a promise; who cannot be served gets the reason.
+template <class Reply, class Go>
+void when_running(sandbox_pointer self, Reply reply, request_context context, Go go) {
+  when_running(self,
+               {std::move(go), [reply](const error& why) mutable { reply.deliver(to_caf(why)); },
+                std::move(context)});
+}
+void begin_start(sandbox_pointer self);
+/// It runs no more, or never did. Who waits for it is told why.
+void fall_asleep(sandbox_pointer self, const error& why);
+/// It was used just now.
+void touch(sandbox_pointer self);
+void look_later(sandbox_pointer self, std::chrono::nanoseconds left);
+/// The right to write. It is asked for if it is not held, and given back by rest().
+void with_lease(sandbox_pointer self, std::function<void()> then,
+                std::function<void(const error&)> otherwise);
+/// Asleep and nothing to do: the lease goes, and so does the actor, if it may.
+void rest(sandbox_pointer self);
+void heard(sandbox_pointer self, lease_settled& said);
+void heard(sandbox_pointer self, sandbox_ready& said);
+void heard(sandbox_pointer self, const sandbox_failed& said);
+
+// ---- sandbox_end.cpp
+
+/// It has been idle for long enough.
+void stop(sandbox_pointer self);
+void begin_delete(sandbox_pointer self);
+/// Nothing of it runs any more: what is stored of it goes, too.
+void finish_delete(sandbox_pointer self);
+void heard(sandbox_pointer self, const sandbox_ended& said);
+void heard(sandbox_pointer self, const sandbox_gone& said);
+/// Does what an alarm of the sandbox, or of an object in it, is for.
+void attend(sandbox_pointer self, alarm_due due, reply_to<caf::ok_atom> reply);
+
+// ---- sandbox_commands.cpp
+
+std::vector<std::string> environment(const sandbox_state& st,
+                                     const std::map<std::string, std::string>& particular,
+                                     const std::map<std::string, std::string>& wanted);
+/// All of a command but what is run.
+process_options make_options(sandbox_pointer self, std::optional<std::int64_t> timeout_ms,
+                             const request_context& context);
+/// While somebody holds it the sandbox is in use.
+std::shared_ptr<void> new_use(sandbox_pointer self);
+/// What a command counts for until it runs; null: too much waits already.
+std::shared_ptr<void> take_memory(sandbox_state& st, const exec_request& wanted);
+void run_command(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
+                 reply_to<process_actor> reply);
+void run_probe(sandbox_pointer self, const request_context& context, reply_to<bool> reply);
+caf::result<file_channel> open_file(sandbox_pointer self, runtime::file_operation what,
+                                    std::string path, request_context context, std::string session);
+caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request wanted,
+                                    request_context context);
+
+// ---- sandbox_sessions.cpp
+
+/// The one of this id, which is made with defaults if it is not there.
+result<session_actor> find_session(sandbox_pointer self, const std::string& id);
+void run_in_session(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
+                    reply_to<process_actor> reply);
+/// Answers when its shell is up.
+void create_session(sandbox_pointer self, create_session_request wanted,
+                    reply_to<caf::ok_atom> reply);
+void delete_session(sandbox_pointer self, const std::string& id, reply_to<caf::ok_atom> reply);
+/// A new one begins where its session is. An image without bash has no sessions, but may have
+/// terminals.
+void open_terminal(sandbox_pointer self, open_terminal_request wanted,
+                   reply_to<terminal_actor, std::uint64_t, std::uint64_t> reply);
+
+} // namespace insula::actors::inside_sandbox
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::lease_settled)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::sandbox_ready)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::sandbox_failed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::sandbox_ended)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::sandbox_gone)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::process_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::use_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::terminal_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::terminal_used)

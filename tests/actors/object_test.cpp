@@ -1,0 +1,241 @@
+#include "base/limits.hpp"
+#include "tests/actors/counter.hpp"
+#include "tests/actors/fixture.hpp"
+
+using namespace insula;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Counters over two stores that the test plays.
+struct small_world {
+  fake_store cluster;
+  fake_store node;
+  test_system sys;
+  std::shared_ptr<const actors::keepers> keep = std::make_shared<const actors::keepers>(
+    actors::keepers{cluster.spawn(sys.get()), node.spawn(sys.get()), {}, &sys.time});
+  std::vector<caf::actor> made;
+
+  ~small_world() {
+    for (auto& each : std::exchange(made, {}))
+      caf::anon_send_exit(each, caf::exit_reason::user_shutdown);
+    keep = nullptr;
+    cluster.held.clear(); // What is never answered keeps its store.
+    sys.run();
+  }
+
+  caf::actor object(storage::epoch lease = 1, std::string prefix = {},
+                    kept_in where = kept_in::cluster, std::string owner = "abc") {
+    made.push_back(
+      sys.get().spawn(counter, keep, lease, std::move(owner), std::move(prefix), where));
+    sys.run();
+    return made.back();
+  }
+  auto add(const caf::actor& to, std::int64_t more) {
+    return sys.ask<std::int64_t>(to, add_atom::value, more);
+  }
+  auto ok(const caf::actor& to, auto... what) { return sys.ask<caf::ok_atom>(to, what...); }
+  std::int64_t seen(const caf::actor& by) {
+    return sys.ask<std::int64_t>(by, get_atom::value).value();
+  }
+};
+
+} // namespace
+
+TEST_CASE("an object remembers what it has said, and nothing is looked at before it does",
+          "[actors][object][gate]") {
+  small_world w;
+  CHECK(w.add(w.object(), 5).value() == 5);
+  w.cluster.hold_reads = true;
+  const auto next = w.object(2);
+  const auto asked = w.add(next, 1);
+  CHECK(asked.open()); // Not 1: it does not know yet that there are five.
+  w.cluster.let_go();
+  w.sys.run();
+  CHECK(asked.value() == 6);
+}
+
+TEST_CASE(
+  "an answer leaves when the state it tells of is durable, and what was written can be read "
+  "before",
+  "[actors][object][gate]") {
+  small_world w;
+  const auto it = w.object();
+  w.cluster.hold_writes = true;
+  const auto first = w.add(it, 1);
+  const auto second = w.add(it, 1);
+  const auto third = w.add(it, 1);
+  CHECK(first.open());
+  CHECK(third.open());
+  CHECK(w.seen(it) == 3);
+  CHECK(w.cluster.writes == 1); // The others wait for it, together.
+  w.cluster.let_go();
+  w.sys.run();
+  CHECK(first.value() == 1);
+  CHECK(second.value() == 2);
+  CHECK(third.value() == 3);
+  CHECK(w.cluster.writes == 2);
+  CHECK(w.cluster.value("abc", "count") == "3");
+}
+
+TEST_CASE(
+  "a write that is refused takes back what was built on it, and the next one is a fresh try",
+  "[actors][object][gate]") {
+  small_world w;
+  const auto it = w.object();
+  CHECK(w.add(it, 1).value() == 1);
+  w.cluster.hold_writes = true;
+  w.cluster.held_error = error{errc::disk_full, "no room"};
+  const auto first = w.add(it, 10);
+  const auto second = w.add(it, 100);
+  const auto cleared = w.ok(it, clear_atom::value, std::string{"seen/"});
+  CHECK(w.seen(it) == 111);
+  w.cluster.let_go();
+  w.sys.run();
+  CHECK(first.reason().code == errc::disk_full);
+  CHECK(second.reason().code == errc::disk_full);
+  CHECK(cleared.reason().code == errc::disk_full);
+  CHECK(w.seen(it) == 1);
+  w.cluster.held_error.reset();
+  CHECK(w.add(it, 1).value() == 2);
+  CHECK(w.cluster.disk.read("abc", "seen/")->size() == 2);
+}
+
+TEST_CASE("who was the object before can write no more", "[actors][object][gate]") {
+  small_world w;
+  const auto before = w.object(1);
+  const auto after = w.object(2);
+  CHECK(w.add(after, 5).value() == 5);
+  CHECK(w.add(before, 1).reason().code == errc::stale_epoch);
+  CHECK(w.cluster.value("abc", "count") == "5");
+}
+
+TEST_CASE("objects inside of an owner have keys of their own and go with it", "[actors][object]") {
+  small_world w;
+  const auto owner = w.object();
+  const auto one = w.object(1, "session/one/");
+  const auto other = w.object(1, "session/other/");
+  CHECK(w.add(owner, 1).value() == 1);
+  CHECK(w.add(one, 10).value() == 10);
+  CHECK(w.add(other, 100).value() == 100);
+  CHECK(w.cluster.value("abc", "session/one/count") == "10");
+  SECTION("one by one") {
+    w.ok(owner, clear_atom::value, std::string{"session/one/"}).value();
+    CHECK(w.cluster.disk.read("abc", "session/one/")->empty());
+    CHECK(w.cluster.disk.read("abc", "session/other/")->size() == 2);
+    CHECK(w.seen(w.object(1, "session/other/")) == 100);
+  }
+  SECTION("all with the owner, in one batch, and none comes back") {
+    const auto before = w.cluster.writes;
+    w.ok(owner, destroy_atom::value).value();
+    CHECK(w.cluster.writes == before + 1);
+    CHECK(w.cluster.disk.owners()->empty());
+    CHECK(w.add(one, 1).reason().code == errc::stale_epoch);
+    CHECK(w.cluster.disk.owners()->empty());
+    CHECK(w.add(w.object(2), 7).value() == 7); // The next lease's.
+  }
+}
+
+TEST_CASE("what an object keeps with its node is in another store", "[actors][object]") {
+  small_world w;
+  const auto process = w.object(1, "process/1/", kept_in::node);
+  CHECK(w.add(process, 3).value() == 3);
+  CHECK(w.cluster.writes == 0);
+  CHECK(w.node.value("abc", "process/1/count") == "3");
+}
+
+TEST_CASE("a deletion does not wait for a write that fails", "[actors][object][gate]") {
+  small_world w;
+  const auto it = w.object();
+  CHECK(w.add(it, 1).value() == 1);
+  w.cluster.hold_writes = true;
+  w.cluster.held_error = error{errc::disk_full, "no room"};
+  const auto late = w.add(it, 1);
+  w.cluster.held_error.reset();
+  const auto gone = w.ok(it, destroy_atom::value);
+  CHECK(late.reason().code == errc::sandbox_not_running);
+  w.cluster.let_go();
+  w.sys.run();
+  CHECK_NOTHROW(gone.value());
+  CHECK(w.cluster.disk.owners()->empty());
+}
+
+TEST_CASE("what waits for a disk that stands still has a ceiling, and is refused as a whole",
+          "[actors][object]") {
+  small_world w;
+  const auto it = w.object();
+  w.cluster.hold_writes = true;
+  std::vector<pending<caf::ok_atom>> asked;
+  const std::string large(limits::object_pending_bytes / 8, 'v');
+  for (int i = 0; i < 12; ++i)
+    asked.push_back(w.ok(it, add_atom::value, std::to_string(i), large));
+  w.cluster.let_go();
+  w.sys.run();
+  std::size_t refused = 0;
+  for (const auto& each : asked) {
+    REQUIRE_FALSE(each.open());
+    refused += *each.answer && **each.answer ? 0 : 1;
+  }
+  CHECK(refused > 0);
+  CHECK(refused < 12);
+  CHECK(w.cluster.disk.read("abc")->size() == 12 - refused);
+  CHECK_NOTHROW(w.ok(it, add_atom::value, std::string{"after"}, std::string{"all"}).value());
+}
+
+TEST_CASE("who waits for an answer when the object ends is told", "[actors][object]") {
+  small_world w;
+  const auto it = w.object();
+  w.cluster.hold_writes = true;
+  const auto asked = w.add(it, 1);
+  caf::anon_send_exit(it, caf::exit_reason::user_shutdown);
+  w.sys.run();
+  CHECK(asked.reason().code == errc::sandbox_not_running);
+  w.cluster.let_go();
+}
+
+TEST_CASE("an object behaves like a map whose every answer is kept, whatever the disk does",
+          "[actors][object][property]") {
+  const auto seed = GENERATE(take(30, random(0u, 1'000'000u)));
+  CAPTURE(seed);
+  std::mt19937 rng{seed};
+  small_world w;
+  auto it = w.object(1);
+  storage::epoch lease = 1;
+  std::int64_t acknowledged = 0;
+  std::vector<pending<std::int64_t>> open;
+  for (int step = 0; step < 80; ++step) {
+    switch (rng() % 6) {
+      case 0:
+      case 1: open.push_back(w.add(it, 1 + rng() % 3)); break;
+      case 2:
+        w.cluster.hold_writes = true;
+        w.cluster.held_error =
+          rng() % 3 == 0 ? std::optional{error{errc::store_failed, "no"}} : std::nullopt;
+        break;
+      case 3:
+      case 4:
+        w.cluster.held_error.reset();
+        w.cluster.let_go();
+        w.sys.run();
+        break;
+      case 5: // It hibernates or is lost, and comes again.
+        w.cluster.held_error.reset();
+        w.cluster.let_go();
+        w.sys.run();
+        caf::anon_send_exit(it, caf::exit_reason::user_shutdown);
+        w.sys.run();
+        it = w.object(++lease);
+        REQUIRE(w.seen(it) >= acknowledged);
+        break;
+    }
+    const auto text = w.cluster.value("abc", "count");
+    const auto kept = text.empty() ? 0 : std::stoll(text);
+    for (const auto& each : open)
+      if (!each.open() && **each.answer) {
+        REQUIRE(each.value() <= kept); // Counters only grow, so a kept one has all before it.
+        acknowledged = std::max(acknowledged, each.value());
+      }
+    std::erase_if(open, [](const auto& each) { return !each.open(); });
+  }
+}
