@@ -237,6 +237,12 @@ directory_impl::behavior_type directory(directory_pointer self,
       ring(self, *id, std::move(due), reply);
       return reply;
     },
+    [self](adopt_atom, const std::string& name) {
+      if (const auto id = sandbox_id::parse(name))
+        caf::anon_send(activate(self, *id).actor, adopt_atom::value);
+      else
+        self->state.options->engine->disown(name, [] {});
+    },
     [self](list_atom) -> caf::result<std::vector<sandbox_status>> {
       auto reply = self->make_response_promise<std::vector<sandbox_status>>();
       self->state.want_list.push_back(reply);

@@ -11,7 +11,10 @@ namespace insula {
 using node_directory_actor = directory_actor::extend<
   // Passes it on to the activation, which is made if need be, without starting its sandbox. Errors:
   // sandbox_not_running (it is being deleted), and those of sandbox_object_actor.
-  caf::replies_to<alarm_due>::with<caf::ok_atom>>;
+  caf::replies_to<alarm_due>::with<caf::ok_atom>,
+  // An earlier server has left something running by this name: if that is an id, its object takes
+  // it over, else it is ended.
+  caf::reacts_to<adopt_atom, std::string>>;
 
 namespace actors {
 

@@ -53,6 +53,8 @@ void figures::write(metrics::text& into) const {
               "Parts of commands: until it runs, from there to the first output that was read, and "
               "from there to its end.");
   append(into, "phase", exec_names, exec_);
+  into.single("insula_sandboxes_adopted_total", kind::counter,
+              "Sandboxes of an earlier server that were taken over as they ran.", adopted_);
   into.single("insula_output_readers_dropped_total", kind::counter,
               "Streams of output that were dropped because their client took nothing for too long.",
               readers_dropped_);

@@ -32,6 +32,7 @@ public:
   void left(phase before) { at(activations_, before).subtract(); }
   void started(const start_times& parts);
   void not_started(start_failure why) { at(not_started_, why).add(); }
+  void adopted() { adopted_.add(); }
   void ended(sandbox_end why) { at(ended_, why).add(); }
 
   // Commands.
@@ -76,6 +77,7 @@ private:
   metrics::gauge running_;
   metrics::gauge sessions_;
   metrics::counter commands_failed_;
+  metrics::counter adopted_;
   metrics::counter readers_dropped_;
   metrics::counter lost_bytes_;
   metrics::gauge terminals_;

@@ -50,6 +50,13 @@ public:
     return place{shared_from_this()};
   }
 
+  /// For one that is there already, also above the limit.
+  place take_over() {
+    const std::lock_guard hold{guard_};
+    ++taken_;
+    return place{shared_from_this()};
+  }
+
 private:
   const unsigned limit_;
   std::mutex guard_;

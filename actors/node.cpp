@@ -29,6 +29,12 @@ void sweep(storage::store& cluster, storage::store& local, storage::lease_servic
   }
 }
 
+/// What an earlier server has left has its objects again, before anybody asks for it.
+void adopt_all(const runtime::engine& engine, const node_directory_actor& directory) {
+  for (auto& name : engine.survivors())
+    caf::anon_send(directory, adopt_atom::value, std::move(name));
+}
+
 } // namespace
 
 node::node(caf::actor_system& system, storage::store& cluster, storage::store& local,
@@ -40,8 +46,10 @@ node::node(caf::actor_system& system, storage::store& cluster, storage::store& l
   alarms_ = spawn_alarms(system, {keep.cluster, keep.node, options.time, options.figures});
   keep.alarms = alarms_;
   options.keep = std::make_shared<const keepers>(std::move(keep));
+  auto* const engine = options.engine;
   const auto directory =
     spawn_directory(system, std::make_shared<const sandbox_options>(std::move(options)));
+  adopt_all(*engine, directory);
   caf::anon_send(alarms_, wake_by_atom::value, caf::actor_cast<caf::actor>(directory));
   directory_ = directory;
 }

@@ -171,6 +171,17 @@ caf::behavior alarm(caf::event_based_actor* self, const caf::actor_addr& process
   }};
 }
 
+/// None: it has all the time there is.
+std::optional<std::chrono::milliseconds> time_left(const process_state& st) {
+  using std::chrono::milliseconds;
+  std::optional<milliseconds> left;
+  if (const auto deadline = st.options.deadline)
+    left = std::chrono::duration_cast<milliseconds>(*deadline - st.started_at);
+  else if (const auto limit = st.options.timeout_ms)
+    left = milliseconds{*limit};
+  return left ? std::optional{std::max(*left, milliseconds{0})} : left;
+}
+
 void start(process_pointer self) {
   auto& st = self->state;
   const auto me = self->address();
@@ -234,9 +245,8 @@ process_impl::behavior_type process(process_pointer self,
       st.stop_alarm();
       if (st.starting)
         std::exchange(st.starting, std::nullopt)->deliver(caf::actor_cast<process_actor>(self));
-      if (const auto limit = st.options.timeout_ms)
-        st.alarm = self->system().spawn(
-          alarm, self->address(), std::chrono::milliseconds{std::max<std::int64_t>(*limit, 0)});
+      if (const auto left = time_left(st))
+        st.alarm = self->system().spawn(alarm, self->address(), *left);
     },
     [self](command_failed& said) {
       auto& st = self->state;

@@ -36,6 +36,9 @@ struct process_options {
   /// Instead of starting `spec` in `place`, if set.
   std::function<std::shared_ptr<runtime::process>(runtime::process_listener)> launch;
   std::optional<std::int64_t> timeout_ms;
+  /// Of one that an earlier server has started: when its time is up, instead of timeout_ms from its
+  /// start.
+  std::optional<std::chrono::steady_clock::time_point> deadline;
   std::uint64_t memory_bytes = 0; ///< The sandbox's limit, for whoever is told that it was met.
   /// The command has ended and its output is complete, or it never ran: the sandbox need not keep
   /// the handle. Once.

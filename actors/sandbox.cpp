@@ -131,6 +131,8 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     [self](sandbox_failed& said) { heard(self, said); },
     [self](const sandbox_ended& said) { heard(self, said); },
     [self](const sandbox_gone& said) { heard(self, said); },
+    [self](const survivor_ended& said) { heard(self, said); },
+    [self](adopt_atom) { adopt(self); },
     [self](const process_over& said) {
       self->state.processes.erase(said.number);
       if (self->state.processes.empty())

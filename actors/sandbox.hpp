@@ -20,10 +20,14 @@
 
 namespace insula {
 
+using adopt_atom = caf::atom_constant<caf::atom("adopt")>;
+
 /// A sandbox as its node sees it.
 using sandbox_object_actor = sandbox_actor::extend<
   // Starts nothing. Errors: those of storage::store, and of the lease.
-  caf::replies_to<alarm_due>::with<caf::ok_atom>>;
+  caf::replies_to<alarm_due>::with<caf::ok_atom>,
+  // Its sandbox may have been left running by an earlier server: then it is taken over.
+  caf::reacts_to<adopt_atom>>;
 
 namespace actors {
 

@@ -1,5 +1,6 @@
 #include "actors/sandbox_state.hpp"
 
+#include "actors/survivor_note.hpp"
 #include "base/limits.hpp"
 
 namespace insula::actors::inside_sandbox {
@@ -64,18 +65,23 @@ std::shared_ptr<void> new_use(sandbox_pointer self) {
   return {nullptr, [me = self->address()](void*) { tell(me, use_over{}); }};
 }
 
-namespace {
-
-started_process_actor add_process(sandbox_pointer self, runtime::process_spec spec,
-                                  std::optional<std::int64_t> timeout_ms,
-                                  const request_context& context) {
+started_process_actor add_process(sandbox_pointer self, process_options options) {
   auto& st = self->state;
   const auto number = ++st.last_process;
-  auto options = make_options(self, timeout_ms, context);
-  options.spec = std::move(spec);
   options.on_over = [me = self->address(), number] { tell(me, process_over{number}); };
   return st.processes.emplace(number, spawn_process(self->system(), std::move(options)))
     .first->second;
+}
+
+namespace {
+
+started_process_actor add_command(sandbox_pointer self, runtime::process_spec spec,
+                                  std::optional<std::int64_t> timeout_ms,
+                                  const request_context& context) {
+  auto options = make_options(self, timeout_ms, context);
+  options.spec = std::move(spec);
+  options.spec.label = note_of({}, timeout_ms).label();
+  return add_process(self, std::move(options));
 }
 
 /// The kernel counts what commands start, but not the commands themselves: those are put into the
@@ -105,7 +111,7 @@ void run_command(sandbox_pointer self, exec_request wanted, std::shared_ptr<void
     return static_cast<void>(reply.deliver(to_caf(too_many)));
   const auto timeout_ms = wanted.timeout_ms;
   const auto context = std::move(wanted.context);
-  reply.delegate(add_process(self, make_spec(self->state, std::move(wanted)), timeout_ms, context),
+  reply.delegate(add_command(self, make_spec(self->state, std::move(wanted)), timeout_ms, context),
                  start_atom::value);
 }
 
@@ -116,7 +122,7 @@ void run_probe(sandbox_pointer self, const request_context& context, reply_to<bo
   request.command_line = "true";
   constexpr std::int64_t patience_ms = 10'000;
   reply.delegate(
-    add_process(self, make_spec(self->state, std::move(request)), patience_ms, context),
+    add_command(self, make_spec(self->state, std::move(request)), patience_ms, context),
     probe_atom::value);
 }
 

@@ -59,8 +59,6 @@ void heard(sandbox_pointer self, const sandbox_gone& said) {
 
 // ---- Deletion
 
-namespace {
-
 void deleted(sandbox_pointer self, const error* why_not) {
   auto& st = self->state;
   st.end_sessions();
@@ -77,8 +75,6 @@ void deleted(sandbox_pointer self, const error* why_not) {
     gone ? each.deliver(caf::ok_atom::value) : each.deliver(to_caf(*why_not));
   self->quit();
 }
-
-} // namespace
 
 /// The record goes last, so that a crash before it leaves something to be deleted again; and who
 /// asked is told if it stays, though nothing runs any more.
@@ -110,6 +106,8 @@ void begin_delete(sandbox_pointer self) {
       [me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
   if (before != phase::asleep)
     return; // On its way: sandbox_ready or sandbox_failed comes, and goes on with this.
+  if (has_survived(st))
+    return end_survivor(self);
   // Nothing runs, but there may be a record.
   st.record->load([self] { finish_delete(self); },
                   [self](const error& why) { deleted(self, &why); }, st.deletion);

@@ -2,6 +2,8 @@
 
 #include "base/limits.hpp"
 
+#include <charconv>
+
 namespace insula::actors::inside_sandbox {
 
 namespace {
@@ -12,6 +14,74 @@ bool can_have_sessions(const sandbox_state& st) {
   return st.image->shell.ends_with("/bash");
 }
 
+/// What a session was made with, as it stands in the record: its directory, the limit of its
+/// commands, and its variables, each ended by a NUL, which none of them has.
+std::string definition_key(const std::string& id) {
+  return "session/" + id + "/definition";
+}
+
+std::string as_definition(const create_session_request& from) {
+  std::string text = from.cwd + '\0';
+  if (from.command_timeout_ms)
+    text += std::to_string(*from.command_timeout_ms);
+  text += '\0';
+  for (const auto& [name, value] : from.env)
+    text += name + '=' + value + '\0';
+  return text;
+}
+
+/// Defaults, if it was made by being used.
+create_session_request definition_of(const sandbox_state& st, const std::string& id) {
+  create_session_request found;
+  found.id = id;
+  const auto* const stored = st.record->find(definition_key(id));
+  if (stored == nullptr)
+    return found;
+  std::string_view left = *stored;
+  const auto next = [&left] {
+    const auto word = left.substr(0, left.find('\0'));
+    left.remove_prefix(std::min(left.size(), word.size() + 1));
+    return word;
+  };
+  found.cwd = next();
+  if (const auto limit = next(); !limit.empty())
+    std::from_chars(limit.data(), limit.data() + limit.size(), found.command_timeout_ms.emplace());
+  while (!left.empty()) {
+    const auto variable = next();
+    const auto equals = variable.find('=');
+    if (equals != std::string_view::npos)
+      found.env[std::string{variable.substr(0, equals)}] = variable.substr(equals + 1);
+  }
+  return found;
+}
+
+session_options options_of(const sandbox_state& st, create_session_request wanted) {
+  const std::map<std::string, std::string> locale{{"LANG", "C.UTF-8"}, {"LC_ALL", "C.UTF-8"}};
+  session_options options;
+  options.id = std::move(wanted.id);
+  options.place = st.place;
+  options.defaults = {std::string{bash},
+                      environment(st, locale, {}),
+                      st.options->working_directory,
+                      st.options->user,
+                      {}};
+  options.first = options.defaults;
+  options.first.env = environment(st, locale, wanted.env);
+  if (!wanted.cwd.empty())
+    options.first.cwd = std::move(wanted.cwd);
+  options.command_timeout_ms = wanted.command_timeout_ms;
+  options.figures = st.options->figures;
+  return options;
+}
+
+session_actor start_session(sandbox_pointer self, session_options options) {
+  auto id = options.id;
+  auto made = spawn_session(self->system(), std::move(options));
+  self->monitor(made);
+  self->state.sessions.emplace(std::move(id), made);
+  return made;
+}
+
 /// Adds one that is not there. Errors: limit_reached; launch_failed, since only bash can be one.
 result<session_actor> add_session(sandbox_pointer self, create_session_request wanted) {
   auto& st = self->state;
@@ -20,21 +90,7 @@ result<session_actor> add_session(sandbox_pointer self, create_session_request w
                                         " sessions, which is as many as it may"};
   if (!can_have_sessions(st))
     return error{errc::launch_failed, "a session needs bash, and the sandbox's image has none"};
-  const std::map<std::string, std::string> locale{{"LANG", "C.UTF-8"}, {"LC_ALL", "C.UTF-8"}};
-  session_options options;
-  options.place = st.place;
-  options.defaults = {std::string{bash}, environment(st, locale, {}), st.options->working_directory,
-                      st.options->user};
-  options.first = options.defaults;
-  options.first.env = environment(st, locale, wanted.env);
-  if (!wanted.cwd.empty())
-    options.first.cwd = std::move(wanted.cwd);
-  options.command_timeout_ms = wanted.command_timeout_ms;
-  options.figures = st.options->figures;
-  const auto made = spawn_session(self->system(), std::move(options));
-  self->monitor(made);
-  st.sessions.emplace(std::move(wanted.id), made);
-  return made;
+  return start_session(self, options_of(st, std::move(wanted)));
 }
 
 } // namespace
@@ -43,7 +99,18 @@ result<session_actor> find_session(sandbox_pointer self, const std::string& id) 
   const auto at = self->state.sessions.find(id);
   if (at != self->state.sessions.end())
     return at->second;
-  return add_session(self, {.id = id});
+  return add_session(self, definition_of(self->state, id));
+}
+
+void resume_session(sandbox_pointer self, const runtime::survivor& shell, const survivor_note& note,
+                    std::optional<runtime::survivor> command,
+                    std::shared_ptr<process_options> process) {
+  auto options = options_of(self->state, definition_of(self->state, note.session));
+  options.first_shell = note.first;
+  options.shell = shell;
+  options.command = std::move(command);
+  options.process = std::move(process);
+  start_session(self, std::move(options));
 }
 
 void run_in_session(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
@@ -64,29 +131,55 @@ void create_session(sandbox_pointer self, create_session_request wanted,
   if (self->state.sessions.count(id) > 0)
     return static_cast<void>(
       reply.deliver(to_caf({errc::already_exists, "Session '" + id + "' already exists"})));
+  auto definition = as_definition(wanted);
   const auto made = add_session(self, std::move(wanted));
   if (!made)
     return static_cast<void>(reply.deliver(to_caf(made.reason())));
+  const auto failed = [self, id, session = *made, reply](const caf::error& why) {
+    auto& all = self->state.sessions;
+    if (const auto at = all.find(id); at != all.end() && at->second == session)
+      all.erase(at);
+    caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
+    auto told = reply;
+    told.deliver(why);
+  };
+  // The shell starts while the record is on its way.
+  auto& record = *self->state.record;
+  record.write({{definition_key(id), std::move(definition)}});
   self->request(*made, caf::infinite, open_atom::value)
-    .then([reply](caf::ok_atom) mutable { reply.deliver(caf::ok_atom::value); },
-          [self, id, session = *made, reply](caf::error& why) mutable {
-            auto& all = self->state.sessions;
-            if (const auto at = all.find(id); at != all.end() && at->second == session)
-              all.erase(at);
-            caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
-            reply.deliver(std::move(why));
-          });
+    .then(
+      [self, reply, failed](caf::ok_atom) {
+        self->state.record->when_durable([reply]() mutable { reply.deliver(caf::ok_atom::value); },
+                                         [failed](const error& why) { failed(to_caf(why)); });
+      },
+      [self, id, failed](const caf::error& why) {
+        self->state.record->write({{definition_key(id), std::nullopt}});
+        failed(why);
+      });
 }
 
+/// Its shell is gone with the answer, and so is what was stored of it.
 void delete_session(sandbox_pointer self, const std::string& id, reply_to<caf::ok_atom> reply) {
-  self->state.end_terminal(id);
-  const auto session = self->state.sessions.extract(id);
-  if (session.empty())
+  auto& st = self->state;
+  st.end_terminal(id);
+  const auto session = st.sessions.extract(id);
+  const bool stored = st.record->find(definition_key(id)) != nullptr;
+  if (session.empty() && !stored)
     return static_cast<void>(
       reply.deliver(to_caf({errc::not_found, "Session '" + id + "' not found"})));
-  self->state.ending_sessions.insert(session.mapped());
-  reply.delegate(session.mapped(),
-                 end_session{{errc::session_ended, "Session '" + id + "' was deleted"}});
+  if (stored)
+    st.record->write({{definition_key(id), std::nullopt}});
+  if (session.empty())
+    return st.record->answer(reply, caf::ok_atom::value);
+  st.ending_sessions.insert(session.mapped());
+  if (!stored)
+    return static_cast<void>(reply.delegate(
+      session.mapped(), end_session{{errc::session_ended, "Session '" + id + "' was deleted"}}));
+  self
+    ->request(session.mapped(), caf::infinite,
+              end_session{{errc::session_ended, "Session '" + id + "' was deleted"}})
+    .then([self, reply](caf::ok_atom) { self->state.record->answer(reply, caf::ok_atom::value); },
+          [reply](caf::error& why) mutable { reply.deliver(std::move(why)); });
 }
 
 // ---- Terminals
@@ -111,6 +204,19 @@ runtime::process_spec terminal_spec(const sandbox_state& st, const std::string& 
   return spec;
 }
 
+/// What all of them have.
+terminal_options common_options(sandbox_pointer self, std::uint64_t number) {
+  auto& st = self->state;
+  terminal_options options;
+  options.place = st.place;
+  options.figures = st.options->figures;
+  options.on_over = [me = self->address(), number] { tell(me, terminal_over{number}); };
+  options.on_use = [me = self->address(), number](bool in_use) {
+    tell(me, terminal_used{number, in_use});
+  };
+  return options;
+}
+
 result<session_terminal*> find_or_open_terminal(sandbox_pointer self,
                                                 const open_terminal_request& wanted,
                                                 runtime::shell_surroundings from) {
@@ -121,16 +227,11 @@ result<session_terminal*> find_or_open_terminal(sandbox_pointer self,
     return error{errc::limit_reached, "too many terminals in this sandbox"};
   note("sandbox.terminal", st, wanted.context);
   const auto number = ++st.last_terminal;
-  terminal_options options;
-  options.place = st.place;
+  auto options = common_options(self, number);
   options.spec = terminal_spec(st, wanted.shell, std::move(from));
+  options.spec.label = note_of(wanted.session, {}).label();
   options.size = {wanted.columns, wanted.rows};
-  options.figures = st.options->figures;
   options.request = wanted.context.id;
-  options.on_over = [me = self->address(), number] { tell(me, terminal_over{number}); };
-  options.on_use = [me = self->address(), number](bool in_use) {
-    tell(me, terminal_used{number, in_use});
-  };
   session_terminal made{number, spawn_terminal(self->system(), std::move(options))};
   return &st.terminals.emplace(wanted.session, std::move(made)).first->second;
 }
@@ -144,6 +245,16 @@ void join_terminal(sandbox_pointer self, const open_terminal_request& wanted,
 }
 
 } // namespace
+
+void resume_terminal(sandbox_pointer self, const runtime::survivor& which,
+                     const std::string& session) {
+  auto& st = self->state;
+  const auto number = ++st.last_terminal;
+  auto options = common_options(self, number);
+  options.survivor = which;
+  st.terminals.emplace(
+    session, session_terminal{number, spawn_terminal(self->system(), std::move(options))});
+}
 
 void open_terminal(sandbox_pointer self, open_terminal_request wanted, terminal_reply reply) {
   auto& st = self->state;

@@ -52,6 +52,7 @@ void fall_asleep(sandbox_pointer self, const error& why) {
   st.place.reset();
   st.end_sessions();
   st.recorded = false;
+  st.adopting = false;
   st.instance = {};
   if (st.now != phase::deleting)
     st.become(phase::asleep);
@@ -64,6 +65,11 @@ namespace {
 /// The start is over: what it took is counted, and told to those who wait.
 void account_for_start(sandbox_state& st) {
   const auto now = steady_clock::now();
+  for (const auto& each : st.waiting)
+    if (each.context.times)
+      each.context.times->waited(now - each.since);
+  if (st.adopting)
+    return;
   auto& watch = st.watch;
   const auto& made = st.place->creation();
   watch.part(start_phase::slot) = made.slot;
@@ -77,9 +83,6 @@ void account_for_start(sandbox_state& st) {
   st.options->figures->started(watch.parts);
   if (watch.whose.times)
     watch.whose.times->started(watch.parts);
-  for (const auto& each : st.waiting)
-    if (each.context.times)
-      each.context.times->waited(now - each.since);
 }
 
 void perhaps_running(sandbox_pointer self) {
@@ -88,6 +91,8 @@ void perhaps_running(sandbox_pointer self) {
     return;
   st.become(phase::running);
   account_for_start(st);
+  if (std::exchange(st.adopting, false))
+    take_over_all(self);
   log::info("sandbox.running",
             {{"id", st.id->str()}, {"epoch", st.epoch}, {"request", st.watch.whose.id}});
   for (auto& each : std::exchange(st.waiting, {}))
@@ -140,9 +145,11 @@ void write_record(sandbox_pointer self) {
     });
 }
 
+/// Or takes over the one that has survived.
 void make_sandbox(sandbox_pointer self) {
   auto& st = self->state;
   runtime::sandbox_spec spec;
+  spec.name = st.id->str();
   spec.host_name = st.id->str().substr(0, 63);
   spec.image = st.image->layers;
   spec.limits = st.options->limits;
@@ -159,14 +166,22 @@ void make_sandbox(sandbox_pointer self) {
     tell(me, sandbox_failed{start, std::move(why)});
   };
   listener.on_ended = [me = self->address(), start = st.start] { tell(me, sandbox_ended{start}); };
-  st.options->engine->create(std::move(spec), std::move(listener));
+  if (st.adopting)
+    st.options->engine->adopt(spec, std::move(listener));
+  else
+    st.options->engine->create(std::move(spec), std::move(listener));
 }
 
 void choose_image_and_make(sandbox_pointer self) {
   auto& st = self->state;
+  st.adopting = has_survived(st);
+  if (st.adopting && st.record->find("started_ms") == nullptr)
+    return end_survivor(self); // Nobody was ever told of it.
   const auto name = image_name(st);
   const auto at = st.options->images.find(name);
-  if (at == st.options->images.end()) {
+  static const sandbox_image
+    unknown; // It runs without, and all that is missing is its environment.
+  if (at == st.options->images.end() && !st.adopting) {
     log::error("sandbox.no_image",
                {{"id", st.id->str()}, {"image", name}, {"request", st.watch.whose.id}});
     st.options->figures->not_started(start_failure::image);
@@ -175,7 +190,7 @@ void choose_image_and_make(sandbox_pointer self) {
                                     "\" is not there; once it has been imported again and the node "
                                     "restarted, the sandbox starts"});
   }
-  st.image = &at->second;
+  st.image = at == st.options->images.end() ? &unknown : &at->second;
   st.watch.lease_asked = steady_clock::now();
   with_lease(
     self,
@@ -183,8 +198,11 @@ void choose_image_and_make(sandbox_pointer self) {
       auto& state = self->state;
       state.watch.part(start_phase::lease) = steady_clock::now() - state.watch.lease_asked;
       if (state.now == phase::deleting)
-        return finish_delete(self);
-      write_record(self);
+        return state.adopting ? end_survivor(self) : finish_delete(self);
+      if (state.adopting)
+        state.recorded = true; // By whoever has started it.
+      else
+        write_record(self);
       make_sandbox(self);
     },
     [self](const error& why) {
@@ -205,8 +223,11 @@ void begin_start(sandbox_pointer self) {
   ++st.start;
   st.watch = {};
   st.watch.began = steady_clock::now();
-  st.watch.whose = st.waiting.front().context;
-  auto instance = st.options->instances->take();
+  if (!st.waiting.empty())
+    st.watch.whose = st.waiting.front().context;
+  auto instance = has_survived(st)
+                    ? result<instance_count::place>{st.options->instances->take_over()}
+                    : st.options->instances->take();
   if (!instance) {
     st.options->figures->not_started(start_failure::capacity);
     return fall_asleep(self, instance.reason());
@@ -261,6 +282,18 @@ void heard(sandbox_pointer self, const sandbox_failed& said) {
   if (st.now == phase::deleting)
     return finish_delete(self);
   fall_asleep(self, said.why);
+}
+
+void heard(sandbox_pointer self, const survivor_ended& said) {
+  auto& st = self->state;
+  if (said.start != st.start)
+    return;
+  if (st.now == phase::deleting)
+    return st.record->load([self] { finish_delete(self); },
+                           [self](const error& why) { deleted(self, &why); }, st.deletion);
+  if (st.waiting.empty())
+    return fall_asleep(self, {errc::sandbox_not_running, "it was never used"});
+  choose_image_and_make(self);
 }
 
 } // namespace insula::actors::inside_sandbox

@@ -2,8 +2,9 @@
 
 /// What the files of the sandbox's actor share, and nobody else includes: its state, the facts it
 /// is told, and who does what. sandbox.cpp has its messages, sandbox_start.cpp what leads to a
-/// running sandbox, sandbox_end.cpp its stop, its deletion and its alarms, sandbox_commands.cpp
-/// commands and files, sandbox_sessions.cpp sessions and terminals.
+/// running sandbox, sandbox_adopt.cpp what an earlier server has left, sandbox_end.cpp its stop,
+/// its deletion and its alarms, sandbox_commands.cpp commands and files, sandbox_sessions.cpp
+/// sessions and terminals.
 
 #include "actors/object.hpp"
 #include "actors/process.hpp"
@@ -11,6 +12,7 @@
 #include "actors/sandbox.hpp"
 #include "actors/sandbox_lifecycle.hpp"
 #include "actors/session.hpp"
+#include "actors/survivor_note.hpp"
 #include "actors/terminal.hpp"
 
 #include <caf/all.hpp>
@@ -47,6 +49,9 @@ struct sandbox_ended {
 struct sandbox_gone {
   std::uint64_t start;
 };
+struct survivor_ended {
+  std::uint64_t start;
+};
 struct process_over {
   std::uint64_t number;
 };
@@ -61,9 +66,9 @@ struct terminal_used {
 
 using sandbox_impl = sandbox_object_actor::extend<
   caf::reacts_to<lease_settled>, caf::reacts_to<sandbox_ready>, caf::reacts_to<sandbox_failed>,
-  caf::reacts_to<sandbox_ended>, caf::reacts_to<sandbox_gone>, caf::reacts_to<process_over>,
-  caf::reacts_to<use_over>, caf::reacts_to<terminal_over>, caf::reacts_to<terminal_used>,
-  caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
+  caf::reacts_to<sandbox_ended>, caf::reacts_to<sandbox_gone>, caf::reacts_to<survivor_ended>,
+  caf::reacts_to<process_over>, caf::reacts_to<use_over>, caf::reacts_to<terminal_over>,
+  caf::reacts_to<terminal_used>, caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
 
 using steady_clock = std::chrono::steady_clock;
 
@@ -117,6 +122,7 @@ struct sandbox_state {
   start_watch watch;        ///< Of the last start.
   request_context deletion; ///< The request that ends it.
   bool recorded = false;    ///< This start is in the store.
+  bool adopting = false;    ///< This start takes over what an earlier server has left.
   /// created_ms, image, started_ms: there is a sandbox of this id if the first is there.
   std::optional<object_storage> record;
   std::optional<object_storage> local; ///< What goes with the node. Not loaded before it is needed.
@@ -242,11 +248,26 @@ void heard(sandbox_pointer self, lease_settled& said);
 void heard(sandbox_pointer self, sandbox_ready& said);
 void heard(sandbox_pointer self, const sandbox_failed& said);
 
+void heard(sandbox_pointer self, const survivor_ended& said);
+
+// ---- sandbox_adopt.cpp
+
+/// An earlier server has left its sandbox running, and this one has not taken it over.
+bool has_survived(const sandbox_state& st);
+/// Takes it over, if nothing has yet.
+void adopt(sandbox_pointer self);
+/// Ends it instead; survivor_ended follows.
+void end_survivor(sandbox_pointer self);
+/// All that runs in it has its objects again.
+void take_over_all(sandbox_pointer self);
+
 // ---- sandbox_end.cpp
 
 /// It has been idle for long enough.
 void stop(sandbox_pointer self);
 void begin_delete(sandbox_pointer self);
+/// It is over; with a reason, its record stays.
+void deleted(sandbox_pointer self, const error* why_not);
 /// Nothing of it runs any more: what is stored of it goes, too.
 void finish_delete(sandbox_pointer self);
 void heard(sandbox_pointer self, const sandbox_ended& said);
@@ -262,6 +283,7 @@ std::vector<std::string> environment(const sandbox_state& st,
 /// All of a command but what is run.
 process_options make_options(sandbox_pointer self, std::optional<std::int64_t> timeout_ms,
                              const request_context& context);
+started_process_actor add_process(sandbox_pointer self, process_options options);
 /// While somebody holds it the sandbox is in use.
 std::shared_ptr<void> new_use(sandbox_pointer self);
 /// What a command counts for until it runs; null: too much waits already.
@@ -288,6 +310,11 @@ void delete_session(sandbox_pointer self, const std::string& id, reply_to<caf::o
 /// terminals.
 void open_terminal(sandbox_pointer self, open_terminal_request wanted,
                    reply_to<terminal_actor, std::uint64_t, std::uint64_t> reply);
+void resume_session(sandbox_pointer self, const runtime::survivor& shell, const survivor_note& note,
+                    std::optional<runtime::survivor> command,
+                    std::shared_ptr<process_options> process);
+void resume_terminal(sandbox_pointer self, const runtime::survivor& which,
+                     const std::string& session);
 
 } // namespace insula::actors::inside_sandbox
 
@@ -296,6 +323,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::sandbox_ready)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::sandbox_failed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::sandbox_ended)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::sandbox_gone)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::survivor_ended)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::process_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::use_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::terminal_over)

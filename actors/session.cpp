@@ -1,6 +1,7 @@
 #include "actors/session.hpp"
 
 #include "actors/protocol/errors.hpp"
+#include "actors/survivor_note.hpp"
 #include "base/limits.hpp"
 
 #include <caf/all.hpp>
@@ -119,7 +120,7 @@ void tell(const caf::actor_addr& session, Fact fact) {
     caf::anon_send(target, std::move(fact));
 }
 
-void open_shell(session_pointer self) {
+void open_shell(session_pointer self, const runtime::survivor* left = nullptr) {
   auto& st = self->state;
   const auto me = self->address();
   const auto number = ++st.last_shell;
@@ -127,7 +128,17 @@ void open_shell(session_pointer self) {
   listener.on_ready = [me, number] { tell(me, shell_ready{number}); };
   listener.on_failed = [me, number](error why) { tell(me, shell_failed{number, std::move(why)}); };
   listener.on_ended = [me, number](runtime::process_exit) { tell(me, shell_ended{number}); };
-  st.shell = st.options.place->open_shell(st.spec(), std::move(listener));
+  if (left != nullptr) {
+    st.shell = st.options.place->take_over_shell(*left, std::move(listener));
+    return;
+  }
+  auto spec = st.spec();
+  survivor_note note;
+  note.session = st.options.id;
+  note.first = st.first;
+  note.timeout_ms = st.options.command_timeout_ms;
+  spec.label = note.label();
+  st.shell = st.options.place->open_shell(std::move(spec), std::move(listener));
 }
 
 /// The next one may come once the command itself has ended; its output may still be on its way.
@@ -164,27 +175,53 @@ void does_not_run(session_pointer self, std::uint64_t number, const caf::error& 
   advance(self);
 }
 
-void run(session_pointer self, waiting_command next) {
+/// The one whose turn it is.
+const started_process_actor& add_command(session_pointer self, std::uint64_t number,
+                                         process_options process) {
   auto& st = self->state;
-  const auto me = self->address();
-  const auto number = ++st.last_command;
-  auto process = *next.command.process; // A copy, in case that it is needed once more.
-  process.launch = [shell = st.shell, what = next.command.what, me,
-                    number](runtime::process_listener listener) {
-    return shell->run(what, with_turn(std::move(listener), me, number));
-  };
-  if (!process.timeout_ms && st.first)
-    process.timeout_ms = st.options.command_timeout_ms;
-  process.on_over = [me, number, over = std::move(process.on_over)] {
+  process.on_over = [me = self->address(), number, over = std::move(process.on_over)] {
     tell(me, command_over{number});
     if (over)
       over();
   };
   st.busy = true;
   st.running = number;
+  return st.commands.emplace(number, spawn_process(self->system(), std::move(process)))
+    .first->second;
+}
+
+/// The shell of an earlier server, and what runs there.
+void resume(session_pointer self) {
+  auto& st = self->state;
+  st.first = st.options.first_shell;
+  if (!st.options.shell)
+    return;
+  open_shell(self, &*st.options.shell);
+  if (!st.options.command)
+    return;
+  auto process = std::move(*st.options.process);
+  const auto number = ++st.last_command;
+  process.launch = [place = st.options.place, which = *st.options.command, me = self->address(),
+                    number](runtime::process_listener listener) {
+    return place->take_over(which, with_turn(std::move(listener), me, number));
+  };
+  caf::anon_send(add_command(self, number, std::move(process)), start_atom::value);
+}
+
+void run(session_pointer self, waiting_command next) {
+  auto& st = self->state;
+  const auto me = self->address();
+  const auto number = ++st.last_command;
+  auto process = *next.command.process; // A copy, in case that it is needed once more.
+  if (!process.timeout_ms && st.first)
+    process.timeout_ms = st.options.command_timeout_ms;
+  auto what = next.command.what;
+  what.label = note_of(st.options.id, process.timeout_ms).label();
+  process.launch = [shell = st.shell, what, me, number](runtime::process_listener listener) {
+    return shell->run(what, with_turn(std::move(listener), me, number));
+  };
   st.starting.emplace(number, std::move(next));
-  const auto& made =
-    st.commands.emplace(number, spawn_process(self->system(), std::move(process))).first->second;
+  const auto& made = add_command(self, number, std::move(process));
   self->request(made, caf::infinite, start_atom::value)
     .then([self, number](const process_actor& process_now) { runs(self, number, process_now); },
           [self, number](const caf::error& why) { does_not_run(self, number, why); });
@@ -217,6 +254,7 @@ void perhaps_quit(session_pointer self) {
 session_impl::behavior_type session(session_pointer self,
                                     const std::shared_ptr<session_options>& options) {
   self->state.options = std::move(*options);
+  resume(self);
   return {
     [self](open_atom) -> caf::result<caf::ok_atom> {
       auto& st = self->state;

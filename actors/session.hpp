@@ -49,6 +49,12 @@ struct session_options {
   runtime::shell_spec first;    ///< What the session was made with,
   runtime::shell_spec defaults; ///< and what a shell gets that follows one that has ended.
   std::optional<std::int64_t> command_timeout_ms; ///< For commands that bring none; of `first`.
+  std::string id;                                 ///< For the next server, as all of the label.
+  /// Its shell, and the command that runs there, if an earlier server has left them.
+  std::optional<runtime::survivor> shell;
+  std::optional<runtime::survivor> command;
+  std::shared_ptr<process_options> process; ///< Of that command.
+  bool first_shell = true;                  ///< No shell has ended yet.
   std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
 };
 

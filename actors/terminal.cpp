@@ -193,8 +193,10 @@ void start(terminal_pointer self) {
   listener.on_started = [me] { tell(me, terminal_started{}); };
   listener.on_failed = [me](error why) { tell(me, terminal_failed{std::move(why)}); };
   listener.on_ended = [me](runtime::process_exit how) { tell(me, terminal_ended{how}); };
-  st.command =
-    st.options.place->open_terminal(std::move(st.options.spec), st.options.size, listener);
+  auto& place = *st.options.place;
+  st.command = st.options.survivor
+                 ? place.take_over_terminal(*st.options.survivor, std::move(listener))
+                 : place.open_terminal(std::move(st.options.spec), st.options.size, listener);
   set_alarm(self, limits::start_patience);
 }
 

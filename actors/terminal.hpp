@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace insula {
@@ -29,6 +30,7 @@ struct terminal_options {
   std::shared_ptr<runtime::sandbox> place;
   runtime::process_spec spec;
   runtime::terminal_size size;
+  std::optional<runtime::survivor> survivor; ///< Taken over instead, if set.
   /// It has ended, or it never ran: the sandbox need not keep the handle. Once.
   std::function<void()> on_over;
   /// Whether it has clients.

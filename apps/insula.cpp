@@ -1,5 +1,6 @@
 #include "apps/image.hpp"
 #include "apps/serve.hpp"
+#include "apps/upgrade.hpp"
 #include "benchmarks/load/command.hpp"
 #include "http/server.hpp"
 
@@ -45,6 +46,15 @@ int main(int argc, char** argv) {
                     "The configuration; cluster.yaml in the source tree shows every key");
   serve->footer(
     "Environment: SANDBOX_API_KEY and the WARM_POOL_* names overrule the configuration.");
+  std::optional<std::string> upgrade_file, upgrade_state;
+  auto* upgrade = app.add_subcommand(
+    "upgrade", "Replace the running server by this program; its sandboxes go on");
+  upgrade->add_option("--state", upgrade_state,
+                      "The state directory of the server. Default: as for serve");
+  upgrade->add_option("--config", upgrade_file,
+                      "The configuration that names the state directory, if --state does not");
+  upgrade->footer("The new server gets the old one's arguments, environment, output and listening "
+                  "sockets. If it does not get ready, the old program is started again.");
   insula::image_commands image{app};
   insula::load::bench_command bench{app};
   try {
@@ -64,6 +74,15 @@ int main(int argc, char** argv) {
     return *status;
   if (const auto status = bench.run({argv, argv + argc}))
     return *status;
+  if (upgrade->parsed()) {
+    const auto where = insula::load_config(upgrade_file, current_environment(),
+                                           {.listen = {}, .state_directory = upgrade_state});
+    if (!where) {
+      std::cerr << "insula: " << where.reason().message << '\n';
+      return 2;
+    }
+    return insula::upgrade(where->state.directory);
+  }
   if (!serve->parsed()) {
     std::cout << app.help();
     return 2;

@@ -26,8 +26,10 @@
 #include <filesystem>
 #include <grp.h>
 #include <iostream>
+#include <optional>
 #include <pwd.h>
 #include <set>
+#include <sstream>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -107,6 +109,10 @@ result<state_directory> state_directory::prepare(const std::string& wanted,
     return failed(state.path + "/lock");
   if (!take_lock(state.lock))
     return error{errc::io_failed, "another insula uses the state directory " + state.path};
+  const auto pid = std::to_string(::getpid()) + "\n"; // For whoever replaces this server.
+  if (::ftruncate(state.lock.get(), 0) != 0 ||
+      ::pwrite(state.lock.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()))
+    return failed(state.path + "/lock");
   const auto open_own = [&](const char* name) -> unique_fd {
     const auto path = state.path + "/" + name;
     if ((::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) ||
@@ -211,6 +217,18 @@ void say_ready(const config& values, std::uint16_t port) {
   std::cout << " -d '{\"argv\":[\"sh\",\"-c\",\"echo hello from $(hostname)\"]}'" << std::endl;
 }
 
+/// The numbers in a variable that is for this process alone, which have to close on exec from now
+/// on.
+std::vector<int> take_descriptors(const char* variable) {
+  std::vector<int> found;
+  const char* text = ::getenv(variable);
+  for (std::istringstream words{text == nullptr ? "" : text}; words;)
+    if (int fd = -1; words >> fd && fd > 2 && ::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0)
+      found.push_back(fd);
+  ::unsetenv(variable);
+  return found;
+}
+
 /// The signals that end a node are taken by sigwait() and by nobody else.
 sigset_t block_signals() {
   sigset_t taken;
@@ -227,6 +245,8 @@ result<void> run(const config& values) {
     return {{errc::invalid_request,
              "insula serve needs root to make sandboxes; it gives root up once it has started"}};
   const auto signals = block_signals();
+  const auto inherited = take_descriptors(listen_variable);
+  const auto told = take_descriptors(ready_variable);
   raise_open_files();
   ::umask(022);
 
@@ -247,7 +267,11 @@ result<void> run(const config& values) {
   std::set<std::string> roots;
   for (const auto& [name, image] : *images)
     roots.insert(image.layers.root);
-  storage::images::image_store{state->path}.sweep(roots); // Older sandboxes have ended by now.
+  // What an earlier server has left may stand on images that nobody names any more.
+  const auto survivors = spawner->survivors.size();
+  const bool first = survivors == 0;
+  if (first)
+    storage::images::image_store{state->path}.sweep(roots);
   // Before there is a second thread, since this is each thread's own. The spawner, which needs its
   // privileges, runs.
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
@@ -258,8 +282,9 @@ result<void> run(const config& values) {
     pipes,
     {spawning.key, path_of(state->logs), values.runtime.first_slot, values.runtime.slots},
     std::move(*spawner)};
-  // Whatever stops this start: the spawner does not stay behind without a server.
-  bool leave_sandboxes = false;
+  // Whatever stops this start: the spawner does not stay behind without a server, unless it has
+  // what the next one will want to adopt.
+  bool leave_sandboxes = !first;
   const auto end_sandboxes = [&] {
     if (!leave_sandboxes)
       engine.shut_down(sandbox_patience);
@@ -301,7 +326,7 @@ result<void> run(const config& values) {
                  {"USER", "sandbox"}};
   options.idle_timeout = values.sandbox.idle_timeout;
   const auto counts = options.figures;
-  const actors::node node{system, **disk, **local, std::move(options)};
+  std::optional<actors::node> node{std::in_place, system, **disk, **local, std::move(options)};
 
   http::server_options serving;
   serving.address = values.server.listen.address;
@@ -309,6 +334,7 @@ result<void> run(const config& values) {
   serving.api_key = values.server.api_key;
   serving.allowed_hosts = values.server.allowed_hosts;
   serving.max_connections = values.server.max_connections;
+  serving.inherited = inherited;
   serving.default_session = values.default_session;
   serving.spool_directory = path_of(state->logs);
   if (!values.server.tls_certificate.empty())
@@ -327,7 +353,7 @@ result<void> run(const config& values) {
     store.write(into);
     write_process_figures(into);
   };
-  http::server server{pool, system, std::move(serving), node.directory(),
+  http::server server{pool, system, std::move(serving), node->directory(),
                       [&engine] { return engine.ailments(); }};
   if (auto ok = server.start(); !ok)
     return ok;
@@ -335,13 +361,24 @@ result<void> run(const config& values) {
     return ok;
   log::info("node.ready", {{"state", state->path}, {"cgroups", described.cgroups}});
   say_ready(values, server.port());
+  const auto word = "ready " + std::to_string(survivors) + "\n";
+  for (const int fd : told) {
+    [[maybe_unused]] const auto said = ::write(fd, word.data(), word.size());
+    ::close(fd);
+  }
+  for (const int fd : inherited)
+    ::close(fd);
 
   int number = 0;
   ::sigwait(&signals, &number);
   log::info("node.stopping", {{"signal", ::strsignal(number)}});
+  // First: then the streams that are open can say that it is over.
   leave_sandboxes = number == SIGTERM;
-  end_sandboxes(); // First: then the streams that are open can say that it is over.
+  if (leave_sandboxes)
+    engine.hand_over();
+  end_sandboxes();
   leave_sandboxes = true;
+  node.reset();
   server.stop(request_patience);
   return {};
 }

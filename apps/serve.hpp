@@ -8,4 +8,9 @@ namespace insula {
 /// after Ctrl-C or SIGTERM, 1 when it could not start.
 int serve(const config& values);
 
+/// By whom one server is replaced by the next: in the environment of that one, the descriptors of
+/// the sockets that it is to take over, and of a pipe into which it says "ready <adopted>\n".
+inline constexpr char listen_variable[] = "INSULA_LISTEN_FDS";
+inline constexpr char ready_variable[] = "INSULA_READY_FD";
+
 } // namespace insula

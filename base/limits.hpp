@@ -201,6 +201,9 @@ inline constexpr auto longest_alarm_retry = 60s;
 /// A sandbox that is not ready by then is given up. On a busy machine a hundred start at once.
 inline constexpr auto create_patience = 30s;
 
+/// For the agent of a sandbox that a new server takes over to say what there is.
+inline constexpr auto adopt_patience = 10s;
+
 /// Who has asked for a sandbox's end is owed an answer by then, if only that it takes longer. The
 /// spawner goes on trying.
 inline constexpr auto destroy_patience = 30s;

@@ -676,7 +676,7 @@ public:
         const auto self = weak.lock();
         return self && self->has_room();
       });
-    if (auto opened = listener_->open(options_.address, options_.port); !opened)
+    if (auto opened = listener_->open(options_.address, options_.port, options_.inherited); !opened)
       return opened;
     listener_->start();
     return {};

@@ -28,6 +28,7 @@ struct front_door_options {
   std::uint64_t buffered_body_bytes = limits::buffered_body_bytes;
   time_limits time;
   std::shared_ptr<figures> counts = std::make_shared<figures>();
+  std::vector<int> inherited; ///< As listener::open() has them. The caller's.
 };
 
 /// Listens, speaks HTTP/1.1, and asks `admit` about every request once its header is there.

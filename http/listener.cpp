@@ -4,6 +4,9 @@
 
 #include <boost/asio/dispatch.hpp>
 
+#include <fcntl.h>
+#include <sys/socket.h>
+
 namespace insula::http {
 
 namespace asio = boost::asio;
@@ -22,7 +25,23 @@ listener::listener(io_pool& io, std::function<void(socket_type)> take,
     , take_(std::move(take))
     , has_room_(std::move(has_room)) {}
 
-result<void> listener::open(const std::string& address, std::uint16_t port) {
+namespace {
+
+/// Does this socket listen there?
+bool listens_at(int socket, const tcp::endpoint& where) {
+  tcp::endpoint bound;
+  auto size = static_cast<socklen_t>(bound.capacity());
+  if (::getsockname(socket, bound.data(), &size) != 0)
+    return false;
+  bound.resize(size);
+  return bound.protocol() == where.protocol() && bound.address() == where.address() &&
+         (where.port() == 0 || bound.port() == where.port());
+}
+
+} // namespace
+
+result<void> listener::open(const std::string& address, std::uint16_t port,
+                            std::span<const int> inherited) {
   boost::system::error_code ec;
   const auto failed = [&] {
     return error{errc::io_failed,
@@ -31,6 +50,13 @@ result<void> listener::open(const std::string& address, std::uint16_t port) {
   const tcp::endpoint where{asio::ip::make_address(address, ec), port};
   if (ec)
     return failed();
+  for (const int socket : inherited)
+    if (listens_at(socket, where)) {
+      if (acceptor_.assign(where.protocol(), ::fcntl(socket, F_DUPFD_CLOEXEC, 3), ec); ec)
+        return failed();
+      port_ = acceptor_.local_endpoint(ec).port();
+      return {};
+    }
   if (acceptor_.open(where.protocol(), ec); ec)
     return failed();
   if (acceptor_.set_option(tcp::acceptor::reuse_address{true}, ec); ec)

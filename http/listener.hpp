@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace insula::http {
@@ -25,8 +26,11 @@ public:
   /// `take` is given every socket; `has_room` is asked before each accept. Both on one thread.
   listener(io_pool& io, std::function<void(socket_type)> take, std::function<bool()> has_room);
 
-  /// Errors: io_failed, naming address and reason.
-  result<void> open(const std::string& address, std::uint16_t port);
+  /// Takes the one of the inherited sockets that listens there, if there is one, with the clients
+  /// that wait in its queue. Port 0: whichever listens at the address. Errors: io_failed, naming
+  /// address and reason.
+  result<void> open(const std::string& address, std::uint16_t port,
+                    std::span<const int> inherited = {});
   std::uint16_t port() const { return port_; }
 
   void start();

@@ -16,7 +16,7 @@ public:
       , with_(services(system, options, std::move(directory), std::move(health)))
       , door_(io,
               {options.address, options.port, options.tls, options.max_connections,
-               options.buffered_body_bytes, options.time, counts_},
+               options.buffered_body_bytes, options.time, counts_, options.inherited},
               asking({key_check{options.api_key}, page_guard{options.allowed_hosts},
                       all_routes(system, options), counts_, browsers_}))
       , address_(options.address)
@@ -69,7 +69,8 @@ private:
         : address_(where.address)
         , door_(io,
                 {where.address, where.port, where.asks_key ? options.tls : std::nullopt,
-                 limits::metrics_connections, options.buffered_body_bytes, options.time, counts},
+                 limits::metrics_connections, options.buffered_body_bytes, options.time, counts,
+                 options.inherited},
                 asking({key_check{where.asks_key ? options.api_key : std::string{}},
                         page_guard{options.allowed_hosts},
                         {bridge::metrics_route(with)},

@@ -28,7 +28,9 @@ struct server_options {
   std::vector<std::string> allowed_hosts;
   std::optional<tls_files> tls;    ///< None: plain HTTP.
   unsigned max_connections = 8192; ///< At once. Further ones wait in the kernel's queue.
-  time_limits time;                ///< For what a client may take.
+  /// Sockets that listen already, of a server before this one. Those of its addresses are used.
+  std::vector<int> inherited;
+  time_limits time; ///< For what a client may take.
   /// In memory at once, of all requests together.
   std::uint64_t buffered_body_bytes = limits::buffered_body_bytes;
   /// Where bodies that are too large for memory wait, without a name. On a disk.

@@ -41,10 +41,16 @@ struct image_layers {
   std::string usr; ///< Goes over /usr of the root. Empty: the root has one.
 };
 
+/// Words of the asker's that a later server is given with what is still there: names and labels are
+/// kept beside it, and mean nothing here.
+inline constexpr std::size_t max_name_bytes = 128;
+inline constexpr std::size_t max_label_bytes = 512;
+
 struct sandbox_spec {
   std::string host_name; ///< At most 63 bytes.
   image_layers image;
   sandbox_limits limits;
+  std::string name; ///< By which a later server adopts it. Empty: none does, and it is ended.
 };
 
 /// Who runs inside, as the sandbox sees it.
@@ -59,6 +65,7 @@ struct process_spec {
   std::string cwd = "/";
   std::string script; ///< If not empty: the command can read it as descriptor 9.
   sandbox_user user;
+  std::string label;
 };
 
 enum class stream_id : std::uint8_t { out = 1, err = 2 };
@@ -156,12 +163,14 @@ struct shell_spec {
   std::vector<std::string> env; ///< "NAME=value".
   std::string cwd = "/";        ///< One that cannot be entered is replaced by the user's home.
   sandbox_user user;
+  std::string label;
 };
 
 struct shell_command {
   std::string script;
   /// For this command only; afterwards the shell is where it was. Empty: where it is.
   std::string cwd;
+  std::string label;
 };
 
 /// What a shell would give to a program that it starts now.
@@ -230,6 +239,16 @@ struct creation_times {
   std::chrono::nanoseconds agent{};      ///< Until the agent had been heard of.
 };
 
+enum class survivor_kind { command, terminal, shell, shell_command };
+
+/// Something in an adopted sandbox that an earlier server has started.
+struct survivor {
+  std::uint64_t id = 0; ///< To take it over by.
+  survivor_kind kind{};
+  std::string label;
+  std::uint64_t shell = 0; ///< Of a shell_command: in which it runs. Else 0.
+};
+
 /// One live sandbox.
 class sandbox {
 public:
@@ -245,6 +264,17 @@ public:
                                                   process_listener listener) = 0;
 
   virtual std::shared_ptr<shell> open_shell(shell_spec spec, shell_listener listener) = 0;
+
+  /// What was there when it was adopted. Each is taken over, once, or ended by disown(). A
+  /// listener is then told all that it would have been told, from on_started or on_ready on.
+  virtual std::vector<survivor> survivors() const = 0;
+  virtual std::shared_ptr<process> take_over(const survivor& which, process_listener listener) = 0;
+  virtual std::shared_ptr<terminal> take_over_terminal(const survivor& which,
+                                                       process_listener listener) = 0;
+  /// First the shell, then the command in it, if there is one: until then it takes no other.
+  virtual std::shared_ptr<shell> take_over_shell(const survivor& which,
+                                                 shell_listener listener) = 0;
+  virtual void disown(const survivor& which) = 0;
 
   /// Read from the kernel now: a few small files, which take microseconds. None: it has ended.
   virtual std::optional<sandbox_usage> usage() const = 0;
@@ -279,6 +309,18 @@ public:
   /// A sandbox that is not ready within limits::create_patience is removed again and reported as
   /// failed.
   virtual void create(sandbox_spec spec, sandbox_listener listener) = 0;
+
+  /// The names of those that an earlier server of this node has left running and that have not been
+  /// adopted.
+  virtual std::vector<std::string> survivors() const = 0;
+  virtual bool survives(const std::string& name) const = 0;
+
+  /// Takes over the one of the spec's name; the rest is as it was made with. Errors: not_found;
+  /// launch_failed, if it does not answer any more, and then it is ended.
+  virtual void adopt(const sandbox_spec& spec, sandbox_listener listener) = 0;
+
+  /// Ends one of them. Calls back when nothing of it is left, or there is none of that name.
+  virtual void disown(const std::string& name, std::function<void()> on_gone) = 0;
 
   /// The essential parts that are missing, in words; empty when all is well.
   virtual std::vector<std::string> ailments() const = 0;

@@ -5,7 +5,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 
 namespace insula::runtime {
@@ -17,20 +19,32 @@ namespace insula::runtime {
 /// Ceiling: limits::late_pipes_per_sandbox; beyond, the oldest is closed.
 class late_output : public std::enable_shared_from_this<late_output> {
 public:
-  explicit late_output(boost::asio::io_context& io)
-      : io_(io) {}
+  /// Whoever keeps the pipes beyond this process.
+  struct keeper {
+    std::function<std::uint64_t(int pipe)> hold; ///< Answers with its name for it.
+    std::function<void(std::uint64_t)> release;
+  };
 
-  /// A pipe's read end, non-blocking.
-  void add(unique_fd pipe);
+  late_output(boost::asio::io_context& io, keeper with)
+      : io_(io)
+      , keeper_(std::move(with)) {}
+
+  /// A pipe's read end, non-blocking. `name`: it is kept under that already.
+  void add(unique_fd pipe, std::uint64_t name = 0);
   void close();
 
 private:
-  using descriptor = boost::asio::posix::stream_descriptor;
-  void watch(const std::shared_ptr<descriptor>& pipe);
-  bool empty(descriptor& pipe);
+  struct late_pipe {
+    boost::asio::posix::stream_descriptor end;
+    std::uint64_t name;
+  };
+  void watch(const std::shared_ptr<late_pipe>& pipe);
+  bool empty(late_pipe& pipe);
+  void let_go(late_pipe& pipe);
 
   boost::asio::io_context& io_;
-  std::deque<std::shared_ptr<descriptor>> pipes_;
+  keeper keeper_;
+  std::deque<std::shared_ptr<late_pipe>> pipes_;
 };
 
 } // namespace insula::runtime

@@ -3,6 +3,7 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "runtime/agent/protocol.hpp"
+#include "runtime/held_label.hpp"
 #include "runtime/late_output.hpp"
 #include "runtime/packet_socket.hpp"
 #include "runtime/process.hpp"
@@ -25,6 +26,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <set>
 #include <span>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -36,13 +38,32 @@ class native_sandbox;
 
 /// What the engine's sandboxes share and may outlive the engine's own object with.
 struct native_engine_core {
-  native_engine_core(io_pool& threads, native_options given, unique_fd socket)
+  native_engine_core(io_pool& threads, native_options given, spawner_link link)
       : options(std::move(given))
       , pool(threads)
-      , spawner(pool.context(0), std::move(socket))
+      , spawner(pool.context(0), link)
+      , generation(link.generation)
       , cgroups(cgroup_tree::of_this_process(options.key)) {
+    std::set<std::uint32_t> used;
+    for (auto& each : link.survivors) {
+      used.insert(each.slot);
+      survivors.push_back(std::move(each));
+    }
     for (std::uint32_t i = 0; i < options.slots; ++i)
-      free_slots.push_back(options.first_slot + i);
+      if (!used.contains(options.first_slot + i))
+        free_slots.push_back(options.first_slot + i);
+  }
+
+  /// One that nobody has taken; by its name.
+  std::optional<held_sandbox> take_survivor(const std::string& name) {
+    const std::lock_guard hold{guard};
+    const auto at = std::find_if(survivors.begin(), survivors.end(),
+                                 [&](const auto& each) { return each.tag == name; });
+    if (at == survivors.end())
+      return std::nullopt;
+    auto taken = std::move(*at);
+    survivors.erase(at);
+    return taken;
   }
 
   std::optional<std::uint32_t> take_slot() {
@@ -78,13 +99,21 @@ struct native_engine_core {
   native_options options;
   io_pool& pool;
   spawner_client spawner;
+  const std::uint64_t generation; ///< Of this server, among those of its spawner.
   cgroup_tree cgroups;
-  std::mutex guard;
+  std::mutex guard; ///< For what follows.
+  std::vector<held_sandbox> survivors;
   std::deque<std::uint32_t> free_slots;
   std::map<std::uint32_t, std::weak_ptr<native_sandbox>> sandboxes; ///< By slot.
 };
 
 namespace {
+
+/// Ids of commands, and numbers in shells, begin anew above those of earlier servers.
+constexpr int generation_shift = 40;
+
+/// The ping by which an adoption is known to be complete.
+constexpr std::uint64_t adoption_ping = ~0ull;
 
 std::string reason_of(const agent::notice& said) {
   const char* what = "starting it";
@@ -162,9 +191,10 @@ public:
       , limits_(limits)
       , listener_(std::move(listener))
       , deadline_(io_)
-      , late_(std::make_shared<late_output>(io_)) {}
+      , last_id_(engine_->generation << generation_shift) {}
 
   void launch(const sandbox_spec& spec);
+  void adopt(held_sandbox from);
   void fall_silent(); ///< Nothing is heard or told any more. Any thread.
 
   const creation_times& creation() const override { return creation_; }
@@ -173,6 +203,12 @@ public:
                                           process_listener listener) override;
   std::shared_ptr<shell> open_shell(shell_spec spec, shell_listener listener) override;
   std::optional<sandbox_usage> usage() const override;
+  std::vector<survivor> survivors() const override;
+  std::shared_ptr<process> take_over(const survivor& which, process_listener listener) override;
+  std::shared_ptr<terminal> take_over_terminal(const survivor& which,
+                                               process_listener listener) override;
+  std::shared_ptr<shell> take_over_shell(const survivor& which, shell_listener listener) override;
+  void disown(const survivor& which) override;
   result<unique_fd> open_file(file_operation what, const std::string& path,
                               sandbox_user user) override;
   result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) override;
@@ -180,6 +216,8 @@ public:
 
 private:
   void created(result<spawner_client::launched> way);
+  void connect(unique_fd control);
+  void all_reported();
   void heard(const agent::notice& said);
   void note_launch(const spawner::launch_clock& done);
   void note_agent(std::uint64_t launched_ns);
@@ -194,16 +232,31 @@ private:
     script_file script;             ///< Until it has ended.
   };
 
+  /// What was kept for something, and what the agent has said of it last.
+  struct survivor_state {
+    held_descriptors kept;
+    held_head head;
+    std::optional<agent::notice> said;
+  };
+
+  std::optional<survivor_state> take_survivor(std::uint64_t id);
+  void prepare_late_output();
+  void pass_on(const agent::notice& said);
   std::shared_ptr<agent_job> known(std::uint64_t id);
   std::shared_ptr<native_shell> known_shell(std::uint64_t id);
   std::function<void(int)> signal_link(std::uint64_t id);
   std::function<void()> forget_link(std::uint64_t id);
+  void let_go(std::uint64_t id);
+  void hold(std::uint64_t id, const held_head& head, std::string_view label,
+            std::span<const int> fds);
   template <class Job>
-  auto refuse(const std::shared_ptr<Job>& made, error why);
+  std::shared_ptr<Job> refuse(const std::shared_ptr<Job>& made, error why);
   std::uint64_t next_id();
   bool request_start(const start_request& wanted, std::span<const int> fds);
   native_shell::log_share share_log();
   native_shell::links shell_links(std::uint64_t id);
+  native_terminal::links terminal_links(std::uint64_t id, std::string label);
+  bool is_over() const;
   std::shared_ptr<packet_socket> connection();
   std::uint64_t memory_kills() const;
   std::uint64_t kills_before(std::uint64_t id);
@@ -217,11 +270,12 @@ private:
   const sandbox_limits limits_;
   sandbox_listener listener_;
   boost::asio::steady_timer deadline_;
+  bool adopting_ = false;        ///< What there is has been asked for, not how the start went.
   std::uint64_t asked_ns_ = 0;   ///< When the spawner was asked,
   std::uint64_t layered_ns_ = 0; ///< and when it had done its part.
   creation_times creation_;      ///< Written before on_ready.
   std::string why_not_ = "the sandbox ended before it was ready"; ///< What is said if it does.
-  const std::shared_ptr<late_output> late_;                       ///< Of all of its shells.
+  std::shared_ptr<late_output> late_; ///< Of all of its shells. From launch() or adopt() on.
   std::shared_ptr<std::atomic<std::size_t>> full_logs_ =
     std::make_shared<std::atomic<std::size_t>>(0);
 
@@ -229,11 +283,13 @@ private:
   std::shared_ptr<packet_socket> agent_;
   std::map<std::uint64_t, started_process> processes_;
   std::map<std::uint64_t, std::weak_ptr<native_shell>> shells_; ///< By the id of their keepers.
-  std::uint64_t last_id_ = 0;
+  std::map<std::uint64_t, survivor_state> survivors_;           ///< That nobody has taken over.
+  std::uint64_t last_id_; ///< Never one that an earlier server has used.
   bool over_ = false;
 };
 
 void native_sandbox::launch(const sandbox_spec& spec) {
+  prepare_late_output();
   spawner::request wanted{};
   wanted.what = spawner::op::create;
   wanted.slot = slot_;
@@ -246,7 +302,8 @@ void native_sandbox::launch(const sandbox_spec& spec) {
   const auto fits =
     spec.host_name.copy(wanted.host_name, spawner::max_host_name - 1) == spec.host_name.size() &&
     spec.image.root.copy(wanted.root_layer, spawner::max_path - 1) == spec.image.root.size() &&
-    spec.image.usr.copy(wanted.usr_layer, spawner::max_path - 1) == spec.image.usr.size();
+    spec.image.usr.copy(wanted.usr_layer, spawner::max_path - 1) == spec.image.usr.size() &&
+    spec.name.copy(wanted.tag, spawner::max_tag - 1) == spec.name.size();
   assert(fits);
   static_cast<void>(fits);
   auto self = shared_from_this();
@@ -282,7 +339,11 @@ void native_sandbox::created(result<spawner_client::launched> way) {
     return;
   }
   note_launch(way->done);
-  auto socket = std::make_shared<packet_socket>(io_, std::move(way->control));
+  connect(std::move(way->control));
+}
+
+void native_sandbox::connect(unique_fd control) {
+  auto socket = std::make_shared<packet_socket>(io_, std::move(control));
   socket->open(
     [weak = weak_from_this()](std::string_view bytes, std::vector<unique_fd>) {
       agent::notice said{};
@@ -295,6 +356,232 @@ void native_sandbox::created(result<spawner_client::launched> way) {
     socket->close();
   else
     agent_ = std::move(socket);
+}
+
+// ---- What an earlier server has left
+
+void native_sandbox::adopt(held_sandbox from) {
+  prepare_late_output();
+  adopting_ = true;
+  for (auto& each : from.held)
+    if (const auto head = head_of(each.label)) {
+      const auto name = each.name;
+      survivors_.emplace(name, survivor_state{std::move(each), *head, {}});
+    }
+  boost::asio::post(io_, [self = shared_from_this(), control = std::move(from.control)]() mutable {
+    self->deadline_.expires_after(limits::adopt_patience);
+    self->deadline_.async_wait([self](const boost::system::error_code& stopped) {
+      if (!stopped)
+        self->give_up({errc::launch_failed, "its agent did not answer in time"});
+    });
+    self->connect(std::move(control));
+    self->engine_->spawner.adopt(
+      self->slot_, [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
+    self->tell_agent(agent::op::report, 0, 0);
+    self->tell_agent(agent::op::ping, adoption_ping, 0);
+  });
+}
+
+/// Whatever the agent knows has been said again.
+void native_sandbox::all_reported() {
+  deadline_.cancel();
+  const auto ready = std::exchange(listener_.on_ready, nullptr);
+  if (!ready)
+    return;
+  listener_.on_failed = nullptr;
+  std::vector<survivor_state> late_pipes;
+  {
+    const std::lock_guard hold{guard_};
+    for (auto at = survivors_.begin(); at != survivors_.end();)
+      if (at->second.head.kind == held_kind::late_pipe)
+        late_pipes.push_back(std::move(survivors_.extract(at++).mapped()));
+      else
+        ++at;
+  }
+  for (auto& each : late_pipes)
+    if (!each.kept.fds.empty())
+      late_->add(std::move(each.kept.fds.front()), each.kept.name);
+  ready(shared_from_this());
+}
+
+namespace {
+
+/// How many descriptors belong to it.
+std::size_t descriptors_of(held_kind kind) {
+  switch (kind) {
+    case held_kind::command: return 3;
+    case held_kind::opening_terminal: return 1;
+    case held_kind::terminal: return 2;
+    case held_kind::shell: return 1;
+    case held_kind::shell_command: return 4;
+    case held_kind::late_pipe: return 1;
+  }
+  return 0;
+}
+
+survivor_kind kind_of(const held_head& head) {
+  switch (head.kind) {
+    case held_kind::opening_terminal:
+    case held_kind::terminal: return survivor_kind::terminal;
+    case held_kind::shell: return survivor_kind::shell;
+    case held_kind::shell_command:
+      return head.exited != 0 ? survivor_kind::command : survivor_kind::shell_command;
+    case held_kind::command:
+    case held_kind::late_pipe: break;
+  }
+  return survivor_kind::command;
+}
+
+} // namespace
+
+std::vector<survivor> native_sandbox::survivors() const {
+  std::vector<survivor> all;
+  const std::lock_guard hold{guard_};
+  for (const auto& [id, each] : survivors_)
+    all.push_back({id, kind_of(each.head), text_of(each.kept.label), each.head.shell});
+  return all;
+}
+
+/// None: it is not there, or lacks something.
+std::optional<native_sandbox::survivor_state> native_sandbox::take_survivor(std::uint64_t id) {
+  const std::lock_guard hold{guard_};
+  auto found = survivors_.extract(id);
+  if (!found || found.mapped().kept.fds.size() != descriptors_of(found.mapped().head.kind))
+    return std::nullopt;
+  return std::move(found.mapped());
+}
+
+void native_sandbox::prepare_late_output() {
+  late_output::keeper keeper;
+  keeper.hold = [weak = weak_from_this()](int pipe) -> std::uint64_t {
+    const auto self = weak.lock();
+    if (!self)
+      return 0;
+    const auto id = self->next_id();
+    held_head head;
+    head.kind = held_kind::late_pipe;
+    self->hold(id, head, {}, {&pipe, 1});
+    return id;
+  };
+  keeper.release = [weak = weak_from_this()](std::uint64_t name) {
+    if (const auto self = weak.lock())
+      self->let_go(name);
+  };
+  late_ = std::make_shared<late_output>(io_, std::move(keeper));
+}
+
+std::shared_ptr<process> native_sandbox::take_over(const survivor& which,
+                                                   process_listener listener) {
+  auto found = take_survivor(which.id);
+  const auto head = found ? found->head : held_head{};
+  if (found && head.kind == held_kind::shell_command && head.exited == 0)
+    if (const auto shell = known_shell(head.shell))
+      return shell->resume_command(std::move(found->kept), std::move(listener));
+  const auto share = share_log();
+  native_process::links to{signal_link(which.id), forget_link(which.id)};
+  if (!found) {
+    const auto made = std::make_shared<native_process>(
+      io_, output_log{engine_->options.log_directory, 0}, std::move(listener), std::move(to),
+      engine_->options.reader_patience);
+    return refuse(made, has_ended);
+  }
+  to.signal = [signal = std::move(to.signal), counted = share.counted](int number) {
+    signal(number);
+  };
+  auto& fds = found->kept.fds;
+  const auto made = std::make_shared<native_process>(
+    io_, output_log{std::move(fds[2]), head.log_bytes}, std::move(listener), std::move(to),
+    engine_->options.reader_patience);
+  made->attach(std::move(fds[0]), std::move(fds[1]));
+  {
+    const std::lock_guard hold{guard_};
+    processes_[which.id] = {made, head.memory_kills, {}};
+  }
+  boost::asio::post(
+    io_, [self = shared_from_this(), made, head, said = found->said, id = which.id] {
+      made->resume();
+      if (head.kind == held_kind::shell_command) {
+        made->started();
+        made->settle([late = self->late_](unique_fd pipe) { late->add(std::move(pipe)); });
+        made->ended({head.exited != 0 ? head.status : 0, head.exited == 0, false});
+      } else if (said) {
+        self->pass_on(*said);
+      } else if (!self->is_over()) { // The agent has never heard of it, or it has gone already.
+        made->failed(has_ended);
+        made->ended({0, true, false});
+      }
+    });
+  return made;
+}
+
+std::shared_ptr<terminal> native_sandbox::take_over_terminal(const survivor& which,
+                                                             process_listener listener) {
+  auto found = take_survivor(which.id);
+  const bool open = found && found->head.kind == held_kind::terminal;
+  auto channel = found && !open ? std::move(found->kept.fds[0]) : unique_fd{};
+  const auto made = std::make_shared<native_terminal>(
+    io_, std::move(channel), std::move(listener),
+    terminal_links(which.id, found ? text_of(found->kept.label) : ""));
+  if (!found)
+    return refuse(made, has_ended);
+  {
+    const std::lock_guard hold{guard_};
+    processes_[which.id] = {made, found->head.memory_kills, {}};
+  }
+  auto kept = std::make_shared<survivor_state>(std::move(*found));
+  boost::asio::post(io_, [self = shared_from_this(), made, kept, open] {
+    if (open)
+      made->resume(std::move(kept->kept.fds[0]), std::move(kept->kept.fds[1]));
+    if (kept->said)
+      self->pass_on(*kept->said);
+    else if (!self->is_over())
+      made->failed(has_ended);
+  });
+  return made;
+}
+
+std::shared_ptr<shell> native_sandbox::take_over_shell(const survivor& which,
+                                                       shell_listener listener) {
+  auto found = take_survivor(which.id);
+  const auto& options = engine_->options;
+  const auto made = std::make_shared<native_shell>(
+    io_, native_shell::options{options.log_directory, options.reader_patience, options.shells},
+    std::move(listener), shell_links(which.id));
+  if (!found || found->head.kind != held_kind::shell)
+    return refuse(made, has_ended);
+  bool has_command = false;
+  std::vector<std::uint64_t> internal;
+  {
+    const std::lock_guard hold{guard_};
+    shells_[which.id] = made;
+    for (const auto& [id, each] : survivors_)
+      if (each.head.kind == held_kind::shell_command && each.head.shell == which.id &&
+          each.head.exited == 0)
+        each.head.internal != 0 ? internal.push_back(id) : void(has_command = true);
+    for (const auto id : internal)
+      survivors_.erase(id);
+  }
+  for (const auto id : internal)
+    let_go(id);
+  made->resume(std::move(found->kept.fds[0]), which.id, engine_->generation << generation_shift,
+               has_command);
+  if (found->said)
+    boost::asio::post(io_, [self = shared_from_this(), made, said = *found->said] {
+      if (said.what == agent::event::exited || said.what == agent::event::failed)
+        self->pass_on(said);
+    });
+  return made;
+}
+
+void native_sandbox::disown(const survivor& which) {
+  {
+    const std::lock_guard hold{guard_};
+    if (survivors_.erase(which.id) == 0)
+      return;
+  }
+  if (which.kind != survivor_kind::shell_command)
+    tell_agent(agent::op::signal, which.id, SIGKILL);
+  let_go(which.id);
 }
 
 void native_sandbox::note_launch(const spawner::launch_clock& done) {
@@ -317,7 +604,7 @@ void native_sandbox::note_agent(std::uint64_t launched_ns) {
 void native_sandbox::heard(const agent::notice& said) {
   switch (said.what) {
     case agent::event::ready: {
-      if (!listener_.on_ready)
+      if (!listener_.on_ready || adopting_)
         return; // Said before; or the sandbox is being removed.
       if (said.value != static_cast<std::int32_t>(agent::version))
         return give_up({errc::launch_failed, "the agent speaks another version"});
@@ -334,6 +621,29 @@ void native_sandbox::heard(const agent::notice& said) {
       why_not_ = std::string{name_of(static_cast<spawner::launch_step>(said.step))} + ": " +
                  std::strerror(said.value);
       return;
+    case agent::event::starting:
+    case agent::event::started:
+    case agent::event::failed:
+    case agent::event::exited: {
+      {
+        const std::lock_guard hold{guard_};
+        if (const auto at = survivors_.find(said.id); at != survivors_.end()) {
+          at->second.said = said;
+          return;
+        }
+      }
+      return pass_on(said);
+    }
+    case agent::event::pong:
+      if (said.id == adoption_ping)
+        all_reported();
+      return;
+  }
+}
+
+/// What becomes of something that was started.
+void native_sandbox::pass_on(const agent::notice& said) {
+  switch (said.what) {
     case agent::event::started:
       if (const auto at = known(said.id))
         at->started();
@@ -346,8 +656,11 @@ void native_sandbox::heard(const agent::notice& said) {
         at->failed({errc::launch_failed, reason_of(said)});
       return;
     case agent::event::exited: {
-      tell_agent(agent::op::forget, said.id, 0);
-      if (const auto at = known(said.id)) {
+      const auto process = known(said.id);
+      const auto shell = known_shell(said.id);
+      if (!process && !shell) // Else once nobody needs to be told again, as let_go() does.
+        tell_agent(agent::op::forget, said.id, 0);
+      if (const auto at = process) {
         drop_script(said.id);
         at->started(); // A full socket may have swallowed that: what has ended ran.
         process_exit how;
@@ -355,12 +668,17 @@ void native_sandbox::heard(const agent::notice& said) {
         how.out_of_memory = memory_ran_out(said.value, kills_before(said.id));
         at->ended(how);
       }
-      if (const auto at = known_shell(said.id))
-        at->gone(false);
+      if (shell)
+        shell->gone(false);
       return;
     }
-    case agent::event::pong: return;
+    default: return;
   }
+}
+
+bool native_sandbox::is_over() const {
+  const std::lock_guard hold{guard_};
+  return over_;
 }
 
 void native_sandbox::drop_script(std::uint64_t id) {
@@ -493,15 +811,34 @@ std::function<void()> native_sandbox::forget_link(std::uint64_t id) {
     const auto self = weak.lock();
     if (!self)
       return;
-    const std::lock_guard hold{self->guard_};
-    self->processes_.erase(id);
-    if (!self->over_) // Else the slot may be another's by now.
-      self->engine_->spawner.release(self->slot_, id);
+    {
+      const std::lock_guard hold{self->guard_};
+      self->processes_.erase(id);
+    }
+    self->let_go(id);
   };
 }
 
+/// First what was kept of it, then what is known of it inside: whoever comes in between finds its
+/// end, and nobody to tell of it.
+void native_sandbox::let_go(std::uint64_t id) {
+  {
+    const std::lock_guard hold{guard_};
+    if (!over_) // Else the slot may be another's by now.
+      engine_->spawner.release(slot_, id);
+  }
+  tell_agent(agent::op::forget, id, 0);
+}
+
+void native_sandbox::hold(std::uint64_t id, const held_head& head, std::string_view label,
+                          std::span<const int> fds) {
+  const std::lock_guard hold{guard_};
+  if (!over_)
+    engine_->spawner.hold(slot_, id, held_label(head, label), fds);
+}
+
 template <class Job>
-auto native_sandbox::refuse(const std::shared_ptr<Job>& made, error why) {
+std::shared_ptr<Job> native_sandbox::refuse(const std::shared_ptr<Job>& made, error why) {
   boost::asio::post(io_, [made, why = std::move(why)] { made->failed(why); });
   return made;
 }
@@ -531,8 +868,8 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
     signal(number);
   };
   const auto made = std::make_shared<native_process>(
-    io_, engine_->options.log_directory, share.bytes, std::move(listener), std::move(to),
-    engine_->options.reader_patience);
+    io_, output_log{engine_->options.log_directory, share.bytes}, std::move(listener),
+    std::move(to), engine_->options.reader_patience);
   int out[2], err[2];
   if (::pipe2(out, O_CLOEXEC) != 0)
     return refuse(made, no_room("pipe"));
@@ -556,15 +893,20 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   if (!wanted.fits)
     return refuse(made, {errc::invalid_request, "the command is too large"});
 
-  const auto kills = memory_kills();
+  held_head head;
+  head.kind = held_kind::command;
+  head.log_bytes = share.bytes;
+  head.memory_kills = memory_kills();
+  const int log = made->log_file();
   const std::lock_guard hold{guard_};
   if (over_ || !agent_)
     return refuse(made, has_ended);
-  const std::array<int, 2> ours{out_read.get(), err_read.get()};
-  engine_->spawner.hold(slot_, id, ours);
+  if (log >= 0) // Else the disk refuses it, and a later server will not know the command.
+    engine_->spawner.hold(slot_, id, held_label(head, spec.label),
+                          std::array{out_read.get(), err_read.get(), log});
   made->attach(std::move(out_read), std::move(err_read));
   const std::size_t count = script ? 4 : 3;
-  processes_[id] = {made, kills, std::move(script)};
+  processes_[id] = {made, head.memory_kills, std::move(script)};
   if (!request_start(wanted, {theirs.data(), count})) {
     processes_.erase(id);
     return refuse(made, takes_no_more);
@@ -572,25 +914,27 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   return made;
 }
 
+native_terminal::links native_sandbox::terminal_links(std::uint64_t id, std::string label) {
+  native_terminal::links to{signal_link(id), {}, forget_link(id)};
+  to.hold = [weak = weak_from_this(), id, label = std::move(label)](std::span<const int> fds) {
+    held_head head;
+    head.kind = held_kind::terminal;
+    if (const auto self = weak.lock())
+      self->hold(id, head, label, fds);
+  };
+  return to;
+}
+
 std::shared_ptr<terminal> native_sandbox::open_terminal(process_spec spec, terminal_size size,
                                                         process_listener listener) {
   const auto id = next_id();
-  native_terminal::links to{signal_link(id), {}, forget_link(id)};
-  to.hold = [weak = weak_from_this(), id](int master) {
-    const auto self = weak.lock();
-    if (!self)
-      return;
-    const std::lock_guard hold{self->guard_};
-    if (!self->over_)
-      self->engine_->spawner.hold(self->slot_, id, {&master, 1});
-  };
   int ends[2] = {-1, -1};
   const bool paired =
     ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0;
   auto unpaired = no_room("socketpair");
   const unique_fd theirs{ends[1]};
-  const auto made =
-    std::make_shared<native_terminal>(io_, unique_fd{ends[0]}, std::move(listener), std::move(to));
+  const auto made = std::make_shared<native_terminal>(io_, unique_fd{ends[0]}, std::move(listener),
+                                                      terminal_links(id, spec.label));
   if (!paired)
     return refuse(made, std::move(unpaired));
   start_request wanted{agent::op::open_terminal, id, spec.cwd, spec.argv, spec.env, spec.user};
@@ -598,12 +942,15 @@ std::shared_ptr<terminal> native_sandbox::open_terminal(process_spec spec, termi
   if (!wanted.fits)
     return refuse(made, {errc::invalid_request, "the command is too large"});
 
-  const auto kills = memory_kills();
+  held_head head;
+  head.kind = held_kind::opening_terminal;
+  head.memory_kills = memory_kills();
   const int channel = theirs.get();
   const std::lock_guard hold{guard_};
   if (over_ || !agent_)
     return refuse(made, has_ended);
-  processes_[id] = {made, kills, {}};
+  engine_->spawner.hold(slot_, id, held_label(head, spec.label), {&ends[0], 1});
+  processes_[id] = {made, head.memory_kills, {}};
   if (!request_start(wanted, {&channel, 1})) {
     processes_.erase(id);
     return refuse(made, takes_no_more);
@@ -615,10 +962,40 @@ native_shell::links native_sandbox::shell_links(std::uint64_t id) {
   native_shell::links to;
   to.kill = [signal = signal_link(id)] { signal(SIGKILL); };
   to.forgotten = [weak = weak_from_this(), id] {
-    if (const auto self = weak.lock()) {
+    const auto self = weak.lock();
+    if (!self)
+      return;
+    {
       const std::lock_guard hold{self->guard_};
       self->shells_.erase(id);
     }
+    self->let_go(id);
+  };
+  to.hold = [weak = weak_from_this()](const std::string& label, std::span<const int> fds) {
+    const auto self = weak.lock();
+    if (!self)
+      return std::uint64_t{0};
+    const auto name = self->next_id();
+    const std::lock_guard hold{self->guard_};
+    if (!self->over_)
+      self->engine_->spawner.hold(self->slot_, name, label, fds);
+    return name;
+  };
+  to.relabel = [weak = weak_from_this()](std::uint64_t name, const std::string& label) {
+    const auto self = weak.lock();
+    if (!self)
+      return;
+    const std::lock_guard hold{self->guard_};
+    if (!self->over_)
+      self->engine_->spawner.hold(self->slot_, name, label, {});
+  };
+  to.release = [weak = weak_from_this()](std::uint64_t name) {
+    const auto self = weak.lock();
+    if (!self)
+      return;
+    const std::lock_guard hold{self->guard_};
+    if (!self->over_)
+      self->engine_->spawner.release(self->slot_, name);
   };
   to.memory_kills = [weak = weak_from_this()] {
     const auto self = weak.lock();
@@ -646,7 +1023,10 @@ std::shared_ptr<shell> native_sandbox::open_shell(shell_spec spec, shell_listene
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     return refuse(made, no_room("socketpair"));
   const unique_fd theirs{ends[1]};
-  made->attach(unique_fd{ends[0]});
+  held_head head;
+  head.kind = held_kind::shell;
+  hold(id, head, spec.label, {&ends[0], 1});
+  made->attach(unique_fd{ends[0]}, id);
   const unique_fd nothing{::open("/dev/null", O_RDWR | O_CLOEXEC)};
   if (!nothing)
     return refuse(made, no_room("/dev/null"));
@@ -750,7 +1130,7 @@ void native_sandbox::destroy(std::function<void()> on_gone) {
   });
 }
 
-native_engine::native_engine(io_pool& pool, native_options options, unique_fd spawner)
+native_engine::native_engine(io_pool& pool, native_options options, spawner_link spawner)
     : core_(std::make_shared<native_engine_core>(pool, std::move(options), std::move(spawner))) {}
 
 /// Nobody is called back any more once this has gone.
@@ -774,6 +1154,53 @@ void native_engine::create(sandbox_spec spec, sandbox_listener listener) {
                                                      std::move(listener));
   core_->know(*slot, made);
   made->launch(spec);
+}
+
+std::vector<std::string> native_engine::survivors() const {
+  std::vector<std::string> names;
+  const std::lock_guard hold{core_->guard};
+  for (const auto& each : core_->survivors)
+    names.push_back(each.tag);
+  return names;
+}
+
+bool native_engine::survives(const std::string& name) const {
+  const std::lock_guard hold{core_->guard};
+  return std::any_of(core_->survivors.begin(), core_->survivors.end(),
+                     [&](const auto& each) { return each.tag == name; });
+}
+
+void native_engine::adopt(const sandbox_spec& spec, sandbox_listener listener) {
+  auto found = core_->take_survivor(spec.name);
+  if (!found) {
+    boost::asio::post(core_->pool.here(), [tell = std::move(listener.on_failed), name = spec.name] {
+      tell({errc::not_found, "nothing that is called \"" + name + "\" has been left"});
+    });
+    return;
+  }
+  const auto slot = found->slot;
+  const auto made =
+    std::make_shared<native_sandbox>(core_, slot, spec.name, spec.limits, std::move(listener));
+  core_->know(slot, made);
+  made->adopt(std::move(*found));
+}
+
+void native_engine::disown(const std::string& name, std::function<void()> on_gone) {
+  auto found = core_->take_survivor(name);
+  if (!found)
+    return boost::asio::post(core_->pool.here(), std::move(on_gone));
+  core_->spawner.destroy(found->slot, [core = core_, slot = found->slot, on_gone] {
+    core->give_back(slot);
+    on_gone();
+  });
+}
+
+void native_engine::hand_over() {
+  core_->spawner.let_go();
+  core_->pool.settle();
+  for (const auto& each : core_->all())
+    each->fall_silent();
+  core_->pool.settle();
 }
 
 std::vector<std::string> native_engine::ailments() const {

@@ -5,6 +5,7 @@
 #include "runtime/cgroup.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/shell_patience.hpp"
+#include "runtime/spawner_client.hpp"
 
 #include <chrono>
 #include <memory>
@@ -32,11 +33,19 @@ struct native_engine_core;
 ///        one sandbox runs on one of them.
 class native_engine final : public engine {
 public:
-  native_engine(io_pool& pool, native_options options, unique_fd spawner);
+  native_engine(io_pool& pool, native_options options, spawner_link spawner);
   ~native_engine() override;
 
   void create(sandbox_spec spec, sandbox_listener listener) override;
+  std::vector<std::string> survivors() const override;
+  bool survives(const std::string& name) const override;
+  void adopt(const sandbox_spec& spec, sandbox_listener listener) override;
+  void disown(const std::string& name, std::function<void()> on_gone) override;
   std::vector<std::string> ailments() const override;
+
+  /// From here on nothing is heard or told any more, and what runs goes on until another server
+  /// adopts it.
+  void hand_over();
 
   /// Ends every sandbox and the spawner. Blocks until that has happened, or `patience` is over.
   void shut_down(std::chrono::milliseconds patience);

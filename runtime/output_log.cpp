@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace insula::runtime {
@@ -11,10 +12,16 @@ namespace insula::runtime {
 namespace {
 
 constexpr std::uint64_t max_marks = 256;
+constexpr std::uint64_t page_bytes = 4096;
 
 std::array<char, 4> encode_head(stream_id stream, std::size_t bytes) {
   return {static_cast<char>(stream), static_cast<char>(bytes >> 16), static_cast<char>(bytes >> 8),
           static_cast<char>(bytes)};
+}
+
+/// Where an offset is in the file.
+off_t position(std::uint64_t offset) {
+  return static_cast<off_t>(page_bytes + offset);
 }
 
 std::size_t length_in(const char* head) {
@@ -28,6 +35,10 @@ output_log::output_log(std::string directory, std::uint64_t ceiling)
     : directory_(std::move(directory))
     , ceiling_(std::max(ceiling, min_ceiling)) {}
 
+output_log::output_log(unique_fd file, std::uint64_t ceiling)
+    : ceiling_(std::max(ceiling, min_ceiling))
+    , file_(std::move(file)) {}
+
 bool output_log::open_file() {
   if (!file_)
     file_.reset(::open(directory_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
@@ -36,9 +47,7 @@ bool output_log::open_file() {
 
 bool output_log::write_at(std::uint64_t offset, const char* bytes, std::size_t count) {
   while (count > 0) {
-    const auto position = offset % ceiling_;
-    const auto part = std::min<std::uint64_t>(count, ceiling_ - position);
-    const ssize_t n = ::pwrite(file_.get(), bytes, part, static_cast<off_t>(position));
+    const ssize_t n = ::pwrite(file_.get(), bytes, count, position(offset));
     if (n < 0 && errno == EINTR)
       continue;
     if (n <= 0)
@@ -53,9 +62,7 @@ bool output_log::write_at(std::uint64_t offset, const char* bytes, std::size_t c
 std::size_t output_log::read_at(std::uint64_t offset, char* bytes, std::size_t count) const {
   std::size_t got = 0;
   while (got < count) {
-    const auto position = (offset + got) % ceiling_;
-    const auto part = std::min<std::uint64_t>(count - got, ceiling_ - position);
-    const ssize_t n = ::pread(file_.get(), bytes + got, part, static_cast<off_t>(position));
+    const ssize_t n = ::pread(file_.get(), bytes + got, count - got, position(offset + got));
     if (n < 0 && errno == EINTR)
       continue;
     if (n <= 0)
@@ -72,21 +79,48 @@ std::uint64_t output_log::begin_with_room(std::uint64_t bytes) const {
   return mark == marks_.end() ? end_ : *mark;
 }
 
-void output_log::make_room(std::uint64_t bytes) {
-  begin_ = begin_with_room(bytes);
+/// False with errno: the disk does not give back what it has. What is given up is said first, so
+/// that nobody ever looks for a frame in a hole.
+bool output_log::make_room(std::uint64_t bytes) {
+  const auto begin = begin_with_room(bytes);
+  if (begin == begin_)
+    return true;
+  const auto hole = static_cast<off_t>(begin / page_bytes * page_bytes);
+  if (::pwrite(file_.get(), &begin, sizeof begin, 0) != sizeof begin ||
+      (hole > 0 &&
+       ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, page_bytes, hole) != 0))
+    return false;
+  begin_ = begin;
   while (!marks_.empty() && marks_.front() <= begin_)
     marks_.pop_front();
+  return true;
+}
+
+/// Before its bytes come, the file says whose they will be; afterwards, how many there were. If the
+/// writer dies in between, its length says that.
+bool output_log::announce(stream_id stream) {
+  if (announced_ == stream)
+    return true;
+  const auto head = encode_head(stream, 0);
+  if (!write_at(end_, head.data(), head.size()))
+    return false;
+  announced_ = stream;
+  return true;
+}
+
+void output_log::mark(std::uint64_t frame) {
+  if (marks_.empty() || frame - marks_.back() >= ceiling_ / max_marks)
+    marks_.push_back(frame);
 }
 
 ssize_t output_log::append_from(int pipe, stream_id stream, std::size_t wanted) {
   if (!open_file())
     return -1;
+  const auto most = std::min(wanted, max_frame_bytes);
+  if (!make_room(head_bytes + most) || !announce(stream))
+    return -1;
   const auto start = end_ + head_bytes;
-  // splice() takes one run of the file, so a frame that would cross the file's end is cut there.
-  const auto position = start % ceiling_;
-  const auto most = std::min<std::uint64_t>(std::min(wanted, max_frame_bytes), ceiling_ - position);
-  make_room(head_bytes + most);
-  auto at = static_cast<off64_t>(position);
+  auto at = static_cast<off64_t>(position(start));
   ssize_t moved = -1;
   do
     moved = ::splice(pipe, nullptr, file_.get(), &at, most, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
@@ -96,10 +130,50 @@ ssize_t output_log::append_from(int pipe, stream_id stream, std::size_t wanted) 
   const auto head = encode_head(stream, static_cast<std::size_t>(moved));
   if (!write_at(end_, head.data(), head.size()))
     return -1;
-  if (marks_.empty() || end_ - marks_.back() >= ceiling_ / max_marks)
-    marks_.push_back(end_);
+  announced_.reset();
+  mark(end_);
   end_ = start + static_cast<std::uint64_t>(moved);
   return moved;
+}
+
+/// Goes from head to head. What cannot be one ends the log there: only its own writer's hand can
+/// have been in it, so that is the last frame, or a disk that has lost something.
+void output_log::recover() {
+  struct stat info {};
+  if (::fstat(file_.get(), &info) != 0 || info.st_size <= static_cast<off_t>(page_bytes))
+    return;
+  const auto length = static_cast<std::uint64_t>(info.st_size) - page_bytes;
+  std::uint64_t begin = 0;
+  if (::pread(file_.get(), &begin, sizeof begin, 0) != sizeof begin || begin > length)
+    begin = length;
+  begin_ = end_ = begin;
+  std::string read(1 << 20, '\0');
+  std::uint64_t from = 0; ///< Where what has been read begins,
+  std::size_t held = 0;   ///< and how much of it there is.
+  while (length - end_ > head_bytes) {
+    if (end_ < from || end_ + head_bytes > from + held) {
+      from = end_;
+      held = read_at(from, read.data(), read.size());
+      if (held < head_bytes)
+        break;
+    }
+    const char* const head = read.data() + (end_ - from);
+    auto bytes = std::uint64_t{length_in(head)};
+    if (bytes == 0) {
+      bytes = length - end_ - head_bytes;
+      const auto whole = encode_head(static_cast<stream_id>(*head), bytes);
+      if (bytes > max_frame_bytes || !write_at(end_, whole.data(), whole.size()))
+        break;
+    }
+    if (bytes > max_frame_bytes ||
+        (*head != char(stream_id::out) && *head != char(stream_id::err)) ||
+        end_ + head_bytes + bytes > length)
+      break;
+    mark(end_);
+    end_ += head_bytes + bytes;
+  }
+  // A head that announces what never came, and whatever else is no frame.
+  [[maybe_unused]] const auto cut = ::ftruncate(file_.get(), position(end_));
 }
 
 output_log::piece output_log::read(std::uint64_t offset, std::size_t max_bytes) const {

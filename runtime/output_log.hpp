@@ -5,21 +5,25 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 namespace insula::runtime {
 
 /// A command's output: one ordered sequence of {stream, bytes}, addressed by an absolute offset
-/// that only grows, kept in a file of at most `ceiling` bytes whose oldest part is given up for the
-/// newest. Bytes go from the pipe to the file without passing through the process, and memory does
-/// not grow with them.
+/// that only grows, kept in a file that takes at most `ceiling` bytes of the disk (and a page or
+/// two), whose oldest part is given up for the newest. Bytes go from the pipe to the file without
+/// passing through the process, and memory does not grow with them.
 ///
-/// On disk a frame is four bytes of head (stream, length) and its bytes; offset o is at o modulo
-/// the ceiling. Offsets count the heads too, and only those that next_offset has named are the
-/// start of a frame.
+/// In the file there is a page that says where the log begins, then frames: four bytes of head
+/// (stream, length) and their bytes. Offset o is at page + o: what is given up becomes a hole, so
+/// that the file's length says where the log ends, whenever its writer dies. Offsets count the
+/// heads too, and only those that next_offset has named are the start of a frame.
 ///
 /// Threads: one at a time.
+/// Ceiling: the file system's for the length of a file (16 TiB on ext4); beyond it the disk
+/// refuses.
 class output_log {
 public:
   static constexpr std::size_t max_frame_bytes = 64 * 1024;
@@ -31,8 +35,17 @@ public:
     std::uint64_t lost_bytes = 0;
   };
 
-  /// The file is made, without a name, in `directory` when the first bytes come.
+  /// The file is made, without a name, in `directory` when somebody asks for it, or the first bytes
+  /// come.
   output_log(std::string directory, std::uint64_t ceiling);
+
+  /// What somebody else has written, who is gone: all that had left the pipes is there again after
+  /// recover(), which comes first and reads the heads.
+  output_log(unique_fd file, std::uint64_t ceiling);
+  void recover();
+
+  /// For whoever keeps it beyond this process; -1 with errno: there is none.
+  int file() { return open_file() ? file_.get() : -1; }
 
   /// Moves what the pipe holds, at most one frame and at most `wanted` bytes. Returns the bytes
   /// moved, 0 at the pipe's end, -1 with errno (EAGAIN: it is empty; anything else: the disk
@@ -56,17 +69,20 @@ private:
   static constexpr std::size_t head_bytes = 4;
 
   bool open_file();
+  bool announce(stream_id stream);
   bool write_at(std::uint64_t offset, const char* bytes, std::size_t count);
   std::size_t read_at(std::uint64_t offset, char* bytes, std::size_t count) const;
   std::uint64_t
   begin_with_room(std::uint64_t bytes) const; ///< Only a marked frame can become the first.
-  void make_room(std::uint64_t bytes);
+  bool make_room(std::uint64_t bytes);
+  void mark(std::uint64_t frame);
 
   std::string directory_;
   std::uint64_t ceiling_;
   unique_fd file_;
   std::uint64_t begin_ = 0;
   std::uint64_t end_ = 0;
+  std::optional<stream_id> announced_; ///< Whose frame is at the end by its head, without length.
   std::deque<std::uint64_t>
     marks_; ///< Starts of some frames, a few hundred at most: where begin_ may go.
 };

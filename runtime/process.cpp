@@ -18,13 +18,13 @@ constexpr int frames_per_turn = 16;
 
 } // namespace
 
-native_process::native_process(boost::asio::io_context& io, std::string log_directory,
-                               std::uint64_t log_bytes, process_listener listener, links to,
+native_process::native_process(boost::asio::io_context& io, output_log log,
+                               process_listener listener, links to,
                                std::chrono::milliseconds reader_patience)
     : io_(io)
     , listener_(std::move(listener))
     , to_(std::move(to))
-    , log_(std::move(log_directory), log_bytes)
+    , log_(std::move(log))
     , pipes_{pipe{stream_id::out, boost::asio::posix::stream_descriptor{io_}},
              pipe{stream_id::err, boost::asio::posix::stream_descriptor{io_}}}
     , reader_patience_(reader_patience)
@@ -36,8 +36,10 @@ native_process::~native_process() {
 }
 
 void native_process::attach(unique_fd out, unique_fd err) {
-  pipes_[0].end.assign(out.release());
-  pipes_[1].end.assign(err.release());
+  if (out)
+    pipes_[0].end.assign(out.release());
+  if (err)
+    pipes_[1].end.assign(err.release());
 }
 
 void native_process::on_io(void (native_process::*step)()) {
@@ -183,12 +185,15 @@ void native_process::empty(pipe& from) {
       from.end.close(ignored);
     } else if (errno != EAGAIN) {
       // The disk refuses. The command goes on, its output is lost, and whoever reads is told.
-      if (discarded_ == 0)
-        log::error("process.log_failed", {{"reason", std::strerror(errno)}});
+      const int why = errno;
       std::array<char, 16 * 1024> nowhere;
       const ssize_t lost =
         ::read(from.end.native_handle(), nowhere.data(), std::min(nowhere.size(), most));
+      if (lost == 0)
+        from.end.close(ignored);
       if (lost > 0) {
+        if (discarded_ == 0)
+          log::error("process.log_failed", {{"reason", std::strerror(why)}});
         discarded_ += static_cast<std::uint64_t>(lost);
         if (from.left)
           *from.left -= static_cast<std::size_t>(lost);

@@ -31,12 +31,18 @@ public:
       forgotten; ///< Nobody holds the process any more, or its output is complete.
   };
 
-  native_process(boost::asio::io_context& io, std::string log_directory, std::uint64_t log_bytes,
-                 process_listener listener, links to, std::chrono::milliseconds reader_patience);
+  native_process(boost::asio::io_context& io, output_log log, process_listener listener, links to,
+                 std::chrono::milliseconds reader_patience);
   ~native_process() override;
 
   /// Takes the read ends, non-blocking. Any thread, once, before anything is heard.
   void attach(unique_fd out, unique_fd err);
+
+  /// Its log's, for whoever keeps that; -1: there is none. As attach().
+  int log_file() { return log_.file(); }
+
+  /// Its log is another server's, and it was started by that one. On the thread of `io`, first.
+  void resume() { log_.recover(); }
 
   void read(std::uint64_t offset, std::size_t max_bytes, bool attached,
             std::function<void(log_chunk)> on_output) override;
@@ -52,6 +58,9 @@ public:
   /// For a command that ends while others may go on holding its pipes: takes what is in them by
   /// now, at its reader's pace as ever, and hands on those that are not at their end.
   void settle(std::function<void(unique_fd)> hand_on);
+
+  /// It has ended, and its log has all of its output. On the thread of `io`.
+  bool complete() const;
 
 private:
   struct pipe {
@@ -72,7 +81,6 @@ private:
   void empty(pipe& from);
   void let_go(pipe& from);
   void advance();
-  bool complete() const;
   bool may_grow() const;
   void answer(question& asked);
   void drop_reader();

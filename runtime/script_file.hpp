@@ -12,6 +12,8 @@ class script_file {
 public:
   script_file() = default;
   explicit script_file(std::string_view script); ///< Empty, with errno, if there can be none.
+  explicit script_file(unique_fd file)           ///< One that was made before.
+      : file_(std::move(file)) {}
   script_file(script_file&&) = default;
   script_file& operator=(script_file&& other) noexcept;
   ~script_file();

@@ -48,8 +48,8 @@ public:
   void begin(const std::shared_ptr<native_shell>& in, std::chrono::milliseconds patience) {
     process_listener listener;
     listener.on_failed = [self = shared_from_this()](const error& why) { self->end(why); };
-    process_ = in->run({"\\builtin pwd -P; \\builtin printf '\\0'; \\command -p env -0", {}},
-                       std::move(listener));
+    process_ = in->run_as({"\\builtin pwd -P; \\builtin printf '\\0'; \\command -p env -0", {}},
+                          std::move(listener), true);
     patience_.expires_after(patience);
     patience_.async_wait(
       [self = shared_from_this(), weak = std::weak_ptr{in}](const auto& stopped) {
@@ -141,7 +141,7 @@ native_shell::~native_shell() {
     to_.forgotten();
 }
 
-void native_shell::attach(unique_fd channel) {
+void native_shell::open_channel(unique_fd channel) {
   channel_ = std::make_shared<packet_socket>(io_, std::move(channel));
   channel_->open(
     [weak = weak_from_this()](std::string_view bytes, const std::vector<unique_fd>&) {
@@ -153,12 +153,33 @@ void native_shell::attach(unique_fd channel) {
       if (const auto self = weak.lock())
         self->unheard();
     });
+}
+
+void native_shell::attach(unique_fd channel, std::uint64_t name) {
+  name_ = name;
+  open_channel(std::move(channel));
   boost::asio::post(io_, [self = shared_from_this()] {
     self->deadline_.expires_after(limits::start_patience);
     self->deadline_.async_wait([weak = self->weak_from_this()](const auto& stopped) {
       if (const auto me = weak.lock(); me && !stopped)
         me->failed({errc::launch_failed, "the shell was not ready in time"});
     });
+  });
+}
+
+void native_shell::resume(unique_fd channel, std::uint64_t name, std::uint64_t first_number,
+                          bool has_command) {
+  last_number_ = first_number;
+  attach(std::move(channel), name);
+  if (!has_command)
+    ask_for_report();
+}
+
+void native_shell::ask_for_report() {
+  boost::asio::post(io_, [self = shared_from_this()] {
+    self->resuming_ = true;
+    self->tell_keeper(agent::shell_op::report, 0);
+    self->tell_keeper(agent::shell_op::ping, 0);
   });
 }
 
@@ -171,21 +192,38 @@ bool native_shell::tell_keeper(agent::shell_op what, std::uint64_t number) {
   return channel_ && channel_->send(as_bytes(wanted));
 }
 
+/// `name`: under which it is kept, once it is.
+std::shared_ptr<native_process>
+native_shell::make_process(output_log log, std::shared_ptr<void> counted, process_listener listener,
+                           const std::shared_ptr<std::uint64_t>& name, std::uint64_t number) {
+  native_process::links to;
+  to.signal = [weak = weak_from_this(), number, counted = std::move(counted)](int signal) {
+    if (const auto self = weak.lock())
+      self->signal(number, signal);
+  };
+  to.forgotten = [release = to_.release, name] {
+    if (release && *name != 0)
+      release(*name);
+  };
+  return std::make_shared<native_process>(io_, std::move(log), std::move(listener), std::move(to),
+                                          options_.reader_patience);
+}
+
 std::shared_ptr<process> native_shell::run(shell_command what, process_listener listener) {
+  return run_as(std::move(what), std::move(listener), false);
+}
+
+std::shared_ptr<process> native_shell::run_as(shell_command what, process_listener listener,
+                                              bool internal) {
   std::uint64_t number = 0;
   {
     const std::lock_guard hold{guard_};
     number = ++last_number_;
   }
   const auto share = to_.share_log();
-  native_process::links to;
-  to.signal = [weak = weak_from_this(), number, counted = share.counted](int signal) {
-    if (const auto self = weak.lock())
-      self->signal(number, signal);
-  };
-  auto made =
-    std::make_shared<native_process>(io_, options_.log_directory, share.bytes, std::move(listener),
-                                     std::move(to), options_.reader_patience);
+  const auto name = std::make_shared<std::uint64_t>(0);
+  auto made = make_process({options_.log_directory, share.bytes}, share.counted,
+                           std::move(listener), name, number);
   const auto refuse = [&](error why) {
     boost::asio::post(io_, [made, why = std::move(why)] { made->failed(why); });
     return made;
@@ -201,6 +239,14 @@ std::shared_ptr<process> native_shell::run(shell_command what, process_listener 
   next.what.process = made;
   next.what.memory_kills = to_.memory_kills ? to_.memory_kills() : 0;
   next.cwd = std::move(what.cwd);
+  if (const int log = made->log_file(); to_.hold && log >= 0) {
+    next.what.head = {held_kind::shell_command, 0,     0,     internal, share.bytes,
+                      next.what.memory_kills,   name_, number};
+    next.what.label = std::move(what.label);
+    *name = next.what.name =
+      to_.hold(held_label(next.what.head, next.what.label),
+               std::array{out.get(), err.get(), log, next.what.script.get()});
+  }
   const std::lock_guard hold{guard_};
   const bool waits = now_.given_up && !next_;
   if (over_ || ending_ || !channel_ || (now_.number != 0 && !waits))
@@ -210,6 +256,30 @@ std::shared_ptr<process> native_shell::run(shell_command what, process_listener 
     next_ = std::move(next);
   else if (!hand_over(next))
     return refuse(no_shell);
+  return made;
+}
+
+std::shared_ptr<process> native_shell::resume_command(held_descriptors kept,
+                                                      process_listener listener) {
+  const auto head = *head_of(kept.label);
+  const auto share = to_.share_log();
+  const auto made =
+    make_process({std::move(kept.fds[2]), head.log_bytes}, share.counted, std::move(listener),
+                 std::make_shared<std::uint64_t>(kept.name), head.number);
+  made->attach(std::move(kept.fds[0]), std::move(kept.fds[1]));
+  {
+    const std::lock_guard hold{guard_};
+    now_ = {};
+    now_.number = head.number;
+    now_.process = made;
+    now_.memory_kills = head.memory_kills;
+    now_.script = script_file{std::move(kept.fds[3])};
+    now_.head = head;
+    now_.label = text_of(kept.label);
+    now_.name = kept.name;
+  }
+  boost::asio::post(io_, [made] { made->resume(); });
+  ask_for_report();
   return made;
 }
 
@@ -275,6 +345,8 @@ void native_shell::heard(const agent::shell_notice& said) {
         {errc::launch_failed, std::string{"running the shell: "} + std::strerror(said.value)});
     case agent::shell_event::started: {
       std::shared_ptr<native_process> started;
+      if (resuming_ && !runs(said.number))
+        return unknown_command(said.number);
       {
         const std::lock_guard hold{guard_};
         if (said.number == 0 || said.number != now_.number)
@@ -282,19 +354,52 @@ void native_shell::heard(const agent::shell_notice& said) {
         now_.started = true;
         started = now_.process;
       }
-      return started->started();
+      return started ? started->started() : void();
     }
     case agent::shell_event::finished: {
-      auto done = take(said.number);
-      if (!done.process)
+      if (said.number == unknown_)
+        unknown_ = 0;
+      if (!runs(said.number))
         return;
+      auto done = take(said.number);
       kill_.cancel();
-      finish(done, {(said.value & 0xff) << 8, false, false});
+      if (done.process)
+        finish(done, {(said.value & 0xff) << 8, false, false});
       return begin_next();
     }
     case agent::shell_event::ended: return over({said.value, false, false});
-    case agent::shell_event::pong: answered_ = true; return;
+    case agent::shell_event::pong:
+      answered_ = true;
+      if (std::exchange(resuming_, false))
+        all_reported();
+      return;
   }
+}
+
+/// It runs something that nobody has taken over. What comes next waits for its end.
+void native_shell::unknown_command(std::uint64_t number) {
+  const std::lock_guard hold{guard_};
+  unknown_ = number;
+  if (now_.process)
+    return; // Which has never come there, as all_reported() finds.
+  now_ = {};
+  now_.number = number;
+  now_.given_up = true;
+}
+
+/// A command that the keeper has not spoken of has never come to it.
+void native_shell::all_reported() {
+  command lost;
+  {
+    const std::lock_guard hold{guard_};
+    if (now_.process && !now_.started) {
+      lost = std::exchange(now_, {});
+      now_.number = unknown_;
+      now_.given_up = unknown_ != 0;
+    }
+  }
+  if (lost.process)
+    lost.process->failed(no_shell);
 }
 
 void native_shell::ready() {
@@ -313,6 +418,11 @@ void native_shell::finish(command& done, process_exit how) {
     !how.lost && to_.memory_ran_out && to_.memory_ran_out(how.status, done.memory_kills);
   done.process->settle([late = to_.late](unique_fd pipe) { late->add(std::move(pipe)); });
   done.process->ended(how);
+  if (done.name != 0 && to_.relabel && !how.lost && !done.process->complete()) {
+    done.head.exited = 1; // Somebody reads it slowly; the keeper will not speak of it again.
+    done.head.status = how.status;
+    to_.relabel(done.name, held_label(done.head, done.label));
+  }
   done.script = {}; // Whoever has kept it has nothing any more.
 }
 

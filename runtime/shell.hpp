@@ -2,11 +2,13 @@
 
 #include "runtime/agent/shell_protocol.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/held_label.hpp"
 #include "runtime/late_output.hpp"
 #include "runtime/packet_socket.hpp"
 #include "runtime/process.hpp"
 #include "runtime/script_file.hpp"
 #include "runtime/shell_patience.hpp"
+#include "runtime/spawner_client.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -16,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace insula::runtime {
@@ -43,16 +46,30 @@ public:
     std::function<bool(int status, std::uint64_t kills_before)> memory_ran_out;
     std::function<std::uint64_t()> memory_kills;
     std::function<log_share()> share_log;
+    /// Has descriptors kept beyond this process, under the name that it answers with.
+    std::function<std::uint64_t(const std::string& label, std::span<const int>)> hold;
+    std::function<void(std::uint64_t name, const std::string& label)> relabel;
+    std::function<void(std::uint64_t name)> release;
     std::shared_ptr<late_output> late; ///< Takes the pipes that a command leaves open.
   };
 
   native_shell(boost::asio::io_context& io, options with, shell_listener listener, links to);
   ~native_shell() override;
 
-  /// Takes our end of the channel. Once, before anything is heard.
-  void attach(unique_fd channel);
+  /// Takes our end of the channel. Once, before anything is heard. `name`: under which it is kept.
+  void attach(unique_fd channel, std::uint64_t name);
+
+  /// In place of attach(), for one that an earlier server has opened. Commands are numbered from
+  /// `first_number` on, which that one has not reached. What the keeper says then is asked for
+  /// here, or, if a command is to be resumed first, by that.
+  void resume(unique_fd channel, std::uint64_t name, std::uint64_t first_number, bool has_command);
+
+  /// A command that it ran, with what was kept for it.
+  std::shared_ptr<process> resume_command(held_descriptors kept, process_listener listener);
 
   std::shared_ptr<process> run(shell_command what, process_listener listener) override;
+  /// `internal`: nobody takes it over.
+  std::shared_ptr<process> run_as(shell_command what, process_listener listener, bool internal);
   void look_around(std::function<void(result<shell_surroundings>)> tell) override;
   void end() override;
 
@@ -73,7 +90,10 @@ private:
     bool started = false; ///< The keeper has taken it.
     std::uint64_t memory_kills = 0;
     script_file script;
-    bool given_up = false; ///< See give_up_look().
+    held_head head;
+    std::string label;      ///< The asker's.
+    std::uint64_t name = 0; ///< Under which it is kept; 0: not yet.
+    bool given_up = false;  ///< See give_up_look().
   };
 
   /// A command that the keeper has not been told of.
@@ -84,8 +104,16 @@ private:
     int signal = 0; ///< That it has had meanwhile.
   };
 
+  void open_channel(unique_fd channel);
+  std::shared_ptr<native_process> make_process(output_log log, std::shared_ptr<void> counted,
+                                               process_listener listener,
+                                               const std::shared_ptr<std::uint64_t>& name,
+                                               std::uint64_t number);
+  void ask_for_report();
   void heard(const agent::shell_notice& said);
   void ready();
+  void unknown_command(std::uint64_t number);
+  void all_reported();
   void signal(std::uint64_t number, int signal);
   void watch_kill(std::uint64_t number);
   void pulse();
@@ -108,6 +136,9 @@ private:
   boost::asio::steady_timer pulse_;
   bool ready_ = false;
   bool answered_ = true;
+  bool resuming_ = false;     ///< It has been asked what there is.
+  std::uint64_t unknown_ = 0; ///< A command that it runs and that nobody has taken over.
+  std::uint64_t name_ = 0;    ///< Under which its channel is kept.
 
   std::mutex guard_; ///< For what follows.
   command now_;

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <optional>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -98,17 +99,30 @@ bool send_request(int socket, const spawner::request& wanted) {
   return ::send(socket, &wanted, sizeof wanted, MSG_NOSIGNAL) == sizeof wanted;
 }
 
-/// One notice, with its descriptor closed. False: there was none in time.
-bool receive_notice(int socket, spawner::notice& said, std::chrono::milliseconds patience) {
+struct heard_notice {
+  spawner::notice said{};
+  std::string text;
+  std::vector<unique_fd> fds;
+};
+
+/// Nothing: there was none in time, or the spawner has gone.
+std::optional<heard_notice> receive_notice(int socket, std::chrono::milliseconds patience) {
   pollfd ready{socket, POLLIN, 0};
   if (::poll(&ready, 1, static_cast<int>(patience.count())) <= 0)
-    return false;
-  int fds[1] = {-1}, count = 0;
-  if (receive_packet(socket, {&said, sizeof said}, fds, count, 0) != sizeof said)
-    return false;
-  if (count > 0)
-    unique_fd{fds[0]}.reset();
-  return true;
+    return std::nullopt;
+  struct {
+    spawner::notice said;
+    char text[spawner::max_label];
+  } packet;
+  int fds[spawner::max_held_fds], count = 0;
+  const ssize_t n = receive_packet(socket, {&packet, sizeof packet}, fds, count, 0);
+  if (n < static_cast<ssize_t>(sizeof packet.said))
+    return std::nullopt;
+  heard_notice heard{
+    packet.said, {packet.text, static_cast<std::size_t>(n) - sizeof packet.said}, {}};
+  for (int i = 0; i < count; ++i)
+    heard.fds.emplace_back(fds[i]);
+  return heard;
 }
 
 spawner::request plain(spawner::op what) {
@@ -122,14 +136,65 @@ bool end_spawner(int socket) {
   if (!send_request(socket, plain(spawner::op::shut_down)))
     return true;
   const auto deadline = std::chrono::steady_clock::now() + start_patience;
-  spawner::notice said{};
   while (std::chrono::steady_clock::now() < deadline)
-    if (!receive_notice(socket, said, 1s)) {
+    if (!receive_notice(socket, 1s)) {
       pollfd gone{socket, POLLIN, 0};
       if (::poll(&gone, 1, 0) > 0)
         return true;
     }
   return false;
+}
+
+/// Says hello, and hears what there is. Nothing: the spawner ended before it had told all.
+std::optional<spawner_link> greet(unique_fd socket) {
+  auto greeting = plain(spawner::op::hello);
+  greeting.name = spawner::version;
+  if (!send_request(socket.get(), greeting))
+    return std::nullopt;
+  auto heard = receive_notice(socket.get(), start_patience);
+  if (!heard || heard->said.what != spawner::event::hello)
+    return std::nullopt;
+  spawner_link link;
+  link.version = heard->said.version;
+  link.generation = heard->said.name;
+  link.socket = std::move(socket);
+  while (link.version == spawner::version) {
+    heard = receive_notice(link.socket.get(), start_patience);
+    if (!heard)
+      return std::nullopt;
+    auto& said = heard->said;
+    if (said.what == spawner::event::all_told)
+      break;
+    if (said.what == spawner::event::holds)
+      link.survivors.push_back({said.slot,
+                                std::move(heard->text),
+                                heard->fds.empty() ? unique_fd{} : std::move(heard->fds.front()),
+                                {}});
+    else if (said.what == spawner::event::held && !link.survivors.empty())
+      link.survivors.back().held.push_back(
+        {said.name, std::move(heard->text), std::move(heard->fds)});
+  }
+  return link;
+}
+
+/// Nothing: there is none, or none that can be understood.
+result<std::optional<spawner_link>> find_earlier(const std::string& state_directory) {
+  auto socket = find_spawner(state_directory);
+  if (!socket)
+    return std::optional<spawner_link>{};
+  auto link = greet(std::move(socket));
+  if (!link) {
+    log::info("spawner.earlier_gone");
+    return std::optional<spawner_link>{};
+  }
+  if (link->version == spawner::version)
+    return link;
+  log::warning("spawner.ending_earlier",
+               {{"reason", "it is of another version, and its sandboxes cannot be adopted"},
+                {"version", link->version}});
+  if (!end_spawner(link->socket.get()))
+    return error{errc::launch_failed, "the spawner of an earlier server does not end"};
+  return std::optional<spawner_link>{};
 }
 
 } // namespace
@@ -143,24 +208,21 @@ std::string node_key(const std::string& state_directory) {
   return base32(bytes.data(), bytes.size());
 }
 
-result<unique_fd> connect_to_spawner(const spawner_options& options) {
-  if (auto earlier = find_spawner(options.state_directory)) {
-    log::info("spawner.ending_earlier",
-              {{"reason", "its sandboxes belong to a server that is gone"}});
-    if (!end_spawner(earlier.get()))
-      return error{errc::launch_failed, "the spawner of an earlier server does not end"};
+result<spawner_link> connect_to_spawner(const spawner_options& options) {
+  auto earlier = find_earlier(options.state_directory);
+  if (!earlier)
+    return earlier.reason();
+  if (*earlier) {
+    log::info("spawner.found", {{"sandboxes", (*earlier)->survivors.size()}});
+    return std::move(**earlier);
   }
   auto socket = start_spawner(options);
   if (!socket)
-    return socket;
-  auto greeting = plain(spawner::op::hello);
-  greeting.name = spawner::version;
-  spawner::notice said{};
-  if (!send_request(socket->get(), greeting) ||
-      !receive_notice(socket->get(), said, start_patience) || said.what != spawner::event::hello ||
-      said.version != spawner::version)
+    return socket.reason();
+  auto link = greet(std::move(*socket));
+  if (!link || link->version != spawner::version)
     return error{errc::launch_failed, "the spawner did not start; its reason stands above"};
-  return socket;
+  return std::move(*link);
 }
 
 struct spawner_client::shared {
@@ -192,8 +254,10 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
     if (at == slots.end())
       return;
     // A slot that is to be destroyed is free only with the answer to that, else it would be taken
-    // for the answer to a later one; and an answer that nobody waits for is no news.
-    const bool asked = !at->second.on_gone.empty();
+    // for the answer to a later one; and an answer that nobody waits for, or that comes before the
+    // sandbox does, is no news.
+    const bool asked = !at->second.on_gone.empty() &&
+                       (said.what != spawner::event::destroyed || !at->second.on_created);
     if (said.what == spawner::event::destroyed ? !asked
                                                : said.what == spawner::event::ended && asked)
       return;
@@ -237,9 +301,12 @@ void spawner_client::shared::lost() {
   }
 }
 
-spawner_client::spawner_client(boost::asio::io_context& io, unique_fd socket)
+spawner_client::spawner_client(boost::asio::io_context& io, spawner_link& link)
     : io_(io)
-    , shared_(std::make_shared<shared>(std::make_shared<packet_socket>(io_, std::move(socket)))) {
+    , shared_(
+        std::make_shared<shared>(std::make_shared<packet_socket>(io_, std::move(link.socket)))) {
+  for (const auto& each : link.survivors)
+    shared_->slots[each.slot];
   shared_->socket->open(
     [to = std::weak_ptr{shared_}](std::string_view bytes, std::vector<unique_fd> fds) {
       spawner::notice said{};
@@ -278,6 +345,17 @@ void spawner_client::create(const spawner::request& wanted,
   });
 }
 
+void spawner_client::adopt(std::uint32_t slot, std::function<void()> on_ended) {
+  {
+    const std::lock_guard hold{shared_->guard};
+    if (const auto at = shared_->slots.find(slot); at != shared_->slots.end()) {
+      at->second.on_ended = std::move(on_ended);
+      return;
+    }
+  }
+  boost::asio::post(io_, std::move(on_ended));
+}
+
 void spawner_client::destroy(std::uint32_t slot, std::function<void()> on_gone) {
   auto wanted = plain(spawner::op::destroy);
   wanted.slot = slot;
@@ -297,11 +375,12 @@ void spawner_client::destroy(std::uint32_t slot, std::function<void()> on_gone) 
     shared_->socket->send(as_bytes(wanted), {}, {}, true);
 }
 
-void spawner_client::hold(std::uint32_t slot, std::uint64_t name, std::span<const int> fds) {
+void spawner_client::hold(std::uint32_t slot, std::uint64_t name, std::string_view label,
+                          std::span<const int> fds) {
   auto wanted = plain(spawner::op::hold);
   wanted.slot = slot;
   wanted.name = name;
-  shared_->socket->send(as_bytes(wanted), {}, fds);
+  shared_->socket->send(as_bytes(wanted), label.substr(0, spawner::max_label), fds);
 }
 
 void spawner_client::release(std::uint32_t slot, std::uint64_t name) {

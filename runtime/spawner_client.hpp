@@ -24,17 +24,41 @@ struct spawner_options {
 /// do not meet.
 std::string node_key(const std::string& state_directory);
 
-/// Finds the spawner of this state directory, or starts one, and greets it. Needs root. An earlier
-/// server's sandboxes are ended by it and waited for before this returns: nobody could adopt them
-/// yet. Blocks; for the start of a node. Errors: launch_failed.
-result<unique_fd> connect_to_spawner(const spawner_options& options);
+/// What an earlier server had the spawner keep, under a name of its own.
+struct held_descriptors {
+  std::uint64_t name = 0;
+  std::string label;
+  std::vector<unique_fd> fds;
+};
+
+/// A sandbox of an earlier server.
+struct held_sandbox {
+  std::uint32_t slot = 0;
+  std::string tag;
+  unique_fd control; ///< None: it is on its way out.
+  std::vector<held_descriptors> held;
+};
+
+/// The way to a spawner that has been greeted.
+struct spawner_link {
+  unique_fd socket;
+  std::uint32_t version = 0;    ///< The spawner's.
+  std::uint64_t generation = 1; ///< How many servers it has had, with this one.
+  std::vector<held_sandbox> survivors;
+};
+
+/// Finds the spawner of this state directory, with all that an earlier server has left, or starts
+/// one. Needs root. One of another version is ended, with its sandboxes. Blocks; for the start of a
+/// node. Errors: launch_failed.
+result<spawner_link> connect_to_spawner(const spawner_options& options);
 
 /// Asks the spawner for things.
 ///
 /// Threads: any; callbacks run on that of `io`.
 class spawner_client {
 public:
-  spawner_client(boost::asio::io_context& io, unique_fd socket);
+  /// What the link has of survivors stays the caller's: each is adopted, or destroyed.
+  spawner_client(boost::asio::io_context& io, spawner_link& link);
   ~spawner_client();
 
   /// A sandbox that is on its way.
@@ -45,8 +69,12 @@ public:
 
   void create(const spawner::request& wanted, std::function<void(result<launched>)> on_created,
               std::function<void()> on_ended);
+  /// From now on it is heard of a survivor's end; at once, if it has ended since.
+  void adopt(std::uint32_t slot, std::function<void()> on_ended);
   void destroy(std::uint32_t slot, std::function<void()> on_gone);
-  void hold(std::uint32_t slot, std::uint64_t name, std::span<const int> fds);
+  /// Without descriptors those that are held stay, under the new label.
+  void hold(std::uint32_t slot, std::uint64_t name, std::string_view label,
+            std::span<const int> fds);
   void release(std::uint32_t slot, std::uint64_t name);
 
   /// Everything ends: every sandbox, and the spawner. Blocks until it is so, or `patience` is over.

@@ -117,18 +117,27 @@ bool native_terminal::take_master() {
   auto master = receive_descriptor(channel_.get());
   channel_.reset();
   unsigned number = 0;
-  if (!master || ::ioctl(master.get(), TIOCGPTN, &number) != 0 ||
-      ::fcntl(master.get(), F_SETFL, O_RDWR | O_NONBLOCK) != 0)
+  return master && ::ioctl(master.get(), TIOCGPTN, &number) == 0 && use_master(std::move(master));
+}
+
+bool native_terminal::use_master(unique_fd master) {
+  if (::fcntl(master.get(), F_SETFL, O_RDWR | O_NONBLOCK) != 0)
     return false;
-  to_.hold(master.get());
+  if (const int log = log_.file(); log >= 0)
+    to_.hold(std::array{master.get(), log});
   master_.assign(master.release());
   return true;
+}
+
+void native_terminal::resume(unique_fd master, unique_fd log) {
+  log_ = terminal_log{std::move(log), limits::terminal_log_bytes};
+  resumed_ = use_master(std::move(master));
 }
 
 void native_terminal::started() {
   if (started_ || over_)
     return;
-  if (!take_master()) {
+  if (!resumed_ && !take_master()) {
     to_.signal(SIGKILL);
     return failed({errc::launch_failed, "its terminal has not come"});
   }

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,14 +30,18 @@ public:
   /// How a terminal reaches the outside; called from any thread.
   struct links {
     std::function<void(int signal)> signal;
-    std::function<void(int master)> hold; ///< Keeps a copy, until it is forgotten.
-    std::function<void()> forgotten;      ///< Nobody holds the terminal any more, or it has ended.
+    std::function<void(std::span<const int>)> hold; ///< Keeps copies, until it is forgotten.
+    std::function<void()> forgotten; ///< Nobody holds the terminal any more, or it has ended.
   };
 
   /// `channel`: non-blocking; the master comes through it before started() is heard.
   native_terminal(boost::asio::io_context& io, unique_fd channel, process_listener listener,
                   links to);
   ~native_terminal() override;
+
+  /// One that an earlier server has seen open: its master, and the log of what it has printed. On
+  /// the thread of `io`, first.
+  void resume(unique_fd master, unique_fd log);
 
   void read(std::uint64_t offset, std::size_t max_bytes, bool attached,
             std::function<void(log_chunk)> on_output) override;
@@ -71,6 +76,7 @@ private:
   template <class Step>
   void on_io(Step step);
   bool take_master();
+  bool use_master(unique_fd master);
   void watch_output();
   void watch_input();
   bool empty();
@@ -92,6 +98,7 @@ private:
   std::deque<input> inputs_;
   bool waiting_for_room_ = false;
   std::optional<process_exit> exit_;
+  bool resumed_ = false; ///< It has its master from an earlier server.
   bool started_ = false;
   bool over_ = false;
   std::uint64_t discarded_ = 0; ///< Bytes that could not be kept, not yet told to anybody.

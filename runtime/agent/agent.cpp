@@ -74,6 +74,7 @@ int poller = -1;
 int signals = -1;
 sigset_t nothing_blocked; ///< The spawner's mask came down to us; it is not for commands.
 bool backlog = false;
+std::uint64_t owed_pong = 0; ///< Its ping has been heard, and the socket was full.
 ending endings[most_endings];
 long next_round = -1; ///< When to look for them, in milliseconds; -1: there are none.
 alignas(request) char packet[sizeof(request) + max_text_bytes + 1];
@@ -90,6 +91,19 @@ void wait_for_room(bool wanted) {
   wish.events = EPOLLIN | (wanted ? EPOLLOUT : 0u);
   wish.data.fd = control_fd;
   ::epoll_ctl(poller, EPOLL_CTL_MOD, control_fd, &wish);
+}
+
+/// False: there is no room yet.
+bool send_pong() {
+  if (owed_pong == 0)
+    return true;
+  notice pong{};
+  pong.what = event::pong;
+  pong.id = owed_pong;
+  if (!send_notice(pong))
+    return false;
+  owed_pong = 0;
+  return true;
 }
 
 void tell(job& about) {
@@ -382,17 +396,23 @@ void handle(const request& req, char* text, int* fds, int count) {
         *known = job{};
       return;
     case op::report:
-      for (auto& each : used_places{})
-        if (each.id != 0 && each.last.what != event{})
-          tell(each);
+      for (auto& each : used_places{}) {
+        if (each.id == 0)
+          continue;
+        if (each.last.what == event{}) {
+          each.last.what = event::starting;
+          each.last.id = each.id;
+        }
+        tell(each);
+        if (each.last.what == event::failed && !each.unsent)
+          each = job{};
+      }
       return;
-    case op::ping: {
-      notice pong{};
-      pong.what = event::pong;
-      pong.id = req.id;
-      send_notice(pong);
+    case op::ping:
+      owed_pong = req.id;
+      if (backlog || !send_pong())
+        wait_for_room(true);
       return;
-    }
   }
 }
 
@@ -500,7 +520,8 @@ void send_backlog() {
     if (each.last.what == event::failed)
       each = job{};
   }
-  wait_for_room(false);
+  if (send_pong())
+    wait_for_room(false);
 }
 
 int run(char* title, int cgroup_files, std::uint64_t launched_ns) {

@@ -12,7 +12,7 @@
 /// version.
 namespace insula::runtime::agent {
 
-inline constexpr std::uint32_t version = 5;
+inline constexpr std::uint32_t version = 7;
 
 /// Where the launcher leaves the control socket, and from where on the cgroup.procs files.
 inline constexpr int control_fd = 3;
@@ -29,7 +29,8 @@ enum class op : std::uint32_t {
             ///< SIGKILL for a terminal or a shell ends its whole session, and what descends from
             ///< it: again and again, until there is nothing left.
   forget,   ///< The end of `id` is known: drop it.
-  report,   ///< Say again of every id what was said last. For a server that has just taken over.
+  report, ///< Say again of every id what was said last. For a server that has just taken over: what
+          ///< it has not heard of when its next ping is answered, is not there.
   read_file,  ///< base/stream_frames.hpp. Text: the path. Descriptor: the channel.
   write_file, ///< The same, the other way.
   read_tree,  ///< base/tree_frames.hpp. Text: the path, then patterns of names to leave out, argc
@@ -74,6 +75,7 @@ enum class event : std::uint32_t {
   failed,        ///< It could not be started: `step` failed with errno `value`.
   exited,        ///< It has ended with wait status `value`.
   pong,
+  starting, ///< Answers report for a command of which nothing has been said yet.
 };
 
 struct notice {

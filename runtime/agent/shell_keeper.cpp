@@ -444,6 +444,17 @@ void look() {
   ::_exit(0);
 }
 
+/// Ready comes last: who hears it knows what runs.
+void report() {
+  if (now.number != 0) {
+    tell(shell_event::started, 0, now.number);
+    if (!now.runs)
+      tell(shell_event::finished, now.status & 0xff, now.number);
+  }
+  if (now.number != 0 || !now.runs)
+    tell(shell_event::ready, 0, 0);
+}
+
 void take_request() {
   struct {
     shell_request req;
@@ -473,6 +484,7 @@ void take_request() {
       break;
     case shell_op::end: end();
     case shell_op::ping: tell(shell_event::pong, 0, packet.req.number); break;
+    case shell_op::report: report(); break;
   }
   close_fds(fds, count);
 }

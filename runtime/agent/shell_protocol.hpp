@@ -18,6 +18,8 @@ enum class shell_op : std::uint32_t {
   kill,      ///< The same by force, and the shell itself if it has not come back by `patience_ms`.
   end,       ///< End the shell and all that it has started.
   ping,      ///< Answered with pong.
+  report, ///< Say again what was said last: started and finished of the last command, then ready.
+          ///< For a server that has just taken over.
 };
 
 struct shell_request {

@@ -4,21 +4,26 @@
 #include <cstdint>
 
 /// What the server asks of the spawner, and what it is told: one struct per packet of a
-/// SOCK_SEQPACKET socket. Paths are absolute and NUL-terminated. Descriptors travel beside it.
+/// SOCK_SEQPACKET socket, for some followed by a text. Paths are absolute and NUL-terminated.
+/// Descriptors travel beside it.
 namespace insula::runtime::spawner {
 
-inline constexpr std::uint32_t version = 2;
+inline constexpr std::uint32_t version = 3;
 inline constexpr std::size_t max_path = 512;
 inline constexpr std::size_t max_host_name = 64;
+inline constexpr std::size_t max_tag = 160;
+inline constexpr std::size_t max_label = 1024;
+inline constexpr std::size_t max_held_fds = 4; ///< Under one name.
 
 enum class op : std::uint32_t {
-  hello = 1, ///< The first packet of a server. Answered with hello, then one `holds` for every live
-             ///< sandbox.
+  hello = 1, ///< The first packet of a server. Answered with hello; then for every sandbox there is
+             ///< with `holds`, and `held` for each of its names; then with `all_told`.
   create,    ///< Answered with created (and the control socket) once the launch is on its way, or
              ///< create_failed.
   destroy, ///< End it and remove everything of it. Answered with destroyed when that has happened.
-  hold,    ///< Keep the descriptors that come with it under `name` for as long as `slot` lives.
-  release, ///< Let go of them.
+  hold,    ///< Keep what comes with it under `name` for as long as `slot` lives: descriptors in
+           ///< place of those that were there, if any come, and the text, a label of the server's.
+  release, ///< Let go of it.
   shut_down, ///< Destroy every sandbox and end. The socket closes when that has happened.
 };
 
@@ -39,18 +44,22 @@ struct request {
     name; ///< hello: the protocol version. hold, release: the asker's name for the descriptors.
   limits ceilings;
   char host_name[max_host_name];
+  char tag[max_tag]; ///< create: what the sandbox is to whoever serves next. Of no meaning here.
   char root_layer[max_path]; ///< A directory whose owners are 0-based.
   char usr_layer[max_path];  ///< The same for /usr; empty: the root layer has it.
 };
 
 enum class event : std::uint32_t {
   hello = 1,
-  holds,         ///< Slot `slot` lives; the control socket comes with it.
-  created,       ///< The control socket comes with it. Whether it works out is said there.
+  holds,   ///< Slot `slot` is in use. Text: its tag. The control socket comes with it; none, if
+           ///< it is on its way out, of which there will be word.
+  created, ///< The control socket comes with it. Whether it works out is said there.
   create_failed, ///< `step` failed with errno `error`; nothing is left of it.
   ended, ///< PID 1 of `slot` is gone without having been asked, wait status `error`; everything is
          ///< removed.
   destroyed, ///< Answers destroy, also for a slot that was not there.
+  held,      ///< What is held for `slot` under `name`: its descriptors and, as text, its label.
+  all_told,  ///< The end of the answer to hello.
 };
 
 /// When what of a launch was done, in nanoseconds of CLOCK_MONOTONIC, which is the server's too.
@@ -69,7 +78,8 @@ struct notice {
   std::uint32_t step;
   std::uint32_t version;
   std::uint32_t reserved;
-  launch_clock done; ///< Of created.
+  std::uint64_t name; ///< Of held. Of hello: how many servers there have been, with this one.
+  launch_clock done;  ///< Of created.
 };
 
 /// The range of user ids of a slot, and how many slots fit: the last id of all means "none" to the

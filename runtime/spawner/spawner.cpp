@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <sched.h>
+#include <span>
 #include <sys/epoll.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -41,6 +42,12 @@ namespace {
 
 constexpr std::size_t max_held_per_slot = 8192;
 
+/// What a server wants kept beyond its own end.
+struct held_things {
+  std::vector<unique_fd> fds;
+  std::string label;
+};
+
 /// One sandbox, from its making to the removal of its last trace.
 struct tenant {
   pid_t pid = -1; ///< -1: reaped.
@@ -50,7 +57,8 @@ struct tenant {
   int status = 0;
   launch_step failed = launch_step::none; ///< It never came to life, for this reason.
   int error = 0;
-  std::map<std::uint64_t, std::vector<unique_fd>> held;
+  std::string tag;
+  std::map<std::uint64_t, held_things> held;
 };
 
 class spawner {
@@ -67,7 +75,10 @@ private:
   void accept_server();
   void drop_server();
   bool receive();
-  void handle(const request& wanted, std::vector<unique_fd> fds);
+  void handle(const request& wanted, std::string_view text, std::vector<unique_fd> fds);
+  void tell_all();
+  void hold(const request& wanted, std::string_view label, std::vector<unique_fd> fds);
+  bool nobody_left() const { return had_server_ && !server_ && tenants_.empty(); }
   bool is_layer(std::string_view root, std::string_view usr) const;
   void create(const request& wanted);
   void destroy(std::uint32_t slot);
@@ -76,6 +87,7 @@ private:
   bool remove_traces(std::uint32_t slot);
   void tell(event what, std::uint32_t slot, int error = 0, launch_step step = launch_step::none,
             int fd = -1, const launch_clock& done = {});
+  void send(notice said, std::string_view text, std::span<const int> fds);
   void end_everything();
   void watch(int fd);
 
@@ -87,6 +99,8 @@ private:
   std::map<std::uint32_t, tenant> tenants_;
   std::vector<std::uint32_t> ended_; ///< Reaped, and not yet all gone.
   unique_fd poller_, signals_, listener_, server_;
+  std::uint64_t servers_ = 0; ///< That have said hello.
+  bool had_server_ = false;
   bool ending_ = false;
 };
 
@@ -218,6 +232,7 @@ result<void> spawner::prepare() {
   watch(signals_.get());
   watch(listener_.get());
   server_.reset(given_.server);
+  had_server_ = static_cast<bool>(server_);
   if (server_)
     watch(server_.get());
   return {};
@@ -232,35 +247,67 @@ void spawner::watch(int fd) {
 
 void spawner::tell(event what, std::uint32_t slot, int error, launch_step step, int fd,
                    const launch_clock& done) {
-  if (!server_)
-    return;
   notice said{};
   said.what = what;
   said.slot = slot;
   said.error = error;
   said.step = static_cast<std::uint32_t>(step);
-  said.version = version;
   said.done = done;
-  iovec data{&said, sizeof said};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof fd)] = {};
+  send(said, {}, {&fd, fd >= 0 ? 1u : 0u});
+}
+
+void spawner::send(notice said, std::string_view text, std::span<const int> fds) {
+  if (!server_)
+    return;
+  said.version = version;
+  iovec parts[] = {{&said, sizeof said}, {const_cast<char*>(text.data()), text.size()}};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_held_fds)] = {};
   msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (fd >= 0) {
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  if (!fds.empty()) {
     message.msg_control = space;
-    message.msg_controllen = sizeof space;
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
     auto* part = CMSG_FIRSTHDR(&message);
     part->cmsg_level = SOL_SOCKET;
     part->cmsg_type = SCM_RIGHTS;
-    part->cmsg_len = CMSG_LEN(sizeof fd);
-    std::memcpy(CMSG_DATA(part), &fd, sizeof fd);
+    part->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(part), fds.data(), fds.size_bytes());
   }
   // A server that reads reads quickly. One that does not read at all has hung, and must not hang
   // us.
   timeval patience{5, 0};
   ::setsockopt(server_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  if (::sendmsg(server_.get(), &message, MSG_NOSIGNAL) != sizeof said)
+  if (::sendmsg(server_.get(), &message, MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(sizeof said + text.size()))
     drop_server();
+}
+
+/// All that a server needs to go on where the one before it has stopped.
+void spawner::tell_all() {
+  notice said{};
+  said.what = event::hello;
+  said.name = ++servers_;
+  send(said, {}, {});
+  for (const auto& [slot, each] : tenants_) {
+    said = {};
+    said.what = event::holds;
+    said.slot = slot;
+    const int control = each.control.get();
+    const bool lives = control >= 0 && !each.asked_to_end;
+    send(said, each.tag, {&control, lives ? 1u : 0u});
+    if (!lives)
+      continue;
+    for (const auto& [name, things] : each.held) {
+      said.what = event::held;
+      said.name = name;
+      std::array<int, max_held_fds> fds;
+      const auto last = std::transform(things.fds.begin(), things.fds.end(), fds.begin(),
+                                       [](const auto& fd) { return fd.get(); });
+      send(said, things.label, {fds.begin(), last});
+    }
+  }
+  tell(event::all_told, 0);
 }
 
 void spawner::accept_server() {
@@ -273,6 +320,7 @@ void spawner::accept_server() {
     return;
   drop_server();
   server_ = std::move(next);
+  had_server_ = true;
   watch(server_.get());
 }
 
@@ -284,8 +332,12 @@ void spawner::drop_server() {
 }
 
 bool spawner::receive() {
-  request wanted{};
-  iovec data{&wanted, sizeof wanted};
+  struct {
+    request wanted;
+    char text[max_label];
+  } packet{};
+  auto& wanted = packet.wanted;
+  iovec data{&packet, sizeof packet};
   alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * 8)];
   msghdr message{};
   message.msg_iov = &data;
@@ -305,30 +357,36 @@ bool spawner::receive() {
         std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
         fds.emplace_back(fd);
       }
-  if (n != sizeof wanted || (message.msg_flags & MSG_TRUNC) != 0 ||
-      !terminated(wanted.root_layer, max_path) || !terminated(wanted.usr_layer, max_path) ||
-      !terminated(wanted.host_name, max_host_name) || wanted.slot >= max_slots) {
+  if (n < static_cast<ssize_t>(sizeof wanted) || (message.msg_flags & MSG_TRUNC) != 0 ||
+      !terminated(wanted.tag, max_tag) || !terminated(wanted.root_layer, max_path) ||
+      !terminated(wanted.usr_layer, max_path) || !terminated(wanted.host_name, max_host_name) ||
+      wanted.slot >= max_slots) {
     log::error("spawner.bad_request", {{"bytes", n}});
     return false;
   }
-  handle(wanted, std::move(fds));
+  handle(wanted, {packet.text, static_cast<std::size_t>(n) - sizeof wanted}, std::move(fds));
   return true;
 }
 
-void spawner::handle(const request& wanted, std::vector<unique_fd> fds) {
+void spawner::hold(const request& wanted, std::string_view label, std::vector<unique_fd> fds) {
+  const auto at = tenants_.find(wanted.slot);
+  if (at == tenants_.end() || at->second.asked_to_end || fds.size() > max_held_fds)
+    return;
+  auto& all = at->second.held;
+  if (!all.contains(wanted.name) && (fds.empty() || all.size() >= max_held_per_slot))
+    return;
+  auto& mine = all[wanted.name];
+  mine.label = label;
+  if (!fds.empty())
+    mine.fds = std::move(fds);
+}
+
+void spawner::handle(const request& wanted, std::string_view text, std::vector<unique_fd> fds) {
   switch (wanted.what) {
-    case op::hello:
-      tell(event::hello, 0);
-      for (const auto& [slot, each] : tenants_)
-        tell(event::holds, slot, 0, launch_step::none, each.control.get());
-      return;
+    case op::hello: return tell_all();
     case op::create: return create(wanted);
     case op::destroy: return destroy(wanted.slot);
-    case op::hold:
-      if (const auto at = tenants_.find(wanted.slot);
-          at != tenants_.end() && at->second.held.size() < max_held_per_slot)
-        at->second.held[wanted.name] = std::move(fds);
-      return;
+    case op::hold: return hold(wanted, text, std::move(fds));
     case op::release:
       if (const auto at = tenants_.find(wanted.slot); at != tenants_.end())
         at->second.held.erase(wanted.name);
@@ -397,6 +455,7 @@ void spawner::create(const request& wanted) {
   mine.pid = made.pid;
   mine.process = std::move(made.process);
   mine.control = std::move(made.control);
+  mine.tag = wanted.tag;
   if (made.failed == launch_step::none)
     return tell(event::created, slot, 0, launch_step::none, mine.control.get(), done);
   log::error(
@@ -470,9 +529,10 @@ void spawner::leave() {
     ::umount2(path.c_str(), MNT_DETACH);
     ::rmdir(path.c_str());
   }
-  for (const char* each : {"/disk.btrfs", "/spawner.sock"})
-    ::unlink((given_.state_directory + each).c_str());
+  ::unlink((given_.state_directory + "/disk.btrfs").c_str());
   cgroups_.leave();
+  // Last: the next one begins when it does not find us any more.
+  ::unlink((given_.state_directory + "/spawner.sock").c_str());
 }
 
 int spawner::serve() {
@@ -495,7 +555,7 @@ int spawner::serve() {
       }
     }
     clean_up();
-    if (ending_ && tenants_.empty()) {
+    if ((ending_ && tenants_.empty()) || nobody_left()) {
       leave();
       return 0;
     }

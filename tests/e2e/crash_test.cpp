@@ -107,28 +107,6 @@ TEST_CASE(
   CHECK(after.count("boxb") == 0);
 }
 
-TEST_CASE("after kill -9 of the server alone the next start ends its sandboxes", "[crash]") {
-  node it;
-  REQUIRE(it.sh("a", "echo old > old; setsid sleep 1000 > /dev/null 2>&1 &").exit_code == 0);
-  auto stream = it.open("a", {"bash", "-c", "echo up; exec yes"});
-  REQUIRE(stream.next());
-  const auto earlier = it.processes();
-  it.crash_server();
-  CHECK_FALSE(stream.rest().exit_code);
-  it.start();
-  CHECK(it.sandbox_groups().empty());
-  for (const auto pid : it.processes())
-    CHECK(std::find(earlier.begin(), earlier.end(), pid) == earlier.end());
-  CHECK(it.processes().size() == 2);
-  CHECK(it.sh("a", "ls -A; echo fine").out == "fine\n");
-  // Again and again, with nothing piling up.
-  for (int i = 0; i < 3; ++i) {
-    it.crash_server();
-    it.start();
-    CHECK(it.sh("a", "ls -A; echo fine").out == "fine\n");
-  }
-}
-
 TEST_CASE("without its spawner a server says so, and fails cleanly until it is restarted",
           "[crash]") {
   node it;
@@ -194,7 +172,9 @@ TEST_CASE(
   if (when.step != "sandbox.made") // There the record is written beside.
     CHECK(kept.contains("a") == when.recorded);
   it.start();
-  CHECK(it.sandbox_groups().empty());
+  // One that was never spoken of is ended; one that is being deleted waits for that.
+  if (!kept.contains("a"))
+    CHECK(eventually([&] { return it.sandbox_groups().empty(); }));
   if (when.deletes) {
     CHECK(it.remove("a") == 204);
     CHECK(ask_store(it, "SELECT count(*) FROM entries WHERE owner = CAST('a' AS BLOB)") ==

@@ -42,25 +42,6 @@ TEST_CASE("SIGINT ends a server at once with everything that runs in it", "[life
   CHECK(it.processes().empty());
 }
 
-TEST_CASE("SIGTERM leaves the sandboxes to the next start, which ends them", "[lifecycle]") {
-  node it;
-  REQUIRE(it.sh("a", "echo old > old; setsid sleep 1000 > /dev/null 2>&1 &").exit_code == 0);
-  auto stream = it.open("a", {"bash", "-c", "echo up; sleep 1000"});
-  REQUIRE(stream.next());
-  const auto spawner = it.spawner();
-  REQUIRE(spawner > 0);
-  const int status = it.stop(SIGTERM);
-  CHECK(status == 0);
-  CHECK_FALSE(stream.rest().exit_code);
-  CHECK(it.spawner() == spawner);
-  CHECK(it.processes().size() > 2);
-  it.start();
-  CHECK(it.spawner() != spawner);
-  CHECK(it.sandbox_groups().empty());
-  CHECK(it.processes().size() == 2);
-  CHECK(it.sh("a", "ls -A; echo fine").out == "fine\n");
-}
-
 TEST_CASE("a second server on the same state directory is refused, and disturbs nothing",
           "[lifecycle]") {
   const node it;

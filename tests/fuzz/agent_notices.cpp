@@ -112,7 +112,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   diary heard;
   std::shared_ptr<sandbox> box;
   static io_pool pool{1};
-  native_engine engine{pool, {"fuzz", "/tmp", 0, 1}, std::move(spawner.theirs)};
+  native_engine engine{pool,
+                       {"fuzz", "/tmp", 0, 1},
+                       spawner_link{std::move(spawner.theirs), runtime::spawner::version, 1, {}}};
   engine.create({"fuzz", {"/", ""}, {}}, {[&](std::shared_ptr<sandbox> it) {
                                             box = std::move(it);
                                             heard.count(heard.ready);

@@ -43,6 +43,10 @@ struct diary {
 
 } // namespace
 
+late_output::keeper no_keeper() {
+  return {[](int) { return std::uint64_t{1}; }, [](std::uint64_t) {}};
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   byte_source from{data, size};
   int ends[2];
@@ -56,10 +60,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     shell_listener{[&] { heard.count(heard.ready); },
                    [&](const error&) { heard.count(heard.failed); },
                    [&](process_exit) { heard.count(heard.ended); }},
-    native_shell::links{[] {}, [] {}, [](int, std::uint64_t) { return false; },
-                        [] { return std::uint64_t{0}; }, [] { return native_shell::log_share{}; },
-                        std::make_shared<late_output>(io)});
-  shell->attach(unique_fd{ends[0]});
+    native_shell::links{[] {},
+                        [] {},
+                        [](int, std::uint64_t) { return false; },
+                        [] { return std::uint64_t{0}; },
+                        [] { return native_shell::log_share{}; },
+                        {},
+                        {},
+                        {},
+                        std::make_shared<late_output>(io, no_keeper())});
+  shell->attach(unique_fd{ends[0]}, 1);
 
   std::vector<std::shared_ptr<process>> commands;
   while (!from.empty()) {

@@ -27,7 +27,7 @@ struct bare_node {
     node.drop_server();
     auto socket = connect_to_spawner({node.state(), node.key(), "auto", 1ull << 30});
     REQUIRE(socket);
-    return std::move(*socket);
+    return std::move(socket->socket);
   }
   runtime::spawner::request request(spawner_op what, std::uint32_t slot) const {
     runtime::spawner::request wanted{};

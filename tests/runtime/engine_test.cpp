@@ -39,7 +39,8 @@ struct node {
   node(std::array<unique_fd, 2> ends, std::uint32_t slots)
       : spawner(std::move(ends[1]))
       , engine(std::make_unique<native_engine>(
-          pool, native_options{"played", dir.path().string(), 0, slots}, std::move(ends[0]))) {}
+          pool, native_options{"played", dir.path().string(), 0, slots},
+          spawner_link{std::move(ends[0]), runtime::spawner::version, 1, {}})) {}
 
   void create() {
     engine->create({"played", {"/", ""}, {}},
@@ -101,7 +102,7 @@ TEST_CASE("a command travels as the agent expects it", "[runtime][engine]") {
   auto spec = command();
   spec.script = "echo from a script";
   const auto p = it.box->start(spec, listener_to(heard));
-  const auto asked = it.agent.next(agent_op::exec);
+  auto asked = it.agent.next(agent_op::exec);
   CHECK(asked.head.argc == 2);
   CHECK(asked.head.envc == 1);
   CHECK(asked.head.uid == 1000);
@@ -118,6 +119,11 @@ TEST_CASE("a command travels as the agent expects it", "[runtime][engine]") {
   CHECK(signalled.head.value == 15);
   it.agent.say(agent_event::exited, asked.head.id, 256);
   CHECK(heard->next() == "ended 256");
+  CHECK(n.spawner.next(spawner_op::hold).name == asked.head.id);
+  asked.fds.clear();
+  CHECK(heard->next() == "complete");
+  // In this order: whoever comes between the two is told again.
+  CHECK(n.spawner.next(spawner_op::release).name == asked.head.id);
   CHECK(it.agent.next(agent_op::forget).head.id == asked.head.id);
 }
 

@@ -5,9 +5,12 @@
 
 #include "runtime/spawner_client.hpp"
 
+#include <chrono>
 #include <csignal>
 #include <sys/mount.h>
 #include <sys/wait.h>
+#include <thread>
+#include <vector>
 
 using namespace insula;
 using namespace insula::runtime;
@@ -77,32 +80,118 @@ TEST_CASE("when the spawner is killed everything ends, is reported, and the next
   CHECK(listed(node.leftovers()).empty());
 }
 
-TEST_CASE("a server that comes after another ends the old one's sandboxes", "[runtime][node]") {
+TEST_CASE("a server that comes after another has what that one left", "[runtime][node]") {
   live_node node;
   live_sandbox old{node};
+  const std::string counter =
+    "for ((i = 0; i < 20000; ++i)); do echo $i; done; echo end >&2; exit 3";
   {
-    auto command = old.start("echo up; exec sleep 4714");
-    command.says("up");
+    auto spec = in_shell(counter);
+    spec.label = "counts";
+    auto command = old.start(spec);
+    command.says("10\n");
+    spec = in_shell("exec sleep 4714");
+    spec.label = "sleeps";
+    auto sleeps = old.start(spec);
+    REQUIRE(sleeps.started());
+    node.engine().hand_over();
   }
+  old.let_go();
+  node.drop_server();
   const auto spawner = node.spawner();
   const auto agents = node.agents();
   REQUIRE(agents.size() == 1);
-  old.let_go();
-  node.drop_server();
-  CHECK(lives(agents[0]));
-  CHECK(lives(spawner));
   CHECK(find_process("sleep 4714") > 0);
   node.serve();
-  CHECK_FALSE(lives(agents[0]));
-  CHECK(eventually([&] { return !lives(spawner); }));
-  CHECK(find_process("sleep 4714") == 0);
+  CHECK(node.spawner() == spawner);
+  CHECK(node.engine().survivors() == std::vector<std::string>{"test"});
+  CHECK_FALSE(live_sandbox::adopted(node, "another"));
+  auto now = live_sandbox::adopted(node, "test");
+  REQUIRE(now);
+  CHECK(node.engine().survivors().empty());
+  CHECK(lives(agents[0]));
+  const auto left = (*now->handle()).survivors();
+  REQUIRE(left.size() == 2);
+  CHECK(left[0].label == "counts");
+  CHECK(left[1].label == "sleeps");
+  const auto counted = live_command{**now, left[0]}.finish();
+  std::string all;
+  for (int i = 0; i < 20000; ++i)
+    all += std::to_string(i) + "\n";
+  CHECK(counted.out == all);
+  CHECK(counted.err == "end\n");
+  CHECK(counted.exited(3));
   {
-    live_sandbox next{node};
-    CHECK(next.run("echo works; ls -A /workspace").out == "works\n");
-    CHECK(node.agents().size() == 1);
+    live_command sleeps{**now, left[1]};
+    REQUIRE(sleeps.started());
+    sleeps.process().signal(SIGKILL);
+    const auto how = sleeps.ended();
+    CHECK((WIFSIGNALED(how.status) && WTERMSIG(how.status) == SIGKILL));
   }
+  CHECK((*now->handle()).survivors().empty());
+  CHECK(now->run("echo works").out == "works\n");
+  now->destroy();
+  CHECK(node.agents().empty());
   node.shut_down();
   CHECK(listed(node.leftovers()).empty());
+}
+
+TEST_CASE("a command that ended while nobody served is told with its status and its output",
+          "[runtime][node]") {
+  live_node node;
+  {
+    live_sandbox old{node};
+    std::vector<live_command> commands;
+    for (int i = 0; i < 40; ++i)
+      commands.push_back(old.start("echo " + std::to_string(i) + "; exit " + std::to_string(i)));
+    node.engine().hand_over(); // Whatever they have come to.
+    old.let_go();
+  }
+  node.drop_server();
+  std::this_thread::sleep_for(std::chrono::milliseconds{500});
+  node.serve();
+  auto now = live_sandbox::adopted(node, "test");
+  REQUIRE(now);
+  for (const auto& each : (*now->handle()).survivors()) {
+    live_command command{**now, each};
+    const auto got = command.finish();
+    CAPTURE(got.out);
+    REQUIRE_FALSE(got.failed);
+    CHECK(got.out == std::to_string(WEXITSTATUS(got.how.status)) + "\n");
+  }
+}
+
+TEST_CASE("what is disowned is ended, in a sandbox and as one", "[runtime][node]") {
+  live_node node;
+  {
+    live_sandbox old{node};
+    auto sleeps = old.start("exec sleep 4715");
+    REQUIRE(sleeps.started());
+    node.engine().hand_over();
+    old.let_go();
+  }
+  node.drop_server();
+  node.serve();
+  {
+    auto now = live_sandbox::adopted(node, "test");
+    REQUIRE(now);
+    const auto left = (*now->handle()).survivors();
+    REQUIRE(left.size() == 1);
+    (*now->handle()).disown(left[0]);
+    CHECK(eventually([] { return find_process("sleep 4715") == 0; }));
+    CHECK(now->run("echo works").out == "works\n");
+    now->let_go();
+    node.drop_server();
+  }
+  node.serve();
+  const auto gone = std::make_shared<events<int>>();
+  node.engine().disown("test", [gone] { gone->tell(1); });
+  gone->next();
+  CHECK(node.agents().empty());
+  node.engine().disown("test", [gone] { gone->tell(1); });
+  gone->next();
+  live_sandbox next{node};
+  CHECK(next.run("echo works").out == "works\n");
 }
 
 TEST_CASE("a server that is replaced while it lives loses its sandboxes and is told",
@@ -117,7 +206,7 @@ TEST_CASE("a server that is replaced while it lives loses its sandboxes and is t
   CHECK(command.ended().lost);
   CHECK(node.engine().ailments().size() == 1);
   old.let_go();
-  socket->reset();
+  socket->socket.reset();
   node.serve();
   live_sandbox next{node};
   CHECK(next.run("echo works").out == "works\n");

@@ -4,9 +4,12 @@
 #include "tests/support/temp_dir.hpp"
 
 #include <array>
+#include <chrono>
+#include <csignal>
 #include <fcntl.h>
 #include <map>
 #include <random>
+#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace insula;
@@ -255,4 +258,101 @@ TEST_CASE("a log directory that does not exist is reported, and the bytes stay i
   char bytes[8];
   CHECK(::read(from.end.get(), bytes, sizeof bytes) == 3);
   CHECK(log.read(0, 100).frames.empty());
+}
+
+TEST_CASE("an output log is found again as its writer left it", "[runtime][output_log][property]") {
+  const auto seed = GENERATE(take(4, random(0u, 1'000'000u)));
+  CAPTURE(seed);
+  std::mt19937 rng{seed};
+  const temp_dir dir;
+  written_log both{dir.path().string(), output_log::min_ceiling};
+  const auto typical = std::array{10u, 3'000u, 70'000u}[rng() % 3];
+  for (int step = 0; step < 200; ++step) {
+    const auto stream = rng() % 3 == 0 ? stream_id::err : stream_id::out;
+    both.write(stream, random_bytes(rng, rng() % typical + 1));
+    both.move(stream);
+    if (step % 20 != 0)
+      continue;
+    output_log again{unique_fd{::fcntl(both.log.file(), F_DUPFD_CLOEXEC, 3)},
+                     output_log::min_ceiling};
+    again.recover();
+    REQUIRE(again.begin() == both.log.begin());
+    REQUIRE(again.end() == both.log.end());
+    const auto all = again.read(again.begin(), 2 * output_log::min_ceiling);
+    REQUIRE(all.next_offset == again.end());
+    REQUIRE(same(all.frames, both.seen.between(again.begin(), again.end())));
+  }
+}
+
+TEST_CASE("a log whose file says what cannot be ends there", "[runtime][output_log]") {
+  const temp_dir dir;
+  written_log both{dir.path().string(), 0};
+  both.write(stream_id::out, "whole");
+  REQUIRE(both.move(stream_id::out));
+  const auto end = both.log.end();
+  const auto broken =
+    GENERATE(std::string{"\x07\0\0\x05hello", 9}, std::string{"\x01\0\0\x50hello", 9},
+             std::string{"\x01\xff\xff\xffhello", 9}, std::string{"\x01\0", 2});
+  REQUIRE(::pwrite(both.log.file(), broken.data(), broken.size(), static_cast<off_t>(4096 + end)) ==
+          static_cast<ssize_t>(broken.size()));
+  output_log again{unique_fd{::fcntl(both.log.file(), F_DUPFD_CLOEXEC, 3)}, 0};
+  again.recover();
+  CHECK(again.end() == end);
+  const auto all = again.read(0, 1000);
+  REQUIRE(all.frames.size() == 1);
+  CHECK(all.frames[0].bytes == "whole");
+}
+
+TEST_CASE("writers that are killed in the middle lose nothing and repeat nothing",
+          "[runtime][output_log][crash]") {
+  const temp_dir dir;
+  source from;
+  std::mt19937 rng{42};
+  unique_fd file;
+  {
+    output_log first{dir.path().string(), output_log::min_ceiling};
+    file.reset(::fcntl(first.file(), F_DUPFD_CLOEXEC, 3));
+  }
+  std::uint64_t written = 0, read = 0, offset = 0;
+  const auto byte_at = [](std::uint64_t i) { return static_cast<char>(i * 2654435761u >> 13); };
+  for (int round = 0; round < 60; ++round) {
+    const pid_t writer = ::fork();
+    if (writer == 0) {
+      output_log log{unique_fd{::fcntl(file.get(), F_DUPFD_CLOEXEC, 3)}, output_log::min_ceiling};
+      log.recover();
+      for (;;)
+        log.append_from(from.end.get(), stream_id::out, 1 + static_cast<std::size_t>(round) * 50);
+    }
+    // As fast as it takes them, until it is killed.
+    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds{rng() % 4'000};
+    std::uint64_t put = 0;
+    while (std::chrono::steady_clock::now() < until && put < output_log::min_ceiling / 4) {
+      std::string bytes;
+      for (int i = 0; i < 1'000; ++i)
+        bytes += byte_at(written + static_cast<std::uint64_t>(i));
+      const auto taken = from.put(bytes).size();
+      written += taken;
+      put += taken;
+    }
+    ::kill(writer, SIGKILL);
+    ::waitpid(writer, nullptr, 0);
+    output_log log{unique_fd{::fcntl(file.get(), F_DUPFD_CLOEXEC, 3)}, output_log::min_ceiling};
+    log.recover();
+    for (output_log::piece piece; offset < log.end(); offset = piece.next_offset) {
+      piece = log.read(offset, 1 << 20);
+      REQUIRE(piece.lost_bytes == 0);
+      for (const auto& each : piece.frames)
+        for (const char c : each.bytes)
+          if (c != byte_at(read++))
+            FAIL("byte " << read - 1 << " is another one, in round " << round);
+    }
+  }
+  // The rest is in the pipe.
+  std::string rest(1 << 20, '\0');
+  const ssize_t n = ::read(from.end.get(), rest.data(), rest.size());
+  rest.resize(n < 0 ? 0 : static_cast<std::size_t>(n));
+  for (const char c : rest)
+    REQUIRE(c == byte_at(read++));
+  CHECK(read == written);
+  CHECK(written > 100'000);
 }

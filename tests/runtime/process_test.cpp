@@ -29,9 +29,9 @@ struct played_process {
                                 to->tell(how.lost ? "lost" : "ended " + std::to_string(how.status));
                               },
                               [to = heard] { to->tell("complete"); }};
-    made = std::make_shared<native_process>(io, logs.empty() ? dir.path().string() : logs,
-                                            log_bytes, std::move(listener),
-                                            native_process::links{{}, {}}, patience);
+    made = std::make_shared<native_process>(
+      io, output_log{logs.empty() ? dir.path().string() : logs, log_bytes}, std::move(listener),
+      native_process::links{{}, {}}, patience);
     int ends[2][2];
     for (auto& each : ends)
       REQUIRE(::pipe2(each, O_CLOEXEC | O_NONBLOCK) == 0);

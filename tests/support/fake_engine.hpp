@@ -3,6 +3,7 @@
 #include "runtime/engine.hpp"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -179,6 +180,28 @@ public:
     shells.push_back(std::make_shared<fake_shell>(std::move(spec), std::move(listener)));
     return shells.back();
   }
+  std::vector<runtime::survivor> survivors() const override { return left; }
+  std::shared_ptr<runtime::process> take_over(const runtime::survivor& which,
+                                              runtime::process_listener listener) override {
+    taken.push_back(which.id);
+    processes.push_back(
+      std::make_shared<fake_process>(runtime::process_spec{}, std::move(listener)));
+    return processes.back();
+  }
+  std::shared_ptr<runtime::terminal>
+  take_over_terminal(const runtime::survivor& which, runtime::process_listener listener) override {
+    taken.push_back(which.id);
+    processes.push_back(
+      std::make_shared<fake_process>(runtime::process_spec{}, std::move(listener)));
+    return processes.back();
+  }
+  std::shared_ptr<runtime::shell> take_over_shell(const runtime::survivor& which,
+                                                  runtime::shell_listener listener) override {
+    taken.push_back(which.id);
+    shells.push_back(std::make_shared<fake_shell>(runtime::shell_spec{}, std::move(listener)));
+    return shells.back();
+  }
+  void disown(const runtime::survivor& which) override { disowned.push_back(which.id); }
   std::optional<runtime::sandbox_usage> usage() const override { return used; }
   result<unique_fd> open_file(runtime::file_operation what, const std::string& path,
                               runtime::sandbox_user) override {
@@ -216,6 +239,8 @@ public:
   runtime::sandbox_usage used;
   runtime::creation_times took;
   std::vector<std::string> files;
+  std::vector<runtime::survivor> left; ///< By an earlier server.
+  std::vector<std::uint64_t> taken, disowned;
   std::vector<std::function<void()>> waiting;
   int destroys = 0;
   bool hold_destroy = false;
@@ -244,8 +269,31 @@ public:
     if (ready_at_once)
       creations.back().ready();
   }
+  std::vector<std::string> survivors() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, place] : left)
+      names.push_back(name);
+    return names;
+  }
+  bool survives(const std::string& name) const override { return left.count(name) > 0; }
+  void adopt(const runtime::sandbox_spec& spec, runtime::sandbox_listener listener) override {
+    auto found = left.extract(spec.name);
+    if (!found)
+      return listener.on_failed({errc::not_found, "nothing of that name has been left"});
+    adoptions.push_back({spec, std::move(listener), found.mapped()});
+    if (ready_at_once)
+      adoptions.back().ready();
+  }
+  void disown(const std::string& name, std::function<void()> on_gone) override {
+    left.erase(name);
+    disowned.push_back(name);
+    on_gone();
+  }
   std::vector<std::string> ailments() const override { return {}; }
 
+  std::map<std::string, std::shared_ptr<fake_sandbox>> left; ///< By an earlier server.
+  std::vector<creation> adoptions;
+  std::vector<std::string> disowned;
   std::vector<creation> creations;
   bool ready_at_once = true;
 };

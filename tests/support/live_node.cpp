@@ -176,6 +176,10 @@ live_command::live_command(shell& in, shell_command what)
     : heard_(std::make_shared<heard>())
     , process_(in.run(std::move(what), listener())) {}
 
+live_command::live_command(sandbox& in, const survivor& which)
+    : heard_(std::make_shared<heard>())
+    , process_(in.take_over(which, listener())) {}
+
 bool live_command::started() {
   so_far_.failed = heard_->start.next(30s);
   return !so_far_.failed;
@@ -233,18 +237,30 @@ struct live_sandbox::heard {
   events<int> ended;
 };
 
+sandbox_listener live_sandbox::listener(const std::shared_ptr<heard>& to) {
+  return {[to](auto box) { to->ready.tell(std::move(box)); },
+          [to](error why) {
+            to->failure.tell(std::move(why));
+            to->ready.tell(nullptr);
+          },
+          [to] { to->ended.tell(1); }};
+}
+
+std::optional<live_sandbox> live_sandbox::adopted(live_node& in, const std::string& name) {
+  live_sandbox box{std::make_shared<heard>()};
+  auto spec = in.spec();
+  spec.name = name;
+  in.engine().adopt(spec, listener(box.heard_));
+  box.box_ = box.heard_->ready.next(60s);
+  return box.box_ ? std::optional{std::move(box)} : std::nullopt;
+}
+
 live_sandbox::live_sandbox(live_node& in, std::optional<sandbox_limits> limits)
     : heard_(std::make_shared<heard>()) {
   auto wanted = in.spec();
   if (limits)
     wanted.limits = *limits;
-  in.engine().create(std::move(wanted),
-                     {[to = heard_](auto box) { to->ready.tell(std::move(box)); },
-                      [to = heard_](error why) {
-                        to->failure.tell(std::move(why));
-                        to->ready.tell(nullptr);
-                      },
-                      [to = heard_] { to->ended.tell(1); }});
+  in.engine().create(std::move(wanted), listener(heard_));
   box_ = heard_->ready.next(60s);
   if (!box_)
     throw std::runtime_error("no sandbox: " + heard_->failure.next().message);
@@ -324,7 +340,7 @@ void live_node::shut_down() {
 }
 
 sandbox_spec live_node::spec() const {
-  return {"test", image_, modest()};
+  return {"test", image_, modest(), "test"};
 }
 
 cgroup_tree live_node::cgroups() const {

@@ -35,6 +35,8 @@ public:
   live_command(runtime::sandbox& in, runtime::process_spec spec);
   /// In a shell in which nothing runs.
   live_command(runtime::shell& in, runtime::shell_command what);
+  /// One that an earlier server has left.
+  live_command(runtime::sandbox& in, const runtime::survivor& which);
 
   /// Until it runs. False: it could not be started.
   bool started();
@@ -65,6 +67,8 @@ class live_node;
 class live_sandbox {
 public:
   explicit live_sandbox(live_node& in, std::optional<runtime::sandbox_limits> limits = {});
+  /// One that an earlier server has left; null if it could not be had.
+  static std::optional<live_sandbox> adopted(live_node& in, const std::string& name);
   live_sandbox(live_sandbox&&) = default;
   live_sandbox& operator=(live_sandbox&&) = delete;
   ~live_sandbox();
@@ -83,6 +87,9 @@ public:
 private:
   friend class live_node;
   struct heard;
+  explicit live_sandbox(std::shared_ptr<heard> by)
+      : heard_(std::move(by)) {}
+  static runtime::sandbox_listener listener(const std::shared_ptr<heard>& to);
   std::shared_ptr<heard> heard_;
   std::shared_ptr<runtime::sandbox> box_;
   std::optional<error> failed_;

@@ -1,0 +1,98 @@
+#include "actors/sandbox_state.hpp"
+#include "actors/survivor_note.hpp"
+
+#include "base/log.hpp"
+
+namespace insula::actors::inside_sandbox {
+
+bool has_survived(const sandbox_state& st) {
+  return st.options->engine->survives(st.id->str());
+}
+
+void end_survivor(sandbox_pointer self) {
+  auto& st = self->state;
+  st.options->engine->disown(
+    st.id->str(), [me = self->address(), start = st.start] { tell(me, survivor_ended{start}); });
+}
+
+void adopt(sandbox_pointer self) {
+  const auto& st = self->state;
+  if (st.now == phase::asleep && has_survived(st))
+    begin_start(self);
+}
+
+namespace {
+
+using runtime::survivor;
+using runtime::survivor_kind;
+
+void resume_command(sandbox_pointer self, const survivor& which, const survivor_note& note) {
+  auto options = make_options(self, note.timeout_ms, {});
+  options.deadline = note.deadline;
+  options.launch = [place = self->state.place, which](runtime::process_listener listener) {
+    return place->take_over(which, std::move(listener));
+  };
+  caf::anon_send(add_process(self, std::move(options)), start_atom::value);
+}
+
+/// The options of its command in a session, if it has a readable label.
+std::shared_ptr<process_options> session_process(sandbox_pointer self, const survivor& which) {
+  const auto note = survivor_note::read(which.label);
+  if (!note)
+    return nullptr;
+  auto options = std::make_shared<process_options>(make_options(self, note->timeout_ms, {}));
+  options->deadline = note->deadline;
+  options->on_over = [use = new_use(self)] {};
+  return options;
+}
+
+} // namespace
+
+/// What cannot be read, or is there twice, is ended: nobody would ever ask for it.
+void take_over_all(sandbox_pointer self) {
+  auto& st = self->state;
+  st.watch.has_had_command = true;
+  auto left = st.place->survivors();
+  std::map<std::uint64_t, survivor> in_shells; // The one that runs, by its shell.
+  for (const auto& each : left)
+    if (each.kind == survivor_kind::shell_command)
+      in_shells[each.shell] = each;
+  std::reverse(left.begin(), left.end()); // Of two of one session the later is the one.
+  for (const auto& each : left) {
+    const auto note = survivor_note::read(each.label);
+    switch (each.kind) {
+      case survivor_kind::shell_command: continue; // With its shell, or below.
+      case survivor_kind::command:
+        note ? resume_command(self, each, *note) : st.place->disown(each);
+        continue;
+      case survivor_kind::terminal:
+        if (!note || st.terminals.count(note->session) > 0)
+          st.place->disown(each);
+        else
+          resume_terminal(self, each, note->session);
+        continue;
+      case survivor_kind::shell: break;
+    }
+    if (!note || st.sessions.count(note->session) > 0) {
+      st.place->disown(each);
+      continue;
+    }
+    std::optional<survivor> command;
+    std::shared_ptr<process_options> process;
+    if (const auto at = in_shells.find(each.id); at != in_shells.end())
+      if ((process = session_process(self, at->second))) {
+        command = at->second;
+        in_shells.erase(at);
+      }
+    resume_session(self, each, *note, std::move(command), std::move(process));
+  }
+  for (const auto& [shell, each] : in_shells)
+    st.place->disown(each);
+  st.options->figures->adopted();
+  log::info("sandbox.adopted", {{"id", st.id->str()},
+                                {"commands", st.processes.size()},
+                                {"sessions", st.sessions.size()},
+                                {"terminals", st.terminals.size()}});
+}
+
+} // namespace insula::actors::inside_sandbox

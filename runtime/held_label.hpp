@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// What the engine writes on what the spawner keeps for it, so that the next server's engine knows
+/// it again. One machine writes and reads it, and one version: a struct, then the asker's own
+/// label.
+namespace insula::runtime {
+
+enum class held_kind : std::uint32_t {
+  command = 1,      ///< Descriptors: the pipes of stdout and stderr, the log.
+  opening_terminal, ///< The channel through which its master comes.
+  terminal,         ///< Its master, its log.
+  shell,            ///< The channel to its keeper.
+  shell_command,    ///< As command, and its script.
+  late_pipe,        ///< A pipe that a shell's command has left behind.
+};
+
+struct held_head {
+  held_kind kind{};
+  std::uint32_t exited = 0; ///< A shell_command that has ended with `status`; its output goes on.
+  std::int32_t status = 0;
+  std::uint32_t internal = 0; ///< Nobody has asked for it but the engine.
+  std::uint64_t log_bytes = 0;
+  std::uint64_t memory_kills = 0; ///< Of the sandbox, before it began.
+  std::uint64_t shell = 0;        ///< Of a shell_command: the name of its shell,
+  std::uint64_t number = 0;       ///< and its number there.
+};
+
+inline std::string held_label(const held_head& head, std::string_view text = {}) {
+  std::string label{reinterpret_cast<const char*>(&head), sizeof head};
+  return label.append(text);
+}
+
+/// None: it is not one.
+inline std::optional<held_head> head_of(std::string_view label) {
+  held_head head;
+  if (label.size() < sizeof head)
+    return std::nullopt;
+  std::memcpy(&head, label.data(), sizeof head);
+  return head;
+}
+
+/// The asker's part of what has a head.
+inline std::string text_of(std::string_view label) {
+  return std::string{label.substr(sizeof(held_head))};
+}
+
+} // namespace insula::runtime
