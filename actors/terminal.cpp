@@ -88,7 +88,13 @@ struct terminal_state {
       input.reply.deliver(why);
     if (command && !ended && !never_ran)
       command->signal(SIGKILL);
+    stop_alarm();
     leave();
+  }
+
+  void stop_alarm() {
+    if (const auto unwanted = std::exchange(alarm, nullptr))
+      caf::anon_send_exit(unwanted, caf::exit_reason::user_shutdown);
   }
 
   void leave() {
@@ -161,14 +167,8 @@ caf::behavior alarm(caf::event_based_actor* self, const caf::actor_addr& termina
 
 void set_alarm(terminal_pointer self, std::chrono::milliseconds limit) {
   auto& st = self->state;
-  if (st.alarm)
-    caf::anon_send_exit(st.alarm, caf::exit_reason::user_shutdown);
+  st.stop_alarm();
   st.alarm = self->system().spawn(alarm, self->address(), limit);
-}
-
-void stop_alarm(terminal_state& st) {
-  if (const auto unwanted = std::exchange(st.alarm, nullptr))
-    caf::anon_send_exit(unwanted, caf::exit_reason::user_shutdown);
 }
 
 /// `word`: NAME=value, in place of what the name had.
@@ -229,7 +229,7 @@ void remove_client(terminal_pointer self, const caf::actor_addr& who) {
 
 void failed(terminal_pointer self, error why) {
   auto& st = self->state;
-  stop_alarm(st);
+  st.stop_alarm();
   st.never_ran = why;
   st.is_over(); // First: who asks again gets a new one.
   for (auto& each : std::exchange(st.starting, {}))
@@ -307,7 +307,7 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
     [self](const terminal_started&) {
       auto& st = self->state;
       st.started = true;
-      stop_alarm(st);
+      st.stop_alarm();
       st.options.figures->terminal_runs();
       if (log::enabled(log::level::debug))
         log::debug("terminal.started", {{"request", st.options.request}});
@@ -321,7 +321,7 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
     },
     [self](const terminal_ended&) {
       auto& st = self->state;
-      stop_alarm(st);
+      st.stop_alarm();
       st.leave();
       st.ended = true;
       st.is_over();

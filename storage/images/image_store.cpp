@@ -141,7 +141,12 @@ result<unique_fd> image_store::lock() const {
   return held;
 }
 
-bool image_store::server_runs() const {
+bool image_store::in_use() const {
+  // What a server has left behind goes on, and stands on trees: where that is so, its spawner's
+  // socket is there.
+  std::error_code unknown;
+  if (std::filesystem::exists(state_ + "/spawner.sock", unknown) || unknown)
+    return true;
   const unique_fd held{::open((state_ + "/lock").c_str(), O_RDWR | O_CLOEXEC)};
   return held && ::flock(held.get(), LOCK_SH | LOCK_NB) != 0;
 }
@@ -249,7 +254,7 @@ result<image_record> image_store::import_image(const std::string& source,
   const auto here = open_directory(directory_);
   if (!here)
     return failed(directory_);
-  remove_leftovers(!server_runs());
+  remove_leftovers(!in_use());
   struct stat info {};
   const bool taken = ::fstatat(here.get(), how.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
   if (taken && !S_ISLNK(info.st_mode))
@@ -272,11 +277,11 @@ result<image_record> image_store::import_image(const std::string& source,
       ::renameat(here.get(), place.c_str(), here.get(), how.name.c_str()) != 0 ||
       ::fsync(here.get()) != 0) {
     auto why = failed(directory_ + "/" + how.name);
-    remove_leftovers(!server_runs());
+    remove_leftovers(!in_use());
     return why;
   }
   made->root = root_in(tree);
-  remove_leftovers(!server_runs());
+  remove_leftovers(!in_use());
   return made;
 }
 
@@ -331,7 +336,7 @@ result<void> image_store::remove(const std::string& name) {
   const auto here = open_directory(directory_);
   if (!here || ::unlinkat(here.get(), name.c_str(), 0) != 0 || ::fsync(here.get()) != 0)
     return {failed(directory_ + "/" + name)};
-  remove_leftovers(!server_runs());
+  remove_leftovers(!in_use());
   return {};
 }
 

@@ -73,7 +73,7 @@ private:
   std::string root_in(const std::string& place) const;
   /// What imports have left halfway, and trees that no name leads to unless they are `needed`.
   void remove_leftovers(bool also_trees, std::set<std::string> needed = {}) const;
-  bool server_runs() const;
+  bool in_use() const;
   result<image_record> build(const std::string& source, const import_options& how,
                              const std::string& place, const unique_fd& directory) const;
 

@@ -1,0 +1,206 @@
+#include "actors/survivor_note.hpp"
+#include "tests/actors/fixture.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+using namespace insula;
+using namespace insula::test;
+using namespace std::chrono_literals;
+using actors::survivor_note;
+using runtime::survivor;
+using runtime::survivor_kind;
+
+namespace {
+
+survivor left(std::uint64_t id, survivor_kind kind, const survivor_note& note,
+              std::uint64_t shell = 0) {
+  return {id, kind, note.label(), shell};
+}
+
+survivor_note of_session(std::string session) {
+  survivor_note note;
+  note.session = std::move(session);
+  return note;
+}
+
+/// A node that finds the sandbox "abc" of a server before it.
+struct later_node : small_node {
+  explicit later_node(std::vector<survivor> what = {}, bool recorded = true) {
+    if (recorded)
+      store.disk.commit({"abc", 1, {{"created_ms", "5"}, {"started_ms", "6"}, {"image", "host"}}},
+                        [](result<void>) {});
+    leases.last = 1;
+    kept->left = std::move(what);
+    engine.left["abc"] = kept;
+  }
+
+  std::shared_ptr<fake_sandbox> kept = std::make_shared<fake_sandbox>();
+};
+
+} // namespace
+
+TEST_CASE("a label is read as it was written, and nothing else is one", "[actors][adoption]") {
+  survivor_note note;
+  note.session = "s";
+  note.first = false;
+  note.timeout_ms = 5000;
+  note.deadline = std::chrono::steady_clock::time_point{123'456ms};
+  const auto again = survivor_note::read(note.label());
+  REQUIRE(again);
+  CHECK(again->session == "s");
+  CHECK_FALSE(again->first);
+  CHECK(again->timeout_ms == 5000);
+  CHECK(again->deadline == note.deadline);
+  CHECK(survivor_note::read(survivor_note{}.label()));
+  for (const auto* each :
+       {"", "1", "2\ns\n1\n\n", "1\ns\n1\nx\n", "1\ns\n1\n5\n6\n7", "1\ns\n1\n5"})
+    CHECK_FALSE(survivor_note::read(each));
+}
+
+TEST_CASE("what an earlier server has left is taken over, not made again", "[actors][adoption]") {
+  later_node node{
+    {left(1, survivor_kind::command, {}), left(2, survivor_kind::terminal, of_session("t"))}};
+  const auto box = node.make_sandbox();
+  caf::anon_send(box, adopt_atom::value);
+  node.sys.run();
+  CHECK(node.engine.creations.empty());
+  REQUIRE(node.engine.adoptions.size() == 1);
+  CHECK(node.kept->taken.size() == 2);
+  const auto row = node.sys.ask<sandbox_status>(box, status_atom::value).value();
+  CHECK(row.state == "running");
+  CHECK(row.terminals == 1);
+  CHECK(row.created_ms == 5);
+  CHECK(node.store.writes == 0); // Nothing has changed.
+  CHECK(node.leases.held.count("abc") == 1);
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value());
+  CHECK(node.engine.adoptions.size() == 1);
+}
+
+TEST_CASE("the first request takes it over if nobody has", "[actors][adoption]") {
+  later_node node;
+  node.engine.ready_at_once = false;
+  const auto box = node.make_sandbox();
+  const auto asked = node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{});
+  REQUIRE(node.engine.adoptions.size() == 1);
+  caf::anon_send(box, adopt_atom::value);
+  node.sys.run();
+  CHECK(asked.open());
+  node.engine.adoptions[0].ready();
+  node.sys.run();
+  CHECK_NOTHROW(asked.value());
+  CHECK(node.engine.adoptions.size() == 1);
+  CHECK(node.engine.creations.empty());
+}
+
+TEST_CASE("a sandbox that nobody was told of is ended", "[actors][adoption]") {
+  later_node node{{}, false};
+  const auto box = node.make_sandbox();
+  SECTION("and nothing is made in its place") {
+    caf::anon_send(box, adopt_atom::value);
+    node.sys.run();
+    CHECK(node.engine.creations.empty());
+    CHECK(node.leases.held.empty());
+  }
+  SECTION("but for who asks") {
+    CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value());
+    CHECK(node.engine.creations.size() == 1);
+  }
+  CHECK(node.engine.disowned == std::vector<std::string>{"abc"});
+  CHECK(node.engine.adoptions.empty());
+}
+
+TEST_CASE("a sandbox that is deleted before it was taken over is ended, with its record",
+          "[actors][adoption]") {
+  later_node node;
+  const auto box = node.make_sandbox();
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{}).value());
+  CHECK(node.engine.disowned == std::vector<std::string>{"abc"});
+  CHECK(node.store.value("abc", "created_ms").empty());
+}
+
+TEST_CASE("what carries no label of ours is ended, and so is the older of two of one session",
+          "[actors][adoption]") {
+  later_node node{{{1, survivor_kind::command, "?", 0},
+                   left(2, survivor_kind::shell, of_session("s")),
+                   left(3, survivor_kind::shell, of_session("s")),
+                   left(4, survivor_kind::shell_command, of_session("s"), 2),
+                   left(5, survivor_kind::terminal, of_session("s")),
+                   left(6, survivor_kind::terminal, of_session("s"))}};
+  const auto box = node.make_sandbox();
+  caf::anon_send(box, adopt_atom::value);
+  node.sys.run();
+  auto taken = node.kept->taken, disowned = node.kept->disowned;
+  std::sort(taken.begin(), taken.end());
+  std::sort(disowned.begin(), disowned.end());
+  CHECK(taken == std::vector<std::uint64_t>{3, 6});
+  CHECK(disowned == std::vector<std::uint64_t>{1, 2, 4, 5});
+}
+
+TEST_CASE("a session goes on with its shell, after the command that runs there",
+          "[actors][adoption]") {
+  later_node node{{left(2, survivor_kind::shell, of_session("s")),
+                   left(3, survivor_kind::shell_command, of_session("s"), 2)}};
+  const auto box = node.make_sandbox();
+  caf::anon_send(box, adopt_atom::value);
+  node.sys.run();
+  REQUIRE(node.kept->shells.size() == 1);
+  REQUIRE(node.kept->processes.size() == 1);
+  node.kept->shells[0]->ready();
+  auto wanted = command("echo next");
+  wanted.session = "s";
+  const auto asked = node.sys.ask<process_actor>(box, wanted);
+  CHECK(node.kept->shells[0]->commands.empty()); // It waits for its turn.
+  node.kept->processes[0]->start();
+  node.kept->processes[0]->exit(0);
+  node.kept->processes[0]->complete_now();
+  node.sys.run();
+  REQUIRE(node.kept->shells[0]->commands.size() == 1);
+  CHECK(node.kept->shells[0]->commands[0].script == "echo next");
+  node.kept->shells[0]->processes[0]->start();
+  node.sys.run();
+  CHECK(asked.value());
+  CHECK(node.kept->shells.size() == 1);
+}
+
+TEST_CASE("a command that was taken over has the rest of its time", "[actors][adoption]") {
+  survivor_note note;
+  note.timeout_ms = 60'000;
+  note.deadline = std::chrono::steady_clock::now() - 1s;
+  later_node node{{left(1, survivor_kind::command, note)}};
+  const auto box = node.make_sandbox();
+  caf::anon_send(box, adopt_atom::value);
+  node.sys.run();
+  node.kept->processes[0]->start();
+  node.sys.run();
+  node.sys.advance(10ms);
+  CHECK(node.kept->processes[0]->signals == std::vector<int>{SIGTERM});
+}
+
+TEST_CASE("the directory wakes what has a name that is an id, and ends the rest",
+          "[actors][adoption]") {
+  later_node node;
+  node.engine.left["No Id"] = std::make_shared<fake_sandbox>();
+  const auto directory = node.make_directory();
+  for (const auto& name : node.engine.survivors())
+    caf::anon_send(directory, adopt_atom::value, name);
+  node.sys.run();
+  CHECK(node.engine.adoptions.size() == 1);
+  CHECK(node.engine.disowned == std::vector<std::string>{"No Id"});
+  const auto rows = node.sys.ask<std::vector<sandbox_status>>(directory, list_atom::value).value();
+  REQUIRE(rows.size() == 1);
+  CHECK(rows[0].id == "abc");
+  CHECK(rows[0].state == "running");
+}
+
+TEST_CASE("what was there already counts, also above the limit", "[actors][adoption]") {
+  later_node node;
+  node.options->instances = std::make_shared<actors::instance_count>(1);
+  const auto other = node.make_sandbox("other");
+  node.sys.ask<caf::ok_atom>(other, find_atom::value, request_context{}).value();
+  const auto box = node.make_sandbox();
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value());
+  const auto third = node.make_sandbox("third");
+  CHECK(node.sys.ask<caf::ok_atom>(third, find_atom::value, request_context{}).reason().code ==
+        errc::capacity_exceeded);
+}
