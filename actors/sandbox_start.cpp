@@ -52,6 +52,8 @@ void fall_asleep(sandbox_pointer self, const error& why) {
   st.place.reset();
   st.end_sessions();
   st.recorded = false;
+  st.slot.reset();
+  st.warm = false;
   st.instance = {};
   if (st.now != phase::deleting)
     st.become(phase::asleep);
@@ -65,7 +67,11 @@ namespace {
 void account_for_start(sandbox_state& st) {
   const auto now = steady_clock::now();
   auto& watch = st.watch;
-  const auto& made = st.place->creation();
+  constexpr std::chrono::nanoseconds not_needed{-1};
+  const auto made = st.warm
+                      ? runtime::creation_times{not_needed, not_needed, not_needed, not_needed,
+                                                not_needed, not_needed, not_needed}
+                      : st.place->creation();
   watch.part(start_phase::slot) = made.slot;
   watch.part(start_phase::cgroup) = made.cgroup;
   watch.part(start_phase::disk) = made.disk;
@@ -73,6 +79,7 @@ void account_for_start(sandbox_state& st) {
   watch.part(start_phase::layers) = made.layers;
   watch.part(start_phase::mounts) = made.mounts;
   watch.part(start_phase::agent) = made.agent;
+  watch.part(start_phase::claim) = st.warm ? watch.adopted - watch.claimed : not_needed;
   watch.part(start_phase::ready) = now - watch.began;
   st.options->figures->started(watch.parts);
   if (watch.whose.times)
@@ -87,6 +94,7 @@ void perhaps_running(sandbox_pointer self) {
   if (st.now != phase::starting || !st.place || !st.recorded)
     return;
   st.become(phase::running);
+  st.instance.become(instance::assigned);
   account_for_start(st);
   log::info("sandbox.running",
             {{"id", st.id->str()}, {"epoch", st.epoch}, {"request", st.watch.whose.id}});
@@ -140,12 +148,10 @@ void write_record(sandbox_pointer self) {
     });
 }
 
+/// The one that was claimed, or else a new one.
 void make_sandbox(sandbox_pointer self) {
   auto& st = self->state;
-  runtime::sandbox_spec spec;
-  spec.host_name = st.id->str().substr(0, 63);
-  spec.image = st.image->layers;
-  spec.limits = st.options->limits;
+  const auto host_name = st.id->str().substr(0, 63);
   runtime::sandbox_listener listener;
   // One that comes to life after nobody wants it any more is removed again.
   listener.on_ready = [me = self->address(),
@@ -159,8 +165,59 @@ void make_sandbox(sandbox_pointer self) {
     tell(me, sandbox_failed{start, std::move(why)});
   };
   listener.on_ended = [me = self->address(), start = st.start] { tell(me, sandbox_ended{start}); };
-  st.options->engine->create(std::move(spec), std::move(listener));
+  st.warm = st.slot != nullptr;
+  if (st.warm) {
+    auto [place, instance] = std::exchange(st.slot, nullptr)->take();
+    st.instance = std::move(instance);
+    return place->adopt({host_name, st.options->limits}, std::move(listener));
+  }
+  st.options->figures->cold_start();
+  st.options->engine->create({host_name, st.image->layers, st.options->limits},
+                             std::move(listener));
 }
+
+/// A warm one from the pool, or its own place among the node's instances.
+void take_place(sandbox_pointer self, std::function<void()> then) {
+  auto& st = self->state;
+  const auto cold = [self, then] {
+    auto& state = self->state;
+    if (!state.instance) { // It may have that of a warm one that was dead.
+      auto own = state.options->instances->take();
+      if (!own) {
+        state.options->figures->not_started(start_failure::capacity);
+        return fall_asleep(self, own.reason());
+      }
+      state.instance = std::move(*own);
+    }
+    then();
+  };
+  if (!st.options->pool || st.claims >= limits::claims_in_vain)
+    return cold();
+  st.watch.claimed = steady_clock::now();
+  const auto answered = [self, then, cold, start = st.start](const claim_answer& got) {
+    auto& state = self->state;
+    if (start != state.start)
+      return; // What was claimed is removed with the answer.
+    if (state.now == phase::deleting)
+      return finish_delete(self);
+    state.slot = got.slot;
+    if (got.slot)
+      return then();
+    if (!got.again)
+      return cold();
+    ++state.claims;
+    take_place(self, then);
+  };
+  self
+    ->request(
+      st.options->pool, caf::infinite,
+      claim_slot{{image_name(st), st.options->engine_name, st.options->network}, st.watch.whose})
+    .then(answered, [answered](const caf::error&) {
+      answered({nullptr, true}); // It went just when it was to be asked.
+    });
+}
+
+void take_lease_and_make(sandbox_pointer self);
 
 void choose_image_and_make(sandbox_pointer self) {
   auto& st = self->state;
@@ -176,7 +233,11 @@ void choose_image_and_make(sandbox_pointer self) {
                                     "restarted, the sandbox starts"});
   }
   st.image = &at->second;
-  st.watch.lease_asked = steady_clock::now();
+  take_place(self, [self] { take_lease_and_make(self); });
+}
+
+void take_lease_and_make(sandbox_pointer self) {
+  self->state.watch.lease_asked = steady_clock::now();
   with_lease(
     self,
     [self] {
@@ -206,12 +267,7 @@ void begin_start(sandbox_pointer self) {
   st.watch = {};
   st.watch.began = steady_clock::now();
   st.watch.whose = st.waiting.front().context;
-  auto instance = st.options->instances->take();
-  if (!instance) {
-    st.options->figures->not_started(start_failure::capacity);
-    return fall_asleep(self, instance.reason());
-  }
-  st.instance = std::move(*instance);
+  st.claims = 0;
   st.record->load([self] { choose_image_and_make(self); },
                   [self](const error& why) {
                     self->state.options->figures->not_started(start_failure::record);
@@ -244,16 +300,25 @@ void heard(sandbox_pointer self, sandbox_ready& said) {
     return said.place->destroy([] {});
   failpoint("sandbox.made");
   st.place = std::move(said.place);
+  st.watch.adopted = steady_clock::now();
   if (st.now == phase::deleting)
     return st.place->destroy(
       [me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
   perhaps_running(self);
 }
 
-void heard(sandbox_pointer self, const sandbox_failed& said) {
+void heard(sandbox_pointer self, sandbox_failed& said) {
   auto& st = self->state;
   if (said.start != st.start)
     return;
+  if (st.warm && st.now == phase::starting) {
+    st.options->figures->slot_died();
+    log::warning("pool.dead_slot", {{"reason", said.why.message}, {"request", st.watch.whose.id}});
+    ++st.claims;
+    return take_place(self, [self] { make_sandbox(self); }); // With its place, since it is gone.
+  }
+  if (said.why.code == errc::capacity_exceeded) // The engine's own ceiling is told as the node's.
+    said.why.message = st.options->instances->now();
   log::error("sandbox.not_started",
              {{"id", st.id->str()}, {"reason", said.why.message}, {"request", st.watch.whose.id}});
   st.options->figures->not_started(

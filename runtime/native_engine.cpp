@@ -176,6 +176,8 @@ public:
   result<unique_fd> open_file(file_operation what, const std::string& path,
                               sandbox_user user) override;
   result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) override;
+  void adopt(sandbox_identity who, sandbox_listener heard_by) override;
+  void ping(std::function<void()> on_answer) override;
   void destroy(std::function<void()> on_gone) override;
 
 private:
@@ -183,6 +185,8 @@ private:
   void heard(const agent::notice& said);
   void note_launch(const spawner::launch_clock& done);
   void note_agent(std::uint64_t launched_ns);
+  void begin_adoption(sandbox_identity who, sandbox_listener heard_by);
+  void adopted();
   void give_up(error why);
   void gone();
   bool tell_agent(agent::op what, std::uint64_t id, std::int32_t value);
@@ -213,9 +217,10 @@ private:
   std::shared_ptr<native_engine_core> engine_;
   boost::asio::io_context& io_; ///< Whose thread hears of everything in here.
   const std::uint32_t slot_;
-  const std::string name_; ///< For the log.
-  const sandbox_limits limits_;
+  std::string name_; ///< For the log. Changed by adoption only, as the next: before any use.
+  sandbox_limits limits_;
   sandbox_listener listener_;
+  unsigned adoption_lacks_ = 0; ///< Answers without which it is not somebody's yet.
   boost::asio::steady_timer deadline_;
   std::uint64_t asked_ns_ = 0;   ///< When the spawner was asked,
   std::uint64_t layered_ns_ = 0; ///< and when it had done its part.
@@ -229,20 +234,31 @@ private:
   std::shared_ptr<packet_socket> agent_;
   std::map<std::uint64_t, started_process> processes_;
   std::map<std::uint64_t, std::weak_ptr<native_shell>> shells_; ///< By the id of their keepers.
+  std::map<std::uint64_t, std::function<void()>> pings_;
   std::uint64_t last_id_ = 0;
   bool over_ = false;
 };
+
+namespace {
+
+spawner::limits ceilings_of(const sandbox_limits& from) {
+  spawner::limits ceilings{};
+  ceilings.memory_bytes = from.memory_bytes;
+  ceilings.disk_bytes = from.disk_bytes;
+  ceilings.shm_bytes = from.shm_bytes;
+  ceilings.cpu_percent = from.cpu_percent;
+  ceilings.processes = from.processes;
+  ceilings.open_files = from.open_files;
+  return ceilings;
+}
+
+} // namespace
 
 void native_sandbox::launch(const sandbox_spec& spec) {
   spawner::request wanted{};
   wanted.what = spawner::op::create;
   wanted.slot = slot_;
-  wanted.ceilings.memory_bytes = limits_.memory_bytes;
-  wanted.ceilings.disk_bytes = limits_.disk_bytes;
-  wanted.ceilings.shm_bytes = limits_.shm_bytes;
-  wanted.ceilings.cpu_percent = limits_.cpu_percent;
-  wanted.ceilings.processes = limits_.processes;
-  wanted.ceilings.open_files = limits_.open_files;
+  wanted.ceilings = ceilings_of(limits_);
   const auto fits =
     spec.host_name.copy(wanted.host_name, spawner::max_host_name - 1) == spec.host_name.size() &&
     spec.image.root.copy(wanted.root_layer, spawner::max_path - 1) == spec.image.root.size() &&
@@ -317,7 +333,7 @@ void native_sandbox::note_agent(std::uint64_t launched_ns) {
 void native_sandbox::heard(const agent::notice& said) {
   switch (said.what) {
     case agent::event::ready: {
-      if (!listener_.on_ready)
+      if (!listener_.on_ready || adoption_lacks_ > 0)
         return; // Said before; or the sandbox is being removed.
       if (said.value != static_cast<std::int32_t>(agent::version))
         return give_up({errc::launch_failed, "the agent speaks another version"});
@@ -359,7 +375,84 @@ void native_sandbox::heard(const agent::notice& said) {
         at->gone(false);
       return;
     }
-    case agent::event::pong: return;
+    case agent::event::pong: {
+      std::function<void()> answered;
+      {
+        const std::lock_guard hold{guard_};
+        if (const auto at = pings_.extract(said.id))
+          answered = std::move(at.mapped());
+      }
+      if (answered)
+        answered();
+      return;
+    }
+  }
+}
+
+void native_sandbox::ping(std::function<void()> on_answer) {
+  constexpr std::size_t most = 16; // What hangs is not asked more often than that.
+  const auto id = next_id();
+  {
+    const std::lock_guard hold{guard_};
+    if (over_ || pings_.size() >= most)
+      return;
+    pings_.emplace(id, std::move(on_answer));
+  }
+  tell_agent(agent::op::ping, id, 0);
+}
+
+void native_sandbox::adopt(sandbox_identity who, sandbox_listener heard_by) {
+  boost::asio::post(io_, [self = shared_from_this(), who = std::move(who),
+                          heard_by = std::move(heard_by)]() mutable {
+    self->begin_adoption(std::move(who), std::move(heard_by));
+  });
+}
+
+/// The spawner gives it its name and limits, and the agent says meanwhile that it lives.
+void native_sandbox::begin_adoption(sandbox_identity who, sandbox_listener heard_by) {
+  listener_ = std::move(heard_by);
+  name_ = std::move(who.host_name);
+  limits_ = who.limits;
+  spawner::request wanted{};
+  wanted.what = spawner::op::adopt;
+  wanted.slot = slot_;
+  wanted.ceilings = ceilings_of(limits_);
+  [[maybe_unused]] const auto fits =
+    name_.copy(wanted.host_name, spawner::max_host_name - 1) == name_.size();
+  assert(fits);
+  {
+    const std::lock_guard hold{guard_};
+    if (over_) {
+      const auto tell = std::exchange(listener_, {}).on_failed;
+      return boost::asio::post(io_, [tell] { tell(has_ended); });
+    }
+    // With the guard: as long as it is not over, the slot is ours.
+    adoption_lacks_ = 2;
+    engine_->spawner.adopt(wanted, [self = shared_from_this()](const result<void>& outcome) {
+      boost::asio::post(self->io_, [self, outcome] {
+        outcome ? self->adopted() : self->give_up(outcome.reason());
+      });
+    });
+  }
+  ping([weak = weak_from_this()] {
+    if (const auto self = weak.lock())
+      self->adopted();
+  });
+  deadline_.expires_after(limits::adopt_patience);
+  deadline_.async_wait([self = shared_from_this()](const boost::system::error_code& stopped) {
+    if (!stopped && self->adoption_lacks_ > 0)
+      self->give_up({errc::launch_failed, "the warm sandbox did not answer in time"});
+  });
+}
+
+/// One of the two has answered.
+void native_sandbox::adopted() {
+  if (adoption_lacks_ == 0 || --adoption_lacks_ > 0)
+    return;
+  deadline_.cancel();
+  if (const auto tell = std::exchange(listener_.on_ready, nullptr)) {
+    listener_.on_failed = nullptr;
+    tell(shared_from_this());
   }
 }
 
@@ -410,6 +503,7 @@ std::shared_ptr<packet_socket> native_sandbox::connection() {
 
 void native_sandbox::give_up(error why) {
   deadline_.cancel();
+  adoption_lacks_ = 0;
   const auto tell = std::exchange(listener_, {}).on_failed;
   destroy([tell, why] {
     if (tell)
@@ -425,11 +519,13 @@ void native_sandbox::gone() {
                                                    // more will come.
   std::map<std::uint64_t, started_process> orphans;
   std::map<std::uint64_t, std::weak_ptr<native_shell>> shells;
+  std::map<std::uint64_t, std::function<void()>> pings; // Nobody answers them any more.
   {
     const std::lock_guard hold{guard_};
     over_ = true;
     orphans.swap(processes_);
     shells.swap(shells_);
+    pings.swap(pings_);
     if (agent_)
       agent_->close();
   }
@@ -459,6 +555,7 @@ void native_sandbox::fall_silent() {
       self->over_ = true;
       mine.swap(self->processes_);
       shells.swap(self->shells_);
+      self->pings_.clear();
       if (self->agent_)
         self->agent_->close();
     }
