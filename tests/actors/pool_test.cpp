@@ -27,7 +27,7 @@ struct pooled_node : small_node {
     prime(settings);
   }
   ~pooled_node() {
-    options->pool = {};
+    options->pool = node_pool_actor{};
     caf::anon_send_exit(pool, caf::exit_reason::user_shutdown);
     sys.run();
   }
