@@ -39,18 +39,27 @@ int resize_shm(pid_t pid, std::uint64_t bytes) {
 
 namespace {
 
-int limit_one(pid_t pid, std::uint32_t count) {
+/// A root that may not raise limits (a container's, say) may not touch those of other users either.
+/// The user who has made its namespace may: no higher than they are.
+int limit_one(pid_t pid, uid_t creator, std::uint32_t count) {
   // None of its own is what this process may have.
   rlimit both{count, count};
   if (count == 0)
     ::getrlimit(RLIMIT_NOFILE, &both);
-  return ::prlimit(pid, RLIMIT_NOFILE, &both, nullptr) == 0 ? 0 : errno;
+  if (::prlimit(pid, RLIMIT_NOFILE, &both, nullptr) == 0)
+    return 0;
+  if (errno != EPERM || ::syscall(SYS_setresuid, -1, creator, -1) != 0)
+    return errno;
+  const int why = ::prlimit(pid, RLIMIT_NOFILE, &both, nullptr) == 0 ? 0 : errno;
+  if (::syscall(SYS_setresuid, -1, 0, -1) != 0)
+    std::abort(); // A spawner that is not root any more is none.
+  return why;
 }
 
 } // namespace
 
-int limit_open_files(pid_t pid, std::uint32_t count) {
-  if (const int why = limit_one(pid, count); why != 0)
+int limit_open_files(pid_t pid, uid_t creator, std::uint32_t count) {
+  if (const int why = limit_one(pid, creator, count); why != 0)
     return why;
   char path[64], children[256] = {};
   std::snprintf(path, sizeof path, "/proc/%d/task/%d/children", static_cast<int>(pid),
@@ -60,7 +69,7 @@ int limit_open_files(pid_t pid, std::uint32_t count) {
     return errno;
   char* rest = children;
   for (long child; (child = std::strtol(rest, &rest, 10)) > 0;)
-    if (const int why = limit_one(static_cast<pid_t>(child), count); why != 0)
+    if (const int why = limit_one(static_cast<pid_t>(child), creator, count); why != 0)
       return why;
   return 0;
 }

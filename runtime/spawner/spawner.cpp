@@ -456,7 +456,9 @@ void spawner::adopt(const request& wanted) {
     if (const int why = resize_shm(mine.pid, is.shm_bytes); why != 0)
       return refuse(launch_step::limits, why);
   if (was.open_files != is.open_files)
-    if (const int why = limit_open_files(mine.pid, is.open_files); why != 0)
+    if (const int why =
+          limit_open_files(mine.pid, first_uid + wanted.slot * uids_per_slot, is.open_files);
+        why != 0)
       return refuse(launch_step::limits, why);
   mine.ceilings = is;
   tell(event::adopted, wanted.slot);

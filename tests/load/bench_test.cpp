@@ -123,7 +123,7 @@ TEST_CASE("every scenario runs against a real server, and leaves nothing behind"
   CHECK(all.seed == 7);
   CHECK(all.clients == 1);
   CHECK(has(all.command, "insula bench --url"));
-  CHECK(all.scenarios.size() == 15);
+  CHECK(all.scenarios.size() == 16);
   for (const auto& each : all.scenarios) {
     CAPTURE(each.name);
     CHECK(each.partial.empty());
