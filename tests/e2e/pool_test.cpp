@@ -58,9 +58,9 @@ TEST_CASE("a warm sandbox is claimed, and has its own name, environment and empt
   REQUIRE(fills(it, 2, 0)); // By itself.
   const auto made = agents(it);
   REQUIRE(made.size() == 2);
-  const auto got = it.sh("abc", "hostname; echo $HOME; pwd; ls -A; whoami; ulimit -n");
+  const auto got = it.sh("abc", "hostname; echo $HOME; pwd; ls -A; whoami");
   CHECK(got.exit_code == 0);
-  CHECK(got.out == "abc\n/home/sandbox\n/workspace\nsandbox\n65536\n");
+  CHECK(got.out == "abc\n/home/sandbox\n/workspace\nsandbox\n");
   CHECK(counted(it, "insula_pool_claims_total") == 1);
   CHECK(counted(it, "insula_pool_cold_starts_total") == 0);
   CHECK(fills(it, 2, 1)); // Refilled, long before a round.
