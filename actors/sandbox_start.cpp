@@ -79,7 +79,7 @@ void account_for_start(sandbox_state& st) {
   watch.part(start_phase::layers) = made.layers;
   watch.part(start_phase::mounts) = made.mounts;
   watch.part(start_phase::agent) = made.agent;
-  watch.part(start_phase::claim) = st.warm ? watch.adopted - watch.claimed : not_needed;
+  watch.part(start_phase::claim) = st.warm ? watch.made_ours - watch.claimed : not_needed;
   watch.part(start_phase::ready) = now - watch.began;
   st.options->figures->started(watch.parts);
   if (watch.whose.times)
@@ -169,7 +169,7 @@ void make_sandbox(sandbox_pointer self) {
   if (st.warm) {
     auto [place, instance] = std::exchange(st.slot, nullptr)->take();
     st.instance = std::move(instance);
-    return place->adopt({host_name, st.options->limits}, std::move(listener));
+    return place->claim({host_name, st.options->limits}, std::move(listener));
   }
   st.options->figures->cold_start();
   st.options->engine->create({host_name, st.image->layers, st.options->limits},
@@ -300,7 +300,7 @@ void heard(sandbox_pointer self, sandbox_ready& said) {
     return said.place->destroy([] {});
   failpoint("sandbox.made");
   st.place = std::move(said.place);
-  st.watch.adopted = steady_clock::now();
+  st.watch.made_ours = steady_clock::now();
   if (st.now == phase::deleting)
     return st.place->destroy(
       [me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });

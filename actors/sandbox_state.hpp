@@ -86,7 +86,7 @@ struct start_watch {
   steady_clock::time_point lease_asked;
   steady_clock::time_point record_sent;
   steady_clock::time_point claimed;
-  steady_clock::time_point adopted;
+  steady_clock::time_point made_ours;
   start_times parts{};
   request_context whose; ///< The request that made it necessary.
   bool has_had_command = false;
@@ -115,7 +115,7 @@ struct sandbox_state {
   std::vector<lease_waiter> want_lease; ///< Not empty: it has been asked for.
   std::size_t alarms = 0;               ///< That are being attended to.
   instance_count::place instance;
-  std::shared_ptr<claimed_slot> slot; ///< From the pool, until it is adopted.
+  std::shared_ptr<claimed_slot> slot; ///< From the pool, until it is made ours.
   bool warm = false;                  ///< This start is that of one from the pool.
   unsigned claims = 0;                ///< Of this start, that found nobody alive.
   std::shared_ptr<runtime::sandbox> place;

@@ -203,7 +203,7 @@ inline constexpr auto create_patience = 30s;
 
 /// A warm sandbox that somebody has asked for and that is not his by then is given up for the next
 /// one. It takes less than a millisecond, and longer where a hundred are asked for at once.
-inline constexpr auto adopt_patience = 2s;
+inline constexpr auto claim_patience = 2s;
 
 /// A warm sandbox whose agent has not answered by then is taken out of the pool.
 inline constexpr auto check_patience = 5s;

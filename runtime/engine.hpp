@@ -268,9 +268,9 @@ public:
 
   /// Makes it somebody's, before anything has run in it and at most once: its host name and its
   /// limits are these from now on, and `heard_by` hears of it as if it had asked for it; nobody
-  /// else does any more. One that does not answer within limits::adopt_patience is removed and
+  /// else does any more. One that does not answer within limits::claim_patience is removed and
   /// reported as failed, as in engine::create().
-  virtual void adopt(sandbox_identity who, sandbox_listener heard_by) = 0;
+  virtual void claim(sandbox_identity who, sandbox_listener heard_by) = 0;
 
   /// Calls back once its agent has answered: never, if that hangs or has gone.
   virtual void ping(std::function<void()> on_answer) = 0;

@@ -176,7 +176,7 @@ public:
   result<unique_fd> open_file(file_operation what, const std::string& path,
                               sandbox_user user) override;
   result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) override;
-  void adopt(sandbox_identity who, sandbox_listener heard_by) override;
+  void claim(sandbox_identity who, sandbox_listener heard_by) override;
   void ping(std::function<void()> on_answer) override;
   void destroy(std::function<void()> on_gone) override;
 
@@ -185,8 +185,8 @@ private:
   void heard(const agent::notice& said);
   void note_launch(const spawner::launch_clock& done);
   void note_agent(std::uint64_t launched_ns);
-  void begin_adoption(sandbox_identity who, sandbox_listener heard_by);
-  void adopted();
+  void begin_claim(sandbox_identity who, sandbox_listener heard_by);
+  void claimed();
   void give_up(error why);
   void gone();
   bool tell_agent(agent::op what, std::uint64_t id, std::int32_t value);
@@ -217,10 +217,10 @@ private:
   std::shared_ptr<native_engine_core> engine_;
   boost::asio::io_context& io_; ///< Whose thread hears of everything in here.
   const std::uint32_t slot_;
-  std::string name_; ///< For the log. Changed by adoption only, as the next: before any use.
+  std::string name_; ///< For the log. Changed by a claim only, as the next: before any use.
   sandbox_limits limits_;
   sandbox_listener listener_;
-  unsigned adoption_lacks_ = 0; ///< Answers without which it is not somebody's yet.
+  unsigned claim_lacks_ = 0; ///< Answers without which it is not somebody's yet.
   boost::asio::steady_timer deadline_;
   std::uint64_t asked_ns_ = 0;   ///< When the spawner was asked,
   std::uint64_t layered_ns_ = 0; ///< and when it had done its part.
@@ -333,7 +333,7 @@ void native_sandbox::note_agent(std::uint64_t launched_ns) {
 void native_sandbox::heard(const agent::notice& said) {
   switch (said.what) {
     case agent::event::ready: {
-      if (!listener_.on_ready || adoption_lacks_ > 0)
+      if (!listener_.on_ready || claim_lacks_ > 0)
         return; // Said before; or the sandbox is being removed.
       if (said.value != static_cast<std::int32_t>(agent::version))
         return give_up({errc::launch_failed, "the agent speaks another version"});
@@ -401,20 +401,20 @@ void native_sandbox::ping(std::function<void()> on_answer) {
   tell_agent(agent::op::ping, id, 0);
 }
 
-void native_sandbox::adopt(sandbox_identity who, sandbox_listener heard_by) {
+void native_sandbox::claim(sandbox_identity who, sandbox_listener heard_by) {
   boost::asio::post(io_, [self = shared_from_this(), who = std::move(who),
                           heard_by = std::move(heard_by)]() mutable {
-    self->begin_adoption(std::move(who), std::move(heard_by));
+    self->begin_claim(std::move(who), std::move(heard_by));
   });
 }
 
 /// The spawner gives it its name and limits, and the agent says meanwhile that it lives.
-void native_sandbox::begin_adoption(sandbox_identity who, sandbox_listener heard_by) {
+void native_sandbox::begin_claim(sandbox_identity who, sandbox_listener heard_by) {
   listener_ = std::move(heard_by);
   name_ = std::move(who.host_name);
   limits_ = who.limits;
   spawner::request wanted{};
-  wanted.what = spawner::op::adopt;
+  wanted.what = spawner::op::claim;
   wanted.slot = slot_;
   wanted.ceilings = ceilings_of(limits_);
   [[maybe_unused]] const auto fits =
@@ -427,27 +427,27 @@ void native_sandbox::begin_adoption(sandbox_identity who, sandbox_listener heard
       return boost::asio::post(io_, [tell] { tell(has_ended); });
     }
     // With the guard: as long as it is not over, the slot is ours.
-    adoption_lacks_ = 2;
-    engine_->spawner.adopt(wanted, [self = shared_from_this()](const result<void>& outcome) {
+    claim_lacks_ = 2;
+    engine_->spawner.claim(wanted, [self = shared_from_this()](const result<void>& outcome) {
       boost::asio::post(self->io_, [self, outcome] {
-        outcome ? self->adopted() : self->give_up(outcome.reason());
+        outcome ? self->claimed() : self->give_up(outcome.reason());
       });
     });
   }
   ping([weak = weak_from_this()] {
     if (const auto self = weak.lock())
-      self->adopted();
+      self->claimed();
   });
-  deadline_.expires_after(limits::adopt_patience);
+  deadline_.expires_after(limits::claim_patience);
   deadline_.async_wait([self = shared_from_this()](const boost::system::error_code& stopped) {
-    if (!stopped && self->adoption_lacks_ > 0)
+    if (!stopped && self->claim_lacks_ > 0)
       self->give_up({errc::launch_failed, "the warm sandbox did not answer in time"});
   });
 }
 
 /// One of the two has answered.
-void native_sandbox::adopted() {
-  if (adoption_lacks_ == 0 || --adoption_lacks_ > 0)
+void native_sandbox::claimed() {
+  if (claim_lacks_ == 0 || --claim_lacks_ > 0)
     return;
   deadline_.cancel();
   if (const auto tell = std::exchange(listener_.on_ready, nullptr)) {
@@ -503,7 +503,7 @@ std::shared_ptr<packet_socket> native_sandbox::connection() {
 
 void native_sandbox::give_up(error why) {
   deadline_.cancel();
-  adoption_lacks_ = 0;
+  claim_lacks_ = 0;
   const auto tell = std::exchange(listener_, {}).on_failed;
   destroy([tell, why] {
     if (tell)

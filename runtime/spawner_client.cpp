@@ -168,7 +168,7 @@ struct spawner_client::shared {
     std::function<void(result<launched>)> on_created;
     std::function<void()> on_ended;
     std::vector<std::function<void()>> on_gone;
-    std::function<void(result<void>)> on_adopted = nullptr;
+    std::function<void(result<void>)> on_claimed = nullptr;
   };
 
   explicit shared(std::shared_ptr<packet_socket> s)
@@ -200,8 +200,8 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
       return;
     if (said.what == spawner::event::created)
       mine.on_created = std::exchange(at->second.on_created, nullptr);
-    else if (said.what == spawner::event::adopted)
-      mine.on_adopted = std::exchange(at->second.on_adopted, nullptr);
+    else if (said.what == spawner::event::claimed)
+      mine.on_claimed = std::exchange(at->second.on_claimed, nullptr);
     else
       mine = std::move(slots.extract(at).mapped());
   }
@@ -212,8 +212,8 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
     mine.on_created(error{errc::launch_failed,
                           std::string{name_of(static_cast<spawner::launch_step>(said.step))} +
                             ": " + std::strerror(said.error)});
-  if (said.what == event::adopted && mine.on_adopted)
-    return mine.on_adopted(
+  if (said.what == event::claimed && mine.on_claimed)
+    return mine.on_claimed(
       said.error == 0 ? result<void>{}
                       : error{errc::launch_failed,
                               std::string{name_of(static_cast<spawner::launch_step>(said.step))} +
@@ -287,17 +287,17 @@ void spawner_client::create(const spawner::request& wanted,
   });
 }
 
-void spawner_client::adopt(const spawner::request& wanted,
-                           std::function<void(result<void>)> on_adopted) {
+void spawner_client::claim(const spawner::request& wanted,
+                           std::function<void(result<void>)> on_claimed) {
   {
     const std::lock_guard hold{shared_->guard};
     const auto at = shared_->slots.find(wanted.slot);
     if (at == shared_->slots.end())
       return; // It has ended, and that is on its way to whoever holds it.
-    at->second.on_adopted = on_adopted;
+    at->second.on_claimed = on_claimed;
   }
   if (!shared_->socket->send(as_bytes(wanted)))
-    boost::asio::post(io_, [tell = std::move(on_adopted)] {
+    boost::asio::post(io_, [tell = std::move(on_claimed)] {
       tell(error{errc::launch_failed, "the spawner takes no more requests"});
     });
 }

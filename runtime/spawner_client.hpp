@@ -46,7 +46,7 @@ public:
   void create(const spawner::request& wanted, std::function<void(result<launched>)> on_created,
               std::function<void()> on_ended);
   /// Not called back once the sandbox has ended.
-  void adopt(const spawner::request& wanted, std::function<void(result<void>)> on_adopted);
+  void claim(const spawner::request& wanted, std::function<void(result<void>)> on_claimed);
   void destroy(std::uint32_t slot, std::function<void()> on_gone);
   void hold(std::uint32_t slot, std::uint64_t name, std::span<const int> fds);
   void release(std::uint32_t slot, std::uint64_t name);

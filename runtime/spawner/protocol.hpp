@@ -20,8 +20,8 @@ enum class op : std::uint32_t {
   hold,    ///< Keep the descriptors that come with it under `name` for as long as `slot` lives.
   release, ///< Let go of them.
   shut_down, ///< Destroy every sandbox and end. The socket closes when that has happened.
-  adopt, ///< `slot`, in which nothing has run yet, is somebody's now: `host_name` is its name, and
-         ///< `ceilings` are its limits. Answered with adopted. Overtakes what is to be created.
+  claim, ///< `slot`, in which nothing has run yet, is somebody's now: `host_name` is its name, and
+         ///< `ceilings` are its limits. Answered with claimed. Overtakes what is to be created.
 };
 
 struct limits {
@@ -53,7 +53,7 @@ enum class event : std::uint32_t {
   ended, ///< PID 1 of `slot` is gone without having been asked, wait status `error`; everything is
          ///< removed.
   destroyed, ///< Answers destroy, also for a slot that was not there.
-  adopted,   ///< Answers adopt; if `error` is set, `step` failed with it.
+  claimed,   ///< Answers claim; if `error` is set, `step` failed with it.
 };
 
 /// When what of a launch was done, in nanoseconds of CLOCK_MONOTONIC, which is the server's too.
@@ -107,7 +107,7 @@ enum class launch_step : std::uint32_t {
   capabilities,
   seccomp,
   agent,
-  limits, ///< Of one that is adopted.
+  limits, ///< Of one that is claimed.
 };
 
 const char* name_of(launch_step step);

@@ -4,7 +4,7 @@
 #include "base/unique_fd.hpp"
 #include "runtime/cgroup.hpp"
 #include "runtime/program_file.hpp"
-#include "runtime/spawner/adopt.hpp"
+#include "runtime/spawner/claim.hpp"
 #include "runtime/spawner/disk.hpp"
 #include "runtime/spawner/launch.hpp"
 #include "runtime/spawner/protocol.hpp"
@@ -74,7 +74,7 @@ private:
   bool is_layer(std::string_view root, std::string_view usr) const;
   void create(const request& wanted);
   void create_next();
-  void adopt(const request& wanted);
+  void claim(const request& wanted);
   void destroy(std::uint32_t slot);
   void reap();
   void clean_up();
@@ -324,7 +324,7 @@ bool spawner::receive() {
 
 void spawner::handle(const request& wanted, std::vector<unique_fd> fds) {
   const auto slot_is = [&](const request& each) { return each.slot == wanted.slot; };
-  if (wanted.what != op::adopt && std::any_of(to_create_.begin(), to_create_.end(), slot_is))
+  if (wanted.what != op::claim && std::any_of(to_create_.begin(), to_create_.end(), slot_is))
     while (!to_create_.empty()) // What is asked of it comes after its creation.
       create_next();
   switch (wanted.what) {
@@ -334,7 +334,7 @@ void spawner::handle(const request& wanted, std::vector<unique_fd> fds) {
         tell(event::holds, slot, 0, launch_step::none, each.control.get());
       return;
     case op::create: to_create_.push_back(wanted); return;
-    case op::adopt: return adopt(wanted);
+    case op::claim: return claim(wanted);
     case op::destroy: return destroy(wanted.slot);
     case op::hold:
       if (const auto at = tenants_.find(wanted.slot);
@@ -427,15 +427,15 @@ void spawner::create_next() {
   create(wanted);
 }
 
-void spawner::adopt(const request& wanted) {
+void spawner::claim(const request& wanted) {
   const auto at = tenants_.find(wanted.slot);
   if (at == tenants_.end() || at->second.pid < 0 || at->second.asked_to_end)
-    return tell(event::adopted, wanted.slot, ESRCH, launch_step::host_name);
+    return tell(event::claimed, wanted.slot, ESRCH, launch_step::host_name);
   auto& mine = at->second;
   const auto refuse = [&](launch_step step, int error) {
-    log::error("spawner.adopt_failed",
+    log::error("spawner.claim_failed",
                {{"slot", wanted.slot}, {"step", name_of(step)}, {"reason", std::strerror(error)}});
-    tell(event::adopted, wanted.slot, error, step);
+    tell(event::claimed, wanted.slot, error, step);
   };
   if (const int why = rename_host(mine.process.get(), wanted.host_name); why != 0)
     return refuse(launch_step::host_name, why);
@@ -444,13 +444,13 @@ void spawner::adopt(const request& wanted) {
   const cgroup_limits after{is.memory_bytes, is.cpu_percent, is.processes};
   if (!(before == after))
     if (const auto ok = cgroups_.limit(wanted.slot, after); !ok) {
-      log::error("spawner.adopt_failed", {{"slot", wanted.slot}, {"reason", ok.reason().message}});
-      return tell(event::adopted, wanted.slot, EIO, launch_step::limits);
+      log::error("spawner.claim_failed", {{"slot", wanted.slot}, {"reason", ok.reason().message}});
+      return tell(event::claimed, wanted.slot, EIO, launch_step::limits);
     }
   if (was.disk_bytes != is.disk_bytes)
     if (const auto ok = disks_->resize(wanted.slot, is.disk_bytes); !ok) {
-      log::error("spawner.adopt_failed", {{"slot", wanted.slot}, {"reason", ok.reason().message}});
-      return tell(event::adopted, wanted.slot, EIO, launch_step::limits);
+      log::error("spawner.claim_failed", {{"slot", wanted.slot}, {"reason", ok.reason().message}});
+      return tell(event::claimed, wanted.slot, EIO, launch_step::limits);
     }
   if (was.shm_bytes != is.shm_bytes)
     if (const int why = resize_shm(mine.pid, is.shm_bytes); why != 0)
@@ -461,7 +461,7 @@ void spawner::adopt(const request& wanted) {
         why != 0)
       return refuse(launch_step::limits, why);
   mine.ceilings = is;
-  tell(event::adopted, wanted.slot);
+  tell(event::claimed, wanted.slot);
 }
 
 void spawner::destroy(std::uint32_t slot) {

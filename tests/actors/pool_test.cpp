@@ -46,7 +46,7 @@ struct pooled_node : small_node {
     options->figures->write(text);
     return metrics_page{text.str()}.value(what);
   }
-  bool adopted(std::size_t which) const {
+  bool claimed(std::size_t which) const {
     return engine.creations[which].place->identity.has_value();
   }
 
@@ -172,10 +172,10 @@ TEST_CASE("12.4 the oldest warm one is claimed, with name and limits, and become
   node.options->limits.memory_bytes = 123;
   const auto first = node.make_sandbox("first"), second = node.make_sandbox("second");
   node.find(first).value();
-  REQUIRE(node.adopted(0));
+  REQUIRE(node.claimed(0));
   CHECK(node.engine.creations[0].place->identity->host_name == "first");
   CHECK(node.engine.creations[0].place->identity->limits.memory_bytes == 123);
-  CHECK_FALSE(node.adopted(1));
+  CHECK_FALSE(node.claimed(1));
   node.find(second).value();
   CHECK(node.engine.creations[1].place->identity->host_name == "second");
   CHECK(node.engine.creations.size() == 3); // Nobody has had to wait for one.
@@ -216,7 +216,7 @@ TEST_CASE("12.4 when its owner's sandbox ends by itself, the next use gets anoth
   node.sys.run();
   CHECK(node.stats().assigned == 0);
   node.find(box).value();
-  CHECK(node.adopted(1));
+  CHECK(node.claimed(1));
 }
 
 TEST_CASE("12.4 a claim is followed by a refill at once, one at a time, up to the target",
@@ -255,18 +255,18 @@ TEST_CASE("12.4 without a warm one the sandbox starts from nothing, and the pool
 
 TEST_CASE("12.4 one start per id, and all who wait share it", "[actors][pool]") {
   pooled_node node{{2, 1h, 5}};
-  node.engine.creations[0].place->hold_adopt = true;
+  node.engine.creations[0].place->hold_claim = true;
   const auto box = node.make_sandbox();
   std::vector<pending<caf::ok_atom>> asked;
   for (int i = 0; i < 15; ++i)
     asked.push_back(node.find(box));
   for (const auto& each : asked)
     CHECK(each.open());
-  node.engine.creations[0].place->finish_adopt();
+  node.engine.creations[0].place->finish_claim();
   node.sys.run();
   for (const auto& each : asked)
     CHECK_NOTHROW(each.value());
-  CHECK_FALSE(node.adopted(1));
+  CHECK_FALSE(node.claimed(1));
 }
 
 TEST_CASE("12.4 a dead one is never handed out: the next is taken", "[actors][pool]") {
@@ -287,7 +287,7 @@ TEST_CASE("12.4 one that has ended leaves the pool at once", "[actors][pool]") {
   CHECK(node.stats().warm == 2);
   const auto box = node.make_sandbox();
   node.find(box).value();
-  CHECK(node.adopted(1));
+  CHECK(node.claimed(1));
   CHECK(node.counted("insula_pool_dead_slots_total") == 1);
 }
 
@@ -354,7 +354,7 @@ TEST_CASE("only what was made for the same image, engine and network is claimed"
 TEST_CASE("a delete that overtakes a claim leaves nothing", "[actors][pool]") {
   pooled_node node{{1, 1h, 5}};
   auto& place = *node.engine.creations[0].place;
-  place.hold_adopt = true;
+  place.hold_claim = true;
   const auto box = node.make_sandbox();
   const auto asked = node.find(box);
   const auto gone = node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{});
@@ -364,7 +364,7 @@ TEST_CASE("a delete that overtakes a claim leaves nothing", "[actors][pool]") {
     place.dead = true;
   }
   const bool lives = !place.dead;
-  place.finish_adopt();
+  place.finish_claim();
   node.sys.run();
   CHECK_NOTHROW(gone.value());
   CHECK(place.destroys == (lives ? 1 : 0)); // The engine removes a dead one by itself.
@@ -492,7 +492,7 @@ TEST_CASE("12.5 a slot whose agent hangs is found by the next round, and replace
   CHECK(node.counted("insula_pool_dead_slots_total") == 1);
   const auto box = node.make_sandbox();
   node.find(box).value();
-  CHECK(node.adopted(1));
+  CHECK(node.claimed(1));
 }
 
 TEST_CASE("12.5 one that is claimed while it is checked is not missed", "[actors][pool]") {
@@ -503,7 +503,7 @@ TEST_CASE("12.5 one that is claimed while it is checked is not missed", "[actors
   slow.dead = false; // and lives when it is claimed.
   const auto box = node.make_sandbox();
   node.find(box).value();
-  CHECK(node.adopted(0));
+  CHECK(node.claimed(0));
   node.sys.advance(limits::check_patience);
   CHECK(slow.destroys == 0);
   CHECK(node.stats().warm == 2);

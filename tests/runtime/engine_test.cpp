@@ -297,19 +297,19 @@ TEST_CASE("callbacks come on the engine's own thread, whoever asks", "[runtime][
   CHECK(failed.on == io);
 }
 
-TEST_CASE("who adopts a sandbox hears of it once both spawner and agent have answered",
+TEST_CASE("who claims a sandbox hears of it once both spawner and agent have answered",
           "[runtime][engine]") {
   node n;
   const auto it = n.make();
   const auto heard = std::make_shared<events<std::string>>();
   sandbox_limits limits;
   limits.processes = 77;
-  it.box->adopt({"somebody", limits},
+  it.box->claim({"somebody", limits},
                 {[heard](const std::shared_ptr<sandbox>&) { heard->tell("ready"); },
                  [heard](const error& why) { heard->tell("failed " + why.message); },
                  [heard] { heard->tell("ended"); }});
   const auto wanted = n.spawner.next();
-  REQUIRE(wanted.what == spawner_op::adopt);
+  REQUIRE(wanted.what == spawner_op::claim);
   CHECK(wanted.slot == it.slot);
   CHECK(wanted.host_name == std::string{"somebody"});
   CHECK(wanted.ceilings.processes == 77);
@@ -320,22 +320,22 @@ TEST_CASE("who adopts a sandbox hears of it once both spawner and agent have ans
     it.agent.say(agent_event::pong, asked.head.id);
     it.agent.say(agent_event::pong, asked.head.id);
     CHECK(heard->empty());
-    n.spawner.say(spawner_event::adopted, it.slot);
+    n.spawner.say(spawner_event::claimed, it.slot);
     CHECK(heard->next() == "ready");
-    n.spawner.say(spawner_event::adopted, it.slot); // Once is enough.
+    n.spawner.say(spawner_event::claimed, it.slot); // Once is enough.
     n.spawner.say(spawner_event::ended, it.slot);
     CHECK(heard->next() == "ended");
     CHECK(n.heard->empty()); // Whoever had it made is told nothing any more.
   }
   SECTION("a spawner that cannot") {
-    n.spawner.say(spawner_event::adopted, it.slot, EPERM, launch_step::limits);
+    n.spawner.say(spawner_event::claimed, it.slot, EPERM, launch_step::limits);
     CHECK(n.spawner.next(spawner_op::destroy).slot == it.slot);
     CHECK(heard->empty());
     n.spawner.say(spawner_event::destroyed, it.slot);
     CHECK(heard->next() == "failed setting the limits: Operation not permitted");
   }
   SECTION("an agent that says nothing") {
-    n.spawner.say(spawner_event::adopted, it.slot);
+    n.spawner.say(spawner_event::claimed, it.slot);
     CHECK(n.spawner.next(spawner_op::destroy).slot == it.slot);
     n.spawner.say(spawner_event::destroyed, it.slot);
     CHECK(heard->next() == "failed the warm sandbox did not answer in time");

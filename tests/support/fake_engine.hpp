@@ -198,14 +198,14 @@ public:
       return error{errc::sandbox_not_running, "it takes no more requests"};
     return unique_fd{};
   }
-  void adopt(runtime::sandbox_identity who, runtime::sandbox_listener heard_by) override {
+  void claim(runtime::sandbox_identity who, runtime::sandbox_listener heard_by) override {
     identity = std::move(who);
     owner = std::move(heard_by);
-    if (!hold_adopt)
-      finish_adopt();
+    if (!hold_claim)
+      finish_claim();
   }
   /// It becomes somebody's, or is found dead, and is removed.
-  void finish_adopt() {
+  void finish_claim() {
     if (dead)
       owner->on_failed({errc::launch_failed, "it does not answer"});
     else
@@ -236,12 +236,12 @@ public:
   runtime::creation_times took;
   std::vector<std::string> files;
   std::vector<std::function<void()>> waiting;
-  std::optional<runtime::sandbox_identity> identity; ///< None: it is not adopted.
+  std::optional<runtime::sandbox_identity> identity; ///< None: it is not claimed.
   std::optional<runtime::sandbox_listener> owner;
   int pings = 0;
   int destroys = 0;
   bool dead = false; ///< It hangs, and nobody has noticed.
-  bool hold_adopt = false;
+  bool hold_claim = false;
   bool hold_destroy = false;
   bool refuse_files = false;
 };

@@ -17,9 +17,9 @@ using namespace std::chrono_literals;
 namespace {
 
 /// What its new owner hears.
-std::shared_ptr<events<std::string>> adopt(sandbox& it, sandbox_identity who) {
+std::shared_ptr<events<std::string>> claim(sandbox& it, sandbox_identity who) {
   auto heard = std::make_shared<events<std::string>>();
-  it.adopt(std::move(who), {[heard](const std::shared_ptr<sandbox>&) { heard->tell("ready"); },
+  it.claim(std::move(who), {[heard](const std::shared_ptr<sandbox>&) { heard->tell("ready"); },
                             [heard](const error& why) { heard->tell("failed " + why.message); },
                             [heard] { heard->tell("ended"); }});
   return heard;
@@ -57,10 +57,10 @@ bool may_raise_limits() {
 
 } // namespace
 
-TEST_CASE("what is adopted has its new name at once, and is like any other", "[runtime][adopt]") {
+TEST_CASE("what is claimed has its new name at once, and is like any other", "[runtime][claim]") {
   live_node node;
   live_sandbox box{node};
-  const auto heard = adopt(*box, {"somebody", node.spec().limits});
+  const auto heard = claim(*box, {"somebody", node.spec().limits});
   CHECK(heard->next() == "ready");
   CHECK(box.run("hostname; cat /proc/sys/kernel/hostname; ls -A /workspace").out ==
         "somebody\nsomebody\n");
@@ -70,10 +70,10 @@ TEST_CASE("what is adopted has its new name at once, and is like any other", "[r
   for (const auto agent : node.agents())
     ::kill(agent, SIGKILL);
   CHECK(heard->next() == "ended"); // It is its new owner who hears of it,
-  next.wait_until_ended();         // as that of one that was not adopted does.
+  next.wait_until_ended();         // as that of one that was not claimed does.
 }
 
-TEST_CASE("what is adopted has its new limits, higher and lower ones", "[runtime][adopt]") {
+TEST_CASE("what is claimed has its new limits, higher and lower ones", "[runtime][claim]") {
   live_node node;
   auto before = node.spec().limits;
   before.memory_bytes = 256u << 20;
@@ -92,7 +92,7 @@ TEST_CASE("what is adopted has its new limits, higher and lower ones", "[runtime
   after.shm_bytes = higher ? 8u << 20 : 2u << 20;
   after.open_files = !higher ? 512 : may_raise_limits() ? 2048 : before.open_files;
   live_sandbox box{node, before};
-  const auto heard = adopt(*box, {"somebody", after});
+  const auto heard = claim(*box, {"somebody", after});
   REQUIRE(heard->next() == "ready");
   CHECK(either(node, "memory.max", "memory.limit_in_bytes") == std::to_string(after.memory_bytes));
   CHECK(in_cgroup(node, "pids.max") == std::to_string(after.processes));
@@ -106,32 +106,32 @@ TEST_CASE("what is adopted has its new limits, higher and lower ones", "[runtime
   CHECK(written.exited(0) == higher);
 }
 
-TEST_CASE("what does not answer is not adopted but removed", "[runtime][adopt]") {
+TEST_CASE("what does not answer is not claimed but removed", "[runtime][claim]") {
   live_node node;
   live_sandbox box{node};
   REQUIRE(node.agents().size() == 1);
   const auto agent = node.agents()[0];
   SECTION("it hangs") {
     ::kill(agent, SIGSTOP);
-    const auto heard = adopt(*box, {"somebody", node.spec().limits});
+    const auto heard = claim(*box, {"somebody", node.spec().limits});
     CHECK(heard->next() == "failed the warm sandbox did not answer in time");
   }
   SECTION("it has just been killed") {
     ::kill(agent, SIGKILL);
-    const auto heard = adopt(*box, {"somebody", node.spec().limits});
+    const auto heard = claim(*box, {"somebody", node.spec().limits});
     CHECK(heard->next().starts_with("failed "));
   }
   SECTION("it has ended, and that is known") {
     ::kill(agent, SIGKILL);
     box.wait_until_ended();
-    const auto heard = adopt(*box, {"somebody", node.spec().limits});
+    const auto heard = claim(*box, {"somebody", node.spec().limits});
     CHECK(heard->next() == "failed the sandbox has ended");
   }
   CHECK(eventually([&] { return node.agents().empty(); }));
   CHECK(eventually([&] { return in_cgroup(node, "pids.max").empty(); }));
 }
 
-TEST_CASE("an agent answers, and a dead one never does", "[runtime][adopt]") {
+TEST_CASE("an agent answers, and a dead one never does", "[runtime][claim]") {
   live_node node;
   live_sandbox box{node};
   const auto heard = std::make_shared<events<std::string>>();
@@ -144,7 +144,7 @@ TEST_CASE("an agent answers, and a dead one never does", "[runtime][adopt]") {
   CHECK(heard.use_count() == 1); // Nobody keeps the question.
 }
 
-TEST_CASE("adoptions overtake what is being made", "[runtime][adopt]") {
+TEST_CASE("claims overtake what is being made", "[runtime][claim]") {
   live_node node;
   live_sandbox box{node};
   const auto order = std::make_shared<events<std::string>>();
@@ -159,13 +159,13 @@ TEST_CASE("adoptions overtake what is being made", "[runtime][adopt]") {
                             order->tell("made");
                           },
                           [order](const error& why) { order->tell(why.message); }, [] {}});
-  (*box).adopt({"somebody", node.spec().limits},
-               {[order](const std::shared_ptr<sandbox>&) { order->tell("adopted"); },
+  (*box).claim({"somebody", node.spec().limits},
+               {[order](const std::shared_ptr<sandbox>&) { order->tell("claimed"); },
                 [order](const error& why) { order->tell(why.message); }, [] {}});
   std::vector<std::string> seen;
   for (int i = 0; i <= crowd; ++i)
     seen.push_back(order->next());
-  const auto at = std::find(seen.begin(), seen.end(), "adopted") - seen.begin();
+  const auto at = std::find(seen.begin(), seen.end(), "claimed") - seen.begin();
   CHECK(at < crowd / 2);
   CHECK(std::count(seen.begin(), seen.end(), "made") == crowd);
   const auto gone = std::make_shared<events<std::string>>();

@@ -1,4 +1,4 @@
-#include "runtime/spawner/adopt.hpp"
+#include "runtime/spawner/claim.hpp"
 
 #include "base/unique_fd.hpp"
 
