@@ -23,7 +23,8 @@ void append(metrics::text& into, std::string_view label,
 
 void figures::started(const start_times& parts) {
   for (std::size_t i = 0; i < parts.size(); ++i)
-    start_[i].observe(parts[i]);
+    if (parts[i].count() >= 0)
+      start_[i].observe(parts[i]);
 }
 
 void figures::write(metrics::text& into) const {
@@ -44,6 +45,17 @@ void figures::write(metrics::text& into) const {
   for (std::size_t i = 0; i < start_phases; ++i)
     into.sample(start_[i], {{"phase", name_of(static_cast<start_phase>(i))}});
   into.sample(first_byte_, {{"phase", "first_byte"}});
+
+  into.single("insula_pool_warm", kind::gauge, "Sandboxes that are warm: started, and nobody's.",
+              warm_);
+  into.single("insula_pool_claims_total", kind::counter,
+              "Warm sandboxes that were taken out of the pool.", slots_claimed_);
+  into.single("insula_pool_cold_starts_total", kind::counter,
+              "Sandboxes that were begun from nothing, because none was warm.", cold_starts_);
+  into.single("insula_pool_refills_total", kind::counter,
+              "Sandboxes that were begun in order to be warm.", slots_started_);
+  into.single("insula_pool_dead_slots_total", kind::counter,
+              "Warm sandboxes that were found dead, and given to nobody.", slots_died_);
 
   into.single("insula_commands_running", kind::gauge, "Commands that run.", running_);
   into.single("insula_sessions_open", kind::gauge, "Sessions with a live shell.", sessions_);

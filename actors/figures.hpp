@@ -35,6 +35,13 @@ public:
   void adopted() { adopted_.add(); }
   void ended(sandbox_end why) { at(ended_, why).add(); }
 
+  // The pool of warm sandboxes.
+  void warm_are(std::int64_t many) { warm_.add(many - warm_.value()); } ///< By the pool alone.
+  void slot_started() { slots_started_.add(); }
+  void slot_claimed() { slots_claimed_.add(); }
+  void slot_died() { slots_died_.add(); }
+  void cold_start() { cold_starts_.add(); }
+
   // Commands.
   void took(exec_phase what, std::chrono::nanoseconds time) { at(exec_, what).observe(time); }
   /// From the beginning of a sandbox's start to the first output of its first command.
@@ -73,6 +80,11 @@ private:
   metrics::histogram first_byte_;
   std::array<metrics::counter, start_failures> not_started_;
   std::array<metrics::counter, sandbox_ends> ended_;
+  metrics::gauge warm_;
+  metrics::counter slots_started_;
+  metrics::counter slots_claimed_;
+  metrics::counter slots_died_;
+  metrics::counter cold_starts_;
   std::array<metrics::histogram, exec_phases> exec_;
   metrics::gauge running_;
   metrics::gauge sessions_;

@@ -35,10 +35,24 @@ void adopt_all(const runtime::engine& engine, const node_directory_actor& direct
     caf::anon_send(directory, adopt_atom::value, std::move(name));
 }
 
+/// For sandboxes that are new.
+node_pool_actor spawn_pool_of(caf::actor_system& system, const sandbox_options& from) {
+  pool_options options;
+  options.key = {from.image_name, from.engine_name, from.network};
+  options.engine = from.engine;
+  options.instances = from.instances;
+  options.spec.host_name = "warm"; // Until it is somebody's.
+  if (const auto image = from.images.find(from.image_name); image != from.images.end())
+    options.spec.image = image->second.layers;
+  options.spec.limits = from.limits;
+  options.figures = from.figures;
+  return spawn_pool(system, std::move(options));
+}
+
 } // namespace
 
 node::node(caf::actor_system& system, storage::store& cluster, storage::store& local,
-           sandbox_options options) {
+           sandbox_options options, const pool_settings& warm) {
   sweep(cluster, local, *options.leases);
   const auto depths = options.figures->stores;
   keepers keep{
@@ -47,6 +61,9 @@ node::node(caf::actor_system& system, storage::store& cluster, storage::store& l
   keep.alarms = alarms_;
   options.keep = std::make_shared<const keepers>(std::move(keep));
   auto* const engine = options.engine;
+  options.pool = spawn_pool_of(system, options);
+  pool_ = options.pool;
+  caf::anon_send(pool_, prime_pool{warm});
   const auto directory =
     spawn_directory(system, std::make_shared<const sandbox_options>(std::move(options)));
   adopt_all(*engine, directory);
@@ -59,6 +76,7 @@ node::~node() {
   // them.
   caf::anon_send_exit(alarms_, caf::exit_reason::user_shutdown);
   caf::anon_send_exit(directory_, caf::exit_reason::user_shutdown);
+  caf::anon_send_exit(pool_, caf::exit_reason::user_shutdown);
 }
 
 } // namespace insula::actors

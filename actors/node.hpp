@@ -14,9 +14,10 @@ namespace insula::actors {
 class node {
 public:
   /// The two stores are what object.hpp says of kept_in. What is in the node's of owners that the
-  /// cluster's does not have is removed. `options.keep` is filled in here.
+  /// cluster's does not have is removed. `options.keep` and `options.pool` are filled in here.
+  /// `warm`: what the pool of new sandboxes' image keeps, from now on.
   node(caf::actor_system& system, storage::store& cluster, storage::store& local,
-       sandbox_options options);
+       sandbox_options options, const pool_settings& warm = {});
 
   /// Every actor ends, and answers what it owes. Sandboxes that run go on running: they are the
   /// spawner's.
@@ -26,10 +27,12 @@ public:
   node& operator=(const node&) = delete;
 
   const directory_actor& directory() const { return directory_; }
+  const pool_actor& pool() const { return pool_; }
 
 private:
   directory_actor directory_;
   alarms_actor alarms_;
+  pool_actor pool_;
 };
 
 } // namespace insula::actors

@@ -3,6 +3,7 @@
 #include "actors/figures.hpp"
 #include "actors/instance_count.hpp"
 #include "actors/object.hpp"
+#include "actors/pool.hpp"
 #include "actors/protocol/interfaces.hpp"
 #include "base/byte_budget.hpp"
 #include "base/clock.hpp"
@@ -46,6 +47,8 @@ struct sandbox_options {
   const clock* time = nullptr;
   std::shared_ptr<const keepers> keep;
   std::shared_ptr<instance_count> instances;
+  node_pool_actor pool; ///< Where warm ones are. None: there are none.
+  std::string engine_name = "native", network = "deny-all"; ///< What of it fits.
   std::string image_name = "host"; ///< Of sandboxes that are new; later it stands in their record.
   std::map<std::string, sandbox_image> images; ///< By name: all that records may name.
   runtime::sandbox_limits limits;

@@ -100,6 +100,7 @@ void begin_delete(sandbox_pointer self) {
   auto& st = self->state;
   const auto before = st.now;
   st.become(phase::deleting);
+  st.instance.become(instance::passing);
   st.refuse_waiting({errc::sandbox_not_running, "it is being deleted"});
   if (st.place)
     return st.place->destroy(

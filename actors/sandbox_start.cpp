@@ -53,6 +53,8 @@ void fall_asleep(sandbox_pointer self, const error& why) {
   st.end_sessions();
   st.recorded = false;
   st.adopting = false;
+  st.slot.reset();
+  st.warm = false;
   st.instance = {};
   if (st.now != phase::deleting)
     st.become(phase::asleep);
@@ -71,7 +73,11 @@ void account_for_start(sandbox_state& st) {
   if (st.adopting)
     return;
   auto& watch = st.watch;
-  const auto& made = st.place->creation();
+  constexpr std::chrono::nanoseconds not_needed{-1};
+  const auto made = st.warm
+                      ? runtime::creation_times{not_needed, not_needed, not_needed, not_needed,
+                                                not_needed, not_needed, not_needed}
+                      : st.place->creation();
   watch.part(start_phase::slot) = made.slot;
   watch.part(start_phase::cgroup) = made.cgroup;
   watch.part(start_phase::disk) = made.disk;
@@ -79,6 +85,7 @@ void account_for_start(sandbox_state& st) {
   watch.part(start_phase::layers) = made.layers;
   watch.part(start_phase::mounts) = made.mounts;
   watch.part(start_phase::agent) = made.agent;
+  watch.part(start_phase::claim) = st.warm ? watch.made_ours - watch.claimed : not_needed;
   watch.part(start_phase::ready) = now - watch.began;
   st.options->figures->started(watch.parts);
   if (watch.whose.times)
@@ -90,6 +97,7 @@ void perhaps_running(sandbox_pointer self) {
   if (st.now != phase::starting || !st.place || !st.recorded)
     return;
   st.become(phase::running);
+  st.instance.become(instance::assigned);
   account_for_start(st);
   if (std::exchange(st.adopting, false))
     take_over_all(self);
@@ -145,7 +153,7 @@ void write_record(sandbox_pointer self) {
     });
 }
 
-/// Or takes over the one that has survived.
+/// The one that has survived, the one that was claimed, or else a new one.
 void make_sandbox(sandbox_pointer self) {
   auto& st = self->state;
   runtime::sandbox_spec spec;
@@ -167,10 +175,59 @@ void make_sandbox(sandbox_pointer self) {
   };
   listener.on_ended = [me = self->address(), start = st.start] { tell(me, sandbox_ended{start}); };
   if (st.adopting)
-    st.options->engine->adopt(spec, std::move(listener));
-  else
-    st.options->engine->create(std::move(spec), std::move(listener));
+    return st.options->engine->adopt(spec, std::move(listener));
+  st.warm = st.slot != nullptr;
+  if (st.warm) {
+    auto [place, instance] = std::exchange(st.slot, nullptr)->take();
+    st.instance = std::move(instance);
+    return place->claim({spec.host_name, spec.limits, spec.name}, std::move(listener));
+  }
+  st.options->figures->cold_start();
+  st.options->engine->create(std::move(spec), std::move(listener));
 }
+
+/// A warm one from the pool, or its own place among the node's instances.
+void take_place(sandbox_pointer self, std::function<void()> then) {
+  auto& st = self->state;
+  const auto cold = [self, then] {
+    auto& state = self->state;
+    if (!state.instance) { // It may have that of a warm one that was dead.
+      auto own = state.options->instances->take();
+      if (!own) {
+        state.options->figures->not_started(start_failure::capacity);
+        return fall_asleep(self, own.reason());
+      }
+      state.instance = std::move(*own);
+    }
+    then();
+  };
+  if (!st.options->pool || st.claims >= limits::claims_in_vain)
+    return cold();
+  st.watch.claimed = steady_clock::now();
+  const auto answered = [self, then, cold, start = st.start](const claim_answer& got) {
+    auto& state = self->state;
+    if (start != state.start)
+      return; // What was claimed is removed with the answer.
+    if (state.now == phase::deleting)
+      return finish_delete(self);
+    state.slot = got.slot;
+    if (got.slot)
+      return then();
+    if (!got.again)
+      return cold();
+    ++state.claims;
+    take_place(self, then);
+  };
+  self
+    ->request(
+      st.options->pool, caf::infinite,
+      claim_slot{{image_name(st), st.options->engine_name, st.options->network}, st.watch.whose})
+    .then(answered, [answered](const caf::error&) {
+      answered({nullptr, true}); // It went just when it was to be asked.
+    });
+}
+
+void take_lease_and_make(sandbox_pointer self);
 
 void choose_image_and_make(sandbox_pointer self) {
   auto& st = self->state;
@@ -191,7 +248,14 @@ void choose_image_and_make(sandbox_pointer self) {
                                     "restarted, the sandbox starts"});
   }
   st.image = at == st.options->images.end() ? &unknown : &at->second;
-  st.watch.lease_asked = steady_clock::now();
+  if (!st.adopting)
+    return take_place(self, [self] { take_lease_and_make(self); });
+  st.instance = st.options->instances->take_over();
+  take_lease_and_make(self);
+}
+
+void take_lease_and_make(sandbox_pointer self) {
+  self->state.watch.lease_asked = steady_clock::now();
   with_lease(
     self,
     [self] {
@@ -225,14 +289,7 @@ void begin_start(sandbox_pointer self) {
   st.watch.began = steady_clock::now();
   if (!st.waiting.empty())
     st.watch.whose = st.waiting.front().context;
-  auto instance = has_survived(st)
-                    ? result<instance_count::place>{st.options->instances->take_over()}
-                    : st.options->instances->take();
-  if (!instance) {
-    st.options->figures->not_started(start_failure::capacity);
-    return fall_asleep(self, instance.reason());
-  }
-  st.instance = std::move(*instance);
+  st.claims = 0;
   st.record->load([self] { choose_image_and_make(self); },
                   [self](const error& why) {
                     self->state.options->figures->not_started(start_failure::record);
@@ -265,16 +322,25 @@ void heard(sandbox_pointer self, sandbox_ready& said) {
     return said.place->destroy([] {});
   failpoint("sandbox.made");
   st.place = std::move(said.place);
+  st.watch.made_ours = steady_clock::now();
   if (st.now == phase::deleting)
     return st.place->destroy(
       [me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
   perhaps_running(self);
 }
 
-void heard(sandbox_pointer self, const sandbox_failed& said) {
+void heard(sandbox_pointer self, sandbox_failed& said) {
   auto& st = self->state;
   if (said.start != st.start)
     return;
+  if (st.warm && st.now == phase::starting) {
+    st.options->figures->slot_died();
+    log::warning("pool.dead_slot", {{"reason", said.why.message}, {"request", st.watch.whose.id}});
+    ++st.claims;
+    return take_place(self, [self] { make_sandbox(self); }); // With its place, since it is gone.
+  }
+  if (said.why.code == errc::capacity_exceeded) // The engine's own ceiling is told as the node's.
+    said.why.message = st.options->instances->now();
   log::error("sandbox.not_started",
              {{"id", st.id->str()}, {"reason", said.why.message}, {"request", st.watch.whose.id}});
   st.options->figures->not_started(

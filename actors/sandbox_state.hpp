@@ -90,6 +90,8 @@ struct start_watch {
   steady_clock::time_point began;
   steady_clock::time_point lease_asked;
   steady_clock::time_point record_sent;
+  steady_clock::time_point claimed;
+  steady_clock::time_point made_ours;
   start_times parts{};
   request_context whose; ///< The request that made it necessary.
   bool has_had_command = false;
@@ -118,6 +120,9 @@ struct sandbox_state {
   std::vector<lease_waiter> want_lease; ///< Not empty: it has been asked for.
   std::size_t alarms = 0;               ///< That are being attended to.
   instance_count::place instance;
+  std::shared_ptr<claimed_slot> slot; ///< From the pool, until it is made ours.
+  bool warm = false;                  ///< This start is that of one from the pool.
+  unsigned claims = 0;                ///< Of this start, that found nobody alive.
   std::shared_ptr<runtime::sandbox> place;
   start_watch watch;        ///< Of the last start.
   request_context deletion; ///< The request that ends it.
@@ -246,7 +251,7 @@ void with_lease(sandbox_pointer self, std::function<void()> then,
 void rest(sandbox_pointer self);
 void heard(sandbox_pointer self, lease_settled& said);
 void heard(sandbox_pointer self, sandbox_ready& said);
-void heard(sandbox_pointer self, const sandbox_failed& said);
+void heard(sandbox_pointer self, sandbox_failed& said);
 
 void heard(sandbox_pointer self, const survivor_ended& said);
 

@@ -325,8 +325,12 @@ result<void> run(const config& values) {
                  {"SHELL", "/bin/bash"},
                  {"USER", "sandbox"}};
   options.idle_timeout = values.sandbox.idle_timeout;
+  options.network = values.network;
   const auto counts = options.figures;
-  std::optional<actors::node> node{std::in_place, system, **disk, **local, std::move(options)};
+  const pool_settings warm{values.pool.target, values.pool.refresh_interval,
+                           values.pool.scale_batch_size};
+  std::optional<actors::node> node{std::in_place,      system, **disk, **local,
+                                   std::move(options), warm};
 
   http::server_options serving;
   serving.address = values.server.listen.address;
@@ -347,6 +351,7 @@ result<void> run(const config& values) {
   described.image = values.image.default_name;
   described.max_instances = values.sandbox.max_instances;
   described.slots = values.runtime.slots;
+  serving.pool = node->pool();
   serving.more_figures = [described, counts, &store = (*disk)->figures()](metrics::text& into) {
     write_build_info(into, described);
     counts->write(into);

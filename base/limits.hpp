@@ -204,6 +204,19 @@ inline constexpr auto create_patience = 30s;
 /// For the agent of a sandbox that a new server takes over to say what there is.
 inline constexpr auto adopt_patience = 10s;
 
+/// A warm sandbox that somebody has asked for and that is not his by then is given up for the next
+/// one. It takes less than a millisecond, and longer where a hundred are asked for at once.
+inline constexpr auto claim_patience = 2s;
+
+/// A warm sandbox whose agent has not answered by then is taken out of the pool.
+inline constexpr auto check_patience = 5s;
+
+/// Between a claim and the start of what takes its place: who has claimed goes first.
+inline constexpr std::chrono::milliseconds refill_pause{2};
+
+/// Dead sandboxes that a claim meets before it makes one of its own.
+inline constexpr unsigned claims_in_vain = 16;
+
 /// Who has asked for a sandbox's end is owed an answer by then, if only that it takes longer. The
 /// spawner goes on trying.
 inline constexpr auto destroy_patience = 30s;

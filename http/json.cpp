@@ -440,6 +440,32 @@ std::string write_sandboxes(const std::vector<sandbox_status>& rows, bool asks_k
   return out.end_array().end_object().str();
 }
 
+std::string write_pool_stats(const pool_stats& of) {
+  return writer{}
+    .begin_object()
+    .key("warm")
+    .integer(of.warm)
+    .key("assigned")
+    .integer(of.assigned)
+    .key("total")
+    .integer(of.warm + of.assigned)
+    .key("config")
+    .begin_object()
+    .key("warmTarget")
+    .integer(of.settings.target)
+    .key("refreshInterval")
+    .integer(of.settings.refresh_interval.count())
+    .key("maxInstances")
+    .integer(of.limit)
+    .key("scaleBatchSize")
+    .integer(of.settings.scale_batch_size)
+    .end_object()
+    .key("maxInstances")
+    .integer(of.limit)
+    .end_object()
+    .str();
+}
+
 std::string write_exit_code(int exit_code) {
   return writer{}.begin_object().key("exit_code").integer(exit_code).end_object().str();
 }

@@ -72,6 +72,9 @@ std::string write_missing_parts(const std::vector<std::string>& errors);
 std::string write_sandboxes(const std::vector<sandbox_status>& rows, bool asks_key,
                             std::int64_t now_ms);
 
+/// {"warm":0,"assigned":0,"total":0,"config":{…},"maxInstances":1000}
+std::string write_pool_stats(const pool_stats& of);
+
 /// {"exit_code":0}
 std::string write_exit_code(int exit_code);
 

@@ -42,6 +42,14 @@ constexpr schema schemas[] = {
   {"OkResponse", R"({"type":"object","required":["ok"],"properties":{"ok":{"type":"boolean"}}})"},
   {"HealthProblems",
    R"({"type":"object","required":["ok","errors"],"properties":{"ok":{"type":"boolean"},"errors":{"type":"array","items":{"type":"string"}}}})"},
+  {"PoolStats",
+   R"({"type":"object","required":["warm","assigned","total","config","maxInstances"],"properties":{)"
+   R"("warm":{"type":"integer","description":"Started, and nobody's."},)"
+   R"("assigned":{"type":"integer","description":"In use."},)"
+   R"("total":{"type":"integer","description":"Both."},)"
+   R"("config":{"type":"object","properties":{"warmTarget":{"type":"integer"},"refreshInterval":{"type":"integer","description":"Milliseconds."},)"
+   R"("maxInstances":{"type":"integer"},"scaleBatchSize":{"type":"integer"}}},)"
+   R"("maxInstances":{"type":["integer","null"],"description":"The most that there may be."}}})"},
   {"ErrorResponse",
    R"({"type":"object","required":["error","code"],"properties":{)"
    R"("error":{"type":"string","description":"For people."},)"

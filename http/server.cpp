@@ -96,6 +96,7 @@ private:
     bridge::services with;
     with.system = &system;
     with.directory = std::move(directory);
+    with.pool = options.pool;
     with.missing_parts = std::move(health);
     with.heartbeat = options.heartbeat;
     with.default_session = options.default_session;

@@ -48,6 +48,7 @@ struct server_options {
     bool asks_key = true; ///< And speaks TLS if the other does. False: neither.
   };
   std::optional<metrics_listener> metrics;
+  pool_actor pool; ///< Of warm sandboxes.
   /// Adds what the rest of the node counts to /metrics. Any thread; it may wait for a disk.
   std::function<void(metrics::text&)> more_figures;
 };

@@ -211,42 +211,9 @@ void cgroup_tree::leave() const {
   sweep();
 }
 
-result<void> cgroup_tree::create(std::uint32_t slot, const cgroup_limits& limits) const {
-  const auto fill = [&](const cgroup_hierarchy& in) -> result<void> {
-    const auto dir = path(in, slot);
-    if (::mkdir(dir.c_str(), 0755) != 0)
-      return failed(dir);
-    const auto set = [&](const char* file, const std::string& value) -> result<void> {
-      if (!write_file(dir + file, value))
-        return failed(dir + file);
-      return {};
-    };
-    constexpr std::uint32_t period_us = 100'000;
-    const auto quota_us = std::to_string(std::uint64_t{limits.cpu_percent} * period_us / 100);
-    if ((in.controller == "memory" || limited(in)) && limits.memory_bytes > 0) {
-      if (auto ok = set(limited(in) ? "/memory.max" : "/memory.limit_in_bytes",
-                        std::to_string(limits.memory_bytes));
-          !ok)
-        return ok;
-      // No way round the limit through swap. Where the kernel has no such file there is no
-      // accounting of swap either.
-      if (limited(in))
-        write_file(dir + "/memory.swap.max", "0");
-      else
-        write_file(dir + "/memory.memsw.limit_in_bytes", std::to_string(limits.memory_bytes));
-    }
-    if ((in.controller == "pids" || limited(in)) && limits.processes > 0)
-      if (auto ok = set("/pids.max", std::to_string(limits.processes)); !ok)
-        return ok;
-    if (in.controller == "cpu" && limits.cpu_percent > 0)
-      if (auto ok = set("/cpu.cfs_quota_us", quota_us); !ok)
-        return ok;
-    if (limited(in) && limits.cpu_percent > 0)
-      if (auto ok = set("/cpu.max", quota_us + " " + std::to_string(period_us)); !ok)
-        return ok;
-    return {};
-  };
-  const auto held = [this](std::string_view controller) {
+/// Is there a controller for each of them?
+result<void> cgroup_tree::held(const cgroup_limits& limits) const {
+  const auto has = [this](std::string_view controller) {
     return std::any_of(hierarchies_.begin(), hierarchies_.end(),
                        [&](auto& each) { return each.controller == controller || limited(each); });
   };
@@ -254,14 +221,77 @@ result<void> cgroup_tree::create(std::uint32_t slot, const cgroup_limits& limits
        {std::pair<std::string, bool>{"memory", limits.memory_bytes > 0},
         {"pids", limits.processes > 0},
         {"cpu", limits.cpu_percent > 0}})
-    if (wanted && !held(controller))
+    if (wanted && !has(controller))
       return {
         {errc::launch_failed, "this machine has no cgroup controller " + controller + " mounted"}};
+  return {};
+}
+
+/// `lift`: there may be limits already, and what has none now must lose them.
+result<void> cgroup_tree::set_limits(const cgroup_hierarchy& in, const std::string& dir,
+                                     const cgroup_limits& limits, bool lift) const {
+  const auto set = [&](const char* file, const std::string& value) -> result<void> {
+    if (!write_file(dir + file, value))
+      return failed(dir + file);
+    return {};
+  };
+  constexpr std::uint32_t period_us = 100'000;
+  const auto quota_us = std::to_string(std::uint64_t{limits.cpu_percent} * period_us / 100);
+  const auto bytes = limits.memory_bytes > 0 ? std::to_string(limits.memory_bytes)
+                     : limited(in)           ? std::string{"max"}
+                                             : std::string{"-1"};
+  if ((in.controller == "memory" || limited(in)) && (lift || limits.memory_bytes > 0)) {
+    // With swap it may never be less than without: where the limit rises, this one goes first.
+    constexpr const char* with_swap = "/memory.memsw.limit_in_bytes";
+    if (lift && !limited(in))
+      write_file(dir + with_swap, bytes);
+    if (auto ok = set(limited(in) ? "/memory.max" : "/memory.limit_in_bytes", bytes); !ok)
+      return ok;
+    // No way round the limit through swap. Where the kernel has no such file there is no
+    // accounting of swap either.
+    if (limited(in))
+      write_file(dir + "/memory.swap.max", limits.memory_bytes > 0 ? "0" : "max");
+    else
+      write_file(dir + with_swap, bytes);
+  }
+  if ((in.controller == "pids" || limited(in)) && (lift || limits.processes > 0))
+    if (auto ok = set("/pids.max", limits.processes > 0 ? std::to_string(limits.processes) : "max");
+        !ok)
+      return ok;
+  if (in.controller == "cpu" && (lift || limits.cpu_percent > 0))
+    if (auto ok = set("/cpu.cfs_quota_us", limits.cpu_percent > 0 ? quota_us : "-1"); !ok)
+      return ok;
+  if (limited(in) && (lift || limits.cpu_percent > 0))
+    if (auto ok = set("/cpu.max", (limits.cpu_percent > 0 ? quota_us : std::string{"max"}) + " " +
+                                    std::to_string(period_us));
+        !ok)
+      return ok;
+  return {};
+}
+
+result<void> cgroup_tree::create(std::uint32_t slot, const cgroup_limits& limits) const {
+  if (auto ok = held(limits); !ok)
+    return ok;
+  const auto fill = [&](const cgroup_hierarchy& in) -> result<void> {
+    const auto dir = path(in, slot);
+    if (::mkdir(dir.c_str(), 0755) != 0)
+      return failed(dir);
+    return set_limits(in, dir, limits, false);
+  };
   for (const auto& each : hierarchies_)
     if (auto ok = fill(each); !ok) {
       remove(slot);
       return ok;
     }
+  return {};
+}
+
+result<void> cgroup_tree::limit(std::uint32_t slot, const cgroup_limits& limits) const {
+  if (auto ok = held(limits); !ok)
+    return ok;
+  for (const auto& each : hierarchies_)
+    if (auto ok = set_limits(each, path(each, slot), limits, true); !ok)
+      return ok;
   return {};
 }
 

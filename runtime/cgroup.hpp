@@ -16,6 +16,8 @@ struct cgroup_limits {
   std::uint64_t memory_bytes = 0;
   std::uint32_t cpu_percent = 0; ///< Of one CPU: 150 is one and a half.
   std::uint32_t processes = 0;
+
+  bool operator==(const cgroup_limits&) const = default;
 };
 
 /// What a slot uses now. None: this machine's cgroups do not say it.
@@ -65,6 +67,10 @@ public:
   /// is left then.
   result<void> create(std::uint32_t slot, const cgroup_limits& limits) const;
 
+  /// Gives the cgroups of a slot other limits. Errors: launch_failed, naming the file; some of them
+  /// may be set then.
+  result<void> limit(std::uint32_t slot, const cgroup_limits& limits) const;
+
   /// The cgroup.procs files of a slot: who writes "0" into all of them is in.
   result<std::vector<unique_fd>> open_procs(std::uint32_t slot) const;
 
@@ -92,6 +98,9 @@ private:
   std::string node(const cgroup_hierarchy& in) const;
   std::string path(const cgroup_hierarchy& in, std::uint32_t slot) const;
   bool limited(const cgroup_hierarchy& in) const;
+  result<void> held(const cgroup_limits& limits) const;
+  result<void> set_limits(const cgroup_hierarchy& in, const std::string& dir,
+                          const cgroup_limits& limits, bool lift) const;
 
   std::vector<cgroup_hierarchy> hierarchies_;
   std::string key_;

@@ -53,6 +53,13 @@ struct sandbox_spec {
   std::string name; ///< By which a later server adopts it. Empty: none does, and it is ended.
 };
 
+/// What a sandbox gets that was made before anybody wanted it.
+struct sandbox_identity {
+  std::string host_name; ///< At most 63 bytes.
+  sandbox_limits limits;
+  std::string name; ///< As sandbox_spec has it.
+};
+
 /// Who runs inside, as the sandbox sees it.
 struct sandbox_user {
   std::uint32_t uid = 1000;
@@ -249,6 +256,8 @@ struct survivor {
   std::uint64_t shell = 0; ///< Of a shell_command: in which it runs. Else 0.
 };
 
+struct sandbox_listener;
+
 /// One live sandbox.
 class sandbox {
 public:
@@ -287,6 +296,15 @@ public:
   /// The same for a tree, with base/tree_frames.hpp. Errors: launch_failed; invalid_request for
   /// more patterns than an operation can have.
   virtual result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) = 0;
+
+  /// Makes it somebody's, before anything has run in it and at most once: its host name and its
+  /// limits are these from now on, and `heard_by` hears of it as if it had asked for it; nobody
+  /// else does any more. One that does not answer within limits::claim_patience is removed and
+  /// reported as failed, as in engine::create().
+  virtual void claim(sandbox_identity who, sandbox_listener heard_by) = 0;
+
+  /// Calls back once its agent has answered: never, if that hangs or has gone.
+  virtual void ping(std::function<void()> on_answer) = 0;
 
   /// Kills and removes everything. Calls back when that has happened. May be called again.
   virtual void destroy(std::function<void()> on_gone) = 0;

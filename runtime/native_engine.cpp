@@ -212,6 +212,8 @@ public:
   result<unique_fd> open_file(file_operation what, const std::string& path,
                               sandbox_user user) override;
   result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) override;
+  void claim(sandbox_identity who, sandbox_listener heard_by) override;
+  void ping(std::function<void()> on_answer) override;
   void destroy(std::function<void()> on_gone) override;
 
 private:
@@ -221,6 +223,9 @@ private:
   void heard(const agent::notice& said);
   void note_launch(const spawner::launch_clock& done);
   void note_agent(std::uint64_t launched_ns);
+  void answered(std::uint64_t ping);
+  void begin_claim(sandbox_identity who, sandbox_listener heard_by);
+  void claimed();
   void give_up(error why);
   void gone();
   bool tell_agent(agent::op what, std::uint64_t id, std::int32_t value);
@@ -266,9 +271,10 @@ private:
   std::shared_ptr<native_engine_core> engine_;
   boost::asio::io_context& io_; ///< Whose thread hears of everything in here.
   const std::uint32_t slot_;
-  const std::string name_; ///< For the log.
-  const sandbox_limits limits_;
+  std::string name_; ///< For the log. Changed by a claim only, as the next: before any use.
+  sandbox_limits limits_;
   sandbox_listener listener_;
+  unsigned claim_lacks_ = 0; ///< Answers without which it is not somebody's yet.
   boost::asio::steady_timer deadline_;
   bool adopting_ = false;        ///< What there is has been asked for, not how the start went.
   std::uint64_t asked_ns_ = 0;   ///< When the spawner was asked,
@@ -285,20 +291,31 @@ private:
   std::map<std::uint64_t, std::weak_ptr<native_shell>> shells_; ///< By the id of their keepers.
   std::map<std::uint64_t, survivor_state> survivors_;           ///< That nobody has taken over.
   std::uint64_t last_id_; ///< Never one that an earlier server has used.
+  std::map<std::uint64_t, std::function<void()>> pings_;
   bool over_ = false;
 };
+
+namespace {
+
+spawner::limits ceilings_of(const sandbox_limits& from) {
+  spawner::limits ceilings{};
+  ceilings.memory_bytes = from.memory_bytes;
+  ceilings.disk_bytes = from.disk_bytes;
+  ceilings.shm_bytes = from.shm_bytes;
+  ceilings.cpu_percent = from.cpu_percent;
+  ceilings.processes = from.processes;
+  ceilings.open_files = from.open_files;
+  return ceilings;
+}
+
+} // namespace
 
 void native_sandbox::launch(const sandbox_spec& spec) {
   prepare_late_output();
   spawner::request wanted{};
   wanted.what = spawner::op::create;
   wanted.slot = slot_;
-  wanted.ceilings.memory_bytes = limits_.memory_bytes;
-  wanted.ceilings.disk_bytes = limits_.disk_bytes;
-  wanted.ceilings.shm_bytes = limits_.shm_bytes;
-  wanted.ceilings.cpu_percent = limits_.cpu_percent;
-  wanted.ceilings.processes = limits_.processes;
-  wanted.ceilings.open_files = limits_.open_files;
+  wanted.ceilings = ceilings_of(limits_);
   const auto fits =
     spec.host_name.copy(wanted.host_name, spawner::max_host_name - 1) == spec.host_name.size() &&
     spec.image.root.copy(wanted.root_layer, spawner::max_path - 1) == spec.image.root.size() &&
@@ -604,7 +621,7 @@ void native_sandbox::note_agent(std::uint64_t launched_ns) {
 void native_sandbox::heard(const agent::notice& said) {
   switch (said.what) {
     case agent::event::ready: {
-      if (!listener_.on_ready || adopting_)
+      if (!listener_.on_ready || adopting_ || claim_lacks_ > 0)
         return; // Said before; or the sandbox is being removed.
       if (said.value != static_cast<std::int32_t>(agent::version))
         return give_up({errc::launch_failed, "the agent speaks another version"});
@@ -634,10 +651,7 @@ void native_sandbox::heard(const agent::notice& said) {
       }
       return pass_on(said);
     }
-    case agent::event::pong:
-      if (said.id == adoption_ping)
-        all_reported();
-      return;
+    case agent::event::pong: return said.id == adoption_ping ? all_reported() : answered(said.id);
   }
 }
 
@@ -673,6 +687,85 @@ void native_sandbox::pass_on(const agent::notice& said) {
       return;
     }
     default: return;
+  }
+}
+
+void native_sandbox::answered(std::uint64_t ping) {
+  std::function<void()> tell;
+  {
+    const std::lock_guard hold{guard_};
+    if (auto asked = pings_.extract(ping))
+      tell = std::move(asked.mapped());
+  }
+  if (tell)
+    tell();
+}
+
+void native_sandbox::ping(std::function<void()> on_answer) {
+  constexpr std::size_t most = 16; // What hangs is not asked more often than that.
+  const auto id = next_id();
+  {
+    const std::lock_guard hold{guard_};
+    if (over_ || pings_.size() >= most)
+      return;
+    pings_.emplace(id, std::move(on_answer));
+  }
+  tell_agent(agent::op::ping, id, 0);
+}
+
+void native_sandbox::claim(sandbox_identity who, sandbox_listener heard_by) {
+  boost::asio::post(io_, [self = shared_from_this(), who = std::move(who),
+                          heard_by = std::move(heard_by)]() mutable {
+    self->begin_claim(std::move(who), std::move(heard_by));
+  });
+}
+
+/// The spawner gives it its name and limits, and the agent says meanwhile that it lives.
+void native_sandbox::begin_claim(sandbox_identity who, sandbox_listener heard_by) {
+  listener_ = std::move(heard_by);
+  name_ = std::move(who.host_name);
+  limits_ = who.limits;
+  spawner::request wanted{};
+  wanted.what = spawner::op::claim;
+  wanted.slot = slot_;
+  wanted.ceilings = ceilings_of(limits_);
+  [[maybe_unused]] const auto fits =
+    name_.copy(wanted.host_name, spawner::max_host_name - 1) == name_.size() &&
+    who.name.copy(wanted.tag, spawner::max_tag - 1) == who.name.size();
+  assert(fits);
+  {
+    const std::lock_guard hold{guard_};
+    if (over_) {
+      const auto tell = std::exchange(listener_, {}).on_failed;
+      return boost::asio::post(io_, [tell] { tell(has_ended); });
+    }
+    // With the guard: as long as it is not over, the slot is ours.
+    claim_lacks_ = 2;
+    engine_->spawner.claim(wanted, [self = shared_from_this()](const result<void>& outcome) {
+      boost::asio::post(self->io_, [self, outcome] {
+        outcome ? self->claimed() : self->give_up(outcome.reason());
+      });
+    });
+  }
+  ping([weak = weak_from_this()] {
+    if (const auto self = weak.lock())
+      self->claimed();
+  });
+  deadline_.expires_after(limits::claim_patience);
+  deadline_.async_wait([self = shared_from_this()](const boost::system::error_code& stopped) {
+    if (!stopped && self->claim_lacks_ > 0)
+      self->give_up({errc::launch_failed, "the warm sandbox did not answer in time"});
+  });
+}
+
+/// One of the two has answered.
+void native_sandbox::claimed() {
+  if (claim_lacks_ == 0 || --claim_lacks_ > 0)
+    return;
+  deadline_.cancel();
+  if (const auto tell = std::exchange(listener_.on_ready, nullptr)) {
+    listener_.on_failed = nullptr;
+    tell(shared_from_this());
   }
 }
 
@@ -728,6 +821,7 @@ std::shared_ptr<packet_socket> native_sandbox::connection() {
 
 void native_sandbox::give_up(error why) {
   deadline_.cancel();
+  claim_lacks_ = 0;
   const auto tell = std::exchange(listener_, {}).on_failed;
   destroy([tell, why] {
     if (tell)
@@ -743,11 +837,13 @@ void native_sandbox::gone() {
                                                    // more will come.
   std::map<std::uint64_t, started_process> orphans;
   std::map<std::uint64_t, std::weak_ptr<native_shell>> shells;
+  std::map<std::uint64_t, std::function<void()>> pings; // Nobody answers them any more.
   {
     const std::lock_guard hold{guard_};
     over_ = true;
     orphans.swap(processes_);
     shells.swap(shells_);
+    pings.swap(pings_);
     if (agent_)
       agent_->close();
   }
@@ -777,6 +873,7 @@ void native_sandbox::fall_silent() {
       self->over_ = true;
       mine.swap(self->processes_);
       shells.swap(self->shells_);
+      self->pings_.clear();
       if (self->agent_)
         self->agent_->close();
     }

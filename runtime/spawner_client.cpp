@@ -230,6 +230,7 @@ struct spawner_client::shared {
     std::function<void(result<launched>)> on_created;
     std::function<void()> on_ended;
     std::vector<std::function<void()>> on_gone;
+    std::function<void(result<void>)> on_claimed = nullptr;
   };
 
   explicit shared(std::shared_ptr<packet_socket> s)
@@ -263,6 +264,8 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
       return;
     if (said.what == spawner::event::created)
       mine.on_created = std::exchange(at->second.on_created, nullptr);
+    else if (said.what == spawner::event::claimed)
+      mine.on_claimed = std::exchange(at->second.on_claimed, nullptr);
     else
       mine = std::move(slots.extract(at).mapped());
   }
@@ -273,6 +276,12 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
     mine.on_created(error{errc::launch_failed,
                           std::string{name_of(static_cast<spawner::launch_step>(said.step))} +
                             ": " + std::strerror(said.error)});
+  if (said.what == event::claimed && mine.on_claimed)
+    return mine.on_claimed(
+      said.error == 0 ? result<void>{}
+                      : error{errc::launch_failed,
+                              std::string{name_of(static_cast<spawner::launch_step>(said.step))} +
+                                ": " + std::strerror(said.error)});
   if (said.what == event::ended && mine.on_ended)
     mine.on_ended();
   for (const auto& each : mine.on_gone)
@@ -354,6 +363,21 @@ void spawner_client::adopt(std::uint32_t slot, std::function<void()> on_ended) {
     }
   }
   boost::asio::post(io_, std::move(on_ended));
+}
+
+void spawner_client::claim(const spawner::request& wanted,
+                           std::function<void(result<void>)> on_claimed) {
+  {
+    const std::lock_guard hold{shared_->guard};
+    const auto at = shared_->slots.find(wanted.slot);
+    if (at == shared_->slots.end())
+      return; // It has ended, and that is on its way to whoever holds it.
+    at->second.on_claimed = on_claimed;
+  }
+  if (!shared_->socket->send(as_bytes(wanted)))
+    boost::asio::post(io_, [tell = std::move(on_claimed)] {
+      tell(error{errc::launch_failed, "the spawner takes no more requests"});
+    });
 }
 
 void spawner_client::destroy(std::uint32_t slot, std::function<void()> on_gone) {

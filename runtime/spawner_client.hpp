@@ -71,6 +71,8 @@ public:
               std::function<void()> on_ended);
   /// From now on it is heard of a survivor's end; at once, if it has ended since.
   void adopt(std::uint32_t slot, std::function<void()> on_ended);
+  /// Not called back once the sandbox has ended.
+  void claim(const spawner::request& wanted, std::function<void(result<void>)> on_claimed);
   void destroy(std::uint32_t slot, std::function<void()> on_gone);
   /// Without descriptors those that are held stay, under the new label.
   void hold(std::uint32_t slot, std::uint64_t name, std::string_view label,

@@ -12,6 +12,7 @@ using delete_atom = caf::atom_constant<caf::atom("delete")>;
 using detach_atom = caf::atom_constant<caf::atom("detach")>;
 using list_atom = caf::atom_constant<caf::atom("list")>;
 using status_atom = caf::atom_constant<caf::atom("status")>;
+using empty_atom = caf::atom_constant<caf::atom("empty")>;
 
 /// One running command, or one that has ended and is still of interest to somebody.
 using process_actor = caf::typed_actor<
@@ -74,5 +75,14 @@ using directory_actor = caf::typed_actor<
   // Every activation of this node, by id. One that does not answer within limits::list_patience is
   // told as it was when it last did.
   caf::replies_to<list_atom>::with<std::vector<sandbox_status>>>;
+
+/// The warm sandboxes of a node. It looks after them in rounds, from the first question on.
+using pool_actor =
+  caf::typed_actor<caf::replies_to<status_atom>::with<pool_stats>,
+                   // Waits for no sandbox.
+                   caf::replies_to<prime_pool>::with<caf::ok_atom>,
+                   // Ends those that are warm, and answers when they are gone, or after
+                   // limits::destroy_patience. The next round or claim fills it again.
+                   caf::replies_to<empty_atom>::with<caf::ok_atom>>;
 
 } // namespace insula

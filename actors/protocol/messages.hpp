@@ -6,6 +6,7 @@
 
 #include <caf/allowed_unsafe_message_type.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -78,6 +79,25 @@ struct sandbox_status {
   std::optional<std::uint32_t> processes = {};    ///< With their threads.
   std::uint32_t sessions = 0;
   std::uint32_t terminals = 0;
+};
+
+/// How many sandboxes are to be kept warm: started, empty, nobody's.
+struct pool_settings {
+  std::uint32_t target = 0;                           ///< 0: none.
+  std::chrono::milliseconds refresh_interval{10'000}; ///< From the end of one round to the next.
+  std::uint32_t scale_batch_size = 5;                 ///< So many start at once; 1 to 20.
+};
+
+struct pool_stats {
+  std::uint32_t warm = 0;
+  std::uint32_t assigned = 0; ///< That somebody has. What starts or ends is in neither.
+  std::uint32_t limit = 0;    ///< Of both together.
+  pool_settings settings;
+};
+
+/// The pool is to keep to these from now on; none: to what it has.
+struct prime_pool {
+  std::optional<pool_settings> settings = {};
 };
 
 /// How a command ended.
@@ -166,6 +186,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::exec_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_channel)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::open_terminal_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::output_chunk)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::pool_stats)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::prime_pool)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::probe_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_output)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_tree_request)

@@ -23,9 +23,10 @@ enum class start_phase : std::uint8_t {
   layers,     ///< The image's layers, with mapped ids.
   mounts, ///< What the new process makes of them: its root, /proc, /sys, /dev, and no more rights.
   agent,  ///< Until the server has heard of the agent.
+  claim,  ///< In place of those from slot on: until a warm sandbox was this one.
   ready,  ///< The whole start.
 };
-inline constexpr std::size_t start_phases = 10;
+inline constexpr std::size_t start_phases = 11;
 
 constexpr std::string_view name_of(start_phase phase) {
   switch (phase) {
@@ -38,12 +39,13 @@ constexpr std::string_view name_of(start_phase phase) {
     case start_phase::layers: return "layers";
     case start_phase::mounts: return "mounts";
     case start_phase::agent: return "agent";
+    case start_phase::claim: return "claim";
     case start_phase::ready: return "ready";
   }
   return "?";
 }
 
-/// How long each of them took.
+/// How long each of them took. Negative: it was not needed.
 using start_times = std::array<std::chrono::nanoseconds, start_phases>;
 
 /// Where the time of one request goes, for a caller who wants to know. Whoever has the request at

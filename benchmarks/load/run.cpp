@@ -65,7 +65,7 @@ std::uint64_t largest(const settings& set, const char* name) {
 
 /// How many connections a scenario opens at once at most, as far as its settings say.
 std::uint64_t crowd_of(const scenario& what, const settings& set) {
-  const bool burst = std::string_view{what.name} == "burst";
+  const bool burst = std::string_view{what.name}.starts_with("burst");
   std::uint64_t most = largest(set, "terminals") + largest(set, "others");
   for (const auto* name :
        {"clients", "concurrent", "parallel", "staggered", "idle", burst ? "sandboxes" : "clients"})

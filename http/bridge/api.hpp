@@ -24,6 +24,7 @@ namespace insula::http::bridge {
 struct services {
   caf::actor_system* system = nullptr;
   directory_actor directory;
+  pool_actor pool;
   std::function<std::vector<std::string>()> missing_parts;
   std::chrono::milliseconds heartbeat{};      ///< Silence on an event stream before a comment.
   std::chrono::milliseconds probe_patience{}; ///< For a sandbox to be found and probed.
@@ -45,6 +46,7 @@ void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> 
 void add_archive_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_session_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+void add_pool_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 
 /// GET /metrics, which can be had alone as well.

@@ -10,7 +10,7 @@ namespace insula::http::bridge {
 /// What was being done when it failed; the bridge names the same failure differently.
 enum class step : std::uint8_t {
   request,
-  find_sandbox,
+  find_sandbox, ///< Or the pool.
   exec,
   read_file,
   write_file,

@@ -99,20 +99,13 @@ public:
       , most_(pool_bytes / 2) {}
 
   result<std::string> create(std::uint32_t slot, std::uint64_t wanted_bytes) override {
-    const auto bytes = wanted_bytes > 0 ? std::min(wanted_bytes, most_) : most_;
-    if (wanted_bytes > most_ && !std::exchange(told_, true))
-      log::warning("spawner.small_disk", {{"limit_bytes", wanted_bytes}, {"instead", most_}});
     const auto name = name_of_slot(slot);
     btrfs_ioctl_vol_args wanted{};
     std::snprintf(wanted.name, sizeof wanted.name, "%s", name.c_str());
     if (::ioctl(top_.get(), BTRFS_IOC_SUBVOL_CREATE, &wanted) != 0)
       return failed("making a subvolume");
     const unique_fd made{::openat(top_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-    btrfs_ioctl_qgroup_limit_args limit{};
-    limit.lim.flags = BTRFS_QGROUP_LIMIT_MAX_RFER;
-    limit.lim.max_rfer = bytes;
-    if (!made || !make_overlay_directories(made.get()) ||
-        ::ioctl(made.get(), BTRFS_IOC_QGROUP_LIMIT, &limit) != 0) {
+    if (!made || !make_overlay_directories(made.get()) || !limit(made.get(), wanted_bytes)) {
       auto why = failed("preparing a subvolume");
       destroy(slot);
       return why;
@@ -122,6 +115,14 @@ public:
     if (::ioctl(made.get(), BTRFS_IOC_INO_LOOKUP, &lookup) == 0)
       live_.push_back({slot, lookup.treeid});
     return path_ + "/" + name;
+  }
+
+  result<void> resize(std::uint32_t slot, std::uint64_t bytes) override {
+    const unique_fd made{
+      ::openat(top_.get(), name_of_slot(slot).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    if (!made || !limit(made.get(), bytes))
+      return failed("limiting a subvolume");
+    return {};
   }
 
   bool destroy(std::uint32_t slot) override {
@@ -146,6 +147,15 @@ private:
     std::uint32_t slot;
     std::uint64_t tree;
   };
+
+  bool limit(int subvolume, std::uint64_t wanted) {
+    if (wanted > most_ && !std::exchange(told_, true))
+      log::warning("spawner.small_disk", {{"limit_bytes", wanted}, {"instead", most_}});
+    btrfs_ioctl_qgroup_limit_args limit{};
+    limit.lim.flags = BTRFS_QGROUP_LIMIT_MAX_RFER;
+    limit.lim.max_rfer = wanted > 0 ? std::min(wanted, most_) : most_;
+    return ::ioctl(subvolume, BTRFS_IOC_QGROUP_LIMIT, &limit) == 0;
+  }
 
   /// A quota group outlives its subvolume, and can go only once the kernel's cleaner has freed what
   /// was in it. A few are tried each time; newer kernels do it by themselves.
@@ -193,6 +203,15 @@ public:
       return why;
     }
     return path;
+  }
+
+  result<void> resize(std::uint32_t slot, std::uint64_t bytes) override {
+    const auto path = path_ + "/" + name_of_slot(slot);
+    const auto size = "size=" + std::to_string(bytes); // 0: as much as there is.
+    if (::mount(nullptr, path.c_str(), nullptr, MS_REMOUNT | MS_NOSUID | MS_NODEV, size.c_str()) !=
+        0)
+      return failed(path);
+    return {};
   }
 
   bool destroy(std::uint32_t slot) override {

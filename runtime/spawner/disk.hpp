@@ -22,6 +22,9 @@ public:
   /// `uu`, `uw`), and answers its path. Errors: launch_failed.
   virtual result<std::string> create(std::uint32_t slot, std::uint64_t bytes) = 0;
 
+  /// Gives it another ceiling. Errors: launch_failed.
+  virtual result<void> resize(std::uint32_t slot, std::uint64_t bytes) = 0;
+
   /// Removes it with all that is in it; that nothing is there is fine. False: it is still busy.
   virtual bool destroy(std::uint32_t slot) = 0;
 

@@ -30,6 +30,7 @@ const char* name_of(launch_step step) {
     case launch_step::capabilities: return "dropping capabilities";
     case launch_step::seccomp: return "loading the system call filter";
     case launch_step::agent: return "starting the agent";
+    case launch_step::limits: return "setting the limits";
   }
   return "an unknown step";
 }

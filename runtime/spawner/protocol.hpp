@@ -25,6 +25,8 @@ enum class op : std::uint32_t {
            ///< place of those that were there, if any come, and the text, a label of the server's.
   release, ///< Let go of it.
   shut_down, ///< Destroy every sandbox and end. The socket closes when that has happened.
+  claim, ///< `slot`, in which nothing has run yet, is somebody's now: `host_name` is its name, and
+         ///< `ceilings` are its limits. Answered with claimed. Overtakes what is to be created.
 };
 
 struct limits {
@@ -44,7 +46,8 @@ struct request {
     name; ///< hello: the protocol version. hold, release: the asker's name for the descriptors.
   limits ceilings;
   char host_name[max_host_name];
-  char tag[max_tag]; ///< create: what the sandbox is to whoever serves next. Of no meaning here.
+  char tag[max_tag]; ///< create, claim: what the sandbox is to whoever serves next. Of no meaning
+                     ///< here.
   char root_layer[max_path]; ///< A directory whose owners are 0-based.
   char usr_layer[max_path];  ///< The same for /usr; empty: the root layer has it.
 };
@@ -60,6 +63,7 @@ enum class event : std::uint32_t {
   destroyed, ///< Answers destroy, also for a slot that was not there.
   held,      ///< What is held for `slot` under `name`: its descriptors and, as text, its label.
   all_told,  ///< The end of the answer to hello.
+  claimed,   ///< Answers claim; if `error` is set, `step` failed with it.
 };
 
 /// When what of a launch was done, in nanoseconds of CLOCK_MONOTONIC, which is the server's too.
@@ -114,6 +118,7 @@ enum class launch_step : std::uint32_t {
   capabilities,
   seccomp,
   agent,
+  limits, ///< Of one that is claimed.
 };
 
 const char* name_of(launch_step step);

@@ -4,6 +4,7 @@
 #include "base/unique_fd.hpp"
 #include "runtime/cgroup.hpp"
 #include "runtime/program_file.hpp"
+#include "runtime/spawner/claim.hpp"
 #include "runtime/spawner/disk.hpp"
 #include "runtime/spawner/launch.hpp"
 #include "runtime/spawner/protocol.hpp"
@@ -14,6 +15,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <deque>
 #include <fcntl.h>
 #include <map>
 #include <memory>
@@ -53,6 +55,7 @@ struct tenant {
   pid_t pid = -1; ///< -1: reaped.
   unique_fd process;
   unique_fd control; ///< A copy: whoever serves next is given it.
+  limits ceilings{};
   bool asked_to_end = false;
   int status = 0;
   launch_step failed = launch_step::none; ///< It never came to life, for this reason.
@@ -81,6 +84,8 @@ private:
   bool nobody_left() const { return had_server_ && !server_ && tenants_.empty(); }
   bool is_layer(std::string_view root, std::string_view usr) const;
   void create(const request& wanted);
+  void create_next();
+  void claim(const request& wanted);
   void destroy(std::uint32_t slot);
   void reap();
   void clean_up();
@@ -98,6 +103,7 @@ private:
   std::unique_ptr<disk_pool> disks_;
   std::map<std::uint32_t, tenant> tenants_;
   std::vector<std::uint32_t> ended_; ///< Reaped, and not yet all gone.
+  std::deque<request> to_create_;    ///< Until there is nothing else to do.
   unique_fd poller_, signals_, listener_, server_;
   std::uint64_t servers_ = 0; ///< That have said hello.
   bool had_server_ = false;
@@ -328,6 +334,7 @@ void spawner::accept_server() {
 void spawner::drop_server() {
   if (server_)
     log::info("spawner.server_gone", {{"sandboxes", tenants_.size()}});
+  to_create_.clear(); // They were for nobody else.
   server_.reset();
 }
 
@@ -382,9 +389,14 @@ void spawner::hold(const request& wanted, std::string_view label, std::vector<un
 }
 
 void spawner::handle(const request& wanted, std::string_view text, std::vector<unique_fd> fds) {
+  const auto slot_is = [&](const request& each) { return each.slot == wanted.slot; };
+  if (wanted.what != op::claim && std::any_of(to_create_.begin(), to_create_.end(), slot_is))
+    while (!to_create_.empty()) // What is asked of it comes after its creation.
+      create_next();
   switch (wanted.what) {
     case op::hello: return tell_all();
-    case op::create: return create(wanted);
+    case op::create: to_create_.push_back(wanted); return;
+    case op::claim: return claim(wanted);
     case op::destroy: return destroy(wanted.slot);
     case op::hold: return hold(wanted, text, std::move(fds));
     case op::release:
@@ -456,6 +468,7 @@ void spawner::create(const request& wanted) {
   mine.process = std::move(made.process);
   mine.control = std::move(made.control);
   mine.tag = wanted.tag;
+  mine.ceilings = wanted.ceilings;
   if (made.failed == launch_step::none)
     return tell(event::created, slot, 0, launch_step::none, mine.control.get(), done);
   log::error(
@@ -464,6 +477,51 @@ void spawner::create(const request& wanted) {
   mine.failed = made.failed;
   mine.error = made.error;
   destroy(slot);
+}
+
+/// A create takes a millisecond or two; what is quick and waited for goes first.
+void spawner::create_next() {
+  const auto wanted = to_create_.front();
+  to_create_.pop_front();
+  create(wanted);
+}
+
+void spawner::claim(const request& wanted) {
+  const auto at = tenants_.find(wanted.slot);
+  if (at == tenants_.end() || at->second.pid < 0 || at->second.asked_to_end)
+    return tell(event::claimed, wanted.slot, ESRCH, launch_step::host_name);
+  auto& mine = at->second;
+  const auto refuse = [&](launch_step step, int error) {
+    log::error("spawner.claim_failed",
+               {{"slot", wanted.slot}, {"step", name_of(step)}, {"reason", std::strerror(error)}});
+    tell(event::claimed, wanted.slot, error, step);
+  };
+  if (const int why = rename_host(mine.process.get(), wanted.host_name); why != 0)
+    return refuse(launch_step::host_name, why);
+  const auto &was = mine.ceilings, &is = wanted.ceilings;
+  const cgroup_limits before{was.memory_bytes, was.cpu_percent, was.processes};
+  const cgroup_limits after{is.memory_bytes, is.cpu_percent, is.processes};
+  if (!(before == after))
+    if (const auto ok = cgroups_.limit(wanted.slot, after); !ok) {
+      log::error("spawner.claim_failed", {{"slot", wanted.slot}, {"reason", ok.reason().message}});
+      return tell(event::claimed, wanted.slot, EIO, launch_step::limits);
+    }
+  if (was.disk_bytes != is.disk_bytes)
+    if (const auto ok = disks_->resize(wanted.slot, is.disk_bytes); !ok) {
+      log::error("spawner.claim_failed", {{"slot", wanted.slot}, {"reason", ok.reason().message}});
+      return tell(event::claimed, wanted.slot, EIO, launch_step::limits);
+    }
+  if (was.shm_bytes != is.shm_bytes)
+    if (const int why = resize_shm(mine.pid, is.shm_bytes); why != 0)
+      return refuse(launch_step::limits, why);
+  if (was.open_files != is.open_files)
+    if (const int why =
+          limit_open_files(mine.pid, first_uid + wanted.slot * uids_per_slot, is.open_files);
+        why != 0)
+      return refuse(launch_step::limits, why);
+  mine.ceilings = is;
+  mine.tag = wanted.tag;
+  tell(event::claimed, wanted.slot);
 }
 
 void spawner::destroy(std::uint32_t slot) {
@@ -516,6 +574,8 @@ void spawner::clean_up() {
 
 void spawner::end_everything() {
   ending_ = true;
+  while (!to_create_.empty())
+    create_next(); // They are refused now.
   for (auto& [slot, each] : tenants_)
     destroy(slot);
 }
@@ -536,11 +596,13 @@ void spawner::leave() {
 }
 
 int spawner::serve() {
+  int turns_without_create = 0;
   for (;;) {
     std::array<epoll_event, 16> events;
     constexpr int again_ms = 2;
-    const int count = ::epoll_wait(poller_.get(), events.data(), static_cast<int>(events.size()),
-                                   ended_.empty() ? -1 : again_ms);
+    const int patience = !to_create_.empty() ? 0 : ended_.empty() ? -1 : again_ms;
+    const int count =
+      ::epoll_wait(poller_.get(), events.data(), static_cast<int>(events.size()), patience);
     for (int i = 0; i < count; ++i) {
       const int fd = events[static_cast<std::size_t>(i)].data.fd;
       if (fd == signals_.get()) {
@@ -555,6 +617,12 @@ int spawner::serve() {
       }
     }
     clean_up();
+    constexpr int turns_at_most = 32; // However much else there is to do.
+    turns_without_create = count > 0 ? turns_without_create + 1 : turns_at_most;
+    if (!to_create_.empty() && turns_without_create >= turns_at_most) {
+      turns_without_create = 0;
+      create_next();
+    }
     if ((ending_ && tenants_.empty()) || nobody_left()) {
       leave();
       return 0;

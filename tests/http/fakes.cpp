@@ -51,6 +51,7 @@ struct house::shared {
   exec_request last_exec; ///< Guarded by mutex, as what follows.
   caf::actor process;
   caf::actor directory;
+  caf::actor pool;
   std::vector<caf::actor> sandboxes;
   bool leaving = false; ///< The house goes.
   std::vector<std::thread> operations;
@@ -273,6 +274,26 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
   };
 }
 
+/// Its figures are the script's.
+pool_actor::behavior_type pool(pool_actor::pointer, together all) {
+  return {
+    [all](status_atom) {
+      all->heard->add("pool stats");
+      return all->plays->pool;
+    },
+    [all](const prime_pool& said) {
+      all->heard->add(said.settings ? "pool settings" : "pool prime");
+      return caf::ok_atom::value;
+    },
+    [all](empty_atom) -> caf::result<caf::ok_atom> {
+      all->heard->add("pool empty");
+      if (all->plays->pool_error)
+        return to_caf(*all->plays->pool_error);
+      return caf::ok_atom::value;
+    },
+  };
+}
+
 caf::actor_system_config& running_on(io_pool& pool, caf::actor_system_config& config) {
   actors::run_actors_on(pool, config);
   return config;
@@ -280,8 +301,11 @@ caf::actor_system_config& running_on(io_pool& pool, caf::actor_system_config& co
 
 } // namespace
 
-http::server_options house::on_free_port(http::server_options options) {
+http::server_options house::with_pool(http::server_options options) {
   options.port = 0;
+  const auto made = system_.spawn(pool, shared_);
+  shared_->pool = caf::actor_cast<caf::actor>(made);
+  options.pool = made;
   return options;
 }
 
@@ -298,7 +322,7 @@ house::house(http::server_options options, http::health_probe health, unsigned t
       shared_->directory = caf::actor_cast<caf::actor>(made);
       return directory_actor{made};
     }())
-    , server_(pool_, system_, on_free_port(std::move(options)), directory_, std::move(health)) {
+    , server_(pool_, system_, with_pool(std::move(options)), directory_, std::move(health)) {
   const auto started = server_.start();
   if (!started)
     FAIL(started.reason().message);
@@ -307,6 +331,7 @@ house::house(http::server_options options, http::health_probe health, unsigned t
 house::~house() {
   server_.stop(std::chrono::milliseconds{0});
   caf::anon_send_exit(shared_->directory, caf::exit_reason::kill);
+  caf::anon_send_exit(shared_->pool, caf::exit_reason::kill);
   caf::anon_send_exit(shared_->process, caf::exit_reason::kill);
   // Operations speak to the test's own variables, which are about to go.
   std::vector<std::thread> under_way;
@@ -322,6 +347,7 @@ house::~house() {
     operation.join();
   shared_->directory = nullptr;
   shared_->process = nullptr;
+  shared_->pool = nullptr;
 }
 
 exec_request house::last_exec() {

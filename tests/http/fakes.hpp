@@ -44,9 +44,11 @@ struct script {
   std::optional<error> file_error;
   std::optional<error> session_error;
   std::vector<sandbox_status> list;
-  bool stale_once = false;  ///< The first handle that is found has just ended.
-  bool hold_find = false;   ///< find_atom is not answered until release().
-  bool die_on_exec = false; ///< The sandbox ends without answering.
+  pool_stats pool;
+  std::optional<error> pool_error; ///< When it is to be emptied.
+  bool stale_once = false;         ///< The first handle that is found has just ended.
+  bool hold_find = false;          ///< find_atom is not answered until release().
+  bool die_on_exec = false;        ///< The sandbox ends without answering.
   bool probe = true;
   bool deaf_probe = false;                        ///< probe_request is never answered.
   std::vector<output_frame> output;               ///< What every command prints,
@@ -78,7 +80,7 @@ public:
   struct shared;
 
 private:
-  static http::server_options on_free_port(http::server_options options);
+  http::server_options with_pool(http::server_options options);
 
   std::shared_ptr<script> script_;
   std::shared_ptr<diary> diary_;

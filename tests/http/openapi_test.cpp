@@ -47,6 +47,9 @@ TEST_CASE("the document lists every route under its public name", "[http][openap
   CHECK(paths["/v1/sandbox/{id}/session"]["post"]["operationId"] == "createSession");
   CHECK(paths["/v1/sandbox/{id}/session/{sid}"]["delete"]["operationId"] == "deleteSession");
   CHECK(paths["/v1/openapi.json"]["get"]["operationId"] == "getOpenApiSchema");
+  CHECK(paths["/v1/pool/stats"]["get"]["operationId"] == "getPoolStats");
+  CHECK(paths["/v1/pool/prime"]["post"]["operationId"] == "primePool");
+  CHECK(paths["/v1/pool/shutdown-prewarmed"]["post"]["operationId"] == "shutdownPrewarmed");
   CHECK(paths["/health"]["get"]["operationId"] == "healthCheck");
   CHECK(paths["/health"]["get"]["security"].Empty());
   std::size_t operations = 0;

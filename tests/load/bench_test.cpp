@@ -123,7 +123,7 @@ TEST_CASE("every scenario runs against a real server, and leaves nothing behind"
   CHECK(all.seed == 7);
   CHECK(all.clients == 1);
   CHECK(has(all.command, "insula bench --url"));
-  CHECK(all.scenarios.size() == 15);
+  CHECK(all.scenarios.size() == 16);
   for (const auto& each : all.scenarios) {
     CAPTURE(each.name);
     CHECK(each.partial.empty());
@@ -179,6 +179,31 @@ TEST_CASE("every scenario runs against a real server, and leaves nothing behind"
   CHECK_NOTHROW(value(echo, "server memory per idle terminal"));
   CHECK_NOTHROW(value(echo, "server memory growth, stalled client"));
   CHECK(eventually([&it] { return it.sandbox_groups().empty(); }));
+}
+
+TEST_CASE("the warm scenarios wait for the server's pool, and are skipped where there is none",
+          "[load][e2e]") {
+  const bool pool = GENERATE(true, false);
+  const node it{pool ? "pool: {target: 10}" : ""};
+  const temp_dir where;
+  const auto file = (where / "run.json").string();
+  const auto end =
+    run_bench({"--url", url_of(it), "--scenario", "tti-warm,burst-warm,tti-cold", "--quick",
+               "--set", "command=true", "--set", "stagger=20ms", "--json", file});
+  INFO(end.out << end.errors);
+  CHECK((end.status == 0 || end.status == 4));
+  const auto all = result_in(file);
+  const auto &tti = find(all, "tti-warm"), &burst = find(all, "burst-warm");
+  CHECK(tti.skipped.empty() == pool);
+  CHECK(burst.skipped.empty() == pool);
+  CHECK(find(all, "tti-cold").notes.empty() != pool); // It says that they are not all cold.
+  if (!pool)
+    return;
+  CHECK(good(tti, "tti") == 5);
+  CHECK(good(tti, "tti concurrent") == 5);
+  CHECK(good(tti, "create to output") == 20);
+  CHECK(good(burst, "create to exit") == 10);
+  CHECK(value(burst, "wall clock") > 0);
 }
 
 TEST_CASE("several processes and threads share a run", "[load][e2e]") {

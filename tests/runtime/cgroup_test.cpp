@@ -229,6 +229,49 @@ TEST_CASE("limits are written into the files of v2", "[runtime][cgroup]") {
   CHECK_FALSE(kernel.exists("unified/insula-k/sb-3"));
 }
 
+TEST_CASE("a slot's limits change, and those that are none any more are lifted",
+          "[runtime][cgroup]") {
+  const played_kernel v1{v1_files()};
+  const cgroup_tree old{v1_hierarchies(v1), "k"};
+  REQUIRE(old.prepare());
+  REQUIRE(old.create(3, some_limits));
+  const auto emptied = [](const played_kernel& kernel, const std::string& group) {
+    for (const auto& each : fs::directory_iterator{kernel.dir / group})
+      std::ofstream{each.path()}; // A real one is written anew each time.
+  };
+  const auto empty_v1 = [&] {
+    for (const char* each : {"memory", "pids", "cpu"})
+      emptied(v1, std::string{each} + "/insula-k/sb-3");
+  };
+  empty_v1();
+  REQUIRE(old.limit(3, {1u << 30, 50, 7}));
+  CHECK(v1.read("memory/insula-k/sb-3/memory.limit_in_bytes") == "1073741824");
+  CHECK(v1.read("memory/insula-k/sb-3/memory.memsw.limit_in_bytes") == "1073741824");
+  CHECK(v1.read("pids/insula-k/sb-3/pids.max") == "7");
+  CHECK(v1.read("cpu/insula-k/sb-3/cpu.cfs_quota_us") == "50000");
+  empty_v1();
+  REQUIRE(old.limit(3, {}));
+  CHECK(v1.read("memory/insula-k/sb-3/memory.limit_in_bytes") == "-1");
+  CHECK(v1.read("pids/insula-k/sb-3/pids.max") == "max");
+  CHECK(v1.read("cpu/insula-k/sb-3/cpu.cfs_quota_us") == "-1");
+
+  const played_kernel v2{v2_files()};
+  const cgroup_tree unified{{{"", v2.at("unified")}}, "k"};
+  REQUIRE(unified.prepare());
+  REQUIRE(unified.create(3, some_limits));
+  emptied(v2, "unified/insula-k/sb-3");
+  REQUIRE(unified.limit(3, {1u << 30, 50, 7}));
+  CHECK(v2.read("unified/insula-k/sb-3/memory.max") == "1073741824");
+  CHECK(v2.read("unified/insula-k/sb-3/cpu.max") == "50000 100000");
+  CHECK(v2.read("unified/insula-k/sb-3/pids.max") == "7");
+  emptied(v2, "unified/insula-k/sb-3");
+  REQUIRE(unified.limit(3, {}));
+  CHECK(v2.read("unified/insula-k/sb-3/memory.max") == "max");
+  CHECK(v2.read("unified/insula-k/sb-3/cpu.max") == "max 100000");
+  CHECK(v2.read("unified/insula-k/sb-3/pids.max") == "max");
+  CHECK(unified.limit(4, some_limits).reason().message.find("sb-4") != std::string::npos);
+}
+
 TEST_CASE("leaving gives the place back as it was", "[runtime][cgroup]") {
   auto files = v2_files();
   files["unified"].push_back("cgroup.type"); // Which only the root of all groups does not have.

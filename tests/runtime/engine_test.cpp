@@ -303,6 +303,56 @@ TEST_CASE("callbacks come on the engine's own thread, whoever asks", "[runtime][
   CHECK(failed.on == io);
 }
 
+TEST_CASE("who claims a sandbox hears of it once both spawner and agent have answered",
+          "[runtime][engine]") {
+  node n;
+  const auto it = n.make();
+  const auto heard = std::make_shared<events<std::string>>();
+  sandbox_limits limits;
+  limits.processes = 77;
+  it.box->claim({"somebody", limits},
+                {[heard](const std::shared_ptr<sandbox>&) { heard->tell("ready"); },
+                 [heard](const error& why) { heard->tell("failed " + why.message); },
+                 [heard] { heard->tell("ended"); }});
+  const auto wanted = n.spawner.next();
+  REQUIRE(wanted.what == spawner_op::claim);
+  CHECK(wanted.slot == it.slot);
+  CHECK(wanted.host_name == std::string{"somebody"});
+  CHECK(wanted.ceilings.processes == 77);
+  const auto asked = it.agent.next(agent_op::ping);
+  it.agent.say(agent_event::ready, 0, runtime::agent::version); // It has said that before.
+  it.agent.say(agent_event::pong, asked.head.id + 1);           // Nobody has asked that.
+  SECTION("both") {
+    it.agent.say(agent_event::pong, asked.head.id);
+    it.agent.say(agent_event::pong, asked.head.id);
+    CHECK(heard->empty());
+    n.spawner.say(spawner_event::claimed, it.slot);
+    CHECK(heard->next() == "ready");
+    n.spawner.say(spawner_event::claimed, it.slot); // Once is enough.
+    n.spawner.say(spawner_event::ended, it.slot);
+    CHECK(heard->next() == "ended");
+    CHECK(n.heard->empty()); // Whoever had it made is told nothing any more.
+  }
+  SECTION("a spawner that cannot") {
+    n.spawner.say(spawner_event::claimed, it.slot, EPERM, launch_step::limits);
+    CHECK(n.spawner.next(spawner_op::destroy).slot == it.slot);
+    CHECK(heard->empty());
+    n.spawner.say(spawner_event::destroyed, it.slot);
+    CHECK(heard->next() == "failed setting the limits: Operation not permitted");
+  }
+  SECTION("an agent that says nothing") {
+    n.spawner.say(spawner_event::claimed, it.slot);
+    CHECK(n.spawner.next(spawner_op::destroy).slot == it.slot);
+    n.spawner.say(spawner_event::destroyed, it.slot);
+    CHECK(heard->next() == "failed the warm sandbox did not answer in time");
+  }
+  SECTION("an end on the way") {
+    n.spawner.say(spawner_event::ended, it.slot);
+    CHECK(heard->next().starts_with("failed "));
+  }
+  CHECK(heard->empty());
+}
+
 TEST_CASE("when the spawner is gone everything is reported, and it is an ailment",
           "[runtime][engine]") {
   node n;

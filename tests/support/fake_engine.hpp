@@ -160,7 +160,8 @@ public:
   bool over = false;
 };
 
-class fake_sandbox final : public runtime::sandbox {
+class fake_sandbox final : public runtime::sandbox,
+                           public std::enable_shared_from_this<fake_sandbox> {
 public:
   const runtime::creation_times& creation() const override { return took; }
   std::shared_ptr<runtime::process> start(runtime::process_spec spec,
@@ -220,6 +221,24 @@ public:
       return error{errc::sandbox_not_running, "it takes no more requests"};
     return unique_fd{};
   }
+  void claim(runtime::sandbox_identity who, runtime::sandbox_listener heard_by) override {
+    identity = std::move(who);
+    owner = std::move(heard_by);
+    if (!hold_claim)
+      finish_claim();
+  }
+  /// It becomes somebody's, or is found dead, and is removed.
+  void finish_claim() {
+    if (dead)
+      owner->on_failed({errc::launch_failed, "it does not answer"});
+    else
+      owner->on_ready(shared_from_this());
+  }
+  void ping(std::function<void()> on_answer) override {
+    ++pings;
+    if (!dead)
+      on_answer();
+  }
   void destroy(std::function<void()> on_gone) override {
     ++destroys;
     waiting.push_back(std::move(on_gone));
@@ -242,7 +261,12 @@ public:
   std::vector<runtime::survivor> left; ///< By an earlier server.
   std::vector<std::uint64_t> taken, disowned;
   std::vector<std::function<void()>> waiting;
+  std::optional<runtime::sandbox_identity> identity; ///< None: it is not claimed.
+  std::optional<runtime::sandbox_listener> owner;
+  int pings = 0;
   int destroys = 0;
+  bool dead = false; ///< It hangs, and nobody has noticed.
+  bool hold_claim = false;
   bool hold_destroy = false;
   bool refuse_files = false;
 };
@@ -255,12 +279,14 @@ public:
     std::shared_ptr<fake_sandbox> place = std::make_shared<fake_sandbox>();
 
     void ready() { listener.on_ready(place); }
-    void fail(std::string why) { listener.on_failed({errc::launch_failed, std::move(why)}); }
+    void fail(std::string why, errc code = errc::launch_failed) {
+      listener.on_failed({code, std::move(why)});
+    }
     void end() {
       for (auto& each : place->processes)
         if (!each->ended)
           each->lose();
-      listener.on_ended();
+      (place->owner ? *place->owner : listener).on_ended();
     }
   };
 

@@ -10,7 +10,7 @@ double ms(clock::duration length) {
   return std::chrono::duration<double, std::milli>(length).count();
 }
 
-task<> run(scenario_context& in) {
+task<> measure(scenario_context& in, bool warm) {
   const auto crowd = in.part("sandboxes");
   if (crowd == 0)
     throw scenario_skipped("there are fewer sandboxes than clients");
@@ -19,6 +19,8 @@ task<> run(scenario_context& in) {
   double wall = 0, first = 0;
   std::uint64_t rounds = 0;
   for (; rounds < in.count("rounds") && !in.ending(); ++rounds) {
+    if (warm)
+      co_await wait_for_pool(in, in.count("sandboxes"));
     co_await open_connections(in, crowd);
     std::vector<clock::time_point> exits;
     const auto one = [&in, &exits](std::uint64_t) -> task<ending> {
@@ -47,7 +49,38 @@ task<> run(scenario_context& in) {
   }
 }
 
+task<> run_cold(scenario_context& in) {
+  const auto pool = co_await in.with.api.pool();
+  if (pool.missing.empty() && pool.target > 0)
+    in.found.notes.push_back("the server keeps " + std::to_string(pool.target) +
+                             " sandboxes warm, so these are not all cold");
+  co_await measure(in, false);
+}
+
+task<> run_warm(scenario_context& in) {
+  const auto target = co_await find_pool(in);
+  if (target < in.count("sandboxes"))
+    in.found.notes.push_back("the server keeps " + std::to_string(target) +
+                             " sandboxes warm, so the others are cold");
+  co_await measure(in, true);
+}
+
+std::vector<parameter> parameters() {
+  return {{"sandboxes", parameter_kind::count, "100", "10", "how many at once"},
+          {"rounds", parameter_kind::count, "3", "1", "how often"}};
+}
+
 } // namespace
+
+scenario burst_warm() {
+  return {"burst-warm",
+          "The same with the server's pool of warm sandboxes, which is waited for before each "
+          "round. Skipped where there is no pool.",
+          parameters(),
+          true,
+          false,
+          run_warm};
+}
 
 scenario burst() {
   return {
@@ -55,11 +88,10 @@ scenario burst() {
     "That many clients at once, connected before, each create a sandbox and run `true` in it: "
     "each from the common start to its exit event. `wall clock` is the last exit of all, "
     "`first ready` the first; both are the mean of the rounds.",
-    {{"sandboxes", parameter_kind::count, "100", "10", "how many at once"},
-     {"rounds", parameter_kind::count, "3", "1", "how often"}},
+    parameters(),
     true,
     false,
-    run};
+    run_cold};
 }
 
 } // namespace insula::load

@@ -9,6 +9,7 @@ namespace insula::load {
 scenario tti_cold();
 scenario tti_warm();
 scenario burst();
+scenario burst_warm();
 scenario exec_loop();
 scenario exec_open();
 scenario stream_first_byte();
@@ -21,6 +22,11 @@ scenario soak();
 scenario growth();
 scenario session_loop();
 scenario pty_echo();
+
+/// Waits until the server's pool has that many warm, or its target. Throws scenario_failed.
+task<> wait_for_pool(scenario_context& in, std::uint64_t wanted);
+/// Has the pool begin, and says how many it keeps. Throws scenario_skipped if there is none.
+task<std::uint64_t> find_pool(scenario_context& in);
 
 /// The command that is run where it does not matter which one, and what it prints.
 command echo_hi(const scenario_context& in);

@@ -1,0 +1,95 @@
+#include "http/bridge/api.hpp"
+
+#include "actors/protocol/errors.hpp"
+#include "base/limits.hpp"
+#include "http/bridge/error_response.hpp"
+#include "http/json.hpp"
+
+#include <caf/actor_system.hpp>
+#include <caf/event_based_actor.hpp>
+
+namespace insula::http::bridge {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// The pool never waits for anything before it answers, but for the end of what it empties.
+constexpr auto patience = 10s;
+
+/// Asks the pool, and answers with what `write` makes of what it says.
+template <class Answer, class Message>
+void ask(const services& with, const reply& to, std::chrono::milliseconds within, Message message,
+         std::string (*write)(const Answer&)) {
+  to->answer_within(within, error_response(step::find_sandbox,
+                                           {errc::deadline_exceeded, "the pool does not answer"}));
+  const auto asking = [to, write, message](caf::event_based_actor* self, const pool_actor& pool) {
+    self->request(pool, caf::infinite, message)
+      .then(
+        [to, write](const Answer& answer) {
+          to->respond({200, write(answer)});
+        },
+        [to](const caf::error& why) {
+          to->respond(error_response(step::find_sandbox, from_caf(why)));
+        });
+  };
+  with.system->spawn(asking, with.pool);
+}
+
+std::string ok(const caf::ok_atom&) {
+  return json::write_ok();
+}
+
+admission answered_by(std::function<void(const reply&)> answer) {
+  admission plan;
+  plan.answer = [answer = std::move(answer)](const std::string&, const reply& to) { answer(to); };
+  return plan;
+}
+
+} // namespace
+
+void add_pool_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+  table.push_back({verb::get,
+                   "/v1/pool/stats",
+                   access::key,
+                   body_use::ignored,
+                   0,
+                   [with](const call&) {
+                     return answered_by([with](const reply& to) {
+                       ask<pool_stats>(*with, to, patience, status_atom::value,
+                                       json::write_pool_stats);
+                     });
+                   },
+                   {.id = "getPoolStats",
+                    .summary = "How many sandboxes are warm, and how many are in use.",
+                    .answers = {{"200", "The figures.", "application/json", "PoolStats"}}}});
+  table.push_back({verb::post,
+                   "/v1/pool/prime",
+                   access::key,
+                   body_use::ignored,
+                   0,
+                   [with](const call&) {
+                     return answered_by([with](const reply& to) {
+                       ask<caf::ok_atom>(*with, to, patience, prime_pool{}, ok);
+                     });
+                   },
+                   {.id = "primePool",
+                    .summary = "Have the pool look after itself. It does so from the start.",
+                    .answers = {{"200", "It does.", "application/json", "OkResponse"}}}});
+  table.push_back({verb::post,
+                   "/v1/pool/shutdown-prewarmed",
+                   access::key,
+                   body_use::ignored,
+                   0,
+                   [with](const call&) {
+                     return answered_by([with](const reply& to) {
+                       ask<caf::ok_atom>(*with, to, limits::destroy_patience + patience,
+                                         empty_atom::value, ok);
+                     });
+                   },
+                   {.id = "shutdownPrewarmed",
+                    .summary = "End every warm sandbox, and wait for that. The pool fills again.",
+                    .answers = {{"200", "They are gone.", "application/json", "OkResponse"}}}});
+}
+
+} // namespace insula::http::bridge
