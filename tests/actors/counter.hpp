@@ -66,8 +66,8 @@ inline caf::behavior counter(counter_pointer self, std::shared_ptr<const actors:
       self->state.kept->answer(reply, caf::ok_atom::value);
       return reply;
     },
-    [self](clear_atom, const std::string& prefix) -> caf::result<caf::ok_atom> {
-      self->state.kept->write({}, {prefix});
+    [self](clear_atom, const std::string& below) -> caf::result<caf::ok_atom> {
+      self->state.kept->write({}, {below});
       auto reply = self->make_response_promise<caf::ok_atom>();
       self->state.kept->answer(reply, caf::ok_atom::value);
       return reply;
