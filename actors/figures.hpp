@@ -33,6 +33,10 @@ public:
   void started(const start_times& parts);
   void not_started(start_failure why) { at(not_started_, why).add(); }
   void ended(sandbox_end why) { at(ended_, why).add(); }
+  /// An idle one stands still, or was left running since it could not be stopped.
+  void froze(bool good) { (good ? frozen_ : not_frozen_).add(); }
+  /// It goes on, since somebody needs it; `time` is what its caller waited for that.
+  void thawed(std::chrono::nanoseconds time) { thaw_.observe(time); }
 
   // Commands.
   void took(exec_phase what, std::chrono::nanoseconds time) { at(exec_, what).observe(time); }
@@ -72,6 +76,9 @@ private:
   metrics::histogram first_byte_;
   std::array<metrics::counter, start_failures> not_started_;
   std::array<metrics::counter, sandbox_ends> ended_;
+  metrics::counter frozen_;
+  metrics::counter not_frozen_;
+  metrics::histogram thaw_;
   std::array<metrics::histogram, exec_phases> exec_;
   metrics::gauge running_;
   metrics::gauge sessions_;

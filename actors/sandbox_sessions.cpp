@@ -68,14 +68,15 @@ void create_session(sandbox_pointer self, create_session_request wanted,
   if (!made)
     return static_cast<void>(reply.deliver(to_caf(made.reason())));
   self->request(*made, caf::infinite, open_atom::value)
-    .then([reply](caf::ok_atom) mutable { reply.deliver(caf::ok_atom::value); },
-          [self, id, session = *made, reply](caf::error& why) mutable {
-            auto& all = self->state.sessions;
-            if (const auto at = all.find(id); at != all.end() && at->second == session)
-              all.erase(at);
-            caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
-            reply.deliver(std::move(why));
-          });
+    .then(
+      [reply, use = new_use(self)](caf::ok_atom) mutable { reply.deliver(caf::ok_atom::value); },
+      [self, id, session = *made, reply](caf::error& why) mutable {
+        auto& all = self->state.sessions;
+        if (const auto at = all.find(id); at != all.end() && at->second == session)
+          all.erase(at);
+        caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
+        reply.deliver(std::move(why));
+      });
 }
 
 void delete_session(sandbox_pointer self, const std::string& id, reply_to<caf::ok_atom> reply) {
@@ -155,7 +156,8 @@ void open_terminal(sandbox_pointer self, open_terminal_request wanted, terminal_
     return static_cast<void>(reply.deliver(to_caf(session.reason())));
   self->request(*session, caf::infinite, look_around_atom::value)
     .then(
-      [self, wanted, session = *session, reply](runtime::shell_surroundings& from) mutable {
+      [self, wanted, session = *session, reply,
+       use = new_use(self)](runtime::shell_surroundings& from) mutable {
         const auto& all = self->state.sessions;
         const auto at = all.find(wanted.session);
         if (at == all.end() || at->second != session)

@@ -162,6 +162,7 @@ public:
       , limits_(limits)
       , listener_(std::move(listener))
       , deadline_(io_)
+      , still_later_(io_)
       , late_(std::make_shared<late_output>(io_)) {}
 
   void launch(const sandbox_spec& spec);
@@ -176,9 +177,23 @@ public:
   result<unique_fd> open_file(file_operation what, const std::string& path,
                               sandbox_user user) override;
   result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) override;
+  void freeze(std::function<void(bool)> on_still) override;
+  result<void> thaw() override;
   void destroy(std::function<void()> on_gone) override;
 
 private:
+  /// A freezing that is under way.
+  struct freezing {
+    std::uint64_t number;
+    std::function<void(bool)> on_still;
+    std::chrono::steady_clock::time_point deadline;
+    std::chrono::milliseconds pause;
+  };
+  enum class stillness : std::uint8_t { not_yet, still, given_up };
+
+  void await_stillness(freezing wanted);
+  stillness look_at(const freezing& wanted);
+  bool let_go_on();
   void created(result<spawner_client::launched> way);
   void heard(const agent::notice& said);
   void note_launch(const spawner::launch_clock& done);
@@ -217,9 +232,10 @@ private:
   const sandbox_limits limits_;
   sandbox_listener listener_;
   boost::asio::steady_timer deadline_;
-  std::uint64_t asked_ns_ = 0;   ///< When the spawner was asked,
-  std::uint64_t layered_ns_ = 0; ///< and when it had done its part.
-  creation_times creation_;      ///< Written before on_ready.
+  boost::asio::steady_timer still_later_; ///< The next look whether it stands still.
+  std::uint64_t asked_ns_ = 0;            ///< When the spawner was asked,
+  std::uint64_t layered_ns_ = 0;          ///< and when it had done its part.
+  creation_times creation_;               ///< Written before on_ready.
   std::string why_not_ = "the sandbox ended before it was ready"; ///< What is said if it does.
   const std::shared_ptr<late_output> late_;                       ///< Of all of its shells.
   std::shared_ptr<std::atomic<std::size_t>> full_logs_ =
@@ -230,6 +246,10 @@ private:
   std::map<std::uint64_t, started_process> processes_;
   std::map<std::uint64_t, std::weak_ptr<native_shell>> shells_; ///< By the id of their keepers.
   std::uint64_t last_id_ = 0;
+  unique_fd freezer_;
+  std::uint64_t last_freezing_ = 0;
+  bool frozen_ = false; ///< Or it is on its way to that.
+  bool ending_ = false; ///< It is to be destroyed, so nothing in it may stand still.
   bool over_ = false;
 };
 
@@ -289,8 +309,16 @@ void native_sandbox::created(result<spawner_client::launched> way) {
       if (const auto self = weak.lock(); self && from_bytes(bytes, said))
         self->heard(said);
     },
-    [] {}); // The spawner says it when PID 1 is gone.
+    [weak = weak_from_this()] {
+      // The spawner says it when PID 1 is gone, which in v1 is not before all others could die.
+      if (const auto self = weak.lock()) {
+        const std::lock_guard hold{self->guard_};
+        self->ending_ = true;
+        self->let_go_on();
+      }
+    });
   const std::lock_guard hold{guard_};
+  freezer_ = std::move(way->freezer);
   if (over_)
     socket->close();
   else
@@ -420,6 +448,7 @@ void native_sandbox::give_up(error why) {
 /// PID 1 has ended, and the spawner has removed what there was.
 void native_sandbox::gone() {
   deadline_.cancel();
+  still_later_.cancel();
   if (const auto agent = connection())
     agent->drain(std::numeric_limits<int>::max()); // Its last words may still be on their way; no
                                                    // more will come.
@@ -428,6 +457,8 @@ void native_sandbox::gone() {
   {
     const std::lock_guard hold{guard_};
     over_ = true;
+    let_go_on(); // If it is the spawner that has gone, nobody else has them die.
+    freezer_.reset();
     orphans.swap(processes_);
     shells.swap(shells_);
     if (agent_)
@@ -451,6 +482,7 @@ void native_sandbox::gone() {
 void native_sandbox::fall_silent() {
   boost::asio::post(io_, [self = shared_from_this()] {
     self->deadline_.cancel();
+    self->still_later_.cancel();
     self->listener_ = {};
     std::map<std::uint64_t, started_process> mine;
     std::map<std::uint64_t, std::weak_ptr<native_shell>> shells;
@@ -459,6 +491,7 @@ void native_sandbox::fall_silent() {
       self->over_ = true;
       mine.swap(self->processes_);
       shells.swap(self->shells_);
+      self->freezer_.reset();
       if (self->agent_)
         self->agent_->close();
     }
@@ -680,6 +713,69 @@ std::optional<sandbox_usage> native_sandbox::usage() const {
   return now;
 }
 
+// ---- Standing still
+
+void native_sandbox::freeze(std::function<void(bool)> on_still) {
+  freezing wanted{0, std::move(on_still), {}, std::chrono::milliseconds{1}};
+  {
+    const std::lock_guard hold{guard_};
+    if (!over_ && !ending_ && freezer_ && engine_->cgroups.freeze(freezer_.get())) {
+      frozen_ = true;
+      wanted.number = ++last_freezing_;
+      wanted.deadline = std::chrono::steady_clock::now() + limits::freeze_patience;
+    }
+  }
+  boost::asio::post(io_, [self = shared_from_this(), wanted = std::move(wanted)]() mutable {
+    self->await_stillness(std::move(wanted));
+  });
+}
+
+/// The kernel is asked again and again, at growing distances: it stands still after microseconds,
+/// unless something in it waits for a disk.
+void native_sandbox::await_stillness(freezing wanted) {
+  constexpr std::chrono::milliseconds longest_pause{50};
+  const auto found = look_at(wanted);
+  if (found != stillness::not_yet)
+    return wanted.on_still(found == stillness::still);
+  still_later_.expires_after(wanted.pause);
+  wanted.pause = std::min(2 * wanted.pause, longest_pause);
+  still_later_.async_wait([weak = weak_from_this(), wanted = std::move(wanted)](auto) mutable {
+    if (const auto self = weak.lock())
+      self->await_stillness(std::move(wanted));
+  });
+}
+
+native_sandbox::stillness native_sandbox::look_at(const freezing& wanted) {
+  const std::lock_guard ours{guard_}; // As in usage().
+  if (over_ || ending_ || !frozen_ || wanted.number != last_freezing_)
+    return stillness::given_up;
+  if (engine_->cgroups.is_frozen(slot_))
+    return stillness::still;
+  if (std::chrono::steady_clock::now() < wanted.deadline) {
+    engine_->cgroups.freeze(freezer_.get()); // Which v1 needs.
+    return stillness::not_yet;
+  }
+  let_go_on();
+  return stillness::given_up;
+}
+
+/// With guard_ held. True: nothing stands still, nor will.
+bool native_sandbox::let_go_on() {
+  if (frozen_ && !engine_->cgroups.thaw(freezer_.get()))
+    return false;
+  frozen_ = false;
+  return true;
+}
+
+result<void> native_sandbox::thaw() {
+  const std::lock_guard hold{guard_};
+  if (over_)
+    return has_ended;
+  if (!let_go_on())
+    return error{errc::io_failed, std::string{"thawing the sandbox: "} + std::strerror(errno)};
+  return {};
+}
+
 result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path,
                                             sandbox_user user) {
   return open_channel(what == file_operation::read ? agent::op::read_file : agent::op::write_file,
@@ -731,6 +827,7 @@ void native_sandbox::destroy(std::function<void()> on_gone) {
   const std::lock_guard ours{guard_};
   if (over_)
     return boost::asio::post(io_, std::move(on_gone));
+  ending_ = true;
   for (const auto& [id, each] : shells_)
     if (const auto& shell = shells.emplace_back(each.lock()))
       shell->doomed();

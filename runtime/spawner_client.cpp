@@ -204,7 +204,8 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
   }
   using spawner::event;
   if (said.what == event::created && !fds.empty() && mine.on_created)
-    return mine.on_created(launched{std::move(fds.front()), said.done});
+    return mine.on_created(launched{std::move(fds.front()),
+                                    fds.size() > 1 ? std::move(fds[1]) : unique_fd{}, said.done});
   if (said.what == event::create_failed && mine.on_created)
     mine.on_created(error{errc::launch_failed,
                           std::string{name_of(static_cast<spawner::launch_step>(said.step))} +

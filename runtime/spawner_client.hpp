@@ -40,6 +40,7 @@ public:
   /// A sandbox that is on its way.
   struct launched {
     unique_fd control;
+    unique_fd freezer; ///< Of its cgroup; nothing: this machine has none.
     spawner::launch_clock done{};
   };
 

@@ -7,7 +7,7 @@
 /// SOCK_SEQPACKET socket. Paths are absolute and NUL-terminated. Descriptors travel beside it.
 namespace insula::runtime::spawner {
 
-inline constexpr std::uint32_t version = 2;
+inline constexpr std::uint32_t version = 3;
 inline constexpr std::size_t max_path = 512;
 inline constexpr std::size_t max_host_name = 64;
 
@@ -45,8 +45,9 @@ struct request {
 
 enum class event : std::uint32_t {
   hello = 1,
-  holds,         ///< Slot `slot` lives; the control socket comes with it.
-  created,       ///< The control socket comes with it. Whether it works out is said there.
+  holds,         ///< Slot `slot` lives; the same descriptors come with it as with created.
+  created,       ///< The control socket comes with it, and the slot's freezer if this machine has
+                 ///< one. Whether it works out is said through the former.
   create_failed, ///< `step` failed with errno `error`; nothing is left of it.
   ended, ///< PID 1 of `slot` is gone without having been asked, wait status `error`; everything is
          ///< removed.

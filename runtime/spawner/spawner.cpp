@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -46,6 +47,7 @@ struct tenant {
   pid_t pid = -1; ///< -1: reaped.
   unique_fd process;
   unique_fd control; ///< A copy: whoever serves next is given it.
+  unique_fd freezer; ///< The same. Nothing: this machine has none.
   bool asked_to_end = false;
   int status = 0;
   launch_step failed = launch_step::none; ///< It never came to life, for this reason.
@@ -75,7 +77,7 @@ private:
   void clean_up();
   bool remove_traces(std::uint32_t slot);
   void tell(event what, std::uint32_t slot, int error = 0, launch_step step = launch_step::none,
-            int fd = -1, const launch_clock& done = {});
+            std::initializer_list<int> fds = {}, const launch_clock& done = {});
   void end_everything();
   void watch(int fd);
 
@@ -132,6 +134,9 @@ result<void> spawner::prepare() {
     return failed("making a mount namespace");
   if (auto ok = cgroups_.prepare(); !ok)
     return ok;
+  if (!cgroups_.can_freeze())
+    log::warning("spawner.no_freezer",
+                 {{"consequence", "idle sandboxes are not frozen; they are only stopped"}});
 
   struct statvfs room {};
   if (::statvfs(given_.state_directory.c_str(), &room) != 0)
@@ -230,8 +235,9 @@ void spawner::watch(int fd) {
   ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, fd, &wish);
 }
 
-void spawner::tell(event what, std::uint32_t slot, int error, launch_step step, int fd,
-                   const launch_clock& done) {
+/// Of the descriptors, at most two, those below 0 are none.
+void spawner::tell(event what, std::uint32_t slot, int error, launch_step step,
+                   std::initializer_list<int> fds, const launch_clock& done) {
   if (!server_)
     return;
   notice said{};
@@ -242,18 +248,22 @@ void spawner::tell(event what, std::uint32_t slot, int error, launch_step step, 
   said.version = version;
   said.done = done;
   iovec data{&said, sizeof said};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof fd)] = {};
+  std::array<int, 2> sent{};
+  const auto end =
+    std::copy_if(fds.begin(), fds.end(), sent.begin(), [](int fd) { return fd >= 0; });
+  const auto bytes = static_cast<std::size_t>(end - sent.begin()) * sizeof(int);
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof sent)] = {};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
-  if (fd >= 0) {
+  if (bytes > 0) {
     message.msg_control = space;
-    message.msg_controllen = sizeof space;
+    message.msg_controllen = CMSG_SPACE(bytes);
     auto* part = CMSG_FIRSTHDR(&message);
     part->cmsg_level = SOL_SOCKET;
     part->cmsg_type = SCM_RIGHTS;
-    part->cmsg_len = CMSG_LEN(sizeof fd);
-    std::memcpy(CMSG_DATA(part), &fd, sizeof fd);
+    part->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(part), sent.data(), bytes);
   }
   // A server that reads reads quickly. One that does not read at all has hung, and must not hang
   // us.
@@ -320,7 +330,7 @@ void spawner::handle(const request& wanted, std::vector<unique_fd> fds) {
     case op::hello:
       tell(event::hello, 0);
       for (const auto& [slot, each] : tenants_)
-        tell(event::holds, slot, 0, launch_step::none, each.control.get());
+        tell(event::holds, slot, 0, launch_step::none, {each.control.get(), each.freezer.get()});
       return;
     case op::create: return create(wanted);
     case op::destroy: return destroy(wanted.slot);
@@ -397,8 +407,10 @@ void spawner::create(const request& wanted) {
   mine.pid = made.pid;
   mine.process = std::move(made.process);
   mine.control = std::move(made.control);
+  mine.freezer = cgroups_.open_freezer(slot);
   if (made.failed == launch_step::none)
-    return tell(event::created, slot, 0, launch_step::none, mine.control.get(), done);
+    return tell(event::created, slot, 0, launch_step::none,
+                {mine.control.get(), mine.freezer.get()}, done);
   log::error(
     "spawner.create_failed",
     {{"slot", slot}, {"step", name_of(made.failed)}, {"reason", std::strerror(made.error)}});
@@ -416,6 +428,7 @@ void spawner::destroy(std::uint32_t slot) {
   // PID 1 takes everything in its namespace with it.
   if (at->second.pid > 0)
     ::syscall(SYS_pidfd_send_signal, at->second.process.get(), SIGKILL, nullptr, 0);
+  cgroups_.let_die(slot);
 }
 
 void spawner::reap() {
@@ -430,6 +443,7 @@ void spawner::reap() {
     mine.pid = -1;
     mine.process.reset();
     mine.control.reset();
+    mine.freezer.reset();
     mine.held.clear();
     ended_.push_back(at->first);
   }
