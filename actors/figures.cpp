@@ -39,6 +39,15 @@ void figures::write(metrics::text& into) const {
   into.family("insula_sandboxes_ended_total", kind::counter,
               "Sandboxes that ran and do so no more, by reason.");
   append(into, "reason", end_names, ended_);
+  into.single("insula_sandboxes_frozen_total", kind::counter,
+              "Times that an idle sandbox was frozen.", frozen_);
+  into.single("insula_sandboxes_not_frozen_total", kind::counter,
+              "Times that an idle sandbox was left running, since it could not be frozen.",
+              not_frozen_);
+  into.single("insula_sandboxes_thawed_total", kind::counter,
+              "Times that a frozen sandbox was needed and went on.", thaw_.count());
+  into.single("insula_sandbox_thaw_seconds", kind::histogram,
+              "What it took to have a frozen sandbox go on.", thaw_);
   into.family("insula_sandbox_create_phase_seconds", kind::histogram,
               "Parts of the starts of sandboxes; ready is the whole, first_byte from its beginning "
               "to the first output of the first command.");

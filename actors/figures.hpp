@@ -34,6 +34,10 @@ public:
   void not_started(start_failure why) { at(not_started_, why).add(); }
   void adopted() { adopted_.add(); }
   void ended(sandbox_end why) { at(ended_, why).add(); }
+  /// An idle one stands still, or was left running since it could not be stopped.
+  void froze(bool good) { (good ? frozen_ : not_frozen_).add(); }
+  /// It goes on, since somebody needs it; `time` is what its caller waited for that.
+  void thawed(std::chrono::nanoseconds time) { thaw_.observe(time); }
 
   // The pool of warm sandboxes.
   void warm_are(std::int64_t many) { warm_.add(many - warm_.value()); } ///< By the pool alone.
@@ -85,6 +89,9 @@ private:
   metrics::counter slots_claimed_;
   metrics::counter slots_died_;
   metrics::counter cold_starts_;
+  metrics::counter frozen_;
+  metrics::counter not_frozen_;
+  metrics::histogram thaw_;
   std::array<metrics::histogram, exec_phases> exec_;
   metrics::gauge running_;
   metrics::gauge sessions_;

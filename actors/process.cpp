@@ -1,6 +1,7 @@
 #include "actors/process.hpp"
 
 #include "actors/protocol/errors.hpp"
+#include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
@@ -190,10 +191,12 @@ void start(process_pointer self) {
   listener.on_failed = [me](error why) { tell(me, command_failed{std::move(why)}); };
   listener.on_ended = [me](runtime::process_exit how) { tell(me, command_ended{how}); };
   listener.on_complete = [me] { tell(me, output_complete{}); };
+  failpoint("exec.start");
   if (const auto launch = std::exchange(st.options.launch, nullptr))
     st.command = launch(std::move(listener));
   else
     st.command = st.options.place->start(std::move(st.options.spec), std::move(listener));
+  failpoint("exec.sent");
   // What is inside can stop a command before it is one.
   st.alarm =
     self->system().spawn(alarm, self->address(), std::chrono::milliseconds{limits::start_patience});
@@ -236,6 +239,7 @@ process_impl::behavior_type process(process_pointer self,
     },
     [self](error& why) { self->state.lost = std::move(why); },
     [self](const command_started&) {
+      failpoint("exec.started");
       auto& st = self->state;
       st.started = true;
       st.started_at = std::chrono::steady_clock::now();
@@ -261,6 +265,7 @@ process_impl::behavior_type process(process_pointer self,
       st.over();
     },
     [self](const command_ended& said) {
+      failpoint("exec.ended");
       auto& st = self->state;
       st.stop_running();
       st.ended = true;
@@ -271,7 +276,10 @@ process_impl::behavior_type process(process_pointer self,
       if (st.killed)
         st.command->cut_output();
     },
-    [self](const output_complete&) { self->state.over(); },
+    [self](const output_complete&) {
+      failpoint("exec.over");
+      self->state.over();
+    },
     [self](output_read& said) {
       auto& st = self->state;
       auto open = st.questions.extract(said.question);

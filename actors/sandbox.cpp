@@ -114,7 +114,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       auto& st = self->state;
       st.deleting.push_back(reply);
       if (st.now != phase::deleting) {
-        if (st.place && st.now == phase::running)
+        if (st.place && is_alive(st.now))
           st.options->figures->ended(sandbox_end::deleted);
         st.deletion = std::move(context);
         begin_delete(self);
@@ -133,6 +133,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     [self](const sandbox_gone& said) { heard(self, said); },
     [self](const survivor_ended& said) { heard(self, said); },
     [self](adopt_atom) { adopt(self); },
+    [self](const stood_still& said) { heard(self, said); },
     [self](const process_over& said) {
       self->state.processes.erase(said.number);
       if (self->state.processes.empty())
@@ -156,6 +157,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       for (auto& [session, terminal] : st.terminals)
         if (terminal.number == said.number) {
           terminal.in_use = said.in_use;
+          static_cast<void>(thaw(self)); // Who comes has asked for it before, but long ago maybe.
           touch(self);
         }
     },
@@ -164,19 +166,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       if (st.now == phase::asleep && st.waiting.empty() && st.deleting.empty() && st.alarms == 0)
         self->quit();
     },
-    [self](idle_atom) {
-      auto& st = self->state;
-      st.look_set = false;
-      if (st.now != phase::running)
-        return;
-      const auto now = st.options->time->now();
-      if (st.in_use())
-        st.last_used = now;
-      const auto left = st.options->idle_timeout - (now - st.last_used);
-      if (left.count() <= 0)
-        return stop(self);
-      look_later(self, left);
-    },
+    [self](idle_atom) { look(self); },
   };
 }
 

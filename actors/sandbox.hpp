@@ -5,6 +5,7 @@
 #include "actors/object.hpp"
 #include "actors/pool.hpp"
 #include "actors/protocol/interfaces.hpp"
+#include "actors/sandbox_lifecycle.hpp"
 #include "base/byte_budget.hpp"
 #include "base/clock.hpp"
 #include "base/id.hpp"
@@ -55,8 +56,7 @@ struct sandbox_options {
   runtime::sandbox_user user;
   std::map<std::string, std::string> env; ///< What every command is given.
   std::string working_directory = "/workspace";
-  std::chrono::milliseconds idle_timeout{
-    0}; ///< Nothing running and nothing asked for that long: it is stopped. 0: never.
+  idle_ladder ladder; ///< For one in which nothing runs and of which nothing is asked.
   std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
   /// For what commands say that wait, of all sandboxes together.
   std::shared_ptr<byte_budget> waiting_bytes =

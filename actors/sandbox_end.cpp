@@ -9,14 +9,18 @@ void look_later(sandbox_pointer self, std::chrono::nanoseconds left) {
   // Or sooner: a delayed message keeps its actor until it comes, also one that has been deleted.
   constexpr std::chrono::nanoseconds longest = std::chrono::seconds{20};
   self->state.look_set = true;
-  self->delayed_send(self, std::min(left, longest), idle_atom::value);
+  // Nor later than the first step: it can be used, and be idle again, while this is on its way.
+  const auto first = until_next_step(self->state.options->ladder, {}).value_or(longest);
+  self->delayed_send(self, std::min({left, longest, first}), idle_atom::value);
 }
 
 void touch(sandbox_pointer self) {
   auto& st = self->state;
   st.last_used = st.options->time->now();
-  if (!st.look_set && st.now == phase::running && st.options->idle_timeout.count() > 0)
-    look_later(self, st.options->idle_timeout);
+  st.cannot_freeze = false;
+  const auto left = until_next_step(st.options->ladder, {});
+  if (!st.look_set && is_alive(st.now) && left)
+    look_later(self, *left);
 }
 
 void stop(sandbox_pointer self) {
@@ -34,7 +38,7 @@ void heard(sandbox_pointer self, const sandbox_ended& said) {
   log::warning("sandbox.ended", {{"id", st.id->str()}, {"reason", "its first process is gone"}});
   if (st.now == phase::deleting || st.now == phase::stopping)
     return; // sandbox_gone follows.
-  if (st.now == phase::running)
+  if (is_alive(st.now))
     st.options->figures->ended(sandbox_end::died);
   else
     st.options->figures->not_started(start_failure::launch);

@@ -148,7 +148,7 @@ void create_session(sandbox_pointer self, create_session_request wanted,
   record.write({{definition_key(id), std::move(definition)}});
   self->request(*made, caf::infinite, open_atom::value)
     .then(
-      [self, reply, failed](caf::ok_atom) {
+      [self, reply, failed, use = new_use(self)](caf::ok_atom) {
         self->state.record->when_durable([reply]() mutable { reply.deliver(caf::ok_atom::value); },
                                          [failed](const error& why) { failed(to_caf(why)); });
       },
@@ -266,7 +266,8 @@ void open_terminal(sandbox_pointer self, open_terminal_request wanted, terminal_
     return static_cast<void>(reply.deliver(to_caf(session.reason())));
   self->request(*session, caf::infinite, look_around_atom::value)
     .then(
-      [self, wanted, session = *session, reply](runtime::shell_surroundings& from) mutable {
+      [self, wanted, session = *session, reply,
+       use = new_use(self)](runtime::shell_surroundings& from) mutable {
         const auto& all = self->state.sessions;
         const auto at = all.find(wanted.session);
         if (at == all.end() || at->second != session)

@@ -56,6 +56,7 @@ void fall_asleep(sandbox_pointer self, const error& why) {
   st.slot.reset();
   st.warm = false;
   st.instance = {};
+  st.freezing = false;
   if (st.now != phase::deleting)
     st.become(phase::asleep);
   st.refuse_waiting(why);
@@ -180,6 +181,7 @@ void make_sandbox(sandbox_pointer self) {
   if (st.warm) {
     auto [place, instance] = std::exchange(st.slot, nullptr)->take();
     st.instance = std::move(instance);
+    failpoint("sandbox.claim");
     return place->claim({spec.host_name, spec.limits, spec.name}, std::move(listener));
   }
   st.options->figures->cold_start();
@@ -301,7 +303,12 @@ void begin_start(sandbox_pointer self) {
 void when_running(sandbox_pointer self, waiting_request request) {
   auto& st = self->state;
   switch (st.now) {
-    case phase::running: request.go(); return touch(self);
+    case phase::running:
+    case phase::frozen:
+      if (const auto awake = thaw(self); !awake)
+        return request.refuse(awake.reason());
+      request.go();
+      return touch(self);
     case phase::deleting: return request.refuse({errc::sandbox_not_running, "it is being deleted"});
     case phase::asleep:
     case phase::starting:

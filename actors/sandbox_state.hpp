@@ -56,6 +56,10 @@ struct process_over {
   std::uint64_t number;
 };
 struct use_over {};
+struct stood_still {
+  std::uint64_t start, number;
+  bool good; ///< If not, it goes on.
+};
 struct terminal_over {
   std::uint64_t number;
 };
@@ -68,7 +72,8 @@ using sandbox_impl = sandbox_object_actor::extend<
   caf::reacts_to<lease_settled>, caf::reacts_to<sandbox_ready>, caf::reacts_to<sandbox_failed>,
   caf::reacts_to<sandbox_ended>, caf::reacts_to<sandbox_gone>, caf::reacts_to<survivor_ended>,
   caf::reacts_to<process_over>, caf::reacts_to<use_over>, caf::reacts_to<terminal_over>,
-  caf::reacts_to<terminal_used>, caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
+  caf::reacts_to<terminal_used>, caf::reacts_to<stood_still>, caf::reacts_to<hibernate_atom>,
+  caf::reacts_to<idle_atom>>;
 
 using steady_clock = std::chrono::steady_clock;
 
@@ -147,9 +152,12 @@ struct sandbox_state {
     ending_terminals; ///< By number, until they are over.
   std::uint64_t last_terminal = 0;
   std::size_t uses = 0; ///< Files that somebody holds, and commands of sessions.
+  std::chrono::steady_clock::time_point last_used; ///< For one that outlives its server: store it.
+  std::uint64_t last_freezing = 0;
   bool hibernates = false;
-  std::chrono::steady_clock::time_point last_used;
   bool look_set = false; ///< One look at the clock at a time: it looks at last_used when it comes.
+  bool freezing = false; ///< It has been told to stand still, and runs until it does.
+  bool cannot_freeze = false; ///< It did not stand still. Tried again once it has been used.
 
   /// Whatever ends this actor: nobody waits for it in vain, and no command of it is waited for.
   ~sandbox_state() {
@@ -247,6 +255,11 @@ void look_later(sandbox_pointer self, std::chrono::nanoseconds left);
 /// The right to write. It is asked for if it is not held, and given back by rest().
 void with_lease(sandbox_pointer self, std::function<void()> then,
                 std::function<void(const error&)> otherwise);
+/// It goes on, if it stands still. Errors: those of runtime::sandbox; it stays as it is.
+result<void> thaw(sandbox_pointer self);
+/// Looks at the clock: what of the ladder is due is done.
+void look(sandbox_pointer self);
+void heard(sandbox_pointer self, const stood_still& said);
 /// Asleep and nothing to do: the lease goes, and so does the actor, if it may.
 void rest(sandbox_pointer self);
 void heard(sandbox_pointer self, lease_settled& said);
@@ -331,5 +344,6 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::sandbox_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::survivor_ended)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::process_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::use_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::stood_still)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::terminal_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::terminal_used)

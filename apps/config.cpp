@@ -304,7 +304,8 @@ const std::vector<key>& keys() {
     {"runtime.disk.pool", size(FIELD(runtime.pool_bytes), {0, 1024 * TiB})},
 
     {"sandbox.max_instances", count(FIELD(sandbox.max_instances), instances)},
-    {"sandbox.idle_timeout", time(FIELD(sandbox.idle_timeout), {0ms, 8760h})},
+    {"sandbox.freeze_after", time(FIELD(sandbox.freeze_after), {0ms, 8760h})},
+    {"sandbox.stop_after", time(FIELD(sandbox.stop_after), {0ms, 8760h})},
     {"sandbox.limits.memory", size(FIELD(sandbox.memory_bytes), {16 * MiB, 64 * TiB})},
     {"sandbox.limits.cpus",
      parsed(FIELD(sandbox.cpus), cpus,
@@ -342,6 +343,14 @@ const std::vector<key>& keys() {
 }
 
 #undef FIELD
+
+/// What keys were called before, and are still called in somebody's file.
+const std::map<std::string, std::string>& earlier_names() {
+  static const std::map<std::string, std::string> table = {
+    {"sandbox.idle_timeout", "sandbox.stop_after"},
+  };
+  return table;
+}
 
 /// Variables with a number: a leading integer counts, as C's strtol reads it, and is brought into
 /// the key's range. What is not above 0 leaves the key as it is.
@@ -518,8 +527,14 @@ private:
         return {};
       return refused(here + "expected a section, got " + spelled(value));
     }
+    const auto renamed = earlier_names().find(path);
+    if (renamed != earlier_names().end())
+      if (const auto [other, alone] = lines_.emplace(renamed->second, line); !alone)
+        return refused(here + "is the same as " + renamed->second + ", which stands in line " +
+                       std::to_string(other->second + 1));
+    const auto& name = renamed != earlier_names().end() ? renamed->second : path;
     const auto known =
-      std::find_if(keys().begin(), keys().end(), [&](auto& one) { return one.path == path; });
+      std::find_if(keys().begin(), keys().end(), [&](auto& one) { return one.path == name; });
     if (known == keys().end())
       return refused(here + "no such key; the nearest is " + nearest(path));
     if (known->list && value.IsSequence()) {

@@ -54,7 +54,8 @@ struct runtime_config {
 
 struct sandbox_config {
   unsigned max_instances = 1000;
-  std::chrono::milliseconds idle_timeout = std::chrono::minutes{10}; ///< 0: never.
+  std::chrono::milliseconds freeze_after = std::chrono::minutes{10}; ///< 0: never, as the next.
+  std::chrono::milliseconds stop_after = std::chrono::hours{24};
   std::uint64_t memory_bytes = 2ull << 30;
   double cpus = 2.0; ///< 0: no limit.
   unsigned processes = 512;

@@ -324,7 +324,7 @@ result<void> run(const config& values) {
                  {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
                  {"SHELL", "/bin/bash"},
                  {"USER", "sandbox"}};
-  options.idle_timeout = values.sandbox.idle_timeout;
+  options.ladder = {values.sandbox.freeze_after, values.sandbox.stop_after};
   options.network = values.network;
   const auto counts = options.figures;
   const pool_settings warm{values.pool.target, values.pool.refresh_interval,

@@ -83,6 +83,9 @@ inline constexpr std::uint64_t typed_key_bytes = header_value_bytes;
 /// A JSON text that nests deeper is refused.
 inline constexpr std::size_t json_depth = 64;
 
+/// For a sandbox to stand still, before it is left running: what waits for a slow disk does not.
+inline constexpr std::chrono::seconds freeze_patience{2};
+
 /// Silence on an event stream after which a comment is sent, since proxies cut idle connections.
 inline constexpr auto stream_heartbeat = 20s;
 

@@ -49,6 +49,7 @@ std::vector<std::unique_ptr<scenario>> all_scenarios();
 std::unique_ptr<scenario> make_cold_create();
 std::unique_ptr<scenario> make_live_exec();
 std::unique_ptr<scenario> make_live_shell();
+std::unique_ptr<scenario> make_thaw();
 std::unique_ptr<scenario> make_burst();
 std::unique_ptr<scenario> make_churn();
 std::unique_ptr<scenario> make_files();

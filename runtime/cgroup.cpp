@@ -28,6 +28,11 @@ bool write_file(const std::string& path, std::string_view text) {
   return file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
+/// The same into a file that stays open.
+bool write_anew(int file, std::string_view text) {
+  return ::pwrite(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+}
+
 std::string read_file(const std::string& path) {
   const unique_fd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   std::string text;
@@ -341,8 +346,62 @@ cgroup_usage cgroup_tree::usage(std::uint32_t slot) const {
   return now;
 }
 
+// ---- Standing still
+
+/// The hierarchy that can have processes stand still. The unified one comes first.
+const cgroup_hierarchy* cgroup_tree::freezing() const {
+  const cgroup_hierarchy* found = nullptr;
+  for (const auto& each : hierarchies_)
+    if (each.controller.empty() || (each.controller == "freezer" && found == nullptr))
+      found = &each;
+  return found;
+}
+
+const char* cgroup_tree::freezer_file(const cgroup_hierarchy& in) {
+  return in.controller.empty() ? "/cgroup.freeze" : "/freezer.state";
+}
+
+bool cgroup_tree::can_freeze() const {
+  const auto* in = freezing();
+  return in != nullptr && ::access((node(*in) + "/host" + freezer_file(*in)).c_str(), F_OK) == 0;
+}
+
+unique_fd cgroup_tree::open_freezer(std::uint32_t slot) const {
+  const auto* in = freezing();
+  if (in == nullptr)
+    return {};
+  return unique_fd{::open((path(*in, slot) + freezer_file(*in)).c_str(), O_WRONLY | O_CLOEXEC)};
+}
+
+bool cgroup_tree::freeze(int freezer) const {
+  const auto* in = freezing();
+  return in != nullptr && write_anew(freezer, in->controller.empty() ? "1" : "FROZEN");
+}
+
+bool cgroup_tree::thaw(int freezer) const {
+  const auto* in = freezing();
+  return in != nullptr && write_anew(freezer, in->controller.empty() ? "0" : "THAWED");
+}
+
+bool cgroup_tree::is_frozen(std::uint32_t slot) const {
+  const auto* in = freezing();
+  if (in == nullptr)
+    return false;
+  const auto dir = path(*in, slot);
+  return in->controller.empty() ? number_in(dir + "/cgroup.events", "frozen") == 1u
+                                : read_file(dir + "/freezer.state").starts_with("FROZEN");
+}
+
+void cgroup_tree::let_die(std::uint32_t slot) const {
+  if (const auto* in = freezing(); in != nullptr && !in->controller.empty())
+    write_file(path(*in, slot) + "/freezer.state", "THAWED");
+}
+
 bool cgroup_tree::sweep() const {
   bool gone = true;
+  if (const auto* in = freezing(); in != nullptr && !in->controller.empty())
+    for (const auto& name : directories_in(node(*in)))
+      write_file(node(*in) + "/" + name + "/freezer.state", "THAWED"); // As in let_die().
   for (const auto& each : hierarchies_) {
     const auto top = node(each);
     auto names = directories_in(top);

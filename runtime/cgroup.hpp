@@ -86,6 +86,24 @@ public:
   /// is.
   cgroup_usage usage(std::uint32_t slot) const;
 
+  /// Can processes be made to stand still here? Known once prepare() has been called.
+  bool can_freeze() const;
+
+  /// The file that has the processes of a slot stand still and go on; nothing where this machine's
+  /// cgroups have none. Who holds it needs no rights on it.
+  unique_fd open_freezer(std::uint32_t slot) const;
+
+  /// Have them stand still, which takes them a moment, or go on. `freezer` is what open_freezer()
+  /// gave. Both are one write, which takes microseconds. False: the kernel refused.
+  bool freeze(int freezer) const;
+  bool thaw(int freezer) const;
+
+  /// Do all of them stand still? If not, v1 has to be told again.
+  bool is_frozen(std::uint32_t slot) const;
+
+  /// In v1 what stands still does not die of a signal, so it has to go on for that.
+  void let_die(std::uint32_t slot) const;
+
   /// Kills what a dead node of the same key has left and removes all its directories. True: nothing
   /// is left. This process and the one that started it live on, wherever they are.
   bool sweep() const;
@@ -101,6 +119,8 @@ private:
   result<void> held(const cgroup_limits& limits) const;
   result<void> set_limits(const cgroup_hierarchy& in, const std::string& dir,
                           const cgroup_limits& limits, bool lift) const;
+  const cgroup_hierarchy* freezing() const;
+  static const char* freezer_file(const cgroup_hierarchy& in);
 
   std::vector<cgroup_hierarchy> hierarchies_;
   std::string key_;

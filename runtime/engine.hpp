@@ -285,6 +285,16 @@ public:
                                                  shell_listener listener) = 0;
   virtual void disown(const survivor& which) = 0;
 
+  /// Has all that runs in it stand still; what is asked of it meanwhile waits for thaw(), but for
+  /// usage() and destroy(). `on_still`: it stands still (true); or it goes on (false), since it
+  /// could not be stopped within limits::freeze_patience, was thawed meanwhile, or this machine
+  /// cannot do it.
+  virtual void freeze(std::function<void(bool)> on_still) = 0;
+
+  /// It goes on, also if it had only begun to stand still: one write, which takes microseconds.
+  /// Errors: io_failed, sandbox_not_running.
+  virtual result<void> thaw() = 0;
+
   /// Read from the kernel now: a few small files, which take microseconds. None: it has ended.
   virtual std::optional<sandbox_usage> usage() const = 0;
 

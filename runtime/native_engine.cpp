@@ -191,6 +191,7 @@ public:
       , limits_(limits)
       , listener_(std::move(listener))
       , deadline_(io_)
+      , still_later_(io_)
       , last_id_(engine_->generation << generation_shift) {}
 
   void launch(const sandbox_spec& spec);
@@ -214,11 +215,25 @@ public:
   result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) override;
   void claim(sandbox_identity who, sandbox_listener heard_by) override;
   void ping(std::function<void()> on_answer) override;
+  void freeze(std::function<void(bool)> on_still) override;
+  result<void> thaw() override;
   void destroy(std::function<void()> on_gone) override;
 
 private:
+  /// A freezing that is under way.
+  struct freezing {
+    std::uint64_t number;
+    std::function<void(bool)> on_still;
+    std::chrono::steady_clock::time_point deadline;
+    std::chrono::milliseconds pause;
+  };
+  enum class stillness : std::uint8_t { not_yet, still, given_up };
+
+  void await_stillness(freezing wanted);
+  stillness look_at(const freezing& wanted);
+  bool let_go_on();
   void created(result<spawner_client::launched> way);
-  void connect(unique_fd control);
+  void connect(unique_fd control, unique_fd freezer);
   void all_reported();
   void heard(const agent::notice& said);
   void note_launch(const spawner::launch_clock& done);
@@ -276,10 +291,11 @@ private:
   sandbox_listener listener_;
   unsigned claim_lacks_ = 0; ///< Answers without which it is not somebody's yet.
   boost::asio::steady_timer deadline_;
-  bool adopting_ = false;        ///< What there is has been asked for, not how the start went.
-  std::uint64_t asked_ns_ = 0;   ///< When the spawner was asked,
-  std::uint64_t layered_ns_ = 0; ///< and when it had done its part.
-  creation_times creation_;      ///< Written before on_ready.
+  bool adopting_ = false; ///< What there is has been asked for, not how the start went.
+  boost::asio::steady_timer still_later_; ///< The next look whether it stands still.
+  std::uint64_t asked_ns_ = 0;            ///< When the spawner was asked,
+  std::uint64_t layered_ns_ = 0;          ///< and when it had done its part.
+  creation_times creation_;               ///< Written before on_ready.
   std::string why_not_ = "the sandbox ended before it was ready"; ///< What is said if it does.
   std::shared_ptr<late_output> late_; ///< Of all of its shells. From launch() or adopt() on.
   std::shared_ptr<std::atomic<std::size_t>> full_logs_ =
@@ -292,6 +308,10 @@ private:
   std::map<std::uint64_t, survivor_state> survivors_;           ///< That nobody has taken over.
   std::uint64_t last_id_; ///< Never one that an earlier server has used.
   std::map<std::uint64_t, std::function<void()>> pings_;
+  unique_fd freezer_;
+  std::uint64_t last_freezing_ = 0;
+  bool frozen_ = false; ///< Or it is on its way to that.
+  bool ending_ = false; ///< It is to be destroyed, so nothing in it may stand still.
   bool over_ = false;
 };
 
@@ -356,10 +376,10 @@ void native_sandbox::created(result<spawner_client::launched> way) {
     return;
   }
   note_launch(way->done);
-  connect(std::move(way->control));
+  connect(std::move(way->control), std::move(way->freezer));
 }
 
-void native_sandbox::connect(unique_fd control) {
+void native_sandbox::connect(unique_fd control, unique_fd freezer) {
   auto socket = std::make_shared<packet_socket>(io_, std::move(control));
   socket->open(
     [weak = weak_from_this()](std::string_view bytes, std::vector<unique_fd>) {
@@ -367,8 +387,16 @@ void native_sandbox::connect(unique_fd control) {
       if (const auto self = weak.lock(); self && from_bytes(bytes, said))
         self->heard(said);
     },
-    [] {}); // The spawner says it when PID 1 is gone.
+    [weak = weak_from_this()] {
+      // The spawner says it when PID 1 is gone, which in v1 is not before all others could die.
+      if (const auto self = weak.lock()) {
+        const std::lock_guard hold{self->guard_};
+        self->ending_ = true;
+        self->let_go_on();
+      }
+    });
   const std::lock_guard hold{guard_};
+  freezer_ = std::move(freezer);
   if (over_)
     socket->close();
   else
@@ -385,13 +413,16 @@ void native_sandbox::adopt(held_sandbox from) {
       const auto name = each.name;
       survivors_.emplace(name, survivor_state{std::move(each), *head, {}});
     }
-  boost::asio::post(io_, [self = shared_from_this(), control = std::move(from.control)]() mutable {
+  boost::asio::post(io_, [self = shared_from_this(), control = std::move(from.control),
+                          freezer = std::move(from.freezer)]() mutable {
     self->deadline_.expires_after(limits::adopt_patience);
     self->deadline_.async_wait([self](const boost::system::error_code& stopped) {
       if (!stopped)
         self->give_up({errc::launch_failed, "its agent did not answer in time"});
     });
-    self->connect(std::move(control));
+    self->frozen_ = static_cast<bool>(freezer); // It may be, and keepers have to answer.
+    self->connect(std::move(control), std::move(freezer));
+    static_cast<void>(self->thaw());
     self->engine_->spawner.adopt(
       self->slot_, [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
     self->tell_agent(agent::op::report, 0, 0);
@@ -832,6 +863,7 @@ void native_sandbox::give_up(error why) {
 /// PID 1 has ended, and the spawner has removed what there was.
 void native_sandbox::gone() {
   deadline_.cancel();
+  still_later_.cancel();
   if (const auto agent = connection())
     agent->drain(std::numeric_limits<int>::max()); // Its last words may still be on their way; no
                                                    // more will come.
@@ -841,6 +873,8 @@ void native_sandbox::gone() {
   {
     const std::lock_guard hold{guard_};
     over_ = true;
+    let_go_on(); // If it is the spawner that has gone, nobody else has them die.
+    freezer_.reset();
     orphans.swap(processes_);
     shells.swap(shells_);
     pings.swap(pings_);
@@ -865,6 +899,7 @@ void native_sandbox::gone() {
 void native_sandbox::fall_silent() {
   boost::asio::post(io_, [self = shared_from_this()] {
     self->deadline_.cancel();
+    self->still_later_.cancel();
     self->listener_ = {};
     std::map<std::uint64_t, started_process> mine;
     std::map<std::uint64_t, std::weak_ptr<native_shell>> shells;
@@ -874,6 +909,7 @@ void native_sandbox::fall_silent() {
       mine.swap(self->processes_);
       shells.swap(self->shells_);
       self->pings_.clear();
+      self->freezer_.reset();
       if (self->agent_)
         self->agent_->close();
     }
@@ -1157,6 +1193,69 @@ std::optional<sandbox_usage> native_sandbox::usage() const {
   return now;
 }
 
+// ---- Standing still
+
+void native_sandbox::freeze(std::function<void(bool)> on_still) {
+  freezing wanted{0, std::move(on_still), {}, std::chrono::milliseconds{1}};
+  {
+    const std::lock_guard hold{guard_};
+    if (!over_ && !ending_ && freezer_ && engine_->cgroups.freeze(freezer_.get())) {
+      frozen_ = true;
+      wanted.number = ++last_freezing_;
+      wanted.deadline = std::chrono::steady_clock::now() + limits::freeze_patience;
+    }
+  }
+  boost::asio::post(io_, [self = shared_from_this(), wanted = std::move(wanted)]() mutable {
+    self->await_stillness(std::move(wanted));
+  });
+}
+
+/// The kernel is asked again and again, at growing distances: it stands still after microseconds,
+/// unless something in it waits for a disk.
+void native_sandbox::await_stillness(freezing wanted) {
+  constexpr std::chrono::milliseconds longest_pause{50};
+  const auto found = look_at(wanted);
+  if (found != stillness::not_yet)
+    return wanted.on_still(found == stillness::still);
+  still_later_.expires_after(wanted.pause);
+  wanted.pause = std::min(2 * wanted.pause, longest_pause);
+  still_later_.async_wait([weak = weak_from_this(), wanted = std::move(wanted)](auto) mutable {
+    if (const auto self = weak.lock())
+      self->await_stillness(std::move(wanted));
+  });
+}
+
+native_sandbox::stillness native_sandbox::look_at(const freezing& wanted) {
+  const std::lock_guard ours{guard_}; // As in usage().
+  if (over_ || ending_ || !frozen_ || wanted.number != last_freezing_)
+    return stillness::given_up;
+  if (engine_->cgroups.is_frozen(slot_))
+    return stillness::still;
+  if (std::chrono::steady_clock::now() < wanted.deadline) {
+    engine_->cgroups.freeze(freezer_.get()); // Which v1 needs.
+    return stillness::not_yet;
+  }
+  let_go_on();
+  return stillness::given_up;
+}
+
+/// With guard_ held. True: nothing stands still, nor will.
+bool native_sandbox::let_go_on() {
+  if (frozen_ && !engine_->cgroups.thaw(freezer_.get()))
+    return false;
+  frozen_ = false;
+  return true;
+}
+
+result<void> native_sandbox::thaw() {
+  const std::lock_guard hold{guard_};
+  if (over_)
+    return has_ended;
+  if (!let_go_on())
+    return error{errc::io_failed, std::string{"thawing the sandbox: "} + std::strerror(errno)};
+  return {};
+}
+
 result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path,
                                             sandbox_user user) {
   return open_channel(what == file_operation::read ? agent::op::read_file : agent::op::write_file,
@@ -1208,6 +1307,7 @@ void native_sandbox::destroy(std::function<void()> on_gone) {
   const std::lock_guard ours{guard_};
   if (over_)
     return boost::asio::post(io_, std::move(on_gone));
+  ending_ = true;
   for (const auto& [id, each] : shells_)
     if (const auto& shell = shells.emplace_back(each.lock()))
       shell->doomed();

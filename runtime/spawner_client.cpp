@@ -145,6 +145,15 @@ bool end_spawner(int socket) {
   return false;
 }
 
+held_sandbox survivor_of(heard_notice& heard) {
+  held_sandbox found{heard.said.slot, std::move(heard.text), {}, {}, {}};
+  if (!heard.fds.empty())
+    found.control = std::move(heard.fds[0]);
+  if (heard.fds.size() > 1)
+    found.freezer = std::move(heard.fds[1]);
+  return found;
+}
+
 /// Says hello, and hears what there is. Nothing: the spawner ended before it had told all.
 std::optional<spawner_link> greet(unique_fd socket) {
   auto greeting = plain(spawner::op::hello);
@@ -166,10 +175,7 @@ std::optional<spawner_link> greet(unique_fd socket) {
     if (said.what == spawner::event::all_told)
       break;
     if (said.what == spawner::event::holds)
-      link.survivors.push_back({said.slot,
-                                std::move(heard->text),
-                                heard->fds.empty() ? unique_fd{} : std::move(heard->fds.front()),
-                                {}});
+      link.survivors.push_back(survivor_of(*heard));
     else if (said.what == spawner::event::held && !link.survivors.empty())
       link.survivors.back().held.push_back(
         {said.name, std::move(heard->text), std::move(heard->fds)});
@@ -271,7 +277,8 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
   }
   using spawner::event;
   if (said.what == event::created && !fds.empty() && mine.on_created)
-    return mine.on_created(launched{std::move(fds.front()), said.done});
+    return mine.on_created(launched{std::move(fds.front()),
+                                    fds.size() > 1 ? std::move(fds[1]) : unique_fd{}, said.done});
   if (said.what == event::create_failed && mine.on_created)
     mine.on_created(error{errc::launch_failed,
                           std::string{name_of(static_cast<spawner::launch_step>(said.step))} +

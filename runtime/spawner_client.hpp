@@ -36,6 +36,7 @@ struct held_sandbox {
   std::uint32_t slot = 0;
   std::string tag;
   unique_fd control; ///< None: it is on its way out.
+  unique_fd freezer; ///< Of its cgroup; none: this machine has none.
   std::vector<held_descriptors> held;
 };
 
@@ -64,6 +65,7 @@ public:
   /// A sandbox that is on its way.
   struct launched {
     unique_fd control;
+    unique_fd freezer; ///< Of its cgroup; nothing: this machine has none.
     spawner::launch_clock done{};
   };
 

@@ -54,9 +54,10 @@ struct request {
 
 enum class event : std::uint32_t {
   hello = 1,
-  holds,   ///< Slot `slot` is in use. Text: its tag. The control socket comes with it; none, if
-           ///< it is on its way out, of which there will be word.
-  created, ///< The control socket comes with it. Whether it works out is said there.
+  holds,   ///< Slot `slot` is in use. Text: its tag. The same descriptors come with it as with
+           ///< created; none, if it is on its way out, of which there will be word.
+  created, ///< The control socket comes with it, and the slot's freezer if this machine has one.
+           ///< Whether it works out is said through the former.
   create_failed, ///< `step` failed with errno `error`; nothing is left of it.
   ended, ///< PID 1 of `slot` is gone without having been asked, wait status `error`; everything is
          ///< removed.

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -56,6 +57,7 @@ struct tenant {
   unique_fd process;
   unique_fd control; ///< A copy: whoever serves next is given it.
   limits ceilings{};
+  unique_fd freezer; ///< The same. Nothing: this machine has none.
   bool asked_to_end = false;
   int status = 0;
   launch_step failed = launch_step::none; ///< It never came to life, for this reason.
@@ -91,7 +93,7 @@ private:
   void clean_up();
   bool remove_traces(std::uint32_t slot);
   void tell(event what, std::uint32_t slot, int error = 0, launch_step step = launch_step::none,
-            int fd = -1, const launch_clock& done = {});
+            std::initializer_list<int> fds = {}, const launch_clock& done = {});
   void send(notice said, std::string_view text, std::span<const int> fds);
   void end_everything();
   void watch(int fd);
@@ -152,6 +154,9 @@ result<void> spawner::prepare() {
     return failed("making a mount namespace");
   if (auto ok = cgroups_.prepare(); !ok)
     return ok;
+  if (!cgroups_.can_freeze())
+    log::warning("spawner.no_freezer",
+                 {{"consequence", "idle sandboxes are not frozen; they are only stopped"}});
 
   struct statvfs room {};
   if (::statvfs(given_.state_directory.c_str(), &room) != 0)
@@ -251,15 +256,19 @@ void spawner::watch(int fd) {
   ::epoll_ctl(poller_.get(), EPOLL_CTL_ADD, fd, &wish);
 }
 
-void spawner::tell(event what, std::uint32_t slot, int error, launch_step step, int fd,
-                   const launch_clock& done) {
+/// Of the descriptors those below 0 are none.
+void spawner::tell(event what, std::uint32_t slot, int error, launch_step step,
+                   std::initializer_list<int> fds, const launch_clock& done) {
   notice said{};
   said.what = what;
   said.slot = slot;
   said.error = error;
   said.step = static_cast<std::uint32_t>(step);
   said.done = done;
-  send(said, {}, {&fd, fd >= 0 ? 1u : 0u});
+  std::array<int, max_held_fds> sent{};
+  const auto end =
+    std::copy_if(fds.begin(), fds.end(), sent.begin(), [](int fd) { return fd >= 0; });
+  send(said, {}, {sent.begin(), end});
 }
 
 void spawner::send(notice said, std::string_view text, std::span<const int> fds) {
@@ -299,9 +308,9 @@ void spawner::tell_all() {
     said = {};
     said.what = event::holds;
     said.slot = slot;
-    const int control = each.control.get();
-    const bool lives = control >= 0 && !each.asked_to_end;
-    send(said, each.tag, {&control, lives ? 1u : 0u});
+    const std::array<int, 2> ways{each.control.get(), each.freezer.get()};
+    const bool lives = ways[0] >= 0 && !each.asked_to_end;
+    send(said, each.tag, {ways.data(), !lives ? 0u : ways[1] >= 0 ? 2u : 1u});
     if (!lives)
       continue;
     for (const auto& [name, things] : each.held) {
@@ -469,8 +478,10 @@ void spawner::create(const request& wanted) {
   mine.control = std::move(made.control);
   mine.tag = wanted.tag;
   mine.ceilings = wanted.ceilings;
+  mine.freezer = cgroups_.open_freezer(slot);
   if (made.failed == launch_step::none)
-    return tell(event::created, slot, 0, launch_step::none, mine.control.get(), done);
+    return tell(event::created, slot, 0, launch_step::none,
+                {mine.control.get(), mine.freezer.get()}, done);
   log::error(
     "spawner.create_failed",
     {{"slot", slot}, {"step", name_of(made.failed)}, {"reason", std::strerror(made.error)}});
@@ -533,6 +544,7 @@ void spawner::destroy(std::uint32_t slot) {
   // PID 1 takes everything in its namespace with it.
   if (at->second.pid > 0)
     ::syscall(SYS_pidfd_send_signal, at->second.process.get(), SIGKILL, nullptr, 0);
+  cgroups_.let_die(slot);
 }
 
 void spawner::reap() {
@@ -547,6 +559,7 @@ void spawner::reap() {
     mine.pid = -1;
     mine.process.reset();
     mine.control.reset();
+    mine.freezer.reset();
     mine.held.clear();
     ended_.push_back(at->first);
   }

@@ -52,7 +52,7 @@ TEST_CASE("the state of every sandbox is counted, and why its life ended", "[act
   node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
   node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{}).value();
   const auto page = page_of(node);
-  for (const char* state : {"asleep", "starting", "running", "stopping", "deleting"})
+  for (const char* state : {"asleep", "starting", "running", "frozen", "stopping", "deleting"})
     CHECK(page.value("insula_sandboxes", {{"state", state}}) == 0);
   for (const char* reason : {"idle", "died", "deleted"})
     CHECK(page.value("insula_sandboxes_ended_total", {{"reason", reason}}) == 1);

@@ -140,7 +140,7 @@ struct small_node {
     options->instances = std::make_shared<actors::instance_count>(10);
     options->images["host"] = {{"/images/host/root", "/usr"}, {}, "/bin/bash"};
     options->env = {{"HOME", "/home/sandbox"}, {"PATH", "/usr/bin:/bin"}};
-    options->idle_timeout = std::chrono::minutes{10};
+    options->ladder.stop_after = std::chrono::minutes{10};
   }
   ~small_node() {
     for (auto& each : made_)

@@ -26,8 +26,8 @@ TEST_CASE("no more places are taken than there are, and each comes back once", "
 }
 
 TEST_CASE("every phase that can be entered can be left, but for the last", "[actors][lifecycle]") {
-  const std::vector all{phase::asleep, phase::starting, phase::running, phase::stopping,
-                        phase::deleting};
+  const std::vector all{phase::asleep, phase::starting, phase::running,
+                        phase::frozen, phase::stopping, phase::deleting};
   for (const auto from : all) {
     bool any = false;
     for (const auto to : all)

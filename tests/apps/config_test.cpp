@@ -111,7 +111,8 @@ runtime:
   disk: {backend: tmpfs, pool: 100GiB}
 sandbox:
   max_instances: 1500
-  idle_timeout: 0
+  freeze_after: 0
+  stop_after: 48h
   limits:
     memory: 512MiB
     cpus: 0.5
@@ -142,7 +143,8 @@ log: {level: debug}
   CHECK(c.runtime.backend == disk_backend::tmpfs);
   CHECK(c.runtime.pool_bytes == 100ull << 30);
   CHECK(c.sandbox.max_instances == 1500);
-  CHECK(c.sandbox.idle_timeout == 0ms);
+  CHECK(c.sandbox.freeze_after == 0ms);
+  CHECK(c.sandbox.stop_after == 48h);
   CHECK(c.sandbox.memory_bytes == 512ull << 20);
   CHECK(c.sandbox.cpus == 0.5);
   CHECK(c.sandbox.processes == 64);
@@ -168,7 +170,7 @@ TEST_CASE("an empty file, and empty sections, leave the defaults", "[apps][confi
 
 TEST_CASE("durations have units", "[apps][config]") {
   const auto idle = [](const std::string& text) {
-    return loaded("sandbox: {idle_timeout: " + text + "}").sandbox.idle_timeout;
+    return loaded("sandbox: {freeze_after: " + text + "}").sandbox.freeze_after;
   };
   CHECK(idle("500ms") == 500ms);
   CHECK(idle("30s") == 30s);
@@ -215,8 +217,9 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
     {"runtime.disk.backend", "zfs", "auto, btrfs or tmpfs, got \"zfs\""},
     {"runtime.disk.pool", "2048TiB", "a size from 0 to 1024TiB, got \"2048TiB\""},
     {"sandbox.max_instances", "many", "a whole number from 1 to 36863, got \"many\""},
-    {"sandbox.idle_timeout", "10", "a duration such as 500ms, 30s, 10m or 2h, got \"10\""},
-    {"sandbox.idle_timeout", "10 m", "a duration such as 500ms, 30s, 10m or 2h, got \"10 m\""},
+    {"sandbox.freeze_after", "10", "a duration such as 500ms, 30s, 10m or 2h, got \"10\""},
+    {"sandbox.freeze_after", "10 m", "a duration such as 500ms, 30s, 10m or 2h, got \"10 m\""},
+    {"sandbox.stop_after", "9000h", "a duration from 0 to 8760h, got \"9000h\""},
     {"sandbox.idle_timeout", "9000h", "a duration from 0 to 8760h, got \"9000h\""},
     {"sandbox.limits.memory", "lots", "a size such as 2GiB, got \"lots\""},
     {"sandbox.limits.memory", "2GB", "a size such as 2GiB, got \"2GB\""},
@@ -283,6 +286,18 @@ TEST_CASE("a key that is given twice is refused", "[apps][config]") {
         "cluster.yaml:3: log.level: given twice, first in line 2");
   CHECK(mistake("log:\n  level: info\nlog:\n  level: info\n") ==
         "cluster.yaml:3: log: given twice, first in line 1");
+}
+
+TEST_CASE("a key that has another name now is understood, but not beside it", "[apps][config]") {
+  const auto before = loaded("sandbox: {idle_timeout: 20m}").sandbox;
+  CHECK(before.stop_after == 20min);
+  CHECK(before.freeze_after == 10min);
+  CHECK(loaded("sandbox: {idle_timeout: 0}").sandbox.stop_after == 0ms);
+  CHECK(mistake("sandbox:\n  stop_after: 1h\n  idle_timeout: 10m\n") ==
+        "cluster.yaml:3: sandbox.idle_timeout: is the same as sandbox.stop_after, which stands in "
+        "line 2");
+  CHECK(mistake("sandbox:\n  idle_timeout: 10m\n  stop_after: 1h\n") ==
+        "cluster.yaml:3: sandbox.stop_after: given twice, first in line 2");
 }
 
 TEST_CASE("what is not a configuration at all is refused", "[apps][config]") {

@@ -183,6 +183,60 @@ TEST_CASE(
   CHECK(it.sh("a", "ls -A; echo fine").out == "fine\n");
 }
 
+TEST_CASE("killed at any step of a command, nothing that was answered is lost and nothing is left",
+          "[crash][failpoint]") {
+  const auto* step = GENERATE("exec.start", "exec.sent", "exec.started", "exec.ended", "exec.over");
+  const bool in_session = GENERATE(false, true);
+  CAPTURE(step, in_session);
+  const std::string fields = in_session ? "Session-Id: s\r\n" : "";
+  std::optional<planned_crash> crash;
+  crash.emplace(step + std::string{"#2"}); // Of the second command.
+  node it;
+  const auto run = [&](const std::string& script) {
+    return exec_stream{it.port(), "a", exec_body({"eval", script}), fields}.rest();
+  };
+  REQUIRE(run("x=1; echo $$ > shell; echo one > file").exit_code == 0);
+  try {
+    run("echo two >> file; echo out");
+  } catch (const std::exception&) {
+    // Cut before there was a stream.
+  }
+  crash.reset();
+  it.crash_server(); // It is dead already.
+  it.start();
+  if (in_session)
+    CHECK(run("echo $x").out == "1\n");
+  const auto file = run("cat file").out;
+  CHECK((file == "one\n" || file == "one\ntwo\n"));
+  if (step == std::string{"exec.ended"} || step == std::string{"exec.over"})
+    CHECK(file == "one\ntwo\n");
+  // Of what has ended nothing is kept: the way in, and that of a session.
+  CHECK(it.remove("a") == 204);
+  CHECK(eventually([&] { return it.sandbox_groups().empty() && it.processes().size() == 2; }));
+}
+
+TEST_CASE("killed while a warm sandbox becomes somebody's, nothing is left that is nobody's",
+          "[crash][failpoint][pool]") {
+  const auto* step = GENERATE("sandbox.claim", "object.write", "sandbox.made", "object.durable");
+  CAPTURE(step);
+  std::optional<planned_crash> crash;
+  crash.emplace(step);
+  node it{"pool: {target: 2}"};
+  REQUIRE(eventually(
+    [&] { return it.ask("GET", "/v1/pool/stats").body.find("\"warm\":2") != std::string::npos; }));
+  CHECK_FALSE(status_of(it, "GET", "/v1/sandbox/a/running"));
+  crash.reset();
+  it.crash_server();
+  const auto kept = recorded(it);
+  if (step == std::string{"object.durable"})
+    CHECK(kept.contains("a"));
+  it.configure("");
+  it.start(); // Without a pool: what was warm is nobody's.
+  CHECK(it.sh("a", "ls -A; hostname").out == "a\n");
+  CHECK(it.remove("a") == 204);
+  CHECK(eventually([&] { return it.sandbox_groups().empty() && it.processes().size() == 2; }));
+}
+
 TEST_CASE("an alarm that came due while no server was there is attended to by the next one",
           "[crash][alarms]") {
   node it;

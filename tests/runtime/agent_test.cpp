@@ -50,7 +50,7 @@ struct bare_node {
     REQUIRE(spawner.send(as_bytes(request(spawner_op::create, slot))));
     auto [said, fds] = answer();
     REQUIRE(said.what == spawner_event::created);
-    REQUIRE(fds.size() == 1);
+    REQUIRE(fds.size() == (node.cgroups().can_freeze() ? 2u : 1u));
     plain_end agent{std::move(fds[0])};
     runtime::agent::notice first{};
     REQUIRE(from_bytes(agent.next().bytes, first));

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -78,7 +79,7 @@ std::map<std::string, std::vector<const char*>> v1_files() {
             "memory.oom_control"}},
           {"pids", {"cgroup.procs", "pids.max"}},
           {"cpu", {"cgroup.procs", "cpu.cfs_quota_us"}},
-          {"freezer", {"cgroup.procs"}}};
+          {"freezer", {"cgroup.procs", "freezer.state"}}};
 }
 
 std::vector<cgroup_hierarchy> v1_hierarchies(const played_kernel& in) {
@@ -91,7 +92,7 @@ std::vector<cgroup_hierarchy> v1_hierarchies(const played_kernel& in) {
 std::map<std::string, std::vector<const char*>> v2_files() {
   return {{"unified",
            {"cgroup.procs", "cgroup.subtree_control", "memory.max", "memory.swap.max",
-            "memory.events", "pids.max", "cpu.max"}}};
+            "memory.events", "pids.max", "cpu.max", "cgroup.freeze", "cgroup.events"}}};
 }
 
 std::string described(const std::vector<cgroup_hierarchy>& found) {
@@ -403,6 +404,74 @@ TEST_CASE("what a slot uses is read where its machine's cgroups have it", "[runt
   CHECK(told(hybrid.usage(3)) == "8192 71 1");
 }
 
+TEST_CASE("a slot is frozen and thawed in the words of its machine's cgroups",
+          "[runtime][cgroup]") {
+  const auto freeze_in = [](const cgroup_tree& tree) {
+    REQUIRE(tree.prepare());
+    CHECK(tree.can_freeze());
+    REQUIRE(tree.create(3, {}));
+    auto file = tree.open_freezer(3);
+    REQUIRE(file);
+    CHECK_FALSE(tree.is_frozen(3));
+    CHECK(tree.freeze(file.get()));
+    return file;
+  };
+  {
+    const played_kernel kernel{v2_files()};
+    const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
+    const auto file = freeze_in(tree);
+    CHECK(kernel.read("unified/insula-k/sb-3/cgroup.freeze") == "1");
+    kernel.put("unified/insula-k/sb-3/cgroup.events", "populated 1\nfrozen 0\n");
+    CHECK_FALSE(tree.is_frozen(3)); // On its way.
+    kernel.put("unified/insula-k/sb-3/cgroup.events", "populated 1\nfrozen 1\n");
+    CHECK(tree.is_frozen(3));
+    tree.let_die(3);
+    CHECK(kernel.read("unified/insula-k/sb-3/cgroup.freeze") == "1"); // Signals kill it as it is.
+    CHECK(tree.thaw(file.get()));
+    CHECK(kernel.read("unified/insula-k/sb-3/cgroup.freeze") == "0");
+  }
+  {
+    const played_kernel kernel{v1_files()};
+    const cgroup_tree tree{v1_hierarchies(kernel), "k"};
+    const auto file = freeze_in(tree);
+    CHECK(tree.is_frozen(3));
+    kernel.put("freezer/insula-k/sb-3/freezer.state", "FREEZING\n");
+    CHECK_FALSE(tree.is_frozen(3));
+    CHECK(tree.freeze(file.get()));
+    CHECK(kernel.read("freezer/insula-k/sb-3/freezer.state").starts_with("FROZEN"));
+    CHECK(tree.thaw(file.get()));
+    CHECK(kernel.read("freezer/insula-k/sb-3/freezer.state").starts_with("THAWED"));
+    CHECK(tree.freeze(file.get()));
+    tree.let_die(3);
+    CHECK(kernel.read("freezer/insula-k/sb-3/freezer.state").starts_with("THAWED"));
+  }
+  auto files = v1_files();
+  files["unified"] = {"cgroup.procs", "cgroup.freeze"};
+  const played_kernel kernel{files};
+  auto both = v1_hierarchies(kernel);
+  both.back() = {"", kernel.at("unified")};
+  const cgroup_tree hybrid{both, "k"};
+  REQUIRE(hybrid.mode() == "hybrid");
+  freeze_in(hybrid);
+  CHECK(kernel.read("unified/insula-k/sb-3/cgroup.freeze") == "1");
+}
+
+TEST_CASE("a machine whose cgroups cannot freeze says so", "[runtime][cgroup]") {
+  const played_kernel kernel{{{"memory", {"cgroup.procs"}}, {"unified", {"cgroup.procs"}}}};
+  for (const auto& in : {cgroup_hierarchy{"memory", kernel.at("memory")},
+                         cgroup_hierarchy{"", kernel.at("unified")}}) { // Of an old kernel.
+    const cgroup_tree tree{{{"memory", kernel.at("memory")}, in}, "k"};
+    REQUIRE(tree.prepare());
+    CHECK_FALSE(tree.can_freeze());
+    CHECK_FALSE(tree.open_freezer(3));
+    CHECK_FALSE(tree.freeze(-1));
+    CHECK_FALSE(tree.thaw(-1));
+    CHECK_FALSE(tree.is_frozen(3));
+    tree.let_die(3);
+    tree.sweep();
+  }
+}
+
 TEST_CASE("sweeping kills what is left, and neither this process nor the one that started it",
           "[runtime][cgroup]") {
   played_kernel kernel{v2_files()};
@@ -512,6 +581,87 @@ TEST_CASE("this machine's cgroups are limited, removed and swept", "[runtime][cg
   }
   CHECK_FALSE(left_behind(tree, key));
   CHECK(tree.sweep());
+}
+
+namespace {
+
+/// What of this machine can freeze, alone: each version is tested where both are mounted.
+std::vector<std::pair<std::string, std::vector<cgroup_hierarchy>>> freezers() {
+  std::vector<std::pair<std::string, std::vector<cgroup_hierarchy>>> found;
+  const auto here = cgroup_tree::of_this_process("x");
+  for (const auto& each : here.hierarchies())
+    if (each.controller.empty())
+      found.push_back({"v2", {each}});
+  std::ifstream mounts{"/proc/self/mounts"}, groups{"/proc/self/cgroup"};
+  std::string without_v2;
+  for (std::string line; std::getline(mounts, line);)
+    if (line.find(" cgroup2 ") == std::string::npos)
+      without_v2 += line + "\n";
+  const std::string own{std::istreambuf_iterator<char>{groups}, {}};
+  for (const auto& each : find_cgroup_hierarchies(without_v2, own))
+    if (each.controller == "freezer")
+      found.push_back({"v1", {each}});
+  return found;
+}
+
+template <class What>
+bool soon(What what) {
+  for (int i = 0; i < 5000; ++i, ::usleep(1000))
+    if (what())
+      return true;
+  return false;
+}
+
+} // namespace
+
+TEST_CASE("what stands still in this machine's cgroups goes on, dies and is swept",
+          "[runtime][cgroup][root]") {
+  const auto key = "still-" + std::to_string(::getpid());
+  for (const auto& [name, hierarchies] : freezers()) {
+    CAPTURE(name);
+    const cgroup_tree tree{hierarchies, key};
+    for (const auto& each : hierarchies) // No prepare(): it would move this process for its limits.
+      ::mkdir((each.directory + "/insula-" + key).c_str(), 0755);
+    const auto made = tree.create(1, {});
+    CAPTURE(made ? "" : made.reason().message);
+    REQUIRE(made);
+    const auto file = tree.open_freezer(1);
+    REQUIRE(file);
+    int ticks[2];
+    REQUIRE(::pipe2(ticks, O_NONBLOCK) == 0);
+    const inhabitant counter{[&] {
+      const auto procs = tree.open_procs(1);
+      if (!procs || ::write(procs->front().get(), "0", 1) != 1)
+        return false;
+      if (::fork() == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;; ::usleep(1000))
+          static_cast<void>(!::write(ticks[1], "t", 1));
+      }
+      return true;
+    }};
+    const auto ticks_on = [&] {
+      char sink[65'536];
+      while (::read(ticks[0], sink, sizeof sink) > 0) {
+      }
+      ::usleep(50'000);
+      return ::read(ticks[0], sink, sizeof sink) > 0;
+    };
+    CHECK(ticks_on());
+    REQUIRE(tree.freeze(file.get()));
+    REQUIRE(soon([&] { return tree.is_frozen(1); }));
+    CHECK_FALSE(ticks_on());
+    CHECK(tree.thaw(file.get()));
+    CHECK(soon(ticks_on));
+    CHECK_FALSE(tree.is_frozen(1));
+
+    REQUIRE(tree.freeze(file.get()));
+    REQUIRE(soon([&] { return tree.is_frozen(1); }));
+    CHECK(tree.sweep());
+    CHECK_FALSE(left_behind(tree, key));
+    ::close(ticks[0]);
+    ::close(ticks[1]);
+  }
 }
 
 TEST_CASE("a slot's cgroups cannot be made twice", "[runtime][cgroup][root]") {

@@ -8,6 +8,7 @@
 #include "tests/support/temp_dir.hpp"
 
 #include <atomic>
+#include <fcntl.h>
 #include <future>
 #include <random>
 #include <sys/socket.h>
@@ -488,6 +489,46 @@ TEST_CASE("a command that a shell did not take before its end can be run by anot
     if (!started)
       CHECK(why == errc::sandbox_not_running);
   }
+}
+
+TEST_CASE("where nothing can be frozen, that is said, and nothing has to be thawed",
+          "[runtime][engine]") {
+  node n;
+  const auto it = n.make();
+  const auto still = std::make_shared<events<bool>>();
+  it.box->freeze([still](bool good) { still->tell(good); });
+  CHECK_FALSE(still->next());
+  CHECK(it.box->thaw());
+}
+
+TEST_CASE("what does not stand still in time goes on", "[runtime][engine]") {
+  node n;
+  n.create();
+  const auto wanted = n.spawner.next(spawner_op::create);
+  auto ends = plain_end::pair();
+  const auto freezer = n.dir.path() / "freezer"; // Nobody looks into it.
+  const unique_fd file{::open(freezer.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
+  n.spawner.say(spawner_event::created, wanted.slot, 0, {}, {ends[0].get(), file.get()});
+  const played_agent agent{std::move(ends[1])};
+  agent.say(agent_event::ready, 0, runtime::agent::version);
+  const auto box = n.heard->next().ready;
+  REQUIRE(box);
+  const auto written = [&] {
+    char text[16];
+    const auto n_read = ::pread(file.get(), text, sizeof text, 0);
+    return std::string(text, n_read > 0 ? static_cast<std::size_t>(n_read) : 0);
+  };
+  const auto still = std::make_shared<events<bool>>();
+  box->freeze([still](bool good) { still->tell(good); });
+  const auto asked = written();
+  CHECK((asked == "1" || asked == "FROZEN"));
+  CHECK_FALSE(still->next());
+  const auto after = written();
+  CHECK((after == "0" || after == "THAWED"));
+  // Thawed before that time is over.
+  box->freeze([still](bool good) { still->tell(good); });
+  CHECK(box->thaw());
+  CHECK_FALSE(still->next());
 }
 
 TEST_CASE("what goes on talking in a keeper's place holds nobody up", "[runtime][engine]") {

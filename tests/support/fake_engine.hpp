@@ -239,6 +239,25 @@ public:
     if (!dead)
       on_answer();
   }
+  void freeze(std::function<void(bool)> on_still) override {
+    ++freezes;
+    frozen = true;
+    freezing = std::move(on_still);
+    if (!hold_freeze)
+      finish_freeze(true);
+  }
+  void finish_freeze(bool good) {
+    frozen = good;
+    if (const auto tell = std::exchange(freezing, nullptr))
+      tell(good);
+  }
+  result<void> thaw() override {
+    if (refuse_thaw)
+      return error{errc::io_failed, "thawing the sandbox: Input/output error"};
+    ++thaws;
+    frozen = false;
+    return {};
+  }
   void destroy(std::function<void()> on_gone) override {
     ++destroys;
     waiting.push_back(std::move(on_gone));
@@ -267,6 +286,12 @@ public:
   int destroys = 0;
   bool dead = false; ///< It hangs, and nobody has noticed.
   bool hold_claim = false;
+  std::function<void(bool)> freezing;
+  int freezes = 0;
+  int thaws = 0;
+  bool frozen = false; ///< Or on its way to that.
+  bool hold_freeze = false;
+  bool refuse_thaw = false;
   bool hold_destroy = false;
   bool refuse_files = false;
 };

@@ -1,0 +1,214 @@
+// Sandboxes that stand still and go on, with this machine's cgroups.
+#include "tests/support/catch.hpp"
+#include "tests/support/events.hpp"
+#include "tests/support/live_node.hpp"
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <vector>
+
+using namespace insula;
+using namespace insula::runtime;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Waits for the answer.
+bool freeze(live_sandbox& box) {
+  const auto still = std::make_shared<events<bool>>();
+  (*box).freeze([still](bool good) { still->tell(good); });
+  return still->next(20s);
+}
+
+/// In ticks of a hundredth of a second.
+std::uint64_t cpu_of(pid_t process) {
+  std::ifstream file{"/proc/" + std::to_string(process) + "/stat"};
+  std::string text{std::istreambuf_iterator<char>{file}, {}};
+  std::istringstream rest{text.substr(std::min(text.rfind(')') + 1, text.size()))};
+  std::string skipped;
+  for (int i = 0; i < 11; ++i)
+    rest >> skipped;
+  std::uint64_t user = 0, system = 0;
+  rest >> user >> system;
+  return user + system;
+}
+
+bool uses_cpu(pid_t process) {
+  const auto before = cpu_of(process);
+  std::this_thread::sleep_for(200ms);
+  return cpu_of(process) > before;
+}
+
+std::string listed(const std::vector<std::string>& traces) {
+  std::string text;
+  for (const auto& each : traces)
+    text += each + "\n";
+  return text;
+}
+
+} // namespace
+
+TEST_CASE("what runs in a frozen sandbox stands still, and goes on where it was",
+          "[runtime][freeze]") {
+  live_sandbox box{shared_node()};
+  auto counting = box.start("echo up; for ((i = 4718; ; ++i)); do :; done");
+  counting.says("up");
+  auto reading = box.start("read x < <(sleep 1000); echo never");
+  const auto busy = find_process("i = 4718");
+  REQUIRE(busy > 0);
+  CHECK(eventually([&] { return uses_cpu(busy); }));
+  for (int round = 0; round < 20; ++round) {
+    REQUIRE(freeze(box));
+    if (round == 0)
+      CHECK_FALSE(uses_cpu(busy));
+    REQUIRE((*box).thaw());
+  }
+  CHECK(eventually([&] { return uses_cpu(busy); }));
+  CHECK(box.run("echo works").out == "works\n");
+  REQUIRE(freeze(box));
+  CHECK(freeze(box)); // It does so already.
+  REQUIRE((*box).thaw());
+  REQUIRE((*box).thaw());
+  counting.process().signal(SIGTERM);
+  CHECK(counting.ended().status != 0);
+}
+
+TEST_CASE("what is asked of a frozen sandbox is done once it goes on", "[runtime][freeze]") {
+  live_sandbox box{shared_node()};
+  REQUIRE(box.run("echo kept > file").exited(0));
+  REQUIRE(freeze(box));
+  auto late = box.start("cat file");
+  std::this_thread::sleep_for(100ms);
+  CHECK(find_process("cat file") == 0);
+  REQUIRE((*box).thaw());
+  CHECK(late.finish().out == "kept\n");
+}
+
+TEST_CASE("the agent of a frozen sandbox hears, and its figures can be read", "[runtime][freeze]") {
+  live_sandbox box{shared_node()};
+  auto sleeping = box.start("echo up; exec sleep 1000");
+  sleeping.says("up");
+  REQUIRE(freeze(box));
+  CHECK((*box).usage().value().processes == 1u);
+  sleeping.process().signal(SIGKILL);
+  if (shared_node().cgroups().mode() != "v1") { // There, nothing dies before it goes on.
+    CHECK(WTERMSIG(sleeping.ended().status) == SIGKILL);
+    CHECK((*box).usage().value().processes == 0u);
+  }
+  REQUIRE((*box).thaw());
+  CHECK(WTERMSIG(sleeping.finish().how.status) == SIGKILL);
+}
+
+TEST_CASE("who thaws a sandbox that is about to stand still has it running", "[runtime][freeze]") {
+  live_sandbox box{shared_node()};
+  for (int i = 0; i < 100; ++i) {
+    const auto still = std::make_shared<events<bool>>();
+    (*box).freeze([still](bool good) { still->tell(good); });
+    REQUIRE((*box).thaw());
+    still->next(20s); // One answer or the other.
+  }
+  CHECK(box.run("echo works").out == "works\n");
+}
+
+TEST_CASE("a fork bomb can be frozen, thawed and ended", "[runtime][freeze]") {
+  live_sandbox box{shared_node()};
+  auto bomb = box.start("echo up; bomb() { bomb | bomb & }; bomb; wait; sleep 1000");
+  bomb.says("up");
+  std::this_thread::sleep_for(500ms);
+  for (int round = 0; round < 5; ++round) {
+    REQUIRE(freeze(box));
+    const auto before = (*box).usage().value();
+    std::this_thread::sleep_for(100ms);
+    CHECK((*box).usage().value().processes == before.processes);
+    REQUIRE((*box).thaw());
+  }
+  REQUIRE(freeze(box));
+  const auto began = std::chrono::steady_clock::now();
+  box.destroy();
+  CHECK(std::chrono::steady_clock::now() - began < 5s);
+}
+
+TEST_CASE("a frozen sandbox that is destroyed leaves nothing, and so does one on its way",
+          "[runtime][freeze]") {
+  live_node node;
+  for (const bool waits : {true, false}) {
+    live_sandbox box{node};
+    auto sleeping = box.start("echo up; sleep 1000 & exec sleep 1000");
+    sleeping.says("up");
+    if (waits)
+      REQUIRE(freeze(box));
+    else
+      (*box).freeze([](bool) {});
+    box.destroy();
+    CHECK(sleeping.ended().lost);
+    CHECK_FALSE((*box).thaw());
+    CHECK_FALSE(freeze(box));
+  }
+  const auto tree = node.cgroups();
+  for (const auto& each : tree.hierarchies())
+    for (const auto& dir :
+         std::filesystem::directory_iterator{each.directory + "/insula-" + node.key()})
+      CHECK_FALSE(dir.path().filename().string().starts_with("sb-"));
+  node.shut_down();
+  CHECK(listed(node.leftovers()).empty());
+}
+
+TEST_CASE("frozen sandboxes end with their agent, their spawner, or at the next server's start",
+          "[runtime][freeze]") {
+  live_node node;
+  live_sandbox box{node};
+  auto sleeping = box.start("echo up; exec sleep 4719");
+  sleeping.says("up");
+  REQUIRE(freeze(box));
+  SECTION("agent") {
+    REQUIRE(node.agents().size() == 1);
+    ::kill(node.agents()[0], SIGKILL);
+    box.wait_until_ended();
+    CHECK(sleeping.ended().lost);
+  }
+  SECTION("spawner") {
+    ::kill(node.spawner(), SIGKILL);
+    box.wait_until_ended();
+    CHECK(sleeping.ended().lost);
+    node.serve();
+  }
+  SECTION("next server, which does not want it") {
+    node.engine().hand_over();
+    box.let_go();
+    node.drop_server();
+    node.serve();
+    node.engine().disown("test", [] {});
+  }
+  CHECK(eventually([] { return find_process("sleep 4719") == 0; }));
+  {
+    live_sandbox next{node};
+    CHECK(next.run("echo works").out == "works\n");
+  }
+  node.shut_down();
+  CHECK(listed(node.leftovers()).empty());
+}
+
+TEST_CASE("a frozen sandbox goes on when it is adopted", "[runtime][freeze]") {
+  live_node node;
+  {
+    live_sandbox box{node};
+    auto sleeping = box.start("echo up; exec sleep 4720");
+    sleeping.says("up");
+    REQUIRE(freeze(box));
+    node.engine().hand_over();
+    box.let_go();
+  }
+  node.drop_server();
+  node.serve();
+  auto box = live_sandbox::adopted(node, "test");
+  REQUIRE(box);
+  CHECK(find_process("sleep 4720") > 0);
+  CHECK(box->run("echo works").out == "works\n");
+  CHECK(freeze(*box)); // And can be frozen again.
+}
