@@ -46,6 +46,7 @@ namespace fs = std::filesystem;
 
 /// How long a shutdown waits for requests to end, and for sandboxes to be gone.
 constexpr auto request_patience = 10s;
+constexpr auto accepted_patience = 100ms;
 constexpr auto sandbox_patience = 20s;
 
 error failed(const std::string& what) {
@@ -379,8 +380,13 @@ result<void> run(const config& values) {
   log::info("node.stopping", {{"signal", ::strsignal(number)}});
   // First: then the streams that are open can say that it is over.
   leave_sandboxes = number == SIGTERM;
-  if (leave_sandboxes)
+  if (leave_sandboxes) {
+    // Whose connection was taken just now gets its answer here; later ones wait for the next
+    // server.
+    server.stop_accepting();
+    std::this_thread::sleep_for(accepted_patience);
     engine.hand_over();
+  }
   end_sandboxes();
   leave_sandboxes = true;
   node.reset();

@@ -684,6 +684,11 @@ public:
 
   std::uint16_t port() const { return listener_ ? listener_->port() : 0; }
 
+  void stop_accepting() {
+    if (listener_)
+      listener_->close();
+  }
+
   void stop(std::chrono::milliseconds patience) {
     if (!listener_ || stopping_.exchange(true))
       return;
@@ -832,6 +837,10 @@ result<void> front_door::start() {
 
 std::uint16_t front_door::port() const {
   return core_->port();
+}
+
+void front_door::stop_accepting() {
+  core_->stop_accepting();
 }
 
 void front_door::stop(std::chrono::milliseconds patience) {

@@ -50,6 +50,9 @@ public:
   result<void> start();
   std::uint16_t port() const;
 
+  /// Who connects from now on waits in the kernel's queue, for another process that listens there.
+  void stop_accepting();
+
   /// Accepts nothing more, gives open requests up to `patience` to end, then cuts them. Not to be
   /// called on a thread of `io`.
   void stop(std::chrono::milliseconds patience);

@@ -46,6 +46,11 @@ public:
 
   std::uint16_t port() const { return door_.port(); }
   std::uint16_t metrics_port() const { return metrics_ ? metrics_->port() : 0; }
+  void stop_accepting() {
+    door_.stop_accepting();
+    if (metrics_)
+      metrics_->stop_accepting();
+  }
   void stop(std::chrono::milliseconds patience) {
     door_.stop(patience);
     if (metrics_)
@@ -83,6 +88,7 @@ private:
       return started;
     }
     std::uint16_t port() const { return door_.port(); }
+    void stop_accepting() { door_.stop_accepting(); }
     void stop() { door_.stop({}); }
 
   private:
@@ -151,6 +157,10 @@ std::uint16_t server::port() const {
 
 std::uint16_t server::metrics_port() const {
   return impl_->metrics_port();
+}
+
+void server::stop_accepting() {
+  impl_->stop_accepting();
 }
 
 void server::stop(std::chrono::milliseconds patience) {

@@ -77,6 +77,9 @@ public:
   std::uint16_t port() const;
   std::uint16_t metrics_port() const;
 
+  /// Who connects from now on waits for the next server; whoever is there is served as ever.
+  void stop_accepting();
+
   /// Accepts nothing more and gives open requests up to `patience` to end; then cuts them.
   void stop(std::chrono::milliseconds patience);
 
