@@ -98,6 +98,7 @@ private:
     with.directory = std::move(directory);
     with.missing_parts = std::move(health);
     with.heartbeat = options.heartbeat;
+    with.secret = options.secret;
     with.default_session = options.default_session;
     with.probe_patience = options.probe_patience;
     with.spool_directory = options.spool_directory;
