@@ -28,6 +28,10 @@ struct command_ended {
   runtime::process_exit how;
 };
 struct output_complete {};
+struct output_measured {
+  std::uint64_t question;
+  runtime::log_extent extent;
+};
 struct output_read {
   std::uint64_t question;
   runtime::log_chunk chunk;
@@ -36,8 +40,8 @@ struct output_read {
 using process_impl =
   started_process_actor::extend<caf::reacts_to<command_started>, caf::reacts_to<command_failed>,
                                 caf::reacts_to<command_ended>, caf::reacts_to<output_complete>,
-                                caf::reacts_to<output_read>, caf::reacts_to<expire_atom>,
-                                caf::reacts_to<kill_atom>>;
+                                caf::reacts_to<output_read>, caf::reacts_to<output_measured>,
+                                caf::reacts_to<expire_atom>, caf::reacts_to<kill_atom>>;
 
 struct process_state {
   static inline const char* name = "process";
@@ -46,7 +50,9 @@ struct process_state {
   std::optional<caf::typed_response_promise<process_actor>> starting;
   std::optional<caf::typed_response_promise<bool>> probing;
   std::map<std::uint64_t, caf::typed_response_promise<output_chunk>> questions;
+  std::map<std::uint64_t, caf::typed_response_promise<std::uint64_t, std::uint64_t>> measuring;
   std::uint64_t last_question = 0;
+  std::uint64_t reader = 0; ///< The foreground reader.
   std::optional<error> never_ran;
   error lost{errc::sandbox_not_running, "the sandbox has ended"}; ///< What is said if it is.
   bool ended = false;
@@ -61,12 +67,15 @@ struct process_state {
   /// Whatever ends this actor: nobody waits for it in vain.
   ~process_state() {
     const auto why = to_caf({errc::sandbox_not_running, "the node is going down"});
+    const auto going = to_caf({errc::node_unreachable, "the node is going down"});
     if (starting)
       starting->deliver(why);
     if (probing)
       probing->deliver(false);
     for (auto& [number, question] : questions)
-      question.deliver(why);
+      question.deliver(going);
+    for (auto& [number, question] : measuring)
+      question.deliver(going);
     if (command && !ended)
       command->detach();
     stop_running();
@@ -132,7 +141,7 @@ output_chunk as_output(runtime::log_chunk from, const process_state& st) {
   for (auto& each : from.frames)
     chunk.frames.push_back(
       {each.stream == runtime::stream_id::out ? output_stream::out : output_stream::err,
-       std::move(each.bytes)});
+       std::move(each.bytes), each.end});
   if (from.ended)
     chunk.ended = as_end(*from.ended, st);
   return chunk;
@@ -145,6 +154,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::command_started)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::command_failed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::command_ended)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::output_complete)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::output_measured)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::output_read)
 
 namespace insula::actors {
@@ -205,6 +215,8 @@ void start(process_pointer self) {
 process_impl::behavior_type process(process_pointer self,
                                     const std::shared_ptr<process_options>& options) {
   self->state.options = std::move(*options);
+  if (const auto& note = self->state.options.note)
+    self->state.timed_out = note->timed_out;
   return {
     [self](const read_output& asked) -> caf::result<output_chunk> {
       auto& st = self->state;
@@ -217,14 +229,18 @@ process_impl::behavior_type process(process_pointer self,
       auto reply = self->make_response_promise<output_chunk>();
       const auto number = ++st.last_question;
       st.questions.emplace(number, reply);
-      st.command->read(asked.offset, asked.max_bytes, asked.attached,
+      if (asked.attached && asked.reader > st.reader) {
+        if (std::exchange(st.reader, asked.reader) != 0)
+          st.command->detach();
+      }
+      st.command->read(asked.offset, asked.max_bytes, asked.attached && asked.reader == st.reader,
                        [me = self->address(), number](runtime::log_chunk chunk) {
                          tell(me, output_read{number, std::move(chunk)});
                        });
       return reply;
     },
-    [self](detach_atom) {
-      if (self->state.command)
+    [self](detach_atom, std::uint64_t reader) {
+      if (self->state.command && reader == self->state.reader)
         self->state.command->detach();
     },
     [self](start_atom) -> caf::result<process_actor> {
@@ -238,6 +254,22 @@ process_impl::behavior_type process(process_pointer self,
       return *self->state.probing;
     },
     [self](error& why) { self->state.lost = std::move(why); },
+    [self](measure_atom) -> caf::result<std::uint64_t, std::uint64_t> {
+      auto& st = self->state;
+      if (!st.command)
+        return to_caf({errc::invalid_request, "it has not been started"});
+      auto reply = self->make_response_promise<std::uint64_t, std::uint64_t>();
+      const auto number = ++st.last_question;
+      st.measuring.emplace(number, reply);
+      st.command->measure([me = self->address(), number](runtime::log_extent extent) {
+        tell(me, output_measured{number, extent});
+      });
+      return reply;
+    },
+    [self](const output_measured& said) {
+      if (auto open = self->state.measuring.extract(said.question))
+        open.mapped().deliver(said.extent.begin, said.extent.end);
+    },
     [self](const command_started&) {
       failpoint("exec.started");
       auto& st = self->state;
@@ -307,12 +339,17 @@ process_impl::behavior_type process(process_pointer self,
         st.command->signal(SIGKILL);
         if (st.starting)
           std::exchange(st.starting, std::nullopt)
-            ->deliver(to_caf({errc::launch_failed, "it did not come to life in time"}));
+            ->deliver(to_caf({st.options.note ? errc::deadline_exceeded : errc::launch_failed,
+                              "it did not come to life in time"}));
         if (st.probing)
           std::exchange(st.probing, std::nullopt)->deliver(false);
         return;
       }
       st.timed_out = true;
+      if (auto& note = st.options.note) {
+        note->timed_out = true; // Before anybody can see the effect.
+        st.command->relabel(note->label());
+      }
       st.command->signal(SIGTERM);
       self->delayed_send(self, limits::kill_grace, kill_atom::value);
     },

@@ -2,6 +2,7 @@
 
 #include "actors/figures.hpp"
 #include "actors/protocol/interfaces.hpp"
+#include "actors/survivor_note.hpp"
 #include "base/error.hpp"
 #include "runtime/engine.hpp"
 
@@ -16,6 +17,7 @@
 namespace insula {
 
 using start_atom = caf::atom_constant<caf::atom("start")>;
+using measure_atom = caf::atom_constant<caf::atom("measure")>;
 using probe_atom = caf::atom_constant<caf::atom("probe")>;
 
 /// A process as its sandbox sees it, which asks it exactly one of these, first.
@@ -26,7 +28,9 @@ using started_process_actor = process_actor::extend<
   // Starts it, and answers when it has ended: whether it ran and ended with 0.
   caf::replies_to<probe_atom>::with<bool>,
   // What is said to readers if it ends with the place it runs in: why that ends.
-  caf::reacts_to<error>>;
+  caf::reacts_to<error>,
+  // What of its output can be read.
+  caf::replies_to<measure_atom>::with<std::uint64_t, std::uint64_t>>;
 
 namespace actors {
 
@@ -39,6 +43,8 @@ struct process_options {
   /// Of one that an earlier server has started: when its time is up, instead of timeout_ms from its
   /// start.
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  /// Of one that is kept: what is put down of it.
+  std::optional<survivor_note> note;
   std::uint64_t memory_bytes = 0; ///< The sandbox's limit, for whoever is told that it was met.
   /// The command has ended and its output is complete, or it never ran: the sandbox need not keep
   /// the handle. Once.

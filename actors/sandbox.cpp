@@ -62,6 +62,12 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       });
       return reply;
     },
+    [self](find_result& asked) -> caf::result<known_result> {
+      auto reply = self->make_response_promise<known_result>();
+      when_running(self, reply, std::move(asked.context),
+                   [=, which = asked.once] { find_result_of(self, which, reply); });
+      return reply;
+    },
     [self](create_session_request& request) -> caf::result<caf::ok_atom> {
       auto reply = self->make_response_promise<caf::ok_atom>();
       when_running(self, reply, request.context, [=] { create_session(self, request, reply); });
@@ -96,6 +102,11 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     [self](write_tree_request& request) {
       return open_tree(self, {runtime::file_operation::write, std::move(request.path), {}},
                        std::move(request.context));
+    },
+    [self](write_once_request& asked) -> caf::result<bool> {
+      auto reply = self->make_response_promise<bool>();
+      when_running(self, reply, asked.context, [=] { write_once(self, asked, reply); });
+      return reply;
     },
     [self](probe_request& asked) -> caf::result<bool> {
       auto reply = self->make_response_promise<bool>();
@@ -138,6 +149,15 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       self->state.processes.erase(said.number);
       if (self->state.processes.empty())
         touch(self);
+    },
+    [self](const result_resumed& said) {
+      said.process ? result_runs(self, said.key, *said.process)
+                   : result_does_not_run(self, said.key, said.process.reason());
+    },
+    [self](const result_over& said) {
+      auto& all = self->state.results;
+      if (const auto at = all.find(said.key); at != all.end())
+        at->second.over = true;
     },
     [self](const use_over&) {
       --self->state.uses;

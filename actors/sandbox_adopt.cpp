@@ -26,29 +26,58 @@ namespace {
 using runtime::survivor;
 using runtime::survivor_kind;
 
+/// What cannot be taken over is ended: nobody would ever ask for it.
+void disown(sandbox_pointer self, const survivor& which) {
+  auto& st = self->state;
+  if (which.kind == survivor_kind::command || which.kind == survivor_kind::shell_command)
+    st.knows_all = false;
+  st.place->disown(which);
+}
+
 void resume_command(sandbox_pointer self, const survivor& which, const survivor_note& note) {
+  if (!note.key.empty() && !resume_result(self, note.key))
+    return disown(self, which);
   auto options = make_options(self, note.timeout_ms, {});
-  options.deadline = note.deadline;
+  if (!which.ended) // Else it was in time, or it is in the note that it was not.
+    options.deadline = note.deadline;
+  if (!note.key.empty()) {
+    options.note = note;
+    options.on_over = over_with_result(self, note.key, nullptr);
+  }
   options.launch = [place = self->state.place, which](runtime::process_listener listener) {
     return place->take_over(which, std::move(listener));
   };
-  caf::anon_send(add_process(self, std::move(options)), start_atom::value);
+  const auto made = add_process(self, std::move(options));
+  if (note.key.empty())
+    return caf::anon_send(made, start_atom::value);
+  self->request(made, caf::infinite, start_atom::value)
+    .then([self, key = note.key](const process_actor& runs) { result_runs(self, key, runs); },
+          [self, key = note.key](const caf::error& why) {
+            result_does_not_run(self, key, from_caf(why));
+          });
 }
 
 /// The options of its command in a session, if it has a readable label.
-std::shared_ptr<process_options> session_process(sandbox_pointer self, const survivor& which) {
+std::shared_ptr<process_options> session_process(sandbox_pointer self, const survivor& which,
+                                                 std::function<void(result<process_actor>)>& told) {
   const auto note = survivor_note::read(which.label);
-  if (!note)
+  if (!note || (!note->key.empty() && !resume_result(self, note->key)))
     return nullptr;
   auto options = std::make_shared<process_options>(make_options(self, note->timeout_ms, {}));
   options->deadline = note->deadline;
   options->on_over = [use = new_use(self)] {};
+  if (note->key.empty())
+    return options;
+  options->note = note;
+  options->on_over = over_with_result(self, note->key, std::move(options->on_over));
+  told = [me = self->address(), key = note->key](result<process_actor> process) {
+    tell(me, result_resumed{key, std::move(process)});
+  };
   return options;
 }
 
 } // namespace
 
-/// What cannot be read, or is there twice, is ended: nobody would ever ask for it.
 void take_over_all(sandbox_pointer self) {
   auto& st = self->state;
   st.watch.has_had_command = true;
@@ -63,31 +92,34 @@ void take_over_all(sandbox_pointer self) {
     switch (each.kind) {
       case survivor_kind::shell_command: continue; // With its shell, or below.
       case survivor_kind::command:
-        note ? resume_command(self, each, *note) : st.place->disown(each);
+        note ? resume_command(self, each, *note) : disown(self, each);
         continue;
       case survivor_kind::terminal:
         if (!note || st.terminals.count(note->session) > 0)
-          st.place->disown(each);
+          disown(self, each);
         else
           resume_terminal(self, each, note->session);
         continue;
       case survivor_kind::shell: break;
     }
     if (!note || st.sessions.count(note->session) > 0) {
-      st.place->disown(each);
+      disown(self, each);
       continue;
     }
     std::optional<survivor> command;
     std::shared_ptr<process_options> process;
+    std::function<void(result<process_actor>)> told;
     if (const auto at = in_shells.find(each.id); at != in_shells.end())
-      if ((process = session_process(self, at->second))) {
+      if ((process = session_process(self, at->second, told))) {
         command = at->second;
         in_shells.erase(at);
       }
-    resume_session(self, each, *note, std::move(command), std::move(process));
+    resume_session(self, each, *note, std::move(command), std::move(process), std::move(told));
   }
   for (const auto& [shell, each] : in_shells)
-    st.place->disown(each);
+    disown(self, each);
+  if (!st.results.empty())
+    drop_unknown_results(self);
   st.options->figures->adopted();
   log::info("sandbox.adopted", {{"id", st.id->str()},
                                 {"commands", st.processes.size()},

@@ -68,7 +68,11 @@ std::shared_ptr<void> new_use(sandbox_pointer self) {
 started_process_actor add_process(sandbox_pointer self, process_options options) {
   auto& st = self->state;
   const auto number = ++st.last_process;
-  options.on_over = [me = self->address(), number] { tell(me, process_over{number}); };
+  options.on_over = [me = self->address(), number, also = std::move(options.on_over)] {
+    if (also)
+      also();
+    tell(me, process_over{number});
+  };
   return st.processes.emplace(number, spawn_process(self->system(), std::move(options)))
     .first->second;
 }
@@ -77,10 +81,17 @@ namespace {
 
 started_process_actor add_command(sandbox_pointer self, runtime::process_spec spec,
                                   std::optional<std::int64_t> timeout_ms,
-                                  const request_context& context) {
+                                  const request_context& context, const std::string& key = {}) {
   auto options = make_options(self, timeout_ms, context);
   options.spec = std::move(spec);
-  options.spec.label = note_of({}, timeout_ms).label();
+  auto note = note_of({}, timeout_ms);
+  note.key = key;
+  options.spec.label = note.label();
+  if (!key.empty()) {
+    options.spec.kept = true;
+    options.note = std::move(note);
+    options.on_over = over_with_result(self, key, nullptr);
+  }
   return add_process(self, std::move(options));
 }
 
@@ -105,14 +116,26 @@ std::shared_ptr<void> take_memory(sandbox_state& st, const exec_request& wanted)
 
 void run_command(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
                  reply_to<process_actor> reply) {
+  if (!wanted.once.key.empty())
+    return run_once(self, std::move(wanted), std::move(memory), reply);
   if (!wanted.session.empty())
     return run_in_session(self, std::move(wanted), std::move(memory), reply);
+  start_command(self, std::move(wanted), reply);
+}
+
+void start_command(sandbox_pointer self, exec_request wanted, reply_to<process_actor> reply) {
   if (full(self->state))
-    return static_cast<void>(reply.deliver(to_caf(too_many)));
+    return refuse_command(self, wanted, too_many, std::move(reply));
   const auto timeout_ms = wanted.timeout_ms;
   const auto context = std::move(wanted.context);
-  reply.delegate(add_command(self, make_spec(self->state, std::move(wanted)), timeout_ms, context),
-                 start_atom::value);
+  const auto key = wanted.once.key;
+  const auto made =
+    add_command(self, make_spec(self->state, std::move(wanted)), timeout_ms, context, key);
+  if (key.empty())
+    return static_cast<void>(reply.delegate(made, start_atom::value));
+  self->request(made, caf::infinite, start_atom::value)
+    .then([self, key](const process_actor& runs) { result_runs(self, key, runs); },
+          [self, key](const caf::error& why) { result_does_not_run(self, key, from_caf(why)); });
 }
 
 void run_probe(sandbox_pointer self, const request_context& context, reply_to<bool> reply) {

@@ -132,7 +132,7 @@ void attended(sandbox_pointer self, reply_to<caf::ok_atom> reply, const error* w
   rest(self);
 }
 
-/// Nothing in this version sets one. Another version's must not ring for ever.
+/// Nothing in this version sets such a one. Another version's must not ring for ever.
 void silence(const sandbox_state& st, object_storage& kept, const alarm_due& due) {
   log::warning("sandbox.unknown_alarm", {{"id", st.id->str()}, {"object", due.whose.object}});
   if (due.whose.object.empty())
@@ -159,7 +159,10 @@ void attend(sandbox_pointer self, alarm_due due, reply_to<caf::ok_atom> reply) {
       with_lease(
         self,
         [=, &kept] {
-          silence(self->state, kept, due);
+          if (due.whose.where == kept_in::node && due.whose.object.empty())
+            expire_results(self, due);
+          else
+            silence(self->state, kept, due);
           kept.when_durable(done, failed);
         },
         failed);

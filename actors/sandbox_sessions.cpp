@@ -20,6 +20,27 @@ std::string definition_key(const std::string& id) {
   return "session/" + id + "/definition";
 }
 
+/// The request that has made it, if that was one with a key. It goes with the session.
+std::string maker_key(const std::string& id) {
+  return "session/" + id + "/maker";
+}
+
+/// The id of the session that such a request has made, and its record.
+std::optional<std::pair<std::string, once_record>> made_by(const sandbox_state& st,
+                                                           const std::string& key) {
+  constexpr std::string_view begin = "session/", end = "/maker";
+  const auto& all = st.record->entries();
+  for (auto at = all.lower_bound(begin); at != all.end() && at->first.starts_with(begin); ++at) {
+    if (!at->first.ends_with(end))
+      continue;
+    auto record = once_record::read(at->second);
+    if (record.which == key && !record.expired(st.options->time->unix_ms()))
+      return std::pair{at->first.substr(begin.size(), at->first.size() - begin.size() - end.size()),
+                       std::move(record)};
+  }
+  return std::nullopt;
+}
+
 std::string as_definition(const create_session_request& from) {
   std::string text = from.cwd + '\0';
   if (from.command_timeout_ms)
@@ -104,12 +125,14 @@ result<session_actor> find_session(sandbox_pointer self, const std::string& id) 
 
 void resume_session(sandbox_pointer self, const runtime::survivor& shell, const survivor_note& note,
                     std::optional<runtime::survivor> command,
-                    std::shared_ptr<process_options> process) {
+                    std::shared_ptr<process_options> process,
+                    std::function<void(result<process_actor>)> on_resumed) {
   auto options = options_of(self->state, definition_of(self->state, note.session));
   options.first_shell = note.first;
   options.shell = shell;
   options.command = std::move(command);
   options.process = std::move(process);
+  options.on_resumed = std::move(on_resumed);
   start_session(self, std::move(options));
 }
 
@@ -117,21 +140,53 @@ void run_in_session(sandbox_pointer self, exec_request wanted, std::shared_ptr<v
                     reply_to<process_actor> reply) {
   const auto session = find_session(self, wanted.session);
   if (!session)
-    return static_cast<void>(reply.deliver(to_caf(session.reason())));
+    return refuse_command(self, wanted, session.reason(), std::move(reply));
   auto options = make_options(self, wanted.timeout_ms, wanted.context);
   options.on_over = [use = new_use(self)] {};
-  reply.delegate(*session, session_command{std::make_shared<process_options>(std::move(options)),
-                                           {std::move(wanted.command_line), std::move(wanted.cwd)},
-                                           std::move(memory)});
+  const auto key = wanted.once.key;
+  if (!key.empty())
+    options.on_over = over_with_result(self, key, std::move(options.on_over));
+  session_command command{std::make_shared<process_options>(std::move(options)),
+                          {std::move(wanted.command_line), std::move(wanted.cwd), {}},
+                          std::move(memory),
+                          key};
+  if (key.empty())
+    return static_cast<void>(reply.delegate(*session, std::move(command)));
+  self->request(*session, caf::infinite, std::move(command))
+    .then([self, key](const process_actor& runs) { result_runs(self, key, runs); },
+          [self, key](const caf::error& why) { result_does_not_run(self, key, from_caf(why)); });
 }
+
+namespace {
+
+/// The request has come before, and its session may be on its way.
+void await_session(sandbox_pointer self, const std::string& id, reply_to<caf::ok_atom> reply) {
+  const auto at = self->state.sessions.find(id);
+  if (at == self->state.sessions.end())
+    return self->state.record->answer(reply, caf::ok_atom::value);
+  self->request(at->second, caf::infinite, open_atom::value)
+    .then([self, reply](caf::ok_atom) { self->state.record->answer(reply, caf::ok_atom::value); },
+          [reply](caf::error& why) mutable { reply.deliver(std::move(why)); });
+}
+
+} // namespace
 
 void create_session(sandbox_pointer self, create_session_request wanted,
                     reply_to<caf::ok_atom> reply) {
   const auto id = wanted.id;
+  std::vector<storage::change> changes{{definition_key(id), as_definition(wanted)}};
+  if (const auto& once = wanted.once; !once.key.empty()) {
+    if (const auto made = made_by(self->state, once.key)) {
+      if (made->second.digest != once.digest)
+        return static_cast<void>(reply.deliver(to_caf(once_conflict)));
+      return await_session(self, made->first, std::move(reply));
+    }
+    const once_record maker{once.digest, self->state.options->time->unix_ms(), once.key};
+    changes.push_back({maker_key(id), maker.text()});
+  }
   if (self->state.sessions.count(id) > 0)
     return static_cast<void>(
       reply.deliver(to_caf({errc::already_exists, "Session '" + id + "' already exists"})));
-  auto definition = as_definition(wanted);
   const auto made = add_session(self, std::move(wanted));
   if (!made)
     return static_cast<void>(reply.deliver(to_caf(made.reason())));
@@ -145,7 +200,7 @@ void create_session(sandbox_pointer self, create_session_request wanted,
   };
   // The shell starts while the record is on its way.
   auto& record = *self->state.record;
-  record.write({{definition_key(id), std::move(definition)}});
+  record.write(std::move(changes));
   self->request(*made, caf::infinite, open_atom::value)
     .then(
       [self, reply, failed, use = new_use(self)](caf::ok_atom) {
@@ -153,7 +208,8 @@ void create_session(sandbox_pointer self, create_session_request wanted,
                                          [failed](const error& why) { failed(to_caf(why)); });
       },
       [self, id, failed](const caf::error& why) {
-        self->state.record->write({{definition_key(id), std::nullopt}});
+        self->state.record->write(
+          {{definition_key(id), std::nullopt}, {maker_key(id), std::nullopt}});
         failed(why);
       });
 }
@@ -168,7 +224,7 @@ void delete_session(sandbox_pointer self, const std::string& id, reply_to<caf::o
     return static_cast<void>(
       reply.deliver(to_caf({errc::not_found, "Session '" + id + "' not found"})));
   if (stored)
-    st.record->write({{definition_key(id), std::nullopt}});
+    st.record->write({{definition_key(id), std::nullopt}, {maker_key(id), std::nullopt}});
   if (session.empty())
     return st.record->answer(reply, caf::ok_atom::value);
   st.ending_sessions.insert(session.mapped());

@@ -4,7 +4,7 @@
 /// is told, and who does what. sandbox.cpp has its messages, sandbox_start.cpp what leads to a
 /// running sandbox, sandbox_adopt.cpp what an earlier server has left, sandbox_end.cpp its stop,
 /// its deletion and its alarms, sandbox_commands.cpp commands and files, sandbox_sessions.cpp
-/// sessions and terminals.
+/// sessions and terminals, sandbox_results.cpp what is asked for once and again.
 
 #include "actors/object.hpp"
 #include "actors/process.hpp"
@@ -55,6 +55,13 @@ struct survivor_ended {
 struct process_over {
   std::uint64_t number;
 };
+struct result_resumed {
+  std::string key;
+  result<process_actor> process;
+};
+struct result_over {
+  std::string key;
+};
 struct use_over {};
 struct stood_still {
   std::uint64_t start, number;
@@ -71,9 +78,9 @@ struct terminal_used {
 using sandbox_impl = sandbox_object_actor::extend<
   caf::reacts_to<lease_settled>, caf::reacts_to<sandbox_ready>, caf::reacts_to<sandbox_failed>,
   caf::reacts_to<sandbox_ended>, caf::reacts_to<sandbox_gone>, caf::reacts_to<survivor_ended>,
-  caf::reacts_to<process_over>, caf::reacts_to<use_over>, caf::reacts_to<terminal_over>,
-  caf::reacts_to<terminal_used>, caf::reacts_to<stood_still>, caf::reacts_to<hibernate_atom>,
-  caf::reacts_to<idle_atom>>;
+  caf::reacts_to<process_over>, caf::reacts_to<result_resumed>, caf::reacts_to<result_over>,
+  caf::reacts_to<use_over>, caf::reacts_to<terminal_over>, caf::reacts_to<terminal_used>,
+  caf::reacts_to<stood_still>, caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
 
 using steady_clock = std::chrono::steady_clock;
 
@@ -113,6 +120,17 @@ struct session_terminal {
   bool in_use = false; ///< Somebody is there.
 };
 
+/// A command that is to run once, from the asking on.
+struct kept_result {
+  started_process_actor process;                                   ///< Null: it does not run yet.
+  std::vector<caf::typed_response_promise<process_actor>> waiting; ///< As long as that is so.
+  /// An earlier server has started it, and it is not known yet what has become of it: until then,
+  /// who asks for that waits.
+  bool resuming = false;
+  std::vector<std::pair<once, caf::typed_response_promise<known_result>>> asking;
+  bool over = false; ///< It has ended, and its output is complete.
+};
+
 struct sandbox_state {
   static inline const char* name = "sandbox";
   std::optional<sandbox_id> id;
@@ -145,6 +163,9 @@ struct sandbox_state {
   std::map<std::uint64_t, started_process_actor>
     processes; ///< Until their command and its output are over.
   std::uint64_t last_process = 0;
+  std::map<std::string, kept_result> results; ///< By key. What is over keeps nobody awake.
+  /// All that an earlier server has left has been taken over: what is not there has not run.
+  bool knows_all = true;
   std::map<std::string, session_actor> sessions; ///< By id, each with its shell or none so far.
   std::set<session_actor> ending_sessions;       ///< Until the last of their output has been taken.
   std::map<std::string, session_terminal> terminals; ///< By session.
@@ -169,6 +190,14 @@ struct sandbox_state {
       each.deliver(to_caf(why));
     for (auto& [number, process] : processes)
       caf::anon_send_exit(process, caf::exit_reason::user_shutdown);
+    for (auto& [key, each] : results) {
+      for (auto& asking : each.waiting)
+        asking.deliver(to_caf(why));
+      for (auto& [which, asking] : each.asking)
+        asking.deliver(to_caf(why));
+      if (each.process)
+        caf::anon_send_exit(each.process, caf::exit_reason::user_shutdown);
+    }
     for (auto& [session_id, session] : sessions)
       caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
     for (const auto& session : ending_sessions)
@@ -308,6 +337,8 @@ std::shared_ptr<void> new_use(sandbox_pointer self);
 std::shared_ptr<void> take_memory(sandbox_state& st, const exec_request& wanted);
 void run_command(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
                  reply_to<process_actor> reply);
+/// Of the sandbox' own kind, not of a session's.
+void start_command(sandbox_pointer self, exec_request wanted, reply_to<process_actor> reply);
 void run_probe(sandbox_pointer self, const request_context& context, reply_to<bool> reply);
 caf::result<file_channel> open_file(sandbox_pointer self, runtime::file_operation what,
                                     std::string path, request_context context, std::string session);
@@ -330,9 +361,45 @@ void open_terminal(sandbox_pointer self, open_terminal_request wanted,
                    reply_to<terminal_actor, std::uint64_t, std::uint64_t> reply);
 void resume_session(sandbox_pointer self, const runtime::survivor& shell, const survivor_note& note,
                     std::optional<runtime::survivor> command,
-                    std::shared_ptr<process_options> process);
+                    std::shared_ptr<process_options> process,
+                    std::function<void(result<process_actor>)> on_resumed);
 void resume_terminal(sandbox_pointer self, const runtime::survivor& which,
                      const std::string& session);
+
+// ---- sandbox_results.cpp
+
+/// As run_command(), if it has not been asked for before.
+void run_once(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
+              reply_to<process_actor> reply);
+void find_result_of(sandbox_pointer self, const once& which, reply_to<known_result> reply);
+void write_once(sandbox_pointer self, const write_once_request& asked, reply_to<bool> reply);
+/// What is told when it is over, besides `also`.
+std::function<void()> over_with_result(sandbox_pointer self, const std::string& key,
+                                       std::function<void()> also);
+/// An earlier server has started it. False: there is one of that key.
+bool resume_result(sandbox_pointer self, const std::string& key);
+/// What an earlier server has kept, and has forgotten about since.
+void drop_unknown_results(sandbox_pointer self);
+void result_runs(sandbox_pointer self, const std::string& key, const process_actor& process);
+void result_does_not_run(sandbox_pointer self, const std::string& key, const error& why);
+/// Whoever has asked for this command is told why it does not run.
+void refuse_command(sandbox_pointer self, const exec_request& wanted, const error& why,
+                    reply_to<process_actor> reply);
+/// Of the alarm that is set for it.
+void expire_results(sandbox_pointer self, const alarm_due& due);
+
+/// What stands in a store of a request that has its effect once.
+struct once_record {
+  std::string digest;
+  std::int64_t made_ms = 0;
+  std::string which; ///< What else has to be the same.
+
+  std::string text() const;
+  static once_record read(std::string_view text);
+  bool expired(std::int64_t now_ms) const;
+};
+inline const error once_conflict{errc::idempotency_conflict,
+                                 "this Idempotency-Key has been used for another request"};
 
 } // namespace insula::actors::inside_sandbox
 
@@ -343,6 +410,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::sandbox_ended)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::sandbox_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::survivor_ended)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::process_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::result_resumed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::result_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::use_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::stood_still)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::terminal_over)

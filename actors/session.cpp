@@ -205,7 +205,13 @@ void resume(session_pointer self) {
                     number](runtime::process_listener listener) {
     return place->take_over(which, with_turn(std::move(listener), me, number));
   };
-  caf::anon_send(add_command(self, number, std::move(process)), start_atom::value);
+  const auto& made = add_command(self, number, std::move(process));
+  if (const auto tell_all = std::exchange(st.options.on_resumed, nullptr))
+    self->request(made, caf::infinite, start_atom::value)
+      .then([tell_all](const process_actor& runs) { tell_all(runs); },
+            [tell_all](const caf::error& why) { tell_all(from_caf(why)); });
+  else
+    caf::anon_send(made, start_atom::value);
 }
 
 void run(session_pointer self, waiting_command next) {
@@ -216,7 +222,12 @@ void run(session_pointer self, waiting_command next) {
   if (!process.timeout_ms && st.first)
     process.timeout_ms = st.options.command_timeout_ms;
   auto what = next.command.what;
-  what.label = note_of(st.options.id, process.timeout_ms).label();
+  auto note = note_of(st.options.id, process.timeout_ms);
+  note.key = next.command.key;
+  what.label = note.label();
+  what.kept = !note.key.empty();
+  if (what.kept)
+    process.note = std::move(note);
   process.launch = [shell = st.shell, what, me, number](runtime::process_listener listener) {
     return shell->run(what, with_turn(std::move(listener), me, number));
   };

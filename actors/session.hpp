@@ -7,6 +7,7 @@
 
 #include <caf/typed_actor.hpp>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,7 @@ struct session_command {
   std::shared_ptr<actors::process_options> process;
   runtime::shell_command what;
   std::shared_ptr<void> memory; ///< What it counts for while it waits; given back with it.
+  std::string key = {};         ///< Under which its result is kept; empty: it is not.
 };
 
 /// The session is not wanted any more, for the reason that its commands are told.
@@ -54,7 +56,9 @@ struct session_options {
   std::optional<runtime::survivor> shell;
   std::optional<runtime::survivor> command;
   std::shared_ptr<process_options> process; ///< Of that command.
-  bool first_shell = true;                  ///< No shell has ended yet.
+  /// Told what has become of that command, if set: it runs, or why it does not.
+  std::function<void(result<process_actor>)> on_resumed;
+  bool first_shell = true; ///< No shell has ended yet.
   std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
 };
 

@@ -9,8 +9,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr char version[] = "1";
-constexpr std::size_t fields = 5; ///< The version, and one for each member.
+constexpr char version[] = "2";
+constexpr std::size_t fields = 7; ///< The version, and one for each member.
 
 bool read_number(std::string_view text, std::optional<std::int64_t>& into) {
   if (text.empty())
@@ -33,6 +33,7 @@ std::string survivor_note::label() const {
   text += '\n';
   if (deadline)
     text += std::to_string(deadline->time_since_epoch() / std::chrono::milliseconds{1});
+  text += '\n' + key + '\n' + (timed_out ? '1' : '0');
   return text;
 }
 
@@ -61,6 +62,8 @@ std::optional<survivor_note> survivor_note::read(std::string_view label) {
     return std::nullopt;
   note.session = lines[1];
   note.first = lines[2] == "1";
+  note.key = lines[5];
+  note.timed_out = lines[6] == "1";
   if (deadline_ms)
     note.deadline = steady_clock::time_point{std::chrono::milliseconds{*deadline_ms}};
   return note;

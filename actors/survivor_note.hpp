@@ -16,6 +16,8 @@ struct survivor_note {
   std::optional<std::int64_t> timeout_ms; ///< Of a command, and, of a shell, for its commands.
   /// When a command's time is up. The clock is the machine's, so it is the next server's, too.
   std::optional<std::chrono::steady_clock::time_point> deadline;
+  std::string key;        ///< Under which its result is kept; empty: it is not.
+  bool timed_out = false; ///< Its time was up, and it was ended for that.
 
   std::string label() const;
 

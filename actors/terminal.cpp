@@ -31,7 +31,7 @@ struct terminal_read {
 };
 struct terminal_measured {
   std::uint64_t question;
-  runtime::terminal_extent extent;
+  runtime::log_extent extent;
 };
 struct input_taken {
   std::uint64_t question;
@@ -260,7 +260,7 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
                            });
       return reply;
     },
-    [](detach_atom) {},
+    [](detach_atom, std::uint64_t) {},
     [self](write_input& typed) -> caf::result<caf::ok_atom> {
       auto& st = self->state;
       if (st.ended || st.never_ran)
@@ -295,7 +295,7 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
       }
       const auto number = ++st.last_question;
       st.joining.emplace(number, reply);
-      st.command->measure([me = self->address(), number](runtime::terminal_extent extent) {
+      st.command->measure([me = self->address(), number](runtime::log_extent extent) {
         tell(me, terminal_measured{number, extent});
       });
       return reply;

@@ -12,6 +12,7 @@
 #include "runtime/spawner_client.hpp"
 #include "storage/images/image_store.hpp"
 #include "storage/local_lease.hpp"
+#include "storage/secret.hpp"
 #include "storage/sqlite_store.hpp"
 
 #include <caf/all.hpp>
@@ -305,6 +306,9 @@ result<void> run(const config& values) {
   auto leases = storage::local_lease::open(**disk);
   if (!leases)
     return leases.reason();
+  auto secret = storage::kept_secret(**disk, "ids");
+  if (!secret)
+    return secret.reason();
   const system_clock time;
 
   caf::actor_system_config settings;
@@ -341,6 +345,7 @@ result<void> run(const config& values) {
   serving.max_connections = values.server.max_connections;
   serving.inherited = inherited;
   serving.default_session = values.default_session;
+  serving.secret = std::move(*secret);
   serving.spool_directory = path_of(state->logs);
   if (!values.server.tls_certificate.empty())
     serving.tls = http::tls_files{values.server.tls_certificate, values.server.tls_key};

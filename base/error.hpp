@@ -29,6 +29,8 @@ enum class errc : std::uint8_t {
   session_ended,       ///< The session that it ran in was deleted.
   disk_full,           ///< The node's own disk has no room for what it has to remember.
   store_failed, ///< The node's own disk refuses to remember or to tell it for another reason.
+  idempotency_conflict, ///< The key has been used for another request.
+  result_gone,          ///< The result, or the part of it that is asked for, is not there any more.
 };
 
 /// A failure, and the sentence a person would want to read about it.

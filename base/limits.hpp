@@ -110,6 +110,15 @@ inline constexpr std::size_t commands_per_sandbox = 2048;
 /// further one keeps a megabyte. Logs are on the node's disk, outside of the sandbox's own ceiling.
 inline constexpr std::size_t full_logs_per_sandbox = 16;
 
+/// Results of one sandbox that are kept for requests that come again: each command's is a log and a
+/// descriptor, of the server's and of the spawner's.
+inline constexpr std::size_t kept_results_per_sandbox = 1000;
+
+/// How long they are kept, which is a number of the public contract; and how much later what still
+/// runs then is looked at again.
+inline constexpr std::chrono::milliseconds results_kept = 24h;
+inline constexpr std::chrono::milliseconds kept_result_pause = 10min;
+
 /// Sessions of one sandbox: each is a shell of 2 to 4 MB.
 inline constexpr std::size_t sessions_per_sandbox = 256;
 

@@ -6,7 +6,12 @@ namespace insula::http::sse {
 
 namespace {
 
-void append_head(std::string& to, std::string_view name) {
+void append_head(std::string& to, std::string_view name, std::string_view id) {
+  if (!id.empty()) {
+    to += "id: ";
+    to += id;
+    to += '\n';
+  }
   to += "event: ";
   to += name;
   to += "\ndata: ";
@@ -14,14 +19,16 @@ void append_head(std::string& to, std::string_view name) {
 
 } // namespace
 
-void append_event(std::string& to, std::string_view name, std::string_view data) {
-  append_head(to, name);
+void append_event(std::string& to, std::string_view name, std::string_view data,
+                  std::string_view id) {
+  append_head(to, name, id);
   to += data;
   to += "\n\n";
 }
 
-void append_base64_event(std::string& to, std::string_view name, std::string_view bytes) {
-  append_head(to, name);
+void append_base64_event(std::string& to, std::string_view name, std::string_view bytes,
+                         std::string_view id) {
+  append_head(to, name, id);
   const auto start = to.size();
   const auto length = (bytes.size() + 2) / 3 * 4;
   to.resize(start + length + 1); // The encoder writes a NUL after the text.

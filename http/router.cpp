@@ -44,6 +44,12 @@ bool is_zero_weight(std::string_view parameter) {
          parameter.find_first_not_of("0.", 2) == std::string_view::npos;
 }
 
+/// What is there and empty has a place in the head.
+std::optional<std::string> field_of(const request_head& head, std::string_view name) {
+  const auto found = head.field(name);
+  return found.data() != nullptr ? std::optional{std::string{found}} : std::nullopt;
+}
+
 } // namespace
 
 bool accepts_gzip(std::string_view accept_encoding) {
@@ -61,6 +67,8 @@ std::optional<matched_route> find_route(const std::vector<route>& table, const r
     if (row.method == head.method && matches(row.pattern, head.path, what)) {
       what.query = head.query;
       what.session_id = head.field("Session-Id");
+      what.idempotency_key = field_of(head, "Idempotency-Key");
+      what.last_event_id = field_of(head, "Last-Event-ID");
       what.host = head.field("Host");
       what.origin = head.field("Origin");
       what.cookies = head.field("Cookie");

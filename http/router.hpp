@@ -19,11 +19,13 @@ enum class body_use : std::uint8_t { ignored, buffered, streamed };
 
 /// What a route is told about a request. Values: it outlives the request's header.
 struct call {
-  std::string id;                    ///< The segment that `:id` stands for.
-  std::string sid;                   ///< The one that `:sid` stands for, nothing decoded.
-  std::string tail;                  ///< What `*` stands for, nothing decoded.
-  std::string query;                 ///< After the first '?', nothing decoded.
-  std::string session_id;            ///< The header, as it is.
+  std::string id;         ///< The segment that `:id` stands for.
+  std::string sid;        ///< The one that `:sid` stands for, nothing decoded.
+  std::string tail;       ///< What `*` stands for, nothing decoded.
+  std::string query;      ///< After the first '?', nothing decoded.
+  std::string session_id; ///< The header, as it is.
+  std::optional<std::string> idempotency_key = {}; ///< The header, as it is; none: there is none.
+  std::optional<std::string> last_event_id = {};   ///< The same.
   bool takes_gzip = false;           ///< By its Accept-Encoding, an answer may be compressed.
   web_socket_offer offer = {};       ///< To become a WebSocket.
   std::string host, origin, cookies; ///< Headers: Host, and what only browsers send.

@@ -105,6 +105,7 @@ private:
     with.pool = options.pool;
     with.missing_parts = std::move(health);
     with.heartbeat = options.heartbeat;
+    with.secret = options.secret;
     with.default_session = options.default_session;
     with.probe_patience = options.probe_patience;
     with.spool_directory = options.spool_directory;

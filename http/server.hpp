@@ -37,6 +37,8 @@ struct server_options {
   std::string spool_directory = "/var/tmp";
   /// Silence on an event stream before a comment is sent.
   std::chrono::milliseconds heartbeat = limits::stream_heartbeat;
+  std::string secret = "none";  ///< Nobody else's, and the same after each start: ids of sandboxes
+                                ///< are made with it, from clients' keys.
   bool default_session = false; ///< Commands without a session's id run in the default one.
   /// For a sandbox to be found and to say that it runs; one that has been found and does not say so
   /// by then counts as not running. A little longer than a start may take.

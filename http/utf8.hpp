@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace insula::http {
 
@@ -24,6 +25,10 @@ public:
 
   /// What is still held back; for the end of the stream.
   std::string flush();
+
+  const std::string& held() const { return held_; }
+  /// What an earlier one had held back.
+  void hold(std::string bytes) { held_ = std::move(bytes); }
 
 private:
   std::string held_;

@@ -73,6 +73,9 @@ struct process_spec {
   std::string script; ///< If not empty: the command can read it as descriptor 9.
   sandbox_user user;
   std::string label;
+  /// A later server finds it also when it has ended, with its output, for as long as the process is
+  /// held. It is not started if that cannot be promised.
+  bool kept = false;
 };
 
 enum class stream_id : std::uint8_t { out = 1, err = 2 };
@@ -81,6 +84,7 @@ enum class stream_id : std::uint8_t { out = 1, err = 2 };
 struct log_frame {
   stream_id stream;
   std::string bytes;
+  std::uint64_t end = 0; ///< The offset behind it, from which one can read as well. Of a log.
 };
 
 struct process_exit {
@@ -98,6 +102,12 @@ struct log_chunk {
     ended; ///< The command has ended and there is nothing after next_offset.
 };
 
+/// What of a process' output can still be read.
+struct log_extent {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
 /// One command, from its start until nobody holds it any more. Its output goes to a log with
 /// absolute offsets.
 class process {
@@ -112,7 +122,13 @@ public:
                     std::function<void(log_chunk)> on_output) = 0;
 
   /// The attached reader has gone: the oldest output goes instead of the command being held up.
+  /// The next one to be attached may be another, and nothing is held against it.
   virtual void detach() = 0;
+
+  virtual void measure(std::function<void(log_extent)> tell) = 0;
+
+  /// Of one that is kept: in place of the label that it was started with.
+  virtual void relabel(std::string) {}
 
   /// To the command's whole process group.
   virtual void signal(int number) = 0;
@@ -137,12 +153,6 @@ struct terminal_size {
   std::uint16_t rows = 24;
 };
 
-/// What of a terminal's output can still be read.
-struct terminal_extent {
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-};
-
 /// A process behind a terminal. All of its output is stream_id::out, and offsets in its log are
 /// bytes; the log keeps the newest limits::terminal_log_bytes. Its output waits for whoever reads
 /// it fastest, as reader_pace.hpp says, and for nobody else. It has ended when the process that was
@@ -160,8 +170,6 @@ public:
   virtual void write(std::string bytes, std::function<void(bool)> taken) = 0;
 
   virtual void resize(terminal_size size) = 0;
-
-  virtual void measure(std::function<void(terminal_extent)> tell) = 0;
 };
 
 /// What a shell starts with.
@@ -178,6 +186,7 @@ struct shell_command {
   /// For this command only; afterwards the shell is where it was. Empty: where it is.
   std::string cwd;
   std::string label;
+  bool kept = false; ///< As of process_spec.
 };
 
 /// What a shell would give to a program that it starts now.
@@ -254,6 +263,7 @@ struct survivor {
   survivor_kind kind{};
   std::string label;
   std::uint64_t shell = 0; ///< Of a shell_command: in which it runs. Else 0.
+  bool ended = false;      ///< Of one that is kept: it is known how.
 };
 
 struct sandbox_listener;

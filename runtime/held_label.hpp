@@ -22,9 +22,13 @@ enum class held_kind : std::uint32_t {
 
 struct held_head {
   held_kind kind{};
-  std::uint32_t exited = 0; ///< A shell_command that has ended with `status`; its output goes on.
+  std::uint32_t exited = 0; ///< It has ended with `status`; its output may go on.
   std::int32_t status = 0;
   std::uint32_t internal = 0; ///< Nobody has asked for it but the engine.
+  std::uint32_t kept = 0;     ///< Also when it has ended, until it is let go of.
+  std::uint32_t complete = 0; ///< Of one that is kept: of the descriptors only the log is left.
+  std::uint32_t out_of_memory = 0; ///< Of one that has ended.
+  std::uint32_t unused = 0;
   std::uint64_t log_bytes = 0;
   std::uint64_t memory_kills = 0; ///< Of the sandbox, before it began.
   std::uint64_t shell = 0;        ///< Of a shell_command: the name of its shell,

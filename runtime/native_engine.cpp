@@ -1,5 +1,6 @@
 #include "runtime/native_engine.hpp"
 
+#include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "runtime/agent/protocol.hpp"
@@ -172,6 +173,9 @@ error no_room(const char* what) {
 
 const error has_ended{errc::sandbox_not_running, "the sandbox has ended"};
 const error takes_no_more{errc::launch_failed, "the sandbox takes no more commands"};
+const error not_kept{errc::limit_reached, "what is to be kept of it could not be handed over"};
+const error never_started{errc::launch_failed, "it has not been started"};
+const error not_whole{errc::io_failed, "what was kept of it is not whole"};
 
 std::chrono::nanoseconds between(std::uint64_t from, std::uint64_t until) {
   return std::chrono::nanoseconds{until > from ? until - from : 0};
@@ -269,6 +273,7 @@ private:
   void let_go(std::uint64_t id);
   void hold(std::uint64_t id, const held_head& head, std::string_view label,
             std::span<const int> fds);
+  native_process::keeping keep_link(std::uint64_t id, const held_head& head, std::string label);
   template <class Job>
   std::shared_ptr<Job> refuse(const std::shared_ptr<Job>& made, error why);
   std::uint64_t next_id();
@@ -455,8 +460,10 @@ void native_sandbox::all_reported() {
 namespace {
 
 /// How many descriptors belong to it.
-std::size_t descriptors_of(held_kind kind) {
-  switch (kind) {
+std::size_t descriptors_of(const held_head& head) {
+  if (head.complete != 0)
+    return 1;
+  switch (head.kind) {
     case held_kind::command: return 3;
     case held_kind::opening_terminal: return 1;
     case held_kind::terminal: return 2;
@@ -486,7 +493,8 @@ std::vector<survivor> native_sandbox::survivors() const {
   std::vector<survivor> all;
   const std::lock_guard hold{guard_};
   for (const auto& [id, each] : survivors_)
-    all.push_back({id, kind_of(each.head), text_of(each.kept.label), each.head.shell});
+    all.push_back({id, kind_of(each.head), text_of(each.kept.label), each.head.shell,
+                   each.head.kept != 0 && each.head.exited != 0});
   return all;
 }
 
@@ -494,7 +502,7 @@ std::vector<survivor> native_sandbox::survivors() const {
 std::optional<native_sandbox::survivor_state> native_sandbox::take_survivor(std::uint64_t id) {
   const std::lock_guard hold{guard_};
   auto found = survivors_.extract(id);
-  if (!found || found.mapped().kept.fds.size() != descriptors_of(found.mapped().head.kind))
+  if (!found || found.mapped().kept.fds.size() != descriptors_of(found.mapped().head))
     return std::nullopt;
   return std::move(found.mapped());
 }
@@ -531,34 +539,37 @@ std::shared_ptr<process> native_sandbox::take_over(const survivor& which,
     const auto made = std::make_shared<native_process>(
       io_, output_log{engine_->options.log_directory, 0}, std::move(listener), std::move(to),
       engine_->options.reader_patience);
-    return refuse(made, has_ended);
+    return refuse(made, not_whole);
   }
-  to.signal = [signal = std::move(to.signal), counted = share.counted](int number) {
-    signal(number);
-  };
+  to.share = share.counted;
   auto& fds = found->kept.fds;
+  const bool complete = head.complete != 0;
   const auto made = std::make_shared<native_process>(
-    io_, output_log{std::move(fds[2]), head.log_bytes}, std::move(listener), std::move(to),
-    engine_->options.reader_patience);
-  made->attach(std::move(fds[0]), std::move(fds[1]));
+    io_, output_log{std::move(fds[complete ? 0 : 2]), head.log_bytes}, std::move(listener),
+    std::move(to), engine_->options.reader_patience);
+  if (head.kept != 0)
+    made->keep(keep_link(which.id, head, text_of(found->kept.label)));
+  if (!complete)
+    made->attach(std::move(fds[0]), std::move(fds[1]));
   {
     const std::lock_guard hold{guard_};
     processes_[which.id] = {made, head.memory_kills, {}};
   }
-  boost::asio::post(
-    io_, [self = shared_from_this(), made, head, said = found->said, id = which.id] {
-      made->resume();
-      if (head.kind == held_kind::shell_command) {
-        made->started();
+  boost::asio::post(io_, [self = shared_from_this(), made, head, said = found->said,
+                          id = which.id] {
+    made->resume();
+    if (head.kind == held_kind::shell_command || head.exited != 0) {
+      made->started();
+      if (head.kind == held_kind::shell_command)
         made->settle([late = self->late_](unique_fd pipe) { late->add(std::move(pipe)); });
-        made->ended({head.exited != 0 ? head.status : 0, head.exited == 0, false});
-      } else if (said) {
-        self->pass_on(*said);
-      } else if (!self->is_over()) { // The agent has never heard of it, or it has gone already.
-        made->failed(has_ended);
-        made->ended({0, true, false});
-      }
-    });
+      made->ended({head.exited != 0 ? head.status : 0, head.exited == 0, head.out_of_memory != 0});
+    } else if (said) {
+      self->pass_on(*said);
+    } else if (!self->is_over()) { // The agent has never heard of it, or it has gone already.
+      made->failed(head.kept != 0 ? never_started : has_ended);
+      made->ended({0, true, false});
+    }
+  });
   return made;
 }
 
@@ -970,6 +981,20 @@ void native_sandbox::hold(std::uint64_t id, const held_head& head, std::string_v
     engine_->spawner.hold(slot_, id, held_label(head, label), fds);
 }
 
+native_process::keeping native_sandbox::keep_link(std::uint64_t id, const held_head& head,
+                                                  std::string label) {
+  native_process::keeping how{head, std::move(label), {}};
+  how.put_down = [weak = weak_from_this(), id](const std::string& now, std::span<const int> fds) {
+    const auto self = weak.lock();
+    if (!self)
+      return;
+    const std::lock_guard hold{self->guard_};
+    if (!self->over_)
+      self->engine_->spawner.hold(self->slot_, id, now, fds);
+  };
+  return how;
+}
+
 template <class Job>
 std::shared_ptr<Job> native_sandbox::refuse(const std::shared_ptr<Job>& made, error why) {
   boost::asio::post(io_, [made, why = std::move(why)] { made->failed(why); });
@@ -996,10 +1021,7 @@ native_shell::log_share native_sandbox::share_log() {
 std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listener listener) {
   const auto id = next_id();
   const auto share = share_log();
-  native_process::links to{signal_link(id), forget_link(id)};
-  to.signal = [signal = std::move(to.signal), counted = share.counted](int number) {
-    signal(number);
-  };
+  native_process::links to{signal_link(id), forget_link(id), share.counted};
   const auto made = std::make_shared<native_process>(
     io_, output_log{engine_->options.log_directory, share.bytes}, std::move(listener),
     std::move(to), engine_->options.reader_patience);
@@ -1030,13 +1052,20 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   head.kind = held_kind::command;
   head.log_bytes = share.bytes;
   head.memory_kills = memory_kills();
+  head.kept = spec.kept;
   const int log = made->log_file();
+  if (spec.kept)
+    made->keep(keep_link(id, head, spec.label));
   const std::lock_guard hold{guard_};
   if (over_ || !agent_)
     return refuse(made, has_ended);
-  if (log >= 0) // Else the disk refuses it, and a later server will not know the command.
-    engine_->spawner.hold(slot_, id, held_label(head, spec.label),
-                          std::array{out_read.get(), err_read.get(), log});
+  // If the disk refuses it a log, a later server will not know the command.
+  const bool held =
+    log >= 0 && engine_->spawner.hold(slot_, id, held_label(head, spec.label),
+                                      std::array{out_read.get(), err_read.get(), log});
+  if (spec.kept && !held)
+    return refuse(made, not_kept);
+  failpoint("command.held");
   made->attach(std::move(out_read), std::move(err_read));
   const std::size_t count = script ? 4 : 3;
   processes_[id] = {made, head.memory_kills, std::move(script)};
@@ -1110,17 +1139,22 @@ native_shell::links native_sandbox::shell_links(std::uint64_t id) {
       return std::uint64_t{0};
     const auto name = self->next_id();
     const std::lock_guard hold{self->guard_};
-    if (!self->over_)
-      self->engine_->spawner.hold(self->slot_, name, label, fds);
-    return name;
+    if (self->over_ || self->engine_->spawner.hold(self->slot_, name, label, fds))
+      return name;
+    const auto head = head_of(label);
+    if (!head || head->kept == 0)
+      return name;
+    self->engine_->spawner.release(self->slot_, name);
+    return std::uint64_t{0};
   };
-  to.relabel = [weak = weak_from_this()](std::uint64_t name, const std::string& label) {
+  to.relabel = [weak = weak_from_this()](std::uint64_t name, const std::string& label,
+                                         std::span<const int> fds) {
     const auto self = weak.lock();
     if (!self)
       return;
     const std::lock_guard hold{self->guard_};
     if (!self->over_)
-      self->engine_->spawner.hold(self->slot_, name, label, {});
+      self->engine_->spawner.hold(self->slot_, name, label, fds);
   };
   to.release = [weak = weak_from_this()](std::uint64_t name) {
     const auto self = weak.lock();

@@ -176,6 +176,31 @@ void output_log::recover() {
   [[maybe_unused]] const auto cut = ::ftruncate(file_.get(), position(end_));
 }
 
+/// Goes from head to head, from the last mark on. Whoever reads on where it has stopped needs not
+/// wait for that.
+std::uint64_t output_log::frame_at(std::uint64_t offset) const {
+  if (offset == told_ || offset == begin_ || offset == end_)
+    return offset;
+  const auto mark = std::upper_bound(marks_.begin(), marks_.end(), offset);
+  std::uint64_t at = mark == marks_.begin() ? begin_ : std::max(begin_, *std::prev(mark));
+  std::string read(256 * 1024, '\0');
+  std::uint64_t from = 0;
+  std::size_t held = 0;
+  while (at < offset) {
+    if (at < from || at + head_bytes > from + held) {
+      from = at;
+      held = read_at(from, read.data(), read.size());
+      if (held < head_bytes)
+        return end_;
+    }
+    const auto next = at + head_bytes + length_in(read.data() + (at - from));
+    if (next > offset)
+      return at;
+    at = next;
+  }
+  return at;
+}
+
 output_log::piece output_log::read(std::uint64_t offset, std::size_t max_bytes) const {
   piece answer;
   offset = std::min(offset, end_);
@@ -183,6 +208,7 @@ output_log::piece output_log::read(std::uint64_t offset, std::size_t max_bytes) 
     answer.lost_bytes = begin_ - offset;
     offset = begin_;
   }
+  offset = frame_at(offset);
   const auto wanted =
     std::min<std::uint64_t>(end_ - offset, std::max(max_bytes, head_bytes + max_frame_bytes));
   std::string raw(wanted, '\0');
@@ -197,8 +223,9 @@ output_log::piece output_log::read(std::uint64_t offset, std::size_t max_bytes) 
       answer.frames.push_back({stream, {}});
     answer.frames.back().bytes.append(raw, at + head_bytes, bytes);
     at += head_bytes + bytes;
+    answer.frames.back().end = offset + at;
   }
-  answer.next_offset = offset + at;
+  answer.next_offset = told_ = offset + at;
   return answer;
 }
 

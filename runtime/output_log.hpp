@@ -54,7 +54,7 @@ public:
 
   /// As much as fits into max_bytes, but at least one frame if there is one. Frames of one stream
   /// that follow each other come as one. An offset before begin() skips to it; one that lies beyond
-  /// end() is the end.
+  /// end() is the end; one that is inside of a frame is that frame's start.
   piece read(std::uint64_t offset, std::size_t max_bytes) const;
 
   std::uint64_t begin() const { return begin_; }
@@ -76,6 +76,7 @@ private:
   begin_with_room(std::uint64_t bytes) const; ///< Only a marked frame can become the first.
   bool make_room(std::uint64_t bytes);
   void mark(std::uint64_t frame);
+  std::uint64_t frame_at(std::uint64_t offset) const;
 
   std::string directory_;
   std::uint64_t ceiling_;
@@ -85,6 +86,7 @@ private:
   std::optional<stream_id> announced_; ///< Whose frame is at the end by its head, without length.
   std::deque<std::uint64_t>
     marks_; ///< Starts of some frames, a few hundred at most: where begin_ may go.
+  mutable std::uint64_t told_ = 0; ///< The last offset that was told, which is a frame's start.
 };
 
 } // namespace insula::runtime

@@ -69,6 +69,11 @@ bool packet_socket::send(std::string_view head, std::string_view tail, std::span
   return true;
 }
 
+bool packet_socket::all_sent() {
+  const std::lock_guard hold{guard_};
+  return waiting_.empty();
+}
+
 void packet_socket::wait_for_room() {
   if (!socket_.is_open())
     return;

@@ -43,6 +43,9 @@ public:
   bool send(std::string_view head, std::string_view tail = {}, std::span<const int> fds = {},
             bool always = false);
 
+  /// Nothing waits for the socket: what was sent gets there, whatever becomes of this process.
+  bool all_sent();
+
   /// Hears what has already arrived, at most so many packets. On the thread of `io`.
   void drain(int most);
 

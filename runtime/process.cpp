@@ -1,5 +1,6 @@
 #include "runtime/process.hpp"
 
+#include "base/failpoint.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
@@ -64,9 +65,51 @@ void native_process::read(std::uint64_t offset, std::size_t max_bytes, bool atta
 void native_process::detach() {
   boost::asio::post(io_, [self = shared_from_this()] {
     self->attached_ = false;
+    self->reader_dropped_ = false;
     self->patience_.cancel();
     self->advance();
   });
+}
+
+void native_process::measure(std::function<void(log_extent)> tell) {
+  boost::asio::post(io_, [self = shared_from_this(), tell = std::move(tell)] {
+    tell({self->log_.begin(), self->log_.end()});
+  });
+}
+
+void native_process::relabel(std::string label) {
+  boost::asio::post(io_, [self = shared_from_this(), label = std::move(label)]() mutable {
+    if (!self->kept_)
+      return;
+    self->kept_->label = std::move(label);
+    self->kept_->put_down(held_label(self->kept_->head, self->kept_->label), {});
+  });
+}
+
+/// Before anybody hears of it: what has been told once will be told again.
+void native_process::put_down_end(const process_exit& how) {
+  if (!kept_ || how.lost)
+    return;
+  auto& head = kept_->head;
+  head.exited = 1;
+  head.status = how.status;
+  head.out_of_memory = how.out_of_memory;
+  failpoint("command.ended");
+  kept_->put_down(held_label(head, kept_->label), {});
+  failpoint("command.put_down");
+}
+
+/// Of what is complete, the log is all that is left. A small one is no more than what each command
+/// may have, so others can have its share of the large ones.
+void native_process::settle_keeping() {
+  if (kept_->head.complete != 0 || exit_->lost)
+    return;
+  if (const int file = log_.file(); file >= 0) {
+    kept_->head.complete = 1;
+    kept_->put_down(held_label(kept_->head, kept_->label), {&file, 1});
+  }
+  if (log_.end() - log_.begin() <= output_log::min_ceiling)
+    to_.share.reset();
 }
 
 void native_process::signal(int number) {
@@ -101,6 +144,7 @@ void native_process::failed(error why) {
   if (started_ || exit_)
     return;
   exit_ = process_exit{};
+  kept_.reset(); // There is nothing to be kept.
   boost::system::error_code ignored;
   for (auto& each : pipes_)
     each.end.close(ignored);
@@ -120,6 +164,7 @@ void native_process::ended(process_exit how) {
     started(); // It has written, so it ran; the word of it got lost with the sandbox.
   }
   exit_ = how;
+  put_down_end(how);
   if (listener_.on_ended)
     listener_.on_ended(how);
   advance();
@@ -265,7 +310,9 @@ void native_process::advance() {
     watch(each);
   if (!complete())
     return;
-  if (const auto forgotten = std::exchange(to_.forgotten, nullptr))
+  if (kept_)
+    settle_keeping();
+  else if (const auto forgotten = std::exchange(to_.forgotten, nullptr))
     forgotten();
   if (const auto tell = std::exchange(listener_, {}).on_complete)
     tell();

@@ -2,6 +2,7 @@
 
 #include "runtime/agent_job.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/held_label.hpp"
 #include "runtime/output_log.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -14,6 +15,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 namespace insula::runtime {
@@ -29,6 +32,14 @@ public:
     std::function<void(int signal)> signal;
     std::function<void()>
       forgotten; ///< Nobody holds the process any more, or its output is complete.
+    std::shared_ptr<void> share = {}; ///< What its log counts for, for as long as it does.
+  };
+
+  /// Of one that is kept: what a later server is to know of it, and how it is put down.
+  struct keeping {
+    held_head head;
+    std::string label;
+    std::function<void(const std::string& label, std::span<const int> fds)> put_down;
   };
 
   native_process(boost::asio::io_context& io, output_log log, process_listener listener, links to,
@@ -37,6 +48,10 @@ public:
 
   /// Takes the read ends, non-blocking. Any thread, once, before anything is heard.
   void attach(unique_fd out, unique_fd err);
+
+  /// Before it is attached: it is forgotten only when nobody holds it any more.
+  void keep(keeping how) { kept_ = std::move(how); }
+  bool kept() const { return kept_.has_value(); }
 
   /// Its log's, for whoever keeps that; -1: there is none. As attach().
   int log_file() { return log_.file(); }
@@ -49,6 +64,8 @@ public:
   void detach() override;
   void signal(int number) override;
   void cut_output() override;
+  void measure(std::function<void(log_extent)> tell) override;
+  void relabel(std::string label) override;
 
   void started() override;
   void failed(error why) override;
@@ -84,11 +101,14 @@ private:
   bool may_grow() const;
   void answer(question& asked);
   void drop_reader();
+  void put_down_end(const process_exit& how);
+  void settle_keeping();
 
   boost::asio::io_context& io_;
   process_listener listener_;
   links to_;
   output_log log_;
+  std::optional<keeping> kept_;
   std::array<pipe, 2> pipes_;
   std::function<void(unique_fd)> hand_on_; ///< Takes pipes that have been settled.
   std::vector<question> questions_;

@@ -1,5 +1,6 @@
 #include "runtime/shell.hpp"
 
+#include "base/failpoint.hpp"
 #include "base/limits.hpp"
 
 #include <array>
@@ -197,7 +198,8 @@ std::shared_ptr<native_process>
 native_shell::make_process(output_log log, std::shared_ptr<void> counted, process_listener listener,
                            const std::shared_ptr<std::uint64_t>& name, std::uint64_t number) {
   native_process::links to;
-  to.signal = [weak = weak_from_this(), number, counted = std::move(counted)](int signal) {
+  to.share = std::move(counted);
+  to.signal = [weak = weak_from_this(), number](int signal) {
     if (const auto self = weak.lock())
       self->signal(number, signal);
   };
@@ -207,6 +209,15 @@ native_shell::make_process(output_log log, std::shared_ptr<void> counted, proces
   };
   return std::make_shared<native_process>(io_, std::move(log), std::move(listener), std::move(to),
                                           options_.reader_patience);
+}
+
+native_process::keeping native_shell::keeping_of(const held_head& head, std::string label,
+                                                 std::uint64_t name) {
+  native_process::keeping how{head, std::move(label), {}};
+  how.put_down = [relabel = to_.relabel, name](const std::string& now, std::span<const int> fds) {
+    relabel(name, now, fds);
+  };
+  return how;
 }
 
 std::shared_ptr<process> native_shell::run(shell_command what, process_listener listener) {
@@ -240,13 +251,24 @@ std::shared_ptr<process> native_shell::run_as(shell_command what, process_listen
   next.what.memory_kills = to_.memory_kills ? to_.memory_kills() : 0;
   next.cwd = std::move(what.cwd);
   if (const int log = made->log_file(); to_.hold && log >= 0) {
-    next.what.head = {held_kind::shell_command, 0,     0,     internal, share.bytes,
-                      next.what.memory_kills,   name_, number};
+    auto& head = next.what.head;
+    head.kind = held_kind::shell_command;
+    head.internal = internal;
+    head.kept = what.kept;
+    head.log_bytes = share.bytes;
+    head.memory_kills = next.what.memory_kills;
+    head.shell = name_;
+    head.number = number;
     next.what.label = std::move(what.label);
     *name = next.what.name =
       to_.hold(held_label(next.what.head, next.what.label),
                std::array{out.get(), err.get(), log, next.what.script.get()});
   }
+  if (what.kept && *name == 0)
+    return refuse({errc::limit_reached, "what is to be kept of it could not be handed over"});
+  if (what.kept)
+    made->keep(keeping_of(next.what.head, next.what.label, *name));
+  failpoint("command.held");
   const std::lock_guard hold{guard_};
   const bool waits = now_.given_up && !next_;
   if (over_ || ending_ || !channel_ || (now_.number != 0 && !waits))
@@ -277,7 +299,10 @@ std::shared_ptr<process> native_shell::resume_command(held_descriptors kept,
     now_.head = head;
     now_.label = text_of(kept.label);
     now_.name = kept.name;
+    now_.resumed = true;
   }
+  if (head.kept != 0)
+    made->keep(keeping_of(head, text_of(kept.label), kept.name));
   boost::asio::post(io_, [made] { made->resume(); });
   ask_for_report();
   return made;
@@ -398,7 +423,11 @@ void native_shell::all_reported() {
       now_.given_up = unknown_ != 0;
     }
   }
-  if (lost.process)
+  if (!lost.process)
+    return;
+  if (lost.process->kept()) // Or has ended before it could be put down how: nobody can say.
+    finish(lost, {0, true, false});
+  else
     lost.process->failed(no_shell);
 }
 
@@ -418,10 +447,11 @@ void native_shell::finish(command& done, process_exit how) {
     !how.lost && to_.memory_ran_out && to_.memory_ran_out(how.status, done.memory_kills);
   done.process->settle([late = to_.late](unique_fd pipe) { late->add(std::move(pipe)); });
   done.process->ended(how);
-  if (done.name != 0 && to_.relabel && !how.lost && !done.process->complete()) {
+  if (done.name != 0 && to_.relabel && !how.lost && !done.process->complete() &&
+      !done.process->kept()) {
     done.head.exited = 1; // Somebody reads it slowly; the keeper will not speak of it again.
     done.head.status = how.status;
-    to_.relabel(done.name, held_label(done.head, done.label));
+    to_.relabel(done.name, held_label(done.head, done.label), {});
   }
   done.script = {}; // Whoever has kept it has nothing any more.
 }
@@ -564,8 +594,10 @@ void native_shell::over(process_exit how) {
   else if (heard_by.on_ended)
     heard_by.on_ended(how);
   const auto settle = [&](command& each) {
-    if (each.process && (each.started || asked || how.lost))
-      finish(each, {how.status, how.lost || asked, false});
+    const bool may_have_run =
+      each.started || (each.resumed && each.process && each.process->kept());
+    if (each.process && (may_have_run || asked || how.lost))
+      finish(each, {how.status, how.lost || asked || !each.started, false});
     else if (each.process) // It was on its way: another shell can run it.
       each.process->failed(no_shell);
   };

@@ -46,9 +46,11 @@ public:
     std::function<bool(int status, std::uint64_t kills_before)> memory_ran_out;
     std::function<std::uint64_t()> memory_kills;
     std::function<log_share()> share_log;
-    /// Has descriptors kept beyond this process, under the name that it answers with.
+    /// Has descriptors kept beyond this process, under the name that it answers with; 0: that
+    /// cannot be promised.
     std::function<std::uint64_t(const std::string& label, std::span<const int>)> hold;
-    std::function<void(std::uint64_t name, const std::string& label)> relabel;
+    /// With other descriptors in place of what is kept, if there are any.
+    std::function<void(std::uint64_t name, const std::string& label, std::span<const int>)> relabel;
     std::function<void(std::uint64_t name)> release;
     std::shared_ptr<late_output> late; ///< Takes the pipes that a command leaves open.
   };
@@ -94,6 +96,7 @@ private:
     std::string label;      ///< The asker's.
     std::uint64_t name = 0; ///< Under which it is kept; 0: not yet.
     bool given_up = false;  ///< See give_up_look().
+    bool resumed = false;   ///< An earlier server has started it.
   };
 
   /// A command that the keeper has not been told of.
@@ -109,6 +112,7 @@ private:
                                                process_listener listener,
                                                const std::shared_ptr<std::uint64_t>& name,
                                                std::uint64_t number);
+  native_process::keeping keeping_of(const held_head& head, std::string label, std::uint64_t name);
   void ask_for_report();
   void heard(const agent::shell_notice& said);
   void ready();

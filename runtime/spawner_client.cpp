@@ -406,12 +406,13 @@ void spawner_client::destroy(std::uint32_t slot, std::function<void()> on_gone) 
     shared_->socket->send(as_bytes(wanted), {}, {}, true);
 }
 
-void spawner_client::hold(std::uint32_t slot, std::uint64_t name, std::string_view label,
+bool spawner_client::hold(std::uint32_t slot, std::uint64_t name, std::string_view label,
                           std::span<const int> fds) {
   auto wanted = plain(spawner::op::hold);
   wanted.slot = slot;
   wanted.name = name;
-  shared_->socket->send(as_bytes(wanted), label.substr(0, spawner::max_label), fds);
+  return shared_->socket->send(as_bytes(wanted), label.substr(0, spawner::max_label), fds) &&
+         shared_->socket->all_sent();
 }
 
 void spawner_client::release(std::uint32_t slot, std::uint64_t name) {

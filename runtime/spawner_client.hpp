@@ -77,7 +77,8 @@ public:
   void claim(const spawner::request& wanted, std::function<void(result<void>)> on_claimed);
   void destroy(std::uint32_t slot, std::function<void()> on_gone);
   /// Without descriptors those that are held stay, under the new label.
-  void hold(std::uint32_t slot, std::uint64_t name, std::string_view label,
+  /// False: it may not get there if this process ends now.
+  bool hold(std::uint32_t slot, std::uint64_t name, std::string_view label,
             std::span<const int> fds);
   void release(std::uint32_t slot, std::uint64_t name);
 

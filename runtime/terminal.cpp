@@ -106,7 +106,7 @@ void native_terminal::resize(terminal_size size) {
   });
 }
 
-void native_terminal::measure(std::function<void(terminal_extent)> tell) {
+void native_terminal::measure(std::function<void(log_extent)> tell) {
   on_io([tell = std::move(tell)](const native_terminal& self) {
     tell({self.log_.begin(), self.log_.end()});
   });

@@ -53,7 +53,7 @@ public:
   void cut_output() override {} // Its end never waits for more.
   void write(std::string bytes, std::function<void(bool)> taken) override;
   void resize(terminal_size size) override;
-  void measure(std::function<void(terminal_extent)> tell) override;
+  void measure(std::function<void(log_extent)> tell) override;
 
   void started() override;
   void failed(error why) override;

@@ -20,8 +20,25 @@ using process_actor = caf::typed_actor<
   // attached reader had taken nothing for too long).
   caf::replies_to<read_output>::with<output_chunk>,
   // The attached reader has gone: from now on the oldest output is dropped instead of the command
-  // being held up.
-  caf::reacts_to<detach_atom>>;
+  // being held up. Of several, the one of this number; nothing happens if another has taken its
+  // place.
+  caf::reacts_to<detach_atom, std::uint64_t>>;
+
+/// What find_result finds.
+struct known_result {
+  /// Null: nothing is known of such a request, or its command has not come to run yet.
+  process_actor process;
+  bool known = false; ///< It has been asked for.
+  // What of its output can be read.
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+} // namespace insula
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::known_result)
+
+namespace insula {
 
 /// A terminal that lives on when its readers have gone. It waits for them as runtime::terminal
 /// does; what is older than its newest limits::terminal_log_bytes is lost to whoever has not read
@@ -36,8 +53,12 @@ using terminal_actor = process_actor::extend<
 /// from outside.
 using sandbox_actor = caf::typed_actor<
   // Starts a command. The answer comes once it runs, or could not: launch_failed,
-  // sandbox_not_running, limit_reached.
+  // sandbox_not_running, limit_reached. Of one that is to run once, all get the same process; also
+  // idempotency_conflict, and result_gone: it has run, or may have, and its process is not there.
   caf::replies_to<exec_request>::with<process_actor>,
+  // Starts nothing in it. Errors: limit_reached (no more results can be kept),
+  // idempotency_conflict, result_gone.
+  caf::replies_to<find_result>::with<known_result>,
   // Makes a session and answers when its shell is up. Errors: already_exists (there is one of that
   // id), limit_reached, launch_failed, sandbox_not_running.
   caf::replies_to<create_session_request>::with<caf::ok_atom>,
@@ -55,6 +76,8 @@ using sandbox_actor = caf::typed_actor<
   // The same for a tree; invalid_request for more patterns than an operation can have.
   caf::replies_to<read_tree_request>::with<file_channel>,
   caf::replies_to<write_tree_request>::with<file_channel>,
+  // Errors: idempotency_conflict, limit_reached.
+  caf::replies_to<write_once_request>::with<bool>,
   // Runs the program `true` in it, starting the sandbox if need be. Never fails once the sandbox
   // has been found.
   caf::replies_to<probe_request>::with<bool>,

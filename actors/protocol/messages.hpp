@@ -18,6 +18,13 @@
 /// know no public API: each one is translated at the door.
 namespace insula {
 
+/// A request that has its effect once, however often it is sent: who sends it again, within
+/// limits::results_kept, gets the same result.
+struct once {
+  std::string key;    ///< Of the client, as its hash in hexadecimal digits. Empty: it is not one.
+  std::string digest; ///< Of what is asked for: the same key for something else is an error.
+};
+
 /// Run one command line with bash in the sandbox.
 struct exec_request {
   std::string command_line; ///< What bash is given; quoting is the caller's. No NUL. Up to 16 MiB.
@@ -31,6 +38,13 @@ struct exec_request {
   /// env counts for nothing then, and an empty cwd is where the session is.
   std::string session = {};
   request_context context = {};
+  insula::once once = {};
+};
+
+/// What has become of a command that is to run once.
+struct find_result {
+  insula::once once;
+  request_context context = {};
 };
 
 /// A named shell in a sandbox, whose state lasts between commands.
@@ -40,6 +54,7 @@ struct create_session_request {
   std::map<std::string, std::string> env = {};         ///< In addition to the image's.
   std::optional<std::int64_t> command_timeout_ms = {}; ///< For commands that bring none.
   request_context context = {};
+  insula::once once = {};
 };
 
 struct delete_session_request {
@@ -116,6 +131,7 @@ enum class output_stream : std::uint8_t { out = 1, err = 2 };
 struct output_frame {
   output_stream stream = output_stream::out;
   std::string bytes;
+  std::uint64_t end = 0; ///< The offset behind it, from which one can read as well.
 };
 
 /// Ask a process for its log from `offset` on. A reader has one question open at a time; asking is
@@ -126,6 +142,9 @@ struct read_output {
   std::uint32_t max_bytes = 64 * 1024;
   bool attached = false; ///< The foreground reader, at most one. It is dropped after
                          ///< limits::reader_patience without a question.
+  /// Which of the foreground readers it is: the one of the largest number takes the place of those
+  /// before it, which read on without holding the command up.
+  std::uint64_t reader = 0;
 };
 
 /// An answer to read_output: as much as there is, at least one frame unless the log has ended.
@@ -136,6 +155,14 @@ struct output_chunk {
     0; ///< The log no longer had the bytes asked for; this many were skipped.
   std::optional<process_end>
     ended; ///< Set once the process has ended and next_offset is the log's end.
+};
+
+/// Has a tree been written by this request already? Answered by whether it has; if not, and it is
+/// to be remembered, it is told with `done` afterwards.
+struct write_once_request {
+  insula::once once;
+  bool done = false;
+  request_context context = {};
 };
 
 /// Does the program `true` run in it?
@@ -184,6 +211,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::create_session_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::delete_session_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::exec_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_channel)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_result)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::open_terminal_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::output_chunk)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::pool_stats)
@@ -197,5 +225,6 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::resize_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_status)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::sandbox_status>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_input)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_once_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_file_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_tree_request)

@@ -32,6 +32,7 @@ struct services {
   std::shared_ptr<byte_budget> spooled;       ///< What they may hold together.
   std::shared_ptr<byte_budget> decompressors; ///< One for each that is open.
   std::shared_ptr<disk_workers> workers;
+  std::string secret;           ///< That ids of sandboxes are made with, from clients' keys.
   bool default_session = false; ///< Commands without a session's id run in the default one.
   std::function<void(metrics::text&)> write_figures; ///< All that /metrics says. May wait.
 };

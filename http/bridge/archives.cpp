@@ -2,6 +2,7 @@
 
 #include "base/limits.hpp"
 #include "http/bridge/ask_sandbox.hpp"
+#include "http/bridge/once.hpp"
 #include "http/percent.hpp"
 
 #include <algorithm>
@@ -91,15 +92,20 @@ void add_archive_routes(std::vector<route>& table, std::shared_ptr<const service
      limits::archive_body_bytes,
      [with](const call& what) {
        admission plan;
-       plan.sink = make_hydrate(with, what.id);
+       if (const auto once = is_once(what))
+         plan.sink = make_hydrate(with, what, *once);
+       else
+         plan.refusal = error_response(step::request, once.reason());
        return plan;
      },
      {.id = "hydrateWorkspace",
       .summary = "Unpack a tar archive into the workspace, over what is there. At most 32 MiB.",
-      .parameters = {sandbox},
+      .parameters = {sandbox, idempotency_parameter},
       .body_type = "application/octet-stream",
       .answers = {{"200", "All of it is unpacked.", "application/json", "OkResponse"},
                   {"400", "", "", "InvalidRequest"},
+                  {"409", "The Idempotency-Key was used for another archive.", "application/json",
+                   "ErrorResponse"},
                   {"502", "Not all of it could be unpacked.", "application/json", "ErrorResponse"},
                   {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}},
      &archive_too_large});

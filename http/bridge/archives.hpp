@@ -22,7 +22,9 @@ result<std::vector<std::string>> read_excludes(std::string_view query);
 void start_persist(file_channel channel, reply to);
 
 /// Takes an archive, and puts it into the workspace once all of it is here.
-std::shared_ptr<body_sink> make_hydrate(std::shared_ptr<const services> with, std::string id);
+/// `once`: it has its effect once, by the key that it brings.
+std::shared_ptr<body_sink> make_hydrate(std::shared_ptr<const services> with, const call& what,
+                                        bool once);
 
 /// 400, by the contract.
 response archive_too_large(std::uint64_t bytes, std::uint64_t limit);

@@ -46,6 +46,8 @@ wire_error classify(step during, errc code) {
     case errc::capacity_exceeded: return {503, "capacity_exceeded"};
     case errc::disk_full: return {507, "insufficient_storage"};
     case errc::store_failed: return {503, "storage_unavailable"};
+    case errc::idempotency_conflict: return {409, "idempotency_conflict"};
+    case errc::result_gone: return {410, "result_gone"};
     case errc::sandbox_not_running:
     case errc::limit_reached:
     case errc::deadline_exceeded:

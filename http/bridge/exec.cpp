@@ -3,6 +3,7 @@
 #include "http/bridge/command_line.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/bridge/exec_stream.hpp"
+#include "http/bridge/once.hpp"
 #include "http/bridge/timeouts.hpp"
 #include "http/bridge/workspace_path.hpp"
 #include "http/json.hpp"
@@ -41,6 +42,14 @@ result<exec_job> read_job(const services& with, const call& what, std::string_vi
     job.command.timeout_ms = whole_milliseconds(*body->timeout_ms);
     job.timeout_text = json::number_text(*body->timeout_ms);
   }
+  const auto once = is_once(what);
+  if (!once)
+    return once.reason();
+  if (!*once)
+    return job;
+  job.command.once = once_of(what, text);
+  if (what.last_event_id && !(job.from = stream_position::read(*what.last_event_id)))
+    return error{errc::invalid_request, "Last-Event-ID is none of this stream's"};
   return job;
 }
 
@@ -78,12 +87,21 @@ void add_exec_routes(std::vector<route>& table, std::shared_ptr<const services> 
       .parameters = {{"id", "path", "The sandbox's id.", true},
                      {"Session-Id", "header",
                       "Run in this session's shell, after what was asked of it before; it is made "
-                      "if it is not there."}},
+                      "if it is not there."},
+                     idempotency_parameter,
+                     {"Last-Event-ID", "header",
+                      "With an Idempotency-Key: the id of the last event that has come. The stream "
+                      "goes on behind it."}},
       .body_type = "application/json",
       .body_schema = "ExecRequest",
       .answers = {{"200", "The event stream.", "text/event-stream", ""},
                   {"400", "", "", "InvalidRequest"},
                   {"403", "cwd is outside the workspace.", "application/json", "ErrorResponse"},
+                  {"409", "The Idempotency-Key was used for another request.", "application/json",
+                   "ErrorResponse"},
+                  {"410",
+                   "What this Idempotency-Key stands for has run, and is not there any more.",
+                   "application/json", "ErrorResponse"},
                   {"413", "The body is too large.", "application/json", "ErrorResponse"},
                   {"502", "The sandbox could not be started.", "application/json", "ErrorResponse"},
                   {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});

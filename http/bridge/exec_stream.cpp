@@ -34,14 +34,26 @@ struct exec_state {
   /// However this reader ends: a command that has not ended must not wait for it.
   ~exec_state() {
     if (process && !complete)
-      caf::anon_send(process, detach_atom::value);
+      caf::anon_send(process, detach_atom::value, reader);
+  }
+
+  /// The client can ask again, and go on where it was.
+  bool once() const { return !job.command.once.key.empty(); }
+
+  /// Of what has been put into events, for a client that can go on from there.
+  std::string id() const {
+    return once() ? stream_position{passed, out.held(), err.held(), end_told}.text()
+                  : std::string{};
   }
 
   exec_job job;
+  std::uint64_t reader = 0;              ///< Later ones have larger numbers.
   std::shared_ptr<answer_stream> stream; ///< Set once the sandbox has been found.
   process_actor process;                 ///< Set once the command runs.
   caf::actor_addr awaited;               ///< Sandbox or process: without it nothing more will come.
-  std::uint64_t offset = 0;              ///< In the process' log.
+  std::uint64_t offset = 0;              ///< In the process' log: what is asked for next.
+  std::uint64_t passed = 0;              ///< What has gone into events, or is held back.
+  bool end_told = false;                 ///< Of the end, all but the exit code.
   utf8_holdback out;
   utf8_holdback err;
   bool starting = false; ///< The sandbox has been asked to start the command.
@@ -65,9 +77,10 @@ std::string_view name_of(output_stream stream) {
   return "stdout";
 }
 
-void append_output(std::string& events, output_stream stream, std::string_view bytes) {
+void append_output(std::string& events, const exec_state& st, output_stream stream,
+                   std::string_view bytes) {
   if (!bytes.empty())
-    sse::append_base64_event(events, name_of(stream), bytes);
+    sse::append_base64_event(events, name_of(stream), bytes, st.id());
 }
 
 /// Frames of one stream that follow each other become one event.
@@ -77,8 +90,10 @@ void append_frames(std::string& events, exec_state& st, const std::vector<output
     std::string bytes = frames[i].bytes;
     for (++i; i < frames.size() && frames[i].stream == stream; ++i)
       bytes += frames[i].bytes;
+    st.passed = frames[i - 1].end;
     auto& holdback = stream == output_stream::out ? st.out : st.err;
-    append_output(events, stream, holdback.feed(std::move(bytes)));
+    const auto whole = holdback.feed(std::move(bytes));
+    append_output(events, st, stream, whole);
   }
 }
 
@@ -97,28 +112,37 @@ std::string out_of_memory_text(const process_end& end) {
                                    size_text(end.memory_bytes) + ")\n";
 }
 
-void append_end(std::string& events, exec_state& st, const process_end& end) {
-  append_output(events, output_stream::out, st.out.flush());
-  append_output(events, output_stream::err, st.err.flush());
+void append_held(std::string& events, exec_state& st) {
+  const auto out = st.out.flush();
+  append_output(events, st, output_stream::out, out);
+  const auto err = st.err.flush();
+  append_output(events, st, output_stream::err, err);
+}
+
+/// What is said of some ends besides the exit code.
+std::string end_text(const exec_state& st, const process_end& end) {
   if (end.timed_out)
-    append_output(
-      events, output_stream::err,
-      "Command timed out after " +
-        (st.job.timeout_text.empty() ? std::to_string(end.timeout_ms) : st.job.timeout_text) +
-        "ms\n");
-  else if (end.out_of_memory)
-    append_output(events, output_stream::err, out_of_memory_text(end));
+    return "Command timed out after " +
+           (st.job.timeout_text.empty() ? std::to_string(end.timeout_ms) : st.job.timeout_text) +
+           "ms\n";
+  return end.out_of_memory ? out_of_memory_text(end) : std::string{};
+}
+
+void append_end(std::string& events, exec_state& st, const process_end& end) {
+  append_held(events, st);
+  const auto text = end_text(st, end);
+  if (!text.empty() && !std::exchange(st.end_told, true))
+    append_output(events, st, output_stream::err, text);
   sse::append_event(events, "exit",
-                    json::write_exit_code(end.timed_out ? timed_out_code : end.exit_code));
+                    json::write_exit_code(end.timed_out ? timed_out_code : end.exit_code), st.id());
 }
 
 /// The terminal event of a stream that does not end with the command's end.
 void fail(self_pointer self, std::string_view message, std::string_view code) {
   auto& st = self->state;
   std::string events;
-  append_output(events, output_stream::out, st.out.flush());
-  append_output(events, output_stream::err, st.err.flush());
-  sse::append_event(events, "error", json::write_error(message, code));
+  append_held(events, st);
+  sse::append_event(events, "error", json::write_error(message, code), st.id());
   st.stream->finish(std::move(events));
   self->quit();
 }
@@ -168,16 +192,18 @@ void pass_on(self_pointer self, const output_chunk& chunk) {
 
 void ask_for_output(self_pointer self) {
   auto& st = self->state;
-  self->request(st.process, caf::infinite, read_output{st.offset, read_bytes, true})
+  self->request(st.process, caf::infinite, read_output{st.offset, read_bytes, true, st.reader})
     .then([self](const output_chunk& chunk) { pass_on(self, chunk); },
           [self](const caf::error& failure) {
             if (self->state.gone)
               return;
             const auto why = from_caf(failure);
-            if (why.code != errc::deadline_exceeded)
-              return fail(self, why.code == errc::sandbox_not_running ? sandbox_ended : why);
-            self->quit(); // The client took nothing for too long: dropping the stream cuts the
-                          // connection.
+            const bool server_goes = why.code == errc::node_unreachable;
+            if (why.code != errc::deadline_exceeded && !(server_goes && self->state.once()))
+              return fail(self, why.code == errc::sandbox_not_running || server_goes ? sandbox_ended
+                                                                                     : why);
+            self->quit(); // The client took nothing for too long, or can ask the next server:
+                          // dropping the stream cuts the connection.
           });
 }
 
@@ -207,6 +233,8 @@ void not_started(self_pointer self, const error& why) {
   if (st.gone)
     return self->quit();
   st.starting = false;
+  if (st.once() && (why.code == errc::sandbox_not_running || why.code == errc::result_gone))
+    return self->quit(); // Asked again, it is told what has become of it, or may start it.
   if (why.code != errc::sandbox_not_running || !std::exchange(st.may_repeat, false))
     return fail(self, why);
   st.awaited = nullptr; // It ended after it had been found; its successor may do.
@@ -226,9 +254,8 @@ void open_stream(self_pointer self) {
   st.stream->fill_silence(std::string{sse::heartbeat}, st.job.with->heartbeat);
 }
 
-void found(self_pointer self, const sandbox_actor& box) {
+void start(self_pointer self, const sandbox_actor& box) {
   auto& st = self->state;
-  note_time(st, request_times::stage::queue);
   if (!st.stream)
     open_stream(self);
   if (!st.stream)
@@ -236,11 +263,58 @@ void found(self_pointer self, const sandbox_actor& box) {
   if (!st.job.startable)
     return fail(self, could_not_start, "exec_error");
   st.starting = true;
-  self->monitor(box);
-  st.awaited = box.address();
   self->request(box, caf::infinite, st.job.command)
     .then([self, box](const process_actor& process) { started(self, box, process); },
           [self](const caf::error& failure) { not_started(self, from_caf(failure)); });
+}
+
+void refuse(self_pointer self, const error& why) {
+  self->state.job.to->respond(error_response(step::exec, why));
+  self->quit();
+}
+
+/// What has become of a command that runs once.
+void known(self_pointer self, const sandbox_actor& box, const known_result& answer) {
+  static const error gone{errc::result_gone,
+                          "what follows this Last-Event-ID is not there any more"};
+  auto& st = self->state;
+  if (!answer.process) {
+    if (st.job.from && *st.job.from != stream_position{})
+      return refuse(self, gone);
+    return start(self, box);
+  }
+  const auto from = st.job.from.value_or(stream_position{});
+  if (from.offset < answer.begin)
+    return refuse(self, gone);
+  if (from.offset > answer.end)
+    return refuse(self, {errc::invalid_request, "Last-Event-ID is none of this stream's"});
+  open_stream(self);
+  if (!st.stream)
+    return self->quit();
+  st.offset = st.passed = from.offset;
+  st.out.hold(from.out);
+  st.err.hold(from.err);
+  st.end_told = from.end_told;
+  started(self, box, answer.process);
+}
+
+void found(self_pointer self, const sandbox_actor& box) {
+  auto& st = self->state;
+  note_time(st, request_times::stage::queue);
+  self->monitor(box);
+  st.awaited = box.address();
+  if (!st.once() || st.stream)
+    return start(self, box);
+  self->request(box, caf::infinite, find_result{st.job.command.once, st.job.command.context})
+    .then([self, box](const known_result& answer) { known(self, box, answer); },
+          [self](const caf::error& failure) {
+            const auto why = from_caf(failure);
+            auto& state = self->state;
+            if (why.code != errc::sandbox_not_running || !std::exchange(state.may_repeat, false))
+              return refuse(self, why);
+            state.awaited = nullptr;
+            find_sandbox(self);
+          });
 }
 
 void find_sandbox(self_pointer self) {
@@ -252,7 +326,7 @@ void find_sandbox(self_pointer self) {
           [self](const caf::error& failure) {
             const auto why = from_caf(failure);
             if (self->state.stream)
-              return fail(self, why);
+              return self->state.once() ? self->quit() : fail(self, why);
             self->state.job.to->respond(error_response(step::find_sandbox, why));
             self->quit();
           });
@@ -260,6 +334,7 @@ void find_sandbox(self_pointer self) {
 
 caf::behavior exec_stream(self_pointer self, const std::shared_ptr<exec_job>& job) {
   self->state.job = std::move(*job);
+  self->state.reader = self->id();
   self->set_down_handler(
     [self](const caf::down_msg& gone) { self->send(self, ended_atom::value, gone.source); });
   find_sandbox(self);
@@ -275,10 +350,12 @@ caf::behavior exec_stream(self_pointer self, const std::shared_ptr<exec_job>& jo
     [self](ended_atom, const caf::actor_addr& who) {
       if (who != self->state.awaited)
         return; // The stale one of two.
-      if (self->state.gone)
+      if (self->state.gone || (self->state.once() && self->state.stream))
         self->quit();
-      else
+      else if (self->state.stream)
         fail(self, sandbox_ended);
+      else
+        refuse(self, sandbox_ended);
     },
   };
 }

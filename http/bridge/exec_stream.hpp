@@ -2,8 +2,10 @@
 
 #include "actors/protocol/messages.hpp"
 #include "http/bridge/api.hpp"
+#include "http/bridge/stream_position.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace insula::http::bridge {
@@ -13,13 +15,16 @@ struct exec_job {
   std::shared_ptr<const services> with;
   std::string id;
   exec_request command;
-  bool startable = true;    ///< False: no program can be given this (a NUL in it).
+  bool startable = true; ///< False: no program can be given this (a NUL in it).
+  /// Of a command that runs once: what the client has had of its stream. None: nothing.
+  std::optional<stream_position> from = {};
   std::string timeout_text; ///< The time limit as the client wrote it, if it has.
   reply to;
 };
 
 /// Starts the short-lived actor that finds the sandbox, starts the command and passes its output
-/// on. The client going away ends the actor, not the command.
+/// on. The client going away ends the actor, not the command. Of a command that runs once, it may
+/// have been started before.
 void start_exec_stream(exec_job job);
 
 } // namespace insula::http::bridge

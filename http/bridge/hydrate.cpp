@@ -2,6 +2,7 @@
 
 #include "base/limits.hpp"
 #include "http/bridge/ask_sandbox.hpp"
+#include "http/bridge/once.hpp"
 #include "http/json.hpp"
 #include "http/tar_decoder.hpp"
 #include "http/watchdog.hpp"
@@ -51,9 +52,11 @@ int append_to(int file, std::string_view bytes) {
 /// time; everything else is the strand's.
 class hydrate final : public body_sink, public std::enable_shared_from_this<hydrate> {
 public:
-  hydrate(std::shared_ptr<const services> with, std::string id)
+  hydrate(std::shared_ptr<const services> with, const call& what, bool once)
       : with_(std::move(with))
-      , id_(std::move(id))
+      , id_(what.id)
+      , what_(what)
+      , once_(once)
       , share_(with_->spooled)
       , decompressor_(with_->decompressors) {}
 
@@ -80,6 +83,8 @@ public:
       settle(busy("too many archives arrive at once"));
       return verdict::more;
     }
+    if (once_)
+      digest_.add(bytes);
     unwritten_ += bytes;
     spool();
     return unwritten_.size() >= limits::spool_ahead_bytes ? verdict::wait : verdict::more;
@@ -120,7 +125,9 @@ private:
     if (spooling_ || outcome_)
       return;
     if (unwritten_.empty()) {
-      if (ended_)
+      if (ended_ && once_)
+        ask_whether_done();
+      else if (ended_)
         find_sandbox();
       return;
     }
@@ -144,21 +151,50 @@ private:
 
   // ---- The sandbox
 
+  template <class Then>
+  void ask_once(bool done, Then then) {
+    patience_->expires_after(sandbox_patience);
+    const auto here = [self = shared_from_this()](auto what) {
+      asio::post(self->strand_.executor(), [self, what = std::move(what)] { what(*self); });
+    };
+    ask_sandbox<write_once_request, bool>(
+      *with_,
+      {with_->directory, id_, write_once_request{request_, done, context_},
+       [here, then](bool answer) { here([then, answer](hydrate& self) { then(self, answer); }); },
+       [here](step at, const error& why) {
+         here([at, why](hydrate& self) { self.settle(error_response(at, why)); });
+       },
+       step::write_tree});
+  }
+
+  void ask_whether_done() {
+    request_ = once_with_digest(what_, digest_.hexadecimal());
+    ask_once(false, [](hydrate& self, bool done) {
+      if (self.outcome_)
+        return;
+      done ? self.settle({200, json::write_ok()}) : self.find_sandbox();
+    });
+  }
+
+  /// What the client is told has to be true of the next time, too.
+  void remember() {
+    ask_once(true, [](hydrate& self, bool) { self.settle({200, json::write_ok()}); });
+  }
+
   void find_sandbox() {
     patience_->expires_after(sandbox_patience);
     const auto here = [self = shared_from_this()](auto then) {
       asio::post(self->strand_.executor(), [self, then = std::move(then)] { then(*self); });
     };
     ask_sandbox<write_tree_request, file_channel>(
-      *with_,
-      {with_->directory, id_, write_tree_request{std::string{workspace}, std::move(context_)},
-       [here](const file_channel& channel) {
-         here([channel](hydrate& self) { self.open(channel); });
-       },
-       [here](step at, const error& why) {
-         here([at, why](hydrate& self) { self.settle(error_response(at, why)); });
-       },
-       step::write_tree});
+      *with_, {with_->directory, id_, write_tree_request{std::string{workspace}, context_},
+               [here](const file_channel& channel) {
+                 here([channel](hydrate& self) { self.open(channel); });
+               },
+               [here](step at, const error& why) {
+                 here([at, why](hydrate& self) { self.settle(error_response(at, why)); });
+               },
+               step::write_tree});
   }
 
   void open(const file_channel& channel) {
@@ -233,7 +269,7 @@ private:
   void judge() {
     const auto& refused = decoder_->failure();
     if (result_.exit_code == 0 && refused.empty())
-      return settle({200, json::write_ok()});
+      return once_ ? remember() : settle({200, json::write_ok()});
     auto text = refused + text_;
     if (text_.empty())
       text += last_line;
@@ -263,6 +299,10 @@ private:
 
   const std::shared_ptr<const services> with_;
   const std::string id_;
+  const call what_;
+  const bool once_; ///< It has its effect once.
+  digest digest_;   ///< Then, of the body.
+  once request_;
   byte_share share_;        ///< Of the disk that bodies may fill.
   byte_share decompressor_; ///< Taken by a worker.
   strand_handle strand_;
@@ -290,8 +330,9 @@ private:
 
 } // namespace
 
-std::shared_ptr<body_sink> make_hydrate(std::shared_ptr<const services> with, std::string id) {
-  return std::make_shared<hydrate>(std::move(with), std::move(id));
+std::shared_ptr<body_sink> make_hydrate(std::shared_ptr<const services> with, const call& what,
+                                        bool once) {
+  return std::make_shared<hydrate>(std::move(with), what, once);
 }
 
 } // namespace insula::http::bridge

@@ -1,5 +1,6 @@
 #include "base/id.hpp"
 #include "http/bridge/ask_sandbox.hpp"
+#include "http/bridge/once.hpp"
 #include "http/json.hpp"
 
 namespace insula::http::bridge {
@@ -18,6 +19,23 @@ admission answered_by(admission::answer_fn answer) {
 /// Clients send options here; nothing is started, so there is nothing to apply them to.
 void create(const std::string&, const reply& to) {
   to->respond({200, json::write_id(sandbox_id::generate().str())});
+}
+
+/// With a key, the id comes from that, and from what nobody else knows: it is the same for good,
+/// and nobody can guess it.
+admission admit_create(const services* with, const call& what) {
+  const auto once = is_once(what);
+  if (!once) {
+    admission refused;
+    refused.refusal = error_response(step::request, once.reason());
+    return refused;
+  }
+  if (!*once)
+    return answered_by(create);
+  return answered_by(
+    [id = keyed_id(with->secret, *what.idempotency_key)](const std::string&, const reply& to) {
+      to->respond({200, json::write_id(id)});
+    });
 }
 
 void remove(const services& with, const std::string& id, const reply& to) {
@@ -77,10 +95,12 @@ void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const service
                    access::key,
                    body_use::ignored,
                    0,
-                   [](const call&) { return answered_by(create); },
+                   [with](const call& what) { return admit_create(with.get(), what); },
                    {.id = "createSandbox",
                     .summary = "Issue the id of a new sandbox. It starts with its first use.",
-                    .answers = {{"200", "The id.", "application/json", "CreateSandboxResponse"}}}});
+                    .parameters = {idempotency_parameter},
+                    .answers = {{"200", "The id.", "application/json", "CreateSandboxResponse"},
+                                {"400", "", "", "InvalidRequest"}}}});
   table.push_back(
     {verb::del,
      "/v1/sandbox/:id",

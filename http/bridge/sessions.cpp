@@ -1,4 +1,5 @@
 #include "http/bridge/ask_sandbox.hpp"
+#include "http/bridge/once.hpp"
 #include "http/bridge/timeouts.hpp"
 #include "http/json.hpp"
 
@@ -31,10 +32,11 @@ bool is_variable(const std::pair<const std::string, std::string>& each) {
          name.find('\0') == std::string::npos && value.find('\0') == std::string::npos;
 }
 
-result<create_session_request> read_request(std::string_view text) {
+/// `usual`: its id, if the body names none; empty: a new one.
+result<create_session_request> read_request(std::string_view text, std::string usual) {
   auto body = json::read_session_body(text);
   create_session_request wanted;
-  wanted.id = body.id ? std::move(*body.id) : new_session_id();
+  wanted.id = body.id ? std::move(*body.id) : usual.empty() ? new_session_id() : std::move(usual);
   if (!is_session_id(wanted.id))
     return error{errc::invalid_request, "Invalid session ID format"};
   if (!std::all_of(body.env.begin(), body.env.end(), is_variable))
@@ -62,16 +64,28 @@ void ask(const services& with, const std::string& id, Message wanted, step durin
            [to](step at, const error& why) { to->respond(error_response(at, why)); }, during});
 }
 
-void create(const services& with, const std::string& id, std::string_view body, const reply& to) {
-  auto wanted = read_request(body);
+/// The same for the same request.
+std::string session_id_of(const once& request) {
+  return "session-" + request.key.substr(0, 24);
+}
+
+void create(const services& with, const call& what, std::string_view body, const reply& to) {
+  const auto once = is_once(what);
+  if (!once)
+    return to->respond(error_response(step::create_session, once.reason()));
+  insula::once whole;
+  if (*once)
+    whole = once_of(what, body);
+  auto wanted = read_request(body, *once ? session_id_of(whole) : std::string{});
   if (!wanted)
     return to->respond(error_response(step::create_session, wanted.reason()));
   if (wanted->id == reserved)
     return to->respond(error_response(
       step::create_session,
       {errc::launch_failed, "Session ID '" + wanted->id + "' is reserved for internal use"}));
+  wanted->once = std::move(whole);
   response done{200, json::write_id(wanted->id)};
-  ask(with, id, std::move(*wanted), step::create_session, to, std::move(done));
+  ask(with, what.id, std::move(*wanted), step::create_session, to, std::move(done));
 }
 
 void remove(const services& with, const call& what, const reply& to) {
@@ -93,19 +107,21 @@ void add_session_routes(std::vector<route>& table, std::shared_ptr<const service
      limits::session_body_bytes,
      [with](const call& what) {
        admission plan;
-       plan.answer = [with, id = what.id](const std::string& body, const reply& to) {
-         create(*with, id, body, to);
+       plan.answer = [with, what](const std::string& body, const reply& to) {
+         create(*with, what, body, to);
        };
        return plan;
      },
      {.id = "createSession",
       .summary = "Make a session: a shell whose directory, variables and functions last from one "
                  "command to the next.",
-      .parameters = {{"id", "path", "The sandbox's id.", true}},
+      .parameters = {{"id", "path", "The sandbox's id.", true}, idempotency_parameter},
       .body_type = "application/json",
       .body_schema = "CreateSessionRequest",
       .answers = {{"200", "Its id.", "application/json", "CreateSessionResponse"},
                   {"400", "", "", "InvalidRequest"},
+                  {"409", "The Idempotency-Key was used for another request.", "application/json",
+                   "ErrorResponse"},
                   {"413", "The body is too large.", "application/json", "ErrorResponse"},
                   {"502", "It could not be made, or there is one of that id.", "application/json",
                    "ErrorResponse"},

@@ -156,7 +156,7 @@ TEST_CASE("a reader that has gone is passed on, so that the command is not held 
   running_command cmd;
   cmd.process().print(runtime::stream_id::out, "x");
   cmd.read(0).value();
-  caf::anon_send(cmd.handle, detach_atom::value);
+  caf::anon_send(cmd.handle, detach_atom::value, std::uint64_t{0});
   cmd.sys.run();
   CHECK(cmd.process().detached);
 }

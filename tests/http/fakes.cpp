@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <tuple>
 #include <unistd.h>
 
 namespace insula::test {
@@ -49,6 +50,7 @@ struct house::shared {
   std::shared_ptr<diary> heard;
   std::mutex mutex;
   exec_request last_exec; ///< Guarded by mutex, as what follows.
+  once last_once;
   caf::actor process;
   caf::actor directory;
   caf::actor pool;
@@ -85,7 +87,7 @@ void answer(process_state& st) {
   for (const auto& frame : st.log) {
     if (at == st.question.offset) {
       chunk.frames.push_back(frame);
-      chunk.next_offset = at + frame.bytes.size();
+      chunk.next_offset = chunk.frames.back().end = at + frame.bytes.size();
       break;
     }
     at += frame.bytes.size();
@@ -123,7 +125,7 @@ process_impl::behavior_type process(process_impl::stateful_pointer<process_state
         answer(st);
       return promise;
     },
-    [all](detach_atom) { all->heard->add("detached"); },
+    [all](detach_atom, std::uint64_t) { all->heard->add("detached"); },
     [self](print_atom, int stream, std::string& bytes) {
       self->state.log.push_back({static_cast<output_stream>(stream), std::move(bytes)});
       answer(self->state);
@@ -176,6 +178,19 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       all->process = caf::actor_cast<caf::actor>(started);
       return process_actor{started};
     },
+    [all](const find_result& asked) -> caf::result<known_result> {
+      all->heard->add("find_result");
+      std::lock_guard lock{all->mutex};
+      all->last_once = asked.once;
+      if (all->plays->result_error)
+        return to_caf(*all->plays->result_error);
+      known_result found;
+      found.known = all->plays->known_process;
+      if (found.known && all->process)
+        found.process = caf::actor_cast<process_actor>(all->process);
+      std::tie(found.begin, found.end) = all->plays->extent;
+      return found;
+    },
     [all](const create_session_request& wanted) -> caf::result<caf::ok_atom> {
       auto line = "create_session " + wanted.id + " in " + wanted.cwd;
       for (const auto& [name, value] : wanted.env)
@@ -214,6 +229,12 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       return open_channel(all, line);
     },
     [all](const write_tree_request& tree) { return open_channel(all, "write_tree " + tree.path); },
+    [all](const write_once_request& asked) -> caf::result<bool> {
+      all->heard->add(asked.done ? "written once" : "asks whether written");
+      if (all->plays->result_error)
+        return to_caf(*all->plays->result_error);
+      return all->plays->written || asked.done;
+    },
     [self, all, asked = std::vector<caf::typed_response_promise<bool>>{}](
       const probe_request&) mutable -> caf::result<bool> {
       if (!all->plays->deaf_probe)

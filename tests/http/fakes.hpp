@@ -43,6 +43,10 @@ struct script {
   std::optional<error> exec_error;
   std::optional<error> file_error;
   std::optional<error> session_error;
+  std::optional<error> result_error; ///< Of what is asked of requests that are done once.
+  bool known_process = false;        ///< The last command is the one that is asked for.
+  std::pair<std::uint64_t, std::uint64_t> extent; ///< Of its output.
+  bool written = false;                           ///< A tree has been, by that request.
   std::vector<sandbox_status> list;
   pool_stats pool;
   std::optional<error> pool_error; ///< When it is to be emptied.

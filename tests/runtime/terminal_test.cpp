@@ -69,9 +69,9 @@ public:
     }
     return printed;
   }
-  terminal_extent extent() {
-    auto extents = std::make_shared<events<terminal_extent>>();
-    terminal_->measure([extents](terminal_extent what) { extents->tell(what); });
+  log_extent extent() {
+    auto extents = std::make_shared<events<log_extent>>();
+    terminal_->measure([extents](log_extent what) { extents->tell(what); });
     return extents->next(long_enough);
   }
   runtime::terminal& operator*() { return *terminal_; }

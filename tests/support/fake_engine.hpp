@@ -29,9 +29,7 @@ public:
     read(offset, max_bytes, false, std::move(on_output));
   }
   void forget(std::uint64_t reader) override { forgotten.push_back(reader); }
-  void measure(std::function<void(runtime::terminal_extent)> tell) override {
-    tell({0, frames.size()});
-  }
+  void measure(std::function<void(runtime::log_extent)> tell) override { tell({0, frames.size()}); }
 
   void read(std::uint64_t offset, std::size_t, bool attached,
             std::function<void(runtime::log_chunk)> on_output) override {

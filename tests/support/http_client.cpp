@@ -235,15 +235,21 @@ std::optional<exec_event> exec_stream::next() {
       text_.erase(0, std::exchange(at_, 0));
       text_ += *bytes;
     }
-    const auto block = text_.substr(at_, end - at_);
+    auto block = text_.substr(at_, end - at_);
     at_ = end + 2;
     if (block.starts_with(':'))
       continue;
+    std::string id;
+    if (block.starts_with("id: ")) {
+      const auto line = block.find('\n');
+      id = block.substr(4, line - 4);
+      block.erase(0, line == std::string::npos ? line : line + 1);
+    }
     const auto break_at = block.find("\ndata: ");
     if (!block.starts_with("event: ") || break_at == std::string::npos ||
         block.find('\n', break_at + 1) != std::string::npos)
       fail("no event: " + block);
-    exec_event got{block.substr(7, break_at - 7), block.substr(break_at + 7)};
+    exec_event got{block.substr(7, break_at - 7), block.substr(break_at + 7), std::move(id)};
     if (got.name == "stdout" || got.name == "stderr")
       got.data = decode_base64(got.data);
     return got;

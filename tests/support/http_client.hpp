@@ -78,7 +78,8 @@ http_answer http_ask(std::uint16_t port, std::string_view method, std::string_vi
 
 struct exec_event {
   std::string name;
-  std::string data; ///< Of stdout and stderr: decoded.
+  std::string data;    ///< Of stdout and stderr: decoded.
+  std::string id = {}; ///< Empty: it has none.
 
   bool operator==(const exec_event&) const = default;
 };

@@ -1,0 +1,337 @@
+#include "actors/sandbox_state.hpp"
+
+#include "base/failpoint.hpp"
+#include "base/limits.hpp"
+#include "base/log.hpp"
+
+#include <charconv>
+
+/// Requests that have their effect once. Of each there is a record in the node's store, durable
+/// before anything is done. The command itself is kept by the engine, with its output and its end,
+/// over any number of servers: a record whose command is not there, although nothing was lost since
+/// in which sandbox it was to run, is one of a command that was never started.
+namespace insula::actors::inside_sandbox {
+
+std::string once_record::text() const {
+  return digest + '\n' + std::to_string(made_ms) + '\n' + which;
+}
+
+once_record once_record::read(std::string_view text) {
+  once_record found;
+  const auto next = [&text] {
+    const auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    return line;
+  };
+  found.digest = next();
+  const auto made = next();
+  std::from_chars(made.data(), made.data() + made.size(), found.made_ms);
+  found.which = text;
+  return found;
+}
+
+bool once_record::expired(std::int64_t now_ms) const {
+  return now_ms - made_ms >= limits::results_kept.count();
+}
+
+namespace {
+
+constexpr std::string_view records = "idempotency/";
+constexpr std::string_view commands = "idempotency/exec/";
+constexpr std::string_view trees = "idempotency/hydrate/";
+
+/// Who waits for one command to run.
+constexpr std::size_t max_waiting = 256;
+
+/// In place of the name of a sandbox: whether it has run in any is not known.
+constexpr std::string_view in_doubt = "?";
+
+const error too_many{errc::limit_reached, "the sandbox keeps as many results as it may"};
+const error gone{errc::result_gone, "what this request has done is over, and its result is gone"};
+
+std::string key_of(std::string_view kind, const std::string& key) {
+  return std::string{kind} + key;
+}
+
+/// This start of the sandbox: what ran in another one is gone with it.
+std::string this_start(const sandbox_state& st) {
+  return st.record->value("started_ms");
+}
+
+std::optional<once_record> find_record(const sandbox_state& st, const std::string& key) {
+  const auto* const found = st.local->find(key);
+  if (found == nullptr)
+    return std::nullopt;
+  auto record = once_record::read(*found);
+  return record.expired(st.options->time->unix_ms()) ? std::nullopt : std::optional{record};
+}
+
+template <class Do>
+void for_each_record(const sandbox_state& st, Do what) {
+  const auto& all = st.local->entries();
+  for (auto at = all.lower_bound(records); at != all.end() && at->first.starts_with(records); ++at)
+    what(at->first, once_record::read(at->second));
+}
+
+std::size_t count_records(const sandbox_state& st) {
+  std::size_t count = 0;
+  for_each_record(st, [&](const std::string&, const once_record&) { ++count; });
+  return count;
+}
+
+/// There is an alarm as long as there are records, at the first one's time or before.
+void write_record(sandbox_state& st, const std::string& key, const once_record& record) {
+  const bool first = count_records(st) == 0;
+  std::vector<storage::change> changes{{key, record.text()}};
+  if (first)
+    st.local->set_alarm(limits::results_kept, std::move(changes));
+  else
+    st.local->write(std::move(changes));
+}
+
+/// Null: it has not run, and may. Errors: those of find_result.
+result<kept_result*> look_up(sandbox_state& st, const once& wanted) {
+  auto at = st.results.find(wanted.key);
+  const auto* const text = st.local->find(key_of(commands, wanted.key));
+  auto record = text != nullptr ? std::optional{once_record::read(*text)} : std::nullopt;
+  const bool runs = at != st.results.end() && !at->second.over;
+  if (record && record->expired(st.options->time->unix_ms()) && !runs)
+    record.reset();
+  if (!record) {
+    if (at != st.results.end())
+      st.results.erase(at);
+    if (text == nullptr && count_records(st) >= limits::kept_results_per_sandbox)
+      return too_many;
+    return nullptr;
+  }
+  if (record->digest != wanted.digest)
+    return once_conflict;
+  if (at != st.results.end())
+    return &at->second;
+  if (st.knows_all && record->which == this_start(st))
+    return nullptr;
+  return gone;
+}
+
+void fail(sandbox_pointer self, const std::string& key, const error& why) {
+  auto failed = self->state.results.extract(key);
+  if (!failed)
+    return;
+  for (auto& each : failed.mapped().waiting)
+    each.deliver(to_caf(why));
+  for (auto& [which, asking] : failed.mapped().asking)
+    find_result_of(self, which, asking);
+}
+
+/// Its record is durable.
+void start_once(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
+                reply_to<process_actor> reply) {
+  failpoint("idempotency.claimed");
+  if (!wanted.session.empty())
+    run_in_session(self, std::move(wanted), std::move(memory), std::move(reply));
+  else
+    start_command(self, std::move(wanted), std::move(reply));
+  failpoint("idempotency.asked");
+}
+
+void claim(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
+           const reply_to<process_actor>& reply) {
+  auto& st = self->state;
+  const auto key = wanted.once.key;
+  st.results[key].waiting.push_back(reply);
+  const auto record_key = key_of(commands, key);
+  const auto record = find_record(st, record_key);
+  if (!record)
+    write_record(st, record_key, {wanted.once.digest, st.options->time->unix_ms(), this_start(st)});
+  const auto shared = std::make_shared<exec_request>(std::move(wanted));
+  st.local->when_durable(
+    [=, start = st.start, memory = std::move(memory)]() mutable {
+      auto& now = self->state;
+      if (now.start != start || now.now != phase::running)
+        return fail(self, key, {errc::sandbox_not_running, "the sandbox has ended"});
+      start_once(self, std::move(*shared), std::move(memory), reply);
+    },
+    [self, key](const error& why) { fail(self, key, why); });
+}
+
+} // namespace
+
+void run_once(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
+              reply_to<process_actor> reply) {
+  const auto shared = std::make_shared<exec_request>(std::move(wanted));
+  self->state.local->load(
+    [=, memory = std::move(memory)]() mutable {
+      auto& st = self->state;
+      const auto found = look_up(st, shared->once);
+      if (!found)
+        return static_cast<void>(reply.deliver(to_caf(found.reason())));
+      if (*found == nullptr)
+        return claim(self, std::move(*shared), std::move(memory), reply);
+      auto& known = **found;
+      if (known.process)
+        return static_cast<void>(reply.deliver(caf::actor_cast<process_actor>(known.process)));
+      if (known.waiting.size() >= max_waiting)
+        return static_cast<void>(
+          reply.deliver(to_caf({errc::limit_reached, "too many wait for this command"})));
+      known.waiting.push_back(reply);
+    },
+    [reply](const error& why) mutable { reply.deliver(to_caf(why)); });
+}
+
+void find_result_of(sandbox_pointer self, const once& which, reply_to<known_result> reply) {
+  self->state.local->load(
+    [=]() mutable {
+      const auto found = look_up(self->state, which);
+      if (!found)
+        return static_cast<void>(reply.deliver(to_caf(found.reason())));
+      known_result answer;
+      answer.known = *found != nullptr;
+      if (answer.known && (*found)->resuming)
+        return static_cast<void>((*found)->asking.emplace_back(which, reply));
+      if (!answer.known || !(*found)->process)
+        return static_cast<void>(reply.deliver(std::move(answer)));
+      const auto process = (*found)->process;
+      answer.process = caf::actor_cast<process_actor>(process);
+      self->request(process, caf::infinite, measure_atom::value)
+        .then(
+          [=](std::uint64_t begin, std::uint64_t end) mutable {
+            answer.begin = begin;
+            answer.end = end;
+            reply.deliver(std::move(answer));
+          },
+          [=](caf::error& why) mutable { reply.deliver(std::move(why)); });
+    },
+    [reply](const error& why) mutable { reply.deliver(to_caf(why)); });
+}
+
+std::function<void()> over_with_result(sandbox_pointer self, const std::string& key,
+                                       std::function<void()> also) {
+  return [me = self->address(), key, also = std::move(also)] {
+    if (also)
+      also();
+    tell(me, result_over{key});
+  };
+}
+
+bool resume_result(sandbox_pointer self, const std::string& key) {
+  const auto [at, fresh] = self->state.results.try_emplace(key);
+  at->second.resuming = at->second.resuming || fresh;
+  return fresh;
+}
+
+void drop_unknown_results(sandbox_pointer self) {
+  self->state.local->load(
+    [self] {
+      auto& st = self->state;
+      std::erase_if(st.results, [&](const auto& each) {
+        return each.second.waiting.empty() &&
+               st.local->find(key_of(commands, each.first)) == nullptr;
+      });
+    },
+    [](const error&) {}); // Who asks for one will hear of that.
+}
+
+void result_runs(sandbox_pointer self, const std::string& key, const process_actor& process) {
+  auto& all = self->state.results;
+  const auto at = all.find(key);
+  if (at == all.end())
+    return; // It is not known any more: nobody waits for it, and nobody keeps it.
+  failpoint("idempotency.runs");
+  at->second.process = caf::actor_cast<started_process_actor>(process);
+  at->second.resuming = false;
+  for (auto& each : std::exchange(at->second.waiting, {}))
+    each.deliver(process);
+  for (auto& [which, asking] : std::exchange(at->second.asking, {}))
+    find_result_of(self, which, asking);
+}
+
+/// The same request may come again, and then it is run, unless it cannot be told whether it has.
+void result_does_not_run(sandbox_pointer self, const std::string& key, const error& why) {
+  switch (why.code) {
+    case errc::limit_reached:
+    case errc::launch_failed:
+    case errc::invalid_request:
+    case errc::session_ended: return fail(self, key, why);
+    default: break;
+  }
+  self->state.local->load(
+    [=] {
+      auto& st = self->state;
+      const auto record_key = key_of(commands, key);
+      if (auto record = find_record(st, record_key); record && st.epoch != 0) {
+        record->which = in_doubt;
+        st.local->write({{record_key, record->text()}});
+      }
+      const auto tell_all = [=](const auto&...) { fail(self, key, why); };
+      st.local->when_durable(tell_all, tell_all);
+    },
+    [=](const error&) { fail(self, key, why); });
+}
+
+void refuse_command(sandbox_pointer self, const exec_request& wanted, const error& why,
+                    reply_to<process_actor> reply) {
+  if (wanted.once.key.empty())
+    reply.deliver(to_caf(why));
+  else
+    result_does_not_run(self, wanted.once.key, why);
+}
+
+// ---- Trees
+
+void write_once(sandbox_pointer self, const write_once_request& asked, reply_to<bool> reply) {
+  self->state.local->load(
+    [=]() mutable {
+      auto& st = self->state;
+      const auto key = key_of(trees, asked.once.key);
+      const auto record = find_record(st, key);
+      if (record && record->digest != asked.once.digest)
+        return static_cast<void>(reply.deliver(to_caf(once_conflict)));
+      const bool done = record && record->which == this_start(st);
+      if (done || !asked.done) {
+        if (!record && count_records(st) >= limits::kept_results_per_sandbox)
+          return static_cast<void>(reply.deliver(to_caf(too_many)));
+        return static_cast<void>(reply.deliver(done));
+      }
+      write_record(st, key, {asked.once.digest, st.options->time->unix_ms(), this_start(st)});
+      st.local->answer(reply, true);
+    },
+    [reply](const error& why) mutable { reply.deliver(to_caf(why)); });
+}
+
+// ---- Their end
+
+void expire_results(sandbox_pointer self, const alarm_due& due) {
+  auto& st = self->state;
+  const auto now = st.options->time->unix_ms();
+  std::vector<storage::change> changes;
+  std::vector<std::string> over;
+  std::optional<std::int64_t> next;
+  for_each_record(st, [&](const std::string& key, const once_record& record) {
+    auto left = record.made_ms + limits::results_kept.count() - now;
+    const auto at =
+      key.starts_with(commands) ? st.results.find(key.substr(commands.size())) : st.results.end();
+    const bool runs = at != st.results.end() && !at->second.over;
+    if (left <= 0 && runs)
+      left = limits::kept_result_pause.count();
+    if (left > 0) {
+      next = std::min(next.value_or(left), left);
+      return;
+    }
+    changes.push_back({key, std::nullopt});
+    if (at != st.results.end())
+      over.push_back(at->first);
+  });
+  log::debug("sandbox.results_expired", {{"id", st.id->str()}, {"count", changes.size()}});
+  if (next)
+    st.local->set_alarm(std::chrono::milliseconds{*next}, std::move(changes));
+  else
+    st.local->alarm_over(due, std::move(changes));
+  st.local->when_durable(
+    [self, over] {
+      for (const auto& key : over)
+        self->state.results.erase(key);
+    },
+    [](const error&) {});
+}
+
+} // namespace insula::actors::inside_sandbox

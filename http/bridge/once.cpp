@@ -1,0 +1,86 @@
+#include "http/bridge/once.hpp"
+
+#include "base/id.hpp"
+
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+namespace insula::http::bridge {
+
+namespace {
+
+constexpr std::size_t longest_key = 255;
+
+EVP_MD_CTX* in(const std::shared_ptr<void>& context) {
+  return static_cast<EVP_MD_CTX*>(context.get());
+}
+
+std::string hash(std::string_view text) {
+  digest whole;
+  whole.add(text);
+  return whole.hexadecimal();
+}
+
+} // namespace
+
+digest::digest()
+    : context_(EVP_MD_CTX_new(),
+               [](void* context) { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context)); }) {
+  if (!context_ || EVP_DigestInit_ex(in(context_), EVP_sha256(), nullptr) != 1)
+    throw std::runtime_error("there is no SHA-256");
+}
+
+void digest::add(std::string_view bytes) {
+  EVP_DigestUpdate(in(context_), bytes.data(), bytes.size());
+}
+
+std::string digest::hexadecimal() {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
+  unsigned count = 0;
+  EVP_DigestFinal_ex(in(context_), bytes.data(), &count);
+  std::string text;
+  for (unsigned i = 0; i < count; ++i) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    text += digits[bytes[i] >> 4];
+    text += digits[bytes[i] & 15];
+  }
+  return text;
+}
+
+result<bool> is_once(const call& what) {
+  const auto& key = what.idempotency_key;
+  if (!key)
+    return false;
+  const auto visible = [](char c) { return c > ' ' && c < '\x7f'; };
+  if (key->empty() || key->size() > longest_key || !std::all_of(key->begin(), key->end(), visible))
+    return error{errc::invalid_request,
+                 "Idempotency-Key must be 1 to 255 visible ASCII characters"};
+  return true;
+}
+
+once once_of(const call& what, std::string_view body) {
+  digest all;
+  all.add(what.session_id);
+  all.add({"\0", 1});
+  all.add(body);
+  return once_with_digest(what, all.hexadecimal());
+}
+
+once once_with_digest(const call& what, std::string digest) {
+  return {hash(what.idempotency_key.value_or("")), std::move(digest)};
+}
+
+std::string keyed_id(std::string_view secret, std::string_view key) {
+  constexpr std::size_t id_bytes = 16;
+  std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
+  unsigned count = 0;
+  HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+       reinterpret_cast<const unsigned char*>(key.data()), key.size(), bytes.data(), &count);
+  return base32(bytes.data(), id_bytes);
+}
+
+} // namespace insula::http::bridge

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "actors/protocol/messages.hpp"
+#include "base/error.hpp"
+#include "http/router.hpp"
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace insula::http::bridge {
+
+/// SHA-256, bit by bit.
+class digest {
+public:
+  digest();
+  void add(std::string_view bytes);
+  std::string hexadecimal(); ///< Of all that was added. Once.
+
+private:
+  std::shared_ptr<void> context_;
+};
+
+/// Whether the request is one that has its effect once. Errors: invalid_request.
+result<bool> is_once(const call& what);
+
+/// Of a request for which that is so. `body`: all that it says besides its route and its sandbox.
+once once_of(const call& what, std::string_view body);
+/// The same for a body that has been hashed meanwhile.
+once once_with_digest(const call& what, std::string digest);
+
+/// The id of the sandbox that a request with this key makes, on nodes that have this secret.
+std::string keyed_id(std::string_view secret, std::string_view key);
+
+/// For the document.
+inline constexpr parameter idempotency_parameter{
+  "Idempotency-Key", "header",
+  "1 to 255 visible ASCII characters. For 24 hours the same request with the same key is done once "
+  "and answered alike, and another request with it is refused."};
+
+} // namespace insula::http::bridge

@@ -1,0 +1,323 @@
+#include "actors/survivor_note.hpp"
+#include "tests/actors/fixture.hpp"
+
+#include <algorithm>
+
+using namespace insula;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto record = "idempotency/exec/key";
+
+exec_request once_command(const std::string& key = "key", const std::string& digest = "digest") {
+  auto request = command("echo hi");
+  request.once = {key, digest};
+  return request;
+}
+
+pending<process_actor> ask(small_node& node, const sandbox_object_actor& box,
+                           const exec_request& request = once_command()) {
+  return node.sys.ask<process_actor>(box, request);
+}
+
+pending<known_result> look(small_node& node, const sandbox_object_actor& box,
+                           const once& which = {"key", "digest"}) {
+  return node.sys.ask<known_result>(box, find_result{which, {}});
+}
+
+/// One that has run to its end.
+void run_one(small_node& node, const sandbox_object_actor& box, const exec_request& request) {
+  const auto asked = ask(node, box, request);
+  node.process().start();
+  node.sys.run();
+  node.process().exit(0);
+  node.process().complete_now();
+  node.sys.run();
+  CHECK_NOTHROW(asked.value());
+}
+
+/// The next server: what the last one has left is there.
+sandbox_object_actor adopted(small_node& node, std::vector<runtime::survivor> left) {
+  auto place = std::make_shared<fake_sandbox>();
+  place->left = std::move(left);
+  node.engine.left["abc"] = place;
+  return node.make_sandbox();
+}
+
+alarm_due due(small_node& node) {
+  return {{kept_in::node, "abc", ""}, node.local.value("abc", std::string{actors::alarm_keys})};
+}
+
+} // namespace
+
+TEST_CASE("a command that runs once is not started before that is durable", "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  REQUIRE_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value());
+  node.local.hold_writes = true;
+  const auto asked = ask(node, box);
+  CHECK(node.place().processes.empty());
+  node.local.let_go();
+  node.sys.run();
+  REQUIRE(node.place().processes.size() == 1);
+  CHECK(node.process().spec.kept);
+  const auto note = actors::survivor_note::read(node.process().spec.label);
+  REQUIRE(note);
+  CHECK(note->key == "key");
+  CHECK(asked.open());
+  node.process().start();
+  node.sys.run();
+  CHECK_NOTHROW(asked.value());
+}
+
+TEST_CASE("a disk that does not take the key keeps the command from running", "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  REQUIRE_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value());
+  node.local.write_error = error{errc::disk_full, "full"};
+  CHECK(ask(node, box).reason().code == errc::disk_full);
+  CHECK(node.place().processes.empty());
+  node.local.write_error.reset();
+  const auto again = ask(node, box);
+  REQUIRE(node.place().processes.size() == 1);
+}
+
+TEST_CASE("all who ask with one key get one process, also when it is over", "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto first = ask(node, box);
+  const auto second = ask(node, box);
+  const auto waits = look(node, box);
+  CHECK(waits.value().known);
+  CHECK_FALSE(waits.value().process);
+  CHECK(node.place().processes.size() == 1);
+  node.process().start();
+  node.sys.run();
+  CHECK(first.value() == second.value());
+  node.process().print(runtime::stream_id::out, "hi");
+  node.process().exit(3);
+  node.process().complete_now();
+  node.sys.run();
+  const auto third = ask(node, box);
+  CHECK(third.value() == first.value());
+  const auto found = look(node, box).value();
+  CHECK(found.process == first.value());
+  CHECK(found.end == 1);
+  const auto read = node.sys.ask<output_chunk>(third.value(), read_output{0, 100, true, 1}).value();
+  REQUIRE(read.ended);
+  CHECK(read.ended->exit_code == 3);
+  CHECK(node.place().processes.size() == 1);
+  CHECK(ask(node, box, once_command("key", "other")).reason().code == errc::idempotency_conflict);
+  CHECK(look(node, box, {"key", "other"}).reason().code == errc::idempotency_conflict);
+  CHECK_FALSE(look(node, box, {"another", "other"}).value().known);
+}
+
+TEST_CASE("a result that is kept keeps no sandbox awake", "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  run_one(node, box, once_command());
+  for (int i = 0; i < 40; ++i)
+    node.sys.advance(20s);
+  CHECK(node.place().destroys == 1);
+}
+
+TEST_CASE("a command that could not be started may be asked for again", "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto asked = ask(node, box);
+  node.process().fail(errc::launch_failed, "no such directory");
+  node.sys.run();
+  CHECK(asked.reason().code == errc::launch_failed);
+  CHECK_FALSE(look(node, box).value().known);
+  const auto again = ask(node, box);
+  REQUIRE(node.place().processes.size() == 2);
+  CHECK(ask(node, box, once_command("key", "other")).reason().code == errc::idempotency_conflict);
+  // Where it is not known whether it has run, nothing is run again.
+  node.process().fail(errc::io_failed, "what was kept of it is not whole");
+  node.sys.run();
+  CHECK(again.reason().code == errc::io_failed);
+  CHECK(ask(node, box).reason().code == errc::result_gone);
+  CHECK(node.place().processes.size() == 2);
+}
+
+TEST_CASE("what ran in a sandbox that has ended is not run in the next one", "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  run_one(node, box, once_command());
+  node.sys.advance(1s);
+  const auto next = node.make_sandbox(); // As after the loss of all: nothing has survived.
+  CHECK(look(node, next).reason().code == errc::result_gone);
+  CHECK(ask(node, next).reason().code == errc::result_gone);
+  CHECK(ask(node, next, once_command("key", "other")).reason().code == errc::idempotency_conflict);
+  CHECK(node.place().processes.empty());
+}
+
+TEST_CASE("the next server has the results of the last one", "[actors][results][adoption]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  run_one(node, box, once_command());
+  const auto label = node.process().spec.label;
+  const auto next = adopted(node, {{7, runtime::survivor_kind::command, label, 0, true}});
+  const auto asked = look(node, next);
+  CHECK(asked.value().known);
+  auto& place = *node.engine.adoptions.back().place;
+  REQUIRE(place.processes.size() == 1);
+  place.processes[0]->start();
+  place.processes[0]->exit(0);
+  place.processes[0]->complete_now();
+  node.sys.run();
+  CHECK(look(node, next).value().process);
+  CHECK_NOTHROW(ask(node, next).value());
+  CHECK(place.processes.size() == 1);
+}
+
+TEST_CASE("a command that the last server never came to start is run by the next one",
+          "[actors][results][adoption]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto lost = ask(node, box);
+  const auto next = adopted(node, {});
+  CHECK_FALSE(look(node, next).value().known);
+  const auto asked = ask(node, next);
+  CHECK(node.engine.adoptions.back().place->processes.size() == 1);
+}
+
+TEST_CASE("where something could not be taken over, what is missing may have run",
+          "[actors][results][adoption]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto lost = ask(node, box);
+  const auto next = adopted(node, {{7, runtime::survivor_kind::command, "unreadable", 0}});
+  CHECK(ask(node, next).reason().code == errc::result_gone);
+  CHECK(node.engine.adoptions.back().place->disowned == std::vector<std::uint64_t>{7});
+}
+
+TEST_CASE("a result is let go of when its time is up, and its key is free", "[actors][results]") {
+  small_node node;
+  node.options->ladder.stop_after = 0s;
+  const auto box = node.make_sandbox();
+  run_one(node, box, once_command());
+  node.sys.advance(1h);
+  run_one(node, box, once_command("second"));
+  const auto early = due(node);
+  node.sys.advance(23h);
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, early).value());
+  CHECK(node.local.value("abc", record).empty());
+  CHECK_FALSE(node.local.value("abc", "idempotency/exec/second").empty());
+  CHECK(node.place().processes[0].use_count() == 1); // Nobody holds it but the test.
+  CHECK(node.place().processes[1].use_count() > 1);
+  const auto again = ask(node, box, once_command("key", "other"));
+  CHECK(node.place().processes.size() == 3);
+  node.sys.advance(1h);
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, due(node)).value());
+  CHECK(node.local.value("abc", "idempotency/exec/second").empty());
+  CHECK_FALSE(node.local.value("abc", record).empty());
+  // What still runs is kept until it does not.
+  node.process().start();
+  node.sys.advance(25h);
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, due(node)).value());
+  CHECK(ask(node, box, once_command("key", "other")).value() == again.value());
+  node.process().exit(0);
+  node.process().complete_now();
+  node.sys.advance(1h);
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, due(node)).value());
+  CHECK(node.local.value("abc", record).empty());
+  CHECK(due(node).record.empty());
+}
+
+TEST_CASE("a sandbox keeps a thousand results, and says so", "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  for (std::size_t i = 0; i < limits::kept_results_per_sandbox; ++i)
+    run_one(node, box, once_command(std::to_string(i)));
+  CHECK(look(node, box).reason().code == errc::limit_reached);
+  CHECK(ask(node, box).reason().code == errc::limit_reached);
+  CHECK(look(node, box, {"0", "digest"}).value().known);
+}
+
+TEST_CASE("the newest foreground reader is the one that a command waits for", "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto asked = ask(node, box);
+  auto& process = node.process();
+  process.start();
+  node.sys.run();
+  const auto handle = asked.value();
+  const auto first = node.sys.ask<output_chunk>(handle, read_output{0, 100, true, 1});
+  const auto second = node.sys.ask<output_chunk>(handle, read_output{0, 100, true, 2});
+  CHECK(process.detached);
+  process.detached = false;
+  caf::anon_send(handle, detach_atom::value, std::uint64_t{1}); // It is not that one's any more.
+  node.sys.run();
+  CHECK_FALSE(process.detached);
+  process.print(runtime::stream_id::out, "hi");
+  node.sys.run();
+  CHECK(first.value().frames.size() == 1);
+  CHECK(second.value().frames.size() == 1);
+  caf::anon_send(handle, detach_atom::value, std::uint64_t{2});
+  node.sys.run();
+  CHECK(process.detached);
+}
+
+TEST_CASE("a session's command with a key is kept as any other", "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  auto request = once_command();
+  request.session = "s";
+  const auto asked = ask(node, box, request);
+  auto& shell = *node.place().shells.at(0);
+  shell.ready();
+  node.sys.run();
+  REQUIRE(shell.commands.size() == 1);
+  CHECK(shell.commands[0].kept);
+  const auto note = actors::survivor_note::read(shell.commands[0].label);
+  REQUIRE(note);
+  CHECK(note->key == "key");
+  CHECK(note->session == "s");
+  shell.processes[0]->start();
+  shell.processes[0]->exit(0);
+  shell.processes[0]->complete_now();
+  node.sys.run();
+  CHECK(ask(node, box, request).value() == asked.value());
+  CHECK(shell.commands.size() == 1);
+}
+
+TEST_CASE("a session that was made with a key is made once, until it is deleted",
+          "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto create = [&](const std::string& digest) {
+    create_session_request wanted{.id = "s"};
+    wanted.once = {"key", digest};
+    return node.sys.ask<caf::ok_atom>(box, wanted);
+  };
+  const auto first = create("digest");
+  const auto second = create("digest");
+  node.place().shells.at(0)->ready();
+  node.sys.run();
+  CHECK_NOTHROW(first.value());
+  CHECK_NOTHROW(second.value());
+  CHECK(node.place().shells.size() == 1);
+  CHECK(create("other").reason().code == errc::idempotency_conflict);
+  const auto next = adopted(node, {});
+  create_session_request again{.id = "s"};
+  again.once = {"key", "digest"};
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(next, again).value());
+}
+
+TEST_CASE("a tree is written once in one start of a sandbox", "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto ask_for = [&](const auto& whom, const std::string& digest, bool done) {
+    return node.sys.ask<bool>(whom, write_once_request{{"key", digest}, done, {}});
+  };
+  CHECK_FALSE(ask_for(box, "digest", false).value());
+  CHECK(ask_for(box, "digest", true).value());
+  CHECK(ask_for(box, "digest", false).value());
+  CHECK(ask_for(box, "other", false).reason().code == errc::idempotency_conflict);
+  node.sys.advance(1s);
+  const auto next = node.make_sandbox(); // Its files are not there any more.
+  CHECK_FALSE(ask_for(next, "digest", false).value());
+}
