@@ -114,9 +114,13 @@ result<kept_result*> look_up(sandbox_state& st, const once& wanted) {
 }
 
 void fail(sandbox_pointer self, const std::string& key, const error& why) {
-  if (auto failed = self->state.results.extract(key))
-    for (auto& each : failed.mapped().waiting)
-      each.deliver(to_caf(why));
+  auto failed = self->state.results.extract(key);
+  if (!failed)
+    return;
+  for (auto& each : failed.mapped().waiting)
+    each.deliver(to_caf(why));
+  for (auto& [which, asking] : failed.mapped().asking)
+    find_result_of(self, which, asking);
 }
 
 /// Its record is durable.
@@ -182,6 +186,8 @@ void find_result_of(sandbox_pointer self, const once& which, reply_to<known_resu
         return static_cast<void>(reply.deliver(to_caf(found.reason())));
       known_result answer;
       answer.known = *found != nullptr;
+      if (answer.known && (*found)->resuming)
+        return static_cast<void>((*found)->asking.emplace_back(which, reply));
       if (!answer.known || !(*found)->process)
         return static_cast<void>(reply.deliver(std::move(answer)));
       const auto process = (*found)->process;
@@ -208,7 +214,9 @@ std::function<void()> over_with_result(sandbox_pointer self, const std::string& 
 }
 
 bool resume_result(sandbox_pointer self, const std::string& key) {
-  return self->state.results.try_emplace(key).second;
+  const auto [at, fresh] = self->state.results.try_emplace(key);
+  at->second.resuming = at->second.resuming || fresh;
+  return fresh;
 }
 
 void drop_unknown_results(sandbox_pointer self) {
@@ -230,8 +238,11 @@ void result_runs(sandbox_pointer self, const std::string& key, const process_act
     return; // It is not known any more: nobody waits for it, and nobody keeps it.
   failpoint("idempotency.runs");
   at->second.process = caf::actor_cast<started_process_actor>(process);
+  at->second.resuming = false;
   for (auto& each : std::exchange(at->second.waiting, {}))
     each.deliver(process);
+  for (auto& [which, asking] : std::exchange(at->second.asking, {}))
+    find_result_of(self, which, asking);
 }
 
 /// The same request may come again, and then it is run, unless it cannot be told whether it has.

@@ -118,6 +118,10 @@ struct session_terminal {
 struct kept_result {
   started_process_actor process;                                   ///< Null: it does not run yet.
   std::vector<caf::typed_response_promise<process_actor>> waiting; ///< As long as that is so.
+  /// An earlier server has started it, and it is not known yet what has become of it: until then,
+  /// who asks for that waits.
+  bool resuming = false;
+  std::vector<std::pair<once, caf::typed_response_promise<known_result>>> asking;
   bool over = false; ///< It has ended, and its output is complete.
 };
 
@@ -176,6 +180,8 @@ struct sandbox_state {
       caf::anon_send_exit(process, caf::exit_reason::user_shutdown);
     for (auto& [key, each] : results) {
       for (auto& asking : each.waiting)
+        asking.deliver(to_caf(why));
+      for (auto& [which, asking] : each.asking)
         asking.deliver(to_caf(why));
       if (each.process)
         caf::anon_send_exit(each.process, caf::exit_reason::user_shutdown);
