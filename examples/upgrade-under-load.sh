@@ -75,7 +75,7 @@ is_whole() {
 }
 
 # A background job of a script begins with SIGINT ignored; the server shall not.
-printf 'runtime: {first_slot: %d, slots: 100}\n' $((36000 + $$ % 8 * 100)) >"$dir/cluster.yaml"
+printf 'runtime: {first_slot: %d, slots: 100}\nsandbox: {max_instances: 100}\n' $((36000 + $$ % 8 * 100)) >"$dir/cluster.yaml"
 mkfifo "$dir/said"
 env --default-signal=INT,QUIT "$insula" serve --listen 127.0.0.1:0 --state "$dir/state" --config "$dir/cluster.yaml" \
   >"$dir/said" 2>"$dir/log" </dev/null &

