@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <poll.h>
 #include <sstream>
 #include <sys/wait.h>
@@ -125,15 +126,23 @@ int node::stop(int signal) {
   return *status;
 }
 
+/// A sandbox that is just being made looks like its spawner until it runs its agent.
 pid_t node::spawner() const {
-  pid_t found = -1;
+  std::map<pid_t, pid_t> found; // With their parents.
   for_each_process([&](const fs::path& path, pid_t pid) {
     std::string begin = "insula-spawner";
     begin.append(1, '\0').append(state()).append(1, '\0');
-    if (content_of(path / "cmdline").starts_with(begin))
-      found = pid;
+    if (!content_of(path / "cmdline").starts_with(begin))
+      return;
+    const auto stat = content_of(path / "stat");
+    std::istringstream rest{stat.substr(std::min(stat.rfind(')') + 1, stat.size()))};
+    char state = 0;
+    rest >> state >> found[pid];
   });
-  return found;
+  for (const auto& [pid, parent] : found)
+    if (!found.contains(parent))
+      return pid;
+  return -1;
 }
 
 void node::crash_server() {
