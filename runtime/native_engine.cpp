@@ -24,6 +24,7 @@
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -53,6 +54,17 @@ struct native_engine_core {
     for (std::uint32_t i = 0; i < options.slots; ++i)
       if (!used.contains(options.first_slot + i))
         free_slots.push_back(options.first_slot + i);
+  }
+
+  /// Those that an earlier server has begun to end.
+  std::vector<held_sandbox> take_dying() {
+    std::vector<held_sandbox> dying;
+    const std::lock_guard hold{guard};
+    const auto end = std::stable_partition(survivors.begin(), survivors.end(),
+                                           [](const auto& each) { return bool{each.control}; });
+    std::move(end, survivors.end(), std::back_inserter(dying));
+    survivors.erase(end, survivors.end());
+    return dying;
   }
 
   /// One that nobody has taken; by its name.
@@ -1362,7 +1374,11 @@ void native_sandbox::destroy(std::function<void()> on_gone) {
 }
 
 native_engine::native_engine(io_pool& pool, native_options options, spawner_link spawner)
-    : core_(std::make_shared<native_engine_core>(pool, std::move(options), std::move(spawner))) {}
+    : core_(std::make_shared<native_engine_core>(pool, std::move(options), std::move(spawner))) {
+  // Their slots are free when the last of them is gone.
+  for (const auto& each : core_->take_dying())
+    core_->spawner.destroy(each.slot, [core = core_, slot = each.slot] { core->give_back(slot); });
+}
 
 /// Nobody is called back any more once this has gone.
 native_engine::~native_engine() {

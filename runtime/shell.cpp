@@ -292,7 +292,7 @@ std::shared_ptr<process> native_shell::resume_command(held_descriptors kept,
   {
     const std::lock_guard hold{guard_};
     now_ = {};
-    now_.number = head.number;
+    now_.number = resumed_ = head.number;
     now_.process = made;
     now_.memory_kills = head.memory_kills;
     now_.script = script_file{std::move(kept.fds[3])};
@@ -417,7 +417,8 @@ void native_shell::all_reported() {
   command lost;
   {
     const std::lock_guard hold{guard_};
-    if (now_.process && !now_.started) {
+    // Not one that came as soon as the shell was known to be ready.
+    if (now_.process && !now_.started && now_.number == resumed_) {
       lost = std::exchange(now_, {});
       now_.number = unknown_;
       now_.given_up = unknown_ != 0;

@@ -141,6 +141,7 @@ private:
   bool ready_ = false;
   bool answered_ = true;
   bool resuming_ = false;     ///< It has been asked what there is.
+  std::uint64_t resumed_ = 0; ///< A command of an earlier server; 0: there is none.
   std::uint64_t unknown_ = 0; ///< A command that it runs and that nobody has taken over.
   std::uint64_t name_ = 0;    ///< Under which its channel is kept.
 
