@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <utility>
 
 namespace insula::runtime {
 
@@ -35,6 +36,10 @@ public:
 
 private:
   struct late_pipe {
+    late_pipe(boost::asio::posix::stream_descriptor of, std::uint64_t kept_as)
+        : end(std::move(of))
+        , name(kept_as) {}
+
     boost::asio::posix::stream_descriptor end;
     std::uint64_t name;
   };

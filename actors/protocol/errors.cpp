@@ -17,6 +17,10 @@ caf::error to_caf(const error& why) {
   return {static_cast<std::uint8_t>(why.code), category, caf::make_message(why.message)};
 }
 
+bool is_silence(const caf::error& why) {
+  return why == caf::sec::request_receiver_down || why.category() == caf::atom("exit");
+}
+
 error from_caf(const caf::error& why) {
   if (why.category() == category) {
     const auto& context = why.context();
@@ -26,7 +30,7 @@ error from_caf(const caf::error& why) {
   }
   if (why == caf::sec::request_timeout)
     return {errc::deadline_exceeded, "there was no answer in time"};
-  if (why == caf::sec::request_receiver_down || why.category() == caf::atom("exit"))
+  if (is_silence(why))
     return {errc::sandbox_not_running, "it has just ended"};
   return {errc::internal, caf::deep_to_string(why)};
 }

@@ -11,4 +11,7 @@ namespace insula {
 caf::error to_caf(const error& why);
 error from_caf(const caf::error& why);
 
+/// Said by nobody: the one who was asked has ended without a word, as all do when the server goes.
+bool is_silence(const caf::error& why);
+
 } // namespace insula

@@ -198,7 +198,7 @@ void ask_for_output(self_pointer self) {
             if (self->state.gone)
               return;
             const auto why = from_caf(failure);
-            const bool server_goes = why.code == errc::node_unreachable;
+            const bool server_goes = why.code == errc::node_unreachable || is_silence(failure);
             if (why.code != errc::deadline_exceeded && !(server_goes && self->state.once()))
               return fail(self, why.code == errc::sandbox_not_running || server_goes ? sandbox_ended
                                                                                      : why);

@@ -278,7 +278,8 @@ TEST_CASE("what has run in a sandbox that is gone is not run again", "[idempoten
 
 TEST_CASE("output that is not kept any more is 410", "[idempotency]") {
   node it{"sandbox: {limits: {log: 1MiB}}"};
-  const std::string script = "echo first; head -c 8000000 /dev/zero | tr '\\0' x; echo last";
+  const std::string script =
+    "echo first; read -rt 0.5 < <(sleep 1); head -c 8000000 /dev/zero | tr '\\0' x; echo last";
   auto stream = open_once(it, "k", script);
   const auto first = stream.next();
   REQUIRE(first);
