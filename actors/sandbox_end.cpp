@@ -17,6 +17,7 @@ void look_later(sandbox_pointer self, std::chrono::nanoseconds left) {
 void touch(sandbox_pointer self) {
   auto& st = self->state;
   st.last_used = st.options->time->now();
+  forget_idle(self);
   st.cannot_freeze = false;
   const auto left = until_next_step(st.options->ladder, {});
   if (!st.look_set && is_alive(st.now) && left)

@@ -2,6 +2,12 @@
 
 #include "base/log.hpp"
 
+#include <algorithm>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+
 namespace insula::actors::inside_sandbox {
 
 // What nobody uses stands still, and later is stopped. The clock is looked at now and then; no
@@ -55,6 +61,71 @@ result<void> thaw(sandbox_pointer self) {
   return {};
 }
 
+// ---- For the server after this one
+
+namespace {
+
+constexpr const char* idle_key = "idle_since";
+
+/// Shorter ones are not worth a write.
+constexpr std::chrono::seconds noted_after{10};
+
+/// Since when it is idle, on the steady clock: whoever adopts it runs on the same start of the
+/// machine. The start of the sandbox tells it from an earlier one.
+std::string idle_note(const sandbox_state& st, std::chrono::steady_clock::time_point since) {
+  std::ostringstream words;
+  words << st.record->value("started_ms") << ' ' << since.time_since_epoch().count() << ' '
+        << st.options->time->boot();
+  return words.str();
+}
+
+std::optional<std::chrono::steady_clock::time_point> read_idle_note(const sandbox_state& st) {
+  std::istringstream words{st.local->value(idle_key)};
+  std::string start;
+  std::chrono::steady_clock::rep count = 0;
+  if (!(words >> start >> count))
+    return std::nullopt;
+  const std::chrono::steady_clock::time_point since{std::chrono::steady_clock::duration{count}};
+  if (st.local->value(idle_key) != idle_note(st, since))
+    return std::nullopt;
+  return since;
+}
+
+void note_idle(sandbox_pointer self) {
+  self->state.local->load(
+    [self, since = self->state.last_used] {
+      auto& st = self->state;
+      if (!is_alive(st.now) || st.idle_noted || st.last_used != since)
+        return;
+      st.idle_noted = true;
+      st.local->write({{idle_key, idle_note(st, since)}});
+    },
+    [](const error&) {}); // Then the next server's clock begins with it.
+}
+
+} // namespace
+
+void forget_idle(sandbox_pointer self) {
+  if (std::exchange(self->state.idle_noted, false))
+    self->state.local->write({{idle_key, std::nullopt}});
+}
+
+void recall_idle(sandbox_pointer self) {
+  self->state.local->load(
+    [self, touched = self->state.last_used] {
+      auto& st = self->state;
+      const auto since = read_idle_note(st);
+      if (!since)
+        return;
+      st.idle_noted = true;
+      if (st.last_used != touched)
+        return forget_idle(self); // It has been used meanwhile.
+      st.last_used = std::min(*since, touched);
+      look(self);
+    },
+    [](const error&) {});
+}
+
 void look(sandbox_pointer self) {
   auto& st = self->state;
   st.look_set = false;
@@ -65,6 +136,8 @@ void look(sandbox_pointer self) {
     st.last_used = now;
   const auto idle = now - st.last_used;
   const auto& ladder = st.options->ladder;
+  if (!st.idle_noted && idle >= noted_after)
+    note_idle(self);
   switch (step_due(ladder, st.now, idle)) {
     case idle_step::none: break;
     case idle_step::freeze: freeze(self); break;

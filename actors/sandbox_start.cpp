@@ -57,6 +57,7 @@ void fall_asleep(sandbox_pointer self, const error& why) {
   st.warm = false;
   st.instance = {};
   st.freezing = false;
+  st.idle_noted = false; // What is noted was of the start that is over.
   if (st.now != phase::deleting)
     st.become(phase::asleep);
   st.refuse_waiting(why);
@@ -100,13 +101,16 @@ void perhaps_running(sandbox_pointer self) {
   st.become(phase::running);
   st.instance.become(instance::assigned);
   account_for_start(st);
-  if (std::exchange(st.adopting, false))
+  const bool adopted = std::exchange(st.adopting, false), wanted = !st.waiting.empty();
+  if (adopted)
     take_over_all(self);
   log::info("sandbox.running",
             {{"id", st.id->str()}, {"epoch", st.epoch}, {"request", st.watch.whose.id}});
   for (auto& each : std::exchange(st.waiting, {}))
     each.go();
   touch(self);
+  if (adopted && !wanted)
+    recall_idle(self);
 }
 
 void record_failed(sandbox_pointer self, const error& why) {

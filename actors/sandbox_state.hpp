@@ -173,7 +173,8 @@ struct sandbox_state {
     ending_terminals; ///< By number, until they are over.
   std::uint64_t last_terminal = 0;
   std::size_t uses = 0; ///< Files that somebody holds, and commands of sessions.
-  std::chrono::steady_clock::time_point last_used; ///< For one that outlives its server: store it.
+  std::chrono::steady_clock::time_point last_used;
+  bool idle_noted = false; ///< last_used is in the node's store, for the server after this one.
   std::uint64_t last_freezing = 0;
   bool hibernates = false;
   bool look_set = false; ///< One look at the clock at a time: it looks at last_used when it comes.
@@ -288,6 +289,10 @@ void with_lease(sandbox_pointer self, std::function<void()> then,
 result<void> thaw(sandbox_pointer self);
 /// Looks at the clock: what of the ladder is due is done.
 void look(sandbox_pointer self);
+/// It is idle no longer: what is noted of it for the next server goes.
+void forget_idle(sandbox_pointer self);
+/// It was adopted, and nobody has used it: it is idle since when an earlier server has noted it.
+void recall_idle(sandbox_pointer self);
 void heard(sandbox_pointer self, const stood_still& said);
 /// Asleep and nothing to do: the lease goes, and so does the actor, if it may.
 void rest(sandbox_pointer self);

@@ -36,16 +36,25 @@ std::string random_key() {
 
 insula_server::insula_server(const std::string& program, std::string directory,
                              const std::string& yaml)
-    : directory_(std::move(directory))
+    : program_(program)
+    , directory_(std::move(directory))
     , key_(random_key()) {
   fs::create_directories(directory_);
-  const auto file = directory_ + "/cluster.yaml";
-  std::ofstream{file} << configuration << yaml << '\n';
+  std::ofstream{directory_ + "/cluster.yaml"} << configuration << yaml << '\n';
+  try {
+    start();
+  } catch (const std::exception&) {
+    fs::remove_all(directory_);
+    throw;
+  }
+}
+
+void insula_server::start() {
   auto env = plain_environment();
   env.push_back("SANDBOX_API_KEY=" + key_);
   try {
-    process_.emplace(child::options{{program, "serve", "--config", file, "--listen", "127.0.0.1:0",
-                                     "--state", directory_ + "/state"},
+    process_.emplace(child::options{{program_, "serve", "--config", directory_ + "/cluster.yaml",
+                                     "--listen", "127.0.0.1:0", "--state", directory_ + "/state"},
                                     env,
                                     directory_ + "/log"});
     const std::string before = "insula is ready on http://127.0.0.1:";
@@ -57,9 +66,16 @@ insula_server::insula_server(const std::string& program, std::string directory,
   } catch (const std::exception& why) {
     const auto words = std::string{why.what()} + last_words();
     process_.reset();
-    fs::remove_all(directory_);
-    throw std::runtime_error(program + " serve: " + words);
+    throw std::runtime_error(program_ + " serve: " + words);
   }
+}
+
+clock::time_point insula_server::kill_and_replace() {
+  process_->stop(SIGKILL, stop_patience);
+  process_.reset();
+  const auto began = clock::now();
+  start();
+  return began;
 }
 
 insula_server::~insula_server() {

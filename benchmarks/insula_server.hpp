@@ -1,6 +1,7 @@
 #pragma once
 
 #include "benchmarks/child.hpp"
+#include "benchmarks/clock.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -26,13 +27,19 @@ public:
   /// The processes that make its sandboxes and are not below it.
   std::vector<pid_t> spawners() const;
 
+  /// Kills it and starts another one on the same state, which has another port. Answers the moment
+  /// just before that one's start. Throws std::runtime_error; stop() then ends what there is.
+  clock::time_point kill_and_replace();
+
   /// As Ctrl-C would. Throws std::runtime_error when it does not end well; its directory then
   /// stays.
   void stop();
 
 private:
+  void start();
   std::string last_words() const;
 
+  std::string program_;
   std::string directory_;
   std::string key_;
   std::optional<child> process_;

@@ -20,6 +20,8 @@ std::vector<std::unique_ptr<scenario>> all_scenarios() {
   all.push_back(make_live_exec());
   all.push_back(make_live_shell());
   all.push_back(make_thaw());
+  all.push_back(make_restart());
+  all.push_back(make_durable_store());
   all.push_back(make_burst());
   all.push_back(make_churn());
   all.push_back(make_files());

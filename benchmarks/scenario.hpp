@@ -50,6 +50,8 @@ std::unique_ptr<scenario> make_cold_create();
 std::unique_ptr<scenario> make_live_exec();
 std::unique_ptr<scenario> make_live_shell();
 std::unique_ptr<scenario> make_thaw();
+std::unique_ptr<scenario> make_restart();
+std::unique_ptr<scenario> make_durable_store();
 std::unique_ptr<scenario> make_burst();
 std::unique_ptr<scenario> make_churn();
 std::unique_ptr<scenario> make_files();

@@ -204,3 +204,67 @@ TEST_CASE("what was there already counts, also above the limit", "[actors][adopt
   CHECK(node.sys.ask<caf::ok_atom>(third, find_atom::value, request_context{}).reason().code ==
         errc::capacity_exceeded);
 }
+
+TEST_CASE("a sandbox that was idle under an earlier server is so under the next",
+          "[actors][adoption][idle]") {
+  later_node node;
+  node.options->ladder = {10min, 24h};
+  const auto noted = [&](std::chrono::nanoseconds idle, const std::string& start,
+                         const std::string& boot) {
+    const auto since = node.sys.time.now() - idle;
+    node.local.disk.commit(
+      {"abc",
+       1,
+       {{"idle_since",
+         start + " " + std::to_string(since.time_since_epoch().count()) + " " + boot}}},
+      [](result<void>) {});
+  };
+  const auto state = [&](const sandbox_object_actor& box) {
+    return std::string{node.sys.ask<sandbox_status>(box, status_atom::value).value().state};
+  };
+  const auto note = [&] { return node.local.disk.read("abc", "idle_since")->size(); };
+
+  SECTION("it freezes at once, and is stopped when its day is over") {
+    noted(23h, "6", node.sys.time.boot());
+    const auto box = node.make_sandbox();
+    caf::anon_send(box, adopt_atom::value);
+    node.sys.run();
+    CHECK(state(box) == "frozen");
+    node.sys.advance(59min);
+    CHECK(state(box) == "frozen");
+    node.sys.advance(2min);
+    CHECK(node.kept->destroys == 1);
+  }
+  SECTION("a request begins its clock anew") {
+    noted(23h, "6", node.sys.time.boot());
+    const auto box = node.make_sandbox();
+    node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
+    CHECK(state(box) == "running");
+    node.sys.advance(2h);
+    CHECK(state(box) == "frozen");
+    CHECK(node.kept->destroys == 0);
+  }
+  SECTION("so does one that comes later, and it is not there for a third server") {
+    noted(23h, "6", node.sys.time.boot());
+    const auto box = node.make_sandbox();
+    caf::anon_send(box, adopt_atom::value);
+    node.sys.run();
+    node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
+    CHECK(state(box) == "running");
+    CHECK(note() == 0);
+    node.sys.advance(2h);
+    CHECK(state(box) == "frozen");
+    CHECK(note() == 1);
+  }
+  SECTION("what is noted of another start, or of another boot, or is no note, is nothing") {
+    const std::string text = GENERATE("7", "6x", "");
+    text.empty() ? noted(23h, "6", "another") : noted(23h, text, node.sys.time.boot());
+    const auto box = node.make_sandbox();
+    caf::anon_send(box, adopt_atom::value);
+    node.sys.run();
+    CHECK(state(box) == "running");
+    node.sys.advance(2h);
+    CHECK(state(box) == "frozen");
+    CHECK(node.kept->destroys == 0);
+  }
+}
