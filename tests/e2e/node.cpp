@@ -86,6 +86,17 @@ std::size_t open_files(pid_t pid) {
   return static_cast<std::size_t>(std::distance(fs::begin(all), fs::end(all)));
 }
 
+std::string open_file_names(pid_t pid) {
+  std::map<std::string, std::size_t> names;
+  std::error_code gone;
+  for (const auto& each : fs::directory_iterator{"/proc/" + std::to_string(pid) + "/fd"})
+    ++names[fs::read_symlink(each.path(), gone).string()];
+  std::string text;
+  for (const auto& [name, count] : names)
+    text += std::to_string(count) + " x " + name + "\n";
+  return text;
+}
+
 node::node(const std::string& yaml, const std::function<void(const std::string&)>& prepare)
     : first_slot_(first_slot()) {
   if (::geteuid() != 0)

@@ -90,6 +90,8 @@ private:
 /// What /proc says of a process now.
 std::uint64_t resident_bytes(pid_t pid);
 std::size_t open_files(pid_t pid);
+/// Each target once with its number, a line each: what to say when there are too many.
+std::string open_file_names(pid_t pid);
 
 /// Runs `what(i)` for 0 <= i < count in as many threads, which begin at the same moment, and gives
 /// back what each returned. An exception of one comes out when all have ended.

@@ -296,8 +296,11 @@ TEST_CASE("sessions that are made, used and deleted leave nothing", "[sessions]"
   round(0);
   const auto processes = it.processes().size();
   const auto files = open_files(it.pid());
+  const auto before = open_file_names(it.pid());
   for (std::size_t i = 1; i <= 50; ++i)
     round(i);
   CHECK(eventually([&] { return it.processes().size() <= processes; }, 30s));
-  CHECK(eventually([&] { return open_files(it.pid()) <= files; }, 30s));
+  const bool closed = eventually([&] { return open_files(it.pid()) <= files; }, 30s);
+  INFO("before:\n" << before << "after:\n" << open_file_names(it.pid()));
+  CHECK(closed);
 }
