@@ -109,11 +109,14 @@ void take_over_all(sandbox_pointer self) {
     std::optional<survivor> command;
     std::shared_ptr<process_options> process;
     std::function<void(result<process_actor>)> told;
-    if (const auto at = in_shells.find(each.id); at != in_shells.end())
-      if ((process = session_process(self, at->second, told))) {
+    if (const auto at = in_shells.find(each.id); at != in_shells.end()) {
+      process = session_process(self, at->second, told);
+      if (process)
         command = at->second;
-        in_shells.erase(at);
-      }
+      else
+        disown(self, at->second); // First: its shell would wait for it.
+      in_shells.erase(at);
+    }
     resume_session(self, each, *note, std::move(command), std::move(process), std::move(told));
   }
   for (const auto& [shell, each] : in_shells)

@@ -4,6 +4,7 @@
 #include "actors/pool_scheduler.hpp"
 #include "apps/find_images.hpp"
 #include "apps/node_figures.hpp"
+#include "apps/server_record.hpp"
 #include "base/clock.hpp"
 #include "base/io_pool.hpp"
 #include "base/log.hpp"
@@ -336,6 +337,11 @@ result<void> run(const config& values) {
                            values.pool.scale_batch_size};
   std::optional<actors::node> node{std::in_place,      system, **disk, **local,
                                    std::move(options), warm};
+  // Before its actors end, which would end what they have taken over.
+  const at_end handing_over{[&] {
+    if (node && leave_sandboxes)
+      engine.hand_over();
+  }};
 
   http::server_options serving;
   serving.address = values.server.listen.address;
@@ -368,6 +374,9 @@ result<void> run(const config& values) {
                       [&engine] { return engine.ailments(); }};
   if (auto ok = server.start(); !ok)
     return ok;
+  const auto record = publish_server_record(state->path);
+  if (!record)
+    return record.reason();
   if (auto ok = become(*user); !ok)
     return ok;
   log::info("node.ready", {{"state", state->path}, {"cgroups", described.cgroups}});

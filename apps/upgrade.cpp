@@ -1,6 +1,7 @@
 #include "apps/upgrade.hpp"
 
 #include "apps/serve.hpp"
+#include "apps/server_record.hpp"
 #include "base/error.hpp"
 #include "base/unique_fd.hpp"
 
@@ -12,7 +13,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <poll.h>
 #include <spawn.h>
@@ -40,22 +40,12 @@ error failed(const std::string& what) {
   return {errc::io_failed, what + ": " + std::strerror(errno)};
 }
 
-/// A file of /proc whose strings end with NUL.
-std::vector<std::string> strings_of(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
-  std::vector<std::string> all;
-  for (std::string each; std::getline(file, each, '\0');)
-    all.push_back(each);
-  return all;
-}
-
 /// All that the next server needs of the one that runs.
 struct running_server {
   pid_t pid = 0;
   unique_fd process, program, out, err;
   std::vector<unique_fd> sockets; ///< That listen.
-  std::vector<std::string> arguments, environment;
-  std::string directory;
+  server_record record;
 };
 
 unique_fd descriptor_of(const running_server& server, int number) {
@@ -85,7 +75,7 @@ result<pid_t> server_of(const std::string& state_directory) {
   return static_cast<pid_t>(std::atoi(text));
 }
 
-result<running_server> look_at(pid_t pid) {
+result<running_server> look_at(pid_t pid, const std::string& state_directory) {
   running_server server;
   server.pid = pid;
   server.process.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
@@ -93,20 +83,25 @@ result<running_server> look_at(pid_t pid) {
     return failed("the server, process " + std::to_string(pid));
   const auto proc = "/proc/" + std::to_string(pid);
   server.program.reset(::open((proc + "/exe").c_str(), O_PATH | O_CLOEXEC));
-  server.arguments = strings_of(proc + "/cmdline");
-  server.environment = strings_of(proc + "/environ");
+  auto record = find_server_record(pid, server.process.get());
+  if (!record)
+    return record.reason();
+  server.record = std::move(*record);
   std::error_code refused;
-  server.directory = fs::read_symlink(proc + "/cwd", refused).string();
+  if (server.record.state != fs::canonical(state_directory, refused).string())
+    return error{errc::invalid_request,
+                 "process " + std::to_string(pid) +
+                   " serves another state directory: " + server.record.state};
   server.out = descriptor_of(server, 1);
   server.err = descriptor_of(server, 2);
-  if (!server.program || server.arguments.empty() || refused || !server.out || !server.err)
+  if (!server.program || identity_of_program(server.program.get()) != server.record.program ||
+      !server.out || !server.err)
     return failed("looking at the server, process " + std::to_string(pid));
-  for (const auto& each : server.environment)
+  for (const auto& each : server.record.environment)
     if (each.starts_with("INVOCATION_ID="))
       return error{errc::invalid_request,
-                   "systemd runs this server and would take its successor for "
-                   "a stranger: `systemctl restart` does the same, and its "
-                   "sandboxes go on"};
+                   "systemd runs this server and would take its successor for a stranger; "
+                   "restart the unit instead"};
   for (const auto& each : fs::directory_iterator{proc + "/fd", refused})
     if (auto copy = descriptor_of(server, std::atoi(each.path().filename().c_str()));
         copy && listens(copy.get()))
@@ -141,7 +136,7 @@ result<started_server> start(const running_server& like, const std::string& prog
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawnattr_init(&attributes);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
-  ::posix_spawn_file_actions_addchdir_np(&actions, like.directory.c_str());
+  ::posix_spawn_file_actions_addchdir_np(&actions, like.record.directory.c_str());
   std::string sockets;
   int next = first;
   for (const auto& each : like.sockets) {
@@ -152,8 +147,8 @@ result<started_server> start(const running_server& like, const std::string& prog
   ::posix_spawn_file_actions_adddup2(&actions, like.out.get(), 1);
   ::posix_spawn_file_actions_adddup2(&actions, like.err.get(), 2);
   ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  auto arguments = like.arguments;
-  auto environment = like.environment;
+  auto arguments = like.record.arguments;
+  auto environment = like.record.environment;
   const auto set = [&environment](const std::string& name, const std::string& value) {
     std::erase_if(environment, [&](const auto& each) { return each.starts_with(name + "="); });
     environment.push_back(name + "=" + value);
@@ -188,7 +183,7 @@ result<void> replace(const std::string& state_directory) {
   const auto pid = server_of(state_directory);
   if (!pid)
     return pid.reason();
-  auto old = look_at(*pid);
+  auto old = look_at(*pid, state_directory);
   if (!old)
     return old.reason();
   std::error_code refused;

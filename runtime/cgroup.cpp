@@ -134,9 +134,14 @@ std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_moun
   return found;
 }
 
-cgroup_tree cgroup_tree::of_this_process(std::string key) {
-  return {find_cgroup_hierarchies(read_file("/proc/self/mounts"), read_file("/proc/self/cgroup")),
+cgroup_tree cgroup_tree::of_process(pid_t pid, std::string key) {
+  const auto cgroups = "/proc/" + std::to_string(pid) + "/cgroup";
+  return {find_cgroup_hierarchies(read_file("/proc/self/mounts"), read_file(cgroups.c_str())),
           std::move(key)};
+}
+
+cgroup_tree cgroup_tree::of_this_process(std::string key) {
+  return of_process(::getpid(), std::move(key));
 }
 
 cgroup_tree::cgroup_tree(std::vector<cgroup_hierarchy> hierarchies, std::string key)

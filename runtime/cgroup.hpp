@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 #include <vector>
 
 namespace insula::runtime {
@@ -47,8 +48,9 @@ std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_moun
 /// Source:  the kernel's cgroup v1 (memory, pids, cfs bandwidth) and v2 guides.
 class cgroup_tree {
 public:
-  /// Looks at this process's own cgroups.
+  /// Looks at this process's own cgroups, or at those of another one.
   static cgroup_tree of_this_process(std::string key);
+  static cgroup_tree of_process(pid_t pid, std::string key);
 
   cgroup_tree(std::vector<cgroup_hierarchy> hierarchies, std::string key);
 

@@ -11,6 +11,8 @@
 /// label.
 namespace insula::runtime {
 
+inline constexpr std::uint32_t held_label_version = 1;
+
 enum class held_kind : std::uint32_t {
   command = 1,      ///< Descriptors: the pipes of stdout and stderr, the log.
   opening_terminal, ///< The channel through which its master comes.
@@ -28,7 +30,7 @@ struct held_head {
   std::uint32_t kept = 0;     ///< Also when it has ended, until it is let go of.
   std::uint32_t complete = 0; ///< Of one that is kept: of the descriptors only the log is left.
   std::uint32_t out_of_memory = 0; ///< Of one that has ended.
-  std::uint32_t unused = 0;
+  std::uint32_t lost = 0;          ///< Some of its output could not be kept.
   std::uint64_t log_bytes = 0;
   std::uint64_t memory_kills = 0; ///< Of the sandbox, before it began.
   std::uint64_t shell = 0;        ///< Of a shell_command: the name of its shell,

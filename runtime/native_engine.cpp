@@ -45,7 +45,7 @@ struct native_engine_core {
       , pool(threads)
       , spawner(pool.context(0), link)
       , generation(link.generation)
-      , cgroups(cgroup_tree::of_this_process(options.key)) {
+      , cgroups(cgroup_tree::of_process(link.pid != 0 ? link.pid : ::getpid(), options.key)) {
     std::set<std::uint32_t> used;
     for (auto& each : link.survivors) {
       used.insert(each.slot);
@@ -91,7 +91,8 @@ struct native_engine_core {
   /// Only once the spawner has said that nothing of it is left. The longest unused goes first.
   void give_back(std::uint32_t slot) {
     const std::lock_guard hold{guard};
-    free_slots.push_back(slot);
+    if (slot - options.first_slot < options.slots) // Else it was an earlier configuration's.
+      free_slots.push_back(slot);
     sandboxes.erase(slot);
   }
 
@@ -125,8 +126,8 @@ namespace {
 /// Ids of commands, and numbers in shells, begin anew above those of earlier servers.
 constexpr int generation_shift = 40;
 
-/// The ping by which an adoption is known to be complete.
-constexpr std::uint64_t adoption_ping = ~0ull;
+/// What an agent can have said when it is given up: more than all that it may be asked to report.
+constexpr int late_notices = 16'384;
 
 std::string reason_of(const agent::notice& said) {
   const char* what = "starting it";
@@ -184,6 +185,7 @@ error no_room(const char* what) {
 }
 
 const error has_ended{errc::sandbox_not_running, "the sandbox has ended"};
+const error going{errc::node_unreachable, "the node is going down"};
 const error takes_no_more{errc::launch_failed, "the sandbox takes no more commands"};
 const error not_kept{errc::limit_reached, "what is to be kept of it could not be handed over"};
 const error never_started{errc::launch_failed, "it has not been started"};
@@ -289,6 +291,9 @@ private:
   template <class Job>
   std::shared_ptr<Job> refuse(const std::shared_ptr<Job>& made, error why);
   std::uint64_t next_id();
+  /// The ping by which an adoption is known to be complete. Not that of an earlier server, the
+  /// answer to which may still be on its way.
+  std::uint64_t adoption_ping() const { return engine_->generation << generation_shift; }
   bool request_start(const start_request& wanted, std::span<const int> fds);
   native_shell::log_share share_log();
   native_shell::links shell_links(std::uint64_t id);
@@ -308,7 +313,8 @@ private:
   sandbox_listener listener_;
   unsigned claim_lacks_ = 0; ///< Answers without which it is not somebody's yet.
   boost::asio::steady_timer deadline_;
-  bool adopting_ = false; ///< What there is has been asked for, not how the start went.
+  bool adopting_ = false;   ///< What there is has been asked for, not how the start went,
+  bool unreported_ = false; ///< and not all of it has been said.
   boost::asio::steady_timer still_later_; ///< The next look whether it stands still.
   std::uint64_t asked_ns_ = 0;            ///< When the spawner was asked,
   std::uint64_t layered_ns_ = 0;          ///< and when it had done its part.
@@ -330,6 +336,7 @@ private:
   bool frozen_ = false; ///< Or it is on its way to that.
   bool ending_ = false; ///< It is to be destroyed, so nothing in it may stand still.
   bool over_ = false;
+  bool silent_ = false; ///< And it is not: only this server is.
 };
 
 namespace {
@@ -364,7 +371,7 @@ void native_sandbox::launch(const sandbox_spec& spec) {
   deadline_.expires_after(limits::create_patience);
   boost::asio::post(io_, [self] {
     self->deadline_.async_wait([self](const boost::system::error_code& stopped) {
-      if (!stopped)
+      if (!stopped && self->listener_.on_ready)
         self->give_up({errc::launch_failed, "the sandbox was not ready in time"});
     });
   });
@@ -424,7 +431,7 @@ void native_sandbox::connect(unique_fd control, unique_fd freezer) {
 
 void native_sandbox::adopt(held_sandbox from) {
   prepare_late_output();
-  adopting_ = true;
+  adopting_ = unreported_ = true;
   for (auto& each : from.held)
     if (const auto head = head_of(each.label)) {
       const auto name = each.name;
@@ -434,7 +441,11 @@ void native_sandbox::adopt(held_sandbox from) {
                           freezer = std::move(from.freezer)]() mutable {
     self->deadline_.expires_after(limits::adopt_patience);
     self->deadline_.async_wait([self](const boost::system::error_code& stopped) {
-      if (!stopped)
+      if (stopped || !self->unreported_)
+        return;
+      if (const auto agent = self->connection())
+        agent->drain(late_notices); // It may have answered, and this thread was late.
+      if (self->unreported_)
         self->give_up({errc::launch_failed, "its agent did not answer in time"});
     });
     self->frozen_ = static_cast<bool>(freezer); // It may be, and keepers have to answer.
@@ -443,12 +454,14 @@ void native_sandbox::adopt(held_sandbox from) {
     self->engine_->spawner.adopt(
       self->slot_, [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
     self->tell_agent(agent::op::report, 0, 0);
-    self->tell_agent(agent::op::ping, adoption_ping, 0);
+    self->tell_agent(agent::op::ping, self->adoption_ping(), 0);
   });
 }
 
 /// Whatever the agent knows has been said again.
 void native_sandbox::all_reported() {
+  if (!std::exchange(unreported_, false))
+    return;
   deadline_.cancel();
   const auto ready = std::exchange(listener_.on_ready, nullptr);
   if (!ready)
@@ -705,7 +718,7 @@ void native_sandbox::heard(const agent::notice& said) {
       }
       return pass_on(said);
     }
-    case agent::event::pong: return said.id == adoption_ping ? all_reported() : answered(said.id);
+    case agent::event::pong: return said.id == adoption_ping() ? all_reported() : answered(said.id);
   }
 }
 
@@ -928,7 +941,7 @@ void native_sandbox::fall_silent() {
     std::map<std::uint64_t, std::weak_ptr<native_shell>> shells;
     {
       const std::lock_guard hold{self->guard_};
-      self->over_ = true;
+      self->over_ = self->silent_ = true;
       mine.swap(self->processes_);
       shells.swap(self->shells_);
       self->pings_.clear();
@@ -1069,6 +1082,8 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   if (spec.kept)
     made->keep(keep_link(id, head, spec.label));
   const std::lock_guard hold{guard_};
+  if (silent_)
+    return refuse(made, going); // Nothing was asked, so that it may be asked of the next server.
   if (over_ || !agent_)
     return refuse(made, has_ended);
   // If the disk refuses it a log, a later server will not know the command.
@@ -1443,10 +1458,10 @@ void native_engine::disown(const std::string& name, std::function<void()> on_gon
 }
 
 void native_engine::hand_over() {
-  core_->spawner.let_go();
-  core_->pool.settle();
   for (const auto& each : core_->all())
     each->fall_silent();
+  core_->pool.settle();
+  core_->spawner.let_go();
   core_->pool.settle();
 }
 

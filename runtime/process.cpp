@@ -86,6 +86,12 @@ void native_process::relabel(std::string label) {
   });
 }
 
+void native_process::keep(keeping how) {
+  kept_ = std::move(how);
+  if (kept_->head.lost != 0)
+    discarded_ = 1; // At least: how much it was is not put down.
+}
+
 /// Before anybody hears of it: what has been told once will be told again.
 void native_process::put_down_end(const process_exit& how) {
   if (!kept_ || how.lost)
@@ -99,17 +105,23 @@ void native_process::put_down_end(const process_exit& how) {
   failpoint("command.put_down");
 }
 
+/// So that nobody takes for whole what an earlier server could not keep whole.
+void native_process::put_down_loss() {
+  if (kept_ && std::exchange(kept_->head.lost, 1) == 0)
+    kept_->put_down(held_label(kept_->head, kept_->label), {});
+}
+
 /// Of what is complete, the log is all that is left. A small one is no more than what each command
 /// may have, so others can have its share of the large ones.
 void native_process::settle_keeping() {
+  if (log_.end() - log_.begin() <= output_log::min_ceiling)
+    to_.share.reset();
   if (kept_->head.complete != 0 || exit_->lost)
     return;
   if (const int file = log_.file(); file >= 0) {
     kept_->head.complete = 1;
     kept_->put_down(held_label(kept_->head, kept_->label), {&file, 1});
   }
-  if (log_.end() - log_.begin() <= output_log::min_ceiling)
-    to_.share.reset();
 }
 
 void native_process::signal(int number) {
@@ -240,6 +252,7 @@ void native_process::empty(pipe& from) {
         if (discarded_ == 0)
           log::error("process.log_failed", {{"reason", std::strerror(why)}});
         discarded_ += static_cast<std::uint64_t>(lost);
+        put_down_loss();
         if (from.left)
           *from.left -= static_cast<std::size_t>(lost);
       }

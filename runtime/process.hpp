@@ -50,7 +50,7 @@ public:
   void attach(unique_fd out, unique_fd err);
 
   /// Before it is attached: it is forgotten only when nobody holds it any more.
-  void keep(keeping how) { kept_ = std::move(how); }
+  void keep(keeping how);
   bool kept() const { return kept_.has_value(); }
 
   /// Its log's, for whoever keeps that; -1: there is none. As attach().
@@ -102,6 +102,7 @@ private:
   void answer(question& asked);
   void drop_reader();
   void put_down_end(const process_exit& how);
+  void put_down_loss();
   void settle_keeping();
 
   boost::asio::io_context& io_;

@@ -170,7 +170,7 @@ void native_shell::attach(unique_fd channel, std::uint64_t name) {
 
 void native_shell::resume(unique_fd channel, std::uint64_t name, std::uint64_t first_number,
                           bool has_command) {
-  last_number_ = first_number;
+  last_number_ = report_ = first_number;
   attach(std::move(channel), name);
   if (!has_command)
     ask_for_report();
@@ -180,7 +180,7 @@ void native_shell::ask_for_report() {
   boost::asio::post(io_, [self = shared_from_this()] {
     self->resuming_ = true;
     self->tell_keeper(agent::shell_op::report, 0);
-    self->tell_keeper(agent::shell_op::ping, 0);
+    self->tell_keeper(agent::shell_op::ping, self->report_);
   });
 }
 
@@ -395,7 +395,7 @@ void native_shell::heard(const agent::shell_notice& said) {
     case agent::shell_event::ended: return over({said.value, false, false});
     case agent::shell_event::pong:
       answered_ = true;
-      if (std::exchange(resuming_, false))
+      if (said.number == report_ && std::exchange(resuming_, false))
         all_reported();
       return;
   }

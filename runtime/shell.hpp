@@ -149,8 +149,9 @@ private:
   command now_;
   std::optional<waiting_command> next_; ///< Waits for a look that was given up.
   std::uint64_t last_number_ = 0;
-  bool ending_ = false; ///< end() was called.
-  bool doomed_ = false; ///< Whatever ends it now, it is the sandbox's end.
+  std::uint64_t report_ = 0; ///< The ping behind the report that this server has asked for.
+  bool ending_ = false;      ///< end() was called.
+  bool doomed_ = false;      ///< Whatever ends it now, it is the sandbox's end.
   bool over_ = false;
 };
 

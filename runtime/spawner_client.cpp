@@ -17,6 +17,7 @@
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <thread>
 #include <unistd.h>
 
 // The spawner's program, linked in.
@@ -155,7 +156,7 @@ held_sandbox survivor_of(heard_notice& heard) {
 }
 
 /// Says hello, and hears what there is. Nothing: the spawner ended before it had told all.
-std::optional<spawner_link> greet(unique_fd socket) {
+std::optional<spawner_link> greet(unique_fd& socket) {
   auto greeting = plain(spawner::op::hello);
   greeting.name = spawner::version;
   if (!send_request(socket.get(), greeting))
@@ -166,9 +167,8 @@ std::optional<spawner_link> greet(unique_fd socket) {
   spawner_link link;
   link.version = heard->said.version;
   link.generation = heard->said.name;
-  link.socket = std::move(socket);
   while (link.version == spawner::version) {
-    heard = receive_notice(link.socket.get(), start_patience);
+    heard = receive_notice(socket.get(), start_patience);
     if (!heard)
       return std::nullopt;
     auto& said = heard->said;
@@ -180,6 +180,7 @@ std::optional<spawner_link> greet(unique_fd socket) {
       link.survivors.back().held.push_back(
         {said.name, std::move(heard->text), std::move(heard->fds)});
   }
+  link.socket = std::move(socket);
   return link;
 }
 
@@ -188,11 +189,18 @@ result<std::optional<spawner_link>> find_earlier(const std::string& state_direct
   auto socket = find_spawner(state_directory);
   if (!socket)
     return std::optional<spawner_link>{};
-  auto link = greet(std::move(socket));
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  auto link = greet(socket);
   if (!link) {
+    pollfd there{socket.get(), POLLIN, 0};
+    if (::poll(&there, 1, 0) == 0)
+      return error{errc::launch_failed, "the spawner of an earlier server does not answer"};
     log::info("spawner.earlier_gone");
     return std::optional<spawner_link>{};
   }
+  if (::getsockopt(link->socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0)
+    link->pid = peer.pid;
   if (link->version == spawner::version)
     return link;
   log::warning("spawner.ending_earlier",
@@ -225,7 +233,7 @@ result<spawner_link> connect_to_spawner(const spawner_options& options) {
   auto socket = start_spawner(options);
   if (!socket)
     return socket.reason();
-  auto link = greet(std::move(*socket));
+  auto link = greet(*socket);
   if (!link || link->version != spawner::version)
     return error{errc::launch_failed, "the spawner did not start; its reason stands above"};
   return std::move(*link);
@@ -430,6 +438,9 @@ void spawner_client::shut_down(std::chrono::milliseconds patience) {
 }
 
 void spawner_client::let_go() {
+  // What is held is not lost for being last. A spawner that reads reads quickly.
+  for (int i = 0; i < 100 && !shared_->socket->all_sent(); ++i)
+    std::this_thread::sleep_for(10ms);
   shared_->socket->close();
   std::map<std::uint32_t, shared::entry> waiting; // Destroyed after the lock.
   const std::lock_guard hold{shared_->guard};

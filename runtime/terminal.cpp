@@ -33,11 +33,12 @@ constexpr int last_reads = 64;
 /// Until a look at whether somebody has opened the terminal again.
 constexpr auto empty_terminal_pause = std::chrono::milliseconds{100};
 
-/// The descriptor that a message brings; none, if it brings none.
+/// The descriptor that a message brings; none, if it brings none. The message stays: whoever is
+/// killed before the descriptor is held elsewhere has lost nothing.
 unique_fd receive_descriptor(int channel) {
   char byte = 0;
   int fds[1] = {-1}, count = 0;
-  receive_packet(channel, {&byte, 1}, fds, count, MSG_DONTWAIT);
+  receive_packet(channel, {&byte, 1}, fds, count, MSG_DONTWAIT | MSG_PEEK);
   return unique_fd{count > 0 ? fds[0] : -1};
 }
 

@@ -7,6 +7,8 @@
 /// what it says.
 namespace insula::runtime::agent {
 
+inline constexpr std::uint32_t shell_version = 1;
+
 /// Where the keeper finds its channel, and what it is called when the agent runs itself as one.
 inline constexpr int shell_channel_fd = script_fd;
 inline constexpr char keeper_name[] = "insula-shell";

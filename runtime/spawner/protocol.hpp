@@ -1,5 +1,9 @@
 #pragma once
 
+#include "runtime/agent/protocol.hpp"
+#include "runtime/agent/shell_protocol.hpp"
+#include "runtime/held_label.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -8,7 +12,10 @@
 /// Descriptors travel beside it.
 namespace insula::runtime::spawner {
 
-inline constexpr std::uint32_t version = 3;
+/// A spawner outlives its server, and so do the agents and keepers that it has started and the
+/// labels that it keeps: a server that would misunderstand any of them understands none.
+inline constexpr std::uint32_t version =
+  3 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
 inline constexpr std::size_t max_path = 512;
 inline constexpr std::size_t max_host_name = 64;
 inline constexpr std::size_t max_tag = 160;

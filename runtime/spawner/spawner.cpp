@@ -59,6 +59,7 @@ struct tenant {
   limits ceilings{};
   unique_fd freezer; ///< The same. Nothing: this machine has none.
   bool asked_to_end = false;
+  bool claimed = false;
   int status = 0;
   launch_step failed = launch_step::none; ///< It never came to life, for this reason.
   int error = 0;
@@ -79,7 +80,8 @@ public:
 private:
   void accept_server();
   void drop_server();
-  bool receive();
+  enum class received { request, nothing, end };
+  received receive();
   void handle(const request& wanted, std::string_view text, std::vector<unique_fd> fds);
   void tell_all();
   void hold(const request& wanted, std::string_view label, std::vector<unique_fd> fds);
@@ -109,6 +111,7 @@ private:
   unique_fd poller_, signals_, listener_, server_;
   std::uint64_t servers_ = 0; ///< That have said hello.
   bool had_server_ = false;
+  bool deaf_ = false; ///< The server is told nothing any more: it is gone, or as good as that.
   bool ending_ = false;
 };
 
@@ -272,7 +275,7 @@ void spawner::tell(event what, std::uint32_t slot, int error, launch_step step,
 }
 
 void spawner::send(notice said, std::string_view text, std::span<const int> fds) {
-  if (!server_)
+  if (!server_ || deaf_)
     return;
   said.version = version;
   iovec parts[] = {{&said, sizeof said}, {const_cast<char*>(text.data()), text.size()}};
@@ -293,9 +296,8 @@ void spawner::send(notice said, std::string_view text, std::span<const int> fds)
   // us.
   timeval patience{5, 0};
   ::setsockopt(server_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  if (::sendmsg(server_.get(), &message, MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(sizeof said + text.size()))
-    drop_server();
+  deaf_ = ::sendmsg(server_.get(), &message, MSG_NOSIGNAL) !=
+          static_cast<ssize_t>(sizeof said + text.size());
 }
 
 /// All that a server needs to go on where the one before it has stopped.
@@ -339,15 +341,23 @@ void spawner::accept_server() {
   watch(server_.get());
 }
 
-/// The sandboxes stay; what the server has asked for is finished without an answer.
+/// The sandboxes stay. What the server has sent counts although it hears of nothing any more: it
+/// has built on that.
 void spawner::drop_server() {
-  if (server_)
-    log::info("spawner.server_gone", {{"sandboxes", tenants_.size()}});
-  to_create_.clear(); // They were for nobody else.
+  if (!server_)
+    return;
+  deaf_ = true;
+  int most = 65'536; // So that one that goes on sending does not keep us.
+  do
+    to_create_.clear(); // They were for nobody else.
+  while (receive() == received::request && --most > 0);
+  to_create_.clear();
+  log::info("spawner.server_gone", {{"sandboxes", tenants_.size()}});
   server_.reset();
+  deaf_ = false;
 }
 
-bool spawner::receive() {
+spawner::received spawner::receive() {
   struct {
     request wanted;
     char text[max_label];
@@ -360,11 +370,12 @@ bool spawner::receive() {
   message.msg_iovlen = 1;
   message.msg_control = space;
   message.msg_controllen = sizeof space;
-  const ssize_t n = ::recvmsg(server_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (n < 0)
-    return errno == EAGAIN || errno == EINTR;
-  if (n == 0)
-    return false;
+  ssize_t n = 0;
+  do // A server that died without having read all: what it had sent is still there.
+    n = ::recvmsg(server_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  while (n < 0 && (errno == EINTR || errno == ECONNRESET));
+  if (n <= 0)
+    return n < 0 && errno == EAGAIN ? received::nothing : received::end;
   std::vector<unique_fd> fds;
   for (auto* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part))
     if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS)
@@ -378,10 +389,14 @@ bool spawner::receive() {
       !terminated(wanted.usr_layer, max_path) || !terminated(wanted.host_name, max_host_name) ||
       wanted.slot >= max_slots) {
     log::error("spawner.bad_request", {{"bytes", n}});
-    return false;
+    return received::end;
+  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    log::error("spawner.no_descriptors", {{"slot", wanted.slot}});
+    fds.clear(); // Of some the next server could make nothing.
   }
   handle(wanted, {packet.text, static_cast<std::size_t>(n) - sizeof wanted}, std::move(fds));
-  return true;
+  return received::request;
 }
 
 void spawner::hold(const request& wanted, std::string_view label, std::vector<unique_fd> fds) {
@@ -499,9 +514,12 @@ void spawner::create_next() {
 
 void spawner::claim(const request& wanted) {
   const auto at = tenants_.find(wanted.slot);
-  if (at == tenants_.end() || at->second.pid < 0 || at->second.asked_to_end)
+  // What is used has its name, and its files may be what those in it have made of them.
+  const bool free = at != tenants_.end() && !at->second.claimed && at->second.held.empty();
+  if (!free || at->second.pid < 0 || at->second.asked_to_end)
     return tell(event::claimed, wanted.slot, ESRCH, launch_step::host_name);
   auto& mine = at->second;
+  mine.claimed = true;
   const auto refuse = [&](launch_step step, int error) {
     log::error("spawner.claim_failed",
                {{"slot", wanted.slot}, {"step", name_of(step)}, {"reason", std::strerror(error)}});
@@ -587,6 +605,8 @@ void spawner::clean_up() {
 
 void spawner::end_everything() {
   ending_ = true;
+  // A server that comes now waits for an answer, until it finds this one gone and starts another.
+  ::epoll_ctl(poller_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
   while (!to_create_.empty())
     create_next(); // They are refused now.
   for (auto& [slot, each] : tenants_)
@@ -625,11 +645,13 @@ int spawner::serve() {
         reap();
       } else if (fd == listener_.get()) {
         accept_server();
-      } else if (fd == server_.get() && !receive()) {
+      } else if (fd == server_.get() && receive() == received::end) {
         drop_server();
       }
     }
     clean_up();
+    if (deaf_)
+      drop_server();
     constexpr int turns_at_most = 32; // However much else there is to do.
     turns_without_create = count > 0 ? turns_without_create + 1 : turns_at_most;
     if (!to_create_.empty() && turns_without_create >= turns_at_most) {
