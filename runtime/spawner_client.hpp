@@ -43,10 +43,10 @@ struct held_sandbox {
 /// The way to a spawner that has been greeted.
 struct spawner_link {
   unique_fd socket;
-  pid_t pid = 0;                ///< Of the spawner; 0: this process has just started it.
   std::uint32_t version = 0;    ///< The spawner's.
   std::uint64_t generation = 1; ///< How many servers it has had, with this one.
   std::vector<held_sandbox> survivors;
+  pid_t pid = 0; ///< Of the spawner; 0: this process has just started it.
 };
 
 /// Finds the spawner of this state directory, with all that an earlier server has left, or starts
