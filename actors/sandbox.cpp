@@ -183,7 +183,8 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     },
     [self](hibernate_atom) {
       const auto& st = self->state;
-      if (st.now == phase::asleep && st.waiting.empty() && st.deleting.empty() && st.alarms == 0)
+      if (st.now == phase::asleep && st.waiting.empty() && st.deleting.empty() && st.alarms == 0 &&
+          st.given_up.empty())
         self->quit();
     },
     [self](idle_atom) { look(self); },

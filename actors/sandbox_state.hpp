@@ -143,6 +143,9 @@ struct sandbox_state {
   std::vector<lease_waiter> want_lease; ///< Not empty: it has been asked for.
   std::size_t alarms = 0;               ///< That are being attended to.
   instance_count::place instance;
+  bool making = false; ///< The engine has been asked for this start, and has not said how it went.
+  /// By start: of those that are still being made though nobody wants them any more.
+  std::map<std::uint64_t, instance_count::place> given_up;
   std::shared_ptr<claimed_slot> slot; ///< From the pool, until it is made ours.
   bool warm = false;                  ///< This start is that of one from the pool.
   unsigned claims = 0;                ///< Of this start, that found nobody alive.
