@@ -47,6 +47,7 @@ constexpr std::size_t max_waiting = 256;
 constexpr std::string_view in_doubt = "?";
 
 const error too_many{errc::limit_reached, "the sandbox keeps as many results as it may"};
+const error has_ended{errc::sandbox_not_running, "the sandbox has ended"};
 const error gone{errc::result_gone, "what this request has done is over, and its result is gone"};
 
 std::string key_of(std::string_view kind, const std::string& key) {
@@ -278,7 +279,8 @@ void refuse_command(sandbox_pointer self, const exec_request& wanted, const erro
 
 // ---- Trees
 
-void write_once(sandbox_pointer self, const write_once_request& asked, reply_to<bool> reply) {
+void write_once(sandbox_pointer self, const write_once_request& asked,
+                reply_to<write_once_answer> reply) {
   self->state.local->load(
     [=]() mutable {
       auto& st = self->state;
@@ -286,14 +288,16 @@ void write_once(sandbox_pointer self, const write_once_request& asked, reply_to<
       const auto record = find_record(st, key);
       if (record && record->digest != asked.once.digest)
         return static_cast<void>(reply.deliver(to_caf(once_conflict)));
-      const bool done = record && record->which == this_start(st);
-      if (done || !asked.done) {
-        if (!record && count_records(st) >= limits::kept_results_per_sandbox)
-          return static_cast<void>(reply.deliver(to_caf(too_many)));
-        return static_cast<void>(reply.deliver(done));
-      }
-      write_record(st, key, {asked.once.digest, st.options->time->unix_ms(), this_start(st)});
-      st.local->answer(reply, true);
+      const auto start = this_start(st);
+      const bool tells = !asked.written_in.empty();
+      if (tells && asked.written_in != start)
+        return static_cast<void>(reply.deliver(to_caf(has_ended)));
+      const bool written = record && record->which == start;
+      if (!written && tells)
+        write_record(st, key, {asked.once.digest, st.options->time->unix_ms(), start});
+      else if (!record && count_records(st) >= limits::kept_results_per_sandbox)
+        return static_cast<void>(reply.deliver(to_caf(too_many)));
+      st.local->answer(reply, write_once_answer{written || tells, start});
     },
     [reply](const error& why) mutable { reply.deliver(to_caf(why)); });
 }

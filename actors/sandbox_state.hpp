@@ -380,7 +380,8 @@ void resume_terminal(sandbox_pointer self, const runtime::survivor& which,
 void run_once(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
               reply_to<process_actor> reply);
 void find_result_of(sandbox_pointer self, const once& which, reply_to<known_result> reply);
-void write_once(sandbox_pointer self, const write_once_request& asked, reply_to<bool> reply);
+void write_once(sandbox_pointer self, const write_once_request& asked,
+                reply_to<write_once_answer> reply);
 /// What is told when it is over, besides `also`.
 std::function<void()> over_with_result(sandbox_pointer self, const std::string& key,
                                        std::function<void()> also);

@@ -76,8 +76,9 @@ using sandbox_actor = caf::typed_actor<
   // The same for a tree; invalid_request for more patterns than an operation can have.
   caf::replies_to<read_tree_request>::with<file_channel>,
   caf::replies_to<write_tree_request>::with<file_channel>,
-  // Errors: idempotency_conflict, limit_reached.
-  caf::replies_to<write_once_request>::with<bool>,
+  // Errors: idempotency_conflict, limit_reached, sandbox_not_running (the start it was written in
+  // is over).
+  caf::replies_to<write_once_request>::with<write_once_answer>,
   // Runs the program `true` in it, starting the sandbox if need be. Never fails once the sandbox
   // has been found.
   caf::replies_to<probe_request>::with<bool>,

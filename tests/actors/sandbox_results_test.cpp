@@ -310,14 +310,21 @@ TEST_CASE("a session that was made with a key is made once, until it is deleted"
 TEST_CASE("a tree is written once in one start of a sandbox", "[actors][results]") {
   small_node node;
   const auto box = node.make_sandbox();
-  const auto ask_for = [&](const auto& whom, const std::string& digest, bool done) {
-    return node.sys.ask<bool>(whom, write_once_request{{"key", digest}, done, {}});
+  const auto ask_for = [&](const auto& whom, const std::string& digest,
+                           const std::string& written_in = {}) {
+    return node.sys.ask<write_once_answer>(whom,
+                                           write_once_request{{"key", digest}, written_in, {}});
   };
-  CHECK_FALSE(ask_for(box, "digest", false).value());
-  CHECK(ask_for(box, "digest", true).value());
-  CHECK(ask_for(box, "digest", false).value());
-  CHECK(ask_for(box, "other", false).reason().code == errc::idempotency_conflict);
+  const auto first = ask_for(box, "digest").value();
+  CHECK_FALSE(first.written);
+  REQUIRE_FALSE(first.start.empty());
+  CHECK(ask_for(box, "digest", first.start).value().written);
+  CHECK(ask_for(box, "digest").value().written);
+  CHECK(ask_for(box, "other").reason().code == errc::idempotency_conflict);
   node.sys.advance(1s);
   const auto next = node.make_sandbox(); // Its files are not there any more.
-  CHECK_FALSE(ask_for(next, "digest", false).value());
+  CHECK_FALSE(ask_for(next, "digest").value().written);
+  CHECK(ask_for(next, "digest").value().start != first.start);
+  CHECK(ask_for(next, "digest", first.start).reason().code == errc::sandbox_not_running);
+  CHECK_FALSE(ask_for(next, "digest").value().written);
 }
