@@ -53,7 +53,8 @@ using terminal_actor = process_actor::extend<
 /// from outside.
 using sandbox_actor = caf::typed_actor<
   // Starts a command. The answer comes once it runs, or could not: launch_failed,
-  // sandbox_not_running, limit_reached. Of one that is to run once, all get the same process; also
+  // sandbox_not_running, limit_reached, node_unreachable (the next server has the sandbox, and the
+  // command was not started). Of one that is to run once, all get the same process; also
   // idempotency_conflict, and result_gone: it has run, or may have, and its process is not there.
   caf::replies_to<exec_request>::with<process_actor>,
   // Starts nothing in it. Errors: limit_reached (no more results can be kept),
