@@ -15,6 +15,8 @@ namespace {
 /// Changes that wait are put together up to here.
 constexpr std::size_t batch_bytes = 1u << 20;
 
+const error being_deleted{errc::sandbox_not_running, "it is being deleted"};
+
 } // namespace
 
 object_storage::object_storage(caf::scheduled_actor* self, std::shared_ptr<const keepers> with,
@@ -53,6 +55,8 @@ void object_storage::load(on_done then, on_failed otherwise, request_context con
   const auto failed = [otherwise](caf::error& why) { otherwise(from_caf(why)); };
   ask(true, caf::make_message(read_owner_atom::value, owner_, prefix_, context),
       {[=, this](const std::vector<storage::entry>& found) {
+         if (loaded_) // It was asked for twice, and has been written since.
+           return then();
          take(found);
          if (prefix_.empty()) {
            loaded_ = true;
@@ -60,6 +64,8 @@ void object_storage::load(on_done then, on_failed otherwise, request_context con
          }
          ask(true, caf::make_message(read_owner_atom::value, owner_, alarm_key(), context),
              {[=, this](const std::vector<storage::entry>& alarms) {
+                if (loaded_)
+                  return then();
                 take_alarm(alarms);
                 loaded_ = true;
                 then();
@@ -141,9 +147,9 @@ void object_storage::change_alarm(pending& in, std::string record) {
 
 void object_storage::write(std::vector<storage::change> changes, std::vector<std::string> cleared,
                            request_context context) {
-  assert(epoch_ != 0);
-  if (changes.empty() && cleared.empty())
+  if (destroyed_ || (changes.empty() && cleared.empty()))
     return;
+  assert(epoch_ != 0);
   // What is cleared goes before the changes of its batch, so it begins one of its own.
   if (!cleared.empty() && !queue_.empty() && !(under_way_ && queue_.size() == 1))
     queue_.emplace_back();
@@ -219,6 +225,8 @@ void object_storage::refused(std::uint64_t number, const error& why) {
 }
 
 void object_storage::gate(waiter who) {
+  if (destroyed_)
+    return who.otherwise(being_deleted);
   if (queue_.empty())
     return who.then();
   queue_.back().waiting.push_back(std::move(who));
@@ -238,9 +246,10 @@ void object_storage::destroy(on_done then, on_failed otherwise, request_context 
   entries_.clear();
   alarm_.clear();
   loaded_ = false;
+  destroyed_ = true;
   for (const auto& batch : cut)
     for (const auto& each : batch.waiting)
-      each.otherwise({errc::sandbox_not_running, "it is being deleted"});
+      each.otherwise(being_deleted);
   failpoint("object.destroy");
   // With the epoch of the next lease, at most: whatever comes later with this one's is refused.
   storage::write_batch all{owner_, std::exchange(epoch_, 0) + 1, {}, {""}};
@@ -257,6 +266,8 @@ void object_storage::destroy(on_done then, on_failed otherwise, request_context 
 
 void object_storage::set_alarm(std::chrono::milliseconds delay,
                                std::vector<storage::change> changes) {
+  if (destroyed_)
+    return;
   assert(epoch_ != 0);
   auto record = alarm_record::in(delay, *with_->time,
                                  std::to_string(epoch_) + "." + std::to_string(++alarms_set_));

@@ -70,7 +70,10 @@ public:
   // ---- Writing
 
   /// The lease's. Before the first write, and after each new lease.
-  void write_at(storage::epoch now) { epoch_ = now; }
+  void write_at(storage::epoch now) {
+    epoch_ = now;
+    destroyed_ = false;
+  }
 
   /// Together, or not at all. Before the changes, what begins with one of `cleared` is removed.
   /// With a prefix go the objects below it, and their alarms; with the empty one this object's.
@@ -89,8 +92,8 @@ public:
 
   /// For an owner: removes all it has here, its objects' keys and alarms included, in one batch,
   /// and refuses all that comes from it later, from whatever actor. It asks nobody to be durable
-  /// first, and ends the waiting of those at the gate. An owner that writes again has to have a new
-  /// lease.
+  /// first, and ends the waiting of those at the gate. Until there is a new lease, what is written
+  /// later is nothing, and who comes to the output gate is told sandbox_not_running.
   void destroy(on_done then, on_failed otherwise, request_context context = {});
 
   // ---- The alarm
@@ -150,6 +153,7 @@ private:
   const std::string owner_;
   const std::string prefix_;
   storage::epoch epoch_ = 0;
+  bool destroyed_ = false;
   bool loaded_ = false;
   std::map<std::string, std::string, std::less<>> entries_; ///< As they are when all is durable.
   std::string alarm_;                                       ///< Its record; empty: none is set.

@@ -43,16 +43,24 @@ using process_impl =
                                 caf::reacts_to<output_read>, caf::reacts_to<output_measured>,
                                 caf::reacts_to<expire_atom>, caf::reacts_to<kill_atom>>;
 
+/// Who reads waits for the answer.
+struct open_question {
+  read_output asked;
+  caf::typed_response_promise<output_chunk> reply;
+
+  bool is_of(std::uint64_t reader) const { return asked.attached && asked.reader == reader; }
+};
+
 struct process_state {
   static inline const char* name = "process";
   process_options options;
   std::shared_ptr<runtime::process> command;
   std::optional<caf::typed_response_promise<process_actor>> starting;
   std::optional<caf::typed_response_promise<bool>> probing;
-  std::map<std::uint64_t, caf::typed_response_promise<output_chunk>> questions;
+  std::map<std::uint64_t, open_question> questions;
   std::map<std::uint64_t, caf::typed_response_promise<std::uint64_t, std::uint64_t>> measuring;
   std::uint64_t last_question = 0;
-  std::uint64_t reader = 0; ///< The foreground reader.
+  std::uint64_t reader = 0; ///< The foreground reader; 0: none, or one that has no number.
   std::optional<error> never_ran;
   error lost{errc::sandbox_not_running, "the sandbox has ended"}; ///< What is said if it is.
   bool ended = false;
@@ -66,6 +74,7 @@ struct process_state {
 
   /// Whatever ends this actor: nobody waits for it in vain.
   ~process_state() {
+    // Not the code for what was never sent: it may run.
     const auto why = to_caf({errc::sandbox_not_running, "the node is going down"});
     const auto going = to_caf({errc::node_unreachable, "the node is going down"});
     if (starting)
@@ -73,7 +82,7 @@ struct process_state {
     if (probing)
       probing->deliver(false);
     for (auto& [number, question] : questions)
-      question.deliver(going);
+      question.reply.deliver(going);
     for (auto& [number, question] : measuring)
       question.deliver(going);
     if (command && !ended)
@@ -212,6 +221,26 @@ void start(process_pointer self) {
     self->system().spawn(alarm, self->address(), std::chrono::milliseconds{limits::start_patience});
 }
 
+void ask_for_output(process_pointer self, std::uint64_t number, const read_output& asked,
+                    bool attached) {
+  self->state.command->read(asked.offset, asked.max_bytes, attached,
+                            [me = self->address(), number](runtime::log_chunk chunk) {
+                              tell(me, output_read{number, std::move(chunk)});
+                            });
+}
+
+/// Whoever was attached before reads on without holding the command up.
+void attach(process_pointer self, std::uint64_t reader) {
+  auto& st = self->state;
+  const auto before = std::exchange(st.reader, reader);
+  if (before == 0)
+    return;
+  st.command->detach(); // What was asked as the attached one goes with that.
+  for (const auto& [number, question] : st.questions)
+    if (question.is_of(before))
+      ask_for_output(self, number, question.asked, false);
+}
+
 process_impl::behavior_type process(process_pointer self,
                                     const std::shared_ptr<process_options>& options) {
   self->state.options = std::move(*options);
@@ -228,20 +257,27 @@ process_impl::behavior_type process(process_pointer self,
         return to_caf({errc::limit_reached, "too many readers wait for this command"});
       auto reply = self->make_response_promise<output_chunk>();
       const auto number = ++st.last_question;
-      st.questions.emplace(number, reply);
-      if (asked.attached && asked.reader > st.reader) {
-        if (std::exchange(st.reader, asked.reader) != 0)
-          st.command->detach();
-      }
-      st.command->read(asked.offset, asked.max_bytes, asked.attached && asked.reader == st.reader,
-                       [me = self->address(), number](runtime::log_chunk chunk) {
-                         tell(me, output_read{number, std::move(chunk)});
-                       });
+      if (asked.attached && asked.reader > st.reader)
+        attach(self, asked.reader);
+      st.questions.emplace(number, open_question{asked, reply});
+      ask_for_output(self, number, asked, asked.attached && asked.reader == st.reader);
       return reply;
     },
     [self](detach_atom, std::uint64_t reader) {
-      if (self->state.command && reader == self->state.reader)
-        self->state.command->detach();
+      auto& st = self->state;
+      if (!st.command)
+        return;
+      for (auto at = st.questions.begin(); at != st.questions.end();) {
+        const auto each = at++;
+        if (!each->second.is_of(reader))
+          continue;
+        each->second.reply.deliver(to_caf({errc::invalid_request, "its reader has gone"}));
+        st.questions.erase(each);
+      }
+      if (reader != st.reader)
+        return;
+      st.command->detach();
+      st.reader = 0; // One that was there before can be it again.
     },
     [self](start_atom) -> caf::result<process_actor> {
       self->state.starting = self->make_response_promise<process_actor>();
@@ -318,7 +354,7 @@ process_impl::behavior_type process(process_pointer self,
       if (open.empty())
         return;
       st.account_for(said.chunk);
-      auto& reply = open.mapped();
+      auto& reply = open.mapped().reply;
       if (said.chunk.reader_dropped)
         reply.deliver(to_caf({errc::deadline_exceeded, "nothing was taken for too long"}));
       else if (said.chunk.ended && said.chunk.ended->lost && said.chunk.frames.empty())

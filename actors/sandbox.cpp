@@ -103,8 +103,8 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       return open_tree(self, {runtime::file_operation::write, std::move(request.path), {}},
                        std::move(request.context));
     },
-    [self](write_once_request& asked) -> caf::result<bool> {
-      auto reply = self->make_response_promise<bool>();
+    [self](write_once_request& asked) -> caf::result<write_once_answer> {
+      auto reply = self->make_response_promise<write_once_answer>();
       when_running(self, reply, asked.context, [=] { write_once(self, asked, reply); });
       return reply;
     },
@@ -183,7 +183,8 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     },
     [self](hibernate_atom) {
       const auto& st = self->state;
-      if (st.now == phase::asleep && st.waiting.empty() && st.deleting.empty() && st.alarms == 0)
+      if (st.now == phase::asleep && st.waiting.empty() && st.deleting.empty() && st.alarms == 0 &&
+          st.given_up.empty())
         self->quit();
     },
     [self](idle_atom) { look(self); },

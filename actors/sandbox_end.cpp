@@ -16,6 +16,8 @@ void look_later(sandbox_pointer self, std::chrono::nanoseconds left) {
 
 void touch(sandbox_pointer self) {
   auto& st = self->state;
+  if (st.now == phase::deleting)
+    return;
   st.last_used = st.options->time->now();
   forget_idle(self);
   st.cannot_freeze = false;

@@ -45,7 +45,7 @@ void heard(sandbox_pointer self, const stood_still& said) {
 
 result<void> thaw(sandbox_pointer self) {
   auto& st = self->state;
-  if (!st.freezing && st.now != phase::frozen)
+  if (!is_alive(st.now) || (!st.freezing && st.now != phase::frozen))
     return {};
   const auto began = steady_clock::now();
   if (const auto done = st.place->thaw(); !done) {

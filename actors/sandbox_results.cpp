@@ -47,6 +47,7 @@ constexpr std::size_t max_waiting = 256;
 constexpr std::string_view in_doubt = "?";
 
 const error too_many{errc::limit_reached, "the sandbox keeps as many results as it may"};
+const error has_ended{errc::sandbox_not_running, "the sandbox has ended"};
 const error gone{errc::result_gone, "what this request has done is over, and its result is gone"};
 
 std::string key_of(std::string_view kind, const std::string& key) {
@@ -123,6 +124,15 @@ void fail(sandbox_pointer self, const std::string& key, const error& why) {
     find_result_of(self, which, asking);
 }
 
+/// It certainly has not run: the same request may come again, as if it never had.
+void take_back(sandbox_pointer self, const std::string& key, const error& why) {
+  auto& st = self->state;
+  const auto record_key = key_of(commands, key);
+  if (st.epoch != 0 && st.local->loaded() && st.local->find(record_key) != nullptr)
+    st.local->write({{record_key, std::nullopt}});
+  fail(self, key, why);
+}
+
 /// Its record is durable.
 void start_once(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
                 reply_to<process_actor> reply) {
@@ -148,7 +158,7 @@ void claim(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memo
     [=, start = st.start, memory = std::move(memory)]() mutable {
       auto& now = self->state;
       if (now.start != start || now.now != phase::running)
-        return fail(self, key, {errc::sandbox_not_running, "the sandbox has ended"});
+        return take_back(self, key, has_ended);
       start_once(self, std::move(*shared), std::move(memory), reply);
     },
     [self, key](const error& why) { fail(self, key, why); });
@@ -245,15 +255,35 @@ void result_runs(sandbox_pointer self, const std::string& key, const process_act
     find_result_of(self, which, asking);
 }
 
-/// The same request may come again, and then it is run, unless it cannot be told whether it has.
-void result_does_not_run(sandbox_pointer self, const std::string& key, const error& why) {
+namespace {
+
+bool certainly_not_run(const sandbox_state& st, const std::string& key, const error& why) {
   switch (why.code) {
     case errc::limit_reached:
     case errc::launch_failed:
     case errc::invalid_request:
-    case errc::session_ended: return fail(self, key, why);
-    default: break;
+    case errc::session_ended: return true;
+    case errc::node_unreachable: { // The next server has the sandbox. It may have this one, too.
+      const auto at = st.results.find(key);
+      return at == st.results.end() || !at->second.resuming;
+    }
+    default: return false;
   }
+}
+
+} // namespace
+
+/// The same request may come again, and then it is run, unless it cannot be told whether it has.
+void result_does_not_run(sandbox_pointer self, const std::string& key, const error& why) {
+  if (self->state.now == phase::deleting)
+    return fail(self, key, why);
+  if (certainly_not_run(self->state, key, why))
+    return take_back(self, key, why);
+  // As long as the store does not say so, this actor does.
+  const auto unsaid = [=](const error&) {
+    self->state.knows_all = false;
+    fail(self, key, why);
+  };
   self->state.local->load(
     [=] {
       auto& st = self->state;
@@ -262,10 +292,9 @@ void result_does_not_run(sandbox_pointer self, const std::string& key, const err
         record->which = in_doubt;
         st.local->write({{record_key, record->text()}});
       }
-      const auto tell_all = [=](const auto&...) { fail(self, key, why); };
-      st.local->when_durable(tell_all, tell_all);
+      st.local->when_durable([=] { fail(self, key, why); }, unsaid);
     },
-    [=](const error&) { fail(self, key, why); });
+    unsaid);
 }
 
 void refuse_command(sandbox_pointer self, const exec_request& wanted, const error& why,
@@ -278,7 +307,8 @@ void refuse_command(sandbox_pointer self, const exec_request& wanted, const erro
 
 // ---- Trees
 
-void write_once(sandbox_pointer self, const write_once_request& asked, reply_to<bool> reply) {
+void write_once(sandbox_pointer self, const write_once_request& asked,
+                reply_to<write_once_answer> reply) {
   self->state.local->load(
     [=]() mutable {
       auto& st = self->state;
@@ -286,14 +316,16 @@ void write_once(sandbox_pointer self, const write_once_request& asked, reply_to<
       const auto record = find_record(st, key);
       if (record && record->digest != asked.once.digest)
         return static_cast<void>(reply.deliver(to_caf(once_conflict)));
-      const bool done = record && record->which == this_start(st);
-      if (done || !asked.done) {
-        if (!record && count_records(st) >= limits::kept_results_per_sandbox)
-          return static_cast<void>(reply.deliver(to_caf(too_many)));
-        return static_cast<void>(reply.deliver(done));
-      }
-      write_record(st, key, {asked.once.digest, st.options->time->unix_ms(), this_start(st)});
-      st.local->answer(reply, true);
+      const auto start = this_start(st);
+      const bool tells = !asked.written_in.empty();
+      if (tells && asked.written_in != start)
+        return static_cast<void>(reply.deliver(to_caf(has_ended)));
+      const bool written = record && record->which == start;
+      if (!written && tells)
+        write_record(st, key, {asked.once.digest, st.options->time->unix_ms(), start});
+      else if (!record && count_records(st) >= limits::kept_results_per_sandbox)
+        return static_cast<void>(reply.deliver(to_caf(too_many)));
+      st.local->answer(reply, write_once_answer{written || tells, start});
     },
     [reply](const error& why) mutable { reply.deliver(to_caf(why)); });
 }

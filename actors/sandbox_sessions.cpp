@@ -159,14 +159,57 @@ void run_in_session(sandbox_pointer self, exec_request wanted, std::shared_ptr<v
 
 namespace {
 
+/// An answer that two have to agree to. The first error is the answer.
+struct joint_answer {
+  reply_to<caf::ok_atom> reply;
+  unsigned missing = 2;
+
+  void agree() {
+    if (missing > 0 && --missing == 0)
+      reply.deliver(caf::ok_atom::value);
+  }
+  /// False: it has been given.
+  bool refuse(const caf::error& why) {
+    if (std::exchange(missing, 0) == 0)
+      return false;
+    reply.deliver(why);
+    return true;
+  }
+};
+
+enum class refused_by : std::uint8_t { store, session };
+
+/// Answers once the session has done what it is asked for, and all that has been written by now is
+/// durable. `otherwise` is told whose error was the answer.
+template <class Question>
+void answer_when_done(sandbox_pointer self, const session_actor& session, Question question,
+                      reply_to<caf::ok_atom> reply,
+                      std::function<void(refused_by)> otherwise = nullptr) {
+  const auto answer = std::make_shared<joint_answer>(joint_answer{std::move(reply)});
+  const auto refuse = [answer, otherwise = std::move(otherwise)](refused_by whom,
+                                                                 const caf::error& why) {
+    if (answer->refuse(why) && otherwise)
+      otherwise(whom);
+  };
+  self->state.record->when_durable(
+    [answer] { answer->agree(); },
+    [refuse](const error& why) { refuse(refused_by::store, to_caf(why)); });
+  self->request(session, caf::infinite, std::move(question))
+    .then([answer, use = new_use(self)](caf::ok_atom) { answer->agree(); },
+          [refuse](const caf::error& why) { refuse(refused_by::session, why); });
+}
+
 /// The request has come before, and its session may be on its way.
 void await_session(sandbox_pointer self, const std::string& id, reply_to<caf::ok_atom> reply) {
   const auto at = self->state.sessions.find(id);
   if (at == self->state.sessions.end())
     return self->state.record->answer(reply, caf::ok_atom::value);
-  self->request(at->second, caf::infinite, open_atom::value)
-    .then([self, reply](caf::ok_atom) { self->state.record->answer(reply, caf::ok_atom::value); },
-          [reply](caf::error& why) mutable { reply.deliver(std::move(why)); });
+  answer_when_done(self, at->second, open_atom::value, std::move(reply));
+}
+
+/// All that is stored of it.
+void forget_session(sandbox_state& st, const std::string& id) {
+  st.record->write({{definition_key(id), std::nullopt}, {maker_key(id), std::nullopt}});
 }
 
 } // namespace
@@ -190,28 +233,20 @@ void create_session(sandbox_pointer self, create_session_request wanted,
   const auto made = add_session(self, std::move(wanted));
   if (!made)
     return static_cast<void>(reply.deliver(to_caf(made.reason())));
-  const auto failed = [self, id, session = *made, reply](const caf::error& why) {
-    auto& all = self->state.sessions;
-    if (const auto at = all.find(id); at != all.end() && at->second == session)
-      all.erase(at);
-    caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
-    auto told = reply;
-    told.deliver(why);
-  };
   // The shell starts while the record is on its way.
-  auto& record = *self->state.record;
-  record.write(std::move(changes));
-  self->request(*made, caf::infinite, open_atom::value)
-    .then(
-      [self, reply, failed, use = new_use(self)](caf::ok_atom) {
-        self->state.record->when_durable([reply]() mutable { reply.deliver(caf::ok_atom::value); },
-                                         [failed](const error& why) { failed(to_caf(why)); });
-      },
-      [self, id, failed](const caf::error& why) {
-        self->state.record->write(
-          {{definition_key(id), std::nullopt}, {maker_key(id), std::nullopt}});
-        failed(why);
-      });
+  self->state.record->write(std::move(changes));
+  answer_when_done(self, *made, open_atom::value, std::move(reply),
+                   [self, id, session = *made](refused_by whom) {
+                     caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
+                     auto& all = self->state.sessions;
+                     const auto at = all.find(id);
+                     if (at != all.end() && at->second != session)
+                       return; // Deleted, and made anew since.
+                     if (at != all.end())
+                       all.erase(at);
+                     if (whom == refused_by::session) // Else it never was stored.
+                       forget_session(self->state, id);
+                   });
 }
 
 /// Its shell is gone with the answer, and so is what was stored of it.
@@ -224,18 +259,15 @@ void delete_session(sandbox_pointer self, const std::string& id, reply_to<caf::o
     return static_cast<void>(
       reply.deliver(to_caf({errc::not_found, "Session '" + id + "' not found"})));
   if (stored)
-    st.record->write({{definition_key(id), std::nullopt}, {maker_key(id), std::nullopt}});
+    forget_session(st, id);
   if (session.empty())
     return st.record->answer(reply, caf::ok_atom::value);
   st.ending_sessions.insert(session.mapped());
-  if (!stored)
-    return static_cast<void>(reply.delegate(
-      session.mapped(), end_session{{errc::session_ended, "Session '" + id + "' was deleted"}}));
-  self
-    ->request(session.mapped(), caf::infinite,
-              end_session{{errc::session_ended, "Session '" + id + "' was deleted"}})
-    .then([self, reply](caf::ok_atom) { self->state.record->answer(reply, caf::ok_atom::value); },
-          [reply](caf::error& why) mutable { reply.deliver(std::move(why)); });
+  end_session ended{{errc::session_ended, "Session '" + id + "' was deleted"}};
+  if (stored)
+    answer_when_done(self, session.mapped(), std::move(ended), std::move(reply));
+  else
+    reply.delegate(session.mapped(), std::move(ended));
 }
 
 // ---- Terminals

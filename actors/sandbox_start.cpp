@@ -44,12 +44,15 @@ void rest(sandbox_pointer self) {
     self->send(self, hibernate_atom::value); // Later: something may have come meanwhile.
 }
 
-// ---- Starting: the lease, then the record and the sandbox side by side; running with both
+// ---- Starting: the lease, then the record and the sandbox side by side; running with both. Of one
+// that has run before, the record first: a sandbox that a later server finds is of the start that
+// is recorded.
 
 void fall_asleep(sandbox_pointer self, const error& why) {
   auto& st = self->state;
   ++st.start;
   st.place.reset();
+  st.making = false;
   st.end_sessions();
   st.recorded = false;
   st.adopting = false;
@@ -113,17 +116,32 @@ void perhaps_running(sandbox_pointer self) {
     recall_idle(self);
 }
 
-void record_failed(sandbox_pointer self, const error& why) {
+void end_unwanted(runtime::sandbox& place, instance_count::place instance) {
+  place.destroy([kept = std::make_shared<instance_count::place>(std::move(instance))] {});
+}
+
+/// Nobody wanted it any more when the engine was done with it. Its place, if that was kept.
+instance_count::place take_given_up(sandbox_pointer self, std::uint64_t start) {
+  auto given_up = self->state.given_up.extract(start);
+  if (!given_up)
+    return {};
+  rest(self); // It may have stayed for that.
+  return std::move(given_up.mapped());
+}
+
+/// `before`: the engine was to be asked after it.
+void record_failed(sandbox_pointer self, const error& why, bool before) {
   auto& st = self->state;
   log::error("sandbox.record_failed",
              {{"id", st.id->str()}, {"reason", why.message}, {"request", st.watch.whose.id}});
   st.options->figures->not_started(start_failure::record);
   if (st.now == phase::deleting)
-    return; // What is under way there ends it.
+    return before ? finish_delete(self) : void(); // Else what is under way there ends it.
   // It counts until it is gone.
-  const auto kept = std::make_shared<instance_count::place>(std::move(st.instance));
   if (st.place)
-    st.place->destroy([kept] {});
+    end_unwanted(*st.place, std::move(st.instance));
+  else if (st.making)
+    st.given_up.emplace(st.start, std::move(st.instance));
   fall_asleep(self, {why.code, "its record could not be written: " + why.message});
 }
 
@@ -134,8 +152,8 @@ std::string image_name(const sandbox_state& st) {
 }
 
 /// The output gate of a start: nobody learns of the sandbox before its record would survive a
-/// crash.
-void write_record(sandbox_pointer self) {
+/// crash. `make`: what is to follow it; none: the engine has been asked already.
+void write_record(sandbox_pointer self, const std::function<void()>& make) {
   auto& st = self->state;
   const auto now_ms = std::to_string(st.options->time->unix_ms());
   std::vector<storage::change> changes{{"image", image_name(st)}, {"started_ms", now_ms}};
@@ -144,23 +162,29 @@ void write_record(sandbox_pointer self) {
   st.watch.record_sent = steady_clock::now();
   st.record->write(std::move(changes), {}, st.watch.whose);
   st.record->when_durable(
-    [self, start = st.start] {
+    [self, make, start = st.start] {
       auto& state = self->state;
       if (start != state.start)
         return;
       state.watch.part(start_phase::record) = steady_clock::now() - state.watch.record_sent;
       state.recorded = true;
-      perhaps_running(self);
+      if (!make)
+        perhaps_running(self);
+      else if (state.now == phase::deleting)
+        finish_delete(self);
+      else
+        make();
     },
-    [self, start = st.start](const error& why) {
+    [self, make, start = st.start](const error& why) {
       if (start == self->state.start)
-        record_failed(self, why);
+        record_failed(self, why, make != nullptr);
     });
 }
 
 /// The one that has survived, the one that was claimed, or else a new one.
 void make_sandbox(sandbox_pointer self) {
   auto& st = self->state;
+  st.making = true;
   runtime::sandbox_spec spec;
   spec.name = st.id->str();
   spec.host_name = st.id->str().substr(0, 63);
@@ -269,11 +293,14 @@ void take_lease_and_make(sandbox_pointer self) {
       state.watch.part(start_phase::lease) = steady_clock::now() - state.watch.lease_asked;
       if (state.now == phase::deleting)
         return state.adopting ? end_survivor(self) : finish_delete(self);
+      const auto make = [self] { make_sandbox(self); };
+      if (!state.adopting && state.record->find("started_ms") != nullptr)
+        return write_record(self, make);
       if (state.adopting)
         state.recorded = true; // By whoever has started it.
       else
-        write_record(self);
-      make_sandbox(self);
+        write_record(self, nullptr);
+      make();
     },
     [self](const error& why) {
       auto& state = self->state;
@@ -291,6 +318,7 @@ void begin_start(sandbox_pointer self) {
   auto& st = self->state;
   st.become(phase::starting);
   ++st.start;
+  st.knows_all = true;
   st.watch = {};
   st.watch.began = steady_clock::now();
   if (!st.waiting.empty())
@@ -330,8 +358,9 @@ void when_running(sandbox_pointer self, waiting_request request) {
 void heard(sandbox_pointer self, sandbox_ready& said) {
   auto& st = self->state;
   if (said.start != st.start)
-    return said.place->destroy([] {});
+    return end_unwanted(*said.place, take_given_up(self, said.start));
   failpoint("sandbox.made");
+  st.making = false;
   st.place = std::move(said.place);
   st.watch.made_ours = steady_clock::now();
   if (st.now == phase::deleting)
@@ -343,7 +372,8 @@ void heard(sandbox_pointer self, sandbox_ready& said) {
 void heard(sandbox_pointer self, sandbox_failed& said) {
   auto& st = self->state;
   if (said.start != st.start)
-    return;
+    return static_cast<void>(take_given_up(self, said.start));
+  st.making = false;
   if (st.warm && st.now == phase::starting) {
     st.options->figures->slot_died();
     log::warning("pool.dead_slot", {{"reason", said.why.message}, {"request", st.watch.whose.id}});

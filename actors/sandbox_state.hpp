@@ -143,6 +143,9 @@ struct sandbox_state {
   std::vector<lease_waiter> want_lease; ///< Not empty: it has been asked for.
   std::size_t alarms = 0;               ///< That are being attended to.
   instance_count::place instance;
+  bool making = false; ///< The engine has been asked for this start, and has not said how it went.
+  /// By start: of those that are still being made though nobody wants them any more.
+  std::map<std::uint64_t, instance_count::place> given_up;
   std::shared_ptr<claimed_slot> slot; ///< From the pool, until it is made ours.
   bool warm = false;                  ///< This start is that of one from the pool.
   unsigned claims = 0;                ///< Of this start, that found nobody alive.
@@ -377,7 +380,8 @@ void resume_terminal(sandbox_pointer self, const runtime::survivor& which,
 void run_once(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
               reply_to<process_actor> reply);
 void find_result_of(sandbox_pointer self, const once& which, reply_to<known_result> reply);
-void write_once(sandbox_pointer self, const write_once_request& asked, reply_to<bool> reply);
+void write_once(sandbox_pointer self, const write_once_request& asked,
+                reply_to<write_once_answer> reply);
 /// What is told when it is over, besides `also`.
 std::function<void()> over_with_result(sandbox_pointer self, const std::string& key,
                                        std::function<void()> also);

@@ -53,7 +53,8 @@ using terminal_actor = process_actor::extend<
 /// from outside.
 using sandbox_actor = caf::typed_actor<
   // Starts a command. The answer comes once it runs, or could not: launch_failed,
-  // sandbox_not_running, limit_reached. Of one that is to run once, all get the same process; also
+  // sandbox_not_running, limit_reached, node_unreachable (the next server has the sandbox, and the
+  // command was not started). Of one that is to run once, all get the same process; also
   // idempotency_conflict, and result_gone: it has run, or may have, and its process is not there.
   caf::replies_to<exec_request>::with<process_actor>,
   // Starts nothing in it. Errors: limit_reached (no more results can be kept),
@@ -76,8 +77,9 @@ using sandbox_actor = caf::typed_actor<
   // The same for a tree; invalid_request for more patterns than an operation can have.
   caf::replies_to<read_tree_request>::with<file_channel>,
   caf::replies_to<write_tree_request>::with<file_channel>,
-  // Errors: idempotency_conflict, limit_reached.
-  caf::replies_to<write_once_request>::with<bool>,
+  // Errors: idempotency_conflict, limit_reached, sandbox_not_running (the start it was written in
+  // is over).
+  caf::replies_to<write_once_request>::with<write_once_answer>,
   // Runs the program `true` in it, starting the sandbox if need be. Never fails once the sandbox
   // has been found.
   caf::replies_to<probe_request>::with<bool>,

@@ -157,12 +157,17 @@ struct output_chunk {
     ended; ///< Set once the process has ended and next_offset is the log's end.
 };
 
-/// Has a tree been written by this request already? Answered by whether it has; if not, and it is
-/// to be remembered, it is told with `done` afterwards.
+/// Has a tree been written by this request already? If not, and it is to be remembered, it is told
+/// afterwards in which start of the sandbox it was.
 struct write_once_request {
   insula::once once;
-  bool done = false;
+  std::string written_in = {}; ///< Of the answer to the question; empty: this is the question.
   request_context context = {};
+};
+
+struct write_once_answer {
+  bool written = false;
+  std::string start; ///< Of the sandbox: the one for which that is so.
 };
 
 /// Does the program `true` run in it?
@@ -225,6 +230,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::resize_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_status)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::sandbox_status>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_input)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_once_answer)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_once_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_file_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_tree_request)

@@ -152,6 +152,7 @@ void fail(self_pointer self, const error& why) {
     case errc::launch_failed:
     case errc::invalid_request: return fail(self, could_not_start, "exec_error");
     case errc::session_ended:
+    case errc::node_unreachable:
     case errc::sandbox_not_running: return fail(self, why.message, "exec_error");
     default: return fail(self, "exec failed: " + why.message, "exec_transport_error");
   }
@@ -233,9 +234,11 @@ void not_started(self_pointer self, const error& why) {
   if (st.gone)
     return self->quit();
   st.starting = false;
-  if (st.once() && (why.code == errc::sandbox_not_running || why.code == errc::result_gone))
+  const bool not_there =
+    why.code == errc::sandbox_not_running || why.code == errc::node_unreachable;
+  if (st.once() && (not_there || why.code == errc::result_gone))
     return self->quit(); // Asked again, it is told what has become of it, or may start it.
-  if (why.code != errc::sandbox_not_running || !std::exchange(st.may_repeat, false))
+  if (!not_there || !std::exchange(st.may_repeat, false))
     return fail(self, why);
   st.awaited = nullptr; // It ended after it had been found; its successor may do.
   find_sandbox(self);

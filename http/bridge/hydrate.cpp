@@ -152,33 +152,35 @@ private:
   // ---- The sandbox
 
   template <class Then>
-  void ask_once(bool done, Then then) {
+  void ask_once(Then then) {
     patience_->expires_after(sandbox_patience);
     const auto here = [self = shared_from_this()](auto what) {
       asio::post(self->strand_.executor(), [self, what = std::move(what)] { what(*self); });
     };
-    ask_sandbox<write_once_request, bool>(
-      *with_,
-      {with_->directory, id_, write_once_request{request_, done, context_},
-       [here, then](bool answer) { here([then, answer](hydrate& self) { then(self, answer); }); },
-       [here](step at, const error& why) {
-         here([at, why](hydrate& self) { self.settle(error_response(at, why)); });
-       },
-       step::write_tree});
+    ask_sandbox<write_once_request, write_once_answer>(
+      *with_, {with_->directory, id_, write_once_request{request_, start_, context_},
+               [here, then](const write_once_answer& answer) {
+                 here([then, answer](hydrate& self) { then(self, answer); });
+               },
+               [here](step at, const error& why) {
+                 here([at, why](hydrate& self) { self.settle(error_response(at, why)); });
+               },
+               step::write_tree});
   }
 
   void ask_whether_done() {
     request_ = once_with_digest(what_, digest_.hexadecimal());
-    ask_once(false, [](hydrate& self, bool done) {
+    ask_once([](hydrate& self, const write_once_answer& answer) {
       if (self.outcome_)
         return;
-      done ? self.settle({200, json::write_ok()}) : self.find_sandbox();
+      self.start_ = answer.start;
+      answer.written ? self.settle({200, json::write_ok()}) : self.find_sandbox();
     });
   }
 
   /// What the client is told has to be true of the next time, too.
   void remember() {
-    ask_once(true, [](hydrate& self, bool) { self.settle({200, json::write_ok()}); });
+    ask_once([](hydrate& self, const write_once_answer&) { self.settle({200, json::write_ok()}); });
   }
 
   void find_sandbox() {
@@ -303,6 +305,7 @@ private:
   const bool once_; ///< It has its effect once.
   digest digest_;   ///< Then, of the body.
   once request_;
+  std::string start_;       ///< Of the sandbox, in which the tree had not been written.
   byte_share share_;        ///< Of the disk that bodies may fill.
   byte_share decompressor_; ///< Taken by a worker.
   strand_handle strand_;

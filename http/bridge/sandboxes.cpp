@@ -10,6 +10,11 @@ namespace {
 const parameter id_parameter{"id", "path", "The sandbox's id: 1 to 128 characters of a-z and 2-7.",
                              true};
 
+constexpr parameter key_parameter{
+  idempotency_parameter.name, idempotency_parameter.in,
+  "1 to 255 visible ASCII characters. The same key always gives the same id, whatever else the "
+  "request says, also when that sandbox has been deleted."};
+
 admission answered_by(admission::answer_fn answer) {
   admission plan;
   plan.answer = std::move(answer);
@@ -98,7 +103,7 @@ void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const service
                    [with](const call& what) { return admit_create(with.get(), what); },
                    {.id = "createSandbox",
                     .summary = "Issue the id of a new sandbox. It starts with its first use.",
-                    .parameters = {idempotency_parameter},
+                    .parameters = {key_parameter},
                     .answers = {{"200", "The id.", "application/json", "CreateSandboxResponse"},
                                 {"400", "", "", "InvalidRequest"}}}});
   table.push_back(

@@ -13,6 +13,7 @@ using set_atom = caf::atom_constant<caf::atom("setalarm")>;
 using cancel_atom = caf::atom_constant<caf::atom("cancel")>;
 using clear_atom = caf::atom_constant<caf::atom("clear")>;
 using destroy_atom = caf::atom_constant<caf::atom("destroy")>;
+using renew_atom = caf::atom_constant<caf::atom("renew")>;
 
 /// A small object: it counts, and what it has counted is durable before anybody hears of it.
 struct counter_state {
@@ -78,6 +79,7 @@ inline caf::behavior counter(counter_pointer self, std::shared_ptr<const actors:
                                 [reply](const error& why) mutable { reply.deliver(to_caf(why)); });
       return reply;
     },
+    [self](renew_atom, storage::epoch next) { self->state.kept->write_at(next); },
     [self](const alarm_due& due) -> caf::result<caf::ok_atom> {
       auto& st = self->state;
       if (st.alarm_error)

@@ -161,6 +161,57 @@ TEST_CASE("a deletion does not wait for a write that fails", "[actors][object][g
   CHECK(w.cluster.disk.owners()->empty());
 }
 
+TEST_CASE("what is written to an object that is deleted is nothing, until it has a new lease",
+          "[actors][object][gate]") {
+  small_world w;
+  const auto it = w.object();
+  CHECK(w.add(it, 1).value() == 1);
+  w.cluster.hold_writes = true;
+  const auto gone = w.ok(it, destroy_atom::value);
+  CHECK(gone.open());
+  CHECK(w.add(it, 1).reason().code == errc::sandbox_not_running);
+  CHECK(w.ok(it, set_atom::value, std::int64_t{1000}).reason().code == errc::sandbox_not_running);
+  CHECK(w.ok(it, cancel_atom::value).reason().message == "it is being deleted");
+  w.cluster.let_go();
+  w.sys.run();
+  CHECK_NOTHROW(gone.value());
+  CHECK(w.add(it, 1).reason().code == errc::sandbox_not_running);
+  CHECK(w.cluster.disk.owners()->empty());
+  caf::anon_send(it, renew_atom::value, storage::epoch{2});
+  w.sys.run();
+  CHECK(w.add(it, 7).value() == 7);
+}
+
+TEST_CASE("an object that is loaded twice at once keeps what was written in between",
+          "[actors][object][gate]") {
+  small_world w;
+  const std::string prefix = GENERATE("", "session/one/");
+  w.cluster.hold_reads = true;
+  const auto keep = w.keep;
+  int loads = 0;
+  std::string seen;
+  w.made.push_back(w.sys.get().spawn([&](caf::stateful_actor<counter_state>* self) {
+    auto& kept = self->state.kept;
+    kept.emplace(self, keep, kept_in::cluster, "abc", prefix);
+    kept->write_at(1);
+    const auto loaded = [&, self] {
+      if (++loads == 1)
+        self->state.kept->write({{"count", "1"}});
+      seen = self->state.kept->value("count");
+    };
+    for (int i = 0; i < 2; ++i)
+      kept->load(loaded, [](const error&) {});
+    return caf::behavior{[](get_atom) {}};
+  }));
+  w.sys.run();
+  while (!w.cluster.held.empty()) {
+    w.cluster.let_go();
+    w.sys.run();
+  }
+  CHECK(loads == 2);
+  CHECK(seen == "1");
+}
+
 TEST_CASE("what waits for a disk that stands still has a ceiling, and is refused as a whole",
           "[actors][object]") {
   small_world w;

@@ -34,8 +34,12 @@ struct running_command {
   }
 
   fake_process& process() { return *place->processes.front(); }
-  pending<output_chunk> read(std::uint64_t offset, bool attached = true) {
-    return sys.ask<output_chunk>(handle, read_output{offset, 1024, attached});
+  pending<output_chunk> read(std::uint64_t offset, bool attached = true, std::uint64_t reader = 0) {
+    return sys.ask<output_chunk>(handle, read_output{offset, 1024, attached, reader});
+  }
+  void leave(std::uint64_t reader) {
+    caf::anon_send(handle, detach_atom::value, reader);
+    sys.run();
   }
 };
 
@@ -156,9 +160,42 @@ TEST_CASE("a reader that has gone is passed on, so that the command is not held 
   running_command cmd;
   cmd.process().print(runtime::stream_id::out, "x");
   cmd.read(0).value();
-  caf::anon_send(cmd.handle, detach_atom::value, std::uint64_t{0});
-  cmd.sys.run();
+  cmd.leave(0);
   CHECK(cmd.process().detached);
+}
+
+TEST_CASE("a reader that was passed over is waited for again once the later one has gone",
+          "[actors][process]") {
+  running_command cmd;
+  const auto older = cmd.read(0, true, 1);
+  const auto newer = cmd.read(0, true, 2);
+  CHECK(cmd.process().detached);
+  cmd.process().print(runtime::stream_id::out, "x");
+  cmd.sys.run();
+  CHECK(older.value().frames.size() == 1);
+  CHECK(newer.value().frames.size() == 1);
+  cmd.read(1, true, 1);
+  CHECK_FALSE(cmd.process().last_attached);
+  cmd.leave(2);
+  cmd.process().print(runtime::stream_id::out, "y");
+  cmd.sys.run();
+  cmd.read(2, true, 1);
+  CHECK(cmd.process().last_attached);
+}
+
+TEST_CASE("a reader that has gone leaves no question behind", "[actors][process]") {
+  running_command cmd;
+  for (std::uint64_t reader = 1; reader <= 300; ++reader) {
+    const auto asked = cmd.read(0, true, reader);
+    CHECK(asked.open());
+    cmd.leave(reader);
+    CHECK_FALSE(asked.open());
+  }
+  const auto last = cmd.read(0, true, 301);
+  CHECK(last.open());
+  cmd.process().print(runtime::stream_id::out, "x");
+  cmd.sys.run();
+  CHECK(last.value().frames.size() == 1);
 }
 
 TEST_CASE("several readers see the same output from wherever they like", "[actors][process]") {

@@ -142,6 +142,65 @@ TEST_CASE("a command that could not be started may be asked for again", "[actors
   CHECK(node.place().processes.size() == 2);
 }
 
+TEST_CASE("a command that a server on its way out has refused was not started",
+          "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto asked = ask(node, box);
+  node.process().fail(errc::node_unreachable, "the next server has it");
+  node.sys.run();
+  CHECK(asked.reason().code == errc::node_unreachable);
+  CHECK(node.local.value("abc", record).empty());
+  const auto again = ask(node, box);
+  CHECK(node.place().processes.size() == 2);
+}
+
+TEST_CASE("a command of the last server that cannot be taken over may have run",
+          "[actors][results][adoption]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto lost = ask(node, box);
+  const auto label = node.process().spec.label;
+  const auto next = adopted(node, {{7, runtime::survivor_kind::command, label, 0}});
+  const auto asked = ask(node, next);
+  auto& place = *node.engine.adoptions.back().place;
+  place.processes.at(0)->fail(errc::node_unreachable, "the next server has it");
+  node.sys.run();
+  CHECK(asked.reason().code == errc::node_unreachable);
+  CHECK(ask(node, next).reason().code == errc::result_gone);
+  CHECK(place.processes.size() == 1);
+}
+
+TEST_CASE("a disk that does not take the doubt keeps the command from running again",
+          "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto asked = ask(node, box);
+  node.local.hold_writes = true;
+  node.local.held_error = error{errc::disk_full, "full"};
+  node.process().fail(errc::io_failed, "what was kept of it is not whole");
+  node.sys.run();
+  node.local.let_go();
+  node.sys.run();
+  node.local.held_error.reset();
+  CHECK(asked.reason().code == errc::io_failed);
+  CHECK(ask(node, box).reason().code == errc::result_gone);
+  CHECK(node.place().processes.size() == 1);
+}
+
+TEST_CASE("what certainly did not run takes no room", "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  for (std::size_t i = 0; i <= limits::kept_results_per_sandbox; ++i) {
+    const auto asked = ask(node, box, once_command(std::to_string(i)));
+    node.process().fail(errc::launch_failed, "no such directory");
+    node.sys.run();
+    REQUIRE(asked.reason().code == errc::launch_failed);
+  }
+  CHECK(node.local.disk.read("abc", "idempotency/")->empty());
+  CHECK(ask(node, box).open());
+}
+
 TEST_CASE("what ran in a sandbox that has ended is not run in the next one", "[actors][results]") {
   small_node node;
   const auto box = node.make_sandbox();
@@ -252,9 +311,9 @@ TEST_CASE("the newest foreground reader is the one that a command waits for", "[
   caf::anon_send(handle, detach_atom::value, std::uint64_t{1}); // It is not that one's any more.
   node.sys.run();
   CHECK_FALSE(process.detached);
+  CHECK_FALSE(first.open());
   process.print(runtime::stream_id::out, "hi");
   node.sys.run();
-  CHECK(first.value().frames.size() == 1);
   CHECK(second.value().frames.size() == 1);
   caf::anon_send(handle, detach_atom::value, std::uint64_t{2});
   node.sys.run();
@@ -310,14 +369,21 @@ TEST_CASE("a session that was made with a key is made once, until it is deleted"
 TEST_CASE("a tree is written once in one start of a sandbox", "[actors][results]") {
   small_node node;
   const auto box = node.make_sandbox();
-  const auto ask_for = [&](const auto& whom, const std::string& digest, bool done) {
-    return node.sys.ask<bool>(whom, write_once_request{{"key", digest}, done, {}});
+  const auto ask_for = [&](const auto& whom, const std::string& digest,
+                           const std::string& written_in = {}) {
+    return node.sys.ask<write_once_answer>(whom,
+                                           write_once_request{{"key", digest}, written_in, {}});
   };
-  CHECK_FALSE(ask_for(box, "digest", false).value());
-  CHECK(ask_for(box, "digest", true).value());
-  CHECK(ask_for(box, "digest", false).value());
-  CHECK(ask_for(box, "other", false).reason().code == errc::idempotency_conflict);
+  const auto first = ask_for(box, "digest").value();
+  CHECK_FALSE(first.written);
+  REQUIRE_FALSE(first.start.empty());
+  CHECK(ask_for(box, "digest", first.start).value().written);
+  CHECK(ask_for(box, "digest").value().written);
+  CHECK(ask_for(box, "other").reason().code == errc::idempotency_conflict);
   node.sys.advance(1s);
   const auto next = node.make_sandbox(); // Its files are not there any more.
-  CHECK_FALSE(ask_for(next, "digest", false).value());
+  CHECK_FALSE(ask_for(next, "digest").value().written);
+  CHECK(ask_for(next, "digest").value().start != first.start);
+  CHECK(ask_for(next, "digest", first.start).reason().code == errc::sandbox_not_running);
+  CHECK_FALSE(ask_for(next, "digest").value().written);
 }

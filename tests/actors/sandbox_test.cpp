@@ -49,6 +49,108 @@ TEST_CASE("a sandbox whose record cannot be written is removed, and the next req
   CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value());
 }
 
+TEST_CASE("a sandbox that has run before is made once the record of its new start is durable",
+          "[actors][sandbox][gate]") {
+  small_node node;
+  node.sys.ask<caf::ok_atom>(node.make_sandbox(), find_atom::value, request_context{}).value();
+  const auto box = node.make_sandbox(); // As after the loss of all: nothing has survived.
+  const auto find = [&] {
+    return node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{});
+  };
+  const auto settle = [&] {
+    node.store.let_go();
+    node.sys.run();
+    node.store.held_error.reset();
+  };
+  node.store.hold_writes = true;
+  SECTION("then it is") {
+    const auto asked = find();
+    CHECK(node.engine.creations.size() == 1);
+    CHECK(asked.open());
+    settle();
+    CHECK_NOTHROW(asked.value());
+    CHECK(node.engine.creations.size() == 2);
+  }
+  SECTION("else it is not, and the next request tries again") {
+    node.options->instances = std::make_shared<actors::instance_count>(1);
+    node.store.held_error = error{errc::disk_full, "no room"};
+    const auto asked = find();
+    settle();
+    CHECK(asked.reason().code == errc::disk_full);
+    CHECK(node.engine.creations.size() == 1);
+    CHECK_NOTHROW(find().value());
+    CHECK(node.engine.creations.size() == 2);
+  }
+  SECTION("nor if it is deleted before, whatever the disk says") {
+    if (GENERATE(false, true))
+      node.store.held_error = error{errc::disk_full, "no room"};
+    const auto asked = find();
+    const auto gone = node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{});
+    CHECK(gone.open());
+    settle();
+    CHECK_NOTHROW(gone.value());
+    CHECK(asked.reason().code == errc::sandbox_not_running);
+    CHECK(node.engine.creations.size() == 1);
+    CHECK(node.store.disk.owners()->empty());
+  }
+}
+
+TEST_CASE("a sandbox that is still being made when its record is refused counts until it is gone",
+          "[actors][sandbox][gate]") {
+  small_node node;
+  node.options->instances = std::make_shared<actors::instance_count>(1);
+  node.engine.ready_at_once = false;
+  node.store.write_error = error{errc::disk_full, "no room"};
+  const auto directory = node.make_directory();
+  const auto find = [&](const std::string& id) {
+    return node.sys.ask<sandbox_actor>(directory, find_atom::value, id, request_context{});
+  };
+  CHECK(find("abc").reason().code == errc::disk_full);
+  CHECK(find("other").reason().code == errc::capacity_exceeded);
+  const auto place = node.engine.creations.at(0).place;
+  place->hold_destroy = true;
+  SECTION("it comes to life, and is ended") {
+    node.engine.creations[0].ready();
+    node.sys.run();
+    CHECK(place->destroys == 1);
+    CHECK(find("other").reason().code == errc::capacity_exceeded);
+    place->finish_destroy();
+  }
+  SECTION("it does not") {
+    node.engine.creations[0].fail("no");
+    node.sys.run();
+  }
+  node.store.write_error.reset();
+  node.engine.ready_at_once = true;
+  CHECK_NOTHROW(find("other").value());
+}
+
+TEST_CASE("what is heard of a terminal when the sandbox' store is gone already changes nothing",
+          "[actors][sandbox][gate]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  node.sys.get().spawn([&](caf::event_based_actor* self) { // It opens it, and leaves at once.
+    self->request(box, caf::infinite, open_terminal_request{})
+      .then([](const terminal_actor&, std::uint64_t, std::uint64_t) {});
+  });
+  node.sys.run();
+  const auto terminal = node.place().processes.back();
+  terminal->start();
+  node.sys.run();
+  node.sys.advance(1min);
+  REQUIRE(node.local.disk.read("abc", "idle_since")->size() == 1);
+  node.store.hold_writes = true;
+  node.place().processes.clear(); // Nobody hears of its end before the sandbox is gone.
+  const auto gone = node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{});
+  terminal->lose();
+  node.sys.run();
+  CHECK(gone.open());
+  node.store.let_go();
+  node.sys.run();
+  CHECK_NOTHROW(gone.value());
+  CHECK(node.local.disk.owners()->empty());
+}
+
 TEST_CASE("a sandbox that is made again keeps the time of its first making", "[actors][sandbox]") {
   small_node node;
   const auto box = node.make_sandbox();

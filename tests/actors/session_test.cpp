@@ -83,6 +83,56 @@ TEST_CASE("a session that cannot have a shell is not there", "[actors][session]"
   CHECK(n.place().shells.size() == 2);
 }
 
+TEST_CASE("a session is made, and deleted, when both its shell and the disk have said so",
+          "[actors][session][gate]") {
+  session_node n;
+  n.sys.ask<caf::ok_atom>(n.box, find_atom::value, request_context{}).value();
+  const auto refuse_later = [&] {
+    n.store.hold_writes = true;
+    n.store.held_error = error{errc::disk_full, "no room"};
+  };
+  const auto refuse_now = [&] {
+    n.store.let_go();
+    n.sys.run();
+    n.store.held_error.reset();
+  };
+  refuse_later();
+  const auto refused = n.create({"s"});
+  SECTION("the disk refuses before the shell is there") {
+    refuse_now();
+    CHECK(refused.reason().code == errc::disk_full);
+    CHECK(n.shell().over);
+  }
+  SECTION("the disk refuses after it") {
+    n.ready();
+    CHECK(refused.open());
+    refuse_now();
+    CHECK(refused.reason().code == errc::disk_full);
+    CHECK(n.shell().over);
+  }
+  SECTION("the shell refuses, and what the disk says is too late") {
+    n.shell().fail("no memory");
+    n.sys.run();
+    CHECK(refused.reason().message == "no memory");
+    refuse_now();
+  }
+  CHECK(n.store.value("abc", "session/s/definition").empty());
+  const auto made = n.create({"s"});
+  n.ready(1);
+  CHECK_NOTHROW(made.value());
+  CHECK_FALSE(n.store.value("abc", "session/s/definition").empty());
+
+  refuse_later();
+  n.shell(1).hold_end = true;
+  const auto kept = n.remove("s");
+  refuse_now();
+  CHECK(kept.reason().code == errc::disk_full);
+  n.shell(1).finish({});
+  n.sys.run();
+  CHECK_NOTHROW(n.remove("s").value());
+  CHECK(n.store.value("abc", "session/s/definition").empty());
+}
+
 TEST_CASE("commands of a session run one after the other, those of two side by side",
           "[actors][session]") {
   session_node n;

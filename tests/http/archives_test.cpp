@@ -182,6 +182,23 @@ TEST_CASE("an archive is unpacked once all of it is here", "[archives]") {
   CHECK(h.heard().has("whole"));
 }
 
+TEST_CASE("an archive with a key is remembered of the start that it was unpacked in",
+          "[archives][once]") {
+  house h;
+  h.plays().file = [](int fd) {
+    drain(fd);
+    put_result(fd, 0);
+  };
+  const auto send = [&] {
+    return ask(h.port(), "POST", hydrate, empty_archive, "Idempotency-Key: k\r\n");
+  };
+  CHECK(send().status == 200);
+  CHECK(h.heard().has("written once in 1"));
+  h.plays().next_start = "2";
+  check_error(send(), 502, "hydrate failed: the sandbox has ended",
+              "workspace_archive_write_error");
+}
+
 TEST_CASE("an archive that cannot be unpacked says why", "[archives]") {
   house h;
   h.plays().file = [](int fd) {

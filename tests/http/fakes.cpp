@@ -229,11 +229,15 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       return open_channel(all, line);
     },
     [all](const write_tree_request& tree) { return open_channel(all, "write_tree " + tree.path); },
-    [all](const write_once_request& asked) -> caf::result<bool> {
-      all->heard->add(asked.done ? "written once" : "asks whether written");
+    [all](const write_once_request& asked) -> caf::result<write_once_answer> {
+      const bool tells = !asked.written_in.empty();
+      all->heard->add(tells ? "written once in " + asked.written_in : "asks whether written");
       if (all->plays->result_error)
         return to_caf(*all->plays->result_error);
-      return all->plays->written || asked.done;
+      if (tells && asked.written_in != all->plays->start)
+        return to_caf({errc::sandbox_not_running, "the sandbox has ended"});
+      return write_once_answer{all->plays->written || tells,
+                               std::exchange(all->plays->start, all->plays->next_start)};
     },
     [self, all, asked = std::vector<caf::typed_response_promise<bool>>{}](
       const probe_request&) mutable -> caf::result<bool> {

@@ -47,6 +47,8 @@ struct script {
   bool known_process = false;        ///< The last command is the one that is asked for.
   std::pair<std::uint64_t, std::uint64_t> extent; ///< Of its output.
   bool written = false;                           ///< A tree has been, by that request.
+  std::string start = "1";                        ///< Of the sandbox,
+  std::string next_start = "1";                   ///< and once it has said which it is.
   std::vector<sandbox_status> list;
   pool_stats pool;
   std::optional<error> pool_error; ///< When it is to be emptied.

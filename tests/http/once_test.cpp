@@ -108,6 +108,11 @@ TEST_CASE("a stream with a key is cut where its client can ask again", "[http][o
   CHECK((got.status == 200 || got.status == 0)); // Its head may have left by then.
   CHECK_FALSE(got.complete);
   CHECK(got.error.empty());
+  h.plays().exec_error = error{errc::node_unreachable, "the next server has it"};
+  got = run(h, with_key());
+  CHECK_FALSE(got.complete);
+  CHECK(got.error.empty());
+  CHECK(run(h, "").error.find("exec_error") != std::string::npos); // Who cannot is told.
   h.plays().exec_error.reset();
   h.plays().output = {{output_stream::out, "a"}};
   h.plays().end.reset();

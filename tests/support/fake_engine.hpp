@@ -33,10 +33,14 @@ public:
 
   void read(std::uint64_t offset, std::size_t, bool attached,
             std::function<void(runtime::log_chunk)> on_output) override {
+    last_attached = attached;
     questions.push_back({offset, attached, std::move(on_output)});
     answer();
   }
-  void detach() override { detached = true; }
+  void detach() override {
+    detached = true;
+    std::erase_if(questions, [](const auto& each) { return each.attached; });
+  }
   void signal(int number) override { signals.push_back(number); }
   void cut_output() override {
     cut = true;
@@ -78,6 +82,7 @@ public:
   std::vector<std::uint64_t> readers, forgotten;
   std::optional<runtime::process_exit> ended;
   bool detached = false;
+  bool last_attached = false; ///< The last question was that of the attached reader.
   bool cut = false;
   bool complete = false;
   std::string typed;
@@ -130,7 +135,7 @@ public:
       tell(surroundings);
   }
   void end() override {
-    if (!over)
+    if (!over && !hold_end)
       finish({.status = 9, .lost = false, .out_of_memory = false});
   }
 
@@ -156,6 +161,7 @@ public:
   bool looks_wait = false; ///< Those who look are answered by the test.
   std::vector<std::function<void(result<runtime::shell_surroundings>)>> looks;
   bool over = false;
+  bool hold_end = false; ///< It takes its time.
 };
 
 class fake_sandbox final : public runtime::sandbox,
