@@ -17,6 +17,9 @@ namespace {
 /// Frames taken from one pipe before others get their turn.
 constexpr int frames_per_turn = 16;
 
+/// That wait for output; four times as many as those who ask keep open.
+constexpr std::size_t max_questions = 1024;
+
 } // namespace
 
 native_process::native_process(boost::asio::io_context& io, output_log log,
@@ -57,15 +60,27 @@ void native_process::read(std::uint64_t offset, std::size_t max_bytes, bool atta
         self->reader_offset_ = asked.offset;
         self->patience_.cancel();
       }
+      if (self->questions_.size() >= max_questions)
+        self->give_up_oldest();
       self->questions_.push_back(std::move(asked));
       self->advance();
     });
+}
+
+/// Of a reader that has gone, most likely; else it may ask again.
+void native_process::give_up_oldest() {
+  const auto oldest = std::move(questions_.front());
+  questions_.pop_front();
+  log_chunk chunk;
+  chunk.reader_dropped = true;
+  oldest.on_output(std::move(chunk));
 }
 
 void native_process::detach() {
   boost::asio::post(io_, [self = shared_from_this()] {
     self->attached_ = false;
     self->reader_dropped_ = false;
+    std::erase_if(self->questions_, [](const question& each) { return each.attached; });
     self->patience_.cancel();
     self->advance();
   });
@@ -89,7 +104,7 @@ void native_process::relabel(std::string label) {
 void native_process::keep(keeping how) {
   kept_ = std::move(how);
   if (kept_->head.lost != 0)
-    discarded_ = 1; // At least: how much it was is not put down.
+    discard(1, UINT64_MAX); // At least one, and somewhere: how much it was is not put down.
 }
 
 /// Before anybody hears of it: what has been told once will be told again.
@@ -103,6 +118,17 @@ void native_process::put_down_end(const process_exit& how) {
   failpoint("command.ended");
   kept_->put_down(held_label(head, kept_->label), {});
   failpoint("command.put_down");
+}
+
+void native_process::discard(std::uint64_t bytes, std::uint64_t offset) {
+  discarded_ += bytes;
+  discarded_before_ = offset;
+}
+
+/// Whoever asks for what was before the loss, or for what would have come there, is told of it; and
+/// so is the next one who does, since a stream that was begun anew is no more whole.
+bool native_process::lacks(const question& asked) const {
+  return discarded_ > 0 && asked.offset <= discarded_before_;
 }
 
 /// So that nobody takes for whole what an earlier server could not keep whole.
@@ -251,7 +277,7 @@ void native_process::empty(pipe& from) {
       if (lost > 0) {
         if (discarded_ == 0)
           log::error("process.log_failed", {{"reason", std::strerror(why)}});
-        discarded_ += static_cast<std::uint64_t>(lost);
+        discard(static_cast<std::uint64_t>(lost), log_.end());
         put_down_loss();
         if (from.left)
           *from.left -= static_cast<std::size_t>(lost);
@@ -280,7 +306,7 @@ void native_process::answer(question& asked) {
   auto piece = log_.read(asked.offset, asked.max_bytes);
   chunk.frames = std::move(piece.frames);
   chunk.next_offset = piece.next_offset;
-  chunk.lost_bytes = piece.lost_bytes + std::exchange(discarded_, 0);
+  chunk.lost_bytes = piece.lost_bytes + (lacks(asked) ? discarded_ : 0);
   if (complete() && chunk.next_offset == log_.end())
     chunk.ended = exit_;
   asked.on_output(std::move(chunk));
@@ -309,7 +335,7 @@ void native_process::advance() {
     if (each.end.is_open() && each.left == std::size_t{0})
       let_go(each);
   for (std::size_t i = 0; i < questions_.size();) {
-    const bool ready = complete() || log_.end() > questions_[i].offset || discarded_ > 0 ||
+    const bool ready = complete() || log_.end() > questions_[i].offset || lacks(questions_[i]) ||
                        (questions_[i].attached && reader_dropped_);
     if (!ready) {
       ++i;

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -103,6 +104,9 @@ private:
   void drop_reader();
   void put_down_end(const process_exit& how);
   void put_down_loss();
+  void discard(std::uint64_t bytes, std::uint64_t offset);
+  bool lacks(const question& asked) const;
+  void give_up_oldest();
   void settle_keeping();
 
   boost::asio::io_context& io_;
@@ -112,15 +116,16 @@ private:
   std::optional<keeping> kept_;
   std::array<pipe, 2> pipes_;
   std::function<void(unique_fd)> hand_on_; ///< Takes pipes that have been settled.
-  std::vector<question> questions_;
+  std::deque<question> questions_;
   std::optional<process_exit> exit_;
   const std::chrono::milliseconds reader_patience_;
   boost::asio::steady_timer patience_;
   bool started_ = false;
   bool attached_ = false;
   bool reader_dropped_ = false;
-  std::uint64_t reader_offset_ = 0; ///< What the attached reader has taken.
-  std::uint64_t discarded_ = 0;     ///< Bytes the disk refused, not yet told to anybody.
+  std::uint64_t reader_offset_ = 0;    ///< What the attached reader has taken.
+  std::uint64_t discarded_ = 0;        ///< Bytes the disk refused,
+  std::uint64_t discarded_before_ = 0; ///< and where the log ended when it last did.
 };
 
 } // namespace insula::runtime
