@@ -53,6 +53,9 @@ int main(int argc, char** argv) {
                       "The state directory of the server. Default: as for serve");
   upgrade->add_option("--config", upgrade_file,
                       "The configuration that names the state directory, if --state does not");
+  bool end_sandboxes = false;
+  upgrade->add_flag("--end-sandboxes", end_sandboxes,
+                    "Also if this program cannot take them over: then they end");
   upgrade->footer("The new server gets the old one's arguments, environment, output and listening "
                   "sockets. If it does not get ready, the old program is started again.");
   insula::image_commands image{app};
@@ -81,7 +84,7 @@ int main(int argc, char** argv) {
       std::cerr << "insula: " << where.reason().message << '\n';
       return 2;
     }
-    return insula::upgrade(where->state.directory);
+    return insula::upgrade(where->state.directory, end_sandboxes);
   }
   if (!serve->parsed()) {
     std::cout << app.help();

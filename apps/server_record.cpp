@@ -1,5 +1,7 @@
 #include "apps/server_record.hpp"
 
+#include "runtime/spawner/protocol.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -77,25 +79,26 @@ std::string text_of(int file) {
 
 /// First all that is one word, then the arguments' number, the arguments and the environment.
 std::string text_of(const server_record& record) {
-  return joined({std::to_string(record.pid), record.started, record.program, record.state,
-                 record.directory, std::to_string(record.arguments.size())}) +
+  return joined({std::to_string(record.pid), std::to_string(record.protocol), record.started,
+                 record.program, record.state, record.directory,
+                 std::to_string(record.arguments.size())}) +
          joined(record.arguments) + joined(record.environment);
 }
 
 bool parse(std::string_view text, server_record& record) {
   auto words = split(text);
-  constexpr std::size_t first = 6;
+  constexpr std::size_t first = 7;
   std::size_t count = 0;
   const auto read = [](const std::string& word, auto& number) {
     return std::from_chars(word.data(), word.data() + word.size(), number).ec == std::errc{};
   };
-  if (words.size() < first || !read(words[0], record.pid) || !read(words[5], count) || count == 0 ||
-      count > words.size() - first)
+  if (words.size() < first || !read(words[0], record.pid) || !read(words[1], record.protocol) ||
+      !read(words[6], count) || count == 0 || count > words.size() - first)
     return false;
-  record.started = words[1];
-  record.program = words[2];
-  record.state = words[3];
-  record.directory = words[4];
+  record.started = words[2];
+  record.program = words[3];
+  record.state = words[4];
+  record.directory = words[5];
   const auto arguments = words.begin() + first;
   const auto environment = arguments + static_cast<std::ptrdiff_t>(count);
   record.arguments.assign(arguments, environment);
@@ -117,6 +120,7 @@ std::string identity_of_program(int file) {
 result<unique_fd> publish_server_record(const std::string& state) {
   server_record record;
   record.pid = ::getpid();
+  record.protocol = runtime::spawner::version;
   record.started = start_of(record.pid);
   const unique_fd program{::open("/proc/self/exe", O_PATH | O_CLOEXEC)};
   record.program = identity_of_program(program.get());

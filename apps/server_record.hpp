@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/unique_fd.hpp"
 
+#include <cstdint>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -14,6 +15,7 @@ namespace insula {
 /// same arguments, does not take them from there.
 struct server_record {
   pid_t pid = 0;
+  std::uint32_t protocol = 0; ///< runtime::spawner::version: who has another cannot take over.
   std::string started; ///< When, as /proc tells it: the number may be another process's by now.
   std::string program; ///< Which file it runs: device, number, birth.
   std::string state;   ///< Its state directory.

@@ -4,6 +4,7 @@
 #include "apps/server_record.hpp"
 #include "base/error.hpp"
 #include "base/unique_fd.hpp"
+#include "runtime/spawner/protocol.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -177,7 +178,7 @@ std::optional<int> wait_until_ready(const started_server& server) {
   return std::nullopt;
 }
 
-result<void> replace(const std::string& state_directory) {
+result<void> replace(const std::string& state_directory, bool end_sandboxes) {
   if (::geteuid() != 0)
     return {{errc::invalid_request, "insula upgrade needs root, as the server does at its start"}};
   const auto pid = server_of(state_directory);
@@ -186,10 +187,16 @@ result<void> replace(const std::string& state_directory) {
   auto old = look_at(*pid, state_directory);
   if (!old)
     return old.reason();
+  const bool other = old->record.protocol != runtime::spawner::version;
+  if (other && !end_sandboxes)
+    return {{errc::invalid_request,
+             "this program cannot take over the sandboxes of the one that serves, which talks to "
+             "them in another way; with --end-sandboxes it replaces it, and they end"}};
   std::error_code refused;
   const auto program = fs::read_symlink("/proc/self/exe", refused).string();
 
-  std::cout << "ending the server, process " << old->pid << "; its sandboxes go on" << std::endl;
+  std::cout << "ending the server, process " << old->pid
+            << (other ? ", and its sandboxes" : "; its sandboxes go on") << std::endl;
   const auto began = std::chrono::steady_clock::now();
   if (::syscall(SYS_pidfd_send_signal, old->process.get(), SIGTERM, nullptr, 0) != 0)
     return failed("ending the server");
@@ -223,8 +230,8 @@ result<void> replace(const std::string& state_directory) {
 
 } // namespace
 
-int upgrade(const std::string& state_directory) {
-  const auto done = replace(state_directory);
+int upgrade(const std::string& state_directory, bool end_sandboxes) {
+  const auto done = replace(state_directory, end_sandboxes);
   if (done)
     return 0;
   std::cerr << "insula: " << done.reason().message << '\n';

@@ -285,6 +285,7 @@ TEST_CASE("an upgrade replaces the server, and no client is refused", "[adoption
 TEST_CASE("an upgrade to what does not start gives the old program back", "[adoption][upgrade]") {
   node it;
   REQUIRE(it.sh("a", "sleep 1000 > /dev/null 2>&1 & echo $! > pid").exit_code == 0);
+  CHECK(run_in(it, "s", "x=5").empty());
   it.configure("server: {tls: {certificate: /nowhere, key: /nowhere}}");
   auto replacing = upgrade(it);
   // The old program cannot start with that either, and says so; the sandboxes wait.
@@ -295,6 +296,7 @@ TEST_CASE("an upgrade to what does not start gives the old program back", "[adop
   it.configure("");
   it.start();
   CHECK(it.sh("a", "kill -0 $(cat pid) && echo lives").out == "lives\n");
+  CHECK(run_in(it, "s", "echo $x") == "5\n"); // Those that could not start had taken it over, too.
 }
 
 TEST_CASE("without a server there is nothing to upgrade", "[adoption][upgrade]") {
