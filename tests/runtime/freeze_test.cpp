@@ -208,7 +208,8 @@ TEST_CASE("a frozen sandbox goes on when it is adopted", "[runtime][freeze]") {
   node.serve();
   auto box = live_sandbox::adopted(node, "test");
   REQUIRE(box);
-  CHECK(find_process("sleep 4720") > 0);
+  // It may have stood still just before it became that.
+  CHECK(eventually([] { return find_process("sleep 4720") > 0; }));
   CHECK(box->run("echo works").out == "works\n");
   CHECK(freeze(*box)); // And can be frozen again.
 }
