@@ -41,6 +41,16 @@ std::string start_of(pid_t pid) {
   return at == std::string::npos ? "" : text.substr(at + 1, text.find(' ', at + 1) - at - 1);
 }
 
+/// Two files at different times have the same number, but not the same birth.
+std::string identity_of_program(int file) {
+  struct statx info {};
+  if (::statx(file, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &info) != 0)
+    return "";
+  return std::to_string(info.stx_dev_major) + ':' + std::to_string(info.stx_dev_minor) + ' ' +
+         std::to_string(info.stx_ino) + ' ' + std::to_string(info.stx_btime.tv_sec) + '.' +
+         std::to_string(info.stx_btime.tv_nsec);
+}
+
 /// Each with a NUL behind it.
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
@@ -68,7 +78,7 @@ bool is_record(int file) {
          (::fcntl(file, F_GET_SEALS) & seals) == seals;
 }
 
-std::string text_of(int file) {
+std::string content_of(int file) {
   struct stat info {};
   ::fstat(file, &info);
   std::string text(static_cast<std::size_t>(info.st_size), '\0');
@@ -108,15 +118,6 @@ bool parse(std::string_view text, server_record& record) {
 
 } // namespace
 
-std::string identity_of_program(int file) {
-  struct statx info {};
-  if (::statx(file, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &info) != 0)
-    return "";
-  return std::to_string(info.stx_dev_major) + ':' + std::to_string(info.stx_dev_minor) + ' ' +
-         std::to_string(info.stx_ino) + ' ' + std::to_string(info.stx_btime.tv_sec) + '.' +
-         std::to_string(info.stx_btime.tv_nsec);
-}
-
 result<unique_fd> publish_server_record(const std::string& state) {
   server_record record;
   record.pid = ::getpid();
@@ -139,11 +140,10 @@ result<unique_fd> publish_server_record(const std::string& state) {
   return file;
 }
 
-result<server_record> find_server_record(pid_t pid, int process) {
+result<server_record> find_server_record(pid_t pid, int process, int program) {
   const auto name = "/memfd:" + std::string{file_name} + " (deleted)";
-  const auto proc = proc_of(pid);
   std::error_code refused;
-  for (const auto& each : fs::directory_iterator{proc + "/fd", refused}) {
+  for (const auto& each : fs::directory_iterator{proc_of(pid) + "/fd", refused}) {
     std::error_code gone;
     if (fs::read_symlink(each.path(), gone).string() != name)
       continue;
@@ -152,9 +152,9 @@ result<server_record> find_server_record(pid_t pid, int process) {
     std::from_chars(digits.data(), digits.data() + digits.size(), number);
     const unique_fd file{static_cast<int>(::syscall(SYS_pidfd_getfd, process, number, 0))};
     server_record record;
-    const unique_fd program{::open((proc + "/exe").c_str(), O_PATH | O_CLOEXEC)};
-    if (file && is_record(file.get()) && parse(text_of(file.get()), record) && record.pid == pid &&
-        record.started == start_of(pid) && record.program == identity_of_program(program.get()))
+    if (file && is_record(file.get()) && parse(content_of(file.get()), record) &&
+        record.pid == pid && record.started == start_of(pid) &&
+        record.program == identity_of_program(program))
       return record;
   }
   return error{errc::not_found,

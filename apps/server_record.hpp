@@ -27,12 +27,8 @@ struct server_record {
 /// and cannot be changed by anybody. Before root is given up. Errors: io_failed.
 result<unique_fd> publish_server_record(const std::string& state);
 
-/// Reads it from the process, which `process` is a pidfd of. For root. Errors: not_found: there is
-/// none; it is another process's; or the process runs another program than the one that has
-/// published it.
-result<server_record> find_server_record(pid_t pid, int process);
-
-/// As in a record.
-std::string identity_of_program(int file);
+/// Reads it from the process, which `process` is a pidfd of, and which runs `program`. For root.
+/// Errors: not_found: there is none; it is another process's; or another program has published it.
+result<server_record> find_server_record(pid_t pid, int process, int program);
 
 } // namespace insula

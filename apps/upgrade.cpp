@@ -84,7 +84,7 @@ result<running_server> look_at(pid_t pid, const std::string& state_directory) {
     return failed("the server, process " + std::to_string(pid));
   const auto proc = "/proc/" + std::to_string(pid);
   server.program.reset(::open((proc + "/exe").c_str(), O_PATH | O_CLOEXEC));
-  auto record = find_server_record(pid, server.process.get());
+  auto record = find_server_record(pid, server.process.get(), server.program.get());
   if (!record)
     return record.reason();
   server.record = std::move(*record);
@@ -95,8 +95,7 @@ result<running_server> look_at(pid_t pid, const std::string& state_directory) {
                    " serves another state directory: " + server.record.state};
   server.out = descriptor_of(server, 1);
   server.err = descriptor_of(server, 2);
-  if (!server.program || identity_of_program(server.program.get()) != server.record.program ||
-      !server.out || !server.err)
+  if (!server.out || !server.err)
     return failed("looking at the server, process " + std::to_string(pid));
   for (const auto& each : server.record.environment)
     if (each.starts_with("INVOCATION_ID="))

@@ -136,7 +136,7 @@ std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_moun
 
 cgroup_tree cgroup_tree::of_process(pid_t pid, std::string key) {
   const auto cgroups = "/proc/" + std::to_string(pid) + "/cgroup";
-  return {find_cgroup_hierarchies(read_file("/proc/self/mounts"), read_file(cgroups.c_str())),
+  return {find_cgroup_hierarchies(read_file("/proc/self/mounts"), read_file(cgroups)),
           std::move(key)};
 }
 

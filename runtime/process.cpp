@@ -123,12 +123,14 @@ void native_process::put_down_end(const process_exit& how) {
 void native_process::discard(std::uint64_t bytes, std::uint64_t offset) {
   discarded_ += bytes;
   discarded_before_ = offset;
+  loss_told_ = false;
 }
 
-/// Whoever asks for what was before the loss, or for what would have come there, is told of it; and
-/// so is the next one who does, since a stream that was begun anew is no more whole.
-bool native_process::lacks(const question& asked) const {
-  return discarded_ > 0 && asked.offset <= discarded_before_;
+/// Whoever comes to where it was is told of it, and so is the next one who does: a stream that is
+/// begun anew is no more whole. Nobody is woken for it twice.
+bool native_process::passes_loss(std::uint64_t from, std::uint64_t to) const {
+  const auto at = std::min(discarded_before_, log_.end());
+  return discarded_ > 0 && from <= at && to >= at;
 }
 
 /// So that nobody takes for whole what an earlier server could not keep whole.
@@ -306,7 +308,11 @@ void native_process::answer(question& asked) {
   auto piece = log_.read(asked.offset, asked.max_bytes);
   chunk.frames = std::move(piece.frames);
   chunk.next_offset = piece.next_offset;
-  chunk.lost_bytes = piece.lost_bytes + (lacks(asked) ? discarded_ : 0);
+  chunk.lost_bytes = piece.lost_bytes;
+  if (passes_loss(asked.offset, chunk.next_offset)) {
+    chunk.lost_bytes += discarded_;
+    loss_told_ = true;
+  }
   if (complete() && chunk.next_offset == log_.end())
     chunk.ended = exit_;
   asked.on_output(std::move(chunk));
@@ -335,7 +341,8 @@ void native_process::advance() {
     if (each.end.is_open() && each.left == std::size_t{0})
       let_go(each);
   for (std::size_t i = 0; i < questions_.size();) {
-    const bool ready = complete() || log_.end() > questions_[i].offset || lacks(questions_[i]) ||
+    const bool ready = complete() || log_.end() > questions_[i].offset ||
+                       (!loss_told_ && passes_loss(questions_[i].offset, log_.end())) ||
                        (questions_[i].attached && reader_dropped_);
     if (!ready) {
       ++i;

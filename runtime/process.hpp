@@ -105,7 +105,7 @@ private:
   void put_down_end(const process_exit& how);
   void put_down_loss();
   void discard(std::uint64_t bytes, std::uint64_t offset);
-  bool lacks(const question& asked) const;
+  bool passes_loss(std::uint64_t from, std::uint64_t to) const;
   void give_up_oldest();
   void settle_keeping();
 
@@ -126,6 +126,7 @@ private:
   std::uint64_t reader_offset_ = 0;    ///< What the attached reader has taken.
   std::uint64_t discarded_ = 0;        ///< Bytes the disk refused,
   std::uint64_t discarded_before_ = 0; ///< and where the log ended when it last did.
+  bool loss_told_ = false;             ///< Somebody has been.
 };
 
 } // namespace insula::runtime

@@ -189,8 +189,6 @@ result<std::optional<spawner_link>> find_earlier(const std::string& state_direct
   auto socket = find_spawner(state_directory);
   if (!socket)
     return std::optional<spawner_link>{};
-  ucred peer{};
-  socklen_t size = sizeof peer;
   auto link = greet(socket);
   if (!link) {
     pollfd there{socket.get(), POLLIN, 0};
@@ -199,6 +197,8 @@ result<std::optional<spawner_link>> find_earlier(const std::string& state_direct
     log::info("spawner.earlier_gone");
     return std::optional<spawner_link>{};
   }
+  ucred peer{};
+  socklen_t size = sizeof peer;
   if (::getsockopt(link->socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0)
     link->pid = peer.pid;
   if (link->version == spawner::version)

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fcntl.h>
+#include <string>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,7 +15,9 @@ using namespace insula::test;
 namespace {
 
 result<server_record> record_of(pid_t pid) {
-  return find_server_record(pid, open_process(pid).get());
+  const auto exe = "/proc/" + std::to_string(pid) + "/exe";
+  const unique_fd program{::open(exe.c_str(), O_PATH | O_CLOEXEC)};
+  return find_server_record(pid, open_process(pid).get(), program.get());
 }
 
 } // namespace
@@ -46,5 +50,10 @@ TEST_CASE("what is not sealed, or another process's, is no record", "[upgrade]")
   REQUIRE(published);
   const child_program other{{"/bin/sleep", "1000"}};
   CHECK_FALSE(record_of(other.pid()));
-  CHECK_FALSE(find_server_record(other.pid(), open_process(::getpid()).get()));
+  const auto ours = open_process(::getpid());
+  const unique_fd program{::open("/proc/self/exe", O_PATH | O_CLOEXEC)};
+  const unique_fd another{::open("/bin/sleep", O_PATH | O_CLOEXEC)};
+  CHECK_FALSE(find_server_record(other.pid(), ours.get(), program.get()));
+  CHECK_FALSE(find_server_record(::getpid(), ours.get(), another.get()));
+  CHECK(find_server_record(::getpid(), ours.get(), program.get()));
 }

@@ -57,7 +57,8 @@ TEST_CASE("an idle sandbox is frozen with all that is in it, and the next comman
   REQUIRE(exec_stream{it.port(), "a", exec_body({"export", "WHO=me"}), session}.rest().exit_code ==
           0);
   REQUIRE(becomes(it, "a", "frozen")); // What was left in the background alone does not keep it.
-  std::this_thread::sleep_for(1s);
+  REQUIRE(it.sh("b", "true").exit_code == 0);
+  REQUIRE(becomes(it, "b", "frozen")); // So much time has passed since.
   CHECK(state_of(it, "a") == "frozen");
 
   const auto beats = [&] { return std::stoi(it.sh("a", "wc -l < beats").out); };
@@ -81,7 +82,8 @@ TEST_CASE("a running command and an open terminal keep a sandbox awake", "[idle]
   visitor watching{it, "b"};
   REQUIRE(it.sh("c", "true").exit_code == 0);
   REQUIRE(becomes(it, "c", "frozen"));
-  std::this_thread::sleep_for(2s);
+  REQUIRE(it.sh("c", "true").exit_code == 0);
+  REQUIRE(becomes(it, "c", "frozen")); // For the second time since anybody was asked anything.
   CHECK(state_of(it, "a") == "running");
   CHECK(state_of(it, "b") == "running");
 

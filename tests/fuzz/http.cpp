@@ -65,15 +65,30 @@ private:
   http::server server_;
 };
 
-/// Says everything, then that there is no more, and listens until the other side has closed.
-std::string converse(std::uint16_t port, std::string_view bytes) {
+/// A connection to the server. The fuzzer's alarm can come in mid-connect, which goes on without us
+/// then.
+int connection_to(std::uint16_t port) {
   const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  must(::connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
-       "the server takes a connection");
+  int failed = 0;
+  if (::connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    failed = errno;
+  if (failed == EINTR) {
+    pollfd made{client, POLLOUT, 0};
+    wait_for(made, "an interrupted connection is made");
+    socklen_t length = sizeof failed;
+    ::getsockopt(client, SOL_SOCKET, SO_ERROR, &failed, &length);
+  }
+  must(failed == 0, "the server takes a connection");
+  return client;
+}
+
+/// Says everything, then that there is no more, and listens until the other side has closed.
+std::string converse(std::uint16_t port, std::string_view bytes) {
+  const int client = connection_to(port);
   bool all_said = false;
   std::string heard;
   for (;;) {

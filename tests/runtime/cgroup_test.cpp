@@ -2,6 +2,7 @@
 // then the real one.
 #include "runtime/cgroup.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/temp_dir.hpp"
 
 #include <algorithm>
@@ -604,14 +605,6 @@ std::vector<std::pair<std::string, std::vector<cgroup_hierarchy>>> freezers() {
   return found;
 }
 
-template <class What>
-bool soon(What what) {
-  for (int i = 0; i < 5000; ++i, ::usleep(1000))
-    if (what())
-      return true;
-  return false;
-}
-
 } // namespace
 
 TEST_CASE("what stands still in this machine's cgroups goes on, dies and is swept",
@@ -649,14 +642,14 @@ TEST_CASE("what stands still in this machine's cgroups goes on, dies and is swep
     };
     CHECK(ticks_on());
     REQUIRE(tree.freeze(file.get()));
-    REQUIRE(soon([&] { return tree.is_frozen(1); }));
+    REQUIRE(eventually([&] { return tree.is_frozen(1); }));
     CHECK_FALSE(ticks_on());
     CHECK(tree.thaw(file.get()));
-    CHECK(soon(ticks_on));
+    CHECK(eventually(ticks_on));
     CHECK_FALSE(tree.is_frozen(1));
 
     REQUIRE(tree.freeze(file.get()));
-    REQUIRE(soon([&] { return tree.is_frozen(1); }));
+    REQUIRE(eventually([&] { return tree.is_frozen(1); }));
     CHECK(tree.sweep());
     CHECK_FALSE(left_behind(tree, key));
     ::close(ticks[0]);

@@ -73,6 +73,19 @@ TEST_CASE("what is claimed has its new name at once, and is like any other", "[r
   next.wait_until_ended();         // as that of one that was not claimed does.
 }
 
+TEST_CASE("what has been claimed, or has been used, is claimed by nobody", "[runtime][claim]") {
+  live_node node;
+  {
+    live_sandbox box{node};
+    CHECK(claim(*box, {"somebody", node.spec().limits})->next() == "ready");
+    CHECK(claim(*box, {"another", node.spec().limits})->next().starts_with("failed"));
+  }
+  live_sandbox box{node};
+  auto command = box.start("echo up; exec sleep 1000");
+  command.says("up");
+  CHECK(claim(*box, {"another", node.spec().limits})->next().starts_with("failed"));
+}
+
 TEST_CASE("what is claimed has its new limits, higher and lower ones", "[runtime][claim]") {
   live_node node;
   auto before = node.spec().limits;

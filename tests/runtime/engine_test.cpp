@@ -35,26 +35,28 @@ struct told {
 };
 
 struct node {
-  explicit node(std::uint32_t slots = 8)
-      : node(plain_end::pair(), slots) {}
-  node(std::array<unique_fd, 2> ends, std::uint32_t slots)
+  /// `left`: of an earlier server.
+  explicit node(std::uint32_t slots = 8, std::vector<held_sandbox> left = {})
+      : node(plain_end::pair(), slots, std::move(left)) {}
+  node(std::array<unique_fd, 2> ends, std::uint32_t slots, std::vector<held_sandbox> left)
       : spawner(std::move(ends[1]))
       , engine(std::make_unique<native_engine>(
           pool, native_options{"played", dir.path().string(), 0, slots},
-          spawner_link{std::move(ends[0]), runtime::spawner::version, 1, {}})) {}
+          spawner_link{std::move(ends[0]), runtime::spawner::version, generation,
+                       std::move(left)})) {}
 
-  void create() {
-    engine->create({"played", {"/", ""}, {}},
-                   {[to = heard](std::shared_ptr<sandbox> it) {
-                      to->tell({"ready", std::move(it), std::this_thread::get_id()});
-                    },
-                    [to = heard](const error& why) {
-                      to->tell({"failed " + why.message, nullptr, std::this_thread::get_id()});
-                    },
-                    [to = heard] {
-                      to->tell({"ended", nullptr, std::this_thread::get_id()});
-                    }});
+  sandbox_listener listener() const {
+    return {[to = heard](std::shared_ptr<sandbox> it) {
+              to->tell({"ready", std::move(it), std::this_thread::get_id()});
+            },
+            [to = heard](const error& why) {
+              to->tell({"failed " + why.message, nullptr, std::this_thread::get_id()});
+            },
+            [to = heard] {
+              to->tell({"ended", nullptr, std::this_thread::get_id()});
+            }};
   }
+  void create() { engine->create({"played", {"/", ""}, {}}, listener()); }
 
   struct living {
     std::uint32_t slot;
@@ -70,6 +72,7 @@ struct node {
     return {slot, std::move(agent), std::move(ready.ready)};
   }
 
+  static constexpr std::uint64_t generation = 2;
   const temp_dir dir;
   std::shared_ptr<events<told>> heard = std::make_shared<events<told>>();
   played_spawner spawner;
@@ -547,4 +550,63 @@ TEST_CASE("what goes on talking in a keeper's place holds nobody up", "[runtime]
   CHECK(hostile.heard->next() == "ended");
   enough = true;
   flood.join();
+}
+
+namespace {
+
+/// A sandbox of an earlier server, and its agent.
+std::pair<std::vector<held_sandbox>, played_agent> left_in(std::uint32_t slot) {
+  auto ends = plain_end::pair();
+  std::vector<held_sandbox> left;
+  left.push_back({slot, "played", std::move(ends[0]), {}, {}});
+  return {std::move(left), played_agent{std::move(ends[1])}};
+}
+
+} // namespace
+
+TEST_CASE("what an agent answers to an earlier server does not complete an adoption",
+          "[runtime][engine]") {
+  auto [left, agent] = left_in(3);
+  node n{8, std::move(left)};
+  // On its way before anybody asks: to the servers before, and to none that ever was.
+  constexpr int shift = 40;
+  for (const auto id : {std::uint64_t{0}, std::uint64_t{1} << shift, ~std::uint64_t{0}})
+    agent.say(agent_event::pong, id);
+  sandbox_spec wanted;
+  wanted.name = "played";
+  n.engine->adopt(wanted, n.listener());
+  agent.next(agent_op::report);
+  const auto asked = agent.next(agent_op::ping);
+  agent.say(agent_event::exited, 77); // Of nobody: once it is forgotten, all before was heard.
+  CHECK(agent.next(agent_op::forget).head.id == 77);
+  CHECK(n.heard->empty());
+  agent.say(agent_event::pong, asked.head.id);
+  CHECK(n.heard->next().what == "ready");
+}
+
+TEST_CASE("a slot that another configuration has used is not given away", "[runtime][engine]") {
+  auto [left, agent] = left_in(100);
+  node n{1, std::move(left)};
+  events<bool> gone;
+  n.engine->disown("played", [&] { gone.tell(true); });
+  CHECK(n.spawner.next(spawner_op::destroy).slot == 100);
+  n.spawner.say(spawner_event::destroyed, 100);
+  gone.next();
+  auto it = n.make();
+  CHECK(it.slot == 0);
+  n.create();
+  CHECK(n.heard->next().what.starts_with("failed every range"));
+}
+
+TEST_CASE("a command that comes after the hand-over was not started, and that is said",
+          "[runtime][engine]") {
+  node n;
+  auto it = n.make();
+  n.engine->hand_over();
+  events<errc> why;
+  process_listener listener;
+  listener.on_failed = [&](const error& refused) { why.tell(refused.code); };
+  const auto process = it.box->start(command(), std::move(listener));
+  CHECK(why.next() == errc::node_unreachable);
+  CHECK(it.agent.end.next().bytes.empty()); // Nothing was asked of the agent.
 }

@@ -84,7 +84,9 @@ TEST_CASE("what is asked of a frozen sandbox is done once it goes on", "[runtime
   REQUIRE(box.run("echo kept > file").exited(0));
   REQUIRE(freeze(box));
   auto late = box.start("cat file");
-  std::this_thread::sleep_for(100ms);
+  events<bool> answered; // What was asked before has been heard then.
+  (*box).ping([&] { answered.tell(true); });
+  answered.next();
   CHECK(find_process("cat file") == 0);
   REQUIRE((*box).thaw());
   CHECK(late.finish().out == "kept\n");
@@ -120,7 +122,7 @@ TEST_CASE("a fork bomb can be frozen, thawed and ended", "[runtime][freeze]") {
   live_sandbox box{shared_node()};
   auto bomb = box.start("echo up; bomb() { bomb | bomb & }; bomb; wait; sleep 1000");
   bomb.says("up");
-  std::this_thread::sleep_for(500ms);
+  REQUIRE(eventually([&] { return (*box).usage().value().processes > 50u; }));
   for (int round = 0; round < 5; ++round) {
     REQUIRE(freeze(box));
     const auto before = (*box).usage().value();

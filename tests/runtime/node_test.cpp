@@ -1,4 +1,5 @@
 // Deaths and successions: of a spawner, of a server, of everything.
+#include "tests/runtime/played_parts.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/live_node.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -210,6 +211,49 @@ TEST_CASE("a server that is replaced while it lives loses its sandboxes and is t
   node.serve();
   live_sandbox next{node};
   CHECK(next.run("echo works").out == "works\n");
+}
+
+TEST_CASE("what a server has handed over is held, although it has died of it", "[runtime][node]") {
+  live_node node;
+  live_sandbox box{node};
+  node.engine().hand_over();
+  box.let_go();
+  node.drop_server();
+  const spawner_options where{node.state(), node.key(), "auto", 1ull << 30};
+  for (std::uint64_t round = 1; round <= 20; ++round) {
+    auto link = connect_to_spawner(where);
+    REQUIRE(link);
+    REQUIRE(link->survivors.size() == 1);
+    CHECK(link->survivors[0].held.size() == round - 1);
+    const plain_end server{std::move(link->socket)};
+    spawner::request wanted{};
+    wanted.what = spawner::op::destroy; // Of nothing, to get answers, which nobody reads.
+    wanted.slot = link->survivors[0].slot + 1;
+    for (int i = 0; i < 50; ++i)
+      REQUIRE(server.send(as_bytes(wanted)));
+    wanted.what = spawner::op::hold;
+    wanted.slot = link->survivors[0].slot;
+    wanted.name = 1000 + round;
+    REQUIRE(server.send(as_bytes(wanted), {STDIN_FILENO}));
+  }
+  node.serve();
+  CHECK(node.engine().survives("test"));
+}
+
+TEST_CASE("a server that comes while a spawner ends has the next one", "[runtime][node]") {
+  live_node node;
+  for (int i = 0; i < 3; ++i) {
+    live_sandbox box{node};
+    CHECK(box.run("echo works").out == "works\n");
+    const auto before = node.spawner();
+    REQUIRE(::kill(before, SIGTERM) == 0);
+    box.wait_until_ended();
+    box.let_go();
+    node.serve();
+    CHECK(node.spawner() != before);
+  }
+  live_sandbox box{node};
+  CHECK(box.run("echo works").out == "works\n");
 }
 
 TEST_CASE("SIGTERM ends a spawner with all it has", "[runtime][node]") {

@@ -3,6 +3,7 @@
 #include "runtime/process.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/events.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/small_disk.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <future>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 using namespace insula;
@@ -250,17 +252,75 @@ TEST_CASE("output that the disk refuses is counted as lost, and the command goes
   p.err.reset();
   CHECK(p.heard->next() == "ended 0");
   CHECK(p.heard->next() == "complete");
-  std::uint64_t offset = 0, got = 0, lost = 0;
-  for (;;) {
-    const auto chunk = p.read(offset, false);
-    got += bytes_of(chunk).size();
-    lost += chunk.lost_bytes;
-    offset = chunk.next_offset;
-    if (chunk.ended)
-      break;
+  for (int reader = 0; reader < 2; ++reader) { // Each is told, where it comes to it.
+    std::uint64_t offset = 0, got = 0, lost = 0;
+    for (;;) {
+      const auto chunk = p.read(offset, false);
+      CHECK(lost == 0);
+      got += bytes_of(chunk).size();
+      lost += chunk.lost_bytes;
+      offset = chunk.next_offset;
+      if (chunk.ended)
+        break;
+    }
+    CHECK(got > 50'000);
+    CHECK(got + lost >= 1'000'000);
   }
-  CHECK(got > 50'000);
-  CHECK(got + lost >= 1'000'000);
+}
+
+TEST_CASE("who has been told of lost output is not woken for it again", "[runtime][process]") {
+  const small_disk disk{128 * 1024};
+  played_process p{30s, disk.path()};
+  p.start();
+  const std::string bytes(4096, 'x');
+  for (std::size_t all = 0; all < 1'000'000;) {
+    pollfd room{p.out.get(), POLLOUT, 0};
+    REQUIRE(::poll(&room, 1, 60'000) == 1);
+    all += put(p.out, bytes);
+  }
+  REQUIRE(eventually([&] {
+    int left = 0;
+    ::ioctl(p.out.get(), FIONREAD, &left);
+    return left == 0;
+  }));
+  p.on_io([](native_process&) {});
+  std::uint64_t offset = 0;
+  for (std::uint64_t lost = 0; lost == 0;) {
+    const auto chunk = p.read(offset, false);
+    offset = chunk.next_offset;
+    lost = chunk.lost_bytes;
+  }
+  events<log_chunk> told;
+  p.made->read(offset, 65'536, false, [&](log_chunk chunk) { told.tell(std::move(chunk)); });
+  p.on_io([](native_process&) {});
+  CHECK(told.empty());
+  p.end();
+  p.out.reset();
+  p.err.reset();
+  const auto last = told.next();
+  CHECK(last.lost_bytes > 0);
+  CHECK(last.ended);
+}
+
+TEST_CASE("questions that nobody waits for any more are given up when there are too many",
+          "[runtime][process]") {
+  played_process p;
+  p.start();
+  constexpr std::size_t most = 1024;
+  std::size_t dropped = 0, answered = 0; // On the process' own thread.
+  for (std::size_t i = 0; i < most + 5; ++i)
+    p.made->read(0, 65'536, false,
+                 [&](const log_chunk& chunk) { ++(chunk.reader_dropped ? dropped : answered); });
+  p.on_io([&](native_process&) {
+    CHECK(dropped == 5);
+    CHECK(answered == 0);
+  });
+  REQUIRE(put(p.out, "x") == 1);
+  CHECK(eventually([&] {
+    std::size_t by_now = 0;
+    p.on_io([&](native_process&) { by_now = answered; });
+    return by_now == most;
+  }));
 }
 
 TEST_CASE("what a captured agent says out of turn is not passed on", "[runtime][process]") {
