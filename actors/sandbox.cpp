@@ -64,8 +64,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     },
     [self](find_result& asked) -> caf::result<known_result> {
       auto reply = self->make_response_promise<known_result>();
-      when_running(self, reply, std::move(asked.context),
-                   [=, which = asked.once] { find_result_of(self, which, reply); });
+      when_running(self, reply, asked.context, [=] { find_result_of(self, asked, reply); });
       return reply;
     },
     [self](create_session_request& request) -> caf::result<caf::ok_atom> {

@@ -114,14 +114,29 @@ result<kept_result*> look_up(sandbox_state& st, const once& wanted) {
   return gone;
 }
 
+/// Of two who ask with one key for different things at the same time, the second is refused while
+/// it still can be told by its status. Who was told does not have to come: others wait no longer
+/// for it.
+bool announce(sandbox_state& st, const find_result& asked) {
+  constexpr auto patience = std::chrono::seconds{10};
+  const auto now = st.options->time->now();
+  std::erase_if(st.announced, [&](const auto& each) { return each.second.until <= now; });
+  const auto at = st.announced.find(asked.once.key);
+  if (at != st.announced.end())
+    return at->second.digest == asked.once.digest;
+  if (asked.runs_it && st.announced.size() < limits::kept_results_per_sandbox)
+    st.announced.emplace(asked.once.key, announced_once{asked.once.digest, now + patience});
+  return true;
+}
+
 void fail(sandbox_pointer self, const std::string& key, const error& why) {
   auto failed = self->state.results.extract(key);
   if (!failed)
     return;
   for (auto& each : failed.mapped().waiting)
     each.deliver(to_caf(why));
-  for (auto& [which, asking] : failed.mapped().asking)
-    find_result_of(self, which, asking);
+  for (auto& [asked, asking] : failed.mapped().asking)
+    find_result_of(self, asked, asking);
 }
 
 /// It certainly has not run: the same request may come again, as if it never had.
@@ -149,6 +164,7 @@ void claim(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memo
   auto& st = self->state;
   const auto key = wanted.once.key;
   st.results[key].waiting.push_back(reply);
+  st.announced.erase(key); // From here on its record says so.
   const auto record_key = key_of(commands, key);
   const auto record = find_record(st, record_key);
   if (!record)
@@ -188,16 +204,18 @@ void run_once(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> m
     [reply](const error& why) mutable { reply.deliver(to_caf(why)); });
 }
 
-void find_result_of(sandbox_pointer self, const once& which, reply_to<known_result> reply) {
+void find_result_of(sandbox_pointer self, const find_result& asked, reply_to<known_result> reply) {
   self->state.local->load(
     [=]() mutable {
-      const auto found = look_up(self->state, which);
+      const auto found = look_up(self->state, asked.once);
       if (!found)
         return static_cast<void>(reply.deliver(to_caf(found.reason())));
+      if (*found == nullptr && !announce(self->state, asked))
+        return static_cast<void>(reply.deliver(to_caf(once_conflict)));
       known_result answer;
       answer.known = *found != nullptr;
       if (answer.known && (*found)->resuming)
-        return static_cast<void>((*found)->asking.emplace_back(which, reply));
+        return static_cast<void>((*found)->asking.emplace_back(asked, reply));
       if (!answer.known || !(*found)->process)
         return static_cast<void>(reply.deliver(std::move(answer)));
       const auto process = (*found)->process;
@@ -251,8 +269,8 @@ void result_runs(sandbox_pointer self, const std::string& key, const process_act
   at->second.resuming = false;
   for (auto& each : std::exchange(at->second.waiting, {}))
     each.deliver(process);
-  for (auto& [which, asking] : std::exchange(at->second.asking, {}))
-    find_result_of(self, which, asking);
+  for (auto& [asked, asking] : std::exchange(at->second.asking, {}))
+    find_result_of(self, asked, asking);
 }
 
 namespace {

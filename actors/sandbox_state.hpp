@@ -127,8 +127,14 @@ struct kept_result {
   /// An earlier server has started it, and it is not known yet what has become of it: until then,
   /// who asks for that waits.
   bool resuming = false;
-  std::vector<std::pair<once, caf::typed_response_promise<known_result>>> asking;
+  std::vector<std::pair<find_result, caf::typed_response_promise<known_result>>> asking;
   bool over = false; ///< It has ended, and its output is complete.
+};
+
+/// Somebody was told that nothing is known of a key, and is about to ask for the command.
+struct announced_once {
+  std::string digest;
+  std::chrono::steady_clock::time_point until;
 };
 
 struct sandbox_state {
@@ -166,7 +172,8 @@ struct sandbox_state {
   std::map<std::uint64_t, started_process_actor>
     processes; ///< Until their command and its output are over.
   std::uint64_t last_process = 0;
-  std::map<std::string, kept_result> results; ///< By key. What is over keeps nobody awake.
+  std::map<std::string, kept_result> results;      ///< By key. What is over keeps nobody awake.
+  std::map<std::string, announced_once> announced; ///< By key.
   /// All that an earlier server has left has been taken over: what is not there has not run.
   bool knows_all = true;
   std::map<std::string, session_actor> sessions; ///< By id, each with its shell or none so far.
@@ -197,7 +204,7 @@ struct sandbox_state {
     for (auto& [key, each] : results) {
       for (auto& asking : each.waiting)
         asking.deliver(to_caf(why));
-      for (auto& [which, asking] : each.asking)
+      for (auto& [asked, asking] : each.asking)
         asking.deliver(to_caf(why));
       if (each.process)
         caf::anon_send_exit(each.process, caf::exit_reason::user_shutdown);
@@ -379,7 +386,7 @@ void resume_terminal(sandbox_pointer self, const runtime::survivor& which,
 /// As run_command(), if it has not been asked for before.
 void run_once(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
               reply_to<process_actor> reply);
-void find_result_of(sandbox_pointer self, const once& which, reply_to<known_result> reply);
+void find_result_of(sandbox_pointer self, const find_result& asked, reply_to<known_result> reply);
 void write_once(sandbox_pointer self, const write_once_request& asked,
                 reply_to<write_once_answer> reply);
 /// What is told when it is over, besides `also`.

@@ -276,13 +276,18 @@ void refuse(self_pointer self, const error& why) {
   self->quit();
 }
 
+/// Whether there is nothing that the client has had of it.
+bool begins(const exec_state& st) {
+  return !st.job.from || *st.job.from == stream_position{};
+}
+
 /// What has become of a command that runs once.
 void known(self_pointer self, const sandbox_actor& box, const known_result& answer) {
   static const error gone{errc::result_gone,
                           "what follows this Last-Event-ID is not there any more"};
   auto& st = self->state;
   if (!answer.process) {
-    if (st.job.from && *st.job.from != stream_position{})
+    if (!begins(st))
       return refuse(self, gone);
     return start(self, box);
   }
@@ -308,7 +313,9 @@ void found(self_pointer self, const sandbox_actor& box) {
   st.awaited = box.address();
   if (!st.once() || st.stream)
     return start(self, box);
-  self->request(box, caf::infinite, find_result{st.job.command.once, st.job.command.context})
+  self
+    ->request(box, caf::infinite,
+              find_result{st.job.command.once, st.job.command.context, begins(st)})
     .then([self, box](const known_result& answer) { known(self, box, answer); },
           [self](const caf::error& failure) {
             const auto why = from_caf(failure);

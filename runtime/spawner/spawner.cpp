@@ -104,6 +104,7 @@ private:
   cgroup_tree cgroups_;
   launch_tools tools_;
   unique_fd agent_, null_;
+  unique_fd spare_; ///< Given up so that a server can be taken when there are no descriptors left.
   std::unique_ptr<disk_pool> disks_;
   std::map<std::uint32_t, tenant> tenants_;
   std::vector<std::uint32_t> ended_; ///< Reaped, and not yet all gone.
@@ -328,7 +329,16 @@ void spawner::tell_all() {
 }
 
 void spawner::accept_server() {
-  unique_fd next{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+  const auto accepted = [&] {
+    return unique_fd{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+  };
+  if (!spare_)
+    spare_.reset(::fcntl(null_.get(), F_DUPFD_CLOEXEC, 0));
+  auto next = accepted();
+  if (!next && errno == EMFILE && spare_) { // Else it would wait, and we would look again for ever.
+    spare_.reset(); // The server before this one, or a sandbox, gives another.
+    next = accepted();
+  }
   if (!next)
     return;
   ucred peer{};

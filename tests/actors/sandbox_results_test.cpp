@@ -114,6 +114,29 @@ TEST_CASE("all who ask with one key get one process, also when it is over", "[ac
   CHECK_FALSE(look(node, box, {"another", "other"}).value().known);
 }
 
+TEST_CASE("who asks with a key that somebody else is about to use for something else is refused",
+          "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  CHECK_FALSE(look(node, box).value().known);
+  CHECK(look(node, box, {"key", "other"}).reason().code == errc::idempotency_conflict);
+  CHECK_FALSE(look(node, box).value().known); // The same again may come twice.
+  SECTION("until it is used") {
+    run_one(node, box, once_command());
+    CHECK(look(node, box, {"key", "other"}).reason().code == errc::idempotency_conflict);
+  }
+  SECTION("unless that one only asks what has become of it") {
+    const find_result asked{{"another", "body"}, {}, false};
+    CHECK_FALSE(node.sys.ask<known_result>(box, asked).value().known);
+    CHECK_FALSE(look(node, box, {"another", "other"}).value().known);
+  }
+  SECTION("but not for ever, should that one not come") {
+    node.sys.advance(11s);
+    CHECK_FALSE(look(node, box, {"key", "other"}).value().known);
+    CHECK(look(node, box).reason().code == errc::idempotency_conflict);
+  }
+}
+
 TEST_CASE("a result that is kept keeps no sandbox awake", "[actors][results]") {
   small_node node;
   const auto box = node.make_sandbox();

@@ -126,6 +126,19 @@ TEST_CASE("a key that was used for something else is refused", "[idempotency]") 
   CHECK(it.ask("POST", "/v1/sandbox/a/session", R"({"id":"t"})", with_key("k")).status == 200);
 }
 
+TEST_CASE("of two who come with one key for different things at once, one is refused by its status",
+          "[idempotency]") {
+  node it;
+  REQUIRE(it.sh("a", "true").exit_code == 0);
+  for (int round = 0; round < 30; ++round) {
+    const auto key = std::to_string(round);
+    auto one = open_once(it, key, "echo one"), two = open_once(it, key, "echo two");
+    const auto first = one.rest(), second = two.rest();
+    CHECK(first.status + second.status == 200 + 409);
+    CHECK(first.out + second.out == (first.status == 200 ? "one\n" : "two\n"));
+  }
+}
+
 TEST_CASE("a key is 1 to 255 visible ASCII characters, where it counts", "[idempotency]") {
   node it;
   const auto status = [&](const std::string& key) { return run_once(it, key, "true").status; };

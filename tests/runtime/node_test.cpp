@@ -8,7 +8,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <vector>
@@ -236,6 +238,40 @@ TEST_CASE("what a server has handed over is held, although it has died of it", "
     wanted.name = 1000 + round;
     REQUIRE(server.send(as_bytes(wanted), {STDIN_FILENO}));
   }
+  node.serve();
+  CHECK(node.engine().survives("test"));
+}
+
+TEST_CASE("a spawner that has no descriptors left still takes the next server", "[runtime][node]") {
+  live_node node;
+  live_sandbox box{node};
+  node.engine().hand_over();
+  box.let_go();
+  node.drop_server();
+  const spawner_options where{node.state(), node.key(), "auto", 1ull << 30};
+  auto link = connect_to_spawner(where);
+  REQUIRE(link);
+  const plain_end server{std::move(link->socket)};
+  const auto pid = node.spawner();
+  rlimit before{};
+  REQUIRE(::prlimit(pid, RLIMIT_NOFILE, nullptr, &before) == 0);
+  const rlimit few{64, before.rlim_max};
+  REQUIRE(::prlimit(pid, RLIMIT_NOFILE, &few, nullptr) == 0);
+  const auto open = [&] {
+    const std::filesystem::directory_iterator all{"/proc/" + std::to_string(pid) + "/fd"};
+    return static_cast<rlim_t>(std::distance(begin(all), end(all)));
+  };
+  spawner::request wanted{};
+  wanted.what = spawner::op::hold;
+  wanted.slot = link->survivors[0].slot;
+  for (wanted.name = 1000; wanted.name < 1000 + few.rlim_cur; ++wanted.name)
+    REQUIRE(server.send(as_bytes(wanted), {STDIN_FILENO}));
+  CHECK(eventually([&] { return open() == few.rlim_cur; }));
+  auto next = connect_to_spawner(where);
+  REQUIRE(::prlimit(pid, RLIMIT_NOFILE, &before, nullptr) == 0);
+  REQUIRE(next);
+  CHECK(next->survivors.size() == 1);
+  next->socket.reset();
   node.serve();
   CHECK(node.engine().survives("test"));
 }
