@@ -130,7 +130,7 @@ TEST_CASE("a fork bomb can be frozen, thawed and ended", "[runtime][freeze]") {
     const auto after = (*box).usage().value();
     CHECK(after.processes.value() <=
           before.processes.value()); // Who died before is buried meanwhile.
-    CHECK(after.cpu.value() - before.cpu.value() < 20ms);
+    CHECK(after.cpu.value_or(0us) - before.cpu.value_or(0us) < 20ms); // Not counted everywhere.
     REQUIRE((*box).thaw());
   }
   REQUIRE(freeze(box));
