@@ -10,6 +10,7 @@
 #include <string>
 #include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 using namespace insula;
@@ -45,6 +46,10 @@ bool uses_cpu(pid_t process) {
   return cpu_of(process) > before;
 }
 
+std::string own_number() {
+  return std::to_string(::getpid());
+}
+
 std::string listed(const std::vector<std::string>& traces) {
   std::string text;
   for (const auto& each : traces)
@@ -57,10 +62,11 @@ std::string listed(const std::vector<std::string>& traces) {
 TEST_CASE("what runs in a frozen sandbox stands still, and goes on where it was",
           "[runtime][freeze]") {
   live_sandbox box{shared_node()};
-  auto counting = box.start("echo up; for ((i = 4718; ; ++i)); do :; done");
+  const auto mark = "i = " + own_number(); // Other programs run these tests at the same time.
+  auto counting = box.start("echo up; for ((" + mark + "; ; ++i)); do :; done");
   counting.says("up");
   auto reading = box.start("read x < <(sleep 1000); echo never");
-  const auto busy = find_process("i = 4718");
+  const auto busy = find_process(mark);
   REQUIRE(busy > 0);
   CHECK(eventually([&] { return uses_cpu(busy); }));
   for (int round = 0; round < 20; ++round) {
@@ -83,11 +89,12 @@ TEST_CASE("what is asked of a frozen sandbox is done once it goes on", "[runtime
   live_sandbox box{shared_node()};
   REQUIRE(box.run("echo kept > file").exited(0));
   REQUIRE(freeze(box));
-  auto late = box.start("cat file");
+  const auto command = "cat file #" + own_number();
+  auto late = box.start(command);
   events<bool> answered; // What was asked before has been heard then.
   (*box).ping([&] { answered.tell(true); });
   answered.next();
-  CHECK(find_process("cat file") == 0);
+  CHECK(find_process(command) == 0);
   REQUIRE((*box).thaw());
   CHECK(late.finish().out == "kept\n");
 }
@@ -168,7 +175,8 @@ TEST_CASE("frozen sandboxes end with their agent, their spawner, or at the next 
           "[runtime][freeze]") {
   live_node node;
   live_sandbox box{node};
-  auto sleeping = box.start("echo up; exec sleep 4719");
+  const auto sleep = "sleep 4719." + own_number();
+  auto sleeping = box.start("echo up; exec " + sleep);
   sleeping.says("up");
   REQUIRE(freeze(box));
   SECTION("agent") {
@@ -190,7 +198,7 @@ TEST_CASE("frozen sandboxes end with their agent, their spawner, or at the next 
     node.serve();
     node.engine().disown("test", [] {});
   }
-  CHECK(eventually([] { return find_process("sleep 4719") == 0; }));
+  CHECK(eventually([&] { return find_process(sleep) == 0; }));
   {
     live_sandbox next{node};
     CHECK(next.run("echo works").out == "works\n");
@@ -201,9 +209,10 @@ TEST_CASE("frozen sandboxes end with their agent, their spawner, or at the next 
 
 TEST_CASE("a frozen sandbox goes on when it is adopted", "[runtime][freeze]") {
   live_node node;
+  const auto sleep = "sleep 4720." + own_number();
   {
     live_sandbox box{node};
-    auto sleeping = box.start("echo up; exec sleep 4720");
+    auto sleeping = box.start("echo up; exec " + sleep);
     sleeping.says("up");
     REQUIRE(freeze(box));
     node.engine().hand_over();
@@ -214,7 +223,7 @@ TEST_CASE("a frozen sandbox goes on when it is adopted", "[runtime][freeze]") {
   auto box = live_sandbox::adopted(node, "test");
   REQUIRE(box);
   // It may have stood still just before it became that.
-  CHECK(eventually([] { return find_process("sleep 4720") > 0; }));
+  CHECK(eventually([&] { return find_process(sleep) > 0; }));
   CHECK(box->run("echo works").out == "works\n");
   CHECK(freeze(*box)); // And can be frozen again.
 }
