@@ -128,7 +128,7 @@ public:
   virtual void measure(std::function<void(log_extent)> tell) = 0;
 
   /// Of one that is kept: in place of the label that it was started with.
-  virtual void relabel(std::string) {}
+  virtual void relabel(const std::string&) {}
 
   /// To the command's whole process group.
   virtual void signal(int number) = 0;

@@ -92,8 +92,8 @@ void native_process::measure(std::function<void(log_extent)> tell) {
   });
 }
 
-void native_process::relabel(std::string label) {
-  boost::asio::post(io_, [self = shared_from_this(), label = std::move(label)]() mutable {
+void native_process::relabel(const std::string& label) {
+  boost::asio::post(io_, [self = shared_from_this(), label]() mutable {
     if (!self->kept_)
       return;
     self->kept_->label = std::move(label);

@@ -66,7 +66,7 @@ public:
   void signal(int number) override;
   void cut_output() override;
   void measure(std::function<void(log_extent)> tell) override;
-  void relabel(std::string label) override;
+  void relabel(const std::string& label) override;
 
   void started() override;
   void failed(error why) override;
