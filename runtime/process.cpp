@@ -93,7 +93,7 @@ void native_process::measure(std::function<void(log_extent)> tell) {
 }
 
 void native_process::relabel(const std::string& label) {
-  boost::asio::post(io_, [self = shared_from_this(), label]() mutable {
+  boost::asio::post(io_, [self = shared_from_this(), label = std::string{label}]() mutable {
     if (!self->kept_)
       return;
     self->kept_->label = std::move(label);
