@@ -95,7 +95,7 @@ result<running_server> look_at(pid_t pid, const std::string& state_directory) {
                    " serves another state directory: " + server.record.state};
   server.out = descriptor_of(server, 1);
   server.err = descriptor_of(server, 2);
-  if (!server.out || !server.err)
+  if (!server.program || !server.out || !server.err)
     return failed("looking at the server, process " + std::to_string(pid));
   for (const auto& each : server.record.environment)
     if (each.starts_with("INVOCATION_ID="))

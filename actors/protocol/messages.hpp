@@ -45,8 +45,8 @@ struct exec_request {
 struct find_result {
   insula::once once;
   request_context context = {};
-  bool runs_it =
-    true; ///< Who asks is about to ask for the command itself if nothing is known of it.
+  /// Who asks is about to ask for the command itself if nothing is known of it.
+  bool runs_it = true;
 };
 
 /// A named shell in a sandbox, whose state lasts between commands.

@@ -215,13 +215,22 @@ TEST_CASE("a server that is replaced while it lives loses its sandboxes and is t
   CHECK(next.run("echo works").out == "works\n");
 }
 
-TEST_CASE("what a server has handed over is held, although it has died of it", "[runtime][node]") {
-  live_node node;
+namespace {
+
+/// Its server has gone, and a sandbox is there. Where the spawner is found.
+spawner_options left_with_one_sandbox(live_node& node) {
   live_sandbox box{node};
   node.engine().hand_over();
   box.let_go();
   node.drop_server();
-  const spawner_options where{node.state(), node.key(), "auto", 1ull << 30};
+  return {node.state(), node.key(), "auto", 1ull << 30};
+}
+
+} // namespace
+
+TEST_CASE("what a server has handed over is held, although it has died of it", "[runtime][node]") {
+  live_node node;
+  const auto where = left_with_one_sandbox(node);
   for (std::uint64_t round = 1; round <= 20; ++round) {
     auto link = connect_to_spawner(where);
     REQUIRE(link);
@@ -244,11 +253,7 @@ TEST_CASE("what a server has handed over is held, although it has died of it", "
 
 TEST_CASE("a spawner that has no descriptors left still takes the next server", "[runtime][node]") {
   live_node node;
-  live_sandbox box{node};
-  node.engine().hand_over();
-  box.let_go();
-  node.drop_server();
-  const spawner_options where{node.state(), node.key(), "auto", 1ull << 30};
+  const auto where = left_with_one_sandbox(node);
   auto link = connect_to_spawner(where);
   REQUIRE(link);
   const plain_end server{std::move(link->socket)};

@@ -236,17 +236,25 @@ TEST_CASE("cutting the output completes a process whose pipes others hold", "[ru
   std::signal(SIGPIPE, before);
 }
 
-TEST_CASE("output that the disk refuses is counted as lost, and the command goes on",
-          "[runtime][process]") {
-  const small_disk disk{128 * 1024};
-  played_process p{30s, disk.path()};
-  p.start();
+namespace {
+
+void print_a_million_bytes(const played_process& p) {
   const std::string bytes(4096, 'x');
   for (std::size_t all = 0; all < 1'000'000;) {
     pollfd room{p.out.get(), POLLOUT, 0};
     REQUIRE(::poll(&room, 1, 60'000) == 1);
     all += put(p.out, bytes);
   }
+}
+
+} // namespace
+
+TEST_CASE("output that the disk refuses is counted as lost, and the command goes on",
+          "[runtime][process]") {
+  const small_disk disk{128 * 1024};
+  played_process p{30s, disk.path()};
+  p.start();
+  print_a_million_bytes(p);
   p.end();
   p.out.reset();
   p.err.reset();
@@ -272,12 +280,7 @@ TEST_CASE("who has been told of lost output is not woken for it again", "[runtim
   const small_disk disk{128 * 1024};
   played_process p{30s, disk.path()};
   p.start();
-  const std::string bytes(4096, 'x');
-  for (std::size_t all = 0; all < 1'000'000;) {
-    pollfd room{p.out.get(), POLLOUT, 0};
-    REQUIRE(::poll(&room, 1, 60'000) == 1);
-    all += put(p.out, bytes);
-  }
+  print_a_million_bytes(p);
   REQUIRE(eventually([&] {
     int left = 0;
     ::ioctl(p.out.get(), FIONREAD, &left);
