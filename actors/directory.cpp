@@ -19,6 +19,7 @@ using find_promise = caf::typed_response_promise<sandbox_actor>;
 struct waiting_find {
   find_promise reply;
   request_context context;
+  bool starts_it = true; ///< Its sandbox runs when this is answered.
 };
 
 /// Said to oneself when the list's time is up.
@@ -75,24 +76,25 @@ bool came_too_late(const caf::error& why) {
   return why == caf::sec::request_receiver_down;
 }
 
-void find(directory_pointer self, const sandbox_id& id, find_promise reply, request_context context,
-          bool again = false) {
+void find(directory_pointer self, const sandbox_id& id, waiting_find asked, bool again = false) {
   auto& mine = activate(self, id);
   if (mine.deleting) {
     if (mine.after.size() >= limits::waiting_per_sandbox)
-      reply.deliver(to_caf({errc::limit_reached, "too many requests wait for this sandbox"}));
+      asked.reply.deliver(to_caf({errc::limit_reached, "too many requests wait for this sandbox"}));
     else
-      mine.after.push_back({std::move(reply), std::move(context)});
+      mine.after.push_back(std::move(asked));
     return;
   }
-  self->request(mine.actor, caf::infinite, find_atom::value, context)
-    .then([reply, actor = sandbox_actor{mine.actor}](
+  if (!asked.starts_it)
+    return static_cast<void>(asked.reply.deliver(sandbox_actor{mine.actor}));
+  self->request(mine.actor, caf::infinite, find_atom::value, asked.context)
+    .then([reply = asked.reply, actor = sandbox_actor{mine.actor}](
             caf::ok_atom) mutable { reply.deliver(std::move(actor)); },
-          [self, id, reply, again, context, which = mine.actor.address()](caf::error& why) mutable {
+          [self, id, asked, again, which = mine.actor.address()](caf::error& why) mutable {
             if (again || !came_too_late(why))
-              return static_cast<void>(reply.deliver(std::move(why)));
+              return static_cast<void>(asked.reply.deliver(std::move(why)));
             forget(self, id, which);
-            find(self, id, std::move(reply), std::move(context), true);
+            find(self, id, std::move(asked), true);
           });
 }
 
@@ -141,7 +143,7 @@ void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr&
     return;
   auto ended = self->state.live.extract(at);
   for (auto& each : ended.mapped().after)
-    find(self, id, std::move(each.reply), std::move(each.context));
+    find(self, id, std::move(each));
 }
 
 // ---- The list: everybody is asked at once, and who does not answer in time holds nobody up
@@ -216,7 +218,17 @@ directory_impl::behavior_type directory(directory_pointer self,
         return to_caf({errc::invalid_request, "malformed sandbox id"});
       auto reply = self->make_response_promise<sandbox_actor>();
       note("directory.find", *id, context);
-      find(self, *id, reply, std::move(context));
+      find(self, *id, {reply, std::move(context)});
+      return reply;
+    },
+    [self](reach_atom, const std::string& text,
+           request_context& context) -> caf::result<sandbox_actor> {
+      const auto id = sandbox_id::parse(text);
+      if (!id)
+        return to_caf({errc::invalid_request, "malformed sandbox id"});
+      auto reply = self->make_response_promise<sandbox_actor>();
+      note("directory.reach", *id, context);
+      find(self, *id, {std::move(reply), std::move(context), false});
       return reply;
     },
     [self](delete_atom, const std::string& text,

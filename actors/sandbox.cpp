@@ -107,6 +107,31 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       when_running(self, reply, asked.context, [=] { write_once(self, asked, reply); });
       return reply;
     },
+    [self](get_network_request& asked) -> caf::result<network_state> {
+      auto reply = self->make_response_promise<network_state>();
+      get_network(self, asked.context, reply);
+      return reply;
+    },
+    [self](set_network_request& asked) -> caf::result<network_state> {
+      auto reply = self->make_response_promise<network_state>();
+      set_network(self, asked, reply);
+      return reply;
+    },
+    [self](change_network_request& asked) -> caf::result<network_state> {
+      auto reply = self->make_response_promise<network_state>();
+      change_network(self, asked, reply);
+      return reply;
+    },
+    [self](const open_sockets_request& asked) -> caf::result<sandbox_sockets> {
+      auto reply = self->make_response_promise<sandbox_sockets>();
+      open_sockets(self, asked, reply);
+      return reply;
+    },
+    [self](const list_ports_request& asked) -> caf::result<std::vector<listening_port>> {
+      auto reply = self->make_response_promise<std::vector<listening_port>>();
+      list_ports(self, asked, reply);
+      return reply;
+    },
     [self](probe_request& asked) -> caf::result<bool> {
       auto reply = self->make_response_promise<bool>();
       when_running(self, {[=, context = asked.context] { run_probe(self, context, reply); },

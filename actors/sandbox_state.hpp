@@ -4,7 +4,8 @@
 /// is told, and who does what. sandbox.cpp has its messages, sandbox_start.cpp what leads to a
 /// running sandbox, sandbox_adopt.cpp what an earlier server has left, sandbox_end.cpp its stop,
 /// its deletion and its alarms, sandbox_commands.cpp commands and files, sandbox_sessions.cpp
-/// sessions and terminals, sandbox_results.cpp what is asked for once and again.
+/// sessions and terminals, sandbox_network.cpp what it
+/// may reach and how it is reached, sandbox_results.cpp what is asked for once and again.
 
 #include "actors/object.hpp"
 #include "actors/process.hpp"
@@ -336,6 +337,19 @@ void heard(sandbox_pointer self, const sandbox_ended& said);
 void heard(sandbox_pointer self, const sandbox_gone& said);
 /// Does what an alarm of the sandbox, or of an object in it, is for.
 void attend(sandbox_pointer self, alarm_due due, reply_to<caf::ok_atom> reply);
+
+// ---- sandbox_network.cpp
+
+void get_network(sandbox_pointer self, const request_context& context,
+                 reply_to<network_state> reply);
+void set_network(sandbox_pointer self, const set_network_request& wanted,
+                 reply_to<network_state> reply);
+void change_network(sandbox_pointer self, const change_network_request& wanted,
+                    reply_to<network_state> reply);
+void open_sockets(sandbox_pointer self, const open_sockets_request& wanted,
+                  reply_to<sandbox_sockets> reply);
+void list_ports(sandbox_pointer self, const list_ports_request& wanted,
+                reply_to<std::vector<listening_port>> reply);
 
 // ---- sandbox_commands.cpp
 

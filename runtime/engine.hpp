@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/id.hpp"
+#include "base/network.hpp"
 #include "base/unique_fd.hpp"
 
 #include <chrono>
@@ -50,14 +51,16 @@ struct sandbox_spec {
   std::string host_name; ///< At most 63 bytes.
   image_layers image;
   sandbox_limits limits;
-  std::string name; ///< By which a later server adopts it. Empty: none does, and it is ended.
+  std::string name;      ///< By which a later server adopts it. Empty: none does, and it is ended.
+  egress_policy network; ///< Holds before anything is told of it.
 };
 
 /// What a sandbox gets that was made before anybody wanted it.
 struct sandbox_identity {
   std::string host_name; ///< At most 63 bytes.
   sandbox_limits limits;
-  std::string name; ///< As sandbox_spec has it.
+  std::string name; ///< As sandbox_spec has it, and the next.
+  egress_policy network;
 };
 
 /// Who runs inside, as the sandbox sees it.
@@ -255,6 +258,13 @@ struct creation_times {
   std::chrono::nanoseconds agent{};      ///< Until the agent had been heard of.
 };
 
+/// Sockets to be made in a sandbox's network.
+struct sockets_request {
+  bool ipv6 = false; ///< Else IPv4.
+  std::uint32_t count = 1;
+};
+inline constexpr std::uint32_t max_sockets_at_once = 16;
+
 enum class survivor_kind { command, terminal, shell, shell_command };
 
 /// Something in an adopted sandbox that an earlier server has started.
@@ -316,6 +326,23 @@ public:
   /// The same for a tree, with base/tree_frames.hpp. Errors: launch_failed; invalid_request for
   /// more patterns than an operation can have.
   virtual result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) = 0;
+
+  /// From now on it may reach what this says; answers when that is so, and what is open and
+  /// forbidden by it has been cut. Errors: io_failed (the gateway does not answer: what held before
+  /// goes on to hold, or nothing passes), sandbox_not_running.
+  virtual void set_network(const egress_policy& policy,
+                           std::function<void(result<void>)> on_set) = 0;
+  /// Errors as of set_network().
+  virtual void measure_network(std::function<void(result<network_figures>)> tell) = 0;
+
+  /// TCP sockets that are connected to nothing, with which the sandbox's own network is reached,
+  /// its loopback included. At most max_sockets_at_once. Non-blocking, close-on-exec. It may stand
+  /// still meanwhile. Errors: io_failed, sandbox_not_running.
+  virtual void open_sockets(sockets_request wanted,
+                            std::function<void(result<std::vector<unique_fd>>)> tell) = 0;
+  /// What listens in it for TCP, by port. The gateway's own is none of it. Errors:
+  /// sandbox_not_running, io_failed, deadline_exceeded.
+  virtual void list_ports(std::function<void(result<std::vector<listening_port>>)> tell) = 0;
 
   /// Makes it somebody's, before anything has run in it and at most once: its host name and its
   /// limits are these from now on, and `heard_by` hears of it as if it had asked for it; nobody

@@ -231,6 +231,11 @@ public:
   result<unique_fd> open_file(file_operation what, const std::string& path,
                               sandbox_user user) override;
   result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) override;
+  void set_network(const egress_policy& policy, std::function<void(result<void>)> on_set) override;
+  void measure_network(std::function<void(result<network_figures>)> tell) override;
+  void open_sockets(sockets_request wanted,
+                    std::function<void(result<std::vector<unique_fd>>)> tell) override;
+  void list_ports(std::function<void(result<std::vector<listening_port>>)> tell) override;
   void claim(sandbox_identity who, sandbox_listener heard_by) override;
   void ping(std::function<void()> on_answer) override;
   void freeze(std::function<void(bool)> on_still) override;
@@ -778,6 +783,20 @@ void native_sandbox::ping(std::function<void()> on_answer) {
     pings_.emplace(id, std::move(on_answer));
   }
   tell_agent(agent::op::ping, id, 0);
+}
+
+void native_sandbox::set_network(const egress_policy&, std::function<void(result<void>)> on_set) {
+  boost::asio::post(io_, [on_set = std::move(on_set)] { on_set(has_ended); });
+}
+void native_sandbox::measure_network(std::function<void(result<network_figures>)> tell) {
+  boost::asio::post(io_, [tell = std::move(tell)] { tell(has_ended); });
+}
+void native_sandbox::open_sockets(sockets_request,
+                                  std::function<void(result<std::vector<unique_fd>>)> tell) {
+  boost::asio::post(io_, [tell = std::move(tell)] { tell(has_ended); });
+}
+void native_sandbox::list_ports(std::function<void(result<std::vector<listening_port>>)> tell) {
+  boost::asio::post(io_, [tell = std::move(tell)] { tell(has_ended); });
 }
 
 void native_sandbox::claim(sandbox_identity who, sandbox_listener heard_by) {

@@ -12,6 +12,7 @@ using delete_atom = caf::atom_constant<caf::atom("delete")>;
 using detach_atom = caf::atom_constant<caf::atom("detach")>;
 using list_atom = caf::atom_constant<caf::atom("list")>;
 using status_atom = caf::atom_constant<caf::atom("status")>;
+using reach_atom = caf::atom_constant<caf::atom("reach")>;
 using empty_atom = caf::atom_constant<caf::atom("empty")>;
 
 /// One running command, or one that has ended and is still of interest to somebody.
@@ -80,6 +81,17 @@ using sandbox_actor = caf::typed_actor<
   // Errors: idempotency_conflict, limit_reached, sandbox_not_running (the start it was written in
   // is over).
   caf::replies_to<write_once_request>::with<write_once_answer>,
+  // Starts nothing. Its figures are of the running sandbox. Errors: io_failed.
+  caf::replies_to<get_network_request>::with<network_state>,
+  // Answers when the policy is durable, and holds if the sandbox runs. Starts nothing. Errors:
+  // io_failed (it is durable, and the gateway does not answer: nothing passes that it forbids),
+  // store_failed, disk_full, limit_reached (more than max_egress_rules).
+  caf::replies_to<set_network_request>::with<network_state>,
+  caf::replies_to<change_network_request>::with<network_state>,
+  // Errors: sandbox_not_running, io_failed.
+  caf::replies_to<open_sockets_request>::with<sandbox_sockets>,
+  // Errors: sandbox_not_running, io_failed, deadline_exceeded.
+  caf::replies_to<list_ports_request>::with<std::vector<listening_port>>,
   // Runs the program `true` in it, starting the sandbox if need be. Never fails once the sandbox
   // has been found.
   caf::replies_to<probe_request>::with<bool>,
@@ -95,6 +107,8 @@ using directory_actor = caf::typed_actor<
   // The activation of this id, made on first use and with its sandbox running: what find_atom of
   // sandbox_actor promises, and its errors.
   caf::replies_to<find_atom, std::string, request_context>::with<sandbox_actor>,
+  // The same without starting it: what is only looked at, or set for later.
+  caf::replies_to<reach_atom, std::string, request_context>::with<sandbox_actor>,
   // Deletes it if there is anything of it. Deleting what is not there succeeds.
   caf::replies_to<delete_atom, std::string, request_context>::with<caf::ok_atom>,
   // Every activation of this node, by id. One that does not answer within limits::list_patience is

@@ -2,6 +2,7 @@
 
 #include "actors/protocol/request_context.hpp"
 #include "base/error.hpp"
+#include "base/network.hpp"
 #include "base/unique_fd.hpp"
 
 #include <caf/allowed_unsafe_message_type.hpp>
@@ -172,6 +173,45 @@ struct write_once_answer {
   std::string start; ///< Of the sandbox: the one for which that is so.
 };
 
+/// What a sandbox may reach, and what it has.
+struct get_network_request {
+  request_context context = {};
+};
+struct network_state {
+  egress_policy policy;
+  bool running = false; ///< If not, it has no figures.
+  network_figures figures = {};
+};
+/// In place of its policy. It need not run, nor be there yet: it holds before the first command.
+struct set_network_request {
+  egress_policy policy;
+  request_context context = {};
+};
+/// Changes its rules: `removed` are targets; `added` go before all others, in their order, and in
+/// place of those of the same target.
+struct change_network_request {
+  std::vector<egress_rule> added;
+  std::vector<std::string> removed;
+  request_context context = {};
+};
+
+/// Sockets in the sandbox's own network, to connect to what listens in it. Starts nothing; one that
+/// stands still goes on.
+struct open_sockets_request {
+  bool ipv6 = false;
+  std::uint32_t count = 1; ///< 1 to 16.
+  request_context context = {};
+};
+/// Non-blocking, close-on-exec, not connected. They stay on their node.
+struct sandbox_sockets {
+  std::shared_ptr<std::vector<unique_fd>> sockets;
+  std::shared_ptr<void> use = nullptr; ///< As of file_channel.
+};
+/// Starts nothing.
+struct list_ports_request {
+  request_context context = {};
+};
+
 /// Does the program `true` run in it?
 struct probe_request {
   request_context context = {};
@@ -214,11 +254,17 @@ struct file_channel {
 
 // All of these stay on their node so far; what is sent to another one gets an inspect() and a
 // protocol version.
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::change_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::create_session_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::delete_session_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::exec_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_channel)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_result)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::get_network_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_ports_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::listening_port>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::network_state)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::open_sockets_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::open_terminal_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::output_chunk)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::pool_stats)
@@ -229,8 +275,10 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_tree_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_file_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::request_context)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::resize_terminal)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_sockets)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_status)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::sandbox_status>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::set_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_input)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_once_answer)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_once_request)

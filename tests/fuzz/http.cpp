@@ -28,6 +28,9 @@ directory_actor::behavior_type empty_directory() {
     [](find_atom, const std::string&, const request_context&) -> caf::result<sandbox_actor> {
       return to_caf({errc::launch_failed, "there are no sandboxes here"});
     },
+    [](reach_atom, const std::string&, const request_context&) -> caf::result<sandbox_actor> {
+      return to_caf({errc::launch_failed, "there are no sandboxes here"});
+    },
     [](delete_atom, const std::string&, const request_context&) -> caf::result<caf::ok_atom> {
       return caf::ok_atom::value;
     },

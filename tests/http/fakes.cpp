@@ -239,6 +239,47 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       return write_once_answer{all->plays->written || tells,
                                std::exchange(all->plays->start, all->plays->next_start)};
     },
+    [all](const get_network_request&) -> caf::result<network_state> {
+      if (all->plays->network_error)
+        return to_caf(*all->plays->network_error);
+      return all->plays->network;
+    },
+    [all](const set_network_request& asked) -> caf::result<network_state> {
+      if (all->plays->network_error)
+        return to_caf(*all->plays->network_error);
+      all->heard->add("set network\n" + to_text(asked.policy));
+      all->plays->network.policy = asked.policy;
+      return all->plays->network;
+    },
+    [all](const change_network_request& asked) -> caf::result<network_state> {
+      if (all->plays->network_error)
+        return to_caf(*all->plays->network_error);
+      std::string line = "change network";
+      for (const auto& each : asked.added)
+        line += (each.allow ? " allow " : " deny ") + each.target;
+      for (const auto& each : asked.removed)
+        line += " remove " + each;
+      all->heard->add(line);
+      return all->plays->network;
+    },
+    [all](const open_sockets_request& asked) -> caf::result<sandbox_sockets> {
+      if (all->plays->network_error)
+        return to_caf(*all->plays->network_error);
+      all->heard->add("open " + std::to_string(asked.count) + (asked.ipv6 ? " IPv6" : " IPv4"));
+      std::vector<unique_fd> made;
+      if (all->plays->sockets)
+        made = all->plays->sockets(asked.ipv6, asked.count);
+      else
+        for (std::uint32_t i = 0; i < asked.count; ++i)
+          made.emplace_back(::socket(asked.ipv6 ? AF_INET6 : AF_INET,
+                                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      return sandbox_sockets{std::make_shared<std::vector<unique_fd>>(std::move(made)), nullptr};
+    },
+    [all](const list_ports_request&) -> caf::result<std::vector<listening_port>> {
+      if (all->plays->network_error)
+        return to_caf(*all->plays->network_error);
+      return all->plays->ports;
+    },
     [self, all, asked = std::vector<caf::typed_response_promise<bool>>{}](
       const probe_request&) mutable -> caf::result<bool> {
       if (!all->plays->deaf_probe)
@@ -284,6 +325,12 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
       auto promise = self->make_response_promise<sandbox_actor>();
       self->state.held.emplace_back(id, promise);
       return promise;
+    },
+    [=](reach_atom, const std::string& id, const request_context&) -> caf::result<sandbox_actor> {
+      all->heard->add("reach " + id);
+      if (all->plays->find_error)
+        return to_caf(*all->plays->find_error);
+      return resolve(id);
     },
     [=](delete_atom, const std::string& id, const request_context&) -> caf::result<caf::ok_atom> {
       all->heard->add("delete " + id);

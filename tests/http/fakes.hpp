@@ -51,6 +51,11 @@ struct script {
   std::string next_start = "1";                   ///< and once it has said which it is.
   std::vector<sandbox_status> list;
   pool_stats pool;
+  network_state network;              ///< The policy that is set last is its own.
+  std::optional<error> network_error; ///< Of whatever is asked of the sandbox's network.
+  std::vector<listening_port> ports;
+  /// Makes the sockets that are asked for. None: sockets of this network.
+  std::function<std::vector<unique_fd>(bool ipv6, std::uint32_t count)> sockets;
   std::optional<error> pool_error; ///< When it is to be emptied.
   bool stale_once = false;         ///< The first handle that is found has just ended.
   bool hold_find = false;          ///< find_atom is not answered until release().

@@ -225,6 +225,25 @@ public:
       return error{errc::sandbox_not_running, "it takes no more requests"};
     return unique_fd{};
   }
+  void set_network(const egress_policy& policy, std::function<void(result<void>)> on_set) override {
+    policies.push_back(policy);
+    on_set(network_error ? result<void>{*network_error} : result<void>{});
+  }
+  void measure_network(std::function<void(result<network_figures>)> tell) override {
+    tell(network_error ? result<network_figures>{*network_error}
+                       : result<network_figures>{network});
+  }
+  void open_sockets(runtime::sockets_request wanted,
+                    std::function<void(result<std::vector<unique_fd>>)> tell) override {
+    sockets.push_back(wanted);
+    if (network_error)
+      return tell(*network_error);
+    tell(std::vector<unique_fd>(wanted.count));
+  }
+  void list_ports(std::function<void(result<std::vector<listening_port>>)> tell) override {
+    tell(network_error ? result<std::vector<listening_port>>{*network_error}
+                       : result<std::vector<listening_port>>{ports});
+  }
   void claim(runtime::sandbox_identity who, runtime::sandbox_listener heard_by) override {
     identity = std::move(who);
     owner = std::move(heard_by);
@@ -283,6 +302,11 @@ public:
   std::vector<std::string> files;
   std::vector<runtime::survivor> left; ///< By an earlier server.
   std::vector<std::uint64_t> taken, disowned;
+  std::vector<egress_policy> policies; ///< That were set, in their order.
+  network_figures network;
+  std::vector<runtime::sockets_request> sockets;
+  std::vector<listening_port> ports;
+  std::optional<error> network_error; ///< Of whatever is asked of its network.
   std::vector<std::function<void()>> waiting;
   std::optional<runtime::sandbox_identity> identity; ///< None: it is not claimed.
   std::optional<runtime::sandbox_listener> owner;

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// What the egress gateway is told. By the spawner, its parent: one struct per packet of a
+/// SOCK_SEQPACKET socket, with descriptors beside it. By a server: frames in a stream, each with a
+/// text behind its head. Both trust each other; all that comes out of a sandbox is untrusted.
+namespace insula::runtime::gateway {
+
+/// Where the gateway finds the spawner's socket.
+inline constexpr int spawner_fd = 3;
+
+/// Where it listens in a sandbox's network: what wants to leave is sent there by a rule of that
+/// network's own.
+inline constexpr std::uint16_t tcp_port = 1;
+inline constexpr std::uint16_t dns_port = 53;
+
+// ---- From the spawner
+
+enum class op : std::uint32_t {
+  add = 1, ///< A sandbox, all of which is refused until a server gives it a policy. Descriptors,
+           ///< all non-blocking: two that listen for TCP (IPv4, IPv6) and two for the DNS (UDP over
+           ///< IPv4, and over IPv6). A slot that is there already is taken to be another one's.
+  remove, ///< Its connections are cut, and it is forgotten.
+  serve,  ///< One descriptor: the way to a server, in place of the one before. Policies stay.
+};
+
+struct request {
+  op what;
+  std::uint32_t slot;
+};
+
+inline constexpr std::size_t max_fds = 4;
+
+// ---- From and to a server
+
+/// A frame's text is at most this: 4,096 rules with names of 253 bytes.
+inline constexpr std::size_t max_frame = 2u << 20;
+
+enum class question : std::uint32_t {
+  settings = 1, ///< Lines "resolver ADDRESS" (of port 53, or "resolver ADDRESS PORT"), in the order
+                ///< in which they are asked, and "allow SUBNET": addresses that are refused under
+                ///< every policy but for this.
+  policy,  ///< Of `slot`, as insula::to_text() writes it. What it forbids of what is open is cut
+           ///< before it is answered.
+  figures, ///< Of `slot`. The answer's text is as insula::to_text(network_figures) writes it.
+};
+
+/// Each is answered with its own id, in any order: `error` is 0; ESRCH, there is no such slot; or
+/// EINVAL, the text is none.
+struct frame {
+  std::uint32_t bytes; ///< Of the text behind it.
+  question what;
+  std::uint64_t id;
+  std::uint32_t slot;
+  std::int32_t error;
+};
+
+} // namespace insula::runtime::gateway
