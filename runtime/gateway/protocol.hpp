@@ -22,8 +22,8 @@ enum class op : std::uint32_t {
   add = 1, ///< A sandbox, all of which is refused until a server gives it a policy. Descriptors,
            ///< all non-blocking: two that listen for TCP (IPv4, IPv6) and two for the DNS (UDP over
            ///< IPv4, and over IPv6). A slot that is there already is taken to be another one's.
-  remove, ///< Its connections are cut, and it is forgotten.
-  serve,  ///< One descriptor: the way to a server, in place of the one before. Policies stay.
+  remove,  ///< Its connections are cut, and it is forgotten.
+  serve,   ///< One descriptor: the way to a server, in place of the one before. Policies stay.
 };
 
 struct request {
