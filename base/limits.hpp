@@ -210,6 +210,16 @@ inline constexpr auto alarm_patience = 60s;
 inline constexpr auto alarm_retry = 1s;
 inline constexpr auto longest_alarm_retry = 60s;
 
+/// For the egress gateway to answer a server. It looks at a thousand connections in less.
+inline constexpr std::chrono::milliseconds gateway_patience{5'000};
+
+/// Questions for figures that wait for its answer.
+inline constexpr std::size_t gateway_questions = 1024;
+
+/// For a list of ports to come out of a sandbox, and what it may say: 1,024 lines.
+inline constexpr auto port_list_patience = 10s;
+inline constexpr std::size_t port_list_bytes = 128 * 1024;
+
 /// A sandbox that is not ready by then is given up. On a busy machine a hundred start at once.
 inline constexpr auto create_patience = 30s;
 

@@ -1,5 +1,7 @@
 #include "runtime/host_image.hpp"
 
+#include "base/inner_network.hpp"
+
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -52,7 +54,7 @@ constexpr std::array files{
             "protocols: files\n"},
   text_file{"etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"},
   text_file{"etc/hostname", "sandbox\n"},
-  text_file{"etc/resolv.conf", ""},
+  text_file{"etc/resolv.conf", inner_resolv_conf.data()},
   text_file{"etc/environment", ""},
   text_file{"etc/fstab", ""},
 };
@@ -140,7 +142,7 @@ void make(const fs::path& root) {
 
 /// What the skeleton was made from: when one of these has changed, it is made again.
 std::string identity() {
-  std::string text = "2";
+  std::string text = "3";
   for (const char* path :
        {"/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/usr/lib", "/usr/bin"}) {
     struct stat info {};

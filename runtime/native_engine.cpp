@@ -4,9 +4,11 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "runtime/agent/protocol.hpp"
+#include "runtime/gateway_client.hpp"
 #include "runtime/held_label.hpp"
 #include "runtime/late_output.hpp"
 #include "runtime/packet_socket.hpp"
+#include "runtime/port_list.hpp"
 #include "runtime/process.hpp"
 #include "runtime/script_file.hpp"
 #include "runtime/shell.hpp"
@@ -43,7 +45,8 @@ struct native_engine_core {
   native_engine_core(io_pool& threads, native_options given, spawner_link link)
       : options(std::move(given))
       , pool(threads)
-      , spawner(pool.context(0), link)
+      , gateway(pool.context(0), {options.resolvers, options.allowed_private})
+      , spawner(pool.context(0), link, [this](unique_fd way) { gateway.connect(std::move(way)); })
       , generation(link.generation)
       , cgroups(cgroup_tree::of_process(link.pid != 0 ? link.pid : ::getpid(), options.key)) {
     std::set<std::uint32_t> used;
@@ -94,6 +97,7 @@ struct native_engine_core {
     if (slot - options.first_slot < options.slots) // Else it was an earlier configuration's.
       free_slots.push_back(slot);
     sandboxes.erase(slot);
+    gateway.forget(slot);
   }
 
   void know(std::uint32_t slot, std::weak_ptr<native_sandbox> box) {
@@ -112,6 +116,7 @@ struct native_engine_core {
 
   native_options options;
   io_pool& pool;
+  gateway_client gateway;
   spawner_client spawner;
   const std::uint64_t generation; ///< Of this server, among those of its spawner.
   cgroup_tree cgroups;
@@ -213,7 +218,7 @@ public:
       , last_id_(engine_->generation << generation_shift) {}
 
   void launch(const sandbox_spec& spec);
-  void adopt(held_sandbox from);
+  void adopt(held_sandbox from, const egress_policy& network);
   void fall_silent(); ///< Nothing is heard or told any more. Any thread.
 
   const creation_times& creation() const override { return creation_; }
@@ -262,8 +267,10 @@ private:
   void note_launch(const spawner::launch_clock& done);
   void note_agent(std::uint64_t launched_ns);
   void answered(std::uint64_t ping);
+  void await_network(const egress_policy& policy);
+  void part_ready();
+  void network_refused(const error& why);
   void begin_claim(sandbox_identity who, sandbox_listener heard_by);
-  void claimed();
   void give_up(error why);
   void gone();
   bool tell_agent(agent::op what, std::uint64_t id, std::int32_t value);
@@ -316,7 +323,9 @@ private:
   std::string name_; ///< For the log. Changed by a claim only, as the next: before any use.
   sandbox_limits limits_;
   sandbox_listener listener_;
-  unsigned claim_lacks_ = 0; ///< Answers without which it is not somebody's yet.
+  unsigned lacks_ = 0; ///< Answers without which it is not ready, or not somebody's yet.
+  bool agent_ready_ = false;
+  egress_policy first_network_; ///< Until the gateway has been asked for it.
   boost::asio::steady_timer deadline_;
   bool adopting_ = false;   ///< What there is has been asked for, not how the start went,
   bool unreported_ = false; ///< and not all of it has been said.
@@ -361,6 +370,7 @@ spawner::limits ceilings_of(const sandbox_limits& from) {
 
 void native_sandbox::launch(const sandbox_spec& spec) {
   prepare_late_output();
+  first_network_ = spec.network;
   spawner::request wanted{};
   wanted.what = spawner::op::create;
   wanted.slot = slot_;
@@ -405,6 +415,8 @@ void native_sandbox::created(result<spawner_client::launched> way) {
     return;
   }
   note_launch(way->done);
+  lacks_ = 2; // The gateway's word and the agent's.
+  await_network(std::exchange(first_network_, {}));
   connect(std::move(way->control), std::move(way->freezer));
 }
 
@@ -434,9 +446,10 @@ void native_sandbox::connect(unique_fd control, unique_fd freezer) {
 
 // ---- What an earlier server has left
 
-void native_sandbox::adopt(held_sandbox from) {
+void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
   prepare_late_output();
   adopting_ = unreported_ = true;
+  first_network_ = network;
   for (auto& each : from.held)
     if (const auto head = head_of(each.label)) {
       const auto name = each.name;
@@ -453,6 +466,8 @@ void native_sandbox::adopt(held_sandbox from) {
       if (self->unreported_)
         self->give_up({errc::launch_failed, "its agent did not answer in time"});
     });
+    self->lacks_ = 2; // The gateway's word, and all that the agent knows.
+    self->await_network(std::exchange(self->first_network_, {}));
     self->frozen_ = static_cast<bool>(freezer); // It may be, and keepers have to answer.
     self->connect(std::move(control), std::move(freezer));
     static_cast<void>(self->thaw());
@@ -465,13 +480,8 @@ void native_sandbox::adopt(held_sandbox from) {
 
 /// Whatever the agent knows has been said again.
 void native_sandbox::all_reported() {
-  if (!std::exchange(unreported_, false))
+  if (!std::exchange(unreported_, false) || !listener_.on_ready)
     return;
-  deadline_.cancel();
-  const auto ready = std::exchange(listener_.on_ready, nullptr);
-  if (!ready)
-    return;
-  listener_.on_failed = nullptr;
   std::vector<survivor_state> late_pipes;
   {
     const std::lock_guard hold{guard_};
@@ -484,7 +494,7 @@ void native_sandbox::all_reported() {
   for (auto& each : late_pipes)
     if (!each.kept.fds.empty())
       late_->add(std::move(each.kept.fds.front()), each.kept.name);
-  ready(shared_from_this());
+  part_ready();
 }
 
 namespace {
@@ -693,17 +703,12 @@ void native_sandbox::note_agent(std::uint64_t launched_ns) {
 void native_sandbox::heard(const agent::notice& said) {
   switch (said.what) {
     case agent::event::ready: {
-      if (!listener_.on_ready || adopting_ || claim_lacks_ > 0)
+      if (!listener_.on_ready || adopting_ || std::exchange(agent_ready_, true))
         return; // Said before; or the sandbox is being removed.
       if (said.value != static_cast<std::int32_t>(agent::version))
         return give_up({errc::launch_failed, "the agent speaks another version"});
-      deadline_.cancel();
       note_agent(said.id);
-      if (const auto tell = std::exchange(listener_.on_ready, nullptr)) {
-        listener_.on_failed = nullptr;
-        tell(shared_from_this());
-      }
-      return;
+      return part_ready();
     }
     case agent::event::launch_failed: // PID 1 ends with it, and the spawner will say so once all is
                                       // removed.
@@ -785,18 +790,69 @@ void native_sandbox::ping(std::function<void()> on_answer) {
   tell_agent(agent::op::ping, id, 0);
 }
 
-void native_sandbox::set_network(const egress_policy&, std::function<void(result<void>)> on_set) {
-  boost::asio::post(io_, [on_set = std::move(on_set)] { on_set(has_ended); });
+// ---- The network
+
+/// What it may reach holds before anybody is told of it.
+void native_sandbox::await_network(const egress_policy& policy) {
+  set_network(policy, [weak = weak_from_this()](const result<void>& outcome) {
+    const auto self = weak.lock();
+    if (!self)
+      return;
+    outcome ? self->part_ready() : self->network_refused(outcome.reason());
+  });
 }
+
+/// One that runs already goes on: what held before holds, or nothing passes.
+void native_sandbox::network_refused(const error& why) {
+  if (!adopting_)
+    return give_up({errc::launch_failed, why.message});
+  log::error("sandbox.network_not_set", {{"sandbox", name_}, {"reason", why.message}});
+  part_ready();
+}
+
+void native_sandbox::set_network(const egress_policy& policy,
+                                 std::function<void(result<void>)> on_set) {
+  const std::lock_guard ours{guard_}; // As in usage().
+  if (over_)
+    return boost::asio::post(io_, [on_set = std::move(on_set)] { on_set(has_ended); });
+  engine_->gateway.set_policy(
+    slot_, policy,
+    [self = shared_from_this(), on_set = std::move(on_set)](const result<void>& outcome) {
+      boost::asio::post(self->io_, [on_set, outcome] { on_set(outcome); });
+    });
+}
+
 void native_sandbox::measure_network(std::function<void(result<network_figures>)> tell) {
-  boost::asio::post(io_, [tell = std::move(tell)] { tell(has_ended); });
+  const std::lock_guard ours{guard_};
+  if (over_)
+    return boost::asio::post(io_, [tell = std::move(tell)] { tell(has_ended); });
+  engine_->gateway.measure(
+    slot_, [self = shared_from_this(), tell = std::move(tell)](result<network_figures> read) {
+      boost::asio::post(self->io_, [tell, read = std::move(read)] { tell(read); });
+    });
 }
-void native_sandbox::open_sockets(sockets_request,
+
+void native_sandbox::open_sockets(sockets_request wanted,
                                   std::function<void(result<std::vector<unique_fd>>)> tell) {
-  boost::asio::post(io_, [tell = std::move(tell)] { tell(has_ended); });
+  const std::lock_guard ours{guard_};
+  if (over_)
+    return boost::asio::post(io_, [tell = std::move(tell)] { tell(has_ended); });
+  engine_->spawner.open_sockets(
+    slot_, wanted,
+    [self = shared_from_this(),
+     tell = std::move(tell)](result<std::vector<unique_fd>> made) mutable {
+      boost::asio::post(self->io_, [tell = std::move(tell), made = std::move(made)]() mutable {
+        tell(std::move(made));
+      });
+    });
 }
+
 void native_sandbox::list_ports(std::function<void(result<std::vector<listening_port>>)> tell) {
-  boost::asio::post(io_, [tell = std::move(tell)] { tell(has_ended); });
+  auto channel = open_channel(agent::op::list_ports, {}, {0, 0});
+  if (!channel)
+    return boost::asio::post(
+      io_, [tell = std::move(tell), why = channel.reason()] { tell(std::move(why)); });
+  read_port_list(io_, std::move(*channel), std::move(tell));
 }
 
 void native_sandbox::claim(sandbox_identity who, sandbox_listener heard_by) {
@@ -826,27 +882,28 @@ void native_sandbox::begin_claim(sandbox_identity who, sandbox_listener heard_by
       return boost::asio::post(io_, [tell] { tell(has_ended); });
     }
     // With the guard: as long as it is not over, the slot is ours.
-    claim_lacks_ = 2;
+    lacks_ = 3; // The spawner's word, the gateway's and the agent's.
     engine_->spawner.claim(wanted, [self = shared_from_this()](const result<void>& outcome) {
       boost::asio::post(self->io_, [self, outcome] {
-        outcome ? self->claimed() : self->give_up(outcome.reason());
+        outcome ? self->part_ready() : self->give_up(outcome.reason());
       });
     });
   }
+  await_network(who.network);
   ping([weak = weak_from_this()] {
     if (const auto self = weak.lock())
-      self->claimed();
+      self->part_ready();
   });
   deadline_.expires_after(limits::claim_patience);
   deadline_.async_wait([self = shared_from_this()](const boost::system::error_code& stopped) {
-    if (!stopped && self->claim_lacks_ > 0)
+    if (!stopped && self->lacks_ > 0)
       self->give_up({errc::launch_failed, "the warm sandbox did not answer in time"});
   });
 }
 
-/// One of the two has answered.
-void native_sandbox::claimed() {
-  if (claim_lacks_ == 0 || --claim_lacks_ > 0)
+/// One of those has answered without whom it is not ready.
+void native_sandbox::part_ready() {
+  if (lacks_ == 0 || --lacks_ > 0)
     return;
   deadline_.cancel();
   if (const auto tell = std::exchange(listener_.on_ready, nullptr)) {
@@ -907,7 +964,7 @@ std::shared_ptr<packet_socket> native_sandbox::connection() {
 
 void native_sandbox::give_up(error why) {
   deadline_.cancel();
-  claim_lacks_ = 0;
+  lacks_ = 0;
   const auto tell = std::exchange(listener_, {}).on_failed;
   destroy([tell, why] {
     if (tell)
@@ -1417,6 +1474,7 @@ native_engine::native_engine(io_pool& pool, native_options options, spawner_link
 /// Nobody is called back any more once this has gone.
 native_engine::~native_engine() {
   core_->spawner.let_go();
+  core_->gateway.let_go();
   core_->pool.settle(); // What the spawner has said last has been passed on.
   for (const auto& each : core_->all())
     each->fall_silent();
@@ -1463,7 +1521,7 @@ void native_engine::adopt(const sandbox_spec& spec, sandbox_listener listener) {
   const auto made =
     std::make_shared<native_sandbox>(core_, slot, spec.name, spec.limits, std::move(listener));
   core_->know(slot, made);
-  made->adopt(std::move(*found));
+  made->adopt(std::move(*found), spec.network);
 }
 
 void native_engine::disown(const std::string& name, std::function<void()> on_gone) {
@@ -1481,6 +1539,7 @@ void native_engine::hand_over() {
     each->fall_silent();
   core_->pool.settle();
   core_->spawner.let_go();
+  core_->gateway.let_go();
   core_->pool.settle();
 }
 

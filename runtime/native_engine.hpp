@@ -19,6 +19,8 @@ struct native_options {
     log_directory; ///< For the files of output logs; they have no names and leave nothing.
   std::uint32_t first_slot = 0;
   std::uint32_t slots = 4096; ///< How many sandboxes there can be: each has a range of user ids.
+  std::vector<std::string> resolvers; ///< As of gateway_settings, and the next.
+  std::vector<std::string> allowed_private;
   std::chrono::milliseconds reader_patience = limits::reader_patience;
   shell_patience shells;
 };

@@ -174,7 +174,9 @@ std::optional<spawner_link> greet(unique_fd& socket) {
     auto& said = heard->said;
     if (said.what == spawner::event::all_told)
       break;
-    if (said.what == spawner::event::holds)
+    if (said.what == spawner::event::gateway && !heard->fds.empty())
+      link.gateway = std::move(heard->fds.front());
+    else if (said.what == spawner::event::holds)
       link.survivors.push_back(survivor_of(*heard));
     else if (said.what == spawner::event::held && !link.survivors.empty())
       link.survivors.back().held.push_back(
@@ -251,17 +253,45 @@ struct spawner_client::shared {
       : socket(std::move(s)) {}
 
   void heard(const spawner::notice& said, std::vector<unique_fd> fds);
+  void opened(const spawner::notice& said, std::vector<unique_fd> fds);
   void lost();
 
   std::shared_ptr<packet_socket> socket;
+  std::function<void(unique_fd)> on_gateway;
   mutable std::mutex guard; ///< For what follows.
   std::condition_variable closed;
   std::map<std::uint32_t, entry> slots;
+  std::map<std::uint64_t, std::function<void(result<std::vector<unique_fd>>)>> want_sockets;
+  std::uint64_t last_sockets = 0;
   bool connected = true;
   bool told_to_end = false;
 };
 
+void spawner_client::shared::opened(const spawner::notice& said, std::vector<unique_fd> fds) {
+  std::function<void(result<std::vector<unique_fd>>)> tell;
+  {
+    const std::lock_guard hold{guard};
+    if (auto asked = want_sockets.extract(said.name))
+      tell = std::move(asked.mapped());
+  }
+  if (!tell)
+    return;
+  if (said.error == ESRCH)
+    return tell(error{errc::sandbox_not_running, "the sandbox has ended"});
+  if (said.error != 0 || fds.empty())
+    return tell(error{errc::io_failed, std::string{"making sockets in the sandbox: "} +
+                                         std::strerror(said.error != 0 ? said.error : EMFILE)});
+  tell(std::move(fds));
+}
+
 void spawner_client::shared::heard(const spawner::notice& said, std::vector<unique_fd> fds) {
+  if (said.what == spawner::event::sockets)
+    return opened(said, std::move(fds));
+  if (said.what == spawner::event::gateway) {
+    if (!fds.empty())
+      on_gateway(std::move(fds.front()));
+    return;
+  }
   entry mine;
   {
     const std::lock_guard hold{guard};
@@ -305,6 +335,7 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
 
 void spawner_client::shared::lost() {
   std::map<std::uint32_t, entry> all;
+  decltype(want_sockets) sockets;
   {
     const std::lock_guard hold{guard};
     if (!told_to_end)
@@ -313,8 +344,11 @@ void spawner_client::shared::lost() {
     connected = false;
     all = std::move(slots);
     slots.clear();
+    sockets.swap(want_sockets);
   }
   closed.notify_all();
+  for (const auto& [name, tell] : sockets)
+    tell(error{errc::sandbox_not_running, "the spawner is gone"});
   for (auto& [slot, each] : all) {
     if (each.on_created)
       each.on_created(error{errc::launch_failed, "the spawner is gone"});
@@ -325,10 +359,14 @@ void spawner_client::shared::lost() {
   }
 }
 
-spawner_client::spawner_client(boost::asio::io_context& io, spawner_link& link)
+spawner_client::spawner_client(boost::asio::io_context& io, spawner_link& link,
+                               std::function<void(unique_fd)> on_gateway)
     : io_(io)
     , shared_(
         std::make_shared<shared>(std::make_shared<packet_socket>(io_, std::move(link.socket)))) {
+  shared_->on_gateway = std::move(on_gateway);
+  if (link.gateway)
+    shared_->on_gateway(std::move(link.gateway));
   for (const auto& each : link.survivors)
     shared_->slots[each.slot];
   shared_->socket->open(
@@ -395,6 +433,30 @@ void spawner_client::claim(const spawner::request& wanted,
     });
 }
 
+void spawner_client::open_sockets(std::uint32_t slot, const sockets_request& wanted,
+                                  std::function<void(result<std::vector<unique_fd>>)> on_opened) {
+  auto asked = plain(spawner::op::open_sockets);
+  asked.slot = slot;
+  asked.count = wanted.count;
+  asked.ipv6 = wanted.ipv6 ? 1 : 0;
+  {
+    const std::lock_guard hold{shared_->guard};
+    asked.name = ++shared_->last_sockets;
+    if (shared_->connected)
+      shared_->want_sockets.emplace(asked.name, on_opened);
+  }
+  if (shared_->socket->send(as_bytes(asked)))
+    return;
+  {
+    const std::lock_guard hold{shared_->guard};
+    if (shared_->connected && shared_->want_sockets.erase(asked.name) == 0)
+      return; // The spawner was lost meanwhile, and that has been told.
+  }
+  boost::asio::post(io_, [tell = std::move(on_opened)] {
+    tell(error{errc::io_failed, "the spawner takes no more requests"});
+  });
+}
+
 void spawner_client::destroy(std::uint32_t slot, std::function<void()> on_gone) {
   auto wanted = plain(spawner::op::destroy);
   wanted.slot = slot;
@@ -442,10 +504,12 @@ void spawner_client::let_go() {
   for (int i = 0; i < 100 && !shared_->socket->all_sent(); ++i)
     std::this_thread::sleep_for(10ms);
   shared_->socket->close();
-  std::map<std::uint32_t, shared::entry> waiting; // Destroyed after the lock.
+  std::map<std::uint32_t, shared::entry> waiting; // Destroyed after the lock, as the next.
+  decltype(shared::want_sockets) sockets;
   const std::lock_guard hold{shared_->guard};
   shared_->connected = false;
   waiting.swap(shared_->slots);
+  sockets.swap(shared_->want_sockets);
 }
 
 bool spawner_client::connected() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "runtime/engine.hpp"
 #include "runtime/packet_socket.hpp"
 #include "runtime/spawner/protocol.hpp"
 
@@ -46,7 +47,8 @@ struct spawner_link {
   std::uint32_t version = 0;    ///< The spawner's.
   std::uint64_t generation = 1; ///< How many servers it has had, with this one.
   std::vector<held_sandbox> survivors;
-  pid_t pid = 0; ///< Of the spawner; 0: this process has just started it.
+  pid_t pid = 0;     ///< Of the spawner; 0: this process has just started it.
+  unique_fd gateway; ///< The way to the egress gateway. None: it does not run just now.
 };
 
 /// Finds the spawner of this state directory, with all that an earlier server has left, or starts
@@ -60,7 +62,9 @@ result<spawner_link> connect_to_spawner(const spawner_options& options);
 class spawner_client {
 public:
   /// What the link has of survivors stays the caller's: each is adopted, or destroyed.
-  spawner_client(boost::asio::io_context& io, spawner_link& link);
+  /// `on_gateway` is given each way to the egress gateway, the link's first.
+  spawner_client(boost::asio::io_context& io, spawner_link& link,
+                 std::function<void(unique_fd)> on_gateway);
   ~spawner_client();
 
   /// A sandbox that is on its way.
@@ -76,6 +80,9 @@ public:
   void adopt(std::uint32_t slot, std::function<void()> on_ended);
   /// Not called back once the sandbox has ended.
   void claim(const spawner::request& wanted, std::function<void(result<void>)> on_claimed);
+  /// At most spawner::max_fds. Errors: sandbox_not_running, io_failed.
+  void open_sockets(std::uint32_t slot, const sockets_request& wanted,
+                    std::function<void(result<std::vector<unique_fd>>)> on_opened);
   void destroy(std::uint32_t slot, std::function<void()> on_gone);
   /// Without descriptors those that are held stay, under the new label.
   /// False: it may not get there if this process ends now.

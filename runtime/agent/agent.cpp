@@ -3,6 +3,7 @@
 // does so in a child.
 
 #include "runtime/agent/file_operations.hpp"
+#include "runtime/agent/port_list.hpp"
 #include "runtime/agent/processes.hpp"
 #include "runtime/agent/requests.hpp"
 #include "runtime/agent/shell_keeper.hpp"
@@ -246,6 +247,10 @@ start_failure run_command(const request& req, const command& wanted, const int* 
   ::close_range(static_cast<unsigned>(channel + 1), ~0u, 0);
   ::sigprocmask(SIG_SETMASK, &nothing_blocked, nullptr);
   ::umask(022);
+  if (req.what == op::list_ports) {
+    send_ports(channel);
+    ::_exit(0);
+  }
   static string_list words;
   if (!read_words(req, what.text, words))
     ::_exit(1);
@@ -383,7 +388,8 @@ void handle(const request& req, char* text, int* fds, int count) {
     case op::read_file:
     case op::write_file:
     case op::read_tree:
-    case op::write_tree: return file_operation(req, text, fds, count);
+    case op::write_tree:
+    case op::list_ports: return file_operation(req, text, fds, count);
     case op::signal: {
       job* target = find(req.id);
       if (target == nullptr || req.id == 0)

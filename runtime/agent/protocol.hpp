@@ -12,7 +12,7 @@
 /// version.
 namespace insula::runtime::agent {
 
-inline constexpr std::uint32_t version = 7;
+inline constexpr std::uint32_t version = 8;
 
 /// Where the launcher leaves the control socket, and from where on the cgroup.procs files.
 inline constexpr int control_fd = 3;
@@ -43,6 +43,8 @@ enum class op : std::uint32_t {
   open_shell,    ///< Like exec, for the keeper of a session's shell: argv is keeper_name and the
                  ///< shell, the script is its end of the channel of shell_protocol.hpp. It goes
                  ///< home as a terminal does. When it has ended, so does all of its session.
+  list_ports,    ///< What listens for TCP, as lines of text (port_list.hpp). No text. Descriptor:
+                 ///< the channel.
 };
 
 struct request {

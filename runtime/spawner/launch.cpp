@@ -133,16 +133,6 @@ bool mask() {
   return true;
 }
 
-bool raise_loopback() {
-  const int any = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  ifreq loopback{};
-  std::strcpy(loopback.ifr_name, "lo");
-  loopback.ifr_flags = IFF_UP | IFF_RUNNING;
-  const bool up = any >= 0 && ::ioctl(any, SIOCSIFFLAGS, &loopback) == 0;
-  ::close(any);
-  return up;
-}
-
 /// What a package manager needs inside its own tree, and nothing that reaches the kernel's own
 /// state.
 constexpr std::uint64_t kept_capabilities =
@@ -200,7 +190,6 @@ void limit(int resource, std::uint64_t value) {
          ::chdir("/") == 0,
        launch_step::pivot);
   need(mask(), launch_step::masks);
-  need(raise_loopback(), launch_step::network);
   need(::sethostname(wanted.host_name.c_str(), wanted.host_name.size()) == 0,
        launch_step::host_name);
 
@@ -378,6 +367,8 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   const unique_fd user_namespace{::open(path, O_RDONLY | O_CLOEXEC)};
   if (!user_namespace)
     return fail(launch_step::id_maps);
+  if (!wire_network(made.process.get(), made.network))
+    return fail(launch_step::network);
   made.namespaces_done = monotonic_ns();
   std::array<unique_fd, max_layers> layers;
   std::size_t used = 0;

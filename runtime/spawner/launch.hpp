@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
+#include "runtime/spawner/gateway_link.hpp"
 #include "runtime/spawner/protocol.hpp"
 
 #include <linux/filter.h>
@@ -33,6 +34,7 @@ struct launched {
   unique_fd process; ///< A pidfd of PID 1.
   unique_fd control; ///< Our end of the agent's control socket. Its first packet says whether the
                      ///< launch worked.
+  network_sockets network;                ///< What the gateway serves it by.
   launch_step failed = launch_step::none; ///< Set, with `error`, when nothing was started.
   int error = 0;
   std::uint64_t namespaces_done = 0; ///< By monotonic_ns(), as the next.

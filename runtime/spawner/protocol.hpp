@@ -15,12 +15,13 @@ namespace insula::runtime::spawner {
 /// A spawner outlives its server, and so do the agents and keepers that it has started and the
 /// labels that it keeps: a server that would misunderstand any of them understands none.
 inline constexpr std::uint32_t version =
-  3 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
+  4 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
 inline constexpr std::size_t max_path = 512;
 inline constexpr std::size_t max_host_name = 64;
 inline constexpr std::size_t max_tag = 160;
 inline constexpr std::size_t max_label = 1024;
 inline constexpr std::size_t max_held_fds = 4; ///< Under one name.
+inline constexpr std::size_t max_fds = 16;     ///< In one packet.
 
 enum class op : std::uint32_t {
   hello = 1, ///< The first packet of a server. Answered with hello; then for every sandbox there is
@@ -34,6 +35,8 @@ enum class op : std::uint32_t {
   shut_down, ///< Destroy every sandbox and end. The socket closes when that has happened.
   claim, ///< `slot`, in which nothing has run yet, is somebody's now: `host_name` is its name, and
          ///< `ceilings` are its limits. Answered with claimed. Overtakes what is to be created.
+  open_sockets, ///< Make `count` TCP sockets in the network of `slot`; those of IPv6 if `ipv6` is
+                ///< not 0. Answered with sockets, by the same `name`.
 };
 
 struct limits {
@@ -51,6 +54,8 @@ struct request {
   std::uint32_t slot; ///< Decides the range of user ids: first_uid + slot * uids_per_slot.
   std::uint64_t
     name; ///< hello: the protocol version. hold, release: the asker's name for the descriptors.
+  std::uint32_t count; ///< open_sockets: 1 to max_fds.
+  std::uint32_t ipv6;
   limits ceilings;
   char host_name[max_host_name];
   char tag[max_tag]; ///< create, claim: what the sandbox is to whoever serves next. Of no meaning
@@ -72,6 +77,9 @@ enum class event : std::uint32_t {
   held,      ///< What is held for `slot` under `name`: its descriptors and, as text, its label.
   all_told,  ///< The end of the answer to hello.
   claimed,   ///< Answers claim; if `error` is set, `step` failed with it.
+  sockets,   ///< Answers open_sockets with as many descriptors; with none, `error` is why.
+  gateway, ///< The way to the egress gateway comes with it (gateway/protocol.hpp), in place of the
+           ///< one before: it is a new one that knows of no policy, or this is a new server.
 };
 
 /// When what of a launch was done, in nanoseconds of CLOCK_MONOTONIC, which is the server's too.
@@ -99,6 +107,9 @@ struct notice {
 inline constexpr std::uint32_t first_uid = 1'879'048'192;
 inline constexpr std::uint32_t uids_per_slot = 65'536;
 inline constexpr std::uint32_t max_slots = 36'863;
+
+/// Whom the egress gateway runs as: neither the server's user nor anybody in a sandbox.
+inline constexpr std::uint32_t gateway_uid = first_uid - 2;
 
 /// Steps of making a sandbox, in their order.
 enum class launch_step : std::uint32_t {

@@ -6,6 +6,8 @@
 #include "runtime/program_file.hpp"
 #include "runtime/spawner/claim.hpp"
 #include "runtime/spawner/disk.hpp"
+#include "runtime/spawner/gateway_link.hpp"
+#include "runtime/spawner/inner_sockets.hpp"
 #include "runtime/spawner/launch.hpp"
 #include "runtime/spawner/protocol.hpp"
 #include "runtime/spawner/seccomp_filter.hpp"
@@ -71,7 +73,8 @@ class spawner {
 public:
   spawner(const options& given, cgroup_tree cgroups)
       : given_(given)
-      , cgroups_(std::move(cgroups)) {}
+      , cgroups_(std::move(cgroups))
+      , gateway_(given.state_directory) {}
 
   result<void> prepare();
   int serve();
@@ -90,6 +93,8 @@ private:
   void create(const request& wanted);
   void create_next();
   void claim(const request& wanted);
+  void open_sockets(const request& wanted);
+  void give_gateway();
   void destroy(std::uint32_t slot);
   void reap();
   void clean_up();
@@ -106,6 +111,7 @@ private:
   unique_fd agent_, null_;
   unique_fd spare_; ///< Given up so that a server can be taken when there are no descriptors left.
   std::unique_ptr<disk_pool> disks_;
+  gateway_link gateway_;
   std::map<std::uint32_t, tenant> tenants_;
   std::vector<std::uint32_t> ended_; ///< Reaped, and not yet all gone.
   std::deque<request> to_create_;    ///< Until there is nothing else to do.
@@ -218,6 +224,8 @@ result<void> spawner::prepare() {
     if (::setrlimit(RLIMIT_NOFILE, &both) == 0)
       break;
   }
+  if (!gateway_.start())
+    return failed("starting the egress gateway");
 
   sigset_t taken;
   ::sigemptyset(&taken);
@@ -280,7 +288,7 @@ void spawner::send(notice said, std::string_view text, std::span<const int> fds)
     return;
   said.version = version;
   iovec parts[] = {{&said, sizeof said}, {const_cast<char*>(text.data()), text.size()}};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_held_fds)] = {};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_fds)] = {};
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = 2;
@@ -307,6 +315,7 @@ void spawner::tell_all() {
   said.what = event::hello;
   said.name = ++servers_;
   send(said, {}, {});
+  give_gateway();
   for (const auto& [slot, each] : tenants_) {
     said = {};
     said.what = event::holds;
@@ -326,6 +335,13 @@ void spawner::tell_all() {
     }
   }
   tell(event::all_told, 0);
+}
+
+void spawner::give_gateway() {
+  if (!server_ || deaf_ || servers_ == 0)
+    return;
+  if (const auto way = gateway_.serve())
+    tell(event::gateway, 0, 0, launch_step::none, {way.get()});
 }
 
 void spawner::accept_server() {
@@ -437,6 +453,7 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
       if (const auto at = tenants_.find(wanted.slot); at != tenants_.end())
         at->second.held.erase(wanted.name);
       return;
+    case op::open_sockets: return open_sockets(wanted);
     case op::shut_down: return end_everything();
   }
   log::error("spawner.unknown_request", {{"op", static_cast<std::uint32_t>(wanted.what)}});
@@ -504,6 +521,7 @@ void spawner::create(const request& wanted) {
   mine.tag = wanted.tag;
   mine.ceilings = wanted.ceilings;
   mine.freezer = cgroups_.open_freezer(slot);
+  gateway_.add(slot, std::move(made.network));
   if (made.failed == launch_step::none)
     return tell(event::created, slot, 0, launch_step::none,
                 {mine.control.get(), mine.freezer.get()}, done);
@@ -563,12 +581,32 @@ void spawner::claim(const request& wanted) {
   tell(event::claimed, wanted.slot);
 }
 
+void spawner::open_sockets(const request& wanted) {
+  notice said{};
+  said.what = event::sockets;
+  said.slot = wanted.slot;
+  said.name = wanted.name;
+  const auto at = tenants_.find(wanted.slot);
+  std::vector<unique_fd> made;
+  if (at == tenants_.end() || at->second.pid < 0 || at->second.asked_to_end)
+    said.error = ESRCH;
+  else if (wanted.count < 1 || wanted.count > max_fds)
+    said.error = EINVAL;
+  else
+    said.error = make_sockets(at->second.process.get(), wanted.ipv6 != 0, wanted.count, made);
+  std::array<int, max_fds> fds{};
+  const auto end = std::transform(made.begin(), made.end(), fds.begin(),
+                                  [](const auto& each) { return each.get(); });
+  send(said, {}, {fds.begin(), end});
+}
+
 void spawner::destroy(std::uint32_t slot) {
   const auto at = tenants_.find(slot);
   if (at == tenants_.end())
     return tell(event::destroyed, slot);
   at->second.asked_to_end = true;
   at->second.held.clear();
+  gateway_.remove(slot);
   // PID 1 takes everything in its namespace with it.
   if (at->second.pid > 0)
     ::syscall(SYS_pidfd_send_signal, at->second.process.get(), SIGKILL, nullptr, 0);
@@ -580,9 +618,12 @@ void spawner::reap() {
   for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
     const auto at = std::find_if(tenants_.begin(), tenants_.end(),
                                  [pid](auto& each) { return each.second.pid == pid; });
-    if (at == tenants_.end())
+    if (at == tenants_.end()) {
+      gateway_.ended(pid, status);
       continue;
+    }
     auto& mine = at->second;
+    gateway_.remove(at->first);
     mine.status = status;
     mine.pid = -1;
     mine.process.reset();
@@ -626,6 +667,7 @@ void spawner::end_everything() {
 /// Nothing lives any more: what was needed for it goes as well, so that no sandbox's bytes stay on
 /// the machine's disk.
 void spawner::leave() {
+  gateway_.end();
   disks_.reset();
   for (const char* each : {"/scratch", "/disk"}) {
     const auto path = given_.state_directory + each;
@@ -643,7 +685,9 @@ int spawner::serve() {
   for (;;) {
     std::array<epoll_event, 16> events;
     constexpr int again_ms = 2;
-    const int patience = !to_create_.empty() ? 0 : ended_.empty() ? -1 : again_ms;
+    const int patience = !to_create_.empty() ? 0
+                         : ended_.empty()    ? gateway_.until_restart()
+                                             : again_ms;
     const int count =
       ::epoll_wait(poller_.get(), events.data(), static_cast<int>(events.size()), patience);
     for (int i = 0; i < count; ++i) {
@@ -660,6 +704,8 @@ int spawner::serve() {
       }
     }
     clean_up();
+    if (gateway_.restart())
+      give_gateway();
     if (deaf_)
       drop_server();
     constexpr int turns_at_most = 32; // However much else there is to do.

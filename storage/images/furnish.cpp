@@ -1,5 +1,6 @@
 #include "storage/images/furnish.hpp"
 
+#include "base/inner_network.hpp"
 #include "base/limits.hpp"
 #include "base/unique_fd.hpp"
 #include "storage/images/beneath.hpp"
@@ -188,6 +189,8 @@ result<image_account> furnish(int root) {
                              "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n");
         !ok)
       return ok.reason();
+  if (auto ok = write_file(root, "etc/resolv.conf", std::string{inner_resolv_conf}); !ok)
+    return ok.reason();
   if (made.home.empty()) {
     if (auto ok = have_directory(root, "home", 0755, 0); !ok)
       return ok.reason();

@@ -96,7 +96,7 @@ TEST_CASE(
 
   it.start();
   CHECK(it.sandbox_groups().empty());
-  CHECK(it.processes().size() == 2);
+  CHECK(it.processes().size() == node::own_processes);
   CHECK(it.sh("boxa", "ls -A; echo fine").out == "fine\n");
   CHECK(it.remove("boxb") == 204);
   const int status = it.stop(SIGINT);
@@ -212,7 +212,8 @@ TEST_CASE("killed at any step of a command, nothing that was answered is lost an
     CHECK(file == "one\ntwo\n");
   // Of what has ended nothing is kept: the way in, and that of a session.
   CHECK(it.remove("a") == 204);
-  CHECK(eventually([&] { return it.sandbox_groups().empty() && it.processes().size() == 2; }));
+  CHECK(eventually(
+    [&] { return it.sandbox_groups().empty() && it.processes().size() == node::own_processes; }));
 }
 
 TEST_CASE("killed while a warm sandbox becomes somebody's, nothing is left that is nobody's",
@@ -234,7 +235,8 @@ TEST_CASE("killed while a warm sandbox becomes somebody's, nothing is left that 
   it.start(); // Without a pool: what was warm is nobody's.
   CHECK(it.sh("a", "ls -A; hostname").out == "a\n");
   CHECK(it.remove("a") == 204);
-  CHECK(eventually([&] { return it.sandbox_groups().empty() && it.processes().size() == 2; }));
+  CHECK(eventually(
+    [&] { return it.sandbox_groups().empty() && it.processes().size() == node::own_processes; }));
 }
 
 TEST_CASE("an alarm that came due while no server was there is attended to by the next one",

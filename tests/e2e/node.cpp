@@ -156,6 +156,15 @@ pid_t node::spawner() const {
   return -1;
 }
 
+pid_t node::gateway() const {
+  std::string begin = "insula-gateway";
+  begin.append(1, '\0');
+  for (const auto pid : processes())
+    if (content_of("/proc/" + std::to_string(pid) + "/cmdline").starts_with(begin))
+      return pid;
+  return -1;
+}
+
 void node::crash_server() {
   stop(SIGKILL);
 }

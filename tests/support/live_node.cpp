@@ -351,11 +351,16 @@ pid_t live_node::spawner() const {
   return find_process("insula-spawner " + state_ + " ");
 }
 
+pid_t live_node::gateway() const {
+  return find_process("insula-gateway " + std::to_string(spawner::gateway_uid) + " " + state_ +
+                      " ");
+}
+
 std::vector<pid_t> live_node::agents() const {
   std::vector<pid_t> all;
   const auto parent = spawner();
   for (const auto pid : all_processes())
-    if (parent > 0 && parent_of(pid) == parent && lives(pid))
+    if (parent > 0 && parent_of(pid) == parent && pid != gateway() && lives(pid))
       all.push_back(pid);
   return all;
 }

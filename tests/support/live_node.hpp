@@ -116,6 +116,7 @@ public:
   void shut_down();
 
   pid_t spawner() const;
+  pid_t gateway() const;
   std::vector<pid_t> agents() const;
   /// What there is on this machine of this node: processes, mounts, cgroups of sandboxes, loop
   /// devices, log files.

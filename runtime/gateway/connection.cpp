@@ -1,0 +1,269 @@
+#include "runtime/gateway/connection.hpp"
+
+#include "runtime/egress/hello.hpp"
+#include "runtime/gateway/tenant.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <sys/socket.h>
+#include <utility>
+
+namespace insula::runtime::gateway {
+
+namespace {
+
+using namespace std::chrono_literals;
+using boost::system::error_code;
+using answer = egress::policy::answer;
+
+/// For a client to say whom it wants. Where whoever tells no name may pass, clients that wait for
+/// the server to speak first are not kept for long.
+constexpr auto hello_patience = 5s;
+constexpr auto nameless_patience = 300ms;
+
+constexpr auto dial_patience = 10s; ///< For one address.
+constexpr std::size_t most_dialled = 6;
+
+constexpr std::uint16_t https_port = 443, http_port = 80;
+
+} // namespace
+
+connection::connection(std::shared_ptr<tenant> from, unique_fd client, const socket_address& wanted)
+    : tenant_(std::move(from))
+    , client_(tenant_->shared().io, client.release())
+    , server_(tenant_->shared().io)
+    , deadline_(tenant_->shared().io)
+    , port_(wanted.port()) {
+  const auto address = wanted.address();
+  if (!egress::name_table::is_inner(address))
+    address_ = address;
+  else if (const auto* name = tenant_->names().name_of(address))
+    inner_name_ = *name;
+}
+
+void connection::start() {
+  if (!address_ && inner_name_.empty())
+    return refuse("an address that stands for no name");
+  decide();
+}
+
+/// By what is known by now.
+connection::verdict connection::judge(const egress::policy& by) const {
+  if (address_)
+    return by.judge(&*address_, told_name_);
+  return by.judge(nullptr, told_name_ && !told_name_->empty() ? *told_name_ : inner_name_);
+}
+
+/// Does what the client says count, even if a name is known? On other ports it reaches the server
+/// of that name, whatever it says to it.
+bool connection::is_looked_into() const {
+  return !address_ && !told_name_ && (port_ == https_port || port_ == http_port);
+}
+
+void connection::decide() {
+  const auto& policy = tenant_->policy();
+  if (!policy)
+    return refuse("it is not known yet what it may reach");
+  const auto found = judge(*policy);
+  if (found.what == answer::need_name || (found.what != answer::refuse && is_looked_into()))
+    return peek();
+  act(found);
+}
+
+// ---- Whom is it for?
+
+void connection::peek() {
+  const bool hurries = tenant_->policy()->lets_nameless_through();
+  deadline_.expires_after(hurries ? std::chrono::milliseconds{nameless_patience} : hello_patience);
+  deadline_.async_wait([self = shared_from_this()](const error_code& stopped) {
+    if (stopped || self->over_ || self->told_name_)
+      return;
+    error_code ignored;
+    self->client_.cancel(ignored);
+    self->named({});
+  });
+  look();
+}
+
+/// What is looked at stays in the socket: it goes on to the server as it came.
+void connection::look() {
+  client_.async_wait(socket::wait_read, [self = shared_from_this()](const error_code& stopped) {
+    if (stopped || self->over_ || self->told_name_)
+      return;
+    std::array<char, egress::max_hello> bytes;
+    const int fd = self->client_.native_handle();
+    const auto n = ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+      return self->look();
+    const auto seen = static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+    const std::string_view text{bytes.data(), seen};
+    egress::hello_name found;
+    if (egress::is_tls(text))
+      found = egress::read_client_hello(text);
+    else if (self->port_ == http_port && self->tenant_->policy()->match_host())
+      found = egress::read_http_host(text);
+    const bool grew = seen > std::exchange(self->peeked_, seen);
+    if (found.is != egress::hello_name::state::more || !grew || seen == bytes.size())
+      return self->named(std::move(found.name));
+    // Not before there is more, or the end.
+    const int enough = static_cast<int>(seen) + 1;
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &enough, sizeof enough);
+    self->look();
+  });
+}
+
+void connection::named(std::string name) {
+  deadline_.cancel();
+  const int as_usual = 1;
+  ::setsockopt(client_.native_handle(), SOL_SOCKET, SO_RCVLOWAT, &as_usual, sizeof as_usual);
+  told_name_ = std::move(name);
+  act(judge(*tenant_->policy()));
+}
+
+// ---- What is done with it
+
+void connection::act(const verdict& on) {
+  if (on.what == answer::refuse) {
+    if (!tenant_->policy()->dry_run())
+      return refuse(on.rule);
+    tenant_->refused({.name = told_name_.value_or(inner_name_),
+                      .address = address_ ? address_->text() : "",
+                      .port = port_,
+                      .rule = on.rule},
+                     true);
+  }
+  if (!address_ || on.what == answer::by_name)
+    return dial_name();
+  if (const auto* kind = tenant_->shared().reserved().kind_of(*address_))
+    return refuse(kind);
+  dial({*address_});
+}
+
+void connection::refuse(std::string rule) {
+  tenant_->refused({.name = told_name_ && !told_name_->empty() ? *told_name_ : inner_name_,
+                    .address = dialled_   ? dialled_->text()
+                               : address_ ? address_->text()
+                                          : "",
+                    .port = port_,
+                    .rule = std::move(rule)});
+  cut();
+}
+
+/// To where its name is, whatever address the client has chosen.
+void connection::dial_name() {
+  const auto& name = told_name_ && !told_name_->empty() ? *told_name_ : inner_name_;
+  tenant_->shared().names.resolve(
+    name, [self = shared_from_this()](const resolver::addresses& found) {
+      if (self->over_)
+        return;
+      const auto& policy = *self->tenant_->policy();
+      std::string why;
+      std::vector<egress::ip_address> good;
+      for (const auto& each : found.all) {
+        const auto* kind = self->tenant_->shared().reserved().kind_of(each);
+        auto rule = kind != nullptr ? kind : policy.denies(each);
+        if (!rule.empty() && (kind != nullptr || !policy.dry_run())) {
+          self->dialled_ = each;
+          why = std::move(rule);
+        } else if (good.size() < most_dialled) {
+          good.push_back(each);
+        }
+      }
+      if (good.empty() && !why.empty())
+        return self->refuse(why);
+      if (good.empty())
+        return self->cut(); // It is nowhere, or nobody knows where.
+      std::stable_partition(good.begin(), good.end(), [](auto& each) { return each.is_ipv4(); });
+      self->dial(std::move(good));
+    });
+}
+
+void connection::dial(std::vector<egress::ip_address> where) {
+  left_ = std::move(where);
+  std::reverse(left_.begin(), left_.end());
+  dial_next();
+}
+
+void connection::dial_next() {
+  error_code ignored;
+  server_.close(ignored);
+  if (left_.empty())
+    return cut(); // As the place itself would have done.
+  dialled_ = left_.back();
+  left_.pop_back();
+  auto made = begin_connect({*dialled_, port_}, SOCK_STREAM);
+  if (!made)
+    return dial_next();
+  server_.assign(made.release());
+  deadline_.expires_after(dial_patience);
+  deadline_.async_wait([self = shared_from_this()](const error_code& stopped) {
+    if (!stopped && !self->over_ && !self->relay_)
+      self->dial_next();
+  });
+  server_.async_wait(socket::wait_write, [self = shared_from_this()](const error_code& stopped) {
+    if (stopped || self->over_)
+      return;
+    if (connect_outcome(self->server_.native_handle()) != 0)
+      return self->dial_next();
+    self->dialled();
+  });
+}
+
+void connection::dialled() {
+  deadline_.cancel();
+  judge_again(); // The policy may be another one by now.
+  if (over_)
+    return;
+  tenant_->connected();
+  unique_fd inner{client_.release()}, outer{server_.release()};
+  tune(inner.get());
+  tune(outer.get());
+  relay_ = std::make_shared<relay>(tenant_->shared().io, tenant_->shared().pipes, std::move(inner),
+                                   std::move(outer), tenant_->bytes_in(), tenant_->bytes_out(),
+                                   [self = shared_from_this()] { self->finish(); });
+  const auto running = relay_; // It may be over at once.
+  running->start();
+}
+
+void connection::judge_again() {
+  if (over_ || !dialled_)
+    return; // It has yet to be judged.
+  const auto& policy = *tenant_->policy();
+  if (policy.dry_run())
+    return;
+  auto found = judge(policy);
+  if (found.what == answer::need_name) { // It was let through without one, and cannot be asked now.
+    told_name_ = "";
+    found = judge(policy);
+  }
+  if (found.what == answer::refuse)
+    return refuse(found.rule);
+  if (found.what == answer::by_name || !address_)
+    if (auto rule = policy.denies(*dialled_); !rule.empty())
+      refuse(std::move(rule));
+}
+
+void connection::cut() {
+  if (over_)
+    return;
+  if (relay_)
+    relay_->cut();
+  else if (client_.is_open())
+    reset_on_close(client_.native_handle());
+  finish();
+}
+
+void connection::finish() {
+  if (std::exchange(over_, true))
+    return;
+  deadline_.cancel();
+  error_code ignored;
+  client_.close(ignored);
+  server_.close(ignored);
+  relay_.reset();
+  tenant_->over(shared_from_this());
+}
+
+} // namespace insula::runtime::gateway

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "runtime/gateway/pipes.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace insula::runtime::gateway {
+
+/// Two connected sockets as one connection: what comes from one goes to the other, both ways, by
+/// the kernel (splice). Who does not take anything is sent nothing, and who is not read from is
+/// held up by his own socket; an end is passed on, a reset as well.
+class relay : public std::enable_shared_from_this<relay> {
+public:
+  /// `inner` is in the sandbox. `bytes_in` and `bytes_out` are counted up, as the sandbox sees
+  /// them, and live as long as `on_over` has not been called, which is once, unless cut() comes
+  /// before.
+  relay(boost::asio::io_context& io, pipe_pool& pipes, unique_fd inner, unique_fd outer,
+        std::uint64_t& bytes_in, std::uint64_t& bytes_out, std::function<void()> on_over);
+
+  void start();
+  void cut(); ///< Both sides see a reset.
+
+private:
+  using socket = boost::asio::posix::stream_descriptor;
+  struct direction {
+    socket& from;
+    socket& to;
+    std::uint64_t* moved;
+    pipe_pool::pipe through = {};
+    bool ended = false;  ///< There is no more to come.
+    bool passed = false; ///< And that has been said.
+  };
+
+  void pump(direction& way);
+  void wait(socket& on, socket::wait_type what, direction& way);
+  void end(bool by_reset);
+
+  boost::asio::io_context& io_;
+  pipe_pool& pipes_;
+  socket inner_, outer_;
+  direction in_, out_;
+  std::function<void()> on_over_;
+  bool over_ = false;
+};
+
+} // namespace insula::runtime::gateway

@@ -1,0 +1,229 @@
+#include "runtime/gateway/tenant.hpp"
+
+#include "base/inner_network.hpp"
+#include "runtime/egress/dns.hpp"
+#include "runtime/gateway/connection.hpp"
+#include "runtime/gateway/dns_stream.hpp"
+#include "runtime/gateway/protocol.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <sys/socket.h>
+
+namespace insula::runtime::gateway {
+
+namespace {
+
+namespace dns = egress::dns;
+
+/// So that one sandbox does not keep the others waiting.
+constexpr int arrivals_per_turn = 64;
+
+/// How long what is told of a name inside counts there. The address stays the name's own anyway.
+constexpr std::uint32_t inner_ttl = 60;
+
+std::int64_t now_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+bool is_own(const egress::ip_address& address) {
+  static const auto loopback = *egress::subnet::parse("127.0.0.0/8");
+  static const auto ipv4 = *egress::ip_address::parse(inner_ipv4),
+                    ipv6 = *egress::ip_address::parse(inner_ipv6),
+                    loopback6 = *egress::ip_address::parse("::1");
+  return loopback.contains(address) || address == ipv4 || address == ipv6 || address == loopback6;
+}
+
+} // namespace
+
+tenant::tenant(world& in, std::vector<unique_fd> sockets)
+    : world_(in)
+    , pause_(in.io) {
+  for (auto& each : sockets) {
+    int type = 0;
+    socklen_t size = sizeof type;
+    ::getsockopt(each.get(), SOL_SOCKET, SO_TYPE, &type, &size);
+    (type == SOCK_STREAM ? streams_ : datagrams_)
+      .push_back(std::make_unique<socket>(world_.io, each.release()));
+  }
+}
+
+void tenant::listen() {
+  for (auto& each : streams_)
+    accept(*each);
+  for (auto& each : datagrams_)
+    receive(*each);
+}
+
+void tenant::close() {
+  boost::system::error_code ignored;
+  for (auto* all : {&streams_, &datagrams_})
+    for (auto& each : *all)
+      each->close(ignored);
+  pause_.cancel();
+  for (const auto& each : std::exchange(connections_, {}))
+    each->cut();
+}
+
+void tenant::set_policy(const egress_policy& policy) {
+  policy_ = std::make_shared<const egress::policy>(policy);
+  const auto all = connections_; // Those that are cut leave it.
+  for (const auto& each : all)
+    each->judge_again();
+}
+
+void tenant::refused(const refused_thing& what, bool let_through) {
+  ++figures_.refusals;
+  auto& last = figures_.last_refusals;
+  if (last.size() >= max_kept_refusals)
+    last.pop_back();
+  last.insert(last.begin(), {now_ms(), what.protocol, what.name, what.address, what.port, what.rule,
+                             let_through});
+}
+
+const network_figures& tenant::figures() {
+  figures_.open_connections = connections_.size();
+  return figures_;
+}
+
+// ---- TCP
+
+void tenant::accept(socket& from) {
+  from.async_wait(socket::wait_read,
+                  [self = shared_from_this(), &from](const boost::system::error_code& stopped) {
+                    if (!stopped && from.is_open())
+                      self->accept_all(from);
+                  });
+}
+
+void tenant::accept_all(socket& from) {
+  for (int i = 0; i < arrivals_per_turn; ++i) {
+    unique_fd client{
+      ::accept4(from.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+    if (!client && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
+      return accept_later(from);
+    if (!client)
+      break;
+    take(std::move(client));
+  }
+  accept(from);
+}
+
+/// There are no descriptors left: others have to end first.
+void tenant::accept_later(socket& from) {
+  constexpr std::chrono::milliseconds pause{20};
+  pause_.expires_after(pause);
+  pause_.async_wait([self = shared_from_this(), &from](const boost::system::error_code&) {
+    if (from.is_open()) // If the other one waits too, this one's time has come a little early.
+      self->accept(from);
+  });
+}
+
+void tenant::take(unique_fd client) {
+  const auto wanted = original_destination(client.get());
+  const auto refuse = [&](std::string rule) {
+    refused({.address = wanted ? wanted->address().text() : "",
+             .port = wanted ? wanted->port() : tcp_port,
+             .rule = std::move(rule)});
+    reset_on_close(client.get());
+  };
+  if (!wanted || is_own(wanted->address()))
+    return refuse("the gateway is not a destination");
+  if (wanted->port() == dns_port) {
+    if (questions_ >= most_questions)
+      return refuse("too many questions to the DNS at once");
+    ++questions_;
+    return serve_dns_stream(shared_from_this(), std::move(client),
+                            [self = shared_from_this()] { --self->questions_; });
+  }
+  if (connections_.size() >= most_connections)
+    return refuse("more than " + std::to_string(most_connections) + " connections at once");
+  const auto made = std::make_shared<connection>(shared_from_this(), std::move(client), *wanted);
+  connections_.insert(made);
+  made->start();
+}
+
+// ---- The DNS
+
+void tenant::receive(socket& from) {
+  from.async_wait(socket::wait_read, [self = shared_from_this(),
+                                      &from](const boost::system::error_code& stopped) {
+    if (stopped || !from.is_open())
+      return;
+    for (int i = 0; i < arrivals_per_turn; ++i) {
+      std::array<char, dns::largest_udp> bytes;
+      socket_address asker;
+      const auto n = ::recvfrom(from.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT,
+                                asker.get(), asker.room());
+      if (n < 0)
+        break;
+      if (self->questions_ >= most_questions)
+        continue; // Whoever asks asks again.
+      ++self->questions_;
+      self->answer({bytes.data(), static_cast<std::size_t>(n)}, false,
+                   [self, &from, asker](const std::string& text) {
+                     --self->questions_;
+                     if (!text.empty() && from.is_open())
+                       ::sendto(from.native_handle(), text.data(), text.size(),
+                                MSG_DONTWAIT | MSG_NOSIGNAL, asker.get(), asker.size());
+                   });
+    }
+    self->receive(from);
+  });
+}
+
+void tenant::answer(std::string_view message, bool by_tcp, std::function<void(std::string)> tell) {
+  const auto asked = dns::read_question(message);
+  if (!asked)
+    return tell({});
+  constexpr std::uint16_t internet = 1;
+  const auto room = by_tcp ? dns::max_message : asked->udp_bytes;
+  const auto refuse = [&](std::string rule, bool let_through) {
+    refused({.protocol = "dns", .name = asked->name, .port = dns_port, .rule = std::move(rule)},
+            let_through);
+  };
+  if (!policy_ || asked->of_class != internet || asked->type == dns::type_any)
+    return tell(dns::write_status(*asked, dns::status::refused));
+  auto found = policy_->judge_question(asked->name);
+  using kind = egress::policy::dns_answer;
+  if (found.what == kind::refuse) {
+    refuse(found.rule, policy_->dry_run());
+    if (!policy_->dry_run())
+      return tell(dns::write_status(*asked, dns::status::refused));
+    found.what = kind::real;
+  }
+  // They carry keys that hide the name, and addresses of their own.
+  if (asked->type == dns::type_https || asked->type == dns::type_svcb)
+    return tell(dns::write_status(*asked, dns::status::good));
+  if (found.what == kind::real)
+    return reply_real(*asked, room, std::move(tell));
+  if (asked->type != dns::type_a && asked->type != dns::type_aaaa)
+    return tell(dns::write_status(*asked, dns::status::good));
+  world_.names.resolve(asked->name, [self = shared_from_this(), asked = *asked,
+                                     tell = std::move(tell)](const resolver::addresses& where) {
+    if (where.how != dns::status::good)
+      return tell(dns::write_status(asked, where.how));
+    if (where.all.empty())
+      return tell(dns::write_status(asked, dns::status::good));
+    const auto inner = self->names_.address_of(asked.name);
+    tell(dns::write_addresses(asked, {inner.ipv4, inner.ipv6}, inner_ttl));
+  });
+}
+
+void tenant::reply_real(const dns::question& asked, std::size_t room,
+                        std::function<void(std::string)> tell) {
+  world_.names.ask(
+    asked, [asked, room, tell = std::move(tell)](const std::optional<std::string>& message) {
+      const auto said = message ? dns::read_reply(*message, dns::forward(asked, 0)) : std::nullopt;
+      if (!said || said->has_services)
+        return tell(dns::write_status(asked, dns::status::failed));
+      if (message->size() > room)
+        return tell(dns::write_truncated(asked));
+      tell(dns::with_id(*message, asked.id));
+    });
+}
+
+} // namespace insula::runtime::gateway

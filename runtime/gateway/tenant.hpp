@@ -1,0 +1,85 @@
+#pragma once
+
+#include "base/network.hpp"
+#include "base/unique_fd.hpp"
+#include "runtime/egress/name_table.hpp"
+#include "runtime/egress/policy.hpp"
+#include "runtime/gateway/sockets.hpp"
+#include "runtime/gateway/world.hpp"
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace insula::runtime::gateway {
+
+class connection;
+
+/// What is refused, as far as it is known when that happens.
+struct refused_thing {
+  std::string protocol = "tcp";
+  std::string name = {};
+  std::string address = {};
+  std::uint16_t port = 0;
+  std::string rule = {};
+};
+
+/// One sandbox: what arrives from it, what it may reach and what it has had. Single-threaded.
+/// Ceilings: most_connections at once, most_questions to the DNS.
+class tenant : public std::enable_shared_from_this<tenant> {
+public:
+  static constexpr std::size_t most_connections = 2048;
+  static constexpr std::size_t most_questions = 256;
+
+  /// `sockets` as gateway::op::add has them; those of IPv6 may be missing.
+  tenant(world& in, std::vector<unique_fd> sockets);
+
+  void listen();
+  void close(); ///< It has gone: everything of it is cut.
+
+  void set_policy(const egress_policy& policy);
+  /// Null: nobody has said yet what it may reach.
+  const std::shared_ptr<const egress::policy>& policy() const { return policy_; }
+
+  /// Counts and remembers it. `let_through`: the policy only tries itself.
+  void refused(const refused_thing& what, bool let_through = false);
+  const network_figures& figures();
+
+  world& shared() { return world_; }
+  egress::name_table& names() { return names_; }
+  std::uint64_t& bytes_in() { return figures_.bytes_in; }
+  std::uint64_t& bytes_out() { return figures_.bytes_out; }
+  void connected() { ++figures_.connections; }
+  void over(const std::shared_ptr<connection>& which) { connections_.erase(which); }
+
+  /// Answers a question to the DNS. `room`: of the answer, in bytes. Empty: there is none.
+  void answer(std::string_view message, bool by_tcp, std::function<void(std::string)> tell);
+
+private:
+  using socket = boost::asio::posix::stream_descriptor;
+
+  void accept(socket& from);
+  void accept_all(socket& from);
+  void accept_later(socket& from);
+  void take(unique_fd client);
+  void receive(socket& from);
+  void reply_real(const egress::dns::question& asked, std::size_t room,
+                  std::function<void(std::string)> tell);
+
+  world& world_;
+  std::vector<std::unique_ptr<socket>> streams_, datagrams_;
+  std::shared_ptr<const egress::policy> policy_;
+  boost::asio::steady_timer pause_;
+  network_figures figures_;
+  egress::name_table names_;
+  std::set<std::shared_ptr<connection>> connections_;
+  std::size_t questions_ = 0;
+};
+
+} // namespace insula::runtime::gateway

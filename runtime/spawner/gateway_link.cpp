@@ -1,0 +1,163 @@
+#include "runtime/spawner/gateway_link.hpp"
+
+#include "base/log.hpp"
+#include "runtime/descriptors.hpp"
+#include "runtime/program_file.hpp"
+#include "runtime/spawner/protocol.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <spawn.h>
+#include <string>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+// The gateway's program, linked in.
+extern "C" const unsigned char insula_gateway_begin[], insula_gateway_end[];
+
+namespace insula::runtime::spawner {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto longest_pause = 5000ms;
+/// One that has lived for so long has not failed at its start.
+constexpr auto good_life = 30s;
+
+} // namespace
+
+bool gateway_link::start() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return false;
+  unique_fd ours{ends[0]};
+  const unique_fd theirs{ends[1]};
+  // All sandboxes of a node at once, each a small packet with its descriptors.
+  constexpr int buffer = 64 << 20;
+  ::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUFFORCE, &buffer, sizeof buffer);
+  const auto program = program_file("insula-gateway", insula_gateway_begin, insula_gateway_end);
+  if (!program)
+    return false;
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), gateway::spawner_fd);
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, gateway::spawner_fd + 1);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  const auto path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(program.get());
+  const auto user = std::to_string(gateway_uid);
+  const std::array<const char*, 4> argv{"insula-gateway", user.c_str(), node_.c_str(), nullptr};
+  const std::array<const char*, 1> env{nullptr};
+  pid_t child = 0;
+  const int why = ::posix_spawn(&child, path.c_str(), &actions, &attributes,
+                                const_cast<char**>(argv.data()), const_cast<char**>(env.data()));
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
+  if (why != 0) {
+    errno = why;
+    return false;
+  }
+  pid_ = child;
+  socket_ = std::move(ours);
+  started_ = clock::now();
+  for (const auto& [slot, sockets] : sandboxes_)
+    send(gateway::op::add, slot, sockets);
+  return true;
+}
+
+/// What it does not take, it does not read: it has hung, and the next one takes it.
+bool gateway_link::send(gateway::request said, const int* fds, int count) {
+  iovec part{&said, sizeof said};
+  const bool sent =
+    count > 0
+      ? send_packet<static_cast<int>(gateway::max_fds)>(socket_.get(), &part, 1, fds, count) ==
+          sizeof said
+      : ::send(socket_.get(), &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof said;
+  if (!sent && pid_ > 0) {
+    log::error("gateway.stuck", {{"reason", std::strerror(errno)}});
+    ::kill(pid_, SIGKILL);
+  }
+  return sent;
+}
+
+void gateway_link::send(gateway::op what, std::uint32_t slot, const network_sockets& sockets) {
+  if (pid_ < 0)
+    return;
+  std::array<int, gateway::max_fds> fds{};
+  int count = 0;
+  for (const auto& each : sockets)
+    if (each)
+      fds[static_cast<std::size_t>(count++)] = each.get();
+  send({what, slot}, fds.data(), count);
+}
+
+void gateway_link::add(std::uint32_t slot, network_sockets sockets) {
+  auto& kept = sandboxes_[slot];
+  kept = std::move(sockets);
+  send(gateway::op::add, slot, kept);
+}
+
+void gateway_link::remove(std::uint32_t slot) {
+  if (sandboxes_.erase(slot) > 0)
+    send(gateway::op::remove, slot, {});
+}
+
+unique_fd gateway_link::serve() {
+  int ends[2];
+  if (pid_ < 0 || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+    return {};
+  unique_fd ours{ends[0]};
+  const unique_fd theirs{ends[1]};
+  if (!send({gateway::op::serve, 0}, &ends[1], 1))
+    return {};
+  return ours;
+}
+
+bool gateway_link::ended(pid_t child, int status) {
+  if (child != pid_ || pid_ < 0)
+    return false;
+  pid_ = -1;
+  socket_.reset();
+  if (ending_)
+    return true;
+  pause_ = clock::now() - started_ > good_life ? 10ms : std::clamp(pause_ * 2, 10ms, longest_pause);
+  due_ = clock::now() + pause_;
+  log::error(
+    "gateway.ended",
+    {{"status", status}, {"again_in_ms", pause_.count()}, {"sandboxes", sandboxes_.size()}});
+  return true;
+}
+
+int gateway_link::until_restart() const {
+  if (pid_ > 0 || ending_)
+    return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(due_ - clock::now());
+  return static_cast<int>(std::max(left, 0ms).count());
+}
+
+bool gateway_link::restart() {
+  if (until_restart() != 0)
+    return false;
+  if (start())
+    return true;
+  log::error("gateway.not_started", {{"reason", std::strerror(errno)}});
+  due_ = clock::now() + longest_pause;
+  return false;
+}
+
+void gateway_link::end() {
+  ending_ = true;
+  if (pid_ > 0)
+    ::kill(pid_, SIGKILL);
+}
+
+} // namespace insula::runtime::spawner

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "runtime/gateway/protocol.hpp"
+#include "runtime/spawner/wire_network.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <sys/types.h>
+
+namespace insula::runtime::spawner {
+
+/// The egress gateway, a process of the spawner's own: started with the first sandbox, and again
+/// when it ends, with what it has to know; until a server has said anew what each sandbox may
+/// reach, nothing passes. Never blocks: a gateway that does not read is killed.
+class gateway_link {
+public:
+  using clock = std::chrono::steady_clock;
+
+  /// `node`: the state directory, for those who list processes.
+  explicit gateway_link(std::string node)
+      : node_(std::move(node)) {}
+
+  /// Starts it. False: errno says why.
+  bool start();
+
+  /// Has it serve this sandbox. The sockets are kept for the next one.
+  void add(std::uint32_t slot, network_sockets sockets);
+  void remove(std::uint32_t slot);
+
+  /// Gives it a new server, and answers that one's end. None: it does not run.
+  unique_fd serve();
+
+  /// Was this child, which has ended with `status`, the gateway? It is started again by restart().
+  bool ended(pid_t child, int status);
+
+  /// How long until restart() is due, in milliseconds for epoll_wait(); -1: it is not.
+  int until_restart() const;
+  /// Starts it again, if that is due. True: it runs, and the server needs another way to it.
+  bool restart();
+
+  void end(); ///< Kills it, for good.
+
+private:
+  void send(gateway::op what, std::uint32_t slot, const network_sockets& sockets);
+  bool send(gateway::request said, const int* fds, int count);
+
+  const std::string node_;
+  pid_t pid_ = -1; ///< -1: it does not run.
+  unique_fd socket_;
+  std::map<std::uint32_t, network_sockets> sandboxes_;
+  bool ending_ = false;
+  clock::time_point started_{};
+  clock::time_point due_{};
+  std::chrono::milliseconds pause_{}; ///< Between its end and its start: it grows.
+};
+
+} // namespace insula::runtime::spawner
