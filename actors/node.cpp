@@ -38,13 +38,14 @@ void adopt_all(const runtime::engine& engine, const node_directory_actor& direct
 /// For sandboxes that are new.
 node_pool_actor spawn_pool_of(caf::actor_system& system, const sandbox_options& from) {
   pool_options options;
-  options.key = {from.image_name, from.engine_name, from.network};
+  options.key = {from.image_name, from.engine_name};
   options.engine = from.engine;
   options.instances = from.instances;
   options.spec.host_name = "warm"; // Until it is somebody's.
   if (const auto image = from.images.find(from.image_name); image != from.images.end())
     options.spec.image = image->second.layers;
   options.spec.limits = from.limits;
+  options.spec.network = from.network;
   options.figures = from.figures;
   return spawn_pool(system, std::move(options));
 }

@@ -187,6 +187,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       --self->state.uses;
       touch(self);
     },
+    [](const engine_answered& said) { said.go(); },
     [self](const terminal_over& said) {
       auto& st = self->state;
       st.ending_terminals.erase(said.number);
@@ -208,7 +209,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     [self](hibernate_atom) {
       const auto& st = self->state;
       if (st.now == phase::asleep && st.waiting.empty() && st.deleting.empty() && st.alarms == 0 &&
-          st.given_up.empty())
+          st.errands == 0 && st.given_up.empty())
         self->quit();
     },
     [self](idle_atom) { look(self); },

@@ -48,8 +48,9 @@ struct sandbox_options {
   const clock* time = nullptr;
   std::shared_ptr<const keepers> keep;
   std::shared_ptr<instance_count> instances;
-  node_pool_actor pool; ///< Where warm ones are. None: there are none.
-  std::string engine_name = "native", network = "deny-all"; ///< What of it fits.
+  node_pool_actor pool;               ///< Where warm ones are. None: there are none.
+  std::string engine_name = "native"; ///< Which of them fit.
+  egress_policy network;              ///< Of one for which nobody has said another.
   std::string image_name = "host"; ///< Of sandboxes that are new; later it stands in their record.
   std::map<std::string, sandbox_image> images; ///< By name: all that records may name.
   runtime::sandbox_limits limits;

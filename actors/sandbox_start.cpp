@@ -37,7 +37,7 @@ void heard(sandbox_pointer self, lease_settled& said) {
 
 void rest(sandbox_pointer self) {
   auto& st = self->state;
-  if (st.now != phase::asleep || st.alarms > 0)
+  if (st.now != phase::asleep || st.alarms > 0 || st.errands > 0)
     return;
   st.release_lease();
   if (st.hibernates)
@@ -99,7 +99,8 @@ void account_for_start(sandbox_state& st) {
 
 void perhaps_running(sandbox_pointer self) {
   auto& st = self->state;
-  if (st.now != phase::starting || !st.place || !st.recorded)
+  if (st.now != phase::starting || !st.place || !st.recorded ||
+      !network_settled(self, [self] { perhaps_running(self); }))
     return;
   st.become(phase::running);
   st.instance.become(instance::assigned);
@@ -190,6 +191,7 @@ void make_sandbox(sandbox_pointer self) {
   spec.host_name = st.id->str().substr(0, 63);
   spec.image = st.image->layers;
   spec.limits = st.options->limits;
+  spec.network = st.network = st.told_network = recorded_network(st);
   runtime::sandbox_listener listener;
   // One that comes to life after nobody wants it any more is removed again.
   listener.on_ready = [me = self->address(),
@@ -210,7 +212,8 @@ void make_sandbox(sandbox_pointer self) {
     auto [place, instance] = std::exchange(st.slot, nullptr)->take();
     st.instance = std::move(instance);
     failpoint("sandbox.claim");
-    return place->claim({spec.host_name, spec.limits, spec.name}, std::move(listener));
+    return place->claim({spec.host_name, spec.limits, spec.name, spec.network},
+                        std::move(listener));
   }
   st.options->figures->cold_start();
   st.options->engine->create(std::move(spec), std::move(listener));
@@ -249,9 +252,8 @@ void take_place(sandbox_pointer self, std::function<void()> then) {
     take_place(self, then);
   };
   self
-    ->request(
-      st.options->pool, caf::infinite,
-      claim_slot{{image_name(st), st.options->engine_name, st.options->network}, st.watch.whose})
+    ->request(st.options->pool, caf::infinite,
+              claim_slot{{image_name(st), st.options->engine_name}, st.watch.whose})
     .then(answered, [answered](const caf::error&) {
       answered({nullptr, true}); // It went just when it was to be asked.
     });

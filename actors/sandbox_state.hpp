@@ -64,6 +64,10 @@ struct result_over {
   std::string key;
 };
 struct use_over {};
+/// What is to be done now that the engine has answered.
+struct engine_answered {
+  std::function<void()> go;
+};
 struct stood_still {
   std::uint64_t start, number;
   bool good; ///< If not, it goes on.
@@ -80,8 +84,9 @@ using sandbox_impl = sandbox_object_actor::extend<
   caf::reacts_to<lease_settled>, caf::reacts_to<sandbox_ready>, caf::reacts_to<sandbox_failed>,
   caf::reacts_to<sandbox_ended>, caf::reacts_to<sandbox_gone>, caf::reacts_to<survivor_ended>,
   caf::reacts_to<process_over>, caf::reacts_to<result_resumed>, caf::reacts_to<result_over>,
-  caf::reacts_to<use_over>, caf::reacts_to<terminal_over>, caf::reacts_to<terminal_used>,
-  caf::reacts_to<stood_still>, caf::reacts_to<hibernate_atom>, caf::reacts_to<idle_atom>>;
+  caf::reacts_to<use_over>, caf::reacts_to<engine_answered>, caf::reacts_to<terminal_over>,
+  caf::reacts_to<terminal_used>, caf::reacts_to<stood_still>, caf::reacts_to<hibernate_atom>,
+  caf::reacts_to<idle_atom>>;
 
 using steady_clock = std::chrono::steady_clock;
 
@@ -149,6 +154,7 @@ struct sandbox_state {
   std::uint64_t lease_number = 0; ///< Counts the askings for it.
   std::vector<lease_waiter> want_lease; ///< Not empty: it has been asked for.
   std::size_t alarms = 0;               ///< That are being attended to.
+  std::size_t errands = 0;              ///< Questions about its network, until they are answered.
   instance_count::place instance;
   bool making = false; ///< The engine has been asked for this start, and has not said how it went.
   /// By start: of those that are still being made though nobody wants them any more.
@@ -157,10 +163,12 @@ struct sandbox_state {
   bool warm = false;                  ///< This start is that of one from the pool.
   unsigned claims = 0;                ///< Of this start, that found nobody alive.
   std::shared_ptr<runtime::sandbox> place;
-  start_watch watch;        ///< Of the last start.
-  request_context deletion; ///< The request that ends it.
-  bool recorded = false;    ///< This start is in the store.
-  bool adopting = false;    ///< This start takes over what an earlier server has left.
+  start_watch watch;          ///< Of the last start.
+  request_context deletion;   ///< The request that ends it.
+  bool recorded = false;      ///< This start is in the store.
+  egress_policy network;      ///< What it may reach, of this start: as it is durable,
+  egress_policy told_network; ///< and as the engine has been told.
+  bool adopting = false;      ///< This start takes over what an earlier server has left.
   /// created_ms, image, started_ms: there is a sandbox of this id if the first is there.
   std::optional<object_storage> record;
   std::optional<object_storage> local; ///< What goes with the node. Not loaded before it is needed.
@@ -340,6 +348,12 @@ void attend(sandbox_pointer self, alarm_due due, reply_to<caf::ok_atom> reply);
 
 // ---- sandbox_network.cpp
 
+inline const error network_lost{errc::launch_failed, "the egress gateway does not answer"};
+/// What its record says, which is loaded; else the node's default.
+egress_policy recorded_network(const sandbox_state& st);
+/// Has the engine been told what is durable by now? If not it is, and `then` is called, or the
+/// start fails.
+bool network_settled(sandbox_pointer self, std::function<void()> then);
 void get_network(sandbox_pointer self, const request_context& context,
                  reply_to<network_state> reply);
 void set_network(sandbox_pointer self, const set_network_request& wanted,
@@ -443,6 +457,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::process_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::result_resumed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::result_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::use_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::engine_answered)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::stood_still)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::terminal_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::terminal_used)

@@ -18,7 +18,6 @@ namespace actors {
 struct pool_key {
   std::string image = "host";
   std::string engine = "native";
-  std::string network = "deny-all";
 
   bool operator==(const pool_key&) const = default;
 };

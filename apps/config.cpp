@@ -1,10 +1,12 @@
 #include "apps/config.hpp"
 
 #include "apps/yaml_document.hpp"
+#include "base/network.hpp"
 #include "storage/images/image_record.hpp"
 
 #include <algorithm>
 #include <arpa/inet.h>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -139,6 +141,18 @@ std::optional<std::string> host_name(const std::string& text) {
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
   const bool good =
     !text.empty() && text.size() <= 253 && text.find_first_not_of(letters) == text.npos;
+  return good ? std::optional{text} : std::nullopt;
+}
+
+std::optional<std::string> network_subnet(const std::string& text) {
+  auto normal = normalise_target(text);
+  return normal && is_subnet(*normal) ? std::optional{std::move(*normal)} : std::nullopt;
+}
+
+std::optional<std::string> address(const std::string& text) {
+  std::array<unsigned char, 16> bytes;
+  const bool good = ::inet_pton(AF_INET, text.c_str(), bytes.data()) == 1 ||
+                    ::inet_pton(AF_INET6, text.c_str(), bytes.data()) == 1;
   return good ? std::optional{text} : std::nullopt;
 }
 
@@ -323,8 +337,16 @@ const std::vector<key>& keys() {
      appended(FIELD(image.available), image_name,
               "a list of names of imported images such as [bookworm]"),
      false, true},
-    {"network.default", one_of(FIELD(network), choices<std::string>{{"deny-all", "deny-all"}},
-                               "deny-all, the only value for now")},
+    {"network.default",
+     one_of(FIELD(network.allow_all), choices<bool>{{"allow-all", true}, {"deny-all", false}},
+            "allow-all or deny-all")},
+    {"network.allow_private",
+     appended(FIELD(network.allow_private), network_subnet,
+              "a list of subnets such as [10.1.0.0/16, fd00:1::/32]"),
+     false, true},
+    {"network.resolvers",
+     appended(FIELD(network.resolvers), address, "a list of addresses such as [9.9.9.9]"), false,
+     true},
 
     {"pool.target", count(FIELD(pool.target), warm)},
     {"pool.refresh_interval", time(FIELD(pool.refresh_interval), refresh)},

@@ -82,6 +82,14 @@ struct pool_config {
   bool operator==(const pool_config&) const = default;
 };
 
+struct network_config {
+  bool allow_all = true; ///< Of sandboxes for which nobody has said another policy; else deny-all.
+  std::vector<std::string> allow_private; ///< Subnets, as normalise_target() gives them.
+  std::vector<std::string> resolvers;     ///< Addresses. None: those of the machine.
+
+  bool operator==(const network_config&) const = default;
+};
+
 /// What cluster.yaml can say. What each key means, and why it is what it is, stands in that file;
 /// the values here are its defaults.
 struct config {
@@ -90,7 +98,7 @@ struct config {
   runtime_config runtime;
   sandbox_config sandbox;
   image_config image;
-  std::string network = "deny-all";
+  network_config network;
   pool_config pool;
   bool default_session = false; ///< Of the bridge API.
   log::level log_level = log::level::info;

@@ -4,6 +4,7 @@
 #include "actors/pool_scheduler.hpp"
 #include "apps/find_images.hpp"
 #include "apps/node_figures.hpp"
+#include "apps/resolvers.hpp"
 #include "apps/server_record.hpp"
 #include "base/clock.hpp"
 #include "base/io_pool.hpp"
@@ -283,7 +284,9 @@ result<void> run(const config& values) {
   io_pool pipes{1}; // Beside them: output goes to files, and a disk can make that wait.
   runtime::native_engine engine{
     pipes,
-    {spawning.key, path_of(state->logs), values.runtime.first_slot, values.runtime.slots},
+    {spawning.key, path_of(state->logs), values.runtime.first_slot, values.runtime.slots,
+     values.network.resolvers.empty() ? machines_resolvers() : values.network.resolvers,
+     values.network.allow_private},
     std::move(*spawner)};
   // Whatever stops this start: the spawner does not stay behind without a server, unless it has
   // what the next one will want to adopt.
@@ -331,7 +334,8 @@ result<void> run(const config& values) {
                  {"SHELL", "/bin/bash"},
                  {"USER", "sandbox"}};
   options.ladder = {values.sandbox.freeze_after, values.sandbox.stop_after};
-  options.network = values.network;
+  options.network =
+    values.network.allow_all ? egress_policy::allow_all() : egress_policy::deny_all();
   const auto counts = options.figures;
   const pool_settings warm{values.pool.target, values.pool.refresh_interval,
                            values.pool.scale_batch_size};

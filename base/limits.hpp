@@ -29,6 +29,10 @@ inline constexpr std::uint64_t buffered_body_bytes = 256ull << 20;
 /// Body of a request for a session: its variables have to fit into what a program can be given.
 inline constexpr std::uint64_t session_body_bytes = 1u << 20;
 
+/// Body of a network policy: max_egress_rules with names of the greatest length, and what JSON puts
+/// around them.
+inline constexpr std::uint64_t network_body_bytes = 2u << 20;
+
 /// Elements of a command's argv. Each becomes a string of its own, and the shortest take three
 /// bytes of a body: without a ceiling one body would cost many times its size. Command lines of
 /// globs over large trees stay below it.

@@ -50,11 +50,31 @@ constexpr schema schemas[] = {
    R"("config":{"type":"object","properties":{"warmTarget":{"type":"integer"},"refreshInterval":{"type":"integer","description":"Milliseconds."},)"
    R"("maxInstances":{"type":"integer"},"scaleBatchSize":{"type":"integer"}}},)"
    R"("maxInstances":{"type":["integer","null"],"description":"The most that there may be."}}})"},
+  {"NetworkPolicy",
+   R"({"type":"object","example":{"default":"deny","rules":[{"action":"allow","target":"*.debian.org"}]},"properties":{)"
+   R"("mode":{"type":"string","enum":["allow-all","deny-all","custom"],"description":"The first two have no rules."},)"
+   R"("default":{"type":"string","enum":["allow","deny"],"description":"For what no rule matches."},)"
+   R"("rules":{"type":"array","maxItems":4096,"description":"The first that matches decides.","items":{"type":"object","required":["action","target"],"properties":{)"
+   R"("action":{"type":"string","enum":["allow","deny"]},"target":{"type":"string","description":"A domain, *.domain for all below it, * for everything, or a subnet."}}}},)"
+   R"("dry_run":{"type":"boolean","description":"Everything passes; what would have been refused is recorded."},)"
+   R"("match_host":{"type":"boolean","description":"Plain HTTP on port 80 is known by its Host. True unless told."},)"
+   R"("allow":{"description":"Instead of all these: domains, with subnets.","oneOf":[{"type":"array","items":{"type":"string"}},{"type":"object"}]},)"
+   R"("subnets":{"type":"object","properties":{"allow":{"type":"array","items":{"type":"string"}},"deny":{"type":"array","items":{"type":"string"}}}}}})"},
+  {"Network",
+   R"({"type":"object","required":["policy","running","figures"],"properties":{"policy":{"$ref":"#/components/schemas/NetworkPolicy"},)"
+   R"("running":{"type":"boolean"},"figures":{"type":["object","null"],"description":"Since its start; null if it does not run.","properties":{)"
+   R"("bytes_in":{"type":"integer"},"bytes_out":{"type":"integer"},"connections":{"type":"integer"},"open_connections":{"type":"integer"},"refusals":{"type":"integer"},)"
+   R"("last_refusals":{"type":"array","description":"The newest first.","items":{"type":"object","properties":{"at":{"type":"string","format":"date-time"},)"
+   R"("protocol":{"type":"string","enum":["tcp","dns"]},"name":{"type":"string"},"address":{"type":"string"},"port":{"type":"integer"},)"
+   R"("rule":{"type":"string"},"let_through":{"type":"boolean","description":"In a dry run."}}}}}}}})"},
+  {"Ports",
+   R"({"type":"object","required":["ports"],"properties":{"ports":{"type":"array","items":{"type":"object","required":["port","address"],"properties":{)"
+   R"("port":{"type":"integer"},"address":{"type":"string"},"pid":{"type":"integer","description":"As the sandbox sees it."},"process":{"type":"string"}}}}}})"},
   {"ErrorResponse",
    R"({"type":"object","required":["error","code"],"properties":{)"
    R"("error":{"type":"string","description":"For people."},)"
    R"("code":{"type":"string","enum":["invalid_request","unauthorized","workspace_read_not_found","payload_too_large",)"
-   R"("exec_error","exec_transport_error","workspace_archive_write_error","session_error","capacity_exceeded","pool_error","internal_error"]}}})"},
+   R"("exec_error","exec_transport_error","workspace_archive_write_error","session_error","capacity_exceeded","pool_error","network_error","internal_error"]}}})"},
 };
 
 void key(writer& out, std::string_view name) {

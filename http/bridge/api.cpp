@@ -56,6 +56,7 @@ std::vector<route> routes(std::shared_ptr<const services> with) {
   add_archive_routes(table, with);
   add_session_routes(table, with);
   add_terminal_routes(table, with);
+  add_network_routes(table, with);
   add_pool_routes(table, with);
   add_service_routes(table, with);
   return table;

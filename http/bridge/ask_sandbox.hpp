@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace insula::http::bridge {
@@ -34,6 +35,7 @@ struct sandbox_question {
   step during;
   std::function<void()> found = {}; ///< Called when there is a sandbox to ask.
   caf::actor_addr awaited = {};     ///< The sandbox that has been asked.
+  bool starts_it = true;            ///< The sandbox runs when it is asked.
   bool may_repeat = true; ///< A handle can be stale: then the sandbox is looked for once more.
 };
 
@@ -79,11 +81,15 @@ void ask_now(caf::event_based_actor* self,
           ask_now(self, question);
         });
   };
-  self
-    ->request(question->directory, caf::infinite, find_atom::value, question->id,
-              question->message.context)
-    .then(found,
-          [=](const caf::error& failure) { give_up(step::find_sandbox, from_caf(failure)); });
+  const auto not_found = [=](const caf::error& failure) {
+    give_up(step::find_sandbox, from_caf(failure));
+  };
+  const auto& [directory, id, context] =
+    std::tie(question->directory, question->id, question->message.context);
+  if (question->starts_it)
+    self->request(directory, caf::infinite, find_atom::value, id, context).then(found, not_found);
+  else
+    self->request(directory, caf::infinite, reach_atom::value, id, context).then(found, not_found);
 }
 
 /// Asks; one of the two functions of `question` is called, on a CAF worker.

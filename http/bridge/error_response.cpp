@@ -29,6 +29,7 @@ wire_error failed(step during) {
     case step::create_session: return {502, "session_error", "session create failed: "};
     case step::delete_session: return {502, "session_error", "session delete failed: "};
     case step::terminal: return {502, "exec_transport_error", "terminal failed: "};
+    case step::network: return {502, "network_error", "network: "};
   }
   std::abort(); // Not a step at all: memory is damaged.
 }

@@ -18,7 +18,8 @@ enum class step : std::uint8_t {
   write_tree,
   create_session,
   delete_session,
-  terminal
+  terminal,
+  network
 };
 
 /// The bridge's answer to a failure. The only place where an errc becomes a status.

@@ -18,7 +18,7 @@ public:
   };
 
   static constexpr std::size_t wanted_bytes = 256 * 1024; ///< The kernel may give less.
-  static constexpr std::size_t most_kept = 64;
+  static constexpr std::size_t most_kept = 16;
 
   /// An empty one. None: errno says why.
   pipe take();

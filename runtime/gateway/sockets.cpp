@@ -86,11 +86,14 @@ std::optional<socket_address> original_destination(int socket) {
 
 void tune(int socket) {
   const int yes = 1, idle_s = 60, pause_s = 15, tries = 4;
+  const unsigned patience_ms =
+    15 * 60 * 1000; // For a peer that takes nothing of what waits for it.
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &pause_s, sizeof pause_s);
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof tries);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
 }
 
 void reset_on_close(int socket) {

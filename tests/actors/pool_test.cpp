@@ -331,8 +331,7 @@ TEST_CASE("12.4 where the engine has no more room, that is told as the limit", "
   CHECK(asked.reason().message == "1/10");
 }
 
-TEST_CASE("only what was made for the same image, engine and network is claimed",
-          "[actors][pool]") {
+TEST_CASE("only what was made for the same image and engine is claimed", "[actors][pool]") {
   pooled_node node;
   node.options->images["other"] = {{"/images/other/root", ""}, {}, "/bin/bash"};
   const auto made = node.engine.creations.size();
@@ -341,9 +340,6 @@ TEST_CASE("only what was made for the same image, engine and network is claimed"
   }
   SECTION("engine") {
     node.options->engine_name = "other";
-  }
-  SECTION("network") {
-    node.options->network = "other";
   }
   const auto box = node.make_sandbox();
   node.find(box).value();

@@ -122,7 +122,7 @@ sandbox:
     log: 1MiB
     open_files: 1024
 image: {default: bookworm, available: [tiny, node-22.1]}
-network: {default: deny-all}
+network: {default: deny-all, allow_private: [10.1.2.3/16, "fd00:1::/32"], resolvers: [9.9.9.9, "2620:fe::9"]}
 pool: {target: 3, refresh_interval: 500ms, scale_batch_size: 20}
 bridge: {default_session: true}
 log: {level: debug}
@@ -154,7 +154,9 @@ log: {level: debug}
   CHECK(c.sandbox.open_files == 1024);
   CHECK(c.image.default_name == "bookworm");
   CHECK(c.image.available == std::vector<std::string>{"tiny", "node-22.1"});
-  CHECK(c.network == "deny-all");
+  CHECK_FALSE(c.network.allow_all);
+  CHECK(c.network.allow_private == std::vector<std::string>{"10.1.0.0/16", "fd00:1::/32"});
+  CHECK(c.network.resolvers == std::vector<std::string>{"9.9.9.9", "2620:fe::9"});
   CHECK(c.pool.target == 3);
   CHECK(c.pool.refresh_interval == 500ms);
   CHECK(c.pool.scale_batch_size == 20);
@@ -251,7 +253,11 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
      "\"../host\""},
     {"image.available", "[bookworm, /etc]",
      "a list of names of imported images such as [bookworm], got \"/etc\" in it"},
-    {"network.default", "open", "deny-all, the only value for now, got \"open\""},
+    {"network.default", "open", "allow-all or deny-all, got \"open\""},
+    {"network.allow_private", "[example.org]",
+     "a list of subnets such as [10.1.0.0/16, fd00:1::/32], got \"example.org\" in it"},
+    {"network.resolvers", "[resolver.example]",
+     "a list of addresses such as [9.9.9.9], got \"resolver.example\" in it"},
     {"pool.target", "-3", "a whole number from 0 to 36863, got \"-3\""},
     {"pool.refresh_interval", "10ms", "a duration from 100ms to 1h, got \"10ms\""},
     {"pool.scale_batch_size", "21", "a whole number from 1 to 20, got \"21\""},

@@ -1,0 +1,118 @@
+#include "http/bridge/ask_sandbox.hpp"
+#include "http/network_json.hpp"
+
+#include <chrono>
+
+namespace insula::http::bridge {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Nothing is started for these, but a policy becomes durable, and holds.
+constexpr auto patience = 30s;
+
+const parameter id_parameter{"id", "path", "The sandbox's id.", true};
+
+/// Asks the sandbox without starting it, and answers with what `write` makes of what it says.
+template <class Message, class Answer>
+void ask(const services& with, const std::string& id, Message wanted,
+         std::string (*write)(const Answer&), const reply& to) {
+  to->answer_within(
+    patience,
+    error_response(step::network, {errc::deadline_exceeded, "the sandbox did not answer in time"}));
+  wanted.context = to->context();
+  sandbox_question<Message, Answer> question{
+    with.directory,
+    id,
+    std::move(wanted),
+    [to, write](const Answer& answer) {
+      to->respond({200, write(answer)});
+    },
+    [to](step at, const error& why) { to->respond(error_response(at, why)); },
+    step::network};
+  question.starts_it = false;
+  ask_sandbox<Message, Answer>(with, std::move(question));
+}
+
+void set(const services& with, const std::string& id, std::string_view body, const reply& to) {
+  auto policy = json::read_network_policy(body);
+  if (!policy)
+    return to->respond(
+      policy.reason().code == errc::limit_reached
+        ? error_response(step::request, {errc::payload_too_large, policy.reason().message})
+        : error_response(step::request, policy.reason()));
+  ask<set_network_request, network_state>(with, id, {std::move(*policy)}, json::write_network, to);
+}
+
+template <class Answer>
+admission answered_by(Answer answer) {
+  admission plan;
+  plan.answer = std::move(answer);
+  return plan;
+}
+
+} // namespace
+
+void add_network_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+  table.push_back(
+    {verb::get,
+     "/v1/sandbox/:id/network",
+     access::key,
+     body_use::ignored,
+     0,
+     [with](const call& what) {
+       return answered_by([with, id = what.id](const std::string&, const reply& to) {
+         ask<get_network_request, network_state>(*with, id, {}, json::write_network, to);
+       });
+     },
+     {.id = "getNetwork",
+      .summary = "What the sandbox may reach, what it has had, and what was refused last. Starts "
+                 "nothing.",
+      .parameters = {id_parameter},
+      .answers = {{"200", "The policy and the figures.", "application/json", "Network"},
+                  {"400", "", "", "InvalidRequest"},
+                  {"502", "It does not answer.", "application/json", "ErrorResponse"}}}});
+  table.push_back(
+    {verb::put,
+     "/v1/sandbox/:id/network",
+     access::key,
+     body_use::buffered,
+     limits::network_body_bytes,
+     [with](const call& what) {
+       return answered_by([with, id = what.id](const std::string& body, const reply& to) {
+         set(*with, id, body, to);
+       });
+     },
+     {.id = "setNetwork",
+      .summary =
+        "Say what the sandbox may reach. Holds at once, or from its start on; what is open "
+        "and forbidden from now on is cut. Starts nothing.",
+      .parameters = {id_parameter},
+      .body_type = "application/json",
+      .body_schema = "NetworkPolicy",
+      .answers = {{"200", "It holds, and is remembered.", "application/json", "Network"},
+                  {"400", "", "", "InvalidRequest"},
+                  {"413", "More than 4,096 rules.", "application/json", "ErrorResponse"},
+                  {"502", "It is remembered, and the egress gateway does not answer.",
+                   "application/json", "ErrorResponse"}}}});
+  table.push_back(
+    {verb::get,
+     "/v1/sandbox/:id/ports",
+     access::key,
+     body_use::ignored,
+     0,
+     [with](const call& what) {
+       return answered_by([with, id = what.id](const std::string&, const reply& to) {
+         ask<list_ports_request, std::vector<listening_port>>(*with, id, {}, json::write_ports, to);
+       });
+     },
+     {.id = "listPorts",
+      .summary = "What listens for TCP in the sandbox, by port, with the process. Starts nothing.",
+      .parameters = {id_parameter},
+      .answers = {{"200", "The ports.", "application/json", "Ports"},
+                  {"400", "", "", "InvalidRequest"},
+                  {"502", "It does not run.", "application/json", "ErrorResponse"}}}});
+}
+
+} // namespace insula::http::bridge
