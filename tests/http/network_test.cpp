@@ -1,0 +1,152 @@
+#include "http/network_json.hpp"
+#include "tests/http/client.hpp"
+#include "tests/http/fakes.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace insula;
+using namespace insula::test;
+
+namespace {
+
+const std::string path = "/v1/sandbox/abc/network";
+
+std::string as_text(const std::string& body) {
+  const auto policy = http::json::read_network_policy(body);
+  return policy ? to_text(*policy) : "error: " + policy.reason().message;
+}
+
+std::string lines(const std::string& rest, const std::string& dry_run, const std::string& host,
+                  const std::string& rules) {
+  return "default " + rest + "\ndry-run " + dry_run + "\nmatch-host " + host + "\n" + rules;
+}
+
+} // namespace
+
+TEST_CASE("policies in all their forms", "[http][network]") {
+  CHECK(as_text(R"({"mode":"allow-all"})") == lines("allow", "off", "on", ""));
+  CHECK(as_text(R"({"mode":"deny-all","dry_run":true})") == lines("deny", "on", "on", ""));
+  CHECK(as_text(R"({"default":"deny"})") == lines("deny", "off", "on", ""));
+  CHECK(
+    as_text(
+      R"({"default":"allow","match_host":false,"rules":[{"action":"deny","target":"B.example."},{"action":"allow","target":"10.1.2.3/16"}]})") ==
+    lines("allow", "off", "off", "deny b.example\nallow 10.1.0.0/16\n"));
+  CHECK(as_text("{}") == lines("deny", "off", "off", ""));
+  CHECK(
+    as_text(
+      R"({"allow":["a.example","*"],"subnets":{"allow":["9.9.9.9"],"deny":["10.0.0.0/8"]}})") ==
+    lines("deny", "off", "off", "deny 10.0.0.0/8\nallow 9.9.9.9/32\nallow a.example\nallow *\n"));
+  CHECK(as_text(R"({"allow":{"a.example":[],"*.b.example":[]}})") ==
+        lines("deny", "off", "off", "allow a.example\nallow *.b.example\n"));
+}
+
+TEST_CASE("what is told of a policy can be sent back", "[http][network]") {
+  for (const std::string body :
+       {R"({"mode":"allow-all"})", R"({"mode":"deny-all","dry_run":true})",
+        R"({"default":"deny","rules":[{"action":"allow","target":"a.example"}]})"}) {
+    const auto policy = http::json::read_network_policy(body);
+    REQUIRE(policy);
+    auto written = http::json::write_network({*policy, false, {}});
+    const std::string before = R"({"policy":)", after = R"(,"running":false,"figures":null})";
+    REQUIRE(written.starts_with(before));
+    REQUIRE(written.ends_with(after));
+    written = written.substr(before.size(), written.size() - before.size() - after.size());
+    CAPTURE(written);
+    CHECK(as_text(written) == to_text(*policy));
+  }
+}
+
+TEST_CASE("a policy that is not understood whole is refused, and the reason names it",
+          "[http][network]") {
+  const auto [body, why] = GENERATE(table<std::string, std::string>({
+    {"", "Invalid JSON body"},
+    {"{", "Invalid JSON body"},
+    {"[]", "the body must be a JSON object"},
+    {R"({"mode":"open"})", R"(mode must be "allow-all", "deny-all" or "custom")"},
+    {R"({"mode":"deny-all","allow":["a"]})", R"(unknown member "allow")"},
+    {R"({"mode":"deny-all","rules":[{"action":"allow","target":"a"}]})",
+     R"(mode "deny-all" has no rules)"},
+    {R"({"default":"deny","rule":[]})", R"(unknown member "rule")"},
+    {R"({"rules":[]})", R"(default must be "allow" or "deny")"},
+    {R"({"default":"deny","rules":{}})", "rules must be an array"},
+    {R"({"default":"deny","rules":["a"]})", "a rule must be an object"},
+    {R"({"default":"deny","rules":[{"action":"allow"}]})", "a rule needs a target"},
+    {R"({"default":"deny","rules":[{"action":"pass","target":"a"}]})",
+     R"(action must be "allow" or "deny")"},
+    {R"({"default":"deny","rules":[{"action":"deny","target":"a","port":80}]})",
+     R"(unknown member "port" in a rule)"},
+    {R"({"default":"deny","rules":[{"action":"deny","target":1}]})", "target must be a string"},
+    {R"({"default":"deny","dry_run":1})", "dry_run must be true or false"},
+    {R"({"default":"deny","rules":[{"action":"deny","target":"10.0.0.0/99"}]})",
+     R"("10.0.0.0/99" has a prefix that is not 0 to 32)"},
+    {R"({"allow":["*a.example"]})", R"("*a.example" has a wildcard that is not a whole label)"},
+    {R"({"allow":"a"})", "allow must be an array or an object"},
+    {R"({"allow":{"a.example":[{"transform":[]}]}})",
+     R"(rules for the domain "a.example" are not supported)"},
+    {R"({"subnets":{"deny":["a.example"]}})", R"("a.example" is no address or subnet)"},
+    {R"({"subnets":{"block":[]}})", R"(unknown member "block" in subnets)"},
+    {R"({"allowedDomains":[]})", R"(unknown member "allowedDomains")"},
+  }));
+  CAPTURE(body);
+  CHECK(as_text(body) == "error: " + why);
+  house h;
+  const auto got = ask(h.port(), "PUT", path, body);
+  CHECK(got.status == 400);
+  CHECK(got.body.find(R"("code":"invalid_request")") != std::string::npos);
+  CHECK(h.heard().all().empty());
+}
+
+TEST_CASE("a policy is set and read without a start", "[http][network]") {
+  house h;
+  const auto set = ask(h.port(), "PUT", path, R"({"allow":["a.example"]})");
+  CHECK(set.status == 200);
+  CHECK(
+    set.body ==
+    R"({"policy":{"mode":"custom","default":"deny","rules":[{"action":"allow","target":"a.example"}],"dry_run":false,"match_host":false},"running":false,"figures":null})");
+  CHECK(h.heard().all() ==
+        std::vector<std::string>{"reach abc", "set network\n" +
+                                                lines("deny", "off", "off", "allow a.example\n")});
+
+  h.plays().network.running = true;
+  h.plays().network.figures = {
+    10, 20, 3, 1, 2, {{1'700'000'000'123, "tcp", "b.example", "9.9.9.9", 443, "default", false}}};
+  const auto got = ask(h.port(), "GET", path);
+  CHECK(got.status == 200);
+  CHECK(
+    got.body.substr(got.body.find("\"running\"")) ==
+    R"("running":true,"figures":{"bytes_in":10,"bytes_out":20,"connections":3,"open_connections":1,"refusals":2,"last_refusals":[{"at":"2023-11-14T22:13:20.123Z","protocol":"tcp","name":"b.example","address":"9.9.9.9","port":443,"rule":"default","let_through":false}]}})");
+}
+
+TEST_CASE("a policy with too many rules is too large", "[http][network]") {
+  house h;
+  std::string body = R"({"allow":[)";
+  for (std::size_t i = 0; i <= max_egress_rules; ++i)
+    body += (i == 0 ? "\"a" : ",\"a") + std::to_string(i) + "\"";
+  const auto got = ask(h.port(), "PUT", path, body + "]}");
+  CHECK(got.status == 413);
+  CHECK(got.body.find("4096 rules") != std::string::npos);
+}
+
+TEST_CASE("ports are listed", "[http][network]") {
+  house h;
+  h.plays().ports = {{"127.0.0.1", 80, 7, "web"}, {"::", 81, 0, ""}};
+  CHECK(
+    ask(h.port(), "GET", "/v1/sandbox/abc/ports").body ==
+    R"({"ports":[{"port":80,"address":"127.0.0.1","pid":7,"process":"web"},{"port":81,"address":"::"}]})");
+}
+
+TEST_CASE("a network that does not answer is told as that, and the key is wanted",
+          "[http][network]") {
+  http::server_options options;
+  options.api_key = "s3cret";
+  house h{options};
+  const std::string key = "Authorization: Bearer s3cret\r\n";
+  for (const auto& each : {path, std::string{"/v1/sandbox/abc/ports"}}) {
+    CHECK(ask(h.port(), "GET", each).status == 401);
+    h.plays().network_error = error{errc::io_failed, "silence"};
+    const auto got = ask(h.port(), "GET", each, "", key);
+    CHECK(got.status == 502);
+    CHECK(got.body == R"({"error":"network: silence","code":"network_error"})");
+    h.plays().network_error = error{errc::disk_full, "full"};
+    CHECK(ask(h.port(), "GET", each, "", key).status == 507);
+  }
+}
