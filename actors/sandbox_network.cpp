@@ -35,6 +35,11 @@ private:
   sandbox_pointer self_;
 };
 
+/// Of one whose record is there.
+bool exists(const sandbox_state& st) {
+  return st.record->find("created_ms") != nullptr;
+}
+
 /// Once its record is there; who cannot be served is told why.
 template <class Reply>
 void with_record(sandbox_pointer self, Reply reply, const request_context& context,
@@ -72,10 +77,10 @@ void apply(sandbox_pointer self, const egress_policy& policy, reply_to<network_s
                                     {"rules", policy.rules.size()},
                                     {"dry_run", policy.dry_run}});
   const bool running = is_alive(st.now) && st.place;
-  const auto answer = [reply, mine, policy, running](const result<void>& outcome) {
+  const auto answer = [=, there = exists(st)](const result<void>& outcome) {
     auto to = reply;
     if (outcome)
-      to.deliver(network_state{policy, running, {}});
+      to.deliver(network_state{policy, running, there});
     else
       to.deliver(to_caf(outcome.reason()));
     mine.over();
@@ -159,14 +164,14 @@ void get_network(sandbox_pointer self, const request_context& context,
     auto& st = self->state;
     if (!is_alive(st.now) || !st.place) {
       auto answer = reply;
-      answer.deliver(network_state{recorded_network(st), false, {}});
+      answer.deliver(network_state{recorded_network(st), false, exists(st)});
       return mine.over();
     }
     st.place->measure_network([=, me = self->address()](const result<network_figures>& read) {
       on_actor(me, [=] {
         auto answer = reply;
         if (read)
-          answer.deliver(network_state{self->state.network, true, *read});
+          answer.deliver(network_state{self->state.network, true, true, *read});
         else
           answer.deliver(to_caf(read.reason()));
         mine.over();

@@ -18,7 +18,7 @@
 /// is the front door's business.
 namespace insula::http {
 
-enum class verb : std::uint8_t { get, put, post, del, other };
+enum class verb : std::uint8_t { get, put, post, patch, del, other };
 
 /// A request's header. A view: valid only while it is handed over.
 class request_head {

@@ -8,13 +8,14 @@ namespace insula::http {
 
 namespace {
 
-constexpr std::array verbs{verb::get, verb::put, verb::post, verb::del, verb::other};
+constexpr std::array verbs{verb::get, verb::put, verb::post, verb::patch, verb::del, verb::other};
 
 std::string_view name_of(verb method) {
   switch (method) {
     case verb::get: return "GET";
     case verb::put: return "PUT";
     case verb::post: return "POST";
+    case verb::patch: return "PATCH";
     case verb::del: return "DELETE";
     case verb::other: break;
   }

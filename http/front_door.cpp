@@ -197,6 +197,7 @@ private:
       case HTTP_HEAD: return verb::get;
       case HTTP_PUT: return verb::put;
       case HTTP_POST: return verb::post;
+      case HTTP_PATCH: return verb::patch;
       case HTTP_DELETE: return verb::del;
       default: return verb::other;
     }

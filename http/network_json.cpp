@@ -28,6 +28,15 @@ std::string_view text_of(const value& from) {
   return {from.GetString(), from.GetStringLength()};
 }
 
+const error no_json{errc::invalid_request, "Invalid JSON body"};
+
+/// Without recursion, however deep it nests.
+bool parse(std::string_view body, rapidjson::Document& into) {
+  into.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag>(body.data(),
+                                                                                     body.size());
+  return !into.HasParseError();
+}
+
 /// A member by its name; null: there is none.
 const value* find(const value& object, const char* name) {
   const auto at = object.FindMember(name);
@@ -57,12 +66,36 @@ public:
       read_rules(body);
     else
       read_lists(body);
+    return finish();
+  }
+
+  /// Of OpenSandbox's clients.
+  result<egress_policy> read_opensandbox(const value& body) {
+    policy_.allow_rest = false;
+    if (body.IsNull())
+      return policy_;
+    if (!body.IsObject())
+      return wrong("the body must be a JSON object");
+    if (knows(body, {"defaultAction", "egress"})) {
+      if (const auto* rest = find(body, "defaultAction"); rest != nullptr && !rest->IsNull())
+        policy_.allow_rest = read_action(rest, "defaultAction").value_or(false);
+      if (const auto* rules = find(body, "egress"); rules != nullptr && !rules->IsNull())
+        add_rules(*rules, "egress");
+    }
+    return finish();
+  }
+  result<egress_policy> read_rule_list(const value& rules) {
+    add_rules(rules, "the body");
+    return finish();
+  }
+
+private:
+  result<egress_policy> finish() {
     if (why_)
       return *why_;
     return std::move(policy_);
   }
 
-private:
   /// Of several errors the first is told.
   bool fail(error why) {
     if (!why_)
@@ -109,8 +142,7 @@ private:
     const auto& mode = *find(body, "mode");
     const auto said = mode.IsString() ? text_of(mode) : std::string_view{};
     if (said == "custom")
-      return void(knows(body, {"mode", "default", "rules", "dry_run", "match_host"}) &&
-                  (read_rules(body, true), true));
+      return read_rules(body);
     if (said != "allow-all" && said != "deny-all")
       return void(fail(wrong("mode must be \"allow-all\", \"deny-all\" or \"custom\"")));
     policy_.allow_rest = said == "allow-all";
@@ -124,8 +156,8 @@ private:
     read_flag(body, "match_host", policy_.match_host);
   }
 
-  void read_rules(const value& body, bool with_mode = false) {
-    if (!with_mode && !knows(body, {"default", "rules", "dry_run", "match_host"}))
+  void read_rules(const value& body) {
+    if (!knows(body, {"mode", "default", "rules", "dry_run", "match_host"}))
       return;
     const auto rest = read_action(find(body, "default"), "default");
     if (!rest)
@@ -136,9 +168,13 @@ private:
     const auto* rules = find(body, "rules");
     if (rules == nullptr)
       return;
-    if (!rules->IsArray())
-      return void(fail(wrong("rules must be an array")));
-    for (const auto& each : rules->GetArray()) {
+    add_rules(*rules, "rules");
+  }
+
+  void add_rules(const value& rules, const char* name) {
+    if (!rules.IsArray())
+      return void(fail(wrong(std::string{name} + " must be an array")));
+    for (const auto& each : rules.GetArray()) {
       if (why_)
         return;
       if (!each.IsObject())
@@ -220,6 +256,18 @@ std::string iso_time(std::int64_t unix_ms) {
   return whole.data();
 }
 
+void write_rules(writer& out, const char* name, const std::vector<egress_rule>& rules) {
+  out.Key(name);
+  out.StartArray();
+  for (const auto& each : rules) {
+    out.StartObject();
+    text(out, "action", each.allow ? "allow" : "deny");
+    text(out, "target", each.target);
+    out.EndObject();
+  }
+  out.EndArray();
+}
+
 void write_policy(writer& out, const egress_policy& policy) {
   out.StartObject();
   text(out, "mode",
@@ -227,15 +275,7 @@ void write_policy(writer& out, const egress_policy& policy) {
        : policy.allow_rest   ? "allow-all"
                              : "deny-all");
   text(out, "default", policy.allow_rest ? "allow" : "deny");
-  out.Key("rules");
-  out.StartArray();
-  for (const auto& each : policy.rules) {
-    out.StartObject();
-    text(out, "action", each.allow ? "allow" : "deny");
-    text(out, "target", each.target);
-    out.EndObject();
-  }
-  out.EndArray();
+  write_rules(out, "rules", policy.rules);
   out.Key("dry_run");
   out.Bool(policy.dry_run);
   out.Key("match_host");
@@ -272,11 +312,65 @@ void write_figures(writer& out, const network_figures& figures) {
 
 result<egress_policy> read_network_policy(std::string_view body) {
   rapidjson::Document parsed;
-  parsed.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag>(body.data(),
-                                                                                       body.size());
-  if (parsed.HasParseError())
-    return wrong("Invalid JSON body");
+  if (!parse(body, parsed))
+    return no_json;
   return policy_reader{}.read(parsed);
+}
+
+result<egress_policy> read_opensandbox_policy(std::string_view body) {
+  if (body.find_first_not_of(" \t\r\n") == body.npos)
+    return egress_policy::deny_all();
+  rapidjson::Document parsed;
+  if (!parse(body, parsed))
+    return no_json;
+  return policy_reader{}.read_opensandbox(parsed);
+}
+
+result<std::vector<egress_rule>> read_opensandbox_rules(std::string_view body) {
+  rapidjson::Document parsed;
+  if (!parse(body, parsed))
+    return no_json;
+  auto read = policy_reader{}.read_rule_list(parsed);
+  if (!read)
+    return read.reason();
+  if (read->rules.empty())
+    return wrong("at least one rule is needed");
+  return std::move(read->rules);
+}
+
+result<std::vector<std::string>> read_opensandbox_targets(std::string_view body) {
+  rapidjson::Document parsed;
+  if (!parse(body, parsed))
+    return no_json;
+  if (!parsed.IsArray())
+    return wrong("the body must be an array of targets");
+  std::vector<std::string> targets;
+  for (const auto& each : parsed.GetArray()) {
+    if (!each.IsString())
+      return wrong("a target must be a string");
+    if (auto normal = normalise_target(text_of(each))) // Else no rule has it.
+      targets.push_back(std::move(*normal));
+  }
+  return targets;
+}
+
+std::string write_opensandbox_policy(const egress_policy& policy) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  text(out, "status", "ok");
+  text(out, "mode",
+       !policy.rules.empty() ? "enforcing"
+       : policy.allow_rest   ? "allow_all"
+                             : "deny_all");
+  text(out, "enforcementMode", "dns+nft");
+  out.Key("policy");
+  out.StartObject();
+  write_rules(out, "egress", policy.rules);
+  text(out, "defaultAction", policy.allow_rest ? "allow" : "deny");
+  out.EndObject();
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
 }
 
 std::string write_network(const network_state& state) {
@@ -289,6 +383,17 @@ std::string write_network(const network_state& state) {
   out.Bool(state.running);
   out.Key("figures");
   state.running ? write_figures(out, state.figures) : void(out.Null());
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+std::string write_port_ready(std::uint64_t waited_ms) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  out.Key("ready");
+  out.Bool(true);
+  number(out, "waited_ms", waited_ms);
   out.EndObject();
   return {buffer.GetString(), buffer.GetSize()};
 }

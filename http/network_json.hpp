@@ -23,6 +23,21 @@ result<egress_policy> read_network_policy(std::string_view text);
 /// {"policy":{…},"running":true,"figures":{…}}; "figures" is null unless it runs.
 std::string write_network(const network_state& state);
 
+// ---- As OpenSandbox's clients say it
+
+/// {"defaultAction":"allow"|"deny","egress":[{"action":…,"target":…}]}; whatever says nothing
+/// denies everything. Errors as of read_network_policy().
+result<egress_policy> read_opensandbox_policy(std::string_view text);
+/// [{"action":…,"target":…}], at least one.
+result<std::vector<egress_rule>> read_opensandbox_rules(std::string_view text);
+/// ["target", …], which are normal in the answer.
+result<std::vector<std::string>> read_opensandbox_targets(std::string_view text);
+/// {"status":"ok","mode":"enforcing",…,"policy":{…}}
+std::string write_opensandbox_policy(const egress_policy& policy);
+
+/// {"ready":true,"waited_ms":12}
+std::string write_port_ready(std::uint64_t waited_ms);
+
 /// {"ports":[{"port":8000,"address":"127.0.0.1","pid":12,"process":"python3"}]}; what is not known
 /// is left out.
 std::string write_ports(const std::vector<listening_port>& ports);

@@ -70,11 +70,13 @@ constexpr schema schemas[] = {
   {"Ports",
    R"({"type":"object","required":["ports"],"properties":{"ports":{"type":"array","items":{"type":"object","required":["port","address"],"properties":{)"
    R"("port":{"type":"integer"},"address":{"type":"string"},"pid":{"type":"integer","description":"As the sandbox sees it."},"process":{"type":"string"}}}}}})"},
+  {"PortReady",
+   R"({"type":"object","required":["ready","waited_ms"],"properties":{"ready":{"type":"boolean"},"waited_ms":{"type":"integer"}}})"},
   {"ErrorResponse",
    R"({"type":"object","required":["error","code"],"properties":{)"
    R"("error":{"type":"string","description":"For people."},)"
    R"("code":{"type":"string","enum":["invalid_request","unauthorized","workspace_read_not_found","payload_too_large",)"
-   R"("exec_error","exec_transport_error","workspace_archive_write_error","session_error","capacity_exceeded","pool_error","network_error","internal_error"]}}})"},
+   R"("exec_error","exec_transport_error","workspace_archive_write_error","session_error","capacity_exceeded","pool_error","network_error","port_not_ready","internal_error"]}}})"},
 };
 
 void key(writer& out, std::string_view name) {
@@ -116,6 +118,7 @@ std::string_view name_of(verb method) {
     case verb::get: return "get";
     case verb::put: return "put";
     case verb::post: return "post";
+    case verb::patch: return "patch";
     case verb::del: return "delete";
     case verb::other: break;
   }

@@ -32,6 +32,8 @@ bool matches(std::string_view pattern, std::string_view path, call& what) {
       what.id = segment;
     else if (wanted == ":sid" && !segment.empty())
       what.sid = segment;
+    else if (wanted == ":port" && !segment.empty())
+      what.port = segment;
     else if (wanted != segment)
       return false;
   }

@@ -12,7 +12,8 @@
 namespace insula::http {
 
 /// Who may use a route. own_page: a page that this node has sent, with or without a key.
-enum class access : std::uint8_t { everybody, key, key_or_token, own_page };
+/// open_sandbox_key: who shows the key in the header of OpenSandbox's clients, or as everywhere.
+enum class access : std::uint8_t { everybody, key, key_or_token, own_page, open_sandbox_key };
 
 /// What happens to a request's body. Ignored: read and thrown away, however large.
 enum class body_use : std::uint8_t { ignored, buffered, streamed };
@@ -21,6 +22,7 @@ enum class body_use : std::uint8_t { ignored, buffered, streamed };
 struct call {
   std::string id;         ///< The segment that `:id` stands for.
   std::string sid;        ///< The one that `:sid` stands for, nothing decoded.
+  std::string port;       ///< The same for `:port`.
   std::string tail;       ///< What `*` stands for, nothing decoded.
   std::string query;      ///< After the first '?', nothing decoded.
   std::string session_id; ///< The header, as it is.
@@ -58,7 +60,8 @@ struct operation {
   std::vector<documented_answer> answers = {};
 };
 
-/// One row of the table. Pattern: literal segments, `:id`, `:sid`, and `*` at the end for the rest.
+/// One row of the table. Pattern: literal segments, `:id`, `:sid`, `:port`, and `*` at the end for
+/// the rest.
 struct route {
   verb method;
   std::string_view pattern;

@@ -3,6 +3,7 @@
 #include "base/log.hpp"
 #include "http/bridge/api.hpp"
 #include "http/console/console.hpp"
+#include "http/opensandbox/api.hpp"
 
 namespace insula::http {
 
@@ -125,6 +126,8 @@ private:
     const auto more = console::routes(std::make_shared<const console::services>(
       console::services{&system, with_->directory, key_check{options.api_key}, browsers_}));
     table.insert(table.end(), more.begin(), more.end());
+    const auto others = opensandbox::routes(with_);
+    table.insert(table.end(), others.begin(), others.end());
     return table;
   }
 

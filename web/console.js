@@ -5,9 +5,10 @@ const refresh_ms = 2_000;
 
 const list = new SandboxList(part('sandboxes'), part('rows'), part('empty'), part('count'));
 let terminal;
+let network;
 
 function show(view) {
-  for (const each of ['sign-in-view', 'list-view', 'terminal-view']) part(each).hidden = each !== view;
+  for (const each of ['sign-in-view', 'list-view', 'terminal-view', 'network-view']) part(each).hidden = each !== view;
   part('bar').hidden = view !== 'list-view';
 }
 
@@ -37,6 +38,7 @@ async function act(button, what) {
 
 function ask_for_key() {
   close_terminal();
+  close_network();
   list.clear();
   complain('');
   show('sign-in-view');
@@ -78,7 +80,7 @@ async function look() {
   const said = await node.list();
   part('sign-out').hidden = !said.key;
   if (part('alert').dataset.until === 'good') complain('');
-  if (mine === newest) list.show(said, { open: (id) => go_to(id), remove });
+  if (mine === newest) list.show(said, { open: (id) => go_to(id), reach: (id) => (location.hash = `#network/${id}`), remove });
   return said;
 }
 
@@ -180,6 +182,39 @@ function close_terminal() {
   document.title = 'Insula';
 }
 
+// ---- What it may reach
+
+const network_in = (hash) => /^#network\/(.+)$/.exec(hash)?.[1];
+
+function open_network(id) {
+  close_terminal();
+  close_network();
+  complain('');
+  show('network-view');
+  document.title = `Network of ${id} \u2013 Insula`;
+  part('network-title').textContent = id;
+  const named = { rest: 'policy-rest', rules: 'policy-rules', dry_run: 'policy-dry-run', error: 'policy-error', state: 'policy-state', save: 'policy-save' };
+  const elements_of = Object.fromEntries(Object.entries(named).map(([name, where]) => [name, part(where)]));
+  network = new NetworkView(
+    {
+      form: { element: part('policy'), elements_of },
+      figures: part('network-figures'),
+      rows: part('refusal-rows'),
+      table: part('refusals'),
+      none: part('no-refusals'),
+    },
+    id,
+    { failed: (why) => (why.status === 401 ? ask_for_key() : complain(`${why.message} Trying again\u2026`, true)) },
+  );
+  part('policy-rules').focus();
+}
+
+function close_network() {
+  network?.close();
+  network = undefined;
+}
+
+part('network-leave').addEventListener('click', () => (location.hash = ''));
 part('leave').addEventListener('click', () => (location.hash = ''));
 part('again').addEventListener('click', () => terminal?.again());
 
@@ -199,8 +234,11 @@ part('screen-reader').addEventListener('change', ({ target }) => {
 /// Shows what the address says.
 function follow_address() {
   const id = terminal_in(location.hash);
+  const reached = network_in(location.hash);
+  const left = network ? part('network-title').textContent : part('terminal-title').textContent;
+  close_network();
   if (id && is_sandbox_id(id)) return open_terminal(id);
-  const left = part('terminal-title').textContent;
+  if (reached && is_sandbox_id(reached)) return open_network(reached);
   close_terminal();
   show('list-view');
   keep_looking().then(() => list.focus(left));

@@ -1,7 +1,7 @@
 // The rows of the list. One that stays is changed in place, so that the focus does not move.
 
 class SandboxRow {
-  constructor(id, { open, remove }) {
+  constructor(id, { open, reach, remove }) {
     this.element = document.createElement('tr');
     this.element.setAttribute('role', 'row');
     this.element.dataset.id = id;
@@ -17,7 +17,7 @@ class SandboxRow {
     this.cells.Id.className = 'id';
     this.cells.Id.textContent = id;
     this.cells.Actions.className = 'actions';
-    this.cells.Actions.append(this.button('Terminal', `Terminal in ${id}`, open), this.button('Delete', `Delete ${id}`, remove));
+    this.cells.Actions.append(this.button('Terminal', `Terminal in ${id}`, open), this.button('Network', `Network of ${id}`, reach), this.button('Delete', `Delete ${id}`, remove));
   }
 
   button(text, name, act) {
@@ -40,8 +40,7 @@ class SandboxRow {
       this.before = status;
     }
     this.set('Processes', String(status.processes ?? unknown));
-    const [open, remove] = this.cells.Actions.children;
-    open.disabled = remove.disabled = status.state === 'deleting';
+    for (const button of this.cells.Actions.children) button.disabled = status.state === 'deleting';
   }
 
   set(name, text) {
@@ -69,7 +68,7 @@ class SandboxList {
       let row = this.rows.get(status.id);
       if (!row) {
         const { id } = status;
-        row = new SandboxRow(id, { open: () => acts.open(id), remove: () => acts.remove(id) });
+        row = new SandboxRow(id, { open: () => acts.open(id), reach: () => acts.reach(id), remove: () => acts.remove(id) });
         this.rows.set(id, row);
       }
       row.show({ ...status, at_ms: now_ms });

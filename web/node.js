@@ -29,6 +29,8 @@ const node = {
   create: async () => (await ask('POST', '/v1/sandbox')).id,
   start: (id) => ask('GET', `/v1/sandbox/${id}/running`, { patience_ms: 60_000 }),
   remove: (id) => ask('DELETE', `/v1/sandbox/${id}`, { patience_ms: 60_000 }),
+  network: (id) => ask('GET', `/v1/sandbox/${id}/network`),
+  set_network: (id, policy) => ask('PUT', `/v1/sandbox/${id}/network`, { body: JSON.stringify(policy) }),
   terminal_address: (id, { cols, rows }) =>
     `${location.origin.replace(/^http/, 'ws')}/v1/sandbox/${id}/pty?cols=${cols}&rows=${rows}`,
 };

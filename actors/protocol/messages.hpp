@@ -180,6 +180,7 @@ struct get_network_request {
 struct network_state {
   egress_policy policy;
   bool running = false; ///< If not, it has no figures.
+  bool exists = false;  ///< It runs, or has run, and was not deleted since.
   network_figures figures = {};
 };
 /// In place of its policy. It need not run, nor be there yet: it holds before the first command.

@@ -108,6 +108,9 @@ bool api::may_use(access needed, const request_head& head) const {
     case access::everybody:
     case access::own_page: return true;
     case access::key: return shows_key(head, true);
+    case access::open_sandbox_key:
+      return key_.open() || key_.is_key(head.field("OPEN-SANDBOX-API-KEY")) ||
+             shows_key(head, true);
     case access::key_or_token: return shows_key(head, false) || key_.allows_query(head.query);
   }
   return false;
@@ -136,7 +139,9 @@ admission api::decide(const request_head& head, const std::optional<matched_rout
     return refused(
       {403, json::write_error("Only this node's own page may ask for this", "invalid_request")});
   if (!may_use(row->who, head))
-    return refused(unauthorized());
+    return refused(row->who == access::open_sandbox_key
+                     ? response{401, "Unauthorized", "text/plain"}
+                     : unauthorized());
   auto plan = row->admit(what);
   if (plan.refusal || row->body == body_use::ignored)
     return plan;

@@ -1,7 +1,11 @@
 #include "http/bridge/ask_sandbox.hpp"
+#include "http/bridge/port_ready.hpp"
 #include "http/network_json.hpp"
+#include "http/percent.hpp"
 
+#include <charconv>
 #include <chrono>
+#include <optional>
 
 namespace insula::http::bridge {
 
@@ -43,6 +47,42 @@ void set(const services& with, const std::string& id, std::string_view body, con
         ? error_response(step::request, {errc::payload_too_large, policy.reason().message})
         : error_response(step::request, policy.reason()));
   ask<set_network_request, network_state>(with, id, {std::move(*policy)}, json::write_network, to);
+}
+
+/// None: it is no number of this range.
+std::optional<std::uint64_t> read_number(std::string_view text, std::uint64_t least,
+                                         std::uint64_t most) {
+  std::uint64_t value = 0;
+  const auto [end, why] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = !text.empty() && why == std::errc{} && end == text.data() + text.size();
+  return whole && value >= least && value <= most ? std::optional{value} : std::nullopt;
+}
+
+admission refused(std::string why) {
+  admission plan;
+  plan.refusal = error_response(step::request, {errc::invalid_request, std::move(why)});
+  return plan;
+}
+
+constexpr std::uint64_t usual_wait_ms = 30'000;
+constexpr std::uint64_t longest_wait_ms = 300'000;
+
+admission admit_wait(const std::shared_ptr<const services>& with, const call& what) {
+  const auto port = read_number(what.port, 1, 65'535);
+  if (!port)
+    return refused("port must be a number from 1 to 65535");
+  const auto text = form_value(what.query, "timeout_ms");
+  const auto timeout =
+    text.empty() ? std::optional{usual_wait_ms} : read_number(text, 1, longest_wait_ms);
+  if (!timeout)
+    return refused("timeout_ms must be a number from 1 to 300000");
+  admission plan;
+  plan.answer = [with, id = what.id, port = static_cast<std::uint16_t>(*port),
+                 timeout = std::chrono::milliseconds{*timeout}](const std::string&,
+                                                                const reply& to) {
+    wait_for_port(with, id, port, timeout, to);
+  };
+  return plan;
 }
 
 template <class Answer>
@@ -113,6 +153,24 @@ void add_network_routes(std::vector<route>& table, std::shared_ptr<const service
       .answers = {{"200", "The ports.", "application/json", "Ports"},
                   {"400", "", "", "InvalidRequest"},
                   {"502", "It does not run.", "application/json", "ErrorResponse"}}}});
+  table.push_back(
+    {verb::get,
+     "/v1/sandbox/:id/port/:port/ready",
+     access::key,
+     body_use::ignored,
+     0,
+     [with](const call& what) { return admit_wait(with, what); },
+     {.id = "waitForPort",
+      .summary =
+        "Wait until something in the sandbox accepts connections at a port, on its loopback "
+        "too. Starts nothing.",
+      .parameters = {id_parameter,
+                     {"port", "path", "1 to 65535.", true, "8000"},
+                     {"timeout_ms", "query", "How long, 1 to 300000; 30000 unless given."}},
+      .answers = {{"200", "It does.", "application/json", "PortReady"},
+                  {"400", "", "", "InvalidRequest"},
+                  {"502", "The sandbox does not run.", "application/json", "ErrorResponse"},
+                  {"504", "Nothing did in time.", "application/json", "ErrorResponse"}}}});
 }
 
 } // namespace insula::http::bridge

@@ -441,6 +441,52 @@ describe('the console', () => {
     for (const other of others) await row_of(other).waitFor({ state: 'detached' });
   });
 
+  test('what a sandbox may reach is shown, and changed', limit, async () => {
+    const policy = () => call('GET', `/v1/sandbox/${id}/network`).then((answer) => answer.json());
+    const reach = (what) =>
+      call('POST', `/v1/sandbox/${id}/exec`, { body: JSON.stringify({ argv: ['bash', '-c', what] }) }).then((answer) => answer.text());
+    await page.getByRole('button', { name: `Network of ${id}` }).click();
+    assert.equal(new URL(page.url()).hash, `#network/${id}`);
+    const [rest, rules, save] = [page.getByLabel('What no rule matches'), page.getByLabel('Rules'), page.getByRole('button', { name: 'Save' })];
+    await shows(page.getByText('Nothing was.'));
+    assert.equal(await rest.inputValue(), 'allow');
+
+    await rest.selectOption('deny');
+    await rules.fill('allow a.example\n\ndeny  198.51.100.7/24');
+    await save.click();
+    await shows(page.getByText('Saved. It holds now.'));
+    assert.equal(await rules.inputValue(), 'allow a.example\ndeny 198.51.100.0/24');
+    assert.equal((await policy()).policy.default, 'deny');
+
+    // What is refused comes by itself, and can be allowed.
+    await reach('getent hosts b.example; exec 3<>/dev/tcp/203.0.113.9/443');
+    await shows(page.getByRole('cell', { name: '203.0.113.9' }));
+    await page.getByRole('button', { name: 'Allow b.example' }).first().click();
+    assert.equal(await rules.inputValue(), 'allow b.example\nallow a.example\ndeny 198.51.100.0/24');
+    await picture('console-network');
+    await save.click();
+    await shows(page.getByText('Saved. It holds now.'));
+    assert.equal((await policy()).policy.rules[0].target, 'b.example');
+
+    for (const [wrong, why] of [
+      ['forbid everything', 'is no rule'],
+      ['allow *x.example', 'has a wildcard that is not a whole label'],
+    ]) {
+      await rules.fill(wrong);
+      await save.click();
+      await shows(page.getByRole('alert').getByText(why));
+    }
+    assert.equal((await policy()).policy.rules.length, 3);
+    await page.setViewportSize({ width: 390, height: 780 });
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+    await page.setViewportSize({ width: 1180, height: 720 });
+    await page.reload();
+    await page.waitForFunction(() => document.getElementById('policy-rules').value.startsWith('allow b.example'));
+    await page.getByRole('button', { name: 'Sandboxes' }).click();
+    await shows(row_of(id));
+    assert.equal((await call('PUT', `/v1/sandbox/${id}/network`, { body: '{"mode":"allow-all"}' })).status, 200);
+  });
+
   test('the keyboard is enough', limit, async () => {
     await tab_to('New sandbox');
     assert.notEqual(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), 'none');

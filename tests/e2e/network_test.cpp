@@ -419,6 +419,9 @@ TEST_CASE("ports that something listens at are told with the process", "[network
            said.find(R"("port":9123,"address":"::","pid":)") != std::string::npos;
   }));
   INFO(said);
+  for (const char* port : {"8123", "9123"}) // On the sandbox's own loopback.
+    CHECK(it.ask("GET", "/v1/sandbox/l/port/" + std::string{port} + "/ready").status == 200);
+  CHECK(it.ask("GET", "/v1/sandbox/l/port/8124/ready?timeout_ms=100").status == 504);
   CHECK(said.starts_with(R"({"ports":[{"port":8123,)")); // The gateway's own are not among them.
   CHECK(said.find(R"("process":"python3)") != std::string::npos);
 }

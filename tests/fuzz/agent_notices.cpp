@@ -7,6 +7,7 @@
 #include "runtime/packet_socket.hpp"
 #include "runtime/spawner/protocol.hpp"
 #include "tests/fuzz/bytes.hpp"
+#include "tests/support/played_gateway.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -111,10 +112,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   packet_pair spawner, inside;
   diary heard;
   std::shared_ptr<sandbox> box;
+  insula::test::played_gateway gateway;
   static io_pool pool{1};
-  native_engine engine{pool,
-                       {"fuzz", "/tmp", 0, 1},
-                       spawner_link{std::move(spawner.theirs), runtime::spawner::version, 1, {}}};
+  native_engine engine{
+    pool,
+    {"fuzz", "/tmp", 0, 1},
+    spawner_link{
+      std::move(spawner.theirs), runtime::spawner::version, 1, {}, 0, gateway.take_way()}};
   engine.create({"fuzz", {"/", ""}, {}}, {[&](std::shared_ptr<sandbox> it) {
                                             box = std::move(it);
                                             heard.count(heard.ready);

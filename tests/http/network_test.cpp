@@ -1,7 +1,12 @@
+#include "base/limits.hpp"
 #include "http/network_json.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <thread>
 
 using namespace insula;
 using namespace insula::test;
@@ -45,7 +50,7 @@ TEST_CASE("what is told of a policy can be sent back", "[http][network]") {
         R"({"default":"deny","rules":[{"action":"allow","target":"a.example"}]})"}) {
     const auto policy = http::json::read_network_policy(body);
     REQUIRE(policy);
-    auto written = http::json::write_network({*policy, false, {}});
+    auto written = http::json::write_network({*policy});
     const std::string before = R"({"policy":)", after = R"(,"running":false,"figures":null})";
     REQUIRE(written.starts_with(before));
     REQUIRE(written.ends_with(after));
@@ -149,4 +154,136 @@ TEST_CASE("a network that does not answer is told as that, and the key is wanted
     h.plays().network_error = error{errc::disk_full, "full"};
     CHECK(ask(h.port(), "GET", each, "", key).status == 507);
   }
+}
+
+TEST_CASE("a port is waited for, on both kinds of loopback", "[http][network]") {
+  house h;
+  for (const int family : {AF_INET, AF_INET6}) {
+    const unique_fd listener{::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    sockaddr_in6 six{};
+    six.sin6_family = AF_INET6;
+    six.sin6_addr = in6addr_loopback;
+    sockaddr_in four{};
+    four.sin_family = AF_INET;
+    four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* where =
+      family == AF_INET ? reinterpret_cast<sockaddr*>(&four) : reinterpret_cast<sockaddr*>(&six);
+    socklen_t size = family == AF_INET ? sizeof four : sizeof six;
+    REQUIRE(::bind(listener.get(), where, size) == 0);
+    REQUIRE(::getsockname(listener.get(), where, &size) == 0);
+    const auto port = std::to_string(ntohs(family == AF_INET ? four.sin_port : six.sin6_port));
+    const auto ready = "/v1/sandbox/abc/port/" + port + "/ready?timeout_ms=";
+    const auto early = ask(h.port(), "GET", ready + "120");
+    CHECK(early.status == 504);
+    CHECK(early.body == R"({"error":"nothing listens at port )" + port +
+                          R"( after 120 ms","code":"port_not_ready"})");
+    std::thread later{[&] {
+      h.heard().has("reach abc");
+      ::listen(listener.get(), 8);
+    }};
+    const auto got = ask(h.port(), "GET", ready + "60000");
+    later.join();
+    CHECK(got.status == 200);
+    CHECK(got.body.starts_with(R"({"ready":true,"waited_ms":)"));
+  }
+}
+
+TEST_CASE("waiting for a port that cannot be is refused", "[http][network]") {
+  house h;
+  for (const std::string each :
+       {"0/ready", "65536/ready", "x/ready", "-1/ready", "80/ready?timeout_ms=0",
+        "80/ready?timeout_ms=300001", "80/ready?timeout_ms=soon"})
+    CHECK(ask(h.port(), "GET", "/v1/sandbox/abc/port/" + each).status == 400);
+  h.plays().network_error = error{errc::sandbox_not_running, "the sandbox does not run"};
+  CHECK(ask(h.port(), "GET", "/v1/sandbox/abc/port/80/ready").status == 502);
+}
+
+// ---- As OpenSandbox's clients say it
+
+namespace {
+
+const std::string sidecar = "/v1/sandboxes/abc/proxy/18080/policy";
+
+std::string policy_of(std::string_view mode, std::string_view rules, std::string_view rest) {
+  std::string text = R"({"status":"ok","mode":")";
+  text.append(mode).append(R"(","enforcementMode":"dns+nft","policy":{"egress":[)").append(rules);
+  return text.append(R"(],"defaultAction":")").append(rest).append("\"}}");
+}
+
+} // namespace
+
+TEST_CASE("OpenSandbox: a policy is read and replaced", "[http][network][opensandbox]") {
+  house h;
+  h.plays().network.exists = true;
+  CHECK(ask(h.port(), "GET", sidecar).body == policy_of("allow_all", "", "allow"));
+  const std::string rule = R"({"action":"allow","target":"*.a.example"})";
+  for (const std::string method : {"PUT", "POST"})
+    for (const auto& where : {sidecar, sidecar.substr(3)}) {
+      const auto set =
+        ask(h.port(), method, where, R"({"egress":[{"action":"allow","target":"*.A.example"}]})");
+      CHECK(set.status == 200);
+      CHECK(set.body == policy_of("enforcing", rule, "deny"));
+      CHECK(ask(h.port(), "GET", where).body == set.body);
+      for (const std::string nothing : {"", "null", "{}"})
+        CHECK(ask(h.port(), method, where, nothing).body == policy_of("deny_all", "", "deny"));
+      CHECK(ask(h.port(), method, where, R"({"defaultAction":"allow"})").body ==
+            policy_of("allow_all", "", "allow"));
+    }
+  CHECK(ask(h.port(), "GET", "/sandboxes/abc/proxy/18080/healthz").body == "ok");
+}
+
+TEST_CASE("OpenSandbox: rules are merged and removed", "[http][network][opensandbox]") {
+  house h;
+  h.plays().network.exists = true;
+  CHECK(ask(h.port(), "PATCH", sidecar,
+            R"([{"action":"deny","target":"B.example"},{"action":"allow","target":"10.1.2.3/8"}])")
+          .status == 200);
+  CHECK(h.heard().has("change network deny b.example allow 10.0.0.0/8"));
+  CHECK(ask(h.port(), "DELETE", sidecar, R"(["B.example","not a target"])").status == 200);
+  CHECK(h.heard().has("change network remove b.example"));
+}
+
+TEST_CASE("OpenSandbox: errors are plain text", "[http][network][opensandbox]") {
+  house h;
+  const auto status = [&](const std::string& method, const std::string& body) {
+    const auto got = ask(h.port(), method, sidecar, body);
+    CHECK(got.fields.at("content-type") == "text/plain");
+    CHECK_FALSE(got.body.empty());
+    return got.status;
+  };
+  for (const std::string method : {"GET", "PUT"}) // It has never run.
+    CHECK(status(method, "{}") == 404);
+  CHECK(ask(h.port(), "GET", "/v1/sandboxes/NOT-ONE/proxy/18080/policy").status == 404);
+  h.plays().network.exists = true;
+  CHECK(status("PATCH", "[]") == 400);
+  CHECK(status("PATCH", "{}") == 400);
+  CHECK(status("DELETE", "{}") == 400);
+  CHECK(status("DELETE", "[1]") == 400);
+  CHECK(status("PUT", "[") == 400);
+  CHECK(status("PUT", R"({"defaultAction":"maybe"})") == 400);
+  CHECK(status("PUT", R"({"egress":[{"action":"allow","target":"a b"}]})") == 400);
+  std::string much = R"({"egress":[)";
+  for (std::size_t i = 0; i <= max_egress_rules; ++i)
+    much += (i == 0 ? "" : ",") + (R"({"action":"deny","target":"a)" + std::to_string(i) + "\"}");
+  CHECK(status("PUT", much + "]}") == 413);
+  CHECK(status("PUT", std::string(limits::network_body_bytes + 1, ' ')) == 413);
+  h.plays().network_error = error{errc::io_failed, "silence"};
+  CHECK(status("GET", "") == 502);
+  h.plays().network_error = error{errc::limit_reached, "too many"};
+  CHECK(status("PATCH", R"([{"action":"deny","target":"a"}])") == 413);
+}
+
+TEST_CASE("OpenSandbox: the key is wanted in its own header", "[http][network][opensandbox]") {
+  http::server_options options;
+  options.api_key = "s3cret";
+  house h{options};
+  h.plays().network.exists = true;
+  for (const std::string field :
+       {"", "OPEN-SANDBOX-API-KEY: wrong\r\n", "OPEN-SANDBOX-API-KEY:\r\n"}) {
+    const auto got = ask(h.port(), "GET", sidecar, "", field);
+    CHECK(got.status == 401);
+    CHECK(got.body == "Unauthorized");
+  }
+  CHECK(ask(h.port(), "GET", sidecar, "", "OPEN-SANDBOX-API-KEY: s3cret\r\n").status == 200);
+  CHECK(ask(h.port(), "GET", sidecar, "", "Authorization: Bearer s3cret\r\n").status == 200);
 }

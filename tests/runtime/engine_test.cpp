@@ -5,6 +5,7 @@
 #include "runtime/native_engine.hpp"
 #include "tests/runtime/played_parts.hpp"
 #include "tests/support/events.hpp"
+#include "tests/support/played_gateway.hpp"
 #include "tests/support/temp_dir.hpp"
 
 #include <atomic>
@@ -42,8 +43,8 @@ struct node {
       : spawner(std::move(ends[1]))
       , engine(std::make_unique<native_engine>(
           pool, native_options{"played", dir.path().string(), 0, slots},
-          spawner_link{std::move(ends[0]), runtime::spawner::version, generation,
-                       std::move(left)})) {}
+          spawner_link{std::move(ends[0]), runtime::spawner::version, generation, std::move(left),
+                       0, gateway.take_way()})) {}
 
   sandbox_listener listener() const {
     return {[to = heard](std::shared_ptr<sandbox> it) {
@@ -75,6 +76,7 @@ struct node {
   static constexpr std::uint64_t generation = 2;
   const temp_dir dir;
   std::shared_ptr<events<told>> heard = std::make_shared<events<told>>();
+  played_gateway gateway;
   played_spawner spawner;
   io_pool pool{1};
   std::unique_ptr<native_engine> engine;

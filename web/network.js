@@ -1,0 +1,154 @@
+// What a sandbox may reach: its policy, which can be changed here, what it has had, and what was refused last.
+
+class NetworkView {
+  /// `form`, `figures`, `refusals`: where they stand. `failed`: is told what went wrong.
+  constructor({ form, figures, rows, table, none }, id, { failed }) {
+    Object.assign(this, { form, figures, rows, table, none, id, failed });
+    const { error, state } = form.elements_of;
+    error.textContent = state.textContent = '';
+    this.changed = false;
+    this.submit = (event) => {
+      event.preventDefault();
+      this.save();
+    };
+    this.note_change = () => {
+      this.changed = true;
+      form.elements_of.state.textContent = '';
+    };
+    form.element.addEventListener('submit', this.submit);
+    form.element.addEventListener('input', this.note_change);
+    this.look();
+  }
+
+  close() {
+    this.closed = true;
+    clearTimeout(this.timer);
+    this.form.element.removeEventListener('submit', this.submit);
+    this.form.element.removeEventListener('input', this.note_change);
+  }
+
+  /// Looks now and from then on. What somebody is writing is left as it is.
+  async look() {
+    clearTimeout(this.timer);
+    try {
+      const said = await node.network(this.id);
+      if (this.closed) return;
+      if (!this.changed) this.show_policy(said.policy);
+      this.show_figures(said);
+    } catch (why) {
+      if (this.closed) return;
+      this.failed(why);
+      if (why.status === 401) return;
+    }
+    this.timer = setTimeout(() => this.look(), refresh_ms);
+  }
+
+  show_policy(policy) {
+    const { rest, rules, dry_run } = this.form.elements_of;
+    this.policy = policy;
+    rest.value = policy.default;
+    rules.value = policy.rules.map(({ action, target }) => `${action} ${target}`).join('\n');
+    dry_run.checked = policy.dry_run;
+  }
+
+  show_figures({ running, figures }) {
+    const words = running
+      ? [
+          ['Received', bytes_text(figures.bytes_in)],
+          ['Sent', bytes_text(figures.bytes_out)],
+          ['Connections', String(figures.connections)],
+          ['Open now', String(figures.open_connections)],
+          ['Refused', String(figures.refusals)],
+        ]
+      : [['It does not run', '']];
+    this.figures.replaceChildren(
+      ...words.map(([name, value]) => {
+        const pair = document.createElement('div');
+        for (const [kind, text] of [['dt', name], ['dd', value]]) {
+          const part = document.createElement(kind);
+          part.textContent = text;
+          pair.append(part);
+        }
+        return pair;
+      }),
+    );
+    const last = figures?.last_refusals ?? [];
+    this.table.hidden = last.length === 0;
+    this.none.hidden = last.length !== 0;
+    this.rows.replaceChildren(...last.map((each) => this.row_of(each)));
+  }
+
+  row_of({ at, protocol, name, address, port, rule, let_through }) {
+    const row = document.createElement('tr');
+    row.setAttribute('role', 'row');
+    const what = [new Date(at).toLocaleTimeString(), name || address, `${protocol} ${port}`, let_through ? `${rule} (let through)` : rule];
+    for (const [i, label] of ['Time', 'Name or address', 'Port', 'Rule'].entries()) {
+      const cell = document.createElement('td');
+      cell.setAttribute('role', 'cell');
+      cell.dataset.label = label;
+      cell.textContent = what[i];
+      row.append(cell);
+    }
+    const last = document.createElement('td');
+    last.setAttribute('role', 'cell');
+    last.className = 'actions';
+    if (name) {
+      const button = document.createElement('button');
+      button.type = 'button';
+      button.textContent = 'Allow';
+      button.setAttribute('aria-label', `Allow ${name}`);
+      button.addEventListener('click', () => this.allow(name));
+      last.append(button);
+    }
+    row.append(last);
+    return row;
+  }
+
+  /// Goes before all others, and is saved by hand.
+  allow(name) {
+    const { rules } = this.form.elements_of;
+    const line = `allow ${name}`;
+    const others = rules.value.split('\n').filter((each) => each.trim() && each.trim() !== line);
+    rules.value = [line, ...others].join('\n');
+    this.note_change();
+    rules.focus();
+  }
+
+  async save() {
+    const { rest, rules, dry_run, error, state, save } = this.form.elements_of;
+    error.textContent = state.textContent = '';
+    save.disabled = true;
+    try {
+      const said = await node.set_network(this.id, {
+        default: rest.value,
+        rules: rules_in(rules.value),
+        dry_run: dry_run.checked,
+        match_host: this.policy?.match_host ?? true,
+      });
+      if (this.closed) return;
+      this.changed = false;
+      this.show_policy(said.policy);
+      state.textContent = said.running ? 'Saved. It holds now.' : 'Saved. It holds from its next start on.';
+      this.look();
+    } catch (why) {
+      if (why.status === 401) this.failed(why);
+      error.textContent = why.message;
+    } finally {
+      save.disabled = false;
+    }
+  }
+}
+
+/// A rule for each line; an empty one is none.
+function rules_in(text) {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line)
+    .map((line) => {
+      const [action, target, ...more] = line.split(/\s+/);
+      if (!['allow', 'deny'].includes(action) || !target || more.length)
+        throw new NodeError(`\u201c${line}\u201d is no rule: \u201callow\u201d or \u201cdeny\u201d, then a domain or a subnet.`, 400);
+      return { action, target };
+    });
+}
