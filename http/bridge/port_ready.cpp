@@ -90,10 +90,12 @@ private:
     to_->respond({200, json::write_port_ready(static_cast<std::uint64_t>(waited.count()))});
   }
 
-  /// When the time is up, the exchange has answered by itself.
+  /// When the time is up, the exchange answers by itself, and has to be there for that.
   void later() {
-    if (std::chrono::steady_clock::now() + pause_ >= until_)
-      return;
+    if (std::chrono::steady_clock::now() + pause_ >= until_) {
+      timer_.expires_at(until_ + longest_pause);
+      return timer_.async_wait([self = shared_from_this()](const error_code&) {});
+    }
     timer_.expires_after(pause_);
     pause_ = std::min<std::chrono::milliseconds>(2 * pause_, longest_pause);
     timer_.async_wait([self = shared_from_this()](const error_code& stopped) {

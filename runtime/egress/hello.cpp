@@ -3,6 +3,7 @@
 #include "runtime/egress/policy.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace insula::runtime::egress {
 
@@ -103,6 +104,14 @@ bool same_word(std::string_view a, std::string_view b) {
                                             [&](char x, char y) { return low(x) == low(y); });
 }
 
+/// Up to the next end of a line, which goes with it.
+std::string_view take_line(std::string_view& text) {
+  const auto end = text.find("\r\n");
+  const auto line = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 2);
+  return line;
+}
+
 /// Without its port.
 std::string_view host_of(std::string_view authority) {
   if (const auto at = authority.rfind('@'); at != std::string_view::npos)
@@ -152,7 +161,7 @@ hello_name read_http_host(std::string_view so_far) {
   if (end == std::string_view::npos)
     return {so_far.size() < max_hello ? state::more : state::none};
   auto head = so_far.substr(0, end);
-  const auto line = head.substr(0, head.find("\r\n"));
+  const auto line = take_line(head);
   const auto target = line.substr(std::min(line.size(), word.size() + 1));
   constexpr std::string_view scheme = "http://";
   if (target.size() > scheme.size() && same_word(target.substr(0, scheme.size()), scheme)) {
@@ -161,17 +170,13 @@ hello_name read_http_host(std::string_view so_far) {
   }
   std::string_view host;
   bool seen = false;
-  while (const auto next = head.find("\r\n") + 2) {
-    if (next == std::string_view::npos + 2)
-      break;
-    head.remove_prefix(next);
-    const auto field = head.substr(0, head.find("\r\n"));
+  while (!head.empty()) {
+    const auto field = take_line(head);
     const auto colon = field.find(':');
     if (colon == std::string_view::npos || !same_word(field.substr(0, colon), "host"))
       continue;
-    if (seen)
+    if (std::exchange(seen, true))
       return {state::none}; // Servers differ in which they take.
-    seen = true;
     host = trimmed(field.substr(colon + 1));
   }
   return seen ? named(host_of(host)) : hello_name{state::none};

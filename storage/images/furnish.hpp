@@ -25,6 +25,7 @@ struct image_account {
 ///   /etc/passwd         "sandbox", uid 1000, if there is no such uid; its shell is the image's
 ///   /etc/group          "sandbox", gid 1000, if there is no such gid
 ///   /etc/hosts          localhost, if missing or empty
+///   /etc/resolv.conf    how names are asked for in a sandbox, in place of what is there
 ///   /home/sandbox       0755 1000   made if missing, unless uid 1000 has a home that is there
 ///
 /// Errors: invalid_request when one of them is there as something else (a symlink, say); io_failed.

@@ -90,9 +90,19 @@ std::map<std::string, std::string> listing(const fs::path& root) {
 
 /// Everything that an import adds or changes beyond the layers; the documentation has the same
 /// list.
-const std::set<std::string> added{"proc",      "sys",       "dev",  "run",
-                                  "tmp",       "workspace", "etc",  "etc/passwd",
-                                  "etc/group", "etc/hosts", "home", "home/sandbox"};
+const std::set<std::string> added{"proc",
+                                  "sys",
+                                  "dev",
+                                  "run",
+                                  "tmp",
+                                  "workspace",
+                                  "etc",
+                                  "etc/passwd",
+                                  "etc/group",
+                                  "etc/hosts",
+                                  "etc/resolv.conf",
+                                  "home",
+                                  "home/sandbox"};
 
 /// Where two trees differ, apart from that, in words.
 std::vector<std::string> differences(const fs::path& ours, const fs::path& theirs) {

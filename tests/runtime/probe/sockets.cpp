@@ -60,10 +60,11 @@ void sockets() {
   attempt("send_outside", [] {
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_port = htons(53);
+    address.sin_port = htons(443);
     address.sin_addr.s_addr = htonl(0x08080808);
-    return ::connect(::socket(AF_INET, SOCK_DGRAM, 0), reinterpret_cast<sockaddr*>(&address),
-                     sizeof address);
+    const auto sent = ::sendto(::socket(AF_INET, SOCK_DGRAM, 0), "x", 1, 0,
+                               reinterpret_cast<sockaddr*>(&address), sizeof address);
+    return sent < 0 ? -1 : 0;
   });
 }
 
