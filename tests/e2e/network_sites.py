@@ -4,12 +4,16 @@
 
 serves on each address, and on the first answers the DNS as well. CERTIFICATE: a file with the key, too. Prints "ready".
 """
+import hashlib
 import http.server
+import io
+import json
 import socket
 import socketserver
 import ssl
 import struct
 import sys
+import tarfile
 import threading
 
 NAMES = {
@@ -24,6 +28,28 @@ NAMES = {
     "empty.example": [],
 }
 A, AAAA, TXT, HTTPS = 1, 28, 16, 65
+
+
+def make_package():
+    """A registry with the package "tiny" in it."""
+    files = {
+        "package/package.json": b'{"name":"tiny","version":"1.0.0","main":"index.js"}',
+        "package/index.js": b'module.exports = "it works";',
+    }
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+    where = "/tiny/-/tiny-1.0.0.tgz"
+    version = json.loads(files["package/package.json"])
+    version["dist"] = {"tarball": "http://a.example" + where, "shasum": hashlib.sha1(packed.getvalue()).hexdigest()}
+    about = {"name": "tiny", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
+    return {"/tiny": json.dumps(about).encode(), where: packed.getvalue()}
+
+
+PACKAGES = make_package()
 
 
 def question_of(message):
@@ -72,6 +98,8 @@ class Site(http.server.BaseHTTPRequestHandler):
             self.send_header("Location", "http://b.example/")
             self.send_header("Content-Length", "0")
             return self.end_headers()
+        if self.path in PACKAGES:
+            return self.send_package(PACKAGES[self.path])
         where = self.connection.getsockname()[0]
         text = "site %s host %s\n" % (where, self.headers.get("Host", "none"))
         self.send_response(200)
@@ -84,6 +112,13 @@ class Site(http.server.BaseHTTPRequestHandler):
         while left > 0:
             left -= len(self.rfile.read(min(left, 65536)))
         self.do_GET()
+
+    def send_package(self, body):
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json" if body[:1] == b"{" else "application/octet-stream")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def send_much(self, size):
         self.send_response(200)

@@ -241,6 +241,20 @@ TEST_CASE("a list of domains: whoever is allowed is reached, whatever address is
   }
 }
 
+TEST_CASE("a package is installed from the one registry that is allowed", "[network]") {
+  const online_node it;
+  const std::string id = "n";
+  it.set(id, only_a);
+  const auto done = it.sh(id, "npm install --registry=http://a.example/ --no-audit --no-fund "
+                              "--fetch-retries=0 tiny 2>&1 && node -p 'require(\"tiny\")'");
+  CAPTURE(done.out);
+  CHECK(done.exit_code == 0);
+  CHECK(done.out.ends_with("it works\n"));
+  it.set(id, deny_all);
+  CHECK(it.sh(id, "npm install --registry=http://a.example/ --fetch-retries=0 other").exit_code !=
+        0);
+}
+
 TEST_CASE("what is denied by name passes no more, and the rest does", "[network]") {
   const online_node it;
   const std::string id = "d";
