@@ -20,6 +20,7 @@ constexpr std::array reserved_nets{
   reserved{"10.0.0.0/8", "private address"},
   reserved{"100.64.0.0/10", "private address"},
   reserved{"127.0.0.0/8", "loopback address"},
+  reserved{"168.63.129.16/32", "link-local or metadata address"}, // Of a cloud, among public ones.
   reserved{"169.254.0.0/16", "link-local or metadata address"},
   reserved{"172.16.0.0/12", "private address"},
   reserved{"192.0.0.0/24", "special address"},
@@ -47,8 +48,9 @@ const std::vector<std::pair<subnet, const char*>>& all_reserved() {
   return all;
 }
 
-/// The address of IPv4 that it leads to, if it is of a kind that does.
-std::optional<ip_address> embedded(const ip_address& address) {
+} // namespace
+
+std::optional<ip_address> embedded_ipv4(const ip_address& address) {
   static const auto compatible = *subnet::parse("::/96"), nat64 = *subnet::parse("64:ff9b::/96"),
                     six_to_four = *subnet::parse("2002::/16"), teredo = *subnet::parse("2001::/32");
   const auto& b = address.ipv6();
@@ -65,8 +67,6 @@ std::optional<ip_address> embedded(const ip_address& address) {
   }
   return std::nullopt;
 }
-
-} // namespace
 
 ip_address::ip_address(const ipv4_bytes& ipv4) {
   bytes_[10] = bytes_[11] = 0xff;
@@ -132,7 +132,7 @@ const char* reserved_addresses::kind_of(const ip_address& address) const {
       return kind;
   if (std::find(own.begin(), own.end(), address) != own.end())
     return "address of the node";
-  if (const auto inner = embedded(address))
+  if (const auto inner = embedded_ipv4(address))
     return kind_of(*inner);
   return nullptr;
 }

@@ -37,6 +37,10 @@ private:
   bytes bytes_{};
 };
 
+/// The address of IPv4 that it leads to: somebody on the way makes that of it (NAT64, 6to4,
+/// Teredo).
+std::optional<ip_address> embedded_ipv4(const ip_address& address);
+
 struct subnet {
   ip_address base;
   unsigned prefix = 128; ///< Of the form for IPv6: 96 more than what is written for IPv4.

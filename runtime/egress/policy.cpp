@@ -12,6 +12,14 @@ std::string rule_text(bool allow, const std::string& target) {
   return (allow ? "allow " : "deny ") + target;
 }
 
+/// What denies an address denies every way to write it that leads to the same place.
+bool covers(const subnet& net, bool allow, const ip_address& address) {
+  if (net.contains(address))
+    return true;
+  const auto inner = allow ? std::nullopt : embedded_ipv4(address);
+  return inner && net.contains(*inner);
+}
+
 /// The last label, which is taken away with its dot.
 std::string_view take_last(std::string_view& labels) {
   const auto dot = labels.rfind('.');
@@ -69,7 +77,7 @@ policy::verdict policy::judge(const ip_address* address,
                               std::optional<std::string_view> name) const {
   for (const auto& each : rules_) {
     const bool about_all = *each.target == everything;
-    if (each.net ? address == nullptr || !each.net->contains(*address)
+    if (each.net ? address == nullptr || !covers(*each.net, each.allow, *address)
                  : !about_all && name && !matches(*each.target, *name))
       continue;
     if (!each.net && !about_all && !name)
@@ -84,7 +92,7 @@ policy::verdict policy::judge(const ip_address* address,
 
 std::string policy::denies(const ip_address& resolved) const {
   for (const auto& each : rules_)
-    if (!each.allow && each.net && each.net->contains(resolved))
+    if (!each.allow && each.net && covers(*each.net, each.allow, resolved))
       return rule_text(false, *each.target);
   return {};
 }

@@ -50,8 +50,6 @@ public:
 
   bool dry_run() const { return from_.dry_run; }
   bool match_host() const { return from_.match_host; }
-  /// Whatever tells no name may pass, unless its address is denied.
-  bool lets_nameless_through() const { return from_.allow_rest; }
 
 private:
   struct compiled {

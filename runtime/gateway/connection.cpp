@@ -20,8 +20,8 @@ using answer = egress::policy::answer;
 
 /// For a client to say whom it wants. Where whoever tells no name may pass, clients that wait for
 /// the server to speak first are not kept for long.
-constexpr auto hello_patience = 5s;
-constexpr auto nameless_patience = 300ms;
+constexpr std::chrono::milliseconds hello_patience = 5s;
+constexpr std::chrono::milliseconds silence_patience = 300ms;
 
 constexpr auto dial_patience = 10s; ///< For one address.
 constexpr std::size_t most_dialled = 6;
@@ -49,11 +49,32 @@ void connection::start() {
   decide();
 }
 
+/// By the client, or by the address that it has chosen.
+const std::string& connection::asked_for() const {
+  return told_name_ && !told_name_->empty() ? *told_name_ : inner_name_;
+}
+
 /// By what is known by now.
 connection::verdict connection::judge(const egress::policy& by) const {
   if (address_)
     return by.judge(&*address_, told_name_);
-  return by.judge(nullptr, told_name_ && !told_name_->empty() ? *told_name_ : inner_name_);
+  return by.judge(nullptr, asked_for());
+}
+
+connection::verdict connection::judge_nameless(const egress::policy& by) const {
+  return address_ ? by.judge(&*address_, std::string_view{}) : by.judge(nullptr, inner_name_);
+}
+
+/// By where it really goes. Who has not said a name, or was not asked for one, has none.
+connection::verdict connection::judge_open(const egress::policy& by) const {
+  if (!by_name_) {
+    const auto found = by.judge(&*dialled_, told_name_.value_or(std::string{}));
+    // Only where the name leads, and that is not known to be here.
+    return found.what == answer::by_name ? judge_nameless(by) : found;
+  }
+  if (auto rule = by.denies(*dialled_); !rule.empty())
+    return {answer::refuse, std::move(rule)};
+  return by.judge(&*dialled_, asked_for());
 }
 
 /// Does what the client says count, even if a name is known? On other ports it reaches the server
@@ -75,25 +96,45 @@ void connection::decide() {
 // ---- Whom is it for?
 
 void connection::peek() {
-  const bool hurries = tenant_->policy()->lets_nameless_through();
-  deadline_.expires_after(hurries ? std::chrono::milliseconds{nameless_patience} : hello_patience);
-  deadline_.async_wait([self = shared_from_this()](const error_code& stopped) {
-    if (stopped || self->over_ || self->told_name_)
-      return;
-    error_code ignored;
-    self->client_.cancel(ignored);
-    self->named({});
-  });
+  const bool needs_none = judge_nameless(*tenant_->policy()).what != answer::refuse;
+  wait_for_name(needs_none ? silence_patience : hello_patience);
   look();
+}
+
+void connection::wait_for_name(std::chrono::milliseconds patience) {
+  deadline_.expires_after(patience);
+  deadline_.async_wait([self = shared_from_this(), patience](const error_code& stopped) {
+    if (!stopped && !self->over_ && !self->told_name_)
+      self->out_of_patience(patience);
+  });
+}
+
+/// Half a name is none that may pass: it would be said once nobody listens any more.
+void connection::out_of_patience(std::chrono::milliseconds patience) {
+  if (peeked_ > 0 && patience < hello_patience)
+    return wait_for_name(hello_patience);
+  if (peeked_ > 0 && tenant_->policy()->dry_run())
+    return named({});
+  if (peeked_ > 0)
+    return refuse("it has not said in time whom it is for");
+  const auto found = judge_nameless(*tenant_->policy());
+  error_code ignored;
+  client_.cancel(ignored);
+  if (found.what == answer::refuse)
+    return named({});
+  quiet_ = true;
+  act(found);
 }
 
 /// What is looked at stays in the socket: it goes on to the server as it came.
 void connection::look() {
-  client_.async_wait(socket::wait_read, [self = shared_from_this()](const error_code& stopped) {
-    if (stopped || self->over_ || self->told_name_)
+  auto& from = relay_ ? relay_->inner() : client_;
+  from.async_wait(socket::wait_read, [self = shared_from_this(), &from](const error_code& stopped) {
+    // While it is dialled all the same, nobody looks.
+    if (stopped || self->over_ || self->told_name_ || (self->quiet_ && !self->relay_))
       return;
     std::array<char, egress::max_hello> bytes;
-    const int fd = self->client_.native_handle();
+    const int fd = from.native_handle();
     const auto n = ::recv(fd, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
       return self->look();
@@ -104,9 +145,12 @@ void connection::look() {
       found = egress::read_client_hello(text);
     else if (self->port_ == http_port && self->tenant_->policy()->match_host())
       found = egress::read_http_host(text);
-    const bool grew = seen > std::exchange(self->peeked_, seen);
+    const auto before = std::exchange(self->peeked_, seen);
+    const bool grew = seen > before;
     if (found.is != egress::hello_name::state::more || !grew || seen == bytes.size())
       return self->named(std::move(found.name));
+    if (self->quiet_ && before == 0)
+      self->wait_for_name(hello_patience);
     // Not before there is more, or the end.
     const int enough = static_cast<int>(seen) + 1;
     ::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &enough, sizeof enough);
@@ -117,23 +161,39 @@ void connection::look() {
 void connection::named(std::string name) {
   deadline_.cancel();
   const int as_usual = 1;
-  ::setsockopt(client_.native_handle(), SOL_SOCKET, SO_RCVLOWAT, &as_usual, sizeof as_usual);
+  const int fd = (relay_ ? relay_->inner() : client_).native_handle();
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &as_usual, sizeof as_usual);
   told_name_ = std::move(name);
-  act(judge(*tenant_->policy()));
+  const auto found = judge(*tenant_->policy());
+  if (!std::exchange(quiet_, false))
+    return act(found);
+  if (may_pass(found)) { // It is where it goes already.
+    const auto running = relay_;
+    running->start_out();
+  }
 }
 
 // ---- What is done with it
 
-void connection::act(const verdict& on) {
-  if (on.what == answer::refuse) {
-    if (!tenant_->policy()->dry_run())
-      return refuse(on.rule);
-    tenant_->refused({.name = told_name_.value_or(inner_name_),
-                      .address = address_ ? address_->text() : "",
-                      .port = port_,
-                      .rule = on.rule},
-                     true);
+/// Or it is refused. In a dry run it is noted that it would have been.
+bool connection::may_pass(const verdict& on) {
+  if (on.what != answer::refuse)
+    return true;
+  if (!tenant_->policy()->dry_run()) {
+    refuse(on.rule);
+    return false;
   }
+  tenant_->refused({.name = told_name_.value_or(inner_name_),
+                    .address = address_ ? address_->text() : "",
+                    .port = port_,
+                    .rule = on.rule},
+                   true);
+  return true;
+}
+
+void connection::act(const verdict& on) {
+  if (!may_pass(on))
+    return;
   if (!address_ || on.what == answer::by_name)
     return dial_name();
   if (const auto* kind = tenant_->shared().reserved().kind_of(*address_))
@@ -142,7 +202,7 @@ void connection::act(const verdict& on) {
 }
 
 void connection::refuse(std::string rule) {
-  tenant_->refused({.name = told_name_ && !told_name_->empty() ? *told_name_ : inner_name_,
+  tenant_->refused({.name = asked_for(),
                     .address = dialled_   ? dialled_->text()
                                : address_ ? address_->text()
                                           : "",
@@ -153,9 +213,9 @@ void connection::refuse(std::string rule) {
 
 /// To where its name is, whatever address the client has chosen.
 void connection::dial_name() {
-  const auto& name = told_name_ && !told_name_->empty() ? *told_name_ : inner_name_;
+  by_name_ = true;
   tenant_->shared().names.resolve(
-    name, [self = shared_from_this()](const resolver::addresses& found) {
+    asked_for(), [self = shared_from_this()](const resolver::addresses& found) {
       if (self->over_)
         return;
       const auto& policy = *self->tenant_->policy();
@@ -224,7 +284,13 @@ void connection::dialled() {
                                    std::move(outer), tenant_->bytes_in(), tenant_->bytes_out(),
                                    [self = shared_from_this()] { self->finish(); });
   const auto running = relay_; // It may be over at once.
-  running->start();
+  running->start_in();
+  if (over_)
+    return;
+  if (quiet_)
+    look();
+  else
+    running->start_out();
 }
 
 void connection::judge_again() {
@@ -233,16 +299,8 @@ void connection::judge_again() {
   const auto& policy = *tenant_->policy();
   if (policy.dry_run())
     return;
-  auto found = judge(policy);
-  if (found.what == answer::need_name) { // It was let through without one, and cannot be asked now.
-    told_name_ = "";
-    found = judge(policy);
-  }
-  if (found.what == answer::refuse)
-    return refuse(found.rule);
-  if (found.what == answer::by_name || !address_)
-    if (auto rule = policy.denies(*dialled_); !rule.empty())
-      refuse(std::move(rule));
+  if (auto found = judge_open(policy); found.what == answer::refuse)
+    refuse(std::move(found.rule));
 }
 
 void connection::cut() {

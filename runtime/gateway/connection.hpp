@@ -9,6 +9,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,7 +21,8 @@ class tenant;
 
 /// One connection that wants to leave a sandbox, from its arrival: whom it is for is found out, the
 /// policy is asked, the place is dialled, and then its bytes are passed on. What is refused is
-/// reset.
+/// reset. Who may pass without a name and is silent is connected after a moment, since it may be
+/// the server that speaks first; what it says then is still looked at before the server sees it.
 class connection : public std::enable_shared_from_this<connection> {
 public:
   connection(std::shared_ptr<tenant> from, unique_fd client, const socket_address& wanted);
@@ -35,11 +37,17 @@ private:
   using verdict = egress::policy::verdict;
 
   verdict judge(const egress::policy& by) const;
+  verdict judge_nameless(const egress::policy& by) const;
+  verdict judge_open(const egress::policy& by) const;
+  const std::string& asked_for() const;
   bool is_looked_into() const;
   void decide();
   void peek();
+  void wait_for_name(std::chrono::milliseconds patience);
+  void out_of_patience(std::chrono::milliseconds patience);
   void look();
   void named(std::string name);
+  bool may_pass(const verdict& on);
   void act(const verdict& on);
   void refuse(std::string rule);
   void dial_name();
@@ -57,6 +65,8 @@ private:
   std::optional<std::string> told_name_; ///< By the client. None: not asked; empty: there is none.
   std::vector<egress::ip_address> left_; ///< To dial, the next one last.
   std::optional<egress::ip_address> dialled_;
+  bool by_name_ = false; ///< Where it is dialled is where a name leads.
+  bool quiet_ = false;   ///< It has passed without a name, and has yet to say something.
   std::size_t peeked_ = 0;
   std::shared_ptr<relay> relay_;
   bool over_ = false;

@@ -36,10 +36,14 @@ relay::relay(boost::asio::io_context& io, pipe_pool& pipes, unique_fd inner, uni
     , out_{inner_, outer_, &bytes_out}
     , on_over_(std::move(on_over)) {}
 
-void relay::start() {
-  pump(out_);
+void relay::start_in() {
   if (!over_)
     pump(in_);
+}
+
+void relay::start_out() {
+  if (!over_)
+    pump(out_);
 }
 
 void relay::wait(socket& on, socket::wait_type what, direction& way) {

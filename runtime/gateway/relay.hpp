@@ -23,11 +23,16 @@ public:
   relay(boost::asio::io_context& io, pipe_pool& pipes, unique_fd inner, unique_fd outer,
         std::uint64_t& bytes_in, std::uint64_t& bytes_out, std::function<void()> on_over);
 
-  void start();
+  using socket = boost::asio::posix::stream_descriptor;
+
+  void start_in(); ///< To the sandbox.
+  void start_out();
   void cut(); ///< Both sides see a reset.
 
+  /// What is in the sandbox, to be looked at as long as start_out() has not been called.
+  socket& inner() { return inner_; }
+
 private:
-  using socket = boost::asio::posix::stream_descriptor;
   struct direction {
     socket& from;
     socket& to;

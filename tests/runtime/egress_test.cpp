@@ -93,6 +93,7 @@ TEST_CASE("addresses that no policy opens", "[egress]") {
                            "192.168.0.1",
                            "100.127.0.1",
                            "169.254.169.254",
+                           "168.63.129.16",
                            "198.19.0.1",
                            "224.0.0.1",
                            "255.255.255.255",
@@ -143,6 +144,11 @@ TEST_CASE("the first rule that matches decides", "[egress]") {
     CHECK(by.denies(at("203.0.113.200")) == "deny 203.0.113.0/24");
     CHECK(by.denies(at("::ffff:203.0.113.200")) == "deny 203.0.113.0/24");
     CHECK(by.denies(at("9.9.9.9")).empty());
+    // What somebody on the way makes an address of IPv4 of.
+    CHECK(by.denies(at("64:ff9b::203.0.113.200")) == "deny 203.0.113.0/24");
+    CHECK(judged(by, "64:ff9b::203.0.113.200", "a.example") == "refuse: deny 203.0.113.0/24");
+    CHECK(judged(by, "2002:cb00:71c8::1", "a.example") == "refuse: deny 203.0.113.0/24");
+    CHECK(judged(by, "64:ff9b::198.51.1.1", "b.example") == "refuse: default");
   }
   SECTION("a star is for what has no name as well") {
     const policy by{rules(false, {{false, "b.example"}, {true, "*"}})};
