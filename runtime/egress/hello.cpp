@@ -133,14 +133,14 @@ hello_name read_client_hello(std::string_view so_far) {
         return {state::none};
       const auto length = number(std::string_view{message}.substr(1, 3));
       if (length > max_hello)
-        return {state::none};
+        return {state::too_long};
       if (message.size() - message_head >= length)
         return name_of(std::string_view{message}.substr(message_head, length));
     }
     if (!left.empty() && !is_tls(left))
       return {state::none};
     if (left.size() < record_head)
-      return {so_far.size() < max_hello ? state::more : state::none};
+      return {so_far.size() < max_hello ? state::more : state::too_long};
     const auto length = number(left.substr(3, 2));
     if (length == 0 || length > longest_record)
       return {state::none};
@@ -159,7 +159,7 @@ hello_name read_http_host(std::string_view so_far) {
       !std::all_of(word.begin(), word.end(), [](char c) { return c >= 'A' && c <= 'Z'; }))
     return {state::none};
   if (end == std::string_view::npos)
-    return {so_far.size() < max_hello ? state::more : state::none};
+    return {so_far.size() < max_hello ? state::more : state::too_long};
   auto head = so_far.substr(0, end);
   const auto line = take_line(head);
   const auto target = line.substr(std::min(line.size(), word.size() + 1));

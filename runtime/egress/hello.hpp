@@ -16,6 +16,7 @@ struct hello_name {
     more, ///< It is not known yet.
     none, ///< It tells no name, or tells it in no way that is known here.
     found,
+    too_long, ///< More than max_hello stands before its name, or might.
   };
   state is = state::none;
   std::string name = {}; ///< As plain_name() has it.

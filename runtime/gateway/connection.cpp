@@ -67,14 +67,18 @@ connection::verdict connection::judge_nameless(const egress::policy& by) const {
 
 /// By where it really goes. Who has not said a name, or was not asked for one, has none.
 connection::verdict connection::judge_open(const egress::policy& by) const {
-  if (!by_name_) {
+  if (dialled_name_.empty()) {
     const auto found = by.judge(&*dialled_, told_name_.value_or(std::string{}));
     // Only where the name leads, and that is not known to be here.
     return found.what == answer::by_name ? judge_nameless(by) : found;
   }
   if (auto rule = by.denies(*dialled_); !rule.empty())
     return {answer::refuse, std::move(rule)};
-  return by.judge(&*dialled_, asked_for());
+  auto found = by.judge(&*dialled_, dialled_name_);
+  // Who was silent for long may have told another one since.
+  if (found.what != answer::refuse && told_name_ && !told_name_->empty())
+    found = by.judge(&*dialled_, *told_name_);
+  return found;
 }
 
 /// Does what the client says count, even if a name is known? On other ports it reaches the server
@@ -147,6 +151,8 @@ void connection::look() {
       found = egress::read_http_host(text);
     const auto before = std::exchange(self->peeked_, seen);
     const bool grew = seen > before;
+    if (found.is == egress::hello_name::state::too_long && !self->tenant_->policy()->dry_run())
+      return self->refuse("it says too much before its name");
     if (found.is != egress::hello_name::state::more || !grew || seen == bytes.size())
       return self->named(std::move(found.name));
     if (self->quiet_ && before == 0)
@@ -213,9 +219,9 @@ void connection::refuse(std::string rule) {
 
 /// To where its name is, whatever address the client has chosen.
 void connection::dial_name() {
-  by_name_ = true;
+  dialled_name_ = asked_for();
   tenant_->shared().names.resolve(
-    asked_for(), [self = shared_from_this()](const resolver::addresses& found) {
+    dialled_name_, [self = shared_from_this()](const resolver::addresses& found) {
       if (self->over_)
         return;
       const auto& policy = *self->tenant_->policy();

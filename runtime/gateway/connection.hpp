@@ -65,8 +65,8 @@ private:
   std::optional<std::string> told_name_; ///< By the client. None: not asked; empty: there is none.
   std::vector<egress::ip_address> left_; ///< To dial, the next one last.
   std::optional<egress::ip_address> dialled_;
-  bool by_name_ = false; ///< Where it is dialled is where a name leads.
-  bool quiet_ = false;   ///< It has passed without a name, and has yet to say something.
+  std::string dialled_name_; ///< Which led there; empty: the client has chosen the address.
+  bool quiet_ = false;       ///< It has passed without a name, and has yet to say something.
   std::size_t peeked_ = 0;
   std::shared_ptr<relay> relay_;
   bool over_ = false;

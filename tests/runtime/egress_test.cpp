@@ -182,7 +182,7 @@ TEST_CASE("the name in a ClientHello, in whatever pieces it comes", "[egress]") 
   CAPTURE(record, padding);
   const auto whole = read_client_hello(hello);
   if (hello.size() > max_hello) {
-    CHECK(whole.is != state::more);
+    CHECK(whole.is == state::too_long);
     return;
   }
   CHECK(whole.is == state::found);
@@ -202,6 +202,7 @@ TEST_CASE("what is no ClientHello has no name", "[egress]") {
   CHECK(read_client_hello(std::string("\x16\x03\x01\xff\xff", 5)).is == state::none);
   CHECK(read_client_hello(std::string("\x16\x03\x01\x00\x04\x02\x00\x00\x00", 9)).is ==
         state::none);
+  CHECK(read_client_hello(client_hello("a.example", max_hello, 16'384)).is == state::too_long);
   auto odd = client_hello("a.example", 0, 16'384);
   odd.back() = '\xff'; // Not a name.
   CHECK(read_client_hello(odd).is == state::none);
@@ -220,7 +221,7 @@ TEST_CASE("the Host of a request", "[egress]") {
   CHECK(read_http_host("").is == state::more);
   CHECK(read_http_host("SSH-2.0-x\r\n").is == state::none);
   CHECK(read_http_host("get / HTTP/1.1\r\n\r\n").is == state::none);
-  CHECK(read_http_host("GET /" + std::string(max_hello, 'x')).is == state::none);
+  CHECK(read_http_host("GET /" + std::string(max_hello, 'x')).is == state::too_long);
 }
 
 TEST_CASE("questions to the DNS are read, and answers written", "[egress][dns]") {

@@ -99,6 +99,19 @@ TEST_CASE("who is denied by name gains nothing by waiting", "[gateway]") {
   }
 }
 
+TEST_CASE("who is denied by name gains nothing by saying much before it", "[gateway]") {
+  scene at;
+  at.obey(true, {{false, "b.example"}});
+  const auto ask =
+    at.box.with({"/usr/bin/python3", "-c",
+                 "import socket\ns=socket.create_connection(('203.0.113.3',80),20)\n"
+                 "try:\n s.sendall(b'GET / HTTP/1.1\\r\\n'+(b'X: '+b'x'*1000+b'\\r\\n')*40+"
+                 "b'Host: b.example\\r\\n\\r\\n')\n print(s.recv(4))\n"
+                 "except ConnectionError: print('reset')"});
+  CHECK(output_of(ask) == "reset\n");
+  CHECK(at.last_rule() == "it says too much before its name");
+}
+
 TEST_CASE("a new policy looks at where a connection really goes", "[gateway]") {
   scene at;
   SECTION("an allowed name that was told to somebody else") {
@@ -115,6 +128,14 @@ TEST_CASE("a new policy looks at where a connection really goes", "[gateway]") {
     at.obey(false, {{true, b + "/32"}});
     CHECK(held.read_line(patience) == "reset");
     CHECK(at.gateway.figures(slot).last_refusals.at(0).address == a);
+  }
+  SECTION("a denied name that was dialled before another one was told") {
+    at.obey(false, {{true, "*.example"}});
+    child_program held{at.hello("b.example", "a.example", "1", "0.7", "hold")};
+    CHECK(held.read_line(patience) == "site 203.0.113.3 tls a.example");
+    at.obey(false, {{false, "b.example"}, {true, "*.example"}});
+    CHECK(held.read_line(patience) == "reset");
+    CHECK(at.last_rule() == "deny b.example");
   }
   SECTION("and leaves what may go there") {
     at.obey(false, {{true, "a.example"}});
