@@ -145,6 +145,10 @@ std::optional<question> read_question(std::string_view message) {
   if (!from.name(name) || !from.number(asked.type) || !from.number(asked.of_class))
     return std::nullopt;
   asked.raw = from.since(head_bytes);
+  // There is nothing before it that a pointer could lead to.
+  constexpr std::size_t type_and_class = 4;
+  if (asked.raw.size() != (name.empty() ? 1 : name.size() + 2) + type_and_class)
+    return std::nullopt;
   asked.name = plain_name(name);
   // What else it says counts only for the size of datagrams, and may be nonsense.
   for (unsigned left = number_at(message, 6) + number_at(message, 8) + number_at(message, 10);

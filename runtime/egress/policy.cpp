@@ -60,7 +60,7 @@ std::string plain_name(std::string_view name) {
       return {};
     plain += low;
   }
-  return plain;
+  return plain.ends_with('.') ? std::string{} : plain;
 }
 
 policy::policy(const egress_policy& from)

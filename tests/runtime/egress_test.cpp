@@ -79,7 +79,7 @@ TEST_CASE("patterns of names", "[egress]") {
   CHECK(matches("*", "whatever"));
   CHECK_FALSE(matches("*.example", ""));
   CHECK(plain_name("A.Example.") == "a.example");
-  for (const char* none : {"", ".", "a..b", "a b", "a/b", "\xc3\xa4.example", ".a"})
+  for (const char* none : {"", ".", "a..b", "a b", "a/b", "\xc3\xa4.example", ".a", "a.."})
     CHECK(plain_name(none).empty());
 }
 
@@ -258,6 +258,8 @@ TEST_CASE("what is no question is not answered", "[egress][dns]") {
   auto loop =
     good.substr(0, 12) + "\xc0\x0c" + std::string("\0\1\0\1", 4); // A name that is itself.
   CHECK_FALSE(dns::read_question(loop));
+  auto pointed = good.substr(0, 12) + std::string("\4\0\0\0\0\xc0\x0d\0\1\0\1", 11);
+  CHECK_FALSE(dns::read_question(pointed));
   auto dotted = good;
   dotted[13] = '.'; // A label with a dot in it is no name that a rule could be about.
   CHECK(dns::read_question(dotted)->name.empty());
