@@ -284,7 +284,7 @@ TEST_CASE("a new policy cuts what it forbids, and nothing else", "[network]") {
                            "import socket,sys\n"
                            "a=socket.create_connection(('203.0.113.2',7)); a.recv(6)\n"
                            "b=socket.create_connection(('203.0.113.3',7)); b.recv(6)\n"
-                           "print('open')\n"
+                           "sys.stdout.write('open\\n')\n"
                            "try: print('b', b.recv(1))\n"
                            "except ConnectionResetError: print('b cut')\n"
                            "a.sendall(b'!'); print('a', a.recv(1))\n"});
