@@ -348,6 +348,9 @@ const std::vector<key>& keys() {
      appended(FIELD(network.resolvers), address, "a list of addresses such as [9.9.9.9]"), false,
      true},
 
+    {"preview.domain", parsed(FIELD(preview.domain), host_name, "a name such as preview.example")},
+    {"preview.public", yes_or_no(FIELD(preview.is_public))},
+
     {"pool.target", count(FIELD(pool.target), warm)},
     {"pool.refresh_interval", time(FIELD(pool.refresh_interval), refresh)},
     {"pool.scale_batch_size", count(FIELD(pool.scale_batch_size), batch_size)},

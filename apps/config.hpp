@@ -82,6 +82,13 @@ struct pool_config {
   bool operator==(const pool_config&) const = default;
 };
 
+struct preview_config {
+  std::string domain = "localhost"; ///< What names of previews end in.
+  bool is_public = false;           ///< Nobody needs a key or a token.
+
+  bool operator==(const preview_config&) const = default;
+};
+
 struct network_config {
   bool allow_all = true; ///< Of sandboxes for which nobody has said another policy; else deny-all.
   std::vector<std::string> allow_private; ///< Subnets, as normalise_target() gives them.
@@ -99,6 +106,7 @@ struct config {
   sandbox_config sandbox;
   image_config image;
   network_config network;
+  preview_config preview;
   pool_config pool;
   bool default_session = false; ///< Of the bridge API.
   log::level log_level = log::level::info;

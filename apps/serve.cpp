@@ -355,6 +355,8 @@ result<void> run(const config& values) {
   serving.max_connections = values.server.max_connections;
   serving.inherited = inherited;
   serving.default_session = values.default_session;
+  serving.preview_domain = values.preview.domain;
+  serving.previews_public = values.preview.is_public;
   serving.secret = std::move(*secret);
   serving.spool_directory = path_of(state->logs);
   if (!values.server.tls_certificate.empty())

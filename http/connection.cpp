@@ -64,12 +64,13 @@ connection* connection::current() {
 }
 
 void connection::handshake(std::function<void(const error_code&)> done) {
-  if (!tls_)
+  if (!tls_ || shaken_)
     return done({});
   read_watchdog_.expires_after(limits_.handshake);
   tls_->async_handshake(asio::ssl::stream_base::server,
                         [self = shared_from_this(), then = std::move(done)](const error_code& ec) {
                           self->read_watchdog_.disarm();
+                          self->shaken_ = true;
                           then(ec);
                         });
 }
@@ -100,6 +101,12 @@ void connection::read_some(asio::mutable_buffer into, io_handler done) {
 void connection::continue_read() {
   if (!read_done_)
     return;
+  if (!early_.empty()) {
+    const auto bytes = asio::buffer_copy(read_into_, asio::buffer(early_));
+    early_.erase(0, bytes);
+    return asio::post(socket_.get_executor(),
+                      [self = shared_from_this(), bytes] { self->deliver_read({}, bytes); });
+  }
   if (has_ahead_) {
     has_ahead_ = false;
     static_cast<char*>(read_into_.data())[0] = ahead_[0];
@@ -141,6 +148,9 @@ void connection::deliver_read(error_code ec, std::size_t bytes) {
   else if (ec == asio::error::operation_aborted)
     ec = asio::error::connection_reset;
   counts_->bytes_in.add(bytes);
+  for (const char c :
+       last_read_.substr(last_read_.size() - std::min<std::size_t>(last_read_.size(), 3)))
+    before_ = {before_[1], before_[2], c};
   last_read_ = {static_cast<const char*>(read_into_.data()), bytes};
   header_end_ = last_read_.data();
   handling scope{*this, true, !ec};
@@ -188,8 +198,10 @@ void connection::watch_client(std::function<void()> gone) {
     return;
   raw_read(asio::buffer(ahead_), [self = shared_from_this()](const error_code& ec, std::size_t) {
     self->reading_ = false;
-    if (self->taken_over_)
+    if (self->taken_over_) {
+      self->client_left_ = static_cast<bool>(ec);
       return self->hand_over_ahead(!ec);
+    }
     self->has_ahead_ = !ec;
     self->client_left_ = static_cast<bool>(ec);
     if (ec && self->gone_)
@@ -200,28 +212,56 @@ void connection::watch_client(std::function<void()> gone) {
 
 // ---- After an upgrade -------------------------------------------------------------------------
 
-void connection::take_over(std::function<void()> drain) {
+void connection::take_over() {
   taken_over_ = true;
-  drain_ = std::move(drain);
   stop_watching();
-  // Behind the last field's value there are blanks and ends of lines, with which no frame begins.
-  auto rest = last_read_.substr(static_cast<std::size_t>(header_end_ - last_read_.data()));
-  rest.remove_prefix(std::min(rest.find_first_not_of(" \t\r\n"), rest.size()));
-  early_ = rest;
-  if (has_ahead_)
+  early_ = last_read_.substr(header_size());
+  if (std::exchange(has_ahead_, false))
     early_ += ahead_[0];
   last_read_ = {};
   note_heard();
-  if (draining_)
+}
+
+void connection::on_drain(std::function<void()> drain) {
+  drain_ = std::move(drain);
+  if (draining_ && drain_)
     asio::post(socket_.get_executor(), drain_);
 }
 
-/// What looked out for the client's leaving was still under way when it was taken over.
+/// Of what was read last, how much belongs to the header: up to its first empty line behind the
+/// last field, which may have begun in what was read before.
+std::size_t connection::header_size() const {
+  const auto at = [&](std::ptrdiff_t where) {
+    return where < 0 ? before_[static_cast<std::size_t>(where + 3)]
+                     : last_read_[static_cast<std::size_t>(where)];
+  };
+  for (auto i = header_end_ - last_read_.data(); i < std::ssize(last_read_); ++i)
+    if (at(i) == '\n' && (at(i - 1) == '\n' || (at(i - 1) == '\r' && at(i - 2) == '\n')))
+      return static_cast<std::size_t>(i) + 1;
+  return last_read_.size();
+}
+
+/// What looked out for the client's leaving was still under way when it was taken over, or has
+/// looked out since.
 void connection::hand_over_ahead(bool any) {
   if (any)
     early_ += ahead_[0];
+  else if (const auto tell = std::exchange(gone_, nullptr))
+    tell();
   if (const auto read = std::exchange(read_later_, nullptr))
     read();
+}
+
+void connection::give_back() {
+  taken_over_ = false;
+  drain_ = nullptr;
+  stop_watching();
+  now_ = phase::idle;
+  last_read_ = {};
+  before_ = {};
+  if (client_left_ || !socket_.is_open())
+    return close_socket();
+  returned_(shared_from_this());
 }
 
 void connection::hang_up() {
@@ -249,6 +289,7 @@ void connection::time_is_up() {
 void connection::close_socket() {
   error_code ignored;
   socket_.close(ignored);
+  last_upstream = nullptr;
   tell_end();
 }
 
@@ -281,7 +322,7 @@ bool connection::is_malformed() const {
 }
 
 void connection::close() {
-  if (closed_)
+  if (closed_ || taken_over_)
     return;
   if (farewell_.empty() && is_malformed()) {
     farewell_ = malformed_answer();

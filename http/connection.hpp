@@ -11,6 +11,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/write.hpp>
 
 #include <array>
 #include <atomic>
@@ -22,6 +23,10 @@
 #include <utility>
 
 namespace insula::http {
+
+namespace preview {
+class upstream;
+}
 
 /// How long a client may take for what.
 struct time_limits {
@@ -63,6 +68,10 @@ public:
 
   /// `tell` is called when the socket has been closed, on any thread.
   void on_end(std::function<void(connection*)> tell) { ended_ = std::move(tell); }
+  /// `take` is called when it has been given back, on the strand: RESTinio gets it anew.
+  void on_return(std::function<void(std::shared_ptr<connection>)> take) {
+    returned_ = std::move(take);
+  }
 
   /// The connection whose bytes are being parsed on this thread right now, or null.
   static connection* current();
@@ -72,6 +81,7 @@ public:
   socket_type& socket() { return socket_; }
   const std::shared_ptr<void>& owner() const { return owner_; }
   bool is_open() const { return !closed_ && socket_.is_open(); }
+  bool encrypted() const { return tls_.has_value(); }
   void handshake(std::function<void(const error_code&)> done);
   void read_some(boost::asio::mutable_buffer into, io_handler done);
   template <class Buffers, class Handler>
@@ -104,13 +114,22 @@ public:
   void send_before_reading(std::string raw) { interim_ = std::move(raw); }
   void hold_reading() { held_ = true; }
 
-  // ---- The side of who has taken it over: a WebSocket ----
+  // ---- The side of who has taken it over: a WebSocket, a preview ----
 
-  /// From here on RESTinio neither reads nor writes. Its buffers are still there. `drain` is
-  /// called when the server ends.
-  void take_over(std::function<void()> drain);
+  /// From here on RESTinio neither reads nor writes. Its buffers are still there: what has been
+  /// read behind the request's header is read once more.
+  void take_over();
+  /// `drain` is called when the server ends; none: what is under way may end by itself.
+  void on_drain(std::function<void()> drain);
+  /// Another request may come: RESTinio goes on where it was taken over.
+  void give_back();
+  /// What has been read too far, to be read again.
+  void put_back(std::string_view bytes) { early_.insert(0, bytes); }
+  bool has_early() const { return !early_.empty(); }
   template <class Buffers, class Handler>
   void read_upgraded(const Buffers& into, Handler&& done);
+  template <class Buffers, class Handler>
+  void write_upgraded(const Buffers& from, Handler&& done); ///< All of it.
   void note_heard() { heard_ = std::chrono::steady_clock::now(); }
   bool heard_before(std::chrono::milliseconds ago) const {
     return heard_ + ago < std::chrono::steady_clock::now();
@@ -120,6 +139,8 @@ public:
   /// Closes, unless it has been hung up: that ends by itself.
   void end_upgraded();
   const time_limits& time() const { return limits_; }
+  /// Where the last preview on this connection came from, while that may be of use for the next.
+  std::shared_ptr<preview::upstream> last_upstream;
 
   // ---- Everybody's side ----
 
@@ -162,6 +183,7 @@ private:
   void linger();
   void discard_rest(std::shared_ptr<std::array<char, 16 * 1024>> into, std::size_t left);
   void hand_over_ahead(bool any);
+  std::size_t header_size() const;
   void close_socket();
   void tell_end();
   time_point read_deadline() const;
@@ -196,7 +218,10 @@ private:
   bool client_left_ = false;
   std::function<void()> gone_;
 
-  std::string_view last_read_; ///< In RESTinio's buffer.
+  std::function<void(std::shared_ptr<connection>)> returned_;
+  bool shaken_ = false;          ///< The TLS handshake is over.
+  std::string_view last_read_;   ///< In RESTinio's buffer.
+  std::array<char, 3> before_{}; ///< What was read before that, its last bytes.
   const char* header_end_ = nullptr;
   std::string early_; ///< What had come behind the request.
   bool taken_over_ = false;
@@ -252,6 +277,26 @@ void connection::write_some(const Buffers& from, Handler&& done) {
     tls_->async_write_some(from, std::move(finished));
   else
     socket_.async_write_some(from, std::move(finished));
+}
+
+template <class Buffers, class Handler>
+void connection::write_upgraded(const Buffers& from, Handler&& done) {
+  namespace asio = boost::asio;
+  write_watchdog_.expires_after(limits_.write);
+  auto finished = [self = shared_from_this(), then = std::forward<Handler>(done)](
+                    const error_code& ec, std::size_t bytes) mutable {
+    self->write_watchdog_.disarm();
+    self->counts_->bytes_out.add(bytes);
+    then(ec && self->late_ ? error_code{asio::error::timed_out} : ec, bytes);
+  };
+  const auto progress = [this](const error_code& ec, std::size_t sent) -> std::size_t {
+    write_watchdog_.expires_after(limits_.write);
+    return asio::transfer_all()(ec, sent);
+  };
+  if (tls_)
+    asio::async_write(*tls_, from, progress, std::move(finished));
+  else
+    asio::async_write(socket_, from, progress, std::move(finished));
 }
 
 } // namespace insula::http

@@ -27,12 +27,21 @@ public:
 
   verb method = verb::other; ///< HEAD counts as GET; the front door leaves out the body.
   bool head_only = false;
+  std::string_view method_name;                ///< As on the request line.
   std::string_view path;                       ///< As on the request line, nothing decoded.
   std::string_view query;                      ///< After the first '?', nothing decoded.
   std::optional<std::uint64_t> content_length; ///< None: no body, or a chunked one.
+  bool chunked = false;                        ///< It has a body, of a length to be seen.
+  bool asks_first = false;                     ///< It sends its body once it has been told to.
+  bool old_protocol = false;                   ///< HTTP/1.0: knows no chunks.
+  bool keep_alive = false;                     ///< Another may follow on its connection.
 
   /// Empty when there is no such field; of several, the first.
   virtual std::string_view field(std::string_view name) const = 0;
+
+  /// Every field, in the order in which they came.
+  virtual void each_field(
+    const std::function<void(std::string_view name, std::string_view value)>& tell) const = 0;
 };
 
 struct header_field {
@@ -148,6 +157,9 @@ struct admission {
   std::uint64_t body_limit = 0;    ///< For `answer`. Zero: a body is thrown away, however large.
   answer_fn answer;
   std::shared_ptr<body_sink> sink; ///< Instead of `answer`.
+  /// Instead of both: takes over the connection itself, from the end of the header on, and gives it
+  /// back. On its strand.
+  std::function<void(std::shared_ptr<connection> client, request_track track)> take_over;
   /// What is answered when body_limit is passed. `bytes`: as many as are known of.
   response (*too_large)(std::uint64_t bytes, std::uint64_t limit) = nullptr;
   /// The request itself, from here to its answer's end.

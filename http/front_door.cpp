@@ -154,15 +154,19 @@ public:
   parsed_head(const restinio::http_request_header_t& header, const http_parser& parser)
       : header_(header) {
     method = verb_of(parser.method);
+    method_name = http_method_str(static_cast<http_method>(parser.method));
     head_only = parser.method == HTTP_HEAD;
     const std::string_view target{header.request_target()};
     const auto question = target.find('?');
     path = target.substr(0, question);
     if (question != std::string_view::npos)
       query = target.substr(question + 1);
-    if ((parser.flags & F_CHUNKED) == 0 && parser.content_length != ULLONG_MAX)
+    chunked = (parser.flags & F_CHUNKED) != 0;
+    if (!chunked && parser.content_length != ULLONG_MAX)
       content_length = parser.content_length;
-    has_body = (parser.flags & F_CHUNKED) != 0 || content_length.value_or(0) > 0;
+    old_protocol = parser.http_major == 1 && parser.http_minor == 0;
+    keep_alive = http_should_keep_alive(&parser) != 0;
+    asks_first = has_body() && wants_go_ahead();
   }
 
   std::string_view field(std::string_view name) const override {
@@ -170,27 +174,32 @@ public:
     return value ? std::string_view{value->data(), value->size()} : std::string_view{};
   }
 
+  void
+  each_field(const std::function<void(std::string_view, std::string_view)>& tell) const override {
+    header_.for_each_field(
+      [&](const restinio::http_header_field_t& each) { tell(each.name(), each.value()); });
+  }
+
+  bool has_body() const { return chunked || content_length.value_or(0) > 0; }
+
   /// What HTTP/1.1 demands and the parser lets pass.
-  bool acceptable(const http_parser& parser) const {
+  bool acceptable() const {
     std::size_t hosts = 0;
     bool named_well = true;
     header_.for_each_field([&](const restinio::http_header_field_t& field) {
       hosts += field.field_id() == restinio::http_field_t::host;
       named_well = named_well && field.name().find(' ') == std::string::npos;
     });
-    const bool old = parser.http_major == 1 && parser.http_minor == 0;
-    return named_well && (hosts == 1 || (old && hosts == 0));
+    return named_well && (hosts == 1 || (old_protocol && hosts == 0));
   }
 
-  bool wants_go_ahead(const http_parser& parser) const {
+private:
+  bool wants_go_ahead() const {
     const auto expect = field("Expect");
-    return has_body && parser.http_minor >= 1 &&
+    return !old_protocol &&
            restinio::impl::is_equal_caseless(expect.data(), expect.size(), "100-continue", 12);
   }
 
-  bool has_body = false;
-
-private:
   static verb verb_of(unsigned method) {
     switch (method) {
       case HTTP_GET:
@@ -206,10 +215,21 @@ private:
   const restinio::http_request_header_t& header_;
 };
 
+/// RESTinio closes what it cannot parse any further, and has nothing left to close.
+void hand_over(connection& self) {
+  auto client = self.shared_from_this();
+  client->take_over();
+  asio::post(client->socket().get_executor(), [client, take = std::move(self.admitted.take_over),
+                                               track = std::move(self.admitted.track)]() mutable {
+    take(std::move(client), std::move(track));
+  });
+  self.admitted = {};
+}
+
 int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx_t& context) {
   parser.upgrade = 0; // For RESTinio it is a request like any other, also if it becomes more.
   const parsed_head head{context.m_header, parser};
-  if (!head.acceptable(parser)) {
+  if (!head.acceptable()) {
     refuse(self, 400, "Malformed HTTP request");
     return stop;
   }
@@ -217,19 +237,22 @@ int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx
     refuse(self, 505, "Only HTTP/1.1 and HTTP/1.0 are spoken here");
     return stop;
   }
-  self.old_protocol = parser.http_minor == 0;
+  self.old_protocol = head.old_protocol;
   self.body = {};
   self.body_memory.give_back();
   self.body_bytes = 0;
   self.admitted = self.admit(head);
   auto& refusal = self.admitted.refusal;
-  const bool asks_first = head.wants_go_ahead(parser);
-  if (refusal && head.has_body) {
+  if (refusal && head.has_body()) {
     const bool small = head.content_length && *head.content_length <= small_body_bytes;
-    if (!small || asks_first) {
+    if (!small || head.asks_first) {
       refuse(self, *refusal);
       return stop;
     }
+  }
+  if (!refusal && self.admitted.take_over) {
+    hand_over(self);
+    return stop;
   }
   self.body_unwanted = refusal || (self.admitted.sink == nullptr && self.admitted.body_limit == 0);
   if (self.admitted.sink != nullptr)
@@ -240,7 +263,7 @@ int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx
           alive->resume_reading();
       },
       self.admitted.track.context());
-  if (asks_first)
+  if (head.asks_first)
     self.send_before_reading("HTTP/1.1 100 Continue\r\n\r\n");
   self.enter_body();
   context.m_leading_headers_completed = true; // What follows the body are trailing fields.
@@ -762,12 +785,17 @@ private:
       }
       options_.counts->connections.add();
       client->on_end([this](connection* ended) { forget(ended); });
-      auto link = std::make_shared<restinio::impl::connection_t<traits>>(
-        next_id_++, socket_handle{client}, restinio_settings_, peer, lifetime_monitor{&limiter_});
-      asio::dispatch(client->socket().get_executor(), [link] { link->init(); });
+      client->on_return([this, peer](std::shared_ptr<connection> back) { link(back, peer); });
+      link(client, peer);
     } catch (const std::exception& failure) {
       log::warning("http.connection_refused", {{"why", failure.what()}});
     }
+  }
+
+  void link(const std::shared_ptr<connection>& client, const tcp::endpoint& peer) {
+    auto made = std::make_shared<restinio::impl::connection_t<traits>>(
+      next_id_++, socket_handle{client}, restinio_settings_, peer, lifetime_monitor{&limiter_});
+    asio::dispatch(client->socket().get_executor(), [made] { made->init(); });
   }
 
   /// When its socket has been closed, on any thread.
@@ -820,7 +848,7 @@ private:
     &no_acceptor_, restinio::connection_count_limits::max_parallel_connections_t{0},
     restinio::connection_count_limits::max_active_accepts_t{1}};
   std::shared_ptr<restinio::impl::connection_settings_t<traits>> restinio_settings_;
-  restinio::connection_id_t next_id_ = 1; ///< Used on the listener's strand.
+  std::atomic<restinio::connection_id_t> next_id_ = 1;
   std::optional<asio::ssl::context> tls_;
   std::shared_ptr<listener> listener_;
 };

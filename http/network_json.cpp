@@ -387,6 +387,54 @@ std::string write_network(const network_state& state) {
   return {buffer.GetString(), buffer.GetSize()};
 }
 
+result<preview_body> read_preview_body(std::string_view body) {
+  constexpr std::uint64_t most_ports = 65'535, longest_s = 30 * 24 * 3600;
+  rapidjson::Document document;
+  if (!parse(body, document))
+    return no_json;
+  if (!document.IsObject())
+    return wrong("the body must be a JSON object");
+  if (auto other = only(document, {"port", "expires_in_s"}, ""))
+    return *other;
+  preview_body read;
+  const auto* port = find(document, "port");
+  if (port == nullptr || !port->IsUint64() || port->GetUint64() < 1 ||
+      port->GetUint64() > most_ports)
+    return wrong("port must be a number from 1 to 65535");
+  read.port = static_cast<std::uint16_t>(port->GetUint64());
+  if (const auto* time = find(document, "expires_in_s")) {
+    if (!time->IsUint64() || time->GetUint64() < 1 || time->GetUint64() > longest_s)
+      return wrong("expires_in_s must be a number from 1 to 2592000");
+    read.expires_in_s = static_cast<std::uint32_t>(time->GetUint64());
+  }
+  return read;
+}
+
+std::string write_preview_link(const preview_link& link) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  number(out, "port", link.port);
+  if (link.url.empty()) {
+    out.Key("url");
+    out.Null();
+  } else {
+    text(out, "url", link.url);
+  }
+  text(out, "path", link.path);
+  if (link.token) {
+    text(out, "token", *link.token);
+    text(out, "expires_at", iso_time(link.expires_at_s * 1000));
+  } else {
+    out.Key("token");
+    out.Null();
+    out.Key("expires_at");
+    out.Null();
+  }
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
 std::string write_port_ready(std::uint64_t waited_ms) {
   rapidjson::StringBuffer buffer;
   writer out{buffer};

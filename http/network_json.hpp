@@ -3,6 +3,8 @@
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +36,25 @@ result<std::vector<egress_rule>> read_opensandbox_rules(std::string_view text);
 result<std::vector<std::string>> read_opensandbox_targets(std::string_view text);
 /// {"status":"ok","mode":"enforcing",…,"policy":{…}}
 std::string write_opensandbox_policy(const egress_policy& policy);
+
+/// {"port":3000,"expires_in_s":3600}; the latter is 1 to 30 days, an hour unless given. Errors:
+/// invalid_request.
+struct preview_body {
+  std::uint16_t port = 0;
+  std::uint32_t expires_in_s = 3600;
+};
+result<preview_body> read_preview_body(std::string_view text);
+
+/// {"port":3000,"url":"…","path":"…","token":"…","expires_at":"2026-01-01T00:00:00Z"}; the last two
+/// are null where no token is needed, and the url where the id is too long for one.
+struct preview_link {
+  std::uint16_t port = 0;
+  std::string url = {};
+  std::string path = {};
+  std::optional<std::string> token = {};
+  std::int64_t expires_at_s = 0;
+};
+std::string write_preview_link(const preview_link& link);
 
 /// {"ready":true,"waited_ms":12}
 std::string write_port_ready(std::uint64_t waited_ms);

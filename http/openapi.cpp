@@ -72,11 +72,20 @@ constexpr schema schemas[] = {
    R"("port":{"type":"integer"},"address":{"type":"string"},"pid":{"type":"integer","description":"As the sandbox sees it."},"process":{"type":"string"}}}}}})"},
   {"PortReady",
    R"({"type":"object","required":["ready","waited_ms"],"properties":{"ready":{"type":"boolean"},"waited_ms":{"type":"integer"}}})"},
+  {"PreviewRequest",
+   R"({"type":"object","required":["port"],"properties":{"port":{"type":"integer","minimum":1,"maximum":65535},)"
+   R"("expires_in_s":{"type":"integer","minimum":1,"maximum":2592000,"description":"Of the token; 3600 unless given."}}})"},
+  {"Preview",
+   R"({"type":"object","required":["port","url","path","token","expires_at"],"properties":{"port":{"type":"integer"},)"
+   R"("url":{"type":["string","null"],"description":"For browsers: each port is an origin of its own. Null if the sandbox's id is too long for a name."},)"
+   R"("path":{"type":"string","description":"The same at this node's own address."},)"
+   R"("token":{"type":["string","null"],"description":"In both of them already; otherwise in the header X-Insula-Preview-Token. Null if none is needed."},)"
+   R"("expires_at":{"type":["string","null"],"format":"date-time"}}})"},
   {"ErrorResponse",
    R"({"type":"object","required":["error","code"],"properties":{)"
    R"("error":{"type":"string","description":"For people."},)"
    R"("code":{"type":"string","enum":["invalid_request","unauthorized","workspace_read_not_found","payload_too_large",)"
-   R"("exec_error","exec_transport_error","workspace_archive_write_error","session_error","capacity_exceeded","pool_error","network_error","port_not_ready","internal_error"]}}})"},
+   R"("exec_error","exec_transport_error","workspace_archive_write_error","session_error","capacity_exceeded","pool_error","network_error","port_not_ready","port_not_listening","sandbox_not_running","bad_answer","deadline_exceeded","internal_error"]}}})"},
 };
 
 void key(writer& out, std::string_view name) {

@@ -8,10 +8,12 @@ std::string_view reason_phrase(int status) {
   switch (status) {
     case 200: return "OK";
     case 204: return "No Content";
+    case 303: return "See Other";
     case 400: return "Bad Request";
     case 401: return "Unauthorized";
     case 403: return "Forbidden";
     case 404: return "Not Found";
+    case 408: return "Request Timeout";
     case 409: return "Conflict";
     case 410: return "Gone";
     case 413: return "Content Too Large";

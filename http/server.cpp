@@ -4,6 +4,7 @@
 #include "http/bridge/api.hpp"
 #include "http/console/console.hpp"
 #include "http/opensandbox/api.hpp"
+#include "http/preview/door.hpp"
 
 namespace insula::http {
 
@@ -19,7 +20,7 @@ public:
               {options.address, options.port, options.tls, options.max_connections,
                options.buffered_body_bytes, options.time, counts_, options.inherited},
               asking({key_check{options.api_key}, page_guard{options.allowed_hosts},
-                      all_routes(system, options), counts_, browsers_}))
+                      all_routes(system, options), counts_, browsers_, previews(options)}))
       , address_(options.address)
       , encrypted_(options.tls.has_value()) {
     if (options.metrics)
@@ -113,12 +114,23 @@ private:
     with.spooled = std::make_shared<byte_budget>(limits::spooled_body_bytes);
     with.decompressors = std::make_shared<byte_budget>(limits::open_decompressors);
     with.workers = workers_;
+    with.preview_domain = options.preview_domain;
+    with.previews_public = options.previews_public;
+    with.asks_key = !options.api_key.empty();
+    with.encrypted = options.tls.has_value();
     with.write_figures = [counts = counts_, more = options.more_figures](metrics::text& into) {
       counts->write(into);
       if (more)
         more(into);
     };
     return std::make_shared<const bridge::services>(std::move(with));
+  }
+
+  std::shared_ptr<const preview::door> previews(const server_options& options) const {
+    return std::make_shared<const preview::door>(
+      preview::settings{options.preview_domain, options.previews_public, options.secret,
+                        options.tls.has_value()},
+      with_, key_check{options.api_key}, page_guard{options.allowed_hosts});
   }
 
   std::vector<route> all_routes(caf::actor_system& system, const server_options& options) const {

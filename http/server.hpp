@@ -50,7 +50,10 @@ struct server_options {
     bool asks_key = true; ///< And speaks TLS if the other does. False: neither.
   };
   std::optional<metrics_listener> metrics;
-  pool_actor pool; ///< Of warm sandboxes.
+  /// Below it, each port of each sandbox has a name: `<port>-<sandbox>.<domain>`.
+  std::string preview_domain = "localhost";
+  bool previews_public = false; ///< Nobody is asked for a key or a token there.
+  pool_actor pool;              ///< Of warm sandboxes.
   /// Adds what the rest of the node counts to /metrics. Any thread; it may wait for a disk.
   std::function<void(metrics::text&)> more_figures;
 };

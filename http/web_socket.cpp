@@ -84,7 +84,8 @@ public:
   ~channel() { end(); }
 
   void accept(const web_socket_offer& offer, std::string_view fields) {
-    client_->take_over([weak = weak_from_this()] {
+    client_->take_over();
+    client_->on_drain([weak = weak_from_this()] {
       if (const auto self = weak.lock())
         self->close(close_reason::going_away, "the server is stopping");
     });

@@ -3,6 +3,7 @@
 #include "base/id.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/json.hpp"
+#include "http/preview/door.hpp"
 
 #include <algorithm>
 
@@ -57,20 +58,26 @@ std::vector<route> routes(std::shared_ptr<const services> with) {
   add_session_routes(table, with);
   add_terminal_routes(table, with);
   add_network_routes(table, with);
+  add_preview_routes(table, with);
   add_pool_routes(table, with);
   add_service_routes(table, with);
   return table;
 }
 
 api::api(key_check key, page_guard pages, std::vector<route> table, std::shared_ptr<figures> counts,
-         std::shared_ptr<const sign_ins> browsers)
+         std::shared_ptr<const sign_ins> browsers, std::shared_ptr<const preview::door> previews)
     : key_(std::move(key))
     , pages_(std::move(pages))
     , table_(std::move(table))
     , counts_(std::move(counts))
-    , browsers_(std::move(browsers)) {
+    , browsers_(std::move(browsers))
+    , previews_(std::move(previews)) {
   for (const auto& row : table_)
     rows_.push_back(&counts_->of(row.method, row.pattern));
+  if (previews_) {
+    previews_by_name_ = &counts_->of(verb::other, ":port-:id.*");
+    previews_by_path_ = &counts_->of(verb::other, "/v1/sandbox/:id/port/:port/*");
+  }
 }
 
 bool api::shows_key(const request_head& head, bool any_case) const {
@@ -120,11 +127,23 @@ admission api::admit(const request_head& head) const {
   request_context context{request_id(head.field("X-Request-Id"))};
   if (head.field("X-Server-Timing") == "1")
     context.times = std::make_shared<request_times>(request_times::clock::now());
+  if (previews_)
+    if (auto to = previews_->find(head))
+      return admit_preview(head, std::move(*to), std::move(context));
   const auto found = find_route(table_, head);
   auto& row = found ? *rows_[static_cast<std::size_t>(found->row - table_.data())]
                     : counts_->unmatched(head.method);
   request_track track{counts_, row, std::move(context)};
   auto plan = decide(head, found);
+  plan.track = std::move(track);
+  return plan;
+}
+
+admission api::admit_preview(const request_head& head, preview::address to,
+                             request_context context) const {
+  auto& row = to.prefix.empty() ? *previews_by_name_ : *previews_by_path_;
+  request_track track{counts_, row, std::move(context)};
+  auto plan = previews_->admit(head, std::move(to), shows_key(head, true), track.context().id);
   plan.track = std::move(track);
   return plan;
 }

@@ -17,6 +17,11 @@
 #include <string>
 #include <vector>
 
+namespace insula::http::preview {
+class door;
+struct address;
+} // namespace insula::http::preview
+
 /// The sandbox bridge: /v1/... and /health.
 namespace insula::http::bridge {
 
@@ -35,6 +40,10 @@ struct services {
   std::string secret;           ///< That ids of sandboxes are made with, from clients' keys.
   bool default_session = false; ///< Commands without a session's id run in the default one.
   std::function<void(metrics::text&)> write_figures; ///< All that /metrics says. May wait.
+  std::string preview_domain;                        ///< As of preview::settings.
+  bool previews_public = false;
+  bool asks_key = false;
+  bool encrypted = false; ///< This node speaks TLS.
 };
 
 /// Every route of the bridge. Without services they can be listed but not called.
@@ -48,6 +57,7 @@ void add_archive_routes(std::vector<route>& table, std::shared_ptr<const service
 void add_session_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_network_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+void add_preview_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_pool_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 
@@ -59,15 +69,19 @@ route metrics_route(std::shared_ptr<const services> with);
 class api {
 public:
   /// Every request is counted in `counts`, by its row. `browsers`: who is signed in, if anybody can
-  /// be here.
+  /// be here. `previews`: what goes on to servers in sandboxes, before all else; null: nothing
+  /// does.
   api(key_check key, page_guard pages, std::vector<route> table,
       std::shared_ptr<figures> counts = std::make_shared<figures>(),
-      std::shared_ptr<const sign_ins> browsers = nullptr);
+      std::shared_ptr<const sign_ins> browsers = nullptr,
+      std::shared_ptr<const preview::door> previews = nullptr);
 
   admission admit(const request_head& head) const;
 
 private:
   admission decide(const request_head& head, const std::optional<matched_route>& found) const;
+  admission admit_preview(const request_head& head, preview::address to,
+                          request_context context) const;
   std::optional<response> refusal(const request_head& head) const;
   bool may_use(access needed, const request_head& head) const;
   bool shows_key(const request_head& head, bool any_case) const;
@@ -78,6 +92,9 @@ private:
   std::shared_ptr<figures> counts_;
   std::vector<route_figures*> rows_;         ///< One for each of table_.
   std::shared_ptr<const sign_ins> browsers_; ///< Null: nobody can sign in.
+  std::shared_ptr<const preview::door> previews_;
+  route_figures* previews_by_name_ = nullptr;
+  route_figures* previews_by_path_ = nullptr;
 };
 
 /// The session that cannot be deleted.

@@ -123,6 +123,7 @@ sandbox:
     open_files: 1024
 image: {default: bookworm, available: [tiny, node-22.1]}
 network: {default: deny-all, allow_private: [10.1.2.3/16, "fd00:1::/32"], resolvers: [9.9.9.9, "2620:fe::9"]}
+preview: {domain: preview.example, public: true}
 pool: {target: 3, refresh_interval: 500ms, scale_batch_size: 20}
 bridge: {default_session: true}
 log: {level: debug}
@@ -157,6 +158,8 @@ log: {level: debug}
   CHECK_FALSE(c.network.allow_all);
   CHECK(c.network.allow_private == std::vector<std::string>{"10.1.0.0/16", "fd00:1::/32"});
   CHECK(c.network.resolvers == std::vector<std::string>{"9.9.9.9", "2620:fe::9"});
+  CHECK(c.preview.domain == "preview.example");
+  CHECK(c.preview.is_public);
   CHECK(c.pool.target == 3);
   CHECK(c.pool.refresh_interval == 500ms);
   CHECK(c.pool.scale_batch_size == 20);
@@ -258,6 +261,8 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
      "a list of subnets such as [10.1.0.0/16, fd00:1::/32], got \"example.org\" in it"},
     {"network.resolvers", "[resolver.example]",
      "a list of addresses such as [9.9.9.9], got \"resolver.example\" in it"},
+    {"preview.domain", "[a]", "a name such as preview.example, got a list"},
+    {"preview.public", "maybe", "true or false, got \"maybe\""},
     {"pool.target", "-3", "a whole number from 0 to 36863, got \"-3\""},
     {"pool.refresh_interval", "10ms", "a duration from 100ms to 1h, got \"10ms\""},
     {"pool.scale_batch_size", "21", "a whole number from 1 to 20, got \"21\""},

@@ -34,6 +34,11 @@ public:
     const auto at = fields_.find(name);
     return at == fields_.end() ? std::string_view{} : at->second;
   }
+  void
+  each_field(const std::function<void(std::string_view, std::string_view)>& tell) const override {
+    for (const auto& [name, value] : fields_)
+      tell(name, value);
+  }
 
 private:
   std::map<std::string_view, std::string_view> fields_;

@@ -1,5 +1,6 @@
 #include "http/bridge/api.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/played_head.hpp"
 
 #include <string>
 
@@ -8,20 +9,12 @@ using namespace insula::http;
 
 namespace {
 
-class asked final : public request_head {
+class asked final : public test::played_head {
 public:
   asked(std::string_view wanted, std::string credentials, std::string_view asks = {})
-      : credentials_(std::move(credentials)) {
-    method = verb::get;
-    path = wanted;
+      : played_head(verb::get, wanted, {{"Authorization", std::move(credentials)}}) {
     query = asks;
   }
-  std::string_view field(std::string_view name) const override {
-    return name == "Authorization" ? std::string_view{credentials_} : std::string_view{};
-  }
-
-private:
-  std::string credentials_;
 };
 
 route open_to(http::access who, std::string_view pattern) {

@@ -3,6 +3,7 @@
 #include "base/limits.hpp"
 #include "http/bridge/api.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/played_head.hpp"
 
 #include <map>
 #include <set>
@@ -12,23 +13,8 @@ using namespace insula::http;
 
 namespace {
 
-class browser_head final : public request_head {
-public:
-  browser_head(verb how, std::string_view wanted, std::map<std::string, std::string> fields)
-      : fields_(std::move(fields)) {
-    method = how;
-    path = wanted;
-  }
-  std::string_view field(std::string_view name) const override {
-    const auto at = fields_.find(std::string{name});
-    return at == fields_.end() ? std::string_view{} : at->second;
-  }
-
-private:
-  std::map<std::string, std::string> fields_;
-};
-
-using fields = std::map<std::string, std::string>;
+using browser_head = test::played_head;
+using fields = browser_head::fields_type;
 
 const sign_ins::time_point then{std::chrono::hours{1000}};
 
@@ -95,7 +81,7 @@ TEST_CASE("a cookie is found by its whole name", "[http][sign_ins]") {
 
 TEST_CASE("a page's own origin is the one it was asked for by", "[http][origin]") {
   const auto own = [](verb how, fields more, bool encrypted = false) {
-    more.emplace("Host", "node:8787");
+    more.emplace_back("Host", "node:8787");
     return comes_from_own_page(browser_head{how, "/", std::move(more)}, encrypted);
   };
   CHECK(own(verb::post, {{"Origin", "http://node:8787"}}));
@@ -145,7 +131,7 @@ TEST_CASE("a cookie is the key for this node's own pages, and for nobody else",
                         std::make_shared<figures>(),
                         browsers};
   const auto status = [&](verb how, std::string_view path, fields more) {
-    more.emplace("Host", "node:8787");
+    more.emplace_back("Host", "node:8787");
     const auto plan = api.admit(browser_head{how, path, std::move(more)});
     return plan.refusal ? plan.refusal->status : 200;
   };

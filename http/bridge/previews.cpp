@@ -1,0 +1,73 @@
+#include "http/bridge/api.hpp"
+#include "http/bridge/error_response.hpp"
+#include "http/network_json.hpp"
+#include "http/preview/address.hpp"
+#include "http/preview/message.hpp"
+#include "http/preview/token.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace insula::http::bridge {
+
+namespace {
+
+constexpr std::uint64_t body_bytes = 4096;
+
+/// The port that clients have asked this node at, with its colon; empty: the usual one.
+std::string_view port_in(std::string_view host) {
+  const auto at = host.find_last_of(":]");
+  return at == std::string_view::npos || host[at] == ']' ? std::string_view{} : host.substr(at);
+}
+
+response describe(const services& with, const std::string& id, const std::string& host,
+                  const json::preview_body& wanted) {
+  json::preview_link link;
+  link.port = wanted.port;
+  link.path = preview::prefix_of(id, wanted.port) + "/";
+  const auto name = preview::host_of(id, wanted.port, with.preview_domain);
+  if (!name.empty())
+    link.url = (with.encrypted ? "https://" : "http://") + name + std::string{port_in(host)} + "/";
+  if (with.asks_key && !with.previews_public) {
+    using namespace std::chrono;
+    const auto ends = floor<seconds>(system_clock::now()) + seconds{wanted.expires_in_s};
+    link.token = preview::sign_token(with.secret, id, wanted.port, ends);
+    link.expires_at_s = ends.time_since_epoch().count();
+    const auto query = "?" + std::string{preview::token_parameter} + "=" + *link.token;
+    link.path += query;
+    if (!link.url.empty())
+      link.url += query;
+  }
+  return {200, json::write_preview_link(link)};
+}
+
+} // namespace
+
+void add_preview_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+  table.push_back(
+    {verb::post,
+     "/v1/sandbox/:id/preview",
+     access::key,
+     body_use::buffered,
+     body_bytes,
+     [with](const call& what) {
+       admission plan;
+       plan.answer = [with, id = what.id, host = what.host](const std::string& body,
+                                                            const reply& to) {
+         const auto wanted = json::read_preview_body(body);
+         to->respond(wanted ? describe(*with, id, host, *wanted)
+                            : error_response(step::request, wanted.reason()));
+       };
+       return plan;
+     },
+     {.id = "createPreview",
+      .summary = "Where a server in the sandbox can be reached from outside, with a token for who "
+                 "has no key. Starts nothing.",
+      .parameters = {{"id", "path", "The sandbox's id.", true}},
+      .body_type = "application/json",
+      .body_schema = "PreviewRequest",
+      .answers = {{"200", "The addresses.", "application/json", "Preview"},
+                  {"400", "", "", "InvalidRequest"}}}});
+}
+
+} // namespace insula::http::bridge

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// Previews: HTTP to servers in sandboxes.
+namespace insula::http::preview {
+
+/// What a request asks for: a server in a sandbox, and something of it.
+struct address {
+  std::string id;
+  std::uint16_t port = 0;
+  std::string prefix; ///< What the path began with, without a last slash; empty: the host named it.
+  std::string path;   ///< For that server, as it was sent: begins with a slash, or is `*`.
+};
+
+/// `host` as the Host field has it: `<port>-<id>.<domain>`, in any letter case, with any port
+/// behind it. None: it names no sandbox.
+std::optional<address> address_of_host(std::string_view host, std::string_view domain,
+                                       std::string_view path);
+
+/// `/v1/sandbox/<id>/port/<port>/…`. None: it is no such path, or its id or port is none.
+std::optional<address> address_of_path(std::string_view path);
+
+/// The host of a port, without a port of its own; empty: the id is too long for a name in DNS.
+std::string host_of(std::string_view id, std::uint16_t port, std::string_view domain);
+
+/// `/v1/sandbox/<id>/port/<port>`
+std::string prefix_of(std::string_view id, std::uint16_t port);
+
+} // namespace insula::http::preview

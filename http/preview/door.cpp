@@ -1,0 +1,172 @@
+#include "http/preview/door.hpp"
+
+#include "http/connection.hpp"
+#include "http/percent.hpp"
+#include "http/preview/message.hpp"
+#include "http/preview/session.hpp"
+#include "http/preview/token.hpp"
+#include "http/sign_ins.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+namespace insula::http::preview {
+
+namespace {
+
+token_time now() {
+  return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+}
+
+admission refused(response answer) {
+  admission plan;
+  plan.refusal = std::move(answer);
+  return plan;
+}
+
+/// `https://a:1` is `a:1`.
+std::string_view host_in(std::string_view origin) {
+  const auto at = origin.find("://");
+  return at == std::string_view::npos ? std::string_view{} : origin.substr(at + 3);
+}
+
+bool is_repeatable(const request_head& head) {
+  constexpr std::array<std::string_view, 5> known{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"};
+  return !head.chunked && head.content_length.value_or(0) == 0 &&
+         std::find(known.begin(), known.end(), head.method_name) != known.end();
+}
+
+std::string peer_of(connection& client) {
+  boost::system::error_code ec;
+  const auto peer = client.socket().remote_endpoint(ec);
+  if (ec)
+    return "unknown";
+  auto where = peer.address();
+  if (where.is_v6() && where.to_v6().is_v4_mapped())
+    where = boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, where.to_v6());
+  return where.to_string();
+}
+
+} // namespace
+
+door::door(settings is, std::shared_ptr<const bridge::services> with, key_check key,
+           page_guard pages)
+    : is_(std::move(is))
+    , with_(std::move(with))
+    , key_(std::move(key))
+    , pages_(std::move(pages)) {}
+
+std::optional<address> door::find(const request_head& head) const {
+  if (auto named = address_of_host(head.field("Host"), is_.domain, head.path))
+    return named;
+  auto behind = address_of_path(head.path);
+  if (behind && head.method == verb::get && behind->path == "/ready")
+    return std::nullopt; // A route of this node's own.
+  return behind;
+}
+
+admission door::admit(const request_head& head, address to, bool knows_key,
+                      const std::string& request_id) const {
+  if (!to.path.starts_with('/') && !(to.path == "*" && head.method_name == "OPTIONS"))
+    return refused(failed_preview(400, "invalid_request", "the path must begin with a slash",
+                                  wants_page(head), false));
+  if (!is_.is_public) {
+    if (auto no = key_.open() ? objection(head, to) : std::nullopt)
+      return refused(std::move(*no));
+    if (!key_.open() && !knows_key) {
+      if (auto entered = sign_in(head, to))
+        return refused(std::move(*entered));
+      if (!shows_token(head, to))
+        return refused(failed_preview(401, "unauthorized",
+                                      "this preview needs the node's API key or a token for it",
+                                      wants_page(head), false));
+    }
+  }
+  request wanted;
+  wanted.length = head.content_length.value_or(0);
+  wanted.chunked = head.chunked;
+  wanted.asks_first = head.asks_first;
+  wanted.head_only = head.head_only;
+  wanted.old_protocol = head.old_protocol;
+  wanted.keep_alive = head.keep_alive;
+  wanted.upgrade = wants_upgrade(head);
+  wanted.repeatable = is_repeatable(head);
+  wanted.wants_page = wants_page(head);
+  sender from;
+  from.key_shown = !key_.open() && key_.allows_header(head.field("Authorization"), true);
+  from.request_id = request_id;
+  from.encrypted = is_.encrypted;
+  if (auto* client = connection::current())
+    from.address = peer_of(*client);
+  wanted.head = write_request(head, to, from);
+  wanted.to = std::move(to);
+  admission plan;
+  plan.take_over = [with = with_, wanted = std::move(wanted)](std::shared_ptr<connection> taken,
+                                                              request_track track) mutable {
+    serve(with, std::move(wanted), std::move(taken), std::move(track));
+  };
+  return plan;
+}
+
+/// Without a key. A page may ask its own origin, and other ports of its own sandbox; it can be come
+/// to from anywhere.
+std::optional<response> door::objection(const request_head& head, const address& to) const {
+  const auto origin = head.field("Origin"), site = head.field("Sec-Fetch-Site");
+  const auto refuse = [&](std::string_view why) {
+    return failed_preview(403, "invalid_request", std::string{why}, wants_page(head), false);
+  };
+  if (!to.prefix.empty()) {
+    const auto why = pages_.objection(head.field("Host"), origin, site);
+    return why ? std::optional{refuse(*why)} : std::nullopt;
+  }
+  const auto foreign = "without an API key, web pages of another sandbox or site are refused";
+  if (!origin.empty()) {
+    const auto asking = address_of_host(host_in(origin), is_.domain, "/");
+    if (!asking || asking->id != to.id)
+      return refuse(foreign);
+  } else if ((site == "cross-site" || site == "same-site") &&
+             !(head.method == verb::get && head.field("Sec-Fetch-Mode") == "navigate")) {
+    return refuse(foreign);
+  }
+  return std::nullopt;
+}
+
+/// A browser that comes with a token in the query gets it as a cookie, and goes on without.
+std::optional<response> door::sign_in(const request_head& head, const address& to) const {
+  const auto token = form_value(head.query, token_parameter);
+  if (token.empty() || head.method != verb::get || wants_upgrade(head) || !wants_page(head))
+    return std::nullopt;
+  const auto time = now();
+  const auto ends = check_token(is_.secret, to.id, to.port, token, time);
+  if (!ends)
+    return std::nullopt;
+  const auto query = without_token(head.query);
+  // A browser takes two slashes for another host.
+  const bool odd = to.path.size() > 1 && (to.path[1] == '/' || to.path[1] == '\\');
+  auto where = to.prefix + (to.prefix.empty() && odd ? "/." : "") + to.path;
+  if (!query.empty())
+    where += "?" + query;
+  // In a frame of another site's page, only with that page: nobody else can have it sent along.
+  auto cookie = std::string{token_cookie} + "=" + token + "; Path=" + to.prefix +
+                "/; HttpOnly; Max-Age=" + std::to_string((*ends - time).count());
+  cookie += is_.encrypted ? "; Secure; SameSite=None; Partitioned" : "; SameSite=Lax";
+  return response{303,
+                  {},
+                  {},
+                  {{"Location", std::move(where)},
+                   {"Set-Cookie", std::move(cookie)},
+                   {"Cache-Control", "no-store"},
+                   {"Referrer-Policy", "no-referrer"}}};
+}
+
+bool door::shows_token(const request_head& head, const address& to) const {
+  const auto time = now();
+  const auto holds = [&](std::string_view token) {
+    return !token.empty() && check_token(is_.secret, to.id, to.port, token, time).has_value();
+  };
+  return holds(head.field(token_field)) || holds(form_value(head.query, token_parameter)) ||
+         holds(cookie_value(head.field("Cookie"), token_cookie));
+}
+
+} // namespace insula::http::preview

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "http/bridge/api.hpp"
+#include "http/preview/address.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace insula::http::preview {
+
+struct settings {
+  std::string domain = "localhost"; ///< Below it, each port of each sandbox has a name.
+  bool is_public = false;           ///< Whoever knows a name may use it.
+  std::string secret;               ///< That tokens are signed with.
+  bool encrypted = false;           ///< This node speaks TLS.
+};
+
+/// Who may enter a preview, and how. By a name, each port of each sandbox is an origin of its own;
+/// behind a path, all share this node's.
+///
+/// With a key: whoever shows it, or the port's token: in the query, once, from where a browser gets
+/// it as a cookie; as a cookie; or in a field. Without one: everybody but pages that are of another
+/// sandbox, or of somewhere else. Any thread.
+class door {
+public:
+  door(settings is, std::shared_ptr<const bridge::services> with, key_check key, page_guard pages);
+
+  /// None: the request is for this node itself.
+  std::optional<address> find(const request_head& head) const;
+
+  /// `knows_key`: it has shown the key in a way that all routes take.
+  admission admit(const request_head& head, address to, bool knows_key,
+                  const std::string& request_id) const;
+
+private:
+  std::optional<response> objection(const request_head& head, const address& to) const;
+  std::optional<response> sign_in(const request_head& head, const address& to) const;
+  bool shows_token(const request_head& head, const address& to) const;
+
+  const settings is_;
+  const std::shared_ptr<const bridge::services> with_;
+  const key_check key_;
+  const page_guard pages_;
+};
+
+} // namespace insula::http::preview

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "http/exchange.hpp"
+#include "http/preview/address.hpp"
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+/// Header fields on their way through. What concerns one connection only stays on it (RFC 9110,
+/// 7.6.1); what is the node's own, such as its key, stays with the node.
+namespace insula::http::preview {
+
+/// What the server in the sandbox cannot know by itself.
+struct sender {
+  std::string address;    ///< Who is connected here.
+  bool encrypted = false; ///< By TLS, to here.
+  std::string request_id;
+  bool key_shown = false; ///< Its Authorization is for this node.
+};
+
+/// Names of what a client shows here, and no server in a sandbox is to see.
+inline constexpr std::string_view token_cookie = "insula-preview";
+inline constexpr std::string_view token_field = "X-Insula-Preview-Token";
+inline constexpr std::string_view token_parameter = "insula_preview_token";
+
+/// `query` without the token.
+std::string without_token(std::string_view query);
+
+/// It asks to speak something else on its connection.
+bool wants_upgrade(const request_head& head);
+
+/// The header for the server, whole. Whatever the client says of who has sent it is replaced by
+/// what is true: X-Forwarded-For, -Proto, -Host and, where there is one, -Prefix.
+std::string write_request(const request_head& head, const address& to, const sender& from);
+
+/// One field of its answer, as the client is to see it, a line; empty: it stays here. Behind a
+/// prefix, all sandboxes and this node are one origin to a browser, so nothing passes that would
+/// hold for more than the prefix.
+std::string answer_line(std::string_view name, std::string_view value, const address& to);
+
+/// Lines that every answer has besides: behind a prefix, a page is nobody's origin.
+std::string_view own_lines(const address& to);
+
+} // namespace insula::http::preview

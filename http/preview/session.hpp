@@ -1,0 +1,43 @@
+#pragma once
+
+#include "http/bridge/api.hpp"
+#include "http/preview/address.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace insula::http::preview {
+
+/// What is left of a request when its header has gone.
+struct request {
+  address to;
+  std::string head; ///< For the server, whole.
+  std::uint64_t length = 0;
+  bool chunked = false;
+  bool asks_first = false;
+  bool head_only = false;
+  bool old_protocol = false;
+  bool keep_alive = false;
+  bool upgrade = false;
+  bool repeatable = false; ///< Twice is as good as once, and there is no body.
+  bool wants_page = false; ///< It is a browser that shows what it gets.
+
+  bool has_body() const { return chunked || length > 0; }
+};
+
+/// Carries one request to its server and the answer back, both at once, byte by byte: no more is in
+/// memory than is under way. Then gives the connection back; after an upgrade, keeps it until
+/// either side ends. On the connection's strand.
+void serve(std::shared_ptr<const bridge::services> with, request wanted,
+           std::shared_ptr<connection> client, request_track track);
+
+/// The answer where the server has none, as JSON or, for who shows it, as a page. `retries`: the
+/// page asks again by itself.
+response failed_preview(int status, std::string_view code, const std::string& why, bool as_page,
+                        bool retries);
+
+/// Whether whoever asks is a browser that shows the answer.
+bool wants_page(const request_head& head);
+
+} // namespace insula::http::preview

@@ -1,0 +1,703 @@
+#include "http/preview/message.hpp"
+#include "http/preview/token.hpp"
+#include "tests/http/client.hpp"
+#include "tests/http/fakes.hpp"
+#include "tests/http/web_socket_client.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/played_head.hpp"
+
+#include <array>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+
+using namespace insula;
+using namespace insula::test;
+using namespace insula::http;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// The server's end of a connection: what the test says, and no more.
+class inner_connection {
+public:
+  explicit inner_connection(int fd)
+      : fd_(fd) {
+    const timeval patience{20, 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  }
+
+  std::string read_until(std::string_view mark) {
+    std::size_t at = 0;
+    while ((at = buffer_.find(mark)) == std::string::npos)
+      if (!fill())
+        return std::exchange(buffer_, {});
+    return read(at + mark.size());
+  }
+  std::string head() { return read_until("\r\n\r\n"); }
+  std::string read(std::size_t count) {
+    while (buffer_.size() < count && fill()) {
+    }
+    auto got = buffer_.substr(0, count);
+    buffer_.erase(0, count);
+    return got;
+  }
+  bool send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const auto sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0)
+        return false;
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    }
+    return true;
+  }
+  bool at_end() { return buffer_.empty() && !fill(); }
+  void close() { fd_.reset(); }
+
+private:
+  bool fill() {
+    std::array<char, 64 * 1024> bytes{};
+    const auto n = ::recv(fd_.get(), bytes.data(), bytes.size(), 0);
+    if (n > 0)
+      buffer_.append(bytes.data(), static_cast<std::size_t>(n));
+    return n > 0;
+  }
+
+  unique_fd fd_;
+  std::string buffer_;
+};
+
+/// A server in a sandbox, of which the test plays every byte. `sandbox` is this network here.
+class inner_server {
+public:
+  explicit inner_server(bool ipv6 = false)
+      : fd_(::socket(ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_storage where{};
+    socklen_t size = 0;
+    if (ipv6) {
+      auto& six = reinterpret_cast<sockaddr_in6&>(where);
+      six.sin6_family = AF_INET6;
+      six.sin6_addr = in6addr_loopback;
+      size = sizeof six;
+    } else {
+      auto& four = reinterpret_cast<sockaddr_in&>(where);
+      four.sin_family = AF_INET;
+      four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      size = sizeof four;
+    }
+    REQUIRE(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&where), size) == 0);
+    REQUIRE(::listen(fd_.get(), 64) == 0);
+    size = sizeof where;
+    ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&where), &size);
+    port_ = ntohs(ipv6 ? reinterpret_cast<sockaddr_in6&>(where).sin6_port
+                       : reinterpret_cast<sockaddr_in&>(where).sin_port);
+  }
+
+  inner_connection accept() {
+    pollfd ready{fd_.get(), POLLIN, 0};
+    REQUIRE(::poll(&ready, 1, 20'000) == 1);
+    return inner_connection{::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+  }
+  bool is_asked(std::chrono::milliseconds within) {
+    pollfd ready{fd_.get(), POLLIN, 0};
+    return ::poll(&ready, 1, static_cast<int>(within.count())) == 1;
+  }
+  std::uint16_t port() const { return port_; }
+  std::string prefix() const { return "/v1/sandbox/abc/port/" + std::to_string(port_); }
+  std::string host() const { return std::to_string(port_) + "-abc.localhost"; }
+
+private:
+  unique_fd fd_;
+  std::uint16_t port_ = 0;
+};
+
+std::string get(const std::string& target, const std::string& host, const std::string& more = {}) {
+  return "GET " + target + " HTTP/1.1\r\nHost: " + host + "\r\n" + more + "\r\n";
+}
+
+const std::string ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+http::server_options with_key() {
+  http::server_options options;
+  options.api_key = "s3cret";
+  options.secret = "only here";
+  return options;
+}
+
+std::string line(std::string_view name, std::string_view value) {
+  return preview::answer_line(name, value, {"abc", 80, "/v1/sandbox/abc/port/80", "/"});
+}
+
+} // namespace
+
+TEST_CASE("a name or a path names a port of a sandbox", "[http][preview]") {
+  const auto host = [](std::string_view text) {
+    const auto found = preview::address_of_host(text, "preview.example", "/");
+    return found ? found->id + ":" + std::to_string(found->port) : std::string{};
+  };
+  CHECK(host("80-abc.preview.example") == "abc:80");
+  CHECK(host("65535-ABC.Preview.Example:8787") == "abc:65535");
+  for (const auto* none :
+       {"", "preview.example", "abc.preview.example", "80-.preview.example", "-abc.preview.example",
+        "0-abc.preview.example", "080-abc.preview.example", "65536-abc.preview.example",
+        "+80-abc.preview.example", "80-a1c.preview.example", "80-abc.preview.example.",
+        "80-abc.example", "x.80-abc.preview.example", "80-abc", "[::1]"})
+    CHECK(host(none).empty());
+  const auto path = [](std::string_view text) {
+    const auto found = preview::address_of_path(text);
+    return found ? found->id + ":" + std::to_string(found->port) + " " + found->prefix + " " +
+                     found->path
+                 : std::string{};
+  };
+  CHECK(path("/v1/sandbox/abc/port/80/") == "abc:80 /v1/sandbox/abc/port/80 /");
+  CHECK(path("/v1/sandbox/abc/port/80//a/../%2e") == "abc:80 /v1/sandbox/abc/port/80 //a/../%2e");
+  for (const auto* none :
+       {"/", "/v1/sandbox/abc/port/80", "/v1/sandbox/abc/port//", "/v1/sandbox/abc/port/x/",
+        "/v1/sandbox//port/80/", "/v1/sandbox/a1c/port/80/", "/v1/sandbox/abc/ports/80/"})
+    CHECK(path(none).empty());
+  CHECK(preview::host_of("abc", 80, "d") == "80-abc.d");
+  CHECK(preview::host_of(std::string(60, 'a'), 80, "d") == "80-" + std::string(60, 'a') + ".d");
+  CHECK(preview::host_of(std::string(61, 'a'), 80, "d").empty());
+}
+
+TEST_CASE("a token is for one port of one sandbox, for a time", "[http][preview]") {
+  const preview::token_time then{1'000'000s};
+  const auto token = preview::sign_token("secret", "abc", 80, then);
+  const auto good = [&](std::string_view secret, std::string_view id, std::uint16_t port,
+                        const std::string& text, std::chrono::seconds before) {
+    return preview::check_token(secret, id, port, text, then - before).has_value();
+  };
+  CHECK(good("secret", "abc", 80, token, 1s));
+  CHECK_FALSE(good("secret", "abc", 80, token, 0s));
+  CHECK_FALSE(good("secret", "abc", 81, token, 1s));
+  CHECK_FALSE(good("secret", "abd", 80, token, 1s));
+  CHECK_FALSE(good("other", "abc", 80, token, 1s));
+  for (const auto& forged :
+       {std::string{}, std::string{"."}, token + "a", token.substr(1), "9" + token,
+        token.substr(0, token.size() - 1), std::string{"-1."}, token.substr(token.find('.'))})
+    CHECK_FALSE(good("secret", "abc", 80, forged, 1s));
+}
+
+TEST_CASE("what is for one connection, or for the node, stays there", "[http][preview]") {
+  played_head head{verb::get,
+                   "/v1/sandbox/abc/port/80/x",
+                   {{"Host", "node:8787"},
+                    {"Connection", "keep-alive, X-Hop"},
+                    {"X-Hop", "1"},
+                    {"Keep-Alive", "timeout=5"},
+                    {"Te", "trailers"},
+                    {"Accept", "*/*"},
+                    {"Accept", "text/plain"},
+                    {"X-Forwarded-For", "6.6.6.6"},
+                    {"x-forwarded-anything", "6"},
+                    {"Forwarded", "for=6.6.6.6"},
+                    {"X-Real-IP", "6.6.6.6"},
+                    {"Cookie", "a=1; insula-8787=t; b=2; insula-preview=p"},
+                    {"Authorization", "Bearer s3cret"},
+                    {"X-Insula-Preview-Token", "t"},
+                    {"OPEN-SANDBOX-API-KEY", "s3cret"}}};
+  head.query = "a=1&insula_preview_token=t&b=2";
+  const preview::address to{"abc", 80, "/v1/sandbox/abc/port/80", "/x"};
+  CHECK(preview::write_request(head, to, {"9.9.9.9", true, "r1", true}) ==
+        "GET /x?a=1&b=2 HTTP/1.1\r\n"
+        "Host: node:8787\r\n"
+        "Accept: */*\r\n"
+        "Accept: text/plain\r\n"
+        "Cookie: a=1; b=2\r\n"
+        "X-Forwarded-For: 9.9.9.9\r\n"
+        "X-Forwarded-Proto: https\r\n"
+        "X-Forwarded-Host: node:8787\r\n"
+        "X-Forwarded-Prefix: /v1/sandbox/abc/port/80\r\n"
+        "X-Request-Id: r1\r\n\r\n");
+  played_head other{verb::post, "/", {{"Host", "h"}, {"Authorization", "Basic x"}}};
+  other.chunked = true;
+  CHECK(preview::write_request(other, {"abc", 80, "", "/"}, {"9.9.9.9", false, "r1", false}) ==
+        "POST / HTTP/1.1\r\nHost: h\r\nAuthorization: Basic x\r\nX-Forwarded-For: 9.9.9.9\r\n"
+        "X-Forwarded-Proto: http\r\nX-Forwarded-Host: h\r\nX-Request-Id: r1\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n");
+}
+
+TEST_CASE("behind a prefix, an answer holds for no more than that", "[http][preview]") {
+  CHECK(line("Set-Cookie", "a=1; Path=/x; Domain=node; HttpOnly") ==
+        "Set-Cookie: a=1; HttpOnly; Path=/v1/sandbox/abc/port/80/x\r\n");
+  CHECK(line("set-cookie", "a=1") == "set-cookie: a=1; Path=/v1/sandbox/abc/port/80/\r\n");
+  CHECK(line("Location", "/login") == "Location: /v1/sandbox/abc/port/80/login\r\n");
+  CHECK(line("Location", "//other/") == "Location: //other/\r\n");
+  CHECK(line("Location", "https://other/") == "Location: https://other/\r\n");
+  for (const auto* dropped : {"Clear-Site-Data", "Service-Worker-Allowed", "Transfer-Encoding",
+                              "Strict-Transport-Security", "Alt-Svc", "Connection"})
+    CHECK(line(dropped, "x").empty());
+  CHECK(preview::answer_line("Set-Cookie", "a=1; Path=/x", {"abc", 80, "", "/"}) ==
+        "Set-Cookie: a=1; Path=/x\r\n");
+}
+
+TEST_CASE("a server in a sandbox is reached by name and by path", "[http][preview]") {
+  house h;
+  inner_server server;
+  client one{h.port()};
+  one.send(get("/a?b=c", server.host() + ":8787", "X-Forwarded-For: 6.6.6.6\r\n"));
+  auto inside = server.accept();
+  const auto head = inside.head();
+  CHECK(head.starts_with("GET /a?b=c HTTP/1.1\r\nHost: " + server.host() + ":8787\r\n"));
+  CHECK(head.find("X-Forwarded-For: 127.0.0.1\r\n") != std::string::npos);
+  CHECK(head.find("6.6.6.6") == std::string::npos);
+  inside.send("HTTP/1.1 418 Teapot\r\nX-A: 1\r\nX-A: 2\r\nContent-Length: 3\r\n\r\ntea");
+  CHECK(one.read_until("\r\n") == "HTTP/1.1 418 Teapot\r\n");
+  CHECK(one.read_until("\r\n\r\n").find("X-A: 1\r\nX-A: 2\r\nContent-Length: 3\r\n") == 0);
+  CHECK(one.read(3) == "tea");
+  // On the same two connections, the other form.
+  one.send(get(server.prefix() + "/x/", "localhost"));
+  CHECK(inside.head().starts_with("GET /x/ HTTP/1.1\r\n"));
+  inside.send("HTTP/1.1 302 Found\r\nLocation: /y\r\nContent-Length: 0\r\n\r\n");
+  const auto moved = one.receive();
+  CHECK(moved.status == 302);
+  CHECK(moved.fields.at("location") == server.prefix() + "/y");
+  CHECK(moved.fields.at("content-security-policy").starts_with("sandbox "));
+  // And this node's own routes, still on that connection.
+  one.send(get("/health", "localhost"));
+  CHECK(one.receive().status == 200);
+  one.send(get("/v1/sandbox/abc/network", "localhost"));
+  CHECK(one.receive().status == 200);
+  one.send(get("/z", server.host()));
+  CHECK(inside.head().starts_with("GET /z"));
+  inside.send(ok);
+  CHECK(one.receive().body == "ok");
+  CHECK_FALSE(server.is_asked(0ms));
+}
+
+TEST_CASE("bodies go both ways at once, of any form", "[http][preview]") {
+  house h;
+  inner_server server;
+  client one{h.port()};
+  const auto head = [&](const std::string& fields) {
+    return "POST /up HTTP/1.1\r\nHost: " + server.host() + "\r\n" + fields + "\r\n";
+  };
+  SECTION("of a known length, with what follows it") {
+    one.send(head("Content-Length: 6\r\n") + "\r\n\r\nab" + get("/next", server.host()));
+    auto inside = server.accept();
+    CHECK(inside.head().find("Content-Length: 6\r\n") != std::string::npos);
+    CHECK(inside.read(6) == "\r\n\r\nab");
+    inside.send(ok);
+    CHECK(one.receive().body == "ok");
+    CHECK(inside.head().starts_with("GET /next"));
+    inside.send("HTTP/1.1 204 No Content\r\n\r\n");
+    CHECK(one.receive().status == 204);
+  }
+  SECTION("in chunks, which are told anew") {
+    one.send(head("Transfer-Encoding: chunked\r\n") + "3;x=y\r\nabc\r\n");
+    auto inside = server.accept();
+    CHECK(inside.head().find("Transfer-Encoding: chunked\r\n") != std::string::npos);
+    CHECK(inside.read(8) == "3\r\nabc\r\n");
+    one.send("1\r\nd\r\n0\r\nTrailer: 1\r\n\r\n" + get("/next", server.host()));
+    CHECK(inside.read_until("0\r\n\r\n") == "1\r\nd\r\n0\r\n\r\n");
+    inside.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n");
+    CHECK(one.read_until("\r\n\r\n").find("Transfer-Encoding: chunked\r\n") != std::string::npos);
+    CHECK(one.chunk() == "he");
+    inside.send("3\r\nllo\r\n0\r\n\r\n");
+    CHECK(one.chunk() == "llo");
+    CHECK(one.chunk().empty());
+    CHECK(inside.head().starts_with("GET /next"));
+    inside.send(ok);
+    CHECK(one.receive().body == "ok");
+  }
+  SECTION("the answer comes while the request does") {
+    one.send(head("Content-Length: 4\r\n") + "ab");
+    auto inside = server.accept();
+    inside.head();
+    CHECK(inside.read(2) == "ab");
+    inside.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nAB\r\n");
+    one.read_until("\r\n\r\n");
+    CHECK(one.chunk() == "AB");
+    one.send("cd");
+    CHECK(inside.read(2) == "cd");
+    inside.send("2\r\nCD\r\n0\r\n\r\n");
+    CHECK(one.chunk() == "CD");
+    CHECK(one.chunk().empty());
+  }
+  SECTION("it is refused before it has come") {
+    one.send(head("Content-Length: 1000000\r\n") + "ab");
+    auto inside = server.accept();
+    inside.head();
+    inside.send("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    inside.close();
+    const auto got = one.receive();
+    CHECK(got.status == 413);
+    CHECK(got.fields.at("connection") == "close");
+  }
+  SECTION("it is asked for first") {
+    one.send(head("Content-Length: 2\r\nExpect: 100-continue\r\n"));
+    auto inside = server.accept();
+    CHECK(inside.head().find("Expect") == std::string::npos);
+    CHECK(one.read_until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
+    one.send("ab");
+    CHECK(inside.read(2) == "ab");
+    inside.send(ok);
+    CHECK(one.receive().body == "ok");
+  }
+  SECTION("an answer ends with its connection") {
+    one.send(get("/", server.host()));
+    auto inside = server.accept();
+    inside.head();
+    inside.send("HTTP/1.0 200 OK\r\n\r\nuntil the end");
+    inside.close();
+    const auto got = one.receive();
+    CHECK(got.complete);
+    CHECK(got.body == "until the end");
+  }
+  SECTION("chunks that are none") {
+    one.send(head("Transfer-Encoding: chunked\r\n") + "zz\r\n");
+    auto inside = server.accept();
+    CHECK(one.receive().status == 400);
+    CHECK(one.at_end());
+  }
+}
+
+TEST_CASE("large bodies pass whole, both ways", "[http][preview]") {
+  house h;
+  inner_server server;
+  constexpr std::size_t size = 40u << 20;
+  std::string body(size, '\0');
+  for (std::size_t i = 0; i < size; ++i)
+    body[i] = static_cast<char>(i * 2'654'435'761u >> 24);
+  std::thread echo{[&] {
+    auto inside = server.accept();
+    inside.head();
+    inside.send("HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(size) + "\r\n\r\n");
+    for (std::size_t done = 0; done < size;) {
+      const auto some = inside.read(std::min<std::size_t>(64 * 1024, size - done));
+      if (some.empty() || !inside.send(some))
+        break;
+      done += some.size();
+    }
+  }};
+  client one{h.port()};
+  std::thread up{[&] {
+    one.send("PUT / HTTP/1.1\r\nHost: " + server.host() +
+             "\r\nContent-Length: " + std::to_string(size) + "\r\n\r\n");
+    one.send(body);
+  }};
+  one.read_until("\r\n\r\n");
+  CHECK(one.read(size) == body);
+  up.join();
+  echo.join();
+}
+
+TEST_CASE("HEAD, 304 and HTTP/1.0 keep their forms", "[http][preview]") {
+  house h;
+  inner_server server;
+  client one{h.port()};
+  one.send("HEAD / HTTP/1.1\r\nHost: " + server.host() + "\r\n\r\n");
+  auto inside = server.accept();
+  inside.head();
+  inside.send("HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n");
+  CHECK(one.receive(true).fields.at("content-length") == "7");
+  one.send(get("/", server.host()));
+  inside.head();
+  inside.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 304 Not Modified\r\nETag: "
+              "\"a\"\r\n\r\n");
+  const auto same = one.receive(true);
+  CHECK(same.status == 304);
+  CHECK(same.fields.at("etag") == "\"a\"");
+  one.send("GET / HTTP/1.0\r\nHost: " + server.host() + "\r\n\r\n");
+  inside.head();
+  inside.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n0\r\n\r\n");
+  CHECK(one.read_until("\r\n\r\n").find("chunked") == std::string::npos);
+  CHECK(one.read(10) == "he");
+  CHECK(one.at_end());
+}
+
+TEST_CASE("after an upgrade, bytes go both ways", "[http][preview]") {
+  house h;
+  inner_server server;
+  client one{h.port()};
+  one.send(get("/ws", server.host(),
+               "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: "
+               "k\r\nSec-WebSocket-Version: 13\r\nOrigin: http://" +
+                 server.host() + "\r\n") +
+           "early");
+  auto inside = server.accept();
+  const auto head = inside.head();
+  CHECK(head.find("Connection: Upgrade\r\nUpgrade: websocket\r\n") != std::string::npos);
+  CHECK(head.find("Sec-WebSocket-Key: k\r\n") != std::string::npos);
+  inside.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: "
+              "websocket\r\nSec-WebSocket-Accept: a\r\n\r\nhello");
+  const auto answer = one.read_until("\r\n\r\n");
+  CHECK(answer.starts_with("HTTP/1.1 101 Switching Protocols\r\n"));
+  CHECK(answer.find("Connection: Upgrade\r\nUpgrade: websocket\r\n") != std::string::npos);
+  CHECK(answer.find("Sec-WebSocket-Accept: a\r\n") != std::string::npos);
+  CHECK(one.read(5) == "hello");
+  CHECK(inside.read(5) == "early");
+  one.send("\0\1\2");
+  CHECK(inside.send("down"));
+  CHECK(one.read(4) == "down");
+  SECTION("until the server ends") {
+    inside.close();
+    CHECK(one.at_end());
+  }
+  SECTION("until the client ends, and the server after it") {
+    ::shutdown(one.fd(), SHUT_WR);
+    inside.read_until("\xff");
+    CHECK(inside.at_end());
+    CHECK(inside.send("bye"));
+    CHECK(one.read(3) == "bye");
+    inside.close();
+    CHECK(one.at_end());
+  }
+  SECTION("until the node ends") {
+    std::thread stop{[&] { h.server().stop(5s); }};
+    inside.read_until("\xff");
+    CHECK(inside.at_end());
+    stop.join();
+  }
+}
+
+TEST_CASE("what is wrong with a server is said", "[http][preview]") {
+  house h;
+  std::uint16_t closed = 0;
+  {
+    inner_server gone;
+    closed = gone.port();
+  }
+  const auto nobody = std::to_string(closed) + "-abc.localhost";
+  client one{h.port()};
+  SECTION("nobody listens") {
+    one.send(get("/", nobody));
+    const auto got = one.receive();
+    CHECK(got.status == 502);
+    CHECK(got.body == R"({"error":"nothing listens at port )" + std::to_string(closed) +
+                        R"( in the sandbox","code":"port_not_listening"})");
+    one.send(get("/", nobody, "Accept: text/html\r\n"));
+    const auto page = one.receive();
+    CHECK(page.status == 502);
+    CHECK(page.fields.at("content-type").starts_with("text/html"));
+    CHECK(page.body.find("http-equiv=\"refresh\"") != std::string::npos);
+    one.send("POST / HTTP/1.1\r\nHost: " + nobody + "\r\nContent-Length: 2\r\n\r\n");
+    const auto refused = one.receive();
+    CHECK(refused.status == 502);
+    CHECK(refused.fields.at("connection") == "close");
+  }
+  SECTION("the sandbox does not run") {
+    h.plays().network_error = error{errc::sandbox_not_running, "no"};
+    one.send(get("/", nobody));
+    const auto got = one.receive();
+    CHECK(got.status == 502);
+    CHECK(got.body.find(R"("code":"sandbox_not_running")") != std::string::npos);
+  }
+  inner_server server;
+  SECTION("it does not speak HTTP, or stops in mid-word") {
+    for (const std::string said :
+         {"hello\r\n\r\n", "", "HTTP/1.1 200 OK\r\nContent-", "HTTP/1.1 101 x\r\n\r\n",
+          "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: x\r\n\r\n"}) {
+      CAPTURE(said);
+      one.send(get("/", server.host()));
+      auto inside = server.accept();
+      inside.head();
+      inside.send(said);
+      inside.close();
+      const auto got = one.receive();
+      CHECK(got.status == 502);
+      CHECK(got.body.find(R"("code":"bad_answer")") != std::string::npos);
+    }
+  }
+  SECTION("its answer is never complete, so it must not look so") {
+    one.send(get("/", server.host()));
+    auto inside = server.accept();
+    inside.head();
+    inside.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
+    inside.close();
+    const auto got = one.receive();
+    CHECK(got.status == 200);
+    CHECK_FALSE(got.complete);
+  }
+  SECTION("it had closed what was idle") {
+    one.send(get("/1", server.host()));
+    auto first = server.accept();
+    first.head();
+    first.send(ok);
+    CHECK(one.receive().body == "ok");
+    first.close();
+    one.send(get("/2", server.host()));
+    auto second = server.accept();
+    CHECK(second.head().starts_with("GET /2"));
+    second.send(ok);
+    CHECK(one.receive().body == "ok");
+  }
+  SECTION("it closes what was idle just when it is asked") {
+    one.send(get("/1", server.host()));
+    auto first = server.accept();
+    first.head();
+    first.send(ok);
+    CHECK(one.receive().body == "ok");
+    one.send(get("/2", server.host()));
+    CHECK(first.head().starts_with("GET /2"));
+    first.close();
+    auto second = server.accept();
+    CHECK(second.head().starts_with("GET /2"));
+    second.send(ok);
+    CHECK(one.receive().body == "ok");
+  }
+}
+
+TEST_CASE("a client that leaves takes its request along", "[http][preview]") {
+  house h;
+  inner_server server;
+  client one{h.port()};
+  one.send(get("/", server.host()));
+  auto inside = server.accept();
+  inside.head();
+  SECTION("before the answer") {
+    one.close();
+    CHECK(inside.at_end());
+  }
+  SECTION("while it is silent") {
+    inside.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n");
+    one.read_until("data: 1\n\n");
+    one.close();
+    CHECK(inside.at_end());
+  }
+}
+
+TEST_CASE("a server that listens with IPv6 alone is found", "[http][preview]") {
+  house h;
+  inner_server server{true};
+  client one{h.port()};
+  one.send(get("/", server.host()));
+  auto inside = server.accept();
+  inside.head();
+  inside.send(ok);
+  CHECK(one.receive().body == "ok");
+}
+
+TEST_CASE("what is idle is given up, so that the sandbox can rest", "[http][preview]") {
+  house h;
+  inner_server server;
+  client one{h.port()};
+  one.send(get("/", server.host()));
+  auto inside = server.accept();
+  inside.head();
+  inside.send(ok);
+  CHECK(one.receive().body == "ok");
+  CHECK(inside.at_end()); // After a few seconds.
+}
+
+TEST_CASE("with a key, a preview needs it, or a token", "[http][preview]") {
+  house h{with_key()};
+  inner_server server;
+  const auto link = ask(h.port(), "POST", "/v1/sandbox/abc/preview",
+                        R"({"port":)" + std::to_string(server.port()) + R"(,"expires_in_s":60})",
+                        "Authorization: Bearer s3cret\r\n");
+  REQUIRE(link.status == 200);
+  const auto at = link.body.find(R"("token":")") + 9;
+  const auto token = link.body.substr(at, link.body.find('"', at) - at);
+  client one{h.port()};
+  const auto passes = [&](const std::string& asked) {
+    client each{h.port()};
+    each.send(asked);
+    auto inside = server.accept();
+    const auto head = inside.head();
+    CHECK(head.find(token) == std::string::npos);
+    CHECK(head.find("s3cret") == std::string::npos);
+    inside.send(ok);
+    return each.receive().status == 200;
+  };
+  const auto refused = [&](const std::string& asked) {
+    client each{h.port()};
+    each.send(asked);
+    const auto got = each.receive();
+    return got.status == 401 && !server.is_asked(0ms);
+  };
+  for (const auto& [target, host] :
+       {std::pair{std::string{"/"}, server.host()}, {server.prefix() + "/", "localhost"}}) {
+    CAPTURE(target);
+    CHECK(refused(get(target, host)));
+    CHECK(refused(get(target, host, "Authorization: Bearer wrong\r\n")));
+    CHECK(refused(get(target, host, "X-Insula-Preview-Token: 99999999999.aaaa\r\n")));
+    CHECK(passes(get(target, host, "Authorization: Bearer s3cret\r\n")));
+    CHECK(passes(get(target, host, "X-Insula-Preview-Token: " + token + "\r\n")));
+    CHECK(passes(get(target, host, "Cookie: a=1; insula-preview=" + token + "\r\n")));
+    CHECK(passes(get(target + "?a=1&insula_preview_token=" + token, host)));
+  }
+  // Of another port, or another sandbox.
+  CHECK(refused(get("/", std::to_string(server.port() - 1) + "-abc.localhost",
+                    "X-Insula-Preview-Token: " + token + "\r\n")));
+  CHECK(refused(get("/", std::to_string(server.port()) + "-abd.localhost",
+                    "X-Insula-Preview-Token: " + token + "\r\n")));
+  // A browser gets it as a cookie, and an address without.
+  one.send(get("//evil.example/?a=1&insula_preview_token=" + token + "&b=2", server.host(),
+               "Accept: text/html\r\n"));
+  const auto entered = one.receive();
+  CHECK(entered.status == 303);
+  CHECK(entered.fields.at("location") == "/.//evil.example/?a=1&b=2");
+  CHECK(entered.fields.at("set-cookie").starts_with("insula-preview=" + token + "; Path=/; "));
+  CHECK(entered.fields.at("set-cookie").find("HttpOnly") != std::string::npos);
+}
+
+TEST_CASE("with a key, a public preview asks nobody", "[http][preview]") {
+  auto options = with_key();
+  options.previews_public = true;
+  house h{options};
+  inner_server server;
+  client one{h.port()};
+  one.send(get("/", server.host()));
+  auto inside = server.accept();
+  inside.head();
+  inside.send(ok);
+  CHECK(one.receive().status == 200);
+  CHECK(ask(h.port(), "POST", "/v1/sandbox/abc/preview", R"({"port":80})",
+            "Authorization: Bearer s3cret\r\n")
+          .body.find(R"("token":null)") != std::string::npos);
+}
+
+TEST_CASE("without a key, pages of other sandboxes and sites are refused", "[http][preview]") {
+  house h;
+  inner_server server;
+  const auto status = [&](const std::string& fields, const std::string& target = "/") {
+    client each{h.port()};
+    each.send(get(target, target == "/" ? server.host() : "localhost", fields));
+    if (server.is_asked(300ms)) {
+      auto inside = server.accept();
+      inside.head();
+      inside.send(ok);
+    }
+    return each.receive().status;
+  };
+  CHECK(status("Origin: http://" + server.host() + "\r\n") == 200);
+  CHECK(status("Origin: http://3000-abc.localhost:8787\r\nSec-Fetch-Site: cross-site\r\n") == 200);
+  CHECK(status("Origin: http://3000-abd.localhost:8787\r\n") == 403);
+  CHECK(status("Origin: https://evil.example\r\n") == 403);
+  CHECK(status("Origin: null\r\n") == 403);
+  CHECK(status("Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n") == 403);
+  CHECK(status("Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n") == 200);
+  CHECK(status("Sec-Fetch-Site: same-origin\r\n") == 200);
+  CHECK(status("Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n",
+               server.prefix() + "/") == 403);
+  CHECK(status("", server.prefix() + "/") == 200);
+}
+
+TEST_CASE("where a preview is, is said", "[http][preview]") {
+  house h;
+  const std::string target = "/v1/sandbox/abc/preview";
+  client one{h.port()};
+  one.send("POST " + target +
+           " HTTP/1.1\r\nHost: localhost:8787\r\nContent-Length: 13\r\n\r\n{\"port\":3000}");
+  CHECK(
+    one.receive().body ==
+    R"({"port":3000,"url":"http://3000-abc.localhost:8787/","path":"/v1/sandbox/abc/port/3000/","token":null,"expires_at":null})");
+  CHECK(ask(h.port(), "POST", "/v1/sandbox/" + std::string(80, 'a') + "/preview", R"({"port":1})")
+          .body.find(R"("url":null)") != std::string::npos);
+  for (const auto& [body, why] : std::vector<std::pair<std::string, std::string>>{
+         {"", "Invalid JSON body"},
+         {"[]", "the body must be a JSON object"},
+         {"{}", "port must be a number from 1 to 65535"},
+         {R"({"port":0})", "port must be a number from 1 to 65535"},
+         {R"({"port":"80"})", "port must be a number from 1 to 65535"},
+         {R"({"port":80,"expires_in_s":0})", "expires_in_s must be a number from 1 to 2592000"},
+         {R"({"port":80,"public":true})", R"(unknown member \"public\")"}}) {
+    const auto got = ask(h.port(), "POST", target, body);
+    CHECK(got.status == 400);
+    CHECK(got.body == R"({"error":")" + why + R"(","code":"invalid_request"})");
+  }
+}
