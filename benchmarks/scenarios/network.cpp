@@ -47,7 +47,8 @@ table ip sandboxes {
   chain one { ip daddr @denied reject; accept; }
   chain forward { type filter hook forward priority 0; policy drop;
     ct state established,related accept
-    iifname vmap { "routed" : jump one } }
+    iifname vmap { "routed" : jump one }
+  }
   chain leave { type nat hook postrouting priority 100; oifname "far" masquerade; }
 }
 RULES
@@ -189,7 +190,7 @@ private:
       const auto id = client.create();
       std::ifstream file{INSULA_NETWORK_PROBE, std::ios::binary};
       const std::string probe{std::istreambuf_iterator<char>{file}, {}};
-      client.write_file(id, "probe", probe);
+      client.write_file(id, "/workspace/probe", probe);
       client.exec(id, {{"chmod", "+x", "/workspace/probe"}, {}}, clock::now());
       const std::vector<std::string> connecting{"connect", far_end, port,
                                                 std::to_string(with.repeat(300, 30))};
