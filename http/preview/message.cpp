@@ -75,6 +75,8 @@ std::string cookie_behind(std::string_view cookie, const std::string& prefix) {
 } // namespace
 
 std::string without_token(std::string_view query) {
+  if (query.find(token_parameter) == std::string_view::npos)
+    return std::string{query};
   std::string kept;
   while (!query.empty()) {
     const auto pair = query.substr(0, query.find('&'));

@@ -5,7 +5,10 @@
 #include "http/bridge/api.hpp"
 #include "http/bridge/archives.hpp"
 #include "http/bridge/workspace_path.hpp"
+#include "http/header_text.hpp"
 #include "http/percent.hpp"
+#include "http/preview/address.hpp"
+#include "http/preview/message.hpp"
 #include "tests/fuzz/bytes.hpp"
 
 #include <map>
@@ -60,6 +63,19 @@ void check_paths(std::string_view text) {
   }
 }
 
+void check_previews(std::string_view host, std::string_view path, std::string_view query) {
+  if (const auto named = preview::address_of_host(host, "localhost", "/"); named) {
+    const auto again = preview::host_of(named->id, named->port, "localhost");
+    must(again.empty() || same_letters(again, host.substr(0, host.find(':'))),
+         "a name is that of its port and sandbox");
+  }
+  if (const auto behind = preview::address_of_path(path))
+    must(behind->prefix + behind->path == path, "a path is its prefix and the rest");
+  const auto kept = preview::without_token(query);
+  must(kept.size() <= query.size() && preview::without_token(kept) == kept,
+       "a token is taken out at once");
+}
+
 std::vector<route> every_route() {
   bridge::services with; // Nothing is asked of them before a body has come.
   with.spooled = std::make_shared<byte_budget>(1 << 20);
@@ -87,6 +103,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const auto& pattern : *excludes)
       must(pattern.rfind("./", 0) == 0 && pattern.find('\0') == std::string::npos,
            "a pattern is one that can be passed on");
+  check_previews(head.field("Host"), head.path, head.query);
   bridge::is_session_id(head.field("Session-Id"));
   accepts_gzip(head.field("Accept-Encoding"));
 
