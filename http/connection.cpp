@@ -148,11 +148,11 @@ void connection::deliver_read(error_code ec, std::size_t bytes) {
   else if (ec == asio::error::operation_aborted)
     ec = asio::error::connection_reset;
   counts_->bytes_in.add(bytes);
-  for (const char c :
-       last_read_.substr(last_read_.size() - std::min<std::size_t>(last_read_.size(), 3)))
-    before_ = {before_[1], before_[2], c};
+  before_ = tail_;
   last_read_ = {static_cast<const char*>(read_into_.data()), bytes};
   header_end_ = last_read_.data();
+  for (const char c : last_read_.substr(bytes - std::min<std::size_t>(bytes, tail_.size())))
+    tail_ = {tail_[1], tail_[2], c};
   handling scope{*this, true, !ec};
   done(ec, bytes);
 }
@@ -258,16 +258,17 @@ void connection::give_back() {
   stop_watching();
   now_ = phase::idle;
   last_read_ = {};
-  before_ = {};
+  tail_ = {};
   if (client_left_ || !socket_.is_open())
     return close_socket();
   returned_(shared_from_this());
 }
 
-void connection::hang_up() {
+void connection::hang_up(bool still_sending) {
   if (std::exchange(hung_up_, true) || !socket_.is_open())
     return;
-  if (!tls_)
+  // A goodbye of TLS meets what the client still sends, and breaks off before it has read.
+  if (!tls_ || still_sending || reading_)
     return linger();
   write_watchdog_.expires_after(limits_.linger);
   tls_->async_shutdown([self = shared_from_this()](const error_code&) { self->close_socket(); });

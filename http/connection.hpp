@@ -135,7 +135,8 @@ public:
     return heard_ + ago < std::chrono::steady_clock::now();
   }
   /// Lets the client read what was written, for a moment, and closes.
-  void hang_up();
+  /// `still_sending`: there may be more of a request, which is thrown away.
+  void hang_up(bool still_sending = false);
   /// Closes, unless it has been hung up: that ends by itself.
   void end_upgraded();
   const time_limits& time() const { return limits_; }
@@ -221,7 +222,8 @@ private:
   std::function<void(std::shared_ptr<connection>)> returned_;
   bool shaken_ = false;          ///< The TLS handshake is over.
   std::string_view last_read_;   ///< In RESTinio's buffer.
-  std::array<char, 3> before_{}; ///< What was read before that, its last bytes.
+  std::array<char, 3> tail_{};   ///< Its last bytes,
+  std::array<char, 3> before_{}; ///< and those of what was read before it.
   const char* header_end_ = nullptr;
   std::string early_; ///< What had come behind the request.
   bool taken_over_ = false;
@@ -234,17 +236,17 @@ private:
 template <class Buffers, class Handler>
 void connection::read_upgraded(const Buffers& into, Handler&& done) {
   namespace asio = boost::asio;
-  if (reading_) {
-    auto kept = std::make_shared<std::decay_t<Handler>>(std::forward<Handler>(done));
-    read_later_ = [this, into, kept] { read_upgraded(into, std::move(*kept)); };
-    return;
-  }
   if (!early_.empty()) {
     const auto bytes = asio::buffer_copy(into, asio::buffer(early_));
     early_.erase(0, bytes);
     return asio::post(
       socket_.get_executor(),
       [bytes, then = std::forward<Handler>(done)]() mutable { then(error_code{}, bytes); });
+  }
+  if (reading_) {
+    auto kept = std::make_shared<std::decay_t<Handler>>(std::forward<Handler>(done));
+    read_later_ = [this, into, kept] { read_upgraded(into, std::move(*kept)); };
+    return;
   }
   auto executor = asio::get_associated_executor(done, socket_.get_executor());
   auto finished =

@@ -2,6 +2,7 @@
 
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "http/header_text.hpp"
 #include "http/json.hpp"
 #include "http/listener.hpp"
 #include "http/response_head.hpp"
@@ -186,8 +187,13 @@ public:
   bool acceptable() const {
     std::size_t hosts = 0;
     bool named_well = true;
+    std::size_t codings = 0;
     header_.for_each_field([&](const restinio::http_header_field_t& field) {
       hosts += field.field_id() == restinio::http_field_t::host;
+      if (field.field_id() == restinio::http_field_t::transfer_encoding) {
+        ++codings; // Another one than that would say what the body is, and where it ends.
+        named_well = named_well && codings == 1 && same_letters(trimmed(field.value()), "chunked");
+      }
       named_well = named_well && field.name().find(' ') == std::string::npos;
     });
     return named_well && (hosts == 1 || (old_protocol && hosts == 0));

@@ -64,7 +64,10 @@ private:
     use_ = got.use;
     error_code failed;
     socket_.emplace(strand_.executor());
-    socket_->assign(ipv6 ? tcp::v6() : tcp::v4(), got.sockets->front().release(), failed);
+    socket_->assign(ipv6 ? tcp::v6() : tcp::v4(), got.sockets->front().get(), failed);
+    if (failed) // One that is not open would be opened anew, in this node's own network.
+      return later();
+    static_cast<void>(got.sockets->front().release());
     const auto where = ipv6 ? boost::asio::ip::address{boost::asio::ip::address_v6::loopback()}
                             : boost::asio::ip::address{boost::asio::ip::address_v4::loopback()};
     timer_.expires_after(connect_patience);

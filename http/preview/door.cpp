@@ -1,11 +1,12 @@
 #include "http/preview/door.hpp"
 
 #include "http/connection.hpp"
+#include "http/header_text.hpp"
+#include "http/origin.hpp"
 #include "http/percent.hpp"
 #include "http/preview/message.hpp"
 #include "http/preview/session.hpp"
 #include "http/preview/token.hpp"
-#include "http/sign_ins.hpp"
 
 #include <algorithm>
 #include <array>
@@ -71,17 +72,21 @@ admission door::admit(const request_head& head, address to, bool knows_key,
   if (!to.path.starts_with('/') && !(to.path == "*" && head.method_name == "OPTIONS"))
     return refused(failed_preview(400, "invalid_request", "the path must begin with a slash",
                                   wants_page(head), false));
-  if (!is_.is_public) {
-    if (auto no = key_.open() ? objection(head, to) : std::nullopt)
+  const bool needed = !is_.is_public && !key_.open() && !knows_key;
+  if (auto entered = sign_in(head, to, needed))
+    return refused(std::move(*entered));
+  if (!is_.is_public && key_.open())
+    if (auto no = objection(head, to))
       return refused(std::move(*no));
-    if (!key_.open() && !knows_key) {
-      if (auto entered = sign_in(head, to))
-        return refused(std::move(*entered));
-      if (!shows_token(head, to))
-        return refused(failed_preview(401, "unauthorized",
-                                      "this preview needs the node's API key or a token for it",
-                                      wants_page(head), false));
-    }
+  if (needed && !shows_token(head, to)) {
+    if (!has_cookie(head, to))
+      return refused(failed_preview(401, "unauthorized",
+                                    "this preview needs the node's API key or a token for it",
+                                    wants_page(head), false));
+    if (comes_from_elsewhere(head, to))
+      return refused(failed_preview(403, "invalid_request",
+                                    "web pages of another sandbox or site are refused",
+                                    wants_page(head), false));
   }
   request wanted;
   wanted.length = head.content_length.value_or(0);
@@ -109,37 +114,44 @@ admission door::admit(const request_head& head, address to, bool knows_key,
   return plan;
 }
 
-/// Without a key. A page may ask its own origin, and other ports of its own sandbox; it can be come
-/// to from anywhere.
-std::optional<response> door::objection(const request_head& head, const address& to) const {
+/// A page may ask its own origin, and other ports of its own sandbox; it can be come to from
+/// anywhere.
+bool door::comes_from_elsewhere(const request_head& head, const address& to) const {
   const auto origin = head.field("Origin"), site = head.field("Sec-Fetch-Site");
+  if (origin.empty())
+    return (site == "cross-site" || site == "same-site") &&
+           !(head.method == verb::get && head.field("Sec-Fetch-Mode") == "navigate");
+  if (!to.prefix.empty())
+    return !is_origin_of(origin, head.field("Host"));
+  const auto asking = address_of_host(host_in(origin), is_.domain, "/");
+  return !asking || asking->id != to.id;
+}
+
+/// Without a key.
+std::optional<response> door::objection(const request_head& head, const address& to) const {
   const auto refuse = [&](std::string_view why) {
     return failed_preview(403, "invalid_request", std::string{why}, wants_page(head), false);
   };
   if (!to.prefix.empty()) {
-    const auto why = pages_.objection(head.field("Host"), origin, site);
+    const auto why =
+      pages_.objection(head.field("Host"), head.field("Origin"), head.field("Sec-Fetch-Site"));
     return why ? std::optional{refuse(*why)} : std::nullopt;
   }
-  const auto foreign = "without an API key, web pages of another sandbox or site are refused";
-  if (!origin.empty()) {
-    const auto asking = address_of_host(host_in(origin), is_.domain, "/");
-    if (!asking || asking->id != to.id)
-      return refuse(foreign);
-  } else if ((site == "cross-site" || site == "same-site") &&
-             !(head.method == verb::get && head.field("Sec-Fetch-Mode") == "navigate")) {
-    return refuse(foreign);
-  }
+  if (comes_from_elsewhere(head, to))
+    return refuse("without an API key, web pages of another sandbox or site are refused");
   return std::nullopt;
 }
 
-/// A browser that comes with a token in the query gets it as a cookie, and goes on without.
-std::optional<response> door::sign_in(const request_head& head, const address& to) const {
+/// A browser that comes with a token in the query goes on without, where no script can read it in
+/// the address; if it is `needed`, it gets it as a cookie.
+std::optional<response> door::sign_in(const request_head& head, const address& to,
+                                      bool needed) const {
   const auto token = form_value(head.query, token_parameter);
   if (token.empty() || head.method != verb::get || wants_upgrade(head) || !wants_page(head))
     return std::nullopt;
   const auto time = now();
   const auto ends = check_token(is_.secret, to.id, to.port, token, time);
-  if (!ends)
+  if (needed && !ends)
     return std::nullopt;
   const auto query = without_token(head.query);
   // A browser takes two slashes for another host.
@@ -147,26 +159,40 @@ std::optional<response> door::sign_in(const request_head& head, const address& t
   auto where = to.prefix + (to.prefix.empty() && odd ? "/." : "") + to.path;
   if (!query.empty())
     where += "?" + query;
+  response answer{303,
+                  {},
+                  {},
+                  {{"Location", std::move(where)},
+                   {"Cache-Control", "no-store"},
+                   {"Referrer-Policy", "no-referrer"}}};
+  if (!needed)
+    return answer;
   // In a frame of another site's page, only with that page: nobody else can have it sent along.
   auto cookie = std::string{token_cookie} + "=" + token + "; Path=" + to.prefix +
                 "/; HttpOnly; Max-Age=" + std::to_string((*ends - time).count());
   cookie += is_.encrypted ? "; Secure; SameSite=None; Partitioned" : "; SameSite=Lax";
-  return response{303,
-                  {},
-                  {},
-                  {{"Location", std::move(where)},
-                   {"Set-Cookie", std::move(cookie)},
-                   {"Cache-Control", "no-store"},
-                   {"Referrer-Policy", "no-referrer"}}};
+  answer.fields.push_back({"Set-Cookie", std::move(cookie)});
+  return answer;
+}
+
+bool door::holds(std::string_view token, const std::string& id, std::uint16_t port) const {
+  return !token.empty() && check_token(is_.secret, id, port, token, now()).has_value();
 }
 
 bool door::shows_token(const request_head& head, const address& to) const {
-  const auto time = now();
-  const auto holds = [&](std::string_view token) {
-    return !token.empty() && check_token(is_.secret, to.id, to.port, token, time).has_value();
-  };
-  return holds(head.field(token_field)) || holds(form_value(head.query, token_parameter)) ||
-         holds(cookie_value(head.field("Cookie"), token_cookie));
+  return holds(head.field(token_field), to.id, to.port) ||
+         holds(form_value(head.query, token_parameter), to.id, to.port);
+}
+
+/// One of them: others of that name can have been set by pages of the same domain.
+bool door::has_cookie(const request_head& head, const address& to) const {
+  auto cookies = head.field("Cookie");
+  while (!cookies.empty()) {
+    auto each = take_until(cookies, ';');
+    if (take_until(each, '=') == token_cookie && holds(each, to.id, to.port))
+      return true;
+  }
+  return false;
 }
 
 } // namespace insula::http::preview

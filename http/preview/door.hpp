@@ -20,8 +20,8 @@ struct settings {
 /// behind a path, all share this node's.
 ///
 /// With a key: whoever shows it, or the port's token: in the query, once, from where a browser gets
-/// it as a cookie; as a cookie; or in a field. Without one: everybody but pages that are of another
-/// sandbox, or of somewhere else. Any thread.
+/// it as a cookie; as a cookie; or in a field. Without one: everybody. But neither a cookie nor
+/// having no key lets in what pages of another sandbox, or of somewhere else, ask. Any thread.
 class door {
 public:
   door(settings is, std::shared_ptr<const bridge::services> with, key_check key, page_guard pages);
@@ -33,10 +33,15 @@ public:
   admission admit(const request_head& head, address to, bool knows_key,
                   const std::string& request_id) const;
 
+  /// A token of this node's, for this port of this sandbox, that has not ended.
+  bool holds(std::string_view token, const std::string& id, std::uint16_t port) const;
+
 private:
   std::optional<response> objection(const request_head& head, const address& to) const;
-  std::optional<response> sign_in(const request_head& head, const address& to) const;
+  std::optional<response> sign_in(const request_head& head, const address& to, bool needed) const;
   bool shows_token(const request_head& head, const address& to) const;
+  bool has_cookie(const request_head& head, const address& to) const;
+  bool comes_from_elsewhere(const request_head& head, const address& to) const;
 
   const settings is_;
   const std::shared_ptr<const bridge::services> with_;

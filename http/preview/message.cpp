@@ -1,6 +1,7 @@
 #include "http/preview/message.hpp"
 
 #include "http/header_text.hpp"
+#include "http/percent.hpp"
 
 #include <algorithm>
 #include <array>
@@ -75,19 +76,21 @@ std::string cookie_behind(std::string_view cookie, const std::string& prefix) {
 } // namespace
 
 std::string without_token(std::string_view query) {
-  if (query.find(token_parameter) == std::string_view::npos)
-    return std::string{query};
+  const auto whole = query;
   std::string kept;
+  bool any = false;
   while (!query.empty()) {
     const auto pair = query.substr(0, query.find('&'));
     query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    if (pair.substr(0, pair.find('=')) == token_parameter)
+    if (percent_decode(pair.substr(0, pair.find('='))) == token_parameter) {
+      any = true;
       continue;
+    }
     if (!kept.empty())
       kept += '&';
     kept += pair;
   }
-  return kept;
+  return any ? kept : std::string{whole};
 }
 
 bool wants_upgrade(const request_head& head) {
@@ -143,11 +146,12 @@ std::string write_request(const request_head& head, const address& to, const sen
   return text += "\r\n";
 }
 
-std::string answer_line(std::string_view name, std::string_view value, const address& to) {
+std::string answer_line(std::string_view name, std::string_view value, const address& to,
+                        std::string_view of_connection) {
   std::string line;
   // It names other doors to this host, and the request's id is said by the node.
-  if (is_one_of(name, of_one_connection) || same_letters(name, "Alt-Svc") ||
-      same_letters(name, "X-Request-Id"))
+  if (is_one_of(name, of_one_connection) || names(of_connection, name) ||
+      same_letters(name, "Alt-Svc") || same_letters(name, "X-Request-Id"))
     return line;
   if (to.prefix.empty()) {
     append(line, name, value);

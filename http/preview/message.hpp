@@ -36,8 +36,9 @@ std::string write_request(const request_head& head, const address& to, const sen
 
 /// One field of its answer, as the client is to see it, a line; empty: it stays here. Behind a
 /// prefix, all sandboxes and this node are one origin to a browser, so nothing passes that would
-/// hold for more than the prefix.
-std::string answer_line(std::string_view name, std::string_view value, const address& to);
+/// hold for more than the prefix. `of_connection`: what its own Connection names.
+std::string answer_line(std::string_view name, std::string_view value, const address& to,
+                        std::string_view of_connection = {});
 
 /// Lines that every answer has besides: behind a prefix, a page is nobody's origin.
 std::string_view own_lines(const address& to);

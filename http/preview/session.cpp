@@ -37,6 +37,8 @@ constexpr auto take_patience = 60s;
 constexpr std::size_t least_read = 16 * 1024;
 constexpr std::size_t most_read = 256 * 1024;
 constexpr std::uint32_t header_bytes = 64 * 1024;
+/// Of what a server may say before its answer.
+constexpr unsigned most_interim_answers = 32;
 
 std::string escaped(std::string_view text) {
   std::string safe;
@@ -64,8 +66,10 @@ std::string_view text_of(boost::beast::string_view text) {
 template <class Parser>
 class reader {
 public:
+  std::function<void()> on_head; ///< The header is there, and nothing of the body.
+
   reader() {
-    parser_.eager(true);
+    parser_.eager(false);
     parser_.header_limit(header_bytes);
     parser_.body_limit(boost::none);
   }
@@ -83,6 +87,12 @@ public:
     while (used < bytes.size() && !parser_.is_done() && !ec) {
       const auto some = parser_.put(asio::buffer(bytes.data() + used, bytes.size() - used), ec);
       used += some;
+      if (!ec && parser_.is_header_done() && !parser_.eager()) {
+        parser_.eager(true);
+        if (on_head)
+          on_head(); // Before what follows the body is added to it.
+        continue;
+      }
       if (ec == wire::error::need_more) {
         ec = {};
         break;
@@ -168,14 +178,28 @@ private:
 
   void connected(std::shared_ptr<upstream> server) {
     server_ = std::move(server);
+    if (wanted_.asks_first) // Later than that nothing is written to the client but the answer.
+      return ask();
     ask();
-    if (body_done_ || body_begun_)
-      return read_answer();
-    body_begun_ = true;
-    if (!wanted_.asks_first) {
-      read_answer();
+    read_answer();
+  }
+
+  void ask() {
+    asio::async_write(server_->socket(), asio::buffer(wanted_.head),
+                      [self = shared_from_this(), to = server_](const error_code& ec, std::size_t) {
+                        if (self->over_ || to != self->server_)
+                          return;
+                        self->server_deaf_ = static_cast<bool>(ec); // It may have answered already.
+                        if (!self->body_done_)
+                          self->invite_body();
+                      });
+  }
+
+  // ---- The request's body
+
+  void invite_body() {
+    if (!wanted_.asks_first)
       return begin_body();
-    }
     client_->write_upgraded(asio::buffer(go_ahead),
                             [self = shared_from_this()](const error_code& ec, std::size_t) {
                               if (self->over_)
@@ -186,16 +210,6 @@ private:
                               self->begin_body();
                             });
   }
-
-  void ask() {
-    asio::async_write(server_->socket(), asio::buffer(wanted_.head),
-                      [self = shared_from_this(), to = server_](const error_code& ec, std::size_t) {
-                        if (ec && to == self->server_)
-                          self->server_deaf_ = true; // It may have answered all the same.
-                      });
-  }
-
-  // ---- The request's body
 
   void begin_body() {
     if (wanted_.chunked) {
@@ -273,6 +287,8 @@ private:
     body_.clear();
     if (head_sent_)
       look_out();
+    else
+      answer_watch_.expires_after(soon);
   }
 
   void body_stalls() {
@@ -306,6 +322,7 @@ private:
       if (!answer_) {
         answer_.emplace();
         answer_->parser().skip(wanted_.head_only);
+        answer_->on_head = [this] { keep_head(); };
       }
       error_code ec;
       in_.used(answer_->take(in_.bytes(), out_, ec));
@@ -325,6 +342,8 @@ private:
       if (status / 100 != 1)
         return tell_client();
       answer_.reset(); // What comes before the answer is between the server and this node.
+      if (++interim_answers_ > most_interim_answers)
+        return fail({502, "bad_answer", "the server at port " + port() + " never answers"});
       if (kept == 0)
         return read_answer();
     }
@@ -343,12 +362,12 @@ private:
       after = out_.empty() ? (last ? "0\r\n\r\n" : "") : (last ? "\r\n0\r\n\r\n" : "\r\n");
     }
     track_.body_leaves(out_.size());
+    if (last)
+      track_.finish(static_cast<int>(parser.get().result_int())); // Before the client can know.
     if (lead_.empty() && out_.empty() && after.empty())
       return last ? finish() : read_answer();
     const std::array<asio::const_buffer, 3> parts{asio::buffer(lead_), asio::buffer(out_),
                                                   asio::buffer(after.data(), after.size())};
-    if (last)
-      track_.finish(static_cast<int>(parser.get().result_int())); // Before the client can know.
     client_->write_upgraded(parts,
                             [self = shared_from_this(), last](const error_code& ec, std::size_t) {
                               if (self->over_)
@@ -361,6 +380,19 @@ private:
                                 self->look_out(); // It goes on for longer.
                               self->read_answer();
                             });
+  }
+
+  /// What of the header goes to the client.
+  void keep_head() {
+    const auto& head = answer_->parser().get();
+    std::string of_connection;
+    for (const auto& each : head)
+      if (each.name() == wire::field::connection)
+        (of_connection += text_of(each.value())) += ',';
+    lines_.clear();
+    for (const auto& each : head)
+      lines_ +=
+        answer_line(text_of(each.name_string()), text_of(each.value()), wanted_.to, of_connection);
   }
 
   void begin_answer() {
@@ -378,9 +410,7 @@ private:
     lead_.reserve(512);
     ((((lead_ += "HTTP/1.1 ") += std::to_string(status)) += ' ') += text_of(head.reason())) +=
       "\r\n";
-    for (const auto& each : head)
-      lead_ += answer_line(text_of(each.name_string()), text_of(each.value()), wanted_.to);
-    lead_ += own_lines(wanted_.to);
+    (lead_ += std::exchange(lines_, {})) += own_lines(wanted_.to);
     if (length && status != 204)
       lead_ += "Content-Length: " + std::to_string(*length) + "\r\n";
     if (chunked_)
@@ -403,8 +433,7 @@ private:
       return fail({502, "bad_answer", "the server at port " + port() + " answers with 101"});
     const auto& head = answer_->parser().get();
     std::string first = "HTTP/1.1 101 " + std::string{text_of(head.reason())} + "\r\n";
-    for (const auto& each : head)
-      first += answer_line(text_of(each.name_string()), text_of(each.value()), wanted_.to);
+    first += lines_;
     ((first += "Connection: Upgrade\r\nUpgrade: ") += text_of(head[wire::field::upgrade])) +=
       "\r\n";
     track_.append_fields(first);
@@ -468,7 +497,10 @@ private:
     } else {
       server_->close();
     }
-    keeps_&& body_read() && !client_->draining() ? client_->give_back() : client_->hang_up();
+    if (keeps_ && body_read() && !client_->draining())
+      client_->give_back();
+    else
+      client_->hang_up(!body_read());
   }
 
   void fail(failure why) {
@@ -501,7 +533,7 @@ private:
         if (ec)
           return self->client_->abort();
         self->keeps_ && !self->client_->draining() ? self->client_->give_back()
-                                                   : self->client_->hang_up();
+                                                   : self->client_->hang_up(!self->body_read());
       });
   }
 
@@ -553,8 +585,10 @@ private:
   bool head_sent_ = false;
   bool chunked_ = false;
   bool keeps_ = false;
-  std::string lead_; ///< For the client: what goes before
-  std::string out_;  ///< this part of the body.
+  unsigned interim_answers_ = 0;
+  std::string lines_; ///< Of its header.
+  std::string lead_;  ///< For the client: what goes before
+  std::string out_;   ///< this part of the body.
 };
 
 } // namespace

@@ -73,7 +73,10 @@ private:
       return end(nullptr, {502, "network_error", "the sandbox has no socket to give"});
     error_code ec;
     socket_.emplace(strand_.executor());
-    socket_->assign(ipv6 ? tcp::v6() : tcp::v4(), got.sockets->front().release(), ec);
+    socket_->assign(ipv6 ? tcp::v6() : tcp::v4(), got.sockets->front().get(), ec);
+    if (ec) // One that is not open would be opened anew, in this node's own network.
+      return end(nullptr, {502, "network_error", "using a socket of the sandbox: " + ec.message()});
+    static_cast<void>(got.sockets->front().release());
     socket_->set_option(tcp::no_delay{true}, ec);
     const auto where = ipv6 ? boost::asio::ip::address{boost::asio::ip::address_v6::loopback()}
                             : boost::asio::ip::address{boost::asio::ip::address_v4::loopback()};

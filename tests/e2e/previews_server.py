@@ -51,4 +51,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(str(seen))
 
 
-http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 512
+
+
+Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()

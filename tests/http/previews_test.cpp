@@ -701,3 +701,121 @@ TEST_CASE("where a preview is, is said", "[http][preview]") {
     CHECK(got.body == R"({"error":")" + why + R"(","code":"invalid_request"})");
   }
 }
+
+TEST_CASE("a header may come in any two pieces, and its body stays whole", "[http][preview]") {
+  house h;
+  inner_server server;
+  const std::string body = "\r\n\r\nGET /v1/sandbox HTTP/1.1\r\n\r\n" + std::string(300, 'x');
+  const auto whole = "POST / HTTP/1.1\r\nHost: " + server.host() +
+                     "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  const auto end = whole.size() - body.size();
+  for (auto at = end - 6; at <= end + 2; ++at) {
+    CAPTURE(end - at);
+    client one{h.port()};
+    one.send(whole.substr(0, at));
+    std::this_thread::sleep_for(20ms); // So that they are read apart.
+    one.send(whole.substr(at));
+    auto inside = server.accept();
+    inside.head();
+    CHECK(inside.read(body.size()) == body);
+    inside.send(ok);
+    CHECK(one.receive().body == "ok");
+  }
+}
+
+TEST_CASE("a body in another coding than chunks is refused before anything is passed on",
+          "[http][preview]") {
+  house h;
+  inner_server server;
+  for (const std::string coding : {"gzip", "identity", "gzip, chunked", "chunked, x",
+                                   "chunked\r\nTransfer-Encoding: chunked"}) {
+    CAPTURE(coding);
+    client one{h.port()};
+    one.send("POST / HTTP/1.1\r\nHost: " + server.host() + "\r\nTransfer-Encoding: " + coding +
+             "\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    CHECK(one.receive().status == 400);
+    CHECK(one.at_end());
+  }
+  CHECK_FALSE(server.is_asked(0ms));
+}
+
+TEST_CASE("what has come along with a slow request waits for its turn", "[http][preview]") {
+  house h;
+  inner_server server;
+  client one{h.port()};
+  one.send(get("/slow", server.host()) + "POST /next HTTP/1.1\r\nHost: " + server.host() +
+           "\r\nContent-Length: 3\r\n\r\nabc");
+  auto inside = server.accept();
+  inside.head();
+  std::this_thread::sleep_for(300ms); // By now the client's leaving is looked out for.
+  inside.send(ok);
+  CHECK(one.receive().body == "ok");
+  CHECK(inside.head().starts_with("POST /next"));
+  CHECK(inside.read(3) == "abc");
+  inside.send(ok);
+  CHECK(one.receive().body == "ok");
+}
+
+TEST_CASE("a client that leaves after a slow upload is noticed", "[http][preview]") {
+  house h;
+  inner_server server;
+  client one{h.port()};
+  one.send("POST / HTTP/1.1\r\nHost: " + server.host() + "\r\nContent-Length: 2\r\n\r\na");
+  auto inside = server.accept();
+  std::this_thread::sleep_for(200ms);
+  one.send("b");
+  inside.head();
+  CHECK(inside.read(2) == "ab");
+  one.close();
+  CHECK(inside.at_end());
+}
+
+TEST_CASE("what is no part of an answer's header does not become one", "[http][preview]") {
+  house h;
+  inner_server server;
+  client one{h.port()};
+  one.send(get("/", server.host()));
+  auto inside = server.accept();
+  inside.head();
+  SECTION("trailers, and fields of the connection") {
+    inside.send("HTTP/1.1 200 OK\r\nConnection: X-Hop\r\nX-Hop: 1\r\nX-Own: 1\r\n"
+                "Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Late: 1\r\n\r\n");
+    const auto got = one.receive();
+    CHECK(got.body == "ok");
+    CHECK(got.fields.count("x-own") == 1);
+    CHECK(got.fields.count("x-hop") == 0);
+    CHECK(got.fields.count("x-late") == 0);
+  }
+  SECTION("answers before the answer, without end") {
+    for (int i = 0; i < 40; ++i)
+      inside.send("HTTP/1.1 102 Wait\r\n\r\n");
+    CHECK(one.receive().status == 502);
+  }
+}
+
+TEST_CASE("a cookie does not help pages of other sandboxes", "[http][preview]") {
+  house h{with_key()};
+  inner_server server;
+  const auto ends =
+    std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()) + 60s;
+  const auto token = preview::sign_token("only here", "abc", server.port(), ends);
+  const auto status = [&](const std::string& fields, const std::string& target = "/") {
+    client each{h.port()};
+    each.send(get(target, server.host(), fields));
+    if (server.is_asked(300ms)) {
+      auto inside = server.accept();
+      CHECK(inside.head().find(token) == std::string::npos);
+      inside.send(ok);
+    }
+    return each.receive().status;
+  };
+  const auto cookie = "Cookie: insula-preview=tossed; insula-preview=" + token + "\r\n";
+  CHECK(status(cookie) == 200);
+  CHECK(status(cookie + "Origin: http://" + server.host() + "\r\n") == 200);
+  CHECK(status(cookie + "Origin: http://3000-abd.localhost\r\n") == 403);
+  CHECK(status(cookie + "Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors\r\n") == 403);
+  CHECK(status(cookie + "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n") == 200);
+  // However its name is written.
+  CHECK(status("Accept: text/html\r\n", "/?insula%5Fpreview_token=" + token) == 303);
+  CHECK(status("", "/?insula%5Fpreview_token=" + token) == 200);
+}
