@@ -64,6 +64,9 @@ struct process_state {
   std::optional<error> never_ran;
   error lost{errc::sandbox_not_running, "the sandbox has ended"}; ///< What is said if it is.
   bool ended = false;
+  runtime::process_exit how; ///< Once it has.
+  bool complete = false;     ///< Nothing of it is left.
+  std::vector<caf::typed_response_promise<caf::ok_atom>> interrupting;
   bool timed_out = false;
   bool killed = false;
   bool started = false;
@@ -85,6 +88,8 @@ struct process_state {
       question.reply.deliver(going);
     for (auto& [number, question] : measuring)
       question.deliver(going);
+    for (auto& each : interrupting)
+      each.deliver(going);
     if (command && !ended)
       command->detach();
     stop_running();
@@ -122,6 +127,9 @@ struct process_state {
   }
 
   void over() {
+    complete = true;
+    for (auto& each : std::exchange(interrupting, {}))
+      each.deliver(caf::ok_atom::value);
     options.place.reset();
     stop_alarm();
     if (const auto tell = std::exchange(options.on_over, nullptr))
@@ -135,6 +143,8 @@ constexpr std::size_t max_questions = 256;
 process_end as_end(const runtime::process_exit& how, const process_state& st) {
   process_end end;
   end.exit_code = WIFSIGNALED(how.status) ? 128 + WTERMSIG(how.status) : WEXITSTATUS(how.status);
+  end.signal = WIFSIGNALED(how.status) ? WTERMSIG(how.status) : 0;
+  end.lost = how.lost;
   end.timed_out = st.timed_out;
   end.timeout_ms = st.options.timeout_ms.value_or(0);
   end.out_of_memory = how.out_of_memory;
@@ -302,6 +312,22 @@ process_impl::behavior_type process(process_pointer self,
       });
       return reply;
     },
+    [self](status_atom) {
+      const auto& st = self->state;
+      return process_status{st.ended && st.complete, as_end(st.how, st)};
+    },
+    [self](interrupt_atom) -> caf::result<caf::ok_atom> {
+      auto& st = self->state;
+      if (!st.started || st.complete)
+        return to_caf({errc::invalid_request, "the command does not run"});
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      st.interrupting.push_back(reply);
+      if (st.interrupting.size() == 1) {
+        st.command->signal(SIGTERM);
+        self->delayed_send(self, limits::interrupt_grace, kill_atom::value);
+      }
+      return reply;
+    },
     [self](const output_measured& said) {
       if (auto open = self->state.measuring.extract(said.question))
         open.mapped().deliver(said.extent.begin, said.extent.end);
@@ -337,11 +363,13 @@ process_impl::behavior_type process(process_pointer self,
       auto& st = self->state;
       st.stop_running();
       st.ended = true;
+      st.how = said.how;
       st.options.figures->took(exec_phase::exit, std::chrono::steady_clock::now() - st.started_at);
       st.note("command.ended");
       if (st.probing)
         std::exchange(st.probing, std::nullopt)->deliver(!said.how.lost && said.how.status == 0);
-      if (st.killed)
+      // Others of an interrupted one's group have their time as well.
+      if (st.killed || (st.options.rules.with_its_shell && st.interrupting.empty()))
         st.command->cut_output();
     },
     [self](const output_complete&) {
@@ -386,6 +414,8 @@ process_impl::behavior_type process(process_pointer self,
         note->timed_out = true; // Before anybody can see the effect.
         st.command->relabel(note->label());
       }
+      if (st.options.rules.killed_at_timeout)
+        return self->send(self, kill_atom::value);
       st.command->signal(SIGTERM);
       self->delayed_send(self, limits::kill_grace, kill_atom::value);
     },

@@ -20,6 +20,14 @@ using start_atom = caf::atom_constant<caf::atom("start")>;
 using measure_atom = caf::atom_constant<caf::atom("measure")>;
 using probe_atom = caf::atom_constant<caf::atom("probe")>;
 
+using interrupt_atom = caf::atom_constant<caf::atom("interrupt")>;
+
+/// What has become of a process.
+struct process_status {
+  bool ended = false; ///< All of it: its output is complete.
+  process_end end;
+};
+
 /// A process as its sandbox sees it, which asks it exactly one of these, first.
 using started_process_actor = process_actor::extend<
   // Starts the command; answers with the process's public handle once it runs. Errors:
@@ -28,7 +36,10 @@ using started_process_actor = process_actor::extend<
   // Starts it, and answers when it has ended: whether it ran and ended with 0.
   caf::replies_to<probe_atom>::with<bool>,
   // What is said to readers if it ends with the place it runs in: why that ends.
-  caf::reacts_to<error>,
+  caf::reacts_to<error>, caf::replies_to<status_atom>::with<process_status>,
+  // Ends it by SIGTERM, or at last by SIGKILL; answers when that is so. Errors: invalid_request (it
+  // does not run).
+  caf::replies_to<interrupt_atom>::with<caf::ok_atom>,
   // What of its output can be read.
   caf::replies_to<measure_atom>::with<std::uint64_t, std::uint64_t>>;
 
@@ -40,6 +51,7 @@ struct process_options {
   /// Instead of starting `spec` in `place`, if set.
   std::function<std::shared_ptr<runtime::process>(runtime::process_listener)> launch;
   std::optional<std::int64_t> timeout_ms;
+  command_rules rules;
   /// Of one that an earlier server has started: when its time is up, instead of timeout_ms from its
   /// start.
   std::optional<std::chrono::steady_clock::time_point> deadline;
@@ -63,3 +75,4 @@ started_process_actor spawn_process(caf::actor_system& system, process_options o
 } // namespace insula
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::error)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::process_status)

@@ -17,6 +17,10 @@ void note(std::string_view event, const sandbox_state& st, const request_context
 
 namespace {
 
+error not_there(const sandbox_id& id) {
+  return {errc::not_found, "Sandbox " + id.str() + " not found."};
+}
+
 sandbox_status status_of(const sandbox_state& st) {
   sandbox_status row;
   row.id = st.id->str();
@@ -57,14 +61,38 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       auto reply = self->make_response_promise<process_actor>();
       const auto context = request.context;
       auto wanted = std::make_shared<exec_request>(std::move(request));
-      when_running(self, reply, context, [=]() mutable {
-        run_command(self, std::move(*wanted), std::move(memory), reply);
+      const auto run = [=] {
+        when_running(self, reply, context, [=]() mutable {
+          run_command(self, std::move(*wanted), std::move(memory), reply);
+        });
+      };
+      if (!wanted->only_if_there || lives(self->state)) {
+        run();
+        return reply;
+      }
+      with_record(self, reply, context, [=](errand asking) {
+        auto answer = reply;
+        if (exists(self->state))
+          run();
+        else
+          answer.deliver(to_caf(not_there(*self->state.id)));
+        asking.over();
       });
       return reply;
     },
     [self](find_result& asked) -> caf::result<known_result> {
       auto reply = self->make_response_promise<known_result>();
       when_running(self, reply, asked.context, [=] { find_result_of(self, asked, reply); });
+      return reply;
+    },
+    [self](const find_command& asked) -> caf::result<known_command> {
+      auto reply = self->make_response_promise<known_command>();
+      find_command_of(self, asked, reply);
+      return reply;
+    },
+    [self](const interrupt_command& asked) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      interrupt(self, asked, reply);
       return reply;
     },
     [self](create_session_request& request) -> caf::result<caf::ok_atom> {
@@ -178,11 +206,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       said.process ? result_runs(self, said.key, *said.process)
                    : result_does_not_run(self, said.key, said.process.reason());
     },
-    [self](const result_over& said) {
-      auto& all = self->state.results;
-      if (const auto at = all.find(said.key); at != all.end())
-        at->second.over = true;
-    },
+    [self](const result_over& said) { result_is_over(self, said.key); },
     [self](const use_over&) {
       --self->state.uses;
       touch(self);

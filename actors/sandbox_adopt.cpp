@@ -38,6 +38,7 @@ void resume_command(sandbox_pointer self, const survivor& which, const survivor_
   if (!note.key.empty() && !resume_result(self, note.key))
     return disown(self, which);
   auto options = make_options(self, note.timeout_ms, {});
+  options.rules = note.rules;
   if (!which.ended) // Else it was in time, or it is in the note that it was not.
     options.deadline = note.deadline;
   if (!note.key.empty()) {

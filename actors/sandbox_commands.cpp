@@ -3,6 +3,8 @@
 #include "actors/survivor_note.hpp"
 #include "base/limits.hpp"
 
+#include <cctype>
+
 namespace insula::actors::inside_sandbox {
 
 /// What every command is given, then the image's, then what is particular, each over those before.
@@ -20,6 +22,40 @@ std::vector<std::string> environment(const sandbox_state& st,
 }
 
 namespace {
+
+/// A leading ~, $NAME and ${NAME}, by what every command is given. Errors: invalid_request.
+result<std::string> expanded(const sandbox_state& st, const std::string& path) {
+  if (path.find_first_of("~$") == std::string::npos)
+    return path;
+  std::map<std::string, std::string> known;
+  for (const auto& each : environment(st, {}, {}))
+    known[each.substr(0, each.find('='))] = each.substr(each.find('=') + 1);
+  std::string whole;
+  std::size_t at = 0;
+  if (path == "~" || path.starts_with("~/")) {
+    whole = known["HOME"];
+    at = 1;
+  }
+  while (at < path.size()) {
+    if (path[at] != '$') {
+      whole += path[at++];
+      continue;
+    }
+    const bool braced = at + 1 < path.size() && path[at + 1] == '{';
+    const auto from = at + (braced ? 2 : 1);
+    auto to = from;
+    while (to < path.size() &&
+           (std::isalnum(static_cast<unsigned char>(path[to])) != 0 || path[to] == '_'))
+      ++to;
+    const auto name = path.substr(from, to - from);
+    const auto found = known.find(name);
+    if (name.empty() || found == known.end() || (braced && (to >= path.size() || path[to] != '}')))
+      return error{errc::invalid_request, "cwd has a variable that is not set: " + path};
+    whole += found->second;
+    at = to + (braced ? 1 : 0);
+  }
+  return whole;
+}
 
 /// A shell takes a line as its argument up to a length; a longer one it reads from a descriptor
 /// that the line itself then does not see.
@@ -39,7 +75,8 @@ runtime::process_spec make_spec(const sandbox_state& st, exec_request request) {
   }
   spec.env = environment(st, {}, request.env);
   spec.cwd = request.cwd.empty() ? options.working_directory : std::move(request.cwd);
-  spec.user = options.user;
+  spec.user =
+    request.user ? runtime::sandbox_user{request.user->uid, request.user->gid} : options.user;
   return spec;
 }
 
@@ -81,11 +118,14 @@ namespace {
 
 started_process_actor add_command(sandbox_pointer self, runtime::process_spec spec,
                                   std::optional<std::int64_t> timeout_ms,
-                                  const request_context& context, const std::string& key = {}) {
+                                  const request_context& context, const std::string& key = {},
+                                  command_rules rules = {}) {
   auto options = make_options(self, timeout_ms, context);
   options.spec = std::move(spec);
+  options.rules = rules;
   auto note = note_of({}, timeout_ms);
   note.key = key;
+  note.rules = rules;
   options.spec.label = note.label();
   if (!key.empty()) {
     options.spec.kept = true;
@@ -126,11 +166,18 @@ void run_command(sandbox_pointer self, exec_request wanted, std::shared_ptr<void
 void start_command(sandbox_pointer self, exec_request wanted, reply_to<process_actor> reply) {
   if (full(self->state))
     return refuse_command(self, wanted, too_many, std::move(reply));
+  if (wanted.expands_cwd) {
+    auto whole = expanded(self->state, wanted.cwd);
+    if (!whole)
+      return refuse_command(self, wanted, whole.reason(), std::move(reply));
+    wanted.cwd = std::move(*whole);
+  }
   const auto timeout_ms = wanted.timeout_ms;
   const auto context = std::move(wanted.context);
   const auto key = wanted.once.key;
+  const auto rules = wanted.rules;
   const auto made =
-    add_command(self, make_spec(self->state, std::move(wanted)), timeout_ms, context, key);
+    add_command(self, make_spec(self->state, std::move(wanted)), timeout_ms, context, key, rules);
   if (key.empty())
     return static_cast<void>(reply.delegate(made, start_atom::value));
   self->request(made, caf::infinite, start_atom::value)

@@ -11,50 +11,11 @@ namespace {
 
 constexpr const char* network_key = "network";
 
-const error being_deleted{errc::sandbox_not_running, "it is being deleted"};
 const error not_running{errc::sandbox_not_running, "the sandbox does not run"};
 
 /// Has what the engine answers run on the actor; if that has ended, nobody waits any more.
 void on_actor(const caf::actor_addr& sandbox, std::function<void()> go) {
   tell(sandbox, engine_answered{std::move(go)});
-}
-
-/// Something about its network is answered: until then it does not hibernate.
-class errand {
-public:
-  explicit errand(sandbox_pointer self)
-      : self_(self) {
-    ++self_->state.errands;
-  }
-  void over() const {
-    --self_->state.errands;
-    rest(self_);
-  }
-
-private:
-  sandbox_pointer self_;
-};
-
-/// Of one whose record is there.
-bool exists(const sandbox_state& st) {
-  return st.record->find("created_ms") != nullptr;
-}
-
-/// Once its record is there; who cannot be served is told why.
-template <class Reply>
-void with_record(sandbox_pointer self, Reply reply, const request_context& context,
-                 std::function<void(errand)> go) {
-  auto& st = self->state;
-  if (st.now == phase::deleting)
-    return static_cast<void>(reply.deliver(to_caf(being_deleted)));
-  const errand mine{self};
-  st.record->load([mine, go] { go(mine); },
-                  [reply, mine](const error& why) {
-                    auto to = reply;
-                    to.deliver(to_caf(why));
-                    mine.over();
-                  },
-                  context);
 }
 
 /// Has the running sandbox keep to what is durable. `told` is called on the actor.
@@ -112,14 +73,11 @@ void write_policy(sandbox_pointer self, const egress_policy& policy, reply_to<ne
     failed);
 }
 
-/// What is asked of a running sandbox, without starting one: one that an earlier server has left is
-/// taken over, and one that is on its way is waited for.
 template <class Reply>
 void when_alive(sandbox_pointer self, Reply reply, const request_context& context,
                 std::function<void()> go) {
-  auto& st = self->state;
-  const bool comes = st.now == phase::starting || (st.now == phase::asleep && has_survived(st));
-  if (is_alive(st.now) || comes)
+  const auto& st = self->state;
+  if (lives(st))
     return when_running(self, reply, context, std::move(go));
   reply.deliver(to_caf(st.now == phase::deleting ? being_deleted : not_running));
   rest(self);

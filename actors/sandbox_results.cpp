@@ -13,7 +13,8 @@
 namespace insula::actors::inside_sandbox {
 
 std::string once_record::text() const {
-  return digest + '\n' + std::to_string(made_ms) + '\n' + which;
+  return digest + '\n' + std::to_string(made_ms) + '\n' + which +
+         (about.empty() ? "" : '\n' + about);
 }
 
 once_record once_record::read(std::string_view text) {
@@ -26,7 +27,8 @@ once_record once_record::read(std::string_view text) {
   found.digest = next();
   const auto made = next();
   std::from_chars(made.data(), made.data() + made.size(), found.made_ms);
-  found.which = text;
+  found.which = next();
+  found.about = text;
   return found;
 }
 
@@ -67,6 +69,57 @@ std::optional<once_record> find_record(const sandbox_state& st, const std::strin
   return record.expired(st.options->time->unix_ms()) ? std::nullopt : std::optional{record};
 }
 
+// ---- What is known of a remembered command: numbers in one line, and its text behind it.
+
+std::string about(const known_command_state& known) {
+  const auto end = known.end.value_or(process_end{});
+  std::string text = known.output ? "1" : "0";
+  for (const std::int64_t each :
+       {known.ended_ms, std::int64_t{end.exit_code}, std::int64_t{end.signal},
+        std::int64_t{end.timed_out}, end.timeout_ms, std::int64_t{end.out_of_memory},
+        static_cast<std::int64_t>(end.memory_bytes), std::int64_t{end.lost}})
+    text += ' ' + std::to_string(each);
+  return text + '\n' + known.text;
+}
+
+known_command_state read_about(const once_record& record) {
+  known_command_state known;
+  const std::string_view text = record.about;
+  auto numbers = text.substr(0, text.find('\n'));
+  const auto next = [&numbers] {
+    std::int64_t value = 0;
+    const auto one = numbers.substr(0, numbers.find(' '));
+    std::from_chars(one.data(), one.data() + one.size(), value);
+    numbers.remove_prefix(std::min(numbers.size(), one.size() + 1));
+    return value;
+  };
+  known.known = true;
+  known.text = text.substr(std::min(text.size(), numbers.size() + 1));
+  known.started_ms = record.made_ms;
+  known.output = next() != 0;
+  known.ended_ms = next();
+  process_end end;
+  end.exit_code = static_cast<std::int32_t>(next());
+  end.signal = static_cast<std::int32_t>(next());
+  end.timed_out = next() != 0;
+  end.timeout_ms = next();
+  end.out_of_memory = next() != 0;
+  end.memory_bytes = static_cast<std::uint64_t>(next());
+  end.lost = next() != 0;
+  if (known.ended_ms != 0)
+    known.end = end;
+  return known;
+}
+
+/// Of a command that is remembered.
+std::optional<once_record> find_remembered(const sandbox_state& st, const std::string& key) {
+  const auto* const found = st.local->find(std::string{commands} + key);
+  if (found == nullptr)
+    return std::nullopt;
+  auto record = once_record::read(*found);
+  return record.about.empty() ? std::nullopt : std::optional{std::move(record)};
+}
+
 template <class Do>
 void for_each_record(const sandbox_state& st, Do what) {
   const auto& all = st.local->entries();
@@ -88,6 +141,25 @@ void write_record(sandbox_state& st, const std::string& key, const once_record& 
     st.local->set_alarm(limits::results_kept, std::move(changes));
   else
     st.local->write(std::move(changes));
+}
+
+/// One that has ended goes for one that is to run, the oldest first.
+void forget_one(sandbox_state& st) {
+  if (count_records(st) < limits::kept_results_per_sandbox)
+    return;
+  std::string oldest;
+  std::int64_t made_ms = 0;
+  for_each_record(st, [&](const std::string& key, const once_record& record) {
+    if (record.about.empty() || (!oldest.empty() && record.made_ms >= made_ms) ||
+        !read_about(record).end)
+      return;
+    oldest = key;
+    made_ms = record.made_ms;
+  });
+  if (oldest.empty())
+    return;
+  st.results.erase(oldest.substr(commands.size()));
+  st.local->write({{oldest, std::nullopt}});
 }
 
 /// Null: it has not run, and may. Errors: those of find_result.
@@ -137,6 +209,8 @@ void fail(sandbox_pointer self, const std::string& key, const error& why) {
     each.deliver(to_caf(why));
   for (auto& [asked, asking] : failed.mapped().asking)
     find_result_of(self, asked, asking);
+  for (auto& each : failed.mapped().when_known)
+    each();
 }
 
 /// It certainly has not run: the same request may come again, as if it never had.
@@ -167,8 +241,12 @@ void claim(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memo
   st.announced.erase(key); // From here on its record says so.
   const auto record_key = key_of(commands, key);
   const auto record = find_record(st, record_key);
-  if (!record)
-    write_record(st, record_key, {wanted.once.digest, st.options->time->unix_ms(), this_start(st)});
+  if (!record) {
+    once_record made{wanted.once.digest, st.options->time->unix_ms(), this_start(st)};
+    if (auto& kept = wanted.remembered)
+      made.about = about({true, kept->output, std::move(kept->text)});
+    write_record(st, record_key, made);
+  }
   const auto shared = std::make_shared<exec_request>(std::move(wanted));
   st.local->when_durable(
     [=, start = st.start, memory = std::move(memory)]() mutable {
@@ -188,6 +266,8 @@ void run_once(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> m
   self->state.local->load(
     [=, memory = std::move(memory)]() mutable {
       auto& st = self->state;
+      if (shared->remembered)
+        forget_one(st);
       const auto found = look_up(st, shared->once);
       if (!found)
         return static_cast<void>(reply.deliver(to_caf(found.reason())));
@@ -271,6 +351,137 @@ void result_runs(sandbox_pointer self, const std::string& key, const process_act
     each.deliver(process);
   for (auto& [asked, asking] : std::exchange(at->second.asking, {}))
     find_result_of(self, asked, asking);
+  for (auto& each : std::exchange(at->second.when_known, {}))
+    each();
+}
+
+// ---- Remembered commands
+
+namespace {
+
+/// When its end was seen first is when it ended, from then on, and that is durable.
+void note_end(sandbox_pointer self, const std::string& key, const process_end& end) {
+  auto& st = self->state;
+  auto record = find_remembered(st, key);
+  if (!record)
+    return;
+  auto known = read_about(*record);
+  if (known.end || st.epoch == 0)
+    return;
+  known.end = end;
+  known.ended_ms = st.options->time->unix_ms();
+  record->about = about(known);
+  st.local->write({{key_of(commands, key), record->text()}});
+}
+
+void tell_of(sandbox_pointer self, const std::string& key, reply_to<known_command> reply) {
+  auto& st = self->state;
+  const auto record = find_remembered(st, key);
+  if (!record)
+    return static_cast<void>(reply.deliver(known_command{}));
+  const auto at = st.results.find(key);
+  if (at != st.results.end() && !at->second.process)
+    return at->second.when_known.push_back([=] { tell_of(self, key, reply); });
+  known_command answer{read_about(*record)};
+  if (at == st.results.end()) {
+    if (!answer.end) { // It was there when its sandbox ended.
+      answer.end = process_end{};
+      answer.end->lost = true;
+      answer.ended_ms = answer.started_ms;
+    }
+    return static_cast<void>(reply.deliver(std::move(answer)));
+  }
+  const auto process = at->second.process;
+  answer.process = caf::actor_cast<process_actor>(process);
+  const auto failed = [reply](caf::error& why) mutable { reply.deliver(std::move(why)); };
+  // Its end first: what is measured then is all of its output.
+  self->request(process, caf::infinite, status_atom::value)
+    .then(
+      [=](const process_status& status) mutable {
+        if (status.ended) {
+          note_end(self, key, status.end);
+          if (const auto now = find_remembered(self->state, key))
+            static_cast<known_command_state&>(answer) = read_about(*now);
+        }
+        if (!answer.output)
+          return static_cast<void>(reply.deliver(std::move(answer)));
+        self->request(process, caf::infinite, measure_atom::value)
+          .then(
+            [=](std::uint64_t begin, std::uint64_t end) mutable {
+              answer.begin_offset = begin;
+              answer.end_offset = end;
+              reply.deliver(std::move(answer));
+            },
+            failed);
+      },
+      failed);
+}
+
+} // namespace
+
+void find_command_of(sandbox_pointer self, const find_command& asked,
+                     reply_to<known_command> reply) {
+  const auto tell = [=] {
+    self->state.local->load([=] { tell_of(self, asked.id, reply); },
+                            [reply](const error& why) {
+                              auto to = reply;
+                              to.deliver(to_caf(why));
+                            });
+  };
+  if (lives(self->state))
+    return when_running(self, reply, asked.context, tell);
+  with_record(self, reply, asked.context, [=](errand mine) {
+    tell();
+    mine.over();
+  });
+}
+
+void interrupt(sandbox_pointer self, const interrupt_command& asked, reply_to<caf::ok_atom> reply) {
+  static const error unknown{errc::not_found, "there is no such command"};
+  static const error over{errc::invalid_request, "the command has ended"};
+  const auto go = [=] {
+    self->state.local->load(
+      [=] {
+        auto& st = self->state;
+        auto to = reply;
+        const auto at = st.results.find(asked.id);
+        const auto known = find_remembered(st, asked.id);
+        if (!known)
+          return static_cast<void>(to.deliver(to_caf(unknown)));
+        if (at == st.results.end() || !at->second.process)
+          return static_cast<void>(to.deliver(to_caf(over)));
+        to.delegate(at->second.process, interrupt_atom::value);
+      },
+      [reply](const error& why) {
+        auto to = reply;
+        to.deliver(to_caf(why));
+      });
+  };
+  if (lives(self->state))
+    return when_running(self, reply, asked.context, go);
+  with_record(self, reply, asked.context, [=](errand mine) {
+    go();
+    mine.over();
+  });
+}
+
+void result_is_over(sandbox_pointer self, const std::string& key) {
+  auto& st = self->state;
+  const auto at = st.results.find(key);
+  if (at == st.results.end())
+    return;
+  at->second.over = true;
+  if (!st.local->loaded() || !at->second.process || !find_remembered(st, key))
+    return;
+  self->request(at->second.process, caf::infinite, status_atom::value)
+    .then(
+      [self, key](const process_status& status) {
+        note_end(self, key, status.end);
+        const auto record = find_remembered(self->state, key);
+        if (record && !read_about(*record).output)
+          self->state.results.erase(key); // Who reads it has it as well.
+      },
+      [](const caf::error&) {});
 }
 
 namespace {
@@ -357,7 +568,9 @@ void expire_results(sandbox_pointer self, const alarm_due& due) {
   std::vector<std::string> over;
   std::optional<std::int64_t> next;
   for_each_record(st, [&](const std::string& key, const once_record& record) {
-    auto left = record.made_ms + limits::results_kept.count() - now;
+    const auto since =
+      record.about.empty() ? record.made_ms : std::max(record.made_ms, read_about(record).ended_ms);
+    auto left = since + limits::results_kept.count() - now;
     const auto at =
       key.starts_with(commands) ? st.results.find(key.substr(commands.size())) : st.results.end();
     const bool runs = at != st.results.end() && !at->second.over;

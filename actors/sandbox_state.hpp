@@ -134,7 +134,9 @@ struct kept_result {
   /// who asks for that waits.
   bool resuming = false;
   std::vector<std::pair<find_result, caf::typed_response_promise<known_result>>> asking;
-  bool over = false; ///< It has ended, and its output is complete.
+  std::vector<std::function<void()>> when_known; ///< The same, of others.
+  bool over = false;                             ///< It has ended, and its output is complete.
+  std::optional<std::int64_t> ended_ms;          ///< Of a remembered one: when that was seen.
 };
 
 /// Somebody was told that nothing is known of a key, and is about to ask for the command.
@@ -346,6 +348,52 @@ void heard(sandbox_pointer self, const sandbox_gone& said);
 /// Does what an alarm of the sandbox, or of an object in it, is for.
 void attend(sandbox_pointer self, alarm_due due, reply_to<caf::ok_atom> reply);
 
+/// Something is answered without the sandbox running: until then it does not hibernate.
+class errand {
+public:
+  explicit errand(sandbox_pointer self)
+      : self_(self) {
+    ++self_->state.errands;
+  }
+  void over() const {
+    --self_->state.errands;
+    rest(self_);
+  }
+
+private:
+  sandbox_pointer self_;
+};
+
+inline const error being_deleted{errc::sandbox_not_running, "it is being deleted"};
+
+/// Of one whose record is loaded: it runs, or has run, and was not deleted since.
+inline bool exists(const sandbox_state& st) {
+  return st.record->find("created_ms") != nullptr;
+}
+
+/// It runs, or is on its way; one that an earlier server has left is taken over if it is asked.
+inline bool lives(const sandbox_state& st) {
+  return is_alive(st.now) || st.now == phase::starting ||
+         (st.now == phase::asleep && has_survived(st));
+}
+
+/// Once its record is there; who cannot be served is told why.
+template <class Reply>
+void with_record(sandbox_pointer self, Reply reply, const request_context& context,
+                 std::function<void(errand)> go) {
+  auto& st = self->state;
+  if (st.now == phase::deleting)
+    return static_cast<void>(reply.deliver(to_caf(being_deleted)));
+  const errand mine{self};
+  st.record->load([mine, go] { go(mine); },
+                  [reply, mine](const error& why) {
+                    auto to = reply;
+                    to.deliver(to_caf(why));
+                    mine.over();
+                  },
+                  context);
+}
+
 // ---- sandbox_network.cpp
 
 inline const error network_lost{errc::launch_failed, "the egress gateway does not answer"};
@@ -429,6 +477,11 @@ void result_does_not_run(sandbox_pointer self, const std::string& key, const err
 /// Whoever has asked for this command is told why it does not run.
 void refuse_command(sandbox_pointer self, const exec_request& wanted, const error& why,
                     reply_to<process_actor> reply);
+void find_command_of(sandbox_pointer self, const find_command& asked,
+                     reply_to<known_command> reply);
+void interrupt(sandbox_pointer self, const interrupt_command& asked, reply_to<caf::ok_atom> reply);
+/// It is over: what a remembered one needs no more is let go of.
+void result_is_over(sandbox_pointer self, const std::string& key);
 /// Of the alarm that is set for it.
 void expire_results(sandbox_pointer self, const alarm_due& due);
 
@@ -436,7 +489,8 @@ void expire_results(sandbox_pointer self, const alarm_due& due);
 struct once_record {
   std::string digest;
   std::int64_t made_ms = 0;
-  std::string which; ///< What else has to be the same.
+  std::string which;      ///< What else has to be the same. One line.
+  std::string about = {}; ///< Of a remembered command: what is known of it.
 
   std::string text() const;
   static once_record read(std::string_view text);

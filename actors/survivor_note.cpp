@@ -34,6 +34,10 @@ std::string survivor_note::label() const {
   if (deadline)
     text += std::to_string(deadline->time_since_epoch() / std::chrono::milliseconds{1});
   text += '\n' + key + '\n' + (timed_out ? '1' : '0');
+  if (rules.with_its_shell)
+    text += 's';
+  if (rules.killed_at_timeout)
+    text += 'k';
   return text;
 }
 
@@ -63,7 +67,9 @@ std::optional<survivor_note> survivor_note::read(std::string_view label) {
   note.session = lines[1];
   note.first = lines[2] == "1";
   note.key = lines[5];
-  note.timed_out = lines[6] == "1";
+  note.timed_out = lines[6].starts_with('1');
+  note.rules.with_its_shell = lines[6].find('s') != std::string_view::npos;
+  note.rules.killed_at_timeout = lines[6].find('k') != std::string_view::npos;
   if (deadline_ms)
     note.deadline = steady_clock::time_point{std::chrono::milliseconds{*deadline_ms}};
   return note;

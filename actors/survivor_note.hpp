@@ -1,5 +1,7 @@
 #pragma once
 
+#include "actors/protocol/messages.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -18,6 +20,7 @@ struct survivor_note {
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::string key;        ///< Under which its result is kept; empty: it is not.
   bool timed_out = false; ///< Its time was up, and it was ended for that.
+  command_rules rules = {};
 
   std::string label() const;
 

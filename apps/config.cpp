@@ -291,6 +291,9 @@ const std::vector<key>& keys() {
     {"server.metrics_listen",
      parsed(FIELD(server.metrics_listen), perhaps_listening,
             "\"\", or an address and a port such as 127.0.0.1:9464 or [::1]:9464")},
+    {"server.execd_listen",
+     parsed(FIELD(server.execd_listen), perhaps_listening,
+            "\"\", or an address and a port such as 127.0.0.1:44772 or [::1]:44772")},
     {"server.allow_open", yes_or_no(FIELD(server.allow_open))},
     {"server.api_key",
      parsed(FIELD(server.api_key), printable,
@@ -429,6 +432,20 @@ const std::vector<agreement>& agreements() {
      },
      "others can reach this address and no key is asked for; set server.api_key (or "
      "SANDBOX_API_KEY), or server.allow_open to true, or listen on this machine alone"},
+    {"server.execd_listen",
+     [](const config& c) {
+       return !c.server.execd_listen || is_loopback(*c.server.execd_listen) ||
+              !c.server.api_key.empty() || c.server.allow_open;
+     },
+     "others can reach this address and no key is asked for; set server.api_key (or "
+     "SANDBOX_API_KEY), or server.allow_open to true, or listen on this machine alone"},
+    {"server.execd_listen",
+     [](const config& c) {
+       const auto& mine = c.server.execd_listen;
+       return !mine || mine->port == 0 ||
+              (*mine != c.server.listen && mine != c.server.metrics_listen);
+     },
+     "another of server's listeners is there already"},
     {"server.metrics_listen",
      [](const config& c) {
        return !c.server.metrics_listen || c.server.metrics_listen->port == 0 ||
@@ -640,6 +657,14 @@ result<config> load_config(std::optional<std::string> file, const environment& e
                      "[::1]:8787, got \"" +
                      *typed.listen + "\"");
     values.server.listen = *where;
+  }
+  if (typed.execd) {
+    const auto where = listening(*typed.execd);
+    if (!where)
+      return refused("--execd: expected ADDR:PORT in numbers, such as 127.0.0.1:44772 or "
+                     "[::1]:44772, got \"" +
+                     *typed.execd + "\"");
+    values.server.execd_listen = *where;
   }
   if (typed.state_directory)
     values.state.directory = *typed.state_directory;

@@ -23,6 +23,7 @@ struct endpoint {
 struct server_config {
   endpoint listen{"127.0.0.1", 8787};
   std::optional<endpoint> metrics_listen; ///< For /metrics alone. None: there is no such listener.
+  std::optional<endpoint> execd_listen;   ///< For OpenSandbox's execd, of one sandbox. The same.
   bool allow_open = false;                ///< Without a key, and yet not only for this machine.
   std::string api_key;                    ///< Empty: nobody is asked for a key.
   std::vector<std::string> allowed_hosts; ///< Without a key: names of this server.
@@ -118,8 +119,9 @@ using environment = std::map<std::string, std::string>;
 
 /// What the command line says, as it was typed.
 struct command_line {
-  std::optional<std::string> listen;
-  std::optional<std::string> state_directory;
+  std::optional<std::string> listen = {};
+  std::optional<std::string> execd = {};
+  std::optional<std::string> state_directory = {};
 };
 
 /// The defaults, then the file when there is one, then the environment, then the command line: the

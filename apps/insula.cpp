@@ -34,12 +34,16 @@ int main(int argc, char** argv) {
   bool openapi = false;
   app.add_flag("--openapi", openapi, "Print the OpenAPI document of every route, and end");
 
-  std::optional<std::string> file, listen, state;
+  std::optional<std::string> file, listen, execd, state;
   auto* serve = app.add_subcommand(
     "serve", "Run a node until Ctrl-C (ends its sandboxes) or SIGTERM (leaves them)");
   serve->add_option(
     "--listen", listen,
     "Where to listen: ADDR:PORT; port 0 takes any free one. Default: 127.0.0.1:8787");
+  serve->add_option(
+    "--execd", execd,
+    "Where OpenSandbox's execd is served as well, for one sandbox that is made with "
+    "its first use: ADDR:PORT. Default: nowhere");
   serve->add_option("--state", state,
                     "Where records, images and sandbox files are kept. Default: /var/lib/insula");
   serve->add_option("--config", file,
@@ -78,8 +82,8 @@ int main(int argc, char** argv) {
   if (const auto status = bench.run({argv, argv + argc}))
     return *status;
   if (upgrade->parsed()) {
-    const auto where = insula::load_config(upgrade_file, current_environment(),
-                                           {.listen = {}, .state_directory = upgrade_state});
+    const auto where =
+      insula::load_config(upgrade_file, current_environment(), {.state_directory = upgrade_state});
     if (!where) {
       std::cerr << "insula: " << where.reason().message << '\n';
       return 2;
@@ -90,8 +94,8 @@ int main(int argc, char** argv) {
     std::cout << app.help();
     return 2;
   }
-  auto config =
-    insula::load_config(file, current_environment(), {.listen = listen, .state_directory = state});
+  auto config = insula::load_config(file, current_environment(),
+                                    {.listen = listen, .execd = execd, .state_directory = state});
   if (!config) {
     std::cerr << "insula: " << config.reason().message << '\n';
     return 2;

@@ -363,6 +363,8 @@ result<void> run(const config& values) {
     serving.tls = http::tls_files{values.server.tls_certificate, values.server.tls_key};
   if (const auto& where = values.server.metrics_listen)
     serving.metrics = {where->address, where->port, !is_loopback(*where)};
+  if (const auto& where = values.server.execd_listen)
+    serving.execd = {where->address, where->port};
   node_description described;
   described.version = INSULA_VERSION;
   described.cgroups = runtime::cgroup_tree::of_this_process("").mode();

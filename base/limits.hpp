@@ -121,6 +121,9 @@ inline constexpr std::size_t kept_results_per_sandbox = 1000;
 /// How long they are kept, which is a number of the public contract; and how much later what still
 /// runs then is looked at again.
 inline constexpr std::chrono::milliseconds results_kept = 24h;
+
+/// From an interrupt's SIGTERM to its SIGKILL, as OpenSandbox's clients expect it.
+inline constexpr std::chrono::seconds interrupt_grace{3};
 inline constexpr std::chrono::milliseconds kept_result_pause = 10min;
 
 /// Sessions of one sandbox: each is a shell of 2 to 4 MB.

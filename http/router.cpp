@@ -74,6 +74,7 @@ std::optional<matched_route> find_route(const std::vector<route>& table, const r
       what.host = head.field("Host");
       what.origin = head.field("Origin");
       what.cookies = head.field("Cookie");
+      what.user_agent = head.field("User-Agent");
       what.takes_gzip = accepts_gzip(head.field("Accept-Encoding"));
       what.offer = read_offer(head);
       return matched_route{&row, std::move(what)};

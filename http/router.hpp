@@ -13,7 +13,15 @@ namespace insula::http {
 
 /// Who may use a route. own_page: a page that this node has sent, with or without a key.
 /// open_sandbox_key: who shows the key in the header of OpenSandbox's clients, or as everywhere.
-enum class access : std::uint8_t { everybody, key, key_or_token, own_page, open_sandbox_key };
+/// execd: the same, or in that of execd's clients, or a token for it.
+enum class access : std::uint8_t {
+  everybody,
+  key,
+  key_or_token,
+  own_page,
+  open_sandbox_key,
+  execd
+};
 
 /// What happens to a request's body. Ignored: read and thrown away, however large.
 enum class body_use : std::uint8_t { ignored, buffered, streamed };
@@ -31,6 +39,7 @@ struct call {
   bool takes_gzip = false;           ///< By its Accept-Encoding, an answer may be compressed.
   web_socket_offer offer = {};       ///< To become a WebSocket.
   std::string host, origin, cookies; ///< Headers: Host, and what only browsers send.
+  std::string user_agent;            ///< The header.
 };
 
 // ---- For the document ----
@@ -64,7 +73,7 @@ struct operation {
 /// the rest.
 struct route {
   verb method;
-  std::string_view pattern;
+  std::string pattern;
   access who;
   body_use body;
   std::uint64_t body_limit; ///< Bytes, inclusive. For an ignored body: 0.

@@ -2,8 +2,10 @@
 
 #include "base/log.hpp"
 #include "http/bridge/api.hpp"
+#include "http/bridge/once.hpp"
 #include "http/console/console.hpp"
 #include "http/opensandbox/api.hpp"
+#include "http/opensandbox/execd.hpp"
 #include "http/preview/door.hpp"
 
 namespace insula::http {
@@ -24,7 +26,9 @@ public:
       , address_(options.address)
       , encrypted_(options.tls.has_value()) {
     if (options.metrics)
-      metrics_.emplace(io, *options.metrics, options, with_, counts_);
+      add_metrics(options);
+    if (options.execd)
+      add_execd(options);
   }
 
   result<void> start() {
@@ -36,7 +40,11 @@ public:
     if (open_)
       log::warning("http.no_key",
                    {{"what", "no API key is set: whoever reaches this port may use it"}});
-    return metrics_ ? metrics_->start() : started;
+    for (auto* each : {&metrics_, &execd_})
+      if (*each)
+        if (auto also = (*each)->start(); !also)
+          return also;
+    return started;
   }
 
   ~impl() {
@@ -48,15 +56,19 @@ public:
 
   std::uint16_t port() const { return door_.port(); }
   std::uint16_t metrics_port() const { return metrics_ ? metrics_->port() : 0; }
+  std::uint16_t execd_port() const { return execd_ ? execd_->port() : 0; }
   void stop_accepting() {
     door_.stop_accepting();
-    if (metrics_)
-      metrics_->stop_accepting();
+    for (auto* each : {&metrics_, &execd_})
+      if (*each)
+        (*each)->stop_accepting();
   }
   void stop(std::chrono::milliseconds patience) {
     door_.stop(patience);
+    if (execd_)
+      execd_->stop(patience);
     if (metrics_)
-      metrics_->stop();
+      metrics_->stop({});
   }
 
 private:
@@ -67,36 +79,56 @@ private:
     };
   }
 
-  /// A door of its own for /metrics: for a network that only those who watch can reach.
-  class metrics_door {
+  /// A further door, for some routes alone.
+  class side_door {
   public:
-    metrics_door(io_pool& io, const server_options::metrics_listener& where,
-                 const server_options& options, const std::shared_ptr<const bridge::services>& with,
-                 const std::shared_ptr<figures>& counts)
-        : address_(where.address)
-        , door_(io,
-                {where.address, where.port, where.asks_key ? options.tls : std::nullopt,
-                 limits::metrics_connections, options.buffered_body_bytes, options.time, counts,
-                 options.inherited},
-                asking({key_check{where.asks_key ? options.api_key : std::string{}},
-                        page_guard{options.allowed_hosts},
-                        {bridge::metrics_route(with)},
-                        counts})) {}
+    side_door(io_pool& io, front_door_options where, bridge::api api, std::string event)
+        : event_(std::move(event))
+        , address_(where.address)
+        , door_(io, std::move(where), asking(std::move(api))) {}
 
     result<void> start() {
       auto started = door_.start();
       if (started)
-        log::info("http.metrics_listening", {{"address", address_}, {"port", door_.port()}});
+        log::info(event_, {{"address", address_}, {"port", door_.port()}});
       return started;
     }
     std::uint16_t port() const { return door_.port(); }
     void stop_accepting() { door_.stop_accepting(); }
-    void stop() { door_.stop({}); }
+    void stop(std::chrono::milliseconds patience) { door_.stop(patience); }
 
   private:
+    const std::string event_;
     const std::string address_;
     front_door door_;
   };
+
+  /// For a network that only those who watch can reach.
+  void add_metrics(const server_options& options) {
+    const auto& where = *options.metrics;
+    metrics_.emplace(io_,
+                     front_door_options{where.address, where.port,
+                                        where.asks_key ? options.tls : std::nullopt,
+                                        limits::metrics_connections, options.buffered_body_bytes,
+                                        options.time, counts_, options.inherited},
+                     bridge::api{key_check{where.asks_key ? options.api_key : std::string{}},
+                                 page_guard{options.allowed_hosts},
+                                 {bridge::metrics_route(with_)},
+                                 counts_},
+                     "http.metrics_listening");
+  }
+
+  /// For one sandbox: no client can have its id made by a key of its own.
+  void add_execd(const server_options& options) {
+    const auto id = bridge::keyed_id(options.secret, "\nexecd");
+    execd_.emplace(io_,
+                   front_door_options{options.execd->address, options.execd->port, options.tls,
+                                      options.max_connections, options.buffered_body_bytes,
+                                      options.time, counts_, options.inherited},
+                   bridge::api{key_check{options.api_key}, page_guard{options.allowed_hosts},
+                               opensandbox::execd_routes(with_, {{}, id}), counts_},
+                   "http.execd_listening");
+  }
 
   std::shared_ptr<const bridge::services> services(caf::actor_system& system,
                                                    const server_options& options,
@@ -151,7 +183,8 @@ private:
   const std::shared_ptr<sign_ins> browsers_;
   const std::shared_ptr<const bridge::services> with_;
   front_door door_;
-  std::optional<metrics_door> metrics_;
+  std::optional<side_door> metrics_;
+  std::optional<side_door> execd_;
   const std::string address_;
   const bool encrypted_;
 };
@@ -173,6 +206,10 @@ std::uint16_t server::port() const {
 
 std::uint16_t server::metrics_port() const {
   return impl_->metrics_port();
+}
+
+std::uint16_t server::execd_port() const {
+  return impl_->execd_port();
 }
 
 void server::stop_accepting() {

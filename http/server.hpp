@@ -50,6 +50,12 @@ struct server_options {
     bool asks_key = true; ///< And speaks TLS if the other does. False: neither.
   };
   std::optional<metrics_listener> metrics;
+  /// Where execd is served for one sandbox, which is made with its first use.
+  struct execd_listener {
+    std::string address;
+    std::uint16_t port = 0;
+  };
+  std::optional<execd_listener> execd;
   /// Below it, each port of each sandbox has a name: `<port>-<sandbox>.<domain>`.
   std::string preview_domain = "localhost";
   bool previews_public = false; ///< Nobody is asked for a key or a token there.
@@ -81,6 +87,7 @@ public:
   /// The ports in use, after start(). 0: there is no such listener.
   std::uint16_t port() const;
   std::uint16_t metrics_port() const;
+  std::uint16_t execd_port() const;
 
   /// Who connects from now on waits for the next server; whoever is there is served as ever.
   void stop_accepting();

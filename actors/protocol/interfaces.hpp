@@ -25,6 +25,14 @@ using process_actor = caf::typed_actor<
   // place.
   caf::reacts_to<detach_atom, std::uint64_t>>;
 
+/// What find_command finds.
+struct known_command : known_command_state {
+  process_actor process; ///< Null: it is not there any more.
+  // What of its output can be read.
+  std::uint64_t begin_offset = 0;
+  std::uint64_t end_offset = 0;
+};
+
 /// What find_result finds.
 struct known_result {
   /// Null: nothing is known of such a request, or its command has not come to run yet.
@@ -37,6 +45,7 @@ struct known_result {
 
 } // namespace insula
 
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::known_command)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::known_result)
 
 namespace insula {
@@ -55,12 +64,18 @@ using terminal_actor = process_actor::extend<
 using sandbox_actor = caf::typed_actor<
   // Starts a command. The answer comes once it runs, or could not: launch_failed,
   // sandbox_not_running, limit_reached, node_unreachable (the next server has the sandbox, and the
-  // command was not started). Of one that is to run once, all get the same process; also
+  // command was not started), not_found (only_if_there), invalid_request (its directory makes no
+  // sense). Of one that is to run once, all get the same process; also
   // idempotency_conflict, and result_gone: it has run, or may have, and its process is not there.
   caf::replies_to<exec_request>::with<process_actor>,
   // Starts nothing in it. Errors: limit_reached (no more results can be kept),
   // idempotency_conflict, result_gone.
   caf::replies_to<find_result>::with<known_result>,
+  // Errors: sandbox_not_running (the sandbox was started anew meanwhile, or the store is gone).
+  caf::replies_to<find_command>::with<known_command>,
+  // Answers when nothing of it runs any more. Errors: not_found, invalid_request (it has ended),
+  // sandbox_not_running.
+  caf::replies_to<interrupt_command>::with<caf::ok_atom>,
   // Makes a session and answers when its shell is up. Errors: already_exists (there is one of that
   // id), limit_reached, launch_failed, sandbox_not_running.
   caf::replies_to<create_session_request>::with<caf::ok_atom>,

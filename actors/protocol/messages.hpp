@@ -26,6 +26,27 @@ struct once {
   std::string digest; ///< Of what is asked for: the same key for something else is an error.
 };
 
+/// When a command is over.
+struct command_rules {
+  /// Once its shell has ended, whoever else still has its output open; else once nobody has.
+  bool with_its_shell = false;
+  /// When its time is up it is ended by SIGKILL; else by SIGTERM, and SIGKILL a while later.
+  bool killed_at_timeout = false;
+};
+
+/// As the sandbox sees them.
+struct command_user {
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+};
+
+/// A command that can be asked for by its id, with what has become of it, for at least
+/// limits::results_kept, unless so many others have been run meanwhile.
+struct remembered_command {
+  bool output = false; ///< What it has said is kept as well.
+  std::string text;    ///< Whatever its asker wants to find again.
+};
+
 /// Run one command line with bash in the sandbox.
 struct exec_request {
   std::string command_line; ///< What bash is given; quoting is the caller's. No NUL. Up to 16 MiB.
@@ -40,6 +61,12 @@ struct exec_request {
   std::string session = {};
   request_context context = {};
   insula::once once = {};
+  command_rules rules = {};
+  std::optional<command_user> user = {}; ///< None: the sandbox's.
+  bool expands_cwd = false; ///< cwd may begin with ~, and have variables of its environment in it.
+  bool only_if_there = false; ///< There is such a sandbox; else nothing is made.
+  /// Its id is once.key, which nobody has used before.
+  std::optional<remembered_command> remembered = {};
 };
 
 /// What has become of a command that is to run once.
@@ -126,7 +153,8 @@ struct process_end {
   bool out_of_memory = false;     ///< The kernel ended it because the sandbox's memory was used up.
   std::uint64_t memory_bytes = 0; ///< What the sandbox may use. 0: no limit is known.
   std::int64_t timeout_ms = 0;    ///< How long it had, if it timed out.
-  std::int32_t signal = 0;        ///< Of a terminal: which one ended it. 0: none.
+  std::int32_t signal = 0;        ///< Which one ended it. 0: none.
+  bool lost = false;              ///< The sandbox ended around it: nobody knows how it would have.
 };
 
 enum class output_stream : std::uint8_t { out = 1, err = 2 };
@@ -135,6 +163,25 @@ struct output_frame {
   output_stream stream = output_stream::out;
   std::string bytes;
   std::uint64_t end = 0; ///< The offset behind it, from which one can read as well.
+};
+
+/// Of a remembered command. Starts nothing.
+struct find_command {
+  std::string id;
+  request_context context = {};
+};
+/// By SIGTERM, and after limits::interrupt_grace by SIGKILL.
+struct interrupt_command {
+  std::string id;
+  request_context context = {};
+};
+struct known_command_state {
+  bool known = false;
+  bool output = false;
+  std::string text;
+  std::int64_t started_ms = 0;      ///< Unix time.
+  std::int64_t ended_ms = 0;        ///< The same, once it has.
+  std::optional<process_end> end{}; ///< None: it runs.
 };
 
 /// Ask a process for its log from `offset` on. A reader has one question open at a time; asking is
@@ -260,7 +307,9 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::create_session_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::delete_session_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::exec_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_channel)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_command)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_result)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::interrupt_command)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::get_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_ports_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::listening_port>)

@@ -3,6 +3,7 @@
 #include "base/id.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/json.hpp"
+#include "http/opensandbox/execd.hpp"
 #include "http/preview/door.hpp"
 
 #include <algorithm>
@@ -27,8 +28,14 @@ admission refused(response answer) {
   return plan;
 }
 
-response unauthorized() {
-  return error_response(step::request, {errc::unauthorized, "Unauthorized"});
+response unauthorized(access needed = access::key) {
+  switch (needed) {
+    case access::open_sandbox_key: return {401, "Unauthorized", "text/plain"};
+    case access::execd:
+      return {401, R"({"error":"Unauthorized: invalid or missing header X-EXECD-ACCESS-TOKEN"})",
+              "application/json; charset=utf-8"};
+    default: return error_response(step::request, {errc::unauthorized, "Unauthorized"});
+  }
 }
 
 } // namespace
@@ -109,15 +116,22 @@ std::optional<response> api::refusal(const request_head& head) const {
   return std::nullopt;
 }
 
+bool api::shows_open_sandbox_key(const request_head& head) const {
+  return key_.open() || key_.is_key(head.field("OPEN-SANDBOX-API-KEY")) || shows_key(head, true);
+}
+
 /// What the route itself wants, wherever its path lies.
-bool api::may_use(access needed, const request_head& head) const {
+bool api::may_use(access needed, const request_head& head, const call& what) const {
   switch (needed) {
     case access::everybody:
     case access::own_page: return true;
     case access::key: return shows_key(head, true);
-    case access::open_sandbox_key:
-      return key_.open() || key_.is_key(head.field("OPEN-SANDBOX-API-KEY")) ||
-             shows_key(head, true);
+    case access::open_sandbox_key: return shows_open_sandbox_key(head);
+    case access::execd: {
+      const auto token = head.field("X-EXECD-ACCESS-TOKEN");
+      return shows_open_sandbox_key(head) || key_.is_key(token) ||
+             (previews_ && previews_->holds(token, what.id, opensandbox::execd_port));
+    }
     case access::key_or_token: return shows_key(head, false) || key_.allows_query(head.query);
   }
   return false;
@@ -157,10 +171,8 @@ admission api::decide(const request_head& head, const std::optional<matched_rout
   if (row->who == access::own_page && !(browsers_ && browsers_->own_page(head)))
     return refused(
       {403, json::write_error("Only this node's own page may ask for this", "invalid_request")});
-  if (!may_use(row->who, head))
-    return refused(row->who == access::open_sandbox_key
-                     ? response{401, "Unauthorized", "text/plain"}
-                     : unauthorized());
+  if (!may_use(row->who, head, what))
+    return refused(unauthorized(row->who));
   auto plan = row->admit(what);
   if (plan.refusal || row->body == body_use::ignored)
     return plan;

@@ -83,7 +83,8 @@ private:
   admission admit_preview(const request_head& head, preview::address to,
                           request_context context) const;
   std::optional<response> refusal(const request_head& head) const;
-  bool may_use(access needed, const request_head& head) const;
+  bool may_use(access needed, const request_head& head, const call& what) const;
+  bool shows_open_sandbox_key(const request_head& head) const;
   bool shows_key(const request_head& head, bool any_case) const;
 
   key_check key_;

@@ -2,6 +2,7 @@
 #include "http/bridge/ask_sandbox.hpp"
 #include "http/network_json.hpp"
 #include "http/opensandbox/api.hpp"
+#include "http/opensandbox/execd.hpp"
 
 #include <chrono>
 #include <string>
@@ -104,7 +105,7 @@ void remove(const shared_services& with, const std::string& id, const std::strin
 using handler = void (*)(const shared_services&, const std::string&, const std::string&,
                          const reply&);
 
-route policy_route(verb method, std::string_view pattern, const shared_services& with,
+route policy_route(verb method, const std::string& pattern, const shared_services& with,
                    handler what) {
   return {method,
           pattern,
@@ -129,7 +130,7 @@ route policy_route(verb method, std::string_view pattern, const shared_services&
 
 std::vector<route> routes(const shared_services& with) {
   std::vector<route> table;
-  for (const std::string_view pattern :
+  for (const std::string pattern :
        {"/v1/sandboxes/:id/proxy/18080/policy", "/sandboxes/:id/proxy/18080/policy"}) {
     table.push_back(policy_route(verb::get, pattern, with, nullptr));
     table.push_back(policy_route(verb::put, pattern, with, &replace));
@@ -137,7 +138,7 @@ std::vector<route> routes(const shared_services& with) {
     table.push_back(policy_route(verb::patch, pattern, with, &merge));
     table.push_back(policy_route(verb::del, pattern, with, &remove));
   }
-  for (const std::string_view pattern :
+  for (const std::string pattern :
        {"/v1/sandboxes/:id/proxy/18080/healthz", "/sandboxes/:id/proxy/18080/healthz"})
     table.push_back({verb::get,
                      pattern,
@@ -152,6 +153,9 @@ std::vector<route> routes(const shared_services& with) {
                        return plan;
                      },
                      {}});
+  for (const std::string prefix : {"/sandboxes/:id/proxy/", "/v1/sandboxes/:id/proxy/"})
+    for (auto& each : execd_routes(with, {prefix + std::to_string(execd_port), {}}))
+      table.push_back(std::move(each));
   return table;
 }
 

@@ -2,6 +2,7 @@
 #include "tests/actors/fixture.hpp"
 
 #include <algorithm>
+#include <csignal>
 
 using namespace insula;
 using namespace insula::test;
@@ -409,4 +410,116 @@ TEST_CASE("a tree is written once in one start of a sandbox", "[actors][results]
   CHECK(ask_for(next, "digest").value().start != first.start);
   CHECK(ask_for(next, "digest", first.start).reason().code == errc::sandbox_not_running);
   CHECK_FALSE(ask_for(next, "digest").value().written);
+}
+
+// ---- Remembered commands
+
+namespace {
+
+exec_request remembered(const std::string& id, bool output) {
+  auto request = command("echo hi");
+  request.once = {id, {}};
+  request.rules = {true, true};
+  request.remembered = remembered_command{output, "echo\nhi"};
+  return request;
+}
+
+known_command known(small_node& node, const sandbox_object_actor& box, const std::string& id) {
+  return node.sys.ask<known_command>(box, find_command{id}).value();
+}
+
+} // namespace
+
+TEST_CASE("a remembered command is known by its id, and its end is durable", "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  CHECK_FALSE(known(node, box, "a").known);
+  const bool output = GENERATE(false, true);
+  const auto asked = ask(node, box, remembered("a", output));
+  node.process().start();
+  node.sys.run();
+  auto state = known(node, box, "a");
+  CHECK(state.known);
+  CHECK(state.output == output);
+  CHECK(state.text == "echo\nhi");
+  CHECK_FALSE(state.end);
+  CHECK(state.started_ms == node.sys.time.unix_ms());
+  CHECK(state.process == asked.value());
+  node.sys.advance(5s);
+  const auto ended = node.sys.time.unix_ms();
+  node.process().exit(7 << 8);
+  node.sys.run();
+  CHECK(node.process().complete); // Its shell has ended, whoever else has its output.
+  node.sys.advance(5s);
+  state = known(node, box, "a");
+  REQUIRE(state.end);
+  CHECK(state.end->exit_code == 7);
+  CHECK(state.ended_ms == ended);
+  CHECK(static_cast<bool>(state.process) == output); // What nobody reads is let go of.
+  CHECK(node.local.value("abc", "idempotency/exec/a").find("echo\nhi") != std::string::npos);
+}
+
+TEST_CASE("a remembered command's time limit kills it at once, and an interrupt lets it end",
+          "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  auto request = remembered("a", true);
+  SECTION("the time limit") {
+    request.timeout_ms = 1000;
+    const auto asked = ask(node, box, request);
+    node.process().start();
+    node.sys.run();
+    node.sys.advance(1s);
+    CHECK(node.process().signals == std::vector<int>{SIGKILL});
+    node.process().exit(SIGKILL);
+    node.sys.run();
+    const auto state = known(node, box, "a");
+    REQUIRE(state.end);
+    CHECK(state.end->timed_out);
+    CHECK(state.end->signal == SIGKILL);
+  }
+  SECTION("the interrupt") {
+    const auto asked = ask(node, box, request);
+    node.process().start();
+    node.sys.run();
+    CHECK(node.sys.ask<caf::ok_atom>(box, interrupt_command{"b"}).reason().code == errc::not_found);
+    const auto interrupted = node.sys.ask<caf::ok_atom>(box, interrupt_command{"a"});
+    CHECK(node.process().signals == std::vector<int>{SIGTERM});
+    node.process().exit(SIGTERM);
+    node.sys.run();
+    CHECK(interrupted.open()); // Others of its group have their time.
+    node.sys.advance(limits::interrupt_grace);
+    CHECK(node.process().signals == std::vector<int>{SIGTERM, SIGKILL});
+    CHECK_NOTHROW(interrupted.value());
+    CHECK(node.sys.ask<caf::ok_atom>(box, interrupt_command{"a"}).reason().code ==
+          errc::invalid_request);
+  }
+}
+
+TEST_CASE("a command for a sandbox that is not there makes none", "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  auto request = remembered("a", false);
+  request.only_if_there = true;
+  CHECK(ask(node, box, request).reason().code == errc::not_found);
+  CHECK_FALSE(known(node, box, "a").known);
+  CHECK(node.engine.creations.empty());
+}
+
+TEST_CASE("of the remembered commands that have ended the oldest goes for a new one",
+          "[actors][results]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  for (std::size_t i = 0; i <= limits::kept_results_per_sandbox; ++i) {
+    const auto asked = ask(node, box, remembered("k" + std::to_string(i), false));
+    node.process().start();
+    node.sys.run();
+    CHECK_NOTHROW(asked.value());
+    node.process().exit(0);
+    node.sys.run();
+    node.sys.advance(1ms);
+  }
+  CHECK_FALSE(known(node, box, "k0").known);
+  CHECK(known(node, box, "k1").known);
+  CHECK(known(node, box, "k" + std::to_string(limits::kept_results_per_sandbox)).known);
 }

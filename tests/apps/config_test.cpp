@@ -98,6 +98,7 @@ TEST_CASE("every key sets its value", "[apps][config]") {
 server:
   listen: "[::]:0"
   metrics_listen: "[::1]:9464"
+  execd_listen: 127.0.0.1:44772
   allow_open: true
   api_key: s3cret
   allowed_hosts: [insula.example, other]
@@ -130,6 +131,7 @@ log: {level: debug}
 )");
   CHECK(c.server.listen == endpoint{"::", 0});
   CHECK(c.server.metrics_listen == endpoint{"::1", 9464});
+  CHECK(c.server.execd_listen == endpoint{"127.0.0.1", 44772});
   CHECK(c.server.allow_open);
   CHECK(c.server.api_key == "s3cret");
   CHECK(c.server.allowed_hosts == std::vector<std::string>{"insula.example", "other"});
@@ -186,6 +188,8 @@ TEST_CASE("durations have units", "[apps][config]") {
 
 TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") {
   const auto [path, value, expected] = GENERATE(table<std::string, std::string, std::string>({
+    {"server.execd_listen", "44772",
+     "\"\", or an address and a port such as 127.0.0.1:44772 or [::1]:44772, got \"44772\""},
     {"server.metrics_listen", "9464",
      "\"\", or an address and a port such as 127.0.0.1:9464 or [::1]:9464, got \"9464\""},
     {"server.listen", "8787",

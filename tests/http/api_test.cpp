@@ -17,7 +17,7 @@ public:
   }
 };
 
-route open_to(http::access who, std::string_view pattern) {
+route open_to(http::access who, const std::string& pattern) {
   return {verb::get, pattern, who, body_use::ignored, 0, [](const call&) { return admission{}; },
           {}};
 }

@@ -191,6 +191,21 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       std::tie(found.begin, found.end) = all->plays->extent;
       return found;
     },
+    [all](const find_command& asked) -> caf::result<known_command> {
+      all->heard->add("find_command " + asked.id);
+      std::lock_guard lock{all->mutex};
+      known_command found{all->plays->command};
+      if (all->process)
+        found.process = caf::actor_cast<process_actor>(all->process);
+      std::tie(found.begin_offset, found.end_offset) = all->plays->extent;
+      return found;
+    },
+    [all](const interrupt_command& asked) -> caf::result<caf::ok_atom> {
+      all->heard->add("interrupt " + asked.id);
+      if (all->plays->interrupt_error)
+        return to_caf(*all->plays->interrupt_error);
+      return caf::ok_atom::value;
+    },
     [all](const create_session_request& wanted) -> caf::result<caf::ok_atom> {
       auto line = "create_session " + wanted.id + " in " + wanted.cwd;
       for (const auto& [name, value] : wanted.env)

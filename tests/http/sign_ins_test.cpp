@@ -118,7 +118,7 @@ TEST_CASE("a cookie is the key for this node's own pages, and for nobody else",
           "[http][sign_ins]") {
   const auto browsers = std::make_shared<sign_ins>(false);
   const auto token = browsers->open(sign_ins::clock::now());
-  const auto row = [](verb how, std::string_view pattern, http::access who) {
+  const auto row = [](verb how, const std::string& pattern, http::access who) {
     return route{how, pattern, who, body_use::ignored, 0, [](const call&) { return admission{}; },
                  {}};
   };

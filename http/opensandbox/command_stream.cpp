@@ -1,0 +1,305 @@
+#include "actors/protocol/errors.hpp"
+#include "base/limits.hpp"
+#include "http/bridge/ask_sandbox.hpp"
+#include "http/opensandbox/commands.hpp"
+#include "http/opensandbox/execd_json.hpp"
+#include "http/opensandbox/lines.hpp"
+
+#include <caf/send.hpp>
+#include <caf/stateful_actor.hpp>
+
+#include <chrono>
+
+namespace insula::http::opensandbox {
+
+namespace {
+
+using taken_atom = caf::atom_constant<caf::atom("taken")>;
+using gone_atom = caf::atom_constant<caf::atom("gone")>;
+using ping_atom = caf::atom_constant<caf::atom("ping")>;
+
+constexpr std::uint32_t read_bytes = 256 * 1024;
+constexpr std::chrono::seconds ping_pause{3};
+
+std::int64_t now_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+struct stream_state {
+  static inline const char* name = "execd_stream";
+
+  stream_state() = default;
+  stream_state(const stream_state&) = delete;
+  stream_state& operator=(const stream_state&) = delete;
+  /// However this reader ends: a command that has not ended must not wait for it.
+  ~stream_state() {
+    if (process && !job.background && !complete)
+      caf::anon_send(process, detach_atom::value, reader);
+  }
+
+  command_job job;
+  std::uint64_t reader = 0;
+  std::shared_ptr<answer_stream> stream; ///< Set once the command runs, or could not.
+  process_actor process;
+  caf::actor_addr awaited; ///< Sandbox or process: without it nothing more will come.
+  std::uint64_t offset = 0;
+  std::int64_t began_ms = 0;
+  line_splitter out, err;
+  bool writing = false;
+  bool asking = false; ///< The process, for more.
+  std::string held;    ///< To be written next.
+  bool starting = false;
+  bool complete = false;
+  bool gone = false;
+  bool may_repeat = true;
+};
+
+using self_pointer = caf::stateful_actor<stream_state>*;
+
+void find_sandbox(self_pointer self);
+void ask_for_output(self_pointer self);
+
+void append_line(std::string& events, const stream_state& st, std::string_view type,
+                 std::string_view line, std::string_view end) {
+  if (st.job.keeps_ends)
+    events += write_text_event(type, std::string{line} + std::string{end}, now_ms());
+  else
+    events += write_text_event(type, line.empty() ? std::string_view{"\n"} : line, now_ms());
+}
+
+void append_output(std::string& events, stream_state& st, const output_frame& frame) {
+  const bool is_out = frame.stream == output_stream::out;
+  (is_out ? st.out : st.err).feed(frame.bytes, [&](std::string_view line, std::string_view end) {
+    append_line(events, st, is_out ? "stdout" : "stderr", line, end);
+  });
+}
+
+void append_rest(std::string& events, stream_state& st) {
+  st.out.finish([&](std::string_view line, std::string_view end) {
+    append_line(events, st, "stdout", line, end);
+  });
+  st.err.finish([&](std::string_view line, std::string_view end) {
+    append_line(events, st, "stderr", line, end);
+  });
+}
+
+/// The last event.
+void finish(self_pointer self, std::string events) {
+  auto& st = self->state;
+  st.complete = true;
+  st.stream->finish(std::move(events));
+  self->quit();
+}
+
+void fail(self_pointer self, const error& why) {
+  auto& st = self->state;
+  std::string events;
+  append_rest(events, st);
+  const auto words = why.code == errc::internal ? std::string{"internal error"} : why.message;
+  finish(self, std::exchange(st.held, {}) + events + write_error_event(words, words, now_ms()));
+}
+
+std::string last_event(const stream_state& st, const process_end& end) {
+  const auto how = outcome_of(end);
+  return how.words.empty() ? write_complete_event(now_ms() - st.began_ms, now_ms())
+                           : write_error_event(how.value, how.words, now_ms());
+}
+
+/// One at a time; what is read meanwhile waits, and nothing more is read.
+void write(self_pointer self, std::string events) {
+  self->state.writing = true;
+  self->state.stream->write(std::move(events),
+                            [me = caf::actor_cast<caf::actor>(self)](bool taken) {
+                              if (taken)
+                                caf::anon_send(me, taken_atom::value);
+                              else
+                                caf::anon_send(me, gone_atom::value);
+                            });
+}
+
+void pass_on(self_pointer self, const output_chunk& chunk) {
+  auto& st = self->state;
+  st.asking = false;
+  if (st.gone)
+    return;
+  if (chunk.lost_bytes > 0)
+    return fail(self, {errc::io_failed, "output could not be kept"});
+  st.offset = chunk.next_offset;
+  std::string events;
+  for (const auto& each : chunk.frames)
+    append_output(events, st, each);
+  if (chunk.ended) {
+    append_rest(events, st);
+    return finish(self, std::move(events) + last_event(st, *chunk.ended));
+  }
+  if (events.empty()) // In mid-line.
+    return ask_for_output(self);
+  if (st.writing)
+    st.held = std::move(events);
+  else
+    write(self, std::move(events));
+}
+
+void ask_for_output(self_pointer self) {
+  auto& st = self->state;
+  st.asking = true;
+  self->request(st.process, caf::infinite, read_output{st.offset, read_bytes, true, st.reader})
+    .then([self](const output_chunk& chunk) { pass_on(self, chunk); },
+          [self](const caf::error& failure) {
+            if (self->state.gone)
+              return;
+            const auto why = from_caf(failure);
+            if (why.code == errc::deadline_exceeded)
+              return self->quit(); // It took nothing for too long: its connection is cut.
+            fail(self, why.code == errc::node_unreachable || is_silence(failure)
+                         ? bridge::sandbox_ended
+                         : why);
+          });
+}
+
+/// The head and the first event leave at once. False: there is nobody to tell.
+bool open_stream(self_pointer self) {
+  auto& st = self->state;
+  st.stream = st.job.to->stream(
+    "text/event-stream", {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}, false);
+  if (!st.stream)
+    return false;
+  st.job.to.reset();
+  st.began_ms = now_ms();
+  return true;
+}
+
+std::string first_events(const stream_state& st) {
+  return write_text_event("init", st.job.command.once.key, st.began_ms) +
+         write_text_event("ping", "pong", st.began_ms);
+}
+
+void started(self_pointer self, const process_actor& process) {
+  auto& st = self->state;
+  st.starting = false;
+  st.process = process;
+  if (st.gone || !open_stream(self))
+    return self->quit(); // It runs on.
+  if (st.job.background)
+    return finish(self, first_events(st) + write_complete_event(0, st.began_ms));
+  st.stream->on_gone(
+    [me = caf::actor_cast<caf::actor>(self)] { caf::anon_send(me, gone_atom::value); });
+  self->monitor(process);
+  st.awaited = process.address();
+  write(self, first_events(st));
+  self->delayed_send(self, ping_pause, ping_atom::value);
+  ask_for_output(self);
+}
+
+/// The client's directory is looked at before anything is told; what else does not start is told as
+/// an event.
+void not_started(self_pointer self, const error& why) {
+  auto& st = self->state;
+  st.starting = false;
+  const bool not_there =
+    why.code == errc::sandbox_not_running || why.code == errc::node_unreachable;
+  if (not_there && std::exchange(st.may_repeat, false)) {
+    st.awaited = nullptr;
+    return find_sandbox(self);
+  }
+  if (why.code != errc::launch_failed) {
+    st.job.to->respond(execd_failure(why));
+    return self->quit();
+  }
+  if (st.job.cwd_named && why.message.starts_with("entering the working directory")) {
+    st.job.to->respond(execd_failure(400, "INVALID_REQUEST_BODY", why.message));
+    return self->quit();
+  }
+  if (!open_stream(self))
+    return self->quit();
+  finish(self, first_events(st) + write_error_event(why.message, why.message, now_ms()));
+}
+
+void refuse(self_pointer self, const error& why) {
+  if (const auto to = self->state.job.to)
+    to->respond(execd_failure(why));
+  self->quit();
+}
+
+void found(self_pointer self, const sandbox_actor& box) {
+  auto& st = self->state;
+  self->monitor(box);
+  st.awaited = box.address();
+  st.starting = true;
+  self->request(box, caf::infinite, st.job.command)
+    .then(
+      [self, box](const process_actor& process) {
+        self->demonitor(box.address());
+        started(self, process);
+      },
+      [self](const caf::error& failure) { not_started(self, from_caf(failure)); });
+}
+
+void find_sandbox(self_pointer self) {
+  const auto& job = self->state.job;
+  const auto then = [self](const sandbox_actor& box) { found(self, box); };
+  const auto otherwise = [self](const caf::error& failure) { refuse(self, from_caf(failure)); };
+  const auto& context = job.command.context;
+  if (job.makes_sandbox)
+    self->request(job.with->directory, caf::infinite, find_atom::value, job.sandbox, context)
+      .then(then, otherwise);
+  else
+    self->request(job.with->directory, caf::infinite, reach_atom::value, job.sandbox, context)
+      .then(then, otherwise);
+}
+
+caf::behavior execd_stream(self_pointer self, const std::shared_ptr<command_job>& job) {
+  self->state.job = std::move(*job);
+  self->state.reader = self->id();
+  self->set_down_handler([self](const caf::down_msg& gone) {
+    self->send(self, bridge::ended_atom::value, gone.source);
+  });
+  find_sandbox(self);
+  return {
+    [self](taken_atom) {
+      auto& st = self->state;
+      st.writing = false;
+      if (st.gone)
+        return;
+      if (!st.held.empty())
+        write(self, std::exchange(st.held, {}));
+      else if (!st.asking)
+        ask_for_output(self);
+    },
+    [self](gone_atom) {
+      auto& st = self->state;
+      st.gone = true;
+      if (!st.starting)
+        self->quit(); // Else once it is known whether the command runs.
+    },
+    [self](ping_atom) {
+      auto& st = self->state;
+      if (st.gone)
+        return;
+      if (!st.writing)
+        write(self, write_text_event("ping", "pong", now_ms()));
+      self->delayed_send(self, ping_pause, ping_atom::value);
+    },
+    [self](bridge::ended_atom, const caf::actor_addr& who) {
+      auto& st = self->state;
+      if (who != st.awaited)
+        return;
+      if (st.stream && !st.gone)
+        fail(self, bridge::sandbox_ended);
+      else
+        refuse(self, bridge::sandbox_ended);
+    },
+  };
+}
+
+} // namespace
+
+void run_command(command_job job) {
+  job.to->answer_within(bridge::sandbox_patience,
+                        execd_failure(500, "RUNTIME_ERROR", "the sandbox was not ready in time"));
+  auto& system = *job.with->system;
+  system.spawn(execd_stream, std::make_shared<command_job>(std::move(job)));
+}
+
+} // namespace insula::http::opensandbox

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "actors/protocol/messages.hpp"
+#include "http/bridge/api.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace insula::http::opensandbox {
+
+/// One command to be run, and told as events: all of its output, or, in the background, that it
+/// runs.
+struct command_job {
+  std::shared_ptr<const bridge::services> with;
+  std::string sandbox;
+  bool makes_sandbox = false; ///< On first use; else it has to be there.
+  exec_request command;       ///< once.key is its id.
+  bool background = false;
+  bool cwd_named = false;  ///< It was the client's own.
+  bool keeps_ends = false; ///< Lines are told with what they end with.
+  reply to;
+};
+/// Starts a short-lived actor. The client going away ends that, not the command.
+void run_command(command_job job);
+
+/// One that has been asked for: `GET …/status/{id}`, `…/{id}/logs`, `DELETE …?id=`.
+struct command_question {
+  std::shared_ptr<const bridge::services> with;
+  std::string sandbox;
+  std::string id;
+  reply to;
+};
+void tell_status(const command_question& asked);
+/// `after`: the number of the last line that the client has; none: nothing.
+void tell_logs(const command_question& asked, std::optional<std::int64_t> after);
+void interrupt(const command_question& asked);
+
+/// The answer to a failure, as execd's clients read it.
+response execd_failure(int status, std::string_view code, std::string_view why);
+response execd_failure(const error& why);
+
+} // namespace insula::http::opensandbox

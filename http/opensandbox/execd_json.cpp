@@ -1,0 +1,244 @@
+#include "http/opensandbox/execd_json.hpp"
+
+#include "http/header_text.hpp"
+#include "http/utf8.hpp"
+
+#include <rapidjson/document.h>
+#include <rapidjson/stringbuffer.h>
+#include <rapidjson/writer.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <limits>
+
+namespace insula::http::opensandbox {
+
+namespace {
+
+using value = rapidjson::Value;
+using writer = rapidjson::Writer<rapidjson::StringBuffer>;
+
+error wrong(std::string why) {
+  return {errc::invalid_request, std::move(why)};
+}
+
+std::string text_of(const value& from) {
+  return {from.GetString(), from.GetStringLength()};
+}
+
+/// A member by its name in any letter case, the last of several; null: it is not there, or null.
+const value* find(const value& object, std::string_view name) {
+  const value* found = nullptr;
+  for (const auto& each : object.GetObject())
+    if (same_letters({each.name.GetString(), each.name.GetStringLength()}, name))
+      found = each.value.IsNull() ? nullptr : &each.value;
+  return found;
+}
+
+std::optional<error> read_text(const value& body, std::string_view name, std::string& into) {
+  const auto* found = find(body, name);
+  if (found != nullptr && !found->IsString())
+    return wrong(std::string{name} + " must be a string");
+  if (found != nullptr)
+    into = text_of(*found);
+  return std::nullopt;
+}
+
+std::optional<error> read_id(const value& body, std::string_view name,
+                             std::optional<std::uint32_t>& into) {
+  const auto* found = find(body, name);
+  if (found != nullptr && !found->IsUint())
+    return wrong(std::string{name} + " must be a number from 0 to 4294967295");
+  if (found != nullptr)
+    into = found->GetUint();
+  return std::nullopt;
+}
+
+void text(writer& out, std::string_view name, std::string_view what) {
+  out.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
+  out.String(what.data(), static_cast<rapidjson::SizeType>(what.size()));
+}
+
+/// "2026-11-20T09:16:36.215Z"
+std::string iso_time(std::int64_t unix_ms) {
+  const std::time_t seconds = unix_ms / 1000;
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  std::array<char, 32> day{};
+  std::array<char, 48> whole{};
+  std::strftime(day.data(), day.size(), "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(whole.data(), whole.size(), "%s.%03dZ", day.data(),
+                static_cast<int>(unix_ms % 1000));
+  return whole.data();
+}
+
+/// "killed", "segmentation fault".
+std::string signal_name(int number) {
+  const char* known = ::sigdescr_np(number);
+  std::string name = known != nullptr ? known : std::to_string(number);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return name;
+}
+
+std::string event(const rapidjson::StringBuffer& json) {
+  std::string all = "data: ";
+  all.append(json.GetString(), json.GetSize());
+  return all += "\n\n";
+}
+
+} // namespace
+
+result<command_body> read_command_body(std::string_view body) {
+  rapidjson::Document document;
+  document.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseStopWhenDoneFlag>(body.data(),
+                                                                                     body.size());
+  if (document.HasParseError())
+    return wrong("the body is no JSON");
+  if (document.IsNull())
+    document.SetObject();
+  if (!document.IsObject())
+    return wrong("the body must be a JSON object");
+  command_body read;
+  for (const auto& [name, into] : {std::pair{"command", &read.command}, {"cwd", &read.cwd}})
+    if (auto failed = read_text(document, name, *into))
+      return *failed;
+  for (const auto& [name, into] : {std::pair{"uid", &read.uid}, {"gid", &read.gid}})
+    if (auto failed = read_id(document, name, *into))
+      return *failed;
+  if (const auto* found = find(document, "background")) {
+    if (!found->IsBool())
+      return wrong("background must be true or false");
+    read.background = found->GetBool();
+  }
+  if (const auto* found = find(document, "timeout")) {
+    if (!found->IsInt64() || found->GetInt64() < 0)
+      return wrong("timeout must be a whole number of milliseconds, 0 or more");
+    read.timeout_ms = found->GetInt64();
+  }
+  if (const auto* found = find(document, "envs")) {
+    if (!found->IsObject())
+      return wrong("envs must be an object");
+    for (const auto& each : found->GetObject()) {
+      if (!each.value.IsString())
+        return wrong("envs must have strings only");
+      auto name = text_of(each.name), content = text_of(each.value);
+      if (name.empty() || name.find('=') != std::string::npos ||
+          name.find('\0') != std::string::npos || content.find('\0') != std::string::npos)
+        return wrong("envs has a name or value that no environment can have");
+      read.envs[std::move(name)] = std::move(content);
+    }
+  }
+  if (read.command.empty())
+    return wrong("command is required");
+  if (read.command.find('\0') != std::string::npos || read.cwd.find('\0') != std::string::npos)
+    return wrong("command and cwd cannot have a NUL");
+  if (read.gid && !read.uid)
+    return wrong("gid needs uid");
+  return read;
+}
+
+std::string write_failure(std::string_view code, std::string_view message) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  text(out, "code", code);
+  if (!message.empty())
+    text(out, "message", to_utf8(message));
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+command_outcome outcome_of(const process_end& end) {
+  if (end.lost)
+    return {std::nullopt, "the sandbox has ended", "the sandbox has ended"};
+  if (end.timed_out) {
+    const auto words = "command timed out after " + std::to_string(end.timeout_ms) + " ms";
+    return {std::nullopt, words, words};
+  }
+  if (end.signal != 0) {
+    auto words = "signal: " + signal_name(end.signal);
+    if (end.out_of_memory)
+      words += " (the sandbox is out of memory)";
+    return {-1, "-1", std::move(words)};
+  }
+  if (end.exit_code == 0)
+    return {0, "0", {}};
+  const auto number = std::to_string(end.exit_code);
+  return {end.exit_code, number, "exit status " + number};
+}
+
+std::string write_command_status(const std::string& id, const known_command_state& state) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  const auto how = state.end ? outcome_of(*state.end) : command_outcome{};
+  out.StartObject();
+  text(out, "id", id);
+  text(out, "content", to_utf8(state.text));
+  out.Key("running");
+  out.Bool(!state.end);
+  out.Key("exit_code");
+  how.exit_code ? out.Int(*how.exit_code) : out.Null();
+  text(out, "error", how.words);
+  text(out, "started_at", iso_time(state.started_ms));
+  out.Key("finished_at");
+  if (state.end) {
+    const auto when = iso_time(state.ended_ms);
+    out.String(when.data(), static_cast<rapidjson::SizeType>(when.size()));
+  } else {
+    out.Null();
+  }
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+std::string write_text_event(std::string_view type, std::string_view what, std::int64_t now_ms) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  text(out, "type", type);
+  text(out, "text", to_utf8(what));
+  out.Key("timestamp");
+  out.Int64(now_ms);
+  out.EndObject();
+  return event(buffer);
+}
+
+std::string write_complete_event(std::int64_t took_ms, std::int64_t now_ms) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  text(out, "type", "execution_complete");
+  out.Key("execution_time");
+  out.Int64(took_ms);
+  out.Key("timestamp");
+  out.Int64(now_ms);
+  out.EndObject();
+  return event(buffer);
+}
+
+std::string write_error_event(std::string_view what, std::string_view words, std::int64_t now_ms) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  text(out, "type", "error");
+  out.Key("timestamp");
+  out.Int64(now_ms);
+  out.Key("error");
+  out.StartObject();
+  text(out, "ename", "CommandExecError");
+  text(out, "evalue", to_utf8(what));
+  out.Key("traceback");
+  out.StartArray();
+  const auto line = to_utf8(words);
+  out.String(line.data(), static_cast<rapidjson::SizeType>(line.size()));
+  out.EndArray();
+  out.EndObject();
+  out.EndObject();
+  return event(buffer);
+}
+
+} // namespace insula::http::opensandbox

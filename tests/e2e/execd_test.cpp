@@ -1,0 +1,217 @@
+// OpenSandbox's execd, in real sandboxes.
+#include "tests/e2e/node.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+using namespace insula::test;
+
+namespace {
+
+/// A member's value in a line of JSON, as it is written; empty: it is not there.
+std::string member(const std::string& json, const std::string& name) {
+  const auto mark = "\"" + name + "\":";
+  auto at = json.find(mark);
+  if (at == std::string::npos)
+    return {};
+  at += mark.size();
+  if (json[at] != '"')
+    return json.substr(at, json.find_first_of(",}", at) - at);
+  std::string text;
+  for (++at; json[at] != '"'; ++at)
+    text += json[at] == '\\' ? (json[++at] == 'n' ? '\n' : json[at]) : json[at];
+  return text;
+}
+
+struct told {
+  int status = 0;
+  std::string body, id, out, err, evalue;
+  bool complete = false; ///< execution_complete has come.
+};
+
+told read_events(const http_answer& answer) {
+  told all{answer.status, answer.body, {}, {}, {}, {}, false};
+  for (std::size_t at = 0; (at = answer.body.find("data: ", at)) != std::string::npos; ++at) {
+    const auto line = answer.body.substr(at, answer.body.find('\n', at) - at);
+    const auto type = member(line, "type"), text = member(line, "text");
+    if (type == "init")
+      all.id = text;
+    (type == "stdout"   ? all.out
+     : type == "stderr" ? all.err
+                        : all.evalue) +=
+      type == "stdout" || type == "stderr" ? text : member(line, "evalue");
+    all.complete = all.complete || type == "execution_complete";
+  }
+  return all;
+}
+
+struct execd_node : node {
+  explicit execd_node(const std::string& yaml = {})
+      : node(yaml) {
+    REQUIRE(sh("a", "true").exit_code == 0); // There is one.
+  }
+
+  http_answer call(const std::string& method, const std::string& path,
+                   const std::string& body = {}) const {
+    return ask(method, "/sandboxes/a/proxy/44772" + path, body);
+  }
+  static std::string body(const std::string& command, const std::string& more = {}) {
+    return R"({"command":)" + json_string(command) + more + "}";
+  }
+  told run(const std::string& command, const std::string& more = {}) const {
+    return read_events(call("POST", "/command", body(command, more)));
+  }
+  std::string start(const std::string& command, const std::string& more = {}) const {
+    const auto begun = run(command, more + R"(,"background":true)");
+    CHECK(begun.complete);
+    CHECK(begun.out.empty());
+    return begun.id;
+  }
+  std::string status(const std::string& id) const {
+    return call("GET", "/command/status/" + id).body;
+  }
+  bool ends(const std::string& id) const {
+    return eventually([&] { return member(status(id), "running") == "false"; });
+  }
+  std::string logs(const std::string& id) const {
+    return call("GET", "/command/" + id + "/logs").body;
+  }
+};
+
+} // namespace
+
+TEST_CASE("execd: a command's output, exit code and status", "[execd]") {
+  const execd_node it;
+  const auto good = it.run("echo hello; echo oops >&2; pwd; echo $A; cat", R"(,"envs":{"A":"b"})");
+  CHECK(good.status == 200);
+  CHECK(good.out == "hello\n/workspace\nb\n");
+  CHECK(good.err == "oops\n");
+  CHECK(good.complete);
+  CHECK(member(it.status(good.id), "running") == "false");
+  CHECK(member(it.status(good.id), "exit_code") == "0");
+  const auto bad = it.run("exit 7");
+  CHECK_FALSE(bad.complete);
+  CHECK(bad.evalue == "7");
+  CHECK(member(it.status(bad.id), "error") == "exit status 7");
+  CHECK(it.run("kill -TERM $$").evalue == "-1");
+  CHECK(it.run("pwd", R"(,"cwd":"~")").out == "/home/sandbox\n");
+  CHECK(it.run("pwd", R"(,"cwd":"$HOME/../${USER}")").out == "/home/sandbox\n");
+  CHECK(it.run("pwd", R"(,"cwd":"/nowhere")").status == 400);
+  CHECK(it.run("pwd", R"(,"cwd":"/etc/passwd")").status == 400);
+  CHECK(it.run("pwd", R"(,"cwd":"$NOWHERE")").status == 400);
+  CHECK(it.call("GET", "/command/status/nothing").status == 404);
+  CHECK(it.ask("POST", "/sandboxes/nobody/proxy/44772/command", execd_node::body("x")).status ==
+        404);
+  CHECK(it.ask("GET", "/v1/sandboxes/a/proxy/44772/ping").status == 200);
+}
+
+TEST_CASE("execd: a command is over when its shell is", "[execd]") {
+  const execd_node it;
+  const auto begun = std::chrono::steady_clock::now();
+  CHECK(it.run("(sleep 30; echo late) & echo hi").out == "hi\n");
+  CHECK(std::chrono::steady_clock::now() - begun < 20s);
+  CHECK(it.sh("a", "pgrep -x sleep").exit_code == 0); // It lives on.
+}
+
+TEST_CASE("execd: a time limit ends the whole group at once", "[execd]") {
+  const execd_node it;
+  const auto done = it.run("trap '' TERM; echo up; sleep 1000 & wait", R"(,"timeout":300)");
+  CHECK(done.out == "up\n");
+  CHECK(done.evalue == "command timed out after 300 ms");
+  CHECK(member(it.status(done.id), "exit_code") == "null");
+  CHECK(eventually([&] { return it.sh("a", "pgrep -x sleep").exit_code == 1; }));
+}
+
+TEST_CASE("execd: in the background, with one log in its order", "[execd]") {
+  const execd_node it;
+  const auto id = it.start("echo one; echo two >&2; echo three; printf rest; "
+                           "while [ ! -e go ]; do sleep 0.01; done; echo");
+  REQUIRE(eventually([&] { return it.logs(id) == "one\ntwo\nthree\n"; }));
+  const auto part = it.call("GET", "/command/" + id + "/logs?cursor=1");
+  CHECK(part.body == "three\n");
+  CHECK(part.fields.at("execd-commands-tail-cursor") == "2");
+  CHECK(member(it.status(id), "running") == "true");
+  REQUIRE(it.sh("a", "touch go").exit_code == 0);
+  REQUIRE(it.ends(id));
+  const auto tail = it.call("GET", "/command/" + id + "/logs?cursor=2");
+  CHECK(tail.body == "rest\n");
+  CHECK(tail.fields.at("execd-commands-tail-cursor") == "3");
+  const auto front = it.run("true");
+  CHECK(it.call("GET", "/command/" + front.id + "/logs").status == 400);
+}
+
+TEST_CASE("execd: an interrupt ends what ignores it, too", "[execd]") {
+  const execd_node it;
+  SECTION("a handler runs, and says how it ended") {
+    const auto id =
+      it.start("trap 'echo bye; exit 5' TERM; echo up; while [ ! -e go ]; do :; done");
+    REQUIRE(eventually([&] { return it.logs(id) == "up\n"; }));
+    CHECK(it.call("DELETE", "/command?id=" + id).body == "{}");
+    CHECK(it.logs(id) == "up\nbye\n");
+    CHECK(member(it.status(id), "exit_code") == "5");
+    CHECK(it.call("DELETE", "/command?id=" + id).status == 400);
+  }
+  SECTION("or it is killed, with its children") {
+    const auto id = it.start("trap '' TERM; echo up; sleep 1000");
+    REQUIRE(eventually([&] { return it.logs(id) == "up\n"; }));
+    CHECK(it.call("DELETE", "/command?id=" + id).status == 200);
+    CHECK(member(it.status(id), "error") == "signal: killed");
+    CHECK(it.sh("a", "pgrep -x sleep").exit_code == 1);
+  }
+}
+
+TEST_CASE("execd: long lines, odd bytes and many lines come whole", "[execd]") {
+  const execd_node it;
+  const auto long_line = it.run("head -c 3000000 /dev/zero | tr '\\0' x; echo");
+  CHECK(long_line.out == std::string(3'000'000, 'x') + "\n");
+  const auto many = it.run("seq 50000");
+  CHECK(std::count(many.out.begin(), many.out.end(), '\n') == 50'000);
+  CHECK(many.out.ends_with("\n50000\n"));
+  const auto odd = it.run("printf 'a\\0b\\n\\377\\n'");
+  CHECK(odd.body.find(R"("text":"a\u0000b\n")") != std::string::npos);
+  CHECK(odd.body.find("\"text\":\"\xef\xbf\xbd\\n\"") != std::string::npos);
+}
+
+TEST_CASE("execd: as another user", "[execd]") {
+  const execd_node it;
+  CHECK(it.run("id -u; id -g", R"(,"uid":0)").out == "0\n0\n");
+  CHECK(it.run("id -u; id -g", R"(,"uid":33,"gid":44)").out == "33\n44\n");
+}
+
+TEST_CASE("execd: two hundred commands at once", "[execd]") {
+  const execd_node it;
+  const auto all = at_once(200, [&](std::size_t i) {
+    return it.run("echo " + std::to_string(i)).out == std::to_string(i) + "\n";
+  });
+  CHECK(std::count(all.begin(), all.end(), true) == 200);
+}
+
+TEST_CASE("execd: a client that leaves, and a server that is killed, end no command", "[execd]") {
+  execd_node it;
+  std::string front;
+  {
+    http_connection one{it.port()};
+    one.send(http_request("POST", "/sandboxes/a/proxy/44772/command",
+                          execd_node::body("while [ ! -e go ]; do sleep 0.01; done; exit 9")));
+    REQUIRE(one.receive_head().status == 200);
+    front = member(*one.more(), "text");
+  }
+  const auto back = it.start("echo up; while [ ! -e go ]; do sleep 0.01; done; echo over");
+  const auto before = it.start("echo done; exit 4");
+  REQUIRE(it.ends(before));
+  const auto known = it.status(before);
+  REQUIRE(eventually([&] { return it.logs(back) == "up\n"; }));
+  it.crash_server();
+  it.node::start();
+  CHECK(it.status(before) == known);
+  CHECK(it.logs(before) == "done\n");
+  CHECK(it.logs(back) == "up\n");
+  CHECK(member(it.status(back), "running") == "true");
+  CHECK(member(it.status(front), "running") == "true");
+  REQUIRE(it.sh("a", "touch go").exit_code == 0);
+  REQUIRE(it.ends(front));
+  REQUIRE(it.ends(back));
+  CHECK(member(it.status(front), "exit_code") == "9");
+  CHECK(it.logs(back) == "up\nover\n");
+}
