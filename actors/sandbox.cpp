@@ -150,6 +150,16 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       change_network(self, asked, reply);
       return reply;
     },
+    [self](const define_sandbox& wanted) -> caf::result<sandbox_description> {
+      auto reply = self->make_response_promise<sandbox_description>();
+      define(self, wanted, reply);
+      return reply;
+    },
+    [self](const redefine_sandbox& wanted) -> caf::result<sandbox_description> {
+      auto reply = self->make_response_promise<sandbox_description>();
+      redefine(self, wanted, reply);
+      return reply;
+    },
     [self](const open_sockets_request& asked) -> caf::result<sandbox_sockets> {
       auto reply = self->make_response_promise<sandbox_sockets>();
       open_sockets(self, asked, reply);

@@ -12,7 +12,8 @@ std::vector<std::string> environment(const sandbox_state& st,
                                      const std::map<std::string, std::string>& particular,
                                      const std::map<std::string, std::string>& wanted) {
   auto env = st.options->env;
-  for (const auto* more : {&st.image->env, &particular, &wanted})
+  const auto own = own_environment(st);
+  for (const auto* more : {&st.image->env, &own, &particular, &wanted})
     for (const auto& [name, value] : *more)
       env[name] = value;
   std::vector<std::string> lines;

@@ -144,6 +144,16 @@ void silence(const sandbox_state& st, object_storage& kept, const alarm_due& due
     kept.write({{std::string{alarm_keys} + due.whose.object, std::nullopt}});
 }
 
+void expire(sandbox_pointer self) {
+  auto& st = self->state;
+  if (st.now == phase::deleting)
+    return;
+  log::info("sandbox.expired", {{"id", st.id->str()}});
+  if (st.place && is_alive(st.now))
+    st.options->figures->ended(sandbox_end::deleted);
+  begin_delete(self);
+}
+
 } // namespace
 
 void attend(sandbox_pointer self, alarm_due due, reply_to<caf::ok_atom> reply) {
@@ -159,6 +169,11 @@ void attend(sandbox_pointer self, alarm_due due, reply_to<caf::ok_atom> reply) {
     [=, &kept] {
       if (due.whose.object.empty() && !kept.is_set(due))
         return done();
+      if (due.whose.where == kept_in::cluster && due.whose.object.empty() &&
+          has_expired(self->state)) {
+        done(); // It comes again if this node ends before the sandbox has.
+        return expire(self);
+      }
       with_lease(
         self,
         [=, &kept] {

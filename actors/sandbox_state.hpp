@@ -5,7 +5,8 @@
 /// running sandbox, sandbox_adopt.cpp what an earlier server has left, sandbox_end.cpp its stop,
 /// its deletion and its alarms, sandbox_commands.cpp commands and files, sandbox_sessions.cpp
 /// sessions and terminals, sandbox_network.cpp what it
-/// may reach and how it is reached, sandbox_results.cpp what is asked for once and again.
+/// may reach and how it is reached, sandbox_definition.cpp what is said of it when it is made,
+/// sandbox_results.cpp what is asked for once and again.
 
 #include "actors/object.hpp"
 #include "actors/process.hpp"
@@ -393,6 +394,17 @@ void with_record(sandbox_pointer self, Reply reply, const request_context& conte
                   },
                   context);
 }
+
+// ---- sandbox_definition.cpp
+
+/// Of all that runs in it.
+std::map<std::string, std::string> own_environment(const sandbox_state& st);
+void define(sandbox_pointer self, const define_sandbox& wanted,
+            reply_to<sandbox_description> reply);
+void redefine(sandbox_pointer self, const redefine_sandbox& wanted,
+              reply_to<sandbox_description> reply);
+/// The time until which it was to be there is over.
+bool has_expired(const sandbox_state& st);
 
 // ---- sandbox_network.cpp
 

@@ -13,13 +13,15 @@ namespace insula::http {
 
 /// Who may use a route. own_page: a page that this node has sent, with or without a key.
 /// open_sandbox_key: who shows the key in the header of OpenSandbox's clients, or as everywhere.
-/// execd: the same, or in that of execd's clients, or a token for it.
+/// lifecycle: the same, with its own words for who does not. execd: the same, or in that of execd's
+/// clients, or a token for it.
 enum class access : std::uint8_t {
   everybody,
   key,
   key_or_token,
   own_page,
   open_sandbox_key,
+  lifecycle,
   execd
 };
 

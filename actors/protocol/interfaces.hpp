@@ -103,6 +103,10 @@ using sandbox_actor = caf::typed_actor<
   // store_failed, disk_full, limit_reached (more than max_egress_rules).
   caf::replies_to<set_network_request>::with<network_state>,
   caf::replies_to<change_network_request>::with<network_state>,
+  // Durable when answered. Errors: already_exists, not_found (there is no such image),
+  // store_failed, disk_full.
+  caf::replies_to<define_sandbox>::with<sandbox_description>,
+  caf::replies_to<redefine_sandbox>::with<sandbox_description>,
   // Errors: sandbox_not_running, io_failed.
   caf::replies_to<open_sockets_request>::with<sandbox_sockets>,
   // Errors: sandbox_not_running, io_failed, deadline_exceeded.

@@ -243,6 +243,29 @@ struct change_network_request {
   request_context context = {};
 };
 
+/// What is said of a sandbox when it is made by more than its first use. Starts nothing.
+struct define_sandbox {
+  std::string about;                           ///< Words of whoever makes it, to be found again.
+  std::map<std::string, std::string> env;      ///< Of all that runs in it, over the image's.
+  std::string image = {};                      ///< Empty: the node's default.
+  std::optional<std::int64_t> expires_ms = {}; ///< Unix time, when it is deleted. None: never.
+  std::optional<egress_policy> network = {};   ///< None: the node's default.
+  request_context context = {};
+};
+/// What is set is changed; none of it: nothing is.
+struct redefine_sandbox {
+  std::optional<std::string> about = {};
+  std::optional<std::int64_t> expires_ms = {};
+  request_context context = {};
+};
+struct sandbox_description {
+  bool exists = false; ///< It has been defined, or has run, and was not deleted since.
+  std::string about;   ///< Empty: it was made by its first use.
+  std::string image;
+  std::int64_t created_ms = 0;
+  std::optional<std::int64_t> expires_ms;
+};
+
 /// Sockets in the sandbox's own network, to connect to what listens in it. Starts nothing; one that
 /// stands still goes on.
 struct open_sockets_request {
@@ -304,6 +327,7 @@ struct file_channel {
 // protocol version.
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::change_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::create_session_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::define_sandbox)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::delete_session_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::exec_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_channel)
@@ -325,6 +349,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_tree_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_file_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::request_context)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::resize_terminal)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::redefine_sandbox)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_description)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_sockets)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_status)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::sandbox_status>)

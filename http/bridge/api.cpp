@@ -28,12 +28,16 @@ admission refused(response answer) {
   return plan;
 }
 
-response unauthorized(access needed = access::key) {
+response unauthorized(access needed = access::key, bool tried = false) {
   switch (needed) {
     case access::open_sandbox_key: return {401, "Unauthorized", "text/plain"};
     case access::execd:
       return {401, R"({"error":"Unauthorized: invalid or missing header X-EXECD-ACCESS-TOKEN"})",
               "application/json; charset=utf-8"};
+    case access::lifecycle:
+      return {401,
+              tried ? R"({"code":"INVALID_API_KEY","message":"The API key is not the server's."})"
+                    : R"({"code":"MISSING_API_KEY","message":"OPEN-SANDBOX-API-KEY is missing."})"};
     default: return error_response(step::request, {errc::unauthorized, "Unauthorized"});
   }
 }
@@ -126,7 +130,8 @@ bool api::may_use(access needed, const request_head& head, const call& what) con
     case access::everybody:
     case access::own_page: return true;
     case access::key: return shows_key(head, true);
-    case access::open_sandbox_key: return shows_open_sandbox_key(head);
+    case access::open_sandbox_key:
+    case access::lifecycle: return shows_open_sandbox_key(head);
     case access::execd: {
       const auto token = head.field("X-EXECD-ACCESS-TOKEN");
       return shows_open_sandbox_key(head) || key_.is_key(token) ||
@@ -157,7 +162,8 @@ admission api::admit_preview(const request_head& head, preview::address to,
                              request_context context) const {
   auto& row = to.prefix.empty() ? *previews_by_name_ : *previews_by_path_;
   request_track track{counts_, row, std::move(context)};
-  auto plan = previews_->admit(head, std::move(to), shows_key(head, true), track.context().id);
+  const bool knows_key = shows_key(head, true) || shows_open_sandbox_key(head);
+  auto plan = previews_->admit(head, std::move(to), knows_key, track.context().id);
   plan.track = std::move(track);
   return plan;
 }
@@ -172,7 +178,7 @@ admission api::decide(const request_head& head, const std::optional<matched_rout
     return refused(
       {403, json::write_error("Only this node's own page may ask for this", "invalid_request")});
   if (!may_use(row->who, head, what))
-    return refused(unauthorized(row->who));
+    return refused(unauthorized(row->who, !head.field("OPEN-SANDBOX-API-KEY").empty()));
   auto plan = row->admit(what);
   if (plan.refusal || row->body == body_use::ignored)
     return plan;

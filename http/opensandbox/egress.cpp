@@ -3,6 +3,7 @@
 #include "http/network_json.hpp"
 #include "http/opensandbox/api.hpp"
 #include "http/opensandbox/execd.hpp"
+#include "http/opensandbox/lifecycle.hpp"
 
 #include <chrono>
 #include <string>
@@ -153,6 +154,9 @@ std::vector<route> routes(const shared_services& with) {
                        return plan;
                      },
                      {}});
+  for (const std::string prefix : {"", "/v1"})
+    for (auto& each : lifecycle_routes(with, prefix))
+      table.push_back(std::move(each));
   for (const std::string prefix : {"/sandboxes/:id/proxy/", "/v1/sandboxes/:id/proxy/"})
     for (auto& each : execd_routes(with, {prefix + std::to_string(execd_port), {}}))
       table.push_back(std::move(each));

@@ -13,6 +13,8 @@ namespace insula::http::opensandbox {
 
 /// Where clients look for it in a sandbox.
 inline constexpr std::uint16_t execd_port = 44772;
+/// And the same of what the sandbox may reach.
+inline constexpr std::uint16_t egress_port = 18080;
 
 /// Which sandbox is meant: that of the path, which has to be there; or one and the same, which is
 /// made with its first use.

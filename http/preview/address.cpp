@@ -4,14 +4,20 @@
 #include "http/header_text.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 namespace insula::http::preview {
 
 namespace {
 
-constexpr std::string_view before_id = "/v1/sandbox/";
-constexpr std::string_view before_port = "/port/";
+struct form {
+  std::string_view before_id, before_port;
+  bool may_end = false; ///< With the port.
+};
+constexpr std::array<form, 3> forms{{{"/v1/sandbox/", "/port/"},
+                                     {"/v1/sandboxes/", "/proxy/", true},
+                                     {"/sandboxes/", "/proxy/", true}}};
 constexpr std::size_t longest_label = 63;
 
 /// As it is written and not otherwise: no sign, no leading zero. 0: it is none.
@@ -49,22 +55,25 @@ std::optional<address> address_of_host(std::string_view host, std::string_view d
 }
 
 std::optional<address> address_of_path(std::string_view path) {
-  if (!path.starts_with(before_id))
-    return std::nullopt;
-  const auto id =
-    path.substr(before_id.size(), path.find('/', before_id.size()) - before_id.size());
-  auto rest = path.substr(std::min(path.size(), before_id.size() + id.size()));
-  if (!rest.starts_with(before_port))
-    return std::nullopt;
-  rest.remove_prefix(before_port.size());
-  const auto port = rest.substr(0, rest.find('/'));
-  rest.remove_prefix(port.size());
-  if (rest.empty())
-    return std::nullopt;
-  auto found = made_of(std::string{id}, port, rest);
-  if (found)
-    found->prefix = prefix_of(found->id, found->port);
-  return found;
+  for (const auto& each : forms) {
+    if (!path.starts_with(each.before_id))
+      continue;
+    const auto from = each.before_id.size();
+    const auto id = path.substr(from, path.find('/', from) - from);
+    auto rest = path.substr(std::min(path.size(), from + id.size()));
+    if (!rest.starts_with(each.before_port))
+      continue;
+    rest.remove_prefix(each.before_port.size());
+    const auto port = rest.substr(0, rest.find('/'));
+    rest.remove_prefix(port.size());
+    if (rest.empty() && !each.may_end)
+      continue;
+    auto found = made_of(std::string{id}, port, rest.empty() ? "/" : rest);
+    if (found)
+      found->prefix = path.substr(0, path.size() - rest.size());
+    return found;
+  }
+  return std::nullopt;
 }
 
 std::string host_of(std::string_view id, std::uint16_t port, std::string_view domain) {
@@ -73,7 +82,8 @@ std::string host_of(std::string_view id, std::uint16_t port, std::string_view do
 }
 
 std::string prefix_of(std::string_view id, std::uint16_t port) {
-  return std::string{before_id} + std::string{id} + std::string{before_port} + std::to_string(port);
+  return std::string{forms[0].before_id} + std::string{id} + std::string{forms[0].before_port} +
+         std::to_string(port);
 }
 
 } // namespace insula::http::preview

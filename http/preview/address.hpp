@@ -21,7 +21,8 @@ struct address {
 std::optional<address> address_of_host(std::string_view host, std::string_view domain,
                                        std::string_view path);
 
-/// `/v1/sandbox/<id>/port/<port>/…`. None: it is no such path, or its id or port is none.
+/// `/v1/sandbox/<id>/port/<port>/…`, or as OpenSandbox's clients have it `/sandboxes/<id>/proxy/
+/// <port>…`, with or without /v1. None: it is no such path, or its id or port is none.
 std::optional<address> address_of_path(std::string_view path);
 
 /// The host of a port, without a port of its own; empty: the id is too long for a name in DNS.

@@ -2,6 +2,7 @@
 
 #include "http/connection.hpp"
 #include "http/header_text.hpp"
+#include "http/opensandbox/execd.hpp"
 #include "http/origin.hpp"
 #include "http/percent.hpp"
 #include "http/preview/message.hpp"
@@ -62,8 +63,15 @@ std::optional<address> door::find(const request_head& head) const {
   if (auto named = address_of_host(head.field("Host"), is_.domain, head.path))
     return named;
   auto behind = address_of_path(head.path);
-  if (behind && head.method == verb::get && behind->path == "/ready")
-    return std::nullopt; // A route of this node's own.
+  if (!behind)
+    return behind;
+  // Routes of this node's own.
+  const bool bridge = behind->prefix.find("/port/") != std::string::npos;
+  if (bridge && head.method == verb::get && behind->path == "/ready")
+    return std::nullopt;
+  if (!bridge &&
+      (behind->port == opensandbox::execd_port || behind->port == opensandbox::egress_port))
+    return std::nullopt;
   return behind;
 }
 

@@ -70,7 +70,9 @@ void check_previews(std::string_view host, std::string_view path, std::string_vi
          "a name is that of its port and sandbox");
   }
   if (const auto behind = preview::address_of_path(path))
-    must(behind->prefix + behind->path == path, "a path is its prefix and the rest");
+    must(behind->prefix + behind->path == path ||
+           behind->prefix + behind->path == std::string{path} + "/",
+         "a path is its prefix and the rest");
   const auto kept = preview::without_token(query);
   must(kept.size() <= query.size() && preview::without_token(kept) == kept,
        "a token is taken out at once");

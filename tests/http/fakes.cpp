@@ -277,6 +277,28 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       all->heard->add(line);
       return all->plays->network;
     },
+    [all](const define_sandbox& wanted) -> caf::result<sandbox_description> {
+      std::string line = "define";
+      for (const auto& [name, value] : wanted.env)
+        line += " " + name + "=" + value;
+      all->heard->add(line);
+      if (all->plays->define_error)
+        return to_caf(*all->plays->define_error);
+      std::lock_guard lock{all->mutex};
+      all->plays->description = {true, wanted.about, wanted.image, 1'700'000'000'123,
+                                 wanted.expires_ms};
+      return all->plays->description;
+    },
+    [all](const redefine_sandbox& wanted) -> caf::result<sandbox_description> {
+      all->heard->add("redefine");
+      std::lock_guard lock{all->mutex};
+      auto& is = all->plays->description;
+      if (is.exists && wanted.about)
+        is.about = *wanted.about;
+      if (is.exists && wanted.expires_ms)
+        is.expires_ms = wanted.expires_ms;
+      return is;
+    },
     [all](const open_sockets_request& asked) -> caf::result<sandbox_sockets> {
       if (all->plays->network_error)
         return to_caf(*all->plays->network_error);

@@ -54,7 +54,9 @@ struct script {
   network_state network;              ///< The policy that is set last is its own.
   std::optional<error> network_error; ///< Of whatever is asked of the sandbox's network.
   std::vector<listening_port> ports;
-  known_command_state command; ///< Of every id. Its process is the last one, if there is one.
+  sandbox_description description;   ///< What is defined last, and what changes it.
+  std::optional<error> define_error; ///< When it is to be.
+  known_command_state command;       ///< Of every id. Its process is the last one, if there is one.
   std::optional<error> interrupt_error; ///< When a command is to be interrupted.
   /// Makes the sockets that are asked for. None: sockets of this network.
   std::function<std::vector<unique_fd>(bool ipv6, std::uint32_t count)> sockets;

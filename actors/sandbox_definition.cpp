@@ -1,0 +1,143 @@
+#include "actors/sandbox_state.hpp"
+
+#include "base/log.hpp"
+
+#include <charconv>
+
+/// What was said of a sandbox when it was made, by whoever did, and until when it is to be there.
+namespace insula::actors::inside_sandbox {
+
+namespace {
+
+constexpr const char* about_key = "about";
+constexpr const char* env_key = "env";
+constexpr const char* expires_key = "expires_ms";
+constexpr const char* image_key = "image";
+constexpr const char* network_key = "network";
+
+std::optional<std::int64_t> number_of(const object_storage& record, const char* key) {
+  const auto text = record.value(key);
+  std::int64_t value = 0;
+  const auto [end, why] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return why == std::errc{} && !text.empty() ? std::optional{value} : std::nullopt;
+}
+
+/// Together with the changes: it is ended when its time is up, and not before.
+void write(sandbox_state& st, std::vector<storage::change> changes,
+           std::optional<std::optional<std::int64_t>> expires_ms) {
+  if (!expires_ms)
+    return st.record->write(std::move(changes));
+  if (!*expires_ms) {
+    changes.push_back({expires_key, std::nullopt});
+    return st.record->cancel_alarm(std::move(changes));
+  }
+  changes.push_back({expires_key, std::to_string(**expires_ms)});
+  const auto left = std::max<std::int64_t>(**expires_ms - st.options->time->unix_ms(), 0);
+  st.record->set_alarm(std::chrono::milliseconds{left}, std::move(changes));
+}
+
+sandbox_description describe(const sandbox_state& st) {
+  sandbox_description said;
+  said.exists = exists(st);
+  said.about = st.record->value(about_key);
+  said.created_ms = number_of(*st.record, "created_ms").value_or(0);
+  said.expires_ms = number_of(*st.record, expires_key);
+  said.image = st.record->value(image_key);
+  return said;
+}
+
+} // namespace
+
+/// NUL stands between its lines.
+std::map<std::string, std::string> own_environment(const sandbox_state& st) {
+  std::map<std::string, std::string> all;
+  const auto* text = st.record->find(env_key);
+  for (std::string_view left = text != nullptr ? *text : std::string_view{}; !left.empty();) {
+    const auto line = left.substr(0, left.find('\0'));
+    left.remove_prefix(std::min(left.size(), line.size() + 1));
+    const auto equals = line.find('=');
+    if (equals != std::string_view::npos)
+      all[std::string{line.substr(0, equals)}] = line.substr(equals + 1);
+  }
+  return all;
+}
+
+void define(sandbox_pointer self, const define_sandbox& wanted,
+            reply_to<sandbox_description> reply) {
+  with_record(self, reply, wanted.context, [=](errand mine) {
+    auto& st = self->state;
+    const auto failed = [reply, mine](const error& why) {
+      auto to = reply;
+      to.deliver(to_caf(why));
+      mine.over();
+    };
+    if (exists(st) || lives(st))
+      return failed({errc::already_exists, "there is such a sandbox"});
+    if (!wanted.image.empty() && st.options->images.count(wanted.image) == 0)
+      return failed({errc::not_found, "there is no image " + wanted.image});
+    with_lease(
+      self,
+      [=] {
+        auto& now = self->state;
+        std::string lines;
+        for (const auto& [name, value] : wanted.env)
+          lines += name + "=" + value + '\0';
+        std::vector<storage::change> changes{
+          {"created_ms", std::to_string(now.options->time->unix_ms())}, {about_key, wanted.about}};
+        if (!lines.empty())
+          changes.push_back({env_key, lines});
+        if (!wanted.image.empty())
+          changes.push_back({image_key, wanted.image});
+        if (wanted.network)
+          changes.push_back({network_key, to_text(*wanted.network)});
+        write(now, std::move(changes),
+              wanted.expires_ms ? std::optional{wanted.expires_ms} : std::nullopt);
+        now.record->when_durable(
+          [=] {
+            auto to = reply;
+            to.deliver(describe(self->state));
+            mine.over();
+          },
+          failed);
+      },
+      failed);
+  });
+}
+
+void redefine(sandbox_pointer self, const redefine_sandbox& wanted,
+              reply_to<sandbox_description> reply) {
+  with_record(self, reply, wanted.context, [=](errand mine) {
+    const auto failed = [reply, mine](const error& why) {
+      auto to = reply;
+      to.deliver(to_caf(why));
+      mine.over();
+    };
+    const auto told = [=] {
+      auto to = reply;
+      to.deliver(describe(self->state));
+      mine.over();
+    };
+    const bool changes_it = wanted.about || wanted.expires_ms;
+    if (!exists(self->state) || !changes_it)
+      return told();
+    with_lease(
+      self,
+      [=] {
+        auto& now = self->state;
+        std::vector<storage::change> changes;
+        if (wanted.about)
+          changes.push_back({about_key, *wanted.about});
+        write(now, std::move(changes),
+              wanted.expires_ms ? std::optional{wanted.expires_ms} : std::nullopt);
+        now.record->when_durable(told, failed);
+      },
+      failed);
+  });
+}
+
+bool has_expired(const sandbox_state& st) {
+  const auto when = number_of(*st.record, expires_key);
+  return when && *when <= st.options->time->unix_ms();
+}
+
+} // namespace insula::actors::inside_sandbox

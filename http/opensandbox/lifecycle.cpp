@@ -1,0 +1,301 @@
+#include "http/opensandbox/lifecycle.hpp"
+
+#include "base/id.hpp"
+#include "base/limits.hpp"
+#include "http/bridge/ask_sandbox.hpp"
+#include "http/bridge/command_line.hpp"
+#include "http/opensandbox/commands.hpp"
+#include "http/opensandbox/execd.hpp"
+#include "http/opensandbox/execd_json.hpp"
+#include "http/opensandbox/lifecycle_json.hpp"
+#include "http/percent.hpp"
+#include "http/preview/token.hpp"
+
+#include <caf/send.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+
+namespace insula::http::opensandbox {
+
+namespace {
+
+using namespace std::chrono_literals;
+using shared_services = std::shared_ptr<const bridge::services>;
+
+constexpr auto patience = 30s;
+/// Clients keep an endpoint for minutes, and a sandbox may live for a year.
+constexpr std::chrono::hours endpoint_lasts{24 * 366};
+constexpr std::string_view json_type = "application/json";
+
+std::int64_t now_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+response refused(const refusal& why) {
+  return {why.status, write_failure(why.code, why.why), json_type};
+}
+
+response not_found(const std::string& id) {
+  return refused({404, "DOCKER::SANDBOX_NOT_FOUND", "Sandbox " + id + " not found."});
+}
+
+response failed(const std::string& id, const error& why) {
+  switch (why.code) {
+    case errc::not_found: return not_found(id);
+    case errc::invalid_request: return refused({400, "SANDBOX::INVALID_PARAMETER", why.message});
+    case errc::capacity_exceeded:
+    case errc::store_failed: return refused({503, "GENERAL::UNKNOWN_ERROR", why.message});
+    case errc::disk_full:
+      return refused({507, "GENERAL::UNKNOWN_ERROR", "the node's disk is full"});
+    default:
+      return refused({500, "GENERAL::UNKNOWN_ERROR",
+                      why.code == errc::internal ? "internal error" : why.message});
+  }
+}
+
+/// Asks without starting it. `answered` comes on a CAF worker, for one that is there.
+template <class Message>
+void ask(const shared_services& with, const std::string& id, Message wanted, const reply& to,
+         std::function<void(const sandbox_description&)> answered) {
+  to->answer_within(patience,
+                    refused({504, "GENERAL::UNKNOWN_ERROR", "the sandbox did not answer in time"}));
+  wanted.context = to->context();
+  bridge::sandbox_question<Message, sandbox_description> question{
+    with->directory,
+    id,
+    std::move(wanted),
+    [to, id, answered = std::move(answered)](const sandbox_description& is) {
+      is.exists ? answered(is) : to->respond(not_found(id));
+    },
+    [to, id](bridge::step, const error& why) { to->respond(failed(id, why)); },
+    bridge::step::network};
+  question.starts_it = false;
+  bridge::ask_sandbox(*with, std::move(question));
+}
+
+void look(const shared_services& with, const std::string& id, const reply& to,
+          std::function<void(const sandbox_description&)> answered) {
+  ask(with, id, redefine_sandbox{}, to, std::move(answered));
+}
+
+// ---- Making one
+
+/// What the client has it run, unless that does nothing. It is none of create's business how it
+/// ends; its end can be asked for by no id.
+void run_entrypoint(const shared_services& with, const std::string& id,
+                    const std::vector<std::string>& words, const request_context& context) {
+  static const std::vector<std::string> idle{"tail", "-f", "/dev/null"};
+  if (words == idle || std::any_of(words.begin(), words.end(), [](const auto& each) {
+        return each.find('\0') != std::string::npos;
+      }))
+    return;
+  exec_request command;
+  command.command_line = bridge::command_line(words);
+  command.posix_line = bridge::posix_command_line(words);
+  command.only_if_there = true;
+  command.rules = {true, true};
+  command.context = context;
+  bridge::ask_sandbox<exec_request, process_actor>(
+    *with, {with->directory, id, std::move(command), [](const process_actor&) {},
+            [id](bridge::step, const error& why) {
+              log::warning("opensandbox.no_entrypoint", {{"id", id}, {"why", why.message}});
+            },
+            bridge::step::exec});
+}
+
+/// An image that has been imported under this name, or under its last part without a tag; else
+/// what this node starts from.
+std::string image_for(const std::string& uri) {
+  auto name = std::string_view{uri};
+  name.remove_prefix(std::min(name.size(), name.find_last_of('/') + 1));
+  name = name.substr(0, name.find_first_of(":@"));
+  return std::string{name};
+}
+
+void define(const shared_services& with, const std::string& id, const create_body& wanted,
+            const std::string& image, const reply& to) {
+  define_sandbox message;
+  message.about = write_notes(wanted.notes);
+  message.env = wanted.env;
+  message.image = image;
+  message.network = wanted.network;
+  message.context = to->context();
+  if (wanted.timeout_s)
+    message.expires_ms = now_ms() + *wanted.timeout_s * 1000;
+  bridge::sandbox_question<define_sandbox, sandbox_description> question{
+    with->directory,
+    id,
+    std::move(message),
+    [with, id, wanted, to](const sandbox_description& made) {
+      // It is there before its client is told, as far as that takes no longer than it waits.
+      const auto started = [=](bool) {
+        run_entrypoint(with, id, wanted.notes.entrypoint, to->context());
+        to->respond({202, write_sandbox(id, made, true), json_type});
+      };
+      const auto not_started = [=](const error& why) {
+        to->respond(failed(id, why));
+        with->system->spawn(
+          [](caf::event_based_actor* self, const directory_actor& directory,
+             const std::string& which, const request_context& context) {
+            self->request(directory, caf::infinite, delete_atom::value, which, context)
+              .then([](caf::ok_atom) {}, [](const caf::error&) {});
+          },
+          with->directory, id, to->context());
+      };
+      bridge::ask_sandbox<probe_request, bool>(
+        *with, {with->directory, id, probe_request{to->context()}, started,
+                [not_started](bridge::step, const error& why) { not_started(why); },
+                bridge::step::find_sandbox});
+    },
+    [=](bridge::step, const error& why) {
+      if (why.code == errc::not_found && !image.empty())
+        return define(with, id, wanted, {}, to); // There is no such image here.
+      to->respond(failed(id, why));
+    },
+    bridge::step::find_sandbox};
+  question.starts_it = false;
+  bridge::ask_sandbox(*with, std::move(question));
+}
+
+void create(const shared_services& with, const call&, const std::string& body, const reply& to) {
+  create_body wanted;
+  if (const auto wrong = read_create_body(body, wanted))
+    return to->respond(refused(*wrong));
+  to->answer_within(bridge::sandbox_patience,
+                    refused({504, "GENERAL::UNKNOWN_ERROR", "the sandbox was not ready in time"}));
+  define(with, sandbox_id::generate().str(), wanted, image_for(wanted.notes.image), to);
+}
+
+// ---- Looking at one, and changing it
+
+void get(const shared_services& with, const call& what, const std::string&, const reply& to) {
+  look(with, what.id, to, [to, id = what.id](const sandbox_description& is) {
+    to->respond({200, write_sandbox(id, is, false), json_type});
+  });
+}
+
+void remove(const shared_services& with, const call& what, const std::string&, const reply& to) {
+  look(with, what.id, to, [=, id = what.id](const sandbox_description&) {
+    with->system->spawn(
+      [to, id](caf::event_based_actor* self, const directory_actor& directory) {
+        self->request(directory, caf::infinite, delete_atom::value, id, to->context())
+          .then(
+            [to](caf::ok_atom) {
+              to->respond({204, {}});
+            },
+            [to, id](const caf::error& why) { to->respond(failed(id, from_caf(why))); });
+      },
+      with->directory);
+  });
+}
+
+void renew(const shared_services& with, const call& what, const std::string& body,
+           const reply& to) {
+  const auto when = read_expiration(body);
+  if (!when)
+    return to->respond(refused({422, "GENERAL::INVALID_REQUEST", when.reason().message}));
+  if (*when <= now_ms())
+    return to->respond(
+      refused({400, "DOCKER::INVALID_EXPIRATION", "expiresAt must be in the future"}));
+  look(with, what.id, to, [=, id = what.id](const sandbox_description& is) {
+    if (!is.expires_ms)
+      return to->respond(
+        refused({409, "DOCKER::INVALID_EXPIRATION", "the sandbox has no expiration"}));
+    redefine_sandbox change;
+    change.expires_ms = *when;
+    ask(with, id, std::move(change), to, [to](const sandbox_description& now) {
+      to->respond({200, write_expiration(now.expires_ms.value_or(0)), json_type});
+    });
+  });
+}
+
+void patch(const shared_services& with, const call& what, const std::string& body,
+           const reply& to) {
+  look(with, what.id, to, [=, id = what.id](const sandbox_description& is) {
+    auto notes = read_notes(is.about);
+    if (const auto wrong = patch_metadata(body, notes.metadata))
+      return to->respond(refused(*wrong));
+    redefine_sandbox change;
+    change.about = write_notes(notes);
+    ask(with, id, std::move(change), to, [to, id](const sandbox_description& now) {
+      to->respond({200, write_sandbox(id, now, false), json_type});
+    });
+  });
+}
+
+void endpoint(const shared_services& with, const call& what, const std::string&, const reply& to) {
+  std::uint32_t port = 0;
+  const auto end = what.port.data() + what.port.size();
+  const auto [at, why] = std::from_chars(what.port.data(), end, port);
+  if (why != std::errc{} || at != end)
+    return to->respond(refused({422, "GENERAL::INVALID_REQUEST", "the port must be a number"}));
+  if (port < 1 || port > 65'535)
+    return to->respond(refused({400, "DOCKER::INVALID_PORT", "the port must be from 1 to 65535"}));
+  if (!form_value(what.query, "expires").empty())
+    return to->respond(
+      refused({400, "SANDBOX::API_NOT_SUPPORTED", "signed routes are not supported"}));
+  look(with, what.id, to, [=, id = what.id, host = what.host](const sandbox_description&) {
+    std::map<std::string, std::string> headers;
+    if (with->asks_key) {
+      const auto ends =
+        std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()) + endpoint_lasts;
+      const auto token =
+        preview::sign_token(with->secret, id, static_cast<std::uint16_t>(port), ends);
+      headers[port == execd_port ? "X-EXECD-ACCESS-TOKEN" : "X-Insula-Preview-Token"] = token;
+    }
+    to->respond(
+      {200, write_endpoint(host + "/sandboxes/" + id + "/proxy/" + std::to_string(port), headers),
+       json_type});
+  });
+}
+
+using handler = void (*)(const shared_services&, const call&, const std::string&, const reply&);
+
+response too_large(std::uint64_t, std::uint64_t limit) {
+  return refused(
+    {413, "GENERAL::INVALID_REQUEST", "the body exceeds " + std::to_string(limit) + " bytes"});
+}
+
+} // namespace
+
+std::vector<route> lifecycle_routes(shared_services with, const std::string& prefix) {
+  std::vector<route> table;
+  const auto add = [&](verb method, std::string_view path, body_use body, handler what) {
+    table.push_back({method,
+                     prefix + std::string{path},
+                     access::lifecycle,
+                     body,
+                     body == body_use::ignored ? 0 : limits::network_body_bytes,
+                     [with, what](const call& asked) {
+                       admission plan;
+                       if (!asked.id.empty() && !sandbox_id::parse(asked.id))
+                         plan.refusal = not_found(asked.id);
+                       else
+                         plan.answer = [with, what, asked](const std::string& body_text,
+                                                           const reply& to) {
+                           what(with, asked, body_text, to);
+                         };
+                       return plan;
+                     },
+                     {},
+                     &too_large});
+  };
+  const auto none = body_use::ignored, some = body_use::buffered;
+  add(verb::post, "/sandboxes", some, create);
+  add(verb::get, "/sandboxes/:id", none, get);
+  add(verb::del, "/sandboxes/:id", none, remove);
+  add(verb::post, "/sandboxes/:id/renew-expiration", some, renew);
+  add(verb::patch, "/sandboxes/:id/metadata", some, patch);
+  add(verb::get, "/sandboxes/:id/endpoints/:port", none, endpoint);
+  add(verb::post, "/metrics/events", none,
+      [](const shared_services&, const call&, const std::string&, const reply& to) {
+        to->respond({204, {}});
+      });
+  return table;
+}
+
+} // namespace insula::http::opensandbox

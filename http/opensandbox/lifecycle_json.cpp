@@ -1,0 +1,321 @@
+#include "http/opensandbox/lifecycle_json.hpp"
+
+#include "http/network_json.hpp"
+#include "http/utf8.hpp"
+
+#include <rapidjson/document.h>
+#include <rapidjson/stringbuffer.h>
+#include <rapidjson/writer.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <ctime>
+
+namespace insula::http::opensandbox {
+
+namespace {
+
+using value = rapidjson::Value;
+using writer = rapidjson::Writer<rapidjson::StringBuffer>;
+using texts = std::map<std::string, std::string>;
+
+constexpr std::string_view reserved = "opensandbox.io/";
+constexpr std::int64_t least_timeout_s = 60;
+constexpr std::int64_t longest_timeout_s = 365ll * 24 * 3600;
+
+std::string text_of(const value& from) {
+  return {from.GetString(), from.GetStringLength()};
+}
+
+const value* find(const value& object, const char* name) {
+  const auto at = object.FindMember(name);
+  return at == object.MemberEnd() || at->value.IsNull() ? nullptr : &at->value;
+}
+
+bool parse(std::string_view text, rapidjson::Document& into) {
+  into.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag>(text.data(),
+                                                                                     text.size());
+  return !into.HasParseError() && into.IsObject();
+}
+
+void text(writer& out, std::string_view name, std::string_view what) {
+  out.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
+  out.String(what.data(), static_cast<rapidjson::SizeType>(what.size()));
+}
+
+void text_map(writer& out, const char* name, const texts& all) {
+  out.Key(name);
+  out.StartObject();
+  for (const auto& [key, content] : all)
+    text(out, key, content);
+  out.EndObject();
+}
+
+void text_list(writer& out, const char* name, const std::vector<std::string>& all) {
+  out.Key(name);
+  out.StartArray();
+  for (const auto& each : all)
+    out.String(each.data(), static_cast<rapidjson::SizeType>(each.size()));
+  out.EndArray();
+}
+
+std::string iso_time(std::int64_t unix_ms) {
+  const std::time_t seconds = unix_ms / 1000;
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  std::array<char, 32> day{};
+  std::array<char, 48> whole{};
+  std::strftime(day.data(), day.size(), "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(whole.data(), whole.size(), "%s.%03dZ", day.data(),
+                static_cast<int>(unix_ms % 1000));
+  return whole.data();
+}
+
+refusal malformed(std::string why) {
+  return {422, "GENERAL::INVALID_REQUEST", std::move(why)};
+}
+
+/// Values may be null if `nulls`: then they are left out.
+bool read_texts(const value* from, texts& into, bool nulls) {
+  if (from == nullptr)
+    return true;
+  if (!from->IsObject())
+    return false;
+  for (const auto& each : from->GetObject()) {
+    if (each.value.IsNull() && nulls)
+      continue;
+    if (!each.value.IsString())
+      return false;
+    into[text_of(each.name)] = text_of(each.value);
+  }
+  return true;
+}
+
+bool is_alphanumeric(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/// As Kubernetes has its labels: at most 63 of letters, digits and -_., the ends no sign.
+bool is_label(std::string_view text) {
+  return text.size() <= 63 &&
+         (text.empty() || (is_alphanumeric(text.front()) && is_alphanumeric(text.back()))) &&
+         std::all_of(text.begin(), text.end(),
+                     [](char c) { return is_alphanumeric(c) || c == '-' || c == '_' || c == '.'; });
+}
+
+bool is_label_key(std::string_view key) {
+  const auto slash = key.find('/');
+  const auto name = slash == std::string_view::npos ? key : key.substr(slash + 1);
+  const auto domain = slash == std::string_view::npos ? std::string_view{} : key.substr(0, slash);
+  return !name.empty() && is_label(name) && domain.size() <= 253 &&
+         (slash == std::string_view::npos || !domain.empty());
+}
+
+std::optional<refusal> check_label(const std::string& key, const std::string& content) {
+  if (key.starts_with(reserved))
+    return refusal{400, "SANDBOX::INVALID_METADATA_LABEL",
+                   "metadata keys that begin with opensandbox.io/ are reserved"};
+  if (!is_label_key(key) || !is_label(content))
+    return refusal{400, "SANDBOX::INVALID_METADATA_LABEL",
+                   "metadata \"" + key +
+                     "\" is no label: letters, digits, '-', '_' and '.', at most "
+                     "63, with a letter or digit at both ends"};
+  return std::nullopt;
+}
+
+} // namespace
+
+sandbox_notes read_notes(std::string_view about) {
+  sandbox_notes notes;
+  rapidjson::Document document;
+  if (!parse(about, document))
+    return notes;
+  if (const auto* image = find(document, "image"); image != nullptr && image->IsString())
+    notes.image = text_of(*image);
+  if (const auto* words = find(document, "entrypoint"); words != nullptr && words->IsArray())
+    for (const auto& each : words->GetArray())
+      if (each.IsString())
+        notes.entrypoint.push_back(text_of(each));
+  read_texts(find(document, "metadata"), notes.metadata, true);
+  return notes;
+}
+
+std::string write_notes(const sandbox_notes& notes) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  text(out, "image", notes.image);
+  text_list(out, "entrypoint", notes.entrypoint);
+  text_map(out, "metadata", notes.metadata);
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+std::optional<refusal> read_create_body(std::string_view body, create_body& into) {
+  rapidjson::Document document;
+  if (!parse(body, document))
+    return malformed("the body must be a JSON object");
+  const auto* image = find(document, "image");
+  if (find(document, "snapshotId") != nullptr)
+    return image != nullptr
+             ? malformed("image and snapshotId cannot be there both")
+             : refusal{404, "SNAPSHOT::NOT_FOUND", "there are no snapshots on this server"};
+  if (image == nullptr || !image->IsObject())
+    return malformed("image is required");
+  const auto* uri = find(*image, "uri");
+  if (uri == nullptr || !uri->IsString() || uri->GetStringLength() == 0)
+    return malformed("image.uri is required");
+  into.notes.image = text_of(*uri);
+  const auto* words = find(document, "entrypoint");
+  if (words == nullptr || !words->IsArray() || words->Empty())
+    return malformed("entrypoint must be an array of at least one string");
+  for (const auto& each : words->GetArray()) {
+    if (!each.IsString())
+      return malformed("entrypoint must be an array of strings");
+    into.notes.entrypoint.push_back(text_of(each));
+  }
+  texts limits;
+  if (find(document, "resourceLimits") == nullptr ||
+      !read_texts(find(document, "resourceLimits"), limits, true))
+    return malformed("resourceLimits must be an object of strings");
+  if (!read_texts(find(document, "env"), into.env, true))
+    return malformed("env must be an object of strings");
+  for (const auto& [name, content] : into.env)
+    if (name.empty() || name.find_first_of(std::string_view{"=\0", 2}) != std::string::npos ||
+        content.find('\0') != std::string::npos)
+      return malformed("env has a name or value that no environment can have");
+  into.metadata_given = find(document, "metadata") != nullptr;
+  if (!read_texts(find(document, "metadata"), into.notes.metadata, false))
+    return malformed("metadata must be an object of strings");
+  for (const auto& [key, content] : into.notes.metadata)
+    if (auto wrong = check_label(key, content))
+      return wrong;
+  if (const auto* timeout = find(document, "timeout")) {
+    if (!timeout->IsInt64() || timeout->GetInt64() < least_timeout_s)
+      return malformed("timeout must be a whole number of seconds, 60 or more");
+    if (timeout->GetInt64() > longest_timeout_s)
+      return refusal{400, "SANDBOX::INVALID_PARAMETER", "timeout is at most a year"};
+    into.timeout_s = timeout->GetInt64();
+  }
+  if (const auto* policy = find(document, "networkPolicy")) {
+    rapidjson::StringBuffer buffer;
+    writer out{buffer};
+    policy->Accept(out);
+    auto read = json::read_opensandbox_policy({buffer.GetString(), buffer.GetSize()});
+    if (!read)
+      return refusal{400, "SANDBOX::INVALID_PARAMETER", read.reason().message};
+    into.network = std::move(*read);
+  }
+  for (const auto* name : {"volumes", "credentialProxy", "platform"}) {
+    const auto* unsupported = find(document, name);
+    if (unsupported != nullptr && !(unsupported->IsArray() && unsupported->Empty()))
+      return refusal{400, "SANDBOX::INVALID_PARAMETER", std::string{name} + " is not supported"};
+  }
+  if (const auto* secure = find(document, "secureAccess"); secure != nullptr && secure->IsTrue())
+    return refusal{400, "SANDBOX::INVALID_PARAMETER", "secureAccess is not supported"};
+  return std::nullopt;
+}
+
+std::optional<refusal> patch_metadata(std::string_view body, texts& metadata) {
+  rapidjson::Document document;
+  if (!parse(body, document))
+    return malformed("the body must be a JSON object");
+  for (const auto& each : document.GetObject()) {
+    const auto key = text_of(each.name);
+    if (!each.value.IsString() && !each.value.IsNull())
+      return malformed("metadata must be strings or null");
+    if (auto wrong = check_label(key, each.value.IsNull() ? "" : text_of(each.value)))
+      return wrong;
+    if (each.value.IsNull())
+      metadata.erase(key);
+    else
+      metadata[key] = text_of(each.value);
+  }
+  return std::nullopt;
+}
+
+result<std::int64_t> read_expiration(std::string_view body) {
+  const error wrong{errc::invalid_request, "expiresAt must be a time such as 2026-01-01T00:00:00Z"};
+  rapidjson::Document document;
+  if (!parse(body, document))
+    return wrong;
+  const auto* when = find(document, "expiresAt");
+  if (when == nullptr || !when->IsString())
+    return wrong;
+  const auto text = text_of(*when);
+  std::tm time{};
+  int read = 0;
+  if (std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d%n", &time.tm_year, &time.tm_mon,
+                  &time.tm_mday, &time.tm_hour, &time.tm_min, &time.tm_sec, &read) != 6 ||
+      read == 0)
+    return wrong;
+  time.tm_year -= 1900;
+  time.tm_mon -= 1;
+  auto rest = std::string_view{text}.substr(static_cast<std::size_t>(read));
+  std::int64_t ms = 0;
+  if (rest.starts_with('.')) {
+    rest.remove_prefix(1);
+    std::int64_t unit = 100;
+    for (; !rest.empty() && rest.front() >= '0' && rest.front() <= '9'; rest.remove_prefix(1)) {
+      ms += (rest.front() - '0') * unit;
+      unit /= 10;
+    }
+  }
+  std::int64_t offset_s = 0;
+  if (!rest.empty() && rest != "Z") {
+    int hours = 0, minutes = 0;
+    char sign = 0;
+    if (std::sscanf(std::string{rest}.c_str(), "%c%2d:%2d", &sign, &hours, &minutes) != 3 ||
+        (sign != '+' && sign != '-'))
+      return wrong;
+    offset_s = (sign == '+' ? 1 : -1) * (hours * 3600 + minutes * 60);
+  }
+  return (static_cast<std::int64_t>(::timegm(&time)) - offset_s) * 1000 + ms;
+}
+
+std::string write_sandbox(const std::string& id, const sandbox_description& of, bool created) {
+  const auto notes = read_notes(of.about);
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  text(out, "id", id);
+  if (!created) {
+    out.Key("image");
+    out.StartObject();
+    text(out, "uri", notes.image.empty() ? of.image : notes.image);
+    out.EndObject();
+  }
+  out.Key("status");
+  out.StartObject();
+  text(out, "state", "Running");
+  text(out, "reason", "CONTAINER_RUNNING");
+  text(out, "message", "");
+  text(out, "lastTransitionAt", iso_time(of.created_ms));
+  out.EndObject();
+  if (!notes.metadata.empty())
+    text_map(out, "metadata", notes.metadata);
+  text_list(out, "entrypoint", notes.entrypoint);
+  if (of.expires_ms)
+    text(out, "expiresAt", iso_time(*of.expires_ms));
+  text(out, "createdAt", iso_time(of.created_ms));
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+std::string write_expiration(std::int64_t expires_ms) {
+  return R"({"expiresAt":")" + iso_time(expires_ms) + R"("})";
+}
+
+std::string write_endpoint(const std::string& endpoint, const texts& headers) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  text(out, "endpoint", to_utf8(endpoint));
+  if (!headers.empty())
+    text_map(out, "headers", headers);
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+} // namespace insula::http::opensandbox

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "actors/protocol/messages.hpp"
+#include "base/error.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace insula::http::opensandbox {
+
+/// What is remembered of a sandbox besides what every API knows of it.
+struct sandbox_notes {
+  std::string image;                   ///< As its maker called it.
+  std::vector<std::string> entrypoint; ///< What it was made to run.
+  std::map<std::string, std::string> metadata = {};
+};
+/// Of sandbox_description::about. One that another API has made has none of all that.
+sandbox_notes read_notes(std::string_view about);
+std::string write_notes(const sandbox_notes& notes);
+
+/// Body of POST /sandboxes. Errors: invalid_request.
+struct create_body {
+  sandbox_notes notes;
+  std::map<std::string, std::string> env = {};
+  std::optional<std::int64_t> timeout_s = {}; ///< 60 and more. None: for ever.
+  std::optional<egress_policy> network = {};
+  bool metadata_given = false;
+};
+struct refusal {
+  int status = 400;
+  std::string_view code;
+  std::string why;
+};
+/// None: it is good.
+std::optional<refusal> read_create_body(std::string_view text, create_body& into);
+
+/// Body of PATCH …/metadata, applied. None: it is good.
+std::optional<refusal> patch_metadata(std::string_view text,
+                                      std::map<std::string, std::string>& metadata);
+
+/// Body of POST …/renew-expiration: Unix time in ms; times without a zone are UTC. Errors:
+/// invalid_request.
+result<std::int64_t> read_expiration(std::string_view text);
+
+/// The answer of create (`created`), and of everything else that tells of one.
+std::string write_sandbox(const std::string& id, const sandbox_description& of, bool created);
+std::string write_expiration(std::int64_t expires_ms);
+std::string write_endpoint(const std::string& endpoint,
+                           const std::map<std::string, std::string>& headers);
+
+} // namespace insula::http::opensandbox

@@ -1,0 +1,92 @@
+#include "tests/actors/fixture.hpp"
+
+using namespace insula;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+define_sandbox definition(std::optional<std::int64_t> expires_ms = {}) {
+  define_sandbox wanted;
+  wanted.about = "{\"mine\":1}";
+  wanted.env = {{"A", "b"}, {"LINES", "one\ntwo"}};
+  wanted.expires_ms = expires_ms;
+  wanted.network = egress_policy::deny_all();
+  return wanted;
+}
+
+sandbox_description look(small_node& node, const sandbox_object_actor& box) {
+  return node.sys.ask<sandbox_description>(box, redefine_sandbox{}).value();
+}
+
+alarm_due due(small_node& node) {
+  return {{kept_in::cluster, "abc", ""}, node.store.value("abc", std::string{actors::alarm_keys})};
+}
+
+bool has(const std::vector<std::string>& env, const std::string& line) {
+  return std::find(env.begin(), env.end(), line) != env.end();
+}
+
+} // namespace
+
+TEST_CASE("what a sandbox is made with is there before it starts, and holds in it",
+          "[actors][definition]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  CHECK_FALSE(look(node, box).exists);
+  const auto made = node.sys.ask<sandbox_description>(box, definition()).value();
+  CHECK(made.exists);
+  CHECK(made.about == "{\"mine\":1}");
+  CHECK(made.created_ms == node.sys.time.unix_ms());
+  CHECK_FALSE(made.expires_ms);
+  CHECK(node.engine.creations.empty());
+  CHECK(node.sys.ask<sandbox_description>(box, definition()).reason().code == errc::already_exists);
+  const auto asked = node.sys.ask<process_actor>(box, command("echo hi"));
+  CHECK(node.engine.creations.back().spec.network == egress_policy::deny_all());
+  const auto& env = node.process().spec.env;
+  CHECK(has(env, "A=b"));
+  CHECK(has(env, "LINES=one\ntwo"));
+  // What a command is given counts for more.
+  auto other = command("echo hi");
+  other.env = {{"A", "c"}};
+  const auto second = node.sys.ask<process_actor>(box, other);
+  CHECK(has(node.process().spec.env, "A=c"));
+}
+
+TEST_CASE("an image that is not there makes no sandbox", "[actors][definition]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  auto wanted = definition();
+  wanted.image = "nowhere";
+  CHECK(node.sys.ask<sandbox_description>(box, wanted).reason().code == errc::not_found);
+  CHECK_FALSE(look(node, box).exists);
+}
+
+TEST_CASE("a sandbox whose time is over is deleted", "[actors][definition]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto ends = node.sys.time.unix_ms() + 60'000;
+  REQUIRE_NOTHROW(node.sys.ask<sandbox_description>(box, definition(ends)).value());
+  CHECK(look(node, box).expires_ms == ends);
+  SECTION("and not before") {
+    redefine_sandbox later;
+    later.expires_ms = ends + 60'000;
+    const auto first = due(node);
+    REQUIRE_NOTHROW(node.sys.ask<sandbox_description>(box, later).value());
+    node.sys.advance(61s);
+    CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, first).value());
+    CHECK(look(node, box).exists);
+    CHECK(look(node, box).expires_ms == ends + 60'000);
+  }
+  SECTION("while it sleeps") {
+    node.sys.advance(61s);
+    CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, due(node)).value());
+    CHECK(node.store.value("abc", "created_ms").empty());
+  }
+  SECTION("and all that runs in it") {
+    const auto asked = node.sys.ask<process_actor>(box, command("sleep 1000"));
+    node.sys.advance(61s);
+    CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, due(node)).value());
+    CHECK(node.place().destroys == 1);
+  }
+}

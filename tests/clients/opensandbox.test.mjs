@@ -1,0 +1,157 @@
+// OpenSandbox's own client, unmodified, against a running Insula: INSULA_URL says where, INSULA_API_KEY with which key.
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+
+import { ConnectionConfig, Sandbox, SandboxException } from '@alibaba-group/opensandbox';
+
+const key = process.env.INSULA_API_KEY;
+const node = process.env.INSULA_URL;
+assert.ok(node && key, 'INSULA_URL or INSULA_API_KEY is not set; tests/clients/run starts a server and sets them');
+
+const limit = { timeout: 120_000 };
+const connection = (apiKey = key) => new ConnectionConfig({ domain: node, apiKey });
+const pause = (ms) => new Promise((resume) => setTimeout(resume, ms));
+
+describe('the OpenSandbox client', () => {
+  let sandbox;
+  const options = {
+    image: 'ubuntu',
+    timeoutSeconds: 600,
+    env: { GREETING: 'hello from create' },
+    metadata: { owner: 'tests' },
+  };
+
+  const lines = (execution) => execution.logs.stdout.map((each) => each.text);
+  async function until(what) {
+    for (let i = 0; i < 600; ++i) {
+      const found = await what();
+      if (found) return found;
+      await pause(50);
+    }
+    assert.fail('it does not come to that');
+  }
+
+  before(async () => {
+    sandbox = await Sandbox.create({ connectionConfig: connection(), ...options });
+  }, limit);
+  after(async () => {
+    await sandbox?.kill().catch(() => {});
+    await sandbox?.close();
+  }, limit);
+
+  test('a wrong key is refused with its code', limit, async () => {
+    await assert.rejects(Sandbox.create({ connectionConfig: connection('wrong'), ...options }), (why) => {
+      assert.ok(why instanceof SandboxException);
+      assert.equal(why.error.code, 'INVALID_API_KEY');
+      assert.ok(why.requestId);
+      return true;
+    });
+  });
+
+  test('it says what it is', limit, async () => {
+    assert.match(sandbox.id, /^[a-z2-7]{26}$/);
+    const info = await sandbox.getInfo();
+    assert.equal(info.status.state, 'Running');
+    assert.equal(info.image.uri, 'ubuntu');
+    assert.deepEqual(info.entrypoint, ['tail', '-f', '/dev/null']);
+    assert.deepEqual(info.metadata, { owner: 'tests' });
+    assert.ok(Math.abs(info.expiresAt - info.createdAt - 600_000) < 5_000);
+    assert.equal(await sandbox.isHealthy(), true);
+  });
+
+  test('a command with handlers', limit, async () => {
+    const heard = [];
+    const execution = await sandbox.commands.run(
+      'for i in 1 2 3; do echo "Count $i"; done; echo; echo oops >&2; printf "$GREETING"',
+      undefined,
+      {
+        onInit: () => heard.push('init'),
+        onStdout: (each) => heard.push(each.text),
+        onStderr: (each) => heard.push(`err ${each.text}`),
+        onExecutionComplete: () => heard.push('complete'),
+        onError: () => heard.push('error'),
+      },
+    );
+    assert.deepEqual(lines(execution), ['Count 1', 'Count 2', 'Count 3', '\n', 'hello from create']);
+    assert.deepEqual(execution.logs.stderr.map((each) => each.text), ['oops']);
+    assert.equal(execution.exitCode, 0);
+    assert.equal(heard[0], 'init');
+    assert.equal(heard.at(-1), 'complete');
+    assert.equal(heard.filter((each) => each === 'init' || each === 'complete' || each === 'error').length, 2);
+  });
+
+  test('a command that fails', limit, async () => {
+    const execution = await sandbox.commands.run('exit 7');
+    assert.equal(execution.exitCode, 7);
+    assert.equal(execution.error.name, 'CommandExecError');
+    assert.equal(execution.complete, undefined);
+    const late = await sandbox.commands.run('sleep 60', { timeoutSeconds: 1 });
+    assert.equal(late.exitCode, null);
+    assert.match(late.error.value, /timed out after 1000 ms/);
+    const where = await sandbox.commands.run('pwd; echo $A', { workingDirectory: '/tmp', envs: { A: 'b' } });
+    assert.deepEqual(lines(where), ['/tmp', 'b']);
+    await assert.rejects(sandbox.commands.run('pwd', { workingDirectory: '/nowhere' }), SandboxException);
+  });
+
+  test('in the background: status, logs by cursor, interrupt', limit, async () => {
+    const { id } = await sandbox.commands.run('echo one; echo two >&2; while :; do sleep 0.05; done', { background: true });
+    const first = await until(async () => {
+      const logs = await sandbox.commands.getBackgroundCommandLogs(id);
+      return logs.content === 'one\ntwo\n' && logs;
+    });
+    assert.equal(first.cursor, 1);
+    assert.equal((await sandbox.commands.getBackgroundCommandLogs(id, first.cursor)).content, '');
+    const status = await sandbox.commands.getCommandStatus(id);
+    assert.equal(status.running, true);
+    await sandbox.commands.interrupt(id);
+    const ended = await sandbox.commands.getCommandStatus(id);
+    assert.equal(ended.running, false);
+    assert.match(ended.error, /signal: /);
+  });
+
+  test('what it may reach is read and changed', limit, async () => {
+    const policy = await sandbox.getEgressPolicy();
+    assert.equal(policy.defaultAction, 'allow');
+    await sandbox.patchEgressRules([{ action: 'deny', target: 'forbidden.example' }]);
+    assert.deepEqual((await sandbox.getEgressPolicy()).egress, [{ action: 'deny', target: 'forbidden.example' }]);
+  });
+
+  test('an endpoint leads to a web server in it', limit, async () => {
+    await sandbox.commands.run('mkdir -p site && echo served > site/index.html && exec python3 -m http.server 8000 --directory site', {
+      background: true,
+    });
+    const endpoint = await sandbox.getEndpoint(8000);
+    assert.equal(endpoint.endpoint, `${new URL(node).host}/sandboxes/${sandbox.id}/proxy/8000`);
+    const body = await until(async () => {
+      const answer = await fetch(`http://${endpoint.endpoint}/index.html`, { headers: endpoint.headers });
+      return answer.ok && (await answer.text());
+    });
+    assert.equal(body, 'served\n');
+    assert.equal((await fetch(`http://${endpoint.endpoint}/`)).status, 401);
+  });
+
+  test('another client finds it, and renews it', limit, async () => {
+    const other = await Sandbox.connect({ connectionConfig: connection(), sandboxId: sandbox.id });
+    assert.deepEqual(lines(await other.commands.run('cat site/index.html')), ['served']);
+    const before = (await other.getInfo()).expiresAt;
+    await other.renew(3600);
+    assert.ok((await other.getInfo()).expiresAt - before > 2_000_000);
+    assert.deepEqual((await other.patchMetadata({ owner: null, stage: 'two' })).metadata, { stage: 'two' });
+    await other.close();
+  });
+
+  test('the bridge sees the same sandbox', limit, async () => {
+    const answer = await fetch(`${node}/v1/sandbox/${sandbox.id}/exec`, {
+      method: 'POST',
+      headers: { Authorization: `Bearer ${key}` },
+      body: JSON.stringify({ argv: ['cat', '/workspace/site/index.html'] }),
+    });
+    assert.match(await answer.text(), new RegExp(Buffer.from('served\n').toString('base64')));
+  });
+
+  test('killed, it is gone', limit, async () => {
+    await sandbox.kill();
+    await assert.rejects(sandbox.getInfo(), (why) => why.error.code === 'DOCKER::SANDBOX_NOT_FOUND');
+    await assert.rejects(sandbox.commands.run('true'), SandboxException);
+  });
+});

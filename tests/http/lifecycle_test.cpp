@@ -1,0 +1,162 @@
+#include "http/opensandbox/lifecycle_json.hpp"
+#include "tests/http/client.hpp"
+#include "tests/http/fakes.hpp"
+#include "tests/support/catch.hpp"
+
+#include <regex>
+
+using namespace insula;
+using namespace insula::test;
+using namespace insula::http;
+
+namespace {
+
+const std::string good =
+  R"({"image":{"uri":"ubuntu"},"entrypoint":["tail","-f","/dev/null"],"resourceLimits":{}})";
+
+/// `good` with more members.
+std::string with(const std::string& more) {
+  return good.substr(0, good.size() - 1) + "," + more + "}";
+}
+
+std::string code_of(const answer& got) {
+  std::smatch found;
+  const auto known = std::regex_search(got.body, found, std::regex{R"x("code":"([^"]*)")x"});
+  return known ? found[1].str() : std::string{};
+}
+
+} // namespace
+
+TEST_CASE("OpenSandbox: a sandbox is made, told and changed", "[http][opensandbox]") {
+  house h;
+  const auto made = ask(h.port(), "POST", "/v1/sandboxes",
+                        with(R"("env":{"A":"b","C":null},"metadata":{"k":"v"},"timeout":60)"));
+  CHECK(made.status == 202);
+  CHECK(std::regex_match(
+    made.body,
+    std::regex{
+      R"x(\{"id":"[a-z2-7]{26}","status":\{"state":"Running","reason":"CONTAINER_RUNNING","message":"","lastTransitionAt":"2023-11-14T22:13:20.123Z"\},"metadata":\{"k":"v"\},"entrypoint":\["tail","-f","/dev/null"\],"expiresAt":"[^"]*Z","createdAt":"2023-11-14T22:13:20.123Z"\})x"}));
+  CHECK(h.heard().has("define A=b"));
+  const auto id = made.body.substr(7, 26);
+  for (const std::string prefix : {"", "/v1"}) {
+    const auto got = ask(h.port(), "GET", prefix + "/sandboxes/" + id);
+    CHECK(got.status == 200);
+    CHECK(got.body.find(R"("image":{"uri":"ubuntu"})") != std::string::npos);
+  }
+  const auto patched =
+    ask(h.port(), "PATCH", "/v1/sandboxes/" + id + "/metadata", R"({"k":null,"l":"w"})");
+  CHECK(patched.status == 200);
+  CHECK(patched.body.find(R"("metadata":{"l":"w"})") != std::string::npos);
+  const auto renewed = ask(h.port(), "POST", "/v1/sandboxes/" + id + "/renew-expiration",
+                           R"({"expiresAt":"2099-01-01T02:00:00.5+02:00"})");
+  CHECK(renewed.body == R"({"expiresAt":"2099-01-01T00:00:00.500Z"})");
+  CHECK(ask(h.port(), "DELETE", "/v1/sandboxes/" + id).status == 204);
+}
+
+TEST_CASE("OpenSandbox: what makes no sense is refused with its code", "[http][opensandbox]") {
+  house h;
+  for (const auto& [body, status, code] : std::vector<std::tuple<std::string, int, std::string>>{
+         {"", 422, "GENERAL::INVALID_REQUEST"},
+         {"[]", 422, "GENERAL::INVALID_REQUEST"},
+         {"{}", 422, "GENERAL::INVALID_REQUEST"},
+         {R"({"image":{"uri":"a"},"resourceLimits":{}})", 422, "GENERAL::INVALID_REQUEST"},
+         {R"({"image":{"uri":"a"},"entrypoint":["x"]})", 422, "GENERAL::INVALID_REQUEST"},
+         {R"({"image":{"uri":"a"},"entrypoint":[],"resourceLimits":{}})", 422,
+          "GENERAL::INVALID_REQUEST"},
+         {R"({"snapshotId":"x"})", 404, "SNAPSHOT::NOT_FOUND"},
+         {with(R"("snapshotId":"x")"), 422, "GENERAL::INVALID_REQUEST"},
+         {with(R"("timeout":59)"), 422, "GENERAL::INVALID_REQUEST"},
+         {with(R"("timeout":99999999999)"), 400, "SANDBOX::INVALID_PARAMETER"},
+         {with(R"("env":{"A":1})"), 422, "GENERAL::INVALID_REQUEST"},
+         {with(R"("env":{"A=B":"1"})"), 422, "GENERAL::INVALID_REQUEST"},
+         {with(R"("metadata":{"opensandbox.io/x":"1"})"), 400, "SANDBOX::INVALID_METADATA_LABEL"},
+         {with(R"("metadata":{"a b":"1"})"), 400, "SANDBOX::INVALID_METADATA_LABEL"},
+         {with(R"("metadata":{"a":"-"})"), 400, "SANDBOX::INVALID_METADATA_LABEL"},
+         {with(R"("networkPolicy":{"defaultAction":"maybe"})"), 400, "SANDBOX::INVALID_PARAMETER"},
+         {with(R"("volumes":[{"name":"a"}])"), 400, "SANDBOX::INVALID_PARAMETER"},
+         {with(R"("secureAccess":true)"), 400, "SANDBOX::INVALID_PARAMETER"}}) {
+    CAPTURE(body);
+    const auto got = ask(h.port(), "POST", "/v1/sandboxes", body);
+    CHECK(got.status == status);
+    CHECK(code_of(got) == code);
+  }
+  CHECK(h.heard().all().empty());
+}
+
+TEST_CASE("OpenSandbox: an unknown sandbox is not found, whatever is asked of it",
+          "[http][opensandbox]") {
+  house h;
+  for (const auto& [method, path, body] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
+         {"GET", "", ""},
+         {"DELETE", "", ""},
+         {"GET", "/endpoints/80", ""},
+         {"PATCH", "/metadata", "{}"},
+         {"POST", "/renew-expiration", R"({"expiresAt":"2099-01-01T00:00:00Z"})"}}) {
+    CAPTURE(method, path);
+    for (const std::string id : {"abc", "not-an-id"}) {
+      const auto got = ask(h.port(), method, "/v1/sandboxes/" + id + path, body);
+      CHECK(got.status == 404);
+      CHECK(got.body ==
+            R"({"code":"DOCKER::SANDBOX_NOT_FOUND","message":"Sandbox )" + id + R"( not found."})");
+    }
+  }
+}
+
+TEST_CASE("OpenSandbox: an endpoint has what its clients need", "[http][opensandbox]") {
+  http::server_options options;
+  options.api_key = "s3cret";
+  options.secret = "only here";
+  house h{options};
+  h.plays().description.exists = true;
+  const std::string key = "OPEN-SANDBOX-API-KEY: s3cret\r\n";
+  const auto at = [&](const std::string& port) {
+    return ask(h.port(), "GET", "/v1/sandboxes/abc/endpoints/" + port, "", key);
+  };
+  const auto execd = at("44772");
+  CHECK(execd.status == 200);
+  CHECK(execd.body.find(R"(/sandboxes/abc/proxy/44772","headers":{"X-EXECD-ACCESS-TOKEN":")") !=
+        std::string::npos);
+  const auto from = execd.body.find("TOKEN\":\"") + 8;
+  const auto token = execd.body.substr(from, execd.body.find('"', from) - from);
+  CHECK(ask(h.port(), "GET", "/sandboxes/abc/proxy/44772/ping", "",
+            "X-EXECD-ACCESS-TOKEN: " + token + "\r\n")
+          .status == 200);
+  CHECK(ask(h.port(), "GET", "/sandboxes/abd/proxy/44772/ping", "",
+            "X-EXECD-ACCESS-TOKEN: " + token + "\r\n")
+          .status == 401);
+  CHECK(at("8000").body.find("X-Insula-Preview-Token") != std::string::npos);
+  CHECK(code_of(at("0")) == "DOCKER::INVALID_PORT");
+  CHECK(at("x").status == 422);
+  CHECK(code_of(at("80?expires=1")) == "SANDBOX::API_NOT_SUPPORTED");
+  const auto missing = ask(h.port(), "GET", "/v1/sandboxes/abc");
+  CHECK(missing.status == 401);
+  CHECK(code_of(missing) == "MISSING_API_KEY");
+  CHECK(code_of(ask(h.port(), "GET", "/v1/sandboxes/abc", "", "OPEN-SANDBOX-API-KEY: x\r\n")) ==
+        "INVALID_API_KEY");
+}
+
+TEST_CASE("OpenSandbox: times are read with and without a zone", "[http][opensandbox]") {
+  const auto read = [](const std::string& text) {
+    const auto ms = opensandbox::read_expiration(R"({"expiresAt":")" + text + "\"}");
+    return ms ? *ms : -1;
+  };
+  CHECK(read("1970-01-01T00:00:01Z") == 1000);
+  CHECK(read("1970-01-01T00:00:01") == 1000);
+  CHECK(read("1970-01-01T01:00:01.25+01:00") == 1250);
+  CHECK(read("1969-12-31T23:00:01.123456-01:00") == 1123);
+  for (const auto* wrong : {"", "tomorrow", "1970-01-01", "1970-01-01T00:00:01X"})
+    CHECK(read(wrong) == -1);
+}
+
+TEST_CASE("OpenSandbox: an expiration has to be one", "[http][opensandbox]") {
+  house h;
+  h.plays().description.exists = true;
+  const auto renew = [&](const std::string& when) {
+    return ask(h.port(), "POST", "/v1/sandboxes/abc/renew-expiration",
+               R"({"expiresAt":")" + when + "\"}");
+  };
+  CHECK(renew("soon").status == 422);
+  CHECK(code_of(renew("2001-01-01T00:00:00Z")) == "DOCKER::INVALID_EXPIRATION");
+  CHECK(renew("2099-01-01T00:00:00Z").status == 409); // It has none.
+}
