@@ -7,6 +7,8 @@
 #include <caf/all.hpp>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <map>
 #include <unordered_map>
 
@@ -195,6 +197,58 @@ void note(std::string_view event, const sandbox_id& id, const request_context& c
     log::debug(event, {{"id", id.str()}, {"request", context.id}});
 }
 
+// ---- All that there are
+
+constexpr std::array<const char*, 4> described_by{"created_ms", "about", "image", "expires_ms"};
+
+std::int64_t number_in(const std::string& text) {
+  std::int64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+void describe(sandbox_description& into, const storage::owned_entry& by) {
+  if (by.key == described_by[0]) {
+    into.exists = true;
+    into.created_ms = number_in(by.value);
+  } else if (by.key == described_by[1]) {
+    into.about = by.value;
+  } else if (by.key == described_by[2]) {
+    into.image = by.value;
+  } else if (by.key == described_by[3]) {
+    into.expires_ms = number_in(by.value);
+  }
+}
+
+void describe_all(directory_pointer self,
+                  caf::typed_response_promise<std::vector<described_sandbox>> reply) {
+  struct gathered {
+    std::map<std::string, sandbox_description> all;
+    std::size_t lacks = described_by.size();
+    bool failed = false;
+  };
+  const auto so_far = std::make_shared<gathered>();
+  for (const std::string key : described_by)
+    self->request(self->state.options->keep->cluster, caf::infinite, find_keys_atom::value, key)
+      .then(
+        [=](const std::vector<storage::owned_entry>& found) mutable {
+          for (const auto& each : found)
+            describe(so_far->all[each.owner], each);
+          if (--so_far->lacks > 0 || so_far->failed)
+            return;
+          std::vector<described_sandbox> rows;
+          for (auto& [id, is] : so_far->all)
+            if (is.exists)
+              rows.push_back({id, std::move(is)});
+          reply.deliver(std::move(rows));
+        },
+        [=](caf::error& why) mutable {
+          if (!std::exchange(so_far->failed, true))
+            reply.deliver(std::move(why));
+          --so_far->lacks;
+        });
+}
+
 directory_impl::behavior_type directory(directory_pointer self,
                                         std::shared_ptr<const sandbox_options> options) {
   self->count_mailbox(options->figures->directories);
@@ -260,6 +314,11 @@ directory_impl::behavior_type directory(directory_pointer self,
       self->state.want_list.push_back(reply);
       if (self->state.want_list.size() == 1)
         begin_list(self);
+      return reply;
+    },
+    [self](describe_atom) -> caf::result<std::vector<described_sandbox>> {
+      auto reply = self->make_response_promise<std::vector<described_sandbox>>();
+      describe_all(self, reply);
       return reply;
     },
     [self](list_due_atom, std::uint64_t which) {

@@ -369,12 +369,17 @@ process_impl::behavior_type process(process_pointer self,
       if (st.probing)
         std::exchange(st.probing, std::nullopt)->deliver(!said.how.lost && said.how.status == 0);
       // Others of an interrupted one's group have their time as well.
-      if (st.killed || (st.options.rules.with_its_shell && st.interrupting.empty()))
+      if (st.killed)
         st.command->cut_output();
+      else if (st.options.rules.with_its_shell && st.interrupting.empty())
+        st.command->leave_output();
     },
     [self](const output_complete&) {
       failpoint("exec.over");
-      self->state.over();
+      auto& st = self->state;
+      if (!st.interrupting.empty() && !st.killed)
+        st.command->signal(SIGKILL); // Whoever of its group has no output any more.
+      st.over();
     },
     [self](output_read& said) {
       auto& st = self->state;

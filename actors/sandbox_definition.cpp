@@ -22,17 +22,13 @@ std::optional<std::int64_t> number_of(const object_storage& record, const char* 
   return why == std::errc{} && !text.empty() ? std::optional{value} : std::nullopt;
 }
 
-/// Together with the changes: it is ended when its time is up, and not before.
+/// Together with the changes: it is ended at that time. None: that stays as it is.
 void write(sandbox_state& st, std::vector<storage::change> changes,
-           std::optional<std::optional<std::int64_t>> expires_ms) {
+           std::optional<std::int64_t> expires_ms) {
   if (!expires_ms)
     return st.record->write(std::move(changes));
-  if (!*expires_ms) {
-    changes.push_back({expires_key, std::nullopt});
-    return st.record->cancel_alarm(std::move(changes));
-  }
-  changes.push_back({expires_key, std::to_string(**expires_ms)});
-  const auto left = std::max<std::int64_t>(**expires_ms - st.options->time->unix_ms(), 0);
+  changes.push_back({expires_key, std::to_string(*expires_ms)});
+  const auto left = std::max<std::int64_t>(*expires_ms - st.options->time->unix_ms(), 0);
   st.record->set_alarm(std::chrono::milliseconds{left}, std::move(changes));
 }
 
@@ -90,8 +86,7 @@ void define(sandbox_pointer self, const define_sandbox& wanted,
           changes.push_back({image_key, wanted.image});
         if (wanted.network)
           changes.push_back({network_key, to_text(*wanted.network)});
-        write(now, std::move(changes),
-              wanted.expires_ms ? std::optional{wanted.expires_ms} : std::nullopt);
+        write(now, std::move(changes), wanted.expires_ms);
         now.record->when_durable(
           [=] {
             auto to = reply;
@@ -118,7 +113,9 @@ void redefine(sandbox_pointer self, const redefine_sandbox& wanted,
       mine.over();
     };
     const bool changes_it = wanted.about || wanted.expires_ms;
-    if (!exists(self->state) || !changes_it)
+    const bool wrong_one =
+      wanted.only_if_about && *wanted.only_if_about != self->state.record->value(about_key);
+    if (!exists(self->state) || !changes_it || wrong_one)
       return told();
     with_lease(
       self,
@@ -127,17 +124,17 @@ void redefine(sandbox_pointer self, const redefine_sandbox& wanted,
         std::vector<storage::change> changes;
         if (wanted.about)
           changes.push_back({about_key, *wanted.about});
-        write(now, std::move(changes),
-              wanted.expires_ms ? std::optional{wanted.expires_ms} : std::nullopt);
+        write(now, std::move(changes), wanted.expires_ms);
         now.record->when_durable(told, failed);
       },
       failed);
   });
 }
 
-bool has_expired(const sandbox_state& st) {
+std::optional<std::chrono::milliseconds> time_left(const sandbox_state& st) {
   const auto when = number_of(*st.record, expires_key);
-  return when && *when <= st.options->time->unix_ms();
+  return when ? std::optional{std::chrono::milliseconds{*when - st.options->time->unix_ms()}}
+              : std::nullopt;
 }
 
 } // namespace insula::actors::inside_sandbox

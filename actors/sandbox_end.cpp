@@ -144,8 +144,11 @@ void silence(const sandbox_state& st, object_storage& kept, const alarm_due& due
     kept.write({{std::string{alarm_keys} + due.whose.object, std::nullopt}});
 }
 
-void expire(sandbox_pointer self) {
+/// Answered when that is durable, so that it comes again if it does not come to that.
+void expire(sandbox_pointer self, reply_to<caf::ok_atom> reply) {
   auto& st = self->state;
+  --st.alarms;
+  st.deleting.push_back(std::move(reply));
   if (st.now == phase::deleting)
     return;
   log::info("sandbox.expired", {{"id", st.id->str()}});
@@ -169,16 +172,17 @@ void attend(sandbox_pointer self, alarm_due due, reply_to<caf::ok_atom> reply) {
     [=, &kept] {
       if (due.whose.object.empty() && !kept.is_set(due))
         return done();
-      if (due.whose.where == kept_in::cluster && due.whose.object.empty() &&
-          has_expired(self->state)) {
-        done(); // It comes again if this node ends before the sandbox has.
-        return expire(self);
-      }
+      const bool own = due.whose.where == kept_in::cluster && due.whose.object.empty();
+      const auto left = own ? time_left(self->state) : std::nullopt;
+      if (left && left->count() <= 0)
+        return expire(self, reply);
       with_lease(
         self,
         [=, &kept] {
           if (due.whose.where == kept_in::node && due.whose.object.empty())
             expire_results(self, due);
+          else if (left) // One of the two clocks says so: not yet.
+            kept.set_alarm(*left);
           else
             silence(self->state, kept, due);
           kept.when_durable(done, failed);

@@ -128,8 +128,10 @@ void for_each_record(const sandbox_state& st, Do what) {
 }
 
 std::size_t count_records(const sandbox_state& st) {
+  const auto& all = st.local->entries();
   std::size_t count = 0;
-  for_each_record(st, [&](const std::string&, const once_record&) { ++count; });
+  for (auto at = all.lower_bound(records); at != all.end() && at->first.starts_with(records); ++at)
+    ++count;
   return count;
 }
 
@@ -374,14 +376,16 @@ void note_end(sandbox_pointer self, const std::string& key, const process_end& e
   st.local->write({{key_of(commands, key), record->text()}});
 }
 
-void tell_of(sandbox_pointer self, const std::string& key, reply_to<known_command> reply) {
+using told_function = std::function<void(result<known_command>)>;
+
+void tell_of(sandbox_pointer self, const std::string& key, const told_function& told) {
   auto& st = self->state;
   const auto record = find_remembered(st, key);
   if (!record)
-    return static_cast<void>(reply.deliver(known_command{}));
+    return told(known_command{});
   const auto at = st.results.find(key);
   if (at != st.results.end() && !at->second.process)
-    return at->second.when_known.push_back([=] { tell_of(self, key, reply); });
+    return at->second.when_known.push_back([=] { tell_of(self, key, told); });
   known_command answer{read_about(*record)};
   if (at == st.results.end()) {
     if (!answer.end) { // It was there when its sandbox ended.
@@ -389,11 +393,11 @@ void tell_of(sandbox_pointer self, const std::string& key, reply_to<known_comman
       answer.end->lost = true;
       answer.ended_ms = answer.started_ms;
     }
-    return static_cast<void>(reply.deliver(std::move(answer)));
+    return told(std::move(answer));
   }
   const auto process = at->second.process;
   answer.process = caf::actor_cast<process_actor>(process);
-  const auto failed = [reply](caf::error& why) mutable { reply.deliver(std::move(why)); };
+  const auto failed = [told](const caf::error& why) { told(from_caf(why)); };
   // Its end first: what is measured then is all of its output.
   self->request(process, caf::infinite, status_atom::value)
     .then(
@@ -402,15 +406,19 @@ void tell_of(sandbox_pointer self, const std::string& key, reply_to<known_comman
           note_end(self, key, status.end);
           if (const auto now = find_remembered(self->state, key))
             static_cast<known_command_state&>(answer) = read_about(*now);
+          if (!answer.end) { // It could not be written down.
+            answer.end = status.end;
+            answer.ended_ms = self->state.options->time->unix_ms();
+          }
         }
         if (!answer.output)
-          return static_cast<void>(reply.deliver(std::move(answer)));
+          return told(std::move(answer));
         self->request(process, caf::infinite, measure_atom::value)
           .then(
             [=](std::uint64_t begin, std::uint64_t end) mutable {
               answer.begin_offset = begin;
               answer.end_offset = end;
-              reply.deliver(std::move(answer));
+              told(std::move(answer));
             },
             failed);
       },
@@ -421,18 +429,24 @@ void tell_of(sandbox_pointer self, const std::string& key, reply_to<known_comman
 
 void find_command_of(sandbox_pointer self, const find_command& asked,
                      reply_to<known_command> reply) {
-  const auto tell = [=] {
-    self->state.local->load([=] { tell_of(self, asked.id, reply); },
-                            [reply](const error& why) {
-                              auto to = reply;
-                              to.deliver(to_caf(why));
-                            });
+  const auto tell = [self, id = asked.id](const told_function& told) {
+    self->state.local->load([=] { tell_of(self, id, told); },
+                            [told](const error& why) { told(why); });
+  };
+  const auto told = [reply](const result<known_command>& known) {
+    auto to = reply;
+    if (known)
+      to.deliver(*known);
+    else
+      to.deliver(to_caf(known.reason()));
   };
   if (lives(self->state))
-    return when_running(self, reply, asked.context, tell);
+    return when_running(self, reply, asked.context, [=] { tell(told); });
   with_record(self, reply, asked.context, [=](errand mine) {
-    tell();
-    mine.over();
+    tell([=](const result<known_command>& known) {
+      told(known);
+      mine.over();
+    });
   });
 }
 

@@ -403,8 +403,8 @@ void define(sandbox_pointer self, const define_sandbox& wanted,
             reply_to<sandbox_description> reply);
 void redefine(sandbox_pointer self, const redefine_sandbox& wanted,
               reply_to<sandbox_description> reply);
-/// The time until which it was to be there is over.
-bool has_expired(const sandbox_state& st);
+/// Until it is to be deleted; none: it stays.
+std::optional<std::chrono::milliseconds> time_left(const sandbox_state& st);
 
 // ---- sandbox_network.cpp
 

@@ -139,6 +139,10 @@ public:
   /// Takes no more output than has been written by now: what still holds the pipes open is not
   /// waited for.
   virtual void cut_output() = 0;
+
+  /// After on_ended: the same, but at its reader's pace, and what still holds the pipes open may go
+  /// on writing, which goes nowhere.
+  virtual void leave_output() { cut_output(); }
 };
 
 /// on_started or on_failed comes first and once; the others follow on_started only, each once.

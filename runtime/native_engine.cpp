@@ -291,6 +291,9 @@ private:
 
   std::optional<survivor_state> take_survivor(std::uint64_t id);
   void prepare_late_output();
+  std::function<void(unique_fd)> late_link() const {
+    return [late = late_](unique_fd pipe) { late->add(std::move(pipe)); };
+  }
   void pass_on(const agent::notice& said);
   std::shared_ptr<agent_job> known(std::uint64_t id);
   std::shared_ptr<native_shell> known_shell(std::uint64_t id);
@@ -574,7 +577,7 @@ std::shared_ptr<process> native_sandbox::take_over(const survivor& which,
     if (const auto shell = known_shell(head.shell))
       return shell->resume_command(std::move(found->kept), std::move(listener));
   const auto share = share_log();
-  native_process::links to{signal_link(which.id), forget_link(which.id)};
+  native_process::links to{signal_link(which.id), forget_link(which.id), {}, late_link()};
   if (!found) {
     const auto made = std::make_shared<native_process>(
       io_, output_log{engine_->options.log_directory, 0}, std::move(listener), std::move(to),
@@ -601,7 +604,7 @@ std::shared_ptr<process> native_sandbox::take_over(const survivor& which,
     if (head.kind == held_kind::shell_command || head.exited != 0) {
       made->started();
       if (head.kind == held_kind::shell_command)
-        made->settle([late = self->late_](unique_fd pipe) { late->add(std::move(pipe)); });
+        made->settle(self->late_link());
       made->ended({head.exited != 0 ? head.status : 0, head.exited == 0, head.out_of_memory != 0});
     } else if (said) {
       self->pass_on(*said);
@@ -1122,7 +1125,7 @@ native_shell::log_share native_sandbox::share_log() {
 std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listener listener) {
   const auto id = next_id();
   const auto share = share_log();
-  native_process::links to{signal_link(id), forget_link(id), share.counted};
+  native_process::links to{signal_link(id), forget_link(id), share.counted, late_link()};
   const auto made = std::make_shared<native_process>(
     io_, output_log{engine_->options.log_directory, share.bytes}, std::move(listener),
     std::move(to), engine_->options.reader_patience);

@@ -171,6 +171,15 @@ void native_process::cut_output() {
   });
 }
 
+void native_process::leave_output() {
+  boost::asio::post(io_, [self = shared_from_this()] {
+    if (self->complete())
+      return;
+    self->settle(self->to_.late);
+    self->advance();
+  });
+}
+
 void native_process::started() {
   if (std::exchange(started_, true) || exit_)
     return;

@@ -33,7 +33,8 @@ public:
     std::function<void(int signal)> signal;
     std::function<void()>
       forgotten; ///< Nobody holds the process any more, or its output is complete.
-    std::shared_ptr<void> share = {}; ///< What its log counts for, for as long as it does.
+    std::shared_ptr<void> share = {};         ///< What its log counts for, for as long as it does.
+    std::function<void(unique_fd)> late = {}; ///< Takes pipes that are left open.
   };
 
   /// Of one that is kept: what a later server is to know of it, and how it is put down.
@@ -65,6 +66,7 @@ public:
   void detach() override;
   void signal(int number) override;
   void cut_output() override;
+  void leave_output() override;
   void measure(std::function<void(log_extent)> tell) override;
   void relabel(const std::string& label) override;
 

@@ -12,6 +12,7 @@ using delete_atom = caf::atom_constant<caf::atom("delete")>;
 using detach_atom = caf::atom_constant<caf::atom("detach")>;
 using list_atom = caf::atom_constant<caf::atom("list")>;
 using status_atom = caf::atom_constant<caf::atom("status")>;
+using describe_atom = caf::atom_constant<caf::atom("describe")>;
 using reach_atom = caf::atom_constant<caf::atom("reach")>;
 using empty_atom = caf::atom_constant<caf::atom("empty")>;
 
@@ -132,7 +133,10 @@ using directory_actor = caf::typed_actor<
   caf::replies_to<delete_atom, std::string, request_context>::with<caf::ok_atom>,
   // Every activation of this node, by id. One that does not answer within limits::list_patience is
   // told as it was when it last did.
-  caf::replies_to<list_atom>::with<std::vector<sandbox_status>>>;
+  caf::replies_to<list_atom>::with<std::vector<sandbox_status>>,
+  // All that there are, by id, whether they run or not. It looks through all that is stored.
+  // Errors: store_failed.
+  caf::replies_to<describe_atom>::with<std::vector<described_sandbox>>>;
 
 /// The warm sandboxes of a node. It looks after them in rounds, from the first question on.
 using pool_actor =

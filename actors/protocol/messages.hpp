@@ -255,6 +255,7 @@ struct define_sandbox {
 /// What is set is changed; none of it: nothing is.
 struct redefine_sandbox {
   std::optional<std::string> about = {};
+  std::optional<std::string> only_if_about = {}; ///< As it is now; else nothing is changed.
   std::optional<std::int64_t> expires_ms = {};
   request_context context = {};
 };
@@ -264,6 +265,10 @@ struct sandbox_description {
   std::string image;
   std::int64_t created_ms = 0;
   std::optional<std::int64_t> expires_ms;
+};
+struct described_sandbox {
+  std::string id;
+  sandbox_description is;
 };
 
 /// Sockets in the sandbox's own network, to connect to what listens in it. Starts nothing; one that
@@ -351,6 +356,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::request_context)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::resize_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::redefine_sandbox)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_description)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::described_sandbox>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_sockets)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_status)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::sandbox_status>)

@@ -17,6 +17,9 @@ namespace {
 
 using shared_services = std::shared_ptr<const bridge::services>;
 
+/// What is told of a command's text afterwards: a record is written at its start and at its end.
+constexpr std::size_t longest_remembered = 4096;
+
 /// 32 hexadecimal digits, from the kernel's random source.
 std::string new_command_id() {
   constexpr std::string_view digits = "0123456789abcdef";
@@ -68,6 +71,8 @@ void run(const place& at, const call& what, const std::string& body, const reply
   if (wanted->uid)
     command.user = command_user{*wanted->uid, wanted->gid.value_or(*wanted->uid)};
   command.rules = {true, true};
+  if (wanted->command.size() > longest_remembered)
+    wanted->command.resize(longest_remembered);
   command.remembered = remembered_command{wanted->background, std::move(wanted->command)};
   command.once = {new_command_id(), {}};
   command.only_if_there = at.fixed_id.empty();

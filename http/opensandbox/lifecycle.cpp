@@ -4,6 +4,7 @@
 #include "base/limits.hpp"
 #include "http/bridge/ask_sandbox.hpp"
 #include "http/bridge/command_line.hpp"
+#include "http/header_text.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd.hpp"
 #include "http/opensandbox/execd_json.hpp"
@@ -17,6 +18,7 @@
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <tuple>
 
 namespace insula::http::opensandbox {
 
@@ -26,6 +28,12 @@ using namespace std::chrono_literals;
 using shared_services = std::shared_ptr<const bridge::services>;
 
 constexpr auto patience = 30s;
+/// Their clients give up after 30 s.
+constexpr std::chrono::milliseconds create_patience = 25s;
+constexpr std::int64_t longest_life_ms = 365ll * 24 * 3600 * 1000;
+/// Of metadata, with what else is remembered.
+constexpr std::size_t longest_notes = 64 * 1024;
+constexpr unsigned most_tries = 5;
 /// Clients keep an endpoint for minutes, and a sandbox may live for a year.
 constexpr std::chrono::hours endpoint_lasts{24 * 366};
 constexpr std::string_view json_type = "application/json";
@@ -116,8 +124,38 @@ std::string image_for(const std::string& uri) {
   return std::string{name};
 }
 
+void forget(const shared_services& with, const std::string& id, const request_context& context) {
+  with->system->spawn(
+    [](caf::event_based_actor* self, const directory_actor& directory, const std::string& which,
+       const request_context& of) {
+      self->request(directory, caf::infinite, delete_atom::value, which, of)
+        .then([](caf::ok_atom) {}, [](const caf::error&) {});
+    },
+    with->directory, id, context);
+}
+
+using time_point = std::chrono::steady_clock::time_point;
+
+/// It is there before its client is told; what comes too late for that is not left behind.
+void start_made(const shared_services& with, const std::string& id, const create_body& wanted,
+                const sandbox_description& made, time_point until, const reply& to) {
+  const auto started = [=](bool) {
+    if (std::chrono::steady_clock::now() >= until)
+      return forget(with, id, to->context());
+    run_entrypoint(with, id, wanted.notes.entrypoint, to->context());
+    to->respond({202, write_sandbox(id, made, true), json_type});
+  };
+  const auto not_started = [=](bridge::step, const error& why) {
+    to->respond(failed(id, why));
+    forget(with, id, to->context());
+  };
+  bridge::ask_sandbox<probe_request, bool>(*with,
+                                           {with->directory, id, probe_request{to->context()},
+                                            started, not_started, bridge::step::find_sandbox});
+}
+
 void define(const shared_services& with, const std::string& id, const create_body& wanted,
-            const std::string& image, const reply& to) {
+            const std::string& image, time_point until, const reply& to) {
   define_sandbox message;
   message.about = write_notes(wanted.notes);
   message.env = wanted.env;
@@ -130,30 +168,14 @@ void define(const shared_services& with, const std::string& id, const create_bod
     with->directory,
     id,
     std::move(message),
-    [with, id, wanted, to](const sandbox_description& made) {
-      // It is there before its client is told, as far as that takes no longer than it waits.
-      const auto started = [=](bool) {
-        run_entrypoint(with, id, wanted.notes.entrypoint, to->context());
-        to->respond({202, write_sandbox(id, made, true), json_type});
-      };
-      const auto not_started = [=](const error& why) {
-        to->respond(failed(id, why));
-        with->system->spawn(
-          [](caf::event_based_actor* self, const directory_actor& directory,
-             const std::string& which, const request_context& context) {
-            self->request(directory, caf::infinite, delete_atom::value, which, context)
-              .then([](caf::ok_atom) {}, [](const caf::error&) {});
-          },
-          with->directory, id, to->context());
-      };
-      bridge::ask_sandbox<probe_request, bool>(
-        *with, {with->directory, id, probe_request{to->context()}, started,
-                [not_started](bridge::step, const error& why) { not_started(why); },
-                bridge::step::find_sandbox});
-    },
+    [=](const sandbox_description& made) { start_made(with, id, wanted, made, until, to); },
     [=](bridge::step, const error& why) {
       if (why.code == errc::not_found && !image.empty())
-        return define(with, id, wanted, {}, to); // There is no such image here.
+        return define(with, id, wanted, {}, until, to); // There is no such image here.
+      if (why.code == errc::already_exists)             // Its id is new: this was asked twice.
+        return look(with, id, to, [=](const sandbox_description& made) {
+          start_made(with, id, wanted, made, until, to);
+        });
       to->respond(failed(id, why));
     },
     bridge::step::find_sandbox};
@@ -165,9 +187,100 @@ void create(const shared_services& with, const call&, const std::string& body, c
   create_body wanted;
   if (const auto wrong = read_create_body(body, wanted))
     return to->respond(refused(*wrong));
-  to->answer_within(bridge::sandbox_patience,
+  to->answer_within(create_patience,
                     refused({504, "GENERAL::UNKNOWN_ERROR", "the sandbox was not ready in time"}));
-  define(with, sandbox_id::generate().str(), wanted, image_for(wanted.notes.image), to);
+  define(with, sandbox_id::generate().str(), wanted, image_for(wanted.notes.image),
+         std::chrono::steady_clock::now() + create_patience, to);
+}
+
+// ---- Looking at all
+
+struct list_wanted {
+  bool running = true; ///< Those are among the wanted states, and there are no others.
+  std::map<std::string, std::string> metadata;
+  std::uint64_t page = 1;
+  std::uint64_t page_size = 20;
+};
+
+/// None: it is no whole number of this range.
+std::optional<std::uint64_t> number_from(std::string_view text, std::uint64_t most) {
+  std::uint64_t value = 0;
+  const auto [end, why] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool good =
+    why == std::errc{} && end == text.data() + text.size() && value >= 1 && value <= most;
+  return good ? std::optional{value} : std::nullopt;
+}
+
+std::optional<refusal> read_list(std::string_view query, list_wanted& into) {
+  bool any_state = false, running = false;
+  for (auto left = query; !left.empty();) {
+    const auto pair = left.substr(0, left.find('&'));
+    left.remove_prefix(std::min(left.size(), pair.size() + 1));
+    if (!pair.starts_with("state="))
+      continue;
+    any_state = true;
+    running = running || same_letters(pair.substr(6), "running");
+  }
+  into.running = !any_state || running;
+  for (const auto& [name, number, most] :
+       {std::tuple{"page", &into.page, std::uint64_t{1'000'000'000}},
+        std::tuple{"pageSize", &into.page_size, std::uint64_t{200}}}) {
+    const auto text = form_value(query, name);
+    const auto value = text.empty() ? std::optional{*number} : number_from(text, most);
+    if (!value)
+      return refusal{422, "GENERAL::INVALID_REQUEST",
+                     std::string{name} + " must be a number from 1 to " + std::to_string(most)};
+    *number = *value;
+  }
+  const auto wanted = form_value(query, "metadata");
+  for (std::string_view left = wanted; !left.empty();) {
+    const auto pair = left.substr(0, left.find('&'));
+    left.remove_prefix(std::min(left.size(), pair.size() + 1));
+    const auto equals = pair.find('=');
+    if (equals == std::string_view::npos || equals == 0)
+      return refusal{400, "SANDBOX::INVALID_METADATA_FORMAT",
+                     "metadata must be key=value pairs with & between them"};
+    into.metadata[std::string{pair.substr(0, equals)}] = pair.substr(equals + 1);
+  }
+  return std::nullopt;
+}
+
+bool has_all(const sandbox_description& is, const std::map<std::string, std::string>& wanted) {
+  if (wanted.empty())
+    return true;
+  const auto metadata = read_notes(is.about).metadata;
+  return std::all_of(wanted.begin(), wanted.end(), [&](const auto& each) {
+    const auto at = metadata.find(each.first);
+    return at != metadata.end() && at->second == each.second;
+  });
+}
+
+response listed(std::vector<described_sandbox> all, const list_wanted& wanted) {
+  std::erase_if(
+    all, [&](const auto& each) { return !wanted.running || !has_all(each.is, wanted.metadata); });
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.is.created_ms > b.is.created_ms; // The newest first.
+  });
+  const auto from = std::min<std::uint64_t>((wanted.page - 1) * wanted.page_size, all.size());
+  const auto to = std::min<std::uint64_t>(from + wanted.page_size, all.size());
+  const std::vector<described_sandbox> items{all.begin() + static_cast<std::ptrdiff_t>(from),
+                                             all.begin() + static_cast<std::ptrdiff_t>(to)};
+  return {200, write_list(items, wanted.page, wanted.page_size, all.size()), json_type};
+}
+
+void list(const shared_services& with, const call& what, const std::string&, const reply& to) {
+  list_wanted wanted;
+  if (const auto wrong = read_list(what.query, wanted))
+    return to->respond(refused(*wrong));
+  to->answer_within(patience,
+                    refused({504, "GENERAL::UNKNOWN_ERROR", "the store did not answer in time"}));
+  with->system->spawn(
+    [to, wanted](caf::event_based_actor* self, const directory_actor& directory) {
+      self->request(directory, caf::infinite, describe_atom::value)
+        .then([=](const std::vector<described_sandbox>& all) { to->respond(listed(all, wanted)); },
+              [to](const caf::error& why) { to->respond(failed({}, from_caf(why))); });
+    },
+    with->directory);
 }
 
 // ---- Looking at one, and changing it
@@ -201,6 +314,9 @@ void renew(const shared_services& with, const call& what, const std::string& bod
   if (*when <= now_ms())
     return to->respond(
       refused({400, "DOCKER::INVALID_EXPIRATION", "expiresAt must be in the future"}));
+  if (*when > now_ms() + longest_life_ms)
+    return to->respond(
+      refused({400, "DOCKER::INVALID_EXPIRATION", "expiresAt is at most a year ahead"}));
   look(with, what.id, to, [=, id = what.id](const sandbox_description& is) {
     if (!is.expires_ms)
       return to->respond(
@@ -213,18 +329,34 @@ void renew(const shared_services& with, const call& what, const std::string& bod
   });
 }
 
-void patch(const shared_services& with, const call& what, const std::string& body,
-           const reply& to) {
-  look(with, what.id, to, [=, id = what.id](const sandbox_description& is) {
+/// Of two who change it at once, the second begins anew.
+void try_patch(const shared_services& with, const std::string& id, const std::string& body,
+               unsigned tries, const reply& to) {
+  look(with, id, to, [=](const sandbox_description& is) {
     auto notes = read_notes(is.about);
     if (const auto wrong = patch_metadata(body, notes.metadata))
       return to->respond(refused(*wrong));
     redefine_sandbox change;
     change.about = write_notes(notes);
-    ask(with, id, std::move(change), to, [to, id](const sandbox_description& now) {
-      to->respond({200, write_sandbox(id, now, false), json_type});
+    change.only_if_about = is.about;
+    if (change.about->size() > longest_notes)
+      return to->respond(
+        refused({400, "SANDBOX::INVALID_METADATA_LABEL", "there is too much metadata"}));
+    const auto wanted = *change.about;
+    ask(with, id, std::move(change), to, [=](const sandbox_description& now) {
+      if (now.about == wanted)
+        to->respond({200, write_sandbox(id, now, false), json_type});
+      else if (tries > 1)
+        try_patch(with, id, body, tries - 1, to);
+      else
+        to->respond(refused({409, "GENERAL::UNKNOWN_ERROR", "the metadata is changed by others"}));
     });
   });
+}
+
+void patch(const shared_services& with, const call& what, const std::string& body,
+           const reply& to) {
+  try_patch(with, what.id, body, most_tries, to);
 }
 
 void endpoint(const shared_services& with, const call& what, const std::string&, const reply& to) {
@@ -286,6 +418,7 @@ std::vector<route> lifecycle_routes(shared_services with, const std::string& pre
   };
   const auto none = body_use::ignored, some = body_use::buffered;
   add(verb::post, "/sandboxes", some, create);
+  add(verb::get, "/sandboxes", none, list);
   add(verb::get, "/sandboxes/:id", none, get);
   add(verb::del, "/sandboxes/:id", none, remove);
   add(verb::post, "/sandboxes/:id/renew-expiration", some, renew);

@@ -274,10 +274,11 @@ result<std::int64_t> read_expiration(std::string_view body) {
   return (static_cast<std::int64_t>(::timegm(&time)) - offset_s) * 1000 + ms;
 }
 
-std::string write_sandbox(const std::string& id, const sandbox_description& of, bool created) {
+namespace {
+
+void append_sandbox(writer& out, const std::string& id, const sandbox_description& of,
+                    bool created) {
   const auto notes = read_notes(of.about);
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
   out.StartObject();
   text(out, "id", id);
   if (!created) {
@@ -299,6 +300,41 @@ std::string write_sandbox(const std::string& id, const sandbox_description& of, 
   if (of.expires_ms)
     text(out, "expiresAt", iso_time(*of.expires_ms));
   text(out, "createdAt", iso_time(of.created_ms));
+  out.EndObject();
+}
+
+} // namespace
+
+std::string write_sandbox(const std::string& id, const sandbox_description& of, bool created) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  append_sandbox(out, id, of, created);
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+std::string write_list(const std::vector<described_sandbox>& items, std::uint64_t page,
+                       std::uint64_t page_size, std::uint64_t total) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  const auto pages = (total + page_size - 1) / page_size;
+  out.StartObject();
+  out.Key("items");
+  out.StartArray();
+  for (const auto& each : items)
+    append_sandbox(out, each.id, each.is, false);
+  out.EndArray();
+  out.Key("pagination");
+  out.StartObject();
+  for (const auto& [name, number] : {std::pair{"page", page},
+                                     {"pageSize", page_size},
+                                     {"totalItems", total},
+                                     {"totalPages", pages}}) {
+    out.Key(name);
+    out.Uint64(number);
+  }
+  out.Key("hasNextPage");
+  out.Bool(page < pages);
+  out.EndObject();
   out.EndObject();
   return {buffer.GetString(), buffer.GetSize()};
 }

@@ -48,6 +48,8 @@ result<std::int64_t> read_expiration(std::string_view text);
 
 /// The answer of create (`created`), and of everything else that tells of one.
 std::string write_sandbox(const std::string& id, const sandbox_description& of, bool created);
+std::string write_list(const std::vector<described_sandbox>& items, std::uint64_t page,
+                       std::uint64_t page_size, std::uint64_t total);
 std::string write_expiration(std::int64_t expires_ms);
 std::string write_endpoint(const std::string& endpoint,
                            const std::map<std::string, std::string>& headers);

@@ -78,6 +78,25 @@ TEST_CASE("a sandbox whose time is over is deleted", "[actors][definition]") {
     CHECK(look(node, box).exists);
     CHECK(look(node, box).expires_ms == ends + 60'000);
   }
+  SECTION("also when other things of it change") {
+    redefine_sandbox change;
+    change.about = "other";
+    change.only_if_about = "not it";
+    CHECK(node.sys.ask<sandbox_description>(box, change).value().about == "{\"mine\":1}");
+    change.only_if_about = "{\"mine\":1}";
+    const auto now = node.sys.ask<sandbox_description>(box, change).value();
+    CHECK(now.about == "other");
+    CHECK(now.expires_ms == ends);
+    CHECK_FALSE(due(node).record.empty());
+  }
+  SECTION("and an alarm that comes too early is set again") {
+    CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, due(node)).value());
+    CHECK(look(node, box).exists);
+    CHECK_FALSE(due(node).record.empty());
+    node.sys.advance(61s);
+    CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, due(node)).value());
+    CHECK(node.store.value("abc", "created_ms").empty());
+  }
   SECTION("while it sleeps") {
     node.sys.advance(61s);
     CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, due(node)).value());
@@ -89,4 +108,26 @@ TEST_CASE("a sandbox whose time is over is deleted", "[actors][definition]") {
     CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, due(node)).value());
     CHECK(node.place().destroys == 1);
   }
+}
+
+TEST_CASE("all that there are is told, whether they run or not", "[actors][definition]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  const auto all = [&] {
+    std::string text;
+    for (const auto& each :
+         node.sys.ask<std::vector<described_sandbox>>(directory, describe_atom::value).value())
+      text += each.id + " " + each.is.about + ";";
+    return text;
+  };
+  CHECK(all().empty());
+  const auto box =
+    node.sys.ask<sandbox_actor>(directory, reach_atom::value, "bbb", request_context{}).value();
+  REQUIRE_NOTHROW(node.sys.ask<sandbox_description>(box, definition()).value());
+  REQUIRE_NOTHROW(
+    node.sys.ask<sandbox_actor>(directory, find_atom::value, "aaa", request_context{}).value());
+  CHECK(all() == "aaa ;bbb {\"mine\":1};");
+  REQUIRE_NOTHROW(
+    node.sys.ask<caf::ok_atom>(directory, delete_atom::value, "bbb", request_context{}).value());
+  CHECK(all() == "aaa ;");
 }

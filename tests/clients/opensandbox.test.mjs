@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
-import { ConnectionConfig, Sandbox, SandboxException } from '@alibaba-group/opensandbox';
+import { ConnectionConfig, Sandbox, SandboxException, SandboxManager } from '@alibaba-group/opensandbox';
 
 const key = process.env.INSULA_API_KEY;
 const node = process.env.INSULA_URL;
@@ -138,6 +138,14 @@ describe('the OpenSandbox client', () => {
     assert.ok((await other.getInfo()).expiresAt - before > 2_000_000);
     assert.deepEqual((await other.patchMetadata({ owner: null, stage: 'two' })).metadata, { stage: 'two' });
     await other.close();
+  });
+
+  test('the manager lists it', limit, async () => {
+    const manager = SandboxManager.create({ connectionConfig: connection() });
+    const found = await manager.listSandboxInfos({ metadata: { stage: 'two' }, states: ['Running'] });
+    assert.deepEqual(found.items.map((each) => each.id), [sandbox.id]);
+    assert.equal((await manager.listSandboxInfos({ metadata: { stage: 'three' } })).items.length, 0);
+    await manager.close();
   });
 
   test('the bridge sees the same sandbox', limit, async () => {

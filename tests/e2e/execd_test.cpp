@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <thread>
 
 using namespace insula::test;
 
@@ -114,6 +115,32 @@ TEST_CASE("execd: a command is over when its shell is", "[execd]") {
   CHECK(it.sh("a", "pgrep -x sleep").exit_code == 0); // It lives on.
 }
 
+TEST_CASE("execd: what is left in the background may go on writing", "[execd]") {
+  const execd_node it;
+  CHECK(it.run("(while :; do echo more; echo >> beats; sleep 0.01; done) & echo hi").complete);
+  const auto beats = [&] { return std::stoi("0" + it.sh("a", "wc -l < beats").out); };
+  const auto before = beats();
+  CHECK(eventually([&] { return beats() > before + 10; }));
+}
+
+TEST_CASE("execd: a reader that is slow gets everything", "[execd]") {
+  const execd_node it{"sandbox: {limits: {log: 1MiB}}"};
+  http_connection slow{it.port()};
+  slow.send(http_request("POST", "/sandboxes/a/proxy/44772/command",
+                         execd_node::body("yes 0123456789 | head -n 1000000")));
+  REQUIRE(slow.receive_head().status == 200);
+  std::this_thread::sleep_for(1s);
+  std::string all;
+  while (const auto some = slow.more())
+    all += *some;
+  CHECK(slow.whole());
+  std::size_t lines = 0;
+  for (std::size_t at = 0; (at = all.find("0123456789", at)) != std::string::npos; ++at)
+    ++lines;
+  CHECK(lines == 1'000'000);
+  CHECK(all.find("execution_complete") != std::string::npos);
+}
+
 TEST_CASE("execd: a time limit ends the whole group at once", "[execd]") {
   const execd_node it;
   const auto done = it.run("trap '' TERM; echo up; sleep 1000 & wait", R"(,"timeout":300)");
@@ -151,6 +178,13 @@ TEST_CASE("execd: an interrupt ends what ignores it, too", "[execd]") {
     CHECK(it.logs(id) == "up\nbye\n");
     CHECK(member(it.status(id), "exit_code") == "5");
     CHECK(it.call("DELETE", "/command?id=" + id).status == 400);
+  }
+  SECTION("and whoever has no output any more") {
+    const auto id = it.start("(trap '' TERM; while :; do sleep 0.1; done) >/dev/null 2>&1 & "
+                             "echo up; wait");
+    REQUIRE(eventually([&] { return it.logs(id) == "up\n"; }));
+    CHECK(it.call("DELETE", "/command?id=" + id).status == 200);
+    CHECK(eventually([&] { return it.sh("a", "pgrep -f 'sleep 0[.]1'").exit_code == 1; }));
   }
   SECTION("or it is killed, with its children") {
     const auto id = it.start("trap '' TERM; echo up; sleep 1000");

@@ -31,6 +31,7 @@ directory_actor::behavior_type empty_directory() {
       return caf::ok_atom::value;
     },
     [](list_atom) { return std::vector<sandbox_status>{}; },
+    [](describe_atom) { return std::vector<described_sandbox>{}; },
   };
 }
 

@@ -97,6 +97,7 @@ directory_actor::behavior_type directory(directory_actor::pointer self) {
       return caf::ok_atom::value;
     },
     [](list_atom) { return std::vector<sandbox_status>{}; },
+    [](describe_atom) { return std::vector<described_sandbox>{}; },
   };
 }
 
@@ -154,7 +155,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto heard = converse(server.port(), asked + std::string{more});
   must(heard.empty() || heard.rfind("HTTP/1.1 ", 0) == 0, "what comes back is HTTP");
   const auto head = heard.substr(0, heard.find("\r\n\r\n"));
-  must(head.find("Set-Cookie: ") == std::string::npos ||
+  must(head.find("\r\nSet-Cookie: ") == std::string::npos ||
          head.find("Path=/v1/") != std::string::npos,
        "a cookie holds for the prefix alone");
   return 0;

@@ -375,6 +375,7 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
       return caf::ok_atom::value;
     },
     [=](list_atom) { return all->plays->list; },
+    [=](describe_atom) { return all->plays->described; },
     [=](release_atom) {
       for (auto& [id, promise] : self->state.held)
         promise.deliver(resolve(id));

@@ -50,6 +50,7 @@ struct script {
   std::string start = "1";                        ///< Of the sandbox,
   std::string next_start = "1";                   ///< and once it has said which it is.
   std::vector<sandbox_status> list;
+  std::vector<described_sandbox> described;
   pool_stats pool;
   network_state network;              ///< The policy that is set last is its own.
   std::optional<error> network_error; ///< Of whatever is asked of the sandbox's network.

@@ -3,6 +3,8 @@
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
 
+#include <array>
+#include <ctime>
 #include <regex>
 
 using namespace insula;
@@ -17,6 +19,16 @@ const std::string good =
 /// `good` with more members.
 std::string with(const std::string& more) {
   return good.substr(0, good.size() - 1) + "," + more + "}";
+}
+
+/// A day of it, in UTC.
+std::string next_week() {
+  const auto when = std::time(nullptr) + 7 * 24 * 3600;
+  std::tm utc{};
+  ::gmtime_r(&when, &utc);
+  std::array<char, 16> day{};
+  std::strftime(day.data(), day.size(), "%Y-%m-%d", &utc);
+  return day.data();
 }
 
 std::string code_of(const answer& got) {
@@ -48,8 +60,8 @@ TEST_CASE("OpenSandbox: a sandbox is made, told and changed", "[http][opensandbo
   CHECK(patched.status == 200);
   CHECK(patched.body.find(R"("metadata":{"l":"w"})") != std::string::npos);
   const auto renewed = ask(h.port(), "POST", "/v1/sandboxes/" + id + "/renew-expiration",
-                           R"({"expiresAt":"2099-01-01T02:00:00.5+02:00"})");
-  CHECK(renewed.body == R"({"expiresAt":"2099-01-01T00:00:00.500Z"})");
+                           R"({"expiresAt":")" + next_week() + "T02:00:00.5+02:00\"}");
+  CHECK(renewed.body == R"({"expiresAt":")" + next_week() + "T00:00:00.500Z\"}");
   CHECK(ask(h.port(), "DELETE", "/v1/sandboxes/" + id).status == 204);
 }
 
@@ -92,7 +104,7 @@ TEST_CASE("OpenSandbox: an unknown sandbox is not found, whatever is asked of it
          {"DELETE", "", ""},
          {"GET", "/endpoints/80", ""},
          {"PATCH", "/metadata", "{}"},
-         {"POST", "/renew-expiration", R"({"expiresAt":"2099-01-01T00:00:00Z"})"}}) {
+         {"POST", "/renew-expiration", R"({"expiresAt":")" + next_week() + "T00:00:00Z\"}"}}) {
     CAPTURE(method, path);
     for (const std::string id : {"abc", "not-an-id"}) {
       const auto got = ask(h.port(), method, "/v1/sandboxes/" + id + path, body);
@@ -158,5 +170,44 @@ TEST_CASE("OpenSandbox: an expiration has to be one", "[http][opensandbox]") {
   };
   CHECK(renew("soon").status == 422);
   CHECK(code_of(renew("2001-01-01T00:00:00Z")) == "DOCKER::INVALID_EXPIRATION");
-  CHECK(renew("2099-01-01T00:00:00Z").status == 409); // It has none.
+  CHECK(code_of(renew("2999-01-01T00:00:00Z")) == "DOCKER::INVALID_EXPIRATION");
+  CHECK(renew(next_week() + "T00:00:00Z").status == 409); // It has none.
+}
+
+TEST_CASE("OpenSandbox: sandboxes are listed by pages, the newest first", "[http][opensandbox]") {
+  house h;
+  for (int i = 0; i < 25; ++i) {
+    opensandbox::sandbox_notes notes;
+    notes.metadata = {{"half", i % 2 == 0 ? "even" : "odd"}, {"all", "yes"}};
+    h.plays().described.push_back({std::string(3, static_cast<char>('a' + i)),
+                                   {true, opensandbox::write_notes(notes), "host", 1000 + i, {}}});
+  }
+  h.plays().described.push_back({"zzz", {true, "", "host", 5, {}}}); // Another API's.
+  const auto list = [&](const std::string& query) {
+    const auto got = ask(h.port(), "GET", "/v1/sandboxes" + query);
+    std::string ids;
+    for (std::size_t at = 0; (at = got.body.find(R"({"id":")", at)) != std::string::npos; ++at)
+      ids += (ids.empty() ? "" : " ") + got.body.substr(at + 7, 3);
+    const auto from = got.body.find(R"("pagination")");
+    return std::to_string(got.status) + " " + ids +
+           (from == std::string::npos ? got.body : got.body.substr(from));
+  };
+  CHECK(
+    list("?pageSize=2") ==
+    R"(200 yyy xxx"pagination":{"page":1,"pageSize":2,"totalItems":26,"totalPages":13,"hasNextPage":true}})");
+  CHECK(
+    list("?pageSize=20&page=2&state=RUNNING&state=Paused") ==
+    R"(200 eee ddd ccc bbb aaa zzz"pagination":{"page":2,"pageSize":20,"totalItems":26,"totalPages":2,"hasNextPage":false}})");
+  CHECK(
+    list("?page=9") ==
+    R"(200 "pagination":{"page":9,"pageSize":20,"totalItems":26,"totalPages":2,"hasNextPage":false}})");
+  CHECK(
+    list("?metadata=half%3Dodd%26all%3Dyes&pageSize=1") ==
+    R"(200 xxx"pagination":{"page":1,"pageSize":1,"totalItems":12,"totalPages":12,"hasNextPage":true}})");
+  CHECK(
+    list("?state=Paused") ==
+    R"(200 "pagination":{"page":1,"pageSize":20,"totalItems":0,"totalPages":0,"hasNextPage":false}})");
+  CHECK(list("?page=0").starts_with("422"));
+  CHECK(list("?pageSize=201").starts_with("422"));
+  CHECK(list("?metadata=x").find("SANDBOX::INVALID_METADATA_FORMAT") != std::string::npos);
 }
