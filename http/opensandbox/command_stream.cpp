@@ -45,6 +45,7 @@ struct stream_state {
   caf::actor_addr awaited; ///< Sandbox or process: without it nothing more will come.
   std::uint64_t offset = 0;
   std::int64_t began_ms = 0;
+  std::int64_t read_ms = 0; ///< What is told now was read then.
   line_splitter out, err;
   bool writing = false;
   bool asking = false; ///< The process, for more.
@@ -63,9 +64,9 @@ void ask_for_output(self_pointer self);
 void append_line(std::string& events, const stream_state& st, std::string_view type,
                  std::string_view line, std::string_view end) {
   if (st.job.keeps_ends)
-    events += write_text_event(type, std::string{line} + std::string{end}, now_ms());
+    append_line_event(events, type, line, end, st.read_ms);
   else
-    events += write_text_event(type, line.empty() ? std::string_view{"\n"} : line, now_ms());
+    append_line_event(events, type, line, line.empty() ? "\n" : "", st.read_ms);
 }
 
 void append_output(std::string& events, stream_state& st, const output_frame& frame) {
@@ -84,11 +85,14 @@ void append_rest(std::string& events, stream_state& st) {
   });
 }
 
-/// The last event.
+/// The last event, once what is on its way has been taken: it would overtake that.
 void finish(self_pointer self, std::string events) {
   auto& st = self->state;
   st.complete = true;
-  st.stream->finish(std::move(events));
+  st.held += events;
+  if (st.writing)
+    return;
+  st.stream->finish(std::exchange(st.held, {}));
   self->quit();
 }
 
@@ -97,7 +101,7 @@ void fail(self_pointer self, const error& why) {
   std::string events;
   append_rest(events, st);
   const auto words = why.code == errc::internal ? std::string{"internal error"} : why.message;
-  finish(self, std::exchange(st.held, {}) + events + write_error_event(words, words, now_ms()));
+  finish(self, events + write_error_event(words, words, now_ms()));
 }
 
 std::string last_event(const stream_state& st, const process_end& end) {
@@ -106,7 +110,7 @@ std::string last_event(const stream_state& st, const process_end& end) {
                            : write_error_event(how.value, how.words, now_ms());
 }
 
-/// One at a time; what is read meanwhile waits, and nothing more is read.
+/// One at a time; what is read meanwhile waits, and then nothing more is read.
 void write(self_pointer self, std::string events) {
   self->state.writing = true;
   self->state.stream->write(std::move(events),
@@ -126,7 +130,12 @@ void pass_on(self_pointer self, const output_chunk& chunk) {
   if (chunk.lost_bytes > 0)
     return fail(self, {errc::io_failed, "output could not be kept"});
   st.offset = chunk.next_offset;
+  st.read_ms = now_ms();
   std::string events;
+  std::size_t bytes = 0;
+  for (const auto& each : chunk.frames)
+    bytes += each.bytes.size();
+  events.reserve(2 * bytes);
   for (const auto& each : chunk.frames)
     append_output(events, st, each);
   if (chunk.ended) {
@@ -135,10 +144,12 @@ void pass_on(self_pointer self, const output_chunk& chunk) {
   }
   if (events.empty()) // In mid-line.
     return ask_for_output(self);
-  if (st.writing)
+  if (st.writing) {
     st.held = std::move(events);
-  else
-    write(self, std::move(events));
+    return;
+  }
+  write(self, std::move(events));
+  ask_for_output(self); // While that is on its way.
 }
 
 void ask_for_output(self_pointer self) {
@@ -262,9 +273,11 @@ caf::behavior execd_stream(self_pointer self, const std::shared_ptr<command_job>
       st.writing = false;
       if (st.gone)
         return;
+      if (st.complete)
+        return finish(self, {});
       if (!st.held.empty())
         write(self, std::exchange(st.held, {}));
-      else if (!st.asking)
+      if (!st.asking)
         ask_for_output(self);
     },
     [self](gone_atom) {
@@ -275,7 +288,7 @@ caf::behavior execd_stream(self_pointer self, const std::shared_ptr<command_job>
     },
     [self](ping_atom) {
       auto& st = self->state;
-      if (st.gone)
+      if (st.gone || st.complete)
         return;
       if (!st.writing)
         write(self, write_text_event("ping", "pong", now_ms()));
@@ -283,7 +296,7 @@ caf::behavior execd_stream(self_pointer self, const std::shared_ptr<command_job>
     },
     [self](bridge::ended_atom, const caf::actor_addr& who) {
       auto& st = self->state;
-      if (who != st.awaited)
+      if (who != st.awaited || st.complete)
         return;
       if (st.stream && !st.gone)
         fail(self, bridge::sandbox_ended);

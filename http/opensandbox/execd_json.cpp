@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -205,6 +206,22 @@ std::string write_text_event(std::string_view type, std::string_view what, std::
   out.Int64(now_ms);
   out.EndObject();
   return event(buffer);
+}
+
+void append_line_event(std::string& to, std::string_view type, std::string_view line,
+                       std::string_view end, std::int64_t now_ms) {
+  const bool plain = std::all_of(
+    line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+  if (!plain) {
+    to += write_text_event(type, std::string{line} + std::string{end}, now_ms);
+    return;
+  }
+  (((to += R"(data: {"type":")") += type) += R"(","text":")") += line;
+  for (const char c : end)
+    to += c == '\n' ? "\\n" : "\\r";
+  std::array<char, 24> digits{};
+  const auto past = std::to_chars(digits.data(), digits.data() + digits.size(), now_ms).ptr;
+  ((to += R"(","timestamp":)") += std::string_view{digits.data(), past}) += "}\n\n";
 }
 
 std::string write_complete_event(std::int64_t took_ms, std::int64_t now_ms) {

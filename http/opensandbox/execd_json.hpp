@@ -43,6 +43,9 @@ std::string write_command_status(const std::string& id, const known_command_stat
 // ---- Events: `data: {…}` and a blank line.
 
 std::string write_text_event(std::string_view type, std::string_view text, std::int64_t now_ms);
+/// The same of a line and its end, after what `to` has: most lines need no look at their letters.
+void append_line_event(std::string& to, std::string_view type, std::string_view line,
+                       std::string_view end, std::int64_t now_ms);
 std::string write_complete_event(std::int64_t took_ms, std::int64_t now_ms);
 std::string write_error_event(std::string_view value, std::string_view words, std::int64_t now_ms);
 
