@@ -55,7 +55,7 @@ TEST_CASE("what runs in a sandbox goes on when its server is gone, and the next 
     it.sh("a", "echo old > old; setsid sleep 1111 > /dev/null 2>&1 & echo $! > pid").exit_code ==
     0);
   auto stream = it.open("a", {"bash", "-c",
-                              "echo up; for ((i = 0;; ++i)); do echo $i; echo $i > "
+                              "echo up; for ((i = 0;; ++i)); do echo $i; echo $i >> "
                               "count; sleep 0.02; done"});
   REQUIRE(stream.next());
   const auto before = it.processes();
@@ -68,7 +68,7 @@ TEST_CASE("what runs in a sandbox goes on when its server is gone, and the next 
           return std::find(after.begin(), after.end(), each) == after.end();
         }) <= 2); // The server; and a `sleep 0.02`.
   CHECK(it.sh("a", "cat old; kill -0 $(cat pid) && echo lives").out == "old\nlives\n");
-  const auto counted = [&] { return std::stoi(it.sh("a", "cat count").out); };
+  const auto counted = [&] { return std::stoi(it.sh("a", "wc -l < count").out); };
   const auto first = counted();
   CHECK(eventually([&] { return counted() > first + 5; }));
   CHECK(it.log().find("sandbox.adopted") != std::string::npos);
