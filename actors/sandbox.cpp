@@ -17,10 +17,6 @@ void note(std::string_view event, const sandbox_state& st, const request_context
 
 namespace {
 
-error not_there(const sandbox_id& id) {
-  return {errc::not_found, "Sandbox " + id.str() + " not found."};
-}
-
 sandbox_status status_of(const sandbox_state& st) {
   sandbox_status row;
   row.id = st.id->str();
@@ -29,6 +25,8 @@ sandbox_status status_of(const sandbox_state& st) {
   std::from_chars(made.data(), made.data() + made.size(), row.created_ms);
   row.sessions = static_cast<std::uint32_t>(st.sessions.size());
   row.terminals = static_cast<std::uint32_t>(st.terminals.size());
+  row.memory_limit_bytes = st.options->limits.memory_bytes;
+  row.cpu_limit_percent = st.options->limits.cpu_percent;
   if (const auto used = st.place ? st.place->usage() : std::nullopt) {
     row.memory_bytes = used->memory_bytes;
     if (used->cpu)
@@ -66,18 +64,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
           run_command(self, std::move(*wanted), std::move(memory), reply);
         });
       };
-      if (!wanted->only_if_there || lives(self->state)) {
-        run();
-        return reply;
-      }
-      with_record(self, reply, context, [=](errand asking) {
-        auto answer = reply;
-        if (exists(self->state))
-          run();
-        else
-          answer.deliver(to_caf(not_there(*self->state.id)));
-        asking.over();
-      });
+      wanted->only_if_there ? when_there(self, reply, context, run) : run();
       return reply;
     },
     [self](find_result& asked) -> caf::result<known_result> {
@@ -129,6 +116,11 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     [self](write_tree_request& request) {
       return open_tree(self, {runtime::file_operation::write, std::move(request.path), {}},
                        std::move(request.context));
+    },
+    [self](file_task_request& request) -> caf::result<file_channel> {
+      auto reply = self->make_response_promise<file_channel>();
+      run_file_task(self, std::move(request), reply);
+      return reply;
     },
     [self](write_once_request& asked) -> caf::result<write_once_answer> {
       auto reply = self->make_response_promise<write_once_answer>();

@@ -51,7 +51,7 @@ result<std::string> expanded(const sandbox_state& st, const std::string& path) {
     const auto name = path.substr(from, to - from);
     const auto found = known.find(name);
     if (name.empty() || found == known.end() || (braced && (to >= path.size() || path[to] != '}')))
-      return error{errc::invalid_request, "cwd has a variable that is not set: " + path};
+      return error{errc::invalid_request, "a variable is not set: " + path};
     whole += found->second;
     at = to + (braced ? 1 : 0);
   }
@@ -243,6 +243,32 @@ caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request 
     [wanted = std::move(wanted)](runtime::sandbox& place, const runtime::sandbox_user& user) {
       return place.open_tree(wanted, user);
     });
+}
+
+void run_file_task(sandbox_pointer self, file_task_request wanted, reply_to<file_channel> reply) {
+  const auto context = wanted.context;
+  const bool only_if_there = wanted.only_if_there;
+  const auto run = [=] {
+    when_running(self, reply, context, [=]() mutable {
+      const auto& st = self->state;
+      note("sandbox.file_task", st, context);
+      auto words = wanted.words;
+      for (std::size_t i = 0; i < words.size(); ++i) {
+        if (!is_path(wanted.what, i))
+          continue;
+        auto whole = expanded(st, words[i]);
+        if (!whole)
+          return static_cast<void>(reply.deliver(to_caf(whole.reason())));
+        words[i] = whole->starts_with('/') ? std::move(*whole)
+                                           : st.options->working_directory + "/" + *whole;
+      }
+      auto socket = st.place->open_file_task(wanted.what, words, st.options->user);
+      if (!socket)
+        return static_cast<void>(reply.deliver(to_caf(socket.reason())));
+      reply.deliver(file_channel{std::make_shared<unique_fd>(std::move(*socket)), new_use(self)});
+    });
+  };
+  only_if_there ? when_there(self, reply, context, run) : run();
 }
 
 } // namespace insula::actors::inside_sandbox

@@ -114,6 +114,15 @@ result<session_actor> add_session(sandbox_pointer self, create_session_request w
   return start_session(self, options_of(st, std::move(wanted)));
 }
 
+/// It is there, or would be if the sandbox had not been stopped meanwhile.
+bool has_session(const sandbox_state& st, const std::string& id) {
+  return st.sessions.count(id) > 0 || st.record->find(definition_key(id)) != nullptr;
+}
+
+error no_session(const std::string& id) {
+  return {errc::not_found, "Session '" + id + "' not found"};
+}
+
 } // namespace
 
 result<session_actor> find_session(sandbox_pointer self, const std::string& id) {
@@ -138,6 +147,8 @@ void resume_session(sandbox_pointer self, const runtime::survivor& shell, const 
 
 void run_in_session(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
                     reply_to<process_actor> reply) {
+  if (wanted.only_if_session && !has_session(self->state, wanted.session))
+    return refuse_command(self, wanted, no_session(wanted.session), std::move(reply));
   const auto session = find_session(self, wanted.session);
   if (!session)
     return refuse_command(self, wanted, session.reason(), std::move(reply));
@@ -256,8 +267,7 @@ void delete_session(sandbox_pointer self, const std::string& id, reply_to<caf::o
   const auto session = st.sessions.extract(id);
   const bool stored = st.record->find(definition_key(id)) != nullptr;
   if (session.empty() && !stored)
-    return static_cast<void>(
-      reply.deliver(to_caf({errc::not_found, "Session '" + id + "' not found"})));
+    return static_cast<void>(reply.deliver(to_caf(no_session(id))));
   if (stored)
     forget_session(st, id);
   if (session.empty())

@@ -395,6 +395,21 @@ void with_record(sandbox_pointer self, Reply reply, const request_context& conte
                   context);
 }
 
+/// Only if there is such a sandbox; else whoever asks is told so.
+template <class Reply, class Go>
+void when_there(sandbox_pointer self, Reply reply, const request_context& context, Go go) {
+  if (lives(self->state))
+    return go();
+  with_record(self, reply, context, [=](errand asking) {
+    auto answer = reply;
+    if (exists(self->state))
+      go();
+    else
+      answer.deliver(to_caf({errc::not_found, "Sandbox " + self->state.id->str() + " not found."}));
+    asking.over();
+  });
+}
+
 // ---- sandbox_definition.cpp
 
 /// Of all that runs in it.
@@ -445,6 +460,7 @@ void start_command(sandbox_pointer self, exec_request wanted, reply_to<process_a
 void run_probe(sandbox_pointer self, const request_context& context, reply_to<bool> reply);
 caf::result<file_channel> open_file(sandbox_pointer self, runtime::file_operation what,
                                     std::string path, request_context context, std::string session);
+void run_file_task(sandbox_pointer self, file_task_request wanted, reply_to<file_channel> reply);
 caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request wanted,
                                     request_context context);
 

@@ -13,7 +13,7 @@
 ///          it was cut: a reader reports that, a writer throws away what it has.
 namespace insula {
 
-enum class file_kind : std::uint32_t { none = 0, regular = 1, directory = 2, other = 3 };
+enum class file_kind : std::uint32_t { none = 0, regular = 1, directory = 2, other = 3, link = 4 };
 
 struct file_head {
   std::int32_t error; ///< errno; 0 is success.
@@ -23,7 +23,19 @@ struct file_head {
   std::uint32_t step; ///< Which step failed: a file_step.
 };
 
-enum class file_step : std::uint32_t { none = 0, setup, parents, open, type, read, write, rename };
+enum class file_step : std::uint32_t {
+  none = 0,
+  setup,
+  parents,
+  open,
+  type,
+  read,
+  write,
+  rename,
+  owner, ///< Nobody is known by that name; the same of the next.
+  group,
+  mode
+};
 
 struct frame_head {
   std::uint32_t bytes;

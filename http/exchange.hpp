@@ -61,6 +61,17 @@ struct response {
   std::string_view content() const { return shared_body ? *shared_body : body; }
 };
 
+/// How an answer begins that goes out bit by bit.
+struct stream_head {
+  std::string_view content_type; ///< A literal.
+  std::vector<header_field> fields = {};
+  bool at_once = false; ///< The head leaves now, otherwise with the first bytes.
+  int status = 200;
+  /// Of the whole body, in bytes. One that ends earlier cuts the connection. None: it is told in
+  /// chunks.
+  std::optional<std::uint64_t> length = {};
+};
+
 /// Where a connection's handlers run, one at a time. It keeps what runs them, so that whoever
 /// answers late may hold it beyond the server's end.
 class strand_handle {
@@ -107,10 +118,9 @@ public:
 
   virtual void respond(response answer) = 0;
 
-  /// Begins a streamed answer with status 200. `at_once`: the head leaves now, otherwise with the
-  /// first bytes. Null if there is nothing to stream to: a HEAD request, or answered already.
-  virtual std::shared_ptr<answer_stream> stream(std::string_view content_type,
-                                                std::vector<header_field> fields, bool at_once) = 0;
+  /// Begins a streamed answer. Null if there is nothing to stream to: a HEAD request, or answered
+  /// already.
+  virtual std::shared_ptr<answer_stream> stream(stream_head head) = 0;
 
   /// Becomes a WebSocket; the offer is one that is usable. `opened` comes on the strand, or never
   /// if there was an answer already.

@@ -395,12 +395,16 @@ class chunked_stream final : public answer_stream,
                              public std::enable_shared_from_this<chunked_stream> {
 public:
   /// `head`: without what the request itself adds, and the empty line.
-  chunked_stream(way_back way, std::string head, request_track track)
+  chunked_stream(way_back way, std::string head, request_track track, const stream_head& how,
+                 bool keep)
       : way_(std::move(way))
-      , keep_(way_.keeps() && !way_.old_protocol)
+      , keep_(keep)
+      , in_chunks_(!how.length && !way_.old_protocol)
+      , status_(how.status)
       , state_(std::make_shared<state>()) {
     state_->unsent_head = std::move(head);
     state_->track = std::move(track);
+    state_->left = how.length;
   }
 
   ~chunked_stream() override {
@@ -424,7 +428,7 @@ public:
       self.state_->silence.reset();
       self.way_.client->stop_watching();
       self.put(std::move(bytes), true, nullptr);
-      self.state_->finished = true;
+      self.state_->finished = self.state_->left.value_or(0) == 0;
     });
   }
 
@@ -460,6 +464,7 @@ private:
   struct state {
     std::string unsent_head;
     request_track track;
+    std::optional<std::uint64_t> left; ///< Of a body whose length has been told.
     bool finished = false;
     unsigned in_flight = 0; ///< Writes that the socket has not taken yet.
     std::unique_ptr<watchdog> silence;
@@ -477,16 +482,21 @@ private:
     if (st.finished)
       return;
     restinio::writable_items_container_t items;
+    if (st.left) {
+      bytes.resize(std::min<std::uint64_t>(bytes.size(), *st.left));
+      *st.left -= bytes.size();
+      last = last && *st.left == 0; // Else whoever drops us cuts the connection.
+    }
     const bool any = !bytes.empty();
     auto lead = take_head(any);
     st.track.body_leaves(bytes.size());
-    if (any && !way_.old_protocol)
+    if (any && in_chunks_)
       lead += chunk_size_line(bytes.size());
     if (!lead.empty())
       items.emplace_back(std::move(lead));
     if (any)
       items.emplace_back(std::move(bytes));
-    if (!way_.old_protocol) {
+    if (in_chunks_) {
       if (any && last)
         items.emplace_back(restinio::const_buffer("\r\n0\r\n\r\n", 7));
       else if (any)
@@ -504,7 +514,7 @@ private:
         taken(!ec);
     });
     if (last)
-      st.track.finish(200); // Before the client can know.
+      st.track.finish(status_); // Before the client can know.
     way_.send(std::move(group), last, keep_);
   }
 
@@ -535,6 +545,8 @@ private:
 
   way_back way_;
   const bool keep_;
+  const bool in_chunks_;
+  const int status_;
   std::shared_ptr<state> state_;
 };
 
@@ -581,27 +593,29 @@ public:
     way_.send(group_of(std::move(items)), true, keep);
   }
 
-  std::shared_ptr<answer_stream> stream(std::string_view content_type,
-                                        std::vector<header_field> fields, bool at_once) override {
+  std::shared_ptr<answer_stream> stream(stream_head how) override {
     if (answered_.exchange(true))
       return nullptr;
-    auto head = status_and_type(200, content_type);
-    append_fields(head, fields);
-    if (!way_.old_protocol)
+    auto head = status_and_type(how.status, how.content_type);
+    append_fields(head, how.fields);
+    if (how.length)
+      head += "Content-Length: " + std::to_string(*how.length) + "\r\n";
+    else if (!way_.old_protocol)
       head += "Transfer-Encoding: chunked\r\n";
-    const bool keep = way_.keeps() && !way_.old_protocol;
+    const bool keep = way_.keeps() && (how.length || !way_.old_protocol);
     way_.append_connection_field(head, keep);
     if (way_.head_only) {
       track_.append_fields(head);
       head += "\r\n";
-      track_.finish(200);
+      track_.finish(how.status);
       restinio::writable_items_container_t items;
       items.emplace_back(std::move(head));
       way_.send(group_of(std::move(items)), true, keep);
       return nullptr;
     }
-    auto opened = std::make_shared<chunked_stream>(way_, std::move(head), std::move(track_));
-    if (at_once)
+    auto opened =
+      std::make_shared<chunked_stream>(way_, std::move(head), std::move(track_), how, keep);
+    if (how.at_once)
       opened->send_head();
     return opened;
   }

@@ -3,6 +3,7 @@
 #include "http/utf8.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace insula::http {
 
@@ -57,15 +58,35 @@ std::string percent_decode(std::string_view text) {
   return decoded;
 }
 
-std::string form_value(std::string_view query, std::string_view name) {
+std::vector<std::string> form_values(std::string_view query, std::string_view name) {
+  std::vector<std::string> all;
   while (!query.empty()) {
     const auto pair = query.substr(0, query.find('&'));
     query.remove_prefix(std::min(query.size(), pair.size() + 1));
     const auto sign = std::min(pair.find('='), pair.size());
     if (decode_form_value(pair.substr(0, sign)) == name)
-      return decode_form_value(pair.substr(std::min(pair.size(), sign + 1)));
+      all.push_back(decode_form_value(pair.substr(std::min(pair.size(), sign + 1))));
   }
-  return {};
+  return all;
+}
+
+std::string form_value(std::string_view query, std::string_view name) {
+  auto all = form_values(query, name);
+  return all.empty() ? std::string{} : std::move(all.front());
+}
+
+std::string percent_encode(std::string_view text) {
+  constexpr std::string_view digits = "0123456789ABCDEF", plain = "-._~";
+  std::string encoded;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+        plain.find(c) != std::string_view::npos)
+      encoded += c;
+    else
+      ((encoded += '%') += digits[byte >> 4]) += digits[byte & 15];
+  }
+  return encoded;
 }
 
 } // namespace insula::http

@@ -75,6 +75,8 @@ std::optional<matched_route> find_route(const std::vector<route>& table, const r
       what.origin = head.field("Origin");
       what.cookies = head.field("Cookie");
       what.user_agent = head.field("User-Agent");
+      what.content_type = head.field("Content-Type");
+      what.range = head.field("Range");
       what.takes_gzip = accepts_gzip(head.field("Accept-Encoding"));
       what.offer = read_offer(head);
       return matched_route{&row, std::move(what)};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/file_tasks.hpp"
 #include "base/id.hpp"
 #include "base/network.hpp"
 #include "base/unique_fd.hpp"
@@ -330,6 +331,12 @@ public:
   /// The same for a tree, with base/tree_frames.hpp. Errors: launch_failed; invalid_request for
   /// more patterns than an operation can have.
   virtual result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) = 0;
+
+  /// Starts a file task as `user`; base/file_tasks.hpp says what its words are and what travels
+  /// through the answered socket. Errors: launch_failed; invalid_request for more words than a task
+  /// can have.
+  virtual result<unique_fd> open_file_task(file_task what, const std::vector<std::string>& words,
+                                           sandbox_user user) = 0;
 
   /// From now on it may reach what this says; answers when that is so, and what is open and
   /// forbidden by it has been cut. Errors: io_failed (the gateway does not answer: what held before

@@ -236,6 +236,8 @@ public:
   result<unique_fd> open_file(file_operation what, const std::string& path,
                               sandbox_user user) override;
   result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) override;
+  result<unique_fd> open_file_task(file_task what, const std::vector<std::string>& words,
+                                   sandbox_user user) override;
   void set_network(const egress_policy& policy, std::function<void(result<void>)> on_set) override;
   void measure_network(std::function<void(result<network_figures>)> tell) override;
   void open_sockets(sockets_request wanted,
@@ -275,7 +277,7 @@ private:
   void gone();
   bool tell_agent(agent::op what, std::uint64_t id, std::int32_t value);
   result<unique_fd> open_channel(agent::op what, const std::vector<std::string>& words,
-                                 sandbox_user user);
+                                 sandbox_user user, std::int32_t value = 0);
   struct started_process {
     std::weak_ptr<agent_job> process;
     std::uint64_t memory_kills = 0; ///< Of the sandbox, before it began.
@@ -1410,10 +1412,16 @@ result<unique_fd> native_sandbox::open_tree(const tree_request& wanted, sandbox_
                       words, user);
 }
 
+result<unique_fd> native_sandbox::open_file_task(file_task what,
+                                                 const std::vector<std::string>& words,
+                                                 sandbox_user user) {
+  return open_channel(agent::op::file_task, words, user, static_cast<std::int32_t>(what));
+}
+
 /// A socket whose other end a child of the agent has; `words` are what it is told.
 result<unique_fd> native_sandbox::open_channel(agent::op what,
                                                const std::vector<std::string>& words,
-                                               sandbox_user user) {
+                                               sandbox_user user, std::int32_t value) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return error{errc::launch_failed, std::string{"socketpair: "} + std::strerror(errno)};
@@ -1425,6 +1433,7 @@ result<unique_fd> native_sandbox::open_channel(agent::op what,
   ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
   agent::request wanted{};
   wanted.what = what;
+  wanted.value = value;
   wanted.argc = static_cast<std::uint32_t>(words.size());
   wanted.uid = user.uid;
   wanted.gid = user.gid;
@@ -1432,7 +1441,7 @@ result<unique_fd> native_sandbox::open_channel(agent::op what,
   for (const auto& each : words)
     (text += each) += '\0';
   if (text.size() > agent::max_text_bytes || words.size() > agent::max_strings)
-    return error{errc::invalid_request, "too many patterns"};
+    return error{errc::invalid_request, "too many words for one request"};
   wanted.text_bytes = static_cast<std::uint32_t>(text.size());
   const int fd = theirs.get();
   const std::lock_guard hold{guard_};

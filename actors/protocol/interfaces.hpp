@@ -94,6 +94,9 @@ using sandbox_actor = caf::typed_actor<
   // The same for a tree; invalid_request for more patterns than an operation can have.
   caf::replies_to<read_tree_request>::with<file_channel>,
   caf::replies_to<write_tree_request>::with<file_channel>,
+  // Errors: those of the others; not_found (only_if_there), invalid_request (a path with a variable
+  // that is not set, or too many words).
+  caf::replies_to<file_task_request>::with<file_channel>,
   // Errors: idempotency_conflict, limit_reached, sandbox_not_running (the start it was written in
   // is over).
   caf::replies_to<write_once_request>::with<write_once_answer>,

@@ -2,6 +2,7 @@
 
 #include "actors/protocol/request_context.hpp"
 #include "base/error.hpp"
+#include "base/file_tasks.hpp"
 #include "base/network.hpp"
 #include "base/unique_fd.hpp"
 
@@ -59,6 +60,7 @@ struct exec_request {
   /// Empty: a shell of its own. Else it runs in this session's, which is made if it is not there;
   /// env counts for nothing then, and an empty cwd is where the session is.
   std::string session = {};
+  bool only_if_session = false; ///< There is such a session; else nothing is made.
   request_context context = {};
   insula::once once = {};
   command_rules rules = {};
@@ -122,6 +124,9 @@ struct sandbox_status {
   std::optional<std::uint64_t> memory_bytes = {}; ///< As the limit counts it, with cached files.
   std::optional<std::uint64_t> cpu_us = {};       ///< Since its start.
   std::optional<std::uint32_t> processes = {};    ///< With their threads.
+  // What they may use. 0: there is no limit.
+  std::uint64_t memory_limit_bytes = 0;
+  std::uint32_t cpu_limit_percent = 0; ///< Of one CPU.
   std::uint32_t sessions = 0;
   std::uint32_t terminals = 0;
 };
@@ -319,6 +324,16 @@ struct write_tree_request {
   request_context context = {};
 };
 
+/// A task with files; base/file_tasks.hpp says what its words are. Its paths are below /workspace
+/// if they are not absolute, and may begin with ~ and have variables of the sandbox's environment
+/// in them.
+struct file_task_request {
+  file_task what{};
+  std::vector<std::string> words;
+  bool only_if_there = false; ///< As of exec_request.
+  request_context context = {};
+};
+
 /// The socket to the operation inside the sandbox; base/stream_frames.hpp and base/tree_frames.hpp
 /// say what travels through it. Non-blocking and close-on-exec. It stays on its node.
 struct file_channel {
@@ -336,6 +351,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::define_sandbox)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::delete_session_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::exec_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_channel)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_task_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_command)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_result)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::interrupt_command)

@@ -248,7 +248,7 @@ void not_started(self_pointer self, const error& why) {
 void open_stream(self_pointer self) {
   auto& st = self->state;
   const bool at_once = st.job.command.context.times == nullptr;
-  st.stream = st.job.to->stream("text/event-stream", {{"Cache-Control", "no-cache"}}, at_once);
+  st.stream = st.job.to->stream({"text/event-stream", {{"Cache-Control", "no-cache"}}, at_once});
   if (!st.stream)
     return;
   st.job.to.reset();

@@ -64,7 +64,7 @@ private:
   void judge() {
     if (result_.exit_code != 0)
       return to_->respond(tar_failure(step::read_tree, result_.exit_code, bytes_));
-    stream_ = to_->stream("application/octet-stream", {}, false);
+    stream_ = to_->stream({"application/octet-stream"});
     to_.reset();
     if (stream_)
       read_more();

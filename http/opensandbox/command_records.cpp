@@ -3,6 +3,7 @@
 #include "http/json.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
+#include "http/opensandbox/file_question.hpp"
 #include "http/opensandbox/log_cursor.hpp"
 
 #include <caf/stateful_actor.hpp>
@@ -89,7 +90,7 @@ void tell_log(log_pointer self) {
     st.asked.to->respond({200, std::move(st.text), log_type, fields});
     return self->quit();
   }
-  st.stream = st.asked.to->stream(log_type, fields, true);
+  st.stream = st.asked.to->stream({log_type, fields, true});
   if (!st.stream)
     return self->quit();
   st.stream->on_gone(
@@ -199,10 +200,48 @@ void tell_logs(const command_question& asked, std::optional<std::int64_t> after)
   });
 }
 
-void interrupt(const command_question& asked) {
-  ask<interrupt_command, caf::ok_atom>(asked, [to = asked.to](caf::ok_atom) {
-    to->respond({200, "{}", "application/json; charset=utf-8"});
+namespace {
+
+/// It is no command's id: it may be a session's, of a sandbox that is there.
+void end_session(const command_question& asked) {
+  const execd_target target{asked.with, {}};
+  run_task({target, asked.sandbox, file_task::look, {"."}, asked.to}, [asked](const asked_task&,
+                                                                              const std::string&) {
+    bridge::ask_sandbox<delete_session_request, caf::ok_atom>(
+      *asked.with,
+      {asked.with->directory, asked.sandbox, delete_session_request{asked.id, asked.to->context()},
+       [to = asked.to](caf::ok_atom) {
+         to->respond({200, "{}", "application/json; charset=utf-8"});
+       },
+       [asked](bridge::step, const error& why) {
+         asked.to->respond(why.code == errc::not_found ? unknown_command(asked.id)
+                                                       : execd_failure(why));
+       },
+       bridge::step::exec});
   });
+}
+
+} // namespace
+
+void interrupt(const command_question& asked) {
+  asked.to->answer_within(
+    patience, execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
+  bridge::sandbox_question<interrupt_command, caf::ok_atom> question{
+    asked.with->directory,
+    asked.sandbox,
+    {asked.id, asked.to->context()},
+    [to = asked.to](caf::ok_atom) {
+      to->respond({200, "{}", "application/json; charset=utf-8"});
+    },
+    [asked](bridge::step, const error& why) {
+      if (why.code != errc::not_found)
+        return asked.to->respond(execd_failure(why));
+      bridge::is_session_id(asked.id) ? end_session(asked)
+                                      : asked.to->respond(unknown_command(asked.id));
+    },
+    bridge::step::exec};
+  question.starts_it = false;
+  bridge::ask_sandbox(*asked.with, std::move(question));
 }
 
 } // namespace insula::http::opensandbox

@@ -70,7 +70,7 @@ void append_line(std::string& events, const stream_state& st, std::string_view t
 }
 
 void append_output(std::string& events, stream_state& st, const output_frame& frame) {
-  const bool is_out = frame.stream == output_stream::out;
+  const bool is_out = st.job.merges || frame.stream == output_stream::out;
   (is_out ? st.out : st.err).feed(frame.bytes, [&](std::string_view line, std::string_view end) {
     append_line(events, st, is_out ? "stdout" : "stderr", line, end);
   });
@@ -173,7 +173,7 @@ void ask_for_output(self_pointer self) {
 bool open_stream(self_pointer self) {
   auto& st = self->state;
   st.stream = st.job.to->stream(
-    "text/event-stream", {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}, false);
+    {"text/event-stream", {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}});
   if (!st.stream)
     return false;
   st.job.to.reset();
@@ -182,8 +182,26 @@ bool open_stream(self_pointer self) {
 }
 
 std::string first_events(const stream_state& st) {
-  return write_text_event("init", st.job.command.once.key, st.began_ms) +
+  return write_text_event("init", st.job.told_id, st.began_ms) +
          write_text_event("ping", "pong", st.began_ms);
+}
+
+/// The client has gone. Its command runs on, unless it is to end with it.
+void leave(self_pointer self) {
+  const auto& st = self->state;
+  if (st.job.ends_with_client && st.process && !st.complete) {
+    interrupt_command order{st.job.command.once.key, st.job.command.context};
+    bridge::sandbox_question<interrupt_command, caf::ok_atom> question{
+      st.job.with->directory,
+      st.job.sandbox,
+      std::move(order),
+      [](caf::ok_atom) {},
+      [](bridge::step, const error&) {}, // It has ended meanwhile.
+      bridge::step::exec};
+    question.starts_it = false;
+    bridge::ask_sandbox(*st.job.with, std::move(question));
+  }
+  self->quit();
 }
 
 void started(self_pointer self, const process_actor& process) {
@@ -191,7 +209,7 @@ void started(self_pointer self, const process_actor& process) {
   st.starting = false;
   st.process = process;
   if (st.gone || !open_stream(self))
-    return self->quit(); // It runs on.
+    return leave(self);
   if (st.job.background)
     return finish(self, first_events(st) + write_complete_event(0, st.began_ms));
   st.stream->on_gone(
@@ -215,7 +233,9 @@ void not_started(self_pointer self, const error& why) {
     return find_sandbox(self);
   }
   if (why.code != errc::launch_failed) {
-    st.job.to->respond(execd_failure(why));
+    const bool no_session = why.code == errc::not_found && st.job.command.only_if_session;
+    st.job.to->respond(no_session ? execd_failure(404, "CONTEXT_NOT_FOUND", why.message)
+                                  : execd_failure(why));
     return self->quit();
   }
   if (st.job.cwd_named && why.message.starts_with("entering the working directory")) {
@@ -284,7 +304,7 @@ caf::behavior execd_stream(self_pointer self, const std::shared_ptr<command_job>
       auto& st = self->state;
       st.gone = true;
       if (!st.starting)
-        self->quit(); // Else once it is known whether the command runs.
+        leave(self); // Else once it is known whether the command runs.
     },
     [self](ping_atom) {
       auto& st = self->state;

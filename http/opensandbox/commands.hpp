@@ -19,6 +19,10 @@ struct command_job {
   bool background = false;
   bool cwd_named = false;  ///< It was the client's own.
   bool keeps_ends = false; ///< Lines are told with what they end with.
+  std::string told_id;     ///< By which its client knows it.
+  // Of one in a session:
+  bool merges = false;           ///< All of its output is told as stdout.
+  bool ends_with_client = false; ///< It is interrupted when its client goes.
   reply to;
 };
 /// Starts a short-lived actor. The client going away ends that, not the command.
@@ -34,6 +38,7 @@ struct command_question {
 void tell_status(const command_question& asked);
 /// `after`: the number of the last line that the client has; none: nothing.
 void tell_logs(const command_question& asked, std::optional<std::int64_t> after);
+/// Of a session: all of it ends.
 void interrupt(const command_question& asked);
 
 /// The answer to a failure, as execd's clients read it.

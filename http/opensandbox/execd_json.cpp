@@ -63,19 +63,6 @@ void text(writer& out, std::string_view name, std::string_view what) {
   out.String(what.data(), static_cast<rapidjson::SizeType>(what.size()));
 }
 
-/// "2026-11-20T09:16:36.215Z"
-std::string iso_time(std::int64_t unix_ms) {
-  const std::time_t seconds = unix_ms / 1000;
-  std::tm utc{};
-  ::gmtime_r(&seconds, &utc);
-  std::array<char, 32> day{};
-  std::array<char, 48> whole{};
-  std::strftime(day.data(), day.size(), "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(whole.data(), whole.size(), "%s.%03dZ", day.data(),
-                static_cast<int>(unix_ms % 1000));
-  return whole.data();
-}
-
 /// "killed", "segmentation fault".
 std::string signal_name(int number) {
   const char* known = ::sigdescr_np(number);
@@ -92,6 +79,18 @@ std::string event(const rapidjson::StringBuffer& json) {
 }
 
 } // namespace
+
+std::string iso_time(std::int64_t unix_ms) {
+  const auto ms = (unix_ms % 1000 + 1000) % 1000;
+  const std::time_t seconds = (unix_ms - ms) / 1000;
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  std::array<char, 32> day{};
+  std::array<char, 48> whole{};
+  std::strftime(day.data(), day.size(), "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(whole.data(), whole.size(), "%s.%03dZ", day.data(), static_cast<int>(ms));
+  return whole.data();
+}
 
 result<command_body> read_command_body(std::string_view body) {
   rapidjson::Document document;
@@ -140,6 +139,46 @@ result<command_body> read_command_body(std::string_view body) {
   if (read.gid && !read.uid)
     return wrong("gid needs uid");
   return read;
+}
+
+result<std::string> read_session_cwd(std::string_view body) {
+  if (body.find_first_not_of(" \t\r\n") == std::string_view::npos)
+    return std::string{};
+  rapidjson::Document document;
+  document.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseStopWhenDoneFlag>(body.data(),
+                                                                                     body.size());
+  if (document.HasParseError())
+    return wrong("the body is no JSON");
+  if (document.IsNull())
+    document.SetObject();
+  if (!document.IsObject())
+    return wrong("the body must be a JSON object");
+  std::string cwd;
+  if (auto failed = read_text(document, "cwd", cwd))
+    return *failed;
+  return cwd;
+}
+
+std::string write_session(std::string_view id) {
+  return R"({"session_id":")" + std::string{id} + R"("})";
+}
+
+std::string write_metrics(const sandbox_metrics& of) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.SetMaxDecimalPlaces(2);
+  out.StartObject();
+  for (const auto& [name, number] : {std::pair{"cpu_count", of.cpu_count},
+                                     {"cpu_used_pct", of.cpu_used_pct},
+                                     {"mem_total_mib", of.memory_total_mib},
+                                     {"mem_used_mib", of.memory_used_mib}}) {
+    out.Key(name);
+    out.Double(number);
+  }
+  out.Key("timestamp");
+  out.Int64(of.now_ms);
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
 }
 
 std::string write_failure(std::string_view code, std::string_view message) {

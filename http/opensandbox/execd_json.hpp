@@ -26,8 +26,27 @@ struct command_body {
 };
 result<command_body> read_command_body(std::string_view text);
 
+/// Body of POST /session, which may be empty: the directory; empty: none. Errors: invalid_request.
+result<std::string> read_session_cwd(std::string_view text);
+
+/// {"session_id":"…"}
+std::string write_session(std::string_view id);
+
+/// {"cpu_count":2,"cpu_used_pct":2.5,"mem_total_mib":512.0,"mem_used_mib":1.5,"timestamp":…}
+struct sandbox_metrics {
+  double cpu_count = 0;
+  double cpu_used_pct = 0; ///< Of all of them.
+  double memory_total_mib = 0;
+  double memory_used_mib = 0;
+  std::int64_t now_ms = 0;
+};
+std::string write_metrics(const sandbox_metrics& of);
+
 /// {"code":"…","message":"…"}
 std::string write_failure(std::string_view code, std::string_view message);
+
+/// "2026-11-20T09:16:36.215Z"
+std::string iso_time(std::int64_t unix_ms);
 
 /// How a command has ended, in the words of its clients.
 struct command_outcome {

@@ -3,6 +3,7 @@
 // does so in a child.
 
 #include "runtime/agent/file_operations.hpp"
+#include "runtime/agent/file_tasks.hpp"
 #include "runtime/agent/port_list.hpp"
 #include "runtime/agent/processes.hpp"
 #include "runtime/agent/requests.hpp"
@@ -259,6 +260,10 @@ start_failure run_command(const request& req, const command& wanted, const int* 
     case op::write_file: receive_file(channel, words[0]); break;
     case op::read_tree: send_tree(channel, words[0], words + 1); break;
     case op::write_tree: receive_tree(channel, words[0]); break;
+    case op::file_task:
+      run_file_task(channel, static_cast<enum file_task>(req.value), words,
+                    static_cast<int>(req.argc));
+      break;
     default: break;
   }
   ::_exit(0);
@@ -389,7 +394,8 @@ void handle(const request& req, char* text, int* fds, int count) {
     case op::write_file:
     case op::read_tree:
     case op::write_tree:
-    case op::list_ports: return file_operation(req, text, fds, count);
+    case op::list_ports:
+    case op::file_task: return file_operation(req, text, fds, count);
     case op::signal: {
       job* target = find(req.id);
       if (target == nullptr || req.id == 0)

@@ -14,9 +14,37 @@
 
 namespace insula::runtime::agent {
 
-namespace {
+void parent_of(const char* path, char (&parent)[PATH_MAX]) {
+  std::snprintf(parent, sizeof parent, "%s", path);
+  char* last = std::strrchr(parent, '/');
+  if (last == parent)
+    last[1] = '\0';
+  else if (last != nullptr)
+    *last = '\0';
+}
 
-constexpr std::size_t max_path = 4096;
+int make_directories(char* path) {
+  for (char* slash = path + 1; (slash = std::strchr(slash, '/')) != nullptr; ++slash) {
+    *slash = '\0';
+    const int failed = ::mkdir(path, 0777) != 0 && errno != EEXIST ? errno : 0;
+    *slash = '/';
+    if (failed != 0 && failed != EACCES &&
+        failed != EROFS) // A later component may exist all the same.
+      return failed;
+  }
+  if (::mkdir(path, 0777) == 0 || errno == EEXIST)
+    return 0;
+  return errno;
+}
+
+int open_beside(const char* path, char (&name)[PATH_MAX + 32]) {
+  char parent[PATH_MAX];
+  parent_of(path, parent);
+  std::snprintf(name, sizeof name, "%s/.insula-%d-XXXXXX", parent, static_cast<int>(::getpid()));
+  return ::mkostemp(name, O_CLOEXEC);
+}
+
+namespace {
 
 file_kind kind_of(const struct stat& info) {
   if (S_ISREG(info.st_mode))
@@ -34,31 +62,6 @@ void answer(int channel, int error, file_step step, const struct stat* info = nu
     head.mode = info->st_mode & 07777;
   }
   send_all(channel, &head, sizeof head);
-}
-
-/// The directory part of `path`, without the last name; "/" for a name below the root.
-void parent_of(const char* path, char (&parent)[max_path]) {
-  std::snprintf(parent, sizeof parent, "%s", path);
-  char* last = std::strrchr(parent, '/');
-  if (last == parent)
-    last[1] = '\0';
-  else if (last != nullptr)
-    *last = '\0';
-}
-
-/// mkdir -p. Returns errno.
-int make_directories(char* path) {
-  for (char* slash = path + 1; (slash = std::strchr(slash, '/')) != nullptr; ++slash) {
-    *slash = '\0';
-    const int failed = ::mkdir(path, 0777) != 0 && errno != EEXIST ? errno : 0;
-    *slash = '/';
-    if (failed != 0 && failed != EACCES &&
-        failed != EROFS) // A later component may exist all the same.
-      return failed;
-  }
-  if (::mkdir(path, 0777) == 0 || errno == EEXIST)
-    return 0;
-  return errno;
 }
 
 /// Copies frames into `file`. 0: all of it; -1: the sender was cut off; otherwise errno.
@@ -103,14 +106,31 @@ void swallow(int channel) {
       return;
 }
 
-void refuse(int channel, int error, file_step step, const struct stat* info = nullptr) {
+} // namespace
+
+void refuse(int channel, int error, file_step step, const struct stat* info) {
   answer(channel, error, step, info);
   swallow(channel);
 }
 
+namespace {
+
+/// Gives the file the mode and the owners that it is to have. What failed, with errno, or none.
+file_step grant(int file, const file_wishes& wishes) {
+  constexpr auto nobody = static_cast<uid_t>(-1);
+  // First, since it takes bits from the mode.
+  if ((wishes.owner != nobody || wishes.group != nobody) &&
+      ::fchown(file, wishes.owner, wishes.group) != 0)
+    return file_step::owner;
+  if (wishes.mode >= 0 && ::fchmod(file, static_cast<mode_t>(wishes.mode)) != 0)
+    return file_step::mode;
+  return file_step::none;
+}
+
 /// For symlinks that lead to no file yet, and places where no second file can be made.
-void write_in_place(int channel, const char* path) {
-  const int file = ::open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+void write_in_place(int channel, const char* path, const file_wishes& wishes) {
+  const int file =
+    ::open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, wishes.new_mode);
   if (file < 0)
     return refuse(channel, errno, file_step::open);
   struct stat info {};
@@ -125,6 +145,8 @@ void write_in_place(int channel, const char* path) {
     return;
   if (failed != 0)
     return refuse(channel, failed, file_step::write);
+  if (const auto unmet = grant(file, wishes); unmet != file_step::none)
+    return answer(channel, errno, unmet);
   if (::fstat(file, &info) != 0 || ::close(file) != 0)
     return answer(channel, errno, file_step::write);
   answer(channel, 0, file_step::none, &info);
@@ -157,8 +179,8 @@ void send_file(int channel, const char* path) {
   }
 }
 
-void receive_file(int channel, const char* path) {
-  char parent[max_path];
+void receive_file(int channel, const char* path, const file_wishes& wishes) {
+  char parent[PATH_MAX];
   if (std::strlen(path) >= sizeof parent)
     return refuse(channel, ENAMETOOLONG, file_step::setup);
   // Through symlinks to the file itself, which is then replaced whole. One that leads nowhere is
@@ -177,18 +199,16 @@ void receive_file(int channel, const char* path) {
   if (exists && S_ISDIR(before.st_mode))
     return refuse(channel, EISDIR, file_step::type, &before);
   if (exists && !S_ISREG(before.st_mode))
-    return write_in_place(channel, path);
+    return write_in_place(channel, path, wishes);
   // Replacing a file by renaming would otherwise be a way around its permissions.
   if (exists && ::access(path, W_OK) != 0)
     return refuse(channel, errno, file_step::open);
 
-  char temporary[max_path + 32];
-  std::snprintf(temporary, sizeof temporary, "%s/.insula-%d-XXXXXX", parent,
-                static_cast<int>(::getpid()));
-  const int file = ::mkostemp(temporary, O_CLOEXEC);
+  char temporary[PATH_MAX + 32];
+  const int file = open_beside(path, temporary);
   if (file < 0) {
     if (errno == EACCES || errno == EROFS || errno == EPERM)
-      return write_in_place(channel, path);
+      return write_in_place(channel, path, wishes);
     return refuse(channel, errno, file_step::open);
   }
   const auto give_up = [&](int error, file_step step) {
@@ -198,10 +218,15 @@ void receive_file(int channel, const char* path) {
   };
   const mode_t mask = ::umask(0);
   ::umask(mask);
-  if (::fchmod(file, exists ? before.st_mode & 07777 : 0666 & ~mask) != 0)
+  if (::fchmod(file, exists ? before.st_mode & 07777 : wishes.new_mode & ~mask) != 0)
     return give_up(errno, file_step::open);
   if (const int failed = receive_content(channel, file); failed != 0)
     return give_up(failed, file_step::write);
+  if (const auto unmet = grant(file, wishes); unmet != file_step::none) {
+    const int failed = errno;
+    ::unlink(temporary);
+    return answer(channel, failed, unmet);
+  }
   struct stat after {};
   if (::fstat(file, &after) != 0 || ::close(file) != 0) {
     const int failed = errno;

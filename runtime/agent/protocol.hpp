@@ -12,7 +12,7 @@
 /// version.
 namespace insula::runtime::agent {
 
-inline constexpr std::uint32_t version = 8;
+inline constexpr std::uint32_t version = 9;
 
 /// Where the launcher leaves the control socket, and from where on the cgroup.procs files.
 inline constexpr int control_fd = 3;
@@ -45,6 +45,8 @@ enum class op : std::uint32_t {
                  ///< home as a terminal does. When it has ended, so does all of its session.
   list_ports,    ///< What listens for TCP, as lines of text (port_list.hpp). No text. Descriptor:
                  ///< the channel.
+  file_task,     ///< base/file_tasks.hpp: the one of `value`. Text: its words. Descriptor: the
+                 ///< channel.
 };
 
 struct request {

@@ -109,6 +109,96 @@ describe('the OpenSandbox client', () => {
     assert.match(ended.error, /signal: /);
   });
 
+  test('files are written and read', limit, async () => {
+    const { files } = sandbox;
+    const large = new Uint8Array(5_000_000).map((_, i) => i % 251);
+    async function* pieces() {
+      for (let at = 0; at < large.length; at += 70_000) yield large.subarray(at, at + 70_000);
+    }
+    await files.writeFiles([
+      { path: '/workspace/notes/a.txt', data: 'one\ntwo\r\nthree\n', mode: 640 },
+      { path: '/workspace/notes/\u00fc \u2713.txt', data: 'named' },
+      { path: '/workspace/large', data: large },
+      { path: '~/streamed', data: pieces() },
+      { path: '/workspace/empty', data: '' },
+    ]);
+    assert.equal(await files.readFile('/workspace/notes/a.txt'), 'one\ntwo\r\nthree\n');
+    assert.equal(await files.readFile('/workspace/notes/a.txt', { offset: 2, limit: 2 }), 'two\nthree');
+    assert.equal(await files.readFile('/workspace/notes/a.txt', { range: 'bytes=4-6' }), 'two');
+    assert.equal(await files.readFile('/workspace/notes/\u00fc \u2713.txt'), 'named');
+    assert.equal(await files.readFile('/workspace/empty'), '');
+    assert.ok(Buffer.from(await files.readBytes('/workspace/large')).equals(Buffer.from(large)));
+    const streamed = [];
+    for await (const piece of files.readBytesStream('$HOME/streamed')) streamed.push(piece);
+    assert.ok(Buffer.concat(streamed).equals(Buffer.from(large)));
+    const info = await files.getFileInfo(['/workspace/notes/a.txt', '/workspace/large']);
+    assert.equal(info['/workspace/notes/a.txt'].mode, 640);
+    assert.equal(info['/workspace/large'].mode, 755);
+    assert.equal(info['/workspace/large'].size, large.length);
+    assert.equal(info['/workspace/large'].owner, 'sandbox');
+    assert.ok(Math.abs(info['/workspace/large'].modifiedAt - Date.now()) < 600_000);
+    await assert.rejects(files.readFile('/workspace/none'), (why) => why.error.code === 'FILE_NOT_FOUND');
+    await assert.rejects(files.getFileInfo(['/workspace/none']), SandboxException);
+    assert.equal((await fetch(`${node}/v1/sandbox/${sandbox.id}/file/workspace/notes/a.txt`, { headers: { authorization: `Bearer ${key}` } })).status, 200);
+  });
+
+  test('files are found, changed, moved and removed', limit, async () => {
+    const { files } = sandbox;
+    await files.createDirectories([{ path: '/workspace/tree/sub', mode: 750 }]);
+    await files.writeFiles([
+      { path: '/workspace/tree/a.js', data: 'let a = 1; a + a' },
+      { path: '/workspace/tree/sub/b.ts', data: 'b' },
+      { path: '/workspace/tree/c.txt', data: 'c' },
+    ]);
+    const names = (found) => found.map((each) => each.path.replace('/workspace/tree/', ''));
+    assert.deepEqual(names(await files.search({ path: '/workspace/tree', pattern: '**/*.{js,ts}' })), ['a.js', 'sub/b.ts']);
+    assert.deepEqual(names(await files.search({ path: '/workspace/tree' })), ['a.js', 'c.txt', 'sub/b.ts']);
+    assert.deepEqual(names(await files.listDirectory({ path: '/workspace/tree', depth: 2 })), ['a.js', 'c.txt', 'sub', 'sub/b.ts']);
+    const [replaced] = await files.replaceContentsDetailed([{ path: '/workspace/tree/a.js', oldContent: 'a', newContent: 'b' }]);
+    assert.deepEqual(replaced, { path: '/workspace/tree/a.js', replacedCount: 3 });
+    assert.equal(await files.readFile('/workspace/tree/a.js'), 'let b = 1; b + b');
+    await files.replaceContents([{ path: '/workspace/tree/a.js', oldContent: 'none', newContent: 'x' }]);
+    await files.moveFiles([{ src: '/workspace/tree/c.txt', dest: '/workspace/tree/new/d.txt' }]);
+    await assert.rejects(files.moveFiles([{ src: '/workspace/tree/a.js', dest: '/workspace/tree/new/d.txt' }]), /already exists/);
+    await files.setPermissions([{ path: '/workspace/tree/a.js', mode: 600 }]);
+    assert.equal((await files.getFileInfo(['/workspace/tree/a.js']))['/workspace/tree/a.js'].mode, 600);
+    await files.deleteFiles(['/workspace/tree/a.js', '/workspace/tree/never']);
+    await assert.rejects(files.deleteFiles(['/workspace/tree/sub']), SandboxException);
+    await files.deleteDirectories(['/workspace/tree']);
+    await assert.rejects(files.listDirectory({ path: '/workspace/tree' }), (why) => why.error.code === 'FILE_NOT_FOUND');
+  });
+
+  test('a session keeps its directory and its variables', limit, async () => {
+    const { commands } = sandbox;
+    const session = await commands.createSession({ workingDirectory: '/workspace/of/a/session' });
+    assert.deepEqual(lines(await commands.runInSession(session, 'pwd; export WHO=me; echo warning >&2')), ['/workspace/of/a/session', 'warning']);
+    const ids = [];
+    const second = await commands.runInSession(session, 'echo $WHO; mkdir -p below; cd below', {}, { onInit: (each) => ids.push(each.id) });
+    assert.deepEqual(lines(second), ['me']);
+    assert.equal(second.exitCode, 0);
+    assert.deepEqual(ids, [session]);
+    assert.deepEqual(lines(await commands.runInSession(session, 'pwd')), ['/workspace/of/a/session/below']);
+    assert.deepEqual(lines(await commands.runInSession(session, 'pwd', { workingDirectory: '/tmp' })), ['/tmp']);
+    assert.deepEqual(lines(await commands.runInSession(session, 'pwd')), ['/tmp']);
+    assert.equal((await commands.runInSession(session, '(exit 7)')).exitCode, 7);
+    const late = await commands.runInSession(session, 'sleep 60', { timeoutSeconds: 1 });
+    assert.match(late.error.value, /timed out after 1000 ms/);
+    assert.deepEqual(lines(await commands.runInSession(session, 'echo $WHO')), ['me']);
+    await assert.rejects(commands.runInSession(session, 'pwd', { workingDirectory: '/nowhere' }), SandboxException);
+    await commands.deleteSession(session);
+    await assert.rejects(commands.deleteSession(session), (why) => why.error.code === 'CONTEXT_NOT_FOUND');
+    await assert.rejects(commands.runInSession(session, 'pwd'), SandboxException);
+  });
+
+  test('what it uses is measured', limit, async () => {
+    const metrics = await sandbox.getMetrics();
+    assert.ok(metrics.cpuCount > 0);
+    assert.ok(metrics.cpuUsedPercentage >= 0 && metrics.cpuUsedPercentage <= 100);
+    assert.ok(metrics.memoryTotalMiB > metrics.memoryUsedMiB);
+    assert.ok(metrics.memoryUsedMiB > 0);
+    assert.ok(Math.abs(metrics.timestamp - Date.now()) < 600_000);
+  });
+
   test('what it may reach is read and changed', limit, async () => {
     const policy = await sandbox.getEgressPolicy();
     assert.equal(policy.defaultAction, 'allow');

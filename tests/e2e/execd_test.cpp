@@ -216,9 +216,12 @@ TEST_CASE("execd: as another user", "[execd]") {
 TEST_CASE("execd: two hundred commands at once", "[execd]") {
   const execd_node it;
   const auto all = at_once(200, [&](std::size_t i) {
-    return it.run("echo " + std::to_string(i)).out == std::to_string(i) + "\n";
+    const auto got = it.run("echo " + std::to_string(i));
+    const bool good = got.out == std::to_string(i) + "\n" && got.complete;
+    return good ? std::string{} : std::to_string(got.status) + ": " + got.body;
   });
-  CHECK(std::count(all.begin(), all.end(), true) == 200);
+  for (const auto& each : all)
+    CHECK(each.empty());
 }
 
 TEST_CASE("execd: a client that leaves, and a server that is killed, end no command", "[execd]") {
@@ -248,4 +251,170 @@ TEST_CASE("execd: a client that leaves, and a server that is killed, end no comm
   REQUIRE(it.ends(back));
   CHECK(member(it.status(front), "exit_code") == "9");
   CHECK(it.logs(back) == "up\nover\n");
+}
+
+namespace {
+
+constexpr std::string_view multipart = "Content-Type: multipart/form-data; boundary=XX\r\n";
+
+std::string part(const std::string& name, const std::string& content) {
+  return "--XX\r\nContent-Disposition: form-data; name=\"" + name + "\"; filename=\"" + name +
+         "\"\r\n\r\n" + content + "\r\n";
+}
+
+/// Of an answer that goes on.
+void read_until(http_connection& from, const std::string& mark) {
+  REQUIRE(from.receive_head().status == 200);
+  std::string all;
+  while (all.find(mark) == std::string::npos) {
+    const auto more = from.more();
+    REQUIRE(more);
+    all += *more;
+  }
+}
+
+std::string upload(const std::string& metadata, const std::string& content) {
+  return part("metadata", metadata) + part("file", content);
+}
+
+} // namespace
+
+TEST_CASE("execd: files are uploaded as they come", "[execd]") {
+  const execd_node it;
+  const auto post = [&](const std::string& body) {
+    return it.ask("POST", "/sandboxes/a/proxy/44772/files/upload", body, multipart);
+  };
+  const std::string large(8u << 20, 'l');
+  const auto good = post(upload(R"({"path":"new/one"})", "1\n") +
+                         upload(R"({"path":"~/two","mode":600})", large) + "--XX--\r\n");
+  CHECK(good.status == 200);
+  CHECK(good.body.empty());
+  CHECK(it.sh("a", "cat new/one; stat -c '%a %s' new/one ~/two").out == "1\n755 2\n600 8388608\n");
+  CHECK(post(upload(R"({"path":"new/one"})", "11\n") + "--XX--").status == 200);
+  CHECK(it.sh("a", "cat new/one; stat -c %a new/one").out == "11\n755\n");
+  // Two descriptions, then their two files.
+  CHECK(post(part("metadata", R"({"path":"a"})") + part("metadata", R"({"path":"b"})") +
+             part("file", "A") + part("file", "B") + "--XX--")
+          .status == 200);
+  CHECK(it.sh("a", "cat a b").out == "AB");
+  const auto refused = [&](const std::string& body, const std::string& code, int status = 400) {
+    const auto got = post(body);
+    CHECK(got.status == status);
+    CHECK(member(got.body, "code") == code);
+  };
+  refused("{}", "INVALID_FILE");
+  refused("--XX--\r\n", "INVALID_FILE_METADATA");
+  refused(part("file", "x") + "--XX--", "INVALID_FILE_METADATA");
+  refused(part("metadata", R"({"path":"x"})") + "--XX--", "INVALID_FILE_CONTENT");
+  refused(part("metadata", R"({"path":""})") + "--XX--", "INVALID_FILE_METADATA");
+  refused(upload(R"({"path":"x"})", "x") + part("file", "y") + "--XX--", "INVALID_FILE");
+  refused(upload(R"({"path":"x"})", "x") + part("metadata", R"({"path":"y"})") + "--XX--",
+          "INVALID_FILE");
+  refused(upload(R"({"path":"/etc/passwd"})", large) + "--XX--", "RUNTIME_ERROR", 500);
+  refused(upload(R"({"path":"x","owner":"nobody_here"})", "x") + "--XX--", "RUNTIME_ERROR", 500);
+  CHECK(it.ask("POST", "/sandboxes/a/proxy/44772/files/upload", "x").status == 400);
+  CHECK(it.ask("POST", "/sandboxes/nobody/proxy/44772/files/upload",
+               upload(R"({"path":"x"})", "x") + "--XX--", multipart)
+          .status == 404);
+  // One after the other, each longer than what a channel takes at once.
+  http_connection same{it.port()};
+  for (int i = 0; i < 3; ++i) {
+    same.send(http_request("POST", "/sandboxes/a/proxy/44772/files/upload",
+                           upload(R"({"path":"same"})", large) + "--XX--\r\n", multipart));
+    CHECK(same.receive().status == 200);
+  }
+  CHECK(it.sh("a", "stat -c %s same").out == "8388608\n");
+  // What is cut short replaces nothing.
+  const auto cut = upload(R"({"path":"new/one"})", "half");
+  CHECK(post(cut.substr(0, cut.size() - 2)).status == 400);
+  CHECK(it.sh("a", "cat new/one; find -name '.insula*'").out == "11\n");
+}
+
+TEST_CASE("execd: files are downloaded whole, in part, or by line", "[execd]") {
+  const execd_node it;
+  REQUIRE(it.sh("a", "printf 0123456789 > ten; seq 100000 > many; : > empty; mkdir d; "
+                     "printf x > $'a \"\\xc3\\xa9\\n'")
+            .exit_code == 0);
+  const auto get = [&](const std::string& query, const std::string& fields = {}) {
+    return it.ask("GET", "/sandboxes/a/proxy/44772/files/download?path=" + query, {}, fields);
+  };
+  const auto whole = get("ten");
+  CHECK(whole.status == 200);
+  CHECK(whole.body == "0123456789");
+  CHECK(whole.fields.at("content-length") == "10");
+  CHECK(whole.fields.at("accept-ranges") == "bytes");
+  CHECK(whole.fields.at("content-disposition") == "attachment; filename=\"ten\"");
+  CHECK(whole.fields.at("last-modified").ends_with(" GMT"));
+  CHECK(get("empty").fields.at("content-length") == "0");
+  CHECK(get("a%20%22%C3%A9%0A").fields.at("content-disposition") ==
+        "attachment; filename=\"a%20%22%C3%A9%0A\"; filename*=UTF-8''a%20%22%C3%A9%0A");
+  const auto part = get("ten", "Range: bytes=2-4, 6-7\r\n");
+  CHECK(part.status == 206);
+  CHECK(part.body == "234");
+  CHECK(part.fields.at("content-range") == "bytes 2-4/10");
+  CHECK(get("ten", "Range: bytes=-3\r\n").body == "789");
+  CHECK(get("ten", "Range: bytes=7-\r\n").fields.at("content-range") == "bytes 7-9/10");
+  for (const auto* range :
+       {"bytes=10-", "bytes=5-4", "bytes=x", "bytes=-", "lines=1-2", "bytes=-0"})
+    CHECK(get("ten", "Range: " + std::string{range} + "\r\n").status == 416);
+  CHECK(get("ten", "Range: bytes=10-\r\n").fields.at("content-range") == "bytes */10");
+  CHECK(get("empty", "Range: bytes=0-\r\n").status == 416);
+  CHECK(get("many").body.size() == 588'895);
+  CHECK(get("many&offset=99999").body == "99999\n100000");
+  CHECK(get("many&offset=5&limit=2").body == "5\n6");
+  CHECK(get("many&offset=100001").body.empty());
+  CHECK(get("many&offset=0").status == 400);
+  CHECK(get("many&limit=x").status == 400);
+  CHECK(get("many&limit=1", "Range: bytes=0-1\r\n").status == 400);
+  CHECK(get("").status == 400);
+  CHECK(get("d").status == 400);
+  CHECK(get("none").status == 404);
+  CHECK(get("none%00").status == 400);
+}
+
+TEST_CASE("execd: a session's shell outlives what ends in it", "[execd]") {
+  const execd_node it;
+  const auto made = it.call("POST", "/session", "");
+  CHECK(made.status == 200);
+  const auto session = member(made.body, "session_id");
+  const auto in_session = [&](const std::string& command, const std::string& more = {}) {
+    return read_events(
+      it.call("POST", "/session/" + session + "/run", execd_node::body(command, more)));
+  };
+  CHECK(in_session("cd /tmp; export A=b; echo up").out == "up\n");
+  const auto over = in_session("exit 7");
+  CHECK(over.evalue == "7");
+  CHECK(over.id == session);
+  CHECK(in_session("pwd; echo $A").complete);
+  CHECK(in_session("kill -9 $BASHPID").evalue == "-1");
+  CHECK(in_session("echo again").out == "again\n");
+  CHECK(in_session("x", R"(,"cwd":"/none")").status == 400);
+  CHECK(it.call("POST", "/session/nobody/run", execd_node::body("x")).status == 404);
+  CHECK(it.call("POST", "/session", "[]").status == 400);
+  // A client that goes takes its command with it.
+  {
+    http_connection gone{it.port()};
+    gone.send(http_request("POST", "/sandboxes/a/proxy/44772/session/" + session + "/run",
+                           execd_node::body("echo here; sleep 1234")));
+    read_until(gone, "here");
+  }
+  CHECK(eventually([&] { return it.sh("a", "pgrep -f 'sleep 123[4]'").exit_code != 0; }));
+  CHECK(it.call("DELETE", "/command?id=" + session).status == 200); // It ends the session.
+  CHECK(it.call("DELETE", "/session/" + session).status == 404);
+  CHECK(it.call("DELETE", "/command?id=nothing").status == 404);
+}
+
+TEST_CASE("execd: what a sandbox uses is measured, once and again", "[execd]") {
+  const execd_node it;
+  const auto id = it.start("while :; do :; done");
+  const auto now = it.call("GET", "/metrics").body;
+  CHECK(std::stod(member(now, "cpu_count")) > 0);
+  CHECK(std::stod(member(now, "mem_total_mib")) > 0);
+  CHECK(eventually(
+    [&] { return std::stod(member(it.call("GET", "/metrics").body, "cpu_used_pct")) > 1; }));
+  http_connection watching{it.port()};
+  watching.send(http_request("GET", "/sandboxes/a/proxy/44772/metrics/watch"));
+  read_until(watching, "}\n{");
+  CHECK(it.call("DELETE", "/command?id=" + id).status == 200);
+  CHECK(it.ask("GET", "/sandboxes/nobody/proxy/44772/metrics").status == 404);
 }

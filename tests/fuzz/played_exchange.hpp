@@ -57,11 +57,10 @@ public:
     if (!std::exchange(into_.answered, true))
       into_.status = answer.status;
   }
-  std::shared_ptr<http::answer_stream> stream(std::string_view, std::vector<http::header_field>,
-                                              bool) override {
+  std::shared_ptr<http::answer_stream> stream(http::stream_head how) override {
     if (std::exchange(into_.answered, true))
       return nullptr;
-    into_.status = 200;
+    into_.status = how.status;
     return std::make_shared<played_stream>(io_, into_);
   }
   void upgrade(http::web_socket_offer,

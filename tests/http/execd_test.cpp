@@ -1,3 +1,4 @@
+#include "base/file_tasks.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/lines.hpp"
 #include "http/opensandbox/log_cursor.hpp"
@@ -5,6 +6,7 @@
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
 
+#include <cerrno>
 #include <regex>
 
 using namespace insula;
@@ -263,8 +265,125 @@ TEST_CASE("a command is interrupted by its id", "[http][execd]") {
   CHECK(done.status == 200);
   CHECK(done.body == "{}");
   CHECK(h.heard().has("interrupt abcd"));
+  // What is no command may be a session.
   h.plays().interrupt_error = error{errc::not_found, "no"};
+  h.plays().file = [](int fd) {
+    write_head(fd, {});
+    write_frame(fd, {});
+  };
+  CHECK(interrupt("?id=abcd").body == "{}");
+  CHECK(h.heard().has("delete_session abcd"));
+  h.plays().session_error = error{errc::not_found, "no"};
   CHECK(interrupt("?id=abcd").status == 404);
+  CHECK(interrupt("?id=a%2Fb").status == 404);
+}
+
+TEST_CASE("a session is made, used and ended", "[http][execd]") {
+  house h;
+  h.plays().file = [](int fd) {
+    write_head(fd, {});
+    file_entry entry{};
+    entry.kind = file_kind::directory;
+    entry.path_bytes = 4;
+    write_frame(fd, std::string(reinterpret_cast<const char*>(&entry), sizeof entry) + "/a'b");
+    write_frame(fd, {});
+  };
+  const auto make = [&](const std::string& body) {
+    return ask(h.port(), "POST", base + "/session", body);
+  };
+  CHECK(std::regex_match(make("").body, std::regex{R"(\{"session_id":"[0-9a-f]{32}"\})"}));
+  CHECK(h.heard().has("file_task 1 [.]"));
+  CHECK(make(R"({"cwd":"~/x"})").status == 200);
+  CHECK(h.heard().has("file_task 8 [~/x] [] [] []"));
+  CHECK(h.heard().has("file_task 1 [~/x]"));
+  CHECK(h.heard().all().back().ends_with(" in /a'b"));
+  for (const auto* body : {"[]", "{", R"({"cwd":1})"})
+    CHECK(make(body).status == 400);
+
+  h.plays().output = {{output_stream::out, "one\n"}, {output_stream::err, "two\n"}};
+  const auto run = [&](const std::string& body) {
+    return ask(h.port(), "POST", base + "/session/s1/run", body);
+  };
+  const auto got = run(R"({"command":"ls","cwd":"x","timeout":5})");
+  const auto text = std::regex_replace(plain(got.body), std::regex{"\"s1\""}, "\"ID\"");
+  CHECK(text == begin + event("stdout", "one\\n") + event("stdout", "two\\n") + complete);
+  CHECK(h.last_exec().command_line == "cd -- $'/a\\'b'\nls");
+  CHECK(h.last_exec().session == "s1");
+  CHECK(h.last_exec().only_if_session);
+  CHECK(h.last_exec().timeout_ms == 5);
+  CHECK(run("{}").status == 400);
+  h.plays().exec_error = error{errc::not_found, "Session 's1' not found"};
+  CHECK(run(R"({"command":"ls"})").body ==
+        R"({"code":"CONTEXT_NOT_FOUND","message":"Session 's1' not found"})");
+  CHECK(ask(h.port(), "POST", base + "/session/a%2Fb/run", R"({"command":"ls"})").status == 404);
+
+  CHECK(ask(h.port(), "DELETE", base + "/session/s1").status == 200);
+  CHECK(h.heard().has("delete_session s1"));
+  h.plays().session_error = error{errc::not_found, "no"};
+  CHECK(ask(h.port(), "DELETE", base + "/session/s1").status == 404);
+}
+
+TEST_CASE("a client that leaves interrupts its command in a session", "[http][execd]") {
+  house h;
+  h.plays().end.reset();
+  client one{h.port()};
+  one.send(request("POST", base + "/session/s1/run", R"({"command":"x"})"));
+  one.read_until("pong");
+  one.close();
+  CHECK(h.heard().has("interrupt " + h.last_exec().once.key));
+}
+
+TEST_CASE("what a sandbox says about its files is told with care", "[http][execd]") {
+  house h;
+  const auto get = [&](const std::string& path) { return ask(h.port(), "GET", base + path); };
+  const auto fails = [&](int code, file_step step, const std::string& path) {
+    h.plays().file = [=](int fd) {
+      file_head head{};
+      head.error = code;
+      head.step = static_cast<std::uint32_t>(step);
+      head.size = 99; // Of no word.
+      write_head(fd, head);
+    };
+    return get(path);
+  };
+  CHECK(fails(ENOENT, file_step::open, "/files/info?path=a&path=b").status == 404);
+  CHECK(fails(EACCES, file_step::open, "/files/info?path=a").status == 500);
+  CHECK(fails(ENOTDIR, file_step::type, "/directories/list?path=a").status == 400);
+  CHECK(fails(EISDIR, file_step::type, "/files/download?path=a").status == 400);
+  // No entry, half of one, a file that is shorter than where it begins.
+  for (const std::string frame : {"", "x"}) {
+    h.plays().file = [=](int fd) {
+      write_head(fd, {});
+      if (!frame.empty())
+        write_frame(fd, frame);
+      write_frame(fd, {});
+    };
+    CHECK(get("/files/download?path=a").status == 500);
+    CHECK(get("/files/info?path=a").body == "{}");
+    CHECK(get("/directories/list?path=a").body == "[]");
+    CHECK(get("/files/search?path=a").body == "[]");
+  }
+  // Less than was announced: whoever reads it can tell.
+  h.plays().file = [](int fd) {
+    write_head(fd, {});
+    file_entry entry{};
+    entry.size = 10;
+    write_frame(fd, {reinterpret_cast<const char*>(&entry), sizeof entry});
+    write_frame(fd, "abc");
+    write_frame(fd, {});
+  };
+  const auto cut = get("/files/download?path=a");
+  CHECK(cut.status == 200);
+  CHECK(cut.fields.at("content-length") == "10");
+  CHECK_FALSE(cut.complete);
+  h.plays().file = [](int) {};
+  CHECK(get("/files/info?path=a").status == 500);
+  CHECK(get("/files/info").body == "{}");
+  CHECK(get("/files/search").status == 400);
+  CHECK(get("/files/search?path=a&pattern=%5Ba").status == 500);
+  CHECK(get("/directories/list?path=a&depth=-1").status == 400);
+  h.plays().file_error = error{errc::not_found, "Sandbox abc not found."};
+  CHECK(get("/files/info?path=a").status == 404);
 }
 
 TEST_CASE("execd asks for its token, whatever is asked for", "[http][execd]") {

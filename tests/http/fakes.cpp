@@ -244,6 +244,12 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       return open_channel(all, line);
     },
     [all](const write_tree_request& tree) { return open_channel(all, "write_tree " + tree.path); },
+    [all](const file_task_request& task) {
+      auto line = "file_task " + std::to_string(static_cast<unsigned>(task.what));
+      for (const auto& each : task.words)
+        line += " [" + each + "]";
+      return open_channel(all, line);
+    },
     [all](const write_once_request& asked) -> caf::result<write_once_answer> {
       const bool tells = !asked.written_in.empty();
       all->heard->add(tells ? "written once in " + asked.written_in : "asks whether written");

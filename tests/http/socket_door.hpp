@@ -20,7 +20,7 @@ public:
         http::admission plan;
         if (head.path == slow) {
           plan.answer = [this](const std::string&, const http::reply& to) {
-            streams.tell(to->stream("text/plain", {}, true));
+            streams.tell(to->stream({"text/plain", {}, true}));
           };
           return plan;
         }

@@ -225,6 +225,16 @@ public:
       return error{errc::sandbox_not_running, "it takes no more requests"};
     return unique_fd{};
   }
+  result<unique_fd> open_file_task(file_task what, const std::vector<std::string>& words,
+                                   runtime::sandbox_user) override {
+    auto line = "task " + std::to_string(static_cast<unsigned>(what));
+    for (const auto& each : words)
+      line += " " + each;
+    files.push_back(line);
+    if (refuse_files)
+      return error{errc::sandbox_not_running, "it takes no more requests"};
+    return unique_fd{};
+  }
   void set_network(const egress_policy& policy, std::function<void(result<void>)> on_set) override {
     policies.push_back(policy);
     on_set(network_error ? result<void>{*network_error} : result<void>{});

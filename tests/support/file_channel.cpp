@@ -55,10 +55,7 @@ unique_fd open(runtime::sandbox& in, runtime::file_operation what, const std::st
   return std::move(*channel);
 }
 
-} // namespace
-
-file_answer read_file(runtime::sandbox& in, const std::string& path, runtime::sandbox_user user) {
-  const auto channel = open(in, runtime::file_operation::read, path, user);
+file_answer answer_of(const unique_fd& channel) {
   file_answer got;
   got.heard = receive(channel, &got.head, sizeof got.head);
   if (!got.heard || got.head.error != 0)
@@ -78,9 +75,8 @@ file_answer read_file(runtime::sandbox& in, const std::string& path, runtime::sa
   return got;
 }
 
-file_answer write_file(runtime::sandbox& in, const std::string& path, const std::string& content,
-                       runtime::sandbox_user user, bool cut) {
-  const auto channel = open(in, runtime::file_operation::write, path, user);
+/// `cut`: without the end.
+file_answer send_content(const unique_fd& channel, const std::string& content, bool cut) {
   file_answer got;
   bool sent = true;
   for (std::size_t at = 0; sent && at < content.size();) {
@@ -96,6 +92,25 @@ file_answer write_file(runtime::sandbox& in, const std::string& path, const std:
   got.heard = receive(channel, &got.head, sizeof got.head);
   got.whole = sent;
   return got;
+}
+
+} // namespace
+
+file_answer read_file(runtime::sandbox& in, const std::string& path, runtime::sandbox_user user) {
+  return answer_of(open(in, runtime::file_operation::read, path, user));
+}
+
+file_answer write_file(runtime::sandbox& in, const std::string& path, const std::string& content,
+                       runtime::sandbox_user user, bool cut) {
+  return send_content(open(in, runtime::file_operation::write, path, user), content, cut);
+}
+
+file_answer run_task(runtime::sandbox& in, file_task what, const std::vector<std::string>& words,
+                     const std::string& content) {
+  const auto channel = in.open_file_task(what, words, {});
+  if (!channel)
+    throw std::runtime_error(channel.reason().message);
+  return what == file_task::put ? send_content(*channel, content, false) : answer_of(*channel);
 }
 
 } // namespace insula::test

@@ -4,6 +4,7 @@
 #include "runtime/engine.hpp"
 
 #include <string>
+#include <vector>
 
 /// The asker's side of base/stream_frames.hpp, the plain and blocking way.
 namespace insula::test {
@@ -21,5 +22,9 @@ file_answer read_file(runtime::sandbox& in, const std::string& path,
 /// `cut`: hangs up after the content, without its end.
 file_answer write_file(runtime::sandbox& in, const std::string& path, const std::string& content,
                        runtime::sandbox_user user = {}, bool cut = false);
+
+/// A task with files. `content`: of a put.
+file_answer run_task(runtime::sandbox& in, file_task what, const std::vector<std::string>& words,
+                     const std::string& content = {});
 
 } // namespace insula::test

@@ -1,0 +1,66 @@
+#pragma once
+
+#include "base/stream_frames.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+/// What can be done with files in a sandbox besides reading and replacing a whole one. A task is
+/// told words, and answers through a socket as a read does (stream_frames.hpp): with a file_head
+/// and, if its error is 0, frames. put takes frames first, as a write does, and answers with a
+/// file_head alone. Of several groups of words, `size` of a head with an error says which one
+/// failed; those before it are done.
+///
+/// mode: octal digits; empty: as it is. owner, group: a name that the sandbox knows, or a number;
+/// empty: as it is.
+namespace insula {
+
+enum class file_task : std::uint32_t {
+  look = 1,     ///< path… Frames: its entry for each.
+  list,         ///< path, depth. Entries of what is below it, each directory's after it.
+  search,       ///< path, pattern… Entries of what is no directory and has such a name.
+  read,         ///< path, first, last: bytes, both counted, from 0 on. No last: to its end. No
+                ///< first: so many at its end. Frames: its entry, then bytes; `size` of the head
+                ///< is where they begin. ERANGE: there are none such, of a file of `size`.
+  put,          ///< path, mode, owner, group.
+  remove,       ///< path… What is not there is fine; a directory is an error.
+  remove_trees, ///< path… What is not there is fine.
+  make_directories, ///< (path, mode, owner, group)… The last three only for one that is made.
+  permit,           ///< (path, mode, owner, group)…
+  move,    ///< (source, target)… Makes the directories above; the target must not be there.
+  replace, ///< (path, old, new)… Frames: how often, for each, as 64 bits.
+};
+
+/// Whether a word is a path.
+constexpr bool is_path(file_task what, std::size_t word) {
+  switch (what) {
+    case file_task::look:
+    case file_task::remove:
+    case file_task::remove_trees:
+    case file_task::move: return true;
+    case file_task::list:
+    case file_task::search:
+    case file_task::read:
+    case file_task::put: return word == 0;
+    case file_task::make_directories:
+    case file_task::permit: return word % 4 == 0;
+    case file_task::replace: return word % 3 == 0;
+  }
+  return false;
+}
+
+/// Followed by the path and the names of owner and group; a frame has whole ones only. Links are
+/// told of themselves.
+struct file_entry {
+  std::uint32_t path_bytes;
+  std::uint32_t owner_bytes;
+  std::uint32_t group_bytes;
+  file_kind kind;
+  std::uint32_t mode; ///< Permission bits.
+  std::uint32_t reserved;
+  std::uint64_t size;
+  std::int64_t modified_ns; ///< Unix time; and when the file's inode was changed.
+  std::int64_t changed_ns;
+};
+
+} // namespace insula

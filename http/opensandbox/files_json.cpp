@@ -1,0 +1,307 @@
+#include "http/opensandbox/files_json.hpp"
+
+#include "http/opensandbox/execd_json.hpp"
+#include "http/utf8.hpp"
+
+#include <rapidjson/document.h>
+#include <rapidjson/stringbuffer.h>
+#include <rapidjson/writer.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+namespace insula::http::opensandbox {
+
+namespace {
+
+using value = rapidjson::Value;
+using writer = rapidjson::Writer<rapidjson::StringBuffer>;
+
+/// Braces in braces make many patterns of few letters.
+constexpr std::size_t most_patterns = 256;
+
+error wrong(std::string why) {
+  return {errc::invalid_request, std::move(why)};
+}
+
+std::string text_of(const value& from) {
+  return {from.GetString(), from.GetStringLength()};
+}
+
+/// A path, or what replaces what: any text without NUL, since words end with one.
+bool is_word(const value& from) {
+  return from.IsString() && text_of(from).find('\0') == std::string::npos;
+}
+
+bool parse(std::string_view body, rapidjson::Document& into) {
+  into.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseStopWhenDoneFlag>(body.data(),
+                                                                                 body.size());
+  return !into.HasParseError();
+}
+
+/// Of an object that may have them.
+std::optional<error> read_rights(const value& from, std::vector<std::string>& words) {
+  std::array<std::string, 3> read;
+  if (const auto at = from.FindMember("mode"); at != from.MemberEnd() && !at->value.IsNull()) {
+    if (!at->value.IsUint())
+      return wrong("mode must be a number such as 644");
+    if (const auto digits = at->value.GetUint(); digits != 0)
+      read[0] = std::to_string(digits); // Octal digits, written as a decimal number.
+  }
+  for (const auto& [name, into] : {std::pair{"owner", &read[1]}, {"group", &read[2]}}) {
+    const auto at = from.FindMember(name);
+    if (at == from.MemberEnd() || at->value.IsNull())
+      continue;
+    if (!is_word(at->value))
+      return wrong(std::string{name} + " must be a string");
+    *into = text_of(at->value);
+  }
+  words.insert(words.end(), read.begin(), read.end());
+  return std::nullopt;
+}
+
+void text(writer& out, std::string_view name, std::string_view what) {
+  out.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
+  const auto clean = to_utf8(what);
+  out.String(clean.data(), static_cast<rapidjson::SizeType>(clean.size()));
+}
+
+const char* name_of(file_kind kind) {
+  switch (kind) {
+    case file_kind::regular: return "file";
+    case file_kind::directory: return "directory";
+    case file_kind::link: return "symlink";
+    default: return "other";
+  }
+}
+
+void write_entry(writer& out, const told_entry& entry) {
+  std::array<char, 16> mode{};
+  std::snprintf(mode.data(), mode.size(), "%o", entry.is.mode & 07777u);
+  out.StartObject();
+  text(out, "path", entry.path);
+  text(out, "type", name_of(entry.is.kind));
+  out.Key("size");
+  out.Uint64(entry.is.size);
+  text(out, "modified_at", iso_time(entry.is.modified_ns / 1'000'000));
+  text(out, "created_at", iso_time(entry.is.changed_ns / 1'000'000));
+  text(out, "owner", entry.owner);
+  text(out, "group", entry.group);
+  out.Key("mode");
+  out.RawValue(mode.data(), std::strlen(mode.data()), rapidjson::kNumberType);
+  out.EndObject();
+}
+
+/// Where what begins at `at` with a bracket or a brace ends; npos: nowhere.
+std::size_t end_of(std::string_view glob, std::size_t at, char opens, char closes) {
+  int depth = 0;
+  for (; at < glob.size(); ++at) {
+    if (glob[at] == '\\')
+      ++at;
+    else if (glob[at] == opens)
+      ++depth;
+    else if (glob[at] == closes && --depth == 0)
+      return at;
+  }
+  return std::string_view::npos;
+}
+
+/// A class in brackets: its first letter after ^ or ! may be the closing one.
+std::size_t end_of_class(std::string_view glob, std::size_t at) {
+  auto first = at + 1;
+  if (first < glob.size() && (glob[first] == '^' || glob[first] == '!'))
+    ++first;
+  for (auto i = first; i < glob.size(); ++i)
+    if (glob[i] == '\\')
+      ++i;
+    else if (glob[i] == ']' && i > first)
+      return i;
+  return std::string_view::npos;
+}
+
+/// The alternatives between the braces of `inner`, as they are written.
+std::vector<std::string_view> alternatives(std::string_view inner) {
+  std::vector<std::string_view> all;
+  int depth = 0;
+  std::size_t from = 0;
+  for (std::size_t i = 0; i < inner.size(); ++i) {
+    if (inner[i] == '\\')
+      ++i;
+    else if (inner[i] == '{')
+      ++depth;
+    else if (inner[i] == '}')
+      --depth;
+    else if (inner[i] == ',' && depth == 0) {
+      all.push_back(inner.substr(from, i - from));
+      from = i + 1;
+    }
+  }
+  all.push_back(inner.substr(from));
+  return all;
+}
+
+/// Adds what `glob` says to `all`. False: it makes no sense, or says too much.
+bool expand(const std::string& glob, std::vector<std::string>& all) {
+  for (std::size_t i = 0; i < glob.size(); ++i) {
+    if (glob[i] == '\\') {
+      if (++i == glob.size())
+        return false;
+    } else if (glob[i] == '[') {
+      i = end_of_class(glob, i);
+      if (i == std::string::npos)
+        return false;
+    } else if (glob[i] == '{') {
+      const auto end = end_of(glob, i, '{', '}');
+      if (end == std::string::npos)
+        return false;
+      const auto inner = std::string_view{glob}.substr(i + 1, end - i - 1);
+      for (const auto each : alternatives(inner))
+        if (!expand(glob.substr(0, i) + std::string{each} + glob.substr(end + 1), all))
+          return false;
+      return true;
+    }
+  }
+  all.push_back(glob);
+  return all.size() <= most_patterns;
+}
+
+} // namespace
+
+result<std::vector<std::string>> read_permissions(std::string_view body) {
+  rapidjson::Document document;
+  if (!parse(body, document) || !document.IsObject())
+    return wrong("the body must be a JSON object of paths");
+  std::vector<std::string> words;
+  for (const auto& each : document.GetObject()) {
+    if (!is_word(each.name) || (!each.value.IsObject() && !each.value.IsNull()))
+      return wrong("each path must have an object");
+    words.push_back(text_of(each.name));
+    static const value nothing{rapidjson::kObjectType};
+    if (auto failed = read_rights(each.value.IsNull() ? nothing : each.value, words))
+      return *failed;
+  }
+  return words;
+}
+
+result<std::vector<std::string>> read_moves(std::string_view body) {
+  rapidjson::Document document;
+  if (!parse(body, document) || !document.IsArray())
+    return wrong("the body must be a JSON array of {\"src\", \"dest\"}");
+  std::vector<std::string> words;
+  for (const auto& each : document.GetArray()) {
+    for (const auto* name : {"src", "dest"}) {
+      if (!each.IsObject() || !each.HasMember(name) || !is_word(each[name]) ||
+          each[name].GetStringLength() == 0)
+        return wrong(std::string{name} + " must be a path");
+      words.push_back(text_of(each[name]));
+    }
+  }
+  return words;
+}
+
+result<std::vector<std::string>> read_replacements(std::string_view body) {
+  rapidjson::Document document;
+  if (!parse(body, document) || !document.IsObject())
+    return wrong("the body must be a JSON object of paths");
+  std::vector<std::string> words;
+  for (const auto& each : document.GetObject()) {
+    const auto& what = each.value;
+    if (!is_word(each.name) || !what.IsObject())
+      return wrong("each path must have an object with old and new");
+    words.push_back(text_of(each.name));
+    for (const auto* name : {"old", "new"}) {
+      const auto at = what.FindMember(name);
+      const bool there = at != what.MemberEnd() && !at->value.IsNull();
+      if (there && !is_word(at->value))
+        return wrong(std::string{name} + " must be a string without NUL");
+      words.push_back(there ? text_of(at->value) : std::string{});
+    }
+    if (words[words.size() - 2].empty())
+      return wrong("old must not be empty");
+  }
+  return words;
+}
+
+result<std::vector<std::string>> read_upload(std::string_view body) {
+  rapidjson::Document document;
+  if (!parse(body, document) || !document.IsObject())
+    return wrong("the metadata must be a JSON object");
+  const auto at = document.FindMember("path");
+  if (at == document.MemberEnd() || !is_word(at->value) || at->value.GetStringLength() == 0)
+    return wrong("the metadata must have a path");
+  std::vector<std::string> words{text_of(at->value)};
+  if (auto failed = read_rights(document, words))
+    return *failed;
+  return words;
+}
+
+result<std::vector<std::string>> read_glob(std::string_view glob) {
+  while (glob.starts_with("**/"))
+    glob.remove_prefix(3);
+  std::vector<std::string> all;
+  if (!expand(std::string{glob.empty() ? "**" : glob}, all))
+    return wrong("syntax error in pattern");
+  return all;
+}
+
+bool take_entry(std::string_view& bytes, told_entry& into) {
+  if (bytes.size() < sizeof into.is)
+    return false;
+  std::memcpy(&into.is, bytes.data(), sizeof into.is);
+  auto left = bytes.substr(sizeof into.is);
+  for (const auto& [size, text] : {std::pair{into.is.path_bytes, &into.path},
+                                   {into.is.owner_bytes, &into.owner},
+                                   {into.is.group_bytes, &into.group}}) {
+    if (left.size() < size)
+      return false;
+    *text = left.substr(0, size);
+    left.remove_prefix(size);
+  }
+  bytes = left;
+  return true;
+}
+
+void append_entry(std::string& json, const told_entry& entry) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  write_entry(out, entry);
+  json.append(buffer.GetString(), buffer.GetSize());
+}
+
+std::string write_entries_of(const std::vector<std::string>& paths, std::string_view entries) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  told_entry each;
+  for (const auto& path : paths) {
+    if (!take_entry(entries, each))
+      break;
+    const auto key = to_utf8(path);
+    out.Key(key.data(), static_cast<rapidjson::SizeType>(key.size()));
+    write_entry(out, each);
+  }
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+std::string write_counts(const std::vector<std::string>& paths,
+                         const std::vector<std::uint64_t>& counts) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  for (std::size_t i = 0; i < paths.size() && i < counts.size(); ++i) {
+    const auto key = to_utf8(paths[i]);
+    out.Key(key.data(), static_cast<rapidjson::SizeType>(key.size()));
+    out.StartObject();
+    out.Key("replacedCount");
+    out.Uint64(counts[i]);
+    out.EndObject();
+  }
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+} // namespace insula::http::opensandbox

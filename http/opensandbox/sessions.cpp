@@ -1,0 +1,117 @@
+#include "base/id.hpp"
+#include "http/bridge/ask_sandbox.hpp"
+#include "http/bridge/command_line.hpp"
+#include "http/opensandbox/file_question.hpp"
+#include "http/opensandbox/files_json.hpp"
+#include "http/percent.hpp"
+
+#include <utility>
+
+namespace insula::http::opensandbox {
+
+namespace {
+
+response no_session(const std::string& id) {
+  return execd_failure(404, "CONTEXT_NOT_FOUND", "session not found: " + id);
+}
+
+/// Asks a sandbox that is known to be there.
+template <class Message>
+void ask(const asked_task& of, Message message, response unknown, response done) {
+  message.context = of.to->context();
+  bridge::ask_sandbox<Message, caf::ok_atom>(
+    *of.target.with, {of.target.with->directory, of.id, std::move(message),
+                      [to = of.to, done = std::move(done)](caf::ok_atom) { to->respond(done); },
+                      [to = of.to, unknown = std::move(unknown)](bridge::step, const error& why) {
+                        to->respond(why.code == errc::not_found ? unknown : execd_failure(why));
+                      },
+                      bridge::step::exec});
+}
+
+/// The directory that is meant, as its sandbox calls it, once it is known to be one. `then` is
+/// called on the strand of the client.
+void find_directory(asked_task task, std::function<void(const asked_task&, std::string)> then) {
+  task.must_exist = true;
+  run_task(std::move(task), [then = std::move(then)](const asked_task& of, const std::string& is) {
+    told_entry entry;
+    std::string_view left = is;
+    if (!take_entry(left, entry) || entry.is.kind == file_kind::regular)
+      return of.to->respond(execd_failure(400, "INVALID_REQUEST_BODY", "cwd is no directory"));
+    then(of, std::string{entry.path});
+  });
+}
+
+void create(const execd_target& target, const call& what, const std::string& body,
+            const reply& to) {
+  const auto wanted = read_session_cwd(body);
+  if (!wanted)
+    return to->respond(execd_failure(wanted.reason()));
+  const auto make = [](const asked_task& of, std::string cwd) {
+    create_session_request message;
+    message.id = new_command_id();
+    message.cwd = std::move(cwd);
+    ask(of, message, no_session(message.id),
+        {200, write_session(message.id), "application/json; charset=utf-8"});
+  };
+  asked_task task{target, target.id(what), file_task::look, {wanted->empty() ? "." : *wanted}, to};
+  if (wanted->empty())
+    return find_directory(std::move(task),
+                          [make](const asked_task& of, const std::string&) { make(of, {}); });
+  auto first = task;
+  first.what = file_task::make_directories;
+  first.words.resize(4);
+  run_task(std::move(first),
+           [task, make](const asked_task&, const std::string&) { find_directory(task, make); });
+}
+
+/// Commands have a shell to stay in: what they change of its directory and its variables is there
+/// for the next one.
+void run(const execd_target& target, const call& what, const std::string& body, const reply& to) {
+  const auto session = percent_decode(what.sid);
+  auto wanted = read_command_body(body);
+  if (!wanted)
+    return to->respond(execd_failure(wanted.reason()));
+  if (!bridge::is_session_id(session))
+    return to->respond(no_session(session));
+  wanted->background = false;
+  auto cwd = std::exchange(wanted->cwd, {});
+  auto job = make_job(target, what, std::move(*wanted), to);
+  job.told_id = session;
+  job.merges = job.ends_with_client = true;
+  job.command.session = session;
+  job.command.only_if_session = true;
+  job.command.expands_cwd = false;
+  job.command.rules = {};
+  if (cwd.empty())
+    return run_command(std::move(job));
+  // It is where the session is from then on.
+  asked_task task{target, target.id(what), file_task::look, {std::move(cwd)}, to};
+  find_directory(std::move(task), [job](const asked_task&, const std::string& directory) mutable {
+    job.command.command_line =
+      "cd -- " + bridge::quote(directory) + "\n" + job.command.command_line;
+    run_command(std::move(job));
+  });
+}
+
+void remove(const execd_target& target, const call& what, const std::string&, const reply& to) {
+  const auto session = percent_decode(what.sid);
+  if (!bridge::is_session_id(session))
+    return to->respond(no_session(session));
+  asked_task task{target, target.id(what), file_task::look, {"."}, to};
+  run_task(std::move(task), [session](const asked_task& of, const std::string&) {
+    ask(of, delete_session_request{session}, no_session(session), {200, {}, {}});
+  });
+}
+
+} // namespace
+
+void add_session_routes(std::vector<route>& table, const execd_target& target,
+                        const std::string& prefix) {
+  table.push_back(execd_route(verb::post, prefix + "/session", target, body_use::buffered, create));
+  table.push_back(
+    execd_route(verb::post, prefix + "/session/:sid/run", target, body_use::buffered, run));
+  table.push_back(
+    execd_route(verb::del, prefix + "/session/:sid", target, body_use::ignored, remove));
+}
+
+} // namespace insula::http::opensandbox
