@@ -471,9 +471,8 @@ void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
     });
     self->lacks_ = 2; // The gateway's word, and all that the agent knows.
     self->await_network(std::exchange(self->first_network_, {}));
-    self->frozen_ = static_cast<bool>(freezer); // It may be, and keepers have to answer.
+    self->frozen_ = static_cast<bool>(freezer); // It may be.
     self->connect(std::move(control), std::move(freezer));
-    static_cast<void>(self->thaw());
     self->engine_->spawner.adopt(
       self->slot_, [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
     self->tell_agent(agent::op::report, 0, 0);
@@ -1238,6 +1237,13 @@ native_shell::links native_sandbox::shell_links(std::uint64_t id) {
       self->shells_.erase(id);
     }
     self->let_go(id);
+  };
+  to.frozen = [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self)
+      return false;
+    const std::lock_guard hold{self->guard_};
+    return self->frozen_;
   };
   to.hold = [weak = weak_from_this()](const std::string& label, std::span<const int> fds) {
     const auto self = weak.lock();
