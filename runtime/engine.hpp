@@ -319,6 +319,9 @@ public:
   /// Errors: io_failed, sandbox_not_running.
   virtual result<void> thaw() = 0;
 
+  /// It has been told to, or may have been when it was adopted, and not to go on since.
+  virtual bool stands_still() const = 0;
+
   /// Read from the kernel now: a few small files, which take microseconds. None: it has ended.
   virtual std::optional<sandbox_usage> usage() const = 0;
 

@@ -245,6 +245,7 @@ public:
   void ping(std::function<void()> on_answer) override;
   void freeze(std::function<void(bool)> on_still) override;
   result<void> thaw() override;
+  bool stands_still() const override;
   void destroy(std::function<void()> on_gone) override;
 
 private:
@@ -1240,10 +1241,7 @@ native_shell::links native_sandbox::shell_links(std::uint64_t id) {
   };
   to.frozen = [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (!self)
-      return false;
-    const std::lock_guard hold{self->guard_};
-    return self->frozen_;
+    return self && self->stands_still();
   };
   to.hold = [weak = weak_from_this()](const std::string& label, std::span<const int> fds) {
     const auto self = weak.lock();
@@ -1400,6 +1398,11 @@ result<void> native_sandbox::thaw() {
   if (!let_go_on())
     return error{errc::io_failed, std::string{"thawing the sandbox: "} + std::strerror(errno)};
   return {};
+}
+
+bool native_sandbox::stands_still() const {
+  const std::lock_guard hold{guard_};
+  return frozen_;
 }
 
 result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path,

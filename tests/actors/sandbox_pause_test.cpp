@@ -3,6 +3,8 @@
 #include "tests/actors/fixture.hpp"
 #include "tests/support/metrics_text.hpp"
 
+#include <csignal>
+
 using namespace insula;
 using namespace insula::test;
 using namespace std::chrono_literals;
@@ -214,6 +216,25 @@ TEST_CASE("a command that runs, and somebody at a terminal, stand still with it"
   node.resume();
   CHECK(node.state() == "running");
   CHECK(node.place().thaws == 1);
+}
+
+TEST_CASE("what is about to start in a paused sandbox has its time once that goes on",
+          "[actors][pause]") {
+  paused_node node;
+  const auto starting = node.run();
+  caf::anon_send(node.box, open_terminal_request{});
+  node.sys.run();
+  REQUIRE(node.place().processes.size() == 2);
+  node.pause();
+  node.sys.advance(1h);
+  CHECK(starting.open());
+  node.resume();
+  for (const auto& each : node.place().processes)
+    CHECK(each->signals.empty());
+  node.sys.advance(limits::start_patience);
+  CHECK(starting.reason().code == errc::launch_failed);
+  for (const auto& each : node.place().processes)
+    CHECK(each->signals == std::vector<int>{SIGKILL});
 }
 
 TEST_CASE("what does not stand still is not paused, and goes on", "[actors][pause]") {
