@@ -199,7 +199,8 @@ void note(std::string_view event, const sandbox_id& id, const request_context& c
 
 // ---- All that there are
 
-constexpr std::array<const char*, 4> described_by{"created_ms", "about", "image", "expires_ms"};
+constexpr std::array<const char*, 5> described_by{"created_ms", "about", "image", "expires_ms",
+                                                  "paused"};
 
 std::int64_t number_in(const std::string& text) {
   std::int64_t value = 0;
@@ -217,6 +218,8 @@ void describe(sandbox_description& into, const storage::owned_entry& by) {
     into.image = by.value;
   } else if (by.key == described_by[3]) {
     into.expires_ms = number_in(by.value);
+  } else if (by.key == described_by[4]) {
+    into.paused = true;
   }
 }
 

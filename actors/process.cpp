@@ -212,6 +212,10 @@ std::optional<std::chrono::milliseconds> time_left(const process_state& st) {
   return left ? std::optional{std::max(*left, milliseconds{0})} : left;
 }
 
+void set_alarm(process_pointer self, std::chrono::milliseconds limit) {
+  self->state.alarm = self->system().spawn(alarm, self->address(), limit);
+}
+
 void start(process_pointer self) {
   auto& st = self->state;
   const auto me = self->address();
@@ -227,8 +231,7 @@ void start(process_pointer self) {
     st.command = st.options.place->start(std::move(st.options.spec), std::move(listener));
   failpoint("exec.sent");
   // What is inside can stop a command before it is one.
-  st.alarm =
-    self->system().spawn(alarm, self->address(), std::chrono::milliseconds{limits::start_patience});
+  set_alarm(self, limits::start_patience);
 }
 
 void ask_for_output(process_pointer self, std::uint64_t number, const read_output& asked,
@@ -344,7 +347,7 @@ process_impl::behavior_type process(process_pointer self,
       if (st.starting)
         std::exchange(st.starting, std::nullopt)->deliver(caf::actor_cast<process_actor>(self));
       if (const auto left = time_left(st))
-        st.alarm = self->system().spawn(alarm, self->address(), *left);
+        set_alarm(self, *left);
     },
     [self](command_failed& said) {
       auto& st = self->state;
@@ -405,6 +408,8 @@ process_impl::behavior_type process(process_pointer self,
       if (!st.options.place)
         return;
       if (!st.started) {
+        if (st.options.place->stands_still())
+          return set_alarm(self, limits::start_patience); // It cannot, before that goes on.
         st.command->signal(SIGKILL);
         if (st.starting)
           std::exchange(st.starting, std::nullopt)

@@ -152,6 +152,11 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       redefine(self, wanted, reply);
       return reply;
     },
+    [self](const pause_sandbox& wanted) -> caf::result<sandbox_description> {
+      auto reply = self->make_response_promise<sandbox_description>();
+      set_paused(self, wanted, reply);
+      return reply;
+    },
     [self](const open_sockets_request& asked) -> caf::result<sandbox_sockets> {
       auto reply = self->make_response_promise<sandbox_sockets>();
       open_sockets(self, asked, reply);
@@ -228,7 +233,8 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       for (auto& [session, terminal] : st.terminals)
         if (terminal.number == said.number) {
           terminal.in_use = said.in_use;
-          static_cast<void>(thaw(self)); // Who comes has asked for it before, but long ago maybe.
+          if (!is_held(st))
+            static_cast<void>(thaw(self)); // Who comes has asked for it before, but long ago maybe.
           touch(self);
         }
     },
@@ -239,6 +245,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
         self->quit();
     },
     [self](idle_atom) { look(self); },
+    [self](patience_over_atom) { refuse_impatient(self); },
   };
 }
 

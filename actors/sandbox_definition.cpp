@@ -32,6 +32,8 @@ void write(sandbox_state& st, std::vector<storage::change> changes,
   st.record->set_alarm(std::chrono::milliseconds{left}, std::move(changes));
 }
 
+} // namespace
+
 sandbox_description describe(const sandbox_state& st) {
   sandbox_description said;
   said.exists = exists(st);
@@ -39,10 +41,9 @@ sandbox_description describe(const sandbox_state& st) {
   said.created_ms = number_of(*st.record, "created_ms").value_or(0);
   said.expires_ms = number_of(*st.record, expires_key);
   said.image = st.record->value(image_key);
+  said.paused = is_paused(st);
   return said;
 }
-
-} // namespace
 
 /// NUL stands between its lines.
 std::map<std::string, std::string> own_environment(const sandbox_state& st) {

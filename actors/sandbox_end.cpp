@@ -108,7 +108,8 @@ void begin_delete(sandbox_pointer self) {
   const auto before = st.now;
   st.become(phase::deleting);
   st.instance.become(instance::passing);
-  st.refuse_waiting({errc::sandbox_not_running, "it is being deleted"});
+  st.refuse_waiting(being_deleted);
+  pause_settled(self, being_deleted);
   if (st.place)
     return st.place->destroy(
       [me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });

@@ -11,9 +11,14 @@
 namespace insula::actors::inside_sandbox {
 
 // What nobody uses stands still, and later is stopped. The clock is looked at now and then; no
-// request sets a timer.
+// request sets a timer. A paused one is left as it is.
 
 namespace {
+
+/// A paused one that has been adopted and does not stand still.
+constexpr std::chrono::seconds frozen_again_after{10};
+
+} // namespace
 
 /// Until it stands still it is running, so whoever comes meanwhile meets no third state.
 void freeze(sandbox_pointer self) {
@@ -27,23 +32,31 @@ void freeze(sandbox_pointer self) {
     });
 }
 
-} // namespace
-
 void heard(sandbox_pointer self, const stood_still& said) {
   auto& st = self->state;
   if (said.start != st.start || said.number != st.last_freezing || !st.freezing ||
       st.now != phase::running)
     return; // It has been used meanwhile, or ends.
   st.freezing = false;
-  st.cannot_freeze = !said.good;
-  st.options->figures->froze(said.good);
-  if (!said.good)
-    return log::info("sandbox.not_frozen", {{"id", st.id->str()}});
-  st.become(phase::frozen);
-  log::info("sandbox.frozen", {{"id", st.id->str()}});
+  const bool idle = !is_held(st);
+  if (idle) {
+    st.cannot_freeze = !said.good;
+    st.options->figures->froze(said.good);
+  }
+  if (said.good)
+    st.become(phase::frozen);
+  log::info(said.good ? "sandbox.frozen" : "sandbox.not_frozen", {{"id", st.id->str()}});
+  if (idle)
+    return;
+  if (st.pausing && st.pausing->wanted)
+    return said.good
+             ? write_pause(self)
+             : pause_settled(self, error{errc::io_failed, "what runs in it does not stand still"});
+  if (!said.good && !st.look_set)
+    look_later(self, frozen_again_after);
 }
 
-result<void> thaw(sandbox_pointer self) {
+result<void> thaw(sandbox_pointer self, bool needed) {
   auto& st = self->state;
   if (!is_alive(st.now) || (!st.freezing && st.now != phase::frozen))
     return {};
@@ -54,7 +67,8 @@ result<void> thaw(sandbox_pointer self) {
   }
   st.freezing = false;
   if (st.now == phase::frozen) {
-    st.options->figures->thawed(steady_clock::now() - began);
+    if (needed)
+      st.options->figures->thawed(steady_clock::now() - began);
     st.become(phase::running);
     log::info("sandbox.thawed", {{"id", st.id->str()}});
   }
@@ -131,6 +145,8 @@ void look(sandbox_pointer self) {
   st.look_set = false;
   if (!is_alive(st.now))
     return;
+  if (is_held(st))
+    return st.now == phase::running ? freeze(self) : void();
   const auto now = st.options->time->now();
   if (st.in_use())
     st.last_used = now;

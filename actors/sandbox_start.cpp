@@ -50,6 +50,7 @@ void rest(sandbox_pointer self) {
 
 void fall_asleep(sandbox_pointer self, const error& why) {
   auto& st = self->state;
+  const bool was_to_pause = st.freezing && st.pausing && st.pausing->wanted;
   ++st.start;
   st.place.reset();
   st.making = false;
@@ -64,6 +65,8 @@ void fall_asleep(sandbox_pointer self, const error& why) {
   if (st.now != phase::deleting)
     st.become(phase::asleep);
   st.refuse_waiting(why);
+  if (was_to_pause)
+    pause_settled(self, why);
   rest(self);
 }
 
@@ -97,6 +100,15 @@ void account_for_start(sandbox_state& st) {
     watch.whose.times->started(watch.parts);
 }
 
+/// It may stand still, which was for want of use if it is not paused.
+void stands_as_left(sandbox_pointer self) {
+  auto& st = self->state;
+  if (is_held(st))
+    return freeze(self);
+  st.freezing = true;
+  static_cast<void>(thaw(self));
+}
+
 void perhaps_running(sandbox_pointer self) {
   auto& st = self->state;
   if (st.now != phase::starting || !st.place || !st.recorded ||
@@ -110,8 +122,11 @@ void perhaps_running(sandbox_pointer self) {
     take_over_all(self);
   log::info("sandbox.running",
             {{"id", st.id->str()}, {"epoch", st.epoch}, {"request", st.watch.whose.id}});
-  for (auto& each : std::exchange(st.waiting, {}))
-    each.go();
+  if (adopted)
+    stands_as_left(self);
+  if (is_held(st))
+    return expect_resume(self);
+  serve_waiting(self);
   touch(self);
   if (adopted && !wanted)
     recall_idle(self);
@@ -286,6 +301,16 @@ void choose_image_and_make(sandbox_pointer self) {
   take_lease_and_make(self);
 }
 
+/// Its record is there. A paused one is not made; those who want that wait.
+void make_unless_paused(sandbox_pointer self) {
+  auto& st = self->state;
+  if (!is_held(st) || has_survived(st))
+    return choose_image_and_make(self);
+  st.become(phase::asleep);
+  expect_resume(self);
+  rest(self);
+}
+
 void take_lease_and_make(sandbox_pointer self) {
   self->state.watch.lease_asked = steady_clock::now();
   with_lease(
@@ -326,7 +351,7 @@ void begin_start(sandbox_pointer self) {
   if (!st.waiting.empty())
     st.watch.whose = st.waiting.front().context;
   st.claims = 0;
-  st.record->load([self] { choose_image_and_make(self); },
+  st.record->load([self] { make_unless_paused(self); },
                   [self](const error& why) {
                     self->state.options->figures->not_started(start_failure::record);
                     fall_asleep(self, why);
@@ -339,6 +364,8 @@ void when_running(sandbox_pointer self, waiting_request request) {
   switch (st.now) {
     case phase::running:
     case phase::frozen:
+      if (is_held(st))
+        break;
       if (const auto awake = thaw(self); !awake)
         return request.refuse(awake.reason());
       request.go();
@@ -349,11 +376,13 @@ void when_running(sandbox_pointer self, waiting_request request) {
     case phase::stopping: break;
   }
   if (st.waiting.size() >= limits::waiting_per_sandbox)
-    return request.refuse(
-      {errc::limit_reached, "too many requests wait for this sandbox to start"});
+    return request.refuse({errc::limit_reached, "too many requests wait for this sandbox"});
   request.since = steady_clock::now();
+  request.until = st.options->time->now() + limits::pause_patience;
   st.waiting.push_back(std::move(request));
-  if (st.now == phase::asleep)
+  if (is_held(st))
+    expect_resume(self);
+  else if (st.now == phase::asleep)
     begin_start(self);
 }
 
@@ -402,7 +431,7 @@ void heard(sandbox_pointer self, const survivor_ended& said) {
                            [self](const error& why) { deleted(self, &why); }, st.deletion);
   if (st.waiting.empty())
     return fall_asleep(self, {errc::sandbox_not_running, "it was never used"});
-  choose_image_and_make(self);
+  make_unless_paused(self);
 }
 
 } // namespace insula::actors::inside_sandbox

@@ -2,7 +2,8 @@
 
 /// What the files of the sandbox's actor share, and nobody else includes: its state, the facts it
 /// is told, and who does what. sandbox.cpp has its messages, sandbox_start.cpp what leads to a
-/// running sandbox, sandbox_adopt.cpp what an earlier server has left, sandbox_end.cpp its stop,
+/// running sandbox, sandbox_adopt.cpp what an earlier server has left, sandbox_idle.cpp what
+/// becomes of one that nobody uses, sandbox_pause.cpp of a paused one, sandbox_end.cpp its stop,
 /// its deletion and its alarms, sandbox_commands.cpp commands and files, sandbox_sessions.cpp
 /// sessions and terminals, sandbox_network.cpp what it
 /// may reach and how it is reached, sandbox_definition.cpp what is said of it when it is made,
@@ -31,6 +32,7 @@ namespace insula::actors::inside_sandbox {
 
 using idle_atom = caf::atom_constant<caf::atom("idle")>;
 using hibernate_atom = caf::atom_constant<caf::atom("hibernate")>;
+using patience_over_atom = caf::atom_constant<caf::atom("patience")>;
 
 // Facts, from other threads; `start` and `number` say which attempt they are about.
 struct lease_settled {
@@ -87,7 +89,7 @@ using sandbox_impl = sandbox_object_actor::extend<
   caf::reacts_to<process_over>, caf::reacts_to<result_resumed>, caf::reacts_to<result_over>,
   caf::reacts_to<use_over>, caf::reacts_to<engine_answered>, caf::reacts_to<terminal_over>,
   caf::reacts_to<terminal_used>, caf::reacts_to<stood_still>, caf::reacts_to<hibernate_atom>,
-  caf::reacts_to<idle_atom>>;
+  caf::reacts_to<idle_atom>, caf::reacts_to<patience_over_atom>>;
 
 using steady_clock = std::chrono::steady_clock;
 
@@ -96,7 +98,16 @@ struct waiting_request {
   std::function<void()> go;
   std::function<void(const error&)> refuse;
   request_context context;
-  steady_clock::time_point since = {}; ///< When it began to wait.
+  steady_clock::time_point since = {}; ///< When it began to wait. Measured, as start_watch.
+  steady_clock::time_point until = {}; ///< So long for a resume, by the node's clock.
+};
+
+/// The sandbox is being paused, or resumed.
+struct pause_change {
+  bool wanted; ///< Paused.
+  request_context context;
+  caf::typed_response_promise<sandbox_description> reply;
+  std::function<void()> over; ///< Once that is answered.
 };
 
 struct lease_waiter {
@@ -202,6 +213,8 @@ struct sandbox_state {
   bool look_set = false; ///< One look at the clock at a time: it looks at last_used when it comes.
   bool freezing = false; ///< It has been told to stand still, and runs until it does.
   bool cannot_freeze = false; ///< It did not stand still. Tried again once it has been used.
+  std::optional<pause_change> pausing; ///< Until that is settled.
+  bool resume_expected = false;        ///< A look at those who wait for it is on its way.
 
   /// Whatever ends this actor: nobody waits for it in vain, and no command of it is waited for.
   ~sandbox_state() {
@@ -209,6 +222,8 @@ struct sandbox_state {
       options->figures->left(now);
     const error why{errc::sandbox_not_running, "the node is going down"};
     refuse_waiting(why);
+    if (pausing)
+      pausing->reply.deliver(to_caf(why));
     for (auto& each : std::exchange(deleting, {}))
       each.deliver(to_caf(why));
     for (auto& [number, process] : processes)
@@ -307,8 +322,11 @@ void look_later(sandbox_pointer self, std::chrono::nanoseconds left);
 /// The right to write. It is asked for if it is not held, and given back by rest().
 void with_lease(sandbox_pointer self, std::function<void()> then,
                 std::function<void(const error&)> otherwise);
-/// It goes on, if it stands still. Errors: those of runtime::sandbox; it stays as it is.
-result<void> thaw(sandbox_pointer self);
+/// Has it stand still; stood_still follows, unless it is known not to do so.
+void freeze(sandbox_pointer self);
+/// It goes on, if it stands still. Errors: those of runtime::sandbox; it stays as it is. `needed`:
+/// by somebody who has to wait for that.
+result<void> thaw(sandbox_pointer self, bool needed = true);
 /// Looks at the clock: what of the ladder is due is done.
 void look(sandbox_pointer self);
 /// It is idle no longer: what is noted of it for the next server goes.
@@ -420,6 +438,28 @@ void redefine(sandbox_pointer self, const redefine_sandbox& wanted,
               reply_to<sandbox_description> reply);
 /// Until it is to be deleted; none: it stays.
 std::optional<std::chrono::milliseconds> time_left(const sandbox_state& st);
+
+sandbox_description describe(const sandbox_state& st);
+
+// ---- sandbox_pause.cpp
+
+// Of one whose record is loaded, as that of whatever runs.
+
+/// As those who look at it are told.
+bool is_paused(const sandbox_state& st);
+/// The same, or it is about to become so, or to be so no more: who needs it running waits.
+bool is_held(const sandbox_state& st);
+void set_paused(sandbox_pointer self, const pause_sandbox& wanted,
+                reply_to<sandbox_description> reply);
+/// It stands still, as far as it runs: now it is marked. Or it goes on: now the mark goes.
+void write_pause(sandbox_pointer self);
+/// That is durable, or nothing has come of it.
+void pause_settled(sandbox_pointer self, result<void> outcome);
+/// It is held: those who wait do so for limits::pause_patience.
+void expect_resume(sandbox_pointer self);
+void refuse_impatient(sandbox_pointer self);
+/// It runs: each in its turn, unless one of them has it paused.
+void serve_waiting(sandbox_pointer self);
 
 // ---- sandbox_network.cpp
 

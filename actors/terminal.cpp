@@ -360,6 +360,8 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
     },
     [self](kill_atom) {
       auto& st = self->state;
+      if (!st.started && !st.never_ran && st.options.place->stands_still())
+        return set_alarm(self, limits::start_patience); // It cannot, before that goes on.
       st.command->signal(SIGKILL);
       if (!st.started && !st.never_ran)
         failed(self, {errc::launch_failed, "it did not come to life in time"});

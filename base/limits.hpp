@@ -84,6 +84,9 @@ inline constexpr std::chrono::minutes wrong_keys_within{1};
 /// A key that is typed into the console. A header can hold no more.
 inline constexpr std::uint64_t typed_key_bytes = header_value_bytes;
 
+/// For a paused sandbox to be resumed, of a request that needs it. Less than its caller waits.
+inline constexpr std::chrono::seconds pause_patience{25};
+
 /// A JSON text that nests deeper is refused.
 inline constexpr std::size_t json_depth = 64;
 

@@ -320,6 +320,9 @@ public:
   /// Errors: io_failed, sandbox_not_running.
   virtual result<void> thaw() = 0;
 
+  /// It has been told to, or may have been when it was adopted, and not to go on since.
+  virtual bool stands_still() const = 0;
+
   /// Read from the kernel now: a few small files, which take microseconds. None: it has ended.
   virtual std::optional<sandbox_usage> usage() const = 0;
 
@@ -391,8 +394,9 @@ public:
   virtual std::vector<std::string> survivors() const = 0;
   virtual bool survives(const std::string& name) const = 0;
 
-  /// Takes over the one of the spec's name; the rest is as it was made with. Errors: not_found;
-  /// launch_failed, if it does not answer any more, and then it is ended.
+  /// Takes over the one of the spec's name; the rest is as it was made with. What stands still does
+  /// so until thaw(). Errors: not_found; launch_failed, if it does not answer any more, and then it
+  /// is ended.
   virtual void adopt(const sandbox_spec& spec, sandbox_listener listener) = 0;
 
   /// Ends one of them. Calls back when nothing of it is left, or there is none of that name.

@@ -247,6 +247,7 @@ public:
   void ping(std::function<void()> on_answer) override;
   void freeze(std::function<void(bool)> on_still) override;
   result<void> thaw() override;
+  bool stands_still() const override;
   void destroy(std::function<void()> on_gone) override;
 
 private:
@@ -473,9 +474,8 @@ void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
     });
     self->lacks_ = 2; // The gateway's word, and all that the agent knows.
     self->await_network(std::exchange(self->first_network_, {}));
-    self->frozen_ = static_cast<bool>(freezer); // It may be, and keepers have to answer.
+    self->frozen_ = static_cast<bool>(freezer); // It may be.
     self->connect(std::move(control), std::move(freezer));
-    static_cast<void>(self->thaw());
     self->engine_->spawner.adopt(
       self->slot_, [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
     self->tell_agent(agent::op::report, 0, 0);
@@ -1241,6 +1241,10 @@ native_shell::links native_sandbox::shell_links(std::uint64_t id) {
     }
     self->let_go(id);
   };
+  to.frozen = [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    return self && self->stands_still();
+  };
   to.hold = [weak = weak_from_this()](const std::string& label, std::span<const int> fds) {
     const auto self = weak.lock();
     if (!self)
@@ -1396,6 +1400,11 @@ result<void> native_sandbox::thaw() {
   if (!let_go_on())
     return error{errc::io_failed, std::string{"thawing the sandbox: "} + std::strerror(errno)};
   return {};
+}
+
+bool native_sandbox::stands_still() const {
+  const std::lock_guard hold{guard_};
+  return frozen_;
 }
 
 result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path,

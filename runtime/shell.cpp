@@ -159,12 +159,19 @@ void native_shell::open_channel(unique_fd channel) {
 void native_shell::attach(unique_fd channel, std::uint64_t name) {
   name_ = name;
   open_channel(std::move(channel));
-  boost::asio::post(io_, [self = shared_from_this()] {
-    self->deadline_.expires_after(limits::start_patience);
-    self->deadline_.async_wait([weak = self->weak_from_this()](const auto& stopped) {
-      if (const auto me = weak.lock(); me && !stopped)
-        me->failed({errc::launch_failed, "the shell was not ready in time"});
-    });
+  boost::asio::post(io_, [self = shared_from_this()] { self->await_start(); });
+}
+
+/// One that stands still has its time once it goes on.
+void native_shell::await_start() {
+  deadline_.expires_after(limits::start_patience);
+  deadline_.async_wait([weak = weak_from_this()](const auto& stopped) {
+    const auto self = weak.lock();
+    if (!self || stopped)
+      return;
+    if (!self->ready_ && self->to_.frozen())
+      return self->await_start();
+    self->failed({errc::launch_failed, "the shell was not ready in time"});
   });
 }
 
@@ -500,12 +507,13 @@ void native_shell::pulse() {
       const std::lock_guard hold{self->guard_};
       number = self->now_.number;
     }
-    if (number != 0 && !self->answered_) {
+    const bool frozen = self->to_.frozen();
+    if (number != 0 && !self->answered_ && !frozen) {
       self->to_.kill();
       return self->watch_kill(number);
     }
-    self->answered_ = number == 0;
-    if (number != 0)
+    self->answered_ = number == 0 || frozen;
+    if (!self->answered_)
       self->tell_keeper(agent::shell_op::ping, 0);
     self->pulse();
   });

@@ -43,6 +43,7 @@ public:
   struct links {
     std::function<void()> kill;      ///< Kills the keeper, and its shell with it.
     std::function<void()> forgotten; ///< It has ended.
+    std::function<bool()> frozen;    ///< It stands still with its sandbox, and cannot answer.
     std::function<bool(int status, std::uint64_t kills_before)> memory_ran_out;
     std::function<std::uint64_t()> memory_kills;
     std::function<log_share()> share_log;
@@ -114,6 +115,7 @@ private:
                                                std::uint64_t number);
   native_process::keeping keeping_of(const held_head& head, std::string label, std::uint64_t name);
   void ask_for_report();
+  void await_start();
   void heard(const agent::shell_notice& said);
   void ready();
   void unknown_command(std::uint64_t number);

@@ -60,8 +60,9 @@ using terminal_actor = process_actor::extend<
   caf::replies_to<write_input>::with<caf::ok_atom>, caf::reacts_to<resize_terminal>>;
 
 /// One isolated environment: started when first needed, with its commands and its end. Every
-/// request that needs the running sandbox waits for its start. Whoever asks says for which request
-/// from outside.
+/// request that needs the running sandbox waits for its start, or for its resume if it is paused:
+/// deadline_exceeded after limits::pause_patience. Whoever asks says for which request from
+/// outside.
 using sandbox_actor = caf::typed_actor<
   // Starts a command. The answer comes once it runs, or could not: launch_failed,
   // sandbox_not_running, limit_reached, node_unreachable (the next server has the sandbox, and the
@@ -111,6 +112,11 @@ using sandbox_actor = caf::typed_actor<
   // store_failed, disk_full.
   caf::replies_to<define_sandbox>::with<sandbox_description>,
   caf::replies_to<redefine_sandbox>::with<sandbox_description>,
+  // Answers when it is durable and all that runs in it stands still, or goes on. Errors:
+  // invalid_request (it is so already, or becomes so), io_failed (it does not stand still, and so
+  // goes on; or it does not go on), sandbox_not_running (it has ended meanwhile), store_failed,
+  // disk_full.
+  caf::replies_to<pause_sandbox>::with<sandbox_description>,
   // Errors: sandbox_not_running, io_failed.
   caf::replies_to<open_sockets_request>::with<sandbox_sockets>,
   // Errors: sandbox_not_running, io_failed, deadline_exceeded.

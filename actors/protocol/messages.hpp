@@ -270,6 +270,13 @@ struct sandbox_description {
   std::string image;
   std::int64_t created_ms = 0;
   std::optional<std::int64_t> expires_ms;
+  bool paused = false;
+};
+/// Paused, all that runs in it stands still, and who needs it waits, until it is resumed, whatever
+/// becomes of the server. Starts nothing.
+struct pause_sandbox {
+  bool paused = true; ///< If not, it is resumed.
+  request_context context = {};
 };
 struct described_sandbox {
   std::string id;
@@ -362,6 +369,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::network_state)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::open_sockets_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::open_terminal_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::output_chunk)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::pause_sandbox)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::pool_stats)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::prime_pool)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::probe_request)

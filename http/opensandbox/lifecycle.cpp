@@ -65,10 +65,12 @@ response failed(const std::string& id, const error& why) {
   }
 }
 
-/// Asks without starting it. `answered` comes on a CAF worker, for one that is there.
+/// Asks without starting it. `answered` comes on a CAF worker, for one that is there; `refuse` has
+/// the words for why there is no answer.
 template <class Message>
 void ask(const shared_services& with, const std::string& id, Message wanted, const reply& to,
-         std::function<void(const sandbox_description&)> answered) {
+         std::function<void(const sandbox_description&)> answered,
+         response (*refuse)(const std::string&, const error&) = failed) {
   to->answer_within(patience,
                     refused({504, "GENERAL::UNKNOWN_ERROR", "the sandbox did not answer in time"}));
   wanted.context = to->context();
@@ -79,7 +81,7 @@ void ask(const shared_services& with, const std::string& id, Message wanted, con
     [to, id, answered = std::move(answered)](const sandbox_description& is) {
       is.exists ? answered(is) : to->respond(not_found(id));
     },
-    [to, id](bridge::step, const error& why) { to->respond(failed(id, why)); },
+    [to, id, refuse](bridge::step, const error& why) { to->respond(refuse(id, why)); },
     bridge::step::network};
   question.starts_it = false;
   bridge::ask_sandbox(*with, std::move(question));
@@ -195,8 +197,10 @@ void create(const shared_services& with, const call&, const std::string& body, c
 
 // ---- Looking at all
 
+/// By state: there are no others.
 struct list_wanted {
-  bool running = true; ///< Those are among the wanted states, and there are no others.
+  bool running = true;
+  bool paused = true;
   std::map<std::string, std::string> metadata;
   std::uint64_t page = 1;
   std::uint64_t page_size = 20;
@@ -212,7 +216,7 @@ std::optional<std::uint64_t> number_from(std::string_view text, std::uint64_t mo
 }
 
 std::optional<refusal> read_list(std::string_view query, list_wanted& into) {
-  bool any_state = false, running = false;
+  bool any_state = false, running = false, paused = false;
   for (auto left = query; !left.empty();) {
     const auto pair = left.substr(0, left.find('&'));
     left.remove_prefix(std::min(left.size(), pair.size() + 1));
@@ -220,8 +224,10 @@ std::optional<refusal> read_list(std::string_view query, list_wanted& into) {
       continue;
     any_state = true;
     running = running || same_letters(pair.substr(6), "running");
+    paused = paused || same_letters(pair.substr(6), "paused");
   }
   into.running = !any_state || running;
+  into.paused = !any_state || paused;
   for (const auto& [name, number, most] :
        {std::tuple{"page", &into.page, std::uint64_t{1'000'000'000}},
         std::tuple{"pageSize", &into.page_size, std::uint64_t{200}}}) {
@@ -256,8 +262,9 @@ bool has_all(const sandbox_description& is, const std::map<std::string, std::str
 }
 
 response listed(std::vector<described_sandbox> all, const list_wanted& wanted) {
-  std::erase_if(
-    all, [&](const auto& each) { return !wanted.running || !has_all(each.is, wanted.metadata); });
+  std::erase_if(all, [&](const auto& each) {
+    return !(each.is.paused ? wanted.paused : wanted.running) || !has_all(each.is, wanted.metadata);
+  });
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
     return a.is.created_ms > b.is.created_ms; // The newest first.
   });
@@ -359,6 +366,35 @@ void patch(const shared_services& with, const call& what, const std::string& bod
   try_patch(with, what.id, body, most_tries, to);
 }
 
+response not_paused(const std::string& id, const error& why) {
+  switch (why.code) {
+    case errc::invalid_request:
+    case errc::sandbox_not_running:
+      return refused({409, "DOCKER::SANDBOX_NOT_RUNNING", why.message});
+    case errc::io_failed: return refused({500, "DOCKER::SANDBOX_PAUSE_FAILED", why.message});
+    default: return failed(id, why);
+  }
+}
+
+response not_resumed(const std::string& id, const error& why) {
+  switch (why.code) {
+    case errc::invalid_request: return refused({409, "DOCKER::SANDBOX_NOT_PAUSED", why.message});
+    case errc::io_failed: return refused({500, "DOCKER::SANDBOX_RESUME_FAILED", why.message});
+    default: return failed(id, why);
+  }
+}
+
+template <bool paused>
+void set_paused(const shared_services& with, const call& what, const std::string&,
+                const reply& to) {
+  ask(
+    with, what.id, pause_sandbox{paused}, to,
+    [to](const sandbox_description&) {
+      to->respond({202, {}});
+    },
+    paused ? not_paused : not_resumed);
+}
+
 void endpoint(const shared_services& with, const call& what, const std::string&, const reply& to) {
   std::uint32_t port = 0;
   const auto end = what.port.data() + what.port.size();
@@ -423,6 +459,8 @@ std::vector<route> lifecycle_routes(shared_services with, const std::string& pre
   add(verb::del, "/sandboxes/:id", none, remove);
   add(verb::post, "/sandboxes/:id/renew-expiration", some, renew);
   add(verb::patch, "/sandboxes/:id/metadata", some, patch);
+  add(verb::post, "/sandboxes/:id/pause", none, set_paused<true>);
+  add(verb::post, "/sandboxes/:id/resume", none, set_paused<false>);
   add(verb::get, "/sandboxes/:id/endpoints/:port", none, endpoint);
   add(verb::post, "/metrics/events", none,
       [](const shared_services&, const call&, const std::string&, const reply& to) {

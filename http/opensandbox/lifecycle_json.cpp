@@ -289,8 +289,8 @@ void append_sandbox(writer& out, const std::string& id, const sandbox_descriptio
   }
   out.Key("status");
   out.StartObject();
-  text(out, "state", "Running");
-  text(out, "reason", "CONTAINER_RUNNING");
+  text(out, "state", of.paused ? "Paused" : "Running");
+  text(out, "reason", of.paused ? "CONTAINER_PAUSED" : "CONTAINER_RUNNING");
   text(out, "message", "");
   text(out, "lastTransitionAt", iso_time(of.created_ms));
   out.EndObject();

@@ -238,6 +238,44 @@ describe('the OpenSandbox client', () => {
     await manager.close();
   });
 
+  test('paused, it stands still until it is resumed', limit, async () => {
+    const { id } = await sandbox.commands.run('while :; do echo $EPOCHREALTIME; sleep 0.01; done', { background: true });
+    await until(async () => (await sandbox.commands.getBackgroundCommandLogs(id)).content);
+    await sandbox.pause();
+    const paused = Date.now() / 1000;
+    const { status } = await sandbox.getInfo();
+    assert.equal(status.state, 'Paused');
+    assert.equal(status.reason, 'CONTAINER_PAUSED');
+    const manager = SandboxManager.create({ connectionConfig: connection() });
+    const listed = async (states) => (await manager.listSandboxInfos({ states })).items.map((each) => each.id);
+    assert.deepEqual(await listed(['Paused']), [sandbox.id]);
+    assert.ok(!(await listed(['Running'])).includes(sandbox.id));
+    await assert.rejects(sandbox.pause(), (why) => why.error.code === 'DOCKER::SANDBOX_NOT_RUNNING');
+    const waits = sandbox.commands.run('echo later');
+    await pause(300);
+    const resumed = Date.now() / 1000;
+    const again = await sandbox.resume();
+    assert.notEqual(again, sandbox);
+    assert.equal(again.id, sandbox.id);
+    assert.equal((await again.getInfo()).status.state, 'Running');
+    assert.deepEqual(lines(await waits), ['later']);
+    const beats = await until(async () => {
+      const { content } = await again.commands.getBackgroundCommandLogs(id);
+      const all = content.split('\n').slice(0, -1).map(Number);
+      return all.at(-1) > resumed && all;
+    });
+    assert.ok(beats[0] < paused);
+    assert.deepEqual(beats.filter((each) => each > paused && each < resumed), []);
+    await assert.rejects(again.resume(), (why) => why.error.code === 'DOCKER::SANDBOX_NOT_PAUSED');
+    await again.pause();
+    await (await Sandbox.resume({ connectionConfig: connection(), sandboxId: sandbox.id })).close();
+    await manager.pauseSandbox(sandbox.id);
+    await manager.resumeSandbox(sandbox.id);
+    await again.commands.interrupt(id);
+    await manager.close();
+    sandbox = again; // The two have one connection.
+  });
+
   test('the bridge sees the same sandbox', limit, async () => {
     const answer = await fetch(`${node}/v1/sandbox/${sandbox.id}/exec`, {
       method: 'POST',

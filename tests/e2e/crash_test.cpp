@@ -216,6 +216,34 @@ TEST_CASE("killed at any step of a command, nothing that was answered is lost an
     [&] { return it.sandbox_groups().empty() && it.processes().size() == node::own_processes; }));
 }
 
+TEST_CASE("killed at any step of a pause or a resume, a sandbox is paused or goes on, and is whole",
+          "[crash][failpoint][pause]") {
+  struct moment {
+    std::string step;
+    bool resumes;
+    bool paused; ///< Afterwards.
+  };
+  // The first write is that of the start.
+  const auto when = GENERATE(
+    as<moment>{}, moment{"object.write#2", false, false}, moment{"object.durable#2", false, true},
+    moment{"object.write#3", true, true}, moment{"object.durable#3", true, false});
+  CAPTURE(when.step);
+  std::optional<planned_crash> crash;
+  crash.emplace(when.step);
+  node it;
+  REQUIRE(it.sh("a", "sleep 1000 > /dev/null 2>&1 & echo $! > sleeper").exit_code == 0);
+  if (when.resumes)
+    REQUIRE(status_of(it, "POST", "/v1/sandboxes/a/pause") == 202);
+  CHECK_FALSE(
+    status_of(it, "POST", when.resumes ? "/v1/sandboxes/a/resume" : "/v1/sandboxes/a/pause"));
+  crash.reset();
+  it.crash_server(); // It is dead already.
+  it.start();
+  CHECK((it.ask("GET", "/v1/sandboxes/a").body.find("Paused") != std::string::npos) == when.paused);
+  CHECK(status_of(it, "POST", "/v1/sandboxes/a/resume") == (when.paused ? 202 : 409));
+  CHECK(it.sh("a", "kill -0 $(cat sleeper) && echo fine").out == "fine\n");
+}
+
 TEST_CASE("killed while a warm sandbox becomes somebody's, nothing is left that is nobody's",
           "[crash][failpoint][pool]") {
   const auto* step = GENERATE("sandbox.claim", "object.write", "sandbox.made", "object.durable");

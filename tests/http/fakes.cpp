@@ -291,8 +291,8 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       if (all->plays->define_error)
         return to_caf(*all->plays->define_error);
       std::lock_guard lock{all->mutex};
-      all->plays->description = {true, wanted.about, wanted.image, 1'700'000'000'123,
-                                 wanted.expires_ms};
+      all->plays->description = {
+        true, wanted.about, wanted.image, 1'700'000'000'123, wanted.expires_ms, false};
       return all->plays->description;
     },
     [all](const redefine_sandbox& wanted) -> caf::result<sandbox_description> {
@@ -303,6 +303,17 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
         is.about = *wanted.about;
       if (is.exists && wanted.expires_ms)
         is.expires_ms = wanted.expires_ms;
+      return is;
+    },
+    [all](const pause_sandbox& wanted) -> caf::result<sandbox_description> {
+      all->heard->add(wanted.paused ? "pause" : "resume");
+      if (all->plays->pause_error)
+        return to_caf(*all->plays->pause_error);
+      std::lock_guard lock{all->mutex};
+      auto& is = all->plays->description;
+      if (is.exists && is.paused == wanted.paused)
+        return to_caf({errc::invalid_request, "it is so already"});
+      is.paused = is.exists && wanted.paused;
       return is;
     },
     [all](const open_sockets_request& asked) -> caf::result<sandbox_sockets> {

@@ -57,6 +57,7 @@ struct script {
   std::vector<listening_port> ports;
   sandbox_description description;   ///< What is defined last, and what changes it.
   std::optional<error> define_error; ///< When it is to be.
+  std::optional<error> pause_error;  ///< When it is to be paused, or resumed.
   known_command_state command;       ///< Of every id. Its process is the last one, if there is one.
   std::optional<error> interrupt_error; ///< When a command is to be interrupted.
   /// Makes the sockets that are asked for. None: sockets of this network.

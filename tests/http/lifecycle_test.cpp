@@ -104,6 +104,8 @@ TEST_CASE("OpenSandbox: an unknown sandbox is not found, whatever is asked of it
          {"DELETE", "", ""},
          {"GET", "/endpoints/80", ""},
          {"PATCH", "/metadata", "{}"},
+         {"POST", "/pause", ""},
+         {"POST", "/resume", ""},
          {"POST", "/renew-expiration", R"({"expiresAt":")" + next_week() + "T00:00:00Z\"}"}}) {
     CAPTURE(method, path);
     for (const std::string id : {"abc", "not-an-id"}) {
@@ -172,6 +174,65 @@ TEST_CASE("OpenSandbox: an expiration has to be one", "[http][opensandbox]") {
   CHECK(code_of(renew("2001-01-01T00:00:00Z")) == "DOCKER::INVALID_EXPIRATION");
   CHECK(code_of(renew("2999-01-01T00:00:00Z")) == "DOCKER::INVALID_EXPIRATION");
   CHECK(renew(next_week() + "T00:00:00Z").status == 409); // It has none.
+}
+
+TEST_CASE("OpenSandbox: a sandbox is paused and resumed, once each", "[http][opensandbox]") {
+  house h;
+  h.plays().description.exists = true;
+  const std::string prefix = GENERATE("", "/v1");
+  const auto post = [&](const std::string& what, const std::string& body = {}) {
+    return ask(h.port(), "POST", prefix + "/sandboxes/abc/" + what, body);
+  };
+  const auto tells = [&](const std::string& state, const std::string& reason) {
+    return ask(h.port(), "GET", prefix + "/sandboxes/abc")
+             .body.find(R"("status":{"state":")" + state + R"(","reason":")" + reason + '"') !=
+           std::string::npos;
+  };
+  CHECK(code_of(post("resume")) == "DOCKER::SANDBOX_NOT_PAUSED");
+  CHECK(post("resume").status == 409);
+  const auto paused = post("pause");
+  CHECK(paused.status == 202);
+  CHECK(paused.body.empty());
+  CHECK(tells("Paused", "CONTAINER_PAUSED"));
+  const auto again = post("pause", "not looked at");
+  CHECK(again.status == 409);
+  CHECK(code_of(again) == "DOCKER::SANDBOX_NOT_RUNNING");
+  const auto resumed = post("resume", "{}");
+  CHECK(resumed.status == 202);
+  CHECK(resumed.body.empty());
+  CHECK(tells("Running", "CONTAINER_RUNNING"));
+}
+
+TEST_CASE("OpenSandbox: why a sandbox is not paused, or not resumed, is told by a code",
+          "[http][opensandbox]") {
+  const auto [why, pause, resume, status] = GENERATE(table<errc, std::string, std::string, int>(
+    {{errc::io_failed, "DOCKER::SANDBOX_PAUSE_FAILED", "DOCKER::SANDBOX_RESUME_FAILED", 500},
+     {errc::store_failed, "GENERAL::UNKNOWN_ERROR", "GENERAL::UNKNOWN_ERROR", 503},
+     {errc::disk_full, "GENERAL::UNKNOWN_ERROR", "GENERAL::UNKNOWN_ERROR", 507}}));
+  house h;
+  h.plays().pause_error = error{why, "words"};
+  for (const auto& [what, code] : {std::pair{"pause", pause}, std::pair{"resume", resume}}) {
+    const auto got = ask(h.port(), "POST", std::string{"/v1/sandboxes/abc/"} + what);
+    CHECK(got.status == status);
+    CHECK(code_of(got) == code);
+  }
+}
+
+TEST_CASE("OpenSandbox: sandboxes are listed by their states", "[http][opensandbox]") {
+  house h;
+  h.plays().described = {{"run", {true, "", "host", 2, {}, false}},
+                         {"still", {true, "", "host", 1, {}, true}}};
+  const auto has = [&](const std::string& query, bool run, bool still) {
+    const auto got = ask(h.port(), "GET", "/v1/sandboxes" + query).body;
+    return (got.find(R"("id":"run")") != std::string::npos) == run &&
+           (got.find(R"("id":"still")") != std::string::npos) == still;
+  };
+  CHECK(has("", true, true));
+  CHECK(has("?state=Paused", false, true));
+  CHECK(has("?state=pAUSED&state=Failed", false, true));
+  CHECK(has("?state=running", true, false));
+  CHECK(has("?state=Paused&state=Running", true, true));
+  CHECK(has("?state=Failed", false, false));
 }
 
 TEST_CASE("OpenSandbox: sandboxes are listed by pages, the newest first", "[http][opensandbox]") {

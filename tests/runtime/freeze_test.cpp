@@ -207,13 +207,13 @@ TEST_CASE("frozen sandboxes end with their agent, their spawner, or at the next 
   CHECK(listed(node.leftovers()).empty());
 }
 
-TEST_CASE("a frozen sandbox goes on when it is adopted", "[runtime][freeze]") {
+TEST_CASE("a frozen sandbox that is adopted stands still until it is thawed", "[runtime][freeze]") {
   live_node node;
-  const auto sleep = "sleep 4720." + own_number();
+  const auto mark = "k = " + own_number();
   {
     live_sandbox box{node};
-    auto sleeping = box.start("echo up; exec " + sleep);
-    sleeping.says("up");
+    auto counting = box.start("echo up; for ((" + mark + "; ; ++k)); do :; done");
+    counting.says("up");
     REQUIRE(freeze(box));
     node.engine().hand_over();
     box.let_go();
@@ -222,8 +222,11 @@ TEST_CASE("a frozen sandbox goes on when it is adopted", "[runtime][freeze]") {
   node.serve();
   auto box = live_sandbox::adopted(node, "test");
   REQUIRE(box);
-  // It may have stood still just before it became that.
-  CHECK(eventually([&] { return find_process(sleep) > 0; }));
+  const auto busy = find_process(mark);
+  REQUIRE(busy > 0);
+  CHECK_FALSE(uses_cpu(busy));
+  REQUIRE((**box).thaw());
+  CHECK(eventually([&] { return uses_cpu(busy); }));
   CHECK(box->run("echo works").out == "works\n");
   CHECK(freeze(*box)); // And can be frozen again.
 }

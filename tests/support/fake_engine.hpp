@@ -291,6 +291,7 @@ public:
     frozen = false;
     return {};
   }
+  bool stands_still() const override { return frozen; }
   void destroy(std::function<void()> on_gone) override {
     ++destroys;
     waiting.push_back(std::move(on_gone));
