@@ -25,8 +25,9 @@ sandbox_status status_of(const sandbox_state& st) {
   std::from_chars(made.data(), made.data() + made.size(), row.created_ms);
   row.sessions = static_cast<std::uint32_t>(st.sessions.size());
   row.terminals = static_cast<std::uint32_t>(st.terminals.size());
-  row.memory_limit_bytes = st.options->limits.memory_bytes;
-  row.cpu_limit_percent = st.options->limits.cpu_percent;
+  const auto limits = limits_of(st);
+  row.memory_limit_bytes = limits.memory_bytes;
+  row.cpu_limit_percent = limits.cpu_percent;
   if (const auto used = st.place ? st.place->usage() : std::nullopt) {
     row.memory_bytes = used->memory_bytes;
     if (used->cpu)

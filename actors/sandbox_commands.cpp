@@ -90,7 +90,7 @@ process_options make_options(sandbox_pointer self, std::optional<std::int64_t> t
   process_options options;
   options.place = st.place;
   options.timeout_ms = timeout_ms;
-  options.memory_bytes = st.options->limits.memory_bytes;
+  options.memory_bytes = limits_of(st).memory_bytes;
   options.figures = st.options->figures;
   options.request = context.id;
   if (!std::exchange(st.watch.has_had_command, true))

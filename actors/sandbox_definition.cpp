@@ -14,6 +14,8 @@ constexpr const char* env_key = "env";
 constexpr const char* expires_key = "expires_ms";
 constexpr const char* image_key = "image";
 constexpr const char* network_key = "network";
+constexpr const char* memory_key = "memory_limit";
+constexpr const char* cpu_key = "cpu_limit";
 
 std::optional<std::int64_t> number_of(const object_storage& record, const char* key) {
   const auto text = record.value(key);
@@ -87,6 +89,10 @@ void define(sandbox_pointer self, const define_sandbox& wanted,
           changes.push_back({image_key, wanted.image});
         if (wanted.network)
           changes.push_back({network_key, to_text(*wanted.network)});
+        if (wanted.memory_bytes > 0)
+          changes.push_back({memory_key, std::to_string(wanted.memory_bytes)});
+        if (wanted.cpu_percent > 0)
+          changes.push_back({cpu_key, std::to_string(wanted.cpu_percent)});
         write(now, std::move(changes), wanted.expires_ms);
         now.record->when_durable(
           [=] {
@@ -130,6 +136,19 @@ void redefine(sandbox_pointer self, const redefine_sandbox& wanted,
       },
       failed);
   });
+}
+
+runtime::sandbox_limits limits_of(const sandbox_state& st) {
+  auto limits = st.options->limits;
+  const auto lower = [&st](auto& limit, const char* key) {
+    const auto wanted = number_of(*st.record, key).value_or(0);
+    using number = std::remove_reference_t<decltype(limit)>;
+    if (wanted > 0 && (limit == 0 || static_cast<std::uint64_t>(wanted) < limit))
+      limit = static_cast<number>(wanted);
+  };
+  lower(limits.memory_bytes, memory_key);
+  lower(limits.cpu_percent, cpu_key);
+  return limits;
 }
 
 std::optional<std::chrono::milliseconds> time_left(const sandbox_state& st) {

@@ -205,7 +205,7 @@ void make_sandbox(sandbox_pointer self) {
   spec.name = st.id->str();
   spec.host_name = st.id->str().substr(0, 63);
   spec.image = st.image->layers;
-  spec.limits = st.options->limits;
+  spec.limits = limits_of(st);
   spec.network = st.network = st.told_network = recorded_network(st);
   runtime::sandbox_listener listener;
   // One that comes to life after nobody wants it any more is removed again.

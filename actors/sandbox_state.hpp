@@ -436,6 +436,8 @@ void define(sandbox_pointer self, const define_sandbox& wanted,
             reply_to<sandbox_description> reply);
 void redefine(sandbox_pointer self, const redefine_sandbox& wanted,
               reply_to<sandbox_description> reply);
+/// What it may use. Its record is loaded.
+runtime::sandbox_limits limits_of(const sandbox_state& st);
 /// Until it is to be deleted; none: it stays.
 std::optional<std::chrono::milliseconds> time_left(const sandbox_state& st);
 

@@ -255,6 +255,9 @@ struct define_sandbox {
   std::string image = {};                      ///< Empty: the node's default.
   std::optional<std::int64_t> expires_ms = {}; ///< Unix time, when it is deleted. None: never.
   std::optional<egress_policy> network = {};   ///< None: the node's default.
+  // What it may use, if that is less than what the node gives to each. 0: that.
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t cpu_percent = 0; ///< Of one CPU.
   request_context context = {};
 };
 /// What is set is changed; none of it: nothing is.

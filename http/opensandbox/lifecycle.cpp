@@ -163,6 +163,8 @@ void define(const shared_services& with, const std::string& id, const create_bod
   message.env = wanted.env;
   message.image = image;
   message.network = wanted.network;
+  message.memory_bytes = wanted.memory_bytes;
+  message.cpu_percent = wanted.cpu_percent;
   message.context = to->context();
   if (wanted.timeout_s)
     message.expires_ms = now_ms() + *wanted.timeout_s * 1000;
@@ -421,6 +423,28 @@ void endpoint(const shared_services& with, const call& what, const std::string&,
   });
 }
 
+// ---- Snapshots: none can be made
+
+void no_snapshots(const shared_services& with, const call& what, const std::string&,
+                  const reply& to) {
+  look(with, what.id, to, [to](const sandbox_description&) {
+    to->respond(refused({501, "SNAPSHOT::NOT_IMPLEMENTED", "this server can make no snapshots"}));
+  });
+}
+
+void list_snapshots(const shared_services&, const call& what, const std::string&, const reply& to) {
+  list_wanted wanted;
+  if (const auto wrong = read_list(what.query, wanted))
+    return to->respond(refused(*wrong));
+  to->respond({200, write_list({}, wanted.page, wanted.page_size, 0), json_type});
+}
+
+void unknown_snapshot(const shared_services&, const call& what, const std::string&,
+                      const reply& to) {
+  to->respond(
+    refused({404, "SNAPSHOT::NOT_FOUND", "Snapshot " + percent_decode(what.sid) + " not found."}));
+}
+
 using handler = void (*)(const shared_services&, const call&, const std::string&, const reply&);
 
 response too_large(std::uint64_t, std::uint64_t limit) {
@@ -462,6 +486,10 @@ std::vector<route> lifecycle_routes(shared_services with, const std::string& pre
   add(verb::post, "/sandboxes/:id/pause", none, set_paused<true>);
   add(verb::post, "/sandboxes/:id/resume", none, set_paused<false>);
   add(verb::get, "/sandboxes/:id/endpoints/:port", none, endpoint);
+  add(verb::post, "/sandboxes/:id/snapshots", none, no_snapshots);
+  add(verb::get, "/snapshots", none, list_snapshots);
+  add(verb::get, "/snapshots/:sid", none, unknown_snapshot);
+  add(verb::del, "/snapshots/:sid", none, unknown_snapshot);
   add(verb::post, "/metrics/events", none,
       [](const shared_services&, const call&, const std::string&, const reply& to) {
         to->respond({204, {}});

@@ -1,6 +1,7 @@
 #include "http/opensandbox/lifecycle_json.hpp"
 
 #include "http/network_json.hpp"
+#include "http/opensandbox/execd_json.hpp"
 #include "http/utf8.hpp"
 
 #include <rapidjson/document.h>
@@ -9,8 +10,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <ctime>
+#include <charconv>
 
 namespace insula::http::opensandbox {
 
@@ -58,18 +58,6 @@ void text_list(writer& out, const char* name, const std::vector<std::string>& al
   for (const auto& each : all)
     out.String(each.data(), static_cast<rapidjson::SizeType>(each.size()));
   out.EndArray();
-}
-
-std::string iso_time(std::int64_t unix_ms) {
-  const std::time_t seconds = unix_ms / 1000;
-  std::tm utc{};
-  ::gmtime_r(&seconds, &utc);
-  std::array<char, 32> day{};
-  std::array<char, 48> whole{};
-  std::strftime(day.data(), day.size(), "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(whole.data(), whole.size(), "%s.%03dZ", day.data(),
-                static_cast<int>(unix_ms % 1000));
-  return whole.data();
 }
 
 refusal malformed(std::string why) {
@@ -121,6 +109,56 @@ std::optional<refusal> check_label(const std::string& key, const std::string& co
                    "metadata \"" + key +
                      "\" is no label: letters, digits, '-', '_' and '.', at most "
                      "63, with a letter or digit at both ends"};
+  return std::nullopt;
+}
+
+/// A quantity as Kubernetes writes it: "500m", "1.5", "512Mi", "2G". None: it is none.
+std::optional<double> read_quantity(const std::string& text) {
+  double number = 0;
+  const auto [end, why] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (why != std::errc{} || !(number >= 0))
+    return std::nullopt;
+  const std::string_view unit{end, text.size() - static_cast<std::size_t>(end - text.data())};
+  constexpr std::array<std::pair<std::string_view, double>, 10> units{{{"", 1},
+                                                                       {"m", 0.001},
+                                                                       {"k", 1e3},
+                                                                       {"M", 1e6},
+                                                                       {"G", 1e9},
+                                                                       {"T", 1e12},
+                                                                       {"Ki", 1024.0},
+                                                                       {"Mi", 1048576.0},
+                                                                       {"Gi", 1073741824.0},
+                                                                       {"Ti", 1099511627776.0}}};
+  for (const auto& [name, factor] : units)
+    if (unit == name)
+      return number * factor;
+  return std::nullopt;
+}
+
+/// What is not known here limits nothing.
+std::optional<refusal> read_limits(const texts& limits, create_body& into) {
+  constexpr double least_memory = 16 << 20, least_cpu = 0.01, most = 1e15;
+  const auto wrong = [](const std::string& name, std::string_view why) {
+    return refusal{400, "SANDBOX::INVALID_PARAMETER",
+                   "resourceLimits." + name + " " + std::string{why}};
+  };
+  for (const auto& [name, text] : limits) {
+    if (name != "memory" && name != "cpu" && name != "gpu")
+      continue;
+    const auto amount = read_quantity(text);
+    if (!amount || *amount > most)
+      return wrong(name, "must be a quantity such as 500m or 512Mi");
+    if (name == "gpu" && *amount > 0)
+      return wrong(name, "is not supported");
+    if (name == "memory" && *amount < least_memory)
+      return wrong(name, "must be at least 16Mi");
+    if (name == "cpu" && *amount < least_cpu)
+      return wrong(name, "must be at least 10m");
+    if (name == "memory")
+      into.memory_bytes = static_cast<std::uint64_t>(*amount);
+    if (name == "cpu") // More than any machine has says nothing.
+      into.cpu_percent = static_cast<std::uint32_t>(std::min(*amount * 100, 1e6));
+  }
   return std::nullopt;
 }
 
@@ -179,6 +217,8 @@ std::optional<refusal> read_create_body(std::string_view body, create_body& into
   if (find(document, "resourceLimits") == nullptr ||
       !read_texts(find(document, "resourceLimits"), limits, true))
     return malformed("resourceLimits must be an object of strings");
+  if (auto wrong = read_limits(limits, into))
+    return wrong;
   if (!read_texts(find(document, "env"), into.env, true))
     return malformed("env must be an object of strings");
   for (const auto& [name, content] : into.env)

@@ -28,6 +28,9 @@ struct create_body {
   std::map<std::string, std::string> env = {};
   std::optional<std::int64_t> timeout_s = {}; ///< 60 and more. None: for ever.
   std::optional<egress_policy> network = {};
+  // Of resourceLimits. 0: none.
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t cpu_percent = 0; ///< Of one CPU.
   bool metadata_given = false;
 };
 struct refusal {

@@ -53,6 +53,25 @@ TEST_CASE("what a sandbox is made with is there before it starts, and holds in i
   CHECK(has(node.process().spec.env, "A=c"));
 }
 
+TEST_CASE("what a sandbox may use is what it was made with, if its node gives as much",
+          "[actors][definition]") {
+  small_node node;
+  node.options->limits.memory_bytes = 512u << 20;
+  node.options->limits.cpu_percent = 0;
+  const auto box = node.make_sandbox();
+  auto wanted = definition();
+  wanted.memory_bytes = GENERATE(0u, 64u << 20, 1u << 30);
+  wanted.cpu_percent = 50;
+  CHECK(node.sys.ask<sandbox_description>(box, wanted).value().exists);
+  const auto asked = node.sys.ask<process_actor>(box, command("echo hi"));
+  const auto& limits = node.engine.creations.back().spec.limits;
+  CHECK(limits.memory_bytes == (wanted.memory_bytes == 64u << 20 ? 64u << 20 : 512u << 20));
+  CHECK(limits.cpu_percent == 50);
+  const auto told = node.sys.ask<sandbox_status>(box, status_atom::value).value();
+  CHECK(told.memory_limit_bytes == limits.memory_bytes);
+  CHECK(told.cpu_limit_percent == 50);
+}
+
 TEST_CASE("an image that is not there makes no sandbox", "[actors][definition]") {
   small_node node;
   const auto box = node.make_sandbox();

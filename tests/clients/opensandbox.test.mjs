@@ -19,6 +19,7 @@ describe('the OpenSandbox client', () => {
     timeoutSeconds: 600,
     env: { GREETING: 'hello from create' },
     metadata: { owner: 'tests' },
+    resource: { cpu: '2', memory: '384Mi' },
   };
 
   const lines = (execution) => execution.logs.stdout.map((each) => each.text);
@@ -194,6 +195,7 @@ describe('the OpenSandbox client', () => {
     const metrics = await sandbox.getMetrics();
     assert.ok(metrics.cpuCount > 0);
     assert.ok(metrics.cpuUsedPercentage >= 0 && metrics.cpuUsedPercentage <= 100);
+    assert.equal(metrics.memoryTotalMiB, 384);
     assert.ok(metrics.memoryTotalMiB > metrics.memoryUsedMiB);
     assert.ok(metrics.memoryUsedMiB > 0);
     assert.ok(Math.abs(metrics.timestamp - Date.now()) < 600_000);

@@ -62,6 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                    [&](process_exit) { heard.count(heard.ended); }},
     native_shell::links{[] {},
                         [] {},
+                        [] { return false; },
                         [](int, std::uint64_t) { return false; },
                         [] { return std::uint64_t{0}; },
                         [] { return native_shell::log_share{}; },

@@ -287,6 +287,9 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       std::string line = "define";
       for (const auto& [name, value] : wanted.env)
         line += " " + name + "=" + value;
+      if (wanted.memory_bytes + wanted.cpu_percent > 0)
+        line += " memory " + std::to_string(wanted.memory_bytes) + " cpu " +
+                std::to_string(wanted.cpu_percent);
       all->heard->add(line);
       if (all->plays->define_error)
         return to_caf(*all->plays->define_error);

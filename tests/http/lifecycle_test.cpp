@@ -21,6 +21,11 @@ std::string with(const std::string& more) {
   return good.substr(0, good.size() - 1) + "," + more + "}";
 }
 
+/// `good` with these limits.
+std::string limited(const std::string& limits) {
+  return good.substr(0, good.size() - 2) + limits + "}}";
+}
+
 /// A day of it, in UTC.
 std::string next_week() {
   const auto when = std::time(nullptr) + 7 * 24 * 3600;
@@ -35,6 +40,10 @@ std::string code_of(const answer& got) {
   std::smatch found;
   const auto known = std::regex_search(got.body, found, std::regex{R"x("code":"([^"]*)")x"});
   return known ? found[1].str() : std::string{};
+}
+
+std::string made_id(const house& h) {
+  return ask(h.port(), "POST", "/v1/sandboxes", good).body.substr(7, 26);
 }
 
 } // namespace
@@ -65,6 +74,33 @@ TEST_CASE("OpenSandbox: a sandbox is made, told and changed", "[http][opensandbo
   CHECK(ask(h.port(), "DELETE", "/v1/sandboxes/" + id).status == 204);
 }
 
+TEST_CASE("OpenSandbox: what a sandbox may use is said when it is made", "[http][opensandbox]") {
+  house h;
+  for (const auto& [limits, heard] : std::vector<std::pair<std::string, std::string>>{
+         {R"("cpu":"500m","memory":"512Mi","gpu":"0","disk":"x")",
+          "define memory 536870912 cpu 50"},
+         {R"("cpu":"1.5","memory":"2G")", "define memory 2000000000 cpu 150"},
+         {R"("memory":"100000000")", "define memory 100000000 cpu 0"},
+         {"", "define"}}) {
+    CHECK(ask(h.port(), "POST", "/v1/sandboxes", limited(limits)).status == 202);
+    CHECK(h.heard().has(heard));
+  }
+}
+
+TEST_CASE("OpenSandbox: there are no snapshots", "[http][opensandbox]") {
+  house h;
+  CHECK(ask(h.port(), "POST", "/v1/sandboxes/abc/snapshots").status == 404);
+  const auto id = made_id(h);
+  const auto refused =
+    ask(h.port(), "POST", "/v1/sandboxes/" + id + "/snapshots", R"({"name":"a"})");
+  CHECK(refused.status == 501);
+  CHECK(code_of(refused) == "SNAPSHOT::NOT_IMPLEMENTED");
+  CHECK(
+    ask(h.port(), "GET", "/v1/snapshots?page=2").body.starts_with(R"({"items":[],"pagination":)"));
+  CHECK(code_of(ask(h.port(), "GET", "/snapshots/s1")) == "SNAPSHOT::NOT_FOUND");
+  CHECK(ask(h.port(), "DELETE", "/v1/snapshots/s1").status == 404);
+}
+
 TEST_CASE("OpenSandbox: what makes no sense is refused with its code", "[http][opensandbox]") {
   house h;
   for (const auto& [body, status, code] : std::vector<std::tuple<std::string, int, std::string>>{
@@ -77,6 +113,14 @@ TEST_CASE("OpenSandbox: what makes no sense is refused with its code", "[http][o
           "GENERAL::INVALID_REQUEST"},
          {R"({"snapshotId":"x"})", 404, "SNAPSHOT::NOT_FOUND"},
          {with(R"("snapshotId":"x")"), 422, "GENERAL::INVALID_REQUEST"},
+         {limited(R"("memory":512)"), 422, "GENERAL::INVALID_REQUEST"},
+         {limited(R"("memory":"many")"), 400, "SANDBOX::INVALID_PARAMETER"},
+         {limited(R"("memory":"512MB")"), 400, "SANDBOX::INVALID_PARAMETER"},
+         {limited(R"("memory":"-1Gi")"), 400, "SANDBOX::INVALID_PARAMETER"},
+         {limited(R"("memory":"1Mi")"), 400, "SANDBOX::INVALID_PARAMETER"},
+         {limited(R"("cpu":"nan")"), 400, "SANDBOX::INVALID_PARAMETER"},
+         {limited(R"("cpu":"1m")"), 400, "SANDBOX::INVALID_PARAMETER"},
+         {limited(R"("gpu":"1")"), 400, "SANDBOX::INVALID_PARAMETER"},
          {with(R"("timeout":59)"), 422, "GENERAL::INVALID_REQUEST"},
          {with(R"("timeout":99999999999)"), 400, "SANDBOX::INVALID_PARAMETER"},
          {with(R"("env":{"A":1})"), 422, "GENERAL::INVALID_REQUEST"},
