@@ -138,7 +138,7 @@ describe('the OpenSandbox client', () => {
     assert.equal(info['/workspace/large'].size, large.length);
     assert.equal(info['/workspace/large'].owner, 'sandbox');
     assert.ok(Math.abs(info['/workspace/large'].modifiedAt - Date.now()) < 600_000);
-    await assert.rejects(files.readFile('/workspace/none'), (why) => why.error.code === 'FILE_NOT_FOUND');
+    await assert.rejects(files.readFile('/workspace/none'), (why) => why.statusCode === 404);
     await assert.rejects(files.getFileInfo(['/workspace/none']), SandboxException);
     assert.equal((await fetch(`${node}/v1/sandbox/${sandbox.id}/file/workspace/notes/a.txt`, { headers: { authorization: `Bearer ${key}` } })).status, 200);
   });
