@@ -157,6 +157,10 @@ held_sandbox survivor_of(heard_notice& heard) {
 
 /// Says hello, and hears what there is. Nothing: the spawner ended before it had told all.
 std::optional<spawner_link> greet(unique_fd& socket) {
+  // What is to be held is handed over before its command starts, or that does not start: a burst of
+  // them must find room while the spawner is busy.
+  constexpr int room = 8 << 20;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
   auto greeting = plain(spawner::op::hello);
   greeting.name = spawner::version;
   if (!send_request(socket.get(), greeting))

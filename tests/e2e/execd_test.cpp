@@ -221,7 +221,7 @@ TEST_CASE("execd: two hundred commands at once", "[execd]") {
     return good ? std::string{} : std::to_string(got.status) + ": " + got.body;
   });
   for (const auto& each : all)
-    CHECK(each.empty());
+    CHECK(each == "");
 }
 
 TEST_CASE("execd: a client that leaves, and a server that is killed, end no command", "[execd]") {
