@@ -1,0 +1,49 @@
+#pragma once
+
+#include "http/bridge/api.hpp"
+#include "http/opensandbox/commands.hpp"
+#include "http/opensandbox/execd_json.hpp"
+#include "http/router.hpp"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+/// What the files of execd's routes share.
+namespace insula::http::opensandbox {
+
+/// Whose execd it is.
+struct execd_target {
+  std::shared_ptr<const bridge::services> with;
+  std::string fixed_id; ///< Empty: the path says it, and the sandbox has to be there.
+
+  std::string id(const call& what) const { return fixed_id.empty() ? what.id : fixed_id; }
+  bool makes_sandbox() const { return !fixed_id.empty(); }
+};
+
+using execd_answer =
+  std::function<void(const execd_target&, const call&, const std::string& body, const reply&)>;
+
+/// One that answers a whole request.
+route execd_route(verb method, std::string pattern, const execd_target& target, body_use body,
+                  execd_answer answer);
+
+/// 32 hexadecimal digits, from the kernel's random source.
+std::string new_command_id();
+
+/// A command that is to run, and be remembered by an id of its own.
+command_job make_job(const execd_target& target, const call& what, command_body wanted,
+                     const reply& to);
+
+/// Terminals. Paths follow `prefix`.
+void add_pty_routes(std::vector<route>& table, const execd_target& target,
+                    const std::string& prefix);
+/// Code and its contexts, which nothing here interprets.
+void add_code_routes(std::vector<route>& table, const execd_target& target,
+                     const std::string& prefix);
+/// Isolated sessions, of which there are none.
+void add_isolated_routes(std::vector<route>& table, const execd_target& target,
+                         const std::string& prefix);
+
+} // namespace insula::http::opensandbox
