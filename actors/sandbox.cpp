@@ -97,7 +97,26 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     [self](
       open_terminal_request& request) -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
       auto reply = self->make_response_promise<terminal_actor, std::uint64_t, std::uint64_t>();
+      if (!request.defined.empty()) {
+        open_defined_terminal(self, request, reply);
+        return reply;
+      }
       when_running(self, reply, request.context, [=] { open_terminal(self, request, reply); });
+      return reply;
+    },
+    [self](const define_terminal& wanted) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      define(self, wanted, reply);
+      return reply;
+    },
+    [self](const find_terminal& asked) -> caf::result<known_terminal> {
+      auto reply = self->make_response_promise<known_terminal>();
+      find(self, asked, reply);
+      return reply;
+    },
+    [self](const forget_terminal& asked) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      forget(self, asked, reply);
       return reply;
     },
     [self](status_atom) { return status_of(self->state); },

@@ -22,9 +22,6 @@ std::vector<std::string> environment(const sandbox_state& st,
   return lines;
 }
 
-namespace {
-
-/// A leading ~, $NAME and ${NAME}, by what every command is given. Errors: invalid_request.
 result<std::string> expanded(const sandbox_state& st, const std::string& path) {
   if (path.find_first_of("~$") == std::string::npos)
     return path;
@@ -57,6 +54,8 @@ result<std::string> expanded(const sandbox_state& st, const std::string& path) {
   }
   return whole;
 }
+
+namespace {
 
 /// A shell takes a line as its argument up to a length; a longer one it reads from a descriptor
 /// that the line itself then does not see.

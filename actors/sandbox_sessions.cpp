@@ -315,34 +315,38 @@ terminal_options common_options(sandbox_pointer self, std::uint64_t number) {
   return options;
 }
 
-result<session_terminal*> find_or_open_terminal(sandbox_pointer self,
-                                                const open_terminal_request& wanted,
-                                                runtime::shell_surroundings from) {
+void join_terminal(sandbox_pointer self, const open_terminal_request& wanted,
+                   runtime::shell_surroundings from, terminal_reply reply) {
   auto& st = self->state;
-  if (const auto at = st.terminals.find(wanted.session); at != st.terminals.end())
-    return &at->second;
+  if (st.terminals.count(wanted.session) == 0) {
+    const auto made = make_terminal(self, wanted.session,
+                                    terminal_spec(st, wanted.shell, std::move(from)), wanted, true);
+    if (!made)
+      return static_cast<void>(reply.deliver(to_caf(made.reason())));
+  }
+  reply.delegate(st.terminals.at(wanted.session).actor, join_atom::value);
+}
+
+} // namespace
+
+result<void> make_terminal(sandbox_pointer self, const std::string& name,
+                           runtime::process_spec spec, const open_terminal_request& wanted,
+                           bool blank) {
+  auto& st = self->state;
   if (st.terminals.size() >= limits::terminals_per_sandbox)
     return error{errc::limit_reached, "too many terminals in this sandbox"};
   note("sandbox.terminal", st, wanted.context);
   const auto number = ++st.last_terminal;
   auto options = common_options(self, number);
-  options.spec = terminal_spec(st, wanted.shell, std::move(from));
-  options.spec.label = note_of(wanted.session, {}).label();
+  options.spec = std::move(spec);
+  options.spec.label = note_of(name, {}).label();
   options.size = {wanted.columns, wanted.rows};
   options.request = wanted.context.id;
-  session_terminal made{number, spawn_terminal(self->system(), std::move(options))};
-  return &st.terminals.emplace(wanted.session, std::move(made)).first->second;
+  options.blank = blank;
+  st.terminals.emplace(
+    name, session_terminal{number, spawn_terminal(self->system(), std::move(options))});
+  return {};
 }
-
-void join_terminal(sandbox_pointer self, const open_terminal_request& wanted,
-                   runtime::shell_surroundings from, terminal_reply reply) {
-  const auto terminal = find_or_open_terminal(self, wanted, std::move(from));
-  if (!terminal)
-    return static_cast<void>(reply.deliver(to_caf(terminal.reason())));
-  reply.delegate((*terminal)->actor, join_atom::value);
-}
-
-} // namespace
 
 void resume_terminal(sandbox_pointer self, const runtime::survivor& which,
                      const std::string& session) {

@@ -5,9 +5,9 @@
 /// running sandbox, sandbox_adopt.cpp what an earlier server has left, sandbox_idle.cpp what
 /// becomes of one that nobody uses, sandbox_pause.cpp of a paused one, sandbox_end.cpp its stop,
 /// its deletion and its alarms, sandbox_commands.cpp commands and files, sandbox_sessions.cpp
-/// sessions and terminals, sandbox_network.cpp what it
-/// may reach and how it is reached, sandbox_definition.cpp what is said of it when it is made,
-/// sandbox_results.cpp what is asked for once and again.
+/// sessions and their terminals, sandbox_terminals.cpp those that no session has,
+/// sandbox_network.cpp what it may reach and how it is reached, sandbox_definition.cpp what is said
+/// of it when it is made, sandbox_results.cpp what is asked for once and again.
 
 #include "actors/object.hpp"
 #include "actors/process.hpp"
@@ -201,7 +201,7 @@ struct sandbox_state {
   bool knows_all = true;
   std::map<std::string, session_actor> sessions; ///< By id, each with its shell or none so far.
   std::set<session_actor> ending_sessions;       ///< Until the last of their output has been taken.
-  std::map<std::string, session_terminal> terminals; ///< By session.
+  std::map<std::string, session_terminal> terminals; ///< By session, or as defined ones are named.
   std::map<std::uint64_t, joined_terminal_actor>
     ending_terminals; ///< By number, until they are over.
   std::uint64_t last_terminal = 0;
@@ -487,6 +487,8 @@ void list_ports(sandbox_pointer self, const list_ports_request& wanted,
 std::vector<std::string> environment(const sandbox_state& st,
                                      const std::map<std::string, std::string>& particular,
                                      const std::map<std::string, std::string>& wanted);
+/// A leading ~, $NAME and ${NAME}, by what every command is given. Errors: invalid_request.
+result<std::string> expanded(const sandbox_state& st, const std::string& path);
 /// All of a command but what is run.
 process_options make_options(sandbox_pointer self, std::optional<std::int64_t> timeout_ms,
                              const request_context& context);
@@ -520,12 +522,24 @@ void delete_session(sandbox_pointer self, const std::string& id, reply_to<caf::o
 /// terminals.
 void open_terminal(sandbox_pointer self, open_terminal_request wanted,
                    reply_to<terminal_actor, std::uint64_t, std::uint64_t> reply);
+/// `blank`: as of terminal_options. Errors: limit_reached.
+result<void> make_terminal(sandbox_pointer self, const std::string& name,
+                           runtime::process_spec spec, const open_terminal_request& wanted,
+                           bool blank);
 void resume_session(sandbox_pointer self, const runtime::survivor& shell, const survivor_note& note,
                     std::optional<runtime::survivor> command,
                     std::shared_ptr<process_options> process,
                     std::function<void(result<process_actor>)> on_resumed);
 void resume_terminal(sandbox_pointer self, const runtime::survivor& which,
                      const std::string& session);
+
+// ---- sandbox_terminals.cpp
+
+void define(sandbox_pointer self, const define_terminal& wanted, reply_to<caf::ok_atom> reply);
+void find(sandbox_pointer self, const find_terminal& asked, reply_to<known_terminal> reply);
+void forget(sandbox_pointer self, const forget_terminal& asked, reply_to<caf::ok_atom> reply);
+void open_defined_terminal(sandbox_pointer self, const open_terminal_request& wanted,
+                           reply_to<terminal_actor, std::uint64_t, std::uint64_t> reply);
 
 // ---- sandbox_results.cpp
 

@@ -51,6 +51,8 @@ struct open_question {
   caf::typed_response_promise<output_chunk> reply;
 };
 
+using extent_promise = caf::typed_response_promise<std::uint64_t, std::uint64_t>;
+
 struct waiting_input {
   std::size_t bytes; ///< That it counts for.
   caf::typed_response_promise<caf::ok_atom> reply;
@@ -64,9 +66,10 @@ struct terminal_state {
   std::shared_ptr<runtime::terminal> command;
   std::vector<join_promise> starting;
   std::map<std::uint64_t, join_promise> joining;
+  std::map<std::uint64_t, extent_promise> measuring;
   std::map<std::uint64_t, open_question> questions;
   std::map<std::uint64_t, waiting_input> inputs;
-  std::uint64_t last_question = 0;                  ///< Of all three.
+  std::uint64_t last_question = 0;                  ///< Of all four.
   std::size_t input_bytes = 0;                      ///< That wait.
   std::map<caf::actor_addr, std::uint64_t> clients; ///< With their numbers as readers.
   std::uint64_t last_client = 0;
@@ -82,6 +85,8 @@ struct terminal_state {
       each.deliver(why);
     for (auto& [number, join] : joining)
       join.deliver(why);
+    for (auto& [number, measure] : measuring)
+      measure.deliver(why);
     for (auto& [number, question] : questions)
       question.reply.deliver(why);
     for (auto& [number, input] : inputs)
@@ -179,15 +184,16 @@ void set_variable(std::vector<std::string>& env, std::string word) {
 }
 
 /// What its process is given comes from outside, but for this. With the second the terminal is
-/// blank when bash's first prompt comes, as the contract has it.
-void complete(std::vector<std::string>& env) {
+/// blank when bash's first prompt comes, as the bridge's contract has it.
+void complete(std::vector<std::string>& env, bool blank) {
   set_variable(env, "TERM=xterm-256color");
-  set_variable(env, "PROMPT_COMMAND=clear; unset PROMPT_COMMAND");
+  if (blank)
+    set_variable(env, "PROMPT_COMMAND=clear; unset PROMPT_COMMAND");
 }
 
 void start(terminal_pointer self) {
   auto& st = self->state;
-  complete(st.options.spec.env);
+  complete(st.options.spec.env, st.options.blank);
   const auto me = self->address();
   runtime::process_listener listener;
   listener.on_started = [me] { tell(me, terminal_started{}); };
@@ -225,6 +231,41 @@ void remove_client(terminal_pointer self, const caf::actor_addr& who) {
   st.command->forget(gone.mapped());
   if (st.clients.empty())
     st.options.on_use(false);
+}
+
+/// All but this one have to go.
+void remove_others(terminal_pointer self, const caf::actor_addr& who) {
+  std::vector<caf::actor_addr> others;
+  for (const auto& [client, number] : self->state.clients)
+    if (client != who)
+      others.push_back(client);
+  for (const auto& each : others) {
+    if (const auto client = caf::actor_cast<caf::actor>(each))
+      caf::anon_send(client, taken_over_atom::value);
+    self->demonitor(each);
+    remove_client(self, each);
+  }
+}
+
+caf::result<terminal_actor, std::uint64_t, std::uint64_t> join(terminal_pointer self) {
+  auto& st = self->state;
+  if (st.never_ran)
+    return to_caf(*st.never_ran);
+  if (st.ended)
+    return to_caf(over);
+  if (!add_client(self))
+    return to_caf({errc::limit_reached, "too many clients at this terminal"});
+  auto reply = self->make_response_promise<terminal_actor, std::uint64_t, std::uint64_t>();
+  if (!st.started) {
+    st.starting.push_back(reply);
+    return reply;
+  }
+  const auto number = ++st.last_question;
+  st.joining.emplace(number, reply);
+  st.command->measure([me = self->address(), number](runtime::log_extent extent) {
+    tell(me, terminal_measured{number, extent});
+  });
+  return reply;
 }
 
 void failed(terminal_pointer self, error why) {
@@ -280,21 +321,26 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
     [self](const resize_terminal& to) {
       self->state.command->resize({to.columns, to.rows});
     },
-    [self](join_atom) -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
+    [self](const signal_terminal& wanted) { self->state.command->signal(wanted.number); },
+    [self](join_atom) { return join(self); },
+    [self](join_atom,
+           bool takes_over) -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
+      const auto& clients = self->state.clients;
+      const auto who = caf::actor_cast<caf::actor_addr>(self->current_sender());
+      if (!takes_over && clients.size() > clients.count(who))
+        return to_caf({errc::already_exists, "another client is at this terminal"});
+      auto joined = join(self); // The sender goes with its promise.
+      if (!self->state.never_ran && !self->state.ended)
+        remove_others(self, who); // Else they are told of the end.
+      return joined;
+    },
+    [self](measure_atom) -> caf::result<std::uint64_t, std::uint64_t> {
       auto& st = self->state;
-      if (st.never_ran)
-        return to_caf(*st.never_ran);
-      if (st.ended)
+      if (st.ended || st.never_ran)
         return to_caf(over);
-      if (!add_client(self))
-        return to_caf({errc::limit_reached, "too many clients at this terminal"});
-      auto reply = self->make_response_promise<terminal_actor, std::uint64_t, std::uint64_t>();
-      if (!st.started) {
-        st.starting.push_back(reply);
-        return reply;
-      }
+      auto reply = self->make_response_promise<std::uint64_t, std::uint64_t>();
       const auto number = ++st.last_question;
-      st.joining.emplace(number, reply);
+      st.measuring.emplace(number, reply);
       st.command->measure([me = self->address(), number](runtime::log_extent extent) {
         tell(me, terminal_measured{number, extent});
       });
@@ -340,10 +386,12 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
       open.mapped().reply.deliver(as_output(std::move(chunk)));
     },
     [self](const terminal_measured& said) {
+      const auto [begin, end] = said.extent;
+      if (auto asked = self->state.measuring.extract(said.question))
+        return static_cast<void>(asked.mapped().deliver(begin, end));
       auto open = self->state.joining.extract(said.question);
       if (open.empty())
         return;
-      const auto [begin, end] = said.extent;
       const auto kept = end > limits::terminal_bytes ? end - limits::terminal_bytes : 0;
       open.mapped().deliver(caf::actor_cast<terminal_actor>(self), std::max(begin, kept), end);
     },

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/figures.hpp"
+#include "actors/process.hpp"
 #include "actors/protocol/interfaces.hpp"
 #include "runtime/engine.hpp"
 
@@ -21,6 +22,11 @@ using joined_terminal_actor = terminal_actor::extend<
   // public handle once it runs, and what open_terminal_request promises. Errors: launch_failed,
   // limit_reached, sandbox_not_running (it has ended).
   caf::replies_to<join_atom>::with<terminal_actor, std::uint64_t, std::uint64_t>,
+  // The same for who is to be its only client. With true, those before are told so, and are clients
+  // no longer; else also already_exists.
+  caf::replies_to<join_atom, bool>::with<terminal_actor, std::uint64_t, std::uint64_t>,
+  // What of its output can be read. Errors: sandbox_not_running (it has ended).
+  caf::replies_to<measure_atom>::with<std::uint64_t, std::uint64_t>,
   // Ends it, as when somebody hangs up.
   caf::reacts_to<delete_atom>>;
 
@@ -37,6 +43,7 @@ struct terminal_options {
   std::function<void(bool)> on_use;
   std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
   std::string request; ///< Which one has asked for it, for the log.
+  bool blank = true;   ///< The screen is when bash's first prompt comes.
 };
 
 /// One terminal, started at once. It lives on when its clients have gone, until its process ends.

@@ -63,6 +63,11 @@ bool accepts_gzip(std::string_view accept_encoding) {
   return false;
 }
 
+bool fits(std::string_view pattern, std::string_view path) {
+  call unused;
+  return matches(pattern, path, unused);
+}
+
 std::optional<matched_route> find_route(const std::vector<route>& table, const request_head& head) {
   for (const auto& row : table) {
     call what;

@@ -95,6 +95,9 @@ struct matched_route {
 /// Whether an Accept-Encoding field names gzip, and not with a weight of 0.
 bool accepts_gzip(std::string_view accept_encoding);
 
+/// Whether a row of this pattern is for this path.
+bool fits(std::string_view pattern, std::string_view path);
+
 /// The row for a request, found by comparing raw segments; none if there is no such route.
 std::optional<matched_route> find_route(const std::vector<route>& table, const request_head& head);
 

@@ -126,7 +126,8 @@ private:
                                       options.max_connections, options.buffered_body_bytes,
                                       options.time, counts_, options.inherited},
                    bridge::api{key_check{options.api_key}, page_guard{options.allowed_hosts},
-                               opensandbox::execd_routes(with_, {{}, id}), counts_},
+                               opensandbox::execd_routes(with_, {{}, id}), counts_, nullptr,
+                               previews(options, id)},
                    "http.execd_listening");
   }
 
@@ -158,10 +159,11 @@ private:
     return std::make_shared<const bridge::services>(std::move(with));
   }
 
-  std::shared_ptr<const preview::door> previews(const server_options& options) const {
+  std::shared_ptr<const preview::door> previews(const server_options& options,
+                                                std::string execd_of = {}) const {
     return std::make_shared<const preview::door>(
       preview::settings{options.preview_domain, options.previews_public, options.secret,
-                        options.tls.has_value()},
+                        options.tls.has_value(), std::move(execd_of)},
       with_, key_check{options.api_key}, page_guard{options.allowed_hosts});
   }
 

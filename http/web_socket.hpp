@@ -32,7 +32,8 @@ enum class close_reason : std::uint16_t {
   normal = 1000,
   going_away = 1001,
   internal_error = 1011,
-  try_again_later = 1013
+  try_again_later = 1013,
+  taken_over = 4001 ///< Of OpenSandbox's clients.
 };
 
 /// A WebSocket to one client. Pings, fragments and the rules of the protocol are its own business.

@@ -15,6 +15,8 @@ using status_atom = caf::atom_constant<caf::atom("status")>;
 using describe_atom = caf::atom_constant<caf::atom("describe")>;
 using reach_atom = caf::atom_constant<caf::atom("reach")>;
 using empty_atom = caf::atom_constant<caf::atom("empty")>;
+/// Said to the client of a defined terminal: another one has taken its place.
+using taken_over_atom = caf::atom_constant<caf::atom("takenover")>;
 
 /// One running command, or one that has ended and is still of interest to somebody.
 using process_actor = caf::typed_actor<
@@ -57,7 +59,8 @@ namespace insula {
 using terminal_actor = process_actor::extend<
   // Answers when the terminal has taken all of it; the writer waits for that before it sends more.
   // Errors: sandbox_not_running (it has ended), limit_reached (too much waits already).
-  caf::replies_to<write_input>::with<caf::ok_atom>, caf::reacts_to<resize_terminal>>;
+  caf::replies_to<write_input>::with<caf::ok_atom>, caf::reacts_to<resize_terminal>,
+  caf::reacts_to<signal_terminal>>;
 
 /// One isolated environment: started when first needed, with its commands and its end. Every
 /// request that needs the running sandbox waits for its start, or for its resume if it is paused:
@@ -85,8 +88,16 @@ using sandbox_actor = caf::typed_actor<
   caf::replies_to<delete_session_request>::with<caf::ok_atom>,
   // The answer is the terminal, the offset where what it has kept begins, and the one where that
   // ended; both are 0 for one that has been made. Errors: launch_failed, limit_reached,
-  // sandbox_not_running.
+  // sandbox_not_running; of a defined one also not_found, already_exists (it has a client, who does
+  // not have to go), invalid_request (its directory makes no sense).
   caf::replies_to<open_terminal_request>::with<terminal_actor, std::uint64_t, std::uint64_t>,
+  // Durable when answered. Errors: not_found (there is no such sandbox), limit_reached (as many
+  // run).
+  caf::replies_to<define_terminal>::with<caf::ok_atom>,
+  // Starts nothing.
+  caf::replies_to<find_terminal>::with<known_terminal>,
+  // Its program is killed with what it has started there. Durable when answered. Errors: not_found.
+  caf::replies_to<forget_terminal>::with<caf::ok_atom>,
   // Starts nothing.
   caf::replies_to<status_atom>::with<sandbox_status>,
   // Starts a file operation. Errors: launch_failed, sandbox_not_running.

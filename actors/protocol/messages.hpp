@@ -102,6 +102,33 @@ struct open_terminal_request {
   std::uint16_t rows = 24;
   std::string shell = {}; ///< Empty: the image's.
   request_context context = {};
+  /// Not empty: the terminal that was defined with this id, instead of a session's. It has one
+  /// client at a time, and session and shell count for nothing.
+  std::string defined = {};
+  bool takes_over = false; ///< Of that one: who is there has to go.
+};
+
+/// A terminal that no session has: its program is started when it is opened, and again when it is
+/// opened after that has ended. It can be opened for as long as the sandbox is there. Starts
+/// nothing.
+struct define_terminal {
+  std::string id;           ///< [a-zA-Z0-9._-]{1,128}, which nobody has used before.
+  std::string command = {}; ///< One line for the image's shell. Empty: that shell itself. No NUL.
+  std::string cwd = {};     ///< As of exec_request, expanded.
+  request_context context = {};
+};
+struct find_terminal {
+  std::string id;
+  request_context context = {};
+};
+struct known_terminal {
+  bool known = false;
+  bool running = false;
+  std::uint64_t end_offset = 0; ///< Of what it has printed, if it runs.
+};
+struct forget_terminal {
+  std::string id;
+  request_context context = {};
 };
 
 /// What somebody types into a terminal; at most limits::terminal_input_bytes.
@@ -112,6 +139,11 @@ struct write_input {
 struct resize_terminal {
   std::uint16_t columns = 80;
   std::uint16_t rows = 24;
+};
+
+/// For the group of the process that was started.
+struct signal_terminal {
+  int number = 0;
 };
 
 /// One row of a list of what lives on a node.
@@ -358,14 +390,18 @@ struct file_channel {
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::change_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::create_session_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::define_sandbox)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::define_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::delete_session_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::exec_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_channel)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_task_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_command)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_result)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_terminal)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::forget_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::interrupt_command)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::get_network_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::known_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_ports_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::listening_port>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::network_state)
@@ -388,6 +424,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_sockets)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_status)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::sandbox_status>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::set_network_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::signal_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_input)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_once_answer)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_once_request)

@@ -162,8 +162,13 @@ admission api::admit_preview(const request_head& head, preview::address to,
                              request_context context) const {
   auto& row = to.prefix.empty() ? *previews_by_name_ : *previews_by_path_;
   request_track track{counts_, row, std::move(context)};
-  const bool knows_key = shows_key(head, true) || shows_open_sandbox_key(head);
-  auto plan = previews_->admit(head, std::move(to), knows_key, track.context().id);
+  call asked;
+  asked.id = to.id;
+  const bool knows_key =
+    to.in_execd ? may_use(access::execd, head, asked) : shows_open_sandbox_key(head);
+  auto plan = to.in_execd && !knows_key
+                ? refused(unauthorized(access::execd))
+                : previews_->admit(head, std::move(to), knows_key, track.context().id);
   plan.track = std::move(track);
   return plan;
 }

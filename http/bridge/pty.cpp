@@ -3,13 +3,62 @@
 #include "http/bridge/error_response.hpp"
 #include "http/bridge/pty_stream.hpp"
 #include "http/js_number.hpp"
+#include "http/json.hpp"
 #include "http/percent.hpp"
 
+#include <algorithm>
+#include <cstring>
 #include <limits>
 
 namespace insula::http::bridge {
 
 namespace {
+
+constexpr double largest_size = 65'535;
+
+/// Binary frames are what is typed and printed, and the rest is JSON.
+class bridge_words final : public terminal_words {
+public:
+  response refusal(step at, const error& why) const override { return error_response(at, why); }
+  web_socket_message printed(std::string bytes) const override { return {false, std::move(bytes)}; }
+  web_socket_message replayed(std::uint64_t, std::string bytes) const override {
+    return {false, std::move(bytes)};
+  }
+  web_socket_message ready() const override { return {true, json::write_terminal_ready()}; }
+  web_socket_message ended(const process_end& how) const override {
+    return {true, json::write_terminal_exit(how.exit_code, signal_name(how.signal))};
+  }
+  web_socket_message failed(std::string_view why) const override {
+    return {true, json::write_terminal_error(why)};
+  }
+  bool whole_characters() const override { return true; }
+
+  terminal_wish read(web_socket_message said) const override {
+    using kind = json::terminal_control::kind;
+    if (!said.text)
+      return {.typed = std::move(said.bytes)};
+    const auto control = json::read_terminal_control(said.bytes);
+    switch (control.what) {
+      case kind::ignored: return {};
+      case kind::malformed: return {.answer = failed("Invalid control message")};
+      case kind::resize: break;
+    }
+    if (!(control.columns > 0) || !(control.rows > 0))
+      return {.answer = failed("Invalid dimensions: cols and rows must be positive")};
+    if (control.columns > largest_size || control.rows > largest_size)
+      return {.answer = failed("Invalid control message")};
+    const auto cut = [](double size) { return static_cast<std::uint16_t>(std::max(size, 1.0)); };
+    return {.size = resize_terminal{cut(control.columns), cut(control.rows)}};
+  }
+
+private:
+  static std::string signal_name(int number) {
+    if (number == 0)
+      return {};
+    const char* const known = ::sigabbrev_np(number);
+    return "SIG" + (known != nullptr ? std::string{known} : std::to_string(number));
+  }
+};
 
 /// A size from the query. What no terminal can have is the default; none: no number at all.
 std::optional<std::uint16_t> read_size(std::string_view query, std::string_view name,
@@ -68,7 +117,8 @@ void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const servic
        plan.answer = [with, id = what.id, wanted = std::move(*wanted),
                       offer = what.offer](const std::string&, const reply& to) mutable {
          wanted.context = to->context();
-         start_pty_stream({with, id, std::move(wanted), std::move(offer), to});
+         start_pty_stream(
+           {with, id, std::move(wanted), std::move(offer), std::make_shared<bridge_words>(), to});
        };
        return plan;
      },

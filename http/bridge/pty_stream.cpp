@@ -2,14 +2,12 @@
 
 #include "base/limits.hpp"
 #include "http/bridge/ask_sandbox.hpp"
-#include "http/json.hpp"
 #include "http/utf8.hpp"
 
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>
 
-#include <cmath>
-#include <cstring>
+#include <algorithm>
 
 namespace insula::http::bridge {
 
@@ -25,7 +23,8 @@ constexpr std::uint32_t read_bytes = 64 * 1024;
 /// Beyond this much that the terminal has not taken, the client is not read from.
 constexpr std::size_t typed_ahead_bytes = 64 * 1024;
 
-constexpr double largest_size = 65'535;
+/// A close's words; public.
+constexpr std::string_view taken_over = "TAKEN_OVER";
 
 struct opened {
   std::shared_ptr<web_socket> socket;
@@ -53,17 +52,13 @@ struct pty_state {
   utf8_holdback text;
   std::size_t typed_ahead = 0; ///< What the terminal has not taken counts for so many bytes.
   bool receiving = false;      ///< The client has been asked for a message.
-  bool telling = false;        ///< It is being told of a mistake.
+  bool telling = false;        ///< It is being told of what it has said.
+  bool taken_over = false;     ///< Before it was open.
   bool over = false;
   bool may_repeat = true;
 };
 
 using self_pointer = caf::stateful_actor<pty_state>*;
-
-std::string signal_name(int number) {
-  const char* const known = ::sigabbrev_np(number);
-  return "SIG" + (known != nullptr ? std::string{known} : std::to_string(number));
-}
 
 void close(self_pointer self, close_reason why, std::string_view words = {}) {
   auto& st = self->state;
@@ -76,7 +71,7 @@ void close(self_pointer self, close_reason why, std::string_view words = {}) {
 void fail(self_pointer self, close_reason why, std::string_view words) {
   auto& st = self->state;
   if (!st.over)
-    st.socket->send({true, json::write_terminal_error(words)});
+    st.socket->send(st.job.words->failed(words));
   close(self, why, words);
 }
 
@@ -102,7 +97,7 @@ void send_and_go_on(self_pointer self, web_socket_message message) {
 
 web_socket_message ready_message(self_pointer self) {
   self->state.ready = true;
-  return {true, json::write_terminal_ready()};
+  return self->state.job.words->ready();
 }
 
 void pass_on(self_pointer self, const output_chunk& chunk) {
@@ -116,23 +111,27 @@ void pass_on(self_pointer self, const output_chunk& chunk) {
   std::string bytes;
   for (const auto& frame : chunk.frames)
     bytes += frame.bytes;
-  if (st.ready)
+  const auto& words = *st.job.words;
+  const bool whole = words.whole_characters();
+  if (st.ready && whole)
     bytes = st.text.feed(std::move(bytes));
-  if (chunk.ended) {
+  if (chunk.ended && whole)
     bytes += st.text.flush();
-    if (!bytes.empty())
-      st.socket->send({false, std::move(bytes)});
+  const bool any = !bytes.empty();
+  const auto from = chunk.next_offset - bytes.size();
+  std::optional<web_socket_message> message;
+  if (any)
+    message = st.ready ? words.printed(std::move(bytes)) : words.replayed(from, std::move(bytes));
+  if (chunk.ended) {
+    if (message)
+      st.socket->send(std::move(*message));
     if (!st.ready)
       st.socket->send(ready_message(self));
-    const auto& end = *chunk.ended;
-    st.socket->send(
-      {true, json::write_terminal_exit(end.exit_code,
-                                       end.signal == 0 ? std::string{} : signal_name(end.signal))});
-    return close(self, close_reason::normal);
+    st.socket->send(words.ended(*chunk.ended));
+    return close(self, close_reason::normal, words.farewell());
   }
-  const bool any = !bytes.empty();
-  if (any)
-    send_and_go_on(self, {false, std::move(bytes)});
+  if (message)
+    send_and_go_on(self, std::move(*message));
   if (!st.ready && st.offset >= st.replay_end)
     st.socket->send(ready_message(self));
   if (!any)
@@ -141,7 +140,9 @@ void pass_on(self_pointer self, const output_chunk& chunk) {
 
 void ask_for_output(self_pointer self) {
   auto& st = self->state;
-  const auto most = st.ready ? read_bytes : static_cast<std::uint32_t>(st.replay_end - st.offset);
+  const auto most = st.ready ? read_bytes
+                             : static_cast<std::uint32_t>(std::min<std::uint64_t>(
+                                 st.replay_end - st.offset, limits::terminal_log_bytes));
   self->request(st.terminal, caf::infinite, read_output{st.offset, most, false})
     .then([self](const output_chunk& chunk) { pass_on(self, chunk); },
           [self](const caf::error& failure) {
@@ -162,13 +163,13 @@ void receive(self_pointer self) {
   });
 }
 
-/// One mistake at a time: who makes many has to hear of them.
-void tell_mistake(self_pointer self, std::string_view words) {
+/// One answer at a time: who wants many has to hear them.
+void tell(self_pointer self, web_socket_message answer) {
   auto& st = self->state;
   st.telling = true;
-  st.socket->send(
-    {true, json::write_terminal_error(words)},
-    [me = caf::actor_cast<caf::actor>(self)](bool) { caf::anon_send(me, told_atom::value); });
+  st.socket->send(std::move(answer), [me = caf::actor_cast<caf::actor>(self)](bool) {
+    caf::anon_send(me, told_atom::value);
+  });
 }
 
 void type(self_pointer self, std::string bytes) {
@@ -189,20 +190,17 @@ void type(self_pointer self, std::string bytes) {
       });
 }
 
-void control(self_pointer self, std::string_view text) {
-  using kind = json::terminal_control::kind;
-  const auto said = json::read_terminal_control(text);
-  switch (said.what) {
-    case kind::ignored: return;
-    case kind::malformed: return tell_mistake(self, "Invalid control message");
-    case kind::resize: break;
-  }
-  if (!(said.columns > 0) || !(said.rows > 0))
-    return tell_mistake(self, "Invalid dimensions: cols and rows must be positive");
-  if (said.columns > largest_size || said.rows > largest_size)
-    return tell_mistake(self, "Invalid control message");
-  const auto cut = [](double size) { return static_cast<std::uint16_t>(std::max(size, 1.0)); };
-  self->send(self->state.terminal, resize_terminal{cut(said.columns), cut(said.rows)});
+void do_what_is_said(self_pointer self, web_socket_message message) {
+  const auto& st = self->state;
+  auto wish = st.job.words->read(std::move(message));
+  if (wish.size)
+    self->send(st.terminal, *wish.size);
+  if (wish.signal)
+    self->send(st.terminal, *wish.signal);
+  if (!wish.typed.empty())
+    type(self, std::move(wish.typed));
+  if (wish.answer)
+    tell(self, std::move(*wish.answer));
 }
 
 // ---- Until it is open ----
@@ -222,7 +220,7 @@ void found_terminal(self_pointer self, const terminal_actor& terminal, std::uint
                     std::uint64_t end) {
   auto& st = self->state;
   st.terminal = terminal;
-  st.offset = begin;
+  st.offset = std::min(st.job.since.value_or(begin), end);
   st.replay_end = end;
   self->monitor(terminal);
   st.awaited = terminal.address();
@@ -230,7 +228,8 @@ void found_terminal(self_pointer self, const terminal_actor& terminal, std::uint
 }
 
 void refuse(self_pointer self, step at, const error& why) {
-  self->state.job.to->respond(error_response(at, why));
+  const auto& job = self->state.job;
+  job.to->respond(job.words->refusal(at, why));
   self->quit();
 }
 
@@ -259,13 +258,18 @@ void found_sandbox(self_pointer self, const sandbox_actor& box) {
 }
 
 void find_sandbox(self_pointer self) {
-  auto& st = self->state;
-  self
-    ->request(st.job.with->directory, caf::infinite, find_atom::value, st.job.id,
-              st.job.wanted.context)
-    .then(
-      [self](const sandbox_actor& box) { found_sandbox(self, box); },
-      [self](const caf::error& failure) { refuse(self, step::find_sandbox, from_caf(failure)); });
+  const auto& job = self->state.job;
+  const auto found = [self](const sandbox_actor& box) { found_sandbox(self, box); };
+  const auto failed = [self](const caf::error& why) {
+    refuse(self, step::find_sandbox, from_caf(why));
+  };
+  const auto& context = job.wanted.context;
+  if (job.starts_sandbox)
+    self->request(job.with->directory, caf::infinite, find_atom::value, job.id, context)
+      .then(found, failed);
+  else
+    self->request(job.with->directory, caf::infinite, reach_atom::value, job.id, context)
+      .then(found, failed);
 }
 
 caf::behavior pty_stream(self_pointer self, const std::shared_ptr<pty_job>& job) {
@@ -277,6 +281,8 @@ caf::behavior pty_stream(self_pointer self, const std::shared_ptr<pty_job>& job)
     [self](opened& now) {
       auto& st = self->state;
       st.socket = std::move(now.socket);
+      if (st.taken_over)
+        return close(self, close_reason::taken_over, taken_over);
       if (st.offset == st.replay_end)
         send_and_go_on(self, ready_message(self));
       else
@@ -292,15 +298,20 @@ caf::behavior pty_stream(self_pointer self, const std::shared_ptr<pty_job>& job)
       st.receiving = false;
       if (st.over)
         return;
-      if (message.text)
-        control(self, message.bytes);
-      else if (!message.bytes.empty())
-        type(self, std::move(message.bytes));
+      do_what_is_said(self, std::move(message));
       receive(self);
     },
     [self](told_atom) {
       self->state.telling = false;
       receive(self);
+    },
+    [self](taken_over_atom) {
+      auto& st = self->state;
+      if (st.socket)
+        return close(self, close_reason::taken_over, taken_over);
+      if (st.job.to)
+        return refuse(self, step::terminal, {errc::already_exists, std::string{taken_over}});
+      st.taken_over = true;
     },
     [self](gone_atom) {
       self->state.over = true;
@@ -323,9 +334,10 @@ caf::behavior pty_stream(self_pointer self, const std::shared_ptr<pty_job>& job)
 } // namespace
 
 void start_pty_stream(pty_job job) {
-  job.to->answer_within(sandbox_patience,
-                        error_response(step::find_sandbox, {errc::deadline_exceeded,
-                                                            "the sandbox was not ready in time"}));
+  job.to->answer_within(
+    sandbox_patience,
+    job.words->refusal(step::find_sandbox,
+                       {errc::deadline_exceeded, "the sandbox was not ready in time"}));
   auto& system = *job.with->system;
   system.spawn(pty_stream, std::make_shared<pty_job>(std::move(job)));
 }

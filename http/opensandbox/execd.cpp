@@ -7,6 +7,7 @@
 #include "http/opensandbox/execd_route.hpp"
 #include "http/percent.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <stdexcept>
@@ -28,9 +29,7 @@ void run(const execd_target& at, const call& what, const std::string& body, cons
   auto wanted = read_command_body(body);
   if (!wanted)
     return to->respond(execd_failure(wanted.reason()));
-  auto job = make_job(at, what, std::move(*wanted), to);
-  job.told_id = job.command.once.key;
-  run_command(std::move(job));
+  run_command(make_job(at, what, std::move(*wanted), to));
 }
 
 command_question question_of(const execd_target& at, const call& what, std::string id,
@@ -44,6 +43,32 @@ std::optional<std::int64_t> read_cursor(std::string_view text) {
   const auto [end, why] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = !text.empty() && why == std::errc{} && end == text.data() + text.size();
   return whole ? std::optional{value} : std::nullopt;
+}
+
+using known_rows = std::shared_ptr<const std::vector<std::pair<verb, std::string>>>;
+
+known_rows rows_of(const std::vector<route>& table) {
+  std::vector<std::pair<verb, std::string>> rows;
+  for (const auto& each : table)
+    rows.emplace_back(each.method, each.pattern);
+  return std::make_shared<const std::vector<std::pair<verb, std::string>>>(std::move(rows));
+}
+
+/// A path that is known without the slash at its end is that one; any other is none.
+response elsewhere(const known_rows& rows, verb method, std::string path, const call& what) {
+  if (const auto at = path.find(":id"); at != std::string::npos)
+    path.replace(at, 3, what.id);
+  path += "/" + what.tail;
+  path.pop_back();
+  const bool known =
+    what.tail.ends_with('/') && std::any_of(rows->begin(), rows->end(), [&](const auto& each) {
+      return each.first == method && fits(each.second, path);
+    });
+  if (!known)
+    return {404, "404 page not found", "text/plain"};
+  if (!what.query.empty())
+    path += "?" + what.query;
+  return {method == verb::get ? 301 : 307, {}, {}, {{"Location", std::move(path)}}};
 }
 
 /// What every one of execd's refuses: it is for no sandbox.
@@ -96,6 +121,7 @@ command_job make_job(const execd_target& at, const call& what, command_body want
   command.once = {new_command_id(), {}};
   command.only_if_there = !at.makes_sandbox();
   command.context = to->context();
+  job.told_id = command.once.key;
   return job;
 }
 
@@ -156,20 +182,34 @@ std::vector<route> execd_routes(std::shared_ptr<const bridge::services> with,
         tell_logs(question_of(from, what, percent_decode(what.sid), to),
                   read_cursor(form_value(what.query, "cursor")));
       });
-  add(verb::del, "/command", ignored,
-      [](const execd_target& from, const call& what, const auto&, const reply& to) {
-        auto id = form_value(what.query, "id");
-        if (id.empty())
-          return to->respond(execd_failure(400, "MISSING_QUERY", "missing query parameter 'id'"));
-        interrupt(question_of(from, what, std::move(id), to));
-      });
+  for (const auto* path : {"/command", "/code"})
+    add(verb::del, path, ignored,
+        [](const execd_target& from, const call& what, const auto&, const reply& to) {
+          auto id = form_value(what.query, "id");
+          if (id.empty())
+            return to->respond(execd_failure(400, "MISSING_QUERY", "missing query parameter 'id'"));
+          interrupt(question_of(from, what, std::move(id), to));
+        });
   add_session_routes(table, target, where.prefix);
   add_file_routes(table, target, where.prefix);
   add_metrics_routes(table, target, where.prefix);
+  add_pty_routes(table, target, where.prefix);
+  add_code_routes(table, target, where.prefix);
+  add_isolated_routes(table, target, where.prefix);
+  // What names a port goes on to it before there are routes.
   for (const auto method : {verb::get, verb::put, verb::post, verb::patch, verb::del, verb::other})
-    add(method, "/*", ignored, [](const execd_target&, const call&, const auto&, const reply& to) {
-      to->respond({404, "404 page not found", "text/plain"});
-    });
+    for (const auto* path : {"/proxy", "/proxy/*"})
+      add(method, path, ignored,
+          [](const execd_target&, const call&, const auto&, const reply& to) {
+            to->respond({400, "the path must name a port: /proxy/{port}/", "text/plain"});
+          });
+  const auto known = rows_of(table);
+  for (const auto method : {verb::get, verb::put, verb::post, verb::patch, verb::del, verb::other})
+    add(method, "/*", ignored,
+        [known, method, prefix = where.prefix](const execd_target&, const call& what, const auto&,
+                                               const reply& to) {
+          to->respond(elsewhere(known, method, prefix, what));
+        });
   return table;
 }
 

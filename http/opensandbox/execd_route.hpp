@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 /// What the files of execd's routes share.
 namespace insula::http::opensandbox {
@@ -50,5 +51,14 @@ void add_session_routes(std::vector<route>& table, const execd_target& target,
 /// What its sandbox uses.
 void add_metrics_routes(std::vector<route>& table, const execd_target& target,
                         const std::string& prefix);
+/// Terminals. Paths follow `prefix`.
+void add_pty_routes(std::vector<route>& table, const execd_target& target,
+                    const std::string& prefix);
+/// Code and its contexts, which nothing here interprets.
+void add_code_routes(std::vector<route>& table, const execd_target& target,
+                     const std::string& prefix);
+/// Isolated sessions, of which there are none.
+void add_isolated_routes(std::vector<route>& table, const execd_target& target,
+                         const std::string& prefix);
 
 } // namespace insula::http::opensandbox

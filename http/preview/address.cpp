@@ -33,7 +33,7 @@ std::optional<address> made_of(std::string id, std::string_view port, std::strin
   const auto number = port_of(port);
   if (number == 0 || !sandbox_id::parse(id))
     return std::nullopt;
-  return address{std::move(id), number, {}, std::string{path}};
+  return address{std::move(id), number, {}, std::string{path}, false};
 }
 
 } // namespace
@@ -74,6 +74,21 @@ std::optional<address> address_of_path(std::string_view path) {
     return found;
   }
   return std::nullopt;
+}
+
+std::optional<address> address_in_execd(const address& execd) {
+  constexpr std::string_view before_port = "/proxy/";
+  if (!execd.path.starts_with(before_port))
+    return std::nullopt;
+  auto rest = std::string_view{execd.path}.substr(before_port.size());
+  const auto port = rest.substr(0, rest.find('/'));
+  rest.remove_prefix(port.size());
+  auto found = made_of(execd.id, port, rest.empty() ? "/" : rest);
+  if (found) {
+    ((found->prefix = execd.prefix) += before_port) += port;
+    found->in_execd = true;
+  }
+  return found;
 }
 
 std::string host_of(std::string_view id, std::uint16_t port, std::string_view domain) {

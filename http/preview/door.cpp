@@ -60,6 +60,9 @@ door::door(settings is, std::shared_ptr<const bridge::services> with, key_check 
     , pages_(std::move(pages)) {}
 
 std::optional<address> door::find(const request_head& head) const {
+  if (!is_.execd_of.empty())
+    return address_in_execd(
+      {is_.execd_of, opensandbox::execd_port, {}, std::string{head.path}, false});
   if (auto named = address_of_host(head.field("Host"), is_.domain, head.path))
     return named;
   auto behind = address_of_path(head.path);
@@ -69,8 +72,9 @@ std::optional<address> door::find(const request_head& head) const {
   const bool bridge = behind->prefix.find("/port/") != std::string::npos;
   if (bridge && head.method == verb::get && behind->path == "/ready")
     return std::nullopt;
-  if (!bridge &&
-      (behind->port == opensandbox::execd_port || behind->port == opensandbox::egress_port))
+  if (!bridge && behind->port == opensandbox::execd_port)
+    return address_in_execd(*behind);
+  if (!bridge && behind->port == opensandbox::egress_port)
     return std::nullopt;
   return behind;
 }

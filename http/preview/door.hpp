@@ -14,6 +14,7 @@ struct settings {
   bool is_public = false;           ///< Whoever knows a name may use it.
   std::string secret;               ///< That tokens are signed with.
   bool encrypted = false;           ///< This node speaks TLS.
+  std::string execd_of = {}; ///< Not empty: all that is asked is asked of this sandbox's execd.
 };
 
 /// Who may enter a preview, and how. By a name, each port of each sandbox is an origin of its own;

@@ -124,6 +124,8 @@ std::string write_request(const request_head& head, const address& to, const sen
     }
     if (from.key_shown && same_letters(name, "Authorization"))
       return;
+    if (to.in_execd && same_letters(name, "X-EXECD-ACCESS-TOKEN"))
+      return;
     append(text, name, value);
   });
   append(text, "X-Forwarded-For", from.address);

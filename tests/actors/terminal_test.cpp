@@ -14,6 +14,7 @@ struct visitor {
   std::optional<error> refused;
   terminal_actor terminal;
   std::uint64_t begin = 0, end = 0;
+  bool taken_over = false;
   caf::actor self;
 };
 
@@ -29,7 +30,11 @@ std::shared_ptr<visitor> visit(small_node& node, const sandbox_actor& box,
           one->end = end;
         },
         [one](const caf::error& why) { one->refused = from_caf(why); });
-    self->become([](delete_atom) {}); // It stays.
+    self->become([](delete_atom) {}, // It stays, as long as somebody has it.
+                 [weak = std::weak_ptr{one}](taken_over_atom) {
+                   if (const auto who = weak.lock())
+                     who->taken_over = true;
+                 });
   });
   node.sys.run();
   return one;
@@ -241,5 +246,137 @@ TEST_CASE("whoever is at a terminal is told that its sandbox has ended", "[actor
   CHECK_NOTHROW(gone.value());
   CHECK(asked.reason().code == errc::sandbox_not_running);
   CHECK(asked.reason().message == "the sandbox has ended");
+  leave(node, one);
+}
+
+namespace {
+
+/// One that runs, with a terminal that is defined.
+sandbox_object_actor sandbox_with(small_node& node, const define_terminal& what) {
+  auto box = node.make_sandbox();
+  CHECK_NOTHROW(
+    node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value()); // It runs.
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, what).value());
+  return box;
+}
+
+open_terminal_request defined(bool takes_over = false) {
+  open_terminal_request wanted;
+  wanted.defined = "t1";
+  wanted.takes_over = takes_over;
+  return wanted;
+}
+
+known_terminal look(small_node& node, const sandbox_actor& box) {
+  return node.sys.ask<known_terminal>(box, find_terminal{"t1", {}}).value();
+}
+
+} // namespace
+
+TEST_CASE("a defined terminal is durable, and its program starts when it is opened",
+          "[actors][terminal]") {
+  small_node node;
+  const auto box = sandbox_with(node, {"t1", "top -b", "~/work", {}});
+  const auto before = node.place().processes.size();
+  CHECK(node.store.value("abc", "terminal/t1").ends_with(std::string{"\0~/work\0top -b", 14}));
+  CHECK(look(node, box).known);
+  CHECK_FALSE(look(node, box).running);
+  const auto one = visit_started(node, box, defined());
+  REQUIRE(one->terminal);
+  CHECK(node.place().processes.size() == before + 1);
+  const auto& spec = node.process().spec;
+  CHECK(spec.argv == std::vector<std::string>{"/bin/bash", "-c", "top -b"});
+  CHECK(spec.cwd == "/home/sandbox/work");
+  CHECK_FALSE(has(spec.env, "PROMPT_COMMAND=clear; unset PROMPT_COMMAND"));
+  CHECK(node.place().shells.empty()); // It has no session.
+  node.process().print(runtime::stream_id::out, "hello");
+  CHECK(look(node, box).running);
+  CHECK(look(node, box).end_offset == 1);
+  // A later server finds it by its name.
+  CHECK(spec.label.find("terminal/t1") != std::string::npos);
+  caf::anon_send(one->terminal, signal_terminal{SIGINT});
+  node.sys.run();
+  CHECK(node.process().signals == std::vector<int>{SIGINT});
+  node.process().exit(0);
+  node.process().complete_now();
+  node.sys.run();
+  CHECK(look(node, box).known);
+  CHECK_FALSE(look(node, box).running);
+  leave(node, one);
+  const auto again = visit_started(node, box, defined());
+  CHECK(again->terminal);
+  leave(node, again);
+}
+
+TEST_CASE("a defined terminal has one client, until another takes over", "[actors][terminal]") {
+  small_node node;
+  const auto box = sandbox_with(node, {"t1", {}, {}, {}});
+  const auto one = visit_started(node, box, defined());
+  CHECK(node.process().spec.argv == std::vector<std::string>{"/bin/bash"});
+  CHECK(node.process().spec.cwd == "/workspace");
+  const auto second = visit(node, box, defined());
+  REQUIRE(second->refused);
+  CHECK(second->refused->code == errc::already_exists);
+  CHECK_FALSE(one->taken_over);
+  const auto third = visit(node, box, defined(true));
+  CHECK(third->terminal == one->terminal);
+  CHECK(one->taken_over);
+  leave(node, third);
+  const auto last = visit(node, box, defined());
+  CHECK(last->terminal == one->terminal);
+  for (const auto& each : {one, second, last})
+    leave(node, each);
+}
+
+TEST_CASE("a defined terminal that is forgotten is killed", "[actors][terminal]") {
+  small_node node;
+  const auto box = sandbox_with(node, {"t1", {}, {}, {}});
+  const auto one = visit_started(node, box, defined());
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, forget_terminal{"t1", {}}).value());
+  CHECK(node.process().signals.front() == SIGKILL);
+  CHECK(node.store.value("abc", "terminal/t1").empty());
+  CHECK_FALSE(look(node, box).known);
+  CHECK(node.sys.ask<caf::ok_atom>(box, forget_terminal{"t1", {}}).reason().code ==
+        errc::not_found);
+  const auto none = visit(node, box, defined());
+  REQUIRE(none->refused);
+  CHECK(none->refused->code == errc::not_found);
+  node.process().exit(SIGKILL);
+  node.process().complete_now();
+  node.sys.run();
+  leave(node, one);
+  leave(node, none);
+}
+
+TEST_CASE("what is asked of defined terminals makes no sandbox", "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  CHECK(node.sys.ask<caf::ok_atom>(box, define_terminal{"t1", {}, {}, {}}).reason().code ==
+        errc::not_found);
+  CHECK_FALSE(look(node, box).known);
+  const auto none = visit(node, box, defined());
+  REQUIRE(none->refused);
+  CHECK(none->refused->code == errc::not_found);
+  CHECK(node.engine.creations.empty());
+  leave(node, none);
+}
+
+TEST_CASE("of too many defined terminals the oldest that does not run is forgotten",
+          "[actors][terminal]") {
+  small_node node;
+  const auto box = sandbox_with(node, {"t1", {}, {}, {}});
+  const auto one = visit_started(node, box, defined());
+  for (int i = 0; i < 2 * static_cast<int>(limits::terminals_per_sandbox); ++i) {
+    node.sys.time.advance(1s);
+    CHECK_NOTHROW(
+      node.sys.ask<caf::ok_atom>(box, define_terminal{"n" + std::to_string(i), {}, {}, {}})
+        .value());
+  }
+  CHECK(look(node, box).known);
+  const auto known = [&](const std::string& id) {
+    return node.sys.ask<known_terminal>(box, find_terminal{id, {}}).value().known;
+  };
+  CHECK_FALSE(known("n0"));
+  CHECK(known("n1"));
   leave(node, one);
 }

@@ -178,7 +178,7 @@ TEST_CASE("an interrupt from the keyboard ends what earlier servers have started
   it.start();
   const int status = it.stop(SIGINT);
   CHECK(status == 0);
-  CHECK(it.processes().empty());
+  CHECK(eventually([&] { return it.processes().empty(); }));
 }
 
 TEST_CASE("a spawner that has neither a server nor a sandbox ends", "[adoption]") {

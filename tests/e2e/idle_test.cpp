@@ -116,5 +116,5 @@ TEST_CASE("a frozen sandbox can be deleted, and stopping follows freezing", "[id
   REQUIRE(it.sh("c", "sleep 1000 > /dev/null 2>&1 &").exit_code == 0);
   REQUIRE(eventually([&] { return state_of(it, "c") == "frozen"; }));
   CHECK(it.stop(SIGINT) == 0);
-  CHECK(it.processes().empty());
+  CHECK(eventually([&] { return it.processes().empty(); }));
 }

@@ -39,7 +39,7 @@ TEST_CASE("SIGINT ends a server at once with everything that runs in it", "[life
     if (got.complete)
       CHECK_FALSE(got.error.empty());
   }
-  CHECK(it.processes().empty());
+  CHECK(eventually([&] { return it.processes().empty(); }));
 }
 
 TEST_CASE("a second server on the same state directory is refused, and disturbs nothing",

@@ -189,7 +189,7 @@ TEST_CASE("after any end of a server its pool leaves nothing, and the next one b
   }
   SECTION("told to end") {
     CHECK(it.stop(SIGINT) == 0);
-    CHECK(it.processes().empty());
+    CHECK(eventually([&] { return it.processes().empty(); }));
   }
   it.start();
   CHECK(fills(it, 3, assigned));

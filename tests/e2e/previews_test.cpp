@@ -56,6 +56,17 @@ TEST_CASE("a server on a sandbox's loopback is reached, and only that sandbox's"
   CHECK(it.ask("GET", "/v1/sandbox/c/port/" + std::to_string(it.port()) + "/health").status == 502);
 }
 
+TEST_CASE("execd goes on to a server on its sandbox's loopback", "[previews][execd]") {
+  const serving_node it;
+  it.serve("a");
+  const std::string execd = "/sandboxes/a/proxy/44772/proxy/";
+  const auto answer = it.ask("GET", execd + "8000/x?y");
+  CHECK(answer.status == 200);
+  CHECK(answer.body.ends_with(" /x?y for 127.0.0.1"));
+  CHECK(it.ask("GET", execd + "8001/").status == 502);
+  CHECK(it.ask("GET", execd).status == 400);
+}
+
 TEST_CASE("a frozen sandbox goes on for whoever asks its server, and is frozen again",
           "[previews]") {
   const serving_node it{"sandbox: {freeze_after: 1s}"};

@@ -52,6 +52,8 @@ struct house::shared {
   exec_request last_exec; ///< Guarded by mutex, as what follows.
   once last_once;
   caf::actor process;
+  caf::actor terminal;
+  caf::actor at_terminal; ///< Its client.
   caf::actor directory;
   caf::actor pool;
   std::vector<caf::actor> sandboxes;
@@ -135,6 +137,69 @@ process_impl::behavior_type process(process_impl::stateful_pointer<process_state
       answer(self->state);
     },
     [self](die_atom) { self->quit(caf::exit_reason::kill); },
+  };
+}
+
+using terminal_impl = terminal_actor::extend<caf::reacts_to<print_atom, std::string>,
+                                             caf::reacts_to<finish_atom, int, int>>;
+
+struct terminal_state {
+  static inline const char* name = "fake_terminal";
+  std::string printed;
+  std::optional<process_end> end;
+  std::optional<caf::typed_response_promise<output_chunk>> asked;
+  read_output question;
+};
+
+void answer(terminal_state& st) {
+  if (!st.asked || (st.question.offset >= st.printed.size() && !st.end))
+    return;
+  const auto from = std::min<std::uint64_t>(st.question.offset, st.printed.size());
+  auto bytes = st.printed.substr(from, st.question.max_bytes);
+  output_chunk chunk;
+  chunk.next_offset = from + bytes.size();
+  if (!bytes.empty())
+    chunk.frames.push_back({output_stream::out, std::move(bytes), chunk.next_offset});
+  if (chunk.next_offset == st.printed.size())
+    chunk.ended = st.end;
+  auto promise = std::move(*st.asked);
+  st.asked.reset();
+  promise.deliver(std::move(chunk));
+}
+
+/// What has been printed before is what every command prints.
+terminal_impl::behavior_type terminal(terminal_impl::stateful_pointer<terminal_state> self,
+                                      together all) {
+  for (const auto& each : all->plays->output)
+    self->state.printed += each.bytes;
+  return {
+    [self, all](const read_output& question) -> caf::result<output_chunk> {
+      auto& st = self->state;
+      st.question = question;
+      st.asked = self->make_response_promise<output_chunk>();
+      auto promise = *st.asked;
+      answer(st);
+      return promise;
+    },
+    [](detach_atom, std::uint64_t) {},
+    [all](const write_input& typed) {
+      all->heard->add("typed " + typed.bytes);
+      return caf::ok_atom::value;
+    },
+    [all](const resize_terminal& to) {
+      all->heard->add("resize " + std::to_string(to.columns) + "x" + std::to_string(to.rows));
+    },
+    [all](const signal_terminal& wanted) {
+      all->heard->add("signal " + std::to_string(wanted.number));
+    },
+    [self](print_atom, const std::string& bytes) {
+      self->state.printed += bytes;
+      answer(self->state);
+    },
+    [self](finish_atom, int code, int signal) {
+      self->state.end = process_end{.exit_code = code, .signal = signal};
+      answer(self->state);
+    },
   };
 }
 
@@ -223,10 +288,42 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
         return to_caf(*all->plays->session_error);
       return caf::ok_atom::value;
     },
-    [all](const open_terminal_request& wanted)
+    [self, all](const open_terminal_request& wanted)
       -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
-      all->heard->add("open_terminal " + wanted.session);
-      return to_caf({errc::launch_failed, "there are no terminals in this house"});
+      const auto name = wanted.defined.empty() ? wanted.session : wanted.defined;
+      all->heard->add("open_terminal " + name + (wanted.takes_over ? " taking over" : ""));
+      if (wanted.defined.empty() || !all->plays->opens_terminals)
+        return to_caf({errc::launch_failed, "there are no terminals in this house"});
+      if (all->plays->terminal_error)
+        return to_caf(*all->plays->terminal_error);
+      std::lock_guard lock{all->mutex};
+      if (!all->terminal)
+        all->terminal = caf::actor_cast<caf::actor>(terminal_impl(self->spawn(terminal, all)));
+      else if (!wanted.takes_over)
+        return to_caf({errc::already_exists, "another client is at this terminal"});
+      const auto who = caf::actor_cast<caf::actor>(self->current_sender());
+      if (const auto before = std::exchange(all->at_terminal, who))
+        caf::anon_send(before, taken_over_atom::value);
+      std::uint64_t end = 0;
+      for (const auto& each : all->plays->output)
+        end += each.bytes.size();
+      return {caf::actor_cast<terminal_actor>(all->terminal), std::uint64_t{0}, end};
+    },
+    [all](const define_terminal& wanted) -> caf::result<caf::ok_atom> {
+      all->heard->add("define_terminal " + wanted.command + " in " + wanted.cwd);
+      if (all->plays->terminal_error)
+        return to_caf(*all->plays->terminal_error);
+      return caf::ok_atom::value;
+    },
+    [all](const find_terminal& asked) {
+      all->heard->add("find_terminal " + asked.id);
+      return all->plays->terminal;
+    },
+    [all](const forget_terminal& asked) -> caf::result<caf::ok_atom> {
+      all->heard->add("forget_terminal " + asked.id);
+      if (all->plays->terminal_error)
+        return to_caf(*all->plays->terminal_error);
+      return caf::ok_atom::value;
     },
     [](status_atom) { return sandbox_status{}; },
     [all](const read_file_request& file) {
@@ -463,6 +560,7 @@ house::~house() {
   caf::anon_send_exit(shared_->directory, caf::exit_reason::kill);
   caf::anon_send_exit(shared_->pool, caf::exit_reason::kill);
   caf::anon_send_exit(shared_->process, caf::exit_reason::kill);
+  caf::anon_send_exit(shared_->terminal, caf::exit_reason::kill);
   // Operations speak to the test's own variables, which are about to go.
   std::vector<std::thread> under_way;
   {
@@ -477,6 +575,8 @@ house::~house() {
     operation.join();
   shared_->directory = nullptr;
   shared_->process = nullptr;
+  shared_->terminal = nullptr;
+  shared_->at_terminal = nullptr;
   shared_->pool = nullptr;
 }
 
@@ -503,6 +603,17 @@ void house::end_command(process_end how) {
 void house::kill_command() {
   std::lock_guard lock{shared_->mutex};
   caf::anon_send(shared_->process, die_atom::value);
+}
+
+void house::print_terminal(std::string bytes) {
+  std::lock_guard lock{shared_->mutex};
+  caf::anon_send(shared_->terminal, print_atom::value, std::move(bytes));
+}
+
+void house::end_terminal(process_end how) {
+  std::lock_guard lock{shared_->mutex};
+  caf::anon_send(shared_->terminal, finish_atom::value, static_cast<int>(how.exit_code),
+                 static_cast<int>(how.signal));
 }
 
 namespace {

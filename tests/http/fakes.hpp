@@ -58,7 +58,10 @@ struct script {
   sandbox_description description;   ///< What is defined last, and what changes it.
   std::optional<error> define_error; ///< When it is to be.
   std::optional<error> pause_error;  ///< When it is to be paused, or resumed.
-  known_command_state command;       ///< Of every id. Its process is the last one, if there is one.
+  known_terminal terminal;           ///< Of every id.
+  bool opens_terminals = false;      ///< That are defined; with what has been printed before.
+  std::optional<error> terminal_error;
+  known_command_state command; ///< Of every id. Its process is the last one, if there is one.
   std::optional<error> interrupt_error; ///< When a command is to be interrupted.
   /// Makes the sockets that are asked for. None: sockets of this network.
   std::function<std::vector<unique_fd>(bool ipv6, std::uint32_t count)> sockets;
@@ -93,6 +96,8 @@ public:
   void print(output_stream to, std::string bytes); ///< The running command prints.
   void end_command(process_end how);
   void kill_command(); ///< The process' actor ends without a word.
+  void print_terminal(std::string bytes);
+  void end_terminal(process_end how);
 
   struct shared;
 

@@ -819,3 +819,89 @@ TEST_CASE("a cookie does not help pages of other sandboxes", "[http][preview]") 
   CHECK(status("Accept: text/html\r\n", "/?insula%5Fpreview_token=" + token) == 303);
   CHECK(status("", "/?insula%5Fpreview_token=" + token) == 200);
 }
+
+namespace {
+
+std::string in_execd(const inner_server& server, const std::string& rest) {
+  return "/sandboxes/abc/proxy/44772/proxy/" + std::to_string(server.port()) + rest;
+}
+
+} // namespace
+
+TEST_CASE("execd goes on to a port, for whoever may use it", "[http][preview][execd]") {
+  house h{with_key()};
+  inner_server server;
+  const auto refused = ask(h.port(), "GET", in_execd(server, "/x"));
+  CHECK(refused.status == 401);
+  CHECK(refused.body ==
+        R"({"error":"Unauthorized: invalid or missing header X-EXECD-ACCESS-TOKEN"})");
+  client one{h.port()};
+  one.send(get("/v1" + in_execd(server, "/x?y=1"), "node", "X-EXECD-ACCESS-TOKEN: s3cret\r\n"));
+  auto inside = server.accept();
+  const auto head = inside.head();
+  CHECK(head.starts_with("GET /x?y=1 HTTP/1.1\r\n"));
+  CHECK(head.find("s3cret") == std::string::npos);
+  CHECK(head.find("X-Forwarded-Prefix: /v1" + in_execd(server, "") + "\r\n") != std::string::npos);
+  inside.send(ok);
+  CHECK(one.receive().body == "ok");
+  // A path that ends with the port is that port's root, whatever the method.
+  one.send("OPTIONS " + in_execd(server, "") +
+           " HTTP/1.1\r\nHost: node\r\nOPEN-SANDBOX-API-KEY: s3cret\r\n\r\n");
+  CHECK(inside.head().starts_with("OPTIONS / HTTP/1.1\r\n"));
+  inside.send(ok);
+  CHECK(one.receive().status == 200);
+}
+
+TEST_CASE("execd says what names no port, and where nothing listens", "[http][preview][execd]") {
+  http::server_options options;
+  options.execd = http::server_options::execd_listener{"127.0.0.1", 0};
+  house h{options};
+  for (const std::string rest : {"", "/", "/x", "/0/", "/65536/", "/080/x", "/+80/"})
+    for (const auto* method : {"GET", "POST", "OPTIONS"}) {
+      CAPTURE(rest, method);
+      const auto got = ask(h.port(), method, "/sandboxes/abc/proxy/44772/proxy" + rest);
+      CHECK(got.status == 400);
+      CHECK(got.fields.at("content-type") == "text/plain");
+      CHECK(ask(h.server().execd_port(), method, "/proxy" + rest).status == 400);
+    }
+  std::string nothing;
+  {
+    const inner_server gone;
+    nothing = in_execd(gone, "/");
+  }
+  CHECK(ask(h.port(), "GET", nothing).status == 502);
+}
+
+TEST_CASE("execd at an address of its own goes on to its sandbox's ports",
+          "[http][preview][execd]") {
+  auto options = with_key();
+  options.execd = http::server_options::execd_listener{"127.0.0.1", 0};
+  house h{options};
+  inner_server server;
+  const auto target = "/proxy/" + std::to_string(server.port()) + "/x";
+  const auto port = h.server().execd_port();
+  CHECK(ask(port, "GET", target).status == 401);
+  client one{port};
+  one.send(get(target, "node", "X-EXECD-ACCESS-TOKEN: s3cret\r\n"));
+  auto inside = server.accept();
+  CHECK(inside.head().starts_with("GET /x HTTP/1.1\r\n"));
+  inside.send(ok);
+  CHECK(one.receive().body == "ok");
+  // It is one sandbox's, and no name or path leads to another.
+  const auto other = "/sandboxes/abc" + target;
+  CHECK(ask(port, "GET", other, "", "X-EXECD-ACCESS-TOKEN: s3cret\r\n").status == 404);
+}
+
+TEST_CASE("execd goes on with a WebSocket, too", "[http][preview][execd]") {
+  house h;
+  inner_server server;
+  client one{h.port()};
+  one.send(upgrade_request(in_execd(server, "/socket")));
+  auto inside = server.accept();
+  CHECK(inside.head().find("Upgrade: WebSocket\r\n") != std::string::npos);
+  inside.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
+              "Upgrade: websocket\r\n\r\nhello");
+  CHECK(one.read_until("hello").find("101") != std::string::npos);
+  one.send("back");
+  CHECK(inside.read(4) == "back");
+}

@@ -1,0 +1,217 @@
+#include "http/opensandbox/pty_json.hpp"
+
+#include "base/limits.hpp"
+#include "http/header_text.hpp"
+#include "http/utf8.hpp"
+
+#include <rapidjson/document.h>
+#include <rapidjson/stringbuffer.h>
+#include <rapidjson/writer.h>
+
+#include <array>
+#include <csignal>
+#include <limits>
+#include <utility>
+
+namespace insula::http::opensandbox {
+
+namespace {
+
+using value = rapidjson::Value;
+using writer = rapidjson::Writer<rapidjson::StringBuffer>;
+
+/// Of a path.
+constexpr std::size_t longest_directory = 4096;
+
+error wrong(std::string why) {
+  return {errc::invalid_request, std::move(why)};
+}
+
+/// A member by its name in any letter case, the last of several; null: it is not there, or null.
+const value* find(const value& object, std::string_view name) {
+  const value* found = nullptr;
+  for (const auto& each : object.GetObject())
+    if (same_letters({each.name.GetString(), each.name.GetStringLength()}, name))
+      found = each.value.IsNull() ? nullptr : &each.value;
+  return found;
+}
+
+/// False: it is of another kind.
+bool read_text(const value& object, std::string_view name, std::string& into) {
+  const auto* found = find(object, name);
+  if (found == nullptr)
+    return true;
+  if (!found->IsString())
+    return false;
+  into.assign(found->GetString(), found->GetStringLength());
+  return true;
+}
+
+/// False: it is no object. What follows the first value is not looked at, and null is an empty one.
+bool read_object(std::string_view text, rapidjson::Document& into) {
+  into.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseStopWhenDoneFlag>(text.data(),
+                                                                                 text.size());
+  if (into.HasParseError())
+    return false;
+  if (into.IsNull())
+    into.SetObject();
+  return into.IsObject();
+}
+
+bool has_nul(std::string_view text) {
+  return text.find('\0') != std::string_view::npos;
+}
+
+class object_text {
+public:
+  object_text() { out_.StartObject(); }
+  object_text& text(std::string_view name, std::string_view what) {
+    key(name);
+    const auto clean = to_utf8(what);
+    out_.String(clean.data(), static_cast<rapidjson::SizeType>(clean.size()));
+    return *this;
+  }
+  object_text& number(std::string_view name, std::int64_t what) {
+    key(name);
+    out_.Int64(what);
+    return *this;
+  }
+  object_text& truth(std::string_view name, bool what) {
+    key(name);
+    out_.Bool(what);
+    return *this;
+  }
+  std::string end() {
+    out_.EndObject();
+    return {buffer_.GetString(), buffer_.GetSize()};
+  }
+
+private:
+  void key(std::string_view name) {
+    out_.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
+  }
+
+  rapidjson::StringBuffer buffer_;
+  writer out_{buffer_};
+};
+
+/// 0: it is none that a client may send.
+int signal_number(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, int>, 5> known{{{"SIGINT", SIGINT},
+                                                                   {"SIGTERM", SIGTERM},
+                                                                   {"SIGKILL", SIGKILL},
+                                                                   {"SIGQUIT", SIGQUIT},
+                                                                   {"SIGHUP", SIGHUP}}};
+  for (const auto& [each, number] : known)
+    if (each == name)
+      return number;
+  return 0;
+}
+
+/// 0: no terminal has that many.
+std::uint16_t read_side(const value& frame, std::string_view name) {
+  const auto* found = find(frame, name);
+  const bool usable = found != nullptr && found->IsUint() &&
+                      found->GetUint() <= std::numeric_limits<std::uint16_t>::max();
+  return usable ? static_cast<std::uint16_t>(found->GetUint()) : std::uint16_t{0};
+}
+
+} // namespace
+
+result<pty_body> read_pty_body(std::string_view text) {
+  pty_body read;
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
+    return read;
+  rapidjson::Document document;
+  if (!read_object(text, document))
+    return wrong("the body must be a JSON object");
+  if (!read_text(document, "cwd", read.cwd) || !read_text(document, "command", read.command))
+    return wrong("cwd and command must be strings");
+  if (has_nul(read.cwd) || has_nul(read.command))
+    return wrong("cwd and command cannot have a NUL");
+  if (read.cwd.size() > longest_directory || read.command.size() > limits::inline_command_bytes)
+    return wrong("cwd or command is too long");
+  return read;
+}
+
+std::string write_pty_status(std::string_view id, const known_terminal& state) {
+  return object_text{}
+    .text("session_id", id)
+    .truth("running", state.running)
+    .number("output_offset", static_cast<std::int64_t>(state.end_offset))
+    .end();
+}
+
+pty_frame read_pty_frame(std::string_view text) {
+  using kind = pty_frame::kind;
+  rapidjson::Document frame;
+  pty_frame read;
+  std::string type, signal;
+  if (!read_object(text, frame) || !read_text(frame, "type", type) ||
+      !read_text(frame, "data", read.data) || !read_text(frame, "signal", signal))
+    return {};
+  if (type == "stdin") {
+    read.what = kind::input;
+  } else if (type == "resize") {
+    read.size = {read_side(frame, "cols"), read_side(frame, "rows")};
+    read.what = read.size.columns > 0 && read.size.rows > 0 ? kind::resize : kind::ignored;
+  } else if (type == "signal") {
+    read.signal = signal_number(signal);
+    read.what = read.signal != 0 ? kind::signal : kind::ignored;
+  } else if (type == "ping") {
+    read.what = kind::ping;
+  } else {
+    read.what = kind::unknown;
+    read.data = std::move(type);
+  }
+  return read;
+}
+
+std::string write_pty_connected(std::string_view id) {
+  return object_text{}.text("type", "connected").text("session_id", id).text("mode", "pty").end();
+}
+
+std::string write_pty_pong() {
+  return object_text{}.text("type", "pong").end();
+}
+
+std::string write_pty_exit(const process_end& end) {
+  return object_text{}
+    .text("type", "exit")
+    .number("exit_code", end.signal != 0 ? -1 : end.exit_code)
+    .end();
+}
+
+std::string write_pty_error(std::string_view words, std::string_view code) {
+  return object_text{}.text("type", "error").text("error", words).text("code", code).end();
+}
+
+result<code_body> read_code_body(std::string_view text) {
+  rapidjson::Document document;
+  if (!read_object(text, document))
+    return wrong("the body must be a JSON object");
+  code_body read;
+  if (!read_text(document, "code", read.code))
+    return wrong("code must be a string");
+  if (const auto* context = find(document, "context")) {
+    if (!context->IsObject() || !read_text(*context, "id", read.context_id) ||
+        !read_text(*context, "language", read.language))
+      return wrong("context must be an object, with strings");
+  }
+  if (read.code.empty())
+    return wrong("code is required");
+  if (has_nul(read.code))
+    return wrong("code cannot have a NUL");
+  return read;
+}
+
+result<void> check_context_body(std::string_view text) {
+  rapidjson::Document document;
+  std::string language, cwd;
+  if (!read_object(text, document) || !read_text(document, "language", language) ||
+      !read_text(document, "cwd", cwd))
+    return wrong("the body must be a JSON object, with strings");
+  return {};
+}
+
+} // namespace insula::http::opensandbox
