@@ -36,6 +36,10 @@ bool is_word(const value& from) {
   return from.IsString() && text_of(from).find('\0') == std::string::npos;
 }
 
+bool is_path(const value& from) {
+  return is_word(from) && from.GetStringLength() > 0;
+}
+
 bool parse(std::string_view body, rapidjson::Document& into) {
   into.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseStopWhenDoneFlag>(body.data(),
                                                                                  body.size());
@@ -176,7 +180,7 @@ result<std::vector<std::string>> read_permissions(std::string_view body) {
     return wrong("the body must be a JSON object of paths");
   std::vector<std::string> words;
   for (const auto& each : document.GetObject()) {
-    if (!is_word(each.name) || (!each.value.IsObject() && !each.value.IsNull()))
+    if (!is_path(each.name) || (!each.value.IsObject() && !each.value.IsNull()))
       return wrong("each path must have an object");
     words.push_back(text_of(each.name));
     static const value nothing{rapidjson::kObjectType};
@@ -193,8 +197,7 @@ result<std::vector<std::string>> read_moves(std::string_view body) {
   std::vector<std::string> words;
   for (const auto& each : document.GetArray()) {
     for (const auto* name : {"src", "dest"}) {
-      if (!each.IsObject() || !each.HasMember(name) || !is_word(each[name]) ||
-          each[name].GetStringLength() == 0)
+      if (!each.IsObject() || !each.HasMember(name) || !is_path(each[name]))
         return wrong(std::string{name} + " must be a path");
       words.push_back(text_of(each[name]));
     }
@@ -209,7 +212,7 @@ result<std::vector<std::string>> read_replacements(std::string_view body) {
   std::vector<std::string> words;
   for (const auto& each : document.GetObject()) {
     const auto& what = each.value;
-    if (!is_word(each.name) || !what.IsObject())
+    if (!is_path(each.name) || !what.IsObject())
       return wrong("each path must have an object with old and new");
     words.push_back(text_of(each.name));
     for (const auto* name : {"old", "new"}) {
@@ -230,7 +233,7 @@ result<std::vector<std::string>> read_upload(std::string_view body) {
   if (!parse(body, document) || !document.IsObject())
     return wrong("the metadata must be a JSON object");
   const auto at = document.FindMember("path");
-  if (at == document.MemberEnd() || !is_word(at->value) || at->value.GetStringLength() == 0)
+  if (at == document.MemberEnd() || !is_path(at->value))
     return wrong("the metadata must have a path");
   std::vector<std::string> words{text_of(at->value)};
   if (auto failed = read_rights(document, words))

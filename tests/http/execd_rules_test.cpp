@@ -141,6 +141,8 @@ TEST_CASE("bodies about files become words", "[http][execd]") {
   CHECK(plain(read_permissions("[]")) == "!the body must be a JSON object of paths");
   CHECK(plain(read_permissions(R"({"/a":{"mode":"644"}})")) ==
         "!mode must be a number such as 644");
+  CHECK(plain(read_permissions(R"({"":{"mode":700}})")) == "!each path must have an object");
+  CHECK(plain(read_replacements(R"({"":{"old":"a"}})")).starts_with("!"));
   CHECK(plain(read_permissions(R"({"/a":7})")) == "!each path must have an object");
   CHECK(plain(read_moves(R"([{"src":"a","dest":"b"},{"dest":"d","src":"c"}])")) == "[a][b][c][d]");
   CHECK(plain(read_moves(R"([{"src":"a"}])")) == "!dest must be a path");
