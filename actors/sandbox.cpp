@@ -88,10 +88,9 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       when_running(self, reply, request.context, [=] { create_session(self, request, reply); });
       return reply;
     },
-    [self](delete_session_request& request) -> caf::result<caf::ok_atom> {
+    [self](const delete_session_request& request) -> caf::result<caf::ok_atom> {
       auto reply = self->make_response_promise<caf::ok_atom>();
-      when_running(self, reply, std::move(request.context),
-                   [=, id = request.id] { delete_session(self, id, reply); });
+      remove_session(self, request, reply);
       return reply;
     },
     [self](

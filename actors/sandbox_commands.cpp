@@ -4,6 +4,7 @@
 #include "base/limits.hpp"
 
 #include <cctype>
+#include <filesystem>
 
 namespace insula::actors::inside_sandbox {
 
@@ -244,6 +245,18 @@ caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request 
     });
 }
 
+namespace {
+
+/// From `base` on, without empty segments, `.` and `..`, as text; a last /. stays.
+std::string clean(const std::string& base, const std::string& path) {
+  auto text = (std::filesystem::path{base} / path).lexically_normal().string();
+  while (text.size() > 1 && text.ends_with('/'))
+    text.pop_back();
+  return path.ends_with("/.") ? text + "/." : text;
+}
+
+} // namespace
+
 void run_file_task(sandbox_pointer self, file_task_request wanted, reply_to<file_channel> reply) {
   const auto context = wanted.context;
   const bool only_if_there = wanted.only_if_there;
@@ -258,8 +271,7 @@ void run_file_task(sandbox_pointer self, file_task_request wanted, reply_to<file
         auto whole = expanded(st, words[i]);
         if (!whole)
           return static_cast<void>(reply.deliver(to_caf(whole.reason())));
-        words[i] = whole->starts_with('/') ? std::move(*whole)
-                                           : st.options->working_directory + "/" + *whole;
+        words[i] = clean(st.options->working_directory, *whole);
       }
       auto socket = st.place->open_file_task(wanted.what, words, st.options->user);
       if (!socket)

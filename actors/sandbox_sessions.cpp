@@ -260,6 +260,8 @@ void create_session(sandbox_pointer self, create_session_request wanted,
                    });
 }
 
+namespace {
+
 /// Its shell is gone with the answer, and so is what was stored of it.
 void delete_session(sandbox_pointer self, const std::string& id, reply_to<caf::ok_atom> reply) {
   auto& st = self->state;
@@ -278,6 +280,26 @@ void delete_session(sandbox_pointer self, const std::string& id, reply_to<caf::o
     answer_when_done(self, session.mapped(), std::move(ended), std::move(reply));
   else
     reply.delegate(session.mapped(), std::move(ended));
+}
+
+} // namespace
+
+/// Of a sandbox that does not run, only if it has such a session.
+void remove_session(sandbox_pointer self, const delete_session_request& wanted,
+                    reply_to<caf::ok_atom> reply) {
+  const auto go = [=] {
+    when_running(self, reply, wanted.context, [=] { delete_session(self, wanted.id, reply); });
+  };
+  if (lives(self->state))
+    return go();
+  with_record(self, reply, wanted.context, [=](errand mine) {
+    auto answer = reply;
+    if (has_session(self->state, wanted.id))
+      go();
+    else
+      answer.deliver(to_caf(no_session(wanted.id)));
+    mine.over();
+  });
 }
 
 // ---- Terminals

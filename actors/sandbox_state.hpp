@@ -517,7 +517,8 @@ void run_in_session(sandbox_pointer self, exec_request wanted, std::shared_ptr<v
 /// Answers when its shell is up.
 void create_session(sandbox_pointer self, create_session_request wanted,
                     reply_to<caf::ok_atom> reply);
-void delete_session(sandbox_pointer self, const std::string& id, reply_to<caf::ok_atom> reply);
+void remove_session(sandbox_pointer self, const delete_session_request& wanted,
+                    reply_to<caf::ok_atom> reply);
 /// A new one begins where its session is. An image without bash has no sessions, but may have
 /// terminals.
 void open_terminal(sandbox_pointer self, open_terminal_request wanted,

@@ -11,6 +11,8 @@
 /// file_head alone. Of several groups of words, `size` of a head with an error says which one
 /// failed; those before it are done.
 ///
+/// A path that ends with /. is that of a directory, to which links may lead.
+///
 /// mode: octal digits; empty: as it is. owner, group: a name that the sandbox knows, or a number;
 /// empty: as it is.
 namespace insula {
@@ -30,6 +32,10 @@ enum class file_task : std::uint32_t {
   move,    ///< (source, target)… Makes the directories above; the target must not be there.
   replace, ///< (path, old, new)… Frames: how often, for each, as 64 bits.
 };
+
+/// What one task can be told. A byte more for each word's end.
+inline constexpr std::size_t max_task_words = 4096;
+inline constexpr std::size_t max_task_bytes = 192 * 1024;
 
 /// Whether a word is a path.
 constexpr bool is_path(file_task what, std::size_t word) {

@@ -1,6 +1,5 @@
 #include "http/bridge/channel_reader.hpp"
 
-#include "base/limits.hpp"
 #include "http/watchdog.hpp"
 
 #include <boost/asio/dispatch.hpp>
@@ -20,11 +19,12 @@ using error_code = boost::system::error_code;
 class reader : public std::enable_shared_from_this<reader> {
 public:
   reader(strand_handle strand, const file_channel& channel,
-         std::shared_ptr<channel_listener> listener)
+         std::shared_ptr<channel_listener> listener, std::chrono::milliseconds longest_silence)
       : strand_(std::move(strand))
       , use_(channel.use)
       , channel_(strand_.executor(), asio::local::stream_protocol{}, channel.socket->release())
       , silence_(strand_.executor(), [this] { channel_.cancel(); })
+      , longest_silence_(longest_silence)
       , listener_(std::move(listener)) {}
 
   void start() {
@@ -39,7 +39,7 @@ private:
   /// Reads until `into` is full, then goes on with `then`.
   template <class Then>
   void read(asio::mutable_buffer into, Then then) {
-    silence_.expires_after(limits::reader_patience);
+    silence_.expires_after(longest_silence_);
     asio::async_read(channel_, into,
                      [self = shared_from_this(), then](const error_code& ec, std::size_t) {
                        self->silence_.disarm();
@@ -78,6 +78,7 @@ private:
   std::shared_ptr<void> use_;  ///< Keeps the sandbox awake.
   asio::local::stream_protocol::socket channel_;
   watchdog silence_;
+  const std::chrono::milliseconds longest_silence_;
   const std::shared_ptr<channel_listener> listener_;
   file_head head_{};
   frame_head next_{};
@@ -87,11 +88,12 @@ private:
 } // namespace
 
 void read_channel(file_channel channel, const strand_handle& strand,
-                  std::shared_ptr<channel_listener> listener) {
-  asio::dispatch(strand.executor(),
-                 [strand, channel = std::move(channel), listener = std::move(listener)]() mutable {
-                   std::make_shared<reader>(strand, channel, std::move(listener))->start();
-                 });
+                  std::shared_ptr<channel_listener> listener,
+                  std::chrono::milliseconds longest_silence) {
+  asio::dispatch(strand.executor(), [strand, channel = std::move(channel),
+                                     listener = std::move(listener), longest_silence]() mutable {
+    std::make_shared<reader>(strand, channel, std::move(listener), longest_silence)->start();
+  });
 }
 
 } // namespace insula::http::bridge

@@ -2,9 +2,11 @@
 
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
+#include "base/limits.hpp"
 #include "base/stream_frames.hpp"
 #include "http/exchange.hpp"
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,6 +32,7 @@ public:
 /// What comes through is not trusted: frames have a ceiling, silence a time limit, and a stream
 /// without its end is cut. Any thread; the listener is called on the strand.
 void read_channel(file_channel channel, const strand_handle& strand,
-                  std::shared_ptr<channel_listener> listener);
+                  std::shared_ptr<channel_listener> listener,
+                  std::chrono::milliseconds longest_silence = limits::reader_patience);
 
 } // namespace insula::http::bridge

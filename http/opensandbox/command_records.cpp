@@ -3,7 +3,6 @@
 #include "http/json.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
-#include "http/opensandbox/file_question.hpp"
 #include "http/opensandbox/log_cursor.hpp"
 
 #include <caf/stateful_actor.hpp>
@@ -202,23 +201,22 @@ void tell_logs(const command_question& asked, std::optional<std::int64_t> after)
 
 namespace {
 
-/// It is no command's id: it may be a session's, of a sandbox that is there.
+/// It is no command's id: it may be a session's.
 void end_session(const command_question& asked) {
-  const execd_target target{asked.with, {}};
-  run_task({target, asked.sandbox, file_task::look, {"."}, asked.to}, [asked](const asked_task&,
-                                                                              const std::string&) {
-    bridge::ask_sandbox<delete_session_request, caf::ok_atom>(
-      *asked.with,
-      {asked.with->directory, asked.sandbox, delete_session_request{asked.id, asked.to->context()},
-       [to = asked.to](caf::ok_atom) {
-         to->respond({200, "{}", "application/json; charset=utf-8"});
-       },
-       [asked](bridge::step, const error& why) {
-         asked.to->respond(why.code == errc::not_found ? unknown_command(asked.id)
-                                                       : execd_failure(why));
-       },
-       bridge::step::exec});
-  });
+  bridge::sandbox_question<delete_session_request, caf::ok_atom> question{
+    asked.with->directory,
+    asked.sandbox,
+    {asked.id, asked.to->context()},
+    [to = asked.to](caf::ok_atom) {
+      to->respond({200, "{}", "application/json; charset=utf-8"});
+    },
+    [asked](bridge::step, const error& why) {
+      asked.to->respond(why.code == errc::not_found ? unknown_command(asked.id)
+                                                    : execd_failure(why));
+    },
+    bridge::step::exec};
+  question.starts_it = false;
+  bridge::ask_sandbox(*asked.with, std::move(question));
 }
 
 } // namespace

@@ -329,7 +329,11 @@ caf::behavior execd_stream(self_pointer self, const std::shared_ptr<command_job>
 } // namespace
 
 void run_command(command_job job) {
-  job.to->answer_within(bridge::sandbox_patience,
+  // In a session it has to wait for its turn, which clients are patient with.
+  constexpr std::chrono::hours turn_patience{24};
+  job.to->answer_within(job.command.session.empty()
+                          ? std::chrono::milliseconds{bridge::sandbox_patience}
+                          : std::chrono::milliseconds{turn_patience},
                         execd_failure(500, "RUNTIME_ERROR", "the sandbox was not ready in time"));
   auto& system = *job.with->system;
   system.spawn(execd_stream, std::make_shared<command_job>(std::move(job)));

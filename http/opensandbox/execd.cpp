@@ -126,7 +126,7 @@ command_job make_job(const execd_target& at, const call& what, command_body want
 }
 
 route execd_route(verb method, std::string pattern, const execd_target& target, body_use body,
-                  execd_answer answer) {
+                  execd_answer answer, std::uint64_t body_limit) {
   const auto admit = [target, answer = std::move(answer)](const call& what) {
     admission plan;
     plan.refusal = no_sandbox(target, what);
@@ -139,7 +139,7 @@ route execd_route(verb method, std::string pattern, const execd_target& target, 
           std::move(pattern),
           access::execd,
           body,
-          body == body_use::ignored ? 0 : limits::exec_body_bytes,
+          body == body_use::ignored ? 0 : body_limit,
           admit,
           {},
           &too_large};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/limits.hpp"
 #include "http/bridge/api.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
@@ -28,7 +29,7 @@ using execd_answer =
 
 /// One that answers a whole request.
 route execd_route(verb method, std::string pattern, const execd_target& target, body_use body,
-                  execd_answer answer);
+                  execd_answer answer, std::uint64_t body_limit = limits::exec_body_bytes);
 
 /// One that takes a body as it comes. `make` makes what takes it.
 route execd_sink_route(

@@ -17,7 +17,7 @@ namespace {
 using event = multipart_reader::event;
 
 constexpr std::size_t longest_metadata = 64 * 1024;
-constexpr std::size_t most_waiting = 1024; // Metadata whose files have not come.
+constexpr std::size_t most_waiting = 256; // Metadata whose files have not come.
 
 /// At most one read's worth of body waits, and then the client's socket is not read. After the
 /// first failure the rest of the body is thrown away.

@@ -26,6 +26,7 @@ namespace insula::http::opensandbox {
 namespace {
 
 constexpr std::string_view json_type = "application/json; charset=utf-8";
+constexpr std::uint64_t longest_body = 2u << 20; // Of all that a task can be told, as JSON.
 constexpr std::size_t longest_whole = 16u << 20; // Of what is no listing and no file.
 
 response missing_query(std::string_view name) {
@@ -60,9 +61,9 @@ response failure_of(const file_head& head, const asked_task& task) {
     return execd_failure(400, "INVALID_REQUEST_BODY",
                          path + (head.error == EISDIR ? " is a directory" : " is no regular file"));
   const bool gone = head.error == ENOENT || head.error == ENOTDIR;
-  if (gone && task.must_exist)
+  if (task.must_exist)
     return execd_failure(400, "INVALID_REQUEST_BODY", path + ": " + said);
-  if (gone && step == file_step::open)
+  if (gone && step == file_step::open && what != file_task::permit)
     return execd_failure(404, "FILE_NOT_FOUND", path + ": " + said);
   if (what == file_task::move && head.error == EEXIST)
     return execd_failure(500, "RUNTIME_ERROR",
@@ -76,7 +77,10 @@ void ask(asked_task task, std::shared_ptr<bridge::channel_listener> listener) {
   if (std::any_of(task.words.begin(), task.words.end(),
                   [](const auto& each) { return each.find('\0') != std::string::npos; }))
     return to->respond(execd_failure(400, "INVALID_REQUEST_BODY", "a path cannot have a NUL"));
-  to->answer_within(bridge::sandbox_patience + limits::reader_patience,
+  // Many files take minutes, and nothing may be said of them before the end.
+  const std::chrono::milliseconds silence =
+    task.what == file_task::read ? limits::reader_patience : limits::tree_check_patience;
+  to->answer_within(bridge::sandbox_patience + silence,
                     execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
   file_task_request wanted;
   wanted.what = task.what;
@@ -87,8 +91,8 @@ void ask(asked_task task, std::shared_ptr<bridge::channel_listener> listener) {
     task.target.with->directory,
     task.id,
     std::move(wanted),
-    [to, listener = std::move(listener)](const file_channel& channel) {
-      bridge::read_channel(channel, to->strand(), listener);
+    [to, silence, listener = std::move(listener)](const file_channel& channel) {
+      bridge::read_channel(channel, to->strand(), listener, silence);
     },
     [to](bridge::step, const error& why) { to->respond(execd_failure(why)); },
     bridge::step::read_file};
@@ -200,7 +204,7 @@ std::optional<std::pair<std::string, std::string>> read_range(std::string_view t
 }
 
 response out_of_reach(std::uint64_t size) {
-  auto answer = execd_failure(416, "INVALID_RANGE", "the file has no such bytes");
+  auto answer = execd_failure(416, "UNKNOWN", "the file has no such bytes");
   answer.fields.push_back({"Content-Range", "bytes */" + std::to_string(size)});
   return answer;
 }
@@ -249,7 +253,8 @@ public:
       if (!last)
         return next(); // The header leaves with the first bytes.
     }
-    if (last)
+    left_ -= std::min<std::uint64_t>(left_, bytes.size());
+    if (last || left_ == 0) // Whatever the sandbox would still say.
       return stream_->finish(std::move(bytes));
     stream_->write(std::move(bytes), [next = std::move(next)](bool taken) {
       if (taken)
@@ -281,7 +286,7 @@ private:
                     {{"Content-Disposition", disposition_of(is.path)},
                      {"Accept-Ranges", "bytes"},
                      {"Last-Modified", http_date(is.is.modified_ns)}}};
-    how.length = to - std::min(from_, to);
+    how.length = left_ = to - std::min(from_, to);
     if (ranged_) {
       how.status = 206;
       how.fields.push_back({"Content-Range", "bytes " + std::to_string(from_) + "-" +
@@ -295,6 +300,7 @@ private:
 
   const bool ranged_;
   std::uint64_t from_ = 0;
+  std::uint64_t left_ = 0; ///< Of what was announced.
   std::shared_ptr<answer_stream> stream_;
 };
 
@@ -358,7 +364,7 @@ void fetch(const execd_target& target, const call& what, const std::string&, con
   if (!what.range.empty()) {
     const auto range = read_range(what.range);
     if (!range)
-      return to->respond(execd_failure(416, "INVALID_RANGE", "the range makes no sense"));
+      return to->respond(execd_failure(416, "UNKNOWN", "the range makes no sense"));
     std::tie(task.words[1], task.words[2]) = *range;
   }
   ask(task, std::make_shared<download>(task, !what.range.empty()));
@@ -454,8 +460,8 @@ void run_task(asked_task task, task_done then) {
 void add_file_routes(std::vector<route>& table, const execd_target& target,
                      const std::string& prefix) {
   const auto add = [&](verb method, std::string_view path, body_use body, execd_answer answer) {
-    table.push_back(
-      execd_route(method, prefix + std::string{path}, target, body, std::move(answer)));
+    table.push_back(execd_route(method, prefix + std::string{path}, target, body, std::move(answer),
+                                longest_body));
   };
   const auto none = body_use::ignored, some = body_use::buffered;
   add(verb::get, "/files/info", none, with_paths(file_task::look, tell_entries, "{}"));

@@ -22,6 +22,8 @@ using writer = rapidjson::Writer<rapidjson::StringBuffer>;
 
 /// Braces in braces make many patterns of few letters.
 constexpr std::size_t most_patterns = 256;
+constexpr unsigned most_steps = 4096;
+constexpr std::size_t longest_glob = 1024; // No name has more than 255 bytes.
 
 error wrong(std::string why) {
   return {errc::invalid_request, std::move(why)};
@@ -40,6 +42,28 @@ bool is_path(const value& from) {
   return is_word(from) && from.GetStringLength() > 0;
 }
 
+/// Words as they are read: more than a task can be told are refused before they take room.
+class word_list {
+public:
+  void add(std::string word) {
+    bytes_ += word.size() + 1;
+    if (!full())
+      words_.push_back(std::move(word));
+  }
+  bool full() const { return bytes_ > max_task_bytes || words_.size() >= max_task_words; }
+  result<std::vector<std::string>> taken() {
+    if (full())
+      return error{errc::payload_too_large, "too much for one request: at most " +
+                                              std::to_string(max_task_words) + " words, and " +
+                                              std::to_string(max_task_bytes) + " bytes of them"};
+    return std::move(words_);
+  }
+
+private:
+  std::vector<std::string> words_;
+  std::size_t bytes_ = 0;
+};
+
 bool parse(std::string_view body, rapidjson::Document& into) {
   into.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseStopWhenDoneFlag>(body.data(),
                                                                                  body.size());
@@ -47,7 +71,7 @@ bool parse(std::string_view body, rapidjson::Document& into) {
 }
 
 /// Of an object that may have them.
-std::optional<error> read_rights(const value& from, std::vector<std::string>& words) {
+std::optional<error> read_rights(const value& from, word_list& words) {
   std::array<std::string, 3> read;
   if (const auto at = from.FindMember("mode"); at != from.MemberEnd() && !at->value.IsNull()) {
     if (!at->value.IsUint())
@@ -63,7 +87,8 @@ std::optional<error> read_rights(const value& from, std::vector<std::string>& wo
       return wrong(std::string{name} + " must be a string");
     *into = text_of(at->value);
   }
-  words.insert(words.end(), read.begin(), read.end());
+  for (auto& each : read)
+    words.add(std::move(each));
   return std::nullopt;
 }
 
@@ -148,7 +173,9 @@ std::vector<std::string_view> alternatives(std::string_view inner) {
 }
 
 /// Adds what `glob` says to `all`. False: it makes no sense, or says too much.
-bool expand(const std::string& glob, std::vector<std::string>& all) {
+bool expand(const std::string& glob, unsigned& steps, std::vector<std::string>& all) {
+  if (++steps > most_steps)
+    return false;
   for (std::size_t i = 0; i < glob.size(); ++i) {
     if (glob[i] == '\\') {
       if (++i == glob.size())
@@ -163,7 +190,7 @@ bool expand(const std::string& glob, std::vector<std::string>& all) {
         return false;
       const auto inner = std::string_view{glob}.substr(i + 1, end - i - 1);
       for (const auto each : alternatives(inner))
-        if (!expand(glob.substr(0, i) + std::string{each} + glob.substr(end + 1), all))
+        if (!expand(glob.substr(0, i) + std::string{each} + glob.substr(end + 1), steps, all))
           return false;
       return true;
     }
@@ -178,54 +205,60 @@ result<std::vector<std::string>> read_permissions(std::string_view body) {
   rapidjson::Document document;
   if (!parse(body, document) || !document.IsObject())
     return wrong("the body must be a JSON object of paths");
-  std::vector<std::string> words;
+  word_list words;
   for (const auto& each : document.GetObject()) {
+    if (words.full())
+      break;
     if (!is_path(each.name) || (!each.value.IsObject() && !each.value.IsNull()))
       return wrong("each path must have an object");
-    words.push_back(text_of(each.name));
+    words.add(text_of(each.name));
     static const value nothing{rapidjson::kObjectType};
     if (auto failed = read_rights(each.value.IsNull() ? nothing : each.value, words))
       return *failed;
   }
-  return words;
+  return words.taken();
 }
 
 result<std::vector<std::string>> read_moves(std::string_view body) {
   rapidjson::Document document;
   if (!parse(body, document) || !document.IsArray())
     return wrong("the body must be a JSON array of {\"src\", \"dest\"}");
-  std::vector<std::string> words;
+  word_list words;
   for (const auto& each : document.GetArray()) {
+    if (words.full())
+      break;
     for (const auto* name : {"src", "dest"}) {
       if (!each.IsObject() || !each.HasMember(name) || !is_path(each[name]))
         return wrong(std::string{name} + " must be a path");
-      words.push_back(text_of(each[name]));
+      words.add(text_of(each[name]));
     }
   }
-  return words;
+  return words.taken();
 }
 
 result<std::vector<std::string>> read_replacements(std::string_view body) {
   rapidjson::Document document;
   if (!parse(body, document) || !document.IsObject())
     return wrong("the body must be a JSON object of paths");
-  std::vector<std::string> words;
+  word_list words;
   for (const auto& each : document.GetObject()) {
+    if (words.full())
+      break;
     const auto& what = each.value;
     if (!is_path(each.name) || !what.IsObject())
       return wrong("each path must have an object with old and new");
-    words.push_back(text_of(each.name));
+    words.add(text_of(each.name));
     for (const auto* name : {"old", "new"}) {
       const auto at = what.FindMember(name);
       const bool there = at != what.MemberEnd() && !at->value.IsNull();
       if (there && !is_word(at->value))
         return wrong(std::string{name} + " must be a string without NUL");
-      words.push_back(there ? text_of(at->value) : std::string{});
+      if (name == std::string_view{"old"} && (!there || at->value.GetStringLength() == 0))
+        return wrong("old must not be empty");
+      words.add(there ? text_of(at->value) : std::string{});
     }
-    if (words[words.size() - 2].empty())
-      return wrong("old must not be empty");
   }
-  return words;
+  return words.taken();
 }
 
 result<std::vector<std::string>> read_upload(std::string_view body) {
@@ -235,17 +268,27 @@ result<std::vector<std::string>> read_upload(std::string_view body) {
   const auto at = document.FindMember("path");
   if (at == document.MemberEnd() || !is_path(at->value))
     return wrong("the metadata must have a path");
-  std::vector<std::string> words{text_of(at->value)};
+  constexpr std::size_t longest_path = 4096, longest_in_all = longest_path + 1024;
+  word_list words;
+  words.add(text_of(at->value));
   if (auto failed = read_rights(document, words))
     return *failed;
-  return words;
+  auto read = words.taken();
+  std::size_t bytes = 0;
+  if (read)
+    for (const auto& each : *read)
+      bytes += each.size();
+  if (bytes > longest_in_all || at->value.GetStringLength() >= longest_path)
+    return wrong("the metadata has too long a path, owner or group");
+  return read;
 }
 
 result<std::vector<std::string>> read_glob(std::string_view glob) {
   while (glob.starts_with("**/"))
     glob.remove_prefix(3);
   std::vector<std::string> all;
-  if (!expand(std::string{glob.empty() ? "**" : glob}, all))
+  unsigned steps = 0;
+  if (glob.size() > longest_glob || !expand(std::string{glob.empty() ? "**" : glob}, steps, all))
     return wrong("syntax error in pattern");
   return all;
 }

@@ -15,28 +15,36 @@ response no_session(const std::string& id) {
   return execd_failure(404, "CONTEXT_NOT_FOUND", "session not found: " + id);
 }
 
-/// Asks a sandbox that is known to be there.
+/// Starts no sandbox by itself.
 template <class Message>
-void ask(const asked_task& of, Message message, response unknown, response done) {
-  message.context = of.to->context();
-  bridge::ask_sandbox<Message, caf::ok_atom>(
-    *of.target.with, {of.target.with->directory, of.id, std::move(message),
-                      [to = of.to, done = std::move(done)](caf::ok_atom) { to->respond(done); },
-                      [to = of.to, unknown = std::move(unknown)](bridge::step, const error& why) {
-                        to->respond(why.code == errc::not_found ? unknown : execd_failure(why));
-                      },
-                      bridge::step::exec});
+void ask(const execd_target& target, const std::string& id, Message message, const reply& to,
+         response unknown, response done) {
+  message.context = to->context();
+  bridge::sandbox_question<Message, caf::ok_atom> question{
+    target.with->directory,
+    id,
+    std::move(message),
+    [to, done = std::move(done)](caf::ok_atom) { to->respond(done); },
+    [to, unknown = std::move(unknown)](bridge::step, const error& why) {
+      to->respond(why.code == errc::not_found ? unknown : execd_failure(why));
+    },
+    bridge::step::exec};
+  question.starts_it = false;
+  bridge::ask_sandbox(*target.with, std::move(question));
 }
 
 /// The directory that is meant, as its sandbox calls it, once it is known to be one. `then` is
 /// called on the strand of the client.
 void find_directory(asked_task task, std::function<void(const asked_task&, std::string)> then) {
   task.must_exist = true;
+  task.words.front() += "/."; // Through links, and of nothing but a directory.
   run_task(std::move(task), [then = std::move(then)](const asked_task& of, const std::string& is) {
     told_entry entry;
     std::string_view left = is;
-    if (!take_entry(left, entry) || entry.is.kind == file_kind::regular)
+    if (!take_entry(left, entry))
       return of.to->respond(execd_failure(400, "INVALID_REQUEST_BODY", "cwd is no directory"));
+    if (entry.path.ends_with("/.") && entry.path.size() > 2)
+      entry.path.remove_suffix(2);
     then(of, std::string{entry.path});
   });
 }
@@ -50,7 +58,7 @@ void create(const execd_target& target, const call& what, const std::string& bod
     create_session_request message;
     message.id = new_command_id();
     message.cwd = std::move(cwd);
-    ask(of, message, no_session(message.id),
+    ask(of.target, of.id, message, of.to, no_session(message.id),
         {200, write_session(message.id), "application/json; charset=utf-8"});
   };
   asked_task task{target, target.id(what), file_task::look, {wanted->empty() ? "." : *wanted}, to};
@@ -88,7 +96,7 @@ void run(const execd_target& target, const call& what, const std::string& body, 
   asked_task task{target, target.id(what), file_task::look, {std::move(cwd)}, to};
   find_directory(std::move(task), [job](const asked_task&, const std::string& directory) mutable {
     job.command.command_line =
-      "cd -- " + bridge::quote(directory) + "\n" + job.command.command_line;
+      "\\builtin cd -- " + bridge::quote(directory) + " || return\n" + job.command.command_line;
     run_command(std::move(job));
   });
 }
@@ -97,10 +105,10 @@ void remove(const execd_target& target, const call& what, const std::string&, co
   const auto session = percent_decode(what.sid);
   if (!bridge::is_session_id(session))
     return to->respond(no_session(session));
-  asked_task task{target, target.id(what), file_task::look, {"."}, to};
-  run_task(std::move(task), [session](const asked_task& of, const std::string&) {
-    ask(of, delete_session_request{session}, no_session(session), {200, {}, {}});
-  });
+  to->answer_within(bridge::sandbox_patience,
+                    execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
+  ask(target, target.id(what), delete_session_request{session}, to, no_session(session),
+      {200, {}, {}});
 }
 
 } // namespace

@@ -166,8 +166,10 @@ file_kind kind_of(const struct stat& info) {
   }
 }
 
+/// As far as 64 bits can tell: files may be of any year.
 std::int64_t nanoseconds(const timespec& time) {
-  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  constexpr std::int64_t most = INT64_MAX / 1'000'000'000 - 1;
+  return std::clamp<std::int64_t>(time.tv_sec, -most, most) * 1'000'000'000 + time.tv_nsec;
 }
 
 class entry_sender {
@@ -244,6 +246,12 @@ FTS* open_walk(char* path, int (*order)(const FTSENT**, const FTSENT**)) {
   return ::fts_open(roots, FTS_PHYSICAL, order);
 }
 
+/// The next entry. None: that was all, or (with errno) the walk could not go on.
+FTSENT* next_of(FTS* walk) {
+  errno = 0;
+  return ::fts_read(walk);
+}
+
 /// What cannot be looked into is passed over.
 bool has_entry(const FTSENT& each) {
   switch (each.fts_info) {
@@ -270,7 +278,7 @@ void list(int channel, char* path, const char* depth_text) {
     return answer(channel, 0, errno, file_step::read);
   answer(channel, 0, 0, file_step::none);
   entry_sender entries{channel};
-  while (FTSENT* each = ::fts_read(walk)) {
+  while (FTSENT* each = next_of(walk)) {
     const auto level = static_cast<std::uint32_t>(std::max<int>(each->fts_level, 0));
     if (each->fts_info == FTS_D && level >= depth)
       ::fts_set(walk, each, FTS_SKIP);
@@ -278,7 +286,8 @@ void list(int channel, char* path, const char* depth_text) {
         !entries.add(each->fts_path, *each->fts_statp))
       return;
   }
-  entries.end();
+  if (errno == 0) // Else an answer without its end.
+    entries.end();
 }
 
 void search(int channel, char* path, char** patterns, int count) {
@@ -291,7 +300,7 @@ void search(int channel, char* path, char** patterns, int count) {
     return answer(channel, 0, errno, file_step::read);
   answer(channel, 0, 0, file_step::none);
   entry_sender entries{channel};
-  while (const FTSENT* each = ::fts_read(walk)) {
+  while (const FTSENT* each = next_of(walk)) {
     if (each->fts_info == FTS_D || !has_entry(*each))
       continue;
     const bool wanted = std::any_of(patterns, patterns + count, [&](const char* pattern) {
@@ -300,7 +309,8 @@ void search(int channel, char* path, char** patterns, int count) {
     if (wanted && !entries.add(each->fts_path, *each->fts_statp))
       return;
   }
-  entries.end();
+  if (errno == 0) // Else an answer without its end.
+    entries.end();
 }
 
 // ---- Reading a part of one
@@ -381,7 +391,7 @@ int remove_tree(char* path) {
     if (failed == 0 && error != ENOENT)
       failed = error;
   };
-  while (FTSENT* each = ::fts_read(walk)) {
+  while (FTSENT* each = next_of(walk)) {
     switch (each->fts_info) {
       case FTS_D: break;
       case FTS_DNR: // It may be empty.
@@ -395,6 +405,8 @@ int remove_tree(char* path) {
           note(errno);
     }
   }
+  if (failed == 0)
+    failed = errno;
   ::fts_close(walk);
   return failed;
 }
@@ -458,26 +470,68 @@ bool write_all(int file, const char* at, std::size_t count) {
   return true;
 }
 
-/// Writes `all` with `old` replaced; answers how often, or -1 with errno.
-std::int64_t write_replaced(int file, const char* all, std::size_t size, const std::string& old,
-                            const std::string& wanted) {
-  std::int64_t count = 0;
-  const char* const end = all + size;
-  while (all < end) {
-    const auto left = static_cast<std::size_t>(end - all);
-    const auto* found = static_cast<const char*>(::memmem(all, left, old.data(), old.size()));
-    const char* const stop = found != nullptr ? found : end;
-    if (file >= 0 && !write_all(file, all, static_cast<std::size_t>(stop - all)))
-      return -1;
-    all = stop;
-    if (found == nullptr)
-      break;
-    if (file >= 0 && !write_all(file, wanted.data(), wanted.size()))
-      return -1;
-    all += old.size();
-    ++count;
+/// A text in which something is to be replaced.
+struct replacement {
+  const char* all;
+  std::size_t size;
+  const std::string& old;
+  const std::string& wanted;
+
+  /// Puts the new text, piece by piece; answers how often it was there, or -1 if `put` fails.
+  template <class Put>
+  std::int64_t apply(Put put) const {
+    std::int64_t count = 0;
+    for (const char *at = all, *const end = all + size; at < end; ++count) {
+      const auto left = static_cast<std::size_t>(end - at);
+      const auto* found = static_cast<const char*>(::memmem(at, left, old.data(), old.size()));
+      const char* const stop = found != nullptr ? found : end;
+      if (!put(at, static_cast<std::size_t>(stop - at)))
+        return -1;
+      if (found == nullptr)
+        break;
+      if (!put(wanted.data(), wanted.size()))
+        return -1;
+      at = found + old.size();
+    }
+    return count;
   }
-  return count;
+};
+
+/// A whole new file takes the place of the one at `path`, with its mode and its owner. What failed,
+/// with errno, or none.
+file_step replace_whole(const replacement& what, const char* path, const struct stat& is,
+                        std::int64_t& count) {
+  char name[PATH_MAX + 32];
+  const int next = open_beside(path, name);
+  if (next < 0)
+    return file_step::open;
+  file_step failed = file_step::none;
+  count = what.apply([&](const char* at, std::size_t size) { return write_all(next, at, size); });
+  if (count < 0)
+    failed = file_step::write;
+  else if (::fchown(next, is.st_uid, is.st_gid) != 0 || ::fchmod(next, is.st_mode & 07777) != 0)
+    failed = file_step::owner;
+  else if (::rename(name, path) != 0)
+    failed = file_step::rename;
+  const int why = errno;
+  if (failed != file_step::none)
+    ::unlink(name);
+  ::close(next);
+  errno = why;
+  return failed;
+}
+
+/// Where no second file can be made, or take its place.
+file_step replace_in_place(const replacement& what, int file, std::int64_t& count) {
+  std::string text;
+  count = what.apply([&](const char* at, std::size_t size) {
+    text.append(at, size);
+    return true;
+  });
+  if (::lseek(file, 0, SEEK_SET) != 0 || !write_all(file, text.data(), text.size()) ||
+      ::ftruncate(file, static_cast<off_t>(text.size())) != 0)
+    return file_step::write;
+  return file_step::none;
 }
 
 /// In one file, which is replaced whole, with its mode, if there is anything to replace.
@@ -503,23 +557,15 @@ file_step replace(const char* path, const std::string& old, const std::string& w
   void* const bytes = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
   if (bytes == MAP_FAILED)
     return file_step::read;
-  const auto* const all = static_cast<const char*>(bytes);
+  const replacement what{static_cast<const char*>(bytes), size, old, wanted};
   file_step failed = file_step::none;
-  if (write_replaced(-1, all, size, old, wanted) > 0) {
-    char name[PATH_MAX + 32];
-    const int next = open_beside(real, name);
-    const auto replaced = next < 0 ? -1 : write_replaced(next, all, size, old, wanted);
-    if (replaced < 0 || ::fchmod(next, is.st_mode & 07777) != 0)
-      failed = file_step::write;
-    else if (::rename(name, real) != 0)
-      failed = file_step::rename;
-    count = static_cast<std::uint64_t>(std::max<std::int64_t>(replaced, 0));
-    const int why = errno;
-    if (next >= 0 && failed != file_step::none)
-      ::unlink(name);
-    ::close(next);
-    errno = why;
+  std::int64_t replaced = 0;
+  if (::memmem(bytes, size, old.data(), old.size()) != nullptr) {
+    failed = replace_whole(what, real, is, replaced);
+    if (failed == file_step::open || failed == file_step::owner || failed == file_step::rename)
+      failed = replace_in_place(what, file, replaced);
   }
+  count = static_cast<std::uint64_t>(std::max<std::int64_t>(replaced, 0));
   const int why = errno;
   ::munmap(bytes, size);
   ::close(file);

@@ -327,7 +327,8 @@ TEST_CASE("execd: files are uploaded as they come", "[execd]") {
   // What is cut short replaces nothing.
   const auto cut = upload(R"({"path":"new/one"})", "half");
   CHECK(post(cut.substr(0, cut.size() - 2)).status == 400);
-  CHECK(it.sh("a", "cat new/one; find -name '.insula*'").out == "11\n");
+  CHECK(it.sh("a", "cat new/one").out == "11\n");
+  CHECK(eventually([&] { return it.sh("a", "find -name '.insula*'").out.empty(); }));
 }
 
 TEST_CASE("execd: files are downloaded whole, in part, or by line", "[execd]") {
@@ -389,6 +390,12 @@ TEST_CASE("execd: a session's shell outlives what ends in it", "[execd]") {
   CHECK(in_session("kill -9 $BASHPID").evalue == "-1");
   CHECK(in_session("echo again").out == "again\n");
   CHECK(in_session("x", R"(,"cwd":"/none")").status == 400);
+  REQUIRE(it.sh("a", "mkdir here; ln -s here link; ln -s /none gone; touch file; mkfifo pipe")
+            .exit_code == 0);
+  for (const std::string cwd : {"gone", "file", "pipe", "file/", "gone/."})
+    CHECK(in_session("x", ",\"cwd\":\"" + cwd + "\"").status == 400);
+  CHECK(in_session("cd() { :; }; pwd", R"(,"cwd":"sub/.././link")").out == "/workspace/link\n");
+  CHECK(in_session("pwd; unset -f cd", R"(,"cwd":"/tmp/")").out == "/tmp\n");
   CHECK(it.call("POST", "/session/nobody/run", execd_node::body("x")).status == 404);
   CHECK(it.call("POST", "/session", "[]").status == 400);
   // A client that goes takes its command with it.

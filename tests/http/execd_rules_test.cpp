@@ -129,6 +129,12 @@ TEST_CASE("braces of a glob become patterns", "[http][execd]") {
   CHECK(plain(read_glob("[]a]")) == "[[]a]]");
   for (const auto* bad : {"[a", "{a", "a\\", "{a,[b}", "[^"})
     CHECK(plain(read_glob(bad)) == "!syntax error in pattern");
+  std::string dense;
+  for (int i = 0; i < 300; ++i)
+    dense += "{}";
+  CHECK(plain(read_glob("{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}" + dense)) ==
+        "!syntax error in pattern");
+  CHECK(plain(read_glob(std::string(1025, 'a'))) == "!syntax error in pattern");
   CHECK(plain(read_glob("{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}")) ==
         "!syntax error in pattern");
 }
@@ -153,6 +159,13 @@ TEST_CASE("bodies about files become words", "[http][execd]") {
   CHECK(plain(read_replacements(R"({"a":{"new":"y"}})")) == "!old must not be empty");
   CHECK(plain(read_upload(R"({"path":"/a","mode":600,"owner":"u","group":"g"})")) ==
         "[/a][600][u][g]");
+  std::string many = "{\"a\":null";
+  for (int i = 0; i < 2000; ++i)
+    many += ",\"a\":null";
+  CHECK(plain(read_permissions(many + "}")).starts_with("!too much for one request"));
+  CHECK(plain(read_replacements(R"({"a":{"old":"x","new":")" + std::string(200'000, 'y') + "\"}}"))
+          .starts_with("!too much for one request"));
+  CHECK(plain(read_upload(R"({"path":")" + std::string(5000, 'p') + "\"}")).starts_with("!"));
   for (const auto* bad : {"", "{}", "[]", R"({"path":""})", R"({"path":1})", "{"})
     CHECK(plain(read_upload(bad)).starts_with("!"));
 }

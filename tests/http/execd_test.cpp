@@ -267,10 +267,6 @@ TEST_CASE("a command is interrupted by its id", "[http][execd]") {
   CHECK(h.heard().has("interrupt abcd"));
   // What is no command may be a session.
   h.plays().interrupt_error = error{errc::not_found, "no"};
-  h.plays().file = [](int fd) {
-    write_head(fd, {});
-    write_frame(fd, {});
-  };
   CHECK(interrupt("?id=abcd").body == "{}");
   CHECK(h.heard().has("delete_session abcd"));
   h.plays().session_error = error{errc::not_found, "no"};
@@ -292,10 +288,10 @@ TEST_CASE("a session is made, used and ended", "[http][execd]") {
     return ask(h.port(), "POST", base + "/session", body);
   };
   CHECK(std::regex_match(make("").body, std::regex{R"(\{"session_id":"[0-9a-f]{32}"\})"}));
-  CHECK(h.heard().has("file_task 1 [.]"));
+  CHECK(h.heard().has("file_task 1 [./.]"));
   CHECK(make(R"({"cwd":"~/x"})").status == 200);
   CHECK(h.heard().has("file_task 8 [~/x] [] [] []"));
-  CHECK(h.heard().has("file_task 1 [~/x]"));
+  CHECK(h.heard().has("file_task 1 [~/x/.]"));
   CHECK(h.heard().all().back().ends_with(" in /a'b"));
   for (const auto* body : {"[]", "{", R"({"cwd":1})"})
     CHECK(make(body).status == 400);
@@ -307,7 +303,7 @@ TEST_CASE("a session is made, used and ended", "[http][execd]") {
   const auto got = run(R"({"command":"ls","cwd":"x","timeout":5})");
   const auto text = std::regex_replace(plain(got.body), std::regex{"\"s1\""}, "\"ID\"");
   CHECK(text == begin + event("stdout", "one\\n") + event("stdout", "two\\n") + complete);
-  CHECK(h.last_exec().command_line == "cd -- $'/a\\'b'\nls");
+  CHECK(h.last_exec().command_line == "\\builtin cd -- $'/a\\'b' || return\nls");
   CHECK(h.last_exec().session == "s1");
   CHECK(h.last_exec().only_if_session);
   CHECK(h.last_exec().timeout_ms == 5);

@@ -78,6 +78,13 @@ TEST_CASE("files are looked at, themselves and not what they lead to", "[runtime
   CHECK(is(run_task(*box, file_task::look, {"/workspace/file", "/workspace/none"}), ENOENT,
            file_step::open, 1));
   CHECK(is(run_task(*box, file_task::look, {"/workspace/file/x"}), ENOTDIR, file_step::open));
+  // Of directories, through links; and of any year.
+  box.run("ln -s directory to; ln -s nowhere dangling; touch -d 2400-01-01 file");
+  CHECK(lines_of(run_task(*box, file_task::look, {"/workspace/to/."}).bytes) ==
+        "/workspace/to/. d 700 sandbox sandbox 0\n");
+  for (const auto* path : {"/workspace/file/.", "/workspace/dangling/."})
+    CHECK(run_task(*box, file_task::look, {path}).head.error != 0);
+  CHECK(worked(run_task(*box, file_task::look, {"/workspace/file"})));
 }
 
 TEST_CASE("directories are listed down to a depth, in order", "[runtime][files]") {
@@ -183,6 +190,13 @@ TEST_CASE("files and trees are removed", "[runtime][files]") {
   CHECK(worked(run_task(*box, file_task::remove_trees, {"/workspace/deep"})));
   CHECK(box.run("ls").out == "other\n");
   CHECK(run_task(*box, file_task::remove_trees, {"/etc/passwd"}).head.error == EACCES);
+  // Deeper than can be walked: that is said, and not passed over.
+  box.run("n=$(printf %0250d 7); mkdir abyss; cd abyss; for i in $(seq 300); do mkdir $n && cd $n; "
+          "done");
+  CHECK(run_task(*box, file_task::remove_trees, {"/workspace/abyss"}).head.error == ENAMETOOLONG);
+  CHECK_FALSE(run_task(*box, file_task::list, {"/workspace/abyss", "9999"}).whole);
+  CHECK_FALSE(run_task(*box, file_task::search, {"/workspace/abyss", "*"}).whole);
+  box.run("rm -r abyss");
 }
 
 TEST_CASE("directories are made, and rights are given", "[runtime][files]") {
@@ -247,7 +261,11 @@ TEST_CASE("what stands in files is replaced", "[runtime][files]") {
        ENOENT, file_step::open, 1));
   CHECK(run_task(*box, file_task::replace, {"/workspace/d", "a", "b"}).head.error == EISDIR);
   CHECK(run_task(*box, file_task::replace, {"/etc/passwd", "root", "b"}).head.error == EACCES);
-  CHECK(box.run("cat g; ls -A").out.find(".insula") == std::string::npos);
+  // Where no second file can be made it is written in place.
+  box.run("mkdir shut; printf 'a long text a' > shut/f; chmod 555 shut");
+  CHECK(counts({"/workspace/shut/f", "a", ""}) == "2 ");
+  CHECK(box.run("cat shut/f; chmod 755 shut").out == " long text ");
+  CHECK(box.run("cat g; ls -A . shut").out.find(".insula") == std::string::npos);
 }
 
 TEST_CASE("a task that makes no sense is not answered", "[runtime][files]") {
