@@ -56,6 +56,8 @@ void fall_asleep(sandbox_pointer self, const error& why) {
   st.making = false;
   st.end_sessions();
   st.recorded = false;
+  st.mounts = mounts_state::unknown;
+  st.mount_deaths.clear();
   st.adopting = false;
   st.slot.reset();
   st.warm = false;
@@ -112,7 +114,8 @@ void stands_as_left(sandbox_pointer self) {
 void perhaps_running(sandbox_pointer self) {
   auto& st = self->state;
   if (st.now != phase::starting || !st.place || !st.recorded ||
-      !network_settled(self, [self] { perhaps_running(self); }))
+      !network_settled(self, [self] { perhaps_running(self); }) ||
+      !mounts_settled(self, [self] { perhaps_running(self); }))
     return;
   st.become(phase::running);
   st.instance.become(instance::assigned);
@@ -220,6 +223,10 @@ void make_sandbox(sandbox_pointer self) {
     tell(me, sandbox_failed{start, std::move(why)});
   };
   listener.on_ended = [me = self->address(), start = st.start] { tell(me, sandbox_ended{start}); };
+  listener.on_mount_ended = [self, me = self->address(),
+                             start = st.start](const std::string& path) {
+    tell(me, engine_answered{[self, start, path] { mount_died(self, start, path); }});
+  };
   if (st.adopting)
     return st.options->engine->adopt(spec, std::move(listener));
   st.warm = st.slot != nullptr;

@@ -6,8 +6,9 @@
 /// becomes of one that nobody uses, sandbox_pause.cpp of a paused one, sandbox_end.cpp its stop,
 /// its deletion and its alarms, sandbox_commands.cpp commands and files, sandbox_sessions.cpp
 /// sessions and their terminals, sandbox_terminals.cpp those that no session has,
-/// sandbox_network.cpp what it may reach and how it is reached, sandbox_definition.cpp what is said
-/// of it when it is made, sandbox_results.cpp what is asked for once and again.
+/// sandbox_network.cpp what it may reach and how it is reached, sandbox_mounts.cpp the buckets in
+/// it, sandbox_definition.cpp what is said of it when it is made, sandbox_results.cpp what is asked
+/// for once and again.
 
 #include "actors/object.hpp"
 #include "actors/process.hpp"
@@ -157,6 +158,9 @@ struct announced_once {
   std::chrono::steady_clock::time_point until;
 };
 
+/// Of one start: has what is recorded been mounted, or tried?
+enum class mounts_state : std::uint8_t { unknown, settling, settled };
+
 struct sandbox_state {
   static inline const char* name = "sandbox";
   std::optional<sandbox_id> id;
@@ -182,7 +186,11 @@ struct sandbox_state {
   bool recorded = false;      ///< This start is in the store.
   egress_policy network;      ///< What it may reach, of this start: as it is durable,
   egress_policy told_network; ///< and as the engine has been told.
-  bool adopting = false;      ///< This start takes over what an earlier server has left.
+  mounts_state mounts = mounts_state::unknown;
+  bool mounting = false; ///< Something is mounted, or unmounted; others wait.
+  std::deque<std::function<void(std::function<void()>)>> mounts_waiting;
+  std::map<std::string, unsigned> mount_deaths; ///< By path, of this start.
+  bool adopting = false; ///< This start takes over what an earlier server has left.
   /// created_ms, image, started_ms: there is a sandbox of this id if the first is there.
   std::optional<object_storage> record;
   std::optional<object_storage> local; ///< What goes with the node. Not loaded before it is needed.
@@ -481,6 +489,20 @@ void open_sockets(sandbox_pointer self, const open_sockets_request& wanted,
                   reply_to<sandbox_sockets> reply);
 void list_ports(sandbox_pointer self, const list_ports_request& wanted,
                 reply_to<std::vector<listening_port>> reply);
+
+// ---- sandbox_mounts.cpp
+
+/// What is recorded is mounted, or it is on its way to that and `then` is called, however it went.
+/// Of a sandbox that is about to run.
+bool mounts_settled(sandbox_pointer self, std::function<void()> then);
+/// Its program has ended by itself: it gets another, a few times.
+void mount_died(sandbox_pointer self, std::uint64_t start, const std::string& path);
+void mount_bucket(sandbox_pointer self, const mount_bucket_request& wanted,
+                  reply_to<caf::ok_atom> reply);
+void unmount_bucket(sandbox_pointer self, const unmount_bucket_request& wanted,
+                    reply_to<caf::ok_atom> reply);
+void list_mounts(sandbox_pointer self, const list_mounts_request& wanted,
+                 reply_to<std::vector<mounted_bucket>> reply);
 
 // ---- sandbox_commands.cpp
 

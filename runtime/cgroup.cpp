@@ -167,8 +167,8 @@ std::string cgroup_tree::node(const cgroup_hierarchy& in) const {
   return in.directory + "/insula-" + key_;
 }
 
-std::string cgroup_tree::path(const cgroup_hierarchy& in, std::uint32_t slot) const {
-  return node(in) + "/sb-" + std::to_string(slot);
+std::string cgroup_tree::path(const cgroup_hierarchy& in, cgroup_id which) const {
+  return node(in) + "/" + which.kind + "-" + std::to_string(which.number);
 }
 
 bool cgroup_tree::limited(const cgroup_hierarchy& in) const {
@@ -279,7 +279,7 @@ result<void> cgroup_tree::set_limits(const cgroup_hierarchy& in, const std::stri
   return {};
 }
 
-result<void> cgroup_tree::create(std::uint32_t slot, const cgroup_limits& limits) const {
+result<void> cgroup_tree::create(cgroup_id slot, const cgroup_limits& limits) const {
   if (auto ok = held(limits); !ok)
     return ok;
   const auto fill = [&](const cgroup_hierarchy& in) -> result<void> {
@@ -305,7 +305,7 @@ result<void> cgroup_tree::limit(std::uint32_t slot, const cgroup_limits& limits)
   return {};
 }
 
-result<std::vector<unique_fd>> cgroup_tree::open_procs(std::uint32_t slot) const {
+result<std::vector<unique_fd>> cgroup_tree::open_procs(cgroup_id slot) const {
   std::vector<unique_fd> files;
   for (const auto& each : hierarchies_) {
     const auto name = path(each, slot) + "/cgroup.procs";
@@ -316,7 +316,7 @@ result<std::vector<unique_fd>> cgroup_tree::open_procs(std::uint32_t slot) const
   return files;
 }
 
-bool cgroup_tree::remove(std::uint32_t slot) const {
+bool cgroup_tree::remove(cgroup_id slot) const {
   bool gone = true;
   for (const auto& each : hierarchies_)
     gone &= ::rmdir(path(each, slot).c_str()) == 0 || errno == ENOENT;

@@ -40,6 +40,23 @@ struct cgroup_hierarchy {
 std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_mounts,
                                                       std::string_view proc_self_cgroup);
 
+/// Which of the groups of a node.
+struct cgroup_id {
+  std::uint32_t number;
+  const char* kind = "sb";
+
+  cgroup_id(std::uint32_t slot) // NOLINT(google-explicit-constructor): a slot's is what is meant.
+      : number(slot) {}
+  cgroup_id(std::uint32_t n, const char* k)
+      : number(n)
+      , kind(k) {}
+};
+
+/// Of the program that serves a bucket in a sandbox.
+inline cgroup_id group_of_mount(std::uint32_t number) {
+  return {number, "mount"};
+}
+
 /// The cgroups of one node: `<own>/insula-<key>/sb-<slot>` in every hierarchy in use. The key keeps
 /// the nodes of one machine apart. Nothing outside of it is touched, but that on a machine with v2
 /// alone the own group begins to hand its controllers down.
@@ -67,17 +84,17 @@ public:
 
   /// Makes the cgroups of a slot. Errors: launch_failed, naming the file or the controller; nothing
   /// is left then.
-  result<void> create(std::uint32_t slot, const cgroup_limits& limits) const;
+  result<void> create(cgroup_id slot, const cgroup_limits& limits) const;
 
   /// Gives the cgroups of a slot other limits. Errors: launch_failed, naming the file; some of them
   /// may be set then.
   result<void> limit(std::uint32_t slot, const cgroup_limits& limits) const;
 
   /// The cgroup.procs files of a slot: who writes "0" into all of them is in.
-  result<std::vector<unique_fd>> open_procs(std::uint32_t slot) const;
+  result<std::vector<unique_fd>> open_procs(cgroup_id slot) const;
 
   /// Removes them. False: something still lives in there.
-  bool remove(std::uint32_t slot) const;
+  bool remove(cgroup_id slot) const;
 
   /// How often the kernel has ended a process of this slot for lack of memory; none if it cannot be
   /// told.
@@ -116,7 +133,7 @@ public:
 
 private:
   std::string node(const cgroup_hierarchy& in) const;
-  std::string path(const cgroup_hierarchy& in, std::uint32_t slot) const;
+  std::string path(const cgroup_hierarchy& in, cgroup_id which) const;
   bool limited(const cgroup_hierarchy& in) const;
   result<void> held(const cgroup_limits& limits) const;
   result<void> set_limits(const cgroup_hierarchy& in, const std::string& dir,

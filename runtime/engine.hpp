@@ -263,6 +263,25 @@ struct creation_times {
   std::chrono::nanoseconds agent{};      ///< Until the agent had been heard of.
 };
 
+/// A directory of a sandbox that a FUSE program outside of it serves.
+struct mount_spec {
+  std::string path;   ///< Absolute, normalised; not /, and nothing of /proc, /sys, /dev.
+  std::string source; ///< By which the sandbox sees it listed, as the next.
+  std::string type;
+  std::vector<std::string> argv; ///< argv[0] is the program's name.
+  std::string secret;            ///< What the program reads once, and nobody else.
+  std::uint64_t cache_bytes = 0; ///< Of memory, for what it keeps of files.
+  bool read_only = false;
+  bool over_files = false; ///< The directory need not be empty.
+  std::uint32_t owner = 0; ///< User and group whose the directory is, if it has to be made.
+};
+
+/// What is mounted now.
+struct live_mount {
+  std::string path;
+  bool good = true; ///< If not its program has ended, and whoever uses it gets errors.
+};
+
 /// Sockets to be made in a sandbox's network.
 struct sockets_request {
   bool ipv6 = false; ///< Else IPv4.
@@ -358,6 +377,18 @@ public:
   /// sandbox_not_running, io_failed, deadline_exceeded.
   virtual void list_ports(std::function<void(result<std::vector<listening_port>>)> tell) = 0;
 
+  /// Answers when it can be used, or everything about it is undone. Errors: io_failed, with what
+  /// the program has said; deadline_exceeded (the same, after limits::mount_patience);
+  /// already_exists (there is one at the path); sandbox_not_running. It outlives the server, as
+  /// commands do.
+  virtual void mount(mount_spec what, std::function<void(result<void>)> on_mounted) = 0;
+  /// Takes it away, whoever uses it. Answers when all that was written has been taken by whatever
+  /// is behind it, or after limits::unmount_patience: who has a file open then may go on for
+  /// limits::late_write_patience. Errors: not_found, io_failed, sandbox_not_running.
+  virtual void unmount(const std::string& path, std::function<void(result<void>)> on_unmounted) = 0;
+  /// Those of an earlier server as well.
+  virtual std::vector<live_mount> mounts() const = 0;
+
   /// Makes it somebody's, before anything has run in it and at most once: its host name and its
   /// limits are these from now on, and `heard_by` hears of it as if it had asked for it; nobody
   /// else does any more. One that does not answer within limits::claim_patience is removed and
@@ -378,6 +409,8 @@ struct sandbox_listener {
   std::function<void(error)>
     on_failed; ///< launch_failed, naming step and reason; capacity_exceeded.
   std::function<void()> on_ended;
+  /// The program of the mount at this path has ended by itself. May be left out.
+  std::function<void(const std::string& path)> on_mount_ended = nullptr;
 };
 
 /// One kind of isolation.

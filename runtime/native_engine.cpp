@@ -243,6 +243,9 @@ public:
   void open_sockets(sockets_request wanted,
                     std::function<void(result<std::vector<unique_fd>>)> tell) override;
   void list_ports(std::function<void(result<std::vector<listening_port>>)> tell) override;
+  void mount(mount_spec what, std::function<void(result<void>)> on_mounted) override;
+  void unmount(const std::string& path, std::function<void(result<void>)> on_unmounted) override;
+  std::vector<live_mount> mounts() const override;
   void claim(sandbox_identity who, sandbox_listener heard_by) override;
   void ping(std::function<void()> on_answer) override;
   void freeze(std::function<void(bool)> on_still) override;
@@ -294,6 +297,14 @@ private:
 
   std::optional<survivor_state> take_survivor(std::uint64_t id);
   void prepare_late_output();
+  struct known_mount {
+    std::uint64_t name;
+    bool ready; ///< If not, it is not there yet.
+    bool good;
+    bool leaving = false;
+  };
+  void mount_ended(std::uint64_t name);
+  void hear_of_mounts();
   std::function<void(unique_fd)> late_link() const {
     return [late = late_](unique_fd pipe) { late->add(std::move(pipe)); };
   }
@@ -351,6 +362,7 @@ private:
   std::map<std::uint64_t, survivor_state> survivors_;           ///< That nobody has taken over.
   std::uint64_t last_id_; ///< Never one that an earlier server has used.
   std::map<std::uint64_t, std::function<void()>> pings_;
+  std::map<std::string, known_mount> mounts_; ///< By path.
   unique_fd freezer_;
   std::uint64_t last_freezing_ = 0;
   bool frozen_ = false; ///< Or it is on its way to that.
@@ -456,6 +468,8 @@ void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
   prepare_late_output();
   adopting_ = unreported_ = true;
   first_network_ = network;
+  for (auto& each : from.mounts)
+    mounts_.emplace(std::move(each.path), known_mount{each.name, true, each.good});
   for (auto& each : from.held)
     if (const auto head = head_of(each.label)) {
       const auto name = each.name;
@@ -478,6 +492,7 @@ void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
     self->connect(std::move(control), std::move(freezer));
     self->engine_->spawner.adopt(
       self->slot_, [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
+    self->hear_of_mounts();
     self->tell_agent(agent::op::report, 0, 0);
     self->tell_agent(agent::op::ping, self->adoption_ping(), 0);
   });
@@ -858,6 +873,102 @@ void native_sandbox::list_ports(std::function<void(result<std::vector<listening_
     return boost::asio::post(
       io_, [tell = std::move(tell), why = channel.reason()] { tell(std::move(why)); });
   read_port_list(io_, std::move(*channel), std::move(tell));
+}
+
+// ---- Mounts
+
+void native_sandbox::hear_of_mounts() {
+  engine_->spawner.hear_of_mounts(slot_, [weak = weak_from_this()](std::uint64_t name) {
+    if (const auto self = weak.lock())
+      boost::asio::post(self->io_, [self, name] { self->mount_ended(name); });
+  });
+}
+
+void native_sandbox::mount_ended(std::uint64_t name) {
+  std::string path;
+  {
+    const std::lock_guard hold{guard_};
+    for (auto& [where, each] : mounts_)
+      if (each.name == name) {
+        each.good = false;
+        path = where;
+      }
+  }
+  if (!path.empty() && listener_.on_mount_ended)
+    listener_.on_mount_ended(path);
+}
+
+void native_sandbox::mount(mount_spec what, std::function<void(result<void>)> on_mounted) {
+  spawner::request wanted{};
+  wanted.what = spawner::op::mount;
+  wanted.slot = slot_;
+  wanted.name = next_id();
+  wanted.count = static_cast<std::uint32_t>(what.cache_bytes >> 20);
+  wanted.flags = (what.read_only ? spawner::mount_read_only : 0) |
+                 (what.over_files ? spawner::mount_over_files : 0);
+  wanted.owner = what.owner;
+  std::string text;
+  for (const auto* each : {&what.path, &what.source, &what.type, &what.secret})
+    (text += *each) += '\0';
+  for (const auto& each : what.argv)
+    (text += each) += '\0';
+  const std::lock_guard ours{guard_}; // As in usage().
+  if (over_ || ending_)
+    return boost::asio::post(io_, [tell = std::move(on_mounted)] { tell(has_ended); });
+  if (!mounts_.emplace(what.path, known_mount{wanted.name, false, true}).second)
+    return boost::asio::post(io_, [tell = std::move(on_mounted)] {
+      tell(error{errc::already_exists, "something is mounted there"});
+    });
+  hear_of_mounts();
+  engine_->spawner.mount(wanted, text,
+                         [self = shared_from_this(), path = what.path,
+                          tell = std::move(on_mounted)](const result<void>& outcome) {
+                           boost::asio::post(self->io_, [self, path, tell, outcome] {
+                             {
+                               const std::lock_guard hold{self->guard_};
+                               if (const auto at = self->mounts_.find(path); !outcome)
+                                 self->mounts_.erase(path);
+                               else if (at != self->mounts_.end())
+                                 at->second.ready = true;
+                             }
+                             tell(outcome);
+                           });
+                         });
+}
+
+void native_sandbox::unmount(const std::string& path,
+                             std::function<void(result<void>)> on_unmounted) {
+  const std::lock_guard ours{guard_};
+  if (over_)
+    return boost::asio::post(io_, [tell = std::move(on_unmounted)] { tell(has_ended); });
+  const auto at = mounts_.find(path);
+  if (at == mounts_.end() || !at->second.ready || std::exchange(at->second.leaving, true))
+    return boost::asio::post(io_, [tell = std::move(on_unmounted)] {
+      tell(error{errc::not_found, "nothing is mounted there"});
+    });
+  engine_->spawner.unmount(
+    slot_, at->second.name,
+    [self = shared_from_this(), path, tell = std::move(on_unmounted)](const result<void>& outcome) {
+      boost::asio::post(self->io_, [self, path, tell, outcome] {
+        {
+          const std::lock_guard hold{self->guard_};
+          if (outcome)
+            self->mounts_.erase(path);
+          else if (const auto still = self->mounts_.find(path); still != self->mounts_.end())
+            still->second.leaving = false;
+        }
+        tell(outcome);
+      });
+    });
+}
+
+std::vector<live_mount> native_sandbox::mounts() const {
+  std::vector<live_mount> all;
+  const std::lock_guard hold{guard_};
+  for (const auto& [path, each] : mounts_)
+    if (each.ready)
+      all.push_back({path, each.good});
+  return all;
 }
 
 void native_sandbox::claim(sandbox_identity who, sandbox_listener heard_by) {

@@ -29,7 +29,8 @@ class packet_socket : public std::enable_shared_from_this<packet_socket> {
 public:
   static constexpr std::size_t max_waiting = 4096;
   static constexpr std::size_t max_fds = 16;
-  static constexpr std::size_t max_received_bytes = 256; ///< Both sides answer with small structs.
+  static constexpr std::size_t max_received_bytes =
+    8192; ///< Small structs, and some words behind them.
 
   packet_socket(boost::asio::io_context& io, unique_fd socket);
 

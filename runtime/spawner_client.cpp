@@ -147,7 +147,7 @@ bool end_spawner(int socket) {
 }
 
 held_sandbox survivor_of(heard_notice& heard) {
-  held_sandbox found{heard.said.slot, std::move(heard.text), {}, {}, {}};
+  held_sandbox found{heard.said.slot, std::move(heard.text), {}, {}, {}, {}};
   if (!heard.fds.empty())
     found.control = std::move(heard.fds[0]);
   if (heard.fds.size() > 1)
@@ -182,6 +182,8 @@ std::optional<spawner_link> greet(unique_fd& socket) {
       link.gateway = std::move(heard->fds.front());
     else if (said.what == spawner::event::holds)
       link.survivors.push_back(survivor_of(*heard));
+    else if (said.what == spawner::event::mounts && !link.survivors.empty())
+      link.survivors.back().mounts.push_back({said.name, std::move(heard->text), said.error == 0});
     else if (said.what == spawner::event::held && !link.survivors.empty())
       link.survivors.back().held.push_back(
         {said.name, std::move(heard->text), std::move(heard->fds)});
@@ -251,12 +253,15 @@ struct spawner_client::shared {
     std::function<void()> on_ended;
     std::vector<std::function<void()>> on_gone;
     std::function<void(result<void>)> on_claimed = nullptr;
+    std::function<void(std::uint64_t)> on_mount_ended = nullptr;
   };
+  using mount_key = std::pair<std::uint32_t, std::uint64_t>; ///< Slot and name.
 
   explicit shared(std::shared_ptr<packet_socket> s)
       : socket(std::move(s)) {}
 
-  void heard(const spawner::notice& said, std::vector<unique_fd> fds);
+  void heard(const spawner::notice& said, std::string_view text, std::vector<unique_fd> fds);
+  void heard_of_mount(const spawner::notice& said, std::string_view text);
   void opened(const spawner::notice& said, std::vector<unique_fd> fds);
   void lost();
 
@@ -267,6 +272,7 @@ struct spawner_client::shared {
   std::map<std::uint32_t, entry> slots;
   std::map<std::uint64_t, std::function<void(result<std::vector<unique_fd>>)>> want_sockets;
   std::uint64_t last_sockets = 0;
+  std::map<mount_key, mount_outcome> mounting; ///< Or unmounting: one at a time.
   bool connected = true;
   bool told_to_end = false;
 };
@@ -288,7 +294,49 @@ void spawner_client::shared::opened(const spawner::notice& said, std::vector<uni
   tell(std::move(fds));
 }
 
-void spawner_client::shared::heard(const spawner::notice& said, std::vector<unique_fd> fds) {
+namespace {
+
+error mount_failure(const spawner::notice& said, std::string_view text) {
+  using spawner::mount_step;
+  const auto step = static_cast<mount_step>(said.step);
+  if (said.error == ESRCH)
+    return {errc::sandbox_not_running, "the sandbox has ended"};
+  std::string words{text.substr(0, text.find_last_not_of("\n") + 1)};
+  if (step == mount_step::program)
+    return {errc::io_failed, words.empty() ? "Unknown error" : words};
+  if (step == mount_step::answer)
+    return {errc::deadline_exceeded,
+            words.empty() ? "its program has said nothing" : "its program has said: " + words};
+  return {errc::io_failed, step == mount_step::not_empty || step == mount_step::not_there
+                             ? std::string{name_of(step)}
+                             : std::string{name_of(step)} + ": " + std::strerror(said.error)};
+}
+
+} // namespace
+
+void spawner_client::shared::heard_of_mount(const spawner::notice& said, std::string_view text) {
+  mount_outcome tell;
+  std::function<void(std::uint64_t)> ended;
+  {
+    const std::lock_guard hold{guard};
+    if (said.what == spawner::event::mount_ended) {
+      if (const auto at = slots.find(said.slot); at != slots.end())
+        ended = at->second.on_mount_ended;
+    } else if (auto asked = mounting.extract({said.slot, said.name})) {
+      tell = std::move(asked.mapped());
+    }
+  }
+  if (ended)
+    ended(said.name);
+  if (tell)
+    tell(said.error == 0 ? result<void>{} : mount_failure(said, text));
+}
+
+void spawner_client::shared::heard(const spawner::notice& said, std::string_view text,
+                                   std::vector<unique_fd> fds) {
+  if (said.what == spawner::event::mounted || said.what == spawner::event::unmounted ||
+      said.what == spawner::event::mount_ended)
+    return heard_of_mount(said, text);
   if (said.what == spawner::event::sockets)
     return opened(said, std::move(fds));
   if (said.what == spawner::event::gateway) {
@@ -340,6 +388,7 @@ void spawner_client::shared::heard(const spawner::notice& said, std::vector<uniq
 void spawner_client::shared::lost() {
   std::map<std::uint32_t, entry> all;
   decltype(want_sockets) sockets;
+  decltype(mounting) mounts;
   {
     const std::lock_guard hold{guard};
     if (!told_to_end)
@@ -349,8 +398,11 @@ void spawner_client::shared::lost() {
     all = std::move(slots);
     slots.clear();
     sockets.swap(want_sockets);
+    mounts.swap(mounting);
   }
   closed.notify_all();
+  for (const auto& [key, tell] : mounts)
+    tell(error{errc::sandbox_not_running, "the spawner is gone"});
   for (const auto& [name, tell] : sockets)
     tell(error{errc::sandbox_not_running, "the spawner is gone"});
   for (auto& [slot, each] : all) {
@@ -376,8 +428,8 @@ spawner_client::spawner_client(boost::asio::io_context& io, spawner_link& link,
   shared_->socket->open(
     [to = std::weak_ptr{shared_}](std::string_view bytes, std::vector<unique_fd> fds) {
       spawner::notice said{};
-      if (const auto self = to.lock(); self && from_bytes(bytes, said))
-        self->heard(said, std::move(fds));
+      if (const auto self = to.lock(); self && from_bytes(bytes.substr(0, sizeof said), said))
+        self->heard(said, bytes.substr(sizeof said), std::move(fds));
     },
     [to = std::weak_ptr{shared_}] {
       if (const auto self = to.lock())
@@ -461,6 +513,40 @@ void spawner_client::open_sockets(std::uint32_t slot, const sockets_request& wan
   });
 }
 
+void spawner_client::mount(const spawner::request& wanted, std::string_view text,
+                           mount_outcome tell) {
+  const shared::mount_key key{wanted.slot, wanted.name};
+  {
+    const std::lock_guard hold{shared_->guard};
+    if (shared_->connected)
+      shared_->mounting.emplace(key, tell);
+  }
+  if (text.size() <= spawner::max_text && shared_->socket->send(as_bytes(wanted), text))
+    return;
+  {
+    const std::lock_guard hold{shared_->guard};
+    if (shared_->connected && shared_->mounting.erase(key) == 0)
+      return; // The spawner was lost meanwhile, and that has been told.
+  }
+  boost::asio::post(io_, [tell = std::move(tell)] {
+    tell(error{errc::io_failed, "the spawner takes no such request"});
+  });
+}
+
+void spawner_client::unmount(std::uint32_t slot, std::uint64_t name, mount_outcome tell) {
+  auto wanted = plain(spawner::op::unmount);
+  wanted.slot = slot;
+  wanted.name = name;
+  mount(wanted, {}, std::move(tell));
+}
+
+void spawner_client::hear_of_mounts(std::uint32_t slot,
+                                    std::function<void(std::uint64_t)> on_mount_ended) {
+  const std::lock_guard hold{shared_->guard};
+  if (const auto at = shared_->slots.find(slot); at != shared_->slots.end())
+    at->second.on_mount_ended = std::move(on_mount_ended);
+}
+
 void spawner_client::destroy(std::uint32_t slot, std::function<void()> on_gone) {
   auto wanted = plain(spawner::op::destroy);
   wanted.slot = slot;
@@ -510,10 +596,12 @@ void spawner_client::let_go() {
   shared_->socket->close();
   std::map<std::uint32_t, shared::entry> waiting; // Destroyed after the lock, as the next.
   decltype(shared::want_sockets) sockets;
+  decltype(shared::mounting) mounts;
   const std::lock_guard hold{shared_->guard};
   shared_->connected = false;
   waiting.swap(shared_->slots);
   sockets.swap(shared_->want_sockets);
+  mounts.swap(shared_->mounting);
 }
 
 bool spawner_client::connected() const {

@@ -32,6 +32,13 @@ struct held_descriptors {
   std::vector<unique_fd> fds;
 };
 
+/// A bucket that it had mounted.
+struct held_mount {
+  std::uint64_t name = 0;
+  std::string path;
+  bool good = false; ///< Its program runs.
+};
+
 /// A sandbox of an earlier server.
 struct held_sandbox {
   std::uint32_t slot = 0;
@@ -39,6 +46,7 @@ struct held_sandbox {
   unique_fd control; ///< None: it is on its way out.
   unique_fd freezer; ///< Of its cgroup; none: this machine has none.
   std::vector<held_descriptors> held;
+  std::vector<held_mount> mounts{};
 };
 
 /// The way to a spawner that has been greeted.
@@ -83,6 +91,12 @@ public:
   /// At most spawner::max_fds. Errors: sandbox_not_running, io_failed.
   void open_sockets(std::uint32_t slot, const sockets_request& wanted,
                     std::function<void(result<std::vector<unique_fd>>)> on_opened);
+  /// How it went, with what its program has said last. Errors: io_failed, sandbox_not_running.
+  using mount_outcome = std::function<void(result<void>)>;
+  void mount(const spawner::request& wanted, std::string_view text, mount_outcome tell);
+  void unmount(std::uint32_t slot, std::uint64_t name, mount_outcome tell);
+  /// From now on it is heard of programs of mounts that end by themselves, by the mount's name.
+  void hear_of_mounts(std::uint32_t slot, std::function<void(std::uint64_t)> on_mount_ended);
   void destroy(std::uint32_t slot, std::function<void()> on_gone);
   /// Without descriptors those that are held stay, under the new label.
   /// False: it may not get there if this process ends now.

@@ -35,6 +35,25 @@ const char* name_of(launch_step step) {
   return "an unknown step";
 }
 
+const char* name_of(mount_step step) {
+  switch (step) {
+    case mount_step::none: return "nothing";
+    case mount_step::request: return "the request";
+    case mount_step::cgroup: return "making a cgroup";
+    case mount_step::visit: return "entering the sandbox";
+    case mount_step::device: return "opening /dev/fuse";
+    case mount_step::file_system: return "making the file system";
+    case mount_step::directory: return "making the directory";
+    case mount_step::not_empty: return "the directory is not empty";
+    case mount_step::program: return "the program has ended";
+    case mount_step::answer: return "the file system never appeared";
+    case mount_step::place: return "putting the file system into its place";
+    case mount_step::not_there: return "nothing is mounted there any more";
+    case mount_step::detach: return "unmounting";
+  }
+  return "?";
+}
+
 std::uint64_t monotonic_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);

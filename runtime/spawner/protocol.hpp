@@ -15,13 +15,15 @@ namespace insula::runtime::spawner {
 /// A spawner outlives its server, and so do the agents and keepers that it has started and the
 /// labels that it keeps: a server that would misunderstand any of them understands none.
 inline constexpr std::uint32_t version =
-  4 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
+  5 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
 inline constexpr std::size_t max_path = 512;
 inline constexpr std::size_t max_host_name = 64;
 inline constexpr std::size_t max_tag = 160;
 inline constexpr std::size_t max_label = 1024;
-inline constexpr std::size_t max_held_fds = 4; ///< Under one name.
-inline constexpr std::size_t max_fds = 16;     ///< In one packet.
+inline constexpr std::size_t max_held_fds = 4;  ///< Under one name.
+inline constexpr std::size_t max_fds = 16;      ///< In one packet.
+inline constexpr std::size_t max_text = 16'384; ///< Behind a request.
+inline constexpr std::size_t max_said = 4096;   ///< Behind a notice.
 
 enum class op : std::uint32_t {
   hello = 1, ///< The first packet of a server. Answered with hello; then for every sandbox there is
@@ -37,7 +39,17 @@ enum class op : std::uint32_t {
          ///< `ceilings` are its limits. Answered with claimed. Overtakes what is to be created.
   open_sockets, ///< Make `count` TCP sockets in the network of `slot`; those of IPv6 if `ipv6` is
                 ///< not 0. Answered with sockets, by the same `name`.
+  mount, ///< Have a FUSE program serve a directory of `slot`. Text, each with a NUL behind it: its
+         ///< path there, what the kernel lists it by, its type, what the program finds in
+         ///< fuse_secret_fd, and the program with its arguments (fuse_process.hpp). Answered with
+         ///< mounted, by the same `name`.
+  unmount, ///< Take that away. Answered with unmounted when the program has ended, or has had its
+           ///< time.
 };
+
+// Flags of a mount.
+inline constexpr std::uint32_t mount_read_only = 1;
+inline constexpr std::uint32_t mount_over_files = 2; ///< Its directory need not be empty.
 
 struct limits {
   std::uint64_t memory_bytes;
@@ -51,11 +63,13 @@ struct limits {
 
 struct request {
   op what;
-  std::uint32_t slot; ///< Decides the range of user ids: first_uid + slot * uids_per_slot.
-  std::uint64_t
-    name; ///< hello: the protocol version. hold, release: the asker's name for the descriptors.
-  std::uint32_t count; ///< open_sockets: 1 to max_fds.
+  std::uint32_t slot;  ///< Decides the range of user ids: first_uid + slot * uids_per_slot.
+  std::uint64_t name;  ///< hello: the protocol version. hold, release: the asker's name for the
+                       ///< descriptors. mount, unmount: for the mount.
+  std::uint32_t count; ///< open_sockets: 1 to max_fds. mount: MiB of its cache.
   std::uint32_t ipv6;
+  std::uint32_t flags; ///< Of a mount, as the next.
+  std::uint32_t owner; ///< User and group in the sandbox whose the directory is if it is made.
   limits ceilings;
   char host_name[max_host_name];
   char tag[max_tag]; ///< create, claim: what the sandbox is to whoever serves next. Of no meaning
@@ -78,6 +92,12 @@ enum class event : std::uint32_t {
   all_told,  ///< The end of the answer to hello.
   claimed,   ///< Answers claim; if `error` is set, `step` failed with it.
   sockets,   ///< Answers open_sockets with as many descriptors; with none, `error` is why.
+  mounts,    ///< With hello: what is mounted in `slot` under `name`. Text: its path. If `error` is
+             ///< set, its program has ended.
+  mounted,   ///< Answers mount. If `error` is set, mount_step `step` failed with it; text: the last
+             ///< that the program has said.
+  unmounted, ///< Answers unmount.
+  mount_ended, ///< The program of `name` has ended without having been asked; text as of mounted.
   gateway, ///< The way to the egress gateway comes with it (gateway/protocol.hpp), in place of the
            ///< one before: it is a new one that knows of no policy, or this is a new server.
 };
@@ -111,6 +131,12 @@ inline constexpr std::uint32_t max_slots = 36'863;
 /// Whom the egress gateway runs as: neither the server's user nor anybody in a sandbox.
 inline constexpr std::uint32_t gateway_uid = first_uid - 2;
 
+/// Whom the programs run as that serve the mounts of a slot: nobody else.
+constexpr std::uint32_t mount_user(std::uint32_t slot) {
+  return first_uid - uids_per_slot + slot;
+}
+static_assert(mount_user(max_slots) < gateway_uid);
+
 /// Steps of making a sandbox, in their order.
 enum class launch_step : std::uint32_t {
   none = 0,
@@ -140,7 +166,25 @@ enum class launch_step : std::uint32_t {
   limits, ///< Of one that is claimed.
 };
 
+/// Steps of mounting and unmounting.
+enum class mount_step : std::uint32_t {
+  none = 0,
+  request,     ///< There is no such mount, or it cannot be understood.
+  cgroup,      ///< Making one for the program.
+  visit,       ///< Entering the sandbox.
+  device,      ///< Opening /dev/fuse.
+  file_system, ///< Making it.
+  directory,   ///< Making or finding the directory.
+  not_empty,   ///< There is something in the directory.
+  program,     ///< It has ended before it answered.
+  answer,      ///< It has not answered in time.
+  place,       ///< Putting the file system there.
+  not_there,   ///< Nothing is mounted at the path any more.
+  detach,      ///< Taking it away.
+};
+
 const char* name_of(launch_step step);
+const char* name_of(mount_step step);
 
 /// Now, for a launch_clock.
 std::uint64_t monotonic_ns();

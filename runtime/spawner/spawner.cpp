@@ -4,6 +4,7 @@
 #include "base/unique_fd.hpp"
 #include "runtime/cgroup.hpp"
 #include "runtime/program_file.hpp"
+#include "runtime/spawner/bucket_mounts.hpp"
 #include "runtime/spawner/claim.hpp"
 #include "runtime/spawner/disk.hpp"
 #include "runtime/spawner/gateway_link.hpp"
@@ -74,7 +75,10 @@ public:
   spawner(const options& given, cgroup_tree cgroups)
       : given_(given)
       , cgroups_(std::move(cgroups))
-      , gateway_(given.state_directory) {}
+      , gateway_(given.state_directory)
+      , mounts_(
+          cgroups_, [this](const bucket_mounts::outcome& how) { tell_of_mount(how); },
+          [this](int fd) { watch(fd); }) {}
 
   result<void> prepare();
   int serve();
@@ -94,6 +98,10 @@ private:
   void create_next();
   void claim(const request& wanted);
   void open_sockets(const request& wanted);
+  void mount(const request& wanted, std::string_view text);
+  void unmount(const request& wanted);
+  void tell_of_mount(const bucket_mounts::outcome& how);
+  const tenant* alive(std::uint32_t slot) const;
   void give_gateway();
   void destroy(std::uint32_t slot);
   void reap();
@@ -112,6 +120,7 @@ private:
   unique_fd spare_; ///< Given up so that a server can be taken when there are no descriptors left.
   std::unique_ptr<disk_pool> disks_;
   gateway_link gateway_;
+  bucket_mounts mounts_;
   std::map<std::uint32_t, tenant> tenants_;
   std::vector<std::uint32_t> ended_; ///< Reaped, and not yet all gone.
   std::deque<request> to_create_;    ///< Until there is nothing else to do.
@@ -325,6 +334,13 @@ void spawner::tell_all() {
     send(said, each.tag, {ways.data(), !lives ? 0u : ways[1] >= 0 ? 2u : 1u});
     if (!lives)
       continue;
+    for (const auto& mounted : mounts_.live_of(slot)) {
+      said.what = event::mounts;
+      said.name = mounted.name;
+      said.error = mounted.good ? 0 : ENOTCONN;
+      send(said, mounted.path, {});
+    }
+    said.error = 0;
     for (const auto& [name, things] : each.held) {
       said.what = event::held;
       said.name = name;
@@ -378,6 +394,7 @@ void spawner::drop_server() {
     to_create_.clear(); // They were for nobody else.
   while (receive() == received::request && --most > 0);
   to_create_.clear();
+  mounts_.forget_askers();
   log::info("spawner.server_gone", {{"sandboxes", tenants_.size()}});
   server_.reset();
   deaf_ = false;
@@ -386,8 +403,9 @@ void spawner::drop_server() {
 spawner::received spawner::receive() {
   struct {
     request wanted;
-    char text[max_label];
-  } packet{};
+    char text[max_text];
+  } packet;
+  packet.wanted = {};
   auto& wanted = packet.wanted;
   iovec data{&packet, sizeof packet};
   alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * 8)];
@@ -454,6 +472,8 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
         at->second.held.erase(wanted.name);
       return;
     case op::open_sockets: return open_sockets(wanted);
+    case op::mount: return mount(wanted, text);
+    case op::unmount: return unmount(wanted);
     case op::shut_down: return end_everything();
   }
   log::error("spawner.unknown_request", {{"op", static_cast<std::uint32_t>(wanted.what)}});
@@ -581,19 +601,53 @@ void spawner::claim(const request& wanted) {
   tell(event::claimed, wanted.slot);
 }
 
+/// Null: there is none, or it is on its way out.
+const tenant* spawner::alive(std::uint32_t slot) const {
+  const auto at = tenants_.find(slot);
+  const bool there = at != tenants_.end() && at->second.pid > 0 && !at->second.asked_to_end;
+  return there ? &at->second : nullptr;
+}
+
+void spawner::mount(const request& wanted, std::string_view text) {
+  if (const auto* mine = alive(wanted.slot))
+    mounts_.mount(wanted, text, mine->process.get());
+  else
+    tell_of_mount({event::mounted, wanted.slot, wanted.name, ESRCH, mount_step::visit});
+}
+
+void spawner::unmount(const request& wanted) {
+  if (const auto* mine = alive(wanted.slot))
+    mounts_.unmount(wanted.slot, wanted.name, mine->process.get());
+  else
+    tell_of_mount({event::unmounted, wanted.slot, wanted.name, ESRCH, mount_step::visit});
+}
+
+void spawner::tell_of_mount(const bucket_mounts::outcome& how) {
+  notice said{};
+  said.what = how.what;
+  said.slot = how.slot;
+  said.name = how.name;
+  said.error = how.error;
+  said.step = static_cast<std::uint32_t>(how.failed);
+  send(said,
+       how.said.size() > max_said ? std::string_view{how.said}.substr(how.said.size() - max_said)
+                                  : std::string_view{how.said},
+       {});
+}
+
 void spawner::open_sockets(const request& wanted) {
   notice said{};
   said.what = event::sockets;
   said.slot = wanted.slot;
   said.name = wanted.name;
-  const auto at = tenants_.find(wanted.slot);
+  const auto* at = alive(wanted.slot);
   std::vector<unique_fd> made;
-  if (at == tenants_.end() || at->second.pid < 0 || at->second.asked_to_end)
+  if (at == nullptr)
     said.error = ESRCH;
   else if (wanted.count < 1 || wanted.count > max_fds)
     said.error = EINVAL;
   else
-    said.error = make_sockets(at->second.process.get(), wanted.ipv6 != 0, wanted.count, made);
+    said.error = make_sockets(at->process.get(), wanted.ipv6 != 0, wanted.count, made);
   std::array<int, max_fds> fds{};
   const auto end = std::transform(made.begin(), made.end(), fds.begin(),
                                   [](const auto& each) { return each.get(); });
@@ -607,6 +661,7 @@ void spawner::destroy(std::uint32_t slot) {
   at->second.asked_to_end = true;
   at->second.held.clear();
   gateway_.remove(slot);
+  mounts_.sandbox_ends(slot);
   // PID 1 takes everything in its namespace with it.
   if (at->second.pid > 0)
     ::syscall(SYS_pidfd_send_signal, at->second.process.get(), SIGKILL, nullptr, 0);
@@ -619,11 +674,14 @@ void spawner::reap() {
     const auto at = std::find_if(tenants_.begin(), tenants_.end(),
                                  [pid](auto& each) { return each.second.pid == pid; });
     if (at == tenants_.end()) {
-      gateway_.ended(pid, status);
+      if (!mounts_.ended(pid))
+        gateway_.ended(pid, status);
       continue;
     }
     auto& mine = at->second;
     gateway_.remove(at->first);
+    if (!mine.asked_to_end)
+      mounts_.sandbox_ends(at->first);
     mine.status = status;
     mine.pid = -1;
     mine.process.reset();
@@ -643,7 +701,7 @@ bool spawner::remove_traces(std::uint32_t slot) {
 /// Removes what is left of those who have ended, and says so. What is still busy is tried again.
 void spawner::clean_up() {
   std::erase_if(ended_, [this](std::uint32_t slot) {
-    if (!remove_traces(slot))
+    if (!mounts_.none_of(slot) || !remove_traces(slot))
       return false;
     const auto mine = std::move(tenants_.extract(slot).mapped());
     if (mine.failed != launch_step::none)
@@ -685,9 +743,10 @@ int spawner::serve() {
   for (;;) {
     std::array<epoll_event, 16> events;
     constexpr int again_ms = 2;
-    const int patience = !to_create_.empty() ? 0
-                         : ended_.empty()    ? gateway_.until_restart()
-                                             : again_ms;
+    int patience = !to_create_.empty() ? 0 : ended_.empty() ? -1 : again_ms;
+    for (const int until : {gateway_.until_restart(), mounts_.until_look()})
+      if (until >= 0 && (patience < 0 || until < patience))
+        patience = until;
     const int count =
       ::epoll_wait(poller_.get(), events.data(), static_cast<int>(events.size()), patience);
     for (int i = 0; i < count; ++i) {
@@ -699,10 +758,14 @@ int spawner::serve() {
         reap();
       } else if (fd == listener_.get()) {
         accept_server();
-      } else if (fd == server_.get() && receive() == received::end) {
-        drop_server();
+      } else if (fd == server_.get()) {
+        if (receive() == received::end)
+          drop_server();
+      } else {
+        mounts_.readable(fd);
       }
     }
+    mounts_.look();
     clean_up();
     if (gateway_.restart())
       give_gateway();

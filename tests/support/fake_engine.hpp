@@ -254,6 +254,28 @@ public:
     tell(network_error ? result<std::vector<listening_port>>{*network_error}
                        : result<std::vector<listening_port>>{ports});
   }
+  void mount(runtime::mount_spec what, std::function<void(result<void>)> on_mounted) override {
+    mount_specs.push_back(what);
+    const auto finish = [this, path = what.path, tell = std::move(on_mounted)] {
+      if (mount_error)
+        return tell(*mount_error);
+      mounted.push_back({path, true});
+      tell({});
+    };
+    hold_mount ? mounting.push_back(finish) : finish();
+  }
+  void finish_mounts() {
+    for (auto& each : std::exchange(mounting, {}))
+      each();
+  }
+  void unmount(const std::string& path, std::function<void(result<void>)> on_unmounted) override {
+    unmounted.push_back(path);
+    if (unmount_error)
+      return on_unmounted(*unmount_error);
+    std::erase_if(mounted, [&](const auto& each) { return each.path == path; });
+    on_unmounted({});
+  }
+  std::vector<runtime::live_mount> mounts() const override { return mounted; }
   void claim(runtime::sandbox_identity who, runtime::sandbox_listener heard_by) override {
     identity = std::move(who);
     owner = std::move(heard_by);
@@ -317,7 +339,13 @@ public:
   network_figures network;
   std::vector<runtime::sockets_request> sockets;
   std::vector<listening_port> ports;
-  std::optional<error> network_error; ///< Of whatever is asked of its network.
+  std::optional<error> network_error;           ///< Of whatever is asked of its network.
+  std::vector<runtime::mount_spec> mount_specs; ///< That were asked for, in their order.
+  std::vector<runtime::live_mount> mounted;
+  std::vector<std::string> unmounted; ///< Paths.
+  std::optional<error> mount_error, unmount_error;
+  bool hold_mount = false; ///< Until finish_mounts().
+  std::vector<std::function<void()>> mounting;
   std::vector<std::function<void()>> waiting;
   std::optional<runtime::sandbox_identity> identity; ///< None: it is not claimed.
   std::optional<runtime::sandbox_listener> owner;

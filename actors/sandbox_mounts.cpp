@@ -1,0 +1,358 @@
+#include "actors/bucket_mount.hpp"
+#include "actors/sandbox_state.hpp"
+
+#include "base/limits.hpp"
+#include "base/log.hpp"
+#include "runtime/bucket_mounter.hpp"
+
+#include <cctype>
+
+/// Buckets as directories of the sandbox. What is mounted stands in its record, and is put back
+/// whenever it starts. One of these is done at a time: mounts depend on those before them.
+namespace insula::actors::inside_sandbox {
+
+namespace {
+
+constexpr std::string_view mount_keys = "mount="; ///< And the path.
+
+std::string key_of(const std::string& path) {
+  return std::string{mount_keys} + path;
+}
+
+/// Of one whose record is loaded; those that another version has written are left alone.
+std::vector<bucket_mount> recorded_mounts(const sandbox_state& st) {
+  std::vector<bucket_mount> all;
+  const auto& entries = st.record->entries();
+  for (auto at = entries.lower_bound(mount_keys);
+       at != entries.end() && at->first.starts_with(mount_keys); ++at)
+    if (auto mount = bucket_mount::read(at->first.substr(mount_keys.size()), at->second))
+      all.push_back(std::move(*mount));
+  return all;
+}
+
+void on_actor(const caf::actor_addr& sandbox, std::function<void()> go) {
+  tell(sandbox, engine_answered{std::move(go)});
+}
+
+using on_outcome = std::function<void(const result<void>&)>;
+
+/// Has the engine do it; `told` is called on the actor.
+void mount_now(sandbox_pointer self, const bucket_mount& wanted, const on_outcome& told) {
+  auto& st = self->state;
+  const auto& node = st.options->buckets;
+  const auto source = source_of(wanted, node);
+  if (!source)
+    return told(source.reason());
+  const auto driver = runtime::find_bucket_mounter(node.driver);
+  if (!driver)
+    return told(error{errc::io_failed, "this node has no driver \"" + node.driver + "\""});
+  auto plan = driver->plan(*source, {wanted.path, st.options->user, node.cache_bytes});
+  if (!plan)
+    return told(error{errc::io_failed, plan.reason().message});
+  std::string title{driver->name()};
+  std::transform(title.begin(), title.end(), title.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  st.place->mount(std::move(*plan), [=, me = self->address(), path = wanted.path,
+                                     secret = source->credentials](const result<void>& outcome) {
+    result<void> said = outcome;
+    if (!outcome) {
+      auto why = outcome.reason();
+      const auto words = without_secrets(why.message, secret);
+      if (why.code == errc::deadline_exceeded)
+        why.message =
+          title + " mount failed: FUSE filesystem never appeared at " + path + "; " + words;
+      else if (why.code == errc::io_failed)
+        why.message = title + " mount failed: " + words;
+      said = why;
+    }
+    on_actor(me, [told, said] { told(said); });
+  });
+}
+
+/// The next of those that wait, when the one before it is over.
+void next_mount(sandbox_pointer self) {
+  auto& st = self->state;
+  if (st.mounting || st.mounts_waiting.empty())
+    return;
+  st.mounting = true;
+  auto go = std::move(st.mounts_waiting.front());
+  st.mounts_waiting.pop_front();
+  go([self, use = new_use(self)] {
+    self->state.mounting = false;
+    next_mount(self);
+  });
+}
+
+/// False: too many wait.
+bool in_turn(sandbox_pointer self, std::function<void(std::function<void()>)> go) {
+  auto& waiting = self->state.mounts_waiting;
+  if (waiting.size() >= limits::waiting_per_sandbox)
+    return false;
+  waiting.push_back(std::move(go));
+  next_mount(self);
+  return true;
+}
+
+/// Errors: in words.
+std::optional<error> in_the_way(const sandbox_state& st, const bucket_mount& wanted) {
+  const auto all = recorded_mounts(st);
+  for (const auto& each : all) {
+    if (each.path == wanted.path) {
+      const auto& name = each.binding.empty() ? each.bucket : each.binding;
+      return error{errc::already_exists,
+                   "Mount path \"" + each.path + "\" is already in use by bucket \"" + name +
+                     (each.prefix.empty() ? "" : ":" + each.prefix) +
+                     "\". Unmount the existing bucket first or use a different mount path."};
+    }
+    if (!wanted.binding.empty() && each.binding == wanted.binding &&
+        (each.prefix != wanted.prefix || each.read_only != wanted.read_only))
+      return error{errc::already_exists, "R2 binding \"" + wanted.binding +
+                                           "\" is already mounted at \"" + each.path +
+                                           "\" with another prefix or readOnly. Unmount it first."};
+  }
+  if (all.size() >= limits::mounts_per_sandbox)
+    return error{errc::limit_reached, "A sandbox has at most " +
+                                        std::to_string(limits::mounts_per_sandbox) + " mounts."};
+  return std::nullopt;
+}
+
+void mount_in_turn(sandbox_pointer self, const bucket_mount& wanted, const request_context& context,
+                   reply_to<caf::ok_atom> reply, const std::function<void()>& over) {
+  auto& st = self->state;
+  const auto fail = [=](const error& why) {
+    auto to = reply;
+    log::warning("mount.failed", {{"id", self->state.id->str()},
+                                  {"path", wanted.path},
+                                  {"reason", why.message},
+                                  {"request", context.id}});
+    to.deliver(to_caf(why));
+    over();
+  };
+  if (!is_alive(st.now) || !st.place)
+    return fail({errc::sandbox_not_running, "the sandbox has ended"});
+  if (const auto why = in_the_way(st, wanted))
+    return fail(*why);
+  const auto began = steady_clock::now();
+  mount_now(self, wanted, [=, start = st.start](const result<void>& outcome) {
+    auto& now = self->state;
+    if (!outcome)
+      return fail(outcome.reason());
+    if (start != now.start)
+      return fail({errc::sandbox_not_running, "the sandbox has ended"});
+    now.record->write({{key_of(wanted.path), wanted.text()}}, {}, context);
+    now.record->when_durable(
+      [=] {
+        const std::chrono::duration<double, std::milli> took = steady_clock::now() - began;
+        log::info("mount.ready",
+                  {{"id", self->state.id->str()},
+                   {"path", wanted.path},
+                   {"bucket", wanted.binding.empty() ? wanted.bucket : wanted.binding},
+                   {"ms", took.count()},
+                   {"request", context.id}});
+        auto to = reply;
+        to.deliver(caf::ok_atom::value);
+        over();
+      },
+      [=](const error& why) {
+        if (start == self->state.start && self->state.place)
+          self->state.place->unmount(wanted.path, [](const result<void>&) {});
+        fail(why);
+      });
+  });
+}
+
+error no_mount(const std::string& path) {
+  return {errc::not_found, "No active mount found at path: " + path};
+}
+
+void unmount_in_turn(sandbox_pointer self, const std::string& path, const request_context& context,
+                     reply_to<caf::ok_atom> reply, const std::function<void()>& over) {
+  auto& st = self->state;
+  const auto fail = [=](const error& why) {
+    auto to = reply;
+    to.deliver(to_caf(why));
+    over();
+  };
+  if (st.record->find(key_of(path)) == nullptr)
+    return fail(no_mount(path));
+  const auto erase = [=] {
+    with_lease(
+      self,
+      [=] {
+        self->state.record->write({{key_of(path), std::nullopt}}, {}, context);
+        self->state.record->when_durable(
+          [=] {
+            log::info("mount.gone",
+                      {{"id", self->state.id->str()}, {"path", path}, {"request", context.id}});
+            auto to = reply;
+            to.deliver(caf::ok_atom::value);
+            over();
+          },
+          fail);
+      },
+      fail);
+  };
+  if (!is_alive(st.now) || !st.place)
+    return erase();
+  st.place->unmount(path, [=, me = self->address()](const result<void>& outcome) {
+    // One that could not be put back is not there, nor is anything in a sandbox that has ended.
+    const bool gone = outcome || outcome.reason().code == errc::not_found ||
+                      outcome.reason().code == errc::sandbox_not_running;
+    on_actor(me, [=] { gone ? erase() : fail(outcome.reason()); });
+  });
+}
+
+/// What is not to be there, or is dead.
+void take_away(sandbox_pointer self, const std::vector<std::string>& paths,
+               const std::function<void()>& over) {
+  auto& st = self->state;
+  if (paths.empty() || !st.place)
+    return over();
+  const auto left = std::make_shared<std::size_t>(paths.size());
+  for (const auto& path : paths)
+    st.place->unmount(path, [=, me = self->address()](const result<void>&) {
+      on_actor(me, [=] {
+        if (--*left == 0)
+          over();
+      });
+    });
+}
+
+/// Together, since each has a time limit of its own; `over` when all of them are done.
+void put_back(sandbox_pointer self, const std::vector<bucket_mount>& lost,
+              const std::function<void()>& over) {
+  if (lost.empty())
+    return over();
+  const auto left = std::make_shared<std::size_t>(lost.size());
+  for (const auto& each : lost)
+    mount_now(self, each, [=](const result<void>& outcome) {
+      auto& st = self->state;
+      if (outcome)
+        log::info("mount.back", {{"id", st.id->str()}, {"path", each.path}});
+      else // It stays in the record: the next start may have more luck, and whoever asks is told.
+        log::error(
+          "mount.not_back",
+          {{"id", st.id->str()}, {"path", each.path}, {"reason", outcome.reason().message}});
+      if (--*left == 0)
+        over();
+    });
+}
+
+} // namespace
+
+void mount_bucket(sandbox_pointer self, const mount_bucket_request& wanted,
+                  reply_to<caf::ok_atom> reply) {
+  auto mount = read_mount(wanted);
+  if (!mount)
+    return static_cast<void>(reply.deliver(to_caf(mount.reason())));
+  when_running(self, reply, wanted.context, [=, mount = std::move(*mount)] {
+    const bool taken = in_turn(self, [=](std::function<void()> over) {
+      mount_in_turn(self, mount, wanted.context, reply, over);
+    });
+    auto to = reply;
+    if (!taken)
+      to.deliver(to_caf({errc::limit_reached, "too many mounts wait in this sandbox"}));
+  });
+}
+
+void unmount_bucket(sandbox_pointer self, const unmount_bucket_request& wanted,
+                    reply_to<caf::ok_atom> reply) {
+  const auto path = normalised_path(wanted.path);
+  with_record(self, reply, wanted.context, [=](errand asking) {
+    const bool taken = in_turn(self, [=](std::function<void()> over) {
+      unmount_in_turn(self, path, wanted.context, reply, [over, asking] {
+        over();
+        asking.over();
+      });
+    });
+    auto to = reply;
+    if (taken)
+      return;
+    to.deliver(to_caf({errc::limit_reached, "too many mounts wait in this sandbox"}));
+    asking.over();
+  });
+}
+
+void list_mounts(sandbox_pointer self, const list_mounts_request& wanted,
+                 reply_to<std::vector<mounted_bucket>> reply) {
+  with_record(self, reply, wanted.context, [=](errand asking) {
+    const auto& st = self->state;
+    const auto live =
+      is_alive(st.now) && st.place ? st.place->mounts() : std::vector<runtime::live_mount>{};
+    std::vector<mounted_bucket> all;
+    for (auto& each : recorded_mounts(st)) {
+      const bool good = std::any_of(live.begin(), live.end(), [&](const auto& other) {
+        return other.path == each.path && other.good;
+      });
+      all.push_back({std::move(each.path), std::move(each.binding), std::move(each.endpoint),
+                     std::move(each.bucket), std::move(each.prefix), each.read_only, good});
+    }
+    auto to = reply;
+    to.deliver(std::move(all));
+    asking.over();
+  });
+}
+
+bool mounts_settled(sandbox_pointer self, std::function<void()> then) {
+  auto& st = self->state;
+  if (st.mounts == mounts_state::settled)
+    return true;
+  if (st.mounts == mounts_state::settling)
+    return false;
+  auto lost = recorded_mounts(st);
+  std::vector<std::string> unwanted;
+  for (const auto& each : st.place->mounts()) {
+    const auto known = std::find_if(lost.begin(), lost.end(),
+                                    [&](const auto& other) { return other.path == each.path; });
+    if (known == lost.end() || !each.good) // Nobody was told of it; or it is to be replaced.
+      unwanted.push_back(each.path);
+    else
+      lost.erase(known);
+  }
+  st.mounts = mounts_state::settling;
+  const bool needed = !lost.empty() || !unwanted.empty();
+  const bool on_the_way =
+    needed && in_turn(self, [=, start = st.start](std::function<void()> over) {
+      take_away(self, unwanted, [=] {
+        const auto settled = [=] {
+          over();
+          if (start != self->state.start)
+            return;
+          self->state.mounts = mounts_state::settled;
+          then();
+        };
+        if (start == self->state.start && self->state.place)
+          put_back(self, lost, settled);
+        else
+          settled();
+      });
+    });
+  if (!on_the_way)
+    st.mounts = mounts_state::settled;
+  return !on_the_way;
+}
+
+void mount_died(sandbox_pointer self, std::uint64_t start, const std::string& path) {
+  auto& st = self->state;
+  if (start != st.start || !st.place)
+    return;
+  const auto count = ++st.mount_deaths[path];
+  log::error("mount.died", {{"id", st.id->str()}, {"path", path}, {"times", count}});
+  if (count > limits::mount_revivals)
+    return;
+  in_turn(self, [=](std::function<void()> over) {
+    auto& now = self->state;
+    const auto* text = now.record->find(key_of(path));
+    const auto mount = text == nullptr ? std::nullopt : bucket_mount::read(path, *text);
+    if (start != now.start || !is_alive(now.now) || !now.place || !mount)
+      return over();
+    take_away(self, {path}, [=] {
+      if (start == self->state.start && self->state.place)
+        put_back(self, {*mount}, over);
+      else
+        over();
+    });
+  });
+}
+
+} // namespace insula::actors::inside_sandbox

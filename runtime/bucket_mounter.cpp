@@ -1,0 +1,226 @@
+#include "runtime/bucket_mounter.hpp"
+
+#include "runtime/spawner/fuse_process.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace insula::runtime {
+
+namespace {
+
+using spawner::fuse_cache_directory;
+using spawner::fuse_mount_directory;
+
+std::string secret_path() {
+  return "/proc/self/fd/" + std::to_string(spawner::fuse_secret_fd);
+}
+
+/// The host of a URL, without its port.
+std::string_view host_of(std::string_view url) {
+  const auto scheme = url.find("://");
+  auto host = scheme == std::string_view::npos ? url : url.substr(scheme + 3);
+  host = host.substr(0, host.find('/'));
+  const auto colon = host.rfind(':');
+  return host.ends_with(']') || colon == std::string_view::npos ? host : host.substr(0, colon);
+}
+
+bool is_below(std::string_view host, std::string_view domain) {
+  return host == domain || (host.ends_with(domain) && host[host.size() - domain.size() - 1] == '.');
+}
+
+mount_spec usual(const bucket_source& from, const mount_place& to, std::string_view type) {
+  mount_spec plan;
+  plan.path = to.path;
+  plan.source = from.bucket + (from.prefix.empty() ? "" : ":" + from.prefix);
+  plan.type = type;
+  plan.cache_bytes = to.cache_bytes;
+  plan.read_only = from.read_only;
+  plan.owner = to.user.uid;
+  return plan;
+}
+
+// ---- s3fs
+
+/// What a user may say of a mount. None of these names a file of the machine's, sends what is
+/// stored elsewhere, or writes secrets to a log.
+constexpr std::array<std::string_view, 48> s3fs_options{"bucket_size",
+                                                        "compat_dir",
+                                                        "complement_stat",
+                                                        "connect_timeout",
+                                                        "default_acl",
+                                                        "disable_noobj_cache",
+                                                        "enable_content_md5",
+                                                        "enable_noobj_cache",
+                                                        "enable_unsigned_payload",
+                                                        "endpoint",
+                                                        "gid",
+                                                        "list_object_max_keys",
+                                                        "listobjectsv2",
+                                                        "max_dirty_data",
+                                                        "max_stat_cache_size",
+                                                        "max_thread_count",
+                                                        "mp_umask",
+                                                        "multipart_copy_size",
+                                                        "multipart_size",
+                                                        "multireq_max",
+                                                        "no_check_certificate",
+                                                        "nocopyapi",
+                                                        "nomixupload",
+                                                        "nomultipart",
+                                                        "nonempty",
+                                                        "norenameapi",
+                                                        "notsup_compat_dir",
+                                                        "noua",
+                                                        "noxmlns",
+                                                        "parallel_count",
+                                                        "readwrite_timeout",
+                                                        "requester_pays",
+                                                        "retries",
+                                                        "ro",
+                                                        "rw",
+                                                        "sigv2",
+                                                        "sigv4",
+                                                        "singlepart_copy_limit",
+                                                        "ssl_verify_hostname",
+                                                        "stat_cache_expire",
+                                                        "stat_cache_interval_expire",
+                                                        "storage_class",
+                                                        "streamupload",
+                                                        "uid",
+                                                        "umask",
+                                                        "use_path_request_style",
+                                                        "use_rrs",
+                                                        "use_xattr"};
+
+/// These are the node's own. That a user says them, too, changes nothing.
+constexpr std::array<std::string_view, 2> overridden{"passwd_file", "url"};
+
+error not_allowed(std::string_view name) {
+  return {errc::invalid_request, "The s3fs option \"" + std::string{name} + "\" is not allowed."};
+}
+
+class s3fs_mounter final : public bucket_mounter {
+public:
+  std::string_view name() const override { return "s3fs"; }
+
+  result<mount_spec> plan(const bucket_source& from, const mount_place& to) const override {
+    auto made = usual(from, to, name());
+    const auto uid = std::to_string(to.user.uid), gid = std::to_string(to.user.gid);
+    std::map<std::string, std::optional<std::string>, std::less<>> options{
+      {"uid", uid},
+      {"gid", gid},
+      {"mp_umask", "022"},
+      // What somebody else writes is seen after a minute, not after a quarter of an hour.
+      {"stat_cache_expire", "60"},
+      {"connect_timeout", "10"},
+    };
+    const auto host = host_of(from.endpoint);
+    if (is_below(host, "r2.cloudflarestorage.com"))
+      options.emplace("nomixupload", std::nullopt);
+    else if (!is_below(host, "amazonaws.com") && host != "storage.googleapis.com")
+      options.emplace("use_path_request_style", std::nullopt);
+    for (const auto& each : from.options) {
+      const auto equals = each.find('=');
+      const auto option = std::string_view{each}.substr(0, equals);
+      if (each.find(',') != std::string::npos || each.find('\\') != std::string::npos)
+        return error{errc::invalid_request,
+                     "An s3fs option has no commas and no backslashes: \"" + each + "\"."};
+      if (std::find(overridden.begin(), overridden.end(), option) != overridden.end())
+        continue;
+      if (std::find(s3fs_options.begin(), s3fs_options.end(), option) == s3fs_options.end())
+        return not_allowed(option);
+      if (option == "nonempty")
+        made.over_files = true;
+      else if (option == "ro")
+        made.read_only = true;
+      else if (option != "rw")
+        options.insert_or_assign(std::string{option}, equals == std::string::npos
+                                                        ? std::nullopt
+                                                        : std::optional{each.substr(equals + 1)});
+    }
+    options.insert_or_assign("allow_other", std::nullopt);
+    options.insert_or_assign("url", from.endpoint);
+    options.insert_or_assign("passwd_file", secret_path());
+    options.insert_or_assign("use_cache", fuse_cache_directory);
+    // Some room is left: what s3fs may not use it does not, and goes on in parts.
+    options.insert_or_assign("ensure_diskfree", "8");
+    if (made.read_only)
+      options.insert_or_assign("ro", std::nullopt);
+    std::string list;
+    for (const auto& [option, value] : options)
+      list += (list.empty() ? "" : ",") + option + (value ? "=" + *value : "");
+    made.argv = {"s3fs", made.source, fuse_mount_directory, "-f", "-o", list};
+    made.secret = from.bucket + ":" + from.credentials.access_key_id + ":" +
+                  from.credentials.secret_access_key + "\n";
+    return made;
+  }
+};
+
+// ---- rclone
+
+class rclone_mounter final : public bucket_mounter {
+public:
+  std::string_view name() const override { return "rclone"; }
+
+  result<mount_spec> plan(const bucket_source& from, const mount_place& to) const override {
+    auto made = usual(from, to, name());
+    for (const auto& each : from.options)
+      if (each == "nonempty")
+        made.over_files = true;
+      else if (each == "ro")
+        made.read_only = true;
+      else
+        return error{errc::invalid_request,
+                     "This node mounts buckets with rclone, which has no s3fs options: \"" + each +
+                       "\"."};
+    const bool virtual_hosts = is_below(host_of(from.endpoint), "amazonaws.com");
+    made.secret =
+      "[bucket]\ntype = s3\nprovider = Other\nenv_auth = false\nendpoint = " + from.endpoint +
+      "\naccess_key_id = " + from.credentials.access_key_id +
+      "\nsecret_access_key = " + from.credentials.secret_access_key +
+      "\nforce_path_style = " + (virtual_hosts ? "false" : "true") + "\n";
+    made.argv = {"rclone",
+                 "mount",
+                 "bucket:" + from.bucket + from.prefix,
+                 fuse_mount_directory,
+                 "--config=" + secret_path(),
+                 "--allow-other",
+                 "--uid=" + std::to_string(to.user.uid),
+                 "--gid=" + std::to_string(to.user.gid),
+                 "--umask=022",
+                 "--cache-dir=" + std::string{fuse_cache_directory},
+                 "--vfs-cache-mode=writes",
+                 "--vfs-cache-max-size=" + std::to_string(to.cache_bytes / 4 * 3),
+                 "--vfs-write-back=1s",
+                 "--dir-cache-time=60s",
+                 "--contimeout=10s",
+                 "--retries=3",
+                 "--log-level=ERROR"};
+    if (made.read_only)
+      made.argv.emplace_back("--read-only");
+    return made;
+  }
+};
+
+} // namespace
+
+std::shared_ptr<const bucket_mounter> make_s3fs_mounter() {
+  return std::make_shared<s3fs_mounter>();
+}
+
+std::shared_ptr<const bucket_mounter> make_rclone_mounter() {
+  return std::make_shared<rclone_mounter>();
+}
+
+std::shared_ptr<const bucket_mounter> find_bucket_mounter(std::string_view name) {
+  for (auto each : {make_s3fs_mounter(), make_rclone_mounter()})
+    if (each->name() == name)
+      return each;
+  return nullptr;
+}
+
+} // namespace insula::runtime

@@ -1,0 +1,116 @@
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "runtime/cgroup.hpp"
+#include "runtime/spawner/mount_visit.hpp"
+#include "runtime/spawner/protocol.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <vector>
+
+namespace insula::runtime::spawner {
+
+/// The buckets that are mounted in sandboxes, each with its FUSE program, a child of the spawner:
+/// from the asking for one until nothing of it is left. Never blocks; what does is done by
+/// visitors, children that live for moments and have deadlines.
+///
+/// Source: architecture of FUSE in linux/Documentation/filesystems/fuse.rst: when the last holder
+/// of a connection's device is gone, whoever waits for it is woken with an error.
+class bucket_mounts {
+public:
+  using clock = std::chrono::steady_clock;
+
+  /// What is told of one; `what` is mounted, unmounted or mount_ended.
+  struct outcome {
+    event what;
+    std::uint32_t slot;
+    std::uint64_t name;
+    int error = 0; ///< 0: it went well.
+    mount_step failed = mount_step::none;
+    std::string said = {}; ///< The last that its program has said.
+  };
+  struct live_mount {
+    std::uint64_t name;
+    std::string path;
+    bool good; ///< Its program runs.
+  };
+
+  /// `watch`: from now on readable() is to be called when there is something.
+  bucket_mounts(const cgroup_tree& cgroups, std::function<void(const outcome&)> tell,
+                std::function<void(int)> watch)
+      : cgroups_(cgroups)
+      , tell_(std::move(tell))
+      , watch_(std::move(watch)) {}
+
+  /// `text`: as of op::mount. `process`: a pidfd of the sandbox's.
+  void mount(const request& wanted, std::string_view text, int process);
+  void unmount(std::uint32_t slot, std::uint64_t name, int process);
+
+  /// Whoever has asked is gone: what is not ready yet is undone.
+  void forget_askers();
+
+  /// Everything in the sandbox is being killed. Its mounts have limits::mount_end_patience.
+  void sandbox_ends(std::uint32_t slot);
+  /// Nothing of its mounts is left.
+  bool none_of(std::uint32_t slot) const;
+  std::vector<live_mount> live_of(std::uint32_t slot) const;
+
+  /// Is it of one of them? Then that has been read.
+  bool readable(int fd);
+  /// Was this child, which has ended, one of theirs?
+  bool ended(pid_t child);
+  /// In milliseconds for epoll_wait(), until look() has something to do; -1: never.
+  int until_look() const;
+  void look();
+
+private:
+  enum class phase : std::uint8_t {
+    making,    ///< Its visitor is on the way.
+    undoing,   ///< It will not be; its children have yet to end.
+    live,      ///< It is in its place, maybe with its program gone.
+    detaching, ///< The same, and a visitor takes it away.
+    leaving    ///< It is away; its program ends when nobody uses it any more.
+  };
+  struct one {
+    std::uint32_t slot;
+    std::uint64_t name;
+    std::uint32_t group; ///< Of its cgroups.
+    mount_visit visit;
+    std::vector<std::string> argv;
+    std::string secret; ///< Until its program has it.
+    std::uint32_t cache_mib;
+    phase now = phase::making;
+    bool asked = true; ///< Somebody waits for how it goes.
+    pid_t visitor = -1;
+    unique_fd way{}; ///< To the visitor.
+    visit_report report{mount_step::visit, ECHILD};
+    pid_t program = -1;
+    unique_fd out{}; ///< What the program says.
+    std::string said{};
+    clock::time_point due = clock::time_point::max();
+  };
+
+  bool start_visitor(one& mine, int process, bool mounts);
+  void heard_visitor(one& mine);
+  void read_out(one& mine);
+  void start_program(one& mine, unique_fd device);
+  void visited(one& mine);
+  void undo(one& mine, visit_report why);
+  void answer(one& mine, event what, visit_report how);
+  static void kill(const one& mine);
+  void drop_finished();
+
+  const cgroup_tree& cgroups_;
+  std::function<void(const outcome&)> tell_;
+  std::function<void(int)> watch_;
+  std::list<one> all_;
+  std::uint32_t last_group_ = 0;
+};
+
+} // namespace insula::runtime::spawner

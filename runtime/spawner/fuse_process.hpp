@@ -1,0 +1,43 @@
+#pragma once
+
+#include "base/unique_fd.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <vector>
+
+namespace insula::runtime::spawner {
+
+// What a FUSE program finds.
+inline constexpr int fuse_device_fd = 100; ///< The device; fusermount hands it on.
+inline constexpr int fuse_secret_fd =
+  101; ///< What it must know and nobody else may, to be read once.
+/// In its own view of the machine, in a file system that is in memory and has a ceiling.
+inline constexpr const char* fuse_cache_directory = "/tmp/cache";
+inline constexpr const char* fuse_mount_directory = "/tmp/mount"; ///< Where it is told to mount.
+
+/// What is run, and for whom.
+struct fuse_program {
+  std::vector<std::string_view> argv; ///< argv[0]: "s3fs" or "rclone".
+  std::string_view secret;
+  std::uint32_t user = 0; ///< Of the machine; owns nothing else.
+  std::uint32_t cache_mib = 0;
+  const std::vector<unique_fd>* cgroup_procs = nullptr; ///< It enters these.
+};
+
+struct fuse_process {
+  pid_t pid = -1; ///< -1: errno says why.
+  unique_fd said; ///< What it says, to be read without waiting.
+};
+
+/// May such a program be run? Whoever asks for one is not trusted to choose freely.
+bool is_fuse_program(std::string_view name);
+
+/// Starts it: as that user, without rights, in a view of the machine of its own that ends with it,
+/// with what it keeps in /tmp there. What goes wrong there, it says, and ends. It ends with the
+/// spawner.
+fuse_process start_fuse_process(const fuse_program& what, int device);
+
+} // namespace insula::runtime::spawner

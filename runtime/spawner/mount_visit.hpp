@@ -1,0 +1,36 @@
+#pragma once
+
+#include "runtime/spawner/protocol.hpp"
+
+#include <cstdint>
+#include <string>
+
+/// What a child of the spawner does inside a sandbox, as its root, to have something mounted there
+/// or not any more. Paths are what those in the sandbox make of them, so nothing is followed that
+/// could lead elsewhere.
+namespace insula::runtime::spawner {
+
+/// How the visit went, as its last packet.
+struct visit_report {
+  mount_step failed;
+  std::int32_t error;
+};
+
+struct mount_visit {
+  std::string path;   ///< Absolute, normalised, not the root.
+  std::string source; ///< By which the kernel lists it.
+  std::string type;   ///< As FUSE's subtype.
+  bool read_only = false;
+  bool over_files = false; ///< The directory need not be empty.
+  std::uint32_t owner = 0; ///< Of directories that have to be made; as the sandbox sees it.
+};
+
+/// Mounts. The device goes to `way` first, with one byte; whoever serves it must do so for this to
+/// come to an end. Then a visit_report. `process`: a pidfd of the sandbox's.
+[[noreturn]] void visit_to_mount(const mount_visit& what, int process, int way);
+
+/// Takes away what is mounted at the path, whoever uses it, and the directory if it is empty. Then
+/// a visit_report.
+[[noreturn]] void visit_to_unmount(const std::string& path, int process, int way);
+
+} // namespace insula::runtime::spawner

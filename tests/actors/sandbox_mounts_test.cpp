@@ -1,0 +1,304 @@
+// Buckets in a sandbox, as its actor keeps them: what is asked of the engine, and what is durable.
+#include "actors/bucket_mount.hpp"
+#include "tests/actors/fixture.hpp"
+
+using namespace insula;
+using namespace insula::test;
+using namespace std::chrono_literals;
+using insula::actors::bucket_mount;
+
+namespace {
+
+constexpr const char* endpoint = "http://127.0.0.1:4568";
+
+mount_bucket_request mount_of(const std::string& path, const std::string& bucket = "data") {
+  mount_bucket_request wanted{path};
+  wanted.endpoint = endpoint;
+  wanted.bucket = bucket;
+  wanted.credentials = bucket_credentials{"the-key", "the-secret"};
+  return wanted;
+}
+
+mount_bucket_request bound(const std::string& path, const std::string& binding = "DATA") {
+  mount_bucket_request wanted{path};
+  wanted.binding = binding;
+  return wanted;
+}
+
+struct mounting_node : small_node {
+  sandbox_object_actor box;
+
+  mounting_node() {
+    options->buckets.bindings["DATA"] = {endpoint, "lent", false, std::nullopt};
+    options->buckets.credentials = bucket_credentials{"node-key", "node-secret"};
+    box = make_sandbox();
+  }
+
+  auto mount(mount_bucket_request wanted) { return sys.ask<caf::ok_atom>(box, std::move(wanted)); }
+  auto unmount(const std::string& path) {
+    return sys.ask<caf::ok_atom>(box, unmount_bucket_request{path});
+  }
+  std::vector<mounted_bucket> list() {
+    return sys.ask<std::vector<mounted_bucket>>(box, list_mounts_request{}).value();
+  }
+  void start() { sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value(); }
+  /// Its first process ends, and it is started anew.
+  void start_again() {
+    engine.creations.back().end();
+    sys.run();
+    start();
+  }
+};
+
+std::string why_of(mount_bucket_request wanted, std::optional<bucket_credentials> node = {}) {
+  mounting_node with;
+  with.options->buckets.credentials = std::move(node);
+  const auto asked = with.mount(std::move(wanted));
+  CHECK(asked.reason().code != errc::invalid_request); // That is the door's.
+  return asked.reason().message;
+}
+
+} // namespace
+
+TEST_CASE("a bucket is mounted, durable, and answered in this order", "[actors][mounts]") {
+  mounting_node node;
+  node.start();
+  node.place().hold_mount = true;
+  const auto asked = node.mount(mount_of("/mnt//data/"));
+  REQUIRE(node.place().mount_specs.size() == 1);
+  const auto& spec = node.place().mount_specs[0];
+  CHECK(spec.path == "/mnt/data");
+  CHECK(spec.source == "data");
+  CHECK(spec.argv[0] == "s3fs");
+  CHECK(spec.secret == "data:the-key:the-secret\n");
+  for (const auto& word : spec.argv)
+    CHECK(word.find("the-") == std::string::npos);
+  CHECK(asked.open());
+  CHECK(node.store.value("abc", "mount=/mnt/data").empty());
+
+  node.store.hold_writes = true;
+  node.place().finish_mounts();
+  node.sys.run();
+  CHECK(asked.open());
+  node.store.let_go();
+  node.sys.run();
+  CHECK_NOTHROW(asked.value());
+  CHECK_FALSE(node.store.value("abc", "mount=/mnt/data").empty());
+
+  const auto all = node.list();
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].path == "/mnt/data");
+  CHECK(all[0].endpoint == endpoint);
+  CHECK(all[0].live);
+}
+
+TEST_CASE("an unmount ends it, its record, and whatever holds the path", "[actors][mounts]") {
+  mounting_node node;
+  CHECK_NOTHROW(node.mount(mount_of("/mnt/data")).value());
+  CHECK(node.unmount("/mnt/other").reason().message == "No active mount found at path: /mnt/other");
+  CHECK_NOTHROW(node.unmount("/mnt/x/../data/").value());
+  CHECK(node.place().unmounted == std::vector<std::string>{"/mnt/data"});
+  CHECK(node.list().empty());
+  CHECK(node.unmount("/mnt/data").reason().code == errc::not_found);
+  CHECK_NOTHROW(node.mount(mount_of("/mnt/data")).value());
+
+  SECTION("one that fails leaves it as it is") {
+    node.place().unmount_error = error{errc::io_failed, "busy"};
+    CHECK(node.unmount("/mnt/data").reason().message == "busy");
+    CHECK(node.list().size() == 1);
+  }
+  SECTION("one that is not there any more is forgotten") {
+    node.place().unmount_error = error{errc::not_found, "nothing"};
+    CHECK_NOTHROW(node.unmount("/mnt/data").value());
+    CHECK(node.list().empty());
+  }
+  SECTION("one of a sandbox that does not run starts nothing") {
+    node.engine.creations.back().end();
+    node.sys.run();
+    CHECK_FALSE(node.list().at(0).live);
+    CHECK_NOTHROW(node.unmount("/mnt/data").value());
+    CHECK(node.engine.creations.size() == 1);
+    CHECK(node.list().empty());
+  }
+}
+
+TEST_CASE("what was mounted is put back before the first command of the next start",
+          "[actors][mounts]") {
+  mounting_node node;
+  CHECK_NOTHROW(node.mount(mount_of("/a")).value());
+  CHECK_NOTHROW(node.mount(bound("/b")).value());
+  node.engine.creations.back().end();
+  node.sys.run();
+  node.options->buckets.bindings["DATA"].bucket = "another"; // As of a server with a new file.
+  node.engine.ready_at_once = false;
+  const auto asked = node.sys.ask<process_actor>(node.box, command("true"));
+  node.place().hold_mount = true;
+  node.engine.creations.back().ready();
+  node.sys.run();
+  REQUIRE(node.place().mount_specs.size() == 2);
+  CHECK(node.place().mount_specs[0].secret == "data:the-key:the-secret\n");
+  CHECK(node.place().mount_specs[1].secret == "another:node-key:node-secret\n");
+  CHECK(node.place().processes.empty());
+  SECTION("if that works") {}
+  SECTION("and if it does not, it stays in the record") {
+    node.place().mount_error = error{errc::io_failed, "no such bucket"};
+  }
+  const bool good = !node.place().mount_error;
+  node.place().finish_mounts();
+  node.sys.run();
+  REQUIRE(node.place().processes.size() == 1);
+  node.process().start();
+  node.sys.run();
+  CHECK_NOTHROW(asked.value());
+  CHECK(node.list().size() == 2);
+  CHECK(node.list()[0].live == good);
+}
+
+TEST_CASE("what an earlier server has mounted goes on; the rest is put right",
+          "[actors][mounts][adoption]") {
+  mounting_node node;
+  const auto record = [](const std::string& path) {
+    return storage::change{"mount=" + path,
+                           bucket_mount{path, "DATA", {}, {}, {}, false, {}, {}}.text()};
+  };
+  node.store.disk.commit(
+    {"abc",
+     1,
+     {{"created_ms", "5"}, {"started_ms", "5"}, record("/good"), record("/dead"), record("/lost")},
+     {}},
+    [](const result<void>&) {});
+  const auto left = std::make_shared<fake_sandbox>();
+  left->mounted = {{"/good", true}, {"/dead", false}, {"/unknown", true}};
+  node.engine.left["abc"] = left;
+  node.start();
+  CHECK(left->unmounted == std::vector<std::string>{"/dead", "/unknown"});
+  REQUIRE(left->mount_specs.size() == 2);
+  CHECK(left->mount_specs[0].path == "/dead");
+  CHECK(left->mount_specs[1].path == "/lost");
+  for (const auto& each : node.list())
+    CHECK(each.live);
+}
+
+TEST_CASE("a program that dies is replaced, but not for ever", "[actors][mounts]") {
+  mounting_node node;
+  CHECK_NOTHROW(node.mount(mount_of("/mnt")).value());
+  for (unsigned i = 0; i < limits::mount_revivals + 2; ++i) {
+    node.engine.creations.back().listener.on_mount_ended("/mnt");
+    node.sys.run();
+  }
+  CHECK(node.place().mount_specs.size() == 1 + limits::mount_revivals);
+  CHECK(node.place().unmounted.size() == limits::mount_revivals);
+}
+
+TEST_CASE("one after the other, and each against those before it", "[actors][mounts]") {
+  mounting_node node;
+  node.start();
+  node.place().hold_mount = true;
+  const auto first = node.mount(mount_of("/mnt", "one"));
+  const auto second = node.mount(mount_of("/mnt", "two"));
+  CHECK(node.place().mount_specs.size() == 1);
+  node.place().finish_mounts();
+  node.sys.run();
+  CHECK_NOTHROW(first.value());
+  CHECK(
+    second.reason().message ==
+    "Mount path \"/mnt\" is already in use by bucket \"one\". Unmount the existing bucket first "
+    "or use a different mount path.");
+  node.place().hold_mount = false;
+  CHECK_NOTHROW(node.mount(bound("/b")).value());
+  CHECK_NOTHROW(node.mount(bound("/c")).value());
+  auto other = bound("/d");
+  other.read_only = true;
+  CHECK(node.mount(other).reason().message.find("already mounted at \"/b\"") != std::string::npos);
+  for (std::size_t i = 3; i < limits::mounts_per_sandbox; ++i)
+    CHECK_NOTHROW(node.mount(mount_of("/m" + std::to_string(i))).value());
+  CHECK(node.mount(mount_of("/more")).reason().code == errc::limit_reached);
+}
+
+TEST_CASE("what cannot be mounted is said in words, and nothing of it is kept",
+          "[actors][mounts]") {
+  auto wanted = mount_of("/mnt");
+  wanted.prefix = "part";
+  CHECK(why_of(wanted) == "Prefix must start with '/': \"part\"");
+  wanted.prefix = "/a/../b";
+  CHECK(why_of(wanted) == "Prefix must be a plain path: \"/a/../b\"");
+
+  for (const std::string bad : {"", "nonsense", "ftp://host", "http://", "http://user@host",
+                                "http://host,uid=0", "https://host?x", "http://-host"}) {
+    wanted = mount_of("/mnt");
+    wanted.endpoint = bad;
+    CHECK(why_of(wanted) == "Invalid endpoint URL: \"" + bad + "\". Must be a valid HTTP(S) URL.");
+  }
+  wanted = mount_of("/mnt", "data:/part");
+  CHECK(why_of(wanted) ==
+        "Bucket name cannot contain ':'. To mount a prefix, use the 'prefix' "
+        "option:\n  {\"bucket\": \"data\", \"options\": {\"prefix\": \"/part\"}}");
+  for (const std::string bad : {"Data", "-data", "data-", "da ta", "../data"})
+    CHECK(why_of(mount_of("/mnt", bad)).starts_with("Invalid bucket name: \"" + bad + "\"."));
+  for (const std::string bad : {"/", "/../", "/proc", "/proc/1", "/sys/x", "/dev", "/dev/shm/x"})
+    CHECK(why_of(mount_of(bad)).starts_with("Nothing can be mounted at"));
+  wanted = mount_of("/mnt");
+  wanted.credentials.reset();
+  CHECK(why_of(wanted).starts_with("No credentials found."));
+  wanted.credentials = bucket_credentials{"a:b", "c"};
+  CHECK(why_of(wanted) == "The credentials have characters that credentials do not have.");
+  CHECK(why_of(bound("/mnt", "1DATA")).starts_with("Invalid R2 binding name: \"1DATA\""));
+  CHECK(why_of(bound("/mnt", "OTHER"))
+          .starts_with("R2 binding \"OTHER\" not found in Worker env. Ensure"));
+  wanted = mount_of("/mnt");
+  wanted.options = {"logfile=/etc/passwd"};
+  CHECK(why_of(wanted) == "The s3fs option \"logfile\" is not allowed.");
+  wanted.options = {"url=http://other"};
+  wanted.by_proxy = true;
+  CHECK(why_of(wanted) == "s3fsOptions cannot set url with credentialProxy.");
+
+  mounting_node node;
+  node.start();
+  node.place().mount_error = error{errc::io_failed, "refused: the-key, the-secret\n"};
+  const auto asked = node.mount(mount_of("/mnt"));
+  CHECK(asked.reason().message == "S3FS mount failed: refused: ***, ***\n");
+  CHECK(node.list().empty());
+  CHECK(node.store.value("abc", "mount=/mnt").empty());
+}
+
+TEST_CASE("one whose record cannot be written is taken away again", "[actors][mounts]") {
+  mounting_node node;
+  node.start();
+  node.store.write_error = error{errc::disk_full, "full"};
+  CHECK(node.mount(mount_of("/mnt")).reason().code == errc::disk_full);
+  CHECK(node.place().unmounted == std::vector<std::string>{"/mnt"});
+  node.store.write_error.reset();
+  CHECK(node.list().empty());
+}
+
+TEST_CASE("a mount reads as it was written", "[actors][mounts]") {
+  const bucket_mount all{"/mnt",
+                         "",
+                         "http://h",
+                         "b",
+                         "/p",
+                         true,
+                         bucket_credentials{"k", "s"},
+                         {"retries=2", "nonempty"}};
+  const auto again = bucket_mount::read("/mnt", all.text());
+  REQUIRE(again);
+  CHECK(again->text() == all.text());
+  CHECK(again->credentials == all.credentials);
+  CHECK(again->options == all.options);
+  CHECK_FALSE(bucket_mount::read("/mnt", ""));
+  CHECK_FALSE(bucket_mount::read("/mnt", std::string("2\0\0\0\0\0\0\0\0\0", 10)));
+  CHECK(actors::normalised_path("//a/./b/../c/") == "/a/c");
+  CHECK(actors::normalised_path("/..//") == "/");
+}
+
+TEST_CASE("what a program has said is told without secrets, and its last lines only",
+          "[actors][mounts]") {
+  std::string said;
+  for (int i = 0; i < 30; ++i)
+    said += "line " + std::to_string(i) + "\n";
+  const auto told = actors::without_secrets(said, {"k", "s"});
+  CHECK(told.starts_with("line 1"));
+  CHECK(std::count(told.begin(), told.end(), '\n') <= 20);
+  CHECK(actors::without_secrets("key1 said secret2 and key1key1", {"key1", "secret2"}) ==
+        "*** said *** and ******");
+}

@@ -1,0 +1,101 @@
+// What the programs that serve buckets are told.
+#include "runtime/bucket_mounter.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+using namespace insula;
+using namespace insula::runtime;
+
+namespace {
+
+const mount_place place{"/mnt", {1000, 1000}, 256ull << 20};
+
+bucket_source source(std::vector<std::string> options = {}) {
+  return {"http://127.0.0.1:9000", "data", "/part", false, {"key", "secret"}, std::move(options)};
+}
+
+/// ",a=b,c," so that ",c," is found.
+std::string options_of(const mount_spec& plan) {
+  return "," + plan.argv.back() + ",";
+}
+
+bool has(const mount_spec& plan, const std::string& option) {
+  return options_of(plan).find("," + option + ",") != std::string::npos;
+}
+
+} // namespace
+
+TEST_CASE("s3fs is told where, as whom, and how its secret is read", "[runtime][mounts]") {
+  const auto plan = make_s3fs_mounter()->plan(source(), place);
+  REQUIRE(plan);
+  CHECK(plan->argv[0] == "s3fs");
+  CHECK(plan->argv[1] == "data:/part");
+  CHECK(plan->source == "data:/part");
+  CHECK(plan->secret == "data:key:secret\n");
+  for (const std::string each : {"url=http://127.0.0.1:9000", "use_path_request_style", "uid=1000",
+                                 "gid=1000", "allow_other"})
+    CHECK(has(*plan, each));
+  CHECK(options_of(*plan).find("secret") == std::string::npos);
+  CHECK_FALSE(has(*plan, "ro"));
+}
+
+TEST_CASE("services of which it is known are addressed as they want it", "[runtime][mounts]") {
+  auto from = source();
+  from.endpoint = "https://abc.r2.cloudflarestorage.com";
+  auto plan = make_s3fs_mounter()->plan(from, place);
+  CHECK(has(*plan, "nomixupload"));
+  CHECK_FALSE(has(*plan, "use_path_request_style"));
+  from.endpoint = "https://s3.eu-west-1.amazonaws.com:443";
+  plan = make_s3fs_mounter()->plan(from, place);
+  CHECK_FALSE(has(*plan, "use_path_request_style"));
+  CHECK_FALSE(has(*plan, "nomixupload"));
+  from.endpoint = "https://notamazonaws.com";
+  CHECK(has(*make_s3fs_mounter()->plan(from, place), "use_path_request_style"));
+}
+
+TEST_CASE("options of a user's go over the usual ones, never over the node's",
+          "[runtime][mounts]") {
+  const auto plan = make_s3fs_mounter()->plan(
+    source({"retries=9", "uid=0", "url=http://evil", "passwd_file=/etc/shadow", "nonempty", "ro"}),
+    place);
+  REQUIRE(plan);
+  CHECK(has(*plan, "retries=9"));
+  CHECK(has(*plan, "uid=0"));
+  CHECK(has(*plan, "url=http://127.0.0.1:9000"));
+  CHECK(options_of(*plan).find("evil") == std::string::npos);
+  CHECK(options_of(*plan).find("shadow") == std::string::npos);
+  CHECK(plan->over_files);
+  CHECK(plan->read_only);
+  CHECK(has(*plan, "ro"));
+}
+
+TEST_CASE("an option that could do harm, or is none, is refused", "[runtime][mounts]") {
+  for (const std::string bad :
+       {"logfile=/etc/x", "use_cache=/var", "tmpdir=/", "ahbe_conf=/etc/passwd",
+        "use_sse=custom:/x", "credlib=/x.so", "curldbg", "dbglevel=debug", "iam_role",
+        "retries=1,logfile=/x", "a\\b", "", "=x"}) {
+    INFO(bad);
+    const auto plan = make_s3fs_mounter()->plan(source({bad}), place);
+    REQUIRE_FALSE(plan);
+    CHECK(plan.reason().code == errc::invalid_request);
+  }
+  CHECK_FALSE(make_rclone_mounter()->plan(source({"retries=1"}), place));
+}
+
+TEST_CASE("rclone reads its secret from a configuration that nobody else can",
+          "[runtime][mounts]") {
+  auto from = source();
+  from.read_only = true;
+  const auto plan = make_rclone_mounter()->plan(from, place);
+  REQUIRE(plan);
+  CHECK(plan->argv[2] == "bucket:data/part");
+  CHECK(plan->secret.find("secret_access_key = secret\n") != std::string::npos);
+  for (const auto& word : plan->argv)
+    CHECK(word.find("secret") == std::string::npos);
+  CHECK(std::count(plan->argv.begin(), plan->argv.end(), "--read-only") == 1);
+  CHECK(find_bucket_mounter("rclone")->name() == "rclone");
+  CHECK(find_bucket_mounter("s3fs")->name() == "s3fs");
+  CHECK(find_bucket_mounter("goofys") == nullptr);
+}
