@@ -186,6 +186,21 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       list_ports(self, asked, reply);
       return reply;
     },
+    [self](mount_bucket_request& wanted) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      mount_bucket(self, wanted, reply);
+      return reply;
+    },
+    [self](const unmount_bucket_request& wanted) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      unmount_bucket(self, wanted, reply);
+      return reply;
+    },
+    [self](const list_mounts_request& asked) -> caf::result<std::vector<mounted_bucket>> {
+      auto reply = self->make_response_promise<std::vector<mounted_bucket>>();
+      list_mounts(self, asked, reply);
+      return reply;
+    },
     [self](probe_request& asked) -> caf::result<bool> {
       auto reply = self->make_response_promise<bool>();
       when_running(self, {[=, context = asked.context] { run_probe(self, context, reply); },

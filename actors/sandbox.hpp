@@ -6,6 +6,7 @@
 #include "actors/pool.hpp"
 #include "actors/protocol/interfaces.hpp"
 #include "actors/sandbox_lifecycle.hpp"
+#include "base/bucket.hpp"
 #include "base/byte_budget.hpp"
 #include "base/clock.hpp"
 #include "base/id.hpp"
@@ -50,7 +51,8 @@ struct sandbox_options {
   std::shared_ptr<instance_count> instances;
   node_pool_actor pool;               ///< Where warm ones are. None: there are none.
   std::string engine_name = "native"; ///< Which of them fit.
-  egress_policy network;              ///< Of one for which nobody has said another.
+  bucket_settings buckets;
+  egress_policy network;           ///< Of one for which nobody has said another.
   std::string image_name = "host"; ///< Of sandboxes that are new; later it stands in their record.
   std::map<std::string, sandbox_image> images; ///< By name: all that records may name.
   runtime::sandbox_limits limits;

@@ -482,6 +482,15 @@ void open_sockets(sandbox_pointer self, const open_sockets_request& wanted,
 void list_ports(sandbox_pointer self, const list_ports_request& wanted,
                 reply_to<std::vector<listening_port>> reply);
 
+// ---- sandbox_mounts.cpp
+
+void mount_bucket(sandbox_pointer self, const mount_bucket_request& wanted,
+                  reply_to<caf::ok_atom> reply);
+void unmount_bucket(sandbox_pointer self, const unmount_bucket_request& wanted,
+                    reply_to<caf::ok_atom> reply);
+void list_mounts(sandbox_pointer self, const list_mounts_request& wanted,
+                 reply_to<std::vector<mounted_bucket>> reply);
+
 // ---- sandbox_commands.cpp
 
 std::vector<std::string> environment(const sandbox_state& st,

@@ -90,6 +90,29 @@ inline constexpr std::chrono::seconds pause_patience{25};
 /// A JSON text that nests deeper is refused.
 inline constexpr std::size_t json_depth = 64;
 
+/// Body of a request to mount a bucket: mount_options of the longest, and what JSON puts around
+/// them.
+inline constexpr std::uint64_t mount_body_bytes = 64 * 1024;
+
+/// Buckets that are mounted in one sandbox at once: each is a process of the node's.
+inline constexpr std::size_t mounts_per_sandbox = 16;
+
+/// Options of one mount.
+inline constexpr std::size_t mount_options = 32;
+inline constexpr std::size_t mount_option_bytes = 256;
+
+/// For a bucket to be usable. What s3fs needs for its first answer, and a slow service.
+inline constexpr std::chrono::seconds mount_patience{6};
+
+/// Of who asks for an unmount, for what was written to be in the bucket. What is still in use then
+/// has so long again before its process is ended: uploads of large files take minutes.
+inline constexpr std::chrono::seconds unmount_patience{10};
+inline constexpr std::chrono::minutes late_write_patience{10};
+
+/// For the processes of a sandbox that is being destroyed to end by themselves, before what keeps
+/// them is ended: those that wait for a bucket that does not answer cannot.
+inline constexpr std::chrono::milliseconds mount_end_patience{1'000};
+
 /// For a sandbox to stand still, before it is left running: what waits for a slow disk does not.
 inline constexpr std::chrono::seconds freeze_patience{2};
 

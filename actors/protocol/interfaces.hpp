@@ -132,6 +132,15 @@ using sandbox_actor = caf::typed_actor<
   caf::replies_to<open_sockets_request>::with<sandbox_sockets>,
   // Errors: sandbox_not_running, io_failed, deadline_exceeded.
   caf::replies_to<list_ports_request>::with<std::vector<listening_port>>,
+  // Durable when answered, and usable. Errors: not_found (no such binding), already_exists (its
+  // path is in use), io_failed (in words that a person can use: what is wrong with what was asked
+  // for, or why the bucket cannot be reached), limit_reached, sandbox_not_running, store_failed,
+  // disk_full.
+  caf::replies_to<mount_bucket_request>::with<caf::ok_atom>,
+  // Answers when what was written is in the bucket, or after limits::unmount_patience. Errors:
+  // not_found (there is no such mount), io_failed.
+  caf::replies_to<unmount_bucket_request>::with<caf::ok_atom>,
+  caf::replies_to<list_mounts_request>::with<std::vector<mounted_bucket>>,
   // Runs the program `true` in it, starting the sandbox if need be. Never fails once the sandbox
   // has been found.
   caf::replies_to<probe_request>::with<bool>,

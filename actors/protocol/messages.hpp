@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/protocol/request_context.hpp"
+#include "base/bucket.hpp"
 #include "base/error.hpp"
 #include "base/file_tasks.hpp"
 #include "base/network.hpp"
@@ -335,6 +336,38 @@ struct list_ports_request {
   request_context context = {};
 };
 
+/// A bucket is to be a directory of the sandbox, from now on and after each of its starts. Starts
+/// it.
+struct mount_bucket_request {
+  std::string path;          ///< Absolute; its slashes and dots are normalised.
+  std::string binding = {};  ///< One of the node's buckets. Empty: what follows says which.
+  std::string endpoint = {}; ///< A URL.
+  std::string bucket = {};
+  std::string prefix = {}; ///< As it was given: empty for the whole bucket.
+  bool read_only = false;
+  std::optional<bucket_credentials> credentials = {}; ///< None: the node's own.
+  std::vector<std::string> options = {};              ///< As of bucket_source.
+  bool by_proxy = false; ///< Options that would lead round the node's own way are refused.
+  request_context context = {};
+};
+struct unmount_bucket_request {
+  std::string path; ///< As of mount_bucket_request.
+  request_context context = {};
+};
+/// Starts nothing.
+struct list_mounts_request {
+  request_context context = {};
+};
+struct mounted_bucket {
+  std::string path; ///< Normalised.
+  std::string binding;
+  std::string endpoint; ///< Of one without a binding, as it was given; the next as well.
+  std::string bucket;
+  std::string prefix;
+  bool read_only = false;
+  bool live = false; ///< It can be used now.
+};
+
 /// Does the program `true` run in it?
 struct probe_request {
   request_context context = {};
@@ -402,8 +435,11 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::forget_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::interrupt_command)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::get_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::known_terminal)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_mounts_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_ports_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::listening_port>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::mount_bucket_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::mounted_bucket>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::network_state)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::open_sockets_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::open_terminal_request)
@@ -425,6 +461,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_status)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::sandbox_status>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::set_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::signal_terminal)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::unmount_bucket_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_input)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_once_answer)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_once_request)
