@@ -16,6 +16,8 @@
 #include <limits>
 #include <numeric>
 #include <string_view>
+#include <sys/stat.h>
+#include <tuple>
 
 namespace insula {
 
@@ -160,15 +162,58 @@ std::optional<std::string> image_name(const std::string& text) {
   return storage::images::is_image_name(text) ? std::optional{text} : std::nullopt;
 }
 
+/// Has it only these characters, and at least one of them?
+bool is_made_of(std::string_view text, std::string_view characters) {
+  return !text.empty() && text.find_first_not_of(characters) == text.npos;
+}
+
+/// http:// or https://, a host and perhaps a port; a slash behind it is cut.
+std::optional<std::string> service_url(std::string_view text) {
+  const auto scheme = text.starts_with("http://") ? 7u : text.starts_with("https://") ? 8u : 0u;
+  if (text.ends_with('/'))
+    text.remove_suffix(1);
+  auto host = text.substr(std::min<std::size_t>(scheme, text.size()));
+  const auto colon = host.find_last_of(":]");
+  if (colon != host.npos && host[colon] == ':') {
+    const auto port = number<std::uint16_t>(host.substr(colon + 1));
+    if (!port || *port == 0)
+      return std::nullopt;
+    host = host.substr(0, colon);
+  }
+  in6_addr room{};
+  const bool six = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const auto inside = std::string{six ? host.substr(1, host.size() - 2) : host};
+  const bool good = scheme != 0 && (six ? ::inet_pton(AF_INET6, inside.c_str(), &room) == 1
+                                        : host_name(inside).has_value());
+  return good ? std::optional{std::string{text}} : std::nullopt;
+}
+
+std::optional<std::string> bucket_name(std::string_view text) {
+  constexpr std::string_view ends = "abcdefghijklmnopqrstuvwxyz0123456789";
+  constexpr std::string_view all = "abcdefghijklmnopqrstuvwxyz0123456789.-";
+  const bool good = is_made_of(text, all) && text.size() <= 63 &&
+                    ends.find(text.front()) != ends.npos && ends.find(text.back()) != ends.npos;
+  return good ? std::optional{std::string{text}} : std::nullopt;
+}
+
+bool is_binding_name(std::string_view text) {
+  constexpr std::string_view first = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+  constexpr std::string_view later =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+  return is_made_of(text, later) && first.find(text.front()) != first.npos;
+}
+
 // ---- Kinds of values ----
 
 /// Sets a value from its text, or says what was expected instead.
-using setter = std::function<std::optional<std::string>(config&, const std::string&)>;
+template <class Into>
+using setter_of = std::function<std::optional<std::string>(Into&, const std::string&)>;
+using setter = setter_of<config>;
 
-/// A value that `parse` understands. `where` is the field, as a function of the config.
+/// A value that `parse` understands. `where` is the field, as a function of what is set.
 template <class Where, class Parse>
-setter parsed(Where where, Parse parse, std::string expected) {
-  return [=](config& into, const std::string& text) -> std::optional<std::string> {
+auto parsed(Where where, Parse parse, std::string expected) {
+  return [=](auto& into, const std::string& text) -> std::optional<std::string> {
     auto value = parse(text);
     if (!value)
       return expected;
@@ -214,7 +259,7 @@ setter time(Where where, range<milliseconds> allowed) {
 }
 
 template <class Where>
-setter yes_or_no(Where where) {
+auto yes_or_no(Where where) {
   return parsed(
     where,
     [](const std::string& text) {
@@ -269,6 +314,10 @@ std::optional<std::string> printable(const std::string& text) {
   return good ? std::optional{text} : std::nullopt;
 }
 
+std::optional<std::string> credential(const std::string& text) {
+  return text.empty() ? std::nullopt : printable(text);
+}
+
 // ---- The table ----
 
 struct key {
@@ -276,6 +325,21 @@ struct key {
   setter set;
   bool secret = false; ///< Errors do not repeat its value.
   bool list = false;   ///< `set` is called for every element.
+};
+
+/// Below this one stand names that the operator chooses, each with the members of a binding.
+const std::string bindings_path = "buckets.bindings";
+
+/// A binding while it is read.
+struct binding_draft {
+  bucket_binding is;
+  bucket_credentials credentials;
+};
+
+struct binding_member {
+  std::string name;
+  setter_of<binding_draft> set;
+  bool secret = false; ///< As of key.
 };
 
 #define FIELD(name)                                                                                \
@@ -351,6 +415,22 @@ const std::vector<key>& keys() {
      appended(FIELD(network.resolvers), address, "a list of addresses such as [9.9.9.9]"), false,
      true},
 
+    {"buckets.driver", parsed(
+                         FIELD(buckets.driver),
+                         [](const std::string& text) {
+                           return text == "s3fs" || text == "rclone" ? std::optional{text}
+                                                                     : std::nullopt;
+                         },
+                         "s3fs or rclone")},
+    {"buckets.cache", size(FIELD(buckets.cache_bytes), {64 * MiB, 64 * GiB})},
+    // Only for what is no section: see file_reader.
+    {bindings_path,
+     [](config&, const std::string&) {
+       return std::optional<std::string>{
+         "a section of buckets by name, such as {DATA: {endpoint: \"https://s3.example.com\", "
+         "bucket: my-data}}"};
+     }},
+
     {"preview.domain", parsed(FIELD(preview.domain), host_name, "a name such as preview.example")},
     {"preview.public", yes_or_no(FIELD(preview.is_public))},
 
@@ -366,6 +446,28 @@ const std::vector<key>& keys() {
                                              {"warning", log::level::warning},
                                              {"error", log::level::error}},
                          "debug, info, warning or error")},
+  };
+  return table;
+}
+
+#undef FIELD
+
+#define FIELD(name)                                                                                \
+  [](binding_draft & b) -> auto& {                                                                 \
+    return b.name;                                                                                 \
+  }
+
+const std::vector<binding_member>& binding_members() {
+  const std::string printed = "1 to 4096 printable ASCII characters without spaces";
+  static const std::vector<binding_member> table = {
+    {"endpoint", parsed(FIELD(is.endpoint), service_url,
+                        "an http or https URL without a path, such as https://s3.example.com")},
+    {"bucket", parsed(FIELD(is.bucket), bucket_name,
+                      "a bucket's name: at most 63 of a-z, 0-9, '.' and '-', with a letter or "
+                      "digit at both ends")},
+    {"access_key_id", parsed(FIELD(credentials.access_key_id), credential, printed), true},
+    {"secret_access_key", parsed(FIELD(credentials.secret_access_key), credential, printed), true},
+    {"read_only", yes_or_no(FIELD(is.read_only))},
   };
   return table;
 }
@@ -536,6 +638,8 @@ public:
     return refused(at(e.mark.line) + ": not YAML: " + e.msg);
   }
 
+  bool holds_secrets() const { return holds_secrets_; }
+
   /// Where the key was set: "file:line: ", or nothing when it was not.
   std::string place(const std::string& path) const {
     const auto found = lines_.find(path);
@@ -562,6 +666,8 @@ private:
     const auto [first, fresh] = lines_.emplace(path, line);
     if (!fresh)
       return refused(here + "given twice, first in line " + std::to_string(first->second + 1));
+    if (path == bindings_path && (value.IsMap() || value.IsNull()))
+      return read_bindings(value);
     if (is_section(path)) {
       if (value.IsMap())
         return read_section(value, path + ".");
@@ -588,14 +694,80 @@ private:
     // A text that nothing can be parsed from, where there is none at all: to hear what is expected.
     const auto wrong = value.IsScalar() && !known->list ? known->set(into_, value.Scalar())
                                                         : known->set(into_, std::string{'\0'});
-    if (!wrong)
+    if (!wrong) {
+      holds_secrets_ = holds_secrets_ || (known->secret && !value.Scalar().empty());
       return {};
+    }
     return refused(here + "expected " + *wrong + (known->secret ? "" : ", got " + spelled(value)));
+  }
+
+  result<void> read_bindings(const YAML::Node& bindings) {
+    for (const auto& item : bindings) {
+      const auto line = item.first.Mark().line;
+      const auto here = at(line) + ": " + bindings_path + ": ";
+      if (!item.first.IsScalar() || !is_binding_name(item.first.Scalar()))
+        return refused(here + "expected names of letters, digits and '_' that begin with no " +
+                       "digit, got " + spelled(item.first));
+      const auto path = bindings_path + "." + item.first.Scalar();
+      if (const auto [first, fresh] = lines_.emplace(path, line); !fresh)
+        return refused(at(line) + ": " + path + ": given twice, first in line " +
+                       std::to_string(first->second + 1));
+      if (!item.second.IsMap())
+        return refused(at(line) + ": " + path +
+                       ": expected a section with endpoint and bucket, got " +
+                       spelled(item.second));
+      auto draft = read_binding(path, item.second);
+      if (!draft)
+        return draft.reason();
+      if (auto why = missing_in(*draft))
+        return refused(at(line) + ": " + path + ": " + *why);
+      if (!draft->credentials.access_key_id.empty())
+        draft->is.credentials = std::move(draft->credentials);
+      into_.buckets.bindings.emplace(item.first.Scalar(), std::move(draft->is));
+    }
+    return {};
+  }
+
+  result<binding_draft> read_binding(const std::string& path, const YAML::Node& binding) {
+    binding_draft draft;
+    for (const auto& item : binding) {
+      const auto line = item.first.Mark().line;
+      if (!item.first.IsScalar())
+        return refused(at(line) + ": expected a key, got " + spelled(item.first));
+      const auto& name = item.first.Scalar();
+      const auto here = at(line) + ": " + path + "." + name + ": ";
+      const auto& members = binding_members();
+      const auto known =
+        std::find_if(members.begin(), members.end(), [&](auto& one) { return one.name == name; });
+      if (known == members.end())
+        return refused(here + "no such key; a binding has endpoint, bucket, access_key_id, "
+                              "secret_access_key and read_only");
+      if (const auto [first, fresh] = lines_.emplace(path + "." + name, line); !fresh)
+        return refused(here + "given twice, first in line " + std::to_string(first->second + 1));
+      const auto& value = item.second;
+      if (const auto wrong =
+            known->set(draft, value.IsScalar() ? value.Scalar() : std::string{'\0'}))
+        return refused(here + "expected " + *wrong +
+                       (known->secret ? "" : ", got " + spelled(value)));
+      holds_secrets_ = holds_secrets_ || known->secret;
+    }
+    return draft;
+  }
+
+  static std::optional<std::string> missing_in(const binding_draft& draft) {
+    if (draft.is.endpoint.empty())
+      return "expected an endpoint";
+    if (draft.is.bucket.empty())
+      return "expected a bucket";
+    if (draft.credentials.access_key_id.empty() != draft.credentials.secret_access_key.empty())
+      return "expected both access_key_id and secret_access_key, or neither";
+    return std::nullopt;
   }
 
   std::string name_;
   config& into_;
   std::map<std::string, int> lines_; ///< From 0, as YAML counts.
+  bool holds_secrets_ = false;
 };
 
 result<std::string> text_of(const std::string& file) {
@@ -610,7 +782,32 @@ result<std::string> text_of(const std::string& file) {
   return text;
 }
 
+bool others_can_read(const std::string& file) {
+  struct stat is {};
+  return ::stat(file.c_str(), &is) == 0 && (is.st_mode & (S_IRGRP | S_IROTH)) != 0;
+}
+
+/// For mounts that bring no credentials: the first pair of which both are there.
+result<std::optional<bucket_credentials>> bucket_credentials_of(const environment& env) {
+  for (const std::string whose : {"AWS", "R2"}) {
+    const auto id = env.find(whose + "_ACCESS_KEY_ID");
+    const auto secret = env.find(whose + "_SECRET_ACCESS_KEY");
+    if (id == env.end() || secret == env.end() || id->second.empty() || secret->second.empty())
+      continue;
+    for (const auto& each : {id, secret})
+      if (!credential(each->second))
+        return refused(each->first + ": expected 1 to 4096 printable ASCII characters without "
+                                     "spaces");
+    return std::optional{bucket_credentials{id->second, secret->second}};
+  }
+  return std::optional<bucket_credentials>{};
+}
+
 result<void> read_environment(const environment& env, config& into) {
+  auto credentials = bucket_credentials_of(env);
+  if (!credentials)
+    return credentials.reason();
+  into.buckets.credentials = std::move(*credentials);
   if (const auto found = env.find("SANDBOX_API_KEY");
       found != env.end() && !found->second.empty()) {
     const auto key = printable(found->second);
@@ -647,6 +844,8 @@ result<config> load_config(std::optional<std::string> file, const environment& e
       return text.reason();
     if (const auto good = reader.read(*text); !good)
       return good.reason();
+    if (reader.holds_secrets() && others_can_read(*file))
+      values.exposed_file = *file;
   }
   if (const auto good = read_environment(env, values); !good)
     return good.reason();
@@ -671,6 +870,32 @@ result<config> load_config(std::optional<std::string> file, const environment& e
   if (const auto good = check(values, [&](auto& path) { return reader.place(path); }); !good)
     return good.reason();
   return values;
+}
+
+namespace {
+
+bool same(const bucket_binding& a, const bucket_binding& b) {
+  return std::tie(a.endpoint, a.bucket, a.read_only, a.credentials) ==
+         std::tie(b.endpoint, b.bucket, b.read_only, b.credentials);
+}
+
+bool same(const bucket_settings& a, const bucket_settings& b) {
+  return std::tie(a.credentials, a.driver, a.cache_bytes) ==
+           std::tie(b.credentials, b.driver, b.cache_bytes) &&
+         std::equal(a.bindings.begin(), a.bindings.end(), b.bindings.begin(), b.bindings.end(),
+                    [](const auto& one, const auto& other) {
+                      return one.first == other.first && same(one.second, other.second);
+                    });
+}
+
+} // namespace
+
+bool config::operator==(const config& other) const {
+  const auto rest = [](const config& c) {
+    return std::tie(c.server, c.state, c.runtime, c.sandbox, c.image, c.network, c.preview, c.pool,
+                    c.default_session, c.log_level, c.exposed_file);
+  };
+  return rest(*this) == rest(other) && same(buckets, other.buckets);
 }
 
 bool is_loopback(const endpoint& where) {

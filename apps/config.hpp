@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/bucket.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 
@@ -108,11 +109,14 @@ struct config {
   image_config image;
   network_config network;
   preview_config preview;
+  bucket_settings buckets; ///< Its credentials come from the environment alone.
   pool_config pool;
   bool default_session = false; ///< Of the bridge API.
   log::level log_level = log::level::info;
+  /// The file, if it holds secrets and others than its owner can read it. Empty: all is well.
+  std::string exposed_file;
 
-  bool operator==(const config&) const = default;
+  bool operator==(const config& other) const;
 };
 
 using environment = std::map<std::string, std::string>;
@@ -126,7 +130,7 @@ struct command_line {
 
 /// The defaults, then the file when there is one, then the environment, then the command line: the
 /// later wins. See check(). Errors: invalid_request, naming file and line, the key and what was
-/// expected; io_failed.
+/// expected, and never a secret; io_failed.
 result<config> load_config(std::optional<std::string> file, const environment& env,
                            const command_line& typed = {});
 

@@ -49,7 +49,9 @@ int main(int argc, char** argv) {
   serve->add_option("--config", file,
                     "The configuration; cluster.yaml in the source tree shows every key");
   serve->footer(
-    "Environment: SANDBOX_API_KEY and the WARM_POOL_* names overrule the configuration.");
+    "Environment: SANDBOX_API_KEY and the WARM_POOL_* names overrule the configuration. "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the same two of R2, are for mounts of buckets "
+    "that bring no credentials.");
   std::optional<std::string> upgrade_file, upgrade_state;
   auto* upgrade = app.add_subcommand(
     "upgrade", "Replace the running server by this program; its sandboxes go on");

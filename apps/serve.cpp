@@ -334,6 +334,7 @@ result<void> run(const config& values) {
                  {"SHELL", "/bin/bash"},
                  {"USER", "sandbox"}};
   options.ladder = {values.sandbox.freeze_after, values.sandbox.stop_after};
+  options.buckets = values.buckets;
   options.network =
     values.network.allow_all ? egress_policy::allow_all() : egress_policy::deny_all();
   const auto counts = options.figures;
@@ -420,6 +421,10 @@ result<void> run(const config& values) {
 
 int serve(const config& values) {
   log::set_level(values.log_level);
+  if (!values.exposed_file.empty())
+    log::warning("config.exposed",
+                 {{"file", values.exposed_file},
+                  {"reason", "it holds secrets and others than its owner can read it"}});
   if (const auto ok = run(values); !ok) {
     std::cerr << "insula: " << ok.reason().message << '\n';
     return 1;

@@ -81,11 +81,35 @@ constexpr schema schemas[] = {
    R"("path":{"type":"string","description":"The same at this node's own address."},)"
    R"("token":{"type":["string","null"],"description":"In both of them already; otherwise in the header X-Insula-Preview-Token. Null if none is needed."},)"
    R"("expires_at":{"type":["string","null"],"format":"date-time"}}})"},
+  {"MountBucketRequest",
+   R"({"type":"object","required":["mountPath","options"],"example":{"bucket":"my-data","mountPath":"/workspace/data","options":{"endpoint":"https://s3.example.com"}},"properties":{)"
+   R"("bucket":{"type":"string","minLength":1,"description":"With an endpoint: the bucket's name. Without: the same as binding."},)"
+   R"("binding":{"type":"string","minLength":1,"description":"A bucket that the node's configuration has under this name. Not beside an endpoint."},)"
+   R"("mountPath":{"type":"string","pattern":"^/","description":"Where it is to be; made if it is not there, and empty otherwise."},)"
+   R"("options":{"$ref":"#/components/schemas/MountBucketRequestOptions"}}})"},
+  {"MountBucketRequestOptions",
+   R"({"type":"object","properties":{)"
+   R"("endpoint":{"type":"string","format":"uri","description":"The S3 service; none for a bucket of the node's."},)"
+   R"("readOnly":{"type":"boolean","description":"Nothing can be written."},)"
+   R"("prefix":{"type":"string","description":"Only what is below it; begins with a slash. Empty: all of it."},)"
+   R"("credentials":{"$ref":"#/components/schemas/MountBucketCredentials"},)"
+   R"("s3fsOptions":{"type":"array","maxItems":32,"items":{"type":"string","maxLength":256},"description":"Options of s3fs: name, or name=value."},)"
+   R"("credentialProxy":{"type":"boolean","description":"Credentials are never in the sandbox, with or without this; options that concern them are refused with it."}}})"},
+  {"MountBucketCredentials",
+   R"({"type":"object","required":["accessKeyId","secretAccessKey"],"description":"None: the node's own.","properties":{)"
+   R"("accessKeyId":{"type":"string"},"secretAccessKey":{"type":"string","format":"password"}}})"},
+  {"UnmountBucketRequest",
+   R"({"type":"object","required":["mountPath"],"example":{"mountPath":"/workspace/data"},"properties":{)"
+   R"("mountPath":{"type":"string","pattern":"^/","description":"Where it is mounted."}}})"},
+  {"Mounts",
+   R"({"type":"object","required":["mounts"],"properties":{"mounts":{"type":"array","items":{"type":"object","required":["mountPath","bucket","readOnly","mounted"],"properties":{)"
+   R"("mountPath":{"type":"string"},"bucket":{"type":"string"},"binding":{"type":"string"},"endpoint":{"type":"string"},"prefix":{"type":"string"},)"
+   R"("readOnly":{"type":"boolean"},"mounted":{"type":"boolean","description":"It can be used now."}}}}}})"},
   {"ErrorResponse",
    R"({"type":"object","required":["error","code"],"properties":{)"
    R"("error":{"type":"string","description":"For people."},)"
    R"("code":{"type":"string","enum":["invalid_request","unauthorized","workspace_read_not_found","payload_too_large",)"
-   R"("exec_error","exec_transport_error","workspace_archive_write_error","session_error","capacity_exceeded","pool_error","network_error","port_not_ready","port_not_listening","sandbox_not_running","bad_answer","deadline_exceeded","internal_error"]}}})"},
+   R"("exec_error","exec_transport_error","workspace_archive_write_error","session_error","capacity_exceeded","pool_error","mount_error","unmount_error","network_error","port_not_ready","port_not_listening","sandbox_not_running","bad_answer","deadline_exceeded","internal_error"]}}})"},
 };
 
 void key(writer& out, std::string_view name) {

@@ -68,6 +68,7 @@ std::vector<route> routes(std::shared_ptr<const services> with) {
   add_archive_routes(table, with);
   add_session_routes(table, with);
   add_terminal_routes(table, with);
+  add_mount_routes(table, with);
   add_network_routes(table, with);
   add_preview_routes(table, with);
   add_pool_routes(table, with);

@@ -56,6 +56,7 @@ void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> 
 void add_archive_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_session_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+void add_mount_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_network_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_preview_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_pool_routes(std::vector<route>& table, std::shared_ptr<const services> with);

@@ -30,15 +30,24 @@ wire_error failed(step during) {
     case step::delete_session: return {502, "session_error", "session delete failed: "};
     case step::terminal: return {502, "exec_transport_error", "terminal failed: "};
     case step::network: return {502, "network_error", "network: "};
+    case step::mount: return {502, "mount_error", "mount failed: "};
+    case step::unmount: return {502, "unmount_error", "unmount failed: "};
   }
   std::abort(); // Not a step at all: memory is damaged.
+}
+
+/// What is wrong with what was asked for is told as any other failure of the step: the request was
+/// read without an objection before.
+bool tells_requests_apart(step during) {
+  return during != step::find_sandbox && during != step::mount && during != step::unmount;
 }
 
 wire_error classify(step during, errc code) {
   switch (code) {
     case errc::invalid_request:
-      return during == step::find_sandbox ? failed(during) : wire_error{400, "invalid_request"};
-    case errc::outside_workspace: return {403, "invalid_request"};
+      return tells_requests_apart(during) ? wire_error{400, "invalid_request"} : failed(during);
+    case errc::outside_workspace:
+      return tells_requests_apart(during) ? wire_error{403, "invalid_request"} : failed(during);
     case errc::unauthorized: return {401, "unauthorized"};
     case errc::not_found:
       return during == step::read_file ? wire_error{404, "workspace_read_not_found"}

@@ -19,7 +19,9 @@ enum class step : std::uint8_t {
   create_session,
   delete_session,
   terminal,
-  network
+  network,
+  mount,
+  unmount
 };
 
 /// The bridge's answer to a failure. The only place where an errc becomes a status.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace insula;
@@ -124,6 +125,12 @@ sandbox:
     open_files: 1024
 image: {default: bookworm, available: [tiny, node-22.1]}
 network: {default: deny-all, allow_private: [10.1.2.3/16, "fd00:1::/32"], resolvers: [9.9.9.9, "2620:fe::9"]}
+buckets:
+  driver: rclone
+  cache: 1GiB
+  bindings:
+    DATA: {endpoint: "https://s3.example.com", bucket: my-data, access_key_id: k3y, secret_access_key: s3cret, read_only: true}
+    _2: {endpoint: "http://[::1]:9000/", bucket: b.2}
 preview: {domain: preview.example, public: true}
 pool: {target: 3, refresh_interval: 500ms, scale_batch_size: 20}
 bridge: {default_session: true}
@@ -160,6 +167,20 @@ log: {level: debug}
   CHECK_FALSE(c.network.allow_all);
   CHECK(c.network.allow_private == std::vector<std::string>{"10.1.0.0/16", "fd00:1::/32"});
   CHECK(c.network.resolvers == std::vector<std::string>{"9.9.9.9", "2620:fe::9"});
+  CHECK(c.buckets.driver == "rclone");
+  CHECK(c.buckets.cache_bytes == 1ull << 30);
+  REQUIRE(c.buckets.bindings.size() == 2);
+  const auto& data = c.buckets.bindings.at("DATA");
+  CHECK(data.endpoint == "https://s3.example.com");
+  CHECK(data.bucket == "my-data");
+  CHECK(data.read_only);
+  CHECK(data.credentials == bucket_credentials{"k3y", "s3cret"});
+  const auto& other = c.buckets.bindings.at("_2");
+  CHECK(other.endpoint == "http://[::1]:9000");
+  CHECK(other.bucket == "b.2");
+  CHECK_FALSE(other.read_only);
+  CHECK_FALSE(other.credentials);
+  CHECK_FALSE(c.buckets.credentials);
   CHECK(c.preview.domain == "preview.example");
   CHECK(c.preview.is_public);
   CHECK(c.pool.target == 3);
@@ -173,6 +194,7 @@ TEST_CASE("an empty file, and empty sections, leave the defaults", "[apps][confi
   CHECK(loaded("") == config{});
   CHECK(loaded("# nothing\n") == config{});
   CHECK(loaded("---\nsandbox:\n  limits:\nlog:\n") == config{});
+  CHECK(loaded("buckets:\n  bindings:\n") == config{});
 }
 
 TEST_CASE("durations have units", "[apps][config]") {
@@ -265,6 +287,18 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
      "a list of subnets such as [10.1.0.0/16, fd00:1::/32], got \"example.org\" in it"},
     {"network.resolvers", "[resolver.example]",
      "a list of addresses such as [9.9.9.9], got \"resolver.example\" in it"},
+    {"buckets.driver", "goofys", "s3fs or rclone, got \"goofys\""},
+    {"buckets.driver", "", "s3fs or rclone, got nothing"},
+    {"buckets.cache", "32MiB", "a size from 64MiB to 64GiB, got \"32MiB\""},
+    {"buckets.bindings", "[DATA]",
+     "a section of buckets by name, such as {DATA: {endpoint: \"https://s3.example.com\", bucket: "
+     "my-data}}, got a list"},
+    {"buckets.bindings", "{2nd: {}}",
+     "names of letters, digits and '_' that begin with no digit, got \"2nd\""},
+    {"buckets.bindings", "{my-data: {}}",
+     "names of letters, digits and '_' that begin with no digit, got \"my-data\""},
+    {"buckets.bindings", "{? [a] : {}}",
+     "names of letters, digits and '_' that begin with no digit, got a list"},
     {"preview.domain", "[a]", "a name such as preview.example, got a list"},
     {"preview.public", "maybe", "true or false, got \"maybe\""},
     {"pool.target", "-3", "a whole number from 0 to 36863, got \"-3\""},
@@ -281,6 +315,76 @@ TEST_CASE("a mistake is found in its line", "[apps][config]") {
   CHECK(
     mistake("# one\nserver:\n  threads: 2\n\nsandbox:\n  limits:\n    # two\n    memory: lots\n") ==
     "cluster.yaml:8: sandbox.limits.memory: expected a size such as 2GiB, got \"lots\"");
+}
+
+TEST_CASE("a bucket that is described wrongly is refused, and its secret not repeated",
+          "[apps][config]") {
+  const std::string good = "endpoint: http://s3, bucket: b";
+  const auto line = [](const std::string& members) {
+    return mistake("buckets:\n  bindings:\n    D: {" + members + "}\n");
+  };
+  const std::string here = "cluster.yaml:3: buckets.bindings.D";
+  CHECK(
+    mistake("buckets: {bindings: {D: }}") ==
+    "cluster.yaml:1: buckets.bindings.D: expected a section with endpoint and bucket, got nothing");
+  CHECK(line("bucket: b") == here + ": expected an endpoint");
+  CHECK(line("endpoint: http://s3") == here + ": expected a bucket");
+  CHECK(line(good + ", access_key_id: a") ==
+        here + ": expected both access_key_id and secret_access_key, or neither");
+  CHECK(line(good + ", secret_access_key: a") ==
+        here + ": expected both access_key_id and secret_access_key, or neither");
+  CHECK(line(good + ", region: eu") ==
+        here + ".region: no such key; a binding has endpoint, bucket, access_key_id, "
+               "secret_access_key and read_only");
+  CHECK(line(good + ", bucket: c") == here + ".bucket: given twice, first in line 3");
+  CHECK(line(good + ", [a]: c") == "cluster.yaml:3: expected a key, got a list");
+  CHECK(line(good + ", read_only: 1") == here + ".read_only: expected true or false, got \"1\"");
+  CHECK(mistake("buckets:\n  bindings:\n    D: {" + good + "}\n    D: {" + good + "}\n") ==
+        "cluster.yaml:4: buckets.bindings.D: given twice, first in line 3");
+  const std::string printed = "expected 1 to 4096 printable ASCII characters without spaces";
+  for (const std::string value : {"\"\"", "'two words'", "\"a\\nb\"", "[s3cret]", ""}) {
+    CHECK(line(good + ", secret_access_key: " + value) == here + ".secret_access_key: " + printed);
+    CHECK(line(good + ", access_key_id: " + value) == here + ".access_key_id: " + printed);
+  }
+  for (const std::string url : {"s3.example.com", "ftp://s3", "HTTP://s3", "http://", "https:///",
+                                "http://s3/path", "http://s3//", "http://s3?a", "http://k:s@s3",
+                                "http://s3:0", "http://s3:", "http://s3:99999", "http://[::g]",
+                                "http://::1", "http://a b", "https://a_b#c"})
+    CHECK(line("bucket: b, endpoint: \"" + url + "\"") ==
+          here +
+            ".endpoint: expected an http or https URL without a path, such as "
+            "https://s3.example.com, got \"" +
+            url + "\"");
+  const std::string too_long(64, 'a');
+  for (const auto& name : std::vector<std::string>{"", "-b", "b-", "B", "a:b", "a/b", too_long})
+    CHECK(line("endpoint: http://s3, bucket: \"" + name + "\"") ==
+          here +
+            ".bucket: expected a bucket's name: at most 63 of a-z, 0-9, '.' and '-', with a "
+            "letter or digit at both ends, got \"" +
+            name + "\"");
+}
+
+TEST_CASE("a file with secrets that others can read is known as that", "[apps][config]") {
+  const temp_dir dir;
+  const auto file = (dir / "cluster.yaml").string();
+  const auto exposed = [&](const std::string& text, mode_t mode) {
+    std::ofstream{file} << text;
+    REQUIRE(::chmod(file.c_str(), mode) == 0);
+    // Those of the environment do not stand in the file.
+    const auto values = load_config(
+      file, {{"SANDBOX_API_KEY", "k"}, {"AWS_ACCESS_KEY_ID", "k"}, {"AWS_SECRET_ACCESS_KEY", "s"}});
+    REQUIRE(values);
+    return values->exposed_file;
+  };
+  const std::string secret =
+    "buckets: {bindings: {D: {endpoint: http://s3, bucket: b, access_key_id: k, "
+    "secret_access_key: s}}}";
+  CHECK(exposed(secret, 0600).empty());
+  CHECK(exposed(secret, 0640) == file);
+  CHECK(exposed(secret, 0604) == file);
+  CHECK(exposed("server: {api_key: k}", 0644) == file);
+  CHECK(exposed("server: {api_key: \"\"}", 0644).empty());
+  CHECK(exposed("buckets: {bindings: {D: {endpoint: http://s3, bucket: b}}}", 0644).empty());
 }
 
 TEST_CASE("an unknown key is told the nearest known one", "[apps][config]") {
@@ -417,6 +521,28 @@ server: {api_key: of the file's own}
   CHECK(loaded("server: {api_key: file}", {{"SANDBOX_API_KEY", ""}}).server.api_key == "file");
   CHECK(mistake("", {{"SANDBOX_API_KEY", "a\nb"}}) ==
         "SANDBOX_API_KEY: expected at most 4096 printable ASCII characters without spaces");
+}
+
+TEST_CASE("credentials for buckets are a pair of the environment", "[apps][config]") {
+  const auto taken = [](const environment& env) {
+    const auto values = load_config(std::nullopt, env);
+    REQUIRE(values);
+    const auto& found = values->buckets.credentials;
+    return found ? found->access_key_id + ":" + found->secret_access_key : "none";
+  };
+  environment env{{"R2_ACCESS_KEY_ID", "r"}, {"R2_SECRET_ACCESS_KEY", "2"}};
+  CHECK(taken({}) == "none");
+  CHECK(taken({{"AWS_ACCESS_KEY_ID", "a"}}) == "none");
+  CHECK(taken({{"AWS_ACCESS_KEY_ID", "a"}, {"AWS_SECRET_ACCESS_KEY", ""}}) == "none");
+  CHECK(taken({{"AWS_ACCESS_KEY_ID", "a"}, {"R2_SECRET_ACCESS_KEY", "2"}}) == "none");
+  CHECK(taken(env) == "r:2");
+  env["AWS_SECRET_ACCESS_KEY"] = "w=:/+s";
+  CHECK(taken(env) == "r:2");
+  env["AWS_ACCESS_KEY_ID"] = "a";
+  CHECK(taken(env) == "a:w=:/+s");
+  env["AWS_SECRET_ACCESS_KEY"] = "a s3cret";
+  CHECK(mistake("", env) == "AWS_SECRET_ACCESS_KEY: expected 1 to 4096 printable ASCII characters "
+                            "without spaces");
 }
 
 TEST_CASE("numbers in the environment are read as C reads them", "[apps][config]") {

@@ -65,6 +65,29 @@ namespace {
 
 using together = std::shared_ptr<house::shared>;
 
+/// All that is asked for; what is not said is left out.
+std::string in_words(const mount_bucket_request& wanted) {
+  std::string line = "mount " + wanted.path;
+  const auto add = [&](const std::string& name, const std::string& value) {
+    if (!value.empty())
+      line += " " + name + "=" + value;
+  };
+  add("binding", wanted.binding);
+  add("endpoint", wanted.endpoint);
+  add("bucket", wanted.bucket);
+  add("prefix", wanted.prefix);
+  if (wanted.read_only)
+    line += " read_only";
+  if (wanted.credentials)
+    line +=
+      " by " + wanted.credentials->access_key_id + ":" + wanted.credentials->secret_access_key;
+  for (const auto& each : wanted.options)
+    line += " -o " + each;
+  if (wanted.by_proxy)
+    line += " by_proxy";
+  return line;
+}
+
 using process_impl =
   process_actor::extend<caf::reacts_to<print_atom, int, std::string>,
                         caf::reacts_to<finish_atom, int, bool>, caf::reacts_to<die_atom>>;

@@ -55,6 +55,8 @@ struct script {
   network_state network;              ///< The policy that is set last is its own.
   std::optional<error> network_error; ///< Of whatever is asked of the sandbox's network.
   std::vector<listening_port> ports;
+  std::vector<mounted_bucket> mounts;
+  std::optional<error> mount_error;  ///< Of whatever is asked of the sandbox's mounts.
   sandbox_description description;   ///< What is defined last, and what changes it.
   std::optional<error> define_error; ///< When it is to be.
   std::optional<error> pause_error;  ///< When it is to be paused, or resumed.

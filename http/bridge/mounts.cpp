@@ -1,0 +1,140 @@
+#include "http/bridge/ask_sandbox.hpp"
+#include "http/json.hpp"
+#include "http/mount_json.hpp"
+
+#include <chrono>
+
+namespace insula::http::bridge {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Beyond what the sandbox itself waits for, so that its own words are heard first.
+constexpr auto more = 10s;
+
+/// Mounts of one sandbox take turns: one waits for an unmount before it, and the other way round.
+constexpr auto mount_patience =
+  sandbox_patience + limits::mount_patience + limits::unmount_patience;
+constexpr auto unmount_patience = limits::unmount_patience + limits::mount_patience + more;
+
+const parameter id_parameter{"id", "path", "The sandbox's id.", true};
+
+/// Asks the sandbox, and answers with what `write` makes of what it says.
+template <class Answer, class Message>
+void ask(const services& with, const std::string& id, Message wanted, bool starts_it, step during,
+         std::chrono::milliseconds patience, std::string (*write)(const Answer&), const reply& to) {
+  to->answer_within(patience, error_response(during, {errc::deadline_exceeded,
+                                                      "the sandbox did not answer in time"}));
+  wanted.context = to->context();
+  sandbox_question<Message, Answer> question{
+    with.directory,
+    id,
+    std::move(wanted),
+    [to, write](const Answer& answer) {
+      to->respond({200, write(answer)});
+    },
+    [to](step at, const error& why) { to->respond(error_response(at, why)); },
+    during};
+  question.starts_it = starts_it;
+  ask_sandbox<Message, Answer>(with, std::move(question));
+}
+
+std::string ok(const caf::ok_atom&) {
+  return json::write_ok();
+}
+
+void mount(const services& with, const std::string& id, std::string_view body, const reply& to) {
+  auto wanted = json::read_mount_body(body);
+  if (!wanted)
+    return to->respond(error_response(step::request, wanted.reason()));
+  ask<caf::ok_atom>(with, id, std::move(*wanted), true, step::mount, mount_patience, ok, to);
+}
+
+void unmount(const services& with, const std::string& id, std::string_view body, const reply& to) {
+  auto wanted = json::read_unmount_body(body);
+  if (!wanted)
+    return to->respond(error_response(step::request, wanted.reason()));
+  ask<caf::ok_atom>(with, id, std::move(*wanted), false, step::unmount, unmount_patience, ok, to);
+}
+
+void list(const services& with, const std::string& id, const reply& to) {
+  ask<std::vector<mounted_bucket>>(with, id, list_mounts_request{}, false, step::find_sandbox,
+                                   unmount_patience, json::write_mounts, to);
+}
+
+template <class Answer>
+admission answered_by(Answer answer) {
+  admission plan;
+  plan.answer = std::move(answer);
+  return plan;
+}
+
+} // namespace
+
+void add_mount_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+  table.push_back(
+    {verb::post,
+     "/v1/sandbox/:id/mount",
+     access::key,
+     body_use::buffered,
+     limits::mount_body_bytes,
+     [with](const call& what) {
+       return answered_by([with, id = what.id](const std::string& body, const reply& to) {
+         mount(*with, id, body, to);
+       });
+     },
+     {.id = "mountBucket",
+      .summary = "Make an S3 bucket, or what is below a prefix in it, a directory of the sandbox; "
+                 "again after each of its starts. It can be used once this is answered.",
+      .parameters = {id_parameter},
+      .body_type = "application/json",
+      .body_schema = "MountBucketRequest",
+      .answers = {
+        {"200", "It is mounted.", "application/json", "OkResponse"},
+        {"400", "", "", "InvalidRequest"},
+        {"413", "The body is too large.", "application/json", "ErrorResponse"},
+        {"502", "It cannot be mounted; the text says why.", "application/json", "ErrorResponse"},
+        {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});
+  table.push_back(
+    {verb::post,
+     "/v1/sandbox/:id/unmount",
+     access::key,
+     body_use::buffered,
+     limits::mount_body_bytes,
+     [with](const call& what) {
+       return answered_by([with, id = what.id](const std::string& body, const reply& to) {
+         unmount(*with, id, body, to);
+       });
+     },
+     {.id = "unmountBucket",
+      .summary = "Take a bucket out of the sandbox; its directory goes if it is empty. Starts "
+                 "nothing.",
+      .parameters = {id_parameter},
+      .body_type = "application/json",
+      .body_schema = "UnmountBucketRequest",
+      .answers = {{"200", "It is gone.", "application/json", "OkResponse"},
+                  {"400", "", "", "InvalidRequest"},
+                  {"413", "The body is too large.", "application/json", "ErrorResponse"},
+                  {"502", "Nothing is mounted there, or it cannot be unmounted.",
+                   "application/json", "ErrorResponse"}}}});
+  table.push_back(
+    {verb::get,
+     "/v1/sandbox/:id/mounts",
+     access::key,
+     body_use::ignored,
+     0,
+     [with](const call& what) {
+       return answered_by(
+         [with, id = what.id](const std::string&, const reply& to) { list(*with, id, to); });
+     },
+     {.id = "listMounts",
+      .summary = "The buckets that are directories of the sandbox, or will be at its next start. "
+                 "Starts nothing.",
+      .parameters = {id_parameter},
+      .answers = {{"200", "The mounts.", "application/json", "Mounts"},
+                  {"400", "", "", "InvalidRequest"},
+                  {"502", "It does not answer.", "application/json", "ErrorResponse"}}}});
+}
+
+} // namespace insula::http::bridge
