@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <deque>
 
 namespace insula::actors {
 
@@ -230,15 +231,20 @@ std::optional<bucket_mount> bucket_mount::read(std::string_view path, std::strin
 }
 
 std::string without_secrets(std::string_view said, const bucket_credentials& of) {
-  constexpr int most_lines = 20;
-  auto begin = said.size();
-  for (int lines = 0; begin > 0 && lines < most_lines; ++lines) {
-    const auto before = said.rfind('\n', begin - 1);
-    begin = before == std::string_view::npos ? 0 : before;
+  constexpr std::size_t most_lines = 20;
+  std::deque<std::string_view> lines;
+  for (std::size_t at = 0; at < said.size();) {
+    const auto end = std::min(said.find('\n', at), said.size());
+    const auto line = said.substr(at, end - at);
+    if (!line.empty() && line.find("[INF]") == std::string_view::npos) // What is no fault.
+      lines.push_back(line);
+    if (lines.size() > most_lines)
+      lines.pop_front();
+    at = end + 1;
   }
-  std::string text{said.substr(begin)};
-  if (text.starts_with('\n'))
-    text.erase(0, 1);
+  std::string text;
+  for (const auto line : lines)
+    (text += text.empty() ? "" : "\n") += line;
   for (const auto* secret : {&of.secret_access_key, &of.access_key_id})
     for (auto at = text.find(*secret); !secret->empty() && at != std::string::npos;
          at = text.find(*secret, at + 3))

@@ -30,6 +30,11 @@ std::vector<bucket_mount> recorded_mounts(const sandbox_state& st) {
   return all;
 }
 
+std::string home_of(const sandbox_state& st) {
+  const auto at = st.options->env.find("HOME");
+  return at == st.options->env.end() ? std::string{} : at->second;
+}
+
 void on_actor(const caf::actor_addr& sandbox, std::function<void()> go) {
   tell(sandbox, engine_answered{std::move(go)});
 }
@@ -49,6 +54,9 @@ void mount_now(sandbox_pointer self, const bucket_mount& wanted, const on_outcom
   auto plan = driver->plan(*source, {wanted.path, st.options->user, node.cache_bytes});
   if (!plan)
     return told(error{errc::io_failed, plan.reason().message});
+  // Directories that every command needs; any other goes with its mount if it is empty.
+  for (const auto& each : {st.options->working_directory, home_of(st), std::string{"/tmp"}})
+    plan->keeps_directory |= each == wanted.path;
   std::string title{driver->name()};
   std::transform(title.begin(), title.end(), title.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
@@ -59,10 +67,10 @@ void mount_now(sandbox_pointer self, const bucket_mount& wanted, const on_outcom
       auto why = outcome.reason();
       const auto words = without_secrets(why.message, secret);
       if (why.code == errc::deadline_exceeded)
-        why.message =
-          title + " mount failed: FUSE filesystem never appeared at " + path + "; " + words;
+        why.message = title + " mount failed: FUSE filesystem never appeared at " + path + ". " +
+                      (words.empty() ? "Its log is empty." : words);
       else if (why.code == errc::io_failed)
-        why.message = title + " mount failed: " + words;
+        why.message = title + " mount failed: " + (words.empty() ? "Unknown error" : words);
       said = why;
     }
     on_actor(me, [told, said] { told(said); });

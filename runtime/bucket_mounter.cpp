@@ -146,6 +146,8 @@ public:
     options.insert_or_assign("url", from.endpoint);
     options.insert_or_assign("passwd_file", secret_path());
     options.insert_or_assign("use_cache", fuse_cache_directory);
+    options.insert_or_assign("logfile", spawner::fuse_log);
+    options.insert_or_assign("dbglevel", "err");
     // Some room is left: what s3fs may not use it does not, and goes on in parts.
     options.insert_or_assign("ensure_diskfree", "8");
     if (made.read_only)

@@ -301,12 +301,10 @@ error mount_failure(const spawner::notice& said, std::string_view text) {
   const auto step = static_cast<mount_step>(said.step);
   if (said.error == ESRCH)
     return {errc::sandbox_not_running, "the sandbox has ended"};
-  std::string words{text.substr(0, text.find_last_not_of("\n") + 1)};
   if (step == mount_step::program)
-    return {errc::io_failed, words.empty() ? "Unknown error" : words};
+    return {errc::io_failed, std::string{text}};
   if (step == mount_step::answer)
-    return {errc::deadline_exceeded,
-            words.empty() ? "its program has said nothing" : "its program has said: " + words};
+    return {errc::deadline_exceeded, std::string{text}};
   return {errc::io_failed, step == mount_step::not_empty || step == mount_step::not_there
                              ? std::string{name_of(step)}
                              : std::string{name_of(step)} + ": " + std::strerror(said.error)};

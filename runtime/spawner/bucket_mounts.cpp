@@ -65,15 +65,16 @@ void bucket_mounts::mount(const request& wanted, std::string_view text, int proc
   // Those that are away count as well, until their last write has gone.
   if (static_cast<std::size_t>(of_slot) >= 2 * ::insula::limits::mounts_per_sandbox)
     return refuse(mount_step::request, EMFILE);
-  auto& mine = all_.emplace_back(one{wanted.slot,
-                                     wanted.name,
-                                     ++last_group_,
-                                     {std::move(words[0]), std::move(words[1]), std::move(words[2]),
-                                      (wanted.flags & mount_read_only) != 0,
-                                      (wanted.flags & mount_over_files) != 0, wanted.owner},
-                                     {},
-                                     std::move(words[3]),
-                                     wanted.count});
+  auto& mine = all_.emplace_back(
+    one{wanted.slot,
+        wanted.name,
+        ++last_group_,
+        {std::move(words[0]), std::move(words[1]), std::move(words[2]),
+         (wanted.flags & mount_read_only) != 0, (wanted.flags & mount_over_files) != 0,
+         (wanted.flags & mount_keeps_directory) != 0, wanted.owner},
+        {},
+        std::move(words[3]),
+        wanted.count});
   mine.argv.assign(std::make_move_iterator(words.begin() + before_argv),
                    std::make_move_iterator(words.end()));
   const auto fail = [&](mount_step step) {
@@ -104,7 +105,7 @@ bool bucket_mounts::start_visitor(one& mine, int process, bool mounts) {
   if (child == 0) {
     if (mounts)
       visit_to_mount(mine.visit, process, theirs.get());
-    visit_to_unmount(mine.visit.path, process, theirs.get());
+    visit_to_unmount(mine.visit, process, theirs.get());
   }
   if (child < 0)
     return false;

@@ -14,6 +14,7 @@ namespace insula::runtime::spawner {
 inline constexpr int fuse_device_fd = 100; ///< The device; fusermount hands it on.
 inline constexpr int fuse_secret_fd =
   101; ///< What it must know and nobody else may, to be read once.
+inline constexpr const char* fuse_log = "/proc/self/fd/2"; ///< What it says there is heard.
 /// In its own view of the machine, in a file system that is in memory and has a ceiling.
 inline constexpr const char* fuse_cache_directory = "/tmp/cache";
 inline constexpr const char* fuse_mount_directory = "/tmp/mount"; ///< Where it is told to mount.

@@ -174,7 +174,8 @@ void visit_to_mount(const mount_visit& what, int process, int way) {
   leave(mount_step::none, 0);
 }
 
-void visit_to_unmount(const std::string& path, int process, int way) {
+void visit_to_unmount(const mount_visit& what, int process, int way) {
+  const auto& path = what.path;
   keep_only(process, way);
   need(::setns(process_there, CLONE_NEWUSER) == 0, mount_step::visit);
   enter();
@@ -186,7 +187,8 @@ void visit_to_unmount(const std::string& path, int process, int way) {
   need(parent && ::fchdir(parent.get()) == 0, mount_step::not_there);
   if (::umount2(name.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
     leave(errno == EINVAL || errno == ENOENT ? mount_step::not_there : mount_step::detach, errno);
-  ::unlinkat(parent.get(), name.c_str(), AT_REMOVEDIR);
+  if (!what.keeps_directory)
+    ::unlinkat(parent.get(), name.c_str(), AT_REMOVEDIR);
   leave(mount_step::none, 0);
 }
 

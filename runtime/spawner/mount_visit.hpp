@@ -21,8 +21,9 @@ struct mount_visit {
   std::string source; ///< By which the kernel lists it.
   std::string type;   ///< As FUSE's subtype.
   bool read_only = false;
-  bool over_files = false; ///< The directory need not be empty.
-  std::uint32_t owner = 0; ///< Of directories that have to be made; as the sandbox sees it.
+  bool over_files = false;      ///< The directory need not be empty.
+  bool keeps_directory = false; ///< Also when it is away, and that is empty.
+  std::uint32_t owner = 0;      ///< Of directories that have to be made; as the sandbox sees it.
 };
 
 /// Mounts. The device goes to `way` first, with one byte; whoever serves it must do so for this to
@@ -31,6 +32,6 @@ struct mount_visit {
 
 /// Takes away what is mounted at the path, whoever uses it, and the directory if it is empty. Then
 /// a visit_report.
-[[noreturn]] void visit_to_unmount(const std::string& path, int process, int way);
+[[noreturn]] void visit_to_unmount(const mount_visit& what, int process, int way);
 
 } // namespace insula::runtime::spawner

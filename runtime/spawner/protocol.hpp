@@ -50,6 +50,8 @@ enum class op : std::uint32_t {
 // Flags of a mount.
 inline constexpr std::uint32_t mount_read_only = 1;
 inline constexpr std::uint32_t mount_over_files = 2; ///< Its directory need not be empty.
+inline constexpr std::uint32_t mount_keeps_directory =
+  4; ///< Also when it is away, and that is empty.
 
 struct limits {
   std::uint64_t memory_bytes;

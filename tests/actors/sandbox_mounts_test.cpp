@@ -256,7 +256,7 @@ TEST_CASE("what cannot be mounted is said in words, and nothing of it is kept",
   node.start();
   node.place().mount_error = error{errc::io_failed, "refused: the-key, the-secret\n"};
   const auto asked = node.mount(mount_of("/mnt"));
-  CHECK(asked.reason().message == "S3FS mount failed: refused: ***, ***\n");
+  CHECK(asked.reason().message == "S3FS mount failed: refused: ***, ***");
   CHECK(node.list().empty());
   CHECK(node.store.value("abc", "mount=/mnt").empty());
 }
@@ -297,8 +297,10 @@ TEST_CASE("what a program has said is told without secrets, and its last lines o
   for (int i = 0; i < 30; ++i)
     said += "line " + std::to_string(i) + "\n";
   const auto told = actors::without_secrets(said, {"k", "s"});
-  CHECK(told.starts_with("line 1"));
-  CHECK(std::count(told.begin(), told.end(), '\n') <= 20);
+  CHECK(told.starts_with("line 10\nline 11\n"));
+  CHECK(told.ends_with("\nline 29"));
+  CHECK(actors::without_secrets("12:00 [INF] fine\n12:01 [CRT] bad\n", {"k", "s"}) ==
+        "12:01 [CRT] bad");
   CHECK(actors::without_secrets("key1 said secret2 and key1key1", {"key1", "secret2"}) ==
         "*** said *** and ******");
 }
