@@ -292,6 +292,11 @@ void list_mounts(sandbox_pointer self, const list_mounts_request& wanted,
       const bool good = std::any_of(live.begin(), live.end(), [&](const auto& other) {
         return other.path == each.path && other.good;
       });
+      if (const auto at = st.options->buckets.bindings.find(each.binding);
+          at != st.options->buckets.bindings.end()) {
+        each.bucket = at->second.bucket;
+        each.read_only |= at->second.read_only;
+      }
       all.push_back({std::move(each.path), std::move(each.binding), std::move(each.endpoint),
                      std::move(each.bucket), std::move(each.prefix), each.read_only, good});
     }

@@ -31,6 +31,7 @@ std::vector<std::unique_ptr<scenario>> all_scenarios() {
   all.push_back(make_network());
   all.push_back(make_previews());
   all.push_back(make_execd());
+  all.push_back(make_mounts());
   all.push_back(make_abuse());
   all.push_back(make_image_import());
   return all;

@@ -61,6 +61,7 @@ std::unique_ptr<scenario> make_request_cpu();
 std::unique_ptr<scenario> make_network();
 std::unique_ptr<scenario> make_previews();
 std::unique_ptr<scenario> make_execd();
+std::unique_ptr<scenario> make_mounts();
 std::unique_ptr<scenario> make_abuse();
 std::unique_ptr<scenario> make_image_import();
 

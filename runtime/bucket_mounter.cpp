@@ -179,28 +179,21 @@ public:
         return error{errc::invalid_request,
                      "This node mounts buckets with rclone, which has no s3fs options: \"" + each +
                        "\"."};
+    made.is_listed = true;
     const bool virtual_hosts = is_below(host_of(from.endpoint), "amazonaws.com");
     made.secret =
       "[bucket]\ntype = s3\nprovider = Other\nenv_auth = false\nendpoint = " + from.endpoint +
       "\naccess_key_id = " + from.credentials.access_key_id +
       "\nsecret_access_key = " + from.credentials.secret_access_key +
       "\nforce_path_style = " + (virtual_hosts ? "false" : "true") + "\n";
-    made.argv = {"rclone",
-                 "mount",
-                 "bucket:" + from.bucket + from.prefix,
-                 fuse_mount_directory,
-                 "--config=" + secret_path(),
-                 "--allow-other",
-                 "--uid=" + std::to_string(to.user.uid),
-                 "--gid=" + std::to_string(to.user.gid),
-                 "--umask=022",
-                 "--cache-dir=" + std::string{fuse_cache_directory},
+    made.argv = {"rclone", "mount", "bucket:" + from.bucket + from.prefix, fuse_mount_directory,
+                 "--config=" + secret_path(), "--allow-other",
+                 "--uid=" + std::to_string(to.user.uid), "--gid=" + std::to_string(to.user.gid),
+                 "--umask=022", "--cache-dir=" + std::string{fuse_cache_directory},
                  "--vfs-cache-mode=writes",
                  "--vfs-cache-max-size=" + std::to_string(to.cache_bytes / 4 * 3),
-                 "--vfs-write-back=1s",
-                 "--dir-cache-time=60s",
-                 "--contimeout=10s",
-                 "--retries=3",
+                 // What has been closed is on its way, and waited for by an unmount.
+                 "--vfs-write-back=0s", "--dir-cache-time=60s", "--contimeout=10s", "--retries=3",
                  "--log-level=ERROR"};
     if (made.read_only)
       made.argv.emplace_back("--read-only");

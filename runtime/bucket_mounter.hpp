@@ -35,8 +35,9 @@ public:
 /// owners are kept. Source: the manual of s3fs 1.90.
 std::shared_ptr<const bucket_mounter> make_s3fs_mounter();
 
-/// rclone: quick with many small files; what is written gets to the bucket some seconds later, and
-/// symbolic links and modes do not. Source: "rclone mount" of rclone 1.60.
+/// rclone: quick with many small files; what is written is on its way to the bucket when the file
+/// has been closed. Symbolic links and modes do not get there. Source: "rclone mount" of
+/// rclone 1.60.
 std::shared_ptr<const bucket_mounter> make_rclone_mounter();
 
 /// By its name; null: there is none of that name.

@@ -272,7 +272,8 @@ struct mount_spec {
   std::string secret;            ///< What the program reads once, and nobody else.
   std::uint64_t cache_bytes = 0; ///< Of memory, for what it keeps of files.
   bool read_only = false;
-  bool over_files = false;      ///< The directory need not be empty.
+  bool over_files = false; ///< The directory need not be empty.
+  bool is_listed = false;  ///< It is good only if it can be listed: what a program finds out late.
   bool keeps_directory = false; ///< Also when it is unmounted, and that is empty.
   std::uint32_t owner = 0;      ///< User and group whose the directory is, if it has to be made.
 };

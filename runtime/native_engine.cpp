@@ -906,6 +906,7 @@ void native_sandbox::mount(mount_spec what, std::function<void(result<void>)> on
   wanted.count = static_cast<std::uint32_t>(what.cache_bytes >> 20);
   wanted.flags = (what.read_only ? spawner::mount_read_only : 0) |
                  (what.over_files ? spawner::mount_over_files : 0) |
+                 (what.is_listed ? spawner::mount_is_listed : 0) |
                  (what.keeps_directory ? spawner::mount_keeps_directory : 0);
   wanted.owner = what.owner;
   std::string text;

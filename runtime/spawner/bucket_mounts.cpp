@@ -25,6 +25,7 @@ constexpr std::uint64_t program_bytes = 512ull << 20;
 constexpr std::uint32_t program_threads = 512;
 constexpr std::size_t kept_of_said = 4096;
 constexpr auto detach_patience = 5s;
+constexpr auto undo_patience = 1s;
 
 /// The text of a request, NUL by NUL. Nothing: it does not end with one.
 std::vector<std::string> words_of(std::string_view text) {
@@ -71,7 +72,8 @@ void bucket_mounts::mount(const request& wanted, std::string_view text, int proc
         ++last_group_,
         {std::move(words[0]), std::move(words[1]), std::move(words[2]),
          (wanted.flags & mount_read_only) != 0, (wanted.flags & mount_over_files) != 0,
-         (wanted.flags & mount_keeps_directory) != 0, wanted.owner},
+         (wanted.flags & mount_keeps_directory) != 0, (wanted.flags & mount_is_listed) != 0,
+         wanted.owner},
         {},
         std::move(words[3]),
         wanted.count});
@@ -147,7 +149,7 @@ void bucket_mounts::heard_visitor(one& mine) {
   for (int i = 0; i < count; ++i)
     ::close(fds[i]);
   if (n == sizeof said)
-    mine.report = said;
+    mine.report = mine.now == phase::undoing ? mine.report : said;
   else
     mine.way.reset(); // Its end; that of the child follows.
 }
@@ -180,8 +182,12 @@ bool bucket_mounts::readable(int fd) {
 void bucket_mounts::undo(one& mine, visit_report why) {
   mine.now = phase::undoing;
   mine.report = why;
-  mine.due = clock::time_point::max();
-  kill(mine);
+  mine.due = clock::now() + undo_patience;
+  // A visitor that waits for the program hears of its end, and takes back what it has made.
+  if (mine.program > 0)
+    ::kill(mine.program, SIGKILL);
+  else
+    kill(mine);
 }
 
 /// Its visitor has ended, and all that it has said has been heard.
@@ -343,7 +349,7 @@ void bucket_mounts::look() {
           kill(each);
         }
         break;
-      case phase::undoing:
+      case phase::undoing: kill(each); break;
       case phase::live: break;
     }
   }

@@ -109,6 +109,18 @@ bool is_empty(int directory) {
   return count < 3; // Itself and its parent.
 }
 
+/// 0, or errno.
+int try_to_list(int directory) {
+  const int list = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* entries = list < 0 ? nullptr : ::fdopendir(list);
+  if (entries == nullptr)
+    return errno;
+  errno = 0;
+  const int why = ::readdir(entries) == nullptr ? errno : 0;
+  ::closedir(entries);
+  return why;
+}
+
 /// The file system, which nobody sees yet. Only who has opened the device from within the sandbox's
 /// user namespace can make it there.
 unique_fd make_file_system(const mount_visit& what, int device) {
@@ -168,6 +180,9 @@ void visit_to_mount(const mount_visit& what, int process, int way) {
   if (::fstatat(mounted.get(), "", &root, AT_EMPTY_PATH) != 0 ||
       ::fstatfs(mounted.get(), &room) != 0)
     fail(mount_step::program, errno);
+  if (what.is_listed)
+    if (const int why = try_to_list(mounted.get()); why != 0)
+      fail(mount_step::program, why);
   if (::syscall(SYS_move_mount, mounted.get(), "", target.itself.get(), "",
                 MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
     fail(mount_step::place, errno);

@@ -23,6 +23,7 @@ struct mount_visit {
   bool read_only = false;
   bool over_files = false;      ///< The directory need not be empty.
   bool keeps_directory = false; ///< Also when it is away, and that is empty.
+  bool is_listed = false;       ///< It is good only if it can be listed.
   std::uint32_t owner = 0;      ///< Of directories that have to be made; as the sandbox sees it.
 };
 

@@ -49,6 +49,7 @@ enum class op : std::uint32_t {
 
 // Flags of a mount.
 inline constexpr std::uint32_t mount_read_only = 1;
+inline constexpr std::uint32_t mount_is_listed = 8;  ///< It is good only if it can be listed.
 inline constexpr std::uint32_t mount_over_files = 2; ///< Its directory need not be empty.
 inline constexpr std::uint32_t mount_keeps_directory =
   4; ///< Also when it is away, and that is empty.
