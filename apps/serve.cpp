@@ -424,7 +424,7 @@ int serve(const config& values) {
   if (!values.exposed_file.empty())
     log::warning("config.exposed",
                  {{"file", values.exposed_file},
-                  {"reason", "it holds secrets and others than its owner can read it"}});
+                  {"reason", "it holds keys, and others than its owner can read it"}});
   if (const auto ok = run(values); !ok) {
     std::cerr << "insula: " << ok.reason().message << '\n';
     return 1;

@@ -457,12 +457,23 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
         return to_caf(*all->plays->network_error);
       return all->plays->ports;
     },
-    [all](const mount_bucket_request&) -> caf::result<caf::ok_atom> { return caf::ok_atom::value; },
-    [all](const unmount_bucket_request&) -> caf::result<caf::ok_atom> {
+    [all](const mount_bucket_request& wanted) -> caf::result<caf::ok_atom> {
+      all->heard->add(in_words(wanted));
+      if (all->plays->mount_error)
+        return to_caf(*all->plays->mount_error);
+      return caf::ok_atom::value;
+    },
+    [all](const unmount_bucket_request& wanted) -> caf::result<caf::ok_atom> {
+      all->heard->add("unmount " + wanted.path);
+      if (all->plays->mount_error)
+        return to_caf(*all->plays->mount_error);
       return caf::ok_atom::value;
     },
     [all](const list_mounts_request&) -> caf::result<std::vector<mounted_bucket>> {
-      return std::vector<mounted_bucket>{};
+      all->heard->add("list mounts");
+      if (all->plays->mount_error)
+        return to_caf(*all->plays->mount_error);
+      return all->plays->mounts;
     },
     [self, all, asked = std::vector<caf::typed_response_promise<bool>>{}](
       const probe_request&) mutable -> caf::result<bool> {
