@@ -71,13 +71,16 @@ struct alarm_due {
   std::string record;
 };
 
+using reread_atom = caf::atom_constant<caf::atom("reread")>;
 using wake_by_atom = caf::atom_constant<caf::atom("wake_by")>;
 
 /// Wakes objects of this node when their alarms are due. Who tells it of an alarm has stored that.
 using alarms_actor = caf::typed_actor<
   caf::reacts_to<alarm_set>, caf::reacts_to<alarm_cancelled>, caf::reacts_to<alarms_forgotten>,
   // From now on, by sending alarm_due to this one, which answers with ok_atom. Once.
-  caf::reacts_to<wake_by_atom, caf::actor>>;
+  caf::reacts_to<wake_by_atom, caf::actor>,
+  // There may be others in the cluster's store, whose objects this node owns.
+  caf::reacts_to<reread_atom>>;
 
 namespace actors {
 

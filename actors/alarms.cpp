@@ -80,8 +80,14 @@ void answered(alarms_pointer self, const alarm_due& what, const caf::error* fail
   advance(self);
 }
 
+bool is_ours(const alarms_state& st, const std::string& owner) {
+  return !st.options.ours || st.options.ours(owner);
+}
+
 void ring(alarms_pointer self, const alarm_name& whose, known_alarm& alarm) {
   auto& st = self->state;
+  if (!is_ours(st, whose.owner))
+    return static_cast<void>(st.all.erase(whose)); // Whoever owns it has it in the store.
   alarm.at_work = true;
   ++st.at_work;
   alarm_due what{whose, alarm.record};
@@ -136,6 +142,8 @@ void read_stored(alarms_pointer self, bool of_node) {
         for (const auto& [owner, key, value] : found) {
           const alarm_name whose{where, owner, key.substr(alarm_keys.size())};
           const auto record = alarm_record::parse(value);
+          if (!is_ours(state, owner))
+            continue;
           if (!record)
             log::error("alarm.damaged", {{"id", owner}, {"object", whose.object}});
           else if (!state.all.contains(whose))
@@ -181,6 +189,7 @@ alarms_impl::behavior_type alarms(alarms_pointer self,
       advance(self);
     },
     [self](read_atom, bool of_node) { read_stored(self, of_node); },
+    [self](reread_atom) { read_stored(self, false); },
   };
 }
 

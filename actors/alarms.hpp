@@ -6,7 +6,9 @@
 
 #include <caf/fwd.hpp>
 
+#include <functional>
 #include <memory>
+#include <string>
 
 namespace insula::actors {
 
@@ -15,6 +17,8 @@ struct alarms_options {
   store_actor node;
   const clock* time = nullptr; ///< Not owned.
   std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
+  /// Does this node own it? In a cluster others' alarms are theirs. Any thread, quick. None: all.
+  std::function<bool(const std::string& owner)> ours = {};
 };
 
 /// The clock of a node's alarms. Of those that are due, limits::alarms_at_work are at work at a

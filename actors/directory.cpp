@@ -148,6 +148,49 @@ void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr&
     find(self, id, std::move(each));
 }
 
+// ---- Leaving this node
+
+/// All activations there are now; later ones are somebody's who has owned their ids since.
+void evict_all(directory_pointer self, caf::typed_response_promise<caf::ok_atom> reply) {
+  const auto left = std::make_shared<std::size_t>(self->state.live.size());
+  if (*left == 0)
+    return static_cast<void>(reply.deliver(caf::ok_atom::value));
+  for (auto& [text, mine] : self->state.live) {
+    mine.deleting = true;
+    auto over = [self, left, reply, id = *sandbox_id::parse(text),
+                 which = mine.actor.address()]() mutable {
+      forget(self, id, which);
+      if (--*left == 0)
+        reply.deliver(caf::ok_atom::value);
+    };
+    self->request(mine.actor, caf::infinite, evict_atom::value)
+      .then([over](caf::ok_atom) mutable { over(); },
+            [over](const caf::error&) mutable { over(); }); // It has ended by itself.
+  }
+}
+
+void hand_over(directory_pointer self, const std::string& id,
+               caf::typed_response_promise<caf::ok_atom> reply) {
+  const auto at = self->state.live.find(id);
+  if (at == self->state.live.end())
+    return static_cast<void>(reply.deliver(caf::ok_atom::value));
+  if (at->second.deleting)
+    return static_cast<void>(reply.deliver(to_caf({errc::limit_reached, "it is being deleted"})));
+  const auto failed = [reply](caf::error& why) mutable {
+    if (came_too_late(why))
+      reply.deliver(caf::ok_atom::value);
+    else
+      reply.deliver(std::move(why));
+  };
+  self->request(at->second.actor, caf::infinite, keep_files_atom::value)
+    .then(
+      [self, actor = at->second.actor, reply, failed](caf::ok_atom) {
+        self->request(actor, caf::infinite, hand_over_atom::value)
+          .then([reply](caf::ok_atom) mutable { reply.deliver(caf::ok_atom::value); }, failed);
+      },
+      failed);
+}
+
 // ---- The list: everybody is asked at once, and who does not answer in time holds nobody up
 
 void finish_list(directory_pointer self) {
@@ -252,6 +295,27 @@ void describe_all(directory_pointer self,
         });
 }
 
+void keep_all_files(directory_pointer self, caf::typed_response_promise<std::uint64_t> reply) {
+  struct counted {
+    std::size_t left;
+    std::uint64_t failed = 0;
+  };
+  const auto so_far = std::make_shared<counted>(counted{self->state.live.size()});
+  const auto one_less = [=](bool failed) {
+    auto to = reply;
+    so_far->failed += failed ? 1 : 0;
+    if (--so_far->left == 0)
+      to.deliver(so_far->failed);
+  };
+  if (so_far->left == 0)
+    return static_cast<void>(reply.deliver(std::uint64_t{0}));
+  for (const auto& [id, each] : self->state.live)
+    self->request(each.actor, caf::infinite, keep_files_atom::value)
+      .then([one_less](caf::ok_atom) { one_less(false); },
+            // One that has just ended has nothing to keep.
+            [one_less](const caf::error& why) { one_less(!came_too_late(why)); });
+}
+
 directory_impl::behavior_type directory(directory_pointer self,
                                         std::shared_ptr<const sandbox_options> options) {
   self->count_mailbox(options->figures->directories);
@@ -311,6 +375,21 @@ directory_impl::behavior_type directory(directory_pointer self,
         caf::anon_send(activate(self, *id).actor, adopt_atom::value);
       else
         self->state.options->engine->disown(name, [] {});
+    },
+    [self](evict_atom) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      evict_all(self, reply);
+      return reply;
+    },
+    [self](hand_over_atom, const std::string& id) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      hand_over(self, id, reply);
+      return reply;
+    },
+    [self](keep_files_atom) -> caf::result<std::uint64_t> {
+      auto reply = self->make_response_promise<std::uint64_t>();
+      keep_all_files(self, reply);
+      return reply;
     },
     [self](list_atom) -> caf::result<std::vector<sandbox_status>> {
       auto reply = self->make_response_promise<std::vector<sandbox_status>>();

@@ -14,7 +14,12 @@ using node_directory_actor = directory_actor::extend<
   caf::replies_to<alarm_due>::with<caf::ok_atom>,
   // An earlier server has left something running by this name: if that is an id, its object takes
   // it over, else it is ended.
-  caf::reacts_to<adopt_atom, std::string>>;
+  caf::reacts_to<adopt_atom, std::string>,
+  // As of sandbox_object_actor: of all, and of one.
+  caf::replies_to<evict_atom>::with<caf::ok_atom>,
+  caf::replies_to<hand_over_atom, std::string>::with<caf::ok_atom>,
+  // keep_files_atom to every activation. Answers when all of them have: of how many it failed.
+  caf::replies_to<keep_files_atom>::with<std::uint64_t>>;
 
 namespace actors {
 

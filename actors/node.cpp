@@ -1,6 +1,7 @@
 #include "actors/node.hpp"
 
 #include "actors/alarms.hpp"
+#include "actors/protocol/errors.hpp"
 #include "base/log.hpp"
 
 #include <caf/all.hpp>
@@ -53,12 +54,14 @@ node_pool_actor spawn_pool_of(caf::actor_system& system, const sandbox_options& 
 } // namespace
 
 node::node(caf::actor_system& system, storage::store& cluster, storage::store& local,
-           sandbox_options options, const pool_settings& warm) {
+           sandbox_options options, const pool_settings& warm)
+    : system_(&system) {
   sweep(cluster, local, *options.leases);
   const auto depths = options.figures->stores;
   keepers keep{
     spawn_store(system, &cluster, depths), spawn_store(system, &local, depths), {}, options.time};
-  alarms_ = spawn_alarms(system, {keep.cluster, keep.node, options.time, options.figures});
+  alarms_ =
+    spawn_alarms(system, {keep.cluster, keep.node, options.time, options.figures, options.ours});
   keep.alarms = alarms_;
   options.keep = std::make_shared<const keepers>(std::move(keep));
   auto* const engine = options.engine;
@@ -70,6 +73,43 @@ node::node(caf::actor_system& system, storage::store& cluster, storage::store& l
   adopt_all(*engine, directory);
   caf::anon_send(alarms_, wake_by_atom::value, caf::actor_cast<caf::actor>(directory));
   directory_ = directory;
+}
+
+std::future<std::uint64_t> node::keep_files() const {
+  const auto outcome = std::make_shared<std::promise<std::uint64_t>>();
+  system_->spawn([outcome, whom = directory_](caf::event_based_actor* self) {
+    self->request(whom, caf::infinite, keep_files_atom::value)
+      .then([outcome](std::uint64_t failed) { outcome->set_value(failed); },
+            [outcome](const caf::error&) { outcome->set_value(0); }); // It has ended already.
+  });
+  return outcome->get_future();
+}
+
+namespace {
+
+/// Asks, and passes on how it went. The actor is there for as long as that takes.
+template <class... Question>
+void ask(caf::actor_system& system, const node_directory_actor& whom,
+         std::function<void(result<void>)> then, Question... question) {
+  system.spawn([=](caf::event_based_actor* self) {
+    self->request(whom, caf::infinite, question...)
+      .then([then](caf::ok_atom) { then({}); },
+            [then](const caf::error& why) { then(from_caf(why)); });
+  });
+}
+
+} // namespace
+
+void node::evict_all(std::function<void(result<void>)> then) {
+  ask(*system_, directory_, std::move(then), evict_atom::value);
+}
+
+void node::hand_over(const std::string& id, std::function<void(result<void>)> then) {
+  ask(*system_, directory_, std::move(then), hand_over_atom::value, id);
+}
+
+void node::reread_alarms() {
+  caf::anon_send(alarms_, reread_atom::value);
 }
 
 node::~node() {

@@ -7,6 +7,11 @@
 
 #include <caf/fwd.hpp>
 
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <string>
+
 namespace insula::actors {
 
 /// The root of a node's actors: it starts them and ends them. What the options point to must
@@ -26,11 +31,27 @@ public:
   node(const node&) = delete;
   node& operator=(const node&) = delete;
 
-  const directory_actor& directory() const { return directory_; }
+  // ---- In a cluster; any thread, and the answers come on any
+
+  /// Nothing here is this node's any more: it ends, and its records stay. Answered when nothing
+  /// runs.
+  void evict_all(std::function<void(result<void>)> then);
+  /// The sandbox is stopped, to go on elsewhere. Errors: limit_reached: not now.
+  void hand_over(const std::string& id, std::function<void(result<void>)> then);
+  /// There may be alarms in the cluster's store of objects that have come to be this node's.
+  void reread_alarms();
+
+  directory_actor directory() const { return directory_; }
+
+  /// Snapshots of the files of all persistent sandboxes that run, before they end with the server:
+  /// of how many that has failed. Any thread.
+  std::future<std::uint64_t> keep_files() const;
+
   const pool_actor& pool() const { return pool_; }
 
 private:
-  directory_actor directory_;
+  caf::actor_system* system_;
+  node_directory_actor directory_;
   alarms_actor alarms_;
   pool_actor pool_;
 };

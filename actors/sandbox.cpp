@@ -201,6 +201,11 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       list_mounts(self, asked, reply);
       return reply;
     },
+    [self](const mark_persistent& wanted) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      mark(self, wanted, reply);
+      return reply;
+    },
     [self](probe_request& asked) -> caf::result<bool> {
       auto reply = self->make_response_promise<bool>();
       when_running(self, {[=, context = asked.context] { run_probe(self, context, reply); },
@@ -225,11 +230,29 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       }
       return reply;
     },
+    [self](evict_atom) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      evict(self, reply);
+      return reply;
+    },
+    [self](hand_over_atom) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      hand_over(self, reply);
+      return reply;
+    },
     [self](alarm_due& due) -> caf::result<caf::ok_atom> {
       auto reply = self->make_response_promise<caf::ok_atom>();
       attend(self, std::move(due), reply);
       return reply;
     },
+    [self](keep_files_atom) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      keep_files(self, reply);
+      return reply;
+    },
+    [self](files_kept& said) { heard(self, said); },
+    [self](const files_back& said) { heard(self, said); },
+    [self](files_due_atom) { look_at_files(self); },
     [self](lease_settled& said) { heard(self, said); },
     [self](sandbox_ready& said) { heard(self, said); },
     [self](sandbox_failed& said) { heard(self, said); },

@@ -6,6 +6,7 @@
 #include "actors/pool.hpp"
 #include "actors/protocol/interfaces.hpp"
 #include "actors/sandbox_lifecycle.hpp"
+#include "actors/workspaces.hpp"
 #include "base/bucket.hpp"
 #include "base/byte_budget.hpp"
 #include "base/clock.hpp"
@@ -17,6 +18,7 @@
 #include <caf/fwd.hpp>
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,13 +26,27 @@
 namespace insula {
 
 using adopt_atom = caf::atom_constant<caf::atom("adopt")>;
+using evict_atom = caf::atom_constant<caf::atom("evict")>;
+using hand_over_atom = caf::atom_constant<caf::atom("hand_over")>;
+using keep_files_atom = caf::atom_constant<caf::atom("keepfiles")>;
 
 /// A sandbox as its node sees it.
 using sandbox_object_actor = sandbox_actor::extend<
   // Starts nothing. Errors: those of storage::store, and of the lease.
   caf::replies_to<alarm_due>::with<caf::ok_atom>,
   // Its sandbox may have been left running by an earlier server: then it is taken over.
-  caf::reacts_to<adopt_atom>>;
+  caf::reacts_to<adopt_atom>,
+  // It is not this node's any more: whatever of it is here ends, and what the node kept of it is
+  // forgotten. Its record stays. Answered when nothing runs; the actor ends then.
+  caf::replies_to<evict_atom>::with<caf::ok_atom>,
+  // It is to go on elsewhere: it is stopped, as if nobody had used it for long. Answered when
+  // nothing runs and its lease is given back. Errors: limit_reached (it is being started, changed
+  // or deleted: later).
+  caf::replies_to<hand_over_atom>::with<caf::ok_atom>,
+  // Before it is handed over or ended: if it is persistent and runs, answers when a snapshot of its
+  // files as they are now, or later, is durable. Of any other at once. Errors: store_failed,
+  // io_failed, sandbox_not_running.
+  caf::replies_to<keep_files_atom>::with<caf::ok_atom>>;
 
 namespace actors {
 
@@ -59,7 +75,12 @@ struct sandbox_options {
   runtime::sandbox_user user;
   std::map<std::string, std::string> env; ///< What every command is given.
   std::string working_directory = "/workspace";
-  idle_ladder ladder; ///< For one in which nothing runs and of which nothing is asked.
+  /// In a cluster: does this node own the id? Any thread, quick. None: it owns all.
+  std::function<bool(const std::string& id)> ours = {};
+  idle_ladder ladder;          ///< For one in which nothing runs and of which nothing is asked.
+  workspaces* files = nullptr; ///< Where snapshots go. Null: files are lost with their node.
+  std::chrono::milliseconds keep_interval{0}; ///< Between snapshots of one in use. 0: none.
+  bool all_persistent = false;                ///< Whether anybody has asked for it or not.
   std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
   /// For what commands say that wait, of all sandboxes together.
   std::shared_ptr<byte_budget> waiting_bytes =

@@ -24,6 +24,7 @@ void touch(sandbox_pointer self) {
   const auto left = until_next_step(st.options->ladder, {});
   if (!st.look_set && is_alive(st.now) && left)
     look_later(self, *left);
+  files_used(self);
 }
 
 void stop(sandbox_pointer self) {
@@ -56,12 +57,52 @@ void heard(sandbox_pointer self, const sandbox_gone& said) {
   st.place.reset();
   if (st.now == phase::deleting)
     return finish_delete(self);
+  if (!st.handing_over.empty()) {
+    fall_asleep(self, leaves_node);
+    return handed_over(self);
+  }
   // Stopped for being idle; whoever has come meanwhile gets a fresh one.
   auto waiting = std::exchange(st.waiting, {});
   fall_asleep(self, {errc::sandbox_not_running, "it was stopped"});
   st.waiting = std::move(waiting);
   if (!st.waiting.empty())
     begin_start(self);
+}
+
+// ---- Leaving the node
+
+void evict(sandbox_pointer self, reply_to<caf::ok_atom> reply) {
+  auto& st = self->state;
+  st.deleting.push_back(std::move(reply));
+  if (std::exchange(st.evicted, true) || st.now == phase::deleting)
+    return; // A delete under way ends as well: its record, if it comes to that, is refused.
+  log::warning("sandbox.evicted", {{"id", st.id->str()}});
+  if (st.place && is_alive(st.now))
+    st.options->figures->ended(sandbox_end::died);
+  begin_delete(self);
+}
+
+void handed_over(sandbox_pointer self) {
+  auto& st = self->state;
+  st.release_lease();
+  for (auto& each : std::exchange(st.handing_over, {}))
+    each.deliver(caf::ok_atom::value);
+}
+
+void hand_over(sandbox_pointer self, reply_to<caf::ok_atom> reply) {
+  auto& st = self->state;
+  const bool at_rest = st.now == phase::asleep && st.alarms == 0 && st.errands == 0 &&
+                       st.waiting.empty() && st.want_lease.empty();
+  if (at_rest && has_survived(st))
+    adopt(self);
+  if ((!at_rest || has_survived(st)) && !is_alive(st.now) && st.now != phase::stopping)
+    return static_cast<void>(
+      reply.deliver(to_caf({errc::limit_reached, "it is being started or changed"})));
+  st.handing_over.push_back(std::move(reply));
+  if (at_rest)
+    return handed_over(self);
+  if (is_alive(st.now))
+    stop(self);
 }
 
 // ---- Deletion
@@ -71,7 +112,9 @@ void deleted(sandbox_pointer self, const error* why_not) {
   st.end_sessions();
   st.instance = {};
   st.release_lease();
-  if (why_not == nullptr)
+  if (st.evicted)
+    log::info("sandbox.left", {{"id", st.id->str()}});
+  else if (why_not == nullptr)
     log::info("sandbox.deleted", {{"id", st.id->str()}, {"request", st.deletion.id}});
   else
     log::error("sandbox.record_stays",
@@ -87,16 +130,27 @@ void deleted(sandbox_pointer self, const error* why_not) {
 /// asked is told if it stays, though nothing runs any more.
 void finish_delete(sandbox_pointer self) {
   auto& st = self->state;
-  if (st.record->entries().empty())
+  if (!st.evicted && st.record->entries().empty())
     return deleted(self, nullptr);
   const auto failed = [self](const error& why) { deleted(self, &why); };
+  if (st.evicted) {
+    if (st.epoch == 0)
+      return deleted(self, nullptr);
+    return st.local->destroy([self] { deleted(self, nullptr); }, failed);
+  }
   with_lease(
     self,
     [self, failed] {
       self->state.local->destroy(
         [self, failed] {
-          self->state.record->destroy([self] { deleted(self, nullptr); }, failed,
-                                      self->state.deletion);
+          const bool persistent = has_snapshots(self->state);
+          self->state.record->destroy(
+            [self, persistent] {
+              if (persistent)
+                forget_snapshots(self->state);
+              deleted(self, nullptr);
+            },
+            failed, self->state.deletion);
         },
         failed, self->state.deletion);
     },
@@ -107,9 +161,10 @@ void begin_delete(sandbox_pointer self) {
   auto& st = self->state;
   const auto before = st.now;
   st.become(phase::deleting);
+  st.forget_files(being_deleted);
   st.instance.become(instance::passing);
-  st.refuse_waiting(being_deleted);
-  pause_settled(self, being_deleted);
+  st.refuse_waiting(st.evicted ? leaves_node : being_deleted);
+  pause_settled(self, st.evicted ? leaves_node : being_deleted);
   if (st.place)
     return st.place->destroy(
       [me = self->address(), start = st.start] { tell(me, sandbox_gone{start}); });
@@ -117,6 +172,8 @@ void begin_delete(sandbox_pointer self) {
     return; // On its way: sandbox_ready or sandbox_failed comes, and goes on with this.
   if (has_survived(st))
     return end_survivor(self);
+  if (st.evicted)
+    return finish_delete(self);
   // Nothing runs, but there may be a record.
   st.record->load([self] { finish_delete(self); },
                   [self](const error& why) { deleted(self, &why); }, st.deletion);

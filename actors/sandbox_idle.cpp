@@ -25,6 +25,8 @@ void freeze(sandbox_pointer self) {
   auto& st = self->state;
   if (st.freezing || st.cannot_freeze)
     return;
+  if (st.files.token)
+    st.files.token->cancel(); // Who reads them would stand still as well.
   st.freezing = true;
   st.place->freeze(
     [me = self->address(), start = st.start, number = ++st.last_freezing](bool good) {
@@ -154,7 +156,10 @@ void look(sandbox_pointer self) {
   const auto& ladder = st.options->ladder;
   if (!st.idle_noted && idle >= noted_after)
     note_idle(self);
-  switch (step_due(ladder, st.now, idle)) {
+  const auto step = step_due(ladder, st.now, idle);
+  if (step != idle_step::none && kept_first(self, step))
+    return;
+  switch (step) {
     case idle_step::none: break;
     case idle_step::freeze: freeze(self); break;
     case idle_step::stop: return stop(self);

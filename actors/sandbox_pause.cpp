@@ -141,6 +141,10 @@ void serve_waiting(sandbox_pointer self) {
   while (!all.empty() && !is_held(st)) {
     const auto next = std::move(all.front());
     all.pop_front();
+    if (marked_first(
+          self, next.context, [=] { when_running(self, next); }, next.refuse))
+      continue;
+    meet(st, next.context);
     next.go();
   }
   st.waiting.insert(st.waiting.begin(), std::make_move_iterator(all.begin()),

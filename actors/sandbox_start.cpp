@@ -56,6 +56,7 @@ void fall_asleep(sandbox_pointer self, const error& why) {
   st.making = false;
   st.end_sessions();
   st.recorded = false;
+  st.forget_files(why);
   st.mounts = mounts_state::unknown;
   st.mount_deaths.clear();
   st.adopting = false;
@@ -115,6 +116,7 @@ void perhaps_running(sandbox_pointer self) {
   auto& st = self->state;
   if (st.now != phase::starting || !st.place || !st.recorded ||
       !network_settled(self, [self] { perhaps_running(self); }) ||
+      !files_settled(self, [self] { perhaps_running(self); }) ||
       !mounts_settled(self, [self] { perhaps_running(self); }))
     return;
   st.become(phase::running);
@@ -148,6 +150,20 @@ instance_count::place take_given_up(sandbox_pointer self, std::uint64_t start) {
   return std::move(given_up.mapped());
 }
 
+} // namespace
+
+void give_up_start(sandbox_pointer self, const error& why) {
+  auto& st = self->state;
+  // It counts until it is gone.
+  if (st.place)
+    end_unwanted(*st.place, std::move(st.instance));
+  else if (st.making)
+    st.given_up.emplace(st.start, std::move(st.instance));
+  fall_asleep(self, why);
+}
+
+namespace {
+
 /// `before`: the engine was to be asked after it.
 void record_failed(sandbox_pointer self, const error& why, bool before) {
   auto& st = self->state;
@@ -156,12 +172,7 @@ void record_failed(sandbox_pointer self, const error& why, bool before) {
   st.options->figures->not_started(start_failure::record);
   if (st.now == phase::deleting)
     return before ? finish_delete(self) : void(); // Else what is under way there ends it.
-  // It counts until it is gone.
-  if (st.place)
-    end_unwanted(*st.place, std::move(st.instance));
-  else if (st.making)
-    st.given_up.emplace(st.start, std::move(st.instance));
-  fall_asleep(self, {why.code, "its record could not be written: " + why.message});
+  give_up_start(self, {why.code, "its record could not be written: " + why.message});
 }
 
 /// A sandbox starts from the image that it was made from, whatever new ones start from by now.
@@ -178,6 +189,7 @@ void write_record(sandbox_pointer self, const std::function<void()>& make) {
   std::vector<storage::change> changes{{"image", image_name(st)}, {"started_ms", now_ms}};
   if (st.record->find("created_ms") == nullptr)
     changes.push_back({"created_ms", now_ms});
+  note_files(st, changes);
   st.watch.record_sent = steady_clock::now();
   st.record->write(std::move(changes), {}, st.watch.whose);
   st.record->when_durable(
@@ -286,7 +298,7 @@ void take_lease_and_make(sandbox_pointer self);
 void choose_image_and_make(sandbox_pointer self) {
   auto& st = self->state;
   st.adopting = has_survived(st);
-  if (st.adopting && st.record->find("started_ms") == nullptr)
+  if (st.adopting && (st.record->find("started_ms") == nullptr || has_half_its_files(st)))
     return end_survivor(self); // Nobody was ever told of it.
   const auto name = image_name(st);
   const auto at = st.options->images.find(name);
@@ -373,8 +385,12 @@ void when_running(sandbox_pointer self, waiting_request request) {
     case phase::frozen:
       if (is_held(st))
         break;
+      if (marked_first(
+            self, request.context, [=] { when_running(self, request); }, request.refuse))
+        return;
       if (const auto awake = thaw(self); !awake)
         return request.refuse(awake.reason());
+      meet(st, request.context);
       request.go();
       return touch(self);
     case phase::deleting: return request.refuse({errc::sandbox_not_running, "it is being deleted"});

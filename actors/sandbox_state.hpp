@@ -8,7 +8,7 @@
 /// sessions and their terminals, sandbox_terminals.cpp those that no session has,
 /// sandbox_network.cpp what it may reach and how it is reached, sandbox_mounts.cpp the buckets in
 /// it, sandbox_definition.cpp what is said of it when it is made, sandbox_results.cpp what is asked
-/// for once and again.
+/// for once and again, sandbox_files.cpp snapshots of its files.
 
 #include "actors/object.hpp"
 #include "actors/process.hpp"
@@ -32,6 +32,7 @@
 namespace insula::actors::inside_sandbox {
 
 using idle_atom = caf::atom_constant<caf::atom("idle")>;
+using files_due_atom = caf::atom_constant<caf::atom("filesdue")>;
 using hibernate_atom = caf::atom_constant<caf::atom("hibernate")>;
 using patience_over_atom = caf::atom_constant<caf::atom("patience")>;
 
@@ -76,6 +77,15 @@ struct stood_still {
   std::uint64_t start, number;
   bool good; ///< If not, it goes on.
 };
+struct files_kept {
+  std::uint64_t start, number;
+  std::int64_t taken_ms;
+  result<snapshot_reference> outcome;
+};
+struct files_back {
+  std::uint64_t start;
+  result<void> outcome;
+};
 struct terminal_over {
   std::uint64_t number;
 };
@@ -90,6 +100,7 @@ using sandbox_impl = sandbox_object_actor::extend<
   caf::reacts_to<process_over>, caf::reacts_to<result_resumed>, caf::reacts_to<result_over>,
   caf::reacts_to<use_over>, caf::reacts_to<engine_answered>, caf::reacts_to<terminal_over>,
   caf::reacts_to<terminal_used>, caf::reacts_to<stood_still>, caf::reacts_to<hibernate_atom>,
+  caf::reacts_to<files_kept>, caf::reacts_to<files_back>, caf::reacts_to<files_due_atom>,
   caf::reacts_to<idle_atom>, caf::reacts_to<patience_over_atom>>;
 
 using steady_clock = std::chrono::steady_clock;
@@ -161,6 +172,28 @@ struct announced_once {
 /// Of one start: has what is recorded been mounted, or tried?
 enum class mounts_state : std::uint8_t { unknown, settling, settled };
 
+/// Of one start: are its files there?
+enum class files_state : std::uint8_t { unknown, settling, settled };
+
+/// What is known of the files of one start, and of their snapshots.
+struct kept_files {
+  files_state now = files_state::unknown;
+  bool ran_before = false;  ///< It is not the first start.
+  bool used = false;        ///< Since the last snapshot began.
+  bool keeping = false;     ///< A snapshot is on its way.
+  bool before_stop = false; ///< It is for want of use, and the last thing that is done.
+  bool refreeze = false;    ///< It stood still before, and is to do so again.
+  bool due_set = false;     ///< A look at whether one is due is on its way.
+  std::uint64_t number = 0; ///< Of the last one.
+  std::shared_ptr<work_token> token;
+  std::optional<steady_clock::time_point> last_began;
+  steady_clock::time_point retry_at{}; ///< After a failure: not before.
+  /// Who waits for that one, and who for the next.
+  std::vector<caf::typed_response_promise<caf::ok_atom>> waiting, waiting_next;
+  std::shared_ptr<recovery> recovered; ///< Of this start, until it has been told.
+  std::function<void()> then;          ///< Once they are there.
+};
+
 struct sandbox_state {
   static inline const char* name = "sandbox";
   std::optional<sandbox_id> id;
@@ -190,6 +223,8 @@ struct sandbox_state {
   bool mounting = false; ///< Something is mounted, or unmounted; others wait.
   std::deque<std::function<void(std::function<void()>)>> mounts_waiting;
   std::map<std::string, unsigned> mount_deaths; ///< By path, of this start.
+  kept_files files;
+  bool marking = false;  ///< That it is persistent is not durable yet.
   bool adopting = false; ///< This start takes over what an earlier server has left.
   /// created_ms, image, started_ms: there is a sandbox of this id if the first is there.
   std::optional<object_storage> record;
@@ -199,6 +234,8 @@ struct sandbox_state {
   std::shared_ptr<byte_budget> waiting_bytes =
     std::make_shared<byte_budget>(limits::waiting_sandbox_bytes); ///< For what commands say.
   std::vector<caf::typed_response_promise<caf::ok_atom>> deleting;
+  bool evicted = false; ///< Another node's by now, or nobody's: its record is not ours to change.
+  std::vector<caf::typed_response_promise<caf::ok_atom>> handing_over;
 
   std::map<std::uint64_t, started_process_actor>
     processes; ///< Until their command and its output are over.
@@ -234,6 +271,9 @@ struct sandbox_state {
       pausing->reply.deliver(to_caf(why));
     for (auto& each : std::exchange(deleting, {}))
       each.deliver(to_caf(why));
+    for (auto& each : std::exchange(handing_over, {}))
+      each.deliver(to_caf(why));
+    forget_files(why);
     for (auto& [number, process] : processes)
       caf::anon_send_exit(process, caf::exit_reason::user_shutdown);
     for (auto& [key, each] : results) {
@@ -265,6 +305,19 @@ struct sandbox_state {
   void refuse_waiting(const error& why) {
     for (auto& each : std::exchange(waiting, {}))
       each.refuse(why);
+  }
+
+  /// They are gone, and nobody waits for a snapshot of them in vain.
+  void forget_files(const error& why) {
+    if (files.token)
+      files.token->cancel();
+    const auto number = files.number;
+    auto gone = std::exchange(files, {});
+    files.number = number;
+    files.due_set = gone.due_set;
+    for (auto* all : {&gone.waiting, &gone.waiting_next})
+      for (auto& each : *all)
+        each.deliver(to_caf(why));
   }
 
   /// Their shells end with the sandbox; the next one begins without them.
@@ -322,8 +375,15 @@ void when_running(sandbox_pointer self, Reply reply, request_context context, Go
                 std::move(context)});
 }
 void begin_start(sandbox_pointer self);
+/// What has been made for this start goes, and those who wait are told why.
+void give_up_start(sandbox_pointer self, const error& why);
 /// It runs no more, or never did. Who waits for it is told why.
 void fall_asleep(sandbox_pointer self, const error& why);
+/// It is another node's, or nobody's.
+void evict(sandbox_pointer self, reply_to<caf::ok_atom> reply);
+/// It is to go on at another node: stopped, and its lease given back.
+void hand_over(sandbox_pointer self, reply_to<caf::ok_atom> reply);
+void handed_over(sandbox_pointer self);
 /// It was used just now.
 void touch(sandbox_pointer self);
 void look_later(sandbox_pointer self, std::chrono::nanoseconds left);
@@ -361,6 +421,39 @@ void end_survivor(sandbox_pointer self);
 /// All that runs in it has its objects again.
 void take_over_all(sandbox_pointer self);
 
+// ---- sandbox_files.cpp
+
+/// Its files outlive their node. Its record is loaded.
+bool is_persistent(const sandbox_state& st);
+/// It has been taken down while its files were put back: what it has is not all of them.
+bool has_half_its_files(const sandbox_state& st);
+/// What stands in the record of a start, besides what it is made from.
+void note_files(sandbox_state& st, std::vector<storage::change>& into);
+/// If this request wants it to be persistent and it is not yet: that is written, and one of the two
+/// is called then. False: there is nothing to wait for.
+bool marked_first(sandbox_pointer self, const request_context& context, std::function<void()> then,
+                  std::function<void(const error&)> otherwise);
+/// The same of one whose record may not be loaded.
+void mark(sandbox_pointer self, const mark_persistent& wanted, reply_to<caf::ok_atom> reply);
+/// It is about to be served: if files were put back it will say so, unless somebody has.
+void meet(sandbox_state& st, const request_context& context);
+/// What it has to have of its files is there, or it is on its way to that and `then` is called, or
+/// the start fails.
+bool files_settled(sandbox_pointer self, std::function<void()> then);
+/// It was used: a snapshot will be due.
+void files_used(sandbox_pointer self);
+/// Before it stands still or is stopped for want of use. False: nothing has to be kept first. When
+/// it is done look() is called.
+bool kept_first(sandbox_pointer self, idle_step next);
+void keep_files(sandbox_pointer self, reply_to<caf::ok_atom> reply);
+void look_at_files(sandbox_pointer self);
+void heard(sandbox_pointer self, files_kept& said);
+void heard(sandbox_pointer self, const files_back& said);
+/// There may be some. Its record is loaded.
+bool has_snapshots(const sandbox_state& st);
+/// Nothing of it is to be found any more. After its record has gone.
+void forget_snapshots(const sandbox_state& st);
+
 // ---- sandbox_end.cpp
 
 /// It has been idle for long enough.
@@ -392,6 +485,8 @@ private:
 };
 
 inline const error being_deleted{errc::sandbox_not_running, "it is being deleted"};
+/// Whoever asks again is sent to where it goes on.
+inline const error leaves_node{errc::node_unreachable, "it goes on at another node"};
 
 /// Of one whose record is loaded: it runs, or has run, and was not deleted since.
 inline bool exists(const sandbox_state& st) {
@@ -412,13 +507,18 @@ void with_record(sandbox_pointer self, Reply reply, const request_context& conte
   if (st.now == phase::deleting)
     return static_cast<void>(reply.deliver(to_caf(being_deleted)));
   const errand mine{self};
-  st.record->load([mine, go] { go(mine); },
-                  [reply, mine](const error& why) {
-                    auto to = reply;
-                    to.deliver(to_caf(why));
-                    mine.over();
-                  },
-                  context);
+  const auto failed = [reply, mine](const error& why) {
+    auto to = reply;
+    to.deliver(to_caf(why));
+    mine.over();
+  };
+  st.record->load(
+    [=] {
+      const auto served = [mine, go] { go(mine); };
+      if (!marked_first(self, context, served, failed))
+        served();
+    },
+    failed, context);
 }
 
 /// Only if there is such a sandbox; else whoever asks is told so.
@@ -620,5 +720,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::result_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::use_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::engine_answered)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::stood_still)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::files_kept)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::files_back)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::terminal_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::terminal_used)

@@ -196,6 +196,34 @@ std::optional<std::string> bucket_name(std::string_view text) {
   return good ? std::optional{std::string{text}} : std::nullopt;
 }
 
+/// A host's name, short enough for a certificate's common name.
+bool is_node_name(std::string_view text) {
+  constexpr std::string_view ends = "abcdefghijklmnopqrstuvwxyz0123456789";
+  constexpr std::string_view all = "abcdefghijklmnopqrstuvwxyz0123456789.-";
+  return is_made_of(text, all) && text.size() <= 63 && ends.find(text.front()) != ends.npos &&
+         ends.find(text.back()) != ends.npos;
+}
+
+std::optional<std::string> key_prefix(std::string_view text) {
+  constexpr std::string_view all =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  return is_made_of(text, all) && text.size() <= 63 ? std::optional{std::string{text}}
+                                                    : std::nullopt;
+}
+
+/// One that others can connect to.
+std::optional<endpoint> reachable(std::string_view text) {
+  auto where = listening(text);
+  return where && where->port != 0 && where->address != "0.0.0.0" && where->address != "::"
+           ? where
+           : std::nullopt;
+}
+
+std::optional<std::string> region_name(std::string_view text) {
+  const bool good = is_made_of(text, "abcdefghijklmnopqrstuvwxyz0123456789-") && text.size() <= 63;
+  return good ? std::optional{std::string{text}} : std::nullopt;
+}
+
 bool is_binding_name(std::string_view text) {
   constexpr std::string_view first = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
   constexpr std::string_view later =
@@ -330,6 +358,14 @@ struct key {
 /// Below this one stand names that the operator chooses, each with the members of a binding.
 const std::string bindings_path = "buckets.bindings";
 
+/// The same for the cluster's nodes.
+const std::string nodes_path = "cluster.nodes";
+
+struct node_member {
+  std::string name;
+  setter_of<cluster_node_config> set;
+};
+
 /// A binding while it is read.
 struct binding_draft {
   bucket_binding is;
@@ -431,8 +467,47 @@ const std::vector<key>& keys() {
          "bucket: my-data}}"};
      }},
 
+    {"snapshots.directory", path(FIELD(snapshots.directory), true)},
+    {"snapshots.endpoint",
+     parsed(
+       FIELD(snapshots.endpoint),
+       [](const std::string&
+            text) { return text.empty() ? std::optional{text} : service_url(text); },
+       "\"\", or an http or https URL without a path, such as http://10.77.0.1:9000")},
+    {"snapshots.bucket",
+     parsed(
+       FIELD(snapshots.bucket),
+       [](const std::string&
+            text) { return text.empty() ? std::optional{text} : bucket_name(text); },
+       "a bucket's name: at most 63 of a-z, 0-9, '.' and '-', with a letter or digit at both "
+       "ends")},
+    {"snapshots.region", parsed(FIELD(snapshots.region), region_name,
+                                "a region's name such as us-east-1: at most 63 of a-z, 0-9 and "
+                                "'-'")},
+    {"snapshots.interval", time(FIELD(snapshots.interval), {0ms, 24h})},
+    {"snapshots.all", yes_or_no(FIELD(snapshots.all))},
+
     {"preview.domain", parsed(FIELD(preview.domain), host_name, "a name such as preview.example")},
     {"preview.public", yes_or_no(FIELD(preview.is_public))},
+
+    {"cluster.etcd.endpoints",
+     appended(FIELD(cluster.etcd_endpoints), service_url,
+              "a list of http or https URLs such as [http://10.0.0.1:2379]"),
+     false, true},
+    {"cluster.etcd.authority", path(FIELD(cluster.etcd_authority), true)},
+    {"cluster.etcd.certificate", path(FIELD(cluster.etcd_certificate), true)},
+    {"cluster.etcd.key", path(FIELD(cluster.etcd_key), true)},
+    {"cluster.etcd.prefix", parsed(FIELD(cluster.prefix), key_prefix,
+                                   "at most 63 letters, digits, '.', '_' and '-'")},
+    {"cluster.authority", path(FIELD(cluster.authority), true)},
+    {"cluster.certificate", path(FIELD(cluster.certificate), true)},
+    {"cluster.key", path(FIELD(cluster.key), true)},
+    // Only for what is no section: see file_reader.
+    {nodes_path,
+     [](config&, const std::string&) {
+       return std::optional<std::string>{"a section of nodes by name, such as {n1: {internal: "
+                                         "\"10.0.0.1:8788\", link: \"10.0.0.1:8789\"}}"};
+     }},
 
     {"pool.target", count(FIELD(pool.target), warm)},
     {"pool.refresh_interval", time(FIELD(pool.refresh_interval), refresh)},
@@ -468,6 +543,37 @@ const std::vector<binding_member>& binding_members() {
     {"access_key_id", parsed(FIELD(credentials.access_key_id), credential, printed), true},
     {"secret_access_key", parsed(FIELD(credentials.secret_access_key), credential, printed), true},
     {"read_only", yes_or_no(FIELD(is.read_only))},
+  };
+  return table;
+}
+
+#undef FIELD
+
+#define FIELD(name)                                                                                \
+  [](cluster_node_config & n) -> auto& {                                                           \
+    return n.name;                                                                                 \
+  }
+
+const std::vector<node_member>& node_members() {
+  const std::string others = "an address that the others can reach, such as 10.0.0.1:8788";
+  static const std::vector<node_member> table = {
+    {"internal", parsed(FIELD(internal), reachable, others)},
+    {"link", parsed(FIELD(link), reachable, others)},
+    {"listen", parsed(FIELD(listen), perhaps_listening, "address:port such as 10.0.0.1:8787")},
+    {"state", parsed(
+                FIELD(state),
+                [](const std::string& text) {
+                  const bool good = text.starts_with('/') && text.find('\0') == text.npos;
+                  return good ? std::optional{text} : std::nullopt;
+                },
+                "an absolute path")},
+    {"first_slot", parsed(
+                     FIELD(first_slot),
+                     [](const std::string& text) {
+                       const auto n = number<unsigned>(text);
+                       return n && *n < all_slots ? std::optional{std::optional{*n}} : std::nullopt;
+                     },
+                     "a whole number from 0 to 36862")},
   };
   return table;
 }
@@ -560,6 +666,42 @@ const std::vector<agreement>& agreements() {
     {"runtime.slots",
      [](const config& c) { return c.runtime.first_slot + c.runtime.slots <= all_slots; },
      "expected runtime.first_slot and runtime.slots to be at most 36863 together"},
+    {"cluster.etcd.endpoints",
+     [](const config& c) { return c.cluster.nodes.empty() || !c.cluster.etcd_endpoints.empty(); },
+     "a cluster needs etcd: expected its endpoints, such as [http://10.0.0.1:2379]"},
+    {"cluster.etcd.certificate",
+     [](const config& c) {
+       return c.cluster.etcd_certificate.empty() == c.cluster.etcd_key.empty();
+     },
+     "expected both cluster.etcd.certificate and cluster.etcd.key, or neither"},
+    {"cluster.certificate",
+     [](const config& c) {
+       return c.cluster.nodes.empty() || (!c.cluster.authority.empty() &&
+                                          !c.cluster.certificate.empty() && !c.cluster.key.empty());
+     },
+     "the nodes of a cluster know each other by certificates: expected cluster.authority, "
+     "cluster.certificate and cluster.key"},
+    {nodes_path,
+     [](const config& c) {
+       std::vector<std::pair<std::string, std::uint16_t>> all;
+       for (const auto& [name, node] : c.cluster.nodes)
+         for (const auto& each : {node.internal, node.link})
+           all.emplace_back(each.address, each.port);
+       std::sort(all.begin(), all.end());
+       return std::adjacent_find(all.begin(), all.end()) == all.end();
+     },
+     "two listeners have the same address"},
+    {"snapshots.directory",
+     [](const config& c) { return c.snapshots.directory.empty() || c.snapshots.endpoint.empty(); },
+     "expected either this or snapshots.endpoint, not both"},
+    {"snapshots.bucket",
+     [](const config& c) { return c.snapshots.endpoint.empty() == c.snapshots.bucket.empty(); },
+     "expected both snapshots.endpoint and snapshots.bucket, or neither"},
+    {"snapshots.all",
+     [](const config& c) {
+       return !c.snapshots.all || !c.snapshots.directory.empty() || !c.snapshots.endpoint.empty();
+     },
+     "expected snapshots.directory or snapshots.endpoint, where they are to be"},
     {"sandbox.max_instances",
      [](const config& c) { return c.sandbox.max_instances <= c.runtime.slots; },
      "expected at most runtime.slots, since each sandbox needs one"},
@@ -668,6 +810,8 @@ private:
       return refused(here + "given twice, first in line " + std::to_string(first->second + 1));
     if (path == bindings_path && (value.IsMap() || value.IsNull()))
       return read_bindings(value);
+    if (path == nodes_path && (value.IsMap() || value.IsNull()))
+      return read_nodes(value);
     if (is_section(path)) {
       if (value.IsMap())
         return read_section(value, path + ".");
@@ -726,6 +870,55 @@ private:
       into_.buckets.bindings.emplace(item.first.Scalar(), std::move(draft->is));
     }
     return {};
+  }
+
+  result<void> read_nodes(const YAML::Node& nodes) {
+    for (const auto& item : nodes) {
+      const auto line = item.first.Mark().line;
+      if (!item.first.IsScalar() || !is_node_name(item.first.Scalar()))
+        return refused(at(line) + ": " + nodes_path +
+                       ": expected names of a-z, 0-9, '.' and '-', with a letter or digit at both "
+                       "ends, got " +
+                       spelled(item.first));
+      const auto path = nodes_path + "." + item.first.Scalar();
+      if (const auto [first, fresh] = lines_.emplace(path, line); !fresh)
+        return refused(at(line) + ": " + path + ": given twice, first in line " +
+                       std::to_string(first->second + 1));
+      if (!item.second.IsMap())
+        return refused(at(line) + ": " + path +
+                       ": expected a section with internal and link, got " + spelled(item.second));
+      auto node = read_node(path, item.second);
+      if (!node)
+        return node.reason();
+      if (node->internal.port == 0 || node->link.port == 0)
+        return refused(at(line) + ": " + path + ": expected both internal and link");
+      into_.cluster.nodes.emplace(item.first.Scalar(), std::move(*node));
+    }
+    return {};
+  }
+
+  result<cluster_node_config> read_node(const std::string& path, const YAML::Node& section) {
+    cluster_node_config node;
+    for (const auto& item : section) {
+      const auto line = item.first.Mark().line;
+      if (!item.first.IsScalar())
+        return refused(at(line) + ": expected a key, got " + spelled(item.first));
+      const auto& name = item.first.Scalar();
+      const auto here = at(line) + ": " + path + "." + name + ": ";
+      const auto& members = node_members();
+      const auto known =
+        std::find_if(members.begin(), members.end(), [&](auto& one) { return one.name == name; });
+      if (known == members.end())
+        return refused(here + "no such key; a node has internal, link, listen, state and "
+                              "first_slot");
+      if (const auto [first, fresh] = lines_.emplace(path + "." + name, line); !fresh)
+        return refused(here + "given twice, first in line " + std::to_string(first->second + 1));
+      const auto& value = item.second;
+      if (const auto wrong =
+            known->set(node, value.IsScalar() ? value.Scalar() : std::string{'\0'}))
+        return refused(here + "expected " + *wrong + ", got " + spelled(value));
+    }
+    return node;
   }
 
   result<binding_draft> read_binding(const std::string& path, const YAML::Node& binding) {
@@ -787,9 +980,10 @@ bool others_can_read(const std::string& file) {
   return ::stat(file.c_str(), &is) == 0 && (is.st_mode & (S_IRGRP | S_IROTH)) != 0;
 }
 
-/// For mounts that bring no credentials: the first pair of which both are there.
-result<std::optional<bucket_credentials>> bucket_credentials_of(const environment& env) {
-  for (const std::string whose : {"AWS", "R2"}) {
+/// Of several prefixes of variables, the first pair of which both are there.
+result<std::optional<bucket_credentials>>
+credentials_of(const environment& env, std::initializer_list<std::string> prefixes) {
+  for (const auto& whose : prefixes) {
     const auto id = env.find(whose + "_ACCESS_KEY_ID");
     const auto secret = env.find(whose + "_SECRET_ACCESS_KEY");
     if (id == env.end() || secret == env.end() || id->second.empty() || secret->second.empty())
@@ -804,10 +998,14 @@ result<std::optional<bucket_credentials>> bucket_credentials_of(const environmen
 }
 
 result<void> read_environment(const environment& env, config& into) {
-  auto credentials = bucket_credentials_of(env);
-  if (!credentials)
-    return credentials.reason();
-  into.buckets.credentials = std::move(*credentials);
+  auto of_mounts = credentials_of(env, {"AWS", "R2"}); // For those that bring none.
+  if (!of_mounts)
+    return of_mounts.reason();
+  into.buckets.credentials = std::move(*of_mounts);
+  auto of_snapshots = credentials_of(env, {"SNAPSHOTS"});
+  if (!of_snapshots)
+    return of_snapshots.reason();
+  into.snapshots.credentials = std::move(*of_snapshots);
   if (const auto found = env.find("SANDBOX_API_KEY");
       found != env.end() && !found->second.empty()) {
     const auto key = printable(found->second);
@@ -832,6 +1030,44 @@ result<void> check(const config& values,
   return {};
 }
 
+std::string with_name(std::string text, const std::string& node) {
+  constexpr std::string_view place = "{node}";
+  for (auto at = text.find(place); at != text.npos; at = text.find(place, at + node.size()))
+    text.replace(at, place.size(), node);
+  return text;
+}
+
+/// What the file says for this node goes before what it says for all.
+result<void> become_node(const std::optional<std::string>& typed, config& into) {
+  auto& cluster = into.cluster;
+  if (!typed && cluster.nodes.empty())
+    return {};
+  if (cluster.nodes.empty())
+    return refused("--node: the configuration has no cluster.nodes");
+  std::string names;
+  for (const auto& [name, node] : cluster.nodes)
+    names += (names.empty() ? "" : ", ") + name;
+  if (!typed)
+    return refused("the configuration is that of a cluster: say by --node which of its nodes this "
+                   "is: " +
+                   names);
+  const auto found = cluster.nodes.find(*typed);
+  if (found == cluster.nodes.end())
+    return refused("--node: there is no node \"" + *typed + "\" in cluster.nodes, only " + names);
+  const auto& mine = found->second;
+  cluster.self = *typed;
+  if (mine.listen)
+    into.server.listen = *mine.listen;
+  if (!mine.state.empty())
+    into.state.directory = mine.state;
+  if (mine.first_slot)
+    into.runtime.first_slot = *mine.first_slot;
+  for (auto* each : {&cluster.authority, &cluster.certificate, &cluster.key,
+                     &cluster.etcd_authority, &cluster.etcd_certificate, &cluster.etcd_key})
+    *each = with_name(*each, *typed);
+  return {};
+}
+
 } // namespace
 
 result<config> load_config(std::optional<std::string> file, const environment& env,
@@ -848,6 +1084,8 @@ result<config> load_config(std::optional<std::string> file, const environment& e
       values.exposed_file = *file;
   }
   if (const auto good = read_environment(env, values); !good)
+    return good.reason();
+  if (const auto good = become_node(typed.node, values); !good)
     return good.reason();
   if (typed.listen) {
     const auto where = listening(*typed.listen);
@@ -892,8 +1130,8 @@ bool same(const bucket_settings& a, const bucket_settings& b) {
 
 bool config::operator==(const config& other) const {
   const auto rest = [](const config& c) {
-    return std::tie(c.server, c.state, c.runtime, c.sandbox, c.image, c.network, c.preview, c.pool,
-                    c.default_session, c.log_level, c.exposed_file);
+    return std::tie(c.server, c.state, c.runtime, c.sandbox, c.image, c.network, c.preview,
+                    c.snapshots, c.cluster, c.pool, c.default_session, c.log_level, c.exposed_file);
   };
   return rest(*this) == rest(other) && same(buckets, other.buckets);
 }

@@ -99,6 +99,47 @@ struct network_config {
   bool operator==(const network_config&) const = default;
 };
 
+/// One machine of a cluster, or what stands for one.
+struct cluster_node_config {
+  endpoint internal; ///< Where it takes over requests that others have received.
+  endpoint link;     ///< Where the others talk to it.
+  // In the place of what the file says for all:
+  std::optional<endpoint> listen = {};
+  std::string state = {}; ///< Empty: as for all.
+  std::optional<unsigned> first_slot = {};
+
+  bool operator==(const cluster_node_config&) const = default;
+};
+
+/// Several nodes as one. Without nodes there is no cluster.
+struct cluster_config {
+  std::vector<std::string> etcd_endpoints;
+  std::string etcd_authority; ///< Paths of PEM files. Empty: none, or the system's.
+  std::string etcd_certificate;
+  std::string etcd_key;
+  std::string prefix = "insula"; ///< Of all keys in etcd.
+  std::string authority;         ///< Paths of PEM files, in which "{node}" is the node's name.
+  std::string certificate;
+  std::string key;
+  std::map<std::string, cluster_node_config> nodes;
+  std::string self; ///< Which of them this is; only the command line says that.
+
+  bool operator==(const cluster_config&) const = default;
+};
+
+/// Where the files of persistent sandboxes are kept. Neither directory nor endpoint: nowhere.
+struct snapshot_config {
+  std::string directory; ///< A path.
+  std::string endpoint;  ///< Of an S3 service: http://host[:port] or https://host[:port].
+  std::string bucket;
+  std::string region = "us-east-1";
+  std::optional<bucket_credentials> credentials;                ///< From the environment alone.
+  std::chrono::milliseconds interval = std::chrono::minutes{1}; ///< 0: at stop and hand-over only.
+  bool all = false;                                             ///< Every sandbox is persistent.
+
+  bool operator==(const snapshot_config&) const = default;
+};
+
 /// What cluster.yaml can say. What each key means, and why it is what it is, stands in that file;
 /// the values here are its defaults.
 struct config {
@@ -110,7 +151,9 @@ struct config {
   network_config network;
   preview_config preview;
   bucket_settings buckets; ///< Its credentials come from the environment alone.
+  snapshot_config snapshots;
   pool_config pool;
+  cluster_config cluster;
   bool default_session = false; ///< Of the bridge API.
   log::level log_level = log::level::info;
   /// The file, if it holds secrets and others than its owner can read it. Empty: all is well.
@@ -126,6 +169,7 @@ struct command_line {
   std::optional<std::string> listen = {};
   std::optional<std::string> execd = {};
   std::optional<std::string> state_directory = {};
+  std::optional<std::string> node = {};
 };
 
 /// The defaults, then the file when there is one, then the environment, then the command line: the

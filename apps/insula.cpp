@@ -48,10 +48,13 @@ int main(int argc, char** argv) {
                     "Where records, images and sandbox files are kept. Default: /var/lib/insula");
   serve->add_option("--config", file,
                     "The configuration; cluster.yaml in the source tree shows every key");
+  std::optional<std::string> node, upgrade_node;
+  serve->add_option("--node", node,
+                    "Which node of the configuration's cluster this is. Without a cluster: none");
   serve->footer(
     "Environment: SANDBOX_API_KEY and the WARM_POOL_* names overrule the configuration. "
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the same two of R2, are for mounts of buckets "
-    "that bring no credentials.");
+    "that bring no credentials; those of SNAPSHOTS for snapshots of sandboxes' files.");
   std::optional<std::string> upgrade_file, upgrade_state;
   auto* upgrade = app.add_subcommand(
     "upgrade", "Replace the running server by this program; its sandboxes go on");
@@ -59,6 +62,7 @@ int main(int argc, char** argv) {
                       "The state directory of the server. Default: as for serve");
   upgrade->add_option("--config", upgrade_file,
                       "The configuration that names the state directory, if --state does not");
+  upgrade->add_option("--node", upgrade_node, "Which node of its cluster the server is");
   bool end_sandboxes = false;
   upgrade->add_flag("--end-sandboxes", end_sandboxes,
                     "Also if this program cannot take them over: then they end");
@@ -85,7 +89,8 @@ int main(int argc, char** argv) {
     return *status;
   if (upgrade->parsed()) {
     const auto where =
-      insula::load_config(upgrade_file, current_environment(), {.state_directory = upgrade_state});
+      insula::load_config(upgrade_file, current_environment(),
+                          {.state_directory = upgrade_state, .node = upgrade_node});
     if (!where) {
       std::cerr << "insula: " << where.reason().message << '\n';
       return 2;
@@ -96,8 +101,9 @@ int main(int argc, char** argv) {
     std::cout << app.help();
     return 2;
   }
-  auto config = insula::load_config(file, current_environment(),
-                                    {.listen = listen, .execd = execd, .state_directory = state});
+  auto config =
+    insula::load_config(file, current_environment(),
+                        {.listen = listen, .execd = execd, .state_directory = state, .node = node});
   if (!config) {
     std::cerr << "insula: " << config.reason().message << '\n';
     return 2;

@@ -2,16 +2,19 @@
 
 #include "actors/node.hpp"
 #include "actors/pool_scheduler.hpp"
+#include "apps/cluster_node.hpp"
 #include "apps/find_images.hpp"
 #include "apps/node_figures.hpp"
 #include "apps/resolvers.hpp"
 #include "apps/server_record.hpp"
+#include "apps/workspace_snapshots.hpp"
 #include "base/clock.hpp"
 #include "base/io_pool.hpp"
 #include "base/log.hpp"
 #include "http/server.hpp"
 #include "runtime/native_engine.hpp"
 #include "runtime/spawner_client.hpp"
+#include "storage/images/digest.hpp"
 #include "storage/images/image_store.hpp"
 #include "storage/local_lease.hpp"
 #include "storage/secret.hpp"
@@ -212,6 +215,55 @@ std::string url_of(const config& values, std::uint16_t port) {
          (six ? "[" + address + "]" : address) + ":" + std::to_string(port);
 }
 
+/// Where what outlives a node is kept, and who may write there.
+struct kept_records {
+  std::unique_ptr<storage::sqlite_store> disk; ///< On a lone node.
+  std::unique_ptr<storage::local_lease> local;
+  storage::store* store = nullptr;
+  storage::lease_service* leases = nullptr;
+  const storage::store_figures* figures = nullptr; ///< None in a cluster.
+};
+
+result<kept_records> open_records(const state_directory& state, cluster_node* cluster) {
+  kept_records records;
+  if (cluster != nullptr) {
+    records.store = &cluster->records();
+    records.leases = &cluster->records();
+    return records;
+  }
+  auto disk = open_store(state, "insula.db", storage::survives::power_cut);
+  if (!disk)
+    return disk.reason();
+  auto leases = storage::local_lease::open(**disk);
+  if (!leases)
+    return leases.reason();
+  records.disk = std::move(*disk);
+  records.local = std::move(*leases);
+  records.store = records.disk.get();
+  records.leases = records.local.get();
+  records.figures = &records.disk->figures();
+  return records;
+}
+
+/// What this node had in its cluster may be another's by now: nothing of that goes on here.
+void forget_earlier_life(const state_directory& state, runtime::engine& engine) {
+  for (const auto& name : engine.survivors()) {
+    log::warning("sandbox.left", {{"id", name}});
+    engine.disown(name, [] {});
+  }
+  std::error_code ignored;
+  for (const auto* name : {"/node.db", "/node.db-wal", "/node.db-shm"})
+    fs::remove(path_of(state.records) + name, ignored);
+}
+
+/// Several nodes may make it at the same time; the first one's is everybody's.
+result<std::string> common_secret(storage::store& where, std::string_view name) {
+  auto secret = storage::kept_secret(where, name);
+  if (!secret && secret.reason().code == errc::stale_epoch)
+    secret = storage::kept_secret(where, name);
+  return secret;
+}
+
 void say_ready(const config& values, std::uint16_t port) {
   const auto url = url_of(values, port);
   std::cout << "insula is ready on " << url << '\n'
@@ -242,6 +294,24 @@ sigset_t block_signals() {
   ::pthread_sigmask(SIG_BLOCK, &taken, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   return taken;
+}
+
+/// What begins the names of all that belongs to one store of records.
+std::string space_of(const std::string& secret) {
+  return storage::images::digest_of("snapshots " + secret).substr(sizeof "sha256:" - 1, 16);
+}
+
+/// The last snapshots, of those whose files are to outlive this end. Another signal cuts it short.
+void keep_files(const actors::node& node, const sigset_t& signals) {
+  auto kept = node.keep_files();
+  const auto until = std::chrono::steady_clock::now() + limits::last_snapshots_patience;
+  constexpr timespec pause{0, 20'000'000};
+  while (kept.wait_for(0s) != std::future_status::ready) {
+    if (std::chrono::steady_clock::now() > until || ::sigtimedwait(&signals, nullptr, &pause) > 0)
+      return log::error("node.files_not_kept", {{"reason", "there was no more time for that"}});
+  }
+  if (const auto failed = kept.get(); failed > 0)
+    log::error("node.files_not_kept", {{"sandboxes", failed}});
 }
 
 result<void> run(const config& values) {
@@ -300,30 +370,53 @@ result<void> run(const config& values) {
     ~at_end() { what(); }
   } const ending{end_sandboxes};
 
-  auto disk = open_store(*state, "insula.db", storage::survives::power_cut);
-  if (!disk)
-    return disk.reason();
+  std::unique_ptr<cluster_node> cluster;
+  if (!values.cluster.self.empty()) {
+    auto joined = cluster_node::join(values.cluster, path_of(state->records));
+    if (!joined)
+      return joined.reason();
+    cluster = std::move(*joined);
+    cluster->set_engine(engine);
+    if (!cluster->resumed())
+      forget_earlier_life(*state, engine);
+  }
+  auto records = open_records(*state, cluster.get());
+  if (!records)
+    return records.reason();
   auto local = open_store(*state, "node.db", storage::survives::process_end);
   if (!local)
     return local.reason();
   give_away(state->records, *user);
-  auto leases = storage::local_lease::open(**disk);
-  if (!leases)
-    return leases.reason();
-  auto secret = storage::kept_secret(**disk, "ids");
+  auto secret = common_secret(*records->store, "ids");
   if (!secret)
     return secret.reason();
+  auto blobs = open_blobs(values.snapshots, user->uid);
+  if (!blobs)
+    return blobs.reason();
   const system_clock time;
+  std::optional<workspace_snapshots> snapshots;
+  if (*blobs) {
+    // Of this store of records alone: who shares the place is not seen.
+    const auto space = common_secret(*records->store, "snapshots");
+    if (!space)
+      return space.reason();
+    snapshots.emplace(std::move(*blobs), space_of(*space), *records->store, time);
+  }
 
   caf::actor_system_config settings;
   actors::run_actors_on(pool, settings);
+  if (cluster)
+    actors::cluster::load_links(settings);
   caf::actor_system system{settings};
 
   actors::sandbox_options options;
   options.engine = &engine;
-  options.leases = leases->get();
+  options.leases = records->leases;
   options.time = &time;
   options.instances = std::make_shared<actors::instance_count>(values.sandbox.max_instances);
+  const auto instances = options.instances;
+  if (cluster)
+    options.ours = [of = cluster.get()](const std::string& id) { return of->is_here(id); };
   options.image_name = values.image.default_name;
   options.images = std::move(*images);
   options.limits = limits_of(values.sandbox);
@@ -335,18 +428,44 @@ result<void> run(const config& values) {
                  {"USER", "sandbox"}};
   options.ladder = {values.sandbox.freeze_after, values.sandbox.stop_after};
   options.buckets = values.buckets;
+  options.files = snapshots ? &*snapshots : nullptr;
+  options.keep_interval = values.snapshots.interval;
+  options.all_persistent = values.snapshots.all;
   options.network =
     values.network.allow_all ? egress_policy::allow_all() : egress_policy::deny_all();
   const auto counts = options.figures;
   const pool_settings warm{values.pool.target, values.pool.refresh_interval,
                            values.pool.scale_batch_size};
-  std::optional<actors::node> node{std::in_place,      system, **disk, **local,
+  std::optional<actors::node> node{std::in_place,      system, *records->store, **local,
                                    std::move(options), warm};
+  const at_end without_snapshots{[&] {
+    if (snapshots)
+      snapshots->end(); // Before the actors that it answers.
+  }};
   // Before its actors end, which would end what they have taken over.
   const at_end handing_over{[&] {
     if (node && leave_sandboxes)
       engine.hand_over();
   }};
+
+  // Also before its actors end: then nothing of them is asked for any more.
+  bool has_left = false;
+  const auto leave_cluster = [&](bool for_good) {
+    if (cluster && !std::exchange(has_left, true))
+      cluster->leave(for_good);
+  };
+  const at_end leaving_cluster{[&] {
+    if (cluster)
+      cluster->forget_node();
+    leave_cluster(!leave_sandboxes);
+    if (cluster)
+      cluster->end_links();
+  }};
+  if (cluster) {
+    cluster->set_node(*node, instances);
+    if (auto ok = cluster->start_links(system, pool, values.cluster); !ok)
+      return ok;
+  }
 
   http::server_options serving;
   serving.address = values.server.listen.address;
@@ -372,17 +491,35 @@ result<void> run(const config& values) {
   described.image = values.image.default_name;
   described.max_instances = values.sandbox.max_instances;
   described.slots = values.runtime.slots;
+  if (cluster) {
+    const auto& mine = values.cluster.nodes.at(values.cluster.self);
+    serving.cluster = {{std::shared_ptr<void>{}, cluster.get()}, // It outlives the server.
+                       {values.cluster.certificate, values.cluster.key, values.cluster.authority},
+                       mine.internal.address,
+                       mine.internal.port,
+                       cluster.get()};
+  }
   serving.pool = node->pool();
-  serving.more_figures = [described, counts, &store = (*disk)->figures()](metrics::text& into) {
+  serving.keeps_snapshots = snapshots.has_value();
+  serving.more_figures = [described, counts, &snapshots, store = records->figures,
+                          of = cluster.get()](metrics::text& into) {
     write_build_info(into, described);
     counts->write(into);
-    store.write(into);
+    if (store != nullptr)
+      store->write(into);
+    if (snapshots)
+      snapshots->write(into);
     write_process_figures(into);
+    if (of != nullptr)
+      into.single("insula_etcd_questions_total", metrics::kind::counter, "Questions to etcd.",
+                  of->questions());
   };
   http::server server{pool, system, std::move(serving), node->directory(),
                       [&engine] { return engine.ailments(); }};
   if (auto ok = server.start(); !ok)
     return ok;
+  if (cluster)
+    cluster->on_peer_lost([&server](const std::string& name) { server.break_off(name); });
   const auto record = publish_server_record(state->path);
   if (!record)
     return record.reason();
@@ -409,10 +546,18 @@ result<void> run(const config& values) {
     server.stop_accepting();
     std::this_thread::sleep_for(accepted_patience);
     engine.hand_over();
+  } else if (snapshots) {
+    server.stop_accepting();
+    keep_files(*node, signals);
   }
   end_sandboxes();
-  leave_sandboxes = true;
+  const bool for_good = !std::exchange(leave_sandboxes, true);
+  if (cluster)
+    cluster->forget_node();
+  if (snapshots)
+    snapshots->end(); // What it has of sandboxes goes before their engine.
   node.reset();
+  leave_cluster(for_good);
   server.stop(request_patience);
   return {};
 }

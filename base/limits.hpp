@@ -283,6 +283,40 @@ inline constexpr auto destroy_patience = 30s;
 /// NUL); a longer one travels through a file.
 inline constexpr std::size_t inline_command_bytes = 120 * 1024;
 
+// ---- Snapshots
+// --------------------------------------------------------------------------------------------------
+
+/// A piece of a snapshot before it is compressed. Two of them are in memory for each snapshot that
+/// is written or read.
+inline constexpr std::size_t snapshot_piece_bytes = 4u << 20;
+
+/// A file from here on is cut by itself, so that its neighbours may change.
+inline constexpr std::uint64_t snapshot_large_file_bytes = 1u << 20;
+
+/// What says of which pieces a snapshot is made: a line for each.
+inline constexpr std::size_t snapshot_manifest_bytes = 16u << 20;
+
+/// Snapshots that are written or read at once: they wait for disks and networks.
+inline constexpr std::size_t snapshot_workers = 4;
+
+/// How long a sandbox or a service may say nothing, and how often what is at work looks whether
+/// anybody still wants it.
+inline constexpr std::chrono::seconds snapshot_patience{30};
+inline constexpr std::chrono::milliseconds snapshot_glance{250};
+
+/// After one that has failed.
+inline constexpr std::chrono::seconds snapshot_retry{10};
+
+/// For those of all sandboxes, when the server ends.
+inline constexpr std::chrono::seconds last_snapshots_patience{120};
+
+/// Pieces that nothing refers to and that are older go; how often they are looked for.
+inline constexpr std::chrono::hours snapshot_garbage_age{48};
+inline constexpr std::chrono::hours snapshot_sweep_pause{6};
+
+/// An object of a blob store that is read into memory.
+inline constexpr std::size_t blob_bytes = 17u << 20;
+
 // ---- Images
 // -----------------------------------------------------------------------------------------------------
 
@@ -324,5 +358,41 @@ inline constexpr std::size_t image_environment_bytes = 64 * 1024;
 
 /// An /etc/passwd or /etc/group that is read to look for a user.
 inline constexpr std::uint64_t image_accounts_bytes = 4u << 20;
+
+// ---- Links between nodes
+// -----------------------------------------------------------------------------------------------------
+
+/// What one node asks another, and what it answers. All on a link waits behind it.
+inline constexpr std::size_t link_text_bytes = 256 * 1024;
+
+/// A word that says what is asked for.
+inline constexpr std::size_t link_word_bytes = 64;
+
+/// One message on a link, with what is around it: room for more than the largest text.
+inline constexpr std::size_t link_frame_bytes = 1u << 20;
+
+/// Questions to one peer that wait for their answers, and the same of one from a peer: 64 MiB of
+/// the largest.
+inline constexpr std::size_t link_calls = 256;
+
+/// Who has not shown by then that it is a node of this cluster is sent away. A machine that is very
+/// busy takes tenths of a second.
+inline constexpr auto link_handshake = 3s;
+
+/// Connections whose other end has not shown it yet. Each may cost some 50 KiB; one more takes the
+/// place of the oldest, so that those who say nothing keep nobody out.
+inline constexpr std::size_t link_strangers = 64;
+
+/// A peer says each second that it is there.
+inline constexpr auto link_heartbeat = 1s;
+inline constexpr auto link_silence = 5s;
+
+/// Between two attempts to reach a peer: at first, and at most. A peer that comes back is to be
+/// found at once, and one that stays away costs a packet each second.
+inline constexpr std::chrono::milliseconds link_retry{50};
+inline constexpr std::chrono::milliseconds longest_link_retry{1000};
+
+/// Accepting has failed, most likely for want of descriptors.
+inline constexpr std::chrono::milliseconds link_accept_pause{50};
 
 } // namespace insula::limits

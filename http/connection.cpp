@@ -1,5 +1,6 @@
 #include "http/connection.hpp"
 
+#include "http/certificate.hpp"
 #include "http/json.hpp"
 #include "http/response_head.hpp"
 
@@ -71,8 +72,22 @@ void connection::handshake(std::function<void(const error_code&)> done) {
                         [self = shared_from_this(), then = std::move(done)](const error_code& ec) {
                           self->read_watchdog_.disarm();
                           self->shaken_ = true;
+                          if (!ec && self->knows_ != nullptr &&
+                              !(*self->knows_)(certificate_name(self->tls_->native_handle())))
+                            return then(asio::error::access_denied);
                           then(ec);
                         });
+}
+
+std::string connection::peer() const {
+  error_code ec;
+  const auto at = socket_.remote_endpoint(ec);
+  if (ec)
+    return "unknown";
+  auto where = at.address();
+  if (where.is_v6() && where.to_v6().is_v4_mapped())
+    where = asio::ip::make_address_v4(asio::ip::v4_mapped, where.to_v6());
+  return where.to_string();
 }
 
 // ---- Reading ----------------------------------------------------------------------------------
@@ -99,23 +114,20 @@ void connection::read_some(asio::mutable_buffer into, io_handler done) {
 }
 
 void connection::continue_read() {
-  if (!read_done_)
+  if (!read_done_ || posted_)
     return;
   if (!early_.empty()) {
     const auto bytes = asio::buffer_copy(read_into_, asio::buffer(early_));
     early_.erase(0, bytes);
-    return asio::post(socket_.get_executor(),
-                      [self = shared_from_this(), bytes] { self->deliver_read({}, bytes); });
+    return post_read({}, bytes);
   }
   if (has_ahead_) {
     has_ahead_ = false;
     static_cast<char*>(read_into_.data())[0] = ahead_[0];
-    return asio::post(socket_.get_executor(),
-                      [self = shared_from_this()] { self->deliver_read({}, 1); });
+    return post_read({}, 1);
   }
   if (client_left_ || !socket_.is_open())
-    return asio::post(socket_.get_executor(),
-                      [self = shared_from_this()] { self->deliver_read(asio::error::eof, 0); });
+    return post_read(asio::error::eof, 0);
   if (held_)
     return read_watchdog_.disarm(); // Whoever holds it has a time limit of its own.
   read_watchdog_.expires_at(read_deadline());
@@ -133,6 +145,15 @@ void connection::continue_read() {
   }
   raw_read(read_into_, [self = shared_from_this()](const error_code& ec, std::size_t bytes) {
     self->reading_ = false;
+    self->deliver_read(ec, bytes);
+  });
+}
+
+/// What ends meanwhile must not read into the same buffer.
+void connection::post_read(error_code ec, std::size_t bytes) {
+  posted_ = true;
+  asio::post(socket_.get_executor(), [self = shared_from_this(), ec, bytes] {
+    self->posted_ = false;
     self->deliver_read(ec, bytes);
   });
 }
@@ -262,6 +283,12 @@ void connection::give_back() {
   if (client_left_ || !socket_.is_open())
     return close_socket();
   returned_(shared_from_this());
+}
+
+void connection::serve_here(std::string_view head, request_track track) {
+  decided = std::move(track);
+  put_back(head);
+  give_back();
 }
 
 void connection::hang_up(bool still_sending) {

@@ -56,6 +56,7 @@ public:
   using io_handler = std::function<void(const error_code&, std::size_t)>;
 
   using admit_fn = std::function<admission(const request_head&)>;
+  using knows_fn = std::function<bool(std::string_view certificate_name)>;
 
   enum class phase : std::uint8_t { idle, header, body, answering };
 
@@ -73,6 +74,10 @@ public:
     returned_ = std::move(take);
   }
 
+  /// After the handshake `knows` is asked about the client's certificate; whom it does not know is
+  /// cut. It belongs to `owner`.
+  void ask_certificate(const knows_fn& knows) { knows_ = &knows; }
+
   /// The connection whose bytes are being parsed on this thread right now, or null.
   static connection* current();
 
@@ -81,6 +86,7 @@ public:
   socket_type& socket() { return socket_; }
   const std::shared_ptr<void>& owner() const { return owner_; }
   bool is_open() const { return !closed_ && socket_.is_open(); }
+  std::string peer() const; ///< Its address, without a port.
   bool encrypted() const { return tls_.has_value(); }
   void handshake(std::function<void(const error_code&)> done);
   void read_some(boost::asio::mutable_buffer into, io_handler done);
@@ -123,6 +129,10 @@ public:
   void on_drain(std::function<void()> drain);
   /// Another request may come: RESTinio goes on where it was taken over.
   void give_back();
+  /// The same, once its request is to be served here after all, of which no more than the header
+  /// has been read. `head`: that, whole. Whoever admits it finds `decided`.
+  void serve_here(std::string_view head, request_track track);
+  std::optional<request_track> decided;
   /// What has been read too far, to be read again.
   void put_back(std::string_view bytes) { early_.insert(0, bytes); }
   bool has_early() const { return !early_.empty(); }
@@ -177,6 +187,7 @@ private:
   template <class Handler>
   void raw_read(boost::asio::mutable_buffer into, Handler&& done);
   void continue_read();
+  void post_read(error_code ec, std::size_t bytes);
   void deliver_read(error_code ec, std::size_t bytes);
   void time_is_up();
   bool is_malformed() const;
@@ -205,6 +216,7 @@ private:
   boost::asio::mutable_buffer read_into_;
   io_handler read_done_; ///< Set: RESTinio waits for bytes.
   bool reading_ = false; ///< The socket is being read.
+  bool posted_ = false;  ///< RESTinio gets its bytes next on the strand.
   bool held_ = false;    ///< Whoever takes the body has no room.
   bool late_ = false;    ///< A time limit struck.
   bool closed_ = false;  ///< RESTinio has closed.
@@ -220,6 +232,7 @@ private:
   std::function<void()> gone_;
 
   std::function<void(std::shared_ptr<connection>)> returned_;
+  const knows_fn* knows_ = nullptr;
   bool shaken_ = false;          ///< The TLS handshake is over.
   std::string_view last_read_;   ///< In RESTinio's buffer.
   std::array<char, 3> tail_{};   ///< Its last bytes,

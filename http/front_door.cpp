@@ -35,6 +35,9 @@ namespace {
 
 constexpr std::size_t read_buffer_bytes = 32 * 1024;
 
+/// What another node may add to a client's header.
+constexpr std::size_t fields_of_nodes = 8;
+
 /// A refused body up to this size is read and thrown away, so that the connection can be kept.
 constexpr std::uint64_t small_body_bytes = 64 * 1024;
 
@@ -763,6 +766,17 @@ private:
       return unusable(files.certificate);
     if (tls_->use_private_key_file(files.key, context::pem, ec); ec)
       return unusable(files.key);
+    if (files.authority.empty())
+      return {};
+    tls_->set_options(context::no_tlsv1_2, ec);
+    tls_->set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert, ec);
+    if (tls_->load_verify_file(files.authority, ec); ec)
+      return unusable(files.authority);
+    // Without it, OpenSSL resumes no session of whoever has shown a certificate.
+    constexpr std::string_view sessions = "insula";
+    SSL_CTX_set_session_id_context(tls_->native_handle(),
+                                   reinterpret_cast<const unsigned char*>(sessions.data()),
+                                   static_cast<unsigned>(sessions.size()));
     return {};
   }
 
@@ -771,11 +785,12 @@ private:
     settings.request_handler(message_handler{})
       .max_pipelined_requests(1)
       .buffer_size(read_buffer_bytes)
-      .incoming_http_msg_limits(restinio::incoming_http_msg_limits_t{}
-                                  .max_url_size(limits::url_bytes)
-                                  .max_field_count(limits::header_fields)
-                                  .max_field_name_size(256)
-                                  .max_field_value_size(limits::header_value_bytes));
+      .incoming_http_msg_limits(
+        restinio::incoming_http_msg_limits_t{}
+          .max_url_size(limits::url_bytes)
+          .max_field_count(limits::header_fields + (options_.knows ? fields_of_nodes : 0))
+          .max_field_name_size(256)
+          .max_field_value_size(limits::header_value_bytes));
     settings.ensure_valid_connection_state_listener();
     settings.ensure_valid_ip_blocker();
     restinio_settings_ = std::make_shared<restinio::impl::connection_settings_t<traits>>(
@@ -797,6 +812,8 @@ private:
       auto client =
         std::make_shared<connection>(std::move(accepted), tls_ ? &*tls_ : nullptr, options_.time,
                                      admit_, options_.counts, bodies_, shared_from_this());
+      if (options_.knows)
+        client->ask_certificate(options_.knows);
       {
         std::lock_guard lock{mutex_};
         if (stopping_)

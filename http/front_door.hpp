@@ -18,6 +18,9 @@ namespace insula::http {
 struct tls_files {
   std::string certificate; ///< PEM, the chain included.
   std::string key;         ///< PEM.
+  /// PEM. Whoever connects shows a certificate that this one has signed, by TLS 1.3. Empty: nobody
+  /// has to.
+  std::string authority = {};
 };
 
 struct front_door_options {
@@ -29,6 +32,8 @@ struct front_door_options {
   time_limits time;
   std::shared_ptr<figures> counts = std::make_shared<figures>();
   std::vector<int> inherited; ///< As listener::open() has them. The caller's.
+  /// With an authority: whether whoever has the certificate of this name may connect. Any thread.
+  connection::knows_fn knows = nullptr;
 };
 
 /// Listens, speaks HTTP/1.1, and asks `admit` about every request once its header is there.

@@ -1,6 +1,7 @@
 #include "http/header_text.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace insula::http {
 
@@ -28,6 +29,26 @@ bool names(std::string_view list, std::string_view word) {
     if (same_letters(take_until(list, ','), word))
       return true;
   return false;
+}
+
+bool is_of_one_connection(std::string_view name) {
+  constexpr std::array<std::string_view, 10> known{"Connection",
+                                                   "Keep-Alive",
+                                                   "Proxy-Connection",
+                                                   "Proxy-Authenticate",
+                                                   "Proxy-Authorization",
+                                                   "TE",
+                                                   "Trailer",
+                                                   "Transfer-Encoding",
+                                                   "Upgrade",
+                                                   "Content-Length"};
+  return std::any_of(known.begin(), known.end(),
+                     [&](auto each) { return same_letters(name, each); });
+}
+
+bool is_of_nodes(std::string_view name) {
+  constexpr std::string_view prefix = "Insula-Node-";
+  return same_letters(name.substr(0, prefix.size()), prefix);
 }
 
 } // namespace insula::http

@@ -17,4 +17,11 @@ std::string_view take_until(std::string_view& list, char mark);
 /// Is `word` one of a list with commas, in any letter case?
 bool names(std::string_view list, std::string_view word);
 
+/// A field that concerns one connection only and stays on it (RFC 9110, 7.6.1), or that says where
+/// a body ends, which is said anew on the next.
+bool is_of_one_connection(std::string_view name);
+
+/// A field that nodes say to each other; from anybody else it says nothing.
+bool is_of_nodes(std::string_view name);
+
 } // namespace insula::http

@@ -440,6 +440,43 @@ std::string write_sandboxes(const std::vector<sandbox_status>& rows, bool asks_k
   return out.end_array().end_object().str();
 }
 
+std::string write_cluster(const cluster::picture& seen) {
+  json::writer to;
+  to.begin_object().key("self").text(seen.self).key("nodes").begin_array();
+  for (const auto& each : seen.nodes)
+    to.begin_object()
+      .key("name")
+      .text(each.name)
+      .key("address")
+      .text(each.address)
+      .key("state")
+      .text(each.state)
+      .key("version")
+      .text(each.version)
+      .key("lease")
+      .text(std::to_string(each.lease)) // More than JavaScript's numbers hold.
+      .key("sandboxes")
+      .integer(each.sandboxes)
+      .key("capacity")
+      .integer(each.capacity)
+      .key("warm")
+      .integer(each.warm)
+      .key("clockAheadMs")
+      .integer(each.clock_ahead_ms)
+      .end_object();
+  to.end_array().key("sandboxes").begin_array();
+  for (const auto& each : seen.sandboxes)
+    to.begin_object()
+      .key("id")
+      .text(each.id)
+      .key("node")
+      .text(each.node)
+      .key("epoch")
+      .integer(each.epoch)
+      .end_object();
+  return to.end_array().end_object().str();
+}
+
 std::string write_pool_stats(const pool_stats& of) {
   return writer{}
     .begin_object()

@@ -2,6 +2,7 @@
 
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
+#include "http/cluster/picture.hpp"
 
 #include <cstdint>
 #include <map>
@@ -73,6 +74,7 @@ std::string write_sandboxes(const std::vector<sandbox_status>& rows, bool asks_k
                             std::int64_t now_ms);
 
 /// {"warm":0,"assigned":0,"total":0,"config":{…},"maxInstances":1000}
+std::string write_cluster(const cluster::picture& seen);
 std::string write_pool_stats(const pool_stats& of);
 
 /// {"exit_code":0}

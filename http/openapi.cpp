@@ -42,6 +42,14 @@ constexpr schema schemas[] = {
   {"OkResponse", R"({"type":"object","required":["ok"],"properties":{"ok":{"type":"boolean"}}})"},
   {"HealthProblems",
    R"({"type":"object","required":["ok","errors"],"properties":{"ok":{"type":"boolean"},"errors":{"type":"array","items":{"type":"string"}}}})"},
+  {"Cluster",
+   R"({"type":"object","required":["self","nodes","sandboxes"],"properties":{"self":{"type":"string","description":"The node that answers."},)"
+   R"("nodes":{"type":"array","items":{"type":"object","properties":{"name":{"type":"string"},"address":{"type":"string"},)"
+   R"("state":{"type":"string","enum":["member","draining","away"]},"version":{"type":"string"},"lease":{"type":"string"},)"
+   R"("sandboxes":{"type":"integer"},"capacity":{"type":"integer"},"warm":{"type":"integer"},)"
+   R"("clockAheadMs":{"type":"integer","description":"Of the answering node's clock."}}}},)"
+   R"("sandboxes":{"type":"array","items":{"type":"object","properties":{"id":{"type":"string"},"node":{"type":"string"},)"
+   R"("epoch":{"type":"integer","description":"It grows with each owner."}}}}}})"},
   {"PoolStats",
    R"({"type":"object","required":["warm","assigned","total","config","maxInstances"],"properties":{)"
    R"("warm":{"type":"integer","description":"Started, and nobody's."},)"

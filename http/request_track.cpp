@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <ctime>
 #include <random>
 #include <utility>
 
@@ -82,6 +83,16 @@ std::string server_timing(const request_times& of) {
   return text;
 }
 
+std::string iso_time(std::int64_t unix_ms) {
+  const auto seconds = static_cast<std::time_t>(unix_ms / 1000);
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  std::array<char, 64> text{};
+  const auto end = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+  const auto ms = std::to_string(1000 + unix_ms % 1000);
+  return std::string{text.data(), end} + "." + ms.substr(1) + "Z";
+}
+
 request_track::request_track(std::shared_ptr<figures> all, route_figures& row,
                              request_context context)
     : all_(std::move(all))
@@ -112,6 +123,8 @@ void request_track::append_fields(std::string& head) const {
   ((head += "X-Request-Id: ") += context_.id) += "\r\n";
   if (context_.times)
     ((head += "Server-Timing: ") += server_timing(*context_.times)) += "\r\n";
+  if (const auto as_of = context_.recovered ? context_.recovered->tell() : std::nullopt)
+    ((head += "Insula-Recovered: ") += iso_time(*as_of)) += "\r\n";
 }
 
 void request_track::head_leaves() {

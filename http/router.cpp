@@ -34,6 +34,8 @@ bool matches(std::string_view pattern, std::string_view path, call& what) {
       what.sid = segment;
     else if (wanted == ":port" && !segment.empty())
       what.port = segment;
+    else if (wanted == ":node" && !segment.empty())
+      what.node = segment;
     else if (wanted != segment)
       return false;
   }

@@ -33,6 +33,7 @@ struct call {
   std::string id;         ///< The segment that `:id` stands for.
   std::string sid;        ///< The one that `:sid` stands for, nothing decoded.
   std::string port;       ///< The same for `:port`.
+  std::string node = {};  ///< The same for `:node`.
   std::string tail;       ///< What `*` stands for, nothing decoded.
   std::string query;      ///< After the first '?', nothing decoded.
   std::string session_id; ///< The header, as it is.
@@ -85,6 +86,14 @@ struct route {
   operation document;
   /// What is said of a body beyond the limit, if not what the API says everywhere.
   response (*too_large)(std::uint64_t bytes, std::uint64_t limit) = nullptr;
+
+  // ---- Where there are several nodes ----
+
+  /// Which sandbox a request is about whose path names none; empty: one that has no id yet. Null:
+  /// it is about none, unless the path has an `:id`.
+  std::function<std::string(const call&)> about = nullptr;
+  /// What is said where no node has that sandbox. Null: one of them has it from then on.
+  std::function<response(const call&)> unknown = nullptr;
 };
 
 struct matched_route {

@@ -3,10 +3,14 @@
 #include "base/log.hpp"
 #include "http/bridge/api.hpp"
 #include "http/bridge/once.hpp"
+#include "http/cluster/fields.hpp"
+#include "http/cluster/gateway.hpp"
 #include "http/console/console.hpp"
 #include "http/opensandbox/api.hpp"
 #include "http/opensandbox/execd.hpp"
 #include "http/preview/door.hpp"
+
+#include <algorithm>
 
 namespace insula::http {
 
@@ -17,21 +21,28 @@ public:
       : io_(io)
       , open_(options.api_key.empty())
       , browsers_(std::make_shared<sign_ins>(options.tls.has_value()))
+      , forwarder_(forwarder_of(io, options))
       , with_(services(system, options, std::move(directory), std::move(health)))
       , door_(io,
               {options.address, options.port, options.tls, options.max_connections,
                options.buffered_body_bytes, options.time, counts_, options.inherited},
               asking({key_check{options.api_key}, page_guard{options.allowed_hosts},
-                      all_routes(system, options), counts_, browsers_, previews(options)}))
+                      all_routes(system, options), counts_, browsers_, previews(options),
+                      others(options), options.keeps_snapshots}))
       , address_(options.address)
       , encrypted_(options.tls.has_value()) {
     if (options.metrics)
       add_metrics(options);
     if (options.execd)
       add_execd(options);
+    if (options.cluster)
+      add_internal(system, options);
   }
 
   result<void> start() {
+    if (forwarder_)
+      if (auto ready = forwarder_->prepare(); !ready)
+        return ready;
     auto started = door_.start();
     if (!started)
       return started;
@@ -40,7 +51,7 @@ public:
     if (open_)
       log::warning("http.no_key",
                    {{"what", "no API key is set: whoever reaches this port may use it"}});
-    for (auto* each : {&metrics_, &execd_})
+    for (auto* each : {&metrics_, &execd_, &internal_})
       if (*each)
         if (auto also = (*each)->start(); !also)
           return also;
@@ -49,6 +60,8 @@ public:
 
   ~impl() {
     stop({});
+    if (forwarder_)
+      forwarder_->stop();
     io_.settle();    // What requests had begun has been handed to the workers,
     workers_->end(); // and has been done,
     io_.settle();    // and is over: whoever asks now asks nobody.
@@ -57,16 +70,26 @@ public:
   std::uint16_t port() const { return door_.port(); }
   std::uint16_t metrics_port() const { return metrics_ ? metrics_->port() : 0; }
   std::uint16_t execd_port() const { return execd_ ? execd_->port() : 0; }
+  std::uint16_t internal_port() const { return internal_ ? internal_->port() : 0; }
+  void break_off(const std::string& node) {
+    if (forwarder_)
+      forwarder_->break_off(node);
+  }
   void stop_accepting() {
     door_.stop_accepting();
-    for (auto* each : {&metrics_, &execd_})
+    for (auto* each : {&metrics_, &execd_, &internal_})
       if (*each)
         (*each)->stop_accepting();
   }
   void stop(std::chrono::milliseconds patience) {
+    using clock = std::chrono::steady_clock;
+    const auto until = clock::now() + patience;
     door_.stop(patience);
     if (execd_)
       execd_->stop(patience);
+    if (internal_) // Other nodes' clients have had as long.
+      internal_->stop(std::chrono::floor<std::chrono::milliseconds>(
+        std::max(until - clock::now(), clock::duration::zero())));
     if (metrics_)
       metrics_->stop({});
   }
@@ -83,9 +106,11 @@ private:
   class side_door {
   public:
     side_door(io_pool& io, front_door_options where, bridge::api api, std::string event)
+        : side_door(io, std::move(where), asking(std::move(api)), std::move(event)) {}
+    side_door(io_pool& io, front_door_options where, front_door::admit_fn admit, std::string event)
         : event_(std::move(event))
         , address_(where.address)
-        , door_(io, std::move(where), asking(std::move(api))) {}
+        , door_(io, std::move(where), std::move(admit)) {}
 
     result<void> start() {
       auto started = door_.start();
@@ -127,8 +152,58 @@ private:
                                       options.time, counts_, options.inherited},
                    bridge::api{key_check{options.api_key}, page_guard{options.allowed_hosts},
                                opensandbox::execd_routes(with_, {{}, id}), counts_, nullptr,
-                               previews(options, id)},
+                               previews(options, id), others(options, cluster::execd_door),
+                               options.keeps_snapshots},
                    "http.execd_listening");
+  }
+
+  /// For other nodes, which have let in whoever asks: the main door's routes, and execd's for what
+  /// has come by that door.
+  void add_internal(caf::actor_system& system, const server_options& options) {
+    const auto& where = *options.cluster;
+    const auto of_node =
+      std::make_shared<const cluster::gateway>(forwarder_, cluster::gateway::door::node);
+    const auto inside = [&](std::vector<route> table, std::string execd_of) {
+      return std::make_shared<const bridge::api>(
+        key_check{{}}, page_guard{{}}, std::move(table), counts_, nullptr,
+        previews(options, std::move(execd_of), true), of_node, options.keeps_snapshots);
+    };
+    const auto id = bridge::keyed_id(options.secret, "\nexecd");
+    front_door_options how{where.address,
+                           where.port,
+                           where.tls,
+                           options.max_connections,
+                           options.buffered_body_bytes,
+                           options.time,
+                           counts_,
+                           options.inherited};
+    how.knows = [way = where.routing](std::string_view name) {
+      return !name.empty() && !way->member(name).empty();
+    };
+    internal_.emplace(
+      io_, std::move(how),
+      [main = inside(all_routes(system, options), {}),
+       execd = inside(opensandbox::execd_routes(with_, {{}, id}), id)](const request_head& head) {
+        const bool by_execd = head.field(cluster::door_field) == cluster::execd_door;
+        return (by_execd ? execd : main)->admit(head);
+      },
+      "http.internal_listening");
+  }
+
+  static std::shared_ptr<cluster::forwarder> forwarder_of(io_pool& io,
+                                                          const server_options& options) {
+    return options.cluster ? std::make_shared<cluster::forwarder>(io, options.cluster->routing,
+                                                                  options.cluster->tls)
+                           : nullptr;
+  }
+
+  /// Null: there are no other nodes.
+  std::shared_ptr<const cluster::gateway> others(const server_options& options,
+                                                 std::string_view door = {}) const {
+    return forwarder_
+             ? std::make_shared<const cluster::gateway>(forwarder_, cluster::gateway::door::own,
+                                                        options.tls.has_value(), std::string{door})
+             : nullptr;
   }
 
   std::shared_ptr<const bridge::services> services(caf::actor_system& system,
@@ -138,7 +213,16 @@ private:
     with.system = &system;
     with.directory = std::move(directory);
     with.pool = options.pool;
+    if (options.cluster)
+      with.cluster = options.cluster->control;
     with.missing_parts = std::move(health);
+    if (options.cluster)
+      with.missing_parts = [parts = std::move(with.missing_parts), way = options.cluster->routing] {
+        auto missing = parts ? parts() : std::vector<std::string>{};
+        if (!way->may_serve())
+          missing.push_back("this node is cut off from the others");
+        return missing;
+      };
     with.heartbeat = options.heartbeat;
     with.secret = options.secret;
     with.default_session = options.default_session;
@@ -160,10 +244,11 @@ private:
   }
 
   std::shared_ptr<const preview::door> previews(const server_options& options,
-                                                std::string execd_of = {}) const {
+                                                std::string execd_of = {},
+                                                bool behind_node = false) const {
     return std::make_shared<const preview::door>(
       preview::settings{options.preview_domain, options.previews_public, options.secret,
-                        options.tls.has_value(), std::move(execd_of)},
+                        options.tls.has_value(), behind_node, std::move(execd_of)},
       with_, key_check{options.api_key}, page_guard{options.allowed_hosts});
   }
 
@@ -183,10 +268,12 @@ private:
   const std::shared_ptr<figures> counts_ = std::make_shared<figures>();
   const bool open_;
   const std::shared_ptr<sign_ins> browsers_;
+  const std::shared_ptr<cluster::forwarder> forwarder_; ///< Null: there are no other nodes.
   const std::shared_ptr<const bridge::services> with_;
   front_door door_;
   std::optional<side_door> metrics_;
   std::optional<side_door> execd_;
+  std::optional<side_door> internal_;
   const std::string address_;
   const bool encrypted_;
 };
@@ -212,6 +299,14 @@ std::uint16_t server::metrics_port() const {
 
 std::uint16_t server::execd_port() const {
   return impl_->execd_port();
+}
+
+std::uint16_t server::internal_port() const {
+  return impl_->internal_port();
+}
+
+void server::break_off(const std::string& node) {
+  impl_->break_off(node);
 }
 
 void server::stop_accepting() {

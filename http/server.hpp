@@ -5,6 +5,8 @@
 #include "base/io_pool.hpp"
 #include "base/limits.hpp"
 #include "base/metrics.hpp"
+#include "http/cluster/picture.hpp"
+#include "http/cluster/routing.hpp"
 #include "http/front_door.hpp"
 #include "http/openapi.hpp"
 
@@ -56,10 +58,20 @@ struct server_options {
     std::uint16_t port = 0;
   };
   std::optional<execd_listener> execd;
+  /// Of several nodes, which answer as one.
+  struct cluster_member {
+    std::shared_ptr<cluster::routing> routing; ///< It is asked for as long as the server is there.
+    tls_files tls;       ///< Shown to other nodes. `authority` has signed those of all members.
+    std::string address; ///< Where other nodes' requests are served. No key is asked there.
+    std::uint16_t port = 0;
+    cluster::control* control = nullptr; ///< Outlives the server. Null: nothing can be seen.
+  };
+  std::optional<cluster_member> cluster; ///< None: one node, which has all.
   /// Below it, each port of each sandbox has a name: `<port>-<sandbox>.<domain>`.
   std::string preview_domain = "localhost";
   bool previews_public = false; ///< Nobody is asked for a key or a token there.
   pool_actor pool;              ///< Of warm sandboxes.
+  bool keeps_snapshots = false; ///< Clients may ask for sandboxes whose files outlive the node.
   /// Adds what the rest of the node counts to /metrics. Any thread; it may wait for a disk.
   std::function<void(metrics::text&)> more_figures;
 };
@@ -88,6 +100,10 @@ public:
   std::uint16_t port() const;
   std::uint16_t metrics_port() const;
   std::uint16_t execd_port() const;
+  std::uint16_t internal_port() const; ///< For other nodes.
+
+  /// That node is lost: whatever waits for it ends. Any thread.
+  void break_off(const std::string& node);
 
   /// Who connects from now on waits for the next server; whoever is there is served as ever.
   void stop_accepting();

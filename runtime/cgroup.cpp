@@ -79,6 +79,26 @@ bool has_word(std::string_view list, char separator, std::string_view word) {
   return false;
 }
 
+/// Kills those of a group one by one: cgroup.kill is newer than what is supported, and v1 never had
+/// it. This process and the one that started it live on.
+struct killed {
+  bool any = false;  ///< There was somebody,
+  bool ours = false; ///< and one of us.
+};
+killed kill_all_in(const std::string& group) {
+  killed found;
+  std::istringstream pids{read_file(group + "/cgroup.procs")};
+  for (std::string pid; std::getline(pids, pid);)
+    if (const auto number = std::atoi(pid.c_str()); number > 0) {
+      const bool is_ours = number == ::getpid() || number == ::getppid();
+      found.any = true;
+      found.ours |= is_ours;
+      if (!is_ours)
+        ::kill(number, SIGKILL);
+    }
+  return found;
+}
+
 /// The names of the directories in `path`.
 std::vector<std::string> directories_in(const std::string& path) {
   std::vector<std::string> names;
@@ -86,6 +106,17 @@ std::vector<std::string> directories_in(const std::string& path) {
   while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr)
     if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
       names.emplace_back(entry->d_name);
+  return names;
+}
+
+/// Those of the groups below `top`, the inner ones first.
+std::vector<std::string> groups_below(const std::string& top) {
+  std::vector<std::string> names;
+  for (const auto& outer : directories_in(top)) {
+    for (const auto& inner : directories_in(top + "/" + outer))
+      names.push_back(outer + "/" + inner);
+    names.push_back(outer);
+  }
   return names;
 }
 
@@ -167,6 +198,10 @@ std::string cgroup_tree::node(const cgroup_hierarchy& in) const {
   return in.directory + "/insula-" + key_;
 }
 
+std::string cgroup_tree::sandboxes(const cgroup_hierarchy& in) const {
+  return node(in) + "/sandboxes";
+}
+
 std::string cgroup_tree::path(const cgroup_hierarchy& in, cgroup_id which) const {
   return node(in) + "/" + which.kind + "-" + std::to_string(which.number);
 }
@@ -178,17 +213,19 @@ bool cgroup_tree::limited(const cgroup_hierarchy& in) const {
 result<void> cgroup_tree::prepare() const {
   const auto enter = [this](const cgroup_hierarchy& in) -> result<void> {
     const auto top = node(in);
-    for (const auto& made : {top, top + "/host"})
+    for (const auto& made : {top, top + "/host", sandboxes(in)})
       if (::mkdir(made.c_str(), 0755) != 0 && errno != EEXIST)
         return failed(made);
     if (!write_file(top + "/host/cgroup.procs", "0"))
       return failed(top + "/host/cgroup.procs");
+    if (&in == freezing()) // A dead node may have left it standing still, with what does not die.
+      write_file(sandboxes(in) + freezer_file(in), in.controller.empty() ? "0" : "THAWED");
     if (!limited(in))
       return {};
     // A group with processes of its own cannot hand controllers down, so the server that started us
     // moves as well.
     write_file(top + "/host/cgroup.procs", std::to_string(::getppid()));
-    for (const auto& level : {in.directory, top})
+    for (const auto& level : {in.directory, top, sandboxes(in)})
       for (const auto controller : v2_controllers)
         if (!write_file(level + "/cgroup.subtree_control", "+" + std::string{controller}))
           return not_handed_down(level, controller);
@@ -210,9 +247,9 @@ void cgroup_tree::leave() const {
     // by now, the kernel refuses, and `host` stays.
     const bool root = ::access((each.directory + "/cgroup.type").c_str(), F_OK) != 0;
     if (limited(each))
-      for (const auto& level : {top, each.directory})
+      for (const auto& level : {sandboxes(each), top, each.directory})
         for (const auto controller : v2_controllers)
-          if (level == top || !root)
+          if (level != each.directory || !root)
             write_file(level + "/cgroup.subtree_control", "-" + std::string{controller});
     std::istringstream pids{read_file(top + "/host/cgroup.procs")};
     for (std::string pid; std::getline(pids, pid);)
@@ -371,11 +408,18 @@ bool cgroup_tree::can_freeze() const {
   return in != nullptr && ::access((node(*in) + "/host" + freezer_file(*in)).c_str(), F_OK) == 0;
 }
 
+unique_fd cgroup_tree::open_freezer(const std::string& group) const {
+  return unique_fd{::open((group + freezer_file(*freezing())).c_str(), O_WRONLY | O_CLOEXEC)};
+}
+
 unique_fd cgroup_tree::open_freezer(std::uint32_t slot) const {
   const auto* in = freezing();
-  if (in == nullptr)
-    return {};
-  return unique_fd{::open((path(*in, slot) + freezer_file(*in)).c_str(), O_WRONLY | O_CLOEXEC)};
+  return in != nullptr ? open_freezer(path(*in, slot)) : unique_fd{};
+}
+
+unique_fd cgroup_tree::open_freezer_of_all() const {
+  const auto* in = freezing();
+  return in != nullptr ? open_freezer(sandboxes(*in)) : unique_fd{};
 }
 
 bool cgroup_tree::freeze(int freezer) const {
@@ -388,44 +432,54 @@ bool cgroup_tree::thaw(int freezer) const {
   return in != nullptr && write_anew(freezer, in->controller.empty() ? "0" : "THAWED");
 }
 
+bool cgroup_tree::is_frozen(const std::string& group) const {
+  return freezing()->controller.empty() ? number_in(group + "/cgroup.events", "frozen") == 1u
+                                        : read_file(group + "/freezer.state").starts_with("FROZEN");
+}
+
 bool cgroup_tree::is_frozen(std::uint32_t slot) const {
   const auto* in = freezing();
-  if (in == nullptr)
-    return false;
-  const auto dir = path(*in, slot);
-  return in->controller.empty() ? number_in(dir + "/cgroup.events", "frozen") == 1u
-                                : read_file(dir + "/freezer.state").starts_with("FROZEN");
+  return in != nullptr && is_frozen(path(*in, slot));
+}
+
+bool cgroup_tree::all_frozen() const {
+  const auto* in = freezing();
+  return in != nullptr && is_frozen(sandboxes(*in));
 }
 
 void cgroup_tree::let_die(std::uint32_t slot) const {
-  if (const auto* in = freezing(); in != nullptr && !in->controller.empty())
-    write_file(path(*in, slot) + "/freezer.state", "THAWED");
+  const auto* in = freezing();
+  if (in == nullptr || in->controller.empty())
+    return;
+  const auto group = path(*in, slot);
+  if (number_in(group + "/freezer.parent_freezing") == 1u) {
+    // Killed before it goes on, so it does nothing but die.
+    kill_all_in(group);
+    std::istringstream pids{read_file(group + "/cgroup.procs")};
+    for (std::string pid; std::getline(pids, pid);)
+      write_file(node(*in) + "/host/cgroup.procs", pid);
+  }
+  write_file(group + "/freezer.state", "THAWED");
 }
 
 bool cgroup_tree::sweep() const {
   bool gone = true;
-  if (const auto* in = freezing(); in != nullptr && !in->controller.empty())
-    for (const auto& name : directories_in(node(*in)))
-      write_file(node(*in) + "/" + name + "/freezer.state", "THAWED"); // As in let_die().
+  if (const auto* in = freezing(); in != nullptr && !in->controller.empty()) {
+    const auto groups = groups_below(node(*in));
+    for (const auto& name : groups) // As in let_die().
+      kill_all_in(node(*in) + "/" + name);
+    for (const auto& name : groups)
+      write_file(node(*in) + "/" + name + "/freezer.state", "THAWED");
+  }
   for (const auto& each : hierarchies_) {
     const auto top = node(each);
-    auto names = directories_in(top);
-    for (const auto& name : names) {
+    for (const auto& name : groups_below(top)) {
       const auto dir = top + "/" + name;
-      // Killed one by one: cgroup.kill is newer than what is supported, and v1 never had it.
       for (int round = 0; round < 50; ++round) {
-        std::istringstream pids{read_file(dir + "/cgroup.procs")};
-        bool any = false, ours = false;
-        for (std::string pid; std::getline(pids, pid);)
-          if (const auto number = std::atoi(pid.c_str()); number > 0) {
-            ours |= number == ::getpid() || number == ::getppid();
-            any = true;
-            if (number != ::getpid() && number != ::getppid())
-              ::kill(number, SIGKILL);
-          }
-        if (::rmdir(dir.c_str()) == 0 || errno == ENOENT || (ours && round > 0))
+        const auto found = kill_all_in(dir);
+        if (::rmdir(dir.c_str()) == 0 || errno == ENOENT || (found.ours && round > 0))
           break;
-        if (any || errno == EBUSY)
+        if (found.any || errno == EBUSY)
           ::usleep(10'000); // The kernel says nothing when a group becomes empty in v1.
       }
       gone &= ::access(dir.c_str(), F_OK) != 0;

@@ -43,7 +43,7 @@ std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_moun
 /// Which of the groups of a node.
 struct cgroup_id {
   std::uint32_t number;
-  const char* kind = "sb";
+  const char* kind = "sandboxes/sb";
 
   cgroup_id(std::uint32_t slot) // NOLINT(google-explicit-constructor): a slot's is what is meant.
       : number(slot) {}
@@ -57,9 +57,12 @@ inline cgroup_id group_of_mount(std::uint32_t number) {
   return {number, "mount"};
 }
 
-/// The cgroups of one node: `<own>/insula-<key>/sb-<slot>` in every hierarchy in use. The key keeps
-/// the nodes of one machine apart. Nothing outside of it is touched, but that on a machine with v2
-/// alone the own group begins to hand its controllers down.
+/// The cgroups of one node: `<own>/insula-<key>/sandboxes/sb-<slot>` in every hierarchy in use. The
+/// key keeps the nodes of one machine apart. Nothing outside of it is touched, but that on a
+/// machine with v2 alone the own group begins to hand its controllers down.
+///
+/// `sandboxes` can stand still as one, with those that are made meanwhile. Each of them stands
+/// still or goes on by itself below that: what it was told in the meantime holds once all go on.
 ///
 /// Threads: none of its own; const functions may be called from any.
 /// Source:  the kernel's cgroup v1 (memory, pids, cfs bandwidth) and v2 guides.
@@ -111,6 +114,8 @@ public:
   /// The file that has the processes of a slot stand still and go on; nothing where this machine's
   /// cgroups have none. Who holds it needs no rights on it.
   unique_fd open_freezer(std::uint32_t slot) const;
+  /// The same of all slots together.
+  unique_fd open_freezer_of_all() const;
 
   /// Have them stand still, which takes them a moment, or go on. `freezer` is what open_freezer()
   /// gave. Both are one write, which takes microseconds. False: the kernel refused.
@@ -119,8 +124,11 @@ public:
 
   /// Do all of them stand still? If not, v1 has to be told again.
   bool is_frozen(std::uint32_t slot) const;
+  bool all_frozen() const;
 
-  /// In v1 what stands still does not die of a signal, so it has to go on for that.
+  /// In v1 what stands still does not die of a signal, so it has to go on for that. Where all stand
+  /// still it is killed and taken out of there, and this has to be called until nothing is left:
+  /// what enters later stands still as well.
   void let_die(std::uint32_t slot) const;
 
   /// Kills what a dead node of the same key has left and removes all its directories. True: nothing
@@ -133,6 +141,7 @@ public:
 
 private:
   std::string node(const cgroup_hierarchy& in) const;
+  std::string sandboxes(const cgroup_hierarchy& in) const;
   std::string path(const cgroup_hierarchy& in, cgroup_id which) const;
   bool limited(const cgroup_hierarchy& in) const;
   result<void> held(const cgroup_limits& limits) const;
@@ -140,6 +149,8 @@ private:
                           const cgroup_limits& limits, bool lift) const;
   const cgroup_hierarchy* freezing() const;
   static const char* freezer_file(const cgroup_hierarchy& in);
+  unique_fd open_freezer(const std::string& group) const;
+  bool is_frozen(const std::string& group) const;
 
   std::vector<cgroup_hierarchy> hierarchies_;
   std::string key_;

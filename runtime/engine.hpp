@@ -250,6 +250,8 @@ struct tree_request {
   /// Of a read: names to leave out, as shell patterns for "./name" in which wildcards match slashes
   /// too.
   std::vector<std::string> excludes;
+  /// Of a write: permissions as they are told, where an ordinary user's tar would take some away.
+  bool exact = false;
 };
 
 /// How long the parts of making a sandbox took, one after the other.
@@ -439,6 +441,15 @@ public:
 
   /// The essential parts that are missing, in words; empty when all is well.
   virtual std::vector<std::string> ailments() const = 0;
+
+  /// The sandboxes of this node may run until then, of CLOCK_BOOTTIME; 0: without an end, for a
+  /// node that is in no cluster any more. From then on all of them stand still, whatever has become
+  /// of the server, and go on with the next permission; what stands still by itself, or is frozen
+  /// or thawed meanwhile, does as it was told then. Until then create() and claim() fail with
+  /// node_unreachable; destroy() works as ever. Of one server the latest deadline counts; its first
+  /// one counts in place of an earlier server's. Without any permission ever, they may run.
+  /// Does not wait.
+  virtual void permit([[maybe_unused]] std::chrono::nanoseconds boottime_deadline) {}
 };
 
 } // namespace insula::runtime

@@ -1531,7 +1531,7 @@ result<unique_fd> native_sandbox::open_tree(const tree_request& wanted, sandbox_
   words.insert(words.end(), wanted.excludes.begin(), wanted.excludes.end());
   return open_channel(wanted.what == file_operation::read ? agent::op::read_tree
                                                           : agent::op::write_tree,
-                      words, user);
+                      words, user, wanted.exact ? 1 : 0);
 }
 
 result<unique_fd> native_sandbox::open_file_task(file_task what,
@@ -1681,6 +1681,10 @@ std::vector<std::string> native_engine::ailments() const {
   if (core_->spawner.connected())
     return {};
   return {"the spawner is gone; restart the server"};
+}
+
+void native_engine::permit(std::chrono::nanoseconds boottime_deadline) {
+  core_->spawner.permit(boottime_deadline);
 }
 
 void native_engine::shut_down(std::chrono::milliseconds patience) {

@@ -44,6 +44,7 @@ public:
   void adopt(const sandbox_spec& spec, sandbox_listener listener) override;
   void disown(const std::string& name, std::function<void()> on_gone) override;
   std::vector<std::string> ailments() const override;
+  void permit(std::chrono::nanoseconds boottime_deadline) override;
 
   /// From here on nothing is heard or told any more, and what runs goes on until another server
   /// adopts it.

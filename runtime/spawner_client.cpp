@@ -312,6 +312,17 @@ error mount_failure(const spawner::notice& said, std::string_view text) {
 
 } // namespace
 
+namespace {
+
+error launch_failure(const spawner::notice& said) {
+  const auto step = static_cast<spawner::launch_step>(said.step);
+  if (step == spawner::launch_step::permission)
+    return {errc::node_unreachable, "this node may not run sandboxes now"};
+  return {errc::launch_failed, std::string{name_of(step)} + ": " + std::strerror(said.error)};
+}
+
+} // namespace
+
 void spawner_client::shared::heard_of_mount(const spawner::notice& said, std::string_view text) {
   mount_outcome tell;
   std::function<void(std::uint64_t)> ended;
@@ -368,15 +379,9 @@ void spawner_client::shared::heard(const spawner::notice& said, std::string_view
     return mine.on_created(launched{std::move(fds.front()),
                                     fds.size() > 1 ? std::move(fds[1]) : unique_fd{}, said.done});
   if (said.what == event::create_failed && mine.on_created)
-    mine.on_created(error{errc::launch_failed,
-                          std::string{name_of(static_cast<spawner::launch_step>(said.step))} +
-                            ": " + std::strerror(said.error)});
+    mine.on_created(launch_failure(said));
   if (said.what == event::claimed && mine.on_claimed)
-    return mine.on_claimed(
-      said.error == 0 ? result<void>{}
-                      : error{errc::launch_failed,
-                              std::string{name_of(static_cast<spawner::launch_step>(said.step))} +
-                                ": " + std::strerror(said.error)});
+    return mine.on_claimed(said.error == 0 ? result<void>{} : launch_failure(said));
   if (said.what == event::ended && mine.on_ended)
     mine.on_ended();
   for (const auto& each : mine.on_gone)
@@ -577,6 +582,12 @@ void spawner_client::release(std::uint32_t slot, std::uint64_t name) {
   auto wanted = plain(spawner::op::release);
   wanted.slot = slot;
   wanted.name = name;
+  shared_->socket->send(as_bytes(wanted));
+}
+
+void spawner_client::permit(std::chrono::nanoseconds until) {
+  auto wanted = plain(spawner::op::permit);
+  wanted.name = static_cast<std::uint64_t>(until.count());
   shared_->socket->send(as_bytes(wanted));
 }
 

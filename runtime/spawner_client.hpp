@@ -5,6 +5,7 @@
 #include "runtime/packet_socket.hpp"
 #include "runtime/spawner/protocol.hpp"
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -103,6 +104,10 @@ public:
   bool hold(std::uint32_t slot, std::uint64_t name, std::string_view label,
             std::span<const int> fds);
   void release(std::uint32_t slot, std::uint64_t name);
+
+  /// Sandboxes may run until then, of CLOCK_BOOTTIME; 0: without an end. Does not wait. A spawner
+  /// that takes nothing misses it, and has them stand still.
+  void permit(std::chrono::nanoseconds until);
 
   /// Everything ends: every sandbox, and the spawner. Blocks until it is so, or `patience` is over.
   void shut_down(std::chrono::milliseconds patience);

@@ -34,9 +34,13 @@ const std::map<std::pair<std::string, std::string>, std::set<std::string>> only 
 
 /// Libraries that stay behind one folder's door, by the beginning of their headers' names.
 const std::map<std::string, std::set<std::string>> kept_behind = {
-  {"restinio/", {"http"}},          {"rapidjson/", {"http", "storage", "benchmarks/load"}},
-  {"archive", {"http", "storage"}}, {"caf/", {"http", "actors", "actors/protocol"}},
-  {"sqlite3", {"storage"}},         {"yaml-cpp/", {}},
+  {"restinio/", {"http"}},
+  {"rapidjson/", {"http", "storage", "benchmarks/load"}},
+  {"archive", {"http", "storage"}},
+  {"caf/", {"http", "actors", "actors/protocol"}},
+  {"sqlite3", {"storage"}},
+  {"yaml-cpp/", {}},
+  {"curl/", {"storage"}},
   {"CLI/", {"benchmarks/load"}}, // And apps/, which may include everything.
 };
 

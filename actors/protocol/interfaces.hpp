@@ -141,6 +141,9 @@ using sandbox_actor = caf::typed_actor<
   // not_found (there is no such mount), io_failed.
   caf::replies_to<unmount_bucket_request>::with<caf::ok_atom>,
   caf::replies_to<list_mounts_request>::with<std::vector<mounted_bucket>>,
+  // Durable when answered. Errors: invalid_request (the node keeps no snapshots), store_failed,
+  // disk_full.
+  caf::replies_to<mark_persistent>::with<caf::ok_atom>,
   // Runs the program `true` in it, starting the sandbox if need be. Never fails once the sandbox
   // has been found.
   caf::replies_to<probe_request>::with<bool>,

@@ -368,6 +368,11 @@ struct mounted_bucket {
   bool live = false; ///< It can be used now.
 };
 
+/// Its files are to outlive its node from now on, until it is deleted. Starts nothing.
+struct mark_persistent {
+  request_context context = {};
+};
+
 /// Does the program `true` run in it?
 struct probe_request {
   request_context context = {};
@@ -438,6 +443,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::known_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_mounts_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_ports_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::listening_port>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::mark_persistent)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::mount_bucket_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::mounted_bucket>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::network_state)

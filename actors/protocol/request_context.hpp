@@ -6,8 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace insula {
 
@@ -107,10 +110,48 @@ private:
   std::atomic<bool> has_parts_ = false;
 };
 
+/// A sandbox has its files from a snapshot, and the first answer after that says so. Any thread.
+class recovery {
+public:
+  /// Unix time of the moment as of which the files are.
+  explicit recovery(std::int64_t as_of_ms)
+      : as_of_ms_(as_of_ms) {}
+
+  /// That moment, to whoever asks first.
+  std::optional<std::int64_t> tell() {
+    const auto as_of = as_of_ms_.exchange(0);
+    return as_of == 0 ? std::nullopt : std::optional{as_of};
+  }
+  bool told() const { return as_of_ms_ == 0; }
+
+private:
+  std::atomic<std::int64_t> as_of_ms_;
+};
+
+/// Where a request's answer finds what the request met. Any thread.
+class recovery_place {
+public:
+  void put(std::shared_ptr<recovery> what) {
+    const std::lock_guard hold{guard_};
+    what_ = std::move(what);
+  }
+  std::optional<std::int64_t> tell() {
+    const std::lock_guard hold{guard_};
+    return what_ ? what_->tell() : std::nullopt;
+  }
+
+private:
+  std::mutex guard_;
+  std::shared_ptr<recovery> what_;
+};
+
 /// What every message about a request carries: whose it is.
 struct request_context {
   std::string id;                                 ///< For the log. Empty: nobody's.
   std::shared_ptr<request_times> times = nullptr; ///< Null: nobody has asked.
+  /// Null: nobody is told.
+  std::shared_ptr<recovery_place> recovered = nullptr;
+  bool persistent = false; ///< It asks for its sandbox's files to outlive their node.
 };
 
 } // namespace insula

@@ -2,9 +2,12 @@
 
 #include "base/id.hpp"
 #include "http/bridge/error_response.hpp"
+#include "http/cluster/gateway.hpp"
+#include "http/connection.hpp"
 #include "http/json.hpp"
 #include "http/opensandbox/execd.hpp"
 #include "http/preview/door.hpp"
+#include "http/preview/session.hpp"
 
 #include <algorithm>
 
@@ -17,6 +20,7 @@ constexpr std::string_view pool = "/v1/pool/";
 constexpr std::string_view documents = "/v1/openapi";
 constexpr std::string_view health = "/health";
 constexpr std::string_view front_page = "/";
+constexpr std::string_view persistent_field = "Insula-Persistent";
 
 bool begins_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
@@ -40,6 +44,20 @@ response unauthorized(access needed = access::key, bool tried = false) {
                     : R"({"code":"MISSING_API_KEY","message":"OPEN-SANDBOX-API-KEY is missing."})"};
     default: return error_response(step::request, {errc::unauthorized, "Unauthorized"});
   }
+}
+
+/// None: any node can serve it.
+std::optional<cluster::concern> concern_of(const route& row, const call& what) {
+  cluster::concern about;
+  if (row.about)
+    about.id = row.about(what);
+  else if (sandbox_id::parse(what.id))
+    about.id = what.id;
+  else
+    return std::nullopt;
+  if (row.unknown)
+    about.unknown = [say = row.unknown, what] { return say(what); };
+  return about;
 }
 
 } // namespace
@@ -72,18 +90,23 @@ std::vector<route> routes(std::shared_ptr<const services> with) {
   add_network_routes(table, with);
   add_preview_routes(table, with);
   add_pool_routes(table, with);
+  add_cluster_routes(table, with);
   add_service_routes(table, with);
   return table;
 }
 
 api::api(key_check key, page_guard pages, std::vector<route> table, std::shared_ptr<figures> counts,
-         std::shared_ptr<const sign_ins> browsers, std::shared_ptr<const preview::door> previews)
+         std::shared_ptr<const sign_ins> browsers, std::shared_ptr<const preview::door> previews,
+         std::shared_ptr<const cluster::gateway> others, bool keeps_snapshots)
     : key_(std::move(key))
     , pages_(std::move(pages))
     , table_(std::move(table))
     , counts_(std::move(counts))
     , browsers_(std::move(browsers))
-    , previews_(std::move(previews)) {
+    , previews_(std::move(previews))
+    , others_(std::move(others))
+    , behind_node_(others_ && others_->is_behind_node())
+    , keeps_snapshots_(keeps_snapshots) {
   for (const auto& row : table_)
     rows_.push_back(&counts_->of(row.method, row.pattern));
   if (previews_) {
@@ -100,7 +123,7 @@ bool api::shows_key(const request_head& head, bool any_case) const {
 /// What is checked whether or not there is such a route.
 std::optional<response> api::refusal(const request_head& head) const {
   const auto path = head.path;
-  if (key_.open() && path != health) {
+  if (key_.open() && !behind_node_ && path != health) {
     // Links may lead to the page itself: it does nothing by being shown.
     const auto site = path == front_page ? std::string_view{} : head.field("Sec-Fetch-Site");
     if (const auto why = pages_.objection(head.field("Host"), head.field("Origin"), site))
@@ -119,6 +142,18 @@ std::optional<response> api::refusal(const request_head& head) const {
   if (begins_with(path, documents) && !shows_key(head, false) && !key_.allows_query(head.query))
     return unauthorized();
   return std::nullopt;
+}
+
+/// Nobody is to believe that his files are kept when they are not.
+std::optional<response> api::objection_to_persistence(const request_head& head) const {
+  const auto wanted = head.field(persistent_field);
+  if (wanted.empty() || wanted == "false" || (wanted == "true" && keeps_snapshots_))
+    return std::nullopt;
+  return error_response(
+    step::request,
+    {errc::invalid_request, wanted == "true" ? "Insula-Persistent: this node keeps no snapshots of "
+                                               "files; its configuration says nothing of any"
+                                             : "Insula-Persistent: expected true or false"});
 }
 
 bool api::shows_open_sandbox_key(const request_head& head) const {
@@ -143,38 +178,63 @@ bool api::may_use(access needed, const request_head& head, const call& what) con
   return false;
 }
 
-admission api::admit(const request_head& head) const {
+request_track api::track_of(const request_head& head, route_figures& row,
+                            std::optional<request_track> decided) const {
+  if (decided)
+    return std::move(*decided);
   request_context context{request_id(head.field("X-Request-Id"))};
   if (head.field("X-Server-Timing") == "1")
     context.times = std::make_shared<request_times>(request_times::clock::now());
+  if (keeps_snapshots_) {
+    context.recovered = std::make_shared<recovery_place>();
+    context.persistent = head.field(persistent_field) == "true";
+  }
+  return {counts_, row, std::move(context)};
+}
+
+admission api::admit(const request_head& head) const {
+  std::optional<request_track> decided; // It has been found out that it is to be served here.
+  if (others_)
+    if (auto* client = connection::current())
+      decided = std::exchange(client->decided, std::nullopt);
+  const auto* others = decided ? nullptr : others_.get();
   if (previews_)
-    if (auto to = previews_->find(head))
-      return admit_preview(head, std::move(*to), std::move(context));
+    if (auto to = previews_->find(head)) {
+      auto& row = to->prefix.empty() ? *previews_by_name_ : *previews_by_path_;
+      return admit_preview(head, std::move(*to), others, track_of(head, row, std::move(decided)));
+    }
   const auto found = find_route(table_, head);
   auto& row = found ? *rows_[static_cast<std::size_t>(found->row - table_.data())]
                     : counts_->unmatched(head.method);
-  request_track track{counts_, row, std::move(context)};
-  auto plan = decide(head, found);
+  auto track = track_of(head, row, std::move(decided));
+  auto plan = decide(head, found, others, track.context());
   plan.track = std::move(track);
   return plan;
 }
 
 admission api::admit_preview(const request_head& head, preview::address to,
-                             request_context context) const {
-  auto& row = to.prefix.empty() ? *previews_by_name_ : *previews_by_path_;
-  request_track track{counts_, row, std::move(context)};
+                             const cluster::gateway* others, request_track track) const {
   call asked;
   asked.id = to.id;
   const bool knows_key =
     to.in_execd ? may_use(access::execd, head, asked) : shows_open_sandbox_key(head);
+  const auto port = to.port;
   auto plan = to.in_execd && !knows_key
                 ? refused(unauthorized(access::execd))
                 : previews_->admit(head, std::move(to), knows_key, track.context().id);
+  if (others != nullptr && !plan.refusal) {
+    const auto unknown = [port, as_page = preview::wants_page(head)] {
+      return preview::not_running(port, as_page);
+    };
+    if (auto away = others->admit(head, {asked.id, unknown}, track.context().id))
+      plan = std::move(*away);
+  }
   plan.track = std::move(track);
   return plan;
 }
 
-admission api::decide(const request_head& head, const std::optional<matched_route>& found) const {
+admission api::decide(const request_head& head, const std::optional<matched_route>& found,
+                      const cluster::gateway* others, const request_context& context) const {
   if (auto no = refusal(head))
     return refused(std::move(*no));
   if (!found)
@@ -185,6 +245,12 @@ admission api::decide(const request_head& head, const std::optional<matched_rout
       {403, json::write_error("Only this node's own page may ask for this", "invalid_request")});
   if (!may_use(row->who, head, what))
     return refused(unauthorized(row->who, !head.field("OPEN-SANDBOX-API-KEY").empty()));
+  if (auto no = objection_to_persistence(head))
+    return refused(std::move(*no));
+  if (others != nullptr)
+    if (auto about = concern_of(*row, what))
+      if (auto away = others->admit(head, std::move(*about), context.id))
+        return std::move(*away);
   auto plan = row->admit(what);
   if (plan.refusal || row->body == body_use::ignored)
     return plan;

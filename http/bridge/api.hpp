@@ -17,6 +17,15 @@
 #include <string>
 #include <vector>
 
+namespace insula::http::cluster {
+class gateway;
+struct concern;
+} // namespace insula::http::cluster
+
+namespace insula::http::cluster {
+class control;
+}
+
 namespace insula::http::preview {
 class door;
 struct address;
@@ -30,6 +39,7 @@ struct services {
   caf::actor_system* system = nullptr;
   directory_actor directory;
   pool_actor pool;
+  cluster::control* cluster = nullptr; ///< Null: one node, which has all. Outlives the server.
   std::function<std::vector<std::string>()> missing_parts;
   std::chrono::milliseconds heartbeat{};      ///< Silence on an event stream before a comment.
   std::chrono::milliseconds probe_patience{}; ///< For a sandbox to be found and probed.
@@ -60,6 +70,7 @@ void add_mount_routes(std::vector<route>& table, std::shared_ptr<const services>
 void add_network_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_preview_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_pool_routes(std::vector<route>& table, std::shared_ptr<const services> with);
+void add_cluster_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with);
 
 /// GET /metrics, which can be had alone as well.
@@ -71,19 +82,26 @@ class api {
 public:
   /// Every request is counted in `counts`, by its row. `browsers`: who is signed in, if anybody can
   /// be here. `previews`: what goes on to servers in sandboxes, before all else; null: nothing
-  /// does.
+  /// does. `others`: where there are several nodes, what goes on to them; if requests come from one
+  /// of them, whoever asks has been let in there, and there is no key. `keeps_snapshots`: files of
+  /// sandboxes can outlive the node, if that is asked for.
   api(key_check key, page_guard pages, std::vector<route> table,
       std::shared_ptr<figures> counts = std::make_shared<figures>(),
       std::shared_ptr<const sign_ins> browsers = nullptr,
-      std::shared_ptr<const preview::door> previews = nullptr);
+      std::shared_ptr<const preview::door> previews = nullptr,
+      std::shared_ptr<const cluster::gateway> others = nullptr, bool keeps_snapshots = false);
 
   admission admit(const request_head& head) const;
 
 private:
-  admission decide(const request_head& head, const std::optional<matched_route>& found) const;
+  request_track track_of(const request_head& head, route_figures& row,
+                         std::optional<request_track> decided) const;
+  admission decide(const request_head& head, const std::optional<matched_route>& found,
+                   const cluster::gateway* others, const request_context& context) const;
   admission admit_preview(const request_head& head, preview::address to,
-                          request_context context) const;
+                          const cluster::gateway* others, request_track track) const;
   std::optional<response> refusal(const request_head& head) const;
+  std::optional<response> objection_to_persistence(const request_head& head) const;
   bool may_use(access needed, const request_head& head, const call& what) const;
   bool shows_open_sandbox_key(const request_head& head) const;
   bool shows_key(const request_head& head, bool any_case) const;
@@ -95,6 +113,9 @@ private:
   std::vector<route_figures*> rows_;         ///< One for each of table_.
   std::shared_ptr<const sign_ins> browsers_; ///< Null: nobody can sign in.
   std::shared_ptr<const preview::door> previews_;
+  std::shared_ptr<const cluster::gateway> others_; ///< Null: there are none.
+  bool behind_node_ = false;
+  const bool keeps_snapshots_;
   route_figures* previews_by_name_ = nullptr;
   route_figures* previews_by_path_ = nullptr;
 };

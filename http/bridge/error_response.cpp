@@ -1,5 +1,6 @@
 #include "http/bridge/error_response.hpp"
 
+#include "actors/protocol/lost_files.hpp"
 #include "base/log.hpp"
 #include "http/json.hpp"
 
@@ -79,7 +80,7 @@ std::string message_of(const error& why) {
   if (why.code == errc::disk_full)
     return "the node's disk is full, so nothing was done; it goes on by itself when there is room "
            "again";
-  if (why.code == errc::store_failed)
+  if (why.code == errc::store_failed && !why.message.starts_with(files_unavailable))
     return "the node's disk does not take what has to be remembered, so nothing was done; it goes "
            "on by itself when the disk does";
   if (why.code == errc::capacity_exceeded)

@@ -3,6 +3,7 @@
 #include "actors/protocol/errors.hpp"
 #include "base/limits.hpp"
 #include "http/bridge/error_response.hpp"
+#include "http/cluster/picture.hpp"
 #include "http/json.hpp"
 
 #include <caf/actor_system.hpp>
@@ -20,7 +21,7 @@ constexpr auto patience = 10s;
 /// Asks the pool, and answers with what `write` makes of what it says.
 template <class Answer, class Message>
 void ask(const services& with, const reply& to, std::chrono::milliseconds within, Message message,
-         std::string (*write)(const Answer&)) {
+         std::function<std::string(const Answer&)> write) {
   to->answer_within(within, error_response(step::find_sandbox,
                                            {errc::deadline_exceeded, "the pool does not answer"}));
   const auto asking = [to, write, message](caf::event_based_actor* self, const pool_actor& pool) {
@@ -34,6 +35,17 @@ void ask(const services& with, const reply& to, std::chrono::milliseconds within
         });
   };
   with.system->spawn(asking, with.pool);
+}
+
+/// The figures of a cluster are its nodes' sum.
+void add_others(const services& with, pool_stats& to) {
+  if (with.cluster == nullptr)
+    return;
+  const auto others = with.cluster->others();
+  to.warm += others.warm;
+  to.assigned += others.assigned;
+  to.limit += others.limit;
+  to.settings.target += others.target;
 }
 
 std::string ok(const caf::ok_atom&) {
@@ -57,7 +69,10 @@ void add_pool_routes(std::vector<route>& table, std::shared_ptr<const services> 
                    [with](const call&) {
                      return answered_by([with](const reply& to) {
                        ask<pool_stats>(*with, to, patience, status_atom::value,
-                                       json::write_pool_stats);
+                                       [with](pool_stats of) {
+                                         add_others(*with, of);
+                                         return json::write_pool_stats(of);
+                                       });
                      });
                    },
                    {.id = "getPoolStats",

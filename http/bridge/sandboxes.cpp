@@ -21,9 +21,24 @@ admission answered_by(admission::answer_fn answer) {
   return plan;
 }
 
-/// Clients send options here; nothing is started, so there is nothing to apply them to.
-void create(const std::string&, const reply& to) {
-  to->respond({200, json::write_id(sandbox_id::generate().str())});
+/// Clients send options here; nothing is started, so there is nothing to apply them to, but for
+/// what is remembered of an id.
+void create(const services& with, const std::string& id, const reply& to) {
+  const auto made = [to, id] { to->respond({200, json::write_id(id)}); };
+  if (!to->context().persistent)
+    return made();
+  to->answer_within(sandbox_patience,
+                    error_response(step::find_sandbox,
+                                   {errc::deadline_exceeded, "the sandbox was not made in time"}));
+  sandbox_question<mark_persistent, caf::ok_atom> question{
+    with.directory,
+    id,
+    {to->context()},
+    [made](caf::ok_atom) { made(); },
+    [to](step at, const error& why) { to->respond(error_response(at, why)); },
+    step::find_sandbox};
+  question.starts_it = false;
+  ask_sandbox(with, std::move(question));
 }
 
 /// With a key, the id comes from that, and from what nobody else knows: it is the same for good,
@@ -35,12 +50,9 @@ admission admit_create(const services* with, const call& what) {
     refused.refusal = error_response(step::request, once.reason());
     return refused;
   }
-  if (!*once)
-    return answered_by(create);
-  return answered_by(
-    [id = keyed_id(with->secret, *what.idempotency_key)](const std::string&, const reply& to) {
-      to->respond({200, json::write_id(id)});
-    });
+  return answered_by([with, id = *once ? keyed_id(with->secret, *what.idempotency_key)
+                                       : sandbox_id::generate().str()](
+                       const std::string&, const reply& to) { create(*with, id, to); });
 }
 
 void remove(const services& with, const std::string& id, const reply& to) {
@@ -106,6 +118,10 @@ void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const service
                     .parameters = {key_parameter},
                     .answers = {{"200", "The id.", "application/json", "CreateSandboxResponse"},
                                 {"400", "", "", "InvalidRequest"}}}});
+  table.back().about = [with](const call& what) {
+    const auto once = is_once(what);
+    return once && *once ? keyed_id(with->secret, *what.idempotency_key) : std::string{};
+  };
   table.push_back(
     {verb::del,
      "/v1/sandbox/:id",
@@ -122,6 +138,7 @@ void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const service
       .answers = {{"204", "Gone, or never there."},
                   {"400", "", "", "InvalidRequest"},
                   {"502", "It could not be ended.", "application/json", "ErrorResponse"}}}});
+  table.back().unknown = [](const call&) { return response{204, {}}; };
   table.push_back(
     {verb::get,
      "/v1/sandbox/:id/running",

@@ -124,7 +124,9 @@ route policy_route(verb method, const std::string& pattern, const shared_service
             return plan;
           },
           {},
-          &too_large};
+          &too_large,
+          nullptr,
+          [](const call&) { return failed(unknown); }};
 }
 
 } // namespace
@@ -153,7 +155,10 @@ std::vector<route> routes(const shared_services& with) {
                        };
                        return plan;
                      },
-                     {}});
+                     {},
+                     nullptr,
+                     nullptr,
+                     [](const call&) { return plain(200, "ok"); }});
   for (const std::string prefix : {"", "/v1"})
     for (auto& each : lifecycle_routes(with, prefix))
       table.push_back(std::move(each));

@@ -71,11 +71,24 @@ response elsewhere(const known_rows& rows, verb method, std::string path, const 
   return {method == verb::get ? 301 : 307, {}, {}, {{"Location", std::move(path)}}};
 }
 
+response not_there(const call& what) {
+  return execd_failure(404, "DOCKER::SANDBOX_NOT_FOUND", "Sandbox " + what.id + " not found.");
+}
+
 /// What every one of execd's refuses: it is for no sandbox.
 std::optional<response> no_sandbox(const execd_target& target, const call& what) {
   if (sandbox_id::parse(target.id(what)))
     return std::nullopt;
-  return execd_failure(404, "DOCKER::SANDBOX_NOT_FOUND", "Sandbox " + what.id + " not found.");
+  return not_there(what);
+}
+
+/// Its sandbox is that of the path, and has to be there; or is one that is made.
+route of_sandbox(route row, const execd_target& target) {
+  if (target.makes_sandbox())
+    row.about = [id = target.fixed_id](const call&) { return id; };
+  else
+    row.unknown = &not_there;
+  return row;
 }
 
 } // namespace
@@ -135,14 +148,15 @@ route execd_route(verb method, std::string pattern, const execd_target& target, 
     };
     return plan;
   };
-  return {method,
-          std::move(pattern),
-          access::execd,
-          body,
-          body == body_use::ignored ? 0 : body_limit,
-          admit,
-          {},
-          &too_large};
+  return of_sandbox({method,
+                     std::move(pattern),
+                     access::execd,
+                     body,
+                     body == body_use::ignored ? 0 : body_limit,
+                     admit,
+                     {},
+                     &too_large},
+                    target);
 }
 
 route execd_sink_route(
@@ -155,8 +169,15 @@ route execd_sink_route(
       plan.sink = make(target, what);
     return plan;
   };
-  return {method, std::move(pattern), access::execd, body_use::streamed, body_limit, admit,
-          {},     &too_large};
+  return of_sandbox({method,
+                     std::move(pattern),
+                     access::execd,
+                     body_use::streamed,
+                     body_limit,
+                     admit,
+                     {},
+                     &too_large},
+                    target);
 }
 
 std::vector<route> execd_routes(std::shared_ptr<const bridge::services> with,

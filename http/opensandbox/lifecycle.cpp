@@ -475,9 +475,11 @@ std::vector<route> lifecycle_routes(shared_services with, const std::string& pre
                      },
                      {},
                      &too_large});
+    table.back().unknown = [](const call& asked) { return not_found(asked.id); };
   };
   const auto none = body_use::ignored, some = body_use::buffered;
   add(verb::post, "/sandboxes", some, create);
+  table.back().about = [](const call&) { return std::string{}; };
   add(verb::get, "/sandboxes", none, list);
   add(verb::get, "/sandboxes/:id", none, get);
   add(verb::del, "/sandboxes/:id", none, remove);

@@ -1,5 +1,6 @@
 #include "http/preview/door.hpp"
 
+#include "http/cluster/fields.hpp"
 #include "http/connection.hpp"
 #include "http/header_text.hpp"
 #include "http/opensandbox/execd.hpp"
@@ -10,7 +11,6 @@
 #include "http/preview/token.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 
 namespace insula::http::preview {
@@ -31,23 +31,6 @@ admission refused(response answer) {
 std::string_view host_in(std::string_view origin) {
   const auto at = origin.find("://");
   return at == std::string_view::npos ? std::string_view{} : origin.substr(at + 3);
-}
-
-bool is_repeatable(const request_head& head) {
-  constexpr std::array<std::string_view, 5> known{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"};
-  return !head.chunked && head.content_length.value_or(0) == 0 &&
-         std::find(known.begin(), known.end(), head.method_name) != known.end();
-}
-
-std::string peer_of(connection& client) {
-  boost::system::error_code ec;
-  const auto peer = client.socket().remote_endpoint(ec);
-  if (ec)
-    return "unknown";
-  auto where = peer.address();
-  if (where.is_v6() && where.to_v6().is_v4_mapped())
-    where = boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, where.to_v6());
-  return where.to_string();
 }
 
 } // namespace
@@ -84,22 +67,9 @@ admission door::admit(const request_head& head, address to, bool knows_key,
   if (!to.path.starts_with('/') && !(to.path == "*" && head.method_name == "OPTIONS"))
     return refused(failed_preview(400, "invalid_request", "the path must begin with a slash",
                                   wants_page(head), false));
-  const bool needed = !is_.is_public && !key_.open() && !knows_key;
-  if (auto entered = sign_in(head, to, needed))
-    return refused(std::move(*entered));
-  if (!is_.is_public && key_.open())
-    if (auto no = objection(head, to))
+  if (!is_.behind_node)
+    if (auto no = objection_to(head, to, knows_key))
       return refused(std::move(*no));
-  if (needed && !shows_token(head, to)) {
-    if (!has_cookie(head, to))
-      return refused(failed_preview(401, "unauthorized",
-                                    "this preview needs the node's API key or a token for it",
-                                    wants_page(head), false));
-    if (comes_from_elsewhere(head, to))
-      return refused(failed_preview(403, "invalid_request",
-                                    "web pages of another sandbox or site are refused",
-                                    wants_page(head), false));
-  }
   request wanted;
   wanted.length = head.content_length.value_or(0);
   wanted.chunked = head.chunked;
@@ -114,8 +84,12 @@ admission door::admit(const request_head& head, address to, bool knows_key,
   from.key_shown = !key_.open() && key_.allows_header(head.field("Authorization"), true);
   from.request_id = request_id;
   from.encrypted = is_.encrypted;
-  if (auto* client = connection::current())
-    from.address = peer_of(*client);
+  if (is_.behind_node) {
+    from.address = head.field(cluster::client_field);
+    from.encrypted = head.field(cluster::scheme_field) == "https";
+  } else if (auto* client = connection::current()) {
+    from.address = client->peer();
+  }
   wanted.head = write_request(head, to, from);
   wanted.to = std::move(to);
   admission plan;
@@ -124,6 +98,28 @@ admission door::admit(const request_head& head, address to, bool knows_key,
     serve(with, std::move(wanted), std::move(taken), std::move(track));
   };
   return plan;
+}
+
+/// What is answered instead of letting it in.
+std::optional<response> door::objection_to(const request_head& head, const address& to,
+                                           bool knows_key) const {
+  const bool needed = !is_.is_public && !key_.open() && !knows_key;
+  if (auto entered = sign_in(head, to, needed))
+    return entered;
+  if (!is_.is_public && key_.open())
+    if (auto no = objection(head, to))
+      return no;
+  if (!needed || shows_token(head, to))
+    return std::nullopt;
+  if (!has_cookie(head, to))
+    return failed_preview(401, "unauthorized",
+                          "this preview needs the node's API key or a token for it",
+                          wants_page(head), false);
+  if (comes_from_elsewhere(head, to))
+    return failed_preview(403, "invalid_request",
+                          "web pages of another sandbox or site are refused", wants_page(head),
+                          false);
+  return std::nullopt;
 }
 
 /// A page may ask its own origin, and other ports of its own sandbox; it can be come to from

@@ -14,6 +14,8 @@ struct settings {
   bool is_public = false;           ///< Whoever knows a name may use it.
   std::string secret;               ///< That tokens are signed with.
   bool encrypted = false;           ///< This node speaks TLS.
+  /// Another node has decided that whoever asks may enter, and says who that is.
+  bool behind_node = false;
   std::string execd_of = {}; ///< Not empty: all that is asked is asked of this sandbox's execd.
 };
 
@@ -38,6 +40,8 @@ public:
   bool holds(std::string_view token, const std::string& id, std::uint16_t port) const;
 
 private:
+  std::optional<response> objection_to(const request_head& head, const address& to,
+                                       bool knows_key) const;
   std::optional<response> objection(const request_head& head, const address& to) const;
   std::optional<response> sign_in(const request_head& head, const address& to, bool needed) const;
   bool shows_token(const request_head& head, const address& to) const;

@@ -16,21 +16,10 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, N>& kno
                      [&](auto each) { return same_letters(name, each); });
 }
 
-/// Of one connection. The last are those of a length, which is said anew.
-constexpr std::array<std::string_view, 10> of_one_connection{"Connection",
-                                                             "Keep-Alive",
-                                                             "Proxy-Connection",
-                                                             "Proxy-Authenticate",
-                                                             "Proxy-Authorization",
-                                                             "TE",
-                                                             "Trailer",
-                                                             "Transfer-Encoding",
-                                                             "Upgrade",
-                                                             "Content-Length"};
-
 /// Of a request, what is told anew or is for this node alone.
-constexpr std::array<std::string_view, 6> told_by_node{
-  "Expect", "Forwarded", "X-Real-IP", "X-Request-Id", token_field, "OPEN-SANDBOX-API-KEY"};
+constexpr std::array<std::string_view, 7> told_by_node{
+  "Expect",           "Forwarded", "X-Real-IP", "X-Request-Id", token_field, "OPEN-SANDBOX-API-KEY",
+  "Insula-Persistent"};
 
 /// Of an answer, what would hold for the whole of this node.
 constexpr std::array<std::string_view, 4> of_whole_host{
@@ -98,6 +87,12 @@ bool wants_upgrade(const request_head& head) {
          !head.field("Upgrade").empty() && names(head.field("Connection"), "upgrade");
 }
 
+bool is_repeatable(const request_head& head) {
+  constexpr std::array<std::string_view, 5> known{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"};
+  return !head.chunked && head.content_length.value_or(0) == 0 &&
+         std::find(known.begin(), known.end(), head.method_name) != known.end();
+}
+
 std::string write_request(const request_head& head, const address& to, const sender& from) {
   std::string text;
   text.reserve(1024);
@@ -113,7 +108,7 @@ std::string write_request(const request_head& head, const address& to, const sen
       (dropped += value) += ',';
   });
   head.each_field([&](std::string_view name, std::string_view value) {
-    if (is_one_of(name, of_one_connection) || is_one_of(name, told_by_node) ||
+    if (is_of_one_connection(name) || is_one_of(name, told_by_node) || is_of_nodes(name) ||
         same_letters(name.substr(0, forwarded.size()), forwarded) ||
         (names(dropped, name) && !same_letters(name, "Host")))
       return;
@@ -151,9 +146,10 @@ std::string write_request(const request_head& head, const address& to, const sen
 std::string answer_line(std::string_view name, std::string_view value, const address& to,
                         std::string_view of_connection) {
   std::string line;
-  // It names other doors to this host, and the request's id is said by the node.
-  if (is_one_of(name, of_one_connection) || names(of_connection, name) ||
-      same_letters(name, "Alt-Svc") || same_letters(name, "X-Request-Id"))
+  // It names other doors to this host, and the others are said by the node.
+  if (is_of_one_connection(name) || is_of_nodes(name) || names(of_connection, name) ||
+      same_letters(name, "Alt-Svc") || same_letters(name, "X-Request-Id") ||
+      same_letters(name, "Insula-Recovered"))
     return line;
   if (to.prefix.empty()) {
     append(line, name, value);

@@ -30,6 +30,9 @@ std::string without_token(std::string_view query);
 /// It asks to speak something else on its connection.
 bool wants_upgrade(const request_head& head);
 
+/// Twice is as good as once, and there is no body.
+bool is_repeatable(const request_head& head);
+
 /// The header for the server, whole. Whatever the client says of who has sent it is replaced by
 /// what is true: X-Forwarded-For, -Proto, -Host and, where there is one, -Prefix.
 std::string write_request(const request_head& head, const address& to, const sender& from);

@@ -3,18 +3,16 @@
 #include "http/connection.hpp"
 #include "http/header_text.hpp"
 #include "http/json.hpp"
+#include "http/message_reader.hpp"
 #include "http/preview/message.hpp"
 #include "http/preview/tunnel.hpp"
 #include "http/preview/upstream.hpp"
 #include "http/response_head.hpp"
 
 #include <boost/asio/write.hpp>
-#include <boost/beast/http/buffer_body.hpp>
-#include <boost/beast/http/parser.hpp>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 
 namespace insula::http::preview {
@@ -34,9 +32,8 @@ constexpr auto answer_patience = 600s;
 constexpr auto take_patience = 60s;
 
 /// Read at once.
-constexpr std::size_t least_read = 16 * 1024;
 constexpr std::size_t most_read = 256 * 1024;
-constexpr std::uint32_t header_bytes = 64 * 1024;
+constexpr auto header_bytes = message_header_bytes;
 /// Of what a server may say before its answer.
 constexpr unsigned most_interim_answers = 32;
 
@@ -51,95 +48,6 @@ std::string escaped(std::string_view text) {
     }
   return safe;
 }
-
-std::string size_line(std::size_t size) {
-  std::array<char, 20> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), size, 16).ptr;
-  return std::string{digits.data(), end} + "\r\n";
-}
-
-std::string_view text_of(boost::beast::string_view text) {
-  return {text.data(), text.size()};
-}
-
-/// Reads one message's body while it comes; of a response, the header as well.
-template <class Parser>
-class reader {
-public:
-  std::function<void()> on_head; ///< The header is there, and nothing of the body.
-
-  reader() {
-    parser_.eager(false);
-    parser_.header_limit(header_bytes);
-    parser_.body_limit(boost::none);
-  }
-
-  Parser& parser() { return parser_; }
-
-  /// Takes `bytes`, and answers how many it has used. What they say of the body is in `body`.
-  std::size_t take(std::string_view bytes, std::string& body, error_code& ec) {
-    body.resize(bytes.size());
-    auto& room = parser_.get().body();
-    room.data = body.data();
-    room.size = body.size();
-    room.more = true;
-    std::size_t used = 0;
-    while (used < bytes.size() && !parser_.is_done() && !ec) {
-      const auto some = parser_.put(asio::buffer(bytes.data() + used, bytes.size() - used), ec);
-      used += some;
-      if (!ec && parser_.is_header_done() && !parser_.eager()) {
-        parser_.eager(true);
-        if (on_head)
-          on_head(); // Before what follows the body is added to it.
-        continue;
-      }
-      if (ec == wire::error::need_more) {
-        ec = {};
-        break;
-      }
-      if (some == 0)
-        break;
-    }
-    body.resize(body.size() - room.size);
-    room.data = nullptr;
-    room.size = 0;
-    return used;
-  }
-
-private:
-  Parser parser_;
-};
-
-/// What has come and is not used yet, and room for more: little at first, more for who fills it.
-class inflow {
-public:
-  asio::mutable_buffer room() {
-    if (room_.size() < kept_ + least_read)
-      room_.resize(kept_ + least_read);
-    return asio::buffer(room_.data() + kept_, room_.size() - kept_);
-  }
-  void came(std::size_t bytes) {
-    kept_ += bytes;
-    filled_ = kept_ == room_.size();
-  }
-  std::string_view bytes() const { return {room_.data(), kept_}; }
-  void used(std::size_t bytes) {
-    std::copy(room_.begin() + static_cast<std::ptrdiff_t>(bytes),
-              room_.begin() + static_cast<std::ptrdiff_t>(kept_), room_.begin());
-    kept_ -= bytes;
-    if (std::exchange(filled_, false) && room_.size() < most_read)
-      room_.resize(2 * room_.size());
-  }
-  void clear() { *this = {}; }
-
-private:
-  std::string room_;
-  std::size_t kept_ = 0;
-  bool filled_ = false; ///< By what came last.
-};
-
-using answer_reader = reader<wire::response_parser<wire::buffer_body>>;
-using body_reader = reader<wire::request_parser<wire::buffer_body>>;
 
 class session : public std::enable_shared_from_this<session> {
 public:
@@ -573,13 +481,13 @@ private:
   bool body_passed_ = false; ///< and has been passed on.
   std::uint64_t body_left_;
   std::optional<body_reader> chunks_;
-  inflow body_in_;
+  inflow body_in_{most_read};
   std::string body_;       ///< For the server,
   std::string body_frame_; ///< and what goes before that.
   bool waits_for_client_ = false;
 
   std::optional<answer_reader> answer_;
-  inflow in_;
+  inflow in_{most_read};
   bool heard_ = false;
   bool server_deaf_ = false;
   bool head_sent_ = false;
@@ -617,6 +525,11 @@ response failed_preview(int status, std::string_view code, const std::string& wh
     answer.body += "<p>This page asks again every two seconds.</p>";
   answer.body += "<p><small>Insula, " + std::string{code} + "</small></p></body></html>\n";
   return answer;
+}
+
+response not_running(std::uint16_t port, bool as_page) {
+  const auto why = is_not_running(port);
+  return failed_preview(why.status, why.code, why.why, as_page, false);
 }
 
 bool wants_page(const request_head& head) {

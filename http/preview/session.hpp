@@ -37,6 +37,9 @@ void serve(std::shared_ptr<const bridge::services> with, request wanted,
 response failed_preview(int status, std::string_view code, const std::string& why, bool as_page,
                         bool retries);
 
+/// The answer where the sandbox does not run.
+response not_running(std::uint16_t port, bool as_page);
+
 /// Whether whoever asks is a browser that shows the answer.
 bool wants_page(const request_head& head);
 

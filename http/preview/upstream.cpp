@@ -23,9 +23,7 @@ constexpr auto connect_patience = 10s;
 
 failure failed(const error& why, std::uint16_t port) {
   switch (why.code) {
-    case errc::sandbox_not_running:
-      return {502, "sandbox_not_running",
-              "the sandbox does not run, so nothing listens at port " + std::to_string(port)};
+    case errc::sandbox_not_running: return is_not_running(port);
     case errc::deadline_exceeded: return {504, "network_error", why.message};
     default:
       return {502, "network_error", why.code == errc::internal ? "internal error" : why.message};
@@ -122,6 +120,11 @@ private:
 
 } // namespace
 
+failure is_not_running(std::uint16_t port) {
+  return {502, "sandbox_not_running",
+          "the sandbox does not run, so nothing listens at port " + std::to_string(port)};
+}
+
 upstream::upstream(socket_type socket, std::string id, std::uint16_t port,
                    std::shared_ptr<void> use)
     : socket_(std::move(socket))
@@ -140,6 +143,11 @@ bool upstream::is_alive() {
 
 void upstream::rest() {
   idle_.expires_after(rest_time);
+}
+
+void upstream::end_sending() {
+  error_code ignored;
+  socket_.shutdown(socket_type::shutdown_send, ignored);
 }
 
 void upstream::close() {

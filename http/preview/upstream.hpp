@@ -20,6 +20,9 @@ struct failure {
   std::string why;
 };
 
+/// The sandbox that has it does not.
+failure is_not_running(std::uint16_t port);
+
 /// A connection to a server in a sandbox, on the strand of the client that it serves. As long as
 /// it is open, the sandbox is in use.
 class upstream {
@@ -29,6 +32,7 @@ public:
   upstream(socket_type socket, std::string id, std::uint16_t port, std::shared_ptr<void> use);
 
   socket_type& socket() { return socket_; }
+  socket_type& stream() { return socket_; }
   bool leads_to(const std::string& id, std::uint16_t port) const {
     return port_ == port && id_ == id;
   }
@@ -38,6 +42,8 @@ public:
   /// Closes itself after a while, unless it is used again. Then the sandbox is left in peace.
   void rest();
   void wake() { idle_.disarm(); }
+  /// There is no more for the server.
+  void end_sending();
   void close();
 
 private:

@@ -35,7 +35,8 @@ enum class op : std::uint32_t {
   write_file, ///< The same, the other way.
   read_tree,  ///< base/tree_frames.hpp. Text: the path, then patterns of names to leave out, argc
               ///< strings in all. Descriptor: the channel.
-  write_tree, ///< The same, the other way; there are no patterns.
+  write_tree, ///< The same, the other way; there are no patterns. `value` 1: permissions are kept
+              ///< as they are told. (An agent that does not know of it applies a umask.)
   ping,       ///< Answered with pong.
   open_terminal, ///< Like exec, behind a new terminal of `value` = columns | rows << 16.
                  ///< Descriptor: a socket through which the terminal's master comes back. From a

@@ -7,7 +7,8 @@ namespace insula::runtime::agent {
 /// too; what matches is left out with all below it. FIFOs, sockets and devices are left out.
 void send_tree(int channel, const char* path, char** excludes);
 
-/// Puts a tree over what there is below `path`, by GNU tar's rules for an ordinary user.
-void receive_tree(int channel, const char* path);
+/// Puts a tree over what there is below `path`, by GNU tar's rules for an ordinary user; `exact`:
+/// with the permissions that it is told.
+void receive_tree(int channel, const char* path, bool exact);
 
 } // namespace insula::runtime::agent

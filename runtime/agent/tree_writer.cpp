@@ -19,7 +19,8 @@ namespace insula::runtime::agent {
 
 namespace {
 
-constexpr mode_t mask = 022; ///< An ordinary user's tar applies its umask.
+/// An ordinary user's tar applies its umask, and keeps no special bits.
+constexpr mode_t ordinary = 0777 & ~022u, exactly = 07777;
 
 /// With as few system calls as the many small entries of a tree want.
 class buffered_channel {
@@ -86,8 +87,9 @@ bool has_parent_reference(std::string_view path) {
 
 class tree_writer {
 public:
-  explicit tree_writer(int channel)
+  tree_writer(int channel, bool exact)
       : channel_(channel)
+      , kept_(exact ? exactly : ordinary)
       , from_(channel) {}
 
   void run(const char* path) {
@@ -134,7 +136,7 @@ private:
       case entry_kind::hard_link: return make_hard_link(what);
       case entry_kind::fifo:
         if (!placed(what.name, [&](const char* name) {
-              return ::mkfifoat(top_, name, what.head.mode & 0777 & ~mask);
+              return ::mkfifoat(top_, name, what.head.mode & kept_);
             }))
           text_.add(what.name, "Cannot mkfifo", errno);
         return;
@@ -203,7 +205,7 @@ private:
     const timespec times[2] = {{0, UTIME_OMIT}, what.modified()};
     if (failed == 0 && ::ftruncate(file, static_cast<off_t>(what.head.size)) != 0)
       failed = errno;
-    if (failed == 0 && ::fchmod(file, what.head.mode & 0777 & ~mask) != 0)
+    if (failed == 0 && ::fchmod(file, what.head.mode & kept_) != 0)
       failed = errno;
     if (failed == 0) {
       ::futimens(file, times);
@@ -223,10 +225,10 @@ private:
     const bool there =
       ::fstatat(top_, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
     if (!there && !placed(what.name, [&](const char* path) {
-          return ::mkdirat(top_, path, (what.head.mode & 0777 & ~mask) | 0700);
+          return ::mkdirat(top_, path, (what.head.mode & kept_) | 0700);
         }))
       return text_.add(what.name, "Cannot mkdir", errno);
-    directories_.push_back({what.name, what.head.mode & 0777 & ~mask, what.modified()});
+    directories_.push_back({what.name, what.head.mode & kept_, what.modified()});
   }
 
   void finish_directories() {
@@ -333,7 +335,7 @@ private:
 
   bool make_parents(const std::string& name) const {
     for (std::size_t slash = 0; (slash = name.find('/', slash + 1)) != std::string::npos;)
-      if (::mkdirat(top_, name.substr(0, slash).c_str(), 0777 & ~mask) != 0 && errno != EEXIST)
+      if (::mkdirat(top_, name.substr(0, slash).c_str(), ordinary) != 0 && errno != EEXIST)
         return false;
     errno = ENOENT;
     return name.find('/') != std::string::npos;
@@ -352,6 +354,7 @@ private:
   };
 
   const int channel_;
+  const mode_t kept_; ///< Of the permissions that it is told.
   buffered_channel from_;
   int top_ = -1;
   std::vector<finished_later> directories_;
@@ -361,8 +364,8 @@ private:
 
 } // namespace
 
-void receive_tree(int channel, const char* path) {
-  static tree_writer writer{channel};
+void receive_tree(int channel, const char* path, bool exact) {
+  static tree_writer writer{channel, exact};
   writer.run(path);
 }
 

@@ -167,7 +167,10 @@ void limit(int resource, std::uint64_t value) {
   std::array<int, max_layers> layers{};
   const auto count = receive_layers(control, layers);
 
-  need(::setgroups(0, nullptr) == 0 && ::setresgid(0, 0, 0) == 0 && ::setresuid(0, 0, 0) == 0,
+  // By number: libc does not know of this copy, and would have the spawner's other thread do the
+  // same, which is not here.
+  need(::syscall(SYS_setgroups, 0, nullptr) == 0 && ::syscall(SYS_setresgid, 0, 0, 0) == 0 &&
+         ::syscall(SYS_setresuid, 0, 0, 0) == 0,
        launch_step::become_root);
   // After the last change of user, which would clear it. If the spawner died before this line, our
   // socket says so.

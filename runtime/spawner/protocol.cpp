@@ -31,6 +31,7 @@ const char* name_of(launch_step step) {
     case launch_step::seccomp: return "loading the system call filter";
     case launch_step::agent: return "starting the agent";
     case launch_step::limits: return "setting the limits";
+    case launch_step::permission: return "having permission";
   }
   return "an unknown step";
 }

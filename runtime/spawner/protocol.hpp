@@ -15,7 +15,7 @@ namespace insula::runtime::spawner {
 /// A spawner outlives its server, and so do the agents and keepers that it has started and the
 /// labels that it keeps: a server that would misunderstand any of them understands none.
 inline constexpr std::uint32_t version =
-  5 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
+  6 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
 inline constexpr std::size_t max_path = 512;
 inline constexpr std::size_t max_host_name = 64;
 inline constexpr std::size_t max_tag = 160;
@@ -45,6 +45,10 @@ enum class op : std::uint32_t {
          ///< mounted, by the same `name`.
   unmount, ///< Take that away. Answered with unmounted when the program has ended, or has had its
            ///< time.
+  permit,  ///< Sandboxes may run until `name`, in nanoseconds of CLOCK_BOOTTIME; 0: without an end.
+          ///< From then on all of them stand still until the next one; none can be made or claimed.
+          ///< Of one server the latest counts, and the first one of the next server in any case. As
+          ///< long as there has been none sandboxes may run.
 };
 
 // Flags of a mount.
@@ -68,7 +72,7 @@ struct request {
   op what;
   std::uint32_t slot;  ///< Decides the range of user ids: first_uid + slot * uids_per_slot.
   std::uint64_t name;  ///< hello: the protocol version. hold, release: the asker's name for the
-                       ///< descriptors. mount, unmount: for the mount.
+                       ///< descriptors. mount, unmount: for the mount. permit: the time.
   std::uint32_t count; ///< open_sockets: 1 to max_fds. mount: MiB of its cache.
   std::uint32_t ipv6;
   std::uint32_t flags; ///< Of a mount, as the next.
@@ -166,7 +170,8 @@ enum class launch_step : std::uint32_t {
   capabilities,
   seccomp,
   agent,
-  limits, ///< Of one that is claimed.
+  limits,     ///< Of one that is claimed.
+  permission, ///< This node may not run sandboxes now.
 };
 
 /// Steps of mounting and unmounting.

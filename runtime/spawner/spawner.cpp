@@ -10,6 +10,7 @@
 #include "runtime/spawner/gateway_link.hpp"
 #include "runtime/spawner/inner_sockets.hpp"
 #include "runtime/spawner/launch.hpp"
+#include "runtime/spawner/permission.hpp"
 #include "runtime/spawner/protocol.hpp"
 #include "runtime/spawner/seccomp_filter.hpp"
 
@@ -78,7 +79,8 @@ public:
       , gateway_(given.state_directory)
       , mounts_(
           cgroups_, [this](const bucket_mounts::outcome& how) { tell_of_mount(how); },
-          [this](int fd) { watch(fd); }) {}
+          [this](int fd) { watch(fd); })
+      , permission_(cgroups_) {}
 
   result<void> prepare();
   int serve();
@@ -111,6 +113,9 @@ private:
             std::initializer_list<int> fds = {}, const launch_clock& done = {});
   void send(notice said, std::string_view text, std::span<const int> fds);
   void end_everything();
+  void permit(std::uint64_t until);
+  void permission_is_over();
+  bool let_die();
   void watch(int fd);
 
   const options& given_;
@@ -121,6 +126,8 @@ private:
   std::unique_ptr<disk_pool> disks_;
   gateway_link gateway_;
   bucket_mounts mounts_;
+  permission permission_;
+  bool server_permits_ = false; ///< This server has given permission.
   std::map<std::uint32_t, tenant> tenants_;
   std::vector<std::uint32_t> ended_; ///< Reaped, and not yet all gone.
   std::deque<request> to_create_;    ///< Until there is nothing else to do.
@@ -263,6 +270,9 @@ result<void> spawner::prepare() {
     return failed("making the spawner's socket");
   watch(signals_.get());
   watch(listener_.get());
+  if (!permission_.start())
+    return failed("watching over the permission");
+  watch(permission_.news());
   server_.reset(given_.server);
   had_server_ = static_cast<bool>(server_);
   if (server_)
@@ -379,6 +389,7 @@ void spawner::accept_server() {
     return;
   drop_server();
   server_ = std::move(next);
+  server_permits_ = false;
   had_server_ = true;
   watch(server_.get());
 }
@@ -458,7 +469,8 @@ void spawner::hold(const request& wanted, std::string_view label, std::vector<un
 
 void spawner::handle(const request& wanted, std::string_view text, std::vector<unique_fd> fds) {
   const auto slot_is = [&](const request& each) { return each.slot == wanted.slot; };
-  if (wanted.what != op::claim && std::any_of(to_create_.begin(), to_create_.end(), slot_is))
+  if (wanted.what != op::claim && wanted.what != op::permit &&
+      std::any_of(to_create_.begin(), to_create_.end(), slot_is))
     while (!to_create_.empty()) // What is asked of it comes after its creation.
       create_next();
   switch (wanted.what) {
@@ -475,6 +487,7 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
     case op::mount: return mount(wanted, text);
     case op::unmount: return unmount(wanted);
     case op::shut_down: return end_everything();
+    case op::permit: return permit(wanted.name);
   }
   log::error("spawner.unknown_request", {{"op", static_cast<std::uint32_t>(wanted.what)}});
 }
@@ -503,6 +516,8 @@ void spawner::create(const request& wanted) {
     log::error("spawner.slot_in_use", {{"slot", slot}});
     return tell(event::create_failed, slot, EBUSY, launch_step::request);
   }
+  if (permission_.over())
+    return tell(event::create_failed, slot, EPERM, launch_step::permission);
   launch_clock done{};
   done.begun = monotonic_ns();
   const cgroup_limits limits{wanted.ceilings.memory_bytes, wanted.ceilings.cpu_percent,
@@ -566,6 +581,8 @@ void spawner::claim(const request& wanted) {
   const bool free = at != tenants_.end() && !at->second.claimed && at->second.held.empty();
   if (!free || at->second.pid < 0 || at->second.asked_to_end)
     return tell(event::claimed, wanted.slot, ESRCH, launch_step::host_name);
+  if (permission_.over())
+    return tell(event::claimed, wanted.slot, EPERM, launch_step::permission);
   auto& mine = at->second;
   mine.claimed = true;
   const auto refuse = [&](launch_step step, int error) {
@@ -712,6 +729,43 @@ void spawner::clean_up() {
   });
 }
 
+void spawner::permit(std::uint64_t until) {
+  if (until == 0)
+    until = permission::without_end;
+  if (server_permits_ && until < permission_.until())
+    return;
+  server_permits_ = true;
+  const bool stood_still = permission_.over();
+  permission_.renew(until);
+  if (stood_still && !permission_.over())
+    log::info("spawner.permission_renewed", {{"sandboxes", tenants_.size()}});
+}
+
+void spawner::permission_is_over() {
+  if (!permission_.take_news())
+    return;
+  log::warning("spawner.permission_over",
+               {{"sandboxes", tenants_.size()}, {"consequence", "they stand still"}});
+  if (cgroups_.can_freeze())
+    return;
+  // This machine cannot have them stand still, so they end.
+  for (const auto& [slot, each] : tenants_)
+    if (each.pid > 0)
+      ::syscall(SYS_pidfd_send_signal, each.process.get(), SIGKILL, nullptr, 0);
+}
+
+/// Those that end while all stand still. True: some of them still do not.
+bool spawner::let_die() {
+  bool any = false;
+  if (permission_.over())
+    for (const auto& [slot, each] : tenants_)
+      if (each.asked_to_end && each.pid > 0) {
+        cgroups_.let_die(slot);
+        any = true;
+      }
+  return any;
+}
+
 void spawner::end_everything() {
   ending_ = true;
   // A server that comes now waits for an answer, until it finds this one gone and starts another.
@@ -742,8 +796,8 @@ int spawner::serve() {
   int turns_without_create = 0;
   for (;;) {
     std::array<epoll_event, 16> events;
-    constexpr int again_ms = 2;
-    int patience = !to_create_.empty() ? 0 : ended_.empty() ? -1 : again_ms;
+    constexpr int again_ms = 2, dying_ms = 10;
+    int patience = !to_create_.empty() ? 0 : !ended_.empty() ? again_ms : let_die() ? dying_ms : -1;
     for (const int until : {gateway_.until_restart(), mounts_.until_look()})
       if (until >= 0 && (patience < 0 || until < patience))
         patience = until;
@@ -761,6 +815,8 @@ int spawner::serve() {
       } else if (fd == server_.get()) {
         if (receive() == received::end)
           drop_server();
+      } else if (fd == permission_.news()) {
+        permission_is_over();
       } else {
         mounts_.readable(fd);
       }

@@ -14,9 +14,10 @@ struct options {
   int server = -1;              ///< The socket to the server that started us.
 };
 
-/// The spawner's whole life: the one process of a node that stays root. Single-threaded; it reads
-/// nothing but the server's fixed structs and what the kernel says. It outlives the server, and
-/// ends when it is told to or by SIGTERM, with everything that it holds. Returns the exit status.
+/// The spawner's whole life: the one process of a node that stays root. Single-threaded, but for
+/// who watches its permission; it reads nothing but the server's fixed structs and what the kernel
+/// says. It outlives the server, and ends when it is told to or by SIGTERM, with everything that it
+/// holds. Returns the exit status.
 int run(const options& given);
 
 } // namespace insula::runtime::spawner

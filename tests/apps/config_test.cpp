@@ -131,6 +131,7 @@ buckets:
   bindings:
     DATA: {endpoint: "https://s3.example.com", bucket: my-data, access_key_id: k3y, secret_access_key: s3cret, read_only: true}
     _2: {endpoint: "http://[::1]:9000/", bucket: b.2}
+snapshots: {endpoint: "https://s3.example.com/", bucket: kept, region: eu-1, interval: 30s, all: true}
 preview: {domain: preview.example, public: true}
 pool: {target: 3, refresh_interval: 500ms, scale_batch_size: 20}
 bridge: {default_session: true}
@@ -181,6 +182,13 @@ log: {level: debug}
   CHECK_FALSE(other.read_only);
   CHECK_FALSE(other.credentials);
   CHECK_FALSE(c.buckets.credentials);
+  CHECK(c.snapshots.directory.empty());
+  CHECK(c.snapshots.endpoint == "https://s3.example.com");
+  CHECK(c.snapshots.bucket == "kept");
+  CHECK(c.snapshots.region == "eu-1");
+  CHECK(c.snapshots.interval == 30s);
+  CHECK(c.snapshots.all);
+  CHECK_FALSE(c.snapshots.credentials);
   CHECK(c.preview.domain == "preview.example");
   CHECK(c.preview.is_public);
   CHECK(c.pool.target == 3);
@@ -299,6 +307,17 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
      "names of letters, digits and '_' that begin with no digit, got \"my-data\""},
     {"buckets.bindings", "{? [a] : {}}",
      "names of letters, digits and '_' that begin with no digit, got a list"},
+    {"snapshots.directory", "here", "an absolute path or \"\", got \"here\""},
+    {"snapshots.endpoint", "10.0.0.1:9000",
+     "\"\", or an http or https URL without a path, such as http://10.77.0.1:9000, got "
+     "\"10.0.0.1:9000\""},
+    {"snapshots.bucket", "A",
+     "a bucket's name: at most 63 of a-z, 0-9, '.' and '-', with a letter or digit at both ends, "
+     "got \"A\""},
+    {"snapshots.region", "us east",
+     "a region's name such as us-east-1: at most 63 of a-z, 0-9 and '-', got \"us east\""},
+    {"snapshots.interval", "25h", "a duration from 0 to 24h, got \"25h\""},
+    {"snapshots.all", "yes", "true or false, got \"yes\""},
     {"preview.domain", "[a]", "a name such as preview.example, got a list"},
     {"preview.public", "maybe", "true or false, got \"maybe\""},
     {"pool.target", "-3", "a whole number from 0 to 36863, got \"-3\""},
@@ -545,6 +564,27 @@ TEST_CASE("credentials for buckets are a pair of the environment", "[apps][confi
                             "without spaces");
 }
 
+TEST_CASE("snapshots go to one place, whose credentials are in the environment", "[apps][config]") {
+  CHECK(
+    mistake("snapshots:\n  directory: /a\n  endpoint: http://s3\n  bucket: b\n") ==
+    "cluster.yaml:2: snapshots.directory: expected either this or snapshots.endpoint, not both");
+  CHECK(mistake("snapshots:\n  endpoint: http://s3\n") ==
+        "snapshots.bucket: expected both snapshots.endpoint and snapshots.bucket, or neither");
+  CHECK(mistake("snapshots:\n  bucket: b\n") ==
+        "cluster.yaml:2: snapshots.bucket: expected both snapshots.endpoint and snapshots.bucket, "
+        "or neither");
+  CHECK(mistake("snapshots:\n  all: true\n") ==
+        "cluster.yaml:2: snapshots.all: expected snapshots.directory or snapshots.endpoint, where "
+        "they are to be");
+  CHECK(loaded("snapshots: {directory: /a, all: true, interval: 0}").snapshots.interval == 0s);
+  const environment env{{"SNAPSHOTS_ACCESS_KEY_ID", "k"}, {"SNAPSHOTS_SECRET_ACCESS_KEY", "s"}};
+  const auto values = loaded("snapshots: {endpoint: \"http://s3\", bucket: b}", env);
+  CHECK(values.snapshots.credentials == bucket_credentials{"k", "s"});
+  CHECK_FALSE(values.buckets.credentials);
+  CHECK(mistake("", {{"SNAPSHOTS_ACCESS_KEY_ID", "a b"}, {"SNAPSHOTS_SECRET_ACCESS_KEY", "s"}}) ==
+        "SNAPSHOTS_ACCESS_KEY_ID: expected 1 to 4096 printable ASCII characters without spaces");
+}
+
 TEST_CASE("numbers in the environment are read as C reads them", "[apps][config]") {
   const auto size = [](const std::string& text) {
     return load_config(std::nullopt, {{"WARM_POOL_SCALE_BATCH_SIZE", text}})->pool.scale_batch_size;
@@ -561,4 +601,54 @@ TEST_CASE("numbers in the environment are read as C reads them", "[apps][config]
   const auto interval = load_config(std::nullopt, {{"WARM_POOL_REFRESH_INTERVAL", "1"}});
   REQUIRE(interval);
   CHECK(interval->pool.refresh_interval == 100ms);
+}
+
+TEST_CASE("a cluster is one file for all nodes, and each is told which one it is",
+          "[apps][config]") {
+  const std::string two = "cluster:\n"
+                          "  etcd: {endpoints: [\"http://10.0.0.1:2379\"]}\n"
+                          "  authority: /pki/ca.crt\n"
+                          "  certificate: /pki/{node}.crt\n"
+                          "  key: /pki/{node}.key\n"
+                          "  nodes:\n"
+                          "    n1: {internal: \"10.0.0.1:1\", link: \"10.0.0.1:2\", state: /s1}\n"
+                          "    n2: {internal: \"10.0.0.2:1\", link: \"10.0.0.2:2\", "
+                          "listen: \"127.0.0.1:9\", first_slot: 100}\n";
+  const auto load_as = [](const std::string& text, const std::optional<std::string>& node) {
+    const written file{text};
+    return load_config("cluster.yaml", {}, {.node = node});
+  };
+  const auto second = load_as(two, "n2");
+  REQUIRE(second);
+  CHECK(second->cluster.self == "n2");
+  CHECK(second->cluster.certificate == "/pki/n2.crt");
+  CHECK(second->cluster.key == "/pki/n2.key");
+  CHECK(second->server.listen == endpoint{"127.0.0.1", 9});
+  CHECK(second->runtime.first_slot == 100);
+  CHECK(second->cluster.nodes.at("n1").link == endpoint{"10.0.0.1", 2});
+  CHECK(load_as(two, "n1")->state.directory == "/s1");
+
+  CHECK(load_as(two, std::nullopt).reason().message ==
+        "the configuration is that of a cluster: say by --node which of its nodes this is: n1, n2");
+  CHECK(load_as(two, "n3").reason().message ==
+        "--node: there is no node \"n3\" in cluster.nodes, only n1, n2");
+  CHECK(load_as("", "n1").reason().message == "--node: the configuration has no cluster.nodes");
+
+  const auto wrong = [&](const std::string& nodes) {
+    return load_as("cluster:\n  nodes:\n    " + nodes + "\n", "n1").reason().message;
+  };
+  CHECK(wrong("n1: {internal: \"10.0.0.1:1\"}") ==
+        "cluster.yaml:3: cluster.nodes.n1: expected both internal and link");
+  CHECK(wrong("n1: {internal: \"0.0.0.0:1\"}") ==
+        "cluster.yaml:3: cluster.nodes.n1.internal: expected an address that the others can reach, "
+        "such as 10.0.0.1:8788, got \"0.0.0.0:1\"");
+  CHECK(wrong("n1: {port: 1}") ==
+        "cluster.yaml:3: cluster.nodes.n1.port: no such key; a node has internal, link, listen, "
+        "state and first_slot");
+  CHECK(wrong("N1: {}").starts_with("cluster.yaml:3: cluster.nodes: expected names of a-z"));
+  const std::string one = "n1: {internal: \"10.0.0.1:1\", link: \"10.0.0.1:2\"}";
+  CHECK(wrong(one + "\n    " + one) ==
+        "cluster.yaml:4: cluster.nodes.n1: given twice, first in line 3");
+  CHECK(wrong(one) == "cluster.etcd.endpoints: a cluster needs etcd: expected its endpoints, such "
+                      "as [http://10.0.0.1:2379]");
 }

@@ -97,8 +97,10 @@ std::string open_file_names(pid_t pid) {
   return text;
 }
 
-node::node(const std::string& yaml, const std::function<void(const std::string&)>& prepare)
-    : first_slot_(first_slot()) {
+node::node(const std::string& yaml, const std::function<void(const std::string&)>& prepare,
+           std::string name)
+    : name_(std::move(name))
+    , first_slot_(first_slot()) {
   if (::geteuid() != 0)
     throw std::runtime_error("these tests need root");
   fs::create_directory(state());
@@ -116,8 +118,12 @@ void node::configure(const std::string& yaml) {
 }
 
 std::vector<std::string> node::command() const {
-  return {INSULA_PROGRAM, "serve", "--listen", "127.0.0.1:0",
-          "--state",      state(), "--config", (where_ / "cluster.yaml").string()};
+  std::vector<std::string> words{
+    INSULA_PROGRAM, "serve", "--listen", "127.0.0.1:0",
+    "--state",      state(), "--config", (where_ / "cluster.yaml").string()};
+  if (!name_.empty())
+    words.insert(words.end(), {"--node", name_});
+  return words;
 }
 
 void node::start() {
@@ -207,7 +213,7 @@ std::vector<std::string> node::sandbox_groups() const {
   find_directories("/sys/fs/cgroup", "insula-" + key_, nodes);
   for (const auto& each : nodes) {
     std::error_code gone;
-    for (const auto& group : fs::directory_iterator{each, gone})
+    for (const auto& group : fs::directory_iterator{each + "/sandboxes", gone})
       if (group.path().filename().string().starts_with("sb-"))
         found.push_back(group.path().string());
   }

@@ -20,9 +20,9 @@ using namespace std::chrono_literals;
 class node {
 public:
   /// `yaml`: sections of cluster.yaml other than `runtime`. `prepare` is called with the state
-  /// directory before the server starts.
+  /// directory before the server starts. `name`: which one of a cluster it is.
   explicit node(const std::string& yaml = {},
-                const std::function<void(const std::string&)>& prepare = {});
+                const std::function<void(const std::string&)>& prepare = {}, std::string name = {});
   ~node();
   node(const node&) = delete;
   node& operator=(const node&) = delete;
@@ -84,6 +84,7 @@ public:
 
 private:
   temp_dir where_;
+  const std::string name_;
   unsigned first_slot_;
   std::string key_;
   std::unique_ptr<child_program> server_;

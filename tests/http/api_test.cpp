@@ -53,3 +53,25 @@ TEST_CASE("gzip is accepted where it is named, and not with a weight of 0", "[ht
   for (const auto* no : {"", "br", "gzip;q=0", "gzip; q=0.000, br", "xgzip", "gzipped", ",;,", "*"})
     CHECK_FALSE(accepts_gzip(no));
 }
+
+TEST_CASE("a request can want a persistent sandbox, and is refused where there is none",
+          "[http][api]") {
+  const std::vector<route> table = {open_to(http::access::everybody, "/open")};
+  const auto admit = [&](bool keeps, const std::string& wanted) {
+    const bridge::api api{key_check{""}, page_guard{{}}, table,   std::make_shared<figures>(),
+                          nullptr,       nullptr,        nullptr, keeps};
+    return api.admit(test::played_head{verb::get, "/open", {{"Insula-Persistent", wanted}}});
+  };
+  const auto kept = admit(true, "true");
+  CHECK_FALSE(kept.refusal);
+  CHECK(kept.track.context().persistent);
+  CHECK(kept.track.context().recovered);
+  for (const auto* no : {"", "false"}) {
+    CHECK_FALSE(admit(true, no).refusal);
+    CHECK_FALSE(admit(true, no).track.context().persistent);
+    CHECK_FALSE(admit(false, no).refusal);
+    CHECK_FALSE(admit(false, no).track.context().recovered);
+  }
+  CHECK(admit(false, "true").refusal->status == 400);
+  CHECK(admit(true, "yes").refusal->status == 400);
+}

@@ -469,6 +469,10 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
         return to_caf(*all->plays->mount_error);
       return caf::ok_atom::value;
     },
+    [all](const mark_persistent&) -> caf::result<caf::ok_atom> {
+      all->heard->add("mark persistent");
+      return caf::ok_atom::value;
+    },
     [all](const list_mounts_request&) -> caf::result<std::vector<mounted_bucket>> {
       all->heard->add("list mounts");
       if (all->plays->mount_error)

@@ -80,3 +80,21 @@ TEST_CASE("each request is counted once, with what became of it", "[http][reques
   CHECK(page().value("insula_http_request_duration_seconds_count",
                      {{"route", "/v1/:id"}, {"method", "GET"}}) == 3);
 }
+
+TEST_CASE("the first answer after a recovery says as of when files are", "[http][request]") {
+  const auto counts = std::make_shared<figures>();
+  auto& row = counts->of(verb::get, "/v1/:id");
+  const auto recovered = std::make_shared<recovery>(1'777'629'600'007);
+  const auto fields_of = [&] {
+    request_context context{"id"};
+    context.recovered = std::make_shared<recovery_place>();
+    context.recovered->put(recovered);
+    const request_track track{counts, row, context};
+    std::string head;
+    track.append_fields(head);
+    return head;
+  };
+  CHECK(fields_of() == "X-Request-Id: id\r\nInsula-Recovered: 2026-05-01T10:00:00.007Z\r\n");
+  CHECK(fields_of() == "X-Request-Id: id\r\n");
+  CHECK(recovered->told());
+}

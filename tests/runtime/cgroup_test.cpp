@@ -195,19 +195,19 @@ TEST_CASE("limits are written into the files of v1", "[runtime][cgroup]") {
   CHECK(kernel.read("memory/insula-k/host/cgroup.procs") == "0");
   CHECK(kernel.read("freezer/insula-k/host/cgroup.procs") == "0");
   REQUIRE(tree.create(3, some_limits));
-  CHECK(kernel.read("memory/insula-k/sb-3/memory.limit_in_bytes") == "268435456");
-  CHECK(kernel.read("memory/insula-k/sb-3/memory.memsw.limit_in_bytes") == "268435456");
-  CHECK(kernel.read("pids/insula-k/sb-3/pids.max") == "100");
-  CHECK(kernel.read("cpu/insula-k/sb-3/cpu.cfs_quota_us") == "150000");
+  CHECK(kernel.read("memory/insula-k/sandboxes/sb-3/memory.limit_in_bytes") == "268435456");
+  CHECK(kernel.read("memory/insula-k/sandboxes/sb-3/memory.memsw.limit_in_bytes") == "268435456");
+  CHECK(kernel.read("pids/insula-k/sandboxes/sb-3/pids.max") == "100");
+  CHECK(kernel.read("cpu/insula-k/sandboxes/sb-3/cpu.cfs_quota_us") == "150000");
   const auto procs = tree.open_procs(3);
   REQUIRE(procs);
   CHECK(procs->size() == 4);
-  kernel.put("memory/insula-k/sb-3/memory.oom_control",
+  kernel.put("memory/insula-k/sandboxes/sb-3/memory.oom_control",
              "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n");
   CHECK(tree.out_of_memory_kills(3) == 7u);
   CHECK(tree.remove(3));
   for (const char* each : {"memory", "pids", "cpu", "freezer"})
-    CHECK_FALSE(kernel.exists(std::string{each} + "/insula-k/sb-3"));
+    CHECK_FALSE(kernel.exists(std::string{each} + "/insula-k/sandboxes/sb-3"));
   CHECK(tree.remove(3));
   CHECK_FALSE(tree.out_of_memory_kills(3));
 }
@@ -221,14 +221,15 @@ TEST_CASE("limits are written into the files of v2", "[runtime][cgroup]") {
   CHECK(kernel.read("unified/cgroup.subtree_control").starts_with("+"));
   CHECK(kernel.read("unified/insula-k/cgroup.subtree_control").starts_with("+"));
   REQUIRE(tree.create(3, some_limits));
-  CHECK(kernel.read("unified/insula-k/sb-3/memory.max") == "268435456");
-  CHECK(kernel.read("unified/insula-k/sb-3/memory.swap.max") == "0");
-  CHECK(kernel.read("unified/insula-k/sb-3/pids.max") == "100");
-  CHECK(kernel.read("unified/insula-k/sb-3/cpu.max") == "150000 100000");
-  kernel.put("unified/insula-k/sb-3/memory.events", "low 0\nhigh 0\nmax 12\noom 1\noom_kill 2\n");
+  CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/memory.max") == "268435456");
+  CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/memory.swap.max") == "0");
+  CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/pids.max") == "100");
+  CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/cpu.max") == "150000 100000");
+  kernel.put("unified/insula-k/sandboxes/sb-3/memory.events",
+             "low 0\nhigh 0\nmax 12\noom 1\noom_kill 2\n");
   CHECK(tree.out_of_memory_kills(3) == 2u);
   CHECK(tree.remove(3));
-  CHECK_FALSE(kernel.exists("unified/insula-k/sb-3"));
+  CHECK_FALSE(kernel.exists("unified/insula-k/sandboxes/sb-3"));
 }
 
 TEST_CASE("a slot's limits change, and those that are none any more are lifted",
@@ -243,34 +244,34 @@ TEST_CASE("a slot's limits change, and those that are none any more are lifted",
   };
   const auto empty_v1 = [&] {
     for (const char* each : {"memory", "pids", "cpu"})
-      emptied(v1, std::string{each} + "/insula-k/sb-3");
+      emptied(v1, std::string{each} + "/insula-k/sandboxes/sb-3");
   };
   empty_v1();
   REQUIRE(old.limit(3, {1u << 30, 50, 7}));
-  CHECK(v1.read("memory/insula-k/sb-3/memory.limit_in_bytes") == "1073741824");
-  CHECK(v1.read("memory/insula-k/sb-3/memory.memsw.limit_in_bytes") == "1073741824");
-  CHECK(v1.read("pids/insula-k/sb-3/pids.max") == "7");
-  CHECK(v1.read("cpu/insula-k/sb-3/cpu.cfs_quota_us") == "50000");
+  CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.limit_in_bytes") == "1073741824");
+  CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.memsw.limit_in_bytes") == "1073741824");
+  CHECK(v1.read("pids/insula-k/sandboxes/sb-3/pids.max") == "7");
+  CHECK(v1.read("cpu/insula-k/sandboxes/sb-3/cpu.cfs_quota_us") == "50000");
   empty_v1();
   REQUIRE(old.limit(3, {}));
-  CHECK(v1.read("memory/insula-k/sb-3/memory.limit_in_bytes") == "-1");
-  CHECK(v1.read("pids/insula-k/sb-3/pids.max") == "max");
-  CHECK(v1.read("cpu/insula-k/sb-3/cpu.cfs_quota_us") == "-1");
+  CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.limit_in_bytes") == "-1");
+  CHECK(v1.read("pids/insula-k/sandboxes/sb-3/pids.max") == "max");
+  CHECK(v1.read("cpu/insula-k/sandboxes/sb-3/cpu.cfs_quota_us") == "-1");
 
   const played_kernel v2{v2_files()};
   const cgroup_tree unified{{{"", v2.at("unified")}}, "k"};
   REQUIRE(unified.prepare());
   REQUIRE(unified.create(3, some_limits));
-  emptied(v2, "unified/insula-k/sb-3");
+  emptied(v2, "unified/insula-k/sandboxes/sb-3");
   REQUIRE(unified.limit(3, {1u << 30, 50, 7}));
-  CHECK(v2.read("unified/insula-k/sb-3/memory.max") == "1073741824");
-  CHECK(v2.read("unified/insula-k/sb-3/cpu.max") == "50000 100000");
-  CHECK(v2.read("unified/insula-k/sb-3/pids.max") == "7");
-  emptied(v2, "unified/insula-k/sb-3");
+  CHECK(v2.read("unified/insula-k/sandboxes/sb-3/memory.max") == "1073741824");
+  CHECK(v2.read("unified/insula-k/sandboxes/sb-3/cpu.max") == "50000 100000");
+  CHECK(v2.read("unified/insula-k/sandboxes/sb-3/pids.max") == "7");
+  emptied(v2, "unified/insula-k/sandboxes/sb-3");
   REQUIRE(unified.limit(3, {}));
-  CHECK(v2.read("unified/insula-k/sb-3/memory.max") == "max");
-  CHECK(v2.read("unified/insula-k/sb-3/cpu.max") == "max 100000");
-  CHECK(v2.read("unified/insula-k/sb-3/pids.max") == "max");
+  CHECK(v2.read("unified/insula-k/sandboxes/sb-3/memory.max") == "max");
+  CHECK(v2.read("unified/insula-k/sandboxes/sb-3/cpu.max") == "max 100000");
+  CHECK(v2.read("unified/insula-k/sandboxes/sb-3/pids.max") == "max");
   CHECK(unified.limit(4, some_limits).reason().message.find("sb-4") != std::string::npos);
 }
 
@@ -318,7 +319,7 @@ TEST_CASE("a limit of zero writes nothing", "[runtime][cgroup]") {
   REQUIRE(tree.prepare());
   REQUIRE(tree.create(1, {}));
   for (const char* file : {"memory.max", "memory.swap.max", "pids.max", "cpu.max"})
-    CHECK(kernel.read(std::string{"unified/insula-k/sb-1/"} + file).empty());
+    CHECK(kernel.read(std::string{"unified/insula-k/sandboxes/sb-1/"} + file).empty());
 }
 
 TEST_CASE("a limit that cannot be written leaves no cgroup, and the file is named",
@@ -332,7 +333,7 @@ TEST_CASE("a limit that cannot be written leaves no cgroup, and the file is name
   CHECK(made.reason().code == errc::launch_failed);
   CHECK(made.reason().message.find("sb-3/cpu.cfs_quota_us") != std::string::npos);
   for (const char* each : {"memory", "pids", "cpu", "freezer"})
-    CHECK_FALSE(kernel.exists(std::string{each} + "/insula-k/sb-3"));
+    CHECK_FALSE(kernel.exists(std::string{each} + "/insula-k/sandboxes/sb-3"));
 }
 
 TEST_CASE("a limit that no hierarchy can hold is refused instead of forgotten",
@@ -344,7 +345,7 @@ TEST_CASE("a limit that no hierarchy can hold is refused instead of forgotten",
   REQUIRE_FALSE(made);
   CHECK(made.reason().code == errc::launch_failed);
   CHECK(made.reason().message.find("pids") != std::string::npos);
-  CHECK_FALSE(kernel.exists("memory/insula-k/sb-3"));
+  CHECK_FALSE(kernel.exists("memory/insula-k/sandboxes/sb-3"));
   CHECK(without_pids.create(3, {1u << 30, 100, 0}));
 
   const cgroup_tree nothing{{}, "k"};
@@ -358,7 +359,7 @@ TEST_CASE("a server that was moved into the leaf still finds its sandboxes", "[r
   const cgroup_tree spawners{{{"", kernel.at("unified")}}, "k"};
   REQUIRE(spawners.prepare());
   REQUIRE(spawners.create(3, some_limits));
-  kernel.put("unified/insula-k/sb-3/memory.events", "oom_kill 1\n");
+  kernel.put("unified/insula-k/sandboxes/sb-3/memory.events", "oom_kill 1\n");
   const cgroup_tree servers{{{"", kernel.at("unified") + "/insula-k/host"}}, "k"};
   CHECK(servers.out_of_memory_kills(3) == 1u);
   // That leaf of another node is a place like any other.
@@ -372,7 +373,7 @@ TEST_CASE("what a slot uses is read where its machine's cgroups have it", "[runt
     const auto text = [](const auto& number) { return number ? std::to_string(*number) : "?"; };
     return text(now.memory_bytes) + " " + text(now.cpu_us) + " " + text(now.processes);
   };
-  const std::string slot = "/insula-k/sb-3/";
+  const std::string slot = "/insula-k/sandboxes/sb-3/";
   {
     const played_kernel kernel{v2_files()};
     const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
@@ -421,30 +422,31 @@ TEST_CASE("a slot is frozen and thawed in the words of its machine's cgroups",
     const played_kernel kernel{v2_files()};
     const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
     const auto file = freeze_in(tree);
-    CHECK(kernel.read("unified/insula-k/sb-3/cgroup.freeze") == "1");
-    kernel.put("unified/insula-k/sb-3/cgroup.events", "populated 1\nfrozen 0\n");
+    CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/cgroup.freeze") == "1");
+    kernel.put("unified/insula-k/sandboxes/sb-3/cgroup.events", "populated 1\nfrozen 0\n");
     CHECK_FALSE(tree.is_frozen(3)); // On its way.
-    kernel.put("unified/insula-k/sb-3/cgroup.events", "populated 1\nfrozen 1\n");
+    kernel.put("unified/insula-k/sandboxes/sb-3/cgroup.events", "populated 1\nfrozen 1\n");
     CHECK(tree.is_frozen(3));
     tree.let_die(3);
-    CHECK(kernel.read("unified/insula-k/sb-3/cgroup.freeze") == "1"); // Signals kill it as it is.
+    CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/cgroup.freeze") ==
+          "1"); // Signals kill it as it is.
     CHECK(tree.thaw(file.get()));
-    CHECK(kernel.read("unified/insula-k/sb-3/cgroup.freeze") == "0");
+    CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/cgroup.freeze") == "0");
   }
   {
     const played_kernel kernel{v1_files()};
     const cgroup_tree tree{v1_hierarchies(kernel), "k"};
     const auto file = freeze_in(tree);
     CHECK(tree.is_frozen(3));
-    kernel.put("freezer/insula-k/sb-3/freezer.state", "FREEZING\n");
+    kernel.put("freezer/insula-k/sandboxes/sb-3/freezer.state", "FREEZING\n");
     CHECK_FALSE(tree.is_frozen(3));
     CHECK(tree.freeze(file.get()));
-    CHECK(kernel.read("freezer/insula-k/sb-3/freezer.state").starts_with("FROZEN"));
+    CHECK(kernel.read("freezer/insula-k/sandboxes/sb-3/freezer.state").starts_with("FROZEN"));
     CHECK(tree.thaw(file.get()));
-    CHECK(kernel.read("freezer/insula-k/sb-3/freezer.state").starts_with("THAWED"));
+    CHECK(kernel.read("freezer/insula-k/sandboxes/sb-3/freezer.state").starts_with("THAWED"));
     CHECK(tree.freeze(file.get()));
     tree.let_die(3);
-    CHECK(kernel.read("freezer/insula-k/sb-3/freezer.state").starts_with("THAWED"));
+    CHECK(kernel.read("freezer/insula-k/sandboxes/sb-3/freezer.state").starts_with("THAWED"));
   }
   auto files = v1_files();
   files["unified"] = {"cgroup.procs", "cgroup.freeze"};
@@ -454,7 +456,7 @@ TEST_CASE("a slot is frozen and thawed in the words of its machine's cgroups",
   const cgroup_tree hybrid{both, "k"};
   REQUIRE(hybrid.mode() == "hybrid");
   freeze_in(hybrid);
-  CHECK(kernel.read("unified/insula-k/sb-3/cgroup.freeze") == "1");
+  CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/cgroup.freeze") == "1");
 }
 
 TEST_CASE("a machine whose cgroups cannot freeze says so", "[runtime][cgroup]") {
@@ -479,7 +481,7 @@ TEST_CASE("sweeping kills what is left, and neither this process nor the one tha
   const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
   REQUIRE(tree.prepare());
   REQUIRE(tree.create(3, some_limits));
-  kernel.put("unified/insula-k/sb-3/cgroup.procs", "70001\n70002\n");
+  kernel.put("unified/insula-k/sandboxes/sb-3/cgroup.procs", "70001\n70002\n");
   kernel.put("unified/insula-k/host/cgroup.procs",
              std::to_string(::getppid()) + "\n" + std::to_string(::getpid()) + "\n70003\n");
   CHECK(tree.sweep());
@@ -497,7 +499,7 @@ TEST_CASE("sweeping touches no other node", "[runtime][cgroup]") {
     REQUIRE(each->create(3, some_limits));
   }
   CHECK(ours.sweep());
-  CHECK(kernel.exists("memory/insula-kk/sb-3"));
+  CHECK(kernel.exists("memory/insula-kk/sandboxes/sb-3"));
   CHECK_FALSE(kernel.exists("memory/insula-k"));
 }
 
@@ -556,7 +558,7 @@ TEST_CASE("this machine's cgroups are limited, removed and swept", "[runtime][cg
   const auto made = tree.create(5, some_limits);
   CHECK(made);
   for (const auto& each : tree.hierarchies()) {
-    const auto dir = each.directory + "/insula-" + key + "/sb-5";
+    const auto dir = each.directory + "/insula-" + key + "/sandboxes/sb-5";
     CHECK(fs::is_directory(dir));
     const bool unified = each.controller.empty() && tree.mode() == "v2";
     if (each.controller == "memory" || unified)
@@ -614,7 +616,8 @@ TEST_CASE("what stands still in this machine's cgroups goes on, dies and is swep
     CAPTURE(name);
     const cgroup_tree tree{hierarchies, key};
     for (const auto& each : hierarchies) // No prepare(): it would move this process for its limits.
-      ::mkdir((each.directory + "/insula-" + key).c_str(), 0755);
+      for (const char* part : {"", "/sandboxes"})
+        ::mkdir((each.directory + "/insula-" + key + part).c_str(), 0755);
     const auto made = tree.create(1, {});
     CAPTURE(made ? "" : made.reason().message);
     REQUIRE(made);
@@ -654,6 +657,82 @@ TEST_CASE("what stands still in this machine's cgroups goes on, dies and is swep
     CHECK_FALSE(left_behind(tree, key));
     ::close(ticks[0]);
     ::close(ticks[1]);
+  }
+}
+
+TEST_CASE("all slots of this machine's cgroups stand still together, those made meanwhile as well",
+          "[runtime][cgroup][root]") {
+  const auto key = "all-" + std::to_string(::getpid());
+  for (const auto& [name, hierarchies] : freezers()) {
+    CAPTURE(name);
+    const cgroup_tree tree{hierarchies, key};
+    for (const auto& each : hierarchies)
+      for (const char* part : {"", "/host", "/sandboxes"})
+        ::mkdir((each.directory + "/insula-" + key + part).c_str(), 0755);
+    const auto all = tree.open_freezer_of_all();
+    REQUIRE(all);
+    std::uint32_t slots = 0;
+    struct ticking {
+      int ticks[2];
+      pid_t pid;
+      unique_fd freezer;
+      bool goes_on() const {
+        char sink[65'536];
+        while (::read(ticks[0], sink, sizeof sink) > 0) {
+        }
+        ::usleep(50'000);
+        return ::read(ticks[0], sink, sizeof sink) > 0;
+      }
+    };
+    const auto start = [&] {
+      const auto slot = ++slots;
+      ticking made{};
+      REQUIRE(::pipe2(made.ticks, O_NONBLOCK) == 0);
+      REQUIRE(tree.create(slot, {}));
+      made.freezer = tree.open_freezer(slot);
+      const auto procs = tree.open_procs(slot);
+      REQUIRE(procs);
+      made.pid = ::fork();
+      if (made.pid == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        static_cast<void>(!::write(procs->front().get(), "0", 1));
+        for (;; ::usleep(1000))
+          static_cast<void>(!::write(made.ticks[1], "t", 1));
+      }
+      const auto list = hierarchies.front().directory + "/insula-" + key + "/sandboxes/sb-" +
+                        std::to_string(slot) + "/cgroup.procs";
+      REQUIRE(eventually([&] { return first_line(list) == std::to_string(made.pid); }));
+      return made;
+    };
+    const auto one = start(), two = start();
+    REQUIRE(tree.freeze(two.freezer.get()));
+    REQUIRE(tree.freeze(all.get()));
+    REQUIRE(eventually([&] { return tree.all_frozen(); }));
+    const auto late = start();
+    CHECK_FALSE(late.goes_on());
+    CHECK_FALSE(one.goes_on());
+    REQUIRE(tree.thaw(one.freezer.get()));
+    CHECK_FALSE(one.goes_on());
+    REQUIRE(tree.thaw(all.get()));
+    CHECK(eventually([&] { return one.goes_on() && late.goes_on(); }));
+    CHECK_FALSE(two.goes_on());
+
+    REQUIRE(tree.freeze(all.get()));
+    REQUIRE(eventually([&] { return tree.all_frozen(); }));
+    ::kill(two.pid, SIGKILL);
+    tree.let_die(2);
+    int status = 0;
+    CHECK(::waitpid(two.pid, &status, 0) == two.pid);
+    CHECK(WTERMSIG(status) == SIGKILL);
+    CHECK(eventually([&] { return tree.remove(2); }));
+    CHECK(tree.all_frozen());
+    CHECK(tree.sweep());
+    for (const auto* each : {&one, &late})
+      CHECK(::waitpid(each->pid, &status, 0) == each->pid);
+    CHECK_FALSE(left_behind(tree, key));
+    for (const auto* each : {&one, &two, &late})
+      for (const int end : each->ticks)
+        ::close(end);
   }
 }
 

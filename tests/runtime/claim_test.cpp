@@ -30,8 +30,8 @@ std::string in_cgroup(const live_node& node, const std::string& file) {
   const auto tree = node.cgroups();
   std::error_code gone;
   for (const auto& each : tree.hierarchies())
-    for (const auto& dir :
-         std::filesystem::directory_iterator{each.directory + "/insula-" + node.key(), gone})
+    for (const auto& dir : std::filesystem::directory_iterator{
+           each.directory + "/insula-" + node.key() + "/sandboxes", gone})
       if (std::ifstream in{dir.path() / file};
           in && dir.path().filename().string().starts_with("sb-")) {
         std::string line;

@@ -2,11 +2,10 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/events.hpp"
 #include "tests/support/live_node.hpp"
+#include "tests/support/standing_still.hpp"
 
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
@@ -19,32 +18,6 @@ using namespace insula::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// Waits for the answer.
-bool freeze(live_sandbox& box) {
-  const auto still = std::make_shared<events<bool>>();
-  (*box).freeze([still](bool good) { still->tell(good); });
-  return still->next(20s);
-}
-
-/// In ticks of a hundredth of a second.
-std::uint64_t cpu_of(pid_t process) {
-  std::ifstream file{"/proc/" + std::to_string(process) + "/stat"};
-  std::string text{std::istreambuf_iterator<char>{file}, {}};
-  std::istringstream rest{text.substr(std::min(text.rfind(')') + 1, text.size()))};
-  std::string skipped;
-  for (int i = 0; i < 11; ++i)
-    rest >> skipped;
-  std::uint64_t user = 0, system = 0;
-  rest >> user >> system;
-  return user + system;
-}
-
-bool uses_cpu(pid_t process) {
-  const auto before = cpu_of(process);
-  std::this_thread::sleep_for(200ms);
-  return cpu_of(process) > before;
-}
 
 std::string own_number() {
   return std::to_string(::getpid());
@@ -164,8 +137,8 @@ TEST_CASE("a frozen sandbox that is destroyed leaves nothing, and so does one on
   }
   const auto tree = node.cgroups();
   for (const auto& each : tree.hierarchies())
-    for (const auto& dir :
-         std::filesystem::directory_iterator{each.directory + "/insula-" + node.key()})
+    for (const auto& dir : std::filesystem::directory_iterator{each.directory + "/insula-" +
+                                                               node.key() + "/sandboxes"})
       CHECK_FALSE(dir.path().filename().string().starts_with("sb-"));
   node.shut_down();
   CHECK(listed(node.leftovers()).empty());

@@ -73,8 +73,8 @@ TEST_CASE("when the spawner is killed everything ends, is reported, and the next
   const auto tree = node.cgroups();
   for (const auto& each : tree.hierarchies()) {
     int sandboxes = 0;
-    for (const auto& dir :
-         std::filesystem::directory_iterator{each.directory + "/insula-" + node.key()})
+    for (const auto& dir : std::filesystem::directory_iterator{each.directory + "/insula-" +
+                                                               node.key() + "/sandboxes"})
       sandboxes += dir.path().filename().string().starts_with("sb-");
     CHECK(sandboxes == 1);
   }

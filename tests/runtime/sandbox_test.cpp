@@ -263,8 +263,8 @@ TEST_CASE("a fork bomb stays in its sandbox, which can be used and ended", "[run
     std::size_t most = 0;
     for (const auto& each : tree.hierarchies())
       if (each.controller == "pids" || tree.mode() == "v2")
-        for (const auto& dir :
-             std::filesystem::directory_iterator{each.directory + "/insula-" + shared_node().key()})
+        for (const auto& dir : std::filesystem::directory_iterator{
+               each.directory + "/insula-" + shared_node().key() + "/sandboxes"})
           if (std::ifstream current{dir.path() / "pids.current"};
               dir.path().filename() != "host" && current) {
             std::size_t now = 0;

@@ -371,9 +371,11 @@ std::vector<std::string> live_node::traces() const {
   for (const auto& each : tree.hierarchies()) {
     const auto top = each.directory + "/insula-" + key_;
     std::error_code missing;
-    for (const auto& group : fs::directory_iterator{top, missing})
-      if (group.is_directory() && group.path().filename() != "host")
-        found.push_back("cgroup " + group.path().string());
+    for (const auto& in : {top, top + "/sandboxes"})
+      for (const auto& group : fs::directory_iterator{in, missing})
+        if (const auto name = group.path().filename();
+            group.is_directory() && name != "host" && name != "sandboxes")
+          found.push_back("cgroup " + group.path().string());
   }
   for (const auto pid : all_processes()) {
     const auto proc = "/proc/" + std::to_string(pid);

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace insula::actors {
+
+/// What a node says of itself, for those who look for a place.
+struct node_load {
+  std::string name;
+  std::uint32_t used = 0;     ///< Sandboxes, warm ones too.
+  std::uint32_t capacity = 0; ///< Of them all.
+  std::uint32_t warm = 0;
+  bool draining = false;
+};
+
+/// So many nodes are looked at for one sandbox: the best of a few is nearly as good as the best of
+/// all, and many who choose at the same time do not all choose the same one.
+inline constexpr std::size_t looked_at = 3;
+
+/// Where a new sandbox goes: of a few nodes, begun at a place that `random` says, one with warm
+/// sandboxes if there is any, and then the one with the largest part free. The first in the list
+/// is preferred where it is as good. None: no node takes any.
+inline std::optional<std::size_t> place_sandbox(const std::vector<node_load>& nodes,
+                                                std::uint64_t random) {
+  const auto has_room = [](const node_load& node) {
+    return !node.draining && node.used - node.warm < node.capacity;
+  };
+  const auto is_better = [](const node_load& one, const node_load& other) {
+    if ((one.warm > 0) != (other.warm > 0))
+      return one.warm > 0;
+    // By eighths: a difference that does not matter is none.
+    const auto free_part = [](const node_load& node) {
+      return (8 * std::uint64_t{node.capacity - (node.used - node.warm)}) / node.capacity;
+    };
+    return free_part(one) > free_part(other);
+  };
+  std::optional<std::size_t> best;
+  std::size_t seen = 0;
+  for (std::size_t turn = 0; turn < nodes.size() && seen < looked_at; ++turn) {
+    // The first one first, then the others from somewhere on.
+    const auto at = turn == 0 ? 0 : 1 + (turn - 1 + random) % (nodes.size() - 1);
+    if (!has_room(nodes[at]))
+      continue;
+    ++seen;
+    if (!best || is_better(nodes[at], nodes[*best]))
+      best = at;
+  }
+  return best;
+}
+
+} // namespace insula::actors

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/unique_fd.hpp"
+#include "storage/store.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace insula::actors {
+
+/// Work that somebody may not want any more. Any thread.
+class work_token {
+public:
+  void cancel() { cancelled_ = true; }
+  bool cancelled() const { return cancelled_; }
+
+private:
+  std::atomic<bool> cancelled_ = false;
+};
+
+/// Where a snapshot is, and how it is known that it is that one. One line of text.
+using snapshot_reference = std::string;
+
+/// Opens a tree of the sandbox: base/tree_frames.hpp says what travels through the socket. Called
+/// on a thread that may wait.
+using open_tree_function = std::function<result<unique_fd>()>;
+
+/// Snapshots of /workspace in a place that outlives the node.
+///
+/// Threads: any; answers come on threads of its own, each once. What is asked for waits for its
+///          turn.
+/// Owner:   outlives the actors that use it.
+class workspaces {
+public:
+  virtual ~workspaces() = default;
+
+  struct keep_request {
+    std::string sandbox;
+    storage::epoch epoch = 0;  ///< At which its owner writes.
+    std::int64_t taken_ms = 0; ///< Larger than that of any earlier snapshot of the sandbox.
+    snapshot_reference
+      earlier;               ///< What it shares with this one is not written again. May be empty.
+    open_tree_function open; ///< For reading.
+    std::shared_ptr<work_token> token;
+  };
+  /// Answers when all of it is durable. It is nothing to anybody until its reference is remembered,
+  /// and is removed some day if it never is. Errors: store_failed (the place does not take it),
+  /// io_failed (the sandbox does not give its files), limit_reached (they are too many),
+  /// sandbox_not_running (cancelled).
+  virtual void keep(keep_request what, std::function<void(result<snapshot_reference>)> on_kept) = 0;
+
+  struct put_back_request {
+    std::string sandbox;
+    snapshot_reference from;
+    open_tree_function open; ///< For writing, into an empty workspace.
+    std::shared_ptr<work_token> token;
+  };
+  /// Errors: store_failed (it cannot be had, or is damaged), io_failed (the sandbox does not take
+  /// it), sandbox_not_running (cancelled).
+  virtual void put_back(put_back_request what, std::function<void(result<void>)> on_back) = 0;
+
+  /// All snapshots of the sandbox that are older than `newest`; if that is empty, all that were
+  /// written at `last` or before. Nobody is told; what is left goes some day.
+  virtual void forget(const std::string& sandbox, storage::epoch last,
+                      const snapshot_reference& newest) = 0;
+};
+
+} // namespace insula::actors

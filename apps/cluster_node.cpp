@@ -1,0 +1,744 @@
+#include "apps/cluster_node.hpp"
+
+#include "actors/cluster_placement.hpp"
+#include "base/log.hpp"
+#include "storage/etcd/http_client.hpp"
+#include "storage/etcd/membership.hpp"
+#include "storage/etcd/watched_keys.hpp"
+
+#include <boost/asio/post.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <fstream>
+#include <future>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+
+namespace insula {
+
+namespace {
+
+using namespace std::chrono_literals;
+using http::cluster::peer;
+using storage::etcd::cluster_store;
+using steady = std::chrono::steady_clock;
+
+constexpr auto join_patience = 20s;
+constexpr auto report_every = 500ms;
+constexpr auto report_counts_for = 3s;
+constexpr auto own_patience = 2s;
+constexpr auto drain_patience = 10s;
+constexpr auto look_for_orphans_every = 15s;
+constexpr auto pause_between_handovers = 200ms;
+constexpr std::size_t handed_over_at_once = 8;
+constexpr std::size_t most_doubted = 1'024;
+constexpr std::int64_t clock_tolerance_ms = 2'000;
+/// What is kept in the cluster and looked for without knowing whose it is: alarms, and what lists
+/// of sandboxes are made of.
+const std::vector<std::string> found_by{"@alarm/",    "created_ms", "about",   "image",
+                                        "expires_ms", "paused",     "snapshot"};
+
+std::int64_t unix_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+           std::chrono::system_clock::now().time_since_epoch())
+    .count();
+}
+
+/// What nodes tell each other twice a second, in words.
+struct report {
+  actors::node_load load;
+  std::uint32_t assigned = 0;
+  std::uint32_t target = 0;
+  std::int64_t unix_ms = 0;
+  std::string version;
+
+  std::string text() const {
+    std::ostringstream words;
+    words << load.used << ' ' << load.capacity << ' ' << load.warm << ' ' << load.draining << ' '
+          << assigned << ' ' << target << ' ' << unix_ms << ' ' << version;
+    return words.str();
+  }
+  static std::optional<report> parse(const std::string& name, const std::string& text) {
+    report read;
+    read.load.name = name;
+    std::istringstream words{text};
+    words >> read.load.used >> read.load.capacity >> read.load.warm >> read.load.draining >>
+      read.assigned >> read.target >> read.unix_ms >> read.version;
+    const bool good = !words.fail() && read.load.capacity > 0 && read.load.warm <= read.load.used;
+    return good ? std::optional{std::move(read)} : std::nullopt;
+  }
+};
+
+struct heard_report {
+  report said;
+  steady::time_point at;
+  std::int64_t clock_ahead_ms = 0;
+};
+
+std::optional<storage::etcd::lease_id> kept_lease(const std::string& file) {
+  storage::etcd::lease_id lease = 0;
+  std::ifstream{file} >> lease;
+  return lease == 0 ? std::nullopt : std::optional{lease};
+}
+
+void keep_lease(const std::string& file, storage::etcd::lease_id lease) {
+  std::ofstream{file, std::ios::trunc} << lease << '\n';
+}
+
+} // namespace
+
+struct cluster_node::core : std::enable_shared_from_this<core> {
+  core(cluster_config c, std::string file)
+      : values(std::move(c))
+      , lease_file(std::move(file)) {}
+
+  const cluster_config values;
+  const std::string lease_file;
+
+  std::unique_ptr<storage::etcd::http_client> client;
+  std::unique_ptr<storage::etcd::watched_keys> nodes;
+  std::unique_ptr<storage::etcd::watched_keys> owners;
+  std::unique_ptr<storage::etcd::membership> membership;
+  std::unique_ptr<cluster_store> store;
+  std::unique_ptr<actors::cluster::links> links;
+
+  mutable std::mutex mutex;
+  runtime::engine* engine = nullptr;
+  actors::node* node = nullptr;
+  io_pool* pool = nullptr;
+  std::shared_ptr<actors::instance_count> instances;
+  std::map<std::string, heard_report> reports;
+  std::set<std::string> doubted;
+  std::function<void(const std::string&)> peer_lost;
+  std::set<std::string> members_seen;
+  std::uint64_t random = std::random_device{}();
+
+  // Joining:
+  std::promise<void> joined_once;
+  bool has_joined = false;
+  std::atomic<bool> resumed{false};
+  std::string waits_for;
+
+  std::atomic<bool> draining{false};
+
+  // One thread for what waits.
+  std::thread worker;
+  std::condition_variable woken;
+  std::deque<std::function<void()>> work;
+  bool ending = false;
+  bool reread_asked = false;
+  steady::time_point next_report{}, next_orphans{};
+  steady::time_point drain_next{};
+
+  // ---- Joining
+
+  void begin() {
+    storage::etcd::membership_options how;
+    how.prefix = values.prefix + "/";
+    how.self = values.self;
+    how.record = values.nodes.at(values.self).internal.address;
+    how.resumed = kept_lease(lease_file).value_or(0);
+    storage::etcd::membership::listener tell;
+    tell.joined = [this](bool again) { joined(again); };
+    tell.waits = [this](const error& why) {
+      log::warning("cluster.waits", {{"reason", why.message}});
+      const std::lock_guard lock{mutex};
+      waits_for = why.message;
+    };
+    tell.lost = [this](std::function<void()> gone) { lost(std::move(gone)); };
+    tell.renewed = [this](std::chrono::nanoseconds until) {
+      const std::lock_guard lock{mutex};
+      if (engine != nullptr)
+        engine->permit(until);
+    };
+    membership = std::make_unique<storage::etcd::membership>(*client, how, tell);
+    store = std::make_unique<cluster_store>(
+      *client, *membership,
+      storage::etcd::cluster_store_options{how.prefix, found_by, [this] { may_have_alarms(); }});
+    nodes = std::make_unique<storage::etcd::watched_keys>(*client, how.prefix + "nodes/",
+                                                          [this] { members_changed(); });
+    owners = std::make_unique<storage::etcd::watched_keys>(*client, how.prefix + "owner/", [] {});
+    nodes->start();
+    owners->start();
+    membership->start();
+  }
+
+  void joined(bool again) {
+    keep_lease(lease_file, membership->lease());
+    log::info(
+      "cluster.member",
+      {{"node", values.self}, {"since", membership->since()}, {"resumed", again ? "yes" : "no"}});
+    const std::lock_guard lock{mutex};
+    if (!std::exchange(has_joined, true)) {
+      resumed = again;
+      joined_once.set_value();
+    }
+    next_orphans = {};
+    woken.notify_one();
+  }
+
+  void lost(std::function<void()> gone) {
+    log::error("cluster.lost", {{"node", values.self},
+                                {"reason", "its lease is over, or may be: its sandboxes end"}});
+    keep_lease(lease_file, 0); // It will be given back, and that may arrive late.
+    store->forget_all();
+    const std::lock_guard lock{mutex};
+    if (node == nullptr || pool == nullptr)
+      return gone();
+    // Not on this thread, which outlives the actor system: whoever spawns an actor keeps a hold of
+    // it.
+    boost::asio::post(pool->next(), [self = shared_from_this(), gone = std::move(gone)] {
+      const std::lock_guard held{self->mutex};
+      if (self->node == nullptr)
+        return gone();
+      self->node->evict_all([gone](const result<void>&) { gone(); });
+    });
+  }
+
+  void members_changed() {
+    std::vector<std::string> gone;
+    std::function<void(const std::string&)> tell;
+    {
+      const auto now = nodes->all();
+      const std::lock_guard lock{mutex};
+      for (const auto& name : members_seen)
+        if (!now.contains(name)) {
+          gone.push_back(name);
+          reports.erase(name);
+        }
+      members_seen.clear();
+      for (const auto& [name, each] : now)
+        members_seen.insert(name);
+      tell = peer_lost;
+      if (!gone.empty()) {
+        next_orphans = {};
+        woken.notify_one();
+      }
+    }
+    for (const auto& name : gone) {
+      log::warning("cluster.node_gone", {{"node", name}});
+      if (tell)
+        tell(name);
+    }
+  }
+
+  // ---- The worker
+
+  void do_later(std::function<void()> what) {
+    const std::lock_guard lock{mutex};
+    if (ending)
+      return;
+    work.push_back(std::move(what));
+    woken.notify_one();
+  }
+
+  void may_have_alarms() {
+    const std::lock_guard lock{mutex};
+    if (std::exchange(reread_asked, true) || ending)
+      return;
+    woken.notify_one();
+  }
+
+  void run_worker() {
+    std::unique_lock lock{mutex};
+    while (!ending) {
+      const auto now = steady::now();
+      if (!work.empty()) {
+        auto what = std::move(work.front());
+        work.pop_front();
+        lock.unlock();
+        what();
+        lock.lock();
+        continue;
+      }
+      if (std::exchange(reread_asked, false) && node != nullptr)
+        node->reread_alarms();
+      if (next_report <= now) {
+        next_report = now + report_every;
+        lock.unlock();
+        ask_for_reports();
+        lock.lock();
+        continue;
+      }
+      if (next_orphans <= now && node != nullptr) {
+        next_orphans = now + look_for_orphans_every;
+        lock.unlock();
+        look_for_orphans();
+        lock.lock();
+        continue;
+      }
+      if (draining && drain_next <= now && node != nullptr) {
+        lock.unlock();
+        hand_over_some();
+        lock.lock();
+        drain_next = steady::now() + pause_between_handovers;
+        continue;
+      }
+      auto until = next_report;
+      if (node != nullptr)
+        until = std::min(until, next_orphans);
+      if (draining)
+        until = std::min(until, drain_next);
+      woken.wait_until(lock, until);
+    }
+  }
+
+  /// Alarms ring at the node that owns their object. Where that was a node that is gone, whoever
+  /// is first takes it.
+  void look_for_orphans() {
+    if (draining || !membership->good() || !owners->ready())
+      return;
+    const auto found = store->find(found_by.front());
+    if (!found)
+      return;
+    std::set<std::string> ids;
+    for (const auto& each : *found)
+      if (!owners->find(each.owner) && !store->is_mine(each.owner))
+        ids.insert(each.owner);
+    for (const auto& id : ids)
+      store->own(id, [](const auto&) {});
+  }
+
+  void hand_over_some() {
+    auto mine = store->mine();
+    if (mine.empty() || !membership->good())
+      return;
+    std::vector<std::future<void>> waiting;
+    for (std::size_t i = 0; i < std::min(mine.size(), handed_over_at_once); ++i) {
+      const auto id = mine[i].first;
+      auto over = std::make_shared<std::promise<void>>();
+      waiting.push_back(over->get_future());
+      const std::lock_guard lock{mutex};
+      if (node == nullptr)
+        return;
+      node->hand_over(id, [self = shared_from_this(), id, over](const result<void>& stopped) {
+        if (!stopped)
+          return over->set_value();
+        self->store->give_up(id, [over](const auto&) { over->set_value(); });
+      });
+    }
+    for (auto& each : waiting)
+      each.wait_for(drain_patience);
+    if (store->mine().empty())
+      log::info("cluster.drained", {{"node", values.self}});
+  }
+
+  // ---- Reports
+
+  report own_report() const {
+    report mine;
+    mine.load.name = values.self;
+    mine.load.draining = draining;
+    mine.unix_ms = unix_ms();
+    mine.version = INSULA_VERSION;
+    const std::lock_guard lock{mutex};
+    if (instances) {
+      using actors::instance;
+      mine.load.capacity = instances->limit();
+      mine.load.warm = instances->of(instance::warm);
+      mine.assigned = instances->of(instance::assigned);
+      mine.load.used = mine.load.warm + mine.assigned + instances->of(instance::passing);
+    }
+    return mine;
+  }
+
+  void ask_for_reports() {
+    if (!links)
+      return;
+    for (const auto& name : links->up()) {
+      const auto sent = unix_ms();
+      links->ask(name, "report", "", report_counts_for,
+                 [self = shared_from_this(), name, sent](const result<std::string>& said) {
+                   if (said)
+                     self->heard(name, sent, *said);
+                 });
+    }
+  }
+
+  void heard(const std::string& name, std::int64_t sent, const std::string& text) {
+    auto said = report::parse(name, text);
+    if (!said)
+      return;
+    const auto ahead = said->unix_ms - (sent + unix_ms()) / 2;
+    bool differs = false;
+    {
+      const std::lock_guard lock{mutex};
+      const auto before = reports.find(name);
+      differs =
+        std::abs(ahead) > clock_tolerance_ms &&
+        (before == reports.end() || std::abs(before->second.clock_ahead_ms) <= clock_tolerance_ms);
+      reports.insert_or_assign(name, heard_report{std::move(*said), steady::now(), ahead});
+    }
+    if (differs)
+      log::warning("cluster.clock",
+                   {{"node", name},
+                    {"ahead_ms", ahead},
+                    {"what", "its clock is another: alarms that move between the nodes ring by as "
+                             "much too early or too late"}});
+  }
+
+  void answer(const std::string& from, const std::string& what, const std::string& text,
+              const std::function<void(result<std::string>)>& reply) {
+    if (what == "report")
+      return reply(own_report().text());
+    if (what == "drain") {
+      begin_drain();
+      return reply(std::string{"ok"});
+    }
+    if (what == "own") {
+      if (draining)
+        return reply(error{errc::capacity_exceeded, "it is being drained"});
+      return store->own(text, [reply](result<cluster_store::owning> who) {
+        reply(who ? result<std::string>{who->node} : result<std::string>{who.reason()});
+      });
+    }
+    log::warning("cluster.unknown_question", {{"node", from}, {"what", what}});
+    reply(error{errc::invalid_request, "nothing is known of " + what});
+  }
+
+  void begin_drain() {
+    if (draining.exchange(true))
+      return;
+    log::info("cluster.draining", {{"node", values.self}});
+    const std::lock_guard lock{mutex};
+    woken.notify_one();
+  }
+
+  // ---- Where requests go
+
+  using found_fn = std::function<void(result<std::optional<peer>>)>;
+
+  std::optional<peer> peer_of(const std::string& name) const {
+    const auto at = values.nodes.find(name);
+    if (at == values.nodes.end())
+      return std::nullopt;
+    return peer{name, at->second.internal.address, at->second.internal.port};
+  }
+
+  void answer_with(const std::string& id, const std::string& name, const found_fn& then) const {
+    if (name == values.self)
+      return then(std::optional<peer>{});
+    if (auto found = peer_of(name))
+      return then(std::move(found));
+    then(error{errc::node_unreachable,
+               id + " is at node " + name + ", which this node's configuration does not have"});
+  }
+
+  void find(const std::string& id, bool make, const found_fn& then) {
+    if (!membership->good())
+      return then(error{errc::node_unreachable, "this node is cut off from its cluster"});
+    if (store->is_mine(id))
+      return then(std::optional<peer>{});
+    bool sure = true;
+    {
+      const std::lock_guard lock{mutex};
+      sure = doubted.erase(id) == 0;
+    }
+    if (const auto known = owners->find(id); sure && known && known->value != values.self)
+      return answer_with(id, known->value, then);
+    store->find_owner(
+      id, [self = shared_from_this(), id, make, then](result<cluster_store::found_owner> got) {
+        if (!got)
+          return then(got.reason());
+        if (got->node.empty() && !got->has_been && !make)
+          return then(error{errc::not_found, "there is no sandbox " + id});
+        if (got->node.empty())
+          return self->place_it(id, then);
+        if (got->node == self->values.self)
+          return self->own_here(id, then);
+        self->answer_with(id, got->node, then);
+      });
+  }
+
+  void own_here(const std::string& id, const found_fn& then) {
+    store->own(id, [self = shared_from_this(), id, then](result<cluster_store::owning> who) {
+      if (!who)
+        return then(who.reason());
+      self->answer_with(id, who->node, then);
+    });
+  }
+
+  /// This node first in the list.
+  std::vector<actors::node_load> loads() {
+    std::vector<actors::node_load> all{own_report().load};
+    const std::lock_guard lock{mutex};
+    const auto oldest = steady::now() - report_counts_for;
+    for (const auto& [name, each] : reports)
+      if (each.at >= oldest && members_seen.contains(name))
+        all.push_back(each.said.load);
+    return all;
+  }
+
+  std::optional<std::string> choose() {
+    const auto all = loads();
+    std::uint64_t turn = 0;
+    {
+      const std::lock_guard lock{mutex};
+      random = random * 6'364'136'223'846'793'005u + 1'442'695'040'888'963'407u;
+      turn = random >> 33;
+    }
+    const auto at = actors::place_sandbox(all, turn);
+    return at ? std::optional{all[*at].name} : std::nullopt;
+  }
+
+  void place_it(const std::string& id, const found_fn& then) {
+    // None has room: whoever was asked says so, in the words of each API.
+    const auto name = choose().value_or(values.self);
+    if (name == values.self)
+      return own_here(id, then);
+    links->ask(name, "own", id, own_patience,
+               [self = shared_from_this(), id, then](result<std::string> who) {
+                 if (who)
+                   return self->answer_with(id, *who, then);
+                 if (self->draining)
+                   return then(error{errc::node_unreachable, who.reason().message});
+                 self->own_here(id, then);
+               });
+  }
+};
+
+cluster_node::cluster_node(std::shared_ptr<core> made)
+    : core_(std::move(made)) {}
+
+result<std::unique_ptr<cluster_node>> cluster_node::join(const cluster_config& values,
+                                                         const std::string& records) {
+  auto made = std::make_shared<core>(values, records + "/lease");
+  auto client = storage::etcd::http_client::open(
+    {values.etcd_endpoints, values.etcd_authority, values.etcd_certificate, values.etcd_key});
+  if (!client)
+    return client.reason();
+  made->client = std::move(*client);
+  auto joined = made->joined_once.get_future();
+  made->begin();
+  std::unique_ptr<cluster_node> node{new cluster_node{made}};
+  if (joined.wait_for(join_patience) != std::future_status::ready) {
+    std::string why;
+    {
+      const std::lock_guard lock{made->mutex};
+      why = made->waits_for;
+    }
+    return error{errc::node_unreachable, "node " + values.self + " cannot join its cluster: " +
+                                           (why.empty() ? "etcd does not answer" : why)};
+  }
+  made->worker = std::thread{[made = made.get()] { made->run_worker(); }};
+  return node;
+}
+
+cluster_node::~cluster_node() {
+  end_links();
+  core_->store.reset();
+  core_->membership.reset();
+  core_->owners.reset();
+  core_->nodes.reset();
+  core_->client.reset();
+}
+
+bool cluster_node::resumed() const {
+  return core_->resumed;
+}
+
+storage::etcd::cluster_store& cluster_node::records() {
+  return *core_->store;
+}
+
+std::uint64_t cluster_node::questions() const {
+  return core_->client->questions();
+}
+
+void cluster_node::set_engine(runtime::engine& engine) {
+  const std::lock_guard lock{core_->mutex};
+  core_->engine = &engine;
+}
+
+void cluster_node::set_node(actors::node& node, std::shared_ptr<actors::instance_count> instances) {
+  const std::lock_guard lock{core_->mutex};
+  core_->node = &node;
+  core_->instances = std::move(instances);
+  core_->reread_asked = true;
+  core_->woken.notify_one();
+}
+
+result<void> cluster_node::start_links(caf::actor_system& system, io_pool& pool,
+                                       const cluster_config& values) {
+  {
+    const std::lock_guard lock{core_->mutex};
+    core_->pool = &pool;
+  }
+  actors::cluster::link_options how;
+  how.self = values.self;
+  for (const auto& [name, node] : values.nodes)
+    how.members.push_back({name, node.link.address, node.link.port});
+  how.authority = values.authority;
+  how.certificate = values.certificate;
+  how.key = values.key;
+  how.build = INSULA_VERSION;
+  auto made = std::make_unique<actors::cluster::links>(
+    system, pool, std::move(how),
+    [core = core_](const std::string& from, const std::string& what, const std::string& text,
+                   const std::function<void(result<std::string>)>& reply) {
+      core->answer(from, what, text, reply);
+    },
+    [core = core_](const std::string& name, bool up) {
+      log::info(up ? "cluster.link_up" : "cluster.link_down", {{"node", name}});
+      if (!up)
+        return;
+      const std::lock_guard lock{core->mutex};
+      core->next_report = {};
+      core->woken.notify_one();
+    });
+  if (auto ok = made->start(); !ok)
+    return ok;
+  core_->do_later([core = core_.get(), held = std::make_shared<decltype(made)>(std::move(made))] {
+    core->links = std::move(*held);
+  });
+  std::promise<void> there;
+  core_->do_later([&] { there.set_value(); });
+  there.get_future().wait();
+  return {};
+}
+
+void cluster_node::on_peer_lost(std::function<void(const std::string& name)> tell) {
+  const std::lock_guard lock{core_->mutex};
+  core_->peer_lost = std::move(tell);
+}
+
+void cluster_node::forget_node() {
+  const std::lock_guard lock{core_->mutex};
+  core_->node = nullptr;
+  core_->engine = nullptr;
+  core_->peer_lost = nullptr;
+}
+
+void cluster_node::end_links() {
+  {
+    const std::lock_guard lock{core_->mutex};
+    core_->ending = true;
+    core_->node = nullptr;
+    core_->pool = nullptr;
+    core_->engine = nullptr;
+    core_->peer_lost = nullptr;
+    core_->woken.notify_one();
+  }
+  if (core_->worker.joinable())
+    core_->worker.join();
+  core_->links.reset();
+}
+
+void cluster_node::leave(bool end_lease) {
+  if (end_lease)
+    keep_lease(core_->lease_file, 0); // As above.
+  std::promise<void> left;
+  core_->membership->leave(end_lease, [&] { left.set_value(); });
+  left.get_future().wait();
+}
+
+bool cluster_node::is_here(std::string_view id) const {
+  return core_->membership->good() && core_->store->is_mine(id);
+}
+
+void cluster_node::find(std::string id, bool make,
+                        std::function<void(result<std::optional<peer>>)> then) {
+  core_->find(id, make, then);
+}
+
+void cluster_node::doubt(const std::string& id, const std::string&) {
+  const std::lock_guard lock{core_->mutex};
+  if (core_->doubted.size() < most_doubted)
+    core_->doubted.insert(id);
+}
+
+std::optional<peer> cluster_node::place() {
+  const auto name = core_->choose().value_or(core_->values.self);
+  return name == core_->values.self ? std::nullopt : core_->peer_of(name);
+}
+
+bool cluster_node::may_serve() const {
+  return core_->membership->good();
+}
+
+std::string cluster_node::self() const {
+  return core_->values.self;
+}
+
+std::string cluster_node::member(std::string_view certificate_name) const {
+  const std::string name{certificate_name};
+  return core_->values.nodes.contains(name) ? name : "";
+}
+
+std::optional<peer> cluster_node::own_internal() const {
+  return core_->peer_of(core_->values.self);
+}
+
+http::cluster::picture cluster_node::look() const {
+  http::cluster::picture seen;
+  seen.self = core_->values.self;
+  const auto members = core_->nodes->all();
+  const auto mine = core_->own_report();
+  {
+    const std::lock_guard lock{core_->mutex};
+    for (const auto& [name, each] : core_->values.nodes) {
+      http::cluster::pictured_node node;
+      node.name = name;
+      node.address = each.internal.address + ":" + std::to_string(each.internal.port);
+      const auto member = members.find(name);
+      node.state = member == members.end() ? "away" : "member";
+      if (member != members.end())
+        node.lease = member->second.lease;
+      const auto heard = core_->reports.find(name);
+      const report* said = name == seen.self               ? &mine
+                           : heard == core_->reports.end() ? nullptr
+                           : member == members.end()       ? nullptr
+                                                           : &heard->second.said;
+      if (said != nullptr) {
+        node.sandboxes = said->assigned;
+        node.capacity = said->load.capacity;
+        node.warm = said->load.warm;
+        node.version = said->version;
+        if (said->load.draining)
+          node.state = "draining";
+        if (said != &mine)
+          node.clock_ahead_ms = heard->second.clock_ahead_ms;
+      }
+      seen.nodes.push_back(std::move(node));
+    }
+  }
+  for (const auto& [id, owner] : core_->owners->all())
+    seen.sandboxes.push_back({id, owner.value, owner.created});
+  return seen;
+}
+
+http::cluster::pool_sum cluster_node::others() const {
+  http::cluster::pool_sum sum;
+  const std::lock_guard lock{core_->mutex};
+  for (const auto& [name, each] : core_->reports) {
+    if (!core_->members_seen.contains(name))
+      continue;
+    sum.warm += each.said.load.warm;
+    sum.assigned += each.said.assigned;
+    sum.limit += each.said.load.capacity;
+    sum.target += each.said.target;
+  }
+  return sum;
+}
+
+void cluster_node::drain(std::string node, std::function<void(result<void>)> then) {
+  if (node == core_->values.self) {
+    core_->begin_drain();
+    return then({});
+  }
+  if (!core_->values.nodes.contains(node))
+    return then(error{errc::not_found, "there is no node " + node});
+  core_->links->ask(node, "drain", "", drain_patience,
+                    [then = std::move(then)](const result<std::string>& said) {
+                      then(said ? result<void>{} : result<void>{said.reason()});
+                    });
+}
+
+} // namespace insula

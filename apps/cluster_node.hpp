@@ -1,0 +1,74 @@
+#pragma once
+
+#include "actors/cluster/links.hpp"
+#include "actors/instance_count.hpp"
+#include "actors/node.hpp"
+#include "apps/config.hpp"
+#include "http/cluster/picture.hpp"
+#include "http/cluster/routing.hpp"
+#include "runtime/engine.hpp"
+#include "storage/etcd/cluster_store.hpp"
+
+#include <memory>
+#include <string>
+
+namespace insula {
+
+/// This node as one of a cluster: its membership, what it owns, its links to the others, and where
+/// requests are to go.
+///
+/// Threads: any, but what waits is not for HTTP's and the actors'.
+/// Owner:   ends after the server and the node's actors, and before the actor system's pool.
+class cluster_node final : public http::cluster::routing, public http::cluster::control {
+public:
+  /// Becomes a member, or goes on as the one that the server before on this state was; waits for
+  /// that. `records`: a directory for what the next server has to know. Errors: node_unreachable,
+  /// already_exists, in words for who starts it; io_failed.
+  static result<std::unique_ptr<cluster_node>> join(const cluster_config& values,
+                                                    const std::string& records);
+  ~cluster_node() override;
+
+  /// What the server before has left is still this node's.
+  bool resumed() const;
+  storage::etcd::cluster_store& records();
+  /// How often etcd was asked.
+  std::uint64_t questions() const;
+
+  /// Before there is anybody who could ask.
+  void set_engine(runtime::engine& engine);
+  void set_node(actors::node& node, std::shared_ptr<actors::instance_count> instances);
+  /// Listens for the other nodes, and takes part. Errors: those of links::start().
+  result<void> start_links(caf::actor_system& system, io_pool& pool, const cluster_config& values);
+  /// What is open to that node is broken off. Set before start_links().
+  void on_peer_lost(std::function<void(const std::string& name)> tell);
+  /// The node has no actors any more: what is lost from now on is nobody's business.
+  void forget_node();
+  /// Before the actor system ends.
+  void end_links();
+  /// No longer a member. `end_lease`: what it owns is free at once; else the next server of this
+  /// state has a few seconds to go on with it. Waits for etcd, for a moment.
+  void leave(bool end_lease);
+
+  // ---- routing
+  bool is_here(std::string_view id) const override;
+  void find(std::string id, bool make,
+            std::function<void(result<std::optional<http::cluster::peer>>)> then) override;
+  void doubt(const std::string& id, const std::string& node) override;
+  std::optional<http::cluster::peer> place() override;
+  bool may_serve() const override;
+  std::string self() const override;
+  std::string member(std::string_view certificate_name) const override;
+  std::optional<http::cluster::peer> own_internal() const override;
+
+  // ---- control
+  http::cluster::picture look() const override;
+  http::cluster::pool_sum others() const override;
+  void drain(std::string node, std::function<void(result<void>)> then) override;
+
+private:
+  struct core;
+  explicit cluster_node(std::shared_ptr<core> made);
+  std::shared_ptr<core> core_;
+};
+
+} // namespace insula

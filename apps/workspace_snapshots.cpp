@@ -1,0 +1,222 @@
+#include "apps/workspace_snapshots.hpp"
+
+#include "base/limits.hpp"
+#include "base/log.hpp"
+#include "storage/blobs/directory_blobs.hpp"
+#include "storage/blobs/s3_blobs.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+namespace insula {
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+constexpr const char* snapshot_key = "snapshot"; ///< Of a sandbox's record: its time, and where.
+
+const error ending{errc::sandbox_not_running, "the node is going down"};
+
+} // namespace
+
+result<std::unique_ptr<storage::blob_store>> open_blobs(const snapshot_config& from,
+                                                        std::uint32_t owner) {
+  if (!from.endpoint.empty()) {
+    if (!from.credentials)
+      return error{errc::invalid_request,
+                   "snapshots.endpoint: expected SNAPSHOTS_ACCESS_KEY_ID and "
+                   "SNAPSHOTS_SECRET_ACCESS_KEY in the environment"};
+    storage::s3_settings settings;
+    settings.endpoint = from.endpoint;
+    settings.bucket = from.bucket;
+    settings.region = from.region;
+    settings.credentials = *from.credentials;
+    return std::unique_ptr<storage::blob_store>{
+      std::make_unique<storage::s3_blobs>(std::move(settings))};
+  }
+  if (from.directory.empty())
+    return std::unique_ptr<storage::blob_store>{};
+  std::error_code refused;
+  std::filesystem::create_directories(from.directory, refused);
+  unique_fd directory{::open(from.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  struct stat is {};
+  // One that somebody else has is shared by other means, and stays whose it is.
+  const bool good = directory && ::fstat(directory.get(), &is) == 0 &&
+                    (is.st_uid != 0 || (::fchown(directory.get(), owner, owner) == 0 &&
+                                        ::fchmod(directory.get(), 0700) == 0));
+  if (!good)
+    return error{errc::io_failed,
+                 "snapshots.directory: " + from.directory + ": " + std::strerror(errno)};
+  return std::unique_ptr<storage::blob_store>{
+    std::make_unique<storage::directory_blobs>(std::move(directory), from.directory)};
+}
+
+workspace_snapshots::workspace_snapshots(std::unique_ptr<storage::blob_store> blobs,
+                                         std::string space, storage::store& cluster,
+                                         const clock& time)
+    : blobs_(std::move(blobs))
+    , snapshots_(*blobs_, std::move(space))
+    , cluster_(cluster)
+    , time_(time) {
+  for (std::size_t i = 0; i < limits::snapshot_workers; ++i)
+    threads_.emplace_back([this] { work(); });
+  threads_.emplace_back([this] { sweep_now_and_then(); });
+}
+
+workspace_snapshots::~workspace_snapshots() {
+  end();
+}
+
+void workspace_snapshots::end() {
+  {
+    const std::lock_guard hold{guard_};
+    if (std::exchange(ended_, true))
+      return;
+  }
+  blobs_->close();
+  news_.notify_all();
+  ending_.notify_all();
+  for (auto& each : threads_)
+    each.join();
+}
+
+void workspace_snapshots::add(std::deque<job>& to, job what) {
+  {
+    const std::lock_guard hold{guard_};
+    to.push_back(std::move(what));
+  }
+  news_.notify_one();
+}
+
+void workspace_snapshots::work() {
+  std::unique_lock hold{guard_};
+  while (true) {
+    news_.wait(hold, [this] { return ended_ || !urgent_.empty() || !others_.empty(); });
+    if (urgent_.empty() && others_.empty())
+      return;
+    auto& from = urgent_.empty() ? others_ : urgent_;
+    const auto what = std::move(from.front());
+    from.pop_front();
+    hold.unlock();
+    what(); // After the end, too: whoever has asked is told, by a store that is closed.
+    hold.lock();
+  }
+}
+
+void workspace_snapshots::keep(keep_request what,
+                               std::function<void(result<actors::snapshot_reference>)> on_kept) {
+  add(others_, [this, what = std::move(what), on_kept = std::move(on_kept)] {
+    const auto began = steady::now();
+    const auto unwanted = [&] {
+      const std::lock_guard hold{guard_};
+      return ended_ || what.token->cancelled();
+    };
+    const auto make = [&]() -> result<std::string> {
+      if (unwanted())
+        return ending;
+      const auto tree = what.open();
+      if (!tree)
+        return tree.reason();
+      return snapshots_.take({what.sandbox, what.epoch, what.taken_ms, what.earlier}, tree->get(),
+                             unwanted);
+    };
+    auto made = make();
+    (made ? kept_ : not_kept_).add();
+    if (made)
+      keep_time_.observe(steady::now() - began);
+    on_kept(std::move(made));
+  });
+}
+
+void workspace_snapshots::put_back(put_back_request what,
+                                   std::function<void(result<void>)> on_back) {
+  add(urgent_, [this, what = std::move(what), on_back = std::move(on_back)] {
+    const auto began = steady::now();
+    const auto unwanted = [&] {
+      const std::lock_guard hold{guard_};
+      return ended_ || what.token->cancelled();
+    };
+    const auto make = [&]() -> result<void> {
+      if (unwanted())
+        return ending;
+      const auto tree = what.open();
+      if (!tree)
+        return tree.reason();
+      return snapshots_.put_back(what.from, tree->get(), unwanted);
+    };
+    auto made = make();
+    (made ? put_back_ : not_put_back_).add();
+    if (made)
+      put_back_time_.observe(steady::now() - began);
+    on_back(std::move(made));
+  });
+}
+
+void workspace_snapshots::forget(const std::string& sandbox, storage::epoch last,
+                                 const actors::snapshot_reference& newest) {
+  add(others_, [this, sandbox, last, newest] {
+    if (const auto gone = snapshots_.forget(sandbox, last, newest);
+        !gone && gone.reason().code != errc::sandbox_not_running)
+      log::warning("snapshots.not_forgotten", {{"id", sandbox}, {"reason", gone.reason().message}});
+  });
+}
+
+// ---- Garbage
+
+void workspace_snapshots::sweep_now_and_then() {
+  std::unique_lock hold{guard_};
+  // Not all nodes at the same time as their first requests.
+  for (std::chrono::milliseconds pause = std::chrono::minutes{5};;
+       pause = limits::snapshot_sweep_pause) {
+    if (ending_.wait_for(hold, pause, [this] { return ended_; }))
+      return;
+    hold.unlock();
+    sweep();
+    hold.lock();
+  }
+}
+
+void workspace_snapshots::sweep() {
+  const auto remembered = [this]() -> result<std::vector<std::string>> {
+    const auto found = cluster_.find(snapshot_key);
+    if (!found)
+      return found.reason();
+    std::vector<std::string> all;
+    for (const auto& each : *found)
+      if (each.key == snapshot_key)
+        all.push_back(each.value.substr(each.value.find(' ') + 1));
+    return all;
+  };
+  const auto gone = snapshots_.sweep(time_.unix_ms(), remembered);
+  if (!gone)
+    return log::warning("snapshots.not_swept", {{"reason", gone.reason().message}});
+  swept_.add(gone->pieces);
+  if (gone->manifests + gone->pieces > 0)
+    log::info("snapshots.swept", {{"snapshots", gone->manifests}, {"pieces", gone->pieces}});
+}
+
+void workspace_snapshots::write(metrics::text& into) const {
+  using metrics::kind;
+  into.single("insula_snapshots_kept_total", kind::counter,
+              "Snapshots of workspaces that were written.", kept_);
+  into.single("insula_snapshots_not_kept_total", kind::counter,
+              "Snapshots of workspaces that could not be written.", not_kept_);
+  into.single("insula_snapshots_put_back_total", kind::counter,
+              "Workspaces that were made again from a snapshot.", put_back_);
+  into.single("insula_snapshots_not_put_back_total", kind::counter,
+              "Workspaces that could not be made again from their snapshot.", not_put_back_);
+  into.single("insula_snapshot_keep_seconds", kind::histogram, "What it took to write one.",
+              keep_time_);
+  into.single("insula_snapshot_put_back_seconds", kind::histogram,
+              "What it took to make a workspace again from one.", put_back_time_);
+  into.single("insula_snapshots_swept_pieces_total", kind::counter,
+              "Pieces of snapshots that were removed because nothing referred to them.", swept_);
+}
+
+} // namespace insula

@@ -1,0 +1,76 @@
+#include "http/bridge/api.hpp"
+#include "http/bridge/error_response.hpp"
+#include "http/cluster/picture.hpp"
+#include "http/json.hpp"
+
+namespace insula::http::bridge {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto patience = 15s;
+
+response no_cluster() {
+  return {404, json::write_error("this node is no member of a cluster", "not_found")};
+}
+
+void drain(const services& with, const std::string& node, const reply& to) {
+  if (with.cluster == nullptr)
+    return to->respond(no_cluster());
+  to->answer_within(
+    patience, error_response(step::request, {errc::deadline_exceeded, "the node does not answer"}));
+  with.cluster->drain(node, [to](const result<void>& said) {
+    if (said)
+      to->respond({202, json::write_ok()});
+    else if (said.reason().code == errc::not_found)
+      to->respond({404, json::write_error(said.reason().message, "not_found")});
+    else
+      to->respond({503, json::write_error(said.reason().message, "node_unreachable")});
+  });
+}
+
+} // namespace
+
+void add_cluster_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+  table.push_back(
+    {verb::get,
+     "/v1/cluster",
+     access::key,
+     body_use::ignored,
+     0,
+     [with](const call&) {
+       admission plan;
+       plan.answer = [with](const std::string&, const reply& to) {
+         to->respond(with->cluster == nullptr
+                       ? no_cluster()
+                       : response{200, json::write_cluster(with->cluster->look())});
+       };
+       return plan;
+     },
+     {.id = "getCluster",
+      .summary = "The nodes of this cluster, and which of them has which sandbox.",
+      .answers = {{"200", "As this node sees it.", "application/json", "Cluster"},
+                  {"404", "This is a node by itself.", "application/json", "ErrorResponse"}}}});
+  table.push_back(
+    {verb::post,
+     "/v1/cluster/drain/:node",
+     access::key,
+     body_use::ignored,
+     0,
+     [with](const call& what) {
+       admission plan;
+       plan.answer = [with, node = what.node](const std::string&, const reply& to) {
+         drain(*with, node, to);
+       };
+       return plan;
+     },
+     {.id = "drainNode",
+      .summary = "Have a node hand over its sandboxes, and take no others until it starts anew.",
+      .parameters = {{"node", "path", "The node's name.", true}},
+      .answers = {{"202", "It has begun.", "application/json", "OkResponse"},
+                  {"404", "There is no such node.", "application/json", "ErrorResponse"},
+                  {"503", "It cannot be told.", "application/json", "ErrorResponse"}}}});
+}
+
+} // namespace insula::http::bridge

@@ -1,0 +1,125 @@
+#include "http/cluster/gateway.hpp"
+
+#include "http/cluster/fields.hpp"
+#include "http/connection.hpp"
+#include "http/header_text.hpp"
+#include "http/preview/message.hpp"
+#include "http/preview/session.hpp"
+
+#include <utility>
+
+namespace insula::http::cluster {
+
+namespace {
+
+void append(std::string& to, std::string_view name, std::string_view value) {
+  (((to += name) += ": ") += value) += "\r\n";
+}
+
+void append_target(std::string& to, const request_head& head) {
+  ((to += head.method_name) += ' ') += head.path;
+  if (head.query.data() != nullptr)
+    (to += '?') += head.query;
+}
+
+/// As it has come.
+std::string copy_of(const request_head& head) {
+  std::string text;
+  text.reserve(1024);
+  append_target(text, head);
+  text += head.old_protocol ? " HTTP/1.0\r\n" : " HTTP/1.1\r\n";
+  head.each_field(
+    [&](std::string_view name, std::string_view value) { append(text, name, value); });
+  return text += "\r\n";
+}
+
+} // namespace
+
+gateway::gateway(std::shared_ptr<forwarder> by, door kind, bool encrypted, std::string name)
+    : by_(std::move(by))
+    , kind_(kind)
+    , encrypted_(encrypted)
+    , name_(std::move(name)) {}
+
+std::optional<admission> gateway::admit(const request_head& head, concern about,
+                                        const std::string& request_id) const {
+  admission plan;
+  const bool shows_page = preview::wants_page(head);
+  if (!by_->way().may_serve()) {
+    plan.refusal = unreachable("this node is cut off from the others", shows_page);
+    return plan;
+  }
+  std::optional<peer> to;
+  if (about.id.empty()) {
+    if (!is_behind_node())
+      to = by_->way().place();
+    if (!to)
+      return std::nullopt;
+  } else if (by_->way().is_here(about.id)) {
+    return std::nullopt;
+  }
+  auto wanted = std::make_shared<forwarded>();
+  wanted->about = std::move(about);
+  wanted->to = std::move(to);
+  wanted->at_owner = is_behind_node();
+  wanted->came = copy_of(head);
+  if (!is_behind_node())
+    wanted->head = write_head(head, request_id);
+  wanted->length = head.content_length.value_or(0);
+  wanted->chunked = head.chunked;
+  wanted->asks_first = head.asks_first;
+  wanted->head_only = head.head_only;
+  wanted->old_protocol = head.old_protocol;
+  wanted->keep_alive = head.keep_alive;
+  wanted->upgrade = preview::wants_upgrade(head);
+  wanted->repeatable = preview::is_repeatable(head);
+  wanted->wants_page = shows_page;
+  plan.take_over = [by = by_, wanted = std::shared_ptr<const forwarded>{std::move(wanted)}](
+                     std::shared_ptr<connection> client, request_track track) {
+    by->serve(wanted, std::move(client), std::move(track));
+  };
+  return plan;
+}
+
+/// For the owner: what concerns this connection stays on it, and what this node knows is said.
+std::string gateway::write_head(const request_head& head, const std::string& request_id) const {
+  std::string text;
+  text.reserve(1024);
+  append_target(text, head);
+  text += " HTTP/1.1\r\n";
+  std::string dropped; // By the client's own wish.
+  bool has_host = false;
+  head.each_field([&](std::string_view name, std::string_view value) {
+    has_host = has_host || same_letters(name, "Host");
+    if (same_letters(name, "Connection"))
+      (dropped += value) += ',';
+  });
+  head.each_field([&](std::string_view name, std::string_view value) {
+    if (is_of_one_connection(name) || is_of_nodes(name) || same_letters(name, "Expect") ||
+        same_letters(name, "X-Request-Id") || (names(dropped, name) && !same_letters(name, "Host")))
+      return;
+    append(text, name, value);
+  });
+  if (!has_host)
+    append(text, "Host", "localhost");
+  append(text, "X-Request-Id", request_id);
+  if (const auto* client = connection::current())
+    append(text, client_field, client->peer());
+  append(text, scheme_field, encrypted_ ? "https" : "http");
+  if (!name_.empty())
+    append(text, door_field, name_);
+  if (head.chunked)
+    append(text, "Transfer-Encoding", "chunked");
+  else if (head.content_length)
+    append(text, "Content-Length", std::to_string(*head.content_length));
+  // A node that is not the owner says so before there is a body.
+  if (head.chunked || head.content_length.value_or(0) > 0)
+    append(text, "Expect", "100-continue");
+  if (preview::wants_upgrade(head)) {
+    append(text, "Connection", "Upgrade");
+    append(text, "Upgrade", head.field("Upgrade"));
+  }
+  return text += "\r\n";
+}
+
+} // namespace insula::http::cluster

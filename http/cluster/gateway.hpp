@@ -1,0 +1,39 @@
+#pragma once
+
+#include "http/cluster/forward.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace insula::http::cluster {
+
+/// What one of this node's doors has of the others: says of each request whether it is served here.
+/// Any thread.
+class gateway {
+public:
+  /// By which door requests come. own: their clients' own; node: another node's, which has let them
+  /// in.
+  enum class door : std::uint8_t { own, node };
+
+  /// `encrypted`: clients speak TLS to this door. `name`: of the door where the owner serves what
+  /// comes by this one; empty: the main one.
+  gateway(std::shared_ptr<forwarder> by, door kind, bool encrypted = false, std::string name = {});
+
+  /// Whoever asks has been let in elsewhere.
+  bool is_behind_node() const { return kind_ == door::node; }
+
+  /// What becomes of a request that may be served; none: it is served here.
+  std::optional<admission> admit(const request_head& head, concern about,
+                                 const std::string& request_id) const;
+
+private:
+  std::string write_head(const request_head& head, const std::string& request_id) const;
+
+  const std::shared_ptr<forwarder> by_;
+  const door kind_;
+  const bool encrypted_;
+  const std::string name_;
+};
+
+} // namespace insula::http::cluster

@@ -1,0 +1,60 @@
+#pragma once
+
+#include "base/error.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace insula::http::cluster {
+
+/// A node as those who look after the cluster see it.
+struct pictured_node {
+  std::string name;
+  std::string address;    ///< Of its internal listener.
+  std::string state;      ///< member, draining or away.
+  std::string version;    ///< Empty: not known.
+  std::int64_t lease = 0; ///< etcd's number of it; 0: it has none.
+  // As it last said; 0 if it is away.
+  std::uint32_t sandboxes = 0;
+  std::uint32_t capacity = 0; ///< Of sandboxes.
+  std::uint32_t warm = 0;
+  std::int64_t clock_ahead_ms = 0; ///< Of this node's, as far as that can be told.
+};
+
+struct pictured_sandbox {
+  std::string id;
+  std::string node;
+  std::int64_t epoch = 0;
+};
+
+struct picture {
+  std::string self;
+  std::vector<pictured_node> nodes;        ///< By name.
+  std::vector<pictured_sandbox> sandboxes; ///< By id.
+};
+
+/// The other nodes' warm sandboxes, and those that somebody has.
+struct pool_sum {
+  std::uint32_t warm = 0;
+  std::uint32_t assigned = 0;
+  std::uint32_t limit = 0;
+  std::uint32_t target = 0;
+};
+
+/// What can be seen and told of a cluster.
+///
+/// Threads: any; answers come on any.
+class control {
+public:
+  virtual ~control() = default;
+  virtual picture look() const = 0;
+  virtual pool_sum others() const = 0;
+  /// The node hands over what it has, and takes nothing new until it is started again. Answered
+  /// when it has begun. Errors: not_found, node_unreachable.
+  virtual void drain(std::string node, std::function<void(result<void>)> then) = 0;
+};
+
+} // namespace insula::http::cluster

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "storage/etcd/client.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace insula::storage::etcd {
+
+struct http_options {
+  std::vector<std::string> endpoints; ///< "http://10.0.0.1:2379", at least one.
+  std::string authority;              ///< PEM files, for https; empty: none.
+  std::string certificate;
+  std::string key;
+  /// What one member gets to answer; then the next is asked. Large questions get more, and so does
+  /// every round in which nobody has answered.
+  std::chrono::milliseconds attempt{300};
+  std::size_t max_open = 4096;
+};
+
+/// etcd by its JSON gateway, with libcurl.
+class http_client final : public client {
+public:
+  /// Errors: invalid_request for endpoints that make no sense.
+  static result<std::unique_ptr<http_client>> open(http_options options);
+  ~http_client() override;
+
+  void transact(transaction what, milliseconds patience,
+                std::function<void(result<outcome>)> then) override;
+  void grant(std::chrono::seconds lives, milliseconds patience,
+             std::function<void(result<lease_id>)> then) override;
+  void renew(lease_id which, milliseconds patience,
+             std::function<void(result<std::chrono::seconds>)> then) override;
+  void revoke(lease_id which, milliseconds patience,
+              std::function<void(result<void>)> then) override;
+  std::shared_ptr<void> watch(std::string prefix, revision from,
+                              std::function<void(std::vector<event>, revision at)> tell,
+                              std::function<void(error)> ended) override;
+  void post(std::function<void()> what) override;
+  void after(std::chrono::nanoseconds pause, std::function<void()> what) override;
+  std::chrono::nanoseconds now() const override;
+
+  /// So many questions have been asked, repeated ones counted once.
+  std::uint64_t questions() const;
+
+private:
+  class core;
+  explicit http_client(std::unique_ptr<core> made);
+  std::unique_ptr<core> core_;
+};
+
+} // namespace insula::storage::etcd

@@ -1,0 +1,278 @@
+#include "storage/etcd/membership.hpp"
+
+#include <algorithm>
+#include <future>
+#include <optional>
+#include <utility>
+
+namespace insula::storage::etcd {
+
+namespace {
+
+using namespace std::chrono_literals;
+using nanoseconds = std::chrono::nanoseconds;
+
+constexpr auto pause_between_tries = 250ms;
+constexpr auto join_patience = 2'000ms;
+
+} // namespace
+
+struct membership::state : std::enable_shared_from_this<state> {
+  state(client& c, membership_options o, listener l)
+      : with(c)
+      , options(std::move(o))
+      , tell(std::move(l))
+      , own_key(options.prefix + "nodes/" + options.self) {}
+
+  client& with;
+  const membership_options options;
+  const listener tell;
+  const std::string own_key;
+
+  // Read by any thread:
+  std::atomic<std::int64_t> until{0}; ///< Nanoseconds of client::now(). 0: no member.
+  std::atomic<revision> since{0};
+  std::atomic<lease_id> lease{0};
+
+  // The client's thread:
+  bool over = false; ///< Nothing is begun any more.
+  bool evicting = false;
+  bool first = true;      ///< It has not been a member yet.
+  std::uint64_t turn = 0; ///< Counts joinings: what belongs to an earlier one counts no more.
+  std::string said;       ///< The last reason it waits for.
+
+  nanoseconds deadline_of(nanoseconds sent) const { return sent + options.lives - options.margin; }
+
+  template <class Do>
+  auto mine(Do what) {
+    return [self = shared_from_this(), of = turn, what = std::move(what)](auto&&... got) {
+      if (!self->over && self->turn == of)
+        what(*self, std::forward<decltype(got)>(got)...);
+    };
+  }
+
+  void waits(const error& why) {
+    if (std::exchange(said, why.message) != why.message)
+      tell.waits(why);
+  }
+
+  void join_later() {
+    with.after(pause_between_tries, mine([](state& st) { st.join(); }));
+  }
+
+  // ---- Joining
+
+  void join() {
+    ++turn;
+    if (first && options.resumed != 0)
+      return resume();
+    begin();
+  }
+
+  void resume() {
+    const auto sent = with.now();
+    with.renew(options.resumed, join_patience, mine([sent](state& st, auto left) {
+                 if (!left) {
+                   st.waits(left.reason());
+                   return st.join_later();
+                 }
+                 if (left->count() == 0)
+                   return st.begin();
+                 st.look_at_own_key(st.options.resumed, sent);
+               }));
+  }
+
+  void look_at_own_key(lease_id which, nanoseconds sent) {
+    with.transact({{}, {operation::read(own_key)}, {}}, join_patience,
+                  mine([which, sent](state& st, result<outcome> got) {
+                    if (!got) {
+                      st.waits(got.reason());
+                      return st.join_later();
+                    }
+                    const auto& found =
+                      got->found.empty() ? std::vector<key_value>{} : got->found[0];
+                    if (found.empty() || found[0].lease != which)
+                      return st.begin();
+                    st.go_on(which, found[0].created, sent);
+                  }));
+  }
+
+  /// The record is written once more: from here on every revision is a later one than any that
+  /// the server before has seen, and epochs grow.
+  void go_on(lease_id which, revision from, nanoseconds sent) {
+    transaction what;
+    what.conditions = {{own_key, condition::of::created, from}};
+    what.then = {operation::put(own_key, options.record, which)};
+    with.transact(std::move(what), join_patience,
+                  mine([which, from, sent](state& st, result<outcome> got) {
+                    if (!got) {
+                      st.waits(got.reason());
+                      return st.join_later();
+                    }
+                    if (!got->held)
+                      return st.begin();
+                    st.is_member(which, from, sent, true);
+                  }));
+  }
+
+  void begin() {
+    const auto sent = with.now();
+    with.grant(std::chrono::duration_cast<std::chrono::seconds>(options.lives), join_patience,
+               mine([sent](state& st, result<lease_id> got) {
+                 if (!got) {
+                   st.waits(got.reason());
+                   return st.join_later();
+                 }
+                 st.enter(*got, sent);
+               }));
+  }
+
+  void enter(lease_id which, nanoseconds sent) {
+    transaction what;
+    what.conditions = {{own_key, condition::of::created, 0}};
+    what.then = {operation::put(own_key, options.record, which)};
+    what.otherwise = {operation::read(own_key)};
+    with.transact(std::move(what), join_patience, mine([which, sent](state& st, auto got) {
+                    st.have_entered(which, sent, std::move(got));
+                  }));
+  }
+
+  void have_entered(lease_id which, nanoseconds sent, result<outcome> got) {
+    if (got && got->held)
+      return is_member(which, got->at, sent, false);
+    if (got && !got->found.empty() && !got->found[0].empty() && got->found[0][0].lease == which)
+      return is_member(which, got->found[0][0].created, sent, false); // By an earlier attempt.
+    with.revoke(which, join_patience, [](const auto&) {});
+    waits(got ? error{errc::already_exists, "a node " + options.self +
+                                              " is a member already; if it is this one, as it "
+                                              "was before, that is over in a moment"}
+              : got.reason());
+    join_later();
+  }
+
+  void is_member(lease_id which, revision from, nanoseconds sent, bool resumed) {
+    if (deadline_of(sent) <= with.now())
+      return join_later();
+    first = false;
+    said.clear();
+    lease = which;
+    since = from;
+    until = deadline_of(sent).count();
+    tell.joined(resumed);
+    tell.renewed(deadline_of(sent));
+    renew_later();
+    look_later();
+  }
+
+  // ---- Being a member
+
+  void renew_later() {
+    with.after(options.renewal, mine([](state& st) { st.renew(); }));
+  }
+
+  void renew() {
+    const auto sent = with.now();
+    // Several may be open: a member of etcd's that hangs must not cost us the next one's answer.
+    with.renew(lease, options.lives - options.margin, mine([sent](state& st, auto left) {
+                 if (st.until == 0 || !left)
+                   return; // The clock says when that is too long.
+                 if (left->count() == 0)
+                   return st.lose();
+                 const auto now_until = st.deadline_of(sent).count();
+                 // What comes after the end changes nothing about that.
+                 if (st.until <= st.with.now().count())
+                   return st.lose();
+                 if (now_until > st.until) {
+                   st.until = now_until;
+                   st.tell.renewed(nanoseconds{now_until});
+                 }
+               }));
+    renew_later();
+  }
+
+  void look_later() {
+    const auto left = nanoseconds{until} - with.now();
+    with.after(std::max<nanoseconds>(left, 1ms), mine([](state& st) {
+                 if (st.until == 0)
+                   return;
+                 if (st.until <= st.with.now().count())
+                   return st.lose();
+                 st.look_later();
+               }));
+  }
+
+  void lose() {
+    if (until == 0 || evicting)
+      return;
+    ++turn;
+    until = 0;
+    evicting = true;
+    const auto old = lease.exchange(0);
+    since = 0;
+    // Nothing of ours is waited for longer than needed, if etcd can be reached.
+    tell.lost([self = shared_from_this(), old] {
+      self->with.post([self, old] {
+        self->evicting = false;
+        if (self->over)
+          return;
+        self->with.revoke(old, join_patience, [](const auto&) {});
+        self->join();
+      });
+    });
+  }
+};
+
+membership::membership(client& with, membership_options options, listener tell)
+    : state_(std::make_shared<state>(with, std::move(options), std::move(tell))) {}
+
+membership::~membership() {
+  std::promise<void> quiet;
+  state_->with.post([&] {
+    state_->over = true;
+    state_->until = 0;
+    quiet.set_value();
+  });
+  quiet.get_future().wait();
+}
+
+void membership::start() {
+  state_->with.post([st = state_] { st->join(); });
+}
+
+void membership::leave(bool end_lease, std::function<void()> then) {
+  state_->with.post([st = state_, end_lease, then = std::move(then)] {
+    st->over = true;
+    ++st->turn;
+    st->until = 0;
+    const auto old = st->lease.load();
+    if (!end_lease || old == 0)
+      return then();
+    st->with.revoke(old, join_patience, [then](const auto&) { then(); });
+  });
+}
+
+bool membership::good() const {
+  const auto until = state_->until.load();
+  return until != 0 && state_->with.now().count() < until;
+}
+
+revision membership::since() const {
+  return state_->since;
+}
+
+lease_id membership::lease() const {
+  return state_->lease;
+}
+
+const std::string& membership::self() const {
+  return state_->options.self;
+}
+
+void membership::doubt() {
+  state_->with.post([st = state_] {
+    if (!st->over)
+      st->lose();
+  });
+}
+
+} // namespace insula::storage::etcd

@@ -1,0 +1,70 @@
+#pragma once
+
+#include "storage/etcd/client.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace insula::storage::etcd {
+
+struct membership_options {
+  std::string prefix; ///< Of all keys, with a '/' at its end.
+  std::string self;   ///< The node's name.
+  std::string record; ///< What the others read of it.
+  /// The lease of the server before this one on the same state, if its sandboxes are still there:
+  /// if it lives, the node goes on as the same member. 0: none.
+  lease_id resumed = 0;
+
+  std::chrono::milliseconds lives{3'000}; ///< Whole seconds.
+  std::chrono::milliseconds renewal{500};
+  /// So much earlier than etcd could think so the node itself holds that its lease is over.
+  std::chrono::milliseconds margin{500};
+};
+
+/// A node as a member of its cluster: a lease of etcd's, which it renews, and with which go its own
+/// record and all it owns. The lease counts from when its last renewal was *sent*: by its own clock
+/// a node knows that it is over before anybody else can.
+///
+/// Threads: any; what is told comes on the client's thread.
+/// Owner:   the client must outlive it. It does not end on the client's thread.
+class membership {
+public:
+  struct listener {
+    /// It is a member from now on. `resumed`: as the one that the server before was.
+    std::function<void(bool resumed)> joined = [](bool) {};
+    /// Another has its name, or etcd does not answer: it goes on trying. Told once for each reason.
+    std::function<void(const error&)> waits = [](const error&) {};
+    /// The lease is over, or may be: whatever this node owned is not its own any more. It joins
+    /// anew once `gone` has been called, by any thread: when nothing of that runs.
+    std::function<void(std::function<void()> gone)> lost = [](auto gone) { gone(); };
+    /// It is a member until then, by client::now(); after each renewal.
+    std::function<void(std::chrono::nanoseconds until)> renewed = [](auto) {};
+  };
+
+  membership(client& with, membership_options options, listener tell);
+  ~membership(); ///< Leaves the lease as it is.
+
+  void start();
+
+  /// Nothing is renewed any more. `end_lease`: what the node owns is free at once.
+  void leave(bool end_lease, std::function<void()> then);
+
+  /// Is this node sure to be a member now? To be asked before every effect.
+  bool good() const;
+  /// The revision at which it has become what it is, good() or not; 0: it is none.
+  revision since() const;
+  lease_id lease() const;
+  const std::string& self() const;
+
+  /// Somebody has seen that it is none any more.
+  void doubt();
+
+private:
+  struct state;
+  std::shared_ptr<state> state_;
+};
+
+} // namespace insula::storage::etcd

@@ -1,0 +1,552 @@
+// Snapshots of a persistent sandbox's files: when they are taken, and when they are put back.
+#include "tests/actors/fixture.hpp"
+
+#include <algorithm>
+
+using namespace insula;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Snapshots as the test wants them. Everything happens in the calling thread.
+class fake_workspaces final : public actors::workspaces {
+public:
+  struct keeping {
+    keep_request what;
+    std::function<void(result<std::string>)> answer;
+  };
+  struct putting_back {
+    put_back_request what;
+    std::function<void(result<void>)> answer;
+  };
+
+  void keep(keep_request what, std::function<void(result<std::string>)> on_kept) override {
+    kept.push_back({std::move(what), std::move(on_kept)});
+    if (!hold)
+      finish_keep();
+  }
+  void put_back(put_back_request what, std::function<void(result<void>)> on_back) override {
+    back.push_back({std::move(what), std::move(on_back)});
+    if (!hold)
+      finish_back();
+  }
+  void forget(const std::string& sandbox, storage::epoch, const std::string& newest) override {
+    forgotten.push_back(sandbox + " " + newest);
+  }
+
+  void finish_keep() {
+    const auto& last = kept.back();
+    static_cast<void>(last.what.open());
+    if (failure)
+      last.answer(*failure);
+    else
+      last.answer("place" + std::to_string(kept.size()));
+  }
+  void finish_back() {
+    const auto& last = back.back();
+    static_cast<void>(last.what.open());
+    last.answer(failure ? result<void>{*failure} : result<void>{});
+  }
+
+  std::vector<keeping> kept;
+  std::vector<putting_back> back;
+  std::vector<std::string> forgotten;
+  bool hold = false;
+  std::optional<error> failure;
+};
+
+struct files_node : small_node {
+  fake_workspaces files;
+  sandbox_object_actor box;
+
+  files_node() {
+    options->files = &files;
+    options->keep_interval = 1min;
+    options->ladder = {};
+    box = make_sandbox();
+  }
+
+  pending<caf::ok_atom> ask_for(request_context context) {
+    return sys.ask<caf::ok_atom>(box, find_atom::value, std::move(context));
+  }
+  void use(bool persistent = true) {
+    request_context context;
+    context.persistent = persistent;
+    ask_for(context).value();
+  }
+  /// What a request is told of a recovery.
+  std::optional<std::int64_t> told() {
+    request_context context;
+    context.recovered = std::make_shared<recovery_place>();
+    ask_for(context).value();
+    return context.recovered->tell();
+  }
+  std::string state() {
+    return std::string{sys.ask<sandbox_status>(box, status_atom::value).value().state};
+  }
+  std::string record(const char* key) { return store.value("abc", key); }
+  /// Its spawner has died.
+  void lose() {
+    engine.creations.back().end();
+    sys.run();
+    REQUIRE(state() == "asleep");
+  }
+  /// It has a snapshot, and is not there any more.
+  void lost_with_snapshot() {
+    use();
+    sys.advance(61s);
+    REQUIRE(files.kept.size() == 1);
+    lose();
+  }
+};
+
+} // namespace
+
+TEST_CASE("an ephemeral sandbox has no snapshots", "[actors][files]") {
+  files_node node;
+  node.use(false);
+  node.sys.advance(10min);
+  node.sys.ask<caf::ok_atom>(node.box, keep_files_atom::value).value();
+  CHECK(node.files.kept.empty());
+  CHECK(node.record("persistent").empty());
+  node.lose();
+  CHECK_FALSE(node.told());
+  CHECK(node.files.back.empty());
+  node.sys.ask<caf::ok_atom>(node.box, delete_atom::value, request_context{}).value();
+  CHECK(node.files.forgotten.empty());
+}
+
+TEST_CASE("whoever asks for it is answered when it is durable that the sandbox is persistent",
+          "[actors][files]") {
+  files_node node;
+  request_context wanted;
+  wanted.persistent = true;
+  SECTION("with its first request") {
+    const auto first = node.ask_for(wanted);
+    first.value();
+    CHECK(node.record("persistent") == "1700000000000");
+  }
+  SECTION("while it runs") {
+    node.use(false);
+    node.store.hold_writes = true;
+    const auto asked = node.ask_for(wanted);
+    const auto another = node.ask_for(wanted);
+    CHECK(asked.open());
+    CHECK(another.open());
+    node.use(false); // Nobody else waits for that.
+    node.store.let_go();
+    node.sys.run();
+    asked.value();
+    another.value();
+    CHECK_FALSE(node.record("persistent").empty());
+  }
+  SECTION("when it cannot be written") {
+    node.use(false);
+    node.store.write_error = error{errc::disk_full, "full"};
+    CHECK(node.ask_for(wanted).reason().code == errc::disk_full);
+    node.store.write_error = std::nullopt;
+    node.use();
+    CHECK_FALSE(node.record("persistent").empty());
+  }
+  SECTION("without starting it") {
+    node.sys.ask<caf::ok_atom>(node.box, mark_persistent{}).value();
+    CHECK_FALSE(node.record("persistent").empty());
+    CHECK(node.engine.creations.empty());
+  }
+  SECTION("with what starts nothing") {
+    node.sys.ask<network_state>(node.box, get_network_request{wanted}).value();
+    CHECK_FALSE(node.record("persistent").empty());
+    CHECK(node.engine.creations.empty());
+  }
+  SECTION("on a node that keeps none") {
+    node.options->files = nullptr;
+    CHECK(node.ask_for(wanted).reason().code == errc::invalid_request);
+  }
+}
+
+TEST_CASE("a sandbox that is used is kept on an interval, and one that is not is left alone",
+          "[actors][files]") {
+  files_node node;
+  node.use();
+  node.sys.advance(59s);
+  CHECK(node.files.kept.empty());
+  node.sys.advance(2s);
+  REQUIRE(node.files.kept.size() == 1);
+  const auto& first = node.files.kept.front().what;
+  CHECK(first.sandbox == "abc");
+  CHECK(first.epoch == 1);
+  CHECK(first.earlier.empty());
+  CHECK(node.place().files == std::vector<std::string>{"read tree /workspace"});
+  CHECK(node.record("snapshot") == std::to_string(first.taken_ms) + " place1");
+  CHECK(node.files.forgotten == std::vector<std::string>{"abc place1"});
+
+  node.sys.advance(1h);
+  CHECK(node.files.kept.size() == 1);
+  node.use(false);
+  node.sys.advance(21s);
+  REQUIRE(node.files.kept.size() == 2); // The last one was long ago.
+  CHECK(node.files.kept.back().what.earlier == "place1");
+  CHECK(node.files.kept.back().what.taken_ms > first.taken_ms);
+
+  // A command that runs is use.
+  const auto runs = node.sys.ask<process_actor>(node.box, command("sleep"));
+  node.process().start();
+  node.sys.run();
+  CHECK_FALSE(runs.open());
+  for (int i = 0; i < 3; ++i)
+    node.sys.advance(61s);
+  CHECK(node.files.kept.size() >= 5);
+}
+
+TEST_CASE("without an interval there are snapshots at the end alone", "[actors][files]") {
+  files_node node;
+  node.options->keep_interval = 0ms;
+  node.use();
+  node.sys.advance(1h);
+  CHECK(node.files.kept.empty());
+  node.sys.ask<caf::ok_atom>(node.box, keep_files_atom::value).value();
+  CHECK(node.files.kept.size() == 1);
+}
+
+TEST_CASE("all sandboxes may be persistent", "[actors][files]") {
+  files_node node;
+  node.options->all_persistent = true;
+  node.use(false);
+  node.sys.advance(61s);
+  CHECK(node.files.kept.size() == 1);
+}
+
+TEST_CASE("what is mounted is no part of a snapshot", "[actors][files]") {
+  files_node node;
+  node.use();
+  node.place().mounted = {
+    {"/workspace/data", true}, {"/mnt/x", true}, {"/workspace/a*[b]\\", true}};
+  node.sys.advance(61s);
+  CHECK(node.place().files ==
+        std::vector<std::string>{"read tree /workspace without ./data without ./a\\*\\[b\\]\\\\"});
+}
+
+TEST_CASE("files are put back before the first command, and the first answer says so",
+          "[actors][files]") {
+  files_node node;
+  node.lost_with_snapshot();
+  const auto taken_ms = node.files.kept.front().what.taken_ms;
+  node.files.hold = true;
+  request_context first;
+  first.recovered = std::make_shared<recovery_place>();
+  const auto asked = node.ask_for(first);
+  CHECK(asked.open());
+  CHECK(node.state() == "starting");
+  REQUIRE(node.files.back.size() == 1);
+  CHECK(node.files.back.front().what.from == "place1");
+  CHECK(node.record("half_files") == "1");
+  node.store.hold_writes = true;
+  node.files.finish_back();
+  node.sys.run();
+  CHECK(node.place().files == std::vector<std::string>{"write tree /workspace"});
+  CHECK(asked.open()); // That they are there is not durable yet.
+  node.store.let_go();
+  node.sys.run();
+  asked.value();
+  CHECK(node.record("half_files").empty());
+  CHECK(node.state() == "running");
+  CHECK(first.recovered->tell() == taken_ms);
+  CHECK_FALSE(first.recovered->tell());
+  CHECK_FALSE(node.told());
+}
+
+TEST_CASE("if the first request goes without an answer the next one is told", "[actors][files]") {
+  files_node node;
+  node.lost_with_snapshot();
+  request_context first;
+  first.recovered = std::make_shared<recovery_place>();
+  node.ask_for(first).value();
+  CHECK(node.told() == node.files.kept.front().what.taken_ms);
+  CHECK_FALSE(first.recovered->tell());
+}
+
+TEST_CASE("a sandbox whose files cannot be had does not start, and does once they can",
+          "[actors][files]") {
+  files_node node;
+  node.lost_with_snapshot();
+  SECTION("because the place does not answer") {
+    node.files.failure = error{errc::store_failed, "no answer"};
+    const auto why = node.ask_for({}).reason();
+    CHECK(why.code == errc::store_failed);
+    CHECK(why.message.find("no answer") != std::string::npos);
+    CHECK(node.state() == "asleep");
+    CHECK(node.place().destroys == 1);
+    CHECK(node.leases.held.empty());
+    CHECK(node.ask_for({}).reason().code == errc::store_failed);
+    node.files.failure = std::nullopt;
+  }
+  SECTION("because the node does not know of a place") {
+    node.options->files = nullptr;
+    CHECK(node.ask_for({}).reason().code == errc::store_failed);
+    node.options->files = &node.files;
+  }
+  SECTION("because it cannot be written that they are there") {
+    node.files.hold = true;
+    const auto asked = node.ask_for({});
+    node.store.write_error = error{errc::disk_full, "full"};
+    node.files.finish_back();
+    node.sys.run();
+    CHECK(asked.reason().code == errc::store_failed);
+    node.store.write_error = std::nullopt;
+    node.files.hold = false;
+  }
+  CHECK(node.told());
+  CHECK(node.state() == "running");
+}
+
+TEST_CASE("a sandbox that was lost before its first snapshot says that, too", "[actors][files]") {
+  files_node node;
+  node.use();
+  const auto created_ms = node.sys.time.unix_ms();
+  node.sys.advance(5s);
+  node.lose();
+  CHECK(node.told() == created_ms);
+  CHECK(node.files.back.empty());
+}
+
+TEST_CASE("a server that ends while files are put back leaves no half of them", "[actors][files]") {
+  files_node node;
+  node.lost_with_snapshot();
+  node.files.hold = true;
+  const auto asked = node.ask_for({});
+  REQUIRE(node.record("half_files") == "1");
+  // The next server finds it running.
+  const auto left = std::make_shared<fake_sandbox>();
+  node.engine.left["abc"] = left;
+  caf::anon_send_exit(node.box, caf::exit_reason::user_shutdown);
+  node.sys.run();
+  node.files.hold = false;
+  node.box = node.make_sandbox();
+  caf::anon_send(node.box, adopt_atom::value);
+  node.sys.run();
+  CHECK(node.engine.adoptions.empty());
+  CHECK(node.engine.disowned == std::vector<std::string>{"abc"});
+  CHECK(node.told());
+  CHECK(node.files.back.size() == 2);
+}
+
+TEST_CASE("an adopted sandbox has its files, and goes on being kept", "[actors][files]") {
+  files_node node;
+  node.use();
+  node.sys.advance(61s);
+  const auto left = std::make_shared<fake_sandbox>();
+  node.engine.left["abc"] = left;
+  caf::anon_send_exit(node.box, caf::exit_reason::user_shutdown);
+  node.sys.run();
+  node.box = node.make_sandbox();
+  caf::anon_send(node.box, adopt_atom::value);
+  node.sys.run();
+  CHECK(node.engine.adoptions.size() == 1);
+  CHECK(node.files.back.empty());
+  CHECK_FALSE(node.told());
+  node.sys.advance(61s);
+  CHECK(node.files.kept.size() == 2);
+  CHECK(node.files.kept.back().what.earlier == "place1");
+}
+
+TEST_CASE("a sandbox that is stopped for being idle is kept first", "[actors][files]") {
+  files_node node;
+  node.options->ladder = {10min, 24h};
+  node.use();
+  node.sys.advance(11min);
+  CHECK(node.state() == "frozen");
+  CHECK(node.files.kept.size() == 1);
+  node.sys.advance(23h);
+  CHECK(node.files.kept.size() == 1);
+  node.sys.advance(1h);
+  REQUIRE(node.files.kept.size() == 2);
+  CHECK(node.state() == "asleep");
+  CHECK(node.place().destroys == 1);
+  CHECK(node.told() == node.files.kept.back().what.taken_ms);
+}
+
+TEST_CASE("use during the last snapshot keeps a sandbox running", "[actors][files]") {
+  files_node node;
+  node.options->ladder = {0ms, 10min};
+  node.options->keep_interval = 0ms;
+  node.use();
+  node.files.hold = true;
+  node.sys.advance(11min);
+  REQUIRE(node.files.kept.size() == 1);
+  CHECK(node.state() == "running");
+  node.use();
+  node.files.finish_keep();
+  node.sys.run();
+  CHECK(node.state() == "running");
+  CHECK(node.place().destroys == 0);
+  node.files.hold = false;
+  node.sys.advance(11min);
+  CHECK(node.state() == "asleep");
+  CHECK(node.files.kept.size() == 2);
+}
+
+TEST_CASE("a sandbox whose last snapshot fails is not stopped, but stands still until it works",
+          "[actors][files]") {
+  files_node node;
+  node.options->ladder = {10min, 1h};
+  node.options->keep_interval = 0ms;
+  node.use();
+  node.sys.advance(11min);
+  CHECK(node.state() == "frozen");
+  node.files.failure = error{errc::store_failed, "no answer"};
+  node.sys.advance(50min);
+  CHECK(node.state() == "frozen");
+  CHECK(node.place().destroys == 0);
+  const auto tried = node.files.kept.size();
+  CHECK(tried >= 1);
+  node.sys.advance(1min);
+  CHECK(node.files.kept.size() > tried);
+  CHECK(node.state() == "frozen");
+  node.files.failure = std::nullopt;
+  node.sys.advance(1min);
+  CHECK(node.state() == "asleep");
+  CHECK(node.place().destroys == 1);
+}
+
+TEST_CASE("a snapshot that fails is tried again, not at once", "[actors][files]") {
+  files_node node;
+  node.use();
+  node.files.failure = error{errc::store_failed, "no answer"};
+  node.sys.advance(61s);
+  CHECK(node.files.kept.size() == 1);
+  CHECK(node.record("snapshot").empty());
+  node.sys.advance(5s);
+  CHECK(node.files.kept.size() == 1);
+  node.files.failure = std::nullopt;
+  node.sys.advance(2min);
+  CHECK(node.files.kept.size() == 2);
+  CHECK_FALSE(node.record("snapshot").empty());
+}
+
+TEST_CASE("who hands a sandbox over gets a snapshot of what is there by then", "[actors][files]") {
+  files_node node;
+  node.use();
+  node.files.hold = true;
+  node.sys.advance(61s);
+  REQUIRE(node.files.kept.size() == 1); // Of an earlier moment.
+  const auto asked = node.sys.ask<caf::ok_atom>(node.box, keep_files_atom::value);
+  node.files.finish_keep();
+  node.sys.run();
+  CHECK(asked.open());
+  REQUIRE(node.files.kept.size() == 2);
+  SECTION("and is told when it is there") {
+    node.files.finish_keep();
+    node.sys.run();
+    asked.value();
+  }
+  SECTION("and is told when it fails") {
+    node.files.failure = error{errc::store_failed, "no answer"};
+    node.files.finish_keep();
+    node.sys.run();
+    CHECK(asked.reason().code == errc::store_failed);
+  }
+  SECTION("and is told when it is deleted meanwhile") {
+    const auto token = node.files.kept.back().what.token;
+    node.sys.ask<caf::ok_atom>(node.box, delete_atom::value, request_context{}).value();
+    CHECK(asked.reason().code == errc::sandbox_not_running);
+    CHECK(token->cancelled());
+    node.files.finish_keep();
+    node.sys.run();
+    CHECK(node.record("snapshot").empty());
+  }
+}
+
+TEST_CASE("a frozen sandbox stands still again after a snapshot", "[actors][files]") {
+  files_node node;
+  node.options->ladder = {10min, 0ms};
+  node.options->keep_interval = 0ms;
+  node.use();
+  node.sys.advance(11min);
+  CHECK(node.state() == "frozen");
+  node.files.hold = true;
+  const auto asked = node.sys.ask<caf::ok_atom>(node.box, keep_files_atom::value);
+  CHECK(node.state() == "running");
+  node.files.finish_keep();
+  node.sys.run();
+  asked.value();
+  CHECK(node.state() == "frozen");
+}
+
+TEST_CASE("a paused sandbox is kept for a hand-over, and stays paused", "[actors][files]") {
+  files_node node;
+  node.use();
+  node.sys.ask<sandbox_description>(node.box, pause_sandbox{true, {}}).value();
+  CHECK(node.state() == "frozen");
+  const auto before = node.files.kept.size();
+  node.sys.advance(10min);
+  CHECK(node.files.kept.size() == before);
+  node.sys.ask<caf::ok_atom>(node.box, keep_files_atom::value).value();
+  CHECK(node.files.kept.size() == before + 1);
+  CHECK(node.state() == "frozen");
+  CHECK(node.place().frozen);
+}
+
+TEST_CASE("a snapshot of an owner that is owner no more is nothing", "[actors][files]") {
+  files_node node;
+  node.use();
+  node.sys.run();
+  node.store.write_error = error{errc::stale_epoch, "somebody else is"};
+  node.sys.advance(61s);
+  CHECK(node.files.kept.size() == 1);
+  CHECK(node.record("snapshot").empty());
+  CHECK(node.files.forgotten.empty());
+}
+
+TEST_CASE("a deleted sandbox's snapshots are forgotten after its record", "[actors][files]") {
+  files_node node;
+  node.use();
+  node.sys.advance(61s);
+  node.files.forgotten.clear();
+  SECTION("while it runs") {}
+  SECTION("while it does not") {
+    node.lose();
+  }
+  node.store.hold_writes = true;
+  const auto asked = node.sys.ask<caf::ok_atom>(node.box, delete_atom::value, request_context{});
+  CHECK(node.files.forgotten.empty());
+  node.store.let_go();
+  node.sys.run();
+  asked.value();
+  CHECK(node.files.forgotten == std::vector<std::string>{"abc "});
+  node.box = node.make_sandbox();
+  CHECK_FALSE(node.told());
+  CHECK(node.files.back.empty());
+}
+
+TEST_CASE("a sandbox that is deleted while its files are put back goes at once",
+          "[actors][files]") {
+  files_node node;
+  node.lost_with_snapshot();
+  node.files.hold = true;
+  const auto asked = node.ask_for({});
+  const auto token = node.files.back.back().what.token;
+  node.sys.ask<caf::ok_atom>(node.box, delete_atom::value, request_context{}).value();
+  CHECK(asked.reason().code == errc::sandbox_not_running);
+  CHECK(token->cancelled());
+  CHECK(node.place().destroys == 1);
+  node.files.finish_back();
+  node.sys.run();
+}
+
+TEST_CASE("the directory has all files kept", "[actors][files]") {
+  files_node node;
+  const auto directory = node.make_directory();
+  CHECK(node.sys.ask<std::uint64_t>(directory, keep_files_atom::value).value() == 0);
+  request_context persistent;
+  persistent.persistent = true;
+  for (const std::string id : {"a", "b", "c"})
+    node.sys
+      .ask<sandbox_actor>(directory, find_atom::value, id,
+                          id == "c" ? request_context{} : persistent)
+      .value();
+  CHECK(node.sys.ask<std::uint64_t>(directory, keep_files_atom::value).value() == 0);
+  CHECK(node.files.kept.size() == 2);
+  node.files.failure = error{errc::store_failed, "no answer"};
+  CHECK(node.sys.ask<std::uint64_t>(directory, keep_files_atom::value).value() == 2);
+}

@@ -1,0 +1,132 @@
+#pragma once
+
+#include "storage/etcd/client.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+/// A cluster without threads, sockets and time: what happens next is drawn from a seed.
+namespace insula::simulation {
+
+using namespace std::chrono_literals;
+using nanoseconds = std::chrono::nanoseconds;
+
+/// Time, and what is going to happen.
+class world {
+public:
+  explicit world(std::uint64_t seed)
+      : random_(seed) {}
+
+  nanoseconds now() const { return now_; }
+  void at(nanoseconds when, std::function<void()> what) { future_.emplace(when, std::move(what)); }
+  void after(nanoseconds pause, std::function<void()> what) { at(now_ + pause, std::move(what)); }
+  /// Everything up to then; `each` is called after every event.
+  void run_until(nanoseconds end, const std::function<void()>& each);
+
+  std::uint64_t below(std::uint64_t end) { return random_() % end; }
+  bool chance(double part) { return std::uniform_real_distribution<>{}(random_) < part; }
+  nanoseconds between(nanoseconds least, nanoseconds most) {
+    return least + nanoseconds{static_cast<std::int64_t>(
+                     below(static_cast<std::uint64_t>((most - least).count()) + 1))};
+  }
+
+private:
+  nanoseconds now_{0};
+  std::mt19937_64 random_;
+  std::multimap<nanoseconds, std::function<void()>> future_;
+};
+
+/// etcd as its clients see it: one history of changes, and leases that end by its own time.
+class engine {
+public:
+  engine(world& in)
+      : world_(in) {}
+
+  storage::etcd::outcome apply(const storage::etcd::transaction& what);
+  storage::etcd::lease_id grant(std::chrono::seconds lives);
+  std::chrono::seconds renew(storage::etcd::lease_id which);
+  void revoke(storage::etcd::lease_id which);
+
+  const std::map<std::string, storage::etcd::key_value>& keys() const { return keys_; }
+  storage::etcd::revision at() const { return at_; }
+  /// Called with each change that takes place.
+  std::function<void(const storage::etcd::event&)> changed = [](const auto&) {};
+
+private:
+  struct lease {
+    std::chrono::seconds lives;
+    std::uint64_t renewals = 0;
+  };
+  bool holds(const storage::etcd::condition& what) const;
+  void watch_end(storage::etcd::lease_id which);
+  void remove(const std::string& key);
+
+  world& world_;
+  std::map<std::string, storage::etcd::key_value> keys_;
+  std::map<storage::etcd::lease_id, lease> leases_;
+  storage::etcd::revision at_ = 1;
+  storage::etcd::lease_id last_lease_ = 0;
+};
+
+/// What is between a node and etcd right now.
+struct wire {
+  bool requests_arrive = true;
+  bool answers_arrive = true;
+  nanoseconds slowest = 5ms;
+};
+
+/// A node's way to etcd: attempts of 300 ms until patience is over, each of which may arrive late,
+/// or not, or only half. A node that stands still hears nothing until it goes on.
+class wired_client final : public storage::etcd::client {
+public:
+  wired_client(world& in, engine& to, nanoseconds clock_ahead)
+      : world_(in)
+      , engine_(to)
+      , ahead_(clock_ahead) {}
+  ~wired_client() override { *alive_ = false; }
+
+  void transact(storage::etcd::transaction what, milliseconds patience,
+                std::function<void(result<storage::etcd::outcome>)> then) override;
+  void grant(std::chrono::seconds lives, milliseconds patience,
+             std::function<void(result<storage::etcd::lease_id>)> then) override;
+  void renew(storage::etcd::lease_id which, milliseconds patience,
+             std::function<void(result<std::chrono::seconds>)> then) override;
+  void revoke(storage::etcd::lease_id which, milliseconds patience,
+              std::function<void(result<void>)> then) override;
+  std::shared_ptr<void>
+  watch(std::string, storage::etcd::revision,
+        std::function<void(std::vector<storage::etcd::event>, storage::etcd::revision)>,
+        std::function<void(error)>) override {
+    return nullptr; // Tables only save questions; nothing is decided by them.
+  }
+  void post(std::function<void()> what) override;
+  void after(nanoseconds pause, std::function<void()> what) override;
+  nanoseconds now() const override { return world_.now() + ahead_; }
+
+  wire between;
+  bool stands_still = false;
+  bool ending = false; ///< What is posted is done at once.
+  void go_on();
+
+private:
+  template <class Answer>
+  void ask(std::function<Answer()> at_engine, milliseconds patience,
+           std::function<void(result<Answer>)> then);
+  template <class Call>
+  void attempt(std::shared_ptr<Call> call);
+  void here(std::function<void()> what);
+
+  world& world_;
+  engine& engine_;
+  const nanoseconds ahead_;
+  std::vector<std::function<void()>> held_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+} // namespace insula::simulation

@@ -1,0 +1,670 @@
+#include "storage/snapshots/snapshot_store.hpp"
+
+#include "base/limits.hpp"
+#include "runtime/agent/tree_operations.hpp"
+#include "storage/snapshots/zstd_piece.hpp"
+#include "tests/support/blob_places.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/child_program.hpp"
+
+#include <csignal>
+#include <fstream>
+#include <map>
+#include <random>
+#include <set>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace insula;
+using namespace insula::storage;
+using namespace insula::storage::snapshots;
+using namespace insula::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A store of blobs that counts what is written, and can be told to fail.
+class watched_blobs final : public blob_store {
+public:
+  explicit watched_blobs(blob_store& real)
+      : real_(real) {}
+
+  result<void> put(const std::string& name, std::string_view bytes) override {
+    if (puts_left == 0)
+      return error{errc::store_failed, "it is full"};
+    --puts_left;
+    written.push_back(name);
+    largest = std::max(largest, bytes.size());
+    return real_.put(name, bytes);
+  }
+  result<std::string> get(const std::string& name, std::size_t most) override {
+    if (before_get)
+      before_get(name);
+    return real_.get(name, most);
+  }
+  result<bool> exists(const std::string& name) override { return real_.exists(name); }
+  result<void> remove(const std::string& name) override { return real_.remove(name); }
+  result<void> list(const std::string& prefix,
+                    const std::function<bool(const blob_info&)>& tell) override {
+    return real_.list(prefix, tell);
+  }
+  void close() override { real_.close(); }
+
+  std::vector<std::string> written;
+  std::size_t largest = 0;
+  std::size_t puts_left = 1'000'000;
+  std::function<void(const std::string&)> before_get;
+
+private:
+  blob_store& real_;
+};
+
+/// What the agent's child does in a sandbox, in a process of its own.
+class tree_child {
+public:
+  tree_child(bool writes, const std::string& path, std::vector<std::string> excludes = {}) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+      throw std::runtime_error("no sockets");
+    ours_.reset(ends[0]);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::close(ends[0]);
+      std::vector<char*> words;
+      for (auto& each : excludes)
+        words.push_back(each.data());
+      words.push_back(nullptr);
+      ::umask(022);
+      if (writes)
+        runtime::agent::receive_tree(ends[1], path.c_str(), true);
+      else
+        runtime::agent::send_tree(ends[1], path.c_str(), words.data());
+      ::_exit(0);
+    }
+    ::close(ends[1]);
+  }
+  ~tree_child() {
+    ours_.reset();
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  tree_child(const tree_child&) = delete;
+  tree_child& operator=(const tree_child&) = delete;
+
+  int socket() const { return ours_.get(); }
+  pid_t pid() const { return pid_; }
+
+private:
+  unique_fd ours_;
+  pid_t pid_ = -1;
+};
+
+struct fixture {
+  directory_place place;
+  watched_blobs blobs{*place.store};
+  snapshot_store store{blobs, "space"};
+  temp_dir files;
+  std::string from = (files / "from").string();
+  std::int64_t now_ms = 1'700'000'000'000;
+
+  fixture() { fs::create_directory(from); }
+
+  result<std::string> try_take(const std::string& earlier = {}, const std::string& owner = "abc") {
+    const tree_child child{false, from};
+    return store.take({owner, 7, ++now_ms, earlier}, child.socket(), nullptr);
+  }
+  std::string take(const std::string& earlier = {}, const std::string& owner = "abc") {
+    blobs.written.clear();
+    auto taken = try_take(earlier, owner);
+    if (!taken)
+      FAIL(taken.reason().message);
+    return *taken;
+  }
+  /// Into a new directory, whose path is the answer.
+  result<std::string> try_put_back(const std::string& reference) {
+    const auto into = (files / ("into" + std::to_string(++made))).string();
+    fs::create_directory(into);
+    const tree_child child{true, into};
+    if (const auto back = store.put_back(reference, child.socket(), nullptr); !back)
+      return back.reason();
+    return into;
+  }
+  std::string put_back(const std::string& reference) {
+    auto back = try_put_back(reference);
+    if (!back)
+      FAIL(back.reason().message);
+    return *back;
+  }
+  void write(const std::string& name, std::string_view content) const {
+    fs::create_directories(fs::path{from + "/" + name}.parent_path());
+    std::ofstream file{from + "/" + name, std::ios::binary};
+    file.write(content.data(), static_cast<std::streamsize>(content.size()));
+  }
+  std::set<std::string> names(const std::string& prefix) {
+    std::set<std::string> all;
+    REQUIRE(place.store->list(prefix, [&](const blob_info& each) {
+      all.insert(each.name);
+      return true;
+    }));
+    return all;
+  }
+  int made = 0;
+};
+
+std::string random_bytes(std::size_t count, unsigned seed = 1) {
+  std::mt19937_64 rng{seed};
+  std::string bytes(count, '\0');
+  for (std::size_t i = 0; i + 8 <= count; i += 8) {
+    const auto word = rng();
+    bytes.replace(i, 8, reinterpret_cast<const char*>(&word), 8);
+  }
+  return bytes;
+}
+
+std::string read(const std::string& path) {
+  std::ifstream file{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+/// All of a tree in words, one entry each: kind, mode, time, size, content or target.
+std::map<std::string, std::string> shown(const std::string& top) {
+  std::map<std::string, std::string> all;
+  const auto add = [&](const fs::path& path) {
+    struct stat is {};
+    REQUIRE(::lstat(path.c_str(), &is) == 0);
+    std::string words = std::to_string(is.st_mode) + " " + std::to_string(is.st_mtim.tv_sec) + "." +
+                        std::to_string(is.st_mtim.tv_nsec);
+    if (S_ISREG(is.st_mode))
+      words += " " + std::to_string(std::hash<std::string>{}(read(path.string())));
+    if (S_ISLNK(is.st_mode))
+      words += " -> " + fs::read_symlink(path).string();
+    all[fs::relative(path, top).string()] = words;
+  };
+  add(top);
+  for (const auto& each : fs::recursive_directory_iterator{top})
+    add(each.path());
+  return all;
+}
+
+void set_time(const std::string& path, std::int64_t s, long ns) {
+  const timespec times[2] = {{0, UTIME_OMIT}, {s, ns}};
+  REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW) == 0);
+}
+
+std::size_t blocks_of(const std::string& path) {
+  struct stat is {};
+  REQUIRE(::stat(path.c_str(), &is) == 0);
+  return static_cast<std::size_t>(is.st_blocks) * 512;
+}
+
+} // namespace
+
+TEST_CASE("pieces are compressed and come back", "[snapshots]") {
+  for (const std::size_t size : {1ul, 100'000ul, limits::snapshot_piece_bytes}) {
+    CAPTURE(size);
+    for (const auto& plain : {std::string(size, 'x'), random_bytes(size)}) {
+      const auto frame = compressed(plain);
+      REQUIRE(frame);
+      CHECK(frame->size() < size + 65'536);
+      const auto back = expanded(*frame, size);
+      REQUIRE(back);
+      CHECK((*back == plain));
+      CHECK_FALSE(expanded(*frame, size + 1));
+      CHECK_FALSE(expanded(*frame, size - 1));
+      CHECK_FALSE(expanded(frame->substr(0, frame->size() / 2), size));
+    }
+  }
+  CHECK_FALSE(expanded("no frame at all", 10));
+}
+
+TEST_CASE("manifests are read as they were written, and nothing else is", "[snapshots]") {
+  const manifest one{123,
+                     {{19'000, std::string(64, 'a'), 1}, {19'001, std::string(64, '0'), 4096}}};
+  const auto back = manifest::read(one.text());
+  REQUIRE(back);
+  CHECK(back->taken_ms == 123);
+  CHECK(back->pieces == one.pieces);
+  CHECK(manifest::read(manifest{}.text()));
+  const auto text = one.text();
+  for (std::size_t cut = 0; cut < text.size(); ++cut)
+    if (text[cut] != '\n')
+      CHECK_FALSE(manifest::read(text.substr(0, cut + 1)));
+  for (const std::string bad :
+       {"", "\n", "insula-snapshot 2\ntaken_ms 1\n", "insula-snapshot 1\ntaken_ms -1\n",
+        "insula-snapshot 1\ntaken_ms 1\n1 abc 5\n", "insula-snapshot 1\ntaken_ms 1\n\n"})
+    CHECK_FALSE(manifest::read(bad));
+  CHECK_FALSE(
+    manifest::read("insula-snapshot 1\ntaken_ms 1\n1 " + std::string(64, 'a') + " 999999999\n"));
+}
+
+TEST_CASE("names of manifests grow with epoch and time", "[snapshots]") {
+  const auto first = manifest_name("s", "abc", 9, 999), second = manifest_name("s", "abc", 9, 1000),
+             third = manifest_name("s", "abc", 10, 5);
+  CHECK(first < second);
+  CHECK(second < third);
+  const auto key = key_of("s", third);
+  REQUIRE(key);
+  CHECK(key->owner == "abc");
+  CHECK(key->at == 10);
+  CHECK(key->taken_ms == 5);
+  CHECK_FALSE(key_of("other", third));
+  CHECK_FALSE(key_of("s", "s/manifests/abc/1"));
+  CHECK_FALSE(reference::read("a"));
+  CHECK_FALSE(reference::read("a sha256:12"));
+}
+
+TEST_CASE("a workspace comes back as it was", "[snapshots]") {
+  fixture it;
+  it.write("plain", "hello\n");
+  it.write("empty", "");
+  it.write("deep/er/and/deeper/file", "below");
+  it.write("odd name\twith\nall kinds *?[]\\'\"", "odd");
+  it.write("\xff\xfe not utf-8 \x80", "bytes");
+  it.write("\xc3\xa4\xe6\xbc\xa2\xf0\x9f\x98\x80", "utf-8");
+  it.write(std::string(255, 'n'), "long");
+  it.write(std::string(200, 'd') + "/" + std::string(200, 'e') + "/" + std::string(200, 'f'),
+           "path");
+  it.write("executable", "#!/bin/sh\n");
+  ::chmod((it.from + "/executable").c_str(), 0755);
+  it.write("private", "secret");
+  ::chmod((it.from + "/private").c_str(), 0600);
+  it.write("for group", "g");
+  ::chmod((it.from + "/for group").c_str(), 0664);
+  it.write("nobody", "x");
+  ::chmod((it.from + "/nobody").c_str(), 0000);
+  fs::create_directory(it.from + "/empty directory");
+  fs::create_directory(it.from + "/sticky");
+  ::chmod((it.from + "/sticky").c_str(), 01777);
+  fs::create_symlink("plain", it.from + "/link");
+  fs::create_symlink("/etc/passwd", it.from + "/absolute");
+  fs::create_symlink("../../outside", it.from + "/outside");
+  std::string far;
+  for (int i = 0; i < 200; ++i)
+    far += "there/";
+  fs::create_symlink(far, it.from + "/long link");
+  fs::create_symlink("nowhere \xff", it.from + "/dangling");
+  it.write("large", random_bytes(9'000'000));
+  it.write("just a piece", random_bytes(limits::snapshot_piece_bytes, 2));
+  for (int i = 0; i < 1'500; ++i)
+    it.write("many/" + std::to_string(i % 13) + "/" + std::to_string(i), std::to_string(i * i));
+  set_time(it.from + "/plain", 1'234'567'890, 123'456'789);
+  set_time(it.from + "/empty", 1, 0);
+  set_time(it.from + "/executable", 4'000'000'000, 5);
+  set_time(it.from + "/link", 1'111'111'111, 999'999'999);
+  set_time(it.from + "/deep/er", 1'000'000'000, 1);
+  set_time(it.from, 1'500'000'000, 7);
+  const auto before = shown(it.from);
+  const auto into = it.put_back(it.take());
+  CHECK(shown(into) == before);
+}
+
+TEST_CASE("an empty workspace is a snapshot as well", "[snapshots]") {
+  fixture it;
+  const auto into = it.put_back(it.take());
+  CHECK(fs::is_empty(into));
+}
+
+TEST_CASE("hard links become files of their own; sockets and FIFOs are left out", "[snapshots]") {
+  fixture it;
+  it.write("one", "content");
+  fs::create_hard_link(it.from + "/one", it.from + "/two");
+  REQUIRE(::mkfifo((it.from + "/fifo").c_str(), 0600) == 0);
+  const auto into = it.put_back(it.take());
+  CHECK(read(into + "/one") == "content");
+  CHECK(read(into + "/two") == "content");
+  CHECK_FALSE(fs::exists(into + "/fifo"));
+}
+
+TEST_CASE("holes stay holes, and cost nothing", "[snapshots]") {
+  fixture it;
+  it.write("sparse", "begin");
+  fs::resize_file(it.from + "/sparse", 300u << 20);
+  {
+    std::fstream file{it.from + "/sparse", std::ios::in | std::ios::out | std::ios::binary};
+    file.seekp(100u << 20);
+    file << "middle";
+  }
+  const auto before = std::hash<std::string>{}(read(it.from + "/sparse"));
+  const auto reference = it.take();
+  CHECK(it.blobs.written.size() < 10);
+  const auto into = it.put_back(reference);
+  CHECK(fs::file_size(into + "/sparse") == 300u << 20);
+  CHECK(std::hash<std::string>{}(read(into + "/sparse")) == before);
+  CHECK(blocks_of(into + "/sparse") < 1u << 20);
+}
+
+TEST_CASE("what has not changed is not written again", "[snapshots]") {
+  fixture it;
+  it.write("large", random_bytes(20'000'000));
+  for (int i = 0; i < 3'000; ++i)
+    it.write("many/" + std::to_string(i), random_bytes(800, static_cast<unsigned>(i)));
+  const auto first = it.take();
+  CHECK(it.blobs.written.size() > 8);
+  const auto second = it.take(first);
+  CHECK(it.blobs.written.size() == 1); // The manifest.
+  it.write("many/1500", "changed");
+  const auto third = it.take(second);
+  CHECK(it.blobs.written.size() <= 3);
+  {
+    std::ofstream more{it.from + "/large", std::ios::binary | std::ios::app};
+    more << "more";
+  }
+  const auto fourth = it.take(third);
+  CHECK(it.blobs.written.size() <= 4); // Its header's piece, and its last one.
+  const auto into = it.put_back(fourth);
+  CHECK(shown(into) == shown(it.from));
+  // Not knowing of an earlier one, the same pieces are made.
+  const auto names = it.names("space/pieces/");
+  static_cast<void>(it.take());
+  CHECK(it.names("space/pieces/") == names);
+}
+
+TEST_CASE("pieces one behind the other are a .tar.zst", "[snapshots]") {
+  fixture it;
+  it.write("a/file", "hello");
+  it.write("large", random_bytes(5'000'000));
+  const auto which = reference::read(it.take());
+  REQUIRE(which);
+  const auto text = it.place.store->get(which->name, limits::blob_bytes);
+  const auto found = manifest::read(*text);
+  REQUIRE(found);
+  const auto archive = (it.files / "all.tar.zst").string();
+  {
+    std::ofstream file{archive, std::ios::binary};
+    for (const auto& each : found->pieces)
+      file << *it.place.store->get(each.name("space"), limits::blob_bytes);
+  }
+  CHECK(output_of({"tar", "--zstd", "-xOf", archive, "./a/file"}) == "hello");
+}
+
+TEST_CASE("a piece that was changed, cut short or lost is refused", "[snapshots]") {
+  fixture it;
+  it.write("large", random_bytes(6'000'000));
+  it.write("small", "x");
+  const auto reference = it.take();
+  CHECK(it.try_put_back(reference));
+  const auto pieces = it.names("space/pieces/");
+  REQUIRE(pieces.size() >= 2);
+  for (const auto& name : pieces) {
+    CAPTURE(name);
+    const auto whole = *it.place.store->get(name, limits::blob_bytes);
+    auto changed = whole;
+    changed[changed.size() / 2] = static_cast<char>(changed[changed.size() / 2] ^ 1);
+    const auto other = *compressed("something else");
+    for (const auto& bad : {changed, whole.substr(0, whole.size() / 2), std::string{}, other}) {
+      REQUIRE(it.place.store->put(name, bad));
+      const auto back = it.try_put_back(reference);
+      REQUIRE_FALSE(back);
+      CHECK(back.reason().code == errc::store_failed);
+      CHECK(back.reason().message.find("damaged") != std::string::npos);
+    }
+    REQUIRE(it.place.store->remove(name));
+    const auto lost = it.try_put_back(reference);
+    REQUIRE_FALSE(lost);
+    CHECK(lost.reason().code == errc::store_failed);
+    REQUIRE(it.place.store->put(name, whole));
+  }
+  CHECK(it.try_put_back(reference));
+}
+
+TEST_CASE("a manifest that was changed or lost is refused", "[snapshots]") {
+  fixture it;
+  it.write("small", "x");
+  const auto reference = it.take();
+  const auto name = reference::read(reference)->name;
+  const auto text = *it.place.store->get(name, limits::blob_bytes);
+  REQUIRE(it.place.store->put(name, manifest{}.text()));
+  CHECK(it.try_put_back(reference).reason().code == errc::store_failed);
+  REQUIRE(it.place.store->remove(name));
+  CHECK(it.try_put_back(reference).reason().code == errc::store_failed);
+  for (const auto& bad : {std::string{}, std::string{"x"}, name, name + " sha256:00"})
+    CHECK(it.try_put_back(bad).reason().code == errc::store_failed);
+  REQUIRE(it.place.store->put(name, text));
+  CHECK(it.try_put_back(reference));
+}
+
+TEST_CASE("a snapshot that fails on its way is none", "[snapshots]") {
+  fixture it;
+  it.write("large", random_bytes(20'000'000));
+  SECTION("because the place is full") {
+    it.blobs.puts_left = 2;
+    const auto taken = it.try_take();
+    REQUIRE_FALSE(taken);
+    CHECK(taken.reason().code == errc::store_failed);
+    CHECK(taken.reason().message == "it is full");
+  }
+  SECTION("because the sandbox ends") {
+    const tree_child child{false, it.from};
+    it.blobs.before_get = nullptr;
+    bool killed = false;
+    const auto taken = it.store.take({"abc", 7, 1, {}}, child.socket(), [&] {
+      if (!std::exchange(killed, true))
+        ::kill(child.pid(), SIGKILL);
+      return false;
+    });
+    REQUIRE_FALSE(taken);
+    CHECK(taken.reason().code == errc::io_failed);
+  }
+  SECTION("because nobody wants it") {
+    const tree_child child{false, it.from};
+    const auto taken = it.store.take({"abc", 7, 1, {}}, child.socket(), [] { return true; });
+    REQUIRE_FALSE(taken);
+    CHECK(taken.reason().code == errc::sandbox_not_running);
+  }
+  SECTION("because its files cannot be read") {
+    const tree_child child{false, it.from + "/nowhere"};
+    const auto taken = it.store.take({"abc", 7, 1, {}}, child.socket(), nullptr);
+    REQUIRE_FALSE(taken);
+    CHECK(taken.reason().code == errc::io_failed);
+  }
+  CHECK(it.names("space/manifests/").empty());
+}
+
+TEST_CASE("nonsense from a sandbox is no tree", "[snapshots]") {
+  fixture it;
+  const auto take_from = [&](const std::string& bytes) {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    const unique_fd ours{ends[0]}, theirs{ends[1]};
+    REQUIRE(::send(theirs.get(), bytes.data(), bytes.size(), 0) ==
+            static_cast<ssize_t>(bytes.size()));
+    ::shutdown(theirs.get(), SHUT_WR);
+    return it.store.take({"abc", 7, 1, {}}, ours.get(), nullptr);
+  };
+  const auto bytes_of = [](const auto& what) {
+    return std::string{reinterpret_cast<const char*>(&what), sizeof what};
+  };
+  const auto fine = bytes_of(tree_result{0, 0});
+  const auto entry = [&](entry_kind kind, const std::string& name, const std::string& target = {},
+                         std::uint64_t size = 0) {
+    entry_head head{};
+    head.kind = kind;
+    head.size = size;
+    head.name_bytes = static_cast<std::uint32_t>(name.size());
+    head.target_bytes = static_cast<std::uint32_t>(target.size());
+    return bytes_of(head) + name + target;
+  };
+  const auto end = bytes_of(entry_head{});
+  CHECK(take_from(fine + entry(entry_kind::directory, ".") + end));
+  const auto bad = std::vector<std::string>{
+    "",
+    "x",
+    bytes_of(tree_result{2, 0}),
+    bytes_of(tree_result{2, ~0u}),
+    fine,
+    fine + entry(entry_kind::file, "../out") + end,
+    fine + entry(entry_kind::file, "/out") + end,
+    fine + entry(entry_kind::file, "a/../../out") + end,
+    fine + entry(entry_kind::file, std::string{"nul\0", 4}) + end,
+    fine + entry(entry_kind::file, "") + end,
+    fine + entry(entry_kind::file, ".") + end,
+    fine + entry(entry_kind::file, "large", "", ~0ull) + end,
+    fine + entry(entry_kind::file, "short", "", 100) + "abc",
+    fine + entry(entry_kind::symlink, "link") + end,
+    fine + entry(entry_kind::hard_link, "link", "a") + end,
+    fine + entry(static_cast<entry_kind>(77), "what") + end,
+    fine + entry(entry_kind::file, std::string(max_entry_name + 1, 'n')) + end,
+  };
+  for (const auto& each : bad) {
+    CAPTURE(each.size());
+    const auto taken = take_from(each);
+    REQUIRE_FALSE(taken);
+    CHECK(taken.reason().code == errc::io_failed);
+  }
+}
+
+TEST_CASE("older snapshots are forgotten, and all of a sandbox that is deleted", "[snapshots]") {
+  fixture it;
+  it.write("a", "1");
+  const auto first = it.take();
+  const auto other = it.take({}, "abcd");
+  const auto second = it.take(first);
+  REQUIRE(it.store.forget("abc", 7, second));
+  CHECK_FALSE(it.try_put_back(first));
+  CHECK(it.try_put_back(second));
+  CHECK(it.try_put_back(other));
+  // Whoever owns it at a later epoch is not touched by one who does not know.
+  REQUIRE(it.store.forget("abc", 6, {}));
+  CHECK(it.try_put_back(second));
+  REQUIRE(it.store.forget("abc", 7, {}));
+  CHECK_FALSE(it.try_put_back(second));
+  CHECK(it.try_put_back(other));
+  CHECK_FALSE(it.store.forget("abc", 7, "nonsense"));
+}
+
+TEST_CASE("a sweep removes what nobody refers to once it is old, and nothing else", "[snapshots]") {
+  fixture it;
+  it.write("a", random_bytes(2'000'000, 1));
+  const auto forgotten = it.take();
+  const auto old_pieces = it.names("space/pieces/");
+  it.write("a", random_bytes(2'000'000, 2));
+  const auto remembered = it.take({}, "kept");
+  const auto lost = it.take({}, "lost"); // Its sandbox's record has gone, and nobody has told.
+  const auto stranger = snapshot_store{it.blobs, "other"};
+  std::vector<std::string> references{remembered};
+  const auto sweep = [&](std::int64_t at) {
+    return it.store.sweep(at, [&]() -> result<std::vector<std::string>> { return references; });
+  };
+  REQUIRE(it.store.forget("abc", 7, {}));
+  const auto all = it.names("");
+  const auto soon = sweep(it.now_ms + 3'600'000);
+  REQUIRE(soon);
+  CHECK(soon->pieces == 0);
+  CHECK(it.names("") == all);
+
+  constexpr std::int64_t four_days = 4ll * 24 * 3'600'000;
+  // Dates of manifests are the place's as well, so these have to be old there too.
+  for (const auto& each : fs::recursive_directory_iterator{it.place.where.path()})
+    if (each.is_regular_file())
+      fs::last_write_time(each.path(),
+                          fs::file_time_type::clock::now() - std::chrono::hours{24 * 3'000});
+  SECTION("but not while it is not known what is remembered") {
+    const auto unknown =
+      it.store.sweep(it.now_ms + four_days, []() -> result<std::vector<std::string>> {
+        return error{errc::store_failed, "no"};
+      });
+    CHECK_FALSE(unknown);
+    CHECK(it.names("") == all);
+  }
+  SECTION("nor while one that is remembered cannot be read") {
+    references.push_back(forgotten);
+    CHECK_FALSE(sweep(it.now_ms + four_days));
+    CHECK(it.names("") == all);
+  }
+  SECTION("all of it") {
+    const auto swept = sweep(it.now_ms + four_days);
+    if (!swept)
+      FAIL(swept.reason().message);
+    CHECK(swept->manifests == 1);
+    CHECK(swept->pieces >= 1);
+    CHECK(it.try_put_back(remembered));
+    CHECK_FALSE(it.try_put_back(lost));
+    std::size_t left = 0;
+    for (const auto& each : old_pieces)
+      left += it.names("space/pieces/").count(each);
+    CHECK(left < old_pieces.size());
+    CHECK(sweep(it.now_ms + four_days)->pieces == 0);
+  }
+}
+
+TEST_CASE("a sweep that is overtaken by new snapshots takes nothing from them", "[snapshots]") {
+  fixture it;
+  it.write("a", random_bytes(2'000'000, 1));
+  const auto first = it.take();
+  for (const auto& each : fs::recursive_directory_iterator{it.place.where.path()})
+    if (each.is_regular_file())
+      fs::last_write_time(each.path(),
+                          fs::file_time_type::clock::now() - std::chrono::hours{24 * 3'000});
+  const auto later = it.now_ms + 10ll * 24 * 3'600'000;
+  it.now_ms = later;
+  std::string newest = first;
+  // In the middle of the sweep: a new one with the old pieces, and the old one is forgotten.
+  const auto replace = [&] {
+    newest = it.take(newest);
+    REQUIRE(it.store.forget("abc", 7, newest));
+  };
+  SECTION("before it is known what is remembered") {
+    static_cast<void>(it.store.sweep(later, [&]() -> result<std::vector<std::string>> {
+      replace();
+      return std::vector{newest};
+    }));
+  }
+  SECTION("after that") {
+    bool done = false;
+    it.blobs.before_get = [&](const std::string& name) {
+      if (name.find("/manifests/") != std::string::npos && !std::exchange(done, true))
+        replace();
+    };
+    static_cast<void>(it.store.sweep(
+      later, [&]() -> result<std::vector<std::string>> { return std::vector{first}; }));
+    CHECK(done);
+  }
+  CHECK(newest != first);
+  CHECK(it.try_put_back(newest));
+}
+
+TEST_CASE("memory does not grow with a workspace", "[snapshots]") {
+  fixture it;
+  const auto peak_kib = [] {
+    rusage used{};
+    ::getrusage(RUSAGE_SELF, &used);
+    return used.ru_maxrss;
+  };
+  for (int i = 0; i < 30; ++i)
+    it.write("file" + std::to_string(i), random_bytes(8u << 20, static_cast<unsigned>(i)));
+  const auto before = peak_kib();
+  const auto reference = it.take();
+  CHECK(it.blobs.largest < limits::snapshot_piece_bytes + 65'536);
+  static_cast<void>(it.put_back(reference));
+  CHECK(peak_kib() - before < 64 * 1024);
+}
+
+TEST_CASE("snapshots in a bucket", "[snapshots]") {
+  s3_place place;
+  snapshot_store store{*place.store, "space"};
+  fixture it;
+  it.write("large", random_bytes(9'000'000));
+  it.write("small", "x");
+  std::string reference;
+  {
+    const tree_child child{false, it.from};
+    const auto taken = store.take({"abc", 7, 1'700'000'000'000, {}}, child.socket(), nullptr);
+    if (!taken)
+      FAIL(taken.reason().message);
+    reference = *taken;
+  }
+  const auto into = (it.files / "into").string();
+  {
+    const tree_child child{true, into};
+    const auto back = store.put_back(reference, child.socket(), nullptr);
+    if (!back)
+      FAIL(back.reason().message);
+  }
+  CHECK(shown(into) == shown(it.from));
+  CHECK(store.forget("abc", 7, {}));
+  const tree_child child{true, into};
+  CHECK_FALSE(store.put_back(reference, child.socket(), nullptr));
+}
