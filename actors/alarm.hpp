@@ -79,7 +79,7 @@ using alarms_actor = caf::typed_actor<
   caf::reacts_to<alarm_set>, caf::reacts_to<alarm_cancelled>, caf::reacts_to<alarms_forgotten>,
   // From now on, by sending alarm_due to this one, which answers with ok_atom. Once.
   caf::reacts_to<wake_by_atom, caf::actor>,
-  // There may be others in the cluster's store, whose objects this node owns.
+  // There may be others in the stores, whose objects this node owns; or some may be another's now.
   caf::reacts_to<reread_atom>>;
 
 namespace actors {

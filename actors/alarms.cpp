@@ -7,8 +7,10 @@
 #include <caf/all.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace insula::actors {
 
@@ -27,6 +29,13 @@ struct known_alarm {
   unsigned failures = 0;
 };
 
+/// What is under way with one of the stores, so that there is one question at a time.
+struct reading {
+  bool asked = false;
+  bool again = false; ///< Somebody has asked for it meanwhile.
+  bool retry_set = false;
+};
+
 struct alarms_state {
   static inline const char* name = "alarms";
   alarms_options options;
@@ -36,6 +45,7 @@ struct alarms_state {
   std::size_t at_work = 0;
   std::optional<steady::time_point> next_look;
   std::uint64_t looks = 0;
+  std::map<kept_in, reading> readings;
 
   /// In place of the one there was.
   void add(const alarm_name& whose, std::string record, steady::time_point due) {
@@ -129,30 +139,80 @@ steady::time_point due_time(const alarm_record& alarm, const clock& time) {
   return time.now() + alarm.left(time);
 }
 
-/// What was stored before this process. What has been set meanwhile is newer.
+/// Tags are "<epoch>.<count>", and epochs grow over all nodes: that tells which of two records of
+/// one alarm was set first.
+std::pair<std::uint64_t, std::uint64_t> turn_of(const alarm_record& alarm) {
+  std::pair<std::uint64_t, std::uint64_t> turn;
+  const auto* const end = alarm.tag.data() + alarm.tag.size();
+  const auto [dot, bad] = std::from_chars(alarm.tag.data(), end, turn.first);
+  if (bad == std::errc{} && dot != end)
+    std::from_chars(dot + 1, end, turn.second);
+  return turn;
+}
+
+bool is_older(const std::string& known, const alarm_record& than) {
+  const auto record = alarm_record::parse(known);
+  return !record || turn_of(*record) < turn_of(than);
+}
+
+/// Of what has gone to another node, that one has the alarms; should it come back, they are
+/// others.
+void forget_others(alarms_state& st, kept_in where) {
+  for (auto at = st.all.lower_bound({where, {}, {}});
+       at != st.all.end() && at->first.where == where;) {
+    const auto whose = (at++)->first;
+    if (!is_ours(st, whose.owner))
+      st.remove(whose);
+  }
+}
+
+void read_stored(alarms_pointer self, bool of_node);
+
+void have_read(alarms_pointer self, kept_in where, const std::vector<storage::owned_entry>& found) {
+  auto& st = self->state;
+  for (const auto& [owner, key, value] : found) {
+    const alarm_name whose{where, owner, key.substr(alarm_keys.size())};
+    if (!is_ours(st, owner))
+      continue;
+    const auto record = alarm_record::parse(value);
+    if (!record) {
+      log::error("alarm.damaged", {{"id", owner}, {"object", whose.object}});
+      continue;
+    }
+    // What has been set meanwhile is newer.
+    if (const auto at = st.all.find(whose);
+        at == st.all.end() || is_older(at->second.record, *record))
+      st.add(whose, value, due_time(*record, *st.options.time));
+  }
+  advance(self);
+}
+
+/// What was stored before this process, or at another node.
 void read_stored(alarms_pointer self, bool of_node) {
   auto& st = self->state;
   const auto where = of_node ? kept_in::node : kept_in::cluster;
+  forget_others(st, where);
+  auto& mine = st.readings[where];
+  if (std::exchange(mine.asked, true))
+    return static_cast<void>(mine.again = true);
+  const auto over = [self, where, of_node] {
+    auto& one = self->state.readings[where];
+    one.asked = false;
+    if (std::exchange(one.again, false))
+      read_stored(self, of_node);
+  };
   self
     ->request(of_node ? st.options.node : st.options.cluster, caf::infinite, find_keys_atom::value,
               std::string{alarm_keys})
     .then(
-      [self, where](const std::vector<storage::owned_entry>& found) {
-        auto& state = self->state;
-        for (const auto& [owner, key, value] : found) {
-          const alarm_name whose{where, owner, key.substr(alarm_keys.size())};
-          const auto record = alarm_record::parse(value);
-          if (!is_ours(state, owner))
-            continue;
-          if (!record)
-            log::error("alarm.damaged", {{"id", owner}, {"object", whose.object}});
-          else if (!state.all.contains(whose))
-            state.add(whose, value, due_time(*record, *state.options.time));
-        }
-        advance(self);
+      [self, where, over](const std::vector<storage::owned_entry>& found) {
+        have_read(self, where, found);
+        over();
       },
-      [self, of_node](const caf::error&) { // The store has said why.
-        self->delayed_send(self, limits::longest_alarm_retry, read_atom::value, of_node);
+      [self, where, of_node, over](const caf::error&) { // The store has said why.
+        if (!std::exchange(self->state.readings[where].retry_set, true))
+          self->delayed_send(self, limits::longest_alarm_retry, read_atom::value, of_node);
+        over();
       });
 }
 
@@ -188,8 +248,14 @@ alarms_impl::behavior_type alarms(alarms_pointer self,
       self->state.next_look.reset();
       advance(self);
     },
-    [self](read_atom, bool of_node) { read_stored(self, of_node); },
-    [self](reread_atom) { read_stored(self, false); },
+    [self](read_atom, bool of_node) {
+      self->state.readings[of_node ? kept_in::node : kept_in::cluster].retry_set = false;
+      read_stored(self, of_node);
+    },
+    [self](reread_atom) {
+      for (const bool of_node : {false, true})
+        read_stored(self, of_node);
+    },
   };
 }
 

@@ -18,6 +18,7 @@ struct alarms_options {
   const clock* time = nullptr; ///< Not owned.
   std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
   /// Does this node own it? In a cluster others' alarms are theirs. Any thread, quick. None: all.
+  /// What has come to be its own, or is no longer, is looked for when it is told to reread.
   std::function<bool(const std::string& owner)> ours = {};
 };
 

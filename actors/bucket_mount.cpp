@@ -26,20 +26,60 @@ bool has_control(std::string_view text) {
                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
+std::string lower(std::string_view text) {
+  std::string made{text};
+  std::transform(made.begin(), made.end(), made.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return made;
+}
+
+/// Of "host:port" and "[::1]:port"; one that says no port may end with a colon.
+bool has_good_port(std::string_view host) {
+  const auto end_of_address = host.front() == '[' ? host.find(']') : 0;
+  if (end_of_address == std::string_view::npos)
+    return false;
+  const auto colon = host.find(':', end_of_address);
+  if (colon == std::string_view::npos)
+    return true;
+  const auto port = host.substr(colon + 1);
+  constexpr std::size_t most_digits = 5;
+  constexpr int last_port = 65'535;
+  return port.size() <= most_digits &&
+         std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
+         (port.empty() || std::stoi(std::string{port}) <= last_port);
+}
+
 /// The credentials of a mount must not be in it, nor anything that a program's list of options
 /// would be ended by.
 bool is_endpoint(std::string_view url) {
   const auto scheme = url.find("://");
   if (url.size() > max_word_bytes || scheme == std::string_view::npos ||
-      (url.substr(0, scheme) != "http" && url.substr(0, scheme) != "https"))
+      (lower(url.substr(0, scheme)) != "http" && lower(url.substr(0, scheme)) != "https"))
     return false;
   const auto rest = url.substr(scheme + 3);
   const auto host = rest.substr(0, rest.find('/'));
   constexpr std::string_view others = ".-:[]_~/";
   return !host.empty() && is_letter_or_digit(host.front() == '[' ? 'x' : host.front()) &&
-         std::all_of(rest.begin(), rest.end(), [&](char c) {
+         has_good_port(host) && std::all_of(rest.begin(), rest.end(), [&](char c) {
            return is_letter_or_digit(c) || others.find(c) != std::string_view::npos;
          });
+}
+
+/// Programs know schemes and services by their names in lower case.
+std::string normalised_endpoint(std::string_view url) {
+  const auto path = std::min(url.find('/', url.find("://") + 3), url.size());
+  auto made = lower(url.substr(0, path)) + std::string{url.substr(path)};
+  while (made.ends_with('/'))
+    made.pop_back();
+  return made;
+}
+
+std::string with_single_slashes(std::string_view path) {
+  std::string made;
+  for (const char each : path)
+    if (each != '/' || !made.ends_with('/'))
+      made += each;
+  return made;
 }
 
 bool is_bucket_name(std::string_view name) {
@@ -126,7 +166,8 @@ result<bucket_mount> read_mount(const mount_bucket_request& wanted) {
     return refused("Prefix must start with '/': \"" + wanted.prefix + "\"");
   if (has_dots(made.prefix) || has_control(made.prefix) || made.prefix.size() > max_word_bytes)
     return refused("Prefix must be a plain path: \"" + wanted.prefix + "\"");
-  while (made.prefix.ends_with('/'))
+  made.prefix = with_single_slashes(made.prefix);
+  if (made.prefix.ends_with('/'))
     made.prefix.pop_back();
   made.binding = wanted.binding;
   made.read_only = wanted.read_only;
@@ -137,9 +178,7 @@ result<bucket_mount> read_mount(const mount_bucket_request& wanted) {
                      "\". Must be a valid HTTP(S) URL.");
     if (!is_bucket_name(wanted.bucket))
       return bad_bucket(wanted.bucket);
-    made.endpoint = wanted.endpoint;
-    while (made.endpoint.ends_with('/'))
-      made.endpoint.pop_back();
+    made.endpoint = normalised_endpoint(wanted.endpoint);
     made.bucket = wanted.bucket;
     made.credentials = wanted.credentials;
   } else if (!is_binding_name(made.binding)) {

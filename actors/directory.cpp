@@ -176,19 +176,14 @@ void hand_over(directory_pointer self, const std::string& id,
     return static_cast<void>(reply.deliver(caf::ok_atom::value));
   if (at->second.deleting)
     return static_cast<void>(reply.deliver(to_caf({errc::limit_reached, "it is being deleted"})));
-  const auto failed = [reply](caf::error& why) mutable {
-    if (came_too_late(why))
-      reply.deliver(caf::ok_atom::value);
-    else
-      reply.deliver(std::move(why));
-  };
-  self->request(at->second.actor, caf::infinite, keep_files_atom::value)
-    .then(
-      [self, actor = at->second.actor, reply, failed](caf::ok_atom) {
-        self->request(actor, caf::infinite, hand_over_atom::value)
-          .then([reply](caf::ok_atom) mutable { reply.deliver(caf::ok_atom::value); }, failed);
-      },
-      failed);
+  self->request(at->second.actor, caf::infinite, hand_over_atom::value)
+    .then([reply](caf::ok_atom) mutable { reply.deliver(caf::ok_atom::value); },
+          [reply](caf::error& why) mutable {
+            if (came_too_late(why))
+              reply.deliver(caf::ok_atom::value);
+            else
+              reply.deliver(std::move(why));
+          });
 }
 
 // ---- The list: everybody is asked at once, and who does not answer in time holds nobody up
@@ -275,7 +270,7 @@ void describe_all(directory_pointer self,
   };
   const auto so_far = std::make_shared<gathered>();
   for (const std::string key : described_by)
-    self->request(self->state.options->keep->cluster, caf::infinite, find_keys_atom::value, key)
+    self->request(self->state.options->keep->finder, caf::infinite, find_keys_atom::value, key)
       .then(
         [=](const std::vector<storage::owned_entry>& found) mutable {
           for (const auto& each : found)
@@ -295,7 +290,11 @@ void describe_all(directory_pointer self,
         });
 }
 
-void keep_all_files(directory_pointer self, caf::typed_response_promise<std::uint64_t> reply) {
+/// Connections that are open go on being served: what was used after its snapshot, while others had
+/// theirs, gets another one.
+template <class Which>
+void keep_all_files(directory_pointer self, caf::typed_response_promise<std::uint64_t> reply,
+                    Which which, unsigned more_rounds) {
   struct counted {
     std::size_t left;
     std::uint64_t failed = 0;
@@ -304,13 +303,17 @@ void keep_all_files(directory_pointer self, caf::typed_response_promise<std::uin
   const auto one_less = [=](bool failed) {
     auto to = reply;
     so_far->failed += failed ? 1 : 0;
-    if (--so_far->left == 0)
+    if (--so_far->left > 0)
+      return;
+    if (more_rounds > 0) // One that failed counts as used.
+      keep_all_files(self, to, keep_used_files_atom::value, more_rounds - 1);
+    else
       to.deliver(so_far->failed);
   };
   if (so_far->left == 0)
     return static_cast<void>(reply.deliver(std::uint64_t{0}));
   for (const auto& [id, each] : self->state.live)
-    self->request(each.actor, caf::infinite, keep_files_atom::value)
+    self->request(each.actor, caf::infinite, which)
       .then([one_less](caf::ok_atom) { one_less(false); },
             // One that has just ended has nothing to keep.
             [one_less](const caf::error& why) { one_less(!came_too_late(why)); });
@@ -388,7 +391,8 @@ directory_impl::behavior_type directory(directory_pointer self,
     },
     [self](keep_files_atom) -> caf::result<std::uint64_t> {
       auto reply = self->make_response_promise<std::uint64_t>();
-      keep_all_files(self, reply);
+      constexpr unsigned more_rounds = 2;
+      keep_all_files(self, reply, keep_files_atom::value, more_rounds);
       return reply;
     },
     [self](list_atom) -> caf::result<std::vector<sandbox_status>> {

@@ -18,7 +18,8 @@ using node_directory_actor = directory_actor::extend<
   // As of sandbox_object_actor: of all, and of one.
   caf::replies_to<evict_atom>::with<caf::ok_atom>,
   caf::replies_to<hand_over_atom, std::string>::with<caf::ok_atom>,
-  // keep_files_atom to every activation. Answers when all of them have: of how many it failed.
+  // keep_files_atom to every activation, and again to those that were used meanwhile, a few times.
+  // Answers when all of them have: of how many it failed.
   caf::replies_to<keep_files_atom>::with<std::uint64_t>>;
 
 namespace actors {

@@ -7,13 +7,21 @@
 #include <caf/all.hpp>
 
 #include <algorithm>
+#include <mutex>
 
 namespace insula::actors {
+
+/// Who is answered later finds it only as long as there is the node.
+struct node::lent_store {
+  std::mutex mutex;
+  storage::store* store = nullptr;
+};
 
 namespace {
 
 /// A sandbox is deleted from the node's store first, which a power cut may take back.
-void sweep(storage::store& cluster, storage::store& local, storage::lease_service& leases) {
+void sweep(storage::store& cluster, storage::store& local, storage::lease_service& leases,
+           const std::shared_ptr<node::lent_store>& lent) {
   const auto known = cluster.owners();
   const auto found = local.owners();
   if (!known || !found)
@@ -21,10 +29,14 @@ void sweep(storage::store& cluster, storage::store& local, storage::lease_servic
   for (const auto& owner : *found) {
     if (std::binary_search(known->begin(), known->end(), owner))
       continue;
-    leases.acquire(owner, [&local, &leases, owner](result<storage::epoch> held) {
+    leases.acquire(owner, [lent, &leases, owner](result<storage::epoch> held) {
       if (!held)
         return; // The next start tries again.
-      local.commit({owner, *held, {}, {""}}, [](result<void>) {});
+      {
+        const std::lock_guard lock{lent->mutex};
+        if (lent->store != nullptr)
+          lent->store->commit({owner, *held, {}, {""}}, [](result<void>) {});
+      }
       leases.release(owner, *held);
     });
   }
@@ -55,13 +67,17 @@ node_pool_actor spawn_pool_of(caf::actor_system& system, const sandbox_options& 
 
 node::node(caf::actor_system& system, storage::store& cluster, storage::store& local,
            sandbox_options options, const pool_settings& warm)
-    : system_(&system) {
-  sweep(cluster, local, *options.leases);
+    : system_(&system)
+    , swept_(std::make_shared<lent_store>()) {
+  swept_->store = &local;
+  sweep(cluster, local, *options.leases, swept_);
   const auto depths = options.figures->stores;
   keepers keep{
     spawn_store(system, &cluster, depths), spawn_store(system, &local, depths), {}, options.time};
+  if (options.ours)
+    keep.finder = spawn_store(system, &cluster, depths);
   alarms_ =
-    spawn_alarms(system, {keep.cluster, keep.node, options.time, options.figures, options.ours});
+    spawn_alarms(system, {keep.finder, keep.node, options.time, options.figures, options.ours});
   keep.alarms = alarms_;
   options.keep = std::make_shared<const keepers>(std::move(keep));
   auto* const engine = options.engine;
@@ -101,6 +117,7 @@ void ask(caf::actor_system& system, const node_directory_actor& whom,
 } // namespace
 
 void node::evict_all(std::function<void(result<void>)> then) {
+  reread_alarms(); // None of them is this node's.
   ask(*system_, directory_, std::move(then), evict_atom::value);
 }
 
@@ -113,6 +130,10 @@ void node::reread_alarms() {
 }
 
 node::~node() {
+  {
+    const std::lock_guard lock{swept_->mutex};
+    swept_->store = nullptr;
+  }
   // The directory takes its sandboxes with it; the stores end when the last of them lets go of
   // them.
   caf::anon_send_exit(alarms_, caf::exit_reason::user_shutdown);

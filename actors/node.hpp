@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <memory>
 #include <string>
 
 namespace insula::actors {
@@ -38,7 +39,7 @@ public:
   void evict_all(std::function<void(result<void>)> then);
   /// The sandbox is stopped, to go on elsewhere. Errors: limit_reached: not now.
   void hand_over(const std::string& id, std::function<void(result<void>)> then);
-  /// There may be alarms in the cluster's store of objects that have come to be this node's.
+  /// There may be alarms in the stores of objects that have come to be this node's.
   void reread_alarms();
 
   directory_actor directory() const { return directory_; }
@@ -49,11 +50,14 @@ public:
 
   const pool_actor& pool() const { return pool_; }
 
+  struct lent_store;
+
 private:
   caf::actor_system* system_;
   node_directory_actor directory_;
   alarms_actor alarms_;
   pool_actor pool_;
+  std::shared_ptr<lent_store> swept_;
 };
 
 } // namespace insula::actors

@@ -23,6 +23,9 @@ struct keepers {
   store_actor node;
   alarms_actor alarms;
   const clock* time = nullptr;
+  /// The cluster's store as well, for questions over all owners: in a cluster they take long, and
+  /// who commits and loads does not wait behind them.
+  store_actor finder = cluster;
 
   const store_actor& of(kept_in where) const { return where == kept_in::cluster ? cluster : node; }
 };

@@ -250,6 +250,11 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       keep_files(self, reply);
       return reply;
     },
+    [self](keep_used_files_atom) -> caf::result<caf::ok_atom> {
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      keep_used_files(self, reply);
+      return reply;
+    },
     [self](files_kept& said) { heard(self, said); },
     [self](const files_back& said) { heard(self, said); },
     [self](files_due_atom) { look_at_files(self); },

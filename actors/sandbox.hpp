@@ -29,6 +29,7 @@ using adopt_atom = caf::atom_constant<caf::atom("adopt")>;
 using evict_atom = caf::atom_constant<caf::atom("evict")>;
 using hand_over_atom = caf::atom_constant<caf::atom("hand_over")>;
 using keep_files_atom = caf::atom_constant<caf::atom("keepfiles")>;
+using keep_used_files_atom = caf::atom_constant<caf::atom("keepused")>;
 
 /// A sandbox as its node sees it.
 using sandbox_object_actor = sandbox_actor::extend<
@@ -46,7 +47,9 @@ using sandbox_object_actor = sandbox_actor::extend<
   // Before it is handed over or ended: if it is persistent and runs, answers when a snapshot of its
   // files as they are now, or later, is durable. Of any other at once. Errors: store_failed,
   // io_failed, sandbox_not_running.
-  caf::replies_to<keep_files_atom>::with<caf::ok_atom>>;
+  caf::replies_to<keep_files_atom>::with<caf::ok_atom>,
+  // The same if it was used since the last one began. Else at once.
+  caf::replies_to<keep_used_files_atom>::with<caf::ok_atom>>;
 
 namespace actors {
 

@@ -73,9 +73,9 @@ void heard(sandbox_pointer self, const sandbox_gone& said) {
 
 void evict(sandbox_pointer self, reply_to<caf::ok_atom> reply) {
   auto& st = self->state;
-  st.deleting.push_back(std::move(reply));
+  st.evicting.push_back(std::move(reply));
   if (std::exchange(st.evicted, true) || st.now == phase::deleting)
-    return; // A delete under way ends as well: its record, if it comes to that, is refused.
+    return; // A delete under way ends as well; its record stays, and who asked for it is told.
   log::warning("sandbox.evicted", {{"id", st.id->str()}});
   if (st.place && is_alive(st.now))
     st.options->figures->ended(sandbox_end::died);
@@ -89,20 +89,65 @@ void handed_over(sandbox_pointer self) {
     each.deliver(caf::ok_atom::value);
 }
 
-void hand_over(sandbox_pointer self, reply_to<caf::ok_atom> reply) {
+namespace {
+
+void leave(sandbox_pointer self, reply_to<caf::ok_atom> reply) {
   auto& st = self->state;
   const bool at_rest = st.now == phase::asleep && st.alarms == 0 && st.errands == 0 &&
                        st.waiting.empty() && st.want_lease.empty();
   if (at_rest && has_survived(st))
     adopt(self);
-  if ((!at_rest || has_survived(st)) && !is_alive(st.now) && st.now != phase::stopping)
+  if ((!at_rest || has_survived(st)) && !is_alive(st.now) && st.now != phase::stopping) {
+    st.leaving = false;
     return static_cast<void>(
       reply.deliver(to_caf({errc::limit_reached, "it is being started or changed"})));
+  }
   st.handing_over.push_back(std::move(reply));
   if (at_rest)
     return handed_over(self);
   if (is_alive(st.now))
     stop(self);
+}
+
+/// What ends while a snapshot is taken has been told to whoever waited for it, and may be in that
+/// snapshot or not: then another one is taken. So it is for what is about to end; what goes on and
+/// on is ended.
+void keep_and_leave(sandbox_pointer self, reply_to<caf::ok_atom> reply, unsigned snapshots_left) {
+  auto stays = [self, reply](caf::error why) mutable {
+    auto& st = self->state;
+    st.leaving = false; // It goes on here meanwhile.
+    st.stays_until = std::max(st.files.retry_at, st.options->time->now() + limits::snapshot_retry);
+    reply.deliver(std::move(why));
+  };
+  self
+    ->request(caf::actor_cast<sandbox_object_actor>(self->address()), caf::infinite,
+              keep_files_atom::value)
+    .then(
+      [self, reply, snapshots_left, stays](caf::ok_atom) mutable {
+        const auto& st = self->state;
+        if (!may_be_kept(st) || (!st.files.used && (!st.in_use() || snapshots_left == 0)))
+          return leave(self, std::move(reply));
+        if (snapshots_left == 0)
+          return stays(to_caf({errc::limit_reached, "it is never done with what it does"}));
+        keep_and_leave(self, std::move(reply), snapshots_left - 1);
+      },
+      [stays](caf::error& why) mutable { stays(std::move(why)); });
+}
+
+} // namespace
+
+void hand_over(sandbox_pointer self, reply_to<caf::ok_atom> reply) {
+  constexpr unsigned most_more_snapshots = 4;
+  auto& st = self->state;
+  if (st.now == phase::deleting)
+    return static_cast<void>(reply.deliver(to_caf(being_deleted)));
+  if (may_be_kept(st) && st.options->time->now() < st.stays_until)
+    return static_cast<void>(
+      reply.deliver(to_caf({errc::limit_reached, "it could not be kept just now"})));
+  if (std::exchange(st.leaving, true) && may_be_kept(st))
+    return static_cast<void>(reply.deliver(to_caf({errc::limit_reached, "it leaves already"})));
+  may_be_kept(st) ? keep_and_leave(self, std::move(reply), most_more_snapshots)
+                  : leave(self, std::move(reply));
 }
 
 // ---- Deletion
@@ -119,10 +164,18 @@ void deleted(sandbox_pointer self, const error* why_not) {
   else
     log::error("sandbox.record_stays",
                {{"id", st.id->str()}, {"reason", why_not->message}, {"request", st.deletion.id}});
-  // Another owner's record is that one's: of this sandbox nothing is left.
-  const bool gone = why_not == nullptr || why_not->code == errc::stale_epoch;
+  const bool outlived = why_not != nullptr && why_not->code == errc::stale_epoch;
+  // In a cluster the record is there, and somebody else's: whoever asks again deletes it there.
+  const bool moved = st.evicted || (outlived && st.options->ours);
+  // On one node it is that of a later one: of this sandbox nothing is left.
+  const bool gone = why_not == nullptr || outlived;
   for (auto& each : std::exchange(st.deleting, {}))
-    gone ? each.deliver(caf::ok_atom::value) : each.deliver(to_caf(*why_not));
+    if (moved)
+      each.deliver(to_caf(leaves_node));
+    else
+      gone ? each.deliver(caf::ok_atom::value) : each.deliver(to_caf(*why_not));
+  for (auto& each : std::exchange(st.evicting, {}))
+    each.deliver(caf::ok_atom::value);
   self->quit();
 }
 

@@ -23,8 +23,8 @@ constexpr const char* half_key = "half_files";
 
 constexpr const char* workspace = "/workspace";
 
-/// Reads all files, whatever their permissions are.
-constexpr runtime::sandbox_user reader{0, 0};
+/// Reads all files, whatever their permissions are, and makes way for those that come.
+constexpr runtime::sandbox_user root{0, 0};
 
 struct recorded_snapshot {
   std::int64_t taken_ms = 0;
@@ -48,25 +48,6 @@ std::int64_t recorded_number(const sandbox_state& st, const char* key) {
   std::int64_t number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number);
   return number;
-}
-
-/// What is mounted below the workspace is no file of the sandbox's: as patterns of what to leave
-/// out, in which the path stands for itself.
-std::vector<std::string> mounted_names(const sandbox_state& st) {
-  std::vector<std::string> all;
-  const std::string above = std::string{workspace} + "/";
-  for (const auto& each : st.place->mounts()) {
-    if (!each.path.starts_with(above))
-      continue;
-    std::string pattern = "./";
-    for (const char letter : each.path.substr(above.size())) {
-      if (std::string_view{"*?[]\\"}.find(letter) != std::string_view::npos)
-        pattern += '\\';
-      pattern += letter;
-    }
-    all.push_back(std::move(pattern));
-  }
-  return all;
 }
 
 } // namespace
@@ -164,8 +145,8 @@ bool files_settled(sandbox_pointer self, std::function<void()> then) {
   st.files.token = std::make_shared<work_token>();
   st.options->files->put_back(
     {st.id->str(), from->where,
-     [place = st.place, user = st.options->user] {
-       return place->open_tree({runtime::file_operation::write, workspace, {}, true}, user);
+     [place = st.place] {
+       return place->open_tree({runtime::file_operation::write, workspace, {}, true}, root);
      },
      st.files.token},
     [me = self->address(), start = st.start](result<void> outcome) {
@@ -220,11 +201,11 @@ void meet(sandbox_state& st, const request_context& context) {
 
 // ---- Snapshots
 
-namespace {
-
 bool may_be_kept(const sandbox_state& st) {
   return is_alive(st.now) && st.place != nullptr && is_persistent(st);
 }
+
+namespace {
 
 void expect_snapshot(sandbox_pointer self) {
   auto& st = self->state;
@@ -256,9 +237,10 @@ void begin_snapshot(sandbox_pointer self) {
   const auto taken_ms =
     std::max(st.options->time->unix_ms(), before ? before->taken_ms + 1 : std::int64_t{0});
   st.options->files->keep(
-    {st.id->str(), st.epoch, taken_ms, before ? before->where : snapshot_reference{},
-     [place = st.place, leaves_out = mounted_names(st)] {
-       return place->open_tree({runtime::file_operation::read, workspace, leaves_out}, reader);
+    {st.id->str(), st.epoch, taken_ms,
+     before && !files.record_unsure ? before->where : snapshot_reference{},
+     [place = st.place] {
+       return place->open_tree({runtime::file_operation::read, workspace, {}, true}, root);
      },
      files.token},
     [me = self->address(), start = st.start, number = ++files.number,
@@ -272,11 +254,34 @@ bool begin_awake(sandbox_pointer self) {
   auto& st = self->state;
   if (st.freezing && st.pausing)
     return false;
-  st.files.refreeze |= st.now == phase::frozen;
+  const bool stood_still = st.now == phase::frozen;
   if (!thaw(self, false))
     return false;
+  st.files.refreeze |= stood_still;
   begin_snapshot(self);
   return true;
+}
+
+void refuse_next(sandbox_state& st) {
+  for (auto& each : std::exchange(st.files.waiting_next, {}))
+    each.deliver(to_caf({errc::io_failed, "what runs in it does not go on"}));
+}
+
+/// It is tried again, and costs less than half of the time. Files that cannot be kept will not be
+/// the next time either, most likely; a place that is away comes back.
+void not_kept(sandbox_state& st, const error& why) {
+  auto& files = st.files;
+  const bool own_doing = why.code == errc::io_failed || why.code == errc::limit_reached;
+  const auto now = st.options->time->now();
+  files.used = true;
+  files.retry_at =
+    now + std::max<std::chrono::nanoseconds>(files.retry, now - files.last_began.value_or(now));
+  if (own_doing && files.retry == limits::snapshot_longest_retry)
+    log::error("sandbox.files_cannot_be_kept", {{"id", st.id->str()}, {"reason", why.message}});
+  else
+    log::warning("sandbox.files_not_kept", {{"id", st.id->str()}, {"reason", why.message}});
+  files.retry =
+    own_doing ? std::min(2 * files.retry, limits::snapshot_longest_retry) : limits::snapshot_retry;
 }
 
 void snapshot_over(sandbox_pointer self, const result<void>& outcome) {
@@ -286,18 +291,19 @@ void snapshot_over(sandbox_pointer self, const result<void>& outcome) {
   files.token = nullptr;
   const bool before_stop = std::exchange(files.before_stop, false);
   const bool unused = !files.used && !st.in_use();
-  if (!outcome) {
-    files.used = true;
-    files.retry_at = st.options->time->now() + limits::snapshot_retry;
-    log::warning("sandbox.files_not_kept",
-                 {{"id", st.id->str()}, {"reason", outcome.reason().message}});
-  }
+  if (outcome)
+    files.retry = limits::snapshot_retry;
+  else
+    not_kept(st, outcome.reason());
   for (auto& each : std::exchange(files.waiting, {}))
     outcome ? each.deliver(caf::ok_atom::value) : each.deliver(to_caf(outcome.reason()));
   if (!is_alive(st.now))
     return;
-  if (!files.waiting_next.empty() && begin_awake(self))
-    return;
+  if (!files.waiting_next.empty()) {
+    if (begin_awake(self))
+      return;
+    refuse_next(st);
+  }
   const bool refreeze = std::exchange(files.refreeze, false) && unused;
   if (is_held(st))
     return st.now == phase::running ? freeze(self) : void();
@@ -322,12 +328,14 @@ void heard(sandbox_pointer self, files_kept& said) {
   st.record->when_durable(
     [self, start = said.start, where = *said.outcome] {
       auto& now = self->state;
+      now.files.record_unsure = false;
       now.options->files->forget(now.id->str(), now.epoch, where);
       log::debug("sandbox.files_kept", {{"id", now.id->str()}});
       if (start == now.start)
         snapshot_over(self, {});
     },
     [self, start = said.start](const error& why) {
+      self->state.files.record_unsure = true;
       if (start == self->state.start)
         snapshot_over(self, why);
     });
@@ -373,8 +381,9 @@ bool kept_first(sandbox_pointer self, idle_step next) {
     look_later(self, limits::snapshot_retry);
     return true;
   }
-  files.before_stop = stops;
-  if (!begin_awake(self)) {
+  if (begin_awake(self)) {
+    files.before_stop = stops;
+  } else {
     files.retry_at = st.options->time->now() + limits::snapshot_retry;
     look_later(self, limits::snapshot_retry);
   }
@@ -388,8 +397,15 @@ void keep_files(sandbox_pointer self, reply_to<caf::ok_atom> reply) {
   st.files.waiting_next.push_back(reply);
   if (st.files.keeping || begin_awake(self))
     return; // Else after the one that is on its way, which may be of an earlier moment.
-  for (auto& each : std::exchange(st.files.waiting_next, {}))
-    each.deliver(to_caf({errc::io_failed, "what runs in it does not go on"}));
+  refuse_next(st);
+}
+
+void keep_used_files(sandbox_pointer self, reply_to<caf::ok_atom> reply) {
+  const auto& files = self->state.files;
+  if (files.used || files.keeping)
+    keep_files(self, std::move(reply));
+  else
+    reply.deliver(caf::ok_atom::value);
 }
 
 void forget_snapshots(const sandbox_state& st) {

@@ -30,6 +30,15 @@ std::vector<bucket_mount> recorded_mounts(const sandbox_state& st) {
   return all;
 }
 
+bool is_inside(const std::string& path, const std::string& other) {
+  return path.starts_with(other + "/");
+}
+
+bool is_inside_any(const std::string& path, const std::vector<std::string>& others) {
+  return std::any_of(others.begin(), others.end(),
+                     [&](const auto& other) { return is_inside(path, other); });
+}
+
 std::string home_of(const sandbox_state& st) {
   const auto at = st.options->env.find("HOME");
   return at == st.options->env.end() ? std::string{} : at->second;
@@ -85,20 +94,40 @@ void next_mount(sandbox_pointer self) {
   st.mounting = true;
   auto go = std::move(st.mounts_waiting.front());
   st.mounts_waiting.pop_front();
-  go([self, use = new_use(self)] {
+  go([self] {
     self->state.mounting = false;
     next_mount(self);
   });
 }
 
-/// False: too many wait.
-bool in_turn(sandbox_pointer self, std::function<void(std::function<void()>)> go) {
+using turn = std::function<void(std::function<void()>)>;
+
+/// Nobody has asked for it, so the sandbox can be idle all the same. False: too many wait.
+bool in_turn_unasked(sandbox_pointer self, turn go) {
   auto& waiting = self->state.mounts_waiting;
   if (waiting.size() >= limits::waiting_per_sandbox)
     return false;
   waiting.push_back(std::move(go));
   next_mount(self);
   return true;
+}
+
+/// The same, and the sandbox is in use meanwhile.
+bool in_turn(sandbox_pointer self, turn go) {
+  return in_turn_unasked(self, [self, go = std::move(go)](const std::function<void()>& over) {
+    go([over, use = new_use(self)] { over(); });
+  });
+}
+
+/// None: nothing is mounted below the path. Who takes that away takes this with it, and who mounts
+/// there hides it.
+std::optional<error> something_inside(const sandbox_state& st, const std::string& path) {
+  for (const auto& each : recorded_mounts(st))
+    if (is_inside(each.path, path))
+      return error{errc::already_exists, "Mount path \"" + path +
+                                           "\" has another mount in it, at \"" + each.path +
+                                           "\". Unmount that one first."};
+  return std::nullopt;
 }
 
 /// Errors: in words.
@@ -121,7 +150,7 @@ std::optional<error> in_the_way(const sandbox_state& st, const bucket_mount& wan
   if (all.size() >= limits::mounts_per_sandbox)
     return error{errc::limit_reached, "A sandbox has at most " +
                                         std::to_string(limits::mounts_per_sandbox) + " mounts."};
-  return std::nullopt;
+  return something_inside(st, wanted.path);
 }
 
 void mount_in_turn(sandbox_pointer self, const bucket_mount& wanted, const request_context& context,
@@ -140,12 +169,17 @@ void mount_in_turn(sandbox_pointer self, const bucket_mount& wanted, const reque
     return fail({errc::sandbox_not_running, "the sandbox has ended"});
   if (const auto why = in_the_way(st, wanted))
     return fail(*why);
+  if (is_persistent(st) && wanted.path.starts_with("/workspace/") &&
+      std::find(wanted.options.begin(), wanted.options.end(), "nonempty") != wanted.options.end())
+    return fail({errc::invalid_request,
+                 "The option \"nonempty\" cannot be used below /workspace in a persistent sandbox: "
+                 "what the mount hides would be in no snapshot."});
   const auto began = steady_clock::now();
   mount_now(self, wanted, [=, start = st.start](const result<void>& outcome) {
     auto& now = self->state;
     if (!outcome)
       return fail(outcome.reason());
-    if (start != now.start)
+    if (start != now.start || !is_alive(now.now) || !now.place) // Asleep it has no lease.
       return fail({errc::sandbox_not_running, "the sandbox has ended"});
     now.record->write({{key_of(wanted.path), wanted.text()}}, {}, context);
     now.record->when_durable(
@@ -183,6 +217,8 @@ void unmount_in_turn(sandbox_pointer self, const std::string& path, const reques
   };
   if (st.record->find(key_of(path)) == nullptr)
     return fail(no_mount(path));
+  if (const auto why = something_inside(st, path))
+    return fail(*why);
   const auto erase = [=] {
     with_lease(
       self,
@@ -226,24 +262,94 @@ void take_away(sandbox_pointer self, const std::vector<std::string>& paths,
     });
 }
 
-/// Together, since each has a time limit of its own; `over` when all of them are done.
-void put_back(sandbox_pointer self, const std::vector<bucket_mount>& lost,
+void put_back_later(sandbox_pointer self, unsigned attempts);
+
+/// Together, since each has a time limit of its own, but what lies in another one after that;
+/// `over` when all of them are done. In the order of the record, so that a mount is before what
+/// lies in it. `attempts`: those before this one.
+void put_back(sandbox_pointer self, const std::vector<bucket_mount>& lost, unsigned attempts,
               const std::function<void()>& over) {
   if (lost.empty())
     return over();
-  const auto left = std::make_shared<std::size_t>(lost.size());
-  for (const auto& each : lost)
-    mount_now(self, each, [=](const result<void>& outcome) {
+  std::vector<bucket_mount> now, later;
+  for (const auto& each : lost) {
+    const bool inside = std::any_of(
+      now.begin(), now.end(), [&](const auto& other) { return is_inside(each.path, other.path); });
+    (inside ? later : now).push_back(each);
+  }
+  const auto left = std::make_shared<std::size_t>(now.size());
+  const auto failed = std::make_shared<std::vector<std::string>>();
+  for (const auto& each : now)
+    mount_now(self, each, [=, path = each.path, start = self->state.start](const auto& outcome) {
       auto& st = self->state;
-      if (outcome)
-        log::info("mount.back", {{"id", st.id->str()}, {"path", each.path}});
-      else // It stays in the record: the next start may have more luck, and whoever asks is told.
-        log::error(
-          "mount.not_back",
-          {{"id", st.id->str()}, {"path", each.path}, {"reason", outcome.reason().message}});
-      if (--*left == 0)
-        over();
+      if (outcome) {
+        log::info("mount.back", {{"id", st.id->str()}, {"path", path}});
+      } else {
+        failed->push_back(path);
+        log::error("mount.not_back", {{"id", st.id->str()},
+                                      {"path", path},
+                                      {"attempt", attempts + 1},
+                                      {"reason", outcome.reason().message}});
+      }
+      if (--*left > 0)
+        return;
+      if (start != st.start || !st.place)
+        return over();
+      auto rest = later;
+      std::erase_if(rest, [&](const auto& one) { return is_inside_any(one.path, *failed); });
+      if (!failed->empty())
+        put_back_later(self, attempts + 1);
+      put_back(self, rest, attempts, over);
     });
+}
+
+/// What is recorded and is not there, for whatever reason.
+std::vector<bucket_mount> missing_mounts(const sandbox_state& st) {
+  auto all = recorded_mounts(st);
+  const auto live = st.place->mounts();
+  std::erase_if(all, [&](const auto& each) {
+    return std::any_of(live.begin(), live.end(),
+                       [&](const auto& other) { return other.path == each.path; });
+  });
+  return all;
+}
+
+/// In steps: a delayed message keeps its actor until it comes, also one that has been deleted.
+void put_back_in(sandbox_pointer self, unsigned attempts, std::uint64_t start,
+                 std::chrono::seconds left) {
+  constexpr std::chrono::seconds longest{20};
+  const auto step = std::min(left, longest);
+  const auto again = [=] {
+    if (start != self->state.start)
+      return;
+    if (left > step)
+      return put_back_in(self, attempts, start, left - step);
+    self->state.mounts_again = 0;
+    const bool taken =
+      in_turn_unasked(self, [self, attempts, start](const std::function<void()>& over) {
+        const auto& now = self->state;
+        if (start == now.start && is_alive(now.now) && now.place)
+          put_back(self, missing_mounts(now), attempts, over);
+        else
+          over();
+      });
+    if (!taken)
+      put_back_later(self, attempts + 1);
+  };
+  self->delayed_send(self, step, engine_answered{again});
+}
+
+/// It stays in the record, and whoever asks is told that it is not there.
+void put_back_later(sandbox_pointer self, unsigned attempts) {
+  auto& st = self->state;
+  if (attempts >= limits::mount_attempts || st.mounts_again == st.start)
+    return;
+  st.mounts_again = st.start;
+  std::chrono::seconds wait = limits::mount_again;
+  for (unsigned i = 1; i < attempts && wait < limits::mount_again_longest; ++i)
+    wait *= 2;
+  wait = std::min<std::chrono::seconds>(wait, limits::mount_again_longest);
+  put_back_in(self, attempts, st.start, wait);
 }
 
 } // namespace
@@ -313,15 +419,25 @@ bool mounts_settled(sandbox_pointer self, std::function<void()> then) {
   if (st.mounts == mounts_state::settling)
     return false;
   auto lost = recorded_mounts(st);
+  const auto live = st.place->mounts();
   std::vector<std::string> unwanted;
-  for (const auto& each : st.place->mounts()) {
-    const auto known = std::find_if(lost.begin(), lost.end(),
-                                    [&](const auto& other) { return other.path == each.path; });
-    if (known == lost.end() || !each.good) // Nobody was told of it; or it is to be replaced.
+  for (const auto& each : live) {
+    const bool known = std::any_of(lost.begin(), lost.end(),
+                                   [&](const auto& other) { return other.path == each.path; });
+    if (!known || !each.good) // Nobody was told of it; or it is to be replaced.
       unwanted.push_back(each.path);
-    else
-      lost.erase(known);
   }
+  const auto is_unwanted = [&](const std::string& path) {
+    return std::find(unwanted.begin(), unwanted.end(), path) != unwanted.end();
+  };
+  for (const auto& each : live)
+    if (is_inside_any(each.path, unwanted) && !is_unwanted(each.path))
+      unwanted.push_back(each.path); // It goes with that one.
+  std::erase_if(lost, [&](const auto& each) {
+    return !is_unwanted(each.path) && std::any_of(live.begin(), live.end(), [&](const auto& other) {
+      return other.path == each.path;
+    });
+  });
   st.mounts = mounts_state::settling;
   const bool needed = !lost.empty() || !unwanted.empty();
   const bool on_the_way =
@@ -335,7 +451,7 @@ bool mounts_settled(sandbox_pointer self, std::function<void()> then) {
           then();
         };
         if (start == self->state.start && self->state.place)
-          put_back(self, lost, settled);
+          put_back(self, lost, 0, settled);
         else
           settled();
       });
@@ -355,15 +471,20 @@ void mount_died(sandbox_pointer self, std::uint64_t start, const std::string& pa
     return;
   in_turn(self, [=](std::function<void()> over) {
     auto& now = self->state;
-    const auto* text = now.record->find(key_of(path));
-    const auto mount = text == nullptr ? std::nullopt : bucket_mount::read(path, *text);
-    if (start != now.start || !is_alive(now.now) || !now.place || !mount)
+    if (start != now.start || !is_alive(now.now) || !now.place ||
+        now.record->find(key_of(path)) == nullptr)
       return over();
-    take_away(self, {path}, [=] {
-      if (start == self->state.start && self->state.place)
-        put_back(self, {*mount}, over);
-      else
-        over();
+    std::vector<std::string> dead{path}; // And what goes with it.
+    for (const auto& each : now.place->mounts())
+      if (is_inside(each.path, path))
+        dead.push_back(each.path);
+    take_away(self, dead, [=] {
+      if (start != self->state.start || !self->state.place)
+        return over();
+      auto lost = recorded_mounts(self->state);
+      std::erase_if(
+        lost, [&](const auto& each) { return each.path != path && !is_inside(each.path, path); });
+      put_back(self, lost, 0, over);
     });
   });
 }

@@ -39,6 +39,8 @@ void rest(sandbox_pointer self) {
   auto& st = self->state;
   if (st.now != phase::asleep || st.alarms > 0 || st.errands > 0)
     return;
+  if (st.epoch == 0) // It was never taken: nobody need own what has no record.
+    st.options->leases->release(st.id->str(), 0);
   st.release_lease();
   if (st.hibernates)
     self->send(self, hibernate_atom::value); // Later: something may have come meanwhile.
@@ -380,6 +382,8 @@ void begin_start(sandbox_pointer self) {
 
 void when_running(sandbox_pointer self, waiting_request request) {
   auto& st = self->state;
+  if (st.leaving || st.now == phase::deleting)
+    return request.refuse(why_not_asked(st));
   switch (st.now) {
     case phase::running:
     case phase::frozen:
@@ -393,7 +397,7 @@ void when_running(sandbox_pointer self, waiting_request request) {
       meet(st, request.context);
       request.go();
       return touch(self);
-    case phase::deleting: return request.refuse({errc::sandbox_not_running, "it is being deleted"});
+    case phase::deleting:
     case phase::asleep:
     case phase::starting:
     case phase::stopping: break;

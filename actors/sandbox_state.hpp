@@ -187,7 +187,11 @@ struct kept_files {
   std::uint64_t number = 0; ///< Of the last one.
   std::shared_ptr<work_token> token;
   std::optional<steady_clock::time_point> last_began;
-  steady_clock::time_point retry_at{}; ///< After a failure: not before.
+  steady_clock::time_point retry_at{};                 ///< After a failure: not before.
+  std::chrono::seconds retry = limits::snapshot_retry; ///< After the next one, at least.
+  /// What the record says of the last one may be older than what is there: nothing is shared with
+  /// that.
+  bool record_unsure = false;
   /// Who waits for that one, and who for the next.
   std::vector<caf::typed_response_promise<caf::ok_atom>> waiting, waiting_next;
   std::shared_ptr<recovery> recovered; ///< Of this start, until it has been told.
@@ -223,6 +227,7 @@ struct sandbox_state {
   bool mounting = false; ///< Something is mounted, or unmounted; others wait.
   std::deque<std::function<void(std::function<void()>)>> mounts_waiting;
   std::map<std::string, unsigned> mount_deaths; ///< By path, of this start.
+  std::uint64_t mounts_again = 0; ///< The start whose lost mounts are about to be tried again.
   kept_files files;
   bool marking = false;  ///< That it is persistent is not durable yet.
   bool adopting = false; ///< This start takes over what an earlier server has left.
@@ -235,6 +240,9 @@ struct sandbox_state {
     std::make_shared<byte_budget>(limits::waiting_sandbox_bytes); ///< For what commands say.
   std::vector<caf::typed_response_promise<caf::ok_atom>> deleting;
   bool evicted = false; ///< Another node's by now, or nobody's: its record is not ours to change.
+  std::vector<caf::typed_response_promise<caf::ok_atom>> evicting;
+  bool leaving = false; ///< For another node: whoever asks something is to ask there.
+  steady_clock::time_point stays_until{}; ///< It could not leave, and is not to try before.
   std::vector<caf::typed_response_promise<caf::ok_atom>> handing_over;
 
   std::map<std::uint64_t, started_process_actor>
@@ -272,6 +280,8 @@ struct sandbox_state {
     for (auto& each : std::exchange(deleting, {}))
       each.deliver(to_caf(why));
     for (auto& each : std::exchange(handing_over, {}))
+      each.deliver(to_caf(why));
+    for (auto& each : std::exchange(evicting, {}))
       each.deliver(to_caf(why));
     forget_files(why);
     for (auto& [number, process] : processes)
@@ -311,10 +321,10 @@ struct sandbox_state {
   void forget_files(const error& why) {
     if (files.token)
       files.token->cancel();
-    const auto number = files.number;
     auto gone = std::exchange(files, {});
-    files.number = number;
+    files.number = gone.number;
     files.due_set = gone.due_set;
+    files.record_unsure = gone.record_unsure;
     for (auto* all : {&gone.waiting, &gone.waiting_next})
       for (auto& each : *all)
         each.deliver(to_caf(why));
@@ -381,7 +391,9 @@ void give_up_start(sandbox_pointer self, const error& why);
 void fall_asleep(sandbox_pointer self, const error& why);
 /// It is another node's, or nobody's.
 void evict(sandbox_pointer self, reply_to<caf::ok_atom> reply);
-/// It is to go on at another node: stopped, and its lease given back.
+/// It is to go on at another node: nothing is asked of it any more, what is to outlive it is kept,
+/// it is stopped, and its lease given back. Errors: limit_reached, and those of keep_files(); it
+/// stays then.
 void hand_over(sandbox_pointer self, reply_to<caf::ok_atom> reply);
 void handed_over(sandbox_pointer self);
 /// It was used just now.
@@ -446,6 +458,10 @@ void files_used(sandbox_pointer self);
 /// it is done look() is called.
 bool kept_first(sandbox_pointer self, idle_step next);
 void keep_files(sandbox_pointer self, reply_to<caf::ok_atom> reply);
+/// The same if it was used since the last one.
+void keep_used_files(sandbox_pointer self, reply_to<caf::ok_atom> reply);
+/// It runs, and its files are to outlive it.
+bool may_be_kept(const sandbox_state& st);
 void look_at_files(sandbox_pointer self);
 void heard(sandbox_pointer self, files_kept& said);
 void heard(sandbox_pointer self, const files_back& said);
@@ -488,6 +504,11 @@ inline const error being_deleted{errc::sandbox_not_running, "it is being deleted
 /// Whoever asks again is sent to where it goes on.
 inline const error leaves_node{errc::node_unreachable, "it goes on at another node"};
 
+/// Why nothing is asked of it any more, for one that is deleted, evicted or handed over.
+inline const error& why_not_asked(const sandbox_state& st) {
+  return st.evicted || (st.leaving && st.now != phase::deleting) ? leaves_node : being_deleted;
+}
+
 /// Of one whose record is loaded: it runs, or has run, and was not deleted since.
 inline bool exists(const sandbox_state& st) {
   return st.record->find("created_ms") != nullptr;
@@ -504,8 +525,8 @@ template <class Reply>
 void with_record(sandbox_pointer self, Reply reply, const request_context& context,
                  std::function<void(errand)> go) {
   auto& st = self->state;
-  if (st.now == phase::deleting)
-    return static_cast<void>(reply.deliver(to_caf(being_deleted)));
+  if (st.now == phase::deleting || st.leaving)
+    return static_cast<void>(reply.deliver(to_caf(why_not_asked(st))));
   const errand mine{self};
   const auto failed = [reply, mine](const error& why) {
     auto to = reply;

@@ -49,14 +49,15 @@ public:
   };
   /// Answers when all of it is durable. It is nothing to anybody until its reference is remembered,
   /// and is removed some day if it never is. Errors: store_failed (the place does not take it),
-  /// io_failed (the sandbox does not give its files), limit_reached (they are too many),
+  /// io_failed (the sandbox does not give its files), limit_reached (they are too many, or too
+  /// large),
   /// sandbox_not_running (cancelled).
   virtual void keep(keep_request what, std::function<void(result<snapshot_reference>)> on_kept) = 0;
 
   struct put_back_request {
     std::string sandbox;
     snapshot_reference from;
-    open_tree_function open; ///< For writing, into an empty workspace.
+    open_tree_function open; ///< For writing, in place of all that is there.
     std::shared_ptr<work_token> token;
   };
   /// Errors: store_failed (it cannot be had, or is damaged), io_failed (the sandbox does not take

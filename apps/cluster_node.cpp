@@ -4,6 +4,7 @@
 #include "base/log.hpp"
 #include "storage/etcd/http_client.hpp"
 #include "storage/etcd/membership.hpp"
+#include "storage/etcd/orphans.hpp"
 #include "storage/etcd/watched_keys.hpp"
 
 #include <boost/asio/post.hpp>
@@ -36,14 +37,21 @@ constexpr auto report_counts_for = 3s;
 constexpr auto own_patience = 2s;
 constexpr auto drain_patience = 10s;
 constexpr auto look_for_orphans_every = 15s;
+constexpr auto pause_before_tables = 1s; ///< Until they have been read.
+constexpr auto pause_between_rereads = 1s;
 constexpr auto pause_between_handovers = 200ms;
 constexpr std::size_t handed_over_at_once = 8;
+constexpr std::size_t taken_up_at_once = 64;
 constexpr std::size_t most_doubted = 1'024;
+/// Of those that clients ask for and that are in no table: each is a question to etcd.
+constexpr unsigned most_found_at_once = 256;
 constexpr std::int64_t clock_tolerance_ms = 2'000;
 /// What is kept in the cluster and looked for without knowing whose it is: alarms, and what lists
 /// of sandboxes are made of.
 const std::vector<std::string> found_by{"@alarm/",    "created_ms", "about",   "image",
                                         "expires_ms", "paused",     "snapshot"};
+
+const error going_down{errc::io_failed, "the node is shutting down"};
 
 std::int64_t unix_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -114,9 +122,10 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   actors::node* node = nullptr;
   io_pool* pool = nullptr;
   std::shared_ptr<actors::instance_count> instances;
+  std::uint32_t pool_target = 0;
   std::map<std::string, heard_report> reports;
-  std::set<std::string> doubted;
-  std::function<void(const std::string&)> peer_lost;
+  std::map<std::string, storage::etcd::revision> doubted; ///< Ids, with the ownership that is none.
+  std::function<void(const std::string&, bool)> peer_lost;
   std::set<std::string> members_seen;
   std::uint64_t random = std::random_device{}();
 
@@ -127,6 +136,19 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   std::string waits_for;
 
   std::atomic<bool> draining{false};
+  std::atomic<unsigned> being_found{0};
+
+  // Losing it again:
+  std::chrono::nanoseconds permitted{0};
+  std::function<void()> gone_waits; ///< For somebody who can evict.
+  bool forgotten = false;           ///< This server ends: it does not join anew.
+
+  // What is asked of the store and of actors, a few at a time:
+  std::vector<std::string> to_take_up;
+  std::size_t being_taken_up = 0;
+  std::set<std::string> leaving;
+  std::size_t next_to_leave = 0;
+  bool drained = false;
 
   // One thread for what waits.
   std::thread worker;
@@ -134,8 +156,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   std::deque<std::function<void()>> work;
   bool ending = false;
   bool reread_asked = false;
-  steady::time_point next_report{}, next_orphans{};
-  steady::time_point drain_next{};
+  steady::time_point next_report{}, next_orphans{}, next_reread{};
+  steady::time_point drain_next{}, next_unused{};
 
   // ---- Joining
 
@@ -155,6 +177,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     tell.lost = [this](std::function<void()> gone) { lost(std::move(gone)); };
     tell.renewed = [this](std::chrono::nanoseconds until) {
       const std::lock_guard lock{mutex};
+      permitted = until;
       if (engine != nullptr)
         engine->permit(until);
     };
@@ -190,21 +213,42 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     keep_lease(lease_file, 0); // It will be given back, and that may arrive late.
     store->forget_all();
     const std::lock_guard lock{mutex};
+    if (forgotten)
+      return;
     if (node == nullptr || pool == nullptr)
-      return gone();
-    // Not on this thread, which outlives the actor system: whoever spawns an actor keeps a hold of
-    // it.
+      gone_waits = std::move(gone); // What runs could not be ended, and would go on as another's.
+    else
+      evict_all(std::move(gone));
+  }
+
+  /// Not on the client's thread, which outlives the actor system: whoever spawns an actor keeps a
+  /// hold of it. With the lock.
+  void evict_all(std::function<void()> gone) {
     boost::asio::post(pool->next(), [self = shared_from_this(), gone = std::move(gone)] {
       const std::lock_guard held{self->mutex};
-      if (self->node == nullptr)
-        return gone();
-      self->node->evict_all([gone](const result<void>&) { gone(); });
+      if (self->node != nullptr)
+        self->node->evict_all([self, gone](const result<void>&) {
+          if (self->end_survivors())
+            gone();
+        });
     });
+  }
+
+  /// Those that have no actor: nobody has come to adopt them. False: this server ends meanwhile.
+  bool end_survivors() {
+    const std::lock_guard lock{mutex};
+    if (forgotten)
+      return false;
+    for (const auto& name : engine->survivors()) {
+      log::warning("sandbox.left", {{"id", name}});
+      engine->disown(name, [] {});
+    }
+    return true;
   }
 
   void members_changed() {
     std::vector<std::string> gone;
-    std::function<void(const std::string&)> tell;
+    std::function<void(const std::string&, bool)> tell;
     {
       const auto now = nodes->all();
       const std::lock_guard lock{mutex};
@@ -225,8 +269,24 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     for (const auto& name : gone) {
       log::warning("cluster.node_gone", {{"node", name}});
       if (tell)
-        tell(name);
+        tell(name, true);
     }
+  }
+
+  void link_changed(const std::string& name, bool up) {
+    log::info(up ? "cluster.link_up" : "cluster.link_down", {{"node", name}});
+    std::function<void(const std::string&, bool)> tell;
+    {
+      const std::lock_guard lock{mutex};
+      if (up) {
+        next_report = {};
+        woken.notify_one();
+      } else {
+        tell = peer_lost;
+      }
+    }
+    if (tell)
+      tell(name, false);
   }
 
   // ---- The worker
@@ -237,6 +297,11 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
       return;
     work.push_back(std::move(what));
     woken.notify_one();
+  }
+
+  bool is_ending() const {
+    const std::lock_guard lock{mutex};
+    return ending;
   }
 
   void may_have_alarms() {
@@ -258,8 +323,11 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
         lock.lock();
         continue;
       }
-      if (std::exchange(reread_asked, false) && node != nullptr)
+      if (reread_asked && next_reread <= now && node != nullptr) {
+        reread_asked = false;
+        next_reread = now + pause_between_rereads; // It is about all that there are.
         node->reread_alarms();
+      }
       if (next_report <= now) {
         next_report = now + report_every;
         lock.unlock();
@@ -275,15 +343,17 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
         continue;
       }
       if (draining && drain_next <= now && node != nullptr) {
+        drain_next = now + pause_between_handovers;
         lock.unlock();
         hand_over_some();
         lock.lock();
-        drain_next = steady::now() + pause_between_handovers;
         continue;
       }
       auto until = next_report;
       if (node != nullptr)
         until = std::min(until, next_orphans);
+      if (node != nullptr && reread_asked)
+        until = std::min(until, next_reread);
       if (draining)
         until = std::min(until, drain_next);
       woken.wait_until(lock, until);
@@ -291,43 +361,82 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   }
 
   /// Alarms ring at the node that owns their object. Where that was a node that is gone, whoever
-  /// is first takes it.
+  /// is first takes it. What the server before this one owned has to be known as well; and what
+  /// was owned for somebody who did not come is given back.
   void look_for_orphans() {
-    if (draining || !membership->good() || !owners->ready())
+    if (!membership->good())
       return;
-    const auto found = store->find(found_by.front());
-    if (!found)
+    if (!owners->ready() || !nodes->ready()) {
+      const std::lock_guard lock{mutex};
+      next_orphans = std::min(next_orphans, steady::now() + pause_before_tables);
       return;
-    std::set<std::string> ids;
-    for (const auto& each : *found)
-      if (!owners->find(each.owner) && !store->is_mine(each.owner))
-        ids.insert(each.owner);
-    for (const auto& id : ids)
-      store->own(id, [](const auto&) {});
+    }
+    // First: the table is later than the store, which gives up what it knows.
+    auto ids = storage::etcd::not_known_of(*membership, *owners, *store);
+    if (const auto now = steady::now(); next_unused <= now) {
+      next_unused = now + look_for_orphans_every; // Of the same moment it would see all twice.
+      store->give_up_unused();
+    }
+    if (!draining)
+      if (const auto alarms = store->find(found_by.front()))
+        for (auto& id : storage::etcd::unattended(*alarms, *nodes, *owners))
+          ids.push_back(std::move(id));
+    // All nodes look at the same time: so they share.
+    std::shuffle(ids.begin(), ids.end(), std::mt19937_64{std::random_device{}()});
+    {
+      const std::lock_guard lock{mutex};
+      to_take_up = std::move(ids);
+    }
+    take_up_some();
   }
 
+  void take_up_some() {
+    const std::lock_guard lock{mutex};
+    for (; !ending && !to_take_up.empty() && being_taken_up < taken_up_at_once; ++being_taken_up) {
+      store->own(to_take_up.back(), [self = shared_from_this()](const auto&) {
+        {
+          const std::lock_guard held{self->mutex};
+          --self->being_taken_up;
+        }
+        self->take_up_some();
+      });
+      to_take_up.pop_back();
+    }
+  }
+
+  // ---- Draining
+
+  /// Those that cannot go now are come back to when all others have had their turn.
   void hand_over_some() {
-    auto mine = store->mine();
-    if (mine.empty() || !membership->good())
+    const auto mine = store->mine();
+    if (!membership->good())
       return;
-    std::vector<std::future<void>> waiting;
-    for (std::size_t i = 0; i < std::min(mine.size(), handed_over_at_once); ++i) {
-      const auto id = mine[i].first;
-      auto over = std::make_shared<std::promise<void>>();
-      waiting.push_back(over->get_future());
-      const std::lock_guard lock{mutex};
-      if (node == nullptr)
-        return;
-      node->hand_over(id, [self = shared_from_this(), id, over](const result<void>& stopped) {
+    const std::lock_guard lock{mutex};
+    if (node == nullptr)
+      return;
+    if (!std::exchange(drained, mine.empty()) && mine.empty())
+      log::info("cluster.drained", {{"node", values.self}});
+    for (std::size_t i = 0; i < mine.size() && leaving.size() < handed_over_at_once; ++i) {
+      const auto& id = mine[next_to_leave++ % mine.size()].first;
+      if (!leaving.insert(id).second)
+        continue;
+      node->hand_over(id, [self = shared_from_this(), id](const result<void>& stopped) {
         if (!stopped)
-          return over->set_value();
-        self->store->give_up(id, [over](const auto&) { over->set_value(); });
+          return self->has_left(id, false);
+        self->store->give_up(id, [self, id](const result<void>& given) {
+          self->has_left(id, static_cast<bool>(given));
+        });
       });
     }
-    for (auto& each : waiting)
-      each.wait_for(drain_patience);
-    if (store->mine().empty())
-      log::info("cluster.drained", {{"node", values.self}});
+  }
+
+  void has_left(const std::string& id, bool given_up) {
+    const std::lock_guard lock{mutex};
+    leaving.erase(id);
+    if (!given_up)
+      return;
+    drain_next = {}; // The next one can go at once.
+    woken.notify_one();
   }
 
   // ---- Reports
@@ -339,6 +448,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     mine.unix_ms = unix_ms();
     mine.version = INSULA_VERSION;
     const std::lock_guard lock{mutex};
+    mine.target = pool_target;
     if (instances) {
       using actors::instance;
       mine.load.capacity = instances->limit();
@@ -431,22 +541,35 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
                id + " is at node " + name + ", which this node's configuration does not have"});
   }
 
+  /// Until the table has another ownership than the one that a node has said is none.
+  bool is_doubted(const std::string& id, storage::etcd::revision ownership) {
+    const std::lock_guard lock{mutex};
+    const auto at = doubted.find(id);
+    if (at == doubted.end() || at->second == ownership)
+      return at != doubted.end();
+    doubted.erase(at);
+    return false;
+  }
+
   void find(const std::string& id, bool make, const found_fn& then) {
     if (!membership->good())
       return then(error{errc::node_unreachable, "this node is cut off from its cluster"});
     if (store->is_mine(id))
       return then(std::optional<peer>{});
-    bool sure = true;
-    {
-      const std::lock_guard lock{mutex};
-      sure = doubted.erase(id) == 0;
-    }
-    if (const auto known = owners->find(id); sure && known && known->value != values.self)
+    if (const auto known = owners->find(id);
+        known && known->value != values.self && !is_doubted(id, known->created))
       return answer_with(id, known->value, then);
+    if (being_found.fetch_add(1) >= most_found_at_once) {
+      --being_found;
+      return then(error{errc::node_unreachable, "too many sandboxes are being looked for"});
+    }
     store->find_owner(
       id, [self = shared_from_this(), id, make, then](result<cluster_store::found_owner> got) {
+        --self->being_found;
         if (!got)
           return then(got.reason());
+        if (self->is_ending())
+          return then(going_down);
         if (got->node.empty() && !got->has_been && !make)
           return then(error{errc::not_found, "there is no sandbox " + id});
         if (got->node.empty())
@@ -497,6 +620,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
                [self = shared_from_this(), id, then](result<std::string> who) {
                  if (who)
                    return self->answer_with(id, *who, then);
+                 if (self->is_ending())
+                   return then(going_down);
                  if (self->draining)
                    return then(error{errc::node_unreachable, who.reason().message});
                  self->own_here(id, then);
@@ -555,22 +680,22 @@ std::uint64_t cluster_node::questions() const {
 void cluster_node::set_engine(runtime::engine& engine) {
   const std::lock_guard lock{core_->mutex};
   core_->engine = &engine;
+  if (core_->permitted.count() != 0) // Else it comes in a moment; none at all is for ever.
+    engine.permit(core_->permitted);
 }
 
-void cluster_node::set_node(actors::node& node, std::shared_ptr<actors::instance_count> instances) {
+void cluster_node::set_node(actors::node& node, std::shared_ptr<actors::instance_count> instances,
+                            std::uint32_t pool_target) {
   const std::lock_guard lock{core_->mutex};
   core_->node = &node;
   core_->instances = std::move(instances);
+  core_->pool_target = pool_target;
   core_->reread_asked = true;
   core_->woken.notify_one();
 }
 
 result<void> cluster_node::start_links(caf::actor_system& system, io_pool& pool,
                                        const cluster_config& values) {
-  {
-    const std::lock_guard lock{core_->mutex};
-    core_->pool = &pool;
-  }
   actors::cluster::link_options how;
   how.self = values.self;
   for (const auto& [name, node] : values.nodes)
@@ -585,14 +710,7 @@ result<void> cluster_node::start_links(caf::actor_system& system, io_pool& pool,
                    const std::function<void(result<std::string>)>& reply) {
       core->answer(from, what, text, reply);
     },
-    [core = core_](const std::string& name, bool up) {
-      log::info(up ? "cluster.link_up" : "cluster.link_down", {{"node", name}});
-      if (!up)
-        return;
-      const std::lock_guard lock{core->mutex};
-      core->next_report = {};
-      core->woken.notify_one();
-    });
+    [core = core_](const std::string& name, bool up) { core->link_changed(name, up); });
   if (auto ok = made->start(); !ok)
     return ok;
   core_->do_later([core = core_.get(), held = std::make_shared<decltype(made)>(std::move(made))] {
@@ -601,16 +719,21 @@ result<void> cluster_node::start_links(caf::actor_system& system, io_pool& pool,
   std::promise<void> there;
   core_->do_later([&] { there.set_value(); });
   there.get_future().wait();
+  const std::lock_guard lock{core_->mutex};
+  core_->pool = &pool;
+  if (auto gone = std::exchange(core_->gone_waits, {}))
+    core_->evict_all(std::move(gone));
   return {};
 }
 
-void cluster_node::on_peer_lost(std::function<void(const std::string& name)> tell) {
+void cluster_node::on_peer_lost(std::function<void(const std::string& name, bool for_good)> tell) {
   const std::lock_guard lock{core_->mutex};
   core_->peer_lost = std::move(tell);
 }
 
 void cluster_node::forget_node() {
   const std::lock_guard lock{core_->mutex};
+  core_->forgotten = true;
   core_->node = nullptr;
   core_->engine = nullptr;
   core_->peer_lost = nullptr;
@@ -620,6 +743,7 @@ void cluster_node::end_links() {
   {
     const std::lock_guard lock{core_->mutex};
     core_->ending = true;
+    core_->forgotten = true;
     core_->node = nullptr;
     core_->pool = nullptr;
     core_->engine = nullptr;
@@ -628,6 +752,12 @@ void cluster_node::end_links() {
   }
   if (core_->worker.joinable())
     core_->worker.join();
+  if (core_->client) {
+    // What has been answered before this, and goes on with links or store, is through with it.
+    std::promise<void> quiet;
+    core_->client->post([&] { quiet.set_value(); });
+    quiet.get_future().wait();
+  }
   core_->links.reset();
 }
 
@@ -648,10 +778,14 @@ void cluster_node::find(std::string id, bool make,
   core_->find(id, make, then);
 }
 
-void cluster_node::doubt(const std::string& id, const std::string&) {
+void cluster_node::doubt(const std::string& id, const std::string& node) {
+  const auto known = core_->owners->find(id);
+  if (!known || known->value != node)
+    return; // The table knows better already.
   const std::lock_guard lock{core_->mutex};
-  if (core_->doubted.size() < most_doubted)
-    core_->doubted.insert(id);
+  if (core_->doubted.size() >= most_doubted)
+    core_->doubted.clear(); // Who goes to the wrong node is told so once more.
+  core_->doubted[id] = known->created;
 }
 
 std::optional<peer> cluster_node::place() {
@@ -672,8 +806,8 @@ std::string cluster_node::member(std::string_view certificate_name) const {
   return core_->values.nodes.contains(name) ? name : "";
 }
 
-std::optional<peer> cluster_node::own_internal() const {
-  return core_->peer_of(core_->values.self);
+std::optional<peer> cluster_node::node(const std::string& name) const {
+  return core_->peer_of(name);
 }
 
 http::cluster::picture cluster_node::look() const {
@@ -717,8 +851,9 @@ http::cluster::picture cluster_node::look() const {
 http::cluster::pool_sum cluster_node::others() const {
   http::cluster::pool_sum sum;
   const std::lock_guard lock{core_->mutex};
+  const auto oldest = steady::now() - report_counts_for;
   for (const auto& [name, each] : core_->reports) {
-    if (!core_->members_seen.contains(name))
+    if (each.at < oldest || !core_->members_seen.contains(name))
       continue;
     sum.warm += each.said.load.warm;
     sum.assigned += each.said.assigned;

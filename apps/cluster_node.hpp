@@ -34,14 +34,16 @@ public:
   /// How often etcd was asked.
   std::uint64_t questions() const;
 
-  /// Before there is anybody who could ask.
+  /// Before there is anybody who could ask, and when what may not go on is ended.
   void set_engine(runtime::engine& engine);
-  void set_node(actors::node& node, std::shared_ptr<actors::instance_count> instances);
+  void set_node(actors::node& node, std::shared_ptr<actors::instance_count> instances,
+                std::uint32_t pool_target);
   /// Listens for the other nodes, and takes part. Errors: those of links::start().
   result<void> start_links(caf::actor_system& system, io_pool& pool, const cluster_config& values);
-  /// What is open to that node is broken off. Set before start_links().
-  void on_peer_lost(std::function<void(const std::string& name)> tell);
-  /// The node has no actors any more: what is lost from now on is nobody's business.
+  /// That node's lease is over, or, if not `for_good`, nothing is heard of it.
+  void on_peer_lost(std::function<void(const std::string& name, bool for_good)> tell);
+  /// The node has no actors any more: what is lost from now on is nobody's business, and not joined
+  /// again.
   void forget_node();
   /// Before the actor system ends.
   void end_links();
@@ -58,7 +60,7 @@ public:
   bool may_serve() const override;
   std::string self() const override;
   std::string member(std::string_view certificate_name) const override;
-  std::optional<http::cluster::peer> own_internal() const override;
+  std::optional<http::cluster::peer> node(const std::string& name) const override;
 
   // ---- control
   http::cluster::picture look() const override;

@@ -376,9 +376,9 @@ result<void> run(const config& values) {
     if (!joined)
       return joined.reason();
     cluster = std::move(*joined);
-    cluster->set_engine(engine);
     if (!cluster->resumed())
       forget_earlier_life(*state, engine);
+    cluster->set_engine(engine); // Its permission is for what is still there.
   }
   auto records = open_records(*state, cluster.get());
   if (!records)
@@ -462,7 +462,7 @@ result<void> run(const config& values) {
       cluster->end_links();
   }};
   if (cluster) {
-    cluster->set_node(*node, instances);
+    cluster->set_node(*node, instances, static_cast<std::uint32_t>(warm.target));
     if (auto ok = cluster->start_links(system, pool, values.cluster); !ok)
       return ok;
   }
@@ -519,7 +519,12 @@ result<void> run(const config& values) {
   if (auto ok = server.start(); !ok)
     return ok;
   if (cluster)
-    cluster->on_peer_lost([&server](const std::string& name) { server.break_off(name); });
+    cluster->on_peer_lost(
+      [&server](const std::string& name, bool for_good) { server.break_off(name, for_good); });
+  const at_end without_server{[&] {
+    if (cluster)
+      cluster->on_peer_lost(nullptr);
+  }};
   const auto record = publish_server_record(state->path);
   if (!record)
     return record.reason();

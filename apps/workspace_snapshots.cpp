@@ -42,17 +42,23 @@ result<std::unique_ptr<storage::blob_store>> open_blobs(const snapshot_config& f
   }
   if (from.directory.empty())
     return std::unique_ptr<storage::blob_store>{};
+  const auto bad = [&from](const std::string& why) {
+    return error{errc::io_failed, "snapshots.directory: " + from.directory + ": " + why};
+  };
   std::error_code refused;
   std::filesystem::create_directories(from.directory, refused);
   unique_fd directory{::open(from.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   struct stat is {};
+  if (!directory || ::fstat(directory.get(), &is) != 0)
+    return bad(std::strerror(errno));
   // One that somebody else has is shared by other means, and stays whose it is.
-  const bool good = directory && ::fstat(directory.get(), &is) == 0 &&
-                    (is.st_uid != 0 || (::fchown(directory.get(), owner, owner) == 0 &&
-                                        ::fchmod(directory.get(), 0700) == 0));
-  if (!good)
-    return error{errc::io_failed,
-                 "snapshots.directory: " + from.directory + ": " + std::strerror(errno)};
+  if (is.st_uid == 0 && owner != 0) {
+    if (!std::filesystem::is_empty(from.directory, refused) || refused)
+      return bad("it is root's and has something in it: name an empty one, or give it to the "
+                 "user of the server");
+    if (::fchown(directory.get(), owner, owner) != 0 || ::fchmod(directory.get(), 0700) != 0)
+      return bad(std::strerror(errno));
+  }
   return std::unique_ptr<storage::blob_store>{
     std::make_unique<storage::directory_blobs>(std::move(directory), from.directory)};
 }
@@ -65,7 +71,8 @@ workspace_snapshots::workspace_snapshots(std::unique_ptr<storage::blob_store> bl
     , cluster_(cluster)
     , time_(time) {
   for (std::size_t i = 0; i < limits::snapshot_workers; ++i)
-    threads_.emplace_back([this] { work(); });
+    threads_.emplace_back([this] { work(false); });
+  threads_.emplace_back([this] { work(true); });
   threads_.emplace_back([this] { sweep_now_and_then(); });
 }
 
@@ -91,14 +98,15 @@ void workspace_snapshots::add(std::deque<job>& to, job what) {
     const std::lock_guard hold{guard_};
     to.push_back(std::move(what));
   }
-  news_.notify_one();
+  news_.notify_all(); // One alone may be the one that does not take it.
 }
 
-void workspace_snapshots::work() {
+void workspace_snapshots::work(bool only_urgent) {
+  const auto nothing = [&] { return urgent_.empty() && (only_urgent || others_.empty()); };
   std::unique_lock hold{guard_};
   while (true) {
-    news_.wait(hold, [this] { return ended_ || !urgent_.empty() || !others_.empty(); });
-    if (urgent_.empty() && others_.empty())
+    news_.wait(hold, [&] { return ended_ || !nothing(); });
+    if (nothing())
       return;
     auto& from = urgent_.empty() ? others_ : urgent_;
     const auto what = std::move(from.front());

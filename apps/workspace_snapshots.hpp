@@ -20,12 +20,13 @@
 namespace insula {
 
 /// Where the configuration says that snapshots go. While privileges are there: a directory is made
-/// if it is missing, and given to `owner`. Null: nowhere.
+/// if it is missing, and given to `owner`, as an empty one of root's is. Null: nowhere.
 result<std::unique_ptr<storage::blob_store>> open_blobs(const snapshot_config& from,
                                                         std::uint32_t owner);
 
 /// Snapshots of workspaces in a blob store, by a few threads of its own, which wait for disks,
-/// networks and sandboxes. One more removes what is garbage, now and then.
+/// networks and sandboxes. One more only puts back: somebody waits for that, however long the
+/// others take. And one removes what is garbage, now and then.
 class workspace_snapshots final : public actors::workspaces {
 public:
   /// `cluster`: the store with the sandboxes' records; both it and `time` outlive this. `space`: as
@@ -51,7 +52,7 @@ private:
   using job = std::function<void()>;
 
   void add(std::deque<job>& to, job what);
-  void work();
+  void work(bool only_urgent);
   void sweep_now_and_then();
   void sweep();
 

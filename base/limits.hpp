@@ -100,6 +100,12 @@ inline constexpr std::size_t mounts_per_sandbox = 16;
 /// How often the process of a mount is replaced that ends by itself, in one life of its sandbox.
 inline constexpr unsigned mount_revivals = 3;
 
+/// What could not be put back is tried again after this time, which doubles up to the longest: a
+/// service may be away for hours. After so many times it waits for the next start.
+inline constexpr std::chrono::seconds mount_again{15};
+inline constexpr std::chrono::minutes mount_again_longest{5};
+inline constexpr unsigned mount_attempts = 32;
+
 /// Options of one mount.
 inline constexpr std::size_t mount_options = 32;
 inline constexpr std::size_t mount_option_bytes = 256;
@@ -115,6 +121,10 @@ inline constexpr std::chrono::minutes late_write_patience{10};
 /// For the processes of a sandbox that is being destroyed to end by themselves, before what keeps
 /// them is ended: those that wait for a bucket that does not answer cannot.
 inline constexpr std::chrono::milliseconds mount_end_patience{1'000};
+
+/// Programs of a node that still write what was closed in sandboxes that are gone, each for
+/// late_write_patience: they take memory. Those beyond that many have mount_end_patience.
+inline constexpr std::size_t late_writers = 16;
 
 /// For a sandbox to stand still, before it is left running: what waits for a slow disk does not.
 inline constexpr std::chrono::seconds freeze_patience{2};
@@ -286,8 +296,8 @@ inline constexpr std::size_t inline_command_bytes = 120 * 1024;
 // ---- Snapshots
 // --------------------------------------------------------------------------------------------------
 
-/// A piece of a snapshot before it is compressed. Two of them are in memory for each snapshot that
-/// is written or read.
+/// A piece of a snapshot before it is compressed. Two or three of them are in memory for each
+/// snapshot that is written or read.
 inline constexpr std::size_t snapshot_piece_bytes = 4u << 20;
 
 /// A file from here on is cut by itself, so that its neighbours may change.
@@ -296,7 +306,14 @@ inline constexpr std::uint64_t snapshot_large_file_bytes = 1u << 20;
 /// What says of which pieces a snapshot is made: a line for each.
 inline constexpr std::size_t snapshot_manifest_bytes = 16u << 20;
 
-/// Snapshots that are written or read at once: they wait for disks and networks.
+/// What one snapshot may cost others: bytes of files, with those of holes, which cost its owner
+/// nothing; objects that are written anew; time on a slow network.
+inline constexpr std::uint64_t snapshot_tree_bytes = 256ull << 30;
+inline constexpr std::size_t snapshot_new_pieces = 40'000;
+inline constexpr std::chrono::hours snapshot_time{3};
+
+/// Snapshots that are written or read at once: they wait for disks and networks. One more thread
+/// only puts files back, since somebody waits for these.
 inline constexpr std::size_t snapshot_workers = 4;
 
 /// How long a sandbox or a service may say nothing, and how often what is at work looks whether
@@ -304,8 +321,10 @@ inline constexpr std::size_t snapshot_workers = 4;
 inline constexpr std::chrono::seconds snapshot_patience{30};
 inline constexpr std::chrono::milliseconds snapshot_glance{250};
 
-/// After one that has failed.
+/// After one that has failed, and no sooner than it took. Each time twice as long, up to the second
+/// one, if that is the sandbox's doing: most likely it fails again.
 inline constexpr std::chrono::seconds snapshot_retry{10};
+inline constexpr std::chrono::seconds snapshot_longest_retry{600};
 
 /// For those of all sandboxes, when the server ends.
 inline constexpr std::chrono::seconds last_snapshots_patience{120};
@@ -382,6 +401,9 @@ inline constexpr auto link_handshake = 3s;
 /// Connections whose other end has not shown it yet. Each may cost some 50 KiB; one more takes the
 /// place of the oldest, so that those who say nothing keep nobody out.
 inline constexpr std::size_t link_strangers = 64;
+
+/// The same at the listener for other nodes' requests, where nodes come in bursts.
+inline constexpr std::size_t node_strangers = 256;
 
 /// A peer says each second that it is there.
 inline constexpr auto link_heartbeat = 1s;

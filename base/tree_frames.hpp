@@ -23,9 +23,9 @@ enum class entry_kind : std::uint32_t {
   file,
   directory,
   symlink,
-  hard_link, ///< Only when a tree is written, as all that follow.
-  fifo,
-  special, ///< A device, which nobody may make.
+  hard_link, ///< Its target is a file that came before. Of trees that are read, in exact ones.
+  fifo,      ///< Only when a tree is written, as what follows.
+  special,   ///< A device, which nobody may make.
 };
 
 struct entry_head {

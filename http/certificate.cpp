@@ -12,6 +12,9 @@ std::string certificate_name(ssl_st* of) {
                                                           &X509_free};
   if (!shown)
     return {};
+  // OpenSSL looks at the dates once: not when a session is resumed.
+  if (X509_cmp_current_time(X509_get0_notAfter(shown.get())) <= 0)
+    return {};
   const auto* subject = X509_get_subject_name(shown.get());
   const int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
   if (at < 0 || X509_NAME_get_index_by_NID(subject, NID_commonName, at) >= 0)

@@ -72,9 +72,11 @@ void connection::handshake(std::function<void(const error_code&)> done) {
                         [self = shared_from_this(), then = std::move(done)](const error_code& ec) {
                           self->read_watchdog_.disarm();
                           self->shaken_ = true;
-                          if (!ec && self->knows_ != nullptr &&
-                              !(*self->knows_)(certificate_name(self->tls_->native_handle())))
+                          if (ec || self->knows_ == nullptr)
+                            return then(ec);
+                          if (!(*self->knows_)(certificate_name(self->tls_->native_handle())))
                             return then(asio::error::access_denied);
+                          self->stranger_ = false;
                           then(ec);
                         });
 }

@@ -76,7 +76,12 @@ public:
 
   /// After the handshake `knows` is asked about the client's certificate; whom it does not know is
   /// cut. It belongs to `owner`.
-  void ask_certificate(const knows_fn& knows) { knows_ = &knows; }
+  void ask_certificate(const knows_fn& knows) {
+    knows_ = &knows;
+    stranger_ = true;
+  }
+  /// That is still to come, or has gone wrong. Any thread.
+  bool is_stranger() const { return stranger_; }
 
   /// The connection whose bytes are being parsed on this thread right now, or null.
   static connection* current();
@@ -233,10 +238,11 @@ private:
 
   std::function<void(std::shared_ptr<connection>)> returned_;
   const knows_fn* knows_ = nullptr;
-  bool shaken_ = false;          ///< The TLS handshake is over.
-  std::string_view last_read_;   ///< In RESTinio's buffer.
-  std::array<char, 3> tail_{};   ///< Its last bytes,
-  std::array<char, 3> before_{}; ///< and those of what was read before it.
+  bool shaken_ = false;                ///< The TLS handshake is over.
+  std::atomic<bool> stranger_ = false; ///< It has not shown a certificate that is known.
+  std::string_view last_read_;         ///< In RESTinio's buffer.
+  std::array<char, 3> tail_{};         ///< Its last bytes,
+  std::array<char, 3> before_{};       ///< and those of what was read before it.
   const char* header_end_ = nullptr;
   std::string early_; ///< What had come behind the request.
   bool taken_over_ = false;

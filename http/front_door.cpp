@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <charconv>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <thread>
 #include <unordered_set>
@@ -820,6 +821,8 @@ private:
           return; // Accepted while the door was being shut.
         connections_.insert(client.get());
       }
+      if (options_.knows)
+        make_room_for(client);
       options_.counts->connections.add();
       client->on_end([this](connection* ended) { forget(ended); });
       client->on_return([this, peer](std::shared_ptr<connection> back) { link(back, peer); });
@@ -827,6 +830,32 @@ private:
     } catch (const std::exception& failure) {
       log::warning("http.connection_refused", {{"why", failure.what()}});
     }
+  }
+
+  /// Of those who have not shown who they are, the oldest goes for one too many: who says nothing
+  /// keeps nobody out.
+  void make_room_for(const std::shared_ptr<connection>& newest) {
+    std::vector<std::shared_ptr<connection>> alive; // What ends here, ends without the lock.
+    std::shared_ptr<connection> oldest;
+    {
+      std::lock_guard lock{mutex_};
+      std::erase_if(strangers_, [&](const auto& each) {
+        alive.push_back(each.lock());
+        return alive.back() == nullptr || !alive.back()->is_stranger();
+      });
+      strangers_.push_back(newest);
+      if (strangers_.size() > limits::node_strangers) {
+        oldest = strangers_.front().lock();
+        strangers_.pop_front();
+      }
+    }
+    if (!oldest)
+      return;
+    const auto executor = oldest->socket().get_executor();
+    asio::post(executor, [oldest = std::move(oldest)] {
+      if (oldest->is_stranger())
+        oldest->abort();
+    });
   }
 
   void link(const std::shared_ptr<connection>& client, const tcp::endpoint& peer) {
@@ -877,7 +906,8 @@ private:
   const admit_fn admit_;
   const std::shared_ptr<byte_budget> bodies_;
   std::mutex mutex_;
-  std::unordered_set<connection*> connections_; ///< Guarded by mutex_.
+  std::unordered_set<connection*> connections_;     ///< Guarded by mutex_. So is the next:
+  std::deque<std::weak_ptr<connection>> strangers_; ///< The oldest first. Where there are such.
   std::atomic<bool> stopping_ = false;
   std::condition_variable ended_; ///< There are none any more.
   no_acceptor no_acceptor_;

@@ -419,9 +419,11 @@ std::string write_missing_parts(const std::vector<std::string>& errors) {
 }
 
 std::string write_sandboxes(const std::vector<sandbox_status>& rows, bool asks_key,
-                            std::int64_t now_ms) {
+                            std::int64_t now_ms, std::string_view node) {
   writer out;
   out.begin_object().key("key").boolean(asks_key).key("now_ms").integer(now_ms);
+  if (!node.empty())
+    out.key("node").text(node);
   out.key("sandboxes").begin_array();
   for (const auto& row : rows) {
     out.begin_object().key("id").text(row.id).key("state").text(row.state);

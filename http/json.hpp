@@ -69,12 +69,15 @@ std::string write_ok();
 std::string write_missing_parts(const std::vector<std::string>& errors);
 
 /// Of the console: {"key":true,"now_ms":0,"sandboxes":[{"id":"…","state":"…",…}]}. `asks_key`: this
-/// node does, so that one can sign out. What is not known is left out.
+/// node does, so that one can sign out. `node`: its name in its cluster; empty: there is none. What
+/// is not known is left out.
 std::string write_sandboxes(const std::vector<sandbox_status>& rows, bool asks_key,
-                            std::int64_t now_ms);
+                            std::int64_t now_ms, std::string_view node = {});
+
+/// {"self":"n1","nodes":[{"name":"n1",…}],"sandboxes":[{"id":"…","node":"n1","epoch":1}]}
+std::string write_cluster(const cluster::picture& seen);
 
 /// {"warm":0,"assigned":0,"total":0,"config":{…},"maxInstances":1000}
-std::string write_cluster(const cluster::picture& seen);
 std::string write_pool_stats(const pool_stats& of);
 
 /// {"exit_code":0}

@@ -94,6 +94,8 @@ struct route {
   std::function<std::string(const call&)> about = nullptr;
   /// What is said where no node has that sandbox. Null: one of them has it from then on.
   std::function<response(const call&)> unknown = nullptr;
+  /// The node that `:node` stands for answers, and no other.
+  bool at_node = false;
 };
 
 struct matched_route {

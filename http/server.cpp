@@ -71,9 +71,9 @@ public:
   std::uint16_t metrics_port() const { return metrics_ ? metrics_->port() : 0; }
   std::uint16_t execd_port() const { return execd_ ? execd_->port() : 0; }
   std::uint16_t internal_port() const { return internal_ ? internal_->port() : 0; }
-  void break_off(const std::string& node) {
+  void break_off(const std::string& node, bool all) {
     if (forwarder_)
-      forwarder_->break_off(node);
+      forwarder_->break_off(node, all);
   }
   void stop_accepting() {
     door_.stop_accepting();
@@ -255,7 +255,8 @@ private:
   std::vector<route> all_routes(caf::actor_system& system, const server_options& options) const {
     auto table = bridge::routes(with_);
     const auto more = console::routes(std::make_shared<const console::services>(
-      console::services{&system, with_->directory, key_check{options.api_key}, browsers_}));
+      console::services{&system, with_->directory, key_check{options.api_key}, browsers_,
+                        options.cluster ? options.cluster->routing->self() : std::string{}}));
     table.insert(table.end(), more.begin(), more.end());
     const auto others = opensandbox::routes(with_);
     table.insert(table.end(), others.begin(), others.end());
@@ -305,8 +306,8 @@ std::uint16_t server::internal_port() const {
   return impl_->internal_port();
 }
 
-void server::break_off(const std::string& node) {
-  impl_->break_off(node);
+void server::break_off(const std::string& node, bool all) {
+  impl_->break_off(node, all);
 }
 
 void server::stop_accepting() {

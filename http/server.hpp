@@ -102,8 +102,9 @@ public:
   std::uint16_t execd_port() const;
   std::uint16_t internal_port() const; ///< For other nodes.
 
-  /// That node is lost: whatever waits for it ends. Any thread.
-  void break_off(const std::string& node);
+  /// That node is lost: whatever waits for it ends, and what it was in the middle of. Or, if not
+  /// `all`, it is not heard of: only what waits for its first word ends. Any thread.
+  void break_off(const std::string& node, bool all = true);
 
   /// Who connects from now on waits for the next server; whoever is there is served as ever.
   void stop_accepting();

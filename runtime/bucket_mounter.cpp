@@ -99,6 +99,14 @@ constexpr std::array<std::string_view, 48> s3fs_options{"bucket_size",
 /// These are the node's own. That a user says them, too, changes nothing.
 constexpr std::array<std::string_view, 2> overridden{"passwd_file", "url"};
 
+/// Commas and backslashes are of the list that it stands in; what ends a line could begin another
+/// field of the requests that s3fs signs.
+bool can_be_passed_on(std::string_view option) {
+  return std::none_of(option.begin(), option.end(), [](char c) {
+    return c == ',' || c == '\\' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+}
+
 error not_allowed(std::string_view name) {
   return {errc::invalid_request, "The s3fs option \"" + std::string{name} + "\" is not allowed."};
 }
@@ -126,9 +134,11 @@ public:
     for (const auto& each : from.options) {
       const auto equals = each.find('=');
       const auto option = std::string_view{each}.substr(0, equals);
-      if (each.find(',') != std::string::npos || each.find('\\') != std::string::npos)
-        return error{errc::invalid_request,
-                     "An s3fs option has no commas and no backslashes: \"" + each + "\"."};
+      // What it is set to may be a secret: it is not repeated.
+      if (!can_be_passed_on(each))
+        return error{errc::invalid_request, "An s3fs option has no commas, no backslashes and no "
+                                            "control characters: \"" +
+                                              std::string{option} + "\"."};
       if (std::find(overridden.begin(), overridden.end(), option) != overridden.end())
         continue;
       if (std::find(s3fs_options.begin(), s3fs_options.end(), option) == s3fs_options.end())
@@ -177,8 +187,8 @@ public:
         made.read_only = true;
       else
         return error{errc::invalid_request,
-                     "This node mounts buckets with rclone, which has no s3fs options: \"" + each +
-                       "\"."};
+                     "This node mounts buckets with rclone, which has no s3fs options: \"" +
+                       each.substr(0, each.find('=')) + "\"."};
     made.is_listed = true;
     const bool virtual_hosts = is_below(host_of(from.endpoint), "amazonaws.com");
     made.secret =

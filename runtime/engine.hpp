@@ -250,7 +250,9 @@ struct tree_request {
   /// Of a read: names to leave out, as shell patterns for "./name" in which wildcards match slashes
   /// too.
   std::vector<std::string> excludes;
-  /// Of a write: permissions as they are told, where an ordinary user's tar would take some away.
+  /// Of a read: without what is mounted there, and what has several names once. Of a write, which
+  /// is root's: in place of all that is there, as the owner of that directory, with permissions as
+  /// they are told, where an ordinary user's tar would take some away.
   bool exact = false;
 };
 

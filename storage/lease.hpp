@@ -24,7 +24,8 @@ public:
   /// owner before, also before a restart.
   virtual void acquire(std::string owner, std::function<void(result<epoch>)> on_held) = 0;
 
-  /// Gives it back. Releasing what is not held, or with another epoch, does nothing.
+  /// Gives it back. Releasing what is not held, or with another epoch, does nothing; in a cluster 0
+  /// says that nobody has come to hold it, and what has nothing written need not be this node's.
   virtual void release(const std::string& owner, epoch held) = 0;
 };
 

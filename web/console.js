@@ -4,6 +4,7 @@ const part = (id) => document.getElementById(id);
 const refresh_ms = 2_000;
 
 const list = new SandboxList(part('sandboxes'), part('rows'), part('empty'), part('count'));
+const nodes = new NodeTable(part('nodes'), part('node-rows'));
 let terminal;
 let network;
 
@@ -40,6 +41,7 @@ function ask_for_key() {
   close_terminal();
   close_network();
   list.clear();
+  nodes.show();
   complain('');
   show('sign-in-view');
   part('key').focus();
@@ -77,10 +79,13 @@ let newest = 0; // An answer that was overtaken is not shown.
 /// Looks once. What the node says about a sandbox is told to those who ask for it.
 async function look() {
   const mine = ++newest;
-  const said = await node.list();
+  const said = await look_everywhere();
   part('sign-out').hidden = !said.key;
   if (part('alert').dataset.until === 'good') complain('');
-  if (mine === newest) list.show(said, { open: (id) => go_to(id), reach: (id) => (location.hash = `#network/${id}`), remove });
+  if (mine !== newest) return said;
+  list.show(said, { open: (id) => go_to(id), reach: (id) => (location.hash = `#network/${id}`), remove });
+  nodes.show(said.cluster);
+  part('whole').textContent = said.cluster ? 'in this cluster' : 'on this node';
   return said;
 }
 

@@ -6,7 +6,7 @@ class SandboxRow {
     this.element.setAttribute('role', 'row');
     this.element.dataset.id = id;
     this.cells = {};
-    for (const name of ['Id', 'State', 'Age', 'Memory', 'CPU', 'Processes', 'Actions']) {
+    for (const name of ['Id', 'Node', 'State', 'Age', 'Memory', 'CPU', 'Processes', 'Actions']) {
       const cell = document.createElement('td');
       cell.setAttribute('role', 'cell');
       cell.dataset.label = name;
@@ -14,6 +14,7 @@ class SandboxRow {
       this.element.append(cell);
     }
     for (const name of ['Age', 'Memory', 'CPU', 'Processes']) this.cells[name].className = 'number';
+    this.cells.Node.className = 'node';
     this.cells.Id.className = 'id';
     this.cells.Id.textContent = id;
     this.cells.Actions.className = 'actions';
@@ -30,6 +31,7 @@ class SandboxRow {
   }
 
   show(status) {
+    this.set('Node', status.node ?? '');
     this.set('State', status.current ? status.state : `${status.state}, not answering`);
     this.element.dataset.state = status.state;
     this.element.classList.toggle('old', !status.current);
@@ -55,7 +57,8 @@ class SandboxList {
   }
 
   /// `acts`: what the buttons of a row do, given its id.
-  show({ now_ms, sandboxes }, acts) {
+  show({ now_ms, sandboxes, cluster }, acts) {
+    this.table.classList.toggle('clustered', Boolean(cluster));
     const newest_first = (a, b) => (b.created_ms ?? now_ms) - (a.created_ms ?? now_ms) || (a.id < b.id ? -1 : 1);
     const there = new Set(sandboxes.map((each) => each.id));
     for (const [id, row] of this.rows)
@@ -71,7 +74,7 @@ class SandboxList {
         row = new SandboxRow(id, { open: () => acts.open(id), reach: () => acts.reach(id), remove: () => acts.remove(id) });
         this.rows.set(id, row);
       }
-      row.show({ ...status, at_ms: now_ms });
+      row.show(status);
       if (row.element === place) place = place.nextSibling;
       else this.body.insertBefore(row.element, place);
     }

@@ -24,6 +24,8 @@ const is_sandbox_id = (text) => /^[a-z2-7]{1,128}$/.test(text);
 
 const node = {
   list: () => ask('GET', '/console/sandboxes'),
+  list_of: (name, patience_ms) => ask('GET', `/console/nodes/${encodeURIComponent(name)}/sandboxes`, { patience_ms }),
+  cluster: () => ask('GET', '/v1/cluster'),
   sign_in: (key) => ask('POST', '/console/sign-in', { body: key }),
   sign_out: () => ask('POST', '/console/sign-out'),
   create: async () => (await ask('POST', '/v1/sandbox')).id,

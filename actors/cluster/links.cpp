@@ -107,6 +107,7 @@ struct carrier {
   const std::shared_ptr<passage> way;
   const steady::time_point begun = steady::now();
   steady::time_point heard = begun;
+  std::optional<steady::time_point> writing; ///< Since when the peer takes what is written now.
   std::optional<steady::time_point> ended;
   std::string why;
   bool let_go = false; ///< By CAF.
@@ -499,7 +500,8 @@ awaitable<bool> links::core::carry(std::shared_ptr<place> peer, std::shared_ptr<
   const auto way = std::make_shared<passage>();
   way->number = ++peer->newest;
   way->dialled = dialled;
-  while (peer->current != nullptr) {
+  peer->changed.cancel(); // Who has waited is not the newest any more.
+  while (peer->current != nullptr && way->number == peer->newest) {
     peer->current->end("there is a newer connection");
     co_await peer->changed.async_wait(tuple);
   }
@@ -572,8 +574,10 @@ awaitable<void> links::core::outward(carrier& on) {
       break;
     if (on.ended)
       continue;
+    on.writing = steady::now();
     auto [unwritten, written] =
       co_await asio::async_write(*on.stream, asio::buffer(bytes.data(), count), tuple);
+    on.writing.reset();
     if (unwritten)
       on.end(words(unwritten));
   }
@@ -584,19 +588,24 @@ awaitable<void> links::core::outward(carrier& on) {
 
 awaitable<void> links::core::watch(carrier& on) {
   while (!on.let_go) {
+    const auto now = steady::now();
+    const bool deaf = on.writing && now >= *on.writing + limits::link_silence;
     const auto due = on.ended     ? *on.ended + limits::link_handshake
                      : on.way->up ? on.heard + limits::link_silence
                                   : on.begun + limits::link_handshake;
-    if (steady::now() >= due) {
+    if (now >= due || (deaf && !on.ended)) {
       if (on.ended)
         close(on.ours);
       else
-        on.end(on.way->up ? "nothing is heard of it" : "it did not say hello in time");
+        on.end(!on.way->up ? "it did not say hello in time"
+               : deaf      ? "it takes nothing"
+                           : "nothing is heard of it");
       if (on.ours.is_open())
         continue;
       co_return;
     }
-    on.timer.expires_at(due);
+    // A peer that goes on talking and takes nothing is found on the way.
+    on.timer.expires_at(on.ended ? due : std::min(due, now + limits::link_silence / 2));
     co_await on.timer.async_wait(tuple);
   }
 }

@@ -49,7 +49,9 @@ response unauthorized(access needed = access::key, bool tried = false) {
 /// None: any node can serve it.
 std::optional<cluster::concern> concern_of(const route& row, const call& what) {
   cluster::concern about;
-  if (row.about)
+  if (row.at_node)
+    about.node = what.node;
+  else if (row.about)
     about.id = row.about(what);
   else if (sandbox_id::parse(what.id))
     about.id = what.id;

@@ -26,7 +26,7 @@ void drain(const services& with, const std::string& node, const reply& to) {
     else if (said.reason().code == errc::not_found)
       to->respond({404, json::write_error(said.reason().message, "not_found")});
     else
-      to->respond({503, json::write_error(said.reason().message, "node_unreachable")});
+      to->respond(error_response(step::request, {errc::node_unreachable, said.reason().message}));
   });
 }
 

@@ -59,13 +59,13 @@ wire_error classify(step during, errc code) {
     case errc::store_failed: return {503, "storage_unavailable"};
     case errc::idempotency_conflict: return {409, "idempotency_conflict"};
     case errc::result_gone: return {410, "result_gone"};
+    case errc::stale_epoch: // It has become another node's.
+    case errc::node_unreachable: return {503, "node_unreachable"};
     case errc::sandbox_not_running:
     case errc::limit_reached:
     case errc::deadline_exceeded:
     case errc::launch_failed:
     case errc::io_failed:
-    case errc::stale_epoch:
-    case errc::node_unreachable:
     case errc::internal:
     case errc::already_exists:
     case errc::session_ended: return failed(during);
@@ -95,7 +95,11 @@ response error_response(step during, const error& why) {
   const auto wire = classify(during, why.code);
   if (why.code == errc::internal)
     log::error("http.internal_error", {{"why", why.message}});
-  return {wire.status, json::write_error(std::string{wire.prefix} + message_of(why), wire.code)};
+  response answer{wire.status,
+                  json::write_error(std::string{wire.prefix} + message_of(why), wire.code)};
+  if (wire.code == "node_unreachable") // Whoever asks again finds the node that has it.
+    answer.fields.push_back({"Retry-After", "1"});
+  return answer;
 }
 
 response tar_failure(step during, int exit_code, std::string_view text) {

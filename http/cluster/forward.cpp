@@ -36,6 +36,8 @@ constexpr std::size_t most_read = 64 * 1024;
 constexpr unsigned most_doubts = 3;
 /// Of what is said before an answer.
 constexpr unsigned most_interim_answers = 32;
+/// Of an answer: the owner may have taken one of its limit, and added to it.
+constexpr std::uint32_t most_header_bytes = 2 * message_header_bytes;
 /// What is shorter leaves in one piece.
 constexpr std::size_t worth_copying = 4096;
 
@@ -159,14 +161,14 @@ private:
   }
 
   void not_connected() {
-    if (wanted_->about.id.empty())
+    if (wanted_->about.id.empty() && wanted_->about.node.empty())
       return serve_here(); // Any node will do.
-    answer(
-      unreachable("the sandbox's node, " + owner_.name + ", does not answer", wanted_->wants_page));
+    answer(unreachable("the node " + owner_.name + " does not answer", wanted_->wants_page));
   }
 
   void connected(std::shared_ptr<peer_link> link) {
     link_ = std::move(link);
+    link_->note_answer(false);
     asio::async_write(link_->stream(), asio::buffer(wanted_->head),
                       [self = shared_from_this(), to = link_](const error_code& ec, std::size_t) {
                         if (!self->over_ && to == self->link_ && ec)
@@ -291,6 +293,7 @@ private:
 
   void take_answer(std::size_t bytes) {
     heard_ = true;
+    link_->note_answer(true);
     in_.came(bytes);
     parse();
   }
@@ -300,6 +303,7 @@ private:
     for (;;) {
       if (!answer_) {
         answer_.emplace();
+        answer_->parser().header_limit(most_header_bytes);
         answer_->parser().skip(wanted_->head_only);
         answer_->on_head = [this] { keep_head(); };
       }
@@ -307,8 +311,8 @@ private:
       in_.used(answer_->take(in_.bytes(), out_, ec));
       auto& parser = answer_->parser();
       const auto kept = in_.bytes().size();
-      if (ec || (!parser.is_done() && kept > message_header_bytes))
-        return fail(unreachable(owner_.name + " does not answer with HTTP", wanted_->wants_page));
+      if (ec || (!parser.is_done() && kept > most_header_bytes))
+        return give_up(owner_.name + " does not answer with HTTP");
       if (!parser.is_header_done())
         return read_answer();
       const auto status = parser.get().result_int();
@@ -320,7 +324,7 @@ private:
         return tell_client();
       answer_.reset();
       if (++interim_answers_ > most_interim_answers)
-        return fail(unreachable(owner_.name + " never answers", wanted_->wants_page));
+        return give_up(owner_.name + " never answers");
       if (status == 100 && wanted_->has_body() && !body_begun_)
         return invite_body();
       if (kept == 0)
@@ -346,8 +350,7 @@ private:
     auto& parser = answer_->parser();
     lead_.clear();
     if (!head_sent_ && !begin_answer())
-      return fail(
-        unreachable(owner_.name + " does not say where its answer ends", wanted_->wants_page));
+      return give_up(owner_.name + " does not say where its answer ends");
     const bool last = parser.is_done();
     std::string_view after;
     if (chunked_) {
@@ -449,15 +452,28 @@ private:
   }
 
   void owner_ended() {
-    const bool repeatable = wanted_->repeatable || (wanted_->has_body() && !body_begun_);
     const bool broken_off = link_->is_broken_off();
     link_->close();
-    if (!heard_ && again_ && repeatable && !broken_off) { // It had closed what was idle just then.
+    if (!heard_ && again_ && is_repeatable() &&
+        !broken_off) { // It had closed what was idle just then.
       again_ = owner_deaf_ = false;
       return connect();
     }
-    fail(unreachable("the connection to the sandbox's node, " + owner_.name + ", has ended",
-                     wanted_->wants_page));
+    give_up("the connection to the node " + owner_.name + " has ended");
+  }
+
+  /// Asking twice does no more than asking once.
+  bool is_repeatable() const {
+    return wanted_->repeatable || (wanted_->has_body() && !body_begun_);
+  }
+
+  /// The owner has had the request. Where it may have done it, nobody is told to ask again.
+  void give_up(const std::string& why) {
+    if (is_repeatable())
+      return fail(unreachable(why, wanted_->wants_page));
+    fail(preview::failed_preview(502, "node_unreachable",
+                                 why + ", and nobody knows whether the request was carried out",
+                                 wanted_->wants_page, false));
   }
 
   void no_answer_yet() { look_out(); }

@@ -18,9 +18,10 @@ namespace insula::http::cluster {
 
 /// What a request is about.
 struct concern {
-  std::string id; ///< Empty: a sandbox that has no id yet.
+  std::string id; ///< Empty: a sandbox that has no id yet, if no node is named.
   /// What is answered where no node has it; null: one of them has it from then on.
   std::function<response()> unknown = nullptr;
+  std::string node = {}; ///< It is about this node, and no sandbox.
 };
 
 /// What is left of a request when its header has gone.
@@ -67,8 +68,9 @@ public:
   void serve(std::shared_ptr<const forwarded> wanted, std::shared_ptr<connection> client,
              request_track track);
 
-  /// That member is lost: whatever waits for it ends. Any thread.
-  void break_off(const std::string& member) { links_->break_off(member); }
+  /// That member is lost, or, if not `all`, does not answer any more: whatever waits for it ends,
+  /// and all that is open to it. Any thread.
+  void break_off(const std::string& member, bool all) { links_->break_off(member, all); }
 
   /// Nothing waits or is kept any more, once `io` has settled. Any thread.
   void stop();

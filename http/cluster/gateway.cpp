@@ -3,6 +3,7 @@
 #include "http/cluster/fields.hpp"
 #include "http/connection.hpp"
 #include "http/header_text.hpp"
+#include "http/json.hpp"
 #include "http/preview/message.hpp"
 #include "http/preview/session.hpp"
 
@@ -50,7 +51,15 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
     return plan;
   }
   std::optional<peer> to;
-  if (about.id.empty()) {
+  if (!about.node.empty()) {
+    if (is_behind_node() || about.node == by_->way().self())
+      return std::nullopt;
+    to = by_->way().node(about.node);
+    if (!to) {
+      plan.refusal = {404, json::write_error("there is no node " + about.node, "not_found")};
+      return plan;
+    }
+  } else if (about.id.empty()) {
     if (!is_behind_node())
       to = by_->way().place();
     if (!to)
@@ -115,9 +124,11 @@ std::string gateway::write_head(const request_head& head, const std::string& req
   // A node that is not the owner says so before there is a body.
   if (head.chunked || head.content_length.value_or(0) > 0)
     append(text, "Expect", "100-continue");
-  if (preview::wants_upgrade(head)) {
-    append(text, "Connection", "Upgrade");
-    append(text, "Upgrade", head.field("Upgrade"));
+  // Also of one that is no upgrade: the owner says what is wrong with it.
+  if (const auto protocol = head.field("Upgrade"); !protocol.empty()) {
+    if (names(head.field("Connection"), "upgrade"))
+      append(text, "Connection", "Upgrade");
+    append(text, "Upgrade", protocol);
   }
   return text += "\r\n";
 }

@@ -27,8 +27,11 @@ constexpr auto idle_time = 10s;
 /// To each member, in all threads.
 constexpr std::size_t most_idle = 64;
 
-/// Finds a member that has gone without a word, if nobody else does before.
+/// Finds a member that has gone without a word, if nobody else does before. What has been sent and
+/// is not acknowledged keeps the kernel from asking, so that has a limit as well; it counts too
+/// while the member takes nothing, which it may do for a minute.
 void ask_often(int socket) {
+  constexpr int unacknowledged_ms = 90'000;
   const auto set = [socket](int name, int value) {
     ::setsockopt(socket, IPPROTO_TCP, name, &value, sizeof value);
   };
@@ -38,6 +41,7 @@ void ask_often(int socket) {
   set(TCP_KEEPIDLE, 5);
   set(TCP_KEEPINTVL, 3);
   set(TCP_KEEPCNT, 3);
+  set(TCP_USER_TIMEOUT, unacknowledged_ms);
 }
 
 } // namespace
@@ -190,14 +194,15 @@ void peer_links::rest(const std::shared_ptr<peer_link>& link) {
   };
 }
 
-void peer_links::break_off(const std::string& member) {
+void peer_links::break_off(const std::string& member, bool all) {
   for (std::size_t i = 0; i < lanes_.size(); ++i)
-    asio::post(io_.context(i), [self = shared_from_this(), i, member] {
+    asio::post(io_.context(i), [self = shared_from_this(), i, member, all] {
       auto& mine = self->lanes_[i];
       mine.idle.erase(member);
       mine.sessions.erase(member);
       for (const auto& each : mine.open)
-        if (const auto link = each.lock(); link && link->to().name == member)
+        if (const auto link = each.lock();
+            link && link->to().name == member && (all || !link->is_answered()))
           link->break_off();
     });
 }

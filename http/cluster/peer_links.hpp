@@ -36,6 +36,9 @@ public:
   bool is_open() const { return stream_.lowest_layer().is_open(); }
   /// The member may close what is idle whenever it likes.
   bool is_alive();
+  /// To what is asked now something has been said.
+  bool is_answered() const { return answered_; }
+  void note_answer(bool there) { answered_ = there; }
   /// The member is lost: asking it again is of no use.
   bool is_broken_off() const { return broken_off_; }
   void break_off();
@@ -54,6 +57,7 @@ private:
   watchdog patience_;           ///< Until it is there; then, while it is idle.
   std::function<void()> tired_; ///< It has been idle for too long.
   bool broken_off_ = false;
+  bool answered_ = false;
 };
 
 /// Connections to other members by TLS: some that wait for their next request, and new ones.
@@ -76,8 +80,8 @@ public:
   /// Its answer is complete: it may serve another request, for a while.
   void rest(const std::shared_ptr<peer_link>& link);
 
-  /// Ends all that is open to that member.
-  void break_off(const std::string& member);
+  /// Ends what is open to that member: all, or what is idle and what has heard nothing yet.
+  void break_off(const std::string& member, bool all);
   /// Ends all that is idle, and keeps none from now on.
   void close();
 

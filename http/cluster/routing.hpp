@@ -52,8 +52,8 @@ public:
   /// The member whose certificate has that name; empty: there is none.
   virtual std::string member(std::string_view certificate_name) const = 0;
 
-  /// This node's own internal listener.
-  virtual std::optional<peer> own_internal() const = 0;
+  /// The internal listener of the node with that name, this one's too; none: there is no such node.
+  virtual std::optional<peer> node(const std::string& name) const = 0;
 };
 
 } // namespace insula::http::cluster

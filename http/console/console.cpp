@@ -65,12 +65,13 @@ response sign_out(const services& with, const call& what) {
 void list(const services& with, const reply& to) {
   constexpr auto patience = 2 * limits::list_patience;
   to->answer_within(patience, refused(504, "The list was not ready in time.", "deadline_exceeded"));
-  const auto ask = [to, asks_key = !with.key.open()](caf::event_based_actor* self,
-                                                     const directory_actor& directory) {
+  const auto ask = [to, asks_key = !with.key.open(), node = with.node](
+                     caf::event_based_actor* self, const directory_actor& directory) {
     self->request(directory, caf::infinite, list_atom::value)
       .then(
         [=](const std::vector<sandbox_status>& rows) {
-          response answer{200, json::write_sandboxes(rows, asks_key, system_clock{}.unix_ms())};
+          response answer{200,
+                          json::write_sandboxes(rows, asks_key, system_clock{}.unix_ms(), node)};
           answer.fields = {{"Cache-Control", "no-store"}};
           to->respond(std::move(answer));
         },
@@ -84,7 +85,14 @@ void list(const services& with, const reply& to) {
 } // namespace
 
 std::vector<route> routes(const shared_services& with) {
+  const auto list_here = [with](const call&) {
+    return answered_by([with](const std::string&, const reply& to) { list(*with, to); });
+  };
+  route list_at_node{
+    verb::get, "/console/nodes/:node/sandboxes", access::key, body_use::ignored, 0, list_here, {}};
+  list_at_node.at_node = true;
   return {
+    list_at_node,
     {verb::get,
      "/",
      access::everybody,
@@ -96,15 +104,7 @@ std::vector<route> routes(const shared_services& with) {
        });
      },
      {}},
-    {verb::get,
-     "/console/sandboxes",
-     access::key,
-     body_use::ignored,
-     0,
-     [with](const call&) {
-       return answered_by([with](const std::string&, const reply& to) { list(*with, to); });
-     },
-     {}},
+    {verb::get, "/console/sandboxes", access::key, body_use::ignored, 0, list_here, {}},
     {verb::post,
      "/console/sign-in",
      access::own_page,

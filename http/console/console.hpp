@@ -8,6 +8,7 @@
 #include <caf/fwd.hpp>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 /// The page at / on which one sees what lives on a node, and what only that page asks for, below
@@ -19,6 +20,7 @@ struct services {
   directory_actor directory;
   key_check key{""};
   std::shared_ptr<sign_ins> browsers;
+  std::string node = {}; ///< Its name in its cluster; empty: there is none.
 };
 
 std::vector<route> routes(const std::shared_ptr<const services>& with);

@@ -57,6 +57,12 @@ response failed(const std::string& id, const error& why) {
     case errc::invalid_request: return refused({400, "SANDBOX::INVALID_PARAMETER", why.message});
     case errc::capacity_exceeded:
     case errc::store_failed: return refused({503, "GENERAL::UNKNOWN_ERROR", why.message});
+    case errc::stale_epoch: // It has become another node's, which is found by whoever asks again.
+    case errc::node_unreachable: {
+      auto answer = refused({503, "GENERAL::UNKNOWN_ERROR", why.message});
+      answer.fields.push_back({"Retry-After", "1"});
+      return answer;
+    }
     case errc::disk_full:
       return refused({507, "GENERAL::UNKNOWN_ERROR", "the node's disk is full"});
     default:

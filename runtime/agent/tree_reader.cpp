@@ -10,8 +10,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <map>
 #include <string>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 #include <vector>
 
@@ -20,6 +22,9 @@ namespace insula::runtime::agent {
 namespace {
 
 constexpr int open_flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+
+/// For the names of what has several: of what is too much for that each name gets a file.
+constexpr std::size_t max_link_bytes = 64u << 20;
 
 struct named_entry {
   std::string name;
@@ -56,16 +61,33 @@ unsigned char type_of(int directory, const named_entry& entry) {
   return static_cast<unsigned char>(IFTODT(info.st_mode));
 }
 
+/// Which mount it is in. Nobody else is asked: what is behind a mount may never answer.
+std::uint64_t mount_of(int directory, const char* name) {
+  constexpr int flags = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC;
+  struct statx info {};
+  if (::statx(directory, name, flags, STATX_MNT_ID, &info) != 0)
+    return 0;
+  return (info.stx_mask & STATX_MNT_ID) != 0 ? info.stx_mnt_id
+                                             : makedev(info.stx_dev_major, info.stx_dev_minor);
+}
+
+bool same_time(const timespec& a, const timespec& b) {
+  return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
 class tree_reader {
 public:
-  tree_reader(int channel, char** excludes)
+  tree_reader(int channel, char** excludes, bool exact)
       : channel_(channel)
-      , excludes_(excludes) {}
+      , excludes_(excludes)
+      , exact_(exact) {}
 
   void run(const char* path) {
     const int top = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (top < 0)
       text_.add(path, "Cannot open", errno);
+    else if (exact_ && (mount_ = mount_of(top, ".")) != mount_of(top, ".."))
+      text_.add(path, "Something is mounted there");
     else
       check_below(top);
     const auto result = text_.result();
@@ -89,7 +111,7 @@ private:
       return text_.add(shown(), "Cannot read", errno);
     for (const auto& entry : entries) {
       const auto before = enter(entry.name);
-      if (!excluded())
+      if (!excluded() && !is_mounted(directory, entry))
         check(directory, entry);
       name_.resize(before);
     }
@@ -135,7 +157,7 @@ private:
       return false;
     for (const auto& entry : entries) {
       const auto before = enter(entry.name);
-      if (!excluded() && !send_entry(directory, entry))
+      if (!excluded() && !is_mounted(directory, entry) && !send_entry(directory, entry))
         return false;
       name_.resize(before);
     }
@@ -179,10 +201,30 @@ private:
       return gone() || errno == ENXIO;
     struct stat info {};
     bool sent = ::fstat(file, &info) == 0;
-    if (sent && S_ISREG(info.st_mode))
-      sent = put_entry(entry_kind::file, info, {}) && put_content(file, info.st_size);
+    if (sent && S_ISREG(info.st_mode)) {
+      if (const auto* const first = sent_as(info))
+        sent = put_entry(entry_kind::hard_link, info, *first);
+      else
+        sent = put_entry(entry_kind::file, info, {}) && put_content(file, info.st_size);
+    }
     ::close(file);
     return sent;
+  }
+
+  /// By what other name this file was sent. Null: by none so far, or it has changed since.
+  const std::string* sent_as(const struct stat& info) {
+    if (!exact_ || info.st_nlink < 2)
+      return nullptr;
+    const auto at = sent_.find({info.st_dev, info.st_ino});
+    if (at != sent_.end()) {
+      const auto& known = at->second;
+      const bool same = known.size == info.st_size && same_time(known.modified, info.st_mtim);
+      return same ? &known.name : nullptr;
+    }
+    link_bytes_ += name_.size() + sizeof(sent_file) + 64; // And what a map takes for each.
+    if (link_bytes_ <= max_link_bytes)
+      sent_.insert({{info.st_dev, info.st_ino}, {name_, info.st_size, info.st_mtim}});
+    return nullptr;
   }
 
   /// As much as the head has promised: a file that grows meanwhile ends there, one that shrinks is
@@ -262,8 +304,24 @@ private:
     return false;
   }
 
+  /// Its files are not the sandbox's.
+  bool is_mounted(int directory, const named_entry& entry) const {
+    return exact_ && (entry.type == DT_DIR || entry.type == DT_UNKNOWN) &&
+           mount_of(directory, entry.name.c_str()) != mount_;
+  }
+
+  struct sent_file {
+    std::string name;
+    off_t size;
+    timespec modified;
+  };
+
   const int channel_;
   char** const excludes_;
+  const bool exact_;
+  std::uint64_t mount_ = 0;
+  std::map<std::pair<dev_t, ino_t>, sent_file> sent_; ///< Of those that have several names.
+  std::size_t link_bytes_ = 0;
   tree_text text_;
   std::string name_;
   std::size_t used_ = 0;
@@ -272,9 +330,9 @@ private:
 
 } // namespace
 
-void send_tree(int channel, const char* path, char** excludes) {
+void send_tree(int channel, const char* path, char** excludes, bool exact) {
   std::setlocale(LC_CTYPE, "C.UTF-8"); // `?` is a character, as for the tar of the image.
-  static tree_reader reader{channel, excludes};
+  static tree_reader reader{channel, excludes, exact};
   reader.run(path);
 }
 

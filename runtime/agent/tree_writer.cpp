@@ -7,7 +7,10 @@
 #include "runtime/agent/tree_text.hpp"
 
 #include <algorithm>
+#include <climits>
+#include <dirent.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -75,6 +78,73 @@ struct entry {
   timespec modified() const { return {head.modified_s, head.modified_ns}; }
 };
 
+/// A name below a directory, as the kernel takes it: of one that is too long for it the first parts
+/// are gone down.
+class place {
+public:
+  place(int top, const std::string& name)
+      : at_(top)
+      , name_(name.c_str()) {
+    for (std::string_view left = name; left.size() >= PATH_MAX;) {
+      const auto cut = left.rfind('/', PATH_MAX - 1);
+      const int next = cut == left.npos ? -1
+                                        : ::openat(at_, std::string{left.substr(0, cut)}.c_str(),
+                                                   O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+      if (next < 0)
+        return; // Whatever is done there is told that.
+      close();
+      at_ = opened_ = next;
+      left.remove_prefix(cut + 1);
+      name_ = left.data();
+    }
+  }
+  ~place() { close(); }
+  place(const place&) = delete;
+  place& operator=(const place&) = delete;
+
+  int at() const { return at_; }
+  const char* name() const { return name_; }
+
+private:
+  void close() const {
+    const int kept = errno;
+    if (opened_ >= 0)
+      ::close(opened_);
+    errno = kept;
+  }
+
+  int at_;
+  int opened_ = -1;
+  const char* name_;
+};
+
+/// All below it, but nothing in another file system. False: errno says why.
+bool remove_below(int directory, dev_t device) {
+  std::vector<std::string> names;
+  const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const open = copy < 0 ? nullptr : ::fdopendir(copy);
+  if (open == nullptr)
+    return false; // Who has asked ends then.
+  while (const dirent* each = ::readdir(open))
+    if (const std::string_view name = each->d_name; name != "." && name != "..")
+      names.emplace_back(name);
+  ::closedir(open);
+  for (const auto& name : names) {
+    if (::unlinkat(directory, name.c_str(), 0) == 0)
+      continue;
+    const int below =
+      ::openat(directory, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat info {};
+    const bool empty = below >= 0 && ::fstat(below, &info) == 0 && info.st_dev == device &&
+                       remove_below(below, device);
+    if (below >= 0)
+      ::close(below);
+    if (!empty || ::unlinkat(directory, name.c_str(), AT_REMOVEDIR) != 0)
+      return false;
+  }
+  return true;
+}
+
 bool has_parent_reference(std::string_view path) {
   for (std::size_t at = 0; at <= path.size();) {
     const auto end = std::min(path.find('/', at), path.size());
@@ -89,6 +159,7 @@ class tree_writer {
 public:
   tree_writer(int channel, bool exact)
       : channel_(channel)
+      , exact_(exact)
       , kept_(exact ? exactly : ordinary)
       , from_(channel) {}
 
@@ -98,6 +169,10 @@ public:
     top_ = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (top_ < 0)
       text_.add(path, "Cannot open", errno);
+    else if (exact_ && !begin_anew()) {
+      text_.add(path, "Cannot be emptied", errno);
+      top_ = -1;
+    }
     entry next;
     do {
       if (!take(next))
@@ -111,6 +186,17 @@ public:
   }
 
 private:
+  /// What an image has there may be somebody else's than the top, who could not write over it: it
+  /// goes, and what comes is written as that owner. False: errno says why.
+  bool begin_anew() const {
+    struct stat info {};
+    return ::fstat(top_, &info) == 0 && remove_below(top_, info.st_dev) &&
+           (info.st_uid == ::geteuid() ||
+            (::setgroups(0, nullptr) == 0 &&
+             ::setresgid(info.st_gid, info.st_gid, info.st_gid) == 0 &&
+             ::setresuid(info.st_uid, info.st_uid, info.st_uid) == 0));
+  }
+
   /// One whole entry, in place or accounted for. False: the asker is gone.
   bool take(entry& next) {
     auto& head = next.head;
@@ -135,8 +221,8 @@ private:
       case entry_kind::symlink: return make_symlink(what);
       case entry_kind::hard_link: return make_hard_link(what);
       case entry_kind::fifo:
-        if (!placed(what.name, [&](const char* name) {
-              return ::mkfifoat(top_, name, what.head.mode & kept_);
+        if (!placed(what.name, [&](int at, const char* name) {
+              return ::mkfifoat(at, name, what.head.mode & kept_);
             }))
           text_.add(what.name, "Cannot mkfifo", errno);
         return;
@@ -150,8 +236,8 @@ private:
 
   bool take_file(const entry& what) {
     int file = -1;
-    if (top_ >= 0 && !placed(what.name, [&](const char* name) {
-          file = ::openat(top_, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (top_ >= 0 && !placed(what.name, [&](int at, const char* name) {
+          file = ::openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
           return file < 0 ? -1 : 0;
         }))
       text_.add(what.name, "Cannot open", errno);
@@ -183,7 +269,8 @@ private:
     if (file < 0)
       return;
     ::close(file);
-    ::unlinkat(top_, what.name.c_str(), 0);
+    const place there{top_, what.name};
+    ::unlinkat(there.at(), there.name(), 0);
   }
 
   static int write(int file, std::string_view bytes, off_t offset) {
@@ -220,21 +307,25 @@ private:
   // them
 
   void make_directory(const entry& what) {
-    const auto name = what.name.c_str();
-    struct stat info {};
-    const bool there =
-      ::fstatat(top_, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
-    if (!there && !placed(what.name, [&](const char* path) {
-          return ::mkdirat(top_, path, (what.head.mode & kept_) | 0700);
+    if (!is_directory(what.name) && !placed(what.name, [&](int at, const char* name) {
+          return ::mkdirat(at, name, (what.head.mode & kept_) | 0700);
         }))
       return text_.add(what.name, "Cannot mkdir", errno);
     directories_.push_back({what.name, what.head.mode & kept_, what.modified()});
   }
 
+  bool is_directory(const std::string& name) const {
+    const place there{top_, name};
+    struct stat info {};
+    return ::fstatat(there.at(), there.name(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISDIR(info.st_mode);
+  }
+
   void finish_directories() {
     for (auto at = directories_.rbegin(); at != directories_.rend(); ++at) {
+      const place there{top_, at->name};
       const int directory =
-        ::openat(top_, at->name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        ::openat(there.at(), there.name(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
       if (directory < 0) {
         if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP) // A later entry took its place.
           text_.add(at->name, "Cannot change mode", errno);
@@ -254,16 +345,17 @@ private:
   void make_symlink(const entry& what) {
     if (!what.target.empty() && (what.target[0] == '/' || has_parent_reference(what.target)))
       return keep_place(what.name, what.target, what.modified());
-    if (!placed(what.name,
-                [&](const char* name) { return ::symlinkat(what.target.c_str(), top_, name); }))
+    if (!placed(what.name, [&](int at, const char* name) {
+          return ::symlinkat(what.target.c_str(), at, name);
+        }))
       return text_.add(what.name, "Cannot create symlink to '" + what.target + "'", errno);
     set_link_time(what.name, what.modified());
   }
 
   void keep_place(const std::string& name, const std::string& target, timespec modified) {
     int file = -1;
-    if (!placed(name, [&](const char* path) {
-          file = ::openat(top_, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0);
+    if (!placed(name, [&](int at, const char* path) {
+          file = ::openat(at, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0);
           return file < 0 ? -1 : 0;
         }))
       return text_.add(name, "Cannot create symlink to '" + target + "'", errno);
@@ -275,12 +367,13 @@ private:
 
   void make_symlinks() {
     for (const auto& [name, link] : symlinks_) {
+      const place there{top_, name};
       struct stat info {};
-      if (::fstatat(top_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+      if (::fstatat(there.at(), there.name(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
           info.st_ino != link.inode || info.st_dev != link.device)
         continue; // A later entry took its place.
-      if (::unlinkat(top_, name.c_str(), 0) != 0 ||
-          ::symlinkat(link.target.c_str(), top_, name.c_str()) != 0)
+      if (::unlinkat(there.at(), there.name(), 0) != 0 ||
+          ::symlinkat(link.target.c_str(), there.at(), there.name()) != 0)
         text_.add(name, "Cannot create symlink to '" + link.target + "'", errno);
       else
         set_link_time(name, link.modified);
@@ -289,7 +382,8 @@ private:
 
   void set_link_time(const std::string& name, timespec modified) const {
     const timespec times[2] = {{0, UTIME_OMIT}, modified};
-    ::utimensat(top_, name.c_str(), times, AT_SYMLINK_NOFOLLOW);
+    const place there{top_, name};
+    ::utimensat(there.at(), there.name(), times, AT_SYMLINK_NOFOLLOW);
   }
 
   void make_hard_link(const entry& what) {
@@ -299,34 +393,37 @@ private:
     }
     if (what.name == what.target)
       return;
-    if (!placed(what.name, [&](const char* name) {
-          return ::linkat(top_, what.target.c_str(), top_, name, 0);
+    const place first{top_, what.target};
+    if (!placed(what.name, [&](int at, const char* name) {
+          return ::linkat(first.at(), first.name(), at, name, 0);
         }))
       text_.add(what.name, "Cannot hard link to '" + what.target + "'", errno);
   }
 
   // ---- Places
 
-  /// Calls `make(name)` until it works: directories above are made, and what is in the way goes if
-  /// it is no directory with something in it. False: errno says why.
+  /// Calls `make(at, name)` until it works: directories above are made, and what is in the way goes
+  /// if it is no directory with something in it. False: errno says why.
   template <class Make>
   bool placed(const std::string& name, Make make) {
     bool cleared = false;
     bool parents = false;
-    while (make(name.c_str()) != 0) {
-      if (errno == EEXIST && !std::exchange(cleared, true) && clear(name))
+    while (true) {
+      const place there{top_, name};
+      if (make(there.at(), there.name()) == 0)
+        return true;
+      if (errno == EEXIST && !std::exchange(cleared, true) && clear(there))
         continue;
       if (errno == ENOENT && !std::exchange(parents, true) && make_parents(name))
         continue;
       return false;
     }
-    return true;
   }
 
-  bool clear(const std::string& name) const {
-    if (::unlinkat(top_, name.c_str(), 0) == 0)
+  static bool clear(const place& what) {
+    if (::unlinkat(what.at(), what.name(), 0) == 0)
       return true;
-    if (errno == EISDIR && ::unlinkat(top_, name.c_str(), AT_REMOVEDIR) == 0)
+    if (errno == EISDIR && ::unlinkat(what.at(), what.name(), AT_REMOVEDIR) == 0)
       return true;
     if (errno == ENOTEMPTY)
       errno = EEXIST;
@@ -334,9 +431,12 @@ private:
   }
 
   bool make_parents(const std::string& name) const {
-    for (std::size_t slash = 0; (slash = name.find('/', slash + 1)) != std::string::npos;)
-      if (::mkdirat(top_, name.substr(0, slash).c_str(), ordinary) != 0 && errno != EEXIST)
+    for (std::size_t slash = 0; (slash = name.find('/', slash + 1)) != std::string::npos;) {
+      const auto above = name.substr(0, slash);
+      const place there{top_, above};
+      if (::mkdirat(there.at(), there.name(), ordinary) != 0 && errno != EEXIST)
         return false;
+    }
     errno = ENOENT;
     return name.find('/') != std::string::npos;
   }
@@ -354,6 +454,7 @@ private:
   };
 
   const int channel_;
+  const bool exact_;
   const mode_t kept_; ///< Of the permissions that it is told.
   buffered_channel from_;
   int top_ = -1;

@@ -9,9 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <linux/mount.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace insula::runtime::spawner {
@@ -23,9 +26,23 @@ using namespace std::chrono_literals;
 /// A program that serves one bucket uses little beside its cache: buffers of what is on its way.
 constexpr std::uint64_t program_bytes = 512ull << 20;
 constexpr std::uint32_t program_threads = 512;
-constexpr std::size_t kept_of_said = 4096;
+constexpr std::uint32_t program_cpu_percent = 100; ///< Outside of what its sandbox may use.
+constexpr std::size_t kept_of_said = max_said;
 constexpr auto detach_patience = 5s;
 constexpr auto undo_patience = 1s;
+constexpr auto between_counts = 10ms;
+
+/// Without it nothing is waited for.
+unique_fd open_connections() {
+  const unique_fd made{static_cast<int>(::syscall(SYS_fsopen, "fusectl", FSOPEN_CLOEXEC))};
+  unique_fd mounted;
+  if (made && ::syscall(SYS_fsconfig, made.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0)
+    mounted.reset(static_cast<int>(
+      ::syscall(SYS_fsmount, made.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)));
+  if (!mounted)
+    log::warning("mount.no_fusectl", {{"reason", std::strerror(errno)}});
+  return mounted;
+}
 
 /// The text of a request, NUL by NUL. Nothing: it does not end with one.
 std::vector<std::string> words_of(std::string_view text) {
@@ -37,13 +54,25 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
+/// What was closed may still be on its way to the bucket. With s3fs it is there.
+bool writes_behind(const mount_visit& what) {
+  return what.type == "rclone";
+}
+
+/// Of what has been cut anywhere, whole lines: half a secret would not be known for one.
+std::string whole_lines(const std::string& said, bool cut) {
+  const auto line = said.find('\n');
+  return !cut ? said : line == std::string::npos ? std::string{} : said.substr(line + 1);
+}
+
 } // namespace
 
 void bucket_mounts::answer(one& mine, event what, visit_report how) {
   if (!std::exchange(mine.asked, false) && what != event::mount_ended)
     return;
   tell_({what, mine.slot, mine.name, how.failed == mount_step::none ? 0 : std::max(how.error, 1),
-         how.failed, how.failed == mount_step::none ? std::string{} : mine.said});
+         how.failed,
+         how.failed == mount_step::none ? std::string{} : whole_lines(mine.said, mine.said_more)});
 }
 
 void bucket_mounts::kill(const one& mine) {
@@ -61,8 +90,9 @@ void bucket_mounts::mount(const request& wanted, std::string_view text, int proc
   if (words.size() <= before_argv || !is_fuse_program(words[before_argv]) ||
       !words[0].starts_with('/') || words[0].size() < 2)
     return refuse(mount_step::request, EINVAL);
-  const auto of_slot =
-    std::count_if(all_.begin(), all_.end(), [&](auto& each) { return each.slot == wanted.slot; });
+  const auto of_slot = std::count_if(all_.begin(), all_.end(), [&](auto& each) {
+    return each.slot == wanted.slot && !each.nobodys;
+  });
   // Those that are away count as well, until their last write has gone.
   if (static_cast<std::size_t>(of_slot) >= 2 * ::insula::limits::mounts_per_sandbox)
     return refuse(mount_step::request, EMFILE);
@@ -79,13 +109,16 @@ void bucket_mounts::mount(const request& wanted, std::string_view text, int proc
         wanted.count});
   mine.argv.assign(std::make_move_iterator(words.begin() + before_argv),
                    std::make_move_iterator(words.end()));
+  calm();
+  if (!connections_ && writes_behind(mine.visit))
+    connections_ = open_connections();
   const auto fail = [&](mount_step step) {
     mine.report = {step, errno};
     undo(mine, mine.report);
     drop_finished();
   };
-  const cgroup_limits ceilings{(std::uint64_t{mine.cache_mib} << 20) + program_bytes, 0,
-                               program_threads};
+  const cgroup_limits ceilings{(std::uint64_t{mine.cache_mib} << 20) + program_bytes,
+                               program_cpu_percent, program_threads};
   if (const auto made = cgroups_.create(group_of_mount(mine.group), ceilings); !made) {
     log::error("mount.no_cgroup", {{"slot", mine.slot}, {"reason", made.reason().message}});
     errno = EIO;
@@ -146,8 +179,11 @@ void bucket_mounts::heard_visitor(one& mine) {
     return;
   if (count > 0 && n == 1 && mine.now == phase::making && mine.program < 0)
     return start_program(mine, unique_fd{fds[0]});
-  for (int i = 0; i < count; ++i)
-    ::close(fds[i]);
+  for (int i = 0; i < count; ++i) {
+    unique_fd handed{fds[i]};
+    if (n == sizeof said && mine.now == phase::making && writes_behind(mine.visit))
+      mine.mounted = std::move(handed);
+  }
   if (n == sizeof said)
     mine.report = mine.now == phase::undoing ? mine.report : said;
   else
@@ -162,8 +198,10 @@ void bucket_mounts::read_out(one& mine) {
   if (n <= 0)
     return mine.out.reset();
   mine.said.append(bytes.data(), static_cast<std::size_t>(n));
-  if (mine.said.size() > kept_of_said)
+  if (mine.said.size() > kept_of_said) {
     mine.said.erase(0, mine.said.size() - kept_of_said);
+    mine.said_more = true;
+  }
 }
 
 bool bucket_mounts::readable(int fd) {
@@ -200,6 +238,7 @@ void bucket_mounts::visited(one& mine) {
         return undo(mine, mine.report);
       mine.now = phase::live;
       mine.due = clock::time_point::max();
+      mine.device = mine.report.device;
       answer(mine, event::mounted, {mount_step::none, 0});
       if (mine.program < 0) // It has ended since.
         answer(mine, event::mount_ended, {mount_step::program, ENOTCONN});
@@ -213,7 +252,11 @@ void bucket_mounts::visited(one& mine) {
       }
       mine.now = phase::leaving;
       mine.due = clock::now() + ::insula::limits::unmount_patience;
-      return;
+      // Who had asked is gone, or has been told that it fails: a server that knows of it mounts it
+      // again.
+      if (!mine.asked)
+        answer(mine, event::mount_ended, {mount_step::not_there, ENOENT});
+      return let_go(mine);
     case phase::undoing:
     case phase::live:
     case phase::leaving: return;
@@ -229,6 +272,7 @@ bool bucket_mounts::ended(pid_t child) {
       visited(each);
     } else if (each.program == child) {
       each.program = -1;
+      each.mounted.reset();
       while (each.out) {
         const auto before = each.said.size();
         read_out(each);
@@ -243,6 +287,7 @@ bool bucket_mounts::ended(pid_t child) {
     } else {
       continue;
     }
+    let_write();
     drop_finished();
     return true;
   }
@@ -271,10 +316,12 @@ void bucket_mounts::drop_finished() {
 
 void bucket_mounts::unmount(std::uint32_t slot, std::uint64_t name, int process) {
   const auto at = std::find_if(all_.begin(), all_.end(), [&](const auto& each) {
-    return each.slot == slot && each.name == name && each.now == phase::live;
+    return each.slot == slot && each.name == name && !each.nobodys; // Whose it was knows that name.
   });
-  if (at == all_.end())
-    return tell_({event::unmounted, slot, name, ENOENT, mount_step::request});
+  if (at == all_.end() || at->now == phase::leaving) // It is away, as is wanted.
+    return tell_({event::unmounted, slot, name});
+  if (at->now != phase::live)
+    return tell_({event::unmounted, slot, name, EBUSY, mount_step::detach});
   at->asked = true;
   if (!start_visitor(*at, process, false))
     return answer(*at, event::unmounted, {mount_step::visit, errno});
@@ -292,7 +339,8 @@ void bucket_mounts::forget_askers() {
 
 void bucket_mounts::sandbox_ends(std::uint32_t slot) {
   for (auto& each : all_)
-    if (each.slot == slot) {
+    if (each.slot == slot && !each.nobodys) {
+      each.ending = true;
       if (each.now == phase::making)
         undo(each, {mount_step::request, ESRCH});
       else if (each.now != phase::undoing) {
@@ -307,9 +355,73 @@ void bucket_mounts::sandbox_ends(std::uint32_t slot) {
   drop_finished();
 }
 
+void bucket_mounts::sandbox_ended(std::uint32_t slot) {
+  for (auto& each : all_)
+    if (each.slot == slot) {
+      each.gone = true;
+      let_go(each);
+    }
+  let_write();
+}
+
+/// Requests of a file system's that its program has not answered, or not even heard.
+unsigned bucket_mounts::on_the_way(const one& mine) const {
+  const auto name = std::to_string(mine.device) + "/waiting";
+  const unique_fd file{
+    connections_ ? ::openat(connections_.get(), name.c_str(), O_RDONLY | O_CLOEXEC) : -1};
+  char text[16] = {};
+  if (!file || ::read(file.get(), text, sizeof text - 1) <= 0)
+    return 0;
+  return static_cast<unsigned>(std::strtoul(text, nullptr, 10));
+}
+
+/// Of one that is in no sandbox any more. Nobody else is in one that is gone; from one that goes
+/// on, whoever still has a file open goes on as well.
+void bucket_mounts::let_go(one& mine) {
+  mine.count_at = clock::time_point::max();
+  if (!mine.mounted || mine.now != phase::leaving || (mine.ending && !mine.gone))
+    return;
+  if (on_the_way(mine) > 0)
+    mine.count_at = clock::now() + between_counts;
+  else
+    mine.mounted.reset(); // If it was the last its program ends.
+}
+
+/// A visitor that is stuck keeps what is mounted in a sandbox that is no more, and waits for one of
+/// these programs: then they end as the others.
+void bucket_mounts::let_write() {
+  auto writing = static_cast<std::size_t>(
+    std::count_if(all_.begin(), all_.end(), [](const auto& each) { return each.nobodys; }));
+  for (auto& each : all_) {
+    const bool stuck = std::any_of(all_.begin(), all_.end(), [&](const auto& other) {
+      return other.slot == each.slot && other.gone && other.visitor > 0;
+    });
+    if (!each.gone || each.nobodys || each.now != phase::leaving || each.program < 0 || stuck ||
+        !writes_behind(each.visit) || writing >= ::insula::limits::late_writers)
+      continue;
+    ++writing;
+    each.nobodys = true;
+    each.due = clock::now() + ::insula::limits::late_write_patience;
+  }
+}
+
 bool bucket_mounts::none_of(std::uint32_t slot) const {
   return std::none_of(all_.begin(), all_.end(),
-                      [slot](const auto& each) { return each.slot == slot; });
+                      [slot](const auto& each) { return each.slot == slot && !each.nobodys; });
+}
+
+bool bucket_mounts::hurry() {
+  const auto now = clock::now();
+  if (!hurried_)
+    hurried_ = now;
+  if (all_.empty())
+    return true;
+  if (now < *hurried_ + ::insula::limits::unmount_patience)
+    return false;
+  for (auto& each : all_)
+    kill(each);
+  // What cannot be taken away by then dies with this process.
+  return now >= *hurried_ + 2 * ::insula::limits::unmount_patience;
 }
 
 std::vector<bucket_mounts::live_mount> bucket_mounts::live_of(std::uint32_t slot) const {
@@ -323,7 +435,10 @@ std::vector<bucket_mounts::live_mount> bucket_mounts::live_of(std::uint32_t slot
 int bucket_mounts::until_look() const {
   auto first = clock::time_point::max();
   for (const auto& each : all_)
-    first = std::min(first, each.due);
+    first = std::min({first, each.due, each.count_at});
+  if (hurried_ && !all_.empty())
+    first = std::min(
+      first, std::max(*hurried_ + ::insula::limits::unmount_patience, clock::now() + 100ms));
   if (first == clock::time_point::max())
     return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(first - clock::now());
@@ -333,23 +448,34 @@ int bucket_mounts::until_look() const {
 void bucket_mounts::look() {
   const auto now = clock::now();
   for (auto& each : all_) {
+    if (each.count_at <= now)
+      let_go(each);
     if (each.due > now)
       continue;
     each.due = clock::time_point::max();
     switch (each.now) {
       case phase::making: undo(each, {mount_step::answer, ETIMEDOUT}); break;
-      case phase::detaching: ::kill(each.visitor, SIGKILL); break;
+      // A visitor that waits for another mount, whose service hangs, may be unable to end: who has
+      // asked does not wait for that.
+      case phase::detaching:
+        ::kill(each.visitor, SIGKILL);
+        answer(each, event::unmounted, {mount_step::detach, ETIMEDOUT});
+        break;
+      case phase::undoing:
+        kill(each);
+        answer(each, event::mounted, each.report);
+        break;
       case phase::leaving:
         // Whoever has asked has waited for long enough; who still writes gets more time, unless
         // there is nobody left.
-        if (each.asked) {
+        if (!each.ending && !std::exchange(each.late, true)) {
           answer(each, event::unmounted, {mount_step::none, 0});
           each.due = now + ::insula::limits::late_write_patience;
-        } else {
+        } else if (each.visitor > 0 || each.program > 0) {
+          log::warning("mount.killed", {{"slot", each.slot}, {"path", each.visit.path}});
           kill(each);
         }
         break;
-      case phase::undoing: kill(each); break;
       case phase::live: break;
     }
   }

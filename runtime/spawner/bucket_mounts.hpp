@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
@@ -20,8 +21,13 @@ namespace insula::runtime::spawner {
 /// from the asking for one until nothing of it is left. Never blocks; what does is done by
 /// visitors, children that live for moments and have deadlines.
 ///
-/// Source: architecture of FUSE in linux/Documentation/filesystems/fuse.rst: when the last holder
-/// of a connection's device is gone, whoever waits for it is woken with an error.
+/// The kernel does not wait for what the last close of a file has its program do: a file system
+/// that goes takes with it what the program has not heard yet, and rclone uploads then. So one of
+/// rclone's is held until nothing is on its way any more.
+///
+/// Source: linux/Documentation/filesystems/fuse.rst: when the last holder of a connection's device
+/// is gone, whoever waits for it is woken with an error; and, under "control filesystem",
+/// `waiting`.
 class bucket_mounts {
 public:
   using clock = std::chrono::steady_clock;
@@ -57,8 +63,16 @@ public:
 
   /// Everything in the sandbox is being killed. Its mounts have limits::mount_end_patience.
   void sandbox_ends(std::uint32_t slot);
-  /// Nothing of its mounts is left.
+  /// Its first process has been reaped, and with it all the others. Programs that write behind go
+  /// on for limits::late_write_patience: they are nobody's any more.
+  void sandbox_ended(std::uint32_t slot);
+  /// Nothing of its mounts is left, but for what is nobody's.
   bool none_of(std::uint32_t slot) const;
+  /// The spawner would end, and everything with it. True: nothing is left; else that has
+  /// limits::unmount_patience, counted from the first time.
+  bool hurry();
+  /// There is somebody again, and time.
+  void calm() { hurried_.reset(); }
   std::vector<live_mount> live_of(std::uint32_t slot) const;
 
   /// Is it of one of them? Then that has been read.
@@ -75,7 +89,7 @@ private:
     undoing,   ///< It will not be; its children have yet to end.
     live,      ///< It is in its place, maybe with its program gone.
     detaching, ///< The same, and a visitor takes it away.
-    leaving    ///< It is away; its program ends when nobody uses it any more.
+    leaving    ///< It is away; its program ends when nobody uses it any more, or is ended.
   };
   struct one {
     std::uint32_t slot;
@@ -93,6 +107,14 @@ private:
     pid_t program = -1;
     unique_fd out{}; ///< What the program says.
     std::string said{};
+    unique_fd mounted{};      ///< The file system, as long as it is held.
+    std::uint32_t device = 0; ///< Its own.
+    clock::time_point count_at = clock::time_point::max();
+    bool said_more = false; ///< `said` begins anywhere in a line.
+    bool ending = false;    ///< Its sandbox is being killed.
+    bool gone = false;      ///< Its sandbox is no more.
+    bool late = false;      ///< Whoever had asked for its end has been told that it is away.
+    bool nobodys = false;   ///< It writes behind, and its sandbox is no more.
     clock::time_point due = clock::time_point::max();
   };
 
@@ -102,6 +124,9 @@ private:
   void start_program(one& mine, unique_fd device);
   void visited(one& mine);
   void undo(one& mine, visit_report why);
+  void let_write();
+  void let_go(one& mine);
+  unsigned on_the_way(const one& mine) const;
   void answer(one& mine, event what, visit_report how);
   static void kill(const one& mine);
   void drop_finished();
@@ -110,7 +135,9 @@ private:
   std::function<void(const outcome&)> tell_;
   std::function<void(int)> watch_;
   std::list<one> all_;
+  unique_fd connections_; ///< fusectl, which is mounted nowhere.
   std::uint32_t last_group_ = 0;
+  std::optional<clock::time_point> hurried_; ///< Since when.
 };
 
 } // namespace insula::runtime::spawner

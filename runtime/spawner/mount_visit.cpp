@@ -17,7 +17,9 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
+#include <vector>
 
 namespace insula::runtime::spawner {
 
@@ -67,12 +69,21 @@ int open_in(int directory, const char* path) {
   return static_cast<int>(::syscall(SYS_openat2, directory, path, &how, sizeof how));
 }
 
-/// A directory with its parent, and whether it had to be made.
+/// A directory, and what had to be made for it to be there.
 struct place {
-  unique_fd parent;
-  std::string name;
-  unique_fd itself;
-  bool made = false;
+  struct made_directory {
+    unique_fd parent;
+    std::string name;
+  };
+
+  unique_fd itself; ///< None: errno says why.
+  std::vector<made_directory> made;
+
+  void undo() {
+    itself.reset();
+    for (; !made.empty(); made.pop_back())
+      ::unlinkat(made.back().parent.get(), made.back().name.c_str(), AT_REMOVEDIR);
+  }
 };
 
 place make(const std::string& path, std::uint32_t owner) {
@@ -81,16 +92,17 @@ place make(const std::string& path, std::uint32_t owner) {
   found.itself.reset(open_in(root.get(), "/"));
   for (std::size_t at = 1; at < path.size() && found.itself;) {
     const auto end = std::min(path.find('/', at), path.size());
-    found.name = path.substr(at, end - at);
-    found.parent = std::move(found.itself);
-    found.itself.reset(open_in(found.parent.get(), found.name.c_str()));
-    found.made = !found.itself && errno == ENOENT &&
-                 ::mkdirat(found.parent.get(), found.name.c_str(), 0755) == 0;
-    if (found.made) {
+    const auto name = path.substr(at, end - at);
+    auto parent = std::move(found.itself);
+    found.itself.reset(open_in(parent.get(), name.c_str()));
+    if (!found.itself && errno == ENOENT && ::mkdirat(parent.get(), name.c_str(), 0755) == 0) {
       // The sandbox's root has no rights beyond it, so what this name is by now does no harm.
       [[maybe_unused]] const auto given =
-        ::fchownat(found.parent.get(), found.name.c_str(), owner, owner, AT_SYMLINK_NOFOLLOW);
-      found.itself.reset(open_in(found.parent.get(), found.name.c_str()));
+        ::fchownat(parent.get(), name.c_str(), owner, owner, AT_SYMLINK_NOFOLLOW);
+      found.itself.reset(open_in(parent.get(), name.c_str()));
+      const int why = errno;
+      found.made.push_back({std::move(parent), name});
+      errno = why;
     }
     at = end + 1;
   }
@@ -131,7 +143,8 @@ unique_fd make_file_system(const mount_visit& what, int device) {
                    value == nullptr ? FSCONFIG_SET_FLAG : FSCONFIG_SET_STRING, key, value, 0) == 0,
          mount_step::file_system);
   };
-  set("source", what.source.c_str());
+  constexpr std::size_t longest = 255; // The kernel takes no more; it is for show.
+  set("source", what.source.substr(0, longest).c_str());
   set("subtype", what.type.c_str());
   set("fd", std::to_string(device).c_str());
   set("rootmode", "40000");
@@ -156,22 +169,22 @@ void visit_to_mount(const mount_visit& what, int process, int way) {
   need(static_cast<bool>(device), mount_step::device);
   enter();
 
-  auto target = make(what.path, what.owner);
-  need(static_cast<bool>(target.itself), mount_step::directory);
+  const auto mounted = make_file_system(what, device.get());
+  auto target = make(what.path, what.owner); // From here on there is something to be undone.
   const auto fail = [&target](mount_step step, int error) {
-    target.itself.reset();
-    if (target.made)
-      ::unlinkat(target.parent.get(), target.name.c_str(), AT_REMOVEDIR);
+    target.undo();
     leave(step, error);
   };
-  if (!what.over_files && !target.made && !is_empty(target.itself.get()))
+  if (!target.itself)
+    fail(mount_step::directory, errno);
+  if (!what.over_files && target.made.empty() && !is_empty(target.itself.get()))
     fail(mount_step::not_empty, ENOTEMPTY);
-  const auto mounted = make_file_system(what, device.get());
 
   char byte = 0;
   iovec part{&byte, 1};
   const int handed = device.get();
-  need(send_packet<1>(way_there, &part, 1, &handed, 1) == 1, mount_step::device);
+  if (send_packet<1>(way_there, &part, 1, &handed, 1) != 1)
+    fail(mount_step::device, errno);
   device.reset(); // Else it would seem to be served when nobody does any more.
 
   // The first question waits until it is served, for as long as the spawner has patience with that.
@@ -186,7 +199,11 @@ void visit_to_mount(const mount_visit& what, int process, int way) {
   if (::syscall(SYS_move_mount, mounted.get(), "", target.itself.get(), "",
                 MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
     fail(mount_step::place, errno);
-  leave(mount_step::none, 0);
+  visit_report report{mount_step::none, 0, minor(root.st_dev)};
+  iovec whole{&report, sizeof report};
+  const int there = mounted.get();
+  [[maybe_unused]] const auto sent = send_packet<1>(way_there, &whole, 1, &there, 1);
+  ::_exit(0);
 }
 
 void visit_to_unmount(const mount_visit& what, int process, int way) {

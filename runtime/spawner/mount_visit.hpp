@@ -14,6 +14,7 @@ namespace insula::runtime::spawner {
 struct visit_report {
   mount_step failed;
   std::int32_t error;
+  std::uint32_t device = 0; ///< Of what is mounted, by which the kernel knows its connection.
 };
 
 struct mount_visit {
@@ -28,7 +29,8 @@ struct mount_visit {
 };
 
 /// Mounts. The device goes to `way` first, with one byte; whoever serves it must do so for this to
-/// come to an end. Then a visit_report. `process`: a pidfd of the sandbox's.
+/// come to an end. Then a visit_report, with what is mounted if it went well, which stays for as
+/// long as somebody holds that. `process`: a pidfd of the sandbox's.
 [[noreturn]] void visit_to_mount(const mount_visit& what, int process, int way);
 
 /// Takes away what is mounted at the path, whoever uses it, and the directory if it is empty. Then

@@ -391,6 +391,7 @@ void spawner::accept_server() {
   server_ = std::move(next);
   server_permits_ = false;
   had_server_ = true;
+  mounts_.calm();
   watch(server_.get());
 }
 
@@ -646,10 +647,7 @@ void spawner::tell_of_mount(const bucket_mounts::outcome& how) {
   said.name = how.name;
   said.error = how.error;
   said.step = static_cast<std::uint32_t>(how.failed);
-  send(said,
-       how.said.size() > max_said ? std::string_view{how.said}.substr(how.said.size() - max_said)
-                                  : std::string_view{how.said},
-       {});
+  send(said, how.said, {});
 }
 
 void spawner::open_sockets(const request& wanted) {
@@ -699,6 +697,7 @@ void spawner::reap() {
     gateway_.remove(at->first);
     if (!mine.asked_to_end)
       mounts_.sandbox_ends(at->first);
+    mounts_.sandbox_ended(at->first);
     mine.status = status;
     mine.pid = -1;
     mine.process.reset();
@@ -833,7 +832,7 @@ int spawner::serve() {
       turns_without_create = 0;
       create_next();
     }
-    if ((ending_ && tenants_.empty()) || nobody_left()) {
+    if (((ending_ && tenants_.empty()) || nobody_left()) && mounts_.hurry()) {
       leave();
       return 0;
     }

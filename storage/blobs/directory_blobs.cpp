@@ -20,6 +20,8 @@ namespace {
 constexpr const char* incoming = ".incoming";
 constexpr std::time_t leftover_age_s = 24 * 60 * 60;
 
+constexpr int most_tries = 10; ///< To put a blob where others remove the last one.
+
 constexpr int directory_flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 std::string fresh_name() {
@@ -83,7 +85,8 @@ std::optional<error> directory_blobs::refusal(const std::string& name) const {
   return std::nullopt;
 }
 
-/// Of several who make one at the same time all get it.
+/// Of several who make one at the same time all get it. Not found, if it is to be made: it has just
+/// been removed again.
 result<unique_fd> directory_blobs::open_parent(const std::string& name, bool make) {
   unique_fd at{::openat(directory_.get(), ".", directory_flags)};
   for (std::size_t begin = 0;;) {
@@ -95,12 +98,14 @@ result<unique_fd> directory_blobs::open_parent(const std::string& name, bool mak
     const auto part = name.substr(begin, end - begin);
     unique_fd next{::openat(at.get(), part.c_str(), directory_flags)};
     if (!next && errno == ENOENT && make) {
-      if (::mkdirat(at.get(), part.c_str(), 0700) == 0)
-        ::fsync(at.get());
+      ::mkdirat(at.get(), part.c_str(), 0700);
       next.reset(::openat(at.get(), part.c_str(), directory_flags));
     }
     if (!next && errno == ENOENT)
       return error{errc::not_found, "there is no " + name};
+    // Who finds it may be faster than who has just made it.
+    if (next && make && ::fsync(at.get()) != 0)
+      return failed(name.substr(0, end), errno);
     at = std::move(next);
     begin = end + 1;
   }
@@ -123,19 +128,30 @@ result<void> directory_blobs::put(const std::string& name, std::string_view byte
   if (bad == 0 && ::fsync(file.get()) != 0)
     bad = errno;
   if (bad == 0) {
-    const auto parent = open_parent(name, true);
-    if (!parent) {
-      ::unlinkat(directory_.get(), draft.c_str(), 0);
-      return parent.reason();
-    }
-    if (::renameat(directory_.get(), draft.c_str(), parent->get(), last_part(name).c_str()) != 0 ||
-        ::fsync(parent->get()) != 0)
-      bad = errno;
+    auto moved = move_to(draft, name);
+    for (int i = 1; !moved && moved.reason().code == errc::not_found && i < most_tries; ++i)
+      moved = move_to(draft, name); // Its directory went, which was empty until now.
+    if (moved)
+      return {};
+    ::unlinkat(directory_.get(), draft.c_str(), 0);
+    if (moved.reason().code != errc::not_found)
+      return moved;
+    bad = ENOENT;
   }
-  if (bad == 0)
-    return {};
   ::unlinkat(directory_.get(), draft.c_str(), 0);
   return failed(name, bad);
+}
+
+result<void> directory_blobs::move_to(const std::string& draft, const std::string& name) {
+  const auto parent = open_parent(name, true);
+  if (!parent)
+    return parent.reason();
+  if (::renameat(directory_.get(), draft.c_str(), parent->get(), last_part(name).c_str()) == 0 &&
+      ::fsync(parent->get()) == 0)
+    return {};
+  if (errno == ENOENT)
+    return error{errc::not_found, "there is no " + name};
+  return failed(name, errno);
 }
 
 result<std::string> directory_blobs::get(const std::string& name, std::size_t max_bytes) {
@@ -183,7 +199,8 @@ result<bool> directory_blobs::exists(const std::string& name) {
   return failed(name, errno);
 }
 
-/// Directories stay: somebody may be about to put something there.
+/// With the directories that have nothing in them any more: put() makes them again, also where they
+/// go under its hands.
 result<void> directory_blobs::remove(const std::string& name) {
   if (const auto no = refusal(name))
     return *no;
@@ -192,6 +209,13 @@ result<void> directory_blobs::remove(const std::string& name) {
     return parent.reason();
   if (parent && ::unlinkat(parent->get(), last_part(name).c_str(), 0) != 0 && errno != ENOENT)
     return failed(name, errno);
+  auto above = name;
+  for (auto slash = name.rfind('/'); slash != std::string::npos; slash = above.rfind('/')) {
+    above.resize(slash);
+    const auto where = open_parent(above, false);
+    if (!where || ::unlinkat(where->get(), last_part(above).c_str(), AT_REMOVEDIR) != 0)
+      break;
+  }
   return {};
 }
 
@@ -210,6 +234,8 @@ result<bool> directory_blobs::list_below(int directory, const std::string& above
                                          const std::string& prefix,
                                          const std::function<bool(const blob_info&)>& tell) {
   const auto open = entries_of(directory);
+  if (!open && errno == ENOENT)
+    return true; // It has just gone.
   if (!open)
     return failed(above, errno);
   while (true) {

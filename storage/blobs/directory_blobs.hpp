@@ -28,6 +28,7 @@ public:
 private:
   error failed(const std::string& what, int code) const;
   std::optional<error> refusal(const std::string& name) const;
+  result<void> move_to(const std::string& draft, const std::string& name);
   result<unique_fd> open_parent(const std::string& name, bool make);
   result<bool> list_below(int directory, const std::string& above, const std::string& prefix,
                           const std::function<bool(const blob_info&)>& tell);

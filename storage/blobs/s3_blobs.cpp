@@ -189,7 +189,6 @@ result<s3_blobs::answer> s3_blobs::try_once(const request& wanted, bool& may_pas
   CURL* const easy = mine->get();
   if (easy == nullptr)
     return error{errc::store_failed, "libcurl has no memory"};
-  ::curl_easy_reset(easy); // Its connections stay.
 
   transfer data{
     wanted.body, {}, std::max(wanted.max_bytes, reason_document_bytes), false, &closed_};
@@ -239,6 +238,8 @@ result<s3_blobs::answer> s3_blobs::try_once(const request& wanted, bool& may_pas
   const auto ended = ::curl_easy_perform(easy);
   answer said;
   ::curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &said.status);
+  // Its connections stay; the secret goes, and whatever points into this call.
+  ::curl_easy_reset(easy);
   said.body = std::move(data.taken);
   said.too_large = data.too_large || said.body.size() > wanted.max_bytes;
   if (closed_)

@@ -51,13 +51,19 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
     bool gone = false;           ///< All data has been removed.
     std::set<std::string> marks; ///< Keys that find() finds.
     std::uint64_t activations = 0;
-    epoch newest = 0;             ///< Written, or handed out.
-    epoch held = 0;               ///< 0: nobody holds the lease.
-    bool leaving = false;         ///< It is being given up.
-    bool busy = false;            ///< A write is under way.
-    std::set<std::string> unsure; ///< What the head may say: writes of which nobody knows.
+    epoch newest = 0;          ///< Written, or handed out.
+    epoch held = 0;            ///< 0: nobody holds the lease.
+    bool leaving = false;      ///< It is being given up.
+    bool busy = false;         ///< A write is under way.
+    bool unsure = false;       ///< Of a write nobody knows whether it took place.
+    bool found_unused = false; ///< Since it was last asked for.
     std::deque<waiting_batch> queue;
     std::vector<std::function<void()>> afterwards; ///< Once it has been given up.
+
+    /// Nobody holds it, and nothing is remembered of it: nobody need own it.
+    bool unused() const {
+      return held == 0 && !leaving && !busy && queue.empty() && (written == 0 || gone);
+    }
   };
 
   state(client& c, const membership& m, cluster_store_options o)
@@ -124,6 +130,11 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
     return marks;
   }
 
+  /// How the tags of all writes begin that are made from what is known now: nobody else's do.
+  std::string tags_of(const owned& mine) const {
+    return member.self() + "." + std::to_string(mine.known) + ".";
+  }
+
   owned* find(const std::string& id) {
     const auto at = all.find(id);
     return at == all.end() ? nullptr : &at->second;
@@ -154,6 +165,7 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
     if (!member.good())
       return then(not_a_member);
     if (auto* known = find(id)) {
+      known->found_unused = false;
       if (!known->leaving)
         return then(owning{member.self(), known->since});
       known->afterwards.emplace_back(
@@ -203,9 +215,10 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
 
   void have_owned(const std::string& id, std::uint64_t of, lease_id lease, revision since,
                   result<outcome> got, bool was_ours = false) {
-    // Of a membership that is over it means nothing; its lease takes the key with it.
+    // Of a membership that is over it means nothing: its lease takes the key with it, and who had
+    // asked has been told. Whoever waits now has asked a later one.
     if (over || of != life)
-      return owned_by(id, over ? going_down : not_a_member);
+      return;
     if (!got && got.reason().code == errc::not_found) { // There is no such lease.
       const_cast<membership&>(member).doubt();
       return owned_by(id, not_a_member);
@@ -247,7 +260,10 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
       else
         unwritten.insert(id);
     }
-    if (head != nullptr && !find(id)->marks.empty())
+    const auto& marks = find(id)->marks;
+    // What was the server's before may have alarms that are kept at this node alone.
+    if (const auto first = marks.lower_bound(options.found_by.front());
+        was_ours || (first != marks.end() && first->starts_with(options.found_by.front())))
       options.found();
     owned_by(id, owning{member.self(), began});
   }
@@ -273,8 +289,14 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
         return on_held(error{errc::stale_epoch, id + " is on node " + who->node});
       if (mine->held != 0)
         return on_held(error{errc::limit_reached, "the lease of " + id + " is held already"});
-      if (++mine->activations >> activation_bits != 0)
-        return on_held(error{errc::limit_reached, id + " has been activated too often"});
+      if (mine->activations == self->options.most_activations) {
+        if (mine->busy || !mine->queue.empty())
+          return on_held(error{errc::limit_reached, id + " is still being written"});
+        // Known from a later revision on, it has as many epochs again.
+        self->remove(id);
+        return self->acquire(id, on_held);
+      }
+      ++mine->activations;
       mine->held = (static_cast<epoch>(mine->known) << activation_bits) + mine->activations;
       mine->newest = mine->held;
       on_held(mine->held);
@@ -283,12 +305,33 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
 
   void release(const std::string& id, epoch held) {
     auto* const mine = find(id);
-    if (mine == nullptr || held == 0 || mine->held != held)
+    if (mine == nullptr || mine->held != held)
       return;
     mine->held = 0;
-    // Nothing is remembered of it: nobody need own it.
-    if ((mine->written == 0 || mine->gone) && mine->queue.empty() && mine->unsure.empty())
+    if (mine->unused())
       give_up(id, [](const auto&) {});
+  }
+
+  void give_up_unused() {
+    std::vector<std::string> ids;
+    for (auto& [id, mine] : all)
+      if (mine.unused() && std::exchange(mine.found_unused, true))
+        ids.push_back(id);
+    // A few at a time: who asks for something else is not to wait for all of them.
+    constexpr int at_once = 16;
+    const auto left = std::make_shared<std::vector<std::string>>(std::move(ids));
+    for (int i = 0; i < at_once; ++i)
+      give_up_next(left);
+  }
+
+  void give_up_next(const std::shared_ptr<std::vector<std::string>>& ids) {
+    while (!ids->empty()) {
+      const auto id = std::move(ids->back());
+      ids->pop_back();
+      if (const auto* mine = find(id); mine != nullptr && mine->unused() && mine->found_unused)
+        return give_up(id,
+                       [self = shared_from_this(), ids](const auto&) { self->give_up_next(ids); });
+    }
   }
 
   void give_up(const std::string& id, answer<void> then) {
@@ -297,7 +340,10 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
       return then(error{errc::not_found, id + " is not this node's"});
     if (mine->held != 0 || mine->leaving)
       return then(error{errc::limit_reached, id + " is in use"});
-    mine->leaving = true;
+    {
+      const std::lock_guard lock{mutex};
+      mine->leaving = true;
+    }
     mine->afterwards.emplace_back([then = std::move(then)] { then({}); });
     remove_owner(id);
   }
@@ -310,7 +356,7 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
     transaction what;
     what.conditions = {{owner_key(id), condition::of::modified, mine->known}};
     what.then = {operation::remove(owner_key(id))};
-    if (mine->gone) {
+    if (mine->gone && !mine->unsure) {
       what.conditions.push_back({head_key(id), condition::of::modified, mine->written});
       what.then.push_back(operation::remove(head_key(id)));
     }
@@ -441,8 +487,7 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
     const auto& cleared = batch.cleared;
     const bool all_gone =
       batch.changes.empty() && std::find(cleared.begin(), cleared.end(), "") != cleared.end();
-    const auto tag =
-      member.self() + "." + std::to_string(mine->known) + "." + std::to_string(++writes);
+    const auto tag = tags_of(*mine) + std::to_string(++writes);
     what.then.push_back(operation::put(head_key(id), head_of(tag, marks, all_gone)));
     what.otherwise = {operation::read(owner_key(id)), operation::read(head_key(id))};
     if (what.then.size() > most_steps)
@@ -475,16 +520,16 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
     if (mine == nullptr)
       return;
     if (!got) {
-      // It may have come to be, or come to be later: the next one finds out.
-      if (got.reason().code == errc::node_unreachable)
-        mine->unsure.insert(tag);
+      // It may have come to be, or come to be later: the next one finds out. Whatever the reason
+      // is, it is that of the last attempt alone.
+      mine->unsure = true;
       return answer_first(id, got.reason());
     }
     const auto took_place = [&](revision at) {
       mine->written = at;
       mine->gone = all_gone;
       mine->marks = std::move(marks);
-      mine->unsure.clear();
+      mine->unsure = false;
       answer_first(id, {});
     };
     if (got->held)
@@ -501,10 +546,10 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
     }
     if (head != nullptr && tag_of(head->value) == tag)
       return took_place(head->modified); // By an earlier attempt.
-    if (head == nullptr || !mine->unsure.contains(tag_of(head->value)))
+    if (head == nullptr || !tag_of(head->value).starts_with(tags_of(*mine)))
       return answer_first(id, error{errc::store_failed, "somebody else has written " + id});
     // What nobody knew of had come to be. This one goes on top of it.
-    mine->unsure.clear();
+    mine->unsure = false;
     mine->written = head->modified;
     mine->gone = is_gone(head->value);
     mine->marks = marks_of(head->value);
@@ -578,15 +623,17 @@ void cluster_store::commit(write_batch batch, std::function<void(result<void>)> 
   if (auto why = malformed(batch))
     return on_durable(std::move(*why));
   const auto bytes = size_of(batch);
+  bool full = false;
   {
     const std::lock_guard lock{state_->budget_mutex};
-    if (state_->waiting >= max_waiting || state_->waiting_bytes + bytes > max_waiting_bytes) {
-      on_durable(error{errc::limit_reached, "too much waits to be written"});
-      return;
+    full = state_->waiting >= max_waiting || state_->waiting_bytes + bytes > max_waiting_bytes;
+    if (!full) {
+      ++state_->waiting;
+      state_->waiting_bytes += bytes;
     }
-    ++state_->waiting;
-    state_->waiting_bytes += bytes;
   }
+  if (full) // Told without the lock: it may be somebody who commits again.
+    return on_durable(error{errc::limit_reached, "too much waits to be written"});
   state_->with.post(
     [st = state_, held = std::make_shared<state::waiting_batch>(
                     state::waiting_batch{std::move(batch), std::move(on_durable), bytes})] {
@@ -673,6 +720,11 @@ void cluster_store::find_owner(std::string id, std::function<void(result<found_o
                    });
 }
 
+bool cluster_store::knows(std::string_view id) const {
+  const std::lock_guard lock{state_->mutex};
+  return state_->all.contains(std::string{id});
+}
+
 bool cluster_store::is_mine(std::string_view id) const {
   const std::lock_guard lock{state_->mutex};
   const auto at = state_->all.find(std::string{id});
@@ -689,6 +741,10 @@ std::vector<std::pair<std::string, revision>> cluster_store::mine() const {
 
 void cluster_store::give_up(const std::string& id, std::function<void(result<void>)> then) {
   state_->with.post([st = state_, id, then = std::move(then)] { st->give_up(id, then); });
+}
+
+void cluster_store::give_up_unused() {
+  state_->with.post([st = state_] { st->give_up_unused(); });
 }
 
 void cluster_store::forget_all() {

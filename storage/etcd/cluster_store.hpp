@@ -14,13 +14,19 @@
 
 namespace insula::storage::etcd {
 
+/// Of an epoch, for the count of activations.
+inline constexpr unsigned activation_bits = 20;
+
 struct cluster_store_options {
   std::string prefix; ///< As the membership's.
-  /// find() finds what begins with one of these, and nothing else.
+  /// find() finds what begins with one of these, and nothing else. At least one.
   std::vector<std::string> found_by;
-  /// Something that find() finds belongs to what has come to be this node's. On the client's
-  /// thread.
+  /// Something that begins with the first of these belongs to what has come to be this node's. On
+  /// the client's thread.
   std::function<void()> found = [] {};
+  /// Of an id, from one revision on; then a later one is asked for. At most as many as fit in
+  /// activation_bits.
+  std::uint64_t most_activations = (std::uint64_t{1} << activation_bits) - 1;
 };
 
 /// Who owns what, and what it remembers: the records of a cluster's objects. An id is owned by a
@@ -55,6 +61,8 @@ public:
 
   // ---- storage::lease_service
   void acquire(std::string owner, std::function<void(result<epoch>)> on_held) override;
+  /// With 0: nobody has come to hold it, and nobody wants to. Of what has nothing written the
+  /// ownership goes as well.
   void release(const std::string& owner, epoch held) override;
 
   // ---- Ownership
@@ -74,9 +82,14 @@ public:
   void find_owner(std::string id, std::function<void(result<found_owner>)> then);
   /// This node owns it, as far as it knows: with membership::good() that is certain.
   bool is_mine(std::string_view id) const;
+  /// The same, or it is just being given up.
+  bool knows(std::string_view id) const;
   std::vector<std::pair<std::string, revision>> mine() const;
   /// It can be another's from now on. Nobody may hold its lease. not_found: it is not ours.
   void give_up(const std::string& id, std::function<void(result<void>)> then);
+  /// Whatever has not been asked for since the last call, is held by nobody and has nothing written
+  /// can be another's from now on.
+  void give_up_unused();
   /// The membership is over: nothing is ours.
   void forget_all();
 
@@ -84,7 +97,5 @@ private:
   struct state;
   std::shared_ptr<state> state_;
 };
-
-inline constexpr unsigned activation_bits = 20;
 
 } // namespace insula::storage::etcd

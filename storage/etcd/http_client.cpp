@@ -3,6 +3,7 @@
 #include "storage/etcd/gateway_json.hpp"
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <curl/curl.h>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <sstream>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -27,6 +29,10 @@ constexpr auto connect_patience = 300ms;
 constexpr auto longest_attempt = 3000ms;
 constexpr auto pause_between = 20ms;
 constexpr std::size_t bytes_per_ms = 20'000; ///< What a slow member takes of a large question.
+/// Each has a connection of its own. Those that come when so many are under way wait, but for what
+/// a lease depends on: a node must not lose it to its own haste.
+constexpr std::size_t most_under_way = 64;
+constexpr std::size_t idle_connections = most_under_way + 16;
 
 nanoseconds boot_time() {
   timespec at{};
@@ -55,7 +61,7 @@ public:
       , multi_(::curl_multi_init())
       , headers_(::curl_slist_append(nullptr, "Content-Type: application/json")) {
     headers_ = ::curl_slist_append(headers_, "Expect:");
-    ::curl_multi_setopt(multi_, CURLMOPT_MAXCONNECTS, 64L);
+    ::curl_multi_setopt(multi_, CURLMOPT_MAXCONNECTS, static_cast<long>(idle_connections));
     thread_ = std::thread{[this] { run(); }};
   }
 
@@ -76,11 +82,13 @@ public:
     nanoseconds until{};
     std::function<void(result<std::string>)> then;
     // Of the attempt under way:
+    std::array<char, CURL_ERROR_SIZE> words{}; ///< Why it has failed.
     easy handle;
     std::string answer;
     std::size_t endpoint = 0;
     unsigned attempts = 0;
     error last{errc::node_unreachable, "etcd does not answer"};
+    bool has_reason = false; ///< `last` is more than that.
   };
 
   struct watching {
@@ -104,9 +112,12 @@ public:
     made->then = std::move(done);
     post([this, held = std::make_shared<std::unique_ptr<call>>(std::move(made))] {
       auto mine = std::move(*held);
-      if (open_.size() + pausing_.size() >= options_.max_open)
-        return mine->then(error{errc::limit_reached, "too many questions to etcd are open"});
-      attempt(std::move(mine));
+      const bool ahead = mine->path.starts_with("/v3/lease/");
+      if (ahead || under_way() < most_under_way)
+        return attempt(std::move(mine));
+      if (waiting_.size() >= options_.max_waiting)
+        return mine->then(error{errc::limit_reached, "too many questions to etcd wait"});
+      waiting_.emplace(mine->until, std::move(mine));
     });
   }
 
@@ -154,6 +165,7 @@ private:
       int running = 0;
       ::curl_multi_perform(multi_, &running);
       collect();
+      go_on_with_waiting();
       drop_unwanted();
       wait();
     }
@@ -165,8 +177,9 @@ private:
     auto due = boot_time() + pause;
     if (!timers_.empty())
       due = std::min(due, timers_.begin()->first);
-    if (!pausing_.empty())
-      due = std::min(due, pausing_.begin()->first);
+    for (const auto* each : {&pausing_, &waiting_})
+      if (!each->empty())
+        due = std::min(due, each->begin()->first);
     pause = std::clamp(due - boot_time(), nanoseconds{0}, pause);
     {
       const std::lock_guard lock{mutex_};
@@ -176,6 +189,15 @@ private:
     // Rounded up: a wait of 0 would turn in circles until the timer is due.
     const auto ms = static_cast<int>((pause + 999'999ns) / 1ms);
     ::curl_multi_poll(multi_, nullptr, 0, ms, nullptr);
+  }
+
+  std::size_t under_way() const { return open_.size() + pausing_.size(); }
+
+  /// Also with those whose time is up: they are answered.
+  void go_on_with_waiting() {
+    const auto now = boot_time();
+    while (!waiting_.empty() && (under_way() < most_under_way || waiting_.begin()->first <= now))
+      attempt(std::move(waiting_.extract(waiting_.begin()).mapped()));
   }
 
   void fire_timers() {
@@ -251,6 +273,8 @@ private:
     ::curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(patience.count()));
     ::curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, &append<largest_answer>);
     ::curl_easy_setopt(handle, CURLOPT_WRITEDATA, &mine->answer);
+    mine->words.front() = '\0';
+    ::curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, mine->words.data());
     ::curl_multi_add_handle(multi_, handle);
     open_.emplace(handle, std::move(mine));
   }
@@ -288,12 +312,22 @@ private:
   }
 
   void finished(std::unique_ptr<call> mine, CURLcode code) {
-    long status = 0;
+    long status = 0, number = 0;
     ::curl_easy_getinfo(mine->handle.get(), CURLINFO_RESPONSE_CODE, &status);
+    ::curl_easy_getinfo(mine->handle.get(), CURLINFO_OS_ERRNO, &number);
     mine->handle.reset();
     if (code != CURLE_OK) {
-      mine->last = {errc::node_unreachable, "etcd at " + options_.endpoints[mine->endpoint] +
-                                              " does not answer: " + ::curl_easy_strerror(code)};
+      std::string why = mine->words.data();
+      if (why.empty())
+        why = ::curl_easy_strerror(code);
+      if (code == CURLE_COULDNT_CONNECT && number != 0)
+        why += " (" + std::system_category().message(static_cast<int>(number)) + ")";
+      // That the time was up says less than what an earlier attempt has met with.
+      const bool timed_out = code == CURLE_OPERATION_TIMEDOUT;
+      if (!timed_out || !mine->has_reason)
+        mine->last = {errc::node_unreachable,
+                      "etcd at " + options_.endpoints[mine->endpoint] + " does not answer: " + why};
+      mine->has_reason = mine->has_reason || !timed_out;
       return again(std::move(mine));
     }
     if (status == 200)
@@ -377,8 +411,9 @@ private:
       ::curl_multi_remove_handle(multi_, handle);
     watches_.clear();
     timers_.clear();
-    for (auto waiting = std::exchange(pausing_, {}); auto& [due, mine] : waiting)
-      mine->then(error{errc::io_failed, "the node is shutting down"});
+    for (auto* each : {&pausing_, &waiting_})
+      for (auto waiting = std::exchange(*each, {}); auto& [due, mine] : waiting)
+        mine->then(error{errc::io_failed, "the node is shutting down"});
     for (auto open = std::exchange(open_, {}); auto& [handle, mine] : open) {
       ::curl_multi_remove_handle(multi_, handle);
       mine->then(error{errc::io_failed, "the node is shutting down"});
@@ -410,6 +445,7 @@ private:
   std::unordered_map<CURL*, std::shared_ptr<watching>> watches_;
   std::multimap<nanoseconds, std::function<void()>> timers_;
   std::multimap<nanoseconds, std::unique_ptr<call>> pausing_; ///< Between two attempts.
+  std::multimap<nanoseconds, std::unique_ptr<call>> waiting_; ///< For their first, by their ends.
   bool closing_ = false;
   std::size_t preferred_ = 0;
   std::size_t watch_endpoint_ = 0;

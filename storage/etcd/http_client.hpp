@@ -18,7 +18,9 @@ struct http_options {
   /// What one member gets to answer; then the next is asked. Large questions get more, and so does
   /// every round in which nobody has answered.
   std::chrono::milliseconds attempt{300};
-  std::size_t max_open = 4096;
+  /// A few questions are under way at a time, each for itself; so many more may wait for their
+  /// turn.
+  std::size_t max_waiting = 4096;
 };
 
 /// etcd by its JSON gateway, with libcurl.

@@ -42,22 +42,33 @@ std::string text_of(const char* text) {
 /// Pieces one after the other, as libarchive asks for them.
 class piece_reader {
 public:
-  piece_reader(blob_store& blobs, const std::string& space, const manifest& from)
+  piece_reader(blob_store& blobs, const std::string& space, const manifest& from,
+               const tree_channel& into)
       : blobs_(blobs)
       , space_(space)
-      , from_(from) {}
+      , from_(from)
+      , into_(into) {}
 
   static la_ssize_t give(archive* to, void* self, const void** bytes) {
     auto& mine = *static_cast<piece_reader*>(self);
-    if (mine.next_ == mine.from_.pieces.size())
+    const auto& pieces = mine.from_.pieces;
+    if (mine.next_ == pieces.size())
       return 0;
-    auto plain = mine.fetch(mine.from_.pieces[mine.next_++]);
-    if (!plain) {
-      mine.failed_ = plain.reason();
-      ::archive_set_error(to, EIO, "a piece cannot be had");
+    const auto which = mine.next_++;
+    if (const auto no = mine.into_.unwanted()) {
+      mine.failed_ = *no;
+      ::archive_set_error(to, EIO, "nobody wants it");
       return ARCHIVE_FATAL;
     }
-    mine.plain_ = std::move(*plain);
+    if (which == 0 || !(pieces[which] == pieces[which - 1])) { // Of zeros there may be many.
+      auto plain = mine.fetch(pieces[which]);
+      if (!plain) {
+        mine.failed_ = plain.reason();
+        ::archive_set_error(to, EIO, "a piece cannot be had");
+        return ARCHIVE_FATAL;
+      }
+      mine.plain_ = std::move(*plain);
+    }
     *bytes = mine.plain_.data();
     return static_cast<la_ssize_t>(mine.plain_.size());
   }
@@ -81,6 +92,7 @@ private:
   blob_store& blobs_;
   const std::string& space_;
   const manifest& from_;
+  const tree_channel& into_;
   std::size_t next_ = 0;
   std::string plain_;
   std::optional<error> failed_;
@@ -98,14 +110,19 @@ std::string name_in_tree(std::string path) {
 result<bool> send_entry(archive_entry* entry, tree_channel& into) {
   entry_head head{};
   std::string target;
-  switch (::archive_entry_filetype(entry)) {
-    case AE_IFREG: head.kind = entry_kind::file; break;
-    case AE_IFDIR: head.kind = entry_kind::directory; break;
-    case AE_IFLNK:
-      head.kind = entry_kind::symlink;
-      target = text_of(::archive_entry_symlink(entry));
-      break;
-    default: return damaged("it has a member of an unknown kind");
+  if (const char* const first = ::archive_entry_hardlink(entry)) {
+    head.kind = entry_kind::hard_link;
+    target = name_in_tree(first);
+  } else {
+    switch (::archive_entry_filetype(entry)) {
+      case AE_IFREG: head.kind = entry_kind::file; break;
+      case AE_IFDIR: head.kind = entry_kind::directory; break;
+      case AE_IFLNK:
+        head.kind = entry_kind::symlink;
+        target = text_of(::archive_entry_symlink(entry));
+        break;
+      default: return damaged("it has a member of an unknown kind");
+    }
   }
   const auto name = name_in_tree(text_of(::archive_entry_pathname(entry)));
   if (name.size() > max_entry_name || target.size() > max_entry_name)
@@ -158,7 +175,7 @@ result<void> send_content(archive* from, tree_channel& into) {
 
 result<void> read_tree(blob_store& blobs, const std::string& space, const manifest& from,
                        tree_channel& into) {
-  piece_reader pieces{blobs, space, from};
+  piece_reader pieces{blobs, space, from, into};
   const std::unique_ptr<archive, free_it> reader{::archive_read_new()};
   if (!reader)
     throw std::bad_alloc{};

@@ -12,17 +12,9 @@
 
 namespace insula::storage::snapshots {
 
-namespace {
-
-constexpr std::int64_t day_ms = std::chrono::milliseconds{std::chrono::hours{24}}.count();
-constexpr std::int64_t garbage_ms = std::chrono::milliseconds{limits::snapshot_garbage_age}.count();
-
-/// A snapshot that takes so long is given up: its first pieces would become garbage under it.
-constexpr std::chrono::hours longest_snapshot{12};
-
 /// A set of any number of digests in a known amount of memory: it has all that were added, and now
 /// and then one that was not, other ones each time. What is kept for that goes some other day.
-class digest_set {
+class snapshot_store::digest_set {
 public:
   digest_set()
       : bits_(all_bits / 64)
@@ -54,6 +46,19 @@ private:
   const std::uint64_t salt_;
 };
 
+namespace {
+
+constexpr std::int64_t day_ms = std::chrono::milliseconds{std::chrono::hours{24}}.count();
+constexpr std::int64_t garbage_ms = std::chrono::milliseconds{limits::snapshot_garbage_age}.count();
+
+static_assert(limits::snapshot_time < limits::snapshot_garbage_age, "its first pieces are there");
+
+/// How often a sweep begins anew with manifests that have come while it read others, and how many
+/// pieces it removes, at_once at a time.
+constexpr unsigned most_rounds = 20;
+constexpr std::size_t at_once = 10'000;
+constexpr std::size_t most_swept = 1'000'000;
+
 error damaged(const std::string& what) {
   return {errc::store_failed, "a snapshot is damaged: " + what};
 }
@@ -83,7 +88,7 @@ result<std::string> snapshot_store::take(const ticket& what, int socket,
   if (const auto earlier = reference::read(what.earlier))
     if (auto found = fetch(*earlier)) // Else everything is written anew.
       known = std::move(found->pieces);
-  const auto until = std::chrono::steady_clock::now() + longest_snapshot;
+  const auto until = std::chrono::steady_clock::now() + limits::snapshot_time;
   tree_channel tree{
     socket, [&] { return (unwanted && unwanted()) || std::chrono::steady_clock::now() > until; }};
   piece_writer pieces{blobs_, space_, what.taken_ms / day_ms, known};
@@ -131,12 +136,78 @@ result<void> snapshot_store::forget(const std::string& owner, epoch last,
   return {};
 }
 
+/// By the store's own clock.
+result<std::int64_t> snapshot_store::store_time() {
+  const auto name = space_ + "/clock";
+  if (const auto put = blobs_.put(name, "now"); !put)
+    return put.reason();
+  std::int64_t found = 0;
+  const auto listed = blobs_.list(name, [&](const blob_info& each) {
+    found = std::max(found, each.modified_ms);
+    return true;
+  });
+  if (!listed)
+    return listed.reason();
+  return found;
+}
+
+/// All pieces of `named`. What went while others were read was replaced: then those that have come
+/// are read as well, which are remembered before the others go.
+result<snapshot_store::digest_set>
+snapshot_store::pieces_of(std::set<std::string> named, const remembered_function& remembered) {
+  digest_set used;
+  std::set<std::string> done;
+  for (unsigned round = 0; round < most_rounds; ++round) {
+    std::vector<std::string> gone;
+    for (const auto& each : named) {
+      if (!done.insert(each).second)
+        continue;
+      const auto text = blobs_.get(each, limits::snapshot_manifest_bytes);
+      if (!text && text.reason().code == errc::not_found) {
+        gone.push_back(each);
+        continue;
+      }
+      const auto found = text ? manifest::read(*text) : std::nullopt;
+      if (!found)
+        return text ? damaged(each) : text.reason();
+      for (const auto& one : found->pieces)
+        used.add(one.digest);
+    }
+    if (gone.empty())
+      return used;
+    auto now = names_of(remembered);
+    if (!now)
+      return now.reason();
+    for (const auto& each : gone)
+      if (now->count(each) > 0) // And so it should be there.
+        return damaged(each + " is not there");
+    named = std::move(*now);
+  }
+  return error{errc::store_failed, "snapshots change faster than they can be looked at"};
+}
+
+result<std::set<std::string>>
+snapshot_store::names_of(const remembered_function& remembered) const {
+  const auto references = remembered();
+  if (!references)
+    return references.reason();
+  std::set<std::string> names;
+  for (const auto& each : *references)
+    if (const auto which = reference::read(each); which && key_of(space_, which->name))
+      names.insert(which->name);
+  return names;
+}
+
 // A piece is garbage if no manifest names it. Manifests that come to be meanwhile name new pieces,
 // whose day keeps them, and those of a manifest that stays until they are remembered: as long as
-// each sandbox has one manifest that was read here, nothing of a later one is removed.
-result<snapshot_store::swept>
-snapshot_store::sweep(std::int64_t now_ms,
-                      const std::function<result<std::vector<std::string>>()>& remembered) {
+// each sandbox has one manifest that was read here, nothing of a later one is removed. What is old
+// is so by the clocks of its writer, of the store, and of this node, which may all be wrong.
+result<snapshot_store::swept> snapshot_store::sweep(std::int64_t now_ms,
+                                                    const remembered_function& remembered) {
+  const auto there = store_time();
+  if (!there)
+    return there.reason();
+  const auto oldest_ms = std::min(now_ms, *there) - garbage_ms;
   swept count;
   std::set<std::string> named; // Manifests, by what stays and what goes.
   std::vector<std::string> old;
@@ -144,51 +215,45 @@ snapshot_store::sweep(std::int64_t now_ms,
     const auto key = key_of(space_, each.name);
     if (!key)
       return true;
-    const bool young =
-      key->taken_ms > now_ms - garbage_ms || each.modified_ms > now_ms - garbage_ms;
+    const bool young = key->taken_ms > oldest_ms || each.modified_ms > oldest_ms;
     young ? void(named.insert(each.name)) : old.push_back(each.name);
     return true;
   });
   if (!listed)
     return listed.reason();
-  const auto references = remembered(); // After that: what is remembered now was there then, or is
+  auto referred = names_of(remembered); // After that: what is remembered now was there then, or is
                                         // read below.
-  if (!references)
-    return references.reason();
-  for (const auto& each : *references)
-    if (const auto which = reference::read(each); which && key_of(space_, which->name))
-      named.insert(which->name);
-  digest_set used;
-  for (const auto& each : named) {
-    const auto text = blobs_.get(each, limits::snapshot_manifest_bytes);
-    const auto found = text ? manifest::read(*text) : std::nullopt;
-    if (!found) // It went meanwhile, and which one has come is not known; or it is damaged.
-      return text ? damaged(each) : text.reason();
-    for (const auto& one : found->pieces)
-      used.add(one.digest);
-  }
+  if (!referred)
+    return referred.reason();
+  named.merge(*referred);
+  const auto used = pieces_of(named, remembered);
+  if (!used)
+    return used.reason();
   for (const auto& each : old)
     if (named.count(each) == 0) {
       if (const auto removed = blobs_.remove(each); !removed)
         return removed.reason();
       ++count.manifests;
     }
+  const auto last_day = oldest_ms / day_ms - 1; // Which was over by then.
   std::vector<std::string> garbage;
-  const auto last_day = (now_ms - garbage_ms) / day_ms - 1; // Which was over by then.
-  const auto seen = blobs_.list(space_ + "/pieces/", [&](const blob_info& each) {
-    constexpr std::size_t at_once = 10'000; // The others go with the next sweep.
-    const auto which = piece_of(space_, each.name);
-    if (which && which->day <= last_day && !used.has(which->digest))
-      garbage.push_back(each.name);
-    return garbage.size() < at_once;
-  });
-  if (!seen)
-    return seen.reason();
-  for (const auto& each : garbage) {
-    if (const auto removed = blobs_.remove(each); !removed)
-      return removed.reason();
-    ++count.pieces;
-  }
+  do {
+    garbage.clear();
+    const auto seen = blobs_.list(space_ + "/pieces/", [&](const blob_info& each) {
+      const auto which = piece_of(space_, each.name);
+      if (which && which->day <= last_day && each.modified_ms <= oldest_ms &&
+          !used->has(which->digest))
+        garbage.push_back(each.name);
+      return garbage.size() < at_once;
+    });
+    if (!seen)
+      return seen.reason();
+    for (const auto& each : garbage) {
+      if (const auto removed = blobs_.remove(each); !removed)
+        return removed.reason();
+      ++count.pieces;
+    }
+  } while (garbage.size() == at_once && count.pieces < most_swept);
   return count;
 }
 

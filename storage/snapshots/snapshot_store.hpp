@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,13 +45,19 @@ public:
   struct swept {
     std::size_t manifests = 0, pieces = 0;
   };
+  using remembered_function = std::function<result<std::vector<std::string>>()>;
   /// Removes what nobody refers to and is older than limits::snapshot_garbage_age. `remembered`
-  /// tells all references that are remembered by now. Nothing is removed if they cannot be had.
-  result<swept> sweep(std::int64_t now_ms,
-                      const std::function<result<std::vector<std::string>>()>& remembered);
+  /// tells all references that are remembered by now, and is asked a few times. Nothing is removed
+  /// if they cannot be had.
+  result<swept> sweep(std::int64_t now_ms, const remembered_function& remembered);
 
 private:
+  class digest_set;
+
   result<manifest> fetch(const reference& which);
+  result<std::int64_t> store_time();
+  result<std::set<std::string>> names_of(const remembered_function& remembered) const;
+  result<digest_set> pieces_of(std::set<std::string> named, const remembered_function& remembered);
 
   blob_store& blobs_;
   const std::string space_;

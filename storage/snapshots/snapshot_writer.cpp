@@ -131,6 +131,12 @@ entry_of(const entry_head& head, const std::string& name, const std::string& tar
       ::archive_entry_set_filetype(entry.get(), AE_IFLNK);
       ::archive_entry_set_symlink(entry.get(), target.c_str());
       break;
+    case entry_kind::hard_link:
+      if (top || target == "." || !is_member_name(target))
+        return no_tree();
+      ::archive_entry_set_filetype(entry.get(), AE_IFREG);
+      ::archive_entry_set_hardlink(entry.get(), ("./" + target).c_str());
+      break;
     default: return no_tree();
   }
   if (!is_member_name(name))
@@ -160,6 +166,7 @@ result<void> write_tree(tree_channel& from, piece_writer& into) {
   if (auto begun = from.read_result(limits::tree_check_patience); !begun)
     return begun;
   tar archive{into};
+  std::uint64_t left = limits::snapshot_tree_bytes;
   while (true) {
     entry_head head{};
     if (auto good = from.read(&head, sizeof head, limits::snapshot_patience); !good)
@@ -189,6 +196,9 @@ result<void> write_tree(tree_channel& from, piece_writer& into) {
       if (auto good = into.cut(); !good)
         return good;
     const auto size = head.kind == entry_kind::file ? head.size : 0;
+    if (size > left)
+      return error{errc::limit_reached, "the files are too large for a snapshot, holes included"};
+    left -= size;
     if (auto good = write_content(from, archive, size); !good)
       return good;
     if (large)

@@ -27,10 +27,16 @@ tree_channel::tree_channel(int socket, unwanted_function unwanted)
     , unwanted_(std::move(unwanted))
     , in_(buffer_bytes) {}
 
+std::optional<error> tree_channel::unwanted() const {
+  if (unwanted_ && unwanted_())
+    return error{errc::sandbox_not_running, "nobody wants it any more"};
+  return std::nullopt;
+}
+
 result<void> tree_channel::wait_for(short what, steady::time_point until) const {
   while (true) {
-    if (unwanted_ && unwanted_())
-      return error{errc::sandbox_not_running, "nobody wants it any more"};
+    if (const auto no = unwanted())
+      return *no;
     pollfd look{socket_, what, 0};
     const int found = ::poll(&look, 1, static_cast<int>(limits::snapshot_glance.count()));
     if (found > 0)
@@ -46,6 +52,8 @@ result<std::string_view> tree_channel::read_some(std::uint64_t most,
                                                  std::chrono::milliseconds patience) {
   const auto until = steady::now() + patience;
   while (begin_ == end_) {
+    if (const auto no = unwanted())
+      return *no;
     const ssize_t n = ::recv(socket_, in_.data(), in_.size(), MSG_DONTWAIT);
     if (n > 0) {
       begin_ = 0;
@@ -95,6 +103,8 @@ result<void> tree_channel::flush() {
   std::string_view left{out_};
   auto until = steady::now() + limits::snapshot_patience;
   while (!left.empty()) {
+    if (const auto no = unwanted())
+      return *no;
     const ssize_t n = ::send(socket_, left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) {
       left.remove_prefix(static_cast<std::size_t>(n));

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,9 @@ public:
   /// Kept until there are enough of them, or flush().
   result<void> write(const void* bytes, std::size_t count);
   result<void> flush();
+
+  /// Nobody wants it any more. Every wait looks for that; so does whoever works between two.
+  std::optional<error> unwanted() const;
 
   /// What it says at the end of a write, or at the beginning of a read: it failed, with its words.
   result<void> read_result(std::chrono::milliseconds patience);

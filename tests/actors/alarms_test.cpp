@@ -27,6 +27,7 @@ struct alarm_world {
   std::deque<caf::typed_response_promise<caf::ok_atom>> unanswered;
   caf::actor directory;
   storage::epoch lease = 1; ///< Of everybody; each life has a new one.
+  bool owns = true;         ///< All of them.
 
   alarm_world() {
     directory = sys.get().spawn([this](caf::event_based_actor* self) -> caf::behavior {
@@ -63,7 +64,9 @@ struct alarm_world {
 
   void start() {
     actors::keepers with{cluster_store, node_store, {}, &sys.time};
-    with.alarms = actors::spawn_alarms(sys.get(), {with.cluster, with.node, &sys.time});
+    actors::alarms_options how{with.cluster, with.node, &sys.time};
+    how.ours = [this](const std::string&) { return owns; };
+    with.alarms = actors::spawn_alarms(sys.get(), std::move(how));
     keep = std::make_shared<const actors::keepers>(with);
     caf::anon_send(with.alarms, wake_by_atom::value, directory);
     sys.run();
@@ -85,6 +88,21 @@ struct alarm_world {
     if (!one)
       one = sys.get().spawn(counter, keep, lease, owner, prefix, where);
     return one;
+  }
+  /// As when ids come or go.
+  void reread(bool all_are_ours) {
+    owns = all_are_ours;
+    caf::anon_send(keep->alarms, reread_atom::value);
+    sys.run();
+  }
+  /// By another node, which has owned it with that epoch.
+  void set_elsewhere(const std::string& owner, std::chrono::milliseconds delay,
+                     storage::epoch epoch) {
+    const auto alarm = alarm_record::in(delay, sys.time, std::to_string(epoch) + ".1");
+    cluster.disk.commit({owner, epoch, {{"@alarm/", alarm.text()}}},
+                        [](result<void> ok) { REQUIRE(ok); });
+    objects.erase({kept_in::cluster, owner, ""}); // Its next activation reads it.
+    lease = epoch + 1;
   }
   pending<caf::ok_atom> set(const caf::actor& of, std::chrono::milliseconds delay) {
     return sys.ask<caf::ok_atom>(of, set_atom::value, std::int64_t{delay.count()});
@@ -328,6 +346,92 @@ TEST_CASE("alarms go with their objects", "[actors][alarms]") {
     w.sys.advance(10s);
     CHECK(w.told.size() == 2);
   }
+}
+
+// ---- In a cluster
+
+TEST_CASE(
+  "an id that comes back has the alarm that was set elsewhere, not that of its earlier stay",
+  "[actors][alarms]") {
+  alarm_world w;
+  SECTION("which was later, and the loss was heard of") {
+    w.set(w.object(), 1h).value();
+    w.reread(false);
+    w.set_elsewhere("abc", 10min, 5);
+    w.reread(true);
+    w.sys.advance(10min);
+    CHECK(w.rung() == "1");
+  }
+  SECTION("which was later, and nobody has said that it was away") {
+    w.set(w.object(), 1h).value();
+    w.set_elsewhere("abc", 10min, 5);
+    w.reread(true);
+    w.sys.advance(10min);
+    CHECK(w.rung() == "1");
+  }
+  SECTION("which was sooner") {
+    w.set(w.object(), 10min).value();
+    w.set_elsewhere("abc", 1h, 5);
+    w.reread(true);
+    w.sys.advance(10min);
+    CHECK(w.told.empty());
+    w.sys.advance(50min);
+    CHECK(w.rung() == "1");
+  }
+  SECTION("which is at work at that moment") {
+    w.silent = true;
+    w.set(w.object(), 1s).value();
+    w.sys.advance(1s);
+    REQUIRE(w.told.size() == 1);
+    w.set_elsewhere("abc", 10min, 5);
+    w.reread(true);
+    w.silent = false;
+    w.answer_one();
+    w.sys.advance(10min);
+    CHECK(w.rung() == "1");
+  }
+  w.sys.advance(2h);
+  CHECK(alarms_in(w.cluster) == 0);
+}
+
+TEST_CASE("what is stored late does not take the place of what has been set meanwhile",
+          "[actors][alarms]") {
+  alarm_world w;
+  w.set_elsewhere("abc", 1h, 9);
+  w.reread(true);
+  w.set(w.object(), 10min).value();
+  w.reread(true);
+  w.sys.advance(10min);
+  CHECK(w.rung() == "1");
+}
+
+TEST_CASE("a node that owns nothing yet when it starts has its alarms once it does",
+          "[actors][alarms]") {
+  alarm_world w;
+  w.set(w.object("abc"), 10s).value();
+  w.set(w.object("abc", "process/1/", kept_in::node), 20s).value();
+  w.stop();
+  w.owns = false;
+  w.start();
+  w.sys.advance(30s);
+  CHECK(w.told.empty());
+  w.reread(true);
+  CHECK(w.told.size() == 2);
+  CHECK(w.rung("abc") == "1");
+  CHECK(w.node.value("abc", "process/1/rung") == "1");
+}
+
+TEST_CASE("a store that cannot be read is not asked more and more often", "[actors][alarms]") {
+  alarm_world w;
+  w.set(w.object(), 1min).value();
+  w.stop();
+  w.start();
+  w.cluster.read_error = error{errc::store_failed, "no"};
+  for (int i = 0; i < 100; ++i)
+    w.reread(true);
+  const auto before = w.cluster.finds;
+  w.sys.advance(limits::longest_alarm_retry);
+  CHECK(w.cluster.finds == before + 1);
 }
 
 // ---- With sandboxes

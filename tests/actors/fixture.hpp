@@ -44,6 +44,7 @@ struct fake_store {
   std::optional<error> read_error;
   std::vector<std::function<void()>> held;
   int writes = 0;
+  int finds = 0;
   impl::pointer itself = nullptr;
 
   store_actor spawn(caf::actor_system& system) {
@@ -95,6 +96,7 @@ struct fake_store {
           },
           [this](find_keys_atom,
                  const std::string& prefix) -> caf::result<std::vector<storage::owned_entry>> {
+            ++finds;
             if (read_error)
               return to_caf(*read_error);
             return std::move(*disk.find(prefix));

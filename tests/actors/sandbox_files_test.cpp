@@ -35,13 +35,14 @@ public:
     forgotten.push_back(sandbox + " " + newest);
   }
 
-  void finish_keep() {
-    const auto& last = kept.back();
-    static_cast<void>(last.what.open());
+  void finish_keep() { finish_keep(kept.size() - 1); }
+  void finish_keep(std::size_t which) {
+    const auto each = kept.at(which); // The answer may add more.
+    static_cast<void>(each.what.open());
     if (failure)
-      last.answer(*failure);
+      each.answer(*failure);
     else
-      last.answer("place" + std::to_string(kept.size()));
+      each.answer("place" + std::to_string(which + 1));
   }
   void finish_back() {
     const auto& last = back.back();
@@ -215,16 +216,6 @@ TEST_CASE("all sandboxes may be persistent", "[actors][files]") {
   node.use(false);
   node.sys.advance(61s);
   CHECK(node.files.kept.size() == 1);
-}
-
-TEST_CASE("what is mounted is no part of a snapshot", "[actors][files]") {
-  files_node node;
-  node.use();
-  node.place().mounted = {
-    {"/workspace/data", true}, {"/mnt/x", true}, {"/workspace/a*[b]\\", true}};
-  node.sys.advance(61s);
-  CHECK(node.place().files ==
-        std::vector<std::string>{"read tree /workspace without ./data without ./a\\*\\[b\\]\\\\"});
 }
 
 TEST_CASE("files are put back before the first command, and the first answer says so",
@@ -409,6 +400,74 @@ TEST_CASE("a sandbox whose last snapshot fails is not stopped, but stands still 
   CHECK(node.place().destroys == 1);
 }
 
+TEST_CASE("use after a last snapshot that did not begin is no reason to stop", "[actors][files]") {
+  files_node node;
+  node.options->ladder = {10min, 1h};
+  node.use();
+  node.sys.advance(11min);
+  REQUIRE(node.state() == "frozen");
+  node.place().refuse_thaw = true;
+  node.sys.advance(50min); // It was to be stopped.
+  node.place().refuse_thaw = false;
+  node.use();
+  const auto before = node.files.kept.size();
+  node.sys.advance(61s);
+  CHECK(node.files.kept.size() > before);
+  CHECK(node.state() == "running");
+  CHECK(node.place().destroys == 0);
+}
+
+TEST_CASE("what a sandbox cannot have kept is tried less and less often", "[actors][files]") {
+  files_node node;
+  node.use();
+  const auto tries_in = [&](std::chrono::minutes how_long) {
+    const auto before = node.files.kept.size();
+    for (auto left = how_long; left.count() > 0; --left)
+      node.sys.advance(1min);
+    return node.files.kept.size() - before;
+  };
+  node.options->keep_interval = 1s;
+  node.files.failure = error{errc::limit_reached, "too large"};
+  tries_in(30min);
+  const auto late = tries_in(60min);
+  CHECK(late >= 4);
+  CHECK(late <= 7);
+  SECTION("and as usual once it can be kept") {
+    node.files.failure = std::nullopt;
+    tries_in(11min);
+    CHECK_FALSE(node.record("snapshot").empty());
+  }
+  SECTION("but for whoever hands it over at once") {
+    node.files.failure = std::nullopt;
+    node.sys.ask<caf::ok_atom>(node.box, keep_files_atom::value).value();
+  }
+  // Not so if the place is away: that comes back.
+  node.files.failure = error{errc::store_failed, "no answer"};
+  node.use();
+  tries_in(30min);
+  CHECK(tries_in(10min) >= 9);
+}
+
+TEST_CASE("after a write that may have been made nothing is shared with an earlier snapshot",
+          "[actors][files]") {
+  files_node node;
+  node.use();
+  node.sys.advance(61s);
+  node.use();
+  node.store.write_error = error{errc::node_unreachable, "perhaps"};
+  node.sys.advance(61s);
+  REQUIRE(node.files.kept.size() >= 2);
+  CHECK(node.files.kept[1].what.earlier == "place1");
+  node.store.write_error = std::nullopt;
+  const auto failed = node.files.kept.size();
+  node.sys.advance(61s);
+  REQUIRE(node.files.kept.size() > failed);
+  CHECK(node.files.kept[failed].what.earlier.empty());
+  node.use();
+  node.sys.advance(61s);
+  CHECK_FALSE(node.files.kept.back().what.earlier.empty());
+}
+
 TEST_CASE("a snapshot that fails is tried again, not at once", "[actors][files]") {
   files_node node;
   node.use();
@@ -487,6 +546,133 @@ TEST_CASE("a paused sandbox is kept for a hand-over, and stays paused", "[actors
   CHECK(node.place().frozen);
 }
 
+TEST_CASE("whoever waits for the next snapshot is told if a pause comes first", "[actors][files]") {
+  files_node node;
+  node.use();
+  node.files.hold = true;
+  node.sys.advance(61s);
+  REQUIRE(node.files.kept.size() == 1);
+  node.place().hold_freeze = true;
+  const auto pausing = node.sys.ask<sandbox_description>(node.box, pause_sandbox{true, {}});
+  CHECK(node.files.kept.back().what.token->cancelled());
+  pending<caf::ok_atom> asked = GENERATE(false, true)
+                                  ? node.sys.ask<caf::ok_atom>(node.box, hand_over_atom::value)
+                                  : node.sys.ask<caf::ok_atom>(node.box, keep_files_atom::value);
+  node.files.failure = error{errc::sandbox_not_running, "cancelled"};
+  node.files.finish_keep();
+  node.sys.run();
+  CHECK(asked.reason().code == errc::io_failed);
+  node.place().finish_freeze(true);
+  node.sys.run();
+  pausing.value();
+  // And it can be resumed here.
+  node.sys.ask<sandbox_description>(node.box, pause_sandbox{false, {}}).value();
+  CHECK(node.state() == "running");
+}
+
+// ---- Leaving its node
+
+TEST_CASE("a sandbox that is handed over serves nobody here from then on", "[actors][files]") {
+  files_node node;
+  node.use();
+  node.files.hold = true;
+  const auto leaving = node.sys.ask<caf::ok_atom>(node.box, hand_over_atom::value);
+  REQUIRE(node.files.kept.size() == 1);
+  const auto refused = [&] {
+    const auto why = node.ask_for({}).reason();
+    return why.code == errc::node_unreachable &&
+           why.message.find("it goes on at another node") != std::string::npos;
+  };
+  CHECK(refused());
+  CHECK(node.sys.ask<process_actor>(node.box, command("echo")).reason().code ==
+        errc::node_unreachable);
+  CHECK(node.sys.ask<caf::ok_atom>(node.box, hand_over_atom::value).reason().code ==
+        errc::limit_reached);
+  SECTION("and goes when its files are kept") {
+    node.files.finish_keep();
+    node.sys.run();
+    leaving.value();
+    CHECK(node.state() == "asleep");
+    CHECK(node.place().destroys == 1);
+    CHECK(node.leases.held.empty());
+    CHECK(node.files.kept.size() == 1);
+    CHECK_FALSE(node.record("snapshot").empty());
+  }
+  SECTION("but as before if they cannot be kept") {
+    node.files.failure = error{errc::store_failed, "no answer"};
+    node.files.finish_keep();
+    node.sys.run();
+    CHECK(leaving.reason().code == errc::store_failed);
+    CHECK(node.state() == "running");
+    CHECK(node.place().destroys == 0);
+    node.use();
+    node.files.failure = std::nullopt;
+    node.files.hold = false;
+    // It is not asked again at once, or it would serve nobody for as long as that fails.
+    CHECK(node.sys.ask<caf::ok_atom>(node.box, hand_over_atom::value).reason().code ==
+          errc::limit_reached);
+    node.use();
+    node.sys.advance(limits::snapshot_retry);
+    node.sys.ask<caf::ok_atom>(node.box, hand_over_atom::value).value();
+    CHECK(node.place().destroys == 1);
+  }
+}
+
+TEST_CASE("what ends while a sandbox is kept for its hand-over is kept as well",
+          "[actors][files]") {
+  files_node node;
+  node.use();
+  const auto runs = node.sys.ask<process_actor>(node.box, command("work"));
+  node.process().start();
+  node.sys.run();
+  runs.value();
+  node.files.hold = true;
+  const auto leaving = node.sys.ask<caf::ok_atom>(node.box, hand_over_atom::value);
+  REQUIRE(node.files.kept.size() == 1);
+  SECTION("a command") {
+    node.process().exit(0);
+    node.process().complete_now();
+    node.sys.run();
+    node.files.finish_keep();
+    node.sys.run();
+    CHECK(leaving.open());
+    CHECK(node.place().destroys == 0);
+    REQUIRE(node.files.kept.size() == 2); // The first one may be of before its end.
+    node.files.finish_keep();
+  }
+  SECTION("unless it does not end") {
+    for (std::size_t i = 1; i <= 5; ++i) {
+      REQUIRE(node.files.kept.size() == i);
+      CHECK(node.place().destroys == 0);
+      node.files.finish_keep();
+      node.sys.run();
+    }
+    CHECK(node.files.kept.size() == 5);
+  }
+  node.sys.run();
+  leaving.value();
+  CHECK(node.state() == "asleep");
+  CHECK(node.place().destroys == 1);
+}
+
+TEST_CASE("a deletion that is overtaken by an eviction is none", "[actors][files]") {
+  files_node node;
+  node.use();
+  const auto recorded = node.record("persistent");
+  node.store.hold_writes = true;
+  node.store.held_error = error{errc::stale_epoch, "somebody else is"};
+  const auto asked = node.sys.ask<caf::ok_atom>(node.box, delete_atom::value, request_context{});
+  CHECK(asked.open());
+  const auto evicted = node.sys.ask<caf::ok_atom>(node.box, evict_atom::value);
+  CHECK(evicted.open());
+  node.store.let_go();
+  node.sys.run();
+  CHECK(asked.reason().code == errc::node_unreachable); // Whoever asks again deletes it there.
+  evicted.value();
+  CHECK(node.record("persistent") == recorded);
+  CHECK(node.files.forgotten.empty());
+}
+
 TEST_CASE("a snapshot of an owner that is owner no more is nothing", "[actors][files]") {
   files_node node;
   node.use();
@@ -549,4 +735,40 @@ TEST_CASE("the directory has all files kept", "[actors][files]") {
   CHECK(node.files.kept.size() == 2);
   node.files.failure = error{errc::store_failed, "no answer"};
   CHECK(node.sys.ask<std::uint64_t>(directory, keep_files_atom::value).value() == 2);
+}
+
+TEST_CASE("the directory has kept what is used while others are kept, a few times",
+          "[actors][files]") {
+  files_node node;
+  const auto directory = node.make_directory();
+  request_context persistent;
+  persistent.persistent = true;
+  const auto use = [&](const std::string& id) {
+    node.sys.ask<sandbox_actor>(directory, find_atom::value, id, persistent).value();
+  };
+  use("a");
+  use("b");
+  node.files.hold = true;
+  const auto asked = node.sys.ask<std::uint64_t>(directory, keep_files_atom::value);
+  REQUIRE(node.files.kept.size() == 2);
+  const auto first = node.files.kept[0].what.sandbox, second = node.files.kept[1].what.sandbox;
+  node.files.finish_keep(0);
+  node.sys.run();
+  use(first); // Through a connection that is still open.
+  CHECK(node.files.kept.size() == 2);
+  node.files.finish_keep(1);
+  node.sys.run();
+  CHECK(asked.open());
+  REQUIRE(node.files.kept.size() == 3);
+  CHECK(node.files.kept[2].what.sandbox == first);
+  use(second);
+  node.files.finish_keep();
+  node.sys.run();
+  REQUIRE(node.files.kept.size() == 4);
+  CHECK(node.files.kept[3].what.sandbox == second);
+  use(first);
+  node.files.finish_keep();
+  node.sys.run();
+  CHECK(asked.value() == 0); // Some time it ends.
+  CHECK(node.files.kept.size() == 4);
 }

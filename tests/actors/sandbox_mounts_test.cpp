@@ -50,6 +50,15 @@ struct mounting_node : small_node {
   }
 };
 
+std::vector<std::string> paths_of(const std::vector<runtime::mount_spec>& specs) {
+  std::vector<std::string> all;
+  for (const auto& each : specs)
+    all.push_back(each.path);
+  return all;
+}
+
+using paths = std::vector<std::string>;
+
 std::string why_of(mount_bucket_request wanted, std::optional<bucket_credentials> node = {}) {
   mounting_node with;
   with.options->buckets.credentials = std::move(node);
@@ -154,6 +163,129 @@ TEST_CASE("what was mounted is put back before the first command of the next sta
   CHECK(node.list()[0].live == good);
 }
 
+TEST_CASE("a mount that lies in another one is put back after that", "[actors][mounts]") {
+  mounting_node node;
+  for (const std::string path : {"/data", "/data/in", "/data/in/deep", "/data-2"})
+    CHECK_NOTHROW(node.mount(mount_of(path)).value());
+  node.engine.creations.back().end();
+  node.sys.run();
+  node.engine.ready_at_once = false;
+  const auto asked = node.sys.ask<process_actor>(node.box, command("true"));
+  node.place().hold_mount = true;
+  node.engine.creations.back().ready();
+  node.sys.run();
+  const auto finish = [&] {
+    node.place().finish_mounts();
+    node.sys.run();
+    return paths_of(node.place().mount_specs);
+  };
+  CHECK(paths_of(node.place().mount_specs) == paths{"/data", "/data-2"});
+  SECTION("one level after the other") {
+    CHECK(finish() == paths{"/data", "/data-2", "/data/in"});
+    CHECK(node.place().processes.empty());
+    CHECK(finish() == paths{"/data", "/data-2", "/data/in", "/data/in/deep"});
+    CHECK(node.place().processes.empty());
+    finish();
+  }
+  SECTION("and not before that is there") {
+    node.place().mount_error = error{errc::io_failed, "away"};
+    CHECK(finish() == paths{"/data", "/data-2"});
+    node.place().mount_error.reset();
+    node.place().hold_mount = false;
+    node.sys.advance(limits::mount_again);
+    CHECK(paths_of(node.place().mount_specs) ==
+          paths{"/data", "/data-2", "/data", "/data-2", "/data/in", "/data/in/deep"});
+  }
+  CHECK(node.place().processes.size() == 1);
+  for (const auto& each : node.list())
+    CHECK(each.live);
+}
+
+TEST_CASE("a mount is neither covered nor taken away by what is done to its directory's",
+          "[actors][mounts]") {
+  mounting_node node;
+  CHECK_NOTHROW(node.mount(mount_of("/data/in")).value());
+  const std::string why =
+    "Mount path \"/data\" has another mount in it, at \"/data/in\". Unmount that one first.";
+  CHECK(node.mount(mount_of("/data")).reason().message == why);
+  CHECK_NOTHROW(node.unmount("/data/in").value());
+  CHECK_NOTHROW(node.mount(mount_of("/data")).value());
+  CHECK_NOTHROW(node.mount(mount_of("/data/in")).value());
+  CHECK_NOTHROW(node.mount(mount_of("/data-2")).value());
+  CHECK(node.unmount("/data").reason().message == why);
+  CHECK(node.list().size() == 3);
+  SECTION("its program dies with that of the other one's place") {
+    node.engine.creations.back().listener.on_mount_ended("/data");
+    node.sys.run();
+    CHECK(node.place().unmounted == paths{"/data/in", "/data", "/data/in"});
+    CHECK(paths_of(node.place().mount_specs) ==
+          paths{"/data/in", "/data", "/data/in", "/data-2", "/data", "/data/in"});
+  }
+  SECTION("inside first") {
+    CHECK_NOTHROW(node.unmount("/data/in").value());
+    CHECK_NOTHROW(node.unmount("/data").value());
+    CHECK(node.list().size() == 1);
+  }
+}
+
+TEST_CASE("what could not be put back is tried again, and not for ever", "[actors][mounts]") {
+  mounting_node node;
+  node.options->ladder.stop_after = std::chrono::hours{24};
+  const auto left = std::make_shared<fake_sandbox>();
+  left->mount_error = error{errc::io_failed, "away"};
+  node.engine.left["abc"] = left;
+  const bucket_mount recorded{"/mnt", "DATA", {}, {}, {}, false, {}, {}};
+  node.store.disk.commit(
+    {"abc", 1, {{"created_ms", "5"}, {"started_ms", "5"}, {"mount=/mnt", recorded.text()}}, {}},
+    [](const result<void>&) {});
+  node.start();
+  REQUIRE(left->mount_specs.size() == 1);
+  CHECK_FALSE(node.list().at(0).live);
+  const auto wait = [&](std::chrono::seconds all) { // It waits in steps.
+    for (; all.count() > 0; all -= 20s)
+      node.sys.advance(20s);
+  };
+  SECTION("when the service is there again") {
+    node.sys.advance(limits::mount_again - 1ms);
+    CHECK(left->mount_specs.size() == 1);
+    node.sys.advance(1ms);
+    CHECK(left->mount_specs.size() == 2);
+    left->mount_error.reset();
+    wait(2 * limits::mount_again);
+    CHECK(left->mount_specs.size() == 3);
+    CHECK(node.list().at(0).live);
+    wait(limits::mount_again_longest);
+    CHECK(left->mount_specs.size() == 3);
+  }
+  SECTION("unless nobody wants it any more") {
+    CHECK_NOTHROW(node.unmount("/mnt").value());
+    wait(limits::mount_again_longest);
+    CHECK(left->mount_specs.size() == 1);
+  }
+  SECTION("up to a number of times") {
+    for (unsigned i = 0; i < limits::mount_attempts + 5; ++i)
+      wait(limits::mount_again_longest);
+    CHECK(left->mount_specs.size() == limits::mount_attempts);
+  }
+}
+
+TEST_CASE("trying again does not keep a sandbox awake", "[actors][mounts]") {
+  mounting_node node;
+  CHECK_NOTHROW(node.mount(mount_of("/mnt")).value());
+  node.engine.creations.back().end();
+  node.sys.run();
+  node.engine.ready_at_once = false;
+  const auto asked = node.sys.ask<caf::ok_atom>(node.box, find_atom::value, request_context{});
+  node.place().mount_error = error{errc::io_failed, "away"};
+  node.engine.creations.back().ready();
+  node.sys.run();
+  CHECK_NOTHROW(asked.value());
+  for (int i = 0; i < 50 && node.place().destroys == 0; ++i)
+    node.sys.advance(limits::mount_again);
+  CHECK(node.place().mount_specs.size() > 2);
+  CHECK(node.place().destroys == 1);
+}
+
 TEST_CASE("what an earlier server has mounted goes on; the rest is put right",
           "[actors][mounts][adoption]") {
   mounting_node node;
@@ -177,6 +309,30 @@ TEST_CASE("what an earlier server has mounted goes on; the rest is put right",
   CHECK(left->mount_specs[1].path == "/lost");
   for (const auto& each : node.list())
     CHECK(each.live);
+}
+
+TEST_CASE("what lies in what has to be replaced is mounted again after that",
+          "[actors][mounts][adoption]") {
+  mounting_node node;
+  const auto record = [](const std::string& path) {
+    return storage::change{"mount=" + path,
+                           bucket_mount{path, "DATA", {}, {}, {}, false, {}, {}}.text()};
+  };
+  node.store.disk.commit({"abc",
+                          1,
+                          {{"created_ms", "5"},
+                           {"started_ms", "5"},
+                           record("/dead"),
+                           record("/dead/in"),
+                           record("/good")},
+                          {}},
+                         [](const result<void>&) {});
+  const auto left = std::make_shared<fake_sandbox>();
+  left->mounted = {{"/dead", false}, {"/dead/in", true}, {"/good", true}};
+  node.engine.left["abc"] = left;
+  node.start();
+  CHECK(left->unmounted == paths{"/dead", "/dead/in"});
+  CHECK(paths_of(left->mount_specs) == paths{"/dead", "/dead/in"});
 }
 
 TEST_CASE("a program that dies is replaced, but not for ever", "[actors][mounts]") {
@@ -223,8 +379,10 @@ TEST_CASE("what cannot be mounted is said in words, and nothing of it is kept",
   wanted.prefix = "/a/../b";
   CHECK(why_of(wanted) == "Prefix must be a plain path: \"/a/../b\"");
 
-  for (const std::string bad : {"", "nonsense", "ftp://host", "http://", "http://user@host",
-                                "http://host,uid=0", "https://host?x", "http://-host"}) {
+  for (const std::string bad :
+       {"", "nonsense", "ftp://host", "http://", "http://user@host", "http://host,uid=0",
+        "https://host?x", "http://-host", "http://host:65536", "http://host:99999",
+        "http://host:123456", "http://host:x", "http://a:1:2", "http://[::1", "http:///host"}) {
     wanted = mount_of("/mnt");
     wanted.endpoint = bad;
     CHECK(why_of(wanted) == "Invalid endpoint URL: \"" + bad + "\". Must be a valid HTTP(S) URL.");
@@ -246,6 +404,9 @@ TEST_CASE("what cannot be mounted is said in words, and nothing of it is kept",
   CHECK(why_of(bound("/mnt", "OTHER"))
           .starts_with("R2 binding \"OTHER\" not found in Worker env. Ensure"));
   wanted = mount_of("/mnt");
+  wanted.options = {"storage_class=STANDARD\r\nX-Other: 1"};
+  CHECK(why_of(wanted) == "An s3fs option has no commas, no backslashes and no control characters: "
+                          "\"storage_class\".");
   wanted.options = {"logfile=/etc/passwd"};
   CHECK(why_of(wanted) == "The s3fs option \"logfile\" is not allowed.");
   wanted.options = {"url=http://other"};
@@ -259,6 +420,56 @@ TEST_CASE("what cannot be mounted is said in words, and nothing of it is kept",
   CHECK(asked.reason().message == "S3FS mount failed: refused: ***, ***");
   CHECK(node.list().empty());
   CHECK(node.store.value("abc", "mount=/mnt").empty());
+}
+
+TEST_CASE("a program that says nothing has failed in words all the same", "[actors][mounts]") {
+  mounting_node node;
+  node.start();
+  const auto why = [&](errc code, const std::string& said) {
+    node.place().mount_error = error{code, said};
+    return node.mount(mount_of("/mnt")).reason().message;
+  };
+  CHECK(why(errc::io_failed, "") == "S3FS mount failed: Unknown error");
+  CHECK(why(errc::deadline_exceeded, "") ==
+        "S3FS mount failed: FUSE filesystem never appeared at /mnt. Its log is empty.");
+  CHECK(why(errc::deadline_exceeded, "waiting for the-secret\n") ==
+        "S3FS mount failed: FUSE filesystem never appeared at /mnt. waiting for ***");
+}
+
+TEST_CASE("slashes of a prefix and the case of an endpoint make no other mount",
+          "[actors][mounts]") {
+  mounting_node node;
+  auto wanted = mount_of("/mnt");
+  wanted.prefix = "//a///b//";
+  wanted.endpoint = "HTTP://S3.Example.com:65535//";
+  CHECK_NOTHROW(node.mount(wanted).value());
+  CHECK(node.place().mount_specs.at(0).source == "data:/a/b");
+  CHECK(node.list().at(0).prefix == "/a/b");
+  CHECK(node.list().at(0).endpoint == "http://s3.example.com:65535");
+  for (const std::string good : {"https://[::1]:443", "http://[::1]", "http://host:"}) {
+    wanted = mount_of("/m" + std::to_string(node.place().mount_specs.size()));
+    wanted.endpoint = good;
+    CHECK_NOTHROW(node.mount(wanted).value());
+  }
+  wanted = mount_of("/root");
+  wanted.prefix = "//";
+  CHECK_NOTHROW(node.mount(wanted).value());
+  CHECK(node.place().mount_specs.back().source == "data");
+}
+
+TEST_CASE("a mount that is ready after the end of its sandbox is none", "[actors][mounts]") {
+  mounting_node node;
+  node.start();
+  node.place().hold_mount = true;
+  const auto asked = node.mount(mount_of("/mnt"));
+  auto& place = node.place();
+  node.engine.creations.back().end();
+  node.sys.run();
+  place.finish_mounts();
+  node.sys.run();
+  CHECK(asked.reason().code == errc::sandbox_not_running);
+  CHECK(node.store.value("abc", "mount=/mnt").empty());
+  CHECK(node.list().empty());
 }
 
 TEST_CASE("one whose record cannot be written is taken away again", "[actors][mounts]") {

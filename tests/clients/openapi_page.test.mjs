@@ -30,9 +30,11 @@ class Operation {
 
   /// Sends the request and reads what is then shown: the status, and everything with it.
   async execute() {
-    await this.block.locator('.execute').click();
     const answer = this.block.locator('.live-responses-table tr.response').first();
+    const before = (await answer.count()) ? await answer.innerText() : '';
+    await this.block.locator('.execute').click();
     await answer.waitFor();
+    while ((await answer.innerText()) === before) await new Promise((resume) => setTimeout(resume, 20)); // Each has an id of its own.
     const status = await answer.locator('.response-col_status').innerText();
     return { status: Number.parseInt(status, 10), text: await answer.innerText(), row: answer };
   }

@@ -37,6 +37,7 @@ class Faults:
             "kill node": self.kill_node,
             "stop server": self.stop_server,
             "stop node": self.stop_node,
+            "stop at a step": self.stop_at_step,
             "restart": self.restart,
             "disk full": self.disk_full,
         }
@@ -111,6 +112,25 @@ class Faults:
         signal_all(own, signal.SIGCONT)
         time.sleep(0.3)
         signal_all([pid for pid in machine.processes() if not is_insulas(pid)], signal.SIGCONT)
+
+    # What follows them is an effect: a command, a write that is acknowledged. What went before are all looks at the lease.
+    steps = ("exec.start", "exec.sent", "object.write", "object.durable")
+
+    def stop_at_step(self, machine, fault):
+        """The server stands still where it has looked at its lease already, and goes on with what it was about to do."""
+        step = self.random.choice(self.steps)
+        machine.stop(signal.SIGTERM)
+        which = self.random.randrange(1, 8) if step.startswith("exec") else 1  # Of the others there are few.
+        machine.start(wait=False, failpoint=f"stop:{step}#{which}")  # It may come to it on its way up.
+        end = time.monotonic() + 20
+        while not machine.stands_still() and machine.running() and time.monotonic() < end:
+            time.sleep(0.05)
+        fault.note = step if machine.stands_still() else f"{step}, which it did not come to"
+        yield
+        if machine.stands_still():
+            return machine.server.send_signal(signal.SIGCONT)
+        machine.kill_server()  # It could stop later on, and nobody would have it go on.
+        machine.start(wait=False)
 
     def restart(self, machine, _):
         machine.stop(signal.SIGTERM)

@@ -2,11 +2,15 @@
 
 A sandbox has a counter file, to which each append adds one line of its own; and a register, which is its network policy.
 Its incarnation is a word that is only in its memory: the same word, the same processes and files. Contents may be lost
-with their node, and a new incarnation begins then; a persistent sandbox has its files again, as of some moment before.
+with their node, and a new incarnation begins then; a persistent sandbox has its files again, as of some moment before,
+which is no further back than KEPT_SECONDS.
 """
 
 import threading
 import time
+
+# Between two snapshots of one that is used are 2 s; one that fails is tried again after 10 s. Faults may cost a few of them.
+KEPT_SECONDS = 45
 
 
 class Verdict:
@@ -36,8 +40,9 @@ class History:
         """`cause_of_loss` is asked (sandbox, since, until) whether contents may be lost then: "", or why not."""
         self.name, self.persistent, self.verdict, self.cause_of_loss = name, persistent, verdict, cause_of_loss
         self.count = 0
-        self.incarnation, self.seen, self.ended = None, time.monotonic(), set()
+        self.incarnation, self.seen, self.ended = None, time.monotonic(), {}  # When it was heard of last.
         self.acknowledged = {}  # Appends: number to incarnation.
+        self.times = {}  # When they were.
         self.sent = set()
         self.told = set()  # What has been said once is not said again.
         self.register, self.open_writes, self.writes = 0, set(), 0
@@ -66,7 +71,7 @@ class History:
             return
         if self.incarnation is not None:
             self.losses += 1
-            self.ended.add(self.incarnation)
+            self.ended[self.incarnation] = self.seen
             why_not = self.cause_of_loss(self, self.seen, now)
             if why_not:
                 self.fail(("lost", incarnation), f"incarnation {self.incarnation} was lost between "
@@ -74,7 +79,7 @@ class History:
         self.incarnation, self.seen = incarnation, now
 
     def acknowledge(self, number, incarnation):
-        self.acknowledged[number] = incarnation
+        self.acknowledged[number], self.times[number] = incarnation, time.monotonic()
         self.observe(incarnation)
 
     def check(self, incarnation, lines):
@@ -99,9 +104,15 @@ class History:
                 self.fail(("order", number), f"append {number} stands before an earlier one")
             else:
                 last = place
-        if self.persistent:
-            self.rolled_back = max(self.rolled_back, sum(
-                (number, where) not in places for number, where in self.acknowledged.items() if where != incarnation))
+        if not self.persistent:
+            return
+        lacking = [number for number, where in self.acknowledged.items() if where != incarnation and (number, where) not in places]
+        self.rolled_back = max(self.rolled_back, len(lacking))
+        for number in lacking:
+            where = self.acknowledged[number]
+            if where in self.ended and self.ended[where] - self.times[number] > KEPT_SECONDS:
+                self.fail(("not kept", number), f"append {number}, acknowledged {self.ended[where] - self.times[number]:.0f} s "
+                          f"before incarnation {where} was heard of last, is in no snapshot")
 
     # ---- The register
 

@@ -48,6 +48,20 @@ class Rules(unittest.TestCase):
         history.check("a", [(2, "a")])  # It is said once.
         self.bad("append 1, acknowledged")
 
+    def test_files_of_a_persistent_sandbox_are_kept_but_for_the_last_moments(self):
+        for since, kept in ((60, False), (30, True)):
+            history = self.history(persistent=True)
+            self.appended(history, 1, 2)
+            history.times[1] -= since
+            history.times[2] -= since
+            self.appended(history, 3, incarnation="b")
+            history.check("b", [(2, "a"), (3, "b")])
+            if kept:
+                self.good()
+            else:
+                self.bad("is in no snapshot")
+                self.verdict.violations.clear()
+
     def test_nothing_is_done_twice(self):
         history = self.history()
         history.next_append()
@@ -127,7 +141,7 @@ class Rules(unittest.TestCase):
         directory.take(self.machine("n1"), [{"id": "box", "node": "n1", "epoch": 5}])
         directory.take(self.machine("n2"), [{"id": "box", "node": "n2", "epoch": "7"}])
         self.good()
-        self.assertEqual(directory.owner("box", 1e12), (7, "n2"))
+        self.assertEqual(directory.owner("box", 1e12), ("n2", 7))
         directory.take(self.machine("n3"), [{"id": "box", "node": "n3", "epoch": 7}])
         self.bad("epoch 7 is n2's")
 

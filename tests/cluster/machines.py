@@ -18,6 +18,7 @@ import os
 import platform
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -213,8 +214,8 @@ class Etcd:
 
     def __init__(self, machine):
         self.machine = machine
-        self.url = f"http://{machine.address}:{CLIENT_PORT}"
-        self.peer = f"http://{machine.address}:{PEER_PORT}"
+        self.url = f"https://{machine.address}:{CLIENT_PORT}"
+        self.peer = f"https://{machine.address}:{PEER_PORT}"
         self.directory = f"{machine.where}/etcd"
         self.process = None
 
@@ -222,20 +223,24 @@ class Etcd:
         environment = dict(os.environ)
         if platform.machine() == "aarch64":
             environment["ETCD_UNSUPPORTED_ARCH"] = "arm64"
+        base, authority = (f"{self.machine.all.certificates}/{each}" for each in (f"etcd-{self.machine.name}", "etcd-ca.crt"))
         self.process = self.machine.launch("etcd", [
             "etcd", "--name", self.machine.name, "--data-dir", self.directory,
             "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
             "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer,
             "--initial-cluster", ",".join(f"{each.machine.name}={each.peer}" for each in members),
             "--initial-cluster-token", f"insula-{os.getpid()}", "--initial-cluster-state", state,
-            "--max-request-bytes=33554432", "--max-txn-ops=4096",
+            "--cert-file", f"{base}.crt", "--key-file", f"{base}.key", "--trusted-ca-file", authority, "--client-cert-auth",
+            "--peer-cert-file", f"{base}.crt", "--peer-key-file", f"{base}.key", "--peer-trusted-ca-file", authority,
+            "--peer-client-cert-auth", "--max-request-bytes=33554432", "--max-txn-ops=4096",
             "--heartbeat-interval=50", "--election-timeout=500",
             "--auto-compaction-mode=periodic", "--auto-compaction-retention=5m", "--log-level=warn",
         ], env=environment)
 
     def call(self, path, body=None, timeout=2):
         """Asks etcd's JSON gateway. Errors: OSError, Failed."""
-        answer = self.machine.request("POST", path, json.dumps(body or {}), timeout=timeout, port=CLIENT_PORT)
+        answer = self.machine.request("POST", path, json.dumps(body or {}), timeout=timeout, port=CLIENT_PORT,
+                                      tls=self.machine.all.as_etcds_client())
         if answer.status != 200:
             raise Failed(f"etcd at {self.machine.name}: {path}: {answer.body[:300]!r}")
         return answer.json()
@@ -259,7 +264,7 @@ class Etcd:
 
     def metrics(self):
         """Its counters, by their names with labels."""
-        text = self.machine.request("GET", "/metrics", port=CLIENT_PORT).body.decode()
+        text = self.machine.request("GET", "/metrics", port=CLIENT_PORT, tls=self.machine.all.as_etcds_client()).body.decode()
         values = {}
         for line in text.splitlines():
             if not line.startswith("#"):
@@ -293,9 +298,10 @@ class Machine:
             return subprocess.Popen(["nsenter", f"--net=/run/netns/{self.namespace}", *words], stdin=subprocess.DEVNULL,
                                     stdout=log, stderr=log, start_new_session=True, **options)
 
-    def request(self, method, path, body=None, headers=None, timeout=10, port=LISTEN_PORT):
+    def request(self, method, path, body=None, headers=None, timeout=10, port=LISTEN_PORT, tls=None):
         """One request over a connection of its own. The time counts for each read. Errors: OSError, HTTPException."""
-        connection = http.client.HTTPConnection(self.address, port, timeout=timeout)
+        connection = http.client.HTTPSConnection(self.address, port, timeout=timeout, context=tls) if tls else \
+            http.client.HTTPConnection(self.address, port, timeout=timeout)
         try:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
@@ -305,8 +311,10 @@ class Machine:
 
     # ---- The node
 
-    def start(self, wait=True):
-        self.server = self.launch("insula", self.all.command(self))
+    def start(self, wait=True, failpoint=None):
+        """`failpoint`: a step at which the server does something to itself; see base/failpoint.hpp."""
+        environment = {**os.environ, "INSULA_FAILPOINT": failpoint} if failpoint else None
+        self.server = self.launch("insula", self.all.command(self), env=environment)
         if wait:
             self.wait_until_ready()
 
@@ -348,6 +356,10 @@ class Machine:
     def own_processes(self):
         """Those that are Insula's: server, spawner, gateway."""
         return [pid for pid in self.processes() if pid == self.server_pid() or is_insulas(pid)]
+
+    def stands_still(self):
+        """Has the server been stopped, as by SIGSTOP?"""
+        return content_of(f"/proc/{self.server_pid()}/stat").rpartition(") ")[2].startswith("T")
 
     def server_pid(self):
         return self.server.pid if self.running() else 0
@@ -399,6 +411,8 @@ class Machines:
         self.logs = os.path.abspath(logs) if logs else None
         self.prefix = f"{PREFIX}{os.getpid()}"
         self.where = f"{PLACE}/{self.prefix}"
+        self.certificates = f"{self.where}/certificates"
+        self.etcd_tls = None
         self.link = f"ic{os.getpid()}"
         self.machines = []
         self.lock = threading.Lock()
@@ -448,6 +462,9 @@ class Machines:
                 run("mount", "-t", "tmpfs", "-o", f"size={self.small_disks},mode=711", "insula-cluster", each.state)
         if self.clustered:
             self.make_certificates()
+            for each in self.machines:  # They share a disk here, with all else on this machine, and leases do not wait for it.
+                os.mkdir(each.etcd.directory, 0o700)
+                run("mount", "-t", "tmpfs", "-o", "size=1g,mode=700", "insula-cluster", each.etcd.directory)
         self.configuration = f"{self.where}/cluster.yaml"
         with open(self.configuration, "w", encoding="utf-8") as file:
             file.write(self.configuration_text())
@@ -472,36 +489,45 @@ class Machines:
         run("ip", "-n", name, "link", "set", "lo", "up")
 
     def make_certificates(self):
-        where = f"{self.where}/certificates"
-        os.mkdir(where, 0o700)
-        run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30",
-            "-subj", "/CN=insula test authority", "-addext", "keyUsage=critical,keyCertSign,cRLSign",
-            "-keyout", f"{where}/ca.key", "-out", f"{where}/ca.crt")
+        """By the lines of the guide, for these machines."""
+        os.mkdir(self.certificates, 0o700)
+        guide = content_of(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/cluster.md"))
+        lines, loop, _ = guide.partition("<!-- certificates -->\n```sh\n")[2].partition("for i in ")
+        if not loop:
+            raise Failed("docs/cluster.md does not say how certificates are made")
         for each in self.machines:
-            base = f"{where}/{each.name}"
-            run("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                "-subj", f"/CN={each.name}", "-keyout", f"{base}.key", "-out", f"{base}.csr")
-            with open(f"{base}.ext", "w", encoding="ascii") as file:
-                file.write(f"subjectAltName=IP:{each.address}\nextendedKeyUsage=serverAuth,clientAuth\n"
-                           "basicConstraints=CA:FALSE\n")
-            run("openssl", "x509", "-req", "-in", f"{base}.csr", "-CA", f"{where}/ca.crt", "-CAkey", f"{where}/ca.key",
-                "-CAcreateserial", "-days", "30", "-extfile", f"{base}.ext", "-out", f"{base}.crt")
+            for authority, name, whose in (("insula", each.name, each.name), ("etcd", f"etcd-{each.name}", each.name),
+                                           ("etcd", f"etcd-client-{each.name}", f"insula-{each.name}")):
+                lines += f"certificate {authority} {name} {whose} {each.address}\n"
+        run("sh", "-euc", lines, cwd=self.certificates)
+
+    def as_etcds_client(self):
+        """How whoever looks after etcd speaks to it."""
+        if self.etcd_tls is None:
+            base = f"{self.certificates}/etcd-client-{self.machines[0].name}"
+            self.etcd_tls = ssl.create_default_context(cafile=f"{self.certificates}/etcd-ca.crt")
+            self.etcd_tls.load_cert_chain(f"{base}.crt", f"{base}.key")
+        return self.etcd_tls
 
     def configuration_text(self):
         # Other servers of this machine have slots as well, those of tests for example.
         slots = 1000
         first = [(os.getpid() * 3 + each.number) % 36 * slots for each in self.machines]
         sections = {"server": {"allow_open": True}, "sandbox": {"max_instances": slots - 100}, "runtime": {"slots": slots}}
+        if self.clustered:  # All of them see this machine's directories.
+            sections["snapshots"] = {"directory": f"{self.where}/snapshots"}
         for name, values in self.settings.items():
             sections[name] = {**sections.get(name, {}), **values}
         text = "".join(f"{name}: {json.dumps(values)}\n" for name, values in sections.items())
         if not self.clustered:
             return text + self.extra
-        certificates = f"{self.where}/certificates"
+        base = self.certificates
         text += "cluster:\n  etcd:\n"
         text += f"    endpoints: [{', '.join(each.etcd.url for each in self.machines)}]\n"
-        text += f"  authority: {certificates}/ca.crt\n"
-        text += f"  certificate: {certificates}/{{node}}.crt\n  key: {certificates}/{{node}}.key\n  nodes:\n"
+        text += f"    authority: {base}/etcd-ca.crt\n"
+        text += f"    certificate: {base}/etcd-client-{{node}}.crt\n    key: {base}/etcd-client-{{node}}.key\n"
+        text += f"  authority: {base}/insula-ca.crt\n"
+        text += f"  certificate: {base}/{{node}}.crt\n  key: {base}/{{node}}.key\n  nodes:\n"
         for each, slot in zip(self.machines, first):
             text += (f"    {each.name}: {{internal: {each.address}:{INTERNAL_PORT}, link: {each.address}:{LINK_PORT}, "
                      f"listen: {each.address}:{LISTEN_PORT}, state: {each.state}, first_slot: {slot}}}\n")
@@ -551,7 +577,7 @@ class Machines:
         members = other.etcd.call("/v3/cluster/member/list")["members"]
         gone = next(each["ID"] for each in members if machine.etcd.peer in each["peerURLs"])
         machine.etcd.kill()
-        shutil.rmtree(machine.etcd.directory, ignore_errors=True)
+        shutil.rmtree(machine.etcd.directory, ignore_errors=True)  # All but the directory, which is a disk of its own.
         between()
 
         def done(path, body):

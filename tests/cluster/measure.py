@@ -1,7 +1,7 @@
 #!/usr/bin/env -S python3 -B
 """What distance costs in a cluster: three nodes on this machine, and one alone beside them.
 
-Everything shares the processors, so the ratios say more than the numbers.
+Everything shares the processors, so the ratios say more than the numbers. Ends with 2 where a target was missed.
 """
 
 import argparse
@@ -198,7 +198,7 @@ def leader_loss(machines, seconds=8):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--insula", default="build/release/insula", help="the program")
-    parser.add_argument("--losses", type=int, default=10, help="of a node; of etcd's leader a fifth of them")
+    parser.add_argument("--losses", type=int, default=50, help="of a node; of etcd's leader a fifth of them")
     parser.add_argument("--rounds", type=int, default=300, help="commands for each p50")
     parser.add_argument("--seconds", type=float, default=10, help="of each measurement of creates")
     parser.add_argument("--threads", type=int, default=6, help="that make sandboxes")
@@ -210,11 +210,14 @@ def main():
     def say(text):
         print(f"distances: {text}", flush=True)
 
-    rows, numbers = [], {}
+    rows, numbers, missed = [], {}, []
 
-    def row(what, value, beside, target=""):
-        rows.append(f"| {what} | {value} | {beside} | {target} |")
+    def row(what, value, beside, target="", met=True):
+        """`target`: how it is to be, in words; `met`: whether it is."""
+        rows.append(f"| {what} | {value} | {beside} | {target + (': met' if met else ': **missed**') if target else ''} |")
         say(f"{what}: {value}; {beside}")
+        if not met:
+            missed.append(what)
 
     with ends_on_signals():
         with Machines(options.insula, 1, clustered=False, logs=options.logs) as alone:
@@ -230,7 +233,7 @@ def main():
             near, far = (1000 * statistics.median(times[each]) for each in ("owner", "other"))
             numbers["exec_ms"] = {"owner": near, "other": far}
             row("a command through a node that does not own its sandbox, p50", f"{far:.2f} ms",
-                f"{far / near:.2f} x through its owner ({near:.2f} ms)", "1.6 x")
+                f"{far / near:.2f} x through its owner ({near:.2f} ms)", "at most 1.6 x", far <= 1.6 * near)
             creates(machines, 1, options.threads)
             three, wrong = creates(machines, options.seconds, options.threads)
             if wrong:
@@ -246,18 +249,19 @@ def main():
                 numbers[f"etcd_requests_per_{name}"] = cost
                 row(f"requests of etcd for each {name}", f"{sum(cost.values()):.1f}",
                     ", ".join(f"{value:.1f} {method}" for method, value in sorted(cost.items())) or "none",
-                    "0" if name == "exec" else "")
+                    "0" if name == "exec" else "", name != "exec" or not cost)
             client.close()
             stalls = [leader_loss(machines) for _ in range(max(1, options.losses // 5))]
             numbers["leader_losses"] = stalls
             for kind in ("exec", "create"):
                 total, failed = (sum(each[kind][i] for each in stalls) for i in (0, 1))
                 row(f"etcd's leader lost, {kind}: the longest stall", f"{max(each[kind][2] for each in stalls):.2f} s",
-                    f"{failed} of {total} failed, in {len(stalls)} losses", "1.5 s, none fails")
+                    f"{failed} of {total} failed, in {len(stalls)} losses", "at most 1.5 s, and none fails",
+                    failed == 0 and max(each[kind][2] for each in stalls) <= 1.5)
             lost = node_losses(machines, options.losses, say)
             numbers["node_losses_s"] = lost
             row("a node lost, until a command under the same id, p99", f"{percentile(lost, 99):.2f} s",
-                f"p50 {percentile(lost, 50):.2f} s, {len(lost)} losses", "5 s")
+                f"p50 {percentile(lost, 50):.2f} s, {len(lost)} losses", "at most 5 s", percentile(lost, 99) <= 5)
     text = "\n".join(["| | Insula | Beside it | Target |", "| --- | --- | --- | --- |", *rows, ""])
     print(text)
     if options.report:
@@ -267,6 +271,9 @@ def main():
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(numbers, file, indent=2)
+    if missed:
+        say(f"missed: {'; '.join(missed)}")
+        sys.exit(2)
 
 
 if __name__ == "__main__":

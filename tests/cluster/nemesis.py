@@ -22,6 +22,7 @@ from machines import Failed, Machines, content_of, ends_on_signals, start_of
 
 ATTEMPT_SECONDS = 3  # After which a client tries another node.
 OPERATION_SECONDS = 60  # After which it gives up.
+SNAPSHOT_SECONDS = 2  # Between two of a persistent sandbox that is being used.
 RECOVERY_SECONDS = 90  # In which all nodes have to answer again once a fault is healed.
 
 # Each script is given a number, a word for the case that the sandbox has no incarnation yet, and the sandbox's id. The
@@ -299,8 +300,8 @@ class Directory(threading.Thread):
     def owner(self, sandbox, when):
         """Who had it then, as far as that is known, and in which epoch."""
         with self.lock:
-            known = [each for each in self.times.get(sandbox, []) if each[0] <= when]
-        return max(known, key=lambda each: each[1])[1:] if known else (None, None)
+            known = [(epoch, node) for seen, epoch, node in self.times.get(sandbox, []) if seen <= when]
+        return max(known)[::-1] if known else (None, None)
 
 
 class Run:
@@ -487,7 +488,8 @@ class Run:
                   "- An epoch has one owner, and no node goes back to an earlier epoch.",
                   f"- After each fault all nodes answer again within {RECOVERY_SECONDS} s, and no server has ended by itself.",
                   "- A machine that stands still (`stop node`) goes on with its spawner and server first, its sandboxes 0.3 s later: "
-                  "all on one machine, nothing else tells a stopped process that time has passed.", ""]
+                  "all on one machine, nothing else tells a stopped process that time has passed.",
+                  "- What members of etcd keep is in memory, one apart from the other: here they would share a disk with everything else.", ""]
         return "\n".join(lines)
 
 
@@ -509,7 +511,8 @@ def main():
     print(f"nemesis: seed {options.seed}", flush=True)
     # A disk that is full is a small one in memory. In there the disks of sandboxes would be one more file.
     all_ = Machines(options.insula, clustered=not (options.alone or options.mistake), small_disks="256m", logs=options.logs,
-                    settings={"runtime": {"slots": 1000, "disk": {"backend": "tmpfs"}}},
+                    settings={"runtime": {"slots": 1000, "disk": {"backend": "tmpfs"}},
+                              "snapshots": {"interval": f"{SNAPSHOT_SECONDS}s"}},
                     extra=content_of(options.extra) if options.extra else "")
     with ends_on_signals(), all_ as machines:
         machines.start()

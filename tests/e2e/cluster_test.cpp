@@ -1,111 +1,34 @@
-#include "tests/e2e/node.hpp"
-#include "tests/support/catch.hpp"
-#include "tests/support/etcd.hpp"
-#include "tests/support/made_authority.hpp"
+// Nodes that are one cluster: whoever is asked answers, and each sandbox is at one of them.
+#include "tests/e2e/small_cluster.hpp"
+#include "tests/support/metrics_text.hpp"
 
-#include <csignal>
-#include <rapidjson/document.h>
-#include <set>
-#include <unistd.h>
+#include <cstdlib>
+#include <filesystem>
 
 using namespace insula::test;
 
 namespace {
 
-/// A cluster on loopback: an etcd, and nodes that know each other. What they say to it costs
-/// nobody else anything.
-class small_cluster {
+/// For what is started meanwhile: the time of day, and no other clock.
+class moved_clock {
 public:
-  explicit small_cluster(std::size_t count = 3, const std::string& more = {}) {
-    std::string nodes;
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto name = name_of(i);
-      const auto issued = authority_.issue(name);
-      certificates_.push_back(issued);
-      const auto at = [] { return "\"127.0.0.1:" + std::to_string(free_port()) + "\""; };
-      nodes += "    " + name + ": {internal: " + at() + ", link: " + at() + "}\n";
-    }
-    for (std::size_t i = 0; i < count; ++i)
-      yaml_.push_back("cluster:\n  etcd: {endpoints: [\"" + etcd.url() + "\"]}\n  authority: " +
-                      authority_.file() + "\n  certificate: " + certificates_[i].certificate +
-                      "\n  key: " + certificates_[i].key + "\n  nodes:\n" + nodes + more);
-    for (std::size_t i = 0; i < count; ++i)
-      all.push_back(std::make_unique<node>(yaml_[i], nullptr, name_of(i)));
-    for (const auto& each : all)
-      REQUIRE(eventually([&] { return members(*each) == count; }));
+  explicit moved_clock(const char* by) {
+    std::string library;
+    for (const auto& each : std::filesystem::directory_iterator{"/usr/lib"})
+      if (const auto at = each.path() / "faketime/libfaketime.so.1"; std::filesystem::exists(at))
+        library = at.string();
+    if (library.empty())
+      throw std::runtime_error("there is no libfaketime here");
+    ::setenv("LD_PRELOAD", library.c_str(), 1);
+    ::setenv("FAKETIME", by, 1);
+    ::setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1", 1);
+    ::setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 0);
   }
-  ~small_cluster() {
-    // The etcd goes last: whoever ends gives back what it has.
-    for (const auto& each : all)
-      if (each->running())
-        each->stop(SIGINT);
+  ~moved_clock() {
+    for (const auto* each : {"LD_PRELOAD", "FAKETIME", "FAKETIME_DONT_FAKE_MONOTONIC"})
+      ::unsetenv(each);
   }
-
-  static std::string name_of(std::size_t i) { return "n" + std::to_string(i + 1); }
-  const std::string& yaml(std::size_t i) const { return yaml_[i]; }
-  node& operator[](std::size_t i) { return *all[i]; }
-
-  /// So many members have told this one of themselves.
-  static std::size_t members(const node& of) {
-    rapidjson::Document seen;
-    seen.Parse(of.ask("GET", "/v1/cluster").body.c_str());
-    std::size_t count = 0;
-    for (const auto& each : seen["nodes"].GetArray())
-      if (std::string{each["state"].GetString()} == "member" && each["capacity"].GetInt() > 0)
-        ++count;
-    return count;
-  }
-
-  struct owner {
-    std::string node;
-    std::int64_t epoch = 0;
-  };
-  /// As the node sees it; an empty name: nobody's.
-  static owner owner_of(const node& seen_by, const std::string& id) {
-    rapidjson::Document seen;
-    seen.Parse(seen_by.ask("GET", "/v1/cluster").body.c_str());
-    for (const auto& each : seen["sandboxes"].GetArray())
-      if (each["id"].GetString() == id)
-        return {each["node"].GetString(), each["epoch"].GetInt64()};
-    return {};
-  }
-  std::size_t owner_number(const std::string& id) {
-    std::string name;
-    REQUIRE(eventually([&] {
-      name = owner_of(*all[some_running()], id).node;
-      return !name.empty();
-    }));
-    return static_cast<std::size_t>(std::stoi(name.substr(1)) - 1);
-  }
-  std::size_t some_running() const {
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if (all[i]->running())
-        return i;
-    throw std::runtime_error("no node runs");
-  }
-
-  etcd_server etcd;
-  std::vector<std::unique_ptr<node>> all;
-
-private:
-  made_authority authority_;
-  std::vector<made_authority::files> certificates_;
-  std::vector<std::string> yaml_;
 };
-
-/// Asks until it works: what a client does that was told to come again.
-exec_outcome sh_patiently(const node& at, const std::string& id, const std::string& script) {
-  exec_outcome last;
-  REQUIRE(eventually([&] {
-    try {
-      last = at.sh(id, script);
-      return last.exit_code.has_value();
-    } catch (const std::exception&) {
-      return false;
-    }
-  }));
-  return last;
-}
 
 } // namespace
 
@@ -148,6 +71,40 @@ TEST_CASE("every node answers for every sandbox, and each is on one of them", "[
   for (std::size_t i = 0; const auto& each : ids)
     CHECK(nodes[i++ % 3].remove(each) == 204);
   CHECK(eventually([&] { return small_cluster::owner_of(nodes[0], id).node.empty(); }));
+}
+
+TEST_CASE("the pool's figures are the sum of all nodes'", "[cluster]") {
+  small_cluster nodes{2, "pool: {target: 2}\nsandbox: {max_instances: 30}\n"};
+  for (const auto& each : nodes.all) {
+    rapidjson::Document seen;
+    CHECK(eventually([&] {
+      seen.Parse(each->ask("GET", "/v1/pool/stats").body.c_str());
+      return seen["warm"].GetInt() == 4;
+    }));
+    CHECK(seen["config"]["warmTarget"].GetInt() == 4);
+    CHECK(seen["maxInstances"].GetInt() == 60);
+  }
+  CHECK(nodes[0].sh("warm", "echo on").out == "on\n");
+}
+
+TEST_CASE("a command in a sandbox asks nothing of etcd, at whichever node", "[cluster]") {
+  small_cluster nodes{2};
+  REQUIRE(nodes[0].sh("quiet", "true").exit_code == 0);
+  REQUIRE(nodes[1].sh("quiet", "true").exit_code == 0);
+  const auto questions = [&](std::size_t at) {
+    return metrics_page{nodes[at].ask("GET", "/metrics").body}.value("insula_etcd_questions_total");
+  };
+  const double before = questions(0) + questions(1);
+  CHECK(before > 0);
+  constexpr int commands = 300;
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < commands / 2; ++i)
+    for (std::size_t at = 0; at < 2; ++at)
+      REQUIRE(nodes[at].sh("quiet", "true").exit_code == 0);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  // Each renews its lease twice a second, and now and then looks for alarms that are nobody's.
+  const double anyway = 2 * (2 * took.count() + took.count() / 10 + 2);
+  CHECK(questions(0) + questions(1) - before < anyway + commands / 4.);
 }
 
 TEST_CASE("a key makes one sandbox, whichever nodes are asked with it", "[cluster]") {
@@ -240,6 +197,45 @@ TEST_CASE("a server that stands still has lost its sandboxes when it goes on", "
   CHECK(nodes[at].log().find("cluster.lost") != std::string::npos);
 }
 
+TEST_CASE("what a server was about to do when it stood still is not done once its lease is over",
+          "[cluster]") {
+  // Each is behind the last look at the lease, and before what a client is told of.
+  const auto step = GENERATE(as<std::string>{}, "exec.start", "object.write");
+  INFO(step);
+  small_cluster nodes{2};
+  REQUIRE(nodes[0].sh("late", "true").exit_code == 0);
+  const auto at = nodes.owner_number("late");
+  auto& other = nodes[1 - at];
+  nodes[at].stop(SIGTERM);
+  ::setenv("INSULA_FAILPOINT", ("stop:" + step).c_str(), 1);
+  nodes[at].start();
+  ::unsetenv("INSULA_FAILPOINT");
+  std::optional<int> exit_code;
+  int status = 0;
+  {
+    const std::jthread client{[&] {
+      try {
+        if (step == "exec.start")
+          exit_code = nodes[at].sh("late", "echo late > late").exit_code;
+        else
+          status =
+            nodes[at].ask("PUT", "/v1/sandbox/late/network", "{\"default\":\"deny\"}").status;
+      } catch (const std::exception&) {
+        // It was cut off.
+      }
+    }};
+    CHECK(eventually([&] { return nodes[at].stands_still(); }));
+    CHECK(sh_patiently(other, "late", "echo fresh").out == "fresh\n");
+    ::kill(nodes[at].pid(), SIGCONT);
+  }
+  // Who is told that it was done was carried on to the new owner, where it was.
+  CHECK(sh_patiently(other, "late", "cat late 2>/dev/null; echo on").out ==
+        (exit_code ? "late\non\n" : "on\n"));
+  const auto policy = other.ask("GET", "/v1/sandbox/late/network").body;
+  CHECK((policy.find("\"deny\"") != std::string::npos) == (status == 200));
+  CHECK(eventually([&] { return nodes[at].sandbox_groups().empty(); }));
+}
+
 TEST_CASE("a node that is drained hands over what it has", "[cluster]") {
   small_cluster nodes{2};
   std::set<std::string> ids;
@@ -283,6 +279,45 @@ TEST_CASE("nodes that cannot be members are told why", "[cluster]") {
   nodes.etcd.stand_still();
   CHECK(fails(nodes.yaml(0), "n1").find("etcd") != std::string::npos);
   nodes.etcd.go_on();
+}
+
+TEST_CASE("a node whose clock is another one's is told of by name, and works", "[cluster]") {
+  small_cluster nodes{2};
+  nodes[1].stop(SIGTERM);
+  {
+    const moved_clock ahead{"+600s"};
+    nodes[1].start();
+  }
+  CHECK(eventually([&] {
+    return nodes[0].log().find("cluster.clock") != std::string::npos &&
+           nodes[1].log().find("cluster.clock") != std::string::npos;
+  }));
+  rapidjson::Document seen;
+  seen.Parse(nodes[0].ask("GET", "/v1/cluster").body.c_str());
+  for (const auto& each : seen["nodes"].GetArray())
+    if (std::string{each["name"].GetString()} == "n2")
+      CHECK(each["clockAheadMs"].GetInt64() > 500'000);
+  // Leases go by another clock.
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(nodes[i].sh("timely", "echo on").out == "on\n");
+}
+
+TEST_CASE("a node that was taken out of the configuration gets nothing from the others",
+          "[cluster]") {
+  small_cluster nodes{3};
+  REQUIRE(nodes[0].sh("stays", "true").exit_code == 0);
+  for (std::size_t i = 0; i < 2; ++i) { // One after the other, as for any change.
+    nodes[i].configure(nodes.yaml_without(i, 2));
+    nodes[i].stop(SIGTERM);
+    nodes[i].start();
+  }
+  CHECK(eventually([&] { return small_cluster::members(nodes[0]) == 2; }));
+  // Its certificate is as good as before, and its configuration has the others.
+  CHECK(nodes[0].ask("GET", "/v1/cluster").body.find("\"n3\"") == std::string::npos);
+  REQUIRE(sh_patiently(nodes[0], "other", "true").exit_code == 0);
+  const auto owner = small_cluster::owner_of(nodes[0], "other").node;
+  CHECK((owner == "n1" || owner == "n2"));
+  CHECK(nodes[2].ask("GET", "/v1/sandbox/other/running").status == 503);
 }
 
 TEST_CASE("what a client says of nodes is not believed", "[cluster]") {

@@ -1,11 +1,12 @@
+#include "base/limits.hpp"
 #include "http/cluster/routing.hpp"
-#include "tests/http/certificates.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/http/inner_server.hpp"
 #include "tests/http/web_socket_client.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/events.hpp"
+#include "tests/support/made_authority.hpp"
 
 #include <netinet/in.h>
 #include <openssl/ssl.h>
@@ -19,6 +20,17 @@ using namespace std::chrono_literals;
 namespace cluster = insula::http::cluster;
 
 namespace {
+
+/// A member's files, issued by the authority beside it.
+struct authority {
+  http::tls_files issue(const std::string& name) const {
+    const auto made = by_.issue(name);
+    return {made.certificate, made.key, by_.file()};
+  }
+
+private:
+  mutable made_authority by_; // It counts.
+};
 
 /// What all nodes would agree on.
 struct town {
@@ -79,9 +91,10 @@ public:
     const std::lock_guard hold{all_->mutex};
     return all_->members.contains(std::string{name}) ? std::string{name} : std::string{};
   }
-  std::optional<cluster::peer> own_internal() const override {
+  std::optional<cluster::peer> node(const std::string& name) const override {
     const std::lock_guard hold{all_->mutex};
-    return all_->members.at(self_);
+    const auto at = all_->members.find(name);
+    return at == all_->members.end() ? std::nullopt : std::optional{at->second};
   }
 
   void believe(const std::string& id, const std::string& owner) {
@@ -724,11 +737,22 @@ TEST_CASE("a node that is away", "[http][cluster]") {
     CHECK(both.n2.is_untouched());
   }
   SECTION("is not waited for once it is lost") {
+    const bool all = GENERATE(true, false);
+    both.n2.h().plays().hold_find = true;
+    one.send(request("GET", running));
+    REQUIRE(both.n2.h().heard().has("find abc"));
+    both.n1.h().server().break_off("n2", all);
+    check_unreachable(one.receive());
+  }
+  SECTION("and nobody is told to ask again for what it may have done") {
     both.n2.h().plays().hold_find = true;
     one.send(request("POST", exec, R"({"argv":["a"]})"));
     REQUIRE(both.n2.h().heard().has("find abc"));
     both.n1.h().server().break_off("n2");
-    check_unreachable(one.receive());
+    const auto got = one.receive();
+    CHECK(got.status == 502);
+    CHECK(got.fields.count("retry-after") == 0);
+    CHECK(got.body.find(R"("code":"node_unreachable")") != std::string::npos);
   }
   SECTION("and back is asked on a new connection") {
     one.send(request("GET", running));
@@ -792,6 +816,41 @@ TEST_CASE("strangers get nothing from a node's internal listener", "[http][clust
     CHECK(silent.at_end());
   }
   CHECK(said_to(at, &member).starts_with("HTTP/1.1 200 OK\r\n"));
+}
+
+TEST_CASE("strangers who say nothing keep no member out", "[http][cluster]") {
+  http::server_options patient;
+  patient.time.handshake = 1h;
+  patient.max_connections = limits::node_strangers + 8;
+  pair_of_nodes both{{}, patient};
+  const auto at = both.n2.inside();
+  const auto member = both.signs.issue("n1");
+  std::vector<std::unique_ptr<client>> silent;
+  for (std::size_t i = 0; i < 2 * limits::node_strangers; ++i)
+    silent.push_back(std::make_unique<client>(at));
+  CHECK(silent.front()->at_end()); // The oldest goes for the newest.
+  CHECK(said_to(at, &member).starts_with("HTTP/1.1 200 OK\r\n"));
+  CHECK(ask(both.n1.port(), "GET", running).status == 200);
+}
+
+TEST_CASE("each node says what lives on it, whichever is asked", "[http][cluster][console]") {
+  pair_of_nodes both;
+  both.n2.h().plays().list = {{.id = "abc", .state = "running"}};
+  const auto list_of = [&](const std::string& name, node& asked) {
+    return ask(asked.port(), "GET", "/console/nodes/" + name + "/sandboxes");
+  };
+  for (auto* asked : {&both.n1, &both.n2}) {
+    const auto far = list_of("n2", *asked);
+    CHECK(far.status == 200);
+    CHECK(far.body.find(R"("node":"n2")") != std::string::npos);
+    CHECK(far.body.find(R"("id":"abc")") != std::string::npos);
+    const auto here = list_of("n1", *asked);
+    CHECK(here.body.find(R"("node":"n1")") != std::string::npos);
+    CHECK(here.body.find(R"("sandboxes":[])") != std::string::npos);
+  }
+  CHECK(list_of("n9", both.n1).status == 404);
+  both.add_absent("n3");
+  check_unreachable(list_of("n3", both.n1));
 }
 
 TEST_CASE("unusable files of a cluster are an error at the start", "[http][cluster]") {

@@ -75,13 +75,26 @@ TEST_CASE("an option that could do harm, or is none, is refused", "[runtime][mou
   for (const std::string bad :
        {"logfile=/etc/x", "use_cache=/var", "tmpdir=/", "ahbe_conf=/etc/passwd",
         "use_sse=custom:/x", "credlib=/x.so", "curldbg", "dbglevel=debug", "iam_role",
-        "retries=1,logfile=/x", "a\\b", "", "=x"}) {
+        "retries=1,logfile=/x", "a\\b", "", "=x", "storage_class=STANDARD\r\nX-Other: 1",
+        "endpoint=a\nb", "uid\x7f=1", "uid\t"}) {
     INFO(bad);
     const auto plan = make_s3fs_mounter()->plan(source({bad}), place);
     REQUIRE_FALSE(plan);
     CHECK(plan.reason().code == errc::invalid_request);
   }
   CHECK_FALSE(make_rclone_mounter()->plan(source({"retries=1"}), place));
+}
+
+TEST_CASE("what an option is set to is not in what is said of it", "[runtime][mounts]") {
+  for (const auto& driver : {make_s3fs_mounter(), make_rclone_mounter()})
+    for (const std::string bad : {"passwd=KEY", "passwd=KEY,SECRET", "passwd=SECRET\n"}) {
+      CAPTURE(driver->name(), bad);
+      const auto plan = driver->plan(source({bad}), place);
+      REQUIRE_FALSE(plan);
+      CHECK(plan.reason().message.find("\"passwd\"") != std::string::npos);
+      CHECK(plan.reason().message.find("KEY") == std::string::npos);
+      CHECK(plan.reason().message.find("SECRET") == std::string::npos);
+    }
 }
 
 TEST_CASE("rclone reads its secret from a configuration that nobody else can",

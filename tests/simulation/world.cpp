@@ -7,12 +7,11 @@ namespace insula::simulation {
 
 using namespace storage::etcd;
 
-void world::run_until(nanoseconds end, const std::function<void()>& each) {
+void world::run_until(nanoseconds end) {
   while (!future_.empty() && future_.begin()->first <= end) {
     auto next = future_.extract(future_.begin());
     now_ = std::max(now_, next.key());
     next.mapped()();
-    each();
   }
   now_ = end;
 }
@@ -27,9 +26,42 @@ bool engine::holds(const condition& what) const {
          what.is;
 }
 
+void engine::note(event what) {
+  log_.push_back(what);
+  changed(what);
+  for (auto& [wanted, tell] : std::exchange(waiting_, {}))
+    if (!wanted.expired())
+      tell();
+}
+
+std::shared_ptr<void> engine::when_changed(std::function<void()> tell) {
+  auto wanted = std::make_shared<int>(0);
+  waiting_.emplace_back(wanted, std::move(tell));
+  return wanted;
+}
+
 void engine::remove(const std::string& key) {
   keys_.erase(key);
-  changed({true, {key, {}, 0, at_, 0}});
+  note({true, {key, {}, 0, at_, 0}});
+}
+
+result<outcome> engine::transact(const transaction& what) {
+  const auto is_put = [](const operation& each) { return each.what == operation::of::put; };
+  if (full && std::any_of(what.then.begin(), what.then.end(), is_put)) {
+    ++refused_full;
+    return error{errc::disk_full, "etcd has no room"};
+  }
+  const bool held = std::all_of(what.conditions.begin(), what.conditions.end(),
+                                [&](const auto& each) { return holds(each); });
+  for (const auto& each : held ? what.then : what.otherwise)
+    if (each.lease != 0 && !leases_.contains(each.lease)) {
+      ++refused_lease;
+      return error{errc::not_found, "there is no such lease"};
+    }
+  auto told = apply(what);
+  if (world_.chance(garbled))
+    return error{errc::io_failed, "etcd's answer makes no sense"};
+  return told;
 }
 
 outcome engine::apply(const transaction& what) {
@@ -39,10 +71,6 @@ outcome engine::apply(const transaction& what) {
   const auto& steps = told.held ? what.then : what.otherwise;
   const bool changes = std::any_of(
     steps.begin(), steps.end(), [](const auto& each) { return each.what != operation::of::read; });
-  // With a lease that is gone nothing can be put.
-  for (const auto& each : steps)
-    if (each.lease != 0 && !leases_.contains(each.lease))
-      return {false, at_, {}};
   if (changes)
     ++at_;
   told.at = at_;
@@ -57,7 +85,7 @@ outcome engine::apply(const transaction& what) {
         key.value = each.value;
         key.modified = at_;
         key.lease = each.lease;
-        changed({false, key});
+        note({false, key});
         break;
       }
       case operation::of::remove: {
@@ -81,7 +109,9 @@ outcome engine::apply(const transaction& what) {
   return told;
 }
 
-lease_id engine::grant(std::chrono::seconds lives) {
+result<lease_id> engine::grant(std::chrono::seconds lives) {
+  if (full)
+    return error{errc::disk_full, "etcd has no room"};
   leases_[++last_lease_] = {lives};
   watch_end(last_lease_);
   return last_lease_;
@@ -125,7 +155,7 @@ namespace {
 
 template <class Answer>
 struct open_call {
-  std::function<Answer()> at_engine;
+  std::function<result<Answer>()> at_engine;
   std::function<void(result<Answer>)> then;
   nanoseconds until{};
   bool answered = false;
@@ -180,7 +210,7 @@ void wired_client::attempt(std::shared_ptr<Call> call) {
         static_cast<void>(call->at_engine()); // What was sent arrives without its sender as well.
         return;
       }
-      auto told = std::make_shared<std::decay_t<decltype(call->at_engine())>>(call->at_engine());
+      const auto told = std::make_shared<decltype(call->at_engine())>(call->at_engine());
       if (!between.answers_arrive)
         return;
       world_.after(delay(), [this, alive, call, told] {
@@ -195,7 +225,7 @@ void wired_client::attempt(std::shared_ptr<Call> call) {
 }
 
 template <class Answer>
-void wired_client::ask(std::function<Answer()> at_engine, milliseconds patience,
+void wired_client::ask(std::function<result<Answer>()> at_engine, milliseconds patience,
                        std::function<void(result<Answer>)> then) {
   auto call = std::make_shared<open_call<Answer>>();
   call->at_engine = std::move(at_engine);
@@ -206,7 +236,7 @@ void wired_client::ask(std::function<Answer()> at_engine, milliseconds patience,
 
 void wired_client::transact(transaction what, milliseconds patience,
                             std::function<void(result<outcome>)> then) {
-  ask<outcome>([to = &engine_, what = std::move(what)] { return to->apply(what); }, patience,
+  ask<outcome>([to = &engine_, what = std::move(what)] { return to->transact(what); }, patience,
                std::move(then));
 }
 
@@ -224,7 +254,7 @@ void wired_client::renew(lease_id which, milliseconds patience,
 void wired_client::revoke(lease_id which, milliseconds patience,
                           std::function<void(result<void>)> then) {
   ask<done>(
-    [to = &engine_, which] {
+    [to = &engine_, which]() -> result<done> {
       to->revoke(which);
       return done{};
     },
@@ -232,6 +262,68 @@ void wired_client::revoke(lease_id which, milliseconds patience,
     [then = std::move(then)](result<done> said) {
       then(said ? result<void>{} : result<void>{said.reason()});
     });
+}
+
+/// What has come and what has not: a watch is told in order, late, and one whose way is cut is told
+/// nothing, until somebody notices.
+struct wired_client::watching {
+  std::string prefix;
+  std::size_t next = 0; ///< In the log.
+  std::function<void(std::vector<event>, revision)> tell;
+  std::function<void(error)> ended;
+  std::weak_ptr<void> wanted;
+  nanoseconds cut{0}; ///< Since when; 0: it is not.
+  std::shared_ptr<void> waits;
+};
+
+std::shared_ptr<void> wired_client::watch(std::string prefix, revision from,
+                                          std::function<void(std::vector<event>, revision)> tell,
+                                          std::function<void(error)> ended) {
+  auto wanted = std::make_shared<int>(0);
+  auto made = std::make_shared<watching>();
+  made->prefix = std::move(prefix);
+  made->tell = std::move(tell);
+  made->ended = std::move(ended);
+  made->wanted = wanted;
+  const auto& log = engine_.log();
+  made->next = static_cast<std::size_t>(
+    std::partition_point(log.begin(), log.end(),
+                         [&](const auto& each) { return each.what.modified < from; }) -
+    log.begin());
+  wait_for_news(made);
+  return wanted;
+}
+
+void wired_client::wait_for_news(const std::shared_ptr<watching>& at) {
+  const auto tell = [this, alive = alive_, at] {
+    if (*alive)
+      look(at);
+  };
+  if (at->next < engine_.log().size())
+    tell();
+  else
+    at->waits = engine_.when_changed(tell);
+}
+
+void wired_client::look(const std::shared_ptr<watching>& at) {
+  after(world_.chance(0.02) ? world_.between(0ms, 2s) : world_.between(1ms, 40ms), [this, at] {
+    if (at->wanted.expired())
+      return;
+    if (!between.answers_arrive && at->cut == 0ns)
+      at->cut = now();
+    if (at->cut != 0ns) {
+      if (now() < at->cut + 2s)
+        return look(at);
+      return at->ended(error{errc::node_unreachable, "the watch has ended"});
+    }
+    std::vector<event> news;
+    for (const auto& log = engine_.log(); at->next < log.size(); ++at->next)
+      if (log[at->next].what.key.starts_with(at->prefix))
+        news.push_back(log[at->next]);
+    if (!news.empty())
+      at->tell(std::move(news), engine_.at());
+    wait_for_news(at);
+  });
 }
 
 } // namespace insula::simulation

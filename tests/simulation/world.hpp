@@ -26,8 +26,7 @@ public:
   nanoseconds now() const { return now_; }
   void at(nanoseconds when, std::function<void()> what) { future_.emplace(when, std::move(what)); }
   void after(nanoseconds pause, std::function<void()> what) { at(now_ + pause, std::move(what)); }
-  /// Everything up to then; `each` is called after every event.
-  void run_until(nanoseconds end, const std::function<void()>& each);
+  void run_until(nanoseconds end);
 
   std::uint64_t below(std::uint64_t end) { return random_() % end; }
   bool chance(double part) { return std::uniform_real_distribution<>{}(random_) < part; }
@@ -48,15 +47,25 @@ public:
   engine(world& in)
       : world_(in) {}
 
-  storage::etcd::outcome apply(const storage::etcd::transaction& what);
-  storage::etcd::lease_id grant(std::chrono::seconds lives);
+  /// Errors: those that etcd has for it: not_found of a lease, disk_full; io_failed: it took place,
+  /// and the answer is of no use.
+  result<storage::etcd::outcome> transact(const storage::etcd::transaction& what);
+  result<storage::etcd::lease_id> grant(std::chrono::seconds lives);
   std::chrono::seconds renew(storage::etcd::lease_id which);
   void revoke(storage::etcd::lease_id which);
 
   const std::map<std::string, storage::etcd::key_value>& keys() const { return keys_; }
   storage::etcd::revision at() const { return at_; }
+  /// All that has been changed, in its order.
+  const std::vector<storage::etcd::event>& log() const { return log_; }
   /// Called with each change that takes place.
   std::function<void(const storage::etcd::event&)> changed = [](const auto&) {};
+  /// Called once when there is something new, as long as what is returned is held.
+  std::shared_ptr<void> when_changed(std::function<void()> tell);
+
+  bool full = false;     ///< It takes nothing more.
+  double garbled = 0.01; ///< So many of its answers make no sense.
+  std::size_t refused_full = 0, refused_lease = 0;
 
 private:
   struct lease {
@@ -64,12 +73,16 @@ private:
     std::uint64_t renewals = 0;
   };
   bool holds(const storage::etcd::condition& what) const;
+  storage::etcd::outcome apply(const storage::etcd::transaction& what);
+  void note(storage::etcd::event what);
   void watch_end(storage::etcd::lease_id which);
   void remove(const std::string& key);
 
   world& world_;
   std::map<std::string, storage::etcd::key_value> keys_;
   std::map<storage::etcd::lease_id, lease> leases_;
+  std::vector<storage::etcd::event> log_;
+  std::vector<std::pair<std::weak_ptr<void>, std::function<void()>>> waiting_;
   storage::etcd::revision at_ = 1;
   storage::etcd::lease_id last_lease_ = 0;
 };
@@ -100,11 +113,9 @@ public:
   void revoke(storage::etcd::lease_id which, milliseconds patience,
               std::function<void(result<void>)> then) override;
   std::shared_ptr<void>
-  watch(std::string, storage::etcd::revision,
-        std::function<void(std::vector<storage::etcd::event>, storage::etcd::revision)>,
-        std::function<void(error)>) override {
-    return nullptr; // Tables only save questions; nothing is decided by them.
-  }
+  watch(std::string prefix, storage::etcd::revision from,
+        std::function<void(std::vector<storage::etcd::event>, storage::etcd::revision)> tell,
+        std::function<void(error)> ended) override;
   void post(std::function<void()> what) override;
   void after(nanoseconds pause, std::function<void()> what) override;
   nanoseconds now() const override { return world_.now() + ahead_; }
@@ -115,8 +126,11 @@ public:
   void go_on();
 
 private:
+  struct watching;
+  void wait_for_news(const std::shared_ptr<watching>& at);
+  void look(const std::shared_ptr<watching>& at);
   template <class Answer>
-  void ask(std::function<Answer()> at_engine, milliseconds patience,
+  void ask(std::function<result<Answer>()> at_engine, milliseconds patience,
            std::function<void(result<Answer>)> then);
   template <class Call>
   void attempt(std::shared_ptr<Call> call);

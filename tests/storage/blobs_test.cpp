@@ -2,6 +2,7 @@
 #include "tests/support/catch.hpp"
 
 #include <arpa/inet.h>
+#include <atomic>
 #include <fstream>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -41,6 +42,37 @@ TEST_CASE("what an interrupted writer has left goes after a day", "[blobs]") {
   const directory_blobs store{open_directory(where.path().string()), "there"};
   CHECK_FALSE(fs::exists(where / ".incoming/old"));
   CHECK(fs::exists(where / ".incoming/new"));
+}
+
+TEST_CASE("a directory of blobs goes with the last of them", "[blobs]") {
+  namespace fs = std::filesystem;
+  directory_place place;
+  REQUIRE(place.store->put("a/b/one", "x"));
+  REQUIRE(place.store->put("a/two", "x"));
+  REQUIRE(place.store->remove("a/b/one"));
+  CHECK_FALSE(fs::exists(place.where / "a/b"));
+  CHECK(*place.store->get("a/two", 10) == "x");
+  REQUIRE(place.store->remove("a/two"));
+  CHECK_FALSE(fs::exists(place.where / "a"));
+  CHECK(fs::exists(place.where.path()));
+}
+
+TEST_CASE("whoever puts a blob does so, though others remove the last one there", "[blobs]") {
+  directory_place place;
+  std::atomic<int> failed = 0;
+  std::vector<std::thread> threads;
+  for (char letter = 'a'; letter < 'd'; ++letter)
+    threads.emplace_back([&, name = std::string{"deep/er/"} + letter] {
+      for (int i = 0; i < 100; ++i) {
+        const bool good = place.store->put(name, "x") && place.store->get(name, 1) &&
+                          place.store->list("", [](const blob_info&) { return true; }) &&
+                          place.store->remove(name);
+        failed += good ? 0 : 1;
+      }
+    });
+  for (auto& each : threads)
+    each.join();
+  CHECK(failed == 0);
 }
 
 TEST_CASE("no symlink leads out of a directory of blobs", "[blobs]") {

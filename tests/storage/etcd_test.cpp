@@ -1,17 +1,24 @@
+#include "base/unique_fd.hpp"
 #include "storage/etcd/cluster_store.hpp"
 #include "storage/etcd/gateway_json.hpp"
 #include "storage/etcd/http_client.hpp"
 #include "storage/etcd/membership.hpp"
+#include "storage/etcd/orphans.hpp"
 #include "storage/etcd/watched_keys.hpp"
 #include "storage/secret.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/etcd.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/made_authority.hpp"
 #include "tests/support/store_calls.hpp"
 
+#include <algorithm>
+#include <arpa/inet.h>
 #include <atomic>
 #include <future>
 #include <mutex>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 using namespace insula;
 using namespace insula::storage;
@@ -35,10 +42,69 @@ result<T> wait_for(Ask ask) {
   return got.get();
 }
 
+/// Passes everything on, and answers of transactions as the test wants it.
+class played_client final : public etcd::client {
+public:
+  using answer = std::function<void(result<etcd::outcome>)>;
+  /// On the client's thread, in place of `then`.
+  using player = std::function<void(const etcd::transaction&, result<etcd::outcome>, answer then)>;
+
+  explicit played_client(etcd::client& to)
+      : to_(to) {}
+
+  void play(player by) {
+    std::promise<void> set;
+    to_.post([&] {
+      by_ = std::move(by);
+      set.set_value();
+    });
+    set.get_future().wait();
+  }
+
+  void transact(etcd::transaction what, milliseconds patience, answer then) override {
+    to_.transact(what, patience, [this, what, then](result<etcd::outcome> got) {
+      by_ ? by_(what, std::move(got), then) : then(std::move(got));
+    });
+  }
+  void grant(std::chrono::seconds lives, milliseconds patience,
+             std::function<void(result<etcd::lease_id>)> then) override {
+    to_.grant(lives, patience, std::move(then));
+  }
+  void renew(etcd::lease_id which, milliseconds patience,
+             std::function<void(result<std::chrono::seconds>)> then) override {
+    to_.renew(which, patience, std::move(then));
+  }
+  void revoke(etcd::lease_id which, milliseconds patience,
+              std::function<void(result<void>)> then) override {
+    to_.revoke(which, patience, std::move(then));
+  }
+  std::shared_ptr<void> watch(std::string prefix, etcd::revision from,
+                              std::function<void(std::vector<etcd::event>, etcd::revision)> tell,
+                              std::function<void(error)> ended) override {
+    return to_.watch(std::move(prefix), from, std::move(tell), std::move(ended));
+  }
+  void post(std::function<void()> what) override { to_.post(std::move(what)); }
+  void after(std::chrono::nanoseconds pause, std::function<void()> what) override {
+    to_.after(pause, std::move(what));
+  }
+  std::chrono::nanoseconds now() const override { return to_.now(); }
+
+private:
+  etcd::client& to_;
+  player by_;
+};
+
+bool puts(const etcd::transaction& what, std::string_view key) {
+  return std::any_of(what.then.begin(), what.then.end(), [&](const auto& each) {
+    return each.what == etcd::operation::of::put && each.key == key;
+  });
+}
+
 /// One node of a cluster, as far as it remembers things.
 struct node {
   explicit node(const etcd_server& server, std::string name, etcd::lease_id resumed = 0)
-      : client(connect_to(server)) {
+      : client(connect_to(server))
+      , played(*client) {
     etcd::membership_options how;
     how.prefix = "t/";
     how.self = name;
@@ -58,9 +124,11 @@ struct node {
       store->forget_all();
       gone();
     };
-    member = std::make_unique<etcd::membership>(*client, how, tell);
-    store = std::make_unique<etcd::cluster_store>(
-      *client, *member, etcd::cluster_store_options{"t/", {"@alarm/", "about"}});
+    member = std::make_unique<etcd::membership>(played, how, tell);
+    etcd::cluster_store_options keeping{"t/", {"@alarm/", "about"}};
+    keeping.found = [this] { ++found; };
+    keeping.most_activations = most_activations;
+    store = std::make_unique<etcd::cluster_store>(played, *member, keeping);
     member->start();
   }
   ~node() {
@@ -92,10 +160,17 @@ struct node {
     return wait_for<epoch>([&](auto then) { store->acquire(id, then); });
   }
 
+  result<etcd::cluster_store::owning> own(const std::string& id) {
+    return wait_for<etcd::cluster_store::owning>([&](auto then) { store->own(id, then); });
+  }
+
+  static constexpr std::uint64_t most_activations = 50;
+
   std::unique_ptr<etcd::http_client> client;
+  played_client played;
   std::unique_ptr<etcd::membership> member;
   std::unique_ptr<etcd::cluster_store> store;
-  std::atomic<int> joined{0}, lost{0};
+  std::atomic<int> joined{0}, lost{0}, found{0};
   std::atomic<bool> has_resumed{false};
   std::mutex mutex;
   std::string waits;
@@ -339,4 +414,313 @@ TEST_CASE("etcd may be gone for a while", "[etcd]") {
   server.start();
   one.wait_until_member();
   CHECK(one.joined == 2);
+}
+
+TEST_CASE("what is owned and not used is given up", "[etcd]") {
+  etcd_server server;
+  node one{server, "n1"}, two{server, "n2"};
+  one.wait_until_member();
+  two.wait_until_member();
+  for (const auto* id : {"unused", "asked", "held", "written", "refused"})
+    REQUIRE(one.own(id)->node == "n1");
+  const auto held = one.hold("held");
+  const auto once = one.hold("written");
+  REQUIRE(commit_now(*one.store, {"written", once, {{"key", "value"}}}));
+  one.store->release("written", once);
+
+  one.store->release("refused", 0); // Nobody has come to hold it.
+  CHECK(eventually([&] { return two.own("refused")->node == "n2"; }));
+
+  one.store->give_up_unused();
+  CHECK(one.own("asked")->node == "n1");
+  CHECK(one.store->is_mine("unused")); // Who has asked for it may be on the way.
+  one.store->give_up_unused();
+  CHECK(eventually([&] { return two.own("unused")->node == "n2"; }));
+  for (const auto* id : {"asked", "held", "written"})
+    CHECK(two.own(id)->node == "n1");
+  CHECK(commit_now(*one.store, {"held", held, {{"key", "value"}}}));
+}
+
+TEST_CASE(
+  "a write that has come to be, and is told as refused, does not stand in the way of others",
+  "[etcd]") {
+  etcd_server server;
+  node one{server, "n1"};
+  one.wait_until_member();
+  const auto held = one.hold("a");
+  const bool first = GENERATE(true, false);
+  const auto why = GENERATE(errc::disk_full, errc::io_failed, errc::node_unreachable);
+  CAPTURE(first, int(why));
+  if (!first)
+    REQUIRE(commit_now(*one.store, {"a", held, {{"n", "0"}}}));
+  const auto spoil = [&](bool yes) {
+    one.played.play([=](const etcd::transaction& what, result<etcd::outcome> got,
+                        const played_client::answer& then) {
+      if (yes && puts(what, "t/head/a"))
+        return then(error{why, "as the test wants it"});
+      then(std::move(got));
+    });
+  };
+  spoil(true);
+  CHECK(commit_now(*one.store, {"a", held, {{"n", "1"}, {"@alarm/", "1"}}}).reason().code == why);
+  spoil(false);
+  SECTION("another write") {
+    CHECK(commit_now(*one.store, {"a", held, {{"n", "2"}}}));
+    CHECK(read_all(*one.store, "a") == contents{{"n", "2"}, {"@alarm/", "1"}});
+    CHECK(commit_now(*one.store, {"a", held, {{"@alarm/", std::nullopt}}}));
+    CHECK(one.store->find("@alarm/")->empty());
+  }
+  SECTION("its end") {
+    CHECK(commit_now(*one.store, {"a", held + 1, {}, {""}}));
+    CHECK(one.store->owners()->empty());
+    CHECK(one.store->find("@alarm/")->empty());
+  }
+  CHECK(one.lost == 0);
+}
+
+TEST_CASE("an id that is activated again and again goes on with later epochs", "[etcd]") {
+  etcd_server server;
+  node one{server, "n1"}, two{server, "n2"};
+  one.wait_until_member();
+  two.wait_until_member();
+  epoch before = 0;
+  for (std::uint64_t i = 0; i < 2 * node::most_activations + 5; ++i) {
+    const auto held = one.hold("a");
+    REQUIRE(held > before);
+    if (i % 10 == 0)
+      REQUIRE(commit_now(*one.store, {"a", held, {{"n", std::to_string(i)}}}));
+    one.store->release("a", held);
+    REQUIRE(one.own("a")->node == "n1");
+    if (before != 0)
+      REQUIRE(commit_now(*one.store, {"a", before, {{"n", "old"}}}).reason().code ==
+              errc::stale_epoch);
+    before = held;
+  }
+  CHECK(read_all(*one.store, "a") == contents{{"n", "100"}});
+  CHECK(two.own("a")->node == "n1");
+  CHECK(one.lost == 0);
+}
+
+TEST_CASE("an answer to who has asked in an earlier membership is not told to others", "[etcd]") {
+  etcd_server server;
+  node one{server, "n1"};
+  one.wait_until_member();
+  std::mutex mutex;
+  std::vector<std::function<void()>> held;
+  one.played.play([&](const etcd::transaction& what, result<etcd::outcome> got,
+                      const played_client::answer& then) {
+    const std::lock_guard lock{mutex};
+    if (puts(what, "t/owner/a"))
+      held.emplace_back([then, got] { then(got); });
+    else
+      then(std::move(got));
+  });
+  const auto are_held = [&](std::size_t count) {
+    return eventually([&] {
+      const std::lock_guard lock{mutex};
+      return held.size() == count;
+    });
+  };
+  const auto ask = [&] {
+    auto told = std::make_shared<std::promise<bool>>();
+    one.store->own("a", [told](const auto& who) { told->set_value(bool{who}); });
+    return told->get_future();
+  };
+  auto early = ask();
+  REQUIRE(are_held(1));
+  one.store->forget_all();
+  CHECK_FALSE(early.get());
+  auto late = ask();
+  REQUIRE(are_held(2));
+  one.client->post(held[0]);
+  one.played.play({});
+  CHECK(late.wait_for(0s) == std::future_status::timeout);
+  one.client->post(held[1]);
+  CHECK(late.get());
+}
+
+TEST_CASE("a node is told of alarms that come to it, and of nothing else", "[etcd]") {
+  etcd_server server;
+  auto one = std::make_unique<node>(server, "n1");
+  one->wait_until_member();
+  REQUIRE(commit_now(*one->store, {"with", one->hold("with"), {{"@alarm/", "1"}, {"about", "x"}}}));
+  REQUIRE(commit_now(*one->store, {"without", one->hold("without"), {{"about", "x"}}}));
+  one.reset();
+  node two{server, "n2"};
+  two.wait_until_member();
+  REQUIRE(two.own("without")->node == "n2");
+  CHECK(two.found == 0);
+  REQUIRE(two.own("with")->node == "n2");
+  CHECK(two.found == 1);
+}
+
+TEST_CASE("what was owned by the server before is found, and so is what a lost node had",
+          "[etcd]") {
+  etcd_server server;
+  auto one = std::make_unique<node>(server, "n1");
+  one->wait_until_member();
+  const auto lease = one->member->lease();
+  for (const auto* id : {"a", "b"})
+    REQUIRE(commit_now(*one->store, {id, one->hold(id), {{"@alarm/", "1"}}}));
+  one->stop(false);
+  auto again = std::make_unique<node>(server, "n1", lease);
+  again->wait_until_member();
+  REQUIRE(again->has_resumed);
+  etcd::watched_keys nodes{*again->client, "t/nodes/", [] {}};
+  etcd::watched_keys owners{*again->client, "t/owner/", [] {}};
+  nodes.start();
+  owners.start();
+  REQUIRE(eventually([&] { return nodes.ready() && owners.ready(); }));
+  CHECK(etcd::not_known_of(*again->member, owners, *again->store) ==
+        std::vector<std::string>{"a", "b"});
+  REQUIRE(again->own("a")->node == "n1");
+  CHECK(etcd::not_known_of(*again->member, owners, *again->store) == std::vector<std::string>{"b"});
+  CHECK(etcd::unattended(*again->store->find("@alarm/"), nodes, owners).empty());
+  // A third one's table of owners may still have what that of nodes has not.
+  auto far = connect_to(server);
+  etcd::watched_keys others{*far, "t/nodes/n2", [] {}};
+  CHECK(etcd::unattended(*again->store->find("@alarm/"), others, owners) ==
+        std::vector<std::string>{"a", "b"});
+}
+
+// ---- The way to etcd
+
+namespace {
+
+/// Takes connections, and says nothing.
+class silent_member {
+public:
+  silent_member()
+      : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof at;
+    auto* const any = reinterpret_cast<sockaddr*>(&at);
+    REQUIRE(::bind(socket_.get(), any, sizeof at) == 0);
+    REQUIRE(::getsockname(socket_.get(), any, &size) == 0);
+    REQUIRE(::listen(socket_.get(), 1024) == 0);
+    url = "http://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+  }
+
+  /// So many have come.
+  std::size_t connections() {
+    for (int fd = -1; (fd = ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)) >= 0;)
+      taken_.emplace_back(fd);
+    return taken_.size();
+  }
+
+  std::string url;
+
+private:
+  unique_fd socket_;
+  std::vector<unique_fd> taken_;
+};
+
+result<etcd::lease_id> granted_by(etcd::client& client, std::chrono::milliseconds patience = 5s) {
+  return wait_for<etcd::lease_id>([&](auto then) { client.grant(10s, patience, then); });
+}
+
+result<etcd::outcome> read_by(etcd::client& client, std::chrono::milliseconds patience = 5s) {
+  return wait_for<etcd::outcome>([&](auto then) {
+    client.transact({{}, {etcd::operation::read("x")}, {}}, patience, then);
+  });
+}
+
+std::unique_ptr<etcd::http_client> connect_by(etcd::http_options how) {
+  auto made = etcd::http_client::open(std::move(how));
+  if (!made)
+    FAIL(made.reason().message);
+  return std::move(*made);
+}
+
+} // namespace
+
+TEST_CASE("where one member of etcd's does not answer, the next one does", "[etcd]") {
+  etcd_server server;
+  silent_member silent;
+  const auto refuses = "http://127.0.0.1:" + std::to_string(free_port());
+  const auto first = GENERATE_REF(refuses, silent.url);
+  auto client = connect_by({{first, server.url()}, "", "", ""});
+  const auto took = [&] {
+    const auto began = std::chrono::steady_clock::now();
+    CHECK(read_by(*client));
+    return std::chrono::steady_clock::now() - began;
+  };
+  CHECK(took() < 1500ms);
+  CHECK(took() < 250ms); // It is not asked first any more.
+  CHECK(granted_by(*client));
+  std::atomic<int> heard{0};
+  const auto watching = client->watch(
+    "y", 1, [&](auto, auto) { ++heard; }, [](const auto&) {});
+  const auto put = [&] {
+    return wait_for<etcd::outcome>([&](auto then) {
+      client->transact({{}, {etcd::operation::put("y", "1")}, {}}, 5s, then);
+    });
+  };
+  CHECK(put());
+  CHECK(eventually([&] { return heard > 0; }, 5s));
+}
+
+TEST_CASE("questions wait for each other, and no lease waits for them", "[etcd]") {
+  silent_member silent;
+  etcd::http_options how{{silent.url}, "", "", ""};
+  how.attempt = 3s;
+  how.max_waiting = 300;
+  auto client = connect_by(how);
+  std::atomic<std::size_t> answered{0}, refused{0};
+  constexpr std::size_t asked = 500;
+  for (std::size_t i = 0; i < asked; ++i)
+    client->transact({{}, {etcd::operation::read("x")}, {}}, 2s, [&](const auto& got) {
+      refused += got.reason().code == errc::limit_reached ? 1 : 0;
+      ++answered;
+    });
+  CHECK(eventually([&] { return silent.connections() == 64; }, 1s));
+  CHECK(eventually([&] { return refused == asked - 64 - how.max_waiting; }, 1s));
+  client->renew(1, 1s, [](const auto&) {});
+  CHECK(eventually([&] { return silent.connections() == 65; }, 1s));
+  CHECK(answered == refused);
+  // All have had their time, and not more.
+  CHECK(eventually([&] { return answered == asked; }, 3s));
+}
+
+TEST_CASE("etcd is spoken to over TLS, with certificates on both sides", "[etcd]") {
+  made_authority ours, others{"another authority"};
+  const auto own = ours.issue("127.0.0.1");
+  const auto mine = ours.issue("n1");
+  const auto theirs = others.issue("n1");
+  etcd_server server{etcd_server::tls_files{own.certificate, own.key, ours.file()}};
+  const auto told = [&](etcd::http_options how) {
+    const auto got = granted_by(*connect_by(std::move(how)), 1s);
+    return got ? std::string{"granted"} : got.reason().message;
+  };
+  using Catch::Matchers::Contains;
+  CHECK_THAT(told({{server.url()}, ours.file(), mine.certificate, mine.key}), Contains("granted"));
+  {
+    INFO("etcd is not who it should be");
+    const auto why = told({{server.url()}, others.file(), mine.certificate, mine.key});
+    CHECK_THAT(why, Contains(server.url()) && Contains("certificate"));
+  }
+  {
+    INFO("we have no certificate");
+    const auto why = told({{server.url()}, ours.file(), "", ""});
+    CHECK_THAT(why, Contains(server.url()) && Contains("certificate"));
+  }
+  {
+    INFO("we have another's");
+    const auto why = told({{server.url()}, ours.file(), theirs.certificate, theirs.key});
+    CHECK_THAT(why, Contains(server.url()) && Contains("certificate"));
+  }
+  {
+    INFO("nobody is there");
+    server.stop();
+    const auto why = told({{server.url()}, ours.file(), mine.certificate, mine.key});
+    CHECK_THAT(why, Contains(server.url()) && Contains("refused"));
+  }
+  {
+    INFO("there is no such file");
+    const auto none = etcd::http_client::open({{server.url()}, "/nowhere/ca.pem", "", ""});
+    REQUIRE_FALSE(none);
+    CHECK_THAT(none.reason().message, Contains("/nowhere/ca.pem"));
+  }
 }

@@ -11,6 +11,8 @@
 #include <string>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace insula::test {
 
@@ -56,12 +58,14 @@ std::uint16_t free_port() {
   return ntohs(at.sin_port);
 }
 
-etcd_server::etcd_server() {
+etcd_server::etcd_server(std::optional<tls_files> tls)
+    : tls_(std::move(tls)) {
   // Somebody may take a port between our look and etcd's: then others are tried.
   for (int tries = 0;; ++tries) {
     port_ = free_port();
     peer_port_ = free_port();
-    url_ = "http://127.0.0.1:" + std::to_string(port_);
+    health_port_ = free_port();
+    url_ = (tls_ ? "https://127.0.0.1:" : "http://127.0.0.1:") + std::to_string(port_);
     try {
       start();
       return;
@@ -76,34 +80,34 @@ etcd_server::~etcd_server() = default;
 
 void etcd_server::start() {
   const auto peer = "http://127.0.0.1:" + std::to_string(peer_port_);
+  const auto health = "http://127.0.0.1:" + std::to_string(health_port_);
+  std::vector<std::string> argv{"/usr/bin/etcd"};
+  const auto set = [&](const char* option, std::string value) {
+    argv.emplace_back(option);
+    argv.push_back(std::move(value));
+  };
+  set("--data-dir", (where_ / "data").string());
+  set("--listen-client-urls", url_);
+  set("--advertise-client-urls", url_);
+  set("--listen-peer-urls", peer);
+  set("--initial-advertise-peer-urls", peer);
+  set("--initial-cluster", "default=" + peer);
+  set("--listen-metrics-urls", health);
+  set("--heartbeat-interval", "50");
+  set("--election-timeout", "500");
+  set("--max-request-bytes", "33554432");
+  set("--max-txn-ops", "4096");
+  set("--log-level", "error");
+  if (tls_) {
+    set("--cert-file", tls_->certificate);
+    set("--key-file", tls_->key);
+    set("--trusted-ca-file", tls_->authority);
+    argv.emplace_back("--client-cert-auth");
+  }
   child_program::options how;
   how.error_file = (where_ / "etcd.log").string();
-  program_ =
-    std::make_unique<child_program>(std::vector<std::string>{"/usr/bin/etcd",
-                                                             "--data-dir",
-                                                             (where_ / "data").string(),
-                                                             "--listen-client-urls",
-                                                             url_,
-                                                             "--advertise-client-urls",
-                                                             url_,
-                                                             "--listen-peer-urls",
-                                                             peer,
-                                                             "--initial-advertise-peer-urls",
-                                                             peer,
-                                                             "--initial-cluster",
-                                                             "default=" + peer,
-                                                             "--heartbeat-interval",
-                                                             "50",
-                                                             "--election-timeout",
-                                                             "500",
-                                                             "--max-request-bytes",
-                                                             "33554432",
-                                                             "--max-txn-ops",
-                                                             "4096",
-                                                             "--log-level",
-                                                             "error"},
-                                    how);
-  if (!eventually([&] { return is_healthy(port_); }, 60s))
+  program_ = std::make_unique<child_program>(argv, how);
+  if (!eventually([&] { return is_healthy(health_port_); }, 60s))
     throw std::runtime_error{"etcd does not get ready"};
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace insula::test {
@@ -12,7 +13,15 @@ namespace insula::test {
 /// A real etcd of one member on loopback, with nothing in it. What it keeps goes with it.
 class etcd_server {
 public:
-  etcd_server(); ///< Throws when it does not get ready.
+  /// PEM files. Clients need a certificate of the same authority then.
+  struct tls_files {
+    std::string certificate;
+    std::string key;
+    std::string authority;
+  };
+
+  /// Throws when it does not get ready.
+  explicit etcd_server(std::optional<tls_files> tls = std::nullopt);
   ~etcd_server();
 
   const std::string& url() const { return url_; }
@@ -22,8 +31,9 @@ public:
   void go_on() const;
 
 private:
-  temp_dir where_;
-  std::uint16_t port_ = 0, peer_port_ = 0;
+  temp_dir where_{"/dev/shm"}; ///< Else its leases wait for whatever this machine's disk does.
+  const std::optional<tls_files> tls_;
+  std::uint16_t port_ = 0, peer_port_ = 0, health_port_ = 0;
   std::string url_;
   std::unique_ptr<child_program> program_;
 };

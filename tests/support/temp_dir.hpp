@@ -10,8 +10,8 @@ namespace insula::test {
 /// A directory of its own that goes with everything in it when the test ends.
 class temp_dir {
 public:
-  temp_dir() {
-    auto name = (std::filesystem::temp_directory_path() / "insula-test-XXXXXX").string();
+  explicit temp_dir(const std::filesystem::path& below = std::filesystem::temp_directory_path()) {
+    auto name = (below / "insula-test-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr)
       throw std::runtime_error("no temporary directory " + name);
     path_ = name;

@@ -1,0 +1,187 @@
+// What a node had, at another one: files, what was defined, and what was due.
+#include "tests/e2e/s3_server.hpp"
+#include "tests/e2e/small_cluster.hpp"
+#include "tests/support/metrics_text.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <ctime>
+
+using namespace insula::test;
+
+namespace {
+
+constexpr std::string_view persistent = "Insula-Persistent: true\r\n";
+
+std::string in_directory(const temp_dir& place, const std::string& interval) {
+  return "snapshots: {directory: " + (place / "there").string() + ", interval: " + interval + "}\n";
+}
+
+/// In the environment of the servers that are started meanwhile.
+struct snapshot_keys {
+  snapshot_keys() {
+    ::setenv("SNAPSHOTS_ACCESS_KEY_ID", s3_server::key.c_str(), 1);
+    ::setenv("SNAPSHOTS_SECRET_ACCESS_KEY", s3_server::secret.c_str(), 1);
+  }
+  ~snapshot_keys() {
+    ::unsetenv("SNAPSHOTS_ACCESS_KEY_ID");
+    ::unsetenv("SNAPSHOTS_SECRET_ACCESS_KEY");
+  }
+};
+
+exec_outcome run(const node& at, const std::string& id, const std::string& script,
+                 std::string_view fields = {}, http_answer* head = nullptr) {
+  exec_stream stream{at.port(), id, exec_body({"bash", "-c", script}), fields};
+  if (head != nullptr)
+    *head = stream.head();
+  return stream.rest();
+}
+
+/// Until it works, with the head of the answer that did.
+exec_outcome run_patiently(const node& at, const std::string& id, const std::string& script,
+                           std::string_view fields, http_answer& head) {
+  exec_outcome last;
+  REQUIRE(eventually([&] {
+    try {
+      last = run(at, id, script, fields, &head);
+      return last.exit_code.has_value();
+    } catch (const std::exception&) {
+      return false;
+    }
+  }));
+  return last;
+}
+
+/// Until the node has kept one that was begun after this.
+void await_snapshot(const node& of, const std::string& id) {
+  const auto kept = [&] {
+    return metrics_page{of.ask("GET", "/metrics").body}.value("insula_snapshots_kept_total");
+  };
+  const auto before = kept();
+  REQUIRE(eventually([&] {
+    REQUIRE(of.sh(id, "true").exit_code == 0); // Only what is used is kept.
+    return kept() >= before + 2;
+  }));
+}
+
+std::string in_seconds(int seconds) {
+  const auto when = std::time(nullptr) + seconds;
+  std::tm parts{};
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", ::gmtime_r(&when, &parts));
+  return text;
+}
+
+std::string id_in(const std::string& body) {
+  rapidjson::Document read;
+  read.Parse(body.c_str());
+  return read.HasMember("id") ? read["id"].GetString() : "";
+}
+
+} // namespace
+
+TEST_CASE("after the loss of its node a persistent sandbox goes on at another one", "[cluster]") {
+  const temp_dir place;
+  std::unique_ptr<s3_server> service;
+  std::string more = in_directory(place, "1s");
+  SECTION("with a directory that all nodes have") {}
+  SECTION("with a bucket") {
+    service = std::make_unique<s3_server>();
+    more = "snapshots: {endpoint: \"" + service->endpoint() + "\", bucket: data, interval: 1s}\n";
+  }
+  const snapshot_keys keys;
+  small_cluster nodes{3, more};
+  REQUIRE(run(nodes[0], "kept",
+              "mkdir dir; echo here > dir/file; head -c 3000000 /dev/urandom > large", persistent)
+            .exit_code == 0);
+  const std::string session = R"({"id":"s","cwd":"/workspace/dir","env":{"WORD":"kept too"}})";
+  REQUIRE(nodes[1].ask("POST", "/v1/sandbox/kept/session", session).status == 200);
+  REQUIRE(nodes[2]
+            .ask("PUT", "/v1/sandbox/kept/network",
+                 R"({"default":"deny","rules":[{"action":"allow","target":"kept.example.org"}]})")
+            .status == 200);
+  const auto sum = nodes[0].sh("kept", "sha256sum large").out;
+  const auto at = nodes.owner_number("kept");
+  await_snapshot(nodes[at], "kept");
+  nodes[at].crash_both();
+  http_answer head;
+  auto& other = nodes[(at + 1) % 3];
+  const auto said = run_patiently(other, "kept", "cat dir/file; sha256sum large", {}, head);
+  CHECK(said.out == "here\n" + sum);
+  CHECK(head.fields["insula-recovered"].starts_with("20"));
+  // Once is enough, wherever it is asked.
+  for (const auto next : {(at + 1) % 3, (at + 2) % 3}) {
+    CHECK(run(nodes[next], "kept", "true", {}, &head).exit_code == 0);
+    CHECK(head.fields.count("insula-recovered") == 0);
+  }
+  auto& third = nodes[(at + 2) % 3];
+  exec_stream in_session{third.port(), "kept", exec_body({"eval", "pwd; echo $WORD"}),
+                         "Session-Id: s\r\n"};
+  CHECK(in_session.rest().out == "/workspace/dir\nkept too\n");
+  CHECK(third.ask("GET", "/v1/sandbox/kept/network").body.find("kept.example.org") !=
+        std::string::npos);
+  nodes[at].start(); // It finds what was left there, and ends it.
+  CHECK(eventually([&] { return small_cluster::members(other) == 3; }));
+  CHECK(nodes[at].sh("kept", "cat dir/file").out == "here\n");
+}
+
+TEST_CASE("what is due at a lost node is done by another one, unasked", "[cluster]") {
+  small_cluster nodes{2};
+  const std::string wanted =
+    R"({"image":{"uri":"default"},"timeout":600,"entrypoint":["tail","-f","/dev/null"],)"
+    R"("resourceLimits":{}})";
+  const auto made = nodes[0].ask("POST", "/v1/sandboxes", wanted);
+  INFO(made.body);
+  REQUIRE(made.status == 202);
+  const auto id = id_in(made.body);
+  const auto at = nodes.owner_number(id);
+  REQUIRE(nodes[0]
+            .ask("POST", "/v1/sandboxes/" + id + "/renew-expiration",
+                 R"({"expiresAt":")" + in_seconds(8) + "\"}")
+            .status == 200);
+  nodes[at].crash_both();
+  // Nobody asks for it: it is its alarm that is looked for.
+  auto& other = nodes[1 - at];
+  CHECK(
+    eventually([&] { return other.log().find("sandbox.deleted id=" + id) != std::string::npos; }));
+  CHECK(other.ask("GET", "/v1/sandboxes/" + id).status == 404);
+  nodes[at].start();
+}
+
+TEST_CASE("a node that is drained loses nothing of persistent sandboxes that was acknowledged",
+          "[cluster]") {
+  const temp_dir place;
+  small_cluster nodes{2, in_directory(place, "1h")}; // Only what is handed over is kept.
+  REQUIRE(run(nodes[0], "drained", "echo 0 > log", persistent).exit_code == 0);
+  const auto at = nodes.owner_number("drained");
+  std::atomic<int> moved_after = 0;
+  int count = 0;
+  const std::jthread drain{[&](const std::stop_token& end) {
+    while (moved_after < 20 && !end.stop_requested())
+      std::this_thread::sleep_for(1ms);
+    nodes[1 - at].ask("POST", "/v1/cluster/drain/" + small_cluster::name_of(at));
+  }};
+  // One appends all the time, at both nodes in turn, and asks again where it is told to.
+  int done_elsewhere = 0;
+  const auto end = std::chrono::steady_clock::now() + 2min;
+  while (done_elsewhere < 10 && count < 3000 && std::chrono::steady_clock::now() < end) {
+    const auto& asked = nodes[static_cast<std::size_t>(count) % 2];
+    try {
+      const auto said = run(asked, "drained", "echo " + std::to_string(count + 1) + " >> log");
+      if (said.exit_code != 0)
+        continue;
+    } catch (const std::exception&) {
+      continue;
+    }
+    moved_after = ++count;
+    if (count % 5 == 0)
+      done_elsewhere +=
+        small_cluster::owner_of(asked, "drained").node == small_cluster::name_of(1 - at);
+  }
+  CHECK(done_elsewhere == 10);
+  std::string all = "0\n";
+  for (int i = 1; i <= count; ++i)
+    all += std::to_string(i) + "\n";
+  // What was not acknowledged and asked for again may be there twice.
+  CHECK(nodes[at].sh("drained", "uniq log").out == all);
+}

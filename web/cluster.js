@@ -1,0 +1,64 @@
+// Where there are several nodes: what each of them says of its sandboxes, and how the nodes themselves are.
+
+const other_patience_ms = 3_000; // One that does not answer holds up the list of the others.
+
+/// What every node says, as one list. Each sandbox has the time at its node, and in a cluster the node's name. Of a node that
+/// does not answer, it has those that the others know of.
+async function look_everywhere() {
+  const said = await node.list();
+  const seen_at = ({ now_ms, sandboxes }, name) => sandboxes.map((each) => ({ ...each, at_ms: now_ms, node: name }));
+  if (!said.node) return { ...said, sandboxes: seen_at(said) };
+  const cluster = await node.cluster();
+  const others = cluster.nodes.filter((each) => each.name !== said.node && each.state !== 'away');
+  const lists = await Promise.all(
+    others.map(async ({ name }) => {
+      try {
+        return seen_at(await node.list_of(name, other_patience_ms), name);
+      } catch (why) {
+        if (why.status === 401) throw why;
+        const owned = cluster.sandboxes.filter((each) => each.node === name);
+        return owned.map(({ id }) => ({ id, node: name, state: 'unknown', current: false, at_ms: said.now_ms }));
+      }
+    }),
+  );
+  // One that moves just now may be in two lists.
+  const once = new Map([...lists.flat(), ...seen_at(said, said.node)].map((each) => [each.id, each]));
+  return { ...said, cluster, sandboxes: [...once.values()] };
+}
+
+/// The table of nodes, which is there only in a cluster.
+class NodeTable {
+  constructor(section, body) {
+    Object.assign(this, { section, body });
+  }
+
+  show(cluster) {
+    this.section.hidden = !cluster;
+    this.body.replaceChildren(...(cluster?.nodes ?? []).map((each) => this.row(each, each.name === cluster.self)));
+  }
+
+  row({ name, state, sandboxes, capacity, warm, version, clockAheadMs }, asked) {
+    const row = document.createElement('tr');
+    row.setAttribute('role', 'row');
+    row.dataset.node = name;
+    row.dataset.state = state;
+    const there = state !== 'away' && capacity > 0;
+    const texts = {
+      Name: asked ? `${name} (this one)` : name,
+      State: state,
+      Sandboxes: there ? `${sandboxes} of ${capacity}` : unknown,
+      Warm: there ? String(warm) : unknown,
+      Clock: there && !asked ? `${clockAheadMs > 0 ? '+' : ''}${clockAheadMs} ms` : unknown,
+      Version: version || unknown,
+    };
+    for (const [label, text] of Object.entries(texts)) {
+      const cell = document.createElement('td');
+      cell.setAttribute('role', 'cell');
+      cell.dataset.label = label;
+      if (['Sandboxes', 'Warm', 'Clock'].includes(label)) cell.className = 'number';
+      cell.textContent = text;
+      row.append(cell);
+    }
+    return row;
+  }
+}
