@@ -66,6 +66,7 @@ struct process_state {
   bool ended = false;
   runtime::process_exit how; ///< Once it has.
   bool complete = false;     ///< Nothing of it is left.
+  bool end_told = false;     ///< A reader knows of its end, which may be known here only next.
   std::vector<caf::typed_response_promise<caf::ok_atom>> interrupting;
   bool timed_out = false;
   bool killed = false;
@@ -317,7 +318,7 @@ process_impl::behavior_type process(process_pointer self,
     },
     [self](status_atom) {
       const auto& st = self->state;
-      return process_status{st.ended && st.complete, as_end(st.how, st)};
+      return process_status{(st.ended && st.complete) || st.end_told, as_end(st.how, st)};
     },
     [self](interrupt_atom) -> caf::result<caf::ok_atom> {
       auto& st = self->state;
@@ -398,6 +399,10 @@ process_impl::behavior_type process(process_pointer self,
       else {
         if (said.chunk.ended && said.chunk.ended->lost)
           said.chunk.ended.reset(); // First what there is; the next question hears of the loss.
+        if (said.chunk.ended) {
+          st.how = *said.chunk.ended;
+          st.end_told = true;
+        }
         reply.deliver(as_output(std::move(said.chunk), st));
       }
     },

@@ -378,8 +378,7 @@ void note_end(sandbox_pointer self, const std::string& key, const process_end& e
 
 using told_function = std::function<void(result<known_command>)>;
 
-void tell_of(sandbox_pointer self, const std::string& key, const told_function& told,
-             bool again = false) {
+void tell_of(sandbox_pointer self, const std::string& key, const told_function& told) {
   auto& st = self->state;
   const auto record = find_remembered(st, key);
   if (!record)
@@ -398,12 +397,7 @@ void tell_of(sandbox_pointer self, const std::string& key, const told_function& 
   }
   const auto process = at->second.process;
   answer.process = caf::actor_cast<process_actor>(process);
-  const auto failed = [=](const caf::error& why) {
-    // It has ended since, and told that before.
-    if (!again && why == caf::sec::request_receiver_down)
-      return tell_of(self, key, told, true);
-    told(from_caf(why));
-  };
+  const auto failed = [told](const caf::error& why) { told(from_caf(why)); };
   // Its end first: what is measured then is all of its output.
   self->request(process, caf::infinite, status_atom::value)
     .then(
