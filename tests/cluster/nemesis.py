@@ -12,6 +12,7 @@ import json
 import os
 import random
 import re
+import signal
 import sys
 import threading
 import time
@@ -233,8 +234,10 @@ class Sampler(threading.Thread):
             for sandbox, nodes in beats.items():
                 if len(nodes) < 2 or sandbox in self.told:
                     continue
-                # One that was seen to run may have been stopped before the other began: both have to be seen again.
+                # One that was seen to run may have been stopped before the other began, and one that dies takes a moment:
+                # both have to be seen again.
                 for _ in range(3):
+                    time.sleep(0.005)
                     active = [node for node, pids in nodes.items() if any(runs(pid) for pid in pids)]
                     if len(active) < 2:
                         break
@@ -243,11 +246,17 @@ class Sampler(threading.Thread):
                     self.run_.verdict.violation(f"{sandbox}: its processes run at {' and '.join(sorted(active))} at once")
 
 
+EXITING = 0x4  # PF_EXITING, in the kernel's include/linux/sched.h.
+
+
 def runs(pid):
-    """Does the process live, and neither a signal nor the freezer holds it?"""
+    """Does the process live, and neither a signal nor the freezer holds it? One that is killed leaves the freezer to die."""
     fields = content_of(f"/proc/{pid}/stat").rpartition(") ")[2].split()
-    if not fields or fields[0] in "TtZX":
+    if not fields or fields[0] in "TtZX" or int(fields[6]) & EXITING:
         return False
+    for line in content_of(f"/proc/{pid}/status").splitlines():
+        if line.startswith(("SigPnd:", "ShdPnd:")) and int(line.split()[1], 16) & 1 << signal.SIGKILL - 1:
+            return False
     for line in content_of(f"/proc/{pid}/cgroup").splitlines():
         _, names, path = line.split(":", 2)
         if names == "":
@@ -435,7 +444,7 @@ class Run:
         wrong = self.verdict.violations
         again = f"./dev nemesis --minutes {self.options.minutes:g} --seed {self.seed}"
         lines = ["# Nemesis", "",
-                 f"`{again}`, on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} processors, Linux {os.uname().release}.", "",
+                 f"`{again}`, on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} processors, Linux {os.uname().release.partition('-')[0]}.", "",
                  f"**{'No violation.' if not wrong else 'One violation.' if len(wrong) == 1 else f'{len(wrong)} violations.'}** "
                  f"{len(self.figures.faults)} faults in {(time.monotonic() - self.began) / 60:.1f} minutes, on "
                  f"{len(self.machines.machines)} nodes{' and as many members of etcd' if self.clustered else ', each alone'}; "
@@ -484,7 +493,7 @@ class Run:
                   "than before; and once another one has answered, it never answers again.",
                   "- The register, which is the sandbox's network policy, reads as it was last acknowledged, whatever became of "
                   "the node; a write without an answer comes to hold once or never.",
-                  "- No two nodes have processes of the same sandbox that are neither frozen nor stopped, seen three times in turn.",
+                  "- No two nodes have processes of the same sandbox that are neither frozen, stopped nor killed, seen three times in turn.",
                   "- An epoch has one owner, and no node goes back to an earlier epoch.",
                   f"- After each fault all nodes answer again within {RECOVERY_SECONDS} s, and no server has ended by itself.",
                   "- A machine that stands still (`stop node`) goes on with its spawner and server first, its sandboxes 0.3 s later: "

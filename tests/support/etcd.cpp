@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstring>
 #include <netinet/in.h>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <sys/socket.h>
@@ -49,13 +50,16 @@ bool is_healthy(std::uint16_t port) {
 } // namespace
 
 std::uint16_t free_port() {
-  const unique_fd socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  auto at = loopback(0);
-  socklen_t size = sizeof at;
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&at), &size) != 0)
-    throw std::runtime_error{std::string{"no free port: "} + std::strerror(errno)};
-  return ntohs(at.sin_port);
+  // Not where the kernel takes ports for connections: one would be in use again at once.
+  static std::mt19937 random{std::random_device{}()};
+  std::uniform_int_distribution<int> below_those{20'000, 32'000};
+  for (int tries = 0; tries < 1'000; ++tries) {
+    const unique_fd socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    const auto at = loopback(static_cast<std::uint16_t>(below_those(random)));
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0)
+      return ntohs(at.sin_port);
+  }
+  throw std::runtime_error{std::string{"no free port: "} + std::strerror(errno)};
 }
 
 etcd_server::etcd_server(std::optional<tls_files> tls)
