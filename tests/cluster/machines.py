@@ -233,7 +233,8 @@ class Etcd:
             "--cert-file", f"{base}.crt", "--key-file", f"{base}.key", "--trusted-ca-file", authority, "--client-cert-auth",
             "--peer-cert-file", f"{base}.crt", "--peer-key-file", f"{base}.key", "--peer-trusted-ca-file", authority,
             "--peer-client-cert-auth", "--max-request-bytes=33554432", "--max-txn-ops=4096",
-            "--heartbeat-interval=50", "--election-timeout=500",
+            # Without it a member that lacks the last entry can keep the others from electing one for seconds.
+            "--pre-vote", "--heartbeat-interval=50", "--election-timeout=500",
             "--auto-compaction-mode=periodic", "--auto-compaction-retention=5m", "--log-level=warn",
         ], env=environment)
 
