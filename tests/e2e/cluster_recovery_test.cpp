@@ -3,9 +3,9 @@
 #include "tests/e2e/small_cluster.hpp"
 #include "tests/support/metrics_text.hpp"
 
-#include <atomic>
 #include <cstdlib>
 #include <ctime>
+#include <thread>
 
 using namespace insula::test;
 
@@ -154,13 +154,8 @@ TEST_CASE("a node that is drained loses nothing of persistent sandboxes that was
   small_cluster nodes{2, in_directory(place, "1h")}; // Only what is handed over is kept.
   REQUIRE(run(nodes[0], "drained", "echo 0 > log", persistent).exit_code == 0);
   const auto at = nodes.owner_number("drained");
-  std::atomic<int> moved_after = 0;
   int count = 0;
-  const std::jthread drain{[&](const std::stop_token& end) {
-    while (moved_after < 20 && !end.stop_requested())
-      std::this_thread::sleep_for(1ms);
-    nodes[1 - at].ask("POST", "/v1/cluster/drain/" + small_cluster::name_of(at));
-  }};
+  std::jthread drain;
   // One appends all the time, at both nodes in turn, and asks again where it is told to.
   int done_elsewhere = 0;
   const auto end = std::chrono::steady_clock::now() + 2min;
@@ -173,7 +168,9 @@ TEST_CASE("a node that is drained loses nothing of persistent sandboxes that was
     } catch (const std::exception&) {
       continue;
     }
-    moved_after = ++count;
+    if (++count == 20) // In the middle of it.
+      drain = std::jthread{
+        [&] { nodes[1 - at].ask("POST", "/v1/cluster/drain/" + small_cluster::name_of(at)); }};
     if (count % 5 == 0)
       done_elsewhere +=
         small_cluster::owner_of(asked, "drained").node == small_cluster::name_of(1 - at);
