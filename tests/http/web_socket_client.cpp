@@ -1,6 +1,7 @@
 #include "tests/http/web_socket_client.hpp"
 
 #include <array>
+#include <chrono>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -62,6 +63,18 @@ web_socket_client::web_socket_client(std::uint16_t port, std::string_view target
 }
 
 frame web_socket_client::next() {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes{2};
+  for (;;) {
+    auto got = read_frame();
+    if (got.kind != frame_kind::ping || mute)
+      return got;
+    send(frame_kind::pong, got.bytes);
+    if (std::chrono::steady_clock::now() > deadline)
+      return {frame_kind::close, "nothing but pings for two minutes", 1006, true};
+  }
+}
+
+frame web_socket_client::read_frame() {
   const auto start = client_.read(2);
   if (start.size() < 2)
     return {frame_kind::close, {}, 1006, true};
@@ -76,10 +89,7 @@ frame web_socket_client::next() {
     got.code = static_cast<std::uint16_t>(big_endian(got.bytes.substr(0, 2)));
     got.bytes.erase(0, 2);
   }
-  if (got.kind != frame_kind::ping || mute)
-    return got;
-  send(frame_kind::pong, got.bytes);
-  return next();
+  return got;
 }
 
 std::string web_socket_client::until(std::string_view text) {

@@ -43,7 +43,8 @@ public:
   bool type(std::string_view bytes) { return send(frame_kind::binary, bytes); }
   bool tell(std::string_view json) { return send(frame_kind::text, json); }
 
-  /// The next frame. Pings are answered, and not shown, unless `mute`.
+  /// The next frame. Pings are answered, and not shown, unless `mute`; after two minutes of nothing
+  /// else the connection counts as ended.
   frame next();
   /// Binary frames until `text` has come, together. Other frames end it.
   std::string until(std::string_view text);
@@ -59,6 +60,8 @@ public:
   bool mute = false; ///< Answers no ping.
 
 private:
+  frame read_frame();
+
   client client_;
   answer head_;
 };
