@@ -224,6 +224,7 @@ void make_sandbox(sandbox_pointer self) {
   spec.image = st.image->layers;
   spec.limits = limits_of(st);
   spec.network = st.network = st.told_network = recorded_network(st);
+  spec.epoch = st.epoch;
   runtime::sandbox_listener listener;
   // One that comes to life after nobody wants it any more is removed again.
   listener.on_ready = [me = self->address(),
@@ -248,7 +249,7 @@ void make_sandbox(sandbox_pointer self) {
     auto [place, instance] = std::exchange(st.slot, nullptr)->take();
     st.instance = std::move(instance);
     failpoint("sandbox.claim");
-    return place->claim({spec.host_name, spec.limits, spec.name, spec.network},
+    return place->claim({spec.host_name, spec.limits, spec.name, spec.network, spec.epoch},
                         std::move(listener));
   }
   st.options->figures->cold_start();
@@ -432,7 +433,7 @@ void heard(sandbox_pointer self, sandbox_failed& said) {
   if (said.start != st.start)
     return static_cast<void>(take_given_up(self, said.start));
   st.making = false;
-  if (st.warm && st.now == phase::starting) {
+  if (st.warm && st.now == phase::starting && said.why.code != errc::stale_epoch) {
     st.options->figures->slot_died();
     log::warning("pool.dead_slot", {{"reason", said.why.message}, {"request", st.watch.whose.id}});
     ++st.claims;

@@ -54,14 +54,16 @@ struct sandbox_spec {
   sandbox_limits limits;
   std::string name;      ///< By which a later server adopts it. Empty: none does, and it is ended.
   egress_policy network; ///< Holds before anything is told of it.
+  std::uint64_t epoch = 0; ///< Under which its id is held by whoever asks; 0: it is nobody's yet.
 };
 
 /// What a sandbox gets that was made before anybody wanted it.
 struct sandbox_identity {
   std::string host_name; ///< At most 63 bytes.
   sandbox_limits limits;
-  std::string name; ///< As sandbox_spec has it, and the next.
+  std::string name; ///< As sandbox_spec has it, and the next two.
   egress_policy network;
+  std::uint64_t epoch = 0;
 };
 
 /// Who runs inside, as the sandbox sees it.
@@ -308,7 +310,9 @@ struct survivor {
 
 struct sandbox_listener;
 
-/// One live sandbox.
+/// One live sandbox. Whatever is asked of it goes under the epoch that it was made, claimed or
+/// adopted with. Once it has been commanded under a newer one, nothing that changes it has an
+/// effect: stale_epoch, where an error can be told.
 class sandbox {
 public:
   virtual ~sandbox() = default;
@@ -404,7 +408,8 @@ public:
   /// Calls back once its agent has answered: never, if that hangs or has gone.
   virtual void ping(std::function<void()> on_answer) = 0;
 
-  /// Kills and removes everything. Calls back when that has happened. May be called again.
+  /// Kills and removes everything. Calls back when that has happened, or it is another's by now.
+  /// May be called again.
   virtual void destroy(std::function<void()> on_gone) = 0;
 };
 
@@ -413,7 +418,7 @@ public:
 struct sandbox_listener {
   std::function<void(std::shared_ptr<sandbox>)> on_ready;
   std::function<void(error)>
-    on_failed; ///< launch_failed, naming step and reason; capacity_exceeded.
+    on_failed; ///< launch_failed, naming step and reason; capacity_exceeded; stale_epoch.
   std::function<void()> on_ended;
   /// The program of the mount at this path has ended by itself. May be left out.
   std::function<void(const std::string& path)> on_mount_ended = nullptr;
@@ -434,11 +439,12 @@ public:
   virtual bool survives(const std::string& name) const = 0;
 
   /// Takes over the one of the spec's name; the rest is as it was made with. What stands still does
-  /// so until thaw(). Errors: not_found; launch_failed, if it does not answer any more, and then it
-  /// is ended.
+  /// so until thaw(). Errors: not_found; stale_epoch, and it is left as it was; launch_failed, if
+  /// it does not answer any more, and then it is ended.
   virtual void adopt(const sandbox_spec& spec, sandbox_listener listener) = 0;
 
-  /// Ends one of them. Calls back when nothing of it is left, or there is none of that name.
+  /// Ends one of them, in the name of whoever had it last. Calls back when nothing of it is left,
+  /// or there is none of that name.
   virtual void disown(const std::string& name, std::function<void()> on_gone) = 0;
 
   /// The essential parts that are missing, in words; empty when all is well.

@@ -3,6 +3,7 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "runtime/gateway/protocol.hpp"
+#include "runtime/not_held.hpp"
 #include "runtime/packet_socket.hpp"
 
 #include <boost/asio/buffer.hpp>
@@ -44,7 +45,8 @@ public:
       , deadline_(io) {}
 
   void connect(unique_fd way);
-  void set_policy(std::uint32_t slot, std::string text, on_set_function on_set);
+  void set_policy(std::uint32_t slot, std::uint64_t epoch, std::string text,
+                  on_set_function on_set);
   void measure(std::uint32_t slot, on_figures_function tell);
   void forget(std::uint32_t slot);
   void let_go();
@@ -56,6 +58,7 @@ private:
 
   struct policy_of_slot {
     std::string text;
+    std::uint64_t epoch = 0;
     std::uint64_t asked = 0; ///< By which question it was told last; 0: it is yet to be.
     bool queued = false;
     std::vector<std::pair<clock::time_point, on_set_function>> waiting; ///< Each until then.
@@ -115,10 +118,11 @@ void gateway_client::shared::connect(unique_fd fd) {
   read_next(way_);
 }
 
-void gateway_client::shared::set_policy(std::uint32_t slot, std::string text,
+void gateway_client::shared::set_policy(std::uint32_t slot, std::uint64_t epoch, std::string text,
                                         on_set_function on_set) {
   auto& mine = policies_[slot];
   mine.text = std::move(text);
+  mine.epoch = epoch;
   mine.asked = 0;
   mine.waiting.emplace_back(clock::now() + limits::gateway_patience, std::move(on_set));
   watch();
@@ -179,6 +183,7 @@ std::string gateway_client::shared::frame_for(const order& next) {
       return {}; // It has ended meanwhile.
     at->second.queued = false;
     head.id = at->second.asked = ++last_id_;
+    head.epoch = at->second.epoch;
     text = at->second.text;
   }
   head.bytes = static_cast<std::uint32_t>(text.size());
@@ -223,7 +228,7 @@ void gateway_client::shared::read_next(const way& from) {
 }
 
 void gateway_client::shared::heard(const frame& head, const std::string& text) {
-  const auto failure = head.error == ESRCH ? nobody : refused;
+  const auto failure = head.error == ESRCH ? nobody : head.error == ESTALE ? not_held : refused;
   if (head.what == question::figures) {
     const auto asked = figures_.extract(head.id);
     if (asked)
@@ -304,11 +309,12 @@ void gateway_client::connect(unique_fd way) {
   });
 }
 
-void gateway_client::set_policy(std::uint32_t slot, const egress_policy& policy,
+void gateway_client::set_policy(std::uint32_t slot, std::uint64_t epoch,
+                                const egress_policy& policy,
                                 std::function<void(result<void>)> on_set) {
-  boost::asio::post(shared_->io_, [self = shared_, slot, text = to_text(policy),
+  boost::asio::post(shared_->io_, [self = shared_, slot, epoch, text = to_text(policy),
                                    on_set = std::move(on_set)]() mutable {
-    self->set_policy(slot, std::move(text), std::move(on_set));
+    self->set_policy(slot, epoch, std::move(text), std::move(on_set));
   });
 }
 

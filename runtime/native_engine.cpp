@@ -7,6 +7,7 @@
 #include "runtime/gateway_client.hpp"
 #include "runtime/held_label.hpp"
 #include "runtime/late_output.hpp"
+#include "runtime/not_held.hpp"
 #include "runtime/packet_socket.hpp"
 #include "runtime/port_list.hpp"
 #include "runtime/process.hpp"
@@ -70,13 +71,17 @@ struct native_engine_core {
     return dying;
   }
 
-  /// One that nobody has taken; by its name.
-  std::optional<held_sandbox> take_survivor(const std::string& name) {
+  static constexpr auto any_epoch = std::numeric_limits<std::uint64_t>::max();
+
+  /// One that nobody has taken; by its name. Errors: not_found; stale_epoch.
+  result<held_sandbox> take_survivor(const std::string& name, std::uint64_t epoch = any_epoch) {
     const std::lock_guard hold{guard};
     const auto at = std::find_if(survivors.begin(), survivors.end(),
                                  [&](const auto& each) { return each.tag == name; });
     if (at == survivors.end())
-      return std::nullopt;
+      return error{errc::not_found, "nothing that is called \"" + name + "\" has been left"};
+    if (epoch < at->epoch)
+      return not_held;
     auto taken = std::move(*at);
     survivors.erase(at);
     return taken;
@@ -147,8 +152,15 @@ std::string reason_of(const agent::notice& said) {
     case agent::exec_step::exec: what = "running the program"; break;
     case agent::exec_step::full: what = "finding room for another command"; break;
     case agent::exec_step::terminal: what = "opening a terminal"; break;
+    case agent::exec_step::epoch: return not_held.message;
   }
   return std::string{what} + ": " + std::strerror(said.value);
+}
+
+errc code_of(const agent::notice& said) {
+  if (static_cast<agent::exec_step>(said.step) == agent::exec_step::epoch)
+    return not_held.code;
+  return said.value == EAGAIN ? errc::limit_reached : errc::launch_failed;
 }
 
 std::string joined(const std::string& cwd, const std::vector<std::string>& argv,
@@ -206,7 +218,7 @@ std::chrono::nanoseconds between(std::uint64_t from, std::uint64_t until) {
 class native_sandbox final : public sandbox, public std::enable_shared_from_this<native_sandbox> {
 public:
   native_sandbox(std::shared_ptr<native_engine_core> engine, std::uint32_t slot, std::string name,
-                 sandbox_limits limits, sandbox_listener listener)
+                 std::uint64_t epoch, sandbox_limits limits, sandbox_listener listener)
       : engine_(std::move(engine))
       , io_(engine_->pool.here())
       , slot_(slot)
@@ -215,7 +227,8 @@ public:
       , listener_(std::move(listener))
       , deadline_(io_)
       , still_later_(io_)
-      , last_id_(engine_->generation << generation_shift) {}
+      , last_id_(engine_->generation << generation_shift)
+      , epoch_(epoch) {}
 
   void launch(const sandbox_spec& spec);
   void adopt(held_sandbox from, const egress_policy& network);
@@ -278,7 +291,7 @@ private:
   void network_refused(const error& why);
   void begin_claim(sandbox_identity who, sandbox_listener heard_by);
   void give_up(error why);
-  void gone();
+  void gone(bool slot_is_free = true);
   bool tell_agent(agent::op what, std::uint64_t id, std::int32_t value);
   result<unique_fd> open_channel(agent::op what, const std::vector<std::string>& words,
                                  sandbox_user user, std::int32_t value = 0);
@@ -328,6 +341,8 @@ private:
   native_shell::links shell_links(std::uint64_t id);
   native_terminal::links terminal_links(std::uint64_t id, std::string label);
   bool is_over() const;
+  /// With guard_ held.
+  held_slot mine() const { return {slot_, epoch_}; }
   std::shared_ptr<packet_socket> connection();
   std::uint64_t memory_kills() const;
   std::uint64_t kills_before(std::uint64_t id);
@@ -361,6 +376,7 @@ private:
   std::map<std::uint64_t, std::weak_ptr<native_shell>> shells_; ///< By the id of their keepers.
   std::map<std::uint64_t, survivor_state> survivors_;           ///< That nobody has taken over.
   std::uint64_t last_id_; ///< Never one that an earlier server has used.
+  std::uint64_t epoch_;   ///< Of whoever commands it. Changed by a claim only.
   std::map<std::uint64_t, std::function<void()>> pings_;
   std::map<std::string, known_mount> mounts_; ///< By path.
   unique_fd freezer_;
@@ -392,6 +408,7 @@ void native_sandbox::launch(const sandbox_spec& spec) {
   spawner::request wanted{};
   wanted.what = spawner::op::create;
   wanted.slot = slot_;
+  wanted.epoch = spec.epoch;
   wanted.ceilings = ceilings_of(limits_);
   const auto fits =
     spec.host_name.copy(wanted.host_name, spawner::max_host_name - 1) == spec.host_name.size() &&
@@ -466,6 +483,7 @@ void native_sandbox::connect(unique_fd control, unique_fd freezer) {
 
 void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
   prepare_late_output();
+  const auto epoch = epoch_;
   adopting_ = unreported_ = true;
   first_network_ = network;
   for (auto& each : from.mounts)
@@ -475,7 +493,7 @@ void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
       const auto name = each.name;
       survivors_.emplace(name, survivor_state{std::move(each), *head, {}});
     }
-  boost::asio::post(io_, [self = shared_from_this(), control = std::move(from.control),
+  boost::asio::post(io_, [self = shared_from_this(), epoch, control = std::move(from.control),
                           freezer = std::move(from.freezer)]() mutable {
     self->deadline_.expires_after(limits::adopt_patience);
     self->deadline_.async_wait([self](const boost::system::error_code& stopped) {
@@ -491,7 +509,7 @@ void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
     self->frozen_ = static_cast<bool>(freezer); // It may be.
     self->connect(std::move(control), std::move(freezer));
     self->engine_->spawner.adopt(
-      self->slot_, [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
+      {self->slot_, epoch}, [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
     self->hear_of_mounts();
     self->tell_agent(agent::op::report, 0, 0);
     self->tell_agent(agent::op::ping, self->adoption_ping(), 0);
@@ -761,10 +779,9 @@ void native_sandbox::pass_on(const agent::notice& said) {
       return;
     case agent::event::failed:
       if (const auto at = known(said.id))
-        at->failed(
-          {said.value == EAGAIN ? errc::limit_reached : errc::launch_failed, reason_of(said)});
+        at->failed({code_of(said), reason_of(said)});
       if (const auto at = known_shell(said.id))
-        at->failed({errc::launch_failed, reason_of(said)});
+        at->failed({code_of(said), reason_of(said)});
       return;
     case agent::event::exited: {
       const auto process = known(said.id);
@@ -836,7 +853,7 @@ void native_sandbox::set_network(const egress_policy& policy,
   if (over_)
     return boost::asio::post(io_, [on_set = std::move(on_set)] { on_set(has_ended); });
   engine_->gateway.set_policy(
-    slot_, policy,
+    slot_, epoch_, policy,
     [self = shared_from_this(), on_set = std::move(on_set)](const result<void>& outcome) {
       boost::asio::post(self->io_, [on_set, outcome] { on_set(outcome); });
     });
@@ -858,7 +875,7 @@ void native_sandbox::open_sockets(sockets_request wanted,
   if (over_)
     return boost::asio::post(io_, [tell = std::move(tell)] { tell(has_ended); });
   engine_->spawner.open_sockets(
-    slot_, wanted,
+    mine(), wanted,
     [self = shared_from_this(),
      tell = std::move(tell)](result<std::vector<unique_fd>> made) mutable {
       boost::asio::post(self->io_, [tell = std::move(tell), made = std::move(made)]() mutable {
@@ -922,6 +939,7 @@ void native_sandbox::mount(mount_spec what, std::function<void(result<void>)> on
       tell(error{errc::already_exists, "something is mounted there"});
     });
   hear_of_mounts();
+  wanted.epoch = epoch_;
   engine_->spawner.mount(wanted, text,
                          [self = shared_from_this(), path = what.path,
                           tell = std::move(on_mounted)](const result<void>& outcome) {
@@ -949,7 +967,7 @@ void native_sandbox::unmount(const std::string& path,
       tell(error{errc::not_found, "nothing is mounted there"});
     });
   engine_->spawner.unmount(
-    slot_, at->second.name,
+    mine(), at->second.name,
     [self = shared_from_this(), path, tell = std::move(on_unmounted)](const result<void>& outcome) {
       boost::asio::post(self->io_, [self, path, tell, outcome] {
         {
@@ -1000,6 +1018,7 @@ void native_sandbox::begin_claim(sandbox_identity who, sandbox_listener heard_by
       return boost::asio::post(io_, [tell] { tell(has_ended); });
     }
     // With the guard: as long as it is not over, the slot is ours.
+    wanted.epoch = epoch_ = who.epoch;
     lacks_ = 3; // The spawner's word, the gateway's and the agent's.
     engine_->spawner.claim(wanted, [self = shared_from_this()](const result<void>& outcome) {
       boost::asio::post(self->io_, [self, outcome] {
@@ -1090,8 +1109,8 @@ void native_sandbox::give_up(error why) {
   });
 }
 
-/// PID 1 has ended, and the spawner has removed what there was.
-void native_sandbox::gone() {
+/// PID 1 has ended, and the spawner has removed what there was; or it goes on as another's.
+void native_sandbox::gone(bool slot_is_free) {
   deadline_.cancel();
   still_later_.cancel();
   if (const auto agent = connection())
@@ -1118,7 +1137,8 @@ void native_sandbox::gone() {
     if (const auto each = shell.lock())
       each->gone(true);
   late_->close();
-  engine_->give_back(slot_);
+  if (slot_is_free)
+    engine_->give_back(slot_);
   const auto heard_by = std::exchange(listener_, {});
   if (heard_by.on_failed)
     heard_by.on_failed({errc::launch_failed, why_not_});
@@ -1159,6 +1179,7 @@ bool native_sandbox::tell_agent(agent::op what, std::uint64_t id, std::int32_t v
   wanted.id = id;
   wanted.value = value;
   const std::lock_guard hold{guard_};
+  wanted.epoch = epoch_;
   return agent_ && agent_->send(as_bytes(wanted));
 }
 
@@ -1188,7 +1209,7 @@ void native_sandbox::let_go(std::uint64_t id) {
   {
     const std::lock_guard hold{guard_};
     if (!over_) // Else the slot may be another's by now.
-      engine_->spawner.release(slot_, id);
+      engine_->spawner.release(mine(), id);
   }
   tell_agent(agent::op::forget, id, 0);
 }
@@ -1197,7 +1218,7 @@ void native_sandbox::hold(std::uint64_t id, const held_head& head, std::string_v
                           std::span<const int> fds) {
   const std::lock_guard hold{guard_};
   if (!over_)
-    engine_->spawner.hold(slot_, id, held_label(head, label), fds);
+    engine_->spawner.hold(mine(), id, held_label(head, label), fds);
 }
 
 native_process::keeping native_sandbox::keep_link(std::uint64_t id, const held_head& head,
@@ -1209,7 +1230,7 @@ native_process::keeping native_sandbox::keep_link(std::uint64_t id, const held_h
       return;
     const std::lock_guard hold{self->guard_};
     if (!self->over_)
-      self->engine_->spawner.hold(self->slot_, id, now, fds);
+      self->engine_->spawner.hold(self->mine(), id, now, fds);
   };
   return how;
 }
@@ -1227,7 +1248,9 @@ std::uint64_t native_sandbox::next_id() {
 
 /// With guard_ held.
 bool native_sandbox::request_start(const start_request& wanted, std::span<const int> fds) {
-  return agent_->send(as_bytes(wanted.head), wanted.text, fds);
+  auto head = wanted.head;
+  head.epoch = epoch_;
+  return agent_->send(as_bytes(head), wanted.text, fds);
 }
 
 native_shell::log_share native_sandbox::share_log() {
@@ -1282,7 +1305,7 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
     return refuse(made, has_ended);
   // If the disk refuses it a log, a later server will not know the command.
   const bool held =
-    log >= 0 && engine_->spawner.hold(slot_, id, held_label(head, spec.label),
+    log >= 0 && engine_->spawner.hold(mine(), id, held_label(head, spec.label),
                                       std::array{out_read.get(), err_read.get(), log});
   if (spec.kept && !held)
     return refuse(made, not_kept);
@@ -1332,7 +1355,7 @@ std::shared_ptr<terminal> native_sandbox::open_terminal(process_spec spec, termi
   const std::lock_guard hold{guard_};
   if (over_ || !agent_)
     return refuse(made, has_ended);
-  engine_->spawner.hold(slot_, id, held_label(head, spec.label), {&ends[0], 1});
+  engine_->spawner.hold(mine(), id, held_label(head, spec.label), {&ends[0], 1});
   processes_[id] = {made, head.memory_kills, {}};
   if (!request_start(wanted, {&channel, 1})) {
     processes_.erase(id);
@@ -1364,12 +1387,12 @@ native_shell::links native_sandbox::shell_links(std::uint64_t id) {
       return std::uint64_t{0};
     const auto name = self->next_id();
     const std::lock_guard hold{self->guard_};
-    if (self->over_ || self->engine_->spawner.hold(self->slot_, name, label, fds))
+    if (self->over_ || self->engine_->spawner.hold(self->mine(), name, label, fds))
       return name;
     const auto head = head_of(label);
     if (!head || head->kept == 0)
       return name;
-    self->engine_->spawner.release(self->slot_, name);
+    self->engine_->spawner.release(self->mine(), name);
     return std::uint64_t{0};
   };
   to.relabel = [weak = weak_from_this()](std::uint64_t name, const std::string& label,
@@ -1379,7 +1402,7 @@ native_shell::links native_sandbox::shell_links(std::uint64_t id) {
       return;
     const std::lock_guard hold{self->guard_};
     if (!self->over_)
-      self->engine_->spawner.hold(self->slot_, name, label, fds);
+      self->engine_->spawner.hold(self->mine(), name, label, fds);
   };
   to.release = [weak = weak_from_this()](std::uint64_t name) {
     const auto self = weak.lock();
@@ -1387,7 +1410,7 @@ native_shell::links native_sandbox::shell_links(std::uint64_t id) {
       return;
     const std::lock_guard hold{self->guard_};
     if (!self->over_)
-      self->engine_->spawner.release(self->slot_, name);
+      self->engine_->spawner.release(self->mine(), name);
   };
   to.memory_kills = [weak = weak_from_this()] {
     const auto self = weak.lock();
@@ -1567,6 +1590,7 @@ result<unique_fd> native_sandbox::open_channel(agent::op what,
   wanted.text_bytes = static_cast<std::uint32_t>(text.size());
   const int fd = theirs.get();
   const std::lock_guard hold{guard_};
+  wanted.epoch = epoch_;
   if (over_ || !agent_ || !agent_->send(as_bytes(wanted), text, {&fd, 1}))
     return error{errc::sandbox_not_running, "the sandbox takes no more requests"};
   return ours;
@@ -1582,27 +1606,44 @@ void native_sandbox::destroy(std::function<void()> on_gone) {
   for (const auto& [id, each] : shells_)
     if (const auto& shell = shells.emplace_back(each.lock()))
       shell->doomed();
-  engine_->spawner.destroy(slot_, [self = shared_from_this(), on_gone = std::move(on_gone)] {
-    boost::asio::post(self->io_, [self, on_gone] {
-      bool first = false;
-      {
-        const std::lock_guard hold{self->guard_};
-        first = !self->over_;
-      }
-      if (first) {
-        self->listener_ = {};
-        self->gone();
-      }
+  engine_->spawner.destroy(
+    mine(), [self = shared_from_this(), on_gone = std::move(on_gone)](const result<void>& outcome) {
+      boost::asio::post(self->io_, [self, on_gone, is_free = bool{outcome}] {
+        bool first = false;
+        {
+          const std::lock_guard hold{self->guard_};
+          first = !self->over_;
+        }
+        if (first) {
+          self->listener_ = {};
+          self->gone(is_free);
+        }
+        on_gone();
+      });
+    });
+}
+
+namespace {
+
+/// In the name of whoever had it last.
+void end_survivor(const std::shared_ptr<native_engine_core>& core, const held_sandbox& which,
+                  std::function<void()> on_gone) {
+  core->spawner.destroy(
+    {which.slot, which.epoch},
+    [core, slot = which.slot, on_gone = std::move(on_gone)](const result<void>& outcome) {
+      if (outcome)
+        core->give_back(slot);
       on_gone();
     });
-  });
 }
+
+} // namespace
 
 native_engine::native_engine(io_pool& pool, native_options options, spawner_link spawner)
     : core_(std::make_shared<native_engine_core>(pool, std::move(options), std::move(spawner))) {
   // Their slots are free when the last of them is gone.
   for (const auto& each : core_->take_dying())
-    core_->spawner.destroy(each.slot, [core = core_, slot = each.slot] { core->give_back(slot); });
+    end_survivor(core_, each, [] {});
 }
 
 /// Nobody is called back any more once this has gone.
@@ -1623,8 +1664,8 @@ void native_engine::create(sandbox_spec spec, sandbox_listener listener) {
     });
     return;
   }
-  const auto made = std::make_shared<native_sandbox>(core_, *slot, spec.host_name, spec.limits,
-                                                     std::move(listener));
+  const auto made = std::make_shared<native_sandbox>(core_, *slot, spec.host_name, spec.epoch,
+                                                     spec.limits, std::move(listener));
   core_->know(*slot, made);
   made->launch(spec);
 }
@@ -1644,16 +1685,13 @@ bool native_engine::survives(const std::string& name) const {
 }
 
 void native_engine::adopt(const sandbox_spec& spec, sandbox_listener listener) {
-  auto found = core_->take_survivor(spec.name);
-  if (!found) {
-    boost::asio::post(core_->pool.here(), [tell = std::move(listener.on_failed), name = spec.name] {
-      tell({errc::not_found, "nothing that is called \"" + name + "\" has been left"});
-    });
-    return;
-  }
+  auto found = core_->take_survivor(spec.name, spec.epoch);
+  if (!found)
+    return boost::asio::post(core_->pool.here(), [tell = std::move(listener.on_failed),
+                                                  why = found.reason()] { tell(why); });
   const auto slot = found->slot;
-  const auto made =
-    std::make_shared<native_sandbox>(core_, slot, spec.name, spec.limits, std::move(listener));
+  const auto made = std::make_shared<native_sandbox>(core_, slot, spec.name, spec.epoch,
+                                                     spec.limits, std::move(listener));
   core_->know(slot, made);
   made->adopt(std::move(*found), spec.network);
 }
@@ -1662,10 +1700,7 @@ void native_engine::disown(const std::string& name, std::function<void()> on_gon
   auto found = core_->take_survivor(name);
   if (!found)
     return boost::asio::post(core_->pool.here(), std::move(on_gone));
-  core_->spawner.destroy(found->slot, [core = core_, slot = found->slot, on_gone] {
-    core->give_back(slot);
-    on_gone();
-  });
+  end_survivor(core_, *found, std::move(on_gone));
 }
 
 void native_engine::hand_over() {

@@ -3,6 +3,7 @@
 #include "base/id.hpp"
 #include "base/log.hpp"
 #include "runtime/descriptors.hpp"
+#include "runtime/not_held.hpp"
 #include "runtime/program_file.hpp"
 
 #include <array>
@@ -132,6 +133,13 @@ spawner::request plain(spawner::op what) {
   return wanted;
 }
 
+spawner::request of(held_slot where, spawner::op what) {
+  auto wanted = plain(what);
+  wanted.slot = where.slot;
+  wanted.epoch = where.epoch;
+  return wanted;
+}
+
 /// Tells a spawner to end with everything it has, and waits until it has.
 bool end_spawner(int socket) {
   if (!send_request(socket, plain(spawner::op::shut_down)))
@@ -147,7 +155,7 @@ bool end_spawner(int socket) {
 }
 
 held_sandbox survivor_of(heard_notice& heard) {
-  held_sandbox found{heard.said.slot, std::move(heard.text), {}, {}, {}, {}};
+  held_sandbox found{heard.said.slot, std::move(heard.text), {}, {}, {}, {}, heard.said.name};
   if (!heard.fds.empty())
     found.control = std::move(heard.fds[0]);
   if (heard.fds.size() > 1)
@@ -251,7 +259,7 @@ struct spawner_client::shared {
   struct entry {
     std::function<void(result<launched>)> on_created;
     std::function<void()> on_ended;
-    std::vector<std::function<void()>> on_gone;
+    std::vector<std::function<void(result<void>)>> on_gone;
     std::function<void(result<void>)> on_claimed = nullptr;
     std::function<void(std::uint64_t)> on_mount_ended = nullptr;
   };
@@ -288,6 +296,8 @@ void spawner_client::shared::opened(const spawner::notice& said, std::vector<uni
     return;
   if (said.error == ESRCH)
     return tell(error{errc::sandbox_not_running, "the sandbox has ended"});
+  if (said.error != 0 && said.step != 0)
+    return tell(not_held);
   if (said.error != 0 || fds.empty())
     return tell(error{errc::io_failed, std::string{"making sockets in the sandbox: "} +
                                          std::strerror(said.error != 0 ? said.error : EMFILE)});
@@ -301,6 +311,8 @@ error mount_failure(const spawner::notice& said, std::string_view text) {
   const auto step = static_cast<mount_step>(said.step);
   if (said.error == ESRCH)
     return {errc::sandbox_not_running, "the sandbox has ended"};
+  if (step == mount_step::epoch)
+    return not_held;
   if (step == mount_step::program)
     return {errc::io_failed, std::string{text}};
   if (step == mount_step::answer)
@@ -318,6 +330,8 @@ error launch_failure(const spawner::notice& said) {
   const auto step = static_cast<spawner::launch_step>(said.step);
   if (step == spawner::launch_step::permission)
     return {errc::node_unreachable, "this node may not run sandboxes now"};
+  if (step == spawner::launch_step::epoch)
+    return not_held;
   return {errc::launch_failed, std::string{name_of(step)} + ": " + std::strerror(said.error)};
 }
 
@@ -384,8 +398,9 @@ void spawner_client::shared::heard(const spawner::notice& said, std::string_view
     return mine.on_claimed(said.error == 0 ? result<void>{} : launch_failure(said));
   if (said.what == event::ended && mine.on_ended)
     mine.on_ended();
+  const bool goes_on = said.what == event::destroyed && said.step != 0;
   for (const auto& each : mine.on_gone)
-    each();
+    each(goes_on ? result<void>{not_held} : result<void>{});
 }
 
 void spawner_client::shared::lost() {
@@ -414,7 +429,7 @@ void spawner_client::shared::lost() {
     else if (each.on_ended)
       each.on_ended();
     for (const auto& gone : each.on_gone)
-      gone();
+      gone({});
   }
 }
 
@@ -466,10 +481,11 @@ void spawner_client::create(const spawner::request& wanted,
   });
 }
 
-void spawner_client::adopt(std::uint32_t slot, std::function<void()> on_ended) {
+void spawner_client::adopt(held_slot which, std::function<void()> on_ended) {
+  shared_->socket->send(as_bytes(of(which, spawner::op::adopt)), {}, {}, true);
   {
     const std::lock_guard hold{shared_->guard};
-    if (const auto at = shared_->slots.find(slot); at != shared_->slots.end()) {
+    if (const auto at = shared_->slots.find(which.slot); at != shared_->slots.end()) {
       at->second.on_ended = std::move(on_ended);
       return;
     }
@@ -492,10 +508,9 @@ void spawner_client::claim(const spawner::request& wanted,
     });
 }
 
-void spawner_client::open_sockets(std::uint32_t slot, const sockets_request& wanted,
+void spawner_client::open_sockets(held_slot where, const sockets_request& wanted,
                                   std::function<void(result<std::vector<unique_fd>>)> on_opened) {
-  auto asked = plain(spawner::op::open_sockets);
-  asked.slot = slot;
+  auto asked = of(where, spawner::op::open_sockets);
   asked.count = wanted.count;
   asked.ipv6 = wanted.ipv6 ? 1 : 0;
   {
@@ -536,9 +551,8 @@ void spawner_client::mount(const spawner::request& wanted, std::string_view text
   });
 }
 
-void spawner_client::unmount(std::uint32_t slot, std::uint64_t name, mount_outcome tell) {
-  auto wanted = plain(spawner::op::unmount);
-  wanted.slot = slot;
+void spawner_client::unmount(held_slot where, std::uint64_t name, mount_outcome tell) {
+  auto wanted = of(where, spawner::op::unmount);
   wanted.name = name;
   mount(wanted, {}, std::move(tell));
 }
@@ -550,13 +564,11 @@ void spawner_client::hear_of_mounts(std::uint32_t slot,
     at->second.on_mount_ended = std::move(on_mount_ended);
 }
 
-void spawner_client::destroy(std::uint32_t slot, std::function<void()> on_gone) {
-  auto wanted = plain(spawner::op::destroy);
-  wanted.slot = slot;
+void spawner_client::destroy(held_slot which, std::function<void(result<void>)> on_gone) {
   bool alive = false, first = false;
   {
     const std::lock_guard hold{shared_->guard};
-    if (const auto at = shared_->slots.find(slot); at != shared_->slots.end()) {
+    if (const auto at = shared_->slots.find(which.slot); at != shared_->slots.end()) {
       first = at->second.on_gone.empty();
       at->second.on_ended = nullptr;
       at->second.on_gone.push_back(on_gone);
@@ -564,23 +576,21 @@ void spawner_client::destroy(std::uint32_t slot, std::function<void()> on_gone) 
     }
   }
   if (!alive)
-    return boost::asio::post(io_, std::move(on_gone));
+    return boost::asio::post(io_, [tell = std::move(on_gone)] { tell({}); });
   if (first) // One per sandbox, so it needs no other ceiling.
-    shared_->socket->send(as_bytes(wanted), {}, {}, true);
+    shared_->socket->send(as_bytes(of(which, spawner::op::destroy)), {}, {}, true);
 }
 
-bool spawner_client::hold(std::uint32_t slot, std::uint64_t name, std::string_view label,
+bool spawner_client::hold(held_slot where, std::uint64_t name, std::string_view label,
                           std::span<const int> fds) {
-  auto wanted = plain(spawner::op::hold);
-  wanted.slot = slot;
+  auto wanted = of(where, spawner::op::hold);
   wanted.name = name;
   return shared_->socket->send(as_bytes(wanted), label.substr(0, spawner::max_label), fds) &&
          shared_->socket->all_sent();
 }
 
-void spawner_client::release(std::uint32_t slot, std::uint64_t name) {
-  auto wanted = plain(spawner::op::release);
-  wanted.slot = slot;
+void spawner_client::release(held_slot where, std::uint64_t name) {
+  auto wanted = of(where, spawner::op::release);
   wanted.name = name;
   shared_->socket->send(as_bytes(wanted));
 }

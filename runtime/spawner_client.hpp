@@ -48,6 +48,7 @@ struct held_sandbox {
   unique_fd freezer; ///< Of its cgroup; none: this machine has none.
   std::vector<held_descriptors> held;
   std::vector<held_mount> mounts{};
+  std::uint64_t epoch = 0; ///< Under which it was commanded last.
 };
 
 /// The way to a spawner that has been greeted.
@@ -65,9 +66,17 @@ struct spawner_link {
 /// node. Errors: launch_failed.
 result<spawner_link> connect_to_spawner(const spawner_options& options);
 
+/// A sandbox, and under which epoch its id is held by whoever commands it.
+struct held_slot {
+  std::uint32_t slot = 0;
+  std::uint64_t epoch = 0;
+};
+
 /// Asks the spawner for things.
 ///
 /// Threads: any; callbacks run on that of `io`.
+/// Errors:  stale_epoch for whatever changes a sandbox that is held under a newer epoch by now;
+///          hold() and release() are then of no effect, and nobody is told.
 class spawner_client {
 public:
   /// What the link has of survivors stays the caller's: each is adopted, or destroyed.
@@ -85,25 +94,26 @@ public:
 
   void create(const spawner::request& wanted, std::function<void(result<launched>)> on_created,
               std::function<void()> on_ended);
-  /// From now on it is heard of a survivor's end; at once, if it has ended since.
-  void adopt(std::uint32_t slot, std::function<void()> on_ended);
+  /// A survivor is commanded under this epoch from now on, and it is heard of its end; at once, if
+  /// it has ended since.
+  void adopt(held_slot which, std::function<void()> on_ended);
   /// Not called back once the sandbox has ended.
   void claim(const spawner::request& wanted, std::function<void(result<void>)> on_claimed);
   /// At most spawner::max_fds. Errors: sandbox_not_running, io_failed.
-  void open_sockets(std::uint32_t slot, const sockets_request& wanted,
+  void open_sockets(held_slot where, const sockets_request& wanted,
                     std::function<void(result<std::vector<unique_fd>>)> on_opened);
   /// How it went, with what its program has said last. Errors: io_failed, sandbox_not_running.
   using mount_outcome = std::function<void(result<void>)>;
   void mount(const spawner::request& wanted, std::string_view text, mount_outcome tell);
-  void unmount(std::uint32_t slot, std::uint64_t name, mount_outcome tell);
+  void unmount(held_slot where, std::uint64_t name, mount_outcome tell);
   /// From now on it is heard of programs of mounts that end by themselves, by the mount's name.
   void hear_of_mounts(std::uint32_t slot, std::function<void(std::uint64_t)> on_mount_ended);
-  void destroy(std::uint32_t slot, std::function<void()> on_gone);
+  /// Errors: stale_epoch alone. It goes on then, and the slot is not free.
+  void destroy(held_slot which, std::function<void(result<void>)> on_gone);
   /// Without descriptors those that are held stay, under the new label.
   /// False: it may not get there if this process ends now.
-  bool hold(std::uint32_t slot, std::uint64_t name, std::string_view label,
-            std::span<const int> fds);
-  void release(std::uint32_t slot, std::uint64_t name);
+  bool hold(held_slot where, std::uint64_t name, std::string_view label, std::span<const int> fds);
+  void release(held_slot where, std::uint64_t name);
 
   /// Sandboxes may run until then, of CLOCK_BOOTTIME; 0: without an end. Does not wait. A spawner
   /// that takes nothing misses it, and has them stand still.

@@ -13,6 +13,7 @@
 #include "runtime/agent/terminal.hpp"
 #include "runtime/agent/tree_operations.hpp"
 #include "runtime/descriptors.hpp"
+#include "runtime/epoch_fence.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -71,6 +72,7 @@ struct ending {
 };
 
 job jobs[max_jobs]; ///< Their processes are in `children`, at the same places.
+epoch_fence fence;
 int cgroup_fds = 0;
 int poller = -1;
 int signals = -1;
@@ -386,6 +388,8 @@ void send_signal(job& target, int number) {
 }
 
 void handle(const request& req, char* text, int* fds, int count) {
+  if (!fence.admits(req.epoch)) // Of a file operation the channel closes without a word.
+    return is_command(req.what) ? tell_failure(req.id, exec_step::epoch, ESTALE) : void();
   switch (req.what) {
     case op::exec:
     case op::open_shell:

@@ -12,7 +12,7 @@
 /// version.
 namespace insula::runtime::agent {
 
-inline constexpr std::uint32_t version = 9;
+inline constexpr std::uint32_t version = 10;
 
 /// Where the launcher leaves the control socket, and from where on the cgroup.procs files.
 inline constexpr int control_fd = 3;
@@ -53,7 +53,9 @@ enum class op : std::uint32_t {
 struct request {
   op what;
   std::int32_t value;
-  std::uint64_t id; ///< The asker's name for a command; never used twice in one sandbox.
+  std::uint64_t id;    ///< The asker's name for a command; never used twice in one sandbox.
+  std::uint64_t epoch; ///< Under which the asker holds the sandbox. What comes with an older one
+                       ///< than the newest that has been seen is of no effect.
   std::uint32_t argc;
   std::uint32_t envc;
   std::uint32_t uid; ///< As the sandbox sees it.
@@ -104,7 +106,8 @@ enum class exec_step : std::uint32_t {
   cwd,
   exec,
   full,
-  terminal
+  terminal,
+  epoch, ///< The asker does not hold the sandbox any more.
 };
 
 } // namespace insula::runtime::agent

@@ -128,10 +128,11 @@ void gateway::handle(const server_pointer& from) {
   } else if (at == tenants_.end()) {
     head.error = ESRCH;
   } else if (head.what == question::policy) {
-    if (const auto policy = policy_from_text(from->text))
-      at->second->set_policy(*policy);
-    else
+    const auto policy = policy_from_text(from->text);
+    if (!policy)
       head.error = EINVAL;
+    else if (!at->second->set_policy(*policy, head.epoch))
+      head.error = ESTALE;
   } else if (head.what == question::figures) {
     text = to_text(at->second->figures());
   } else {

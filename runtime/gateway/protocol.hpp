@@ -43,16 +43,17 @@ enum class question : std::uint32_t {
                 ///< in which they are asked, and "allow SUBNET": addresses that are refused under
                 ///< every policy but for this.
   policy,  ///< Of `slot`, as insula::to_text() writes it. What it forbids of what is open is cut
-           ///< before it is answered.
+           ///< before it is answered. Not one with an older epoch than that of the last one.
   figures, ///< Of `slot`. The answer's text is as insula::to_text(network_figures) writes it.
 };
 
-/// Each is answered with its own id, in any order: `error` is 0; ESRCH, there is no such slot; or
-/// EINVAL, the text is none.
+/// Each is answered with its own id, in any order: `error` is 0; ESRCH, there is no such slot;
+/// EINVAL, the text is none; or ESTALE, the asker does not hold the sandbox any more.
 struct frame {
   std::uint32_t bytes; ///< Of the text behind it.
   question what;
   std::uint64_t id;
+  std::uint64_t epoch; ///< Of a policy: under which its sandbox is held.
   std::uint32_t slot;
   std::int32_t error;
 };

@@ -68,11 +68,14 @@ void tenant::close() {
     each->cut();
 }
 
-void tenant::set_policy(const egress_policy& policy) {
+bool tenant::set_policy(const egress_policy& policy, std::uint64_t epoch) {
+  if (!fence_.admits(epoch))
+    return false;
   policy_ = std::make_shared<const egress::policy>(policy);
   const auto all = connections_; // Those that are cut leave it.
   for (const auto& each : all)
     each->judge_again();
+  return true;
 }
 
 void tenant::refused(const refused_thing& what, bool let_through) {

@@ -4,6 +4,7 @@
 #include "base/unique_fd.hpp"
 #include "runtime/egress/name_table.hpp"
 #include "runtime/egress/policy.hpp"
+#include "runtime/epoch_fence.hpp"
 #include "runtime/gateway/sockets.hpp"
 #include "runtime/gateway/world.hpp"
 
@@ -43,7 +44,8 @@ public:
   void listen();
   void close(); ///< It has gone: everything of it is cut.
 
-  void set_policy(const egress_policy& policy);
+  /// False: it is not changed, since whoever asks does not hold the sandbox any more.
+  bool set_policy(const egress_policy& policy, std::uint64_t epoch);
   /// Null: nobody has said yet what it may reach.
   const std::shared_ptr<const egress::policy>& policy() const { return policy_; }
 
@@ -75,6 +77,7 @@ private:
   world& world_;
   std::vector<std::unique_ptr<socket>> streams_, datagrams_;
   std::shared_ptr<const egress::policy> policy_;
+  epoch_fence fence_;
   boost::asio::steady_timer pause_;
   network_figures figures_;
   egress::name_table names_;

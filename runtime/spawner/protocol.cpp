@@ -32,6 +32,7 @@ const char* name_of(launch_step step) {
     case launch_step::agent: return "starting the agent";
     case launch_step::limits: return "setting the limits";
     case launch_step::permission: return "having permission";
+    case launch_step::epoch: return "holding its id";
   }
   return "an unknown step";
 }
@@ -51,6 +52,7 @@ const char* name_of(mount_step step) {
     case mount_step::place: return "putting the file system into its place";
     case mount_step::not_there: return "nothing is mounted there any more";
     case mount_step::detach: return "unmounting";
+    case mount_step::epoch: return "holding its id";
   }
   return "?";
 }

@@ -15,10 +15,10 @@ namespace insula::runtime::spawner {
 /// A spawner outlives its server, and so do the agents and keepers that it has started and the
 /// labels that it keeps: a server that would misunderstand any of them understands none.
 inline constexpr std::uint32_t version =
-  6 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
+  7 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
 inline constexpr std::size_t max_path = 512;
 inline constexpr std::size_t max_host_name = 64;
-inline constexpr std::size_t max_tag = 160;
+inline constexpr std::size_t max_tag = 152;
 inline constexpr std::size_t max_label = 1024;
 inline constexpr std::size_t max_held_fds = 4;  ///< Under one name.
 inline constexpr std::size_t max_fds = 16;      ///< In one packet.
@@ -49,6 +49,7 @@ enum class op : std::uint32_t {
           ///< From then on all of them stand still until the next one; none can be made or claimed.
           ///< Of one server the latest counts, and the first one of the next server in any case. As
           ///< long as there has been none sandboxes may run.
+  adopt, ///< `slot` is from now on that of whoever has `epoch`. Not answered.
 };
 
 // Flags of a mount.
@@ -68,11 +69,15 @@ struct limits {
   std::uint32_t reserved;
 };
 
+/// What changes something about a sandbox is of no effect if its `epoch` is older than the newest
+/// that has been seen with it: create and claim of that tag, all else of the slot. It is answered
+/// as usual, with ESTALE and the step `epoch`.
 struct request {
   op what;
   std::uint32_t slot;  ///< Decides the range of user ids: first_uid + slot * uids_per_slot.
   std::uint64_t name;  ///< hello: the protocol version. hold, release: the asker's name for the
                        ///< descriptors. mount, unmount: for the mount. permit: the time.
+  std::uint64_t epoch; ///< Under which the asker holds the sandbox; 0: it is nobody's yet.
   std::uint32_t count; ///< open_sockets: 1 to max_fds. mount: MiB of its cache.
   std::uint32_t ipv6;
   std::uint32_t flags; ///< Of a mount, as the next.
@@ -84,17 +89,20 @@ struct request {
   char root_layer[max_path]; ///< A directory whose owners are 0-based.
   char usr_layer[max_path];  ///< The same for /usr; empty: the root layer has it.
 };
+static_assert(sizeof(request) == 1320, "other versions' hello and shut_down are of this size");
 
 enum class event : std::uint32_t {
   hello = 1,
-  holds,   ///< Slot `slot` is in use. Text: its tag. The same descriptors come with it as with
-           ///< created; none, if it is on its way out, of which there will be word.
+  holds,   ///< Slot `slot` is in use, under the epoch `name`. Text: its tag. The same descriptors
+           ///< come with it as with created; none, if it is on its way out, of which there will be
+           ///< word.
   created, ///< The control socket comes with it, and the slot's freezer if this machine has one.
            ///< Whether it works out is said through the former.
   create_failed, ///< `step` failed with errno `error`; nothing is left of it.
   ended, ///< PID 1 of `slot` is gone without having been asked, wait status `error`; everything is
          ///< removed.
-  destroyed, ///< Answers destroy, also for a slot that was not there.
+  destroyed, ///< Answers destroy, also for a slot that was not there. If `step` is set, it failed
+             ///< with `error`, and the sandbox goes on.
   held,      ///< What is held for `slot` under `name`: its descriptors and, as text, its label.
   all_told,  ///< The end of the answer to hello.
   claimed,   ///< Answers claim; if `error` is set, `step` failed with it.
@@ -125,7 +133,8 @@ struct notice {
   std::uint32_t step;
   std::uint32_t version;
   std::uint32_t reserved;
-  std::uint64_t name; ///< Of held. Of hello: how many servers there have been, with this one.
+  std::uint64_t name; ///< Of held. Of hello: how many servers there have been, with this one. Of
+                      ///< holds: the epoch.
   launch_clock done;  ///< Of created.
 };
 
@@ -172,6 +181,7 @@ enum class launch_step : std::uint32_t {
   agent,
   limits,     ///< Of one that is claimed.
   permission, ///< This node may not run sandboxes now.
+  epoch,      ///< The asker does not hold it any more.
 };
 
 /// Steps of mounting and unmounting.
@@ -189,6 +199,7 @@ enum class mount_step : std::uint32_t {
   place,       ///< Putting the file system there.
   not_there,   ///< Nothing is mounted at the path any more.
   detach,      ///< Taking it away.
+  epoch,       ///< The asker does not hold the sandbox any more.
 };
 
 const char* name_of(launch_step step);

@@ -3,6 +3,7 @@
 #include "base/log.hpp"
 #include "base/unique_fd.hpp"
 #include "runtime/cgroup.hpp"
+#include "runtime/epoch_fence.hpp"
 #include "runtime/program_file.hpp"
 #include "runtime/spawner/bucket_mounts.hpp"
 #include "runtime/spawner/claim.hpp"
@@ -10,6 +11,7 @@
 #include "runtime/spawner/gateway_link.hpp"
 #include "runtime/spawner/inner_sockets.hpp"
 #include "runtime/spawner/launch.hpp"
+#include "runtime/spawner/past_epochs.hpp"
 #include "runtime/spawner/permission.hpp"
 #include "runtime/spawner/protocol.hpp"
 #include "runtime/spawner/seccomp_filter.hpp"
@@ -68,6 +70,7 @@ struct tenant {
   launch_step failed = launch_step::none; ///< It never came to life, for this reason.
   int error = 0;
   std::string tag;
+  epoch_fence fence;
   std::map<std::uint64_t, held_things> held;
 };
 
@@ -93,6 +96,9 @@ private:
   received receive();
   void handle(const request& wanted, std::string_view text, std::vector<unique_fd> fds);
   void tell_all();
+  bool admits(const request& wanted);
+  std::uint64_t newest_epoch(const std::string& tag) const;
+  void refuse_late(const request& wanted);
   void hold(const request& wanted, std::string_view label, std::vector<unique_fd> fds);
   bool nobody_left() const { return had_server_ && !server_ && tenants_.empty(); }
   bool is_layer(std::string_view root, std::string_view usr) const;
@@ -129,6 +135,7 @@ private:
   permission permission_;
   bool server_permits_ = false; ///< This server has given permission.
   std::map<std::uint32_t, tenant> tenants_;
+  past_epochs past_; ///< Of what has ended under this server; none other can be late.
   std::vector<std::uint32_t> ended_; ///< Reaped, and not yet all gone.
   std::deque<request> to_create_;    ///< Until there is nothing else to do.
   unique_fd poller_, signals_, listener_, server_;
@@ -339,6 +346,7 @@ void spawner::tell_all() {
     said = {};
     said.what = event::holds;
     said.slot = slot;
+    said.name = each.fence.newest();
     const std::array<int, 2> ways{each.control.get(), each.freezer.get()};
     const bool lives = ways[0] >= 0 && !each.asked_to_end;
     send(said, each.tag, {ways.data(), !lives ? 0u : ways[1] >= 0 ? 2u : 1u});
@@ -390,6 +398,7 @@ void spawner::accept_server() {
   drop_server();
   server_ = std::move(next);
   server_permits_ = false;
+  past_.clear();
   had_server_ = true;
   mounts_.calm();
   watch(server_.get());
@@ -455,6 +464,63 @@ spawner::received spawner::receive() {
   return received::request;
 }
 
+/// False: whoever asks does not hold the sandbox any more.
+bool spawner::admits(const request& wanted) {
+  switch (wanted.what) {
+    case op::create:
+    case op::claim: { // Not yet of the slot, which may be another's.
+      const std::string tag{wanted.tag};
+      return tag.empty() || wanted.epoch >= newest_epoch(tag);
+    }
+    case op::destroy:
+    case op::hold:
+    case op::release:
+    case op::open_sockets:
+    case op::mount:
+    case op::unmount:
+    case op::adopt: {
+      const auto at = tenants_.find(wanted.slot);
+      return at == tenants_.end() || at->second.fence.admits(wanted.epoch);
+    }
+    case op::hello:
+    case op::shut_down:
+    case op::permit: return true; // Of the whole node.
+  }
+  return true;
+}
+
+std::uint64_t spawner::newest_epoch(const std::string& tag) const {
+  auto newest = past_.of(tag);
+  for (const auto& [slot, each] : tenants_)
+    if (each.tag == tag)
+      newest = std::max(newest, each.fence.newest());
+  return newest;
+}
+
+void spawner::refuse_late(const request& wanted) {
+  log::warning("spawner.late_request", {{"op", static_cast<std::uint32_t>(wanted.what)},
+                                        {"slot", wanted.slot},
+                                        {"epoch", wanted.epoch}});
+  const auto tell_asker = [&](event what, auto step) {
+    notice said{};
+    said.what = what;
+    said.slot = wanted.slot;
+    said.name = wanted.name;
+    said.error = ESTALE;
+    said.step = static_cast<std::uint32_t>(step);
+    send(said, {}, {});
+  };
+  switch (wanted.what) {
+    case op::create: return tell_asker(event::create_failed, launch_step::epoch);
+    case op::claim: return tell_asker(event::claimed, launch_step::epoch);
+    case op::destroy: return tell_asker(event::destroyed, launch_step::epoch);
+    case op::open_sockets: return tell_asker(event::sockets, launch_step::epoch);
+    case op::mount: return tell_asker(event::mounted, mount_step::epoch);
+    case op::unmount: return tell_asker(event::unmounted, mount_step::epoch);
+    default: return; // Nobody waits for an answer.
+  }
+}
+
 void spawner::hold(const request& wanted, std::string_view label, std::vector<unique_fd> fds) {
   const auto at = tenants_.find(wanted.slot);
   if (at == tenants_.end() || at->second.asked_to_end || fds.size() > max_held_fds)
@@ -474,6 +540,8 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
       std::any_of(to_create_.begin(), to_create_.end(), slot_is))
     while (!to_create_.empty()) // What is asked of it comes after its creation.
       create_next();
+  if (wanted.what != op::create && !admits(wanted))
+    return refuse_late(wanted);
   switch (wanted.what) {
     case op::hello: return tell_all();
     case op::create: to_create_.push_back(wanted); return;
@@ -489,6 +557,7 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
     case op::unmount: return unmount(wanted);
     case op::shut_down: return end_everything();
     case op::permit: return permit(wanted.name);
+    case op::adopt: return; // It has been admitted: that is all.
   }
   log::error("spawner.unknown_request", {{"op", static_cast<std::uint32_t>(wanted.what)}});
 }
@@ -517,6 +586,8 @@ void spawner::create(const request& wanted) {
     log::error("spawner.slot_in_use", {{"slot", slot}});
     return tell(event::create_failed, slot, EBUSY, launch_step::request);
   }
+  if (!admits(wanted)) // Which what was asked for before may have changed.
+    return refuse_late(wanted);
   if (permission_.over())
     return tell(event::create_failed, slot, EPERM, launch_step::permission);
   launch_clock done{};
@@ -555,6 +626,7 @@ void spawner::create(const request& wanted) {
   mine.process = std::move(made.process);
   mine.control = std::move(made.control);
   mine.tag = wanted.tag;
+  mine.fence = epoch_fence{wanted.epoch};
   mine.ceilings = wanted.ceilings;
   mine.freezer = cgroups_.open_freezer(slot);
   gateway_.add(slot, std::move(made.network));
@@ -585,6 +657,8 @@ void spawner::claim(const request& wanted) {
   if (permission_.over())
     return tell(event::claimed, wanted.slot, EPERM, launch_step::permission);
   auto& mine = at->second;
+  if (!mine.fence.admits(wanted.epoch))
+    return refuse_late(wanted);
   mine.claimed = true;
   const auto refuse = [&](launch_step step, int error) {
     log::error("spawner.claim_failed",
@@ -720,6 +794,7 @@ void spawner::clean_up() {
     if (!mounts_.none_of(slot) || !remove_traces(slot))
       return false;
     const auto mine = std::move(tenants_.extract(slot).mapped());
+    past_.note(mine.tag, mine.fence.newest());
     if (mine.failed != launch_step::none)
       tell(event::create_failed, slot, mine.error, mine.failed);
     else

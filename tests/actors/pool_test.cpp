@@ -405,6 +405,31 @@ TEST_CASE("a warm start tells how long its claim took, and nothing of how it was
   CHECK(node.counted("insula_sandboxes_started_total") == 1);
 }
 
+TEST_CASE(
+  "what is claimed is commanded under the epoch of its new holder, and one that is late uses up "
+  "no other",
+  "[actors][pool]") {
+  pooled_node node;
+  node.leases.last = 6;
+  auto& first = *node.engine.creations[0].place;
+  first.hold_claim = true;
+  const auto box = node.make_sandbox();
+  const auto asked = node.find(box);
+  REQUIRE(first.identity);
+  CHECK(first.identity->epoch == 7);
+  SECTION("it holds it") {
+    first.finish_claim();
+    node.sys.run();
+    CHECK_NOTHROW(asked.value());
+  }
+  SECTION("it does not any more") {
+    first.owner->on_failed({errc::stale_epoch, "it is held under a newer epoch"});
+    node.sys.run();
+    CHECK(asked.reason().code == errc::stale_epoch);
+    CHECK_FALSE(node.claimed(1));
+  }
+}
+
 // ---- 12.5: rounds
 
 TEST_CASE("12.5 what is missing is started in batches", "[actors][pool]") {

@@ -456,3 +456,32 @@ TEST_CASE("no more commands run at once than the sandbox may have processes", "[
   CHECK_FALSE(node.sys.ask<bool>(box, probe_request{}).value());
   CHECK(node.place().processes.size() == 2);
 }
+
+TEST_CASE("the engine is asked under the epoch of the lease, which is larger after a deletion",
+          "[actors][sandbox]") {
+  small_node node;
+  node.leases.last = 6;
+  for (const storage::epoch expected : {7u, 8u}) {
+    const auto box = node.make_sandbox();
+    node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
+    CHECK(node.leases.held.at("abc") == expected);
+    CHECK(node.engine.creations.back().spec.epoch == expected);
+    node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{}).value();
+  }
+}
+
+TEST_CASE("who does not hold the sandbox any more is told so by the engine, and the next request "
+          "asks for the lease anew",
+          "[actors][sandbox]") {
+  small_node node;
+  node.engine.ready_at_once = false;
+  const auto box = node.make_sandbox();
+  const auto late = node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{});
+  node.engine.creations[0].fail("it is held under a newer epoch", errc::stale_epoch);
+  node.sys.run();
+  CHECK(late.reason().code == errc::stale_epoch);
+  CHECK(node.leases.held.empty());
+  node.engine.ready_at_once = true;
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value());
+  CHECK(node.engine.creations.back().spec.epoch > node.engine.creations[0].spec.epoch);
+}

@@ -612,3 +612,112 @@ TEST_CASE("a command that comes after the hand-over was not started, and that is
   CHECK(why.next() == errc::node_unreachable);
   CHECK(it.agent.end.next().bytes.empty()); // Nothing was asked of the agent.
 }
+
+TEST_CASE("all that changes a sandbox is asked for under the epoch of who holds it",
+          "[runtime][engine]") {
+  node n;
+  sandbox_spec spec{"played", {"/", ""}, {}};
+  spec.epoch = 5;
+  n.engine->create(spec, n.listener());
+  const auto wanted = n.spawner.next(spawner_op::create);
+  CHECK(wanted.epoch == 5);
+  auto ends = plain_end::pair();
+  n.spawner.say(spawner_event::created, wanted.slot, 0, {}, {ends[0].get()});
+  const played_agent agent{std::move(ends[1])};
+  agent.say(agent_event::ready, 0, runtime::agent::version);
+  const auto box = n.heard->next().ready;
+  REQUIRE(box);
+  CHECK(n.gateway.epochs().back() == 5);
+
+  const auto heard = std::make_shared<events<std::string>>();
+  const auto p = box->start(command(), listener_to(heard));
+  CHECK(n.spawner.next().epoch == 5); // To hold it.
+  CHECK(agent.next(agent_op::exec).head.epoch == 5);
+  p->signal(15);
+  CHECK(agent.next(agent_op::signal).head.epoch == 5);
+  REQUIRE(box->open_file(file_operation::read, "/file", {}));
+  CHECK(agent.next(agent_op::read_file).head.epoch == 5);
+  box->open_sockets({}, [](auto) {});
+  CHECK(n.spawner.next(spawner_op::open_sockets).epoch == 5);
+  box->mount({.path = "/bucket", .source = "b", .type = "fuse", .argv = {"x"}, .secret = ""},
+             [](auto) {});
+  CHECK(n.spawner.next(spawner_op::mount).epoch == 5);
+
+  box->claim({"somebody", {}, "name", {}, 7}, n.listener());
+  CHECK(n.spawner.next(spawner_op::claim).epoch == 7);
+  CHECK(agent.next(agent_op::ping).head.epoch == 7);
+  n.spawner.say(spawner_event::claimed, wanted.slot, ESTALE, launch_step::epoch);
+  CHECK(n.spawner.next(spawner_op::destroy).epoch == 7);
+  n.spawner.say(spawner_event::destroyed, wanted.slot);
+  CHECK(n.heard->next().what == "failed the sandbox is held under a newer epoch by now");
+}
+
+TEST_CASE("who does not hold a sandbox any more is told so, and its slot is not free",
+          "[runtime][engine]") {
+  node n{1};
+  const auto why = std::make_shared<events<errc>>();
+  n.engine->create({"played", {"/", ""}, {}},
+                   {[](auto) {}, [why](const error& said) { why->tell(said.code); }, [] {}});
+  const auto wanted = n.spawner.next(spawner_op::create);
+  n.spawner.say(spawner_event::create_failed, wanted.slot, ESTALE, launch_step::epoch);
+  CHECK(why->next() == errc::stale_epoch);
+
+  const auto it = n.make();
+  process_listener listener;
+  listener.on_failed = [why](const error& said) { why->tell(said.code); };
+  const auto p = it.box->start(command(), std::move(listener));
+  it.agent.say(agent_event::failed, it.agent.next(agent_op::exec).head.id, ESTALE,
+               static_cast<std::uint32_t>(runtime::agent::exec_step::epoch));
+  CHECK(why->next() == errc::stale_epoch);
+
+  const auto tell = [why](const auto& outcome) { why->tell(outcome.reason().code); };
+  const auto refuse = [&](spawner_event what, std::uint64_t name, auto step) {
+    runtime::spawner::notice said{};
+    said.what = what;
+    said.slot = it.slot;
+    said.name = name;
+    said.error = ESTALE;
+    said.step = static_cast<std::uint32_t>(step);
+    REQUIRE(n.spawner.end.send(as_bytes(said)));
+  };
+  it.box->open_sockets({}, tell);
+  refuse(spawner_event::sockets, n.spawner.next(spawner_op::open_sockets).name, launch_step::epoch);
+  CHECK(why->next() == errc::stale_epoch);
+  it.box->mount({.path = "/bucket", .source = "b", .type = "fuse", .argv = {"x"}, .secret = ""},
+                tell);
+  refuse(spawner_event::mounted, n.spawner.next(spawner_op::mount).name,
+         runtime::spawner::mount_step::epoch);
+  CHECK(why->next() == errc::stale_epoch);
+  n.gateway.error = ESTALE;
+  it.box->set_network({}, tell);
+  CHECK(why->next() == errc::stale_epoch);
+
+  events<bool> gone;
+  it.box->destroy([&] { gone.tell(true); });
+  refuse(spawner_event::destroyed, 0, launch_step::epoch);
+  gone.next();
+  n.create();
+  CHECK(n.heard->next().what.starts_with("failed every range"));
+}
+
+TEST_CASE("what an earlier server has left is adopted under an epoch that is not older",
+          "[runtime][engine]") {
+  auto [left, agent] = left_in(3);
+  left[0].epoch = 5;
+  node n{8, std::move(left)};
+  sandbox_spec wanted;
+  wanted.name = "played";
+  wanted.epoch = 4;
+  n.engine->adopt(wanted, n.listener());
+  CHECK(n.heard->next().what == "failed the sandbox is held under a newer epoch by now");
+  SECTION("a newer one") {
+    wanted.epoch = 6;
+    n.engine->adopt(wanted, n.listener());
+    CHECK(n.spawner.next(spawner_op::adopt).epoch == 6);
+    CHECK(agent.next(agent_op::report).head.epoch == 6);
+  }
+  SECTION("or it is ended, in the name of whoever had it last") {
+    n.engine->disown("played", [] {});
+    CHECK(n.spawner.next(spawner_op::destroy).epoch == 5);
+  }
+}

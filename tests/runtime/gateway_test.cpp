@@ -162,3 +162,14 @@ TEST_CASE("a server that speaks first is heard under rules about names", "[gatew
                  "print(s.recv(4))"});
   CHECK(output_of(talk) == "b'hello\\n'\nb'x'\nb'bye\\n'\n");
 }
+
+TEST_CASE("a policy of who does not hold the sandbox any more does not count", "[gateway]") {
+  scene at;
+  const egress_policy all{}, without_b{.allow_rest = true, .rules = {{false, "b.example"}}};
+  at.gateway.policy(slot, without_b, 5);
+  CHECK_THROWS_WITH(at.gateway.policy(slot, all, 4),
+                    std::string{"the gateway refuses: "} + std::strerror(ESTALE));
+  CHECK(output_of(at.hello(b, "b.example", "1", "0")) == "reset\n");
+  at.gateway.policy(slot, all, 6);
+  CHECK(output_of(at.hello(b, "b.example", "1", "0")) == "site 203.0.113.3 tls b.example\n");
+}

@@ -103,8 +103,8 @@ public:
   }
 
   void settings(const std::string& lines) { ask(runtime::gateway::question::settings, 0, lines); }
-  void policy(std::uint32_t slot, const egress_policy& rules) {
-    ask(runtime::gateway::question::policy, slot, to_text(rules));
+  void policy(std::uint32_t slot, const egress_policy& rules, std::uint64_t epoch = 0) {
+    ask(runtime::gateway::question::policy, slot, to_text(rules), epoch);
   }
   network_figures figures(std::uint32_t slot) {
     return *figures_from_text(ask(runtime::gateway::question::figures, slot, {}));
@@ -129,11 +129,13 @@ private:
   }
 
   /// The answer's text. Throws when it is an error, or does not come.
-  std::string ask(runtime::gateway::question what, std::uint32_t slot, const std::string& text) {
+  std::string ask(runtime::gateway::question what, std::uint32_t slot, const std::string& text,
+                  std::uint64_t epoch = 0) {
     runtime::gateway::frame head{};
     head.bytes = static_cast<std::uint32_t>(text.size());
     head.what = what;
     head.slot = slot;
+    head.epoch = epoch;
     const timeval patience{60, 0};
     ::setsockopt(server_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     if (::send(server_.get(), &head, sizeof head, MSG_NOSIGNAL) != sizeof head ||

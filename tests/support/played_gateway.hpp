@@ -41,6 +41,12 @@ public:
   /// With this, from now on: 0, it worked out.
   std::atomic<int> error = 0;
 
+  /// Under which each policy was told.
+  std::vector<std::uint64_t> epochs() {
+    const std::lock_guard hold{guard_};
+    return epochs_;
+  }
+
   /// The policies that were told, as text, each with its slot.
   std::vector<std::pair<std::uint32_t, std::string>> policies() {
     const std::lock_guard hold{guard_};
@@ -62,6 +68,7 @@ private:
       if (head.what == question::policy) {
         const std::lock_guard hold{guard_};
         policies_.emplace_back(head.slot, text);
+        epochs_.push_back(head.epoch);
       }
       if (silent)
         continue;
@@ -77,6 +84,7 @@ private:
   unique_fd ours_, theirs_;
   std::mutex guard_; ///< For what follows.
   std::vector<std::pair<std::uint32_t, std::string>> policies_;
+  std::vector<std::uint64_t> epochs_;
   std::thread answering_;
 };
 
