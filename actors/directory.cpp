@@ -26,8 +26,11 @@ struct waiting_find {
 
 /// Said to oneself when the list's time is up.
 using list_due_atom = caf::atom_constant<caf::atom("listdue")>;
+/// From the engine: one of those that nobody had adopted has ended.
+using disowned_atom = caf::atom_constant<caf::atom("disowned")>;
 using directory_impl =
-  node_directory_actor::extend<caf::reacts_to<list_due_atom, std::uint64_t /* which list */>>;
+  node_directory_actor::extend<caf::reacts_to<list_due_atom, std::uint64_t /* which list */>,
+                               caf::reacts_to<disowned_atom>>;
 using list_promise = caf::typed_response_promise<std::vector<sandbox_status>>;
 
 struct activation {
@@ -46,6 +49,8 @@ struct directory_state {
   std::uint64_t list = 0;                    ///< Counts the lists.
   std::vector<list_promise> want_list;       ///< Who waits for this one: all get the same.
   std::size_t list_lacks = 0;                ///< So many of those asked for it have not answered.
+  std::size_t disowning = 0;                 ///< So many have not ended yet,
+  std::vector<caf::typed_response_promise<caf::ok_atom>> want_disowned; ///< for which these wait.
 
   /// CAF destroys the state before it runs what was attached to the actor: this is where an end can
   /// be told.
@@ -150,18 +155,35 @@ void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr&
 
 // ---- Leaving this node
 
+/// What an earlier server has left, and no activation could take over, ends as well: should this
+/// node be a member again, it might run beside its successor at another one.
+void disown_survivors(directory_pointer self, caf::typed_response_promise<caf::ok_atom> reply) {
+  auto& st = self->state;
+  for (const auto& name : st.options->engine->survivors()) {
+    ++st.disowning;
+    st.options->engine->disown(name, [me = caf::actor_cast<caf::actor_addr>(self->address())] {
+      if (const auto to = caf::actor_cast<caf::actor>(me))
+        caf::anon_send(to, disowned_atom::value);
+    });
+  }
+  if (st.disowning == 0)
+    reply.deliver(caf::ok_atom::value);
+  else
+    st.want_disowned.push_back(std::move(reply));
+}
+
 /// All activations there are now; later ones are somebody's who has owned their ids since.
 void evict_all(directory_pointer self, caf::typed_response_promise<caf::ok_atom> reply) {
   const auto left = std::make_shared<std::size_t>(self->state.live.size());
   if (*left == 0)
-    return static_cast<void>(reply.deliver(caf::ok_atom::value));
+    return disown_survivors(self, std::move(reply));
   for (auto& [text, mine] : self->state.live) {
     mine.deleting = true;
     auto over = [self, left, reply, id = *sandbox_id::parse(text),
                  which = mine.actor.address()]() mutable {
       forget(self, id, which);
       if (--*left == 0)
-        reply.deliver(caf::ok_atom::value);
+        disown_survivors(self, reply);
     };
     self->request(mine.actor, caf::infinite, evict_atom::value)
       .then([over](caf::ok_atom) mutable { over(); },
@@ -406,6 +428,12 @@ directory_impl::behavior_type directory(directory_pointer self,
       auto reply = self->make_response_promise<std::vector<described_sandbox>>();
       describe_all(self, reply);
       return reply;
+    },
+    [self](disowned_atom) {
+      auto& st = self->state;
+      if (--st.disowning == 0)
+        for (auto& each : std::exchange(st.want_disowned, {}))
+          each.deliver(caf::ok_atom::value);
     },
     [self](list_due_atom, std::uint64_t which) {
       if (which == self->state.list)

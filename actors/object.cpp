@@ -262,6 +262,12 @@ void object_storage::destroy(on_done then, on_failed otherwise, request_context 
        [otherwise](caf::error& why) { otherwise(from_caf(why)); }});
 }
 
+void object_storage::abandon(const error& why) {
+  for (auto& batch : queue_)
+    for (auto& each : std::exchange(batch.waiting, {}))
+      each.otherwise(why);
+}
+
 // ---- The alarm
 
 void object_storage::set_alarm(std::chrono::milliseconds delay,

@@ -99,6 +99,10 @@ public:
   /// later is nothing, and who comes to the output gate is told sandbox_not_running.
   void destroy(on_done then, on_failed otherwise, request_context context = {});
 
+  /// The actor is about to end: who waits at the output gate is told so, and not whether what it
+  /// waits for has come to be.
+  void abandon(const error& why);
+
   // ---- The alarm
 
   // Each together with the changes, in one batch.

@@ -70,8 +70,12 @@ void define(sandbox_pointer self, const define_sandbox& wanted,
       to.deliver(to_caf(why));
       mine.over();
     };
-    if (exists(st) || lives(st))
-      return failed({errc::already_exists, "there is such a sandbox"});
+    if (exists(st) || lives(st)) // Once that is certain.
+      return st.record->when_durable(
+        [failed] {
+          failed({errc::already_exists, "there is such a sandbox"});
+        },
+        failed);
     if (!wanted.image.empty() && st.options->images.count(wanted.image) == 0)
       return failed({errc::not_found, "there is no image " + wanted.image});
     with_lease(
@@ -123,7 +127,7 @@ void redefine(sandbox_pointer self, const redefine_sandbox& wanted,
     const bool wrong_one =
       wanted.only_if_about && *wanted.only_if_about != self->state.record->value(about_key);
     if (!exists(self->state) || !changes_it || wrong_one)
-      return told();
+      return self->state.record->when_durable(told, failed);
     with_lease(
       self,
       [=] {

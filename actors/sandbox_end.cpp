@@ -152,6 +152,18 @@ void hand_over(sandbox_pointer self, reply_to<caf::ok_atom> reply) {
 
 // ---- Deletion
 
+namespace {
+
+/// Whoever still waits for the store is told, since nobody will be here to tell it later.
+void end_waiting(sandbox_state& st, const error& why) {
+  for (auto& each : std::exchange(st.want_lease, {}))
+    each.otherwise(why);
+  st.record->abandon(why);
+  st.local->abandon(why);
+}
+
+} // namespace
+
 void deleted(sandbox_pointer self, const error* why_not) {
   auto& st = self->state;
   st.end_sessions();
@@ -169,6 +181,7 @@ void deleted(sandbox_pointer self, const error* why_not) {
   const bool moved = st.evicted || (outlived && st.options->ours);
   // On one node it is that of a later one: of this sandbox nothing is left.
   const bool gone = why_not == nullptr || outlived;
+  end_waiting(st, moved ? leaves_node : being_deleted);
   for (auto& each : std::exchange(st.deleting, {}))
     if (moved)
       each.deliver(to_caf(leaves_node));

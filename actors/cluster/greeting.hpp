@@ -9,7 +9,7 @@
 namespace insula::actors::cluster {
 
 /// Of what nodes say to each other on a link. It grows when a node of the version before would get
-/// a message wrong.
+/// a message wrong. Each node's record in etcd has it, so that such a node does not start beside.
 inline constexpr std::uint32_t link_version = 1;
 
 /// The first that each end of a link says: a line of always the same length, in all versions.

@@ -66,6 +66,7 @@ TEST_CASE("what an earlier server has left is taken over, not made again", "[act
   node.sys.run();
   CHECK(node.engine.creations.empty());
   REQUIRE(node.engine.adoptions.size() == 1);
+  CHECK(node.engine.adoptions[0].spec.epoch == node.leases.held.at("abc"));
   CHECK(node.kept->taken.size() == 2);
   const auto row = node.sys.ask<sandbox_status>(box, status_atom::value).value();
   CHECK(row.state == "running");
@@ -267,4 +268,17 @@ TEST_CASE("a sandbox that was idle under an earlier server is so under the next"
     CHECK(state(box) == "frozen");
     CHECK(node.kept->destroys == 0);
   }
+}
+
+TEST_CASE("what nobody could adopt ends when its node loses all it had", "[actors][adoption]") {
+  small_node node;
+  node.engine.left["abc"] = std::make_shared<fake_sandbox>();
+  node.store.read_error = error{errc::node_unreachable, "not now"};
+  const auto directory = node.make_directory();
+  caf::anon_send(directory, adopt_atom::value, std::string{"abc"});
+  node.sys.run();
+  CHECK(node.engine.left.size() == 1);
+  node.sys.ask<caf::ok_atom>(directory, evict_atom::value).value();
+  CHECK(node.engine.left.empty());
+  CHECK(node.engine.disowned == std::vector<std::string>{"abc"});
 }

@@ -150,3 +150,38 @@ TEST_CASE("all that there are is told, whether they run or not", "[actors][defin
     node.sys.ask<caf::ok_atom>(directory, delete_atom::value, "bbb", request_context{}).value());
   CHECK(all() == "aaa ;");
 }
+
+TEST_CASE("nobody is told of a sandbox that may not come to be", "[actors][definition]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  node.store.hold_writes = true;
+  node.store.held_error = error{errc::store_failed, "no"};
+  const auto first = node.sys.ask<sandbox_description>(box, definition());
+  const auto second = node.sys.ask<sandbox_description>(box, definition());
+  const auto looked = node.sys.ask<sandbox_description>(box, redefine_sandbox{});
+  CHECK(first.open());
+  CHECK(second.open());
+  CHECK(looked.open());
+  node.store.let_go();
+  node.sys.run();
+  CHECK(first.reason().code == errc::store_failed);
+  CHECK(second.reason().code == errc::store_failed);
+  CHECK(looked.reason().code == errc::store_failed);
+  CHECK_FALSE(look(node, box).exists);
+}
+
+TEST_CASE("whoever waits for the store when a node loses a sandbox is told",
+          "[actors][definition]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  node.sys.ask<sandbox_description>(box, definition()).value();
+  node.store.hold_writes = true;
+  redefine_sandbox change;
+  change.about = "other";
+  const auto asked = node.sys.ask<sandbox_description>(box, change);
+  CHECK(asked.open());
+  node.sys.ask<caf::ok_atom>(box, evict_atom::value).value();
+  CHECK(asked.reason().code == errc::node_unreachable);
+  node.store.let_go();
+  node.sys.run();
+}

@@ -22,6 +22,7 @@ struct paused_node : small_node {
   void pause() { REQUIRE(ask_pause().value().paused); }
   void resume() { REQUIRE_FALSE(ask_resume().value().paused); }
   auto run(const char* line = "true") { return sys.ask<process_actor>(box, command(line)); }
+  auto ask_look() { return sys.ask<sandbox_description>(box, redefine_sandbox{}); }
   sandbox_description look() {
     return sys.ask<sandbox_description>(box, redefine_sandbox{}).value();
   }
@@ -311,21 +312,25 @@ TEST_CASE("nothing is paused or resumed twice, and nobody is told before it is d
   const auto asked = node.ask_pause();
   CHECK(node.place().frozen);
   CHECK(asked.open());
-  CHECK_FALSE(node.look().paused);
+  const auto looked = node.ask_look();
+  CHECK(looked.open());
   CHECK(node.ask_pause().reason().code == errc::invalid_request);
   CHECK(node.ask_resume().reason().code == errc::invalid_request);
   node.store.let_go();
   node.sys.run();
   CHECK(asked.value().paused);
+  CHECK(looked.value().paused);
   CHECK(node.ask_pause().reason().code == errc::invalid_request);
   node.store.hold_writes = true;
   const auto again = node.ask_resume();
   CHECK(node.place().frozen);
-  CHECK(node.look().paused);
+  const auto looked_again = node.ask_look();
+  CHECK(looked_again.open());
   CHECK(node.ask_resume().reason().code == errc::invalid_request);
   node.store.let_go();
   node.sys.run();
   CHECK_FALSE(again.value().paused);
+  CHECK_FALSE(looked_again.value().paused);
   CHECK(node.place().freezes == 1);
 }
 

@@ -1,8 +1,6 @@
 #include "tests/simulation/history.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 
 namespace insula::simulation {
 
@@ -10,77 +8,40 @@ using namespace storage;
 
 namespace {
 
-constexpr std::size_t nodes = 3;
-constexpr std::size_t ids = 5;
-constexpr std::size_t sleepers = 2; ///< Of these: nobody asks for them any more after a while.
-constexpr std::size_t keys_of_clients = 2;
 constexpr auto troubled = 40s;
 constexpr auto quiet = 40s;
-/// So long after its time an alarm has rung, when all is well.
-constexpr auto alarm_patience = 35s;
-
-std::string id_of(std::size_t number) {
-  return "id" + std::to_string(number);
-}
-std::string key_of(std::size_t number) {
-  return "key" + std::to_string(number);
-}
 
 } // namespace
 
 history::history(std::uint64_t seed)
     : time(seed)
     , decides(time) {
-  decides.changed = [this](const etcd::event& what) { changed(what); };
+  first_violation.clear();
+  time.settle = [this] {
+    for (const auto& each : all)
+      each->settle();
+    if (!first_violation.empty())
+      throw violation{first_violation};
+  };
 }
 
-history::~history() {
+void history::end_all() {
   for (const auto& each : all) // They tell things to the last.
     each->end(false);
+  all.clear();
 }
 
 // ---- What nodes tell
 
-std::uint64_t history::begun(const std::string& id, bool is_delete) {
-  auto& mine = deeds_[id];
-  const auto number = ++mine.begun;
-  if (is_delete)
-    mine.deletes.insert(number);
-  return number;
-}
-
-void history::done(const std::string& id, std::uint64_t number, bool is_delete) {
-  auto& mine = deeds_[id];
-  count(is_delete ? "deletes acknowledged" : "writes acknowledged");
-  mine.acknowledged = std::max(mine.acknowledged, number);
-  if (std::exchange(mine.found_out, false))
-    count("writes that nobody knew of found out about");
-  // Where nothing was left to be removed, nothing was seen of it.
-  if (is_delete && mine.applied < number) {
-    demand(mine.is_gone, "an acknowledged delete of " + id + " has not taken place");
-    applied(mine, number, true);
-  }
-  // What was told to be durable has taken place, and nothing older has come after it.
-  demand(mine.applied >= number, "an acknowledged write of " + id + " is not there");
-}
-
-void history::failed(const std::string& id, std::uint64_t number) {
-  auto& mine = deeds_[id];
-  if (number <= mine.applied)
-    mine.found_out = number == mine.applied;
-  else
-    mine.in_doubt.insert(number);
-}
-
 void history::held(const std::string& id, epoch now, const std::string& by) {
-  auto& mine = deeds_[id];
+  auto& mine = tenures_[id];
   count("leases taken");
-  demand(now > mine.last_epoch, "an epoch of " + id + " has not grown");
-  mine.last_epoch = now;
+  demand(now > mine.last, "an epoch of " + id + " has not grown");
+  mine.last = now;
   check(id);
-  if (!mine.last_node.empty() && mine.last_node != by)
+  if (!mine.node.empty() && mine.node != by)
     count("ids moved");
-  mine.last_node = by;
+  mine.node = by;
 }
 
 void history::made(const std::string& id, const std::string& object) {
@@ -89,36 +50,7 @@ void history::made(const std::string& id, const std::string& object) {
   demand(at->second == object, "two clients have got two objects for " + id);
 }
 
-// ---- What etcd tells
-
-void history::applied(deeds& of, std::uint64_t number, bool is_delete) {
-  of.applied = number;
-  of.is_gone = is_delete;
-  of.deletes.erase(of.deletes.begin(), of.deletes.upper_bound(number));
-  if (of.in_doubt.contains(number))
-    of.found_out = true;
-}
-
-void history::changed(const etcd::event& what) {
-  const std::string prefix = "s/data/";
-  const auto& key = what.what.key;
-  if (!key.starts_with(prefix) || !key.ends_with("/n"))
-    return;
-  const auto id = key.substr(prefix.size(), key.size() - prefix.size() - 2);
-  auto& mine = deeds_[id];
-  if (what.removed) {
-    // Which delete it was, nobody can see: the first that it can have been.
-    const auto at = mine.deletes.upper_bound(mine.applied);
-    demand(at != mine.deletes.end(), "a delete of " + id + " has come after a later write");
-    return applied(mine, *at, true);
-  }
-  std::uint64_t number = 0;
-  std::from_chars(what.what.value.data(), what.what.value.data() + what.what.value.size(), number);
-  demand(number > mine.applied, "a write of " + id + " has come after a later one, or twice");
-  applied(mine, number, false);
-}
-
-// ---- What is true all the time, and in the end
+// ---- What is true all the time
 
 void history::check(const std::string& id) const {
   std::size_t act = 0, run = 0;
@@ -137,36 +69,6 @@ void history::check_all() const {
     check(key_of(i));
 }
 
-void history::check_end() {
-  const auto& keys = decides.keys();
-  for (const auto& [id, mine] : deeds_) {
-    const auto at = keys.find("s/data/" + id + "/n");
-    demand((at == keys.end()) == mine.is_gone, id + " is there, or is not, as it should not be");
-    demand(mine.is_gone || at->second.value == std::to_string(mine.applied),
-           "what is there of " + id + " is not what was written last");
-    demand(mine.applied >= mine.acknowledged, "an acknowledged write of " + id + " is lost");
-  }
-  for (const auto& [id, object] : objects_) {
-    const auto at = keys.find("s/data/" + id + "/object");
-    demand(at != keys.end() && at->second.value == object, "the object of " + id + " is another");
-  }
-  // What can be found without knowing whose it is, is what there is.
-  const std::string marked = "s/mark/@alarm/", data = "s/data/", alarm = "/@alarm";
-  std::map<std::string, std::string> marks, alarms;
-  for (const auto& [key, value] : keys) {
-    if (key.starts_with(marked))
-      marks[key.substr(marked.size())] = value.value;
-    if (key.starts_with(data) && key.ends_with(alarm))
-      alarms[key.substr(data.size(), key.size() - data.size() - alarm.size())] = value.value;
-  }
-  demand(marks == alarms, "the marks are not what they stand for");
-  for (const auto& [id, record] : alarms) {
-    std::int64_t due = 0;
-    std::from_chars(record.data(), record.data() + record.size(), due);
-    demand(nanoseconds{due} + alarm_patience > time.now(), "an alarm of " + id + " has not rung");
-  }
-}
-
 // ---- What happens
 
 void history::trouble() {
@@ -177,6 +79,8 @@ void history::trouble() {
         what(whom);
     });
   };
+  if (time.chance(0.3))
+    more_trouble();
   switch (time.below(7)) {
     case 0:
       if (whom.runs()) {
@@ -232,7 +136,7 @@ void history::heal() {
 
 void history::play() {
   for (std::size_t i = 0; i < nodes; ++i)
-    all.push_back(std::make_unique<node>(*this, "n" + std::to_string(i)));
+    all.push_back(make_node("n" + std::to_string(i)));
   for (const auto& each : all)
     each->start();
   const auto every = [this](nanoseconds least, nanoseconds most, nanoseconds until, auto what) {
@@ -246,7 +150,8 @@ void history::play() {
     time.after(time.between(least, most), [turn] { (*turn)(); });
   };
   const auto sleep_from = time.between(5s, troubled);
-  every(5ms, 80ms, troubled + quiet, [this, sleep_from] {
+  const auto [shortest, longest] = pauses();
+  every(shortest, longest, troubled + quiet, [this, sleep_from] {
     const auto all_of_them = time.now() < sleep_from ? ids : ids - sleepers;
     all[time.below(nodes)]->use(id_of(time.below(all_of_them)));
   });
@@ -262,7 +167,9 @@ void history::play() {
   for (const auto& each : all)
     if (!each->runs())
       each->start();
-  const auto before = deeds_;
+  std::vector<std::uint64_t> before;
+  for (std::size_t i = 0; i < ids; ++i)
+    before.push_back(progress(id_of(i)));
   time.run_until(troubled + quiet);
   // What was late may have cost a node its lease just now: it joins anew.
   const auto all_good = [this] {
@@ -273,8 +180,7 @@ void history::play() {
     time.run_until(time.now() + 5s);
   demand(all_good(), "a node is no member again");
   for (std::size_t i = 0; i < ids - sleepers; ++i)
-    demand(deeds_[id_of(i)].acknowledged > before.at(id_of(i)).acknowledged,
-           "nothing is written any more of " + id_of(i));
+    demand(progress(id_of(i)) > before[i], "nothing is written any more of " + id_of(i));
   demand(objects_.size() == keys_of_clients, "a client has got no object");
   check_end();
   seen.of["times that etcd was full"] += decides.refused_full;

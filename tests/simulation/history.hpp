@@ -5,7 +5,6 @@
 
 #include <map>
 #include <memory>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -16,9 +15,15 @@ struct violation : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The first of a history. Actors keep what is thrown in them to themselves.
+inline std::string first_violation;
+
 inline void demand(bool holds, const std::string& what) {
-  if (!holds)
-    throw violation{what};
+  if (holds)
+    return;
+  if (first_violation.empty())
+    first_violation = what;
+  throw violation{what};
 }
 
 /// How often what is to be seen has been there. A run that has not seen all of it shows nothing.
@@ -35,7 +40,7 @@ struct counts {
 class history {
 public:
   explicit history(std::uint64_t seed);
-  ~history();
+  virtual ~history() = default;
 
   void play();
 
@@ -43,6 +48,8 @@ public:
   engine decides;
   std::vector<std::unique_ptr<node>> all;
   counts seen;
+  /// Of the stores: what belongs to alarms first.
+  std::vector<std::string> found_by{"@"};
 
   void count(const std::string& what) { ++seen.of[what]; }
 
@@ -52,37 +59,44 @@ public:
 
   // ---- What nodes tell
 
-  /// Numbers what is done to an id, in the order in which it is begun.
-  std::uint64_t begun(const std::string& id, bool is_delete);
-  void done(const std::string& id, std::uint64_t number, bool is_delete);
-  /// Who has begun it was told that it is not so, or that nobody knows.
-  void failed(const std::string& id, std::uint64_t number);
   void held(const std::string& id, storage::epoch now, const std::string& by);
   /// A client was told that this is the object of its key.
   void made(const std::string& id, const std::string& object);
   std::string new_object() { return "object" + std::to_string(++objects_made_); }
 
+protected:
+  static constexpr std::size_t nodes = 3;
+  static constexpr std::size_t ids = 5;
+  static constexpr std::size_t sleepers = 2; ///< Of these: nobody asks for them after a while.
+  static constexpr std::size_t keys_of_clients = 2;
+  static std::string id_of(std::size_t number) {
+    return {'i', 'd', static_cast<char>('a' + number)};
+  }
+  static std::string key_of(std::size_t number) {
+    return {'k', 'e', 'y', static_cast<char>('a' + number)};
+  }
+
+  virtual std::unique_ptr<node> make_node(std::string name) = 0;
+  /// Between two uses of something.
+  virtual std::pair<nanoseconds, nanoseconds> pauses() const { return {5ms, 80ms}; }
+  virtual void more_trouble() {}
+  virtual void heal();
+  /// What is done to an id that has been acknowledged: grows as long as that goes on.
+  virtual std::uint64_t progress(const std::string& id) const = 0;
+  virtual void check_end() = 0;
+  /// Which node has it is the entry of what each id had last, of those that have been objects.
+  const std::map<std::string, std::string>& objects() const { return objects_; }
+  void end_all();
+
 private:
-  /// What has been done to an id.
-  struct deeds {
-    std::uint64_t begun = 0;
-    std::uint64_t applied = 0;        ///< The last that took place,
-    bool is_gone = true;              ///< and what it left.
-    std::set<std::uint64_t> deletes;  ///< Begun, and not known to have taken place.
-    std::set<std::uint64_t> in_doubt; ///< Told as failed.
-    bool found_out = false; ///< One of these has taken place, and nothing was acknowledged since.
-    std::uint64_t acknowledged = 0;
-    storage::epoch last_epoch = 0;
-    std::string last_node;
+  struct tenure {
+    storage::epoch last = 0;
+    std::string node;
   };
 
-  void changed(const storage::etcd::event& what);
-  void applied(deeds& of, std::uint64_t number, bool is_delete);
-  void check_end();
   void trouble();
-  void heal();
 
-  std::map<std::string, deeds> deeds_;
+  std::map<std::string, tenure> tenures_;
   std::map<std::string, std::string> objects_; ///< As clients know them.
   std::uint64_t objects_made_ = 0;
 };

@@ -7,7 +7,6 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,13 +14,14 @@ namespace insula::simulation {
 
 class history;
 
-/// A machine with a server that comes and goes, in short words what apps/cluster_node and the
-/// actors do. Its sandboxes are its spawner's: they outlive the server, and run as long as they are
-/// permitted to.
+/// A machine with a server that comes and goes, in short words what apps/cluster_node does. Its
+/// sandboxes are its spawner's: they outlive the server, and run as long as they are permitted to.
+/// What the server has for each id is told by whoever derives from this.
 class node {
 public:
   node(history& in, std::string name);
-  ~node() { end(false); }
+  /// Whoever derives calls end(false) in its own.
+  virtual ~node() = default;
 
   void start();
   /// `for_good`: its sandboxes end, and its lease is given back.
@@ -35,9 +35,11 @@ public:
   bool has_running(const std::string& id) const;
 
   // What clients ask for:
-  void use(const std::string& id);
+  virtual void use(const std::string& id) = 0;
   /// The one object of this id is made, or answered with.
-  void create(const std::string& id);
+  virtual void create(const std::string& id) = 0;
+  /// Whatever needs no time any more is done.
+  virtual void settle() {}
 
   const std::string name;
   std::unique_ptr<wired_client> client;
@@ -45,54 +47,50 @@ public:
   std::unique_ptr<storage::etcd::cluster_store> store;
   std::unique_ptr<storage::etcd::watched_keys> nodes, owners;
 
-private:
-  /// The actor of an id, as far as it matters here.
-  struct activation {
-    storage::epoch held = 0;
-    bool asked = false;
-    bool making = false;
-    std::string object; ///< Of its record, once that is known.
-  };
-  /// What was stored for it, and when it is due.
-  struct alarm {
-    std::string record;
-    nanoseconds due;
-    std::uint64_t number;
-  };
-  static std::optional<alarm> parse(const std::string& record);
+protected:
+  static constexpr auto patience = 5s;
+  /// All of these have the marks of alarms.
+  static inline const std::string alarm_marks = "s/mark/@alarm";
 
-  void serve();
-  void lost(std::function<void()> gone);
-  void evict();
-  void hold(const std::string& id, std::function<void(storage::epoch)> then);
-  void sleep(const std::string& id);
-  void act(const std::string& id, storage::epoch held);
-  void write(const std::string& id, storage::epoch held);
+  // ---- What is done with the ids; the base has joined the cluster, or has left it, before
 
-  void tick();
-  void reread();
-  void ring(const std::string& id, const alarm& what);
-  void look_for_orphans();
-  void find_alarms(std::function<void(std::vector<storage::owned_entry>)> then);
+  /// The server is there. Its spawner may have what the one before has left.
+  virtual void begin() = 0;
+  /// Nothing is its own any more. Told when nothing runs.
+  virtual void evict(std::function<void()> gone) = 0;
+  /// The server ends, its spawner does not.
+  virtual void cease() = 0;
+  /// The store it had has gone as well.
+  virtual void forget() {}
+  virtual bool has_sandbox(const std::string& id) const = 0;
+  virtual bool has_sandboxes() const = 0;
+  virtual void end_sandboxes() = 0;
+  /// Something in the store may have come to be its own.
+  virtual void found_alarms() = 0;
+
+  void find_alarms(
+    std::function<void(std::vector<storage::owned_entry>)> then,
+    std::function<void()> otherwise = [] {});
 
   history& all_;
   const nanoseconds ahead_; ///< Of its clock.
+  /// Counts servers, and evictions: what was asked for before counts no more.
+  std::uint64_t life_ = 0;
+  bool serving_ = false;
+
+private:
+  void serve();
+  void lost(std::function<void()> gone);
+  void evict_now();
+  void look_for_orphans();
 
   // The machine's:
   storage::etcd::lease_id kept_lease_ = 0;
-  std::map<std::string, storage::epoch> running_;
   nanoseconds permitted_{0};
 
   // The server's:
-  std::uint64_t life_ =
-    0; ///< Counts servers, and evictions: what was asked for before counts no more.
-  std::uint64_t server_ = 0;
-  bool serving_ = false;
   bool has_joined_ = false;
-  bool reread_asked_ = false;
   std::function<void()> gone_; ///< Told once all is evicted.
-  std::map<std::string, activation> live_;
-  std::map<std::string, alarm> alarms_;
 };
 
 } // namespace insula::simulation

@@ -12,8 +12,10 @@ void world::run_until(nanoseconds end) {
     auto next = future_.extract(future_.begin());
     now_ = std::max(now_, next.key());
     next.mapped()();
+    settle();
   }
   now_ = end;
+  settle();
 }
 
 // ---- etcd

@@ -27,6 +27,8 @@ public:
   void at(nanoseconds when, std::function<void()> what) { future_.emplace(when, std::move(what)); }
   void after(nanoseconds pause, std::function<void()> what) { at(now_ + pause, std::move(what)); }
   void run_until(nanoseconds end);
+  /// Called after all that happens: what follows from it without time.
+  std::function<void()> settle = [] {};
 
   std::uint64_t below(std::uint64_t end) { return random_() % end; }
   bool chance(double part) { return std::uniform_real_distribution<>{}(random_) < part; }

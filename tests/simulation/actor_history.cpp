@@ -1,0 +1,180 @@
+#include "tests/simulation/actor_history.hpp"
+
+#include "actors/alarm.hpp"
+#include "tests/simulation/actor_node.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+namespace insula::simulation {
+
+using namespace storage;
+
+namespace {
+
+/// So long after its time an alarm has rung, when all is well. Nodes' clocks differ by up to 2 s.
+constexpr auto alarm_patience = 37s;
+/// Nobody asks any more, and what was asked is answered.
+constexpr auto last_answers = 20s;
+
+std::int64_t number_in(const std::string& text) {
+  std::int64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+} // namespace
+
+actor_history::actor_history(std::uint64_t seed)
+    : history(seed)
+    , links(time) {
+  found_by = {"@alarm/", "created_ms", "about"};
+  decides.changed = [this](const etcd::event& what) { changed(what); };
+}
+
+actor_history::~actor_history() {
+  end_all();
+}
+
+std::unique_ptr<node> actor_history::make_node(std::string name) {
+  return std::make_unique<actor_node>(*this, std::move(name));
+}
+
+// ---- What nodes tell
+
+std::uint64_t actor_history::begun(const std::string& id, bool is_delete) {
+  const auto number = ++last_;
+  known_[id].deeds[number].is_delete = is_delete;
+  return number;
+}
+
+void actor_history::done(const std::string& id, std::uint64_t number) {
+  auto& mine = known_[id];
+  auto& what = mine.deeds.at(number);
+  what.ended = ++last_;
+  ++mine.acknowledged;
+  // With it, its end is known to all. What failed may have set another one, which nobody knows.
+  const auto set = std::find_if(mine.ends.begin(), mine.ends.end(),
+                                [&](const auto& each) { return each.by == number; });
+  if (set != mine.ends.end())
+    mine.ends.erase(mine.ends.begin(), set);
+  count(what.is_delete ? "deletes acknowledged" : "writes acknowledged");
+  if (!what.is_delete) {
+    // Of two that were under way at once, the later may have gone with it, and over it.
+    const auto over = mine.deeds.find(mine.last_written);
+    const bool at_once = over != mine.deeds.end() && over->first != number &&
+                         (over->second.ended == 0 || over->second.ended > number);
+    return demand(what.applied || at_once, "an acknowledged write of " + id + " is not there");
+  }
+  // What is there now was written at the same time, or later.
+  if (mine.there != 0) {
+    const auto& present = mine.deeds.at(mine.there);
+    demand(present.ended == 0 || present.ended > number,
+           "an acknowledged delete of " + id + " has not taken place");
+  }
+}
+
+void actor_history::failed(const std::string& id, std::uint64_t number) {
+  known_[id].deeds.at(number).ended = ++last_;
+  count("deeds that failed");
+}
+
+// ---- What etcd tells
+
+void actor_history::written(const std::string& id, object& of, const std::string& text) {
+  if (text.empty())
+    return; // It was made by its first use.
+  const auto number = static_cast<std::uint64_t>(number_in(text.substr(1)));
+  const auto at = of.deeds.find(number);
+  demand(at != of.deeds.end(), id + " has something that nobody has written");
+  auto& what = at->second;
+  demand(!std::exchange(what.applied, true), "a write of " + id + " has taken place twice");
+  demand(what.ended == 0 || what.ended > of.newest_begun,
+         "a write of " + id + " that was over has come after a later one");
+  of.newest_begun = std::max(of.newest_begun, number);
+  of.there = of.last_written = number;
+}
+
+void actor_history::removed(const std::string& id, object& of) {
+  if (of.there == 0)
+    return;
+  const bool deleted = std::any_of(of.deeds.begin(), of.deeds.end(), [&](const auto& each) {
+    return each.second.is_delete && (each.second.ended == 0 || each.second.ended > of.there);
+  });
+  const auto latest = actor_node::wall_ms(time.now() + actor_node::clocks_differ);
+  const bool expired = std::any_of(of.ends.begin(), of.ends.end(),
+                                   [&](const auto& each) { return each.expires_ms <= latest; });
+  demand(deleted || expired, "nobody has deleted " + id + ", and its time is not up");
+  if (!deleted)
+    count("objects ended by their alarms");
+  of.there = 0;
+  of.ends.clear();
+}
+
+void actor_history::changed(const etcd::event& what) {
+  const std::string prefix = "s/data/";
+  const auto& key = what.what.key;
+  if (!key.starts_with(prefix))
+    return;
+  const auto slash = key.find('/', prefix.size());
+  const auto id = key.substr(prefix.size(), slash - prefix.size());
+  const auto name = key.substr(slash + 1);
+  auto& mine = known_[id];
+  if (name == "expires_ms" && !what.removed)
+    mine.ends.push_back({mine.there, number_in(what.what.value)});
+  else if (name == "about" && !what.removed)
+    written(id, mine, what.what.value);
+  else if (name == "about")
+    removed(id, mine);
+}
+
+// ---- What is true in the end
+
+std::uint64_t actor_history::progress(const std::string& id) const {
+  const auto at = known_.find(id);
+  return at == known_.end() ? 0 : at->second.acknowledged;
+}
+
+void actor_history::check_end() {
+  time.run_until(time.now() + last_answers);
+  demand(open_ == 0, std::to_string(open_) + " questions were never answered");
+  demand(links.all_up(), "two nodes have no link");
+  const auto& keys = decides.keys();
+  for (const auto& [id, mine] : known_) {
+    const auto at = keys.find("s/data/" + id + "/about");
+    const auto is = at == keys.end() ? std::string{} : at->second.value;
+    demand(is == (mine.there == 0 ? std::string{} : text_of(mine.there)),
+           "what is there of " + id + " is not what was written last");
+  }
+  for (const auto& [id, which] : objects()) {
+    const auto at = keys.find("s/data/" + id + "/about");
+    demand(at != keys.end() && at->second.value == which, "the object of " + id + " is another");
+  }
+  const std::string data = "s/data/", alarm = "/@alarm/";
+  for (const auto& [key, value] : keys) {
+    if (!key.starts_with(data) || key.find(alarm) == std::string::npos)
+      continue;
+    const auto record = alarm_record::parse(value.value);
+    demand(record.has_value(), "an alarm makes no sense");
+    demand(record->due_unix_ms + std::chrono::milliseconds{alarm_patience}.count() >
+             actor_node::wall_ms(time.now()),
+           "an alarm has not rung: " + key);
+  }
+}
+
+// ---- What happens
+
+void actor_history::more_trouble() {
+  const auto one = time.below(nodes);
+  const auto other = (one + 1 + time.below(nodes - 1)) % nodes;
+  const auto a = all[one]->name, b = all[other]->name;
+  links.cut(a, b, time.chance(0.7), time.chance(0.7));
+  time.after(time.between(200ms, 9s), [this, a, b] { links.cut(a, b, false, false); });
+}
+
+void actor_history::heal() {
+  history::heal();
+  links.heal();
+}
+
+} // namespace insula::simulation

@@ -1,0 +1,70 @@
+#pragma once
+
+#include "storage/memory_store.hpp"
+#include "tests/simulation/node.hpp"
+#include "tests/simulation/played_engine.hpp"
+
+#include <memory>
+
+namespace insula::simulation {
+
+class actor_history;
+
+/// Its server has the actors of the real one: the directory and its sandboxes, with their gates to
+/// the stores, alarms, and one for each peer. They run on CAF's scheduler for tests, one message
+/// after the other in an order that is drawn, by this node's clock.
+class actor_node final : public node {
+public:
+  actor_node(history& in, std::string name);
+  ~actor_node() override;
+
+  void use(const std::string& id) override;
+  void create(const std::string& id) override;
+  void settle() override;
+
+  /// By so much two nodes' wall clocks may differ.
+  static constexpr nanoseconds clocks_differ = 2s;
+  static std::int64_t wall_ms(nanoseconds at) {
+    return 1'700'000'000'000 + std::chrono::duration_cast<std::chrono::milliseconds>(at).count();
+  }
+
+private:
+  struct server;
+
+  void begin() override;
+  void evict(std::function<void()> gone) override;
+  void cease() override;
+  void forget() override;
+  bool has_sandbox(const std::string& id) const override { return engine_.has(id); }
+  bool has_sandboxes() const override { return engine_.has_any(); }
+  void end_sandboxes() override { engine_.end_all(); }
+  void found_alarms() override;
+
+  actor_history& told() const;
+  bool serves() const { return runs() && serving_ && server_ && !client->stands_still; }
+  void run();
+
+  // A request, from the node that was asked to the one that does it.
+  using deed = void (actor_node::*)(const std::string& id);
+  void route(const std::string& id, deed what);
+  void forward(const std::string& to, const std::string& id, deed what);
+  void answer_peer(const std::string& what, std::string text,
+                   std::function<void(result<std::string>)> reply);
+
+  void act(const std::string& id);
+  void write(const std::string& id);
+  void remove(const std::string& id);
+  void start(const std::string& id);
+  void hand_over(const std::string& id);
+  void make(const std::string& id);
+  void look_at(const std::string& id, int tries);
+
+  // The machine's:
+  const nanoseconds wall_ahead_;
+  played_engine engine_;
+  storage::memory_store local_;
+
+  std::unique_ptr<server> server_;
+};
+
+} // namespace insula::simulation
