@@ -1,6 +1,8 @@
 #include "apps/cluster_node.hpp"
 
+#include "actors/cluster/greeting.hpp"
 #include "actors/cluster_placement.hpp"
+#include "apps/cluster_entry.hpp"
 #include "base/log.hpp"
 #include "storage/etcd/http_client.hpp"
 #include "storage/etcd/membership.hpp"
@@ -32,6 +34,7 @@ using storage::etcd::cluster_store;
 using steady = std::chrono::steady_clock;
 
 constexpr auto join_patience = 20s;
+constexpr auto clocks_patience = 500ms;
 constexpr auto report_every = 500ms;
 constexpr auto report_counts_for = 3s;
 constexpr auto own_patience = 2s;
@@ -45,7 +48,6 @@ constexpr std::size_t taken_up_at_once = 64;
 constexpr std::size_t most_doubted = 1'024;
 /// Of those that clients ask for and that are in no table: each is a question to etcd.
 constexpr unsigned most_found_at_once = 256;
-constexpr std::int64_t clock_tolerance_ms = 2'000;
 /// What is kept in the cluster and looked for without knowing whose it is: alarms, and what lists
 /// of sandboxes are made of.
 const std::vector<std::string> found_by{"@alarm/",    "created_ms", "about",   "image",
@@ -83,6 +85,12 @@ struct report {
     return good ? std::optional{std::move(read)} : std::nullopt;
   }
 };
+
+/// How bad is it? 0: well enough.
+int severity(std::int64_t clock_ahead_ms) {
+  const std::chrono::milliseconds by{std::abs(clock_ahead_ms)};
+  return (by > clock_tolerance) + (by > clock_limit);
+}
 
 struct heard_report {
   report said;
@@ -127,6 +135,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   std::map<std::string, storage::etcd::revision> doubted; ///< Ids, with the ownership that is none.
   std::function<void(const std::string&, bool)> peer_lost;
   std::set<std::string> members_seen;
+  std::string misfit; ///< What has been said of a member that this one does not understand.
   std::uint64_t random = std::random_device{}();
 
   // Joining:
@@ -161,13 +170,30 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
 
   // ---- Joining
 
+  member_record own_record() const {
+    const auto& at = values.nodes.at(values.self).internal;
+    return {at.address + ":" + std::to_string(at.port), actors::cluster::link_version,
+            INSULA_VERSION};
+  }
+
+  /// Of etcd's members, which are near the nodes: nobody else can be asked before it is one.
+  result<void> look_at_clock() {
+    std::promise<std::map<std::string, std::chrono::milliseconds>> told;
+    client->compare_clocks(clocks_patience, [&](auto ahead) { told.set_value(std::move(ahead)); });
+    std::map<std::string, std::chrono::milliseconds> named;
+    for (const auto& [endpoint, by] : told.get_future().get())
+      named["etcd at " + endpoint] = by;
+    return clock_agrees(named);
+  }
+
   void begin() {
     storage::etcd::membership_options how;
     how.prefix = values.prefix + "/";
     how.self = values.self;
-    how.record = values.nodes.at(values.self).internal.address;
+    how.record = own_record().text();
     how.resumed = kept_lease(lease_file).value_or(0);
     storage::etcd::membership::listener tell;
+    tell.fits = [this](const auto& others) { return speaks_as(own_record(), others); };
     tell.joined = [this](bool again) { joined(again); };
     tell.waits = [this](const error& why) {
       log::warning("cluster.waits", {{"reason", why.message}});
@@ -258,8 +284,17 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
           reports.erase(name);
         }
       members_seen.clear();
-      for (const auto& [name, each] : now)
+      std::map<std::string, std::string> others;
+      for (const auto& [name, each] : now) {
         members_seen.insert(name);
+        if (name != values.self)
+          others.emplace(name, each.value);
+      }
+      // It has come at the same moment as this one, or does not look.
+      const auto fits = speaks_as(own_record(), others);
+      const auto why = fits ? "" : fits.reason().message;
+      if (std::exchange(misfit, why) != why && !why.empty())
+        log::error("cluster.protocol", {{"reason", why}});
       tell = peer_lost;
       if (!gone.empty()) {
         next_orphans = {};
@@ -477,21 +512,21 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     if (!said)
       return;
     const auto ahead = said->unix_ms - (sent + unix_ms()) / 2;
-    bool differs = false;
+    const int now = severity(ahead);
+    int before = 0;
     {
       const std::lock_guard lock{mutex};
-      const auto before = reports.find(name);
-      differs =
-        std::abs(ahead) > clock_tolerance_ms &&
-        (before == reports.end() || std::abs(before->second.clock_ahead_ms) <= clock_tolerance_ms);
+      if (const auto at = reports.find(name); at != reports.end())
+        before = severity(at->second.clock_ahead_ms);
       reports.insert_or_assign(name, heard_report{std::move(*said), steady::now(), ahead});
     }
-    if (differs)
-      log::warning("cluster.clock",
-                   {{"node", name},
-                    {"ahead_ms", ahead},
-                    {"what", "its clock is another: alarms that move between the nodes ring by as "
-                             "much too early or too late"}});
+    if (now <= before)
+      return;
+    const auto say = now == 2 ? log::error : log::warning;
+    say("cluster.clock", {{"node", name},
+                          {"ahead_ms", ahead},
+                          {"what", "its clock is another: alarms that move between the nodes ring "
+                                   "by as much too early or too late"}});
   }
 
   void answer(const std::string& from, const std::string& what, const std::string& text,
@@ -580,7 +615,10 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
       });
   }
 
+  /// Also what this node gives up just now, as etcd may still say that it is its.
   void own_here(const std::string& id, const found_fn& then) {
+    if (draining)
+      return then(error{errc::node_unreachable, "this node is being drained"});
     store->own(id, [self = shared_from_this(), id, then](result<cluster_store::owning> who) {
       if (!who)
         return then(who.reason());
@@ -640,6 +678,9 @@ result<std::unique_ptr<cluster_node>> cluster_node::join(const cluster_config& v
   if (!client)
     return client.reason();
   made->client = std::move(*client);
+  if (const auto right = made->look_at_clock(); !right)
+    return error{right.reason().code,
+                 "node " + values.self + " cannot join its cluster: " + right.reason().message};
   auto joined = made->joined_once.get_future();
   made->begin();
   std::unique_ptr<cluster_node> node{new cluster_node{made}};
@@ -823,8 +864,10 @@ http::cluster::picture cluster_node::look() const {
       node.address = each.internal.address + ":" + std::to_string(each.internal.port);
       const auto member = members.find(name);
       node.state = member == members.end() ? "away" : "member";
-      if (member != members.end())
+      if (member != members.end()) {
         node.lease = member->second.lease;
+        node.version = member_record::parse(member->second.value).build;
+      }
       const auto heard = core_->reports.find(name);
       const report* said = name == seen.self               ? &mine
                            : heard == core_->reports.end() ? nullptr

@@ -109,6 +109,7 @@ public:
 
   admission admitted;        ///< What becomes of the request being read.
   bool old_protocol = false; ///< It is HTTP/1.0: no chunks, and no second request unless asked for.
+  bool repeatable = false;   ///< Twice is as good as once, and there is no body.
   bool body_unwanted = false;   ///< Its body is thrown away.
   std::string body;             ///< What is kept of it,
   byte_share body_memory;       ///< and counted here.

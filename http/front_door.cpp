@@ -5,6 +5,7 @@
 #include "http/header_text.hpp"
 #include "http/json.hpp"
 #include "http/listener.hpp"
+#include "http/preview/message.hpp"
 #include "http/response_head.hpp"
 
 #include <restinio/all.hpp>
@@ -248,6 +249,7 @@ int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx
     return stop;
   }
   self.old_protocol = head.old_protocol;
+  self.repeatable = preview::is_repeatable(head);
   self.body = {};
   self.body_memory.give_back();
   self.body_bytes = 0;
@@ -364,6 +366,7 @@ struct way_back {
   bool keep_alive = false;
   bool old_protocol = false; ///< HTTP/1.0: knows no chunks, and closes unless asked not to.
   bool head_only = false;
+  bool repeatable = false; ///< Asking twice does no more than asking once.
 
   asio::any_io_executor executor() const { return client->socket().get_executor(); }
   bool keeps() const { return keep_alive && !client->draining(); }
@@ -564,7 +567,7 @@ public:
 
   ~pending_exchange() override {
     if (!answered_)
-      respond({500, json::write_error("internal error", "internal_error")});
+      respond(lost());
     asio::dispatch(way_.executor(), [timer = std::move(late_), client = way_.client] {});
     way_.release();
   }
@@ -654,6 +657,19 @@ public:
   const request_context& context() const override { return context_; }
 
 private:
+  /// Whoever had the request has gone without an answer, as when the server ends.
+  response lost() const {
+    constexpr std::string_view why = "the request was lost on its way";
+    if (way_.repeatable)
+      return {503,
+              json::write_error(why, "node_unreachable"),
+              "application/json",
+              {{"Retry-After", "1"}}};
+    return {502,
+            json::write_error(std::string{why} + ", and nobody knows whether it was carried out",
+                              "node_unreachable")};
+  }
+
   way_back way_;
   const request_context context_;
   request_track track_; ///< Of whoever answers.
@@ -685,6 +701,7 @@ message_handler::operator()(const restinio::request_handle_t& message) const {
   way.keep_alive = message->header().should_keep_alive();
   way.old_protocol = client->old_protocol;
   way.head_only = message->header().method() == restinio::http_method_head();
+  way.repeatable = client->repeatable;
   way.client = client;
   const auto executor = way.executor();
   auto to = std::make_shared<pending_exchange>(std::move(way), std::move(client->admitted.track));

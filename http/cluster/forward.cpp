@@ -444,11 +444,14 @@ private:
     ((first += "Connection: Upgrade\r\nUpgrade: ") += text_of(head[wire::field::upgrade])) +=
       "\r\n\r\n";
     first += in_.bytes();
+    std::optional<frame_walk> frames;
+    if (same_letters(text_of(head[wire::field::upgrade]), "websocket"))
+      frames.emplace().pass(in_.bytes());
     track_.finish(101);
     end();
     client_->stop_watching();
     std::make_shared<byte_tunnel<peer_link>>(client_, std::exchange(link_, nullptr))
-      ->start(std::move(first));
+      ->start(std::move(first), frames);
   }
 
   void owner_ended() {

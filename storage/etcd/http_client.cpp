@@ -87,6 +87,7 @@ public:
     std::string answer;
     std::size_t endpoint = 0;
     unsigned attempts = 0;
+    std::function<void(std::chrono::milliseconds ahead)> clock; ///< Asked of this member alone.
     error last{errc::node_unreachable, "etcd does not answer"};
     bool has_reason = false; ///< `last` is more than that.
   };
@@ -118,6 +119,30 @@ public:
       if (waiting_.size() >= options_.max_waiting)
         return mine->then(error{errc::limit_reached, "too many questions to etcd wait"});
       waiting_.emplace(mine->until, std::move(mine));
+    });
+  }
+
+  void compare_clocks(std::chrono::milliseconds patience,
+                      std::function<void(std::map<std::string, std::chrono::milliseconds>)> then) {
+    struct comparison {
+      std::map<std::string, std::chrono::milliseconds> ahead;
+      std::function<void(std::map<std::string, std::chrono::milliseconds>)> then;
+      ~comparison() { then(std::move(ahead)); }
+    };
+    auto all = std::make_shared<comparison>();
+    all->then = std::move(then);
+    post([this, all = std::move(all), until = boot_time() + patience] {
+      for (std::size_t i = 0; i < options_.endpoints.size(); ++i) {
+        ++questions_;
+        auto made = std::make_unique<call>();
+        made->path = "/v3/maintenance/status";
+        made->body = "{}";
+        made->until = until;
+        made->endpoint = i;
+        made->clock = [all, at = options_.endpoints[i]](auto ahead) { all->ahead[at] = ahead; };
+        made->then = [all](const auto&) {};
+        attempt(std::move(made));
+      }
     });
   }
 
@@ -264,7 +289,8 @@ private:
                          std::chrono::milliseconds{longest_attempt} +
                            std::chrono::milliseconds{mine->body.size() / bytes_per_ms},
                          left});
-    mine->endpoint = preferred_;
+    if (!mine->clock)
+      mine->endpoint = preferred_;
     ++mine->attempts;
     mine->answer.clear();
     mine->handle.reset(::curl_easy_init());
@@ -280,6 +306,8 @@ private:
   }
 
   void again(std::unique_ptr<call> mine) {
+    if (mine->clock)
+      return mine->then(std::move(mine->last));
     // Whoever fails first moves everybody on.
     if (mine->endpoint == preferred_)
       preferred_ = (preferred_ + 1) % options_.endpoints.size();
@@ -315,6 +343,8 @@ private:
     long status = 0, number = 0;
     ::curl_easy_getinfo(mine->handle.get(), CURLINFO_RESPONSE_CODE, &status);
     ::curl_easy_getinfo(mine->handle.get(), CURLINFO_OS_ERRNO, &number);
+    if (code == CURLE_OK && mine->clock)
+      compare_clock(*mine);
     mine->handle.reset();
     if (code != CURLE_OK) {
       std::string why = mine->words.data();
@@ -322,6 +352,10 @@ private:
         why = ::curl_easy_strerror(code);
       if (code == CURLE_COULDNT_CONNECT && number != 0)
         why += " (" + std::system_category().message(static_cast<int>(number)) + ")";
+      const bool hung_up =
+        code == CURLE_GOT_NOTHING || code == CURLE_SEND_ERROR || code == CURLE_RECV_ERROR;
+      if (hung_up && !options_.certificate.empty())
+        why += " (it hangs up on whoever's certificate is revoked)";
       // That the time was up says less than what an earlier attempt has met with.
       const bool timed_out = code == CURLE_OPERATION_TIMEDOUT;
       if (!timed_out || !mine->has_reason)
@@ -344,6 +378,17 @@ private:
       return again(std::move(mine));
     }
     mine->then(error{errc::invalid_request, words});
+  }
+
+  /// Its answer says the second that it was sent in.
+  static void compare_clock(const call& mine) {
+    using namespace std::chrono;
+    const auto now = system_clock::now();
+    curl_header* date = nullptr;
+    if (::curl_easy_header(mine.handle.get(), "Date", 0, CURLH_HEADER, -1, &date) != CURLHE_OK)
+      return;
+    if (const auto said = ::curl_getdate(date->value, nullptr); said != -1)
+      mine.clock(duration_cast<milliseconds>(system_clock::from_time_t(said) + 500ms - now));
   }
 
   static std::size_t hear(char* from, std::size_t, std::size_t count, void* to) {
@@ -522,6 +567,11 @@ std::shared_ptr<void> http_client::watch(std::string prefix, revision from,
                                          std::function<void(std::vector<event>, revision)> tell,
                                          std::function<void(error)> ended) {
   return core_->watch(std::move(prefix), from, std::move(tell), std::move(ended));
+}
+
+void http_client::compare_clocks(milliseconds patience,
+                                 std::function<void(std::map<std::string, milliseconds>)> then) {
+  core_->compare_clocks(patience, std::move(then));
 }
 
 void http_client::post(std::function<void()> what) {

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,6 +46,11 @@ public:
   void post(std::function<void()> what) override;
   void after(std::chrono::nanoseconds pause, std::function<void()> what) override;
   std::chrono::nanoseconds now() const override;
+
+  /// How far the clock of each member is ahead of this machine's, by its endpoint, to a second. Of
+  /// those that have said so by then.
+  void compare_clocks(milliseconds patience,
+                      std::function<void(std::map<std::string, milliseconds>)> then);
 
   /// So many questions have been asked, repeated ones counted once.
   std::uint64_t questions() const;

@@ -1,5 +1,7 @@
 #include "storage/etcd/membership.hpp"
 
+#include "storage/etcd/gateway_json.hpp"
+
 #include <algorithm>
 #include <future>
 #include <optional>
@@ -22,11 +24,13 @@ struct membership::state : std::enable_shared_from_this<state> {
       : with(c)
       , options(std::move(o))
       , tell(std::move(l))
-      , own_key(options.prefix + "nodes/" + options.self) {}
+      , all_keys(options.prefix + "nodes/")
+      , own_key(all_keys + options.self) {}
 
   client& with;
   const membership_options options;
   const listener tell;
+  const std::string all_keys;
   const std::string own_key;
 
   // Read by any thread:
@@ -64,9 +68,25 @@ struct membership::state : std::enable_shared_from_this<state> {
 
   void join() {
     ++turn;
-    if (first && options.resumed != 0)
-      return resume();
-    begin();
+    with.transact({{}, {operation::read(all_keys, end_of_prefix(all_keys))}, {}}, join_patience,
+                  mine([](state& st, result<outcome> got) {
+                    const auto fits = got ? st.look_at_others(*got) : result<void>{got.reason()};
+                    if (!fits) {
+                      st.waits(fits.reason());
+                      return st.join_later();
+                    }
+                    if (st.first && st.options.resumed != 0)
+                      return st.resume();
+                    st.begin();
+                  }));
+  }
+
+  result<void> look_at_others(const outcome& got) const {
+    std::map<std::string, std::string> others;
+    for (const auto& each : got.found.empty() ? std::vector<key_value>{} : got.found[0])
+      if (each.key != own_key)
+        others.emplace(each.key.substr(all_keys.size()), each.value);
+    return tell.fits(others);
   }
 
   void resume() {

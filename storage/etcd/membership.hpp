@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -33,9 +34,14 @@ struct membership_options {
 class membership {
 public:
   struct listener {
+    /// Asked before it becomes one, with the records of the others by their names: an error is why
+    /// it cannot be among those. It waits then.
+    std::function<result<void>(const std::map<std::string, std::string>& others)> fits =
+      [](const auto&) { return result<void>{}; };
     /// It is a member from now on. `resumed`: as the one that the server before was.
     std::function<void(bool resumed)> joined = [](bool) {};
-    /// Another has its name, or etcd does not answer: it goes on trying. Told once for each reason.
+    /// Another has its name, or is none that it could be among, or etcd does not answer: it goes on
+    /// trying. Told once for each reason.
     std::function<void(const error&)> waits = [](const error&) {};
     /// The lease is over, or may be: whatever this node owned is not its own any more. It joins
     /// anew once `gone` has been called, by any thread: when nothing of that runs.

@@ -3,8 +3,11 @@
 #include "tests/e2e/small_cluster.hpp"
 #include "tests/support/metrics_text.hpp"
 
+#include <array>
+#include <atomic>
 #include <cstdlib>
 #include <ctime>
+#include <mutex>
 #include <thread>
 
 using namespace insula::test;
@@ -181,4 +184,87 @@ TEST_CASE("a node that is drained loses nothing of persistent sandboxes that was
     all += std::to_string(i) + "\n";
   // What was not acknowledged and asked for again may be there twice.
   CHECK(nodes[at].sh("drained", "uniq log").out == all);
+}
+
+TEST_CASE("all nodes are replaced one after the other, and no client notices", "[cluster]") {
+  const temp_dir place;
+  small_cluster nodes{3, in_directory(place, "1h")}; // Only what is handed over is kept.
+  const std::vector<std::string> ids{"rolla", "rollb", "rollc", "rolld"};
+  for (const auto& id : ids)
+    REQUIRE(run(nodes[0], id, "echo 0 > log", persistent).exit_code == 0);
+  // What stands before them: it sends nobody to a node that is about to be stopped.
+  struct place_in_turn {
+    std::atomic<bool> out = false;
+    std::atomic<int> under_way = 0;
+  };
+  std::array<place_in_turn, 3> turns;
+  std::mutex mutex;
+  std::vector<std::string> wrong; // With the mutex.
+  std::vector<int> counts(ids.size(), 0);
+  std::atomic<bool> over = false;
+  std::atomic<int> refusals = 0;
+  const auto append = [&](std::size_t which, std::size_t at) {
+    const auto& id = ids[which];
+    exec_outcome said;
+    try {
+      exec_stream stream{
+        nodes[at].port(), id,
+        exec_body({"sh", "-c", "echo " + std::to_string(counts[which] + 1) + " >> log"})};
+      said = stream.rest();
+      if (said.status == 200 && said.exit_code == 0) {
+        ++counts[which];
+        return;
+      }
+      if (said.status == 503 && stream.head().fields.count("retry-after") == 1) {
+        ++refusals;
+        std::this_thread::sleep_for(20ms);
+        return;
+      }
+    } catch (const std::exception& why) {
+      said.error = why.what();
+    }
+    const std::lock_guard lock{mutex};
+    wrong.push_back(id + " at " + small_cluster::name_of(at) + ": " + std::to_string(said.status) +
+                    ' ' + said.refusal + said.error);
+  };
+  std::vector<std::jthread> clients;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    clients.emplace_back([&, i] {
+      for (std::size_t turn = i; !over; ++turn) {
+        auto& at = turns[turn % turns.size()];
+        ++at.under_way;
+        if (!at.out)
+          append(i, turn % turns.size());
+        --at.under_way;
+      }
+    });
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto name = small_cluster::name_of(i);
+    auto& other = nodes[(i + 1) % 3];
+    CHECK(other.ask("POST", "/v1/cluster/drain/" + name).status == 202);
+    CHECK(eventually([&] {
+      for (const auto& id : ids)
+        if (small_cluster::owner_of(other, id).node == name)
+          return false;
+      return true;
+    }));
+    turns[i].out = true;
+    CHECK(eventually([&] { return turns[i].under_way == 0; }));
+    CHECK(nodes[i].stop(SIGTERM) == 0);
+    nodes[i].start();
+    CHECK(eventually([&] { return small_cluster::members(other) == 3; }));
+    turns[i].out = false;
+    std::this_thread::sleep_for(300ms); // All three have some of it again.
+  }
+  over = true;
+  clients.clear();
+  CHECK(wrong == std::vector<std::string>{});
+  INFO(refusals << " were told to come again");
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    CHECK(counts[i] > 20);
+    std::string all;
+    for (int line = 0; line <= counts[i]; ++line)
+      all += std::to_string(line) + "\n";
+    CHECK(sh_patiently(nodes[i % 3], ids[i], "cat log").out == all);
+  }
 }

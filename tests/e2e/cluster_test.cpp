@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <openssl/evp.h>
 
 using namespace insula::test;
 
@@ -12,7 +14,9 @@ namespace {
 /// For what is started meanwhile: the time of day, and no other clock.
 class moved_clock {
 public:
-  explicit moved_clock(const char* by) {
+  explicit moved_clock(const std::string& by) {
+    std::filesystem::permissions(where_.path(), std::filesystem::perms{0755});
+    to(by);
     std::string library;
     for (const auto& each : std::filesystem::directory_iterator{"/usr/lib"})
       if (const auto at = each.path() / "faketime/libfaketime.so.1"; std::filesystem::exists(at))
@@ -20,15 +24,50 @@ public:
     if (library.empty())
       throw std::runtime_error("there is no libfaketime here");
     ::setenv("LD_PRELOAD", library.c_str(), 1);
-    ::setenv("FAKETIME", by, 1);
+    ::setenv("FAKETIME_TIMESTAMP_FILE", file().c_str(), 1);
+    ::setenv("FAKETIME_CACHE_DURATION", "1", 1);
     ::setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1", 1);
     ::setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 0);
   }
   ~moved_clock() {
-    for (const auto* each : {"LD_PRELOAD", "FAKETIME", "FAKETIME_DONT_FAKE_MONOTONIC"})
+    for (const auto* each : {"LD_PRELOAD", "FAKETIME_TIMESTAMP_FILE", "FAKETIME_CACHE_DURATION",
+                             "FAKETIME_DONT_FAKE_MONOTONIC"})
       ::unsetenv(each);
   }
+
+  void to(const std::string& by) const { std::ofstream{file()} << by << '\n'; }
+
+private:
+  std::string file() const { return (where_ / "clock").string(); }
+
+  temp_dir where_;
 };
+
+/// What a server says that does not start.
+template <class Start>
+std::string why_not(Start start) {
+  try {
+    start();
+  } catch (const std::exception& why) {
+    return why.what();
+  }
+  return "it has started";
+}
+
+std::string base64(const std::string& text) {
+  std::string made(4 * ((text.size() + 2) / 3) + 1, '\0');
+  made.resize(static_cast<std::size_t>(EVP_EncodeBlock(
+    reinterpret_cast<unsigned char*>(made.data()),
+    reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()))));
+  return made;
+}
+
+/// Of etcd's, by its gateway.
+void tell_etcd(const etcd_server& etcd, const std::string& what, const std::string& body) {
+  const auto port =
+    static_cast<std::uint16_t>(std::stoi(etcd.url().substr(etcd.url().rfind(':') + 1)));
+  REQUIRE(http_ask(port, "POST", "/v3/kv/" + what, body).status == 200);
+}
 
 } // namespace
 
@@ -79,8 +118,10 @@ TEST_CASE("the pool's figures are the sum of all nodes'", "[cluster]") {
     rapidjson::Document seen;
     CHECK(eventually([&] {
       seen.Parse(each->ask("GET", "/v1/pool/stats").body.c_str());
-      return seen["warm"].GetInt() == 4;
+      return !seen.HasParseError() && seen.HasMember("warm") && seen["warm"].GetInt() == 4;
     }));
+    CAPTURE(each->ask("GET", "/v1/pool/stats").body);
+    REQUIRE(seen.HasMember("config"));
     CHECK(seen["config"]["warmTarget"].GetInt() == 4);
     CHECK(seen["maxInstances"].GetInt() == 60);
   }
@@ -266,12 +307,7 @@ TEST_CASE("a node that is drained hands over what it has", "[cluster]") {
 TEST_CASE("nodes that cannot be members are told why", "[cluster]") {
   small_cluster nodes{1};
   const auto fails = [&](const std::string& yaml, const std::string& name) {
-    try {
-      const node other{yaml, nullptr, name};
-    } catch (const std::exception& why) {
-      return std::string{why.what()};
-    }
-    return std::string{"it has started"};
+    return why_not([&] { const node other{yaml, nullptr, name}; });
   };
   CHECK(fails(nodes.yaml(0), "n1").find("a node n1 is a member already") != std::string::npos);
   CHECK(fails(nodes.yaml(0), "n7").find("there is no node \"n7\"") != std::string::npos);
@@ -281,16 +317,32 @@ TEST_CASE("nodes that cannot be members are told why", "[cluster]") {
   nodes.etcd.go_on();
 }
 
-TEST_CASE("a node whose clock is another one's is told of by name, and works", "[cluster]") {
+TEST_CASE("a node whose clock is another one's does not start, and says by how much", "[cluster]") {
   small_cluster nodes{2};
   nodes[1].stop(SIGTERM);
-  {
-    const moved_clock ahead{"+600s"};
-    nodes[1].start();
-  }
+  moved_clock clock{"+600s"};
+  const auto why = why_not([&] { nodes[1].start(); });
+  CHECK(why.find("insula: node n2 cannot join its cluster: its clock is 6") != std::string::npos);
+  CHECK(why.find(" s ahead of that of etcd at " + nodes.etcd.url()) != std::string::npos);
+  clock.to("-5s"); // It is told of, no more.
+  nodes[1].start();
   CHECK(eventually([&] {
-    return nodes[0].log().find("cluster.clock") != std::string::npos &&
-           nodes[1].log().find("cluster.clock") != std::string::npos;
+    return nodes[0].log().find("warning cluster.clock node=n2") != std::string::npos &&
+           nodes[1].log().find("warning cluster.clock node=n1") != std::string::npos;
+  }));
+  CHECK(nodes[1].sh("timely", "echo on").out == "on\n");
+}
+
+TEST_CASE("a node whose clock goes wrong while it runs is told of by name, and works",
+          "[cluster]") {
+  small_cluster nodes{2};
+  nodes[1].stop(SIGTERM);
+  const moved_clock clock{"+0s"};
+  nodes[1].start();
+  clock.to("+600s");
+  CHECK(eventually([&] {
+    return nodes[0].log().find("error cluster.clock node=n2") != std::string::npos &&
+           nodes[1].log().find("error cluster.clock node=n1") != std::string::npos;
   }));
   rapidjson::Document seen;
   seen.Parse(nodes[0].ask("GET", "/v1/cluster").body.c_str());
@@ -300,6 +352,55 @@ TEST_CASE("a node whose clock is another one's is told of by name, and works", "
   // Leases go by another clock.
   for (std::size_t i = 0; i < 2; ++i)
     CHECK(nodes[i].sh("timely", "echo on").out == "on\n");
+}
+
+TEST_CASE("a node that speaks another protocol than the others does not start, and names them",
+          "[cluster]") {
+  small_cluster nodes{2};
+  const auto key = "{\"key\":\"" + base64("insula/nodes/n3") + "\"";
+  tell_etcd(nodes.etcd, "put", key + ",\"value\":\"" + base64("192.0.2.3:8788 99 9.9.9") + "\"}");
+  // Those that are members say so, and go on.
+  for (const auto& each : nodes.all)
+    CHECK(eventually([&] {
+      return each->log().find("error cluster.protocol reason=\"node n3 speaks protocol 99") !=
+             std::string::npos;
+    }));
+  CHECK(nodes[0].sh("spoken", "echo on").out == "on\n");
+  nodes[1].stop(SIGTERM);
+  const auto why = why_not([&] { nodes[1].start(); });
+  CHECK(why.find("insula: node n2 cannot join its cluster: node n3 speaks protocol 99 "
+                 "(build 9.9.9), this one protocol ") != std::string::npos);
+  tell_etcd(nodes.etcd, "deleterange", key + "}");
+  nodes[1].start();
+  CHECK(eventually([&] { return small_cluster::members(nodes[0]) == 2; }));
+}
+
+TEST_CASE("a node whose certificate etcd has as revoked says so, and serves no more", "[cluster]") {
+  made_authority of_etcd;
+  const auto server = of_etcd.issue("127.0.0.1");
+  const std::vector clients{of_etcd.issue("n1"), of_etcd.issue("n2")};
+  small_cluster nodes{
+    2,
+    {},
+    small_cluster::etcd_ways{{server.certificate, server.key, of_etcd.file(), of_etcd.revoked()},
+                             clients}};
+  REQUIRE(nodes[0].sh("moves", "true").exit_code == 0);
+  const auto at = nodes.owner_number("moves");
+  of_etcd.revoke(clients[at]);
+  nodes.etcd.stop(); // Connections that are there stay so.
+  nodes.etcd.start();
+  CHECK(sh_patiently(nodes[1 - at], "moves", "echo on").out == "on\n");
+  CHECK(eventually([&] {
+    const auto said = nodes[at].ask("GET", "/v1/sandbox/moves/running");
+    return said.status == 503 && said.fields.count("retry-after") == 1;
+  }));
+  CHECK(eventually([&] { return nodes[at].sandbox_groups().empty(); }));
+  CHECK(eventually([&] {
+    const auto said = nodes[at].log();
+    const auto waits = said.rfind("cluster.waits");
+    return said.find("cluster.lost") != std::string::npos && waits != std::string::npos &&
+           said.find("revoked", waits) != std::string::npos;
+  }));
 }
 
 TEST_CASE("a node that was taken out of the configuration gets nothing from the others",

@@ -6,6 +6,7 @@
 #include "tests/support/made_authority.hpp"
 
 #include <csignal>
+#include <optional>
 #include <rapidjson/document.h>
 #include <set>
 #include <unistd.h>
@@ -16,7 +17,16 @@ namespace insula::test {
 /// nobody else anything.
 class small_cluster {
 public:
-  explicit small_cluster(std::size_t count = 3, const std::string& more = {}) {
+  /// An etcd that speaks TLS, and each node's certificate for it.
+  struct etcd_ways {
+    etcd_server::tls_files server;
+    std::vector<made_authority::files> clients;
+  };
+
+  explicit small_cluster(std::size_t count = 3, const std::string& more = {},
+                         std::optional<etcd_ways> ways = std::nullopt)
+      : etcd(ways ? std::optional{ways->server} : std::nullopt)
+      , ways_(std::move(ways)) {
     for (std::size_t i = 0; i < count; ++i) {
       const auto name = name_of(i);
       certificates_.push_back(authority_.issue(name));
@@ -40,8 +50,12 @@ public:
   std::string yaml(std::size_t i) const { return yaml_without(i, lines_.size()); }
   /// The same as if the other one had never been.
   std::string yaml_without(std::size_t i, std::size_t other) const {
-    auto text = "cluster:\n  etcd: {endpoints: [\"" + etcd.url() +
-                "\"]}\n  authority: " + authority_.file() +
+    std::string shown;
+    if (ways_)
+      shown = ", authority: " + ways_->server.authority +
+              ", certificate: " + ways_->clients[i].certificate + ", key: " + ways_->clients[i].key;
+    auto text = "cluster:\n  etcd: {endpoints: [\"" + etcd.url() + "\"]" + shown +
+                "}\n  authority: " + authority_.file() +
                 "\n  certificate: " + certificates_[i].certificate +
                 "\n  key: " + certificates_[i].key + "\n  nodes:\n";
     for (std::size_t each = 0; each < lines_.size(); ++each)
@@ -93,6 +107,7 @@ public:
   std::vector<std::unique_ptr<node>> all;
 
 private:
+  const std::optional<etcd_ways> ways_;
   made_authority authority_;
   std::vector<made_authority::files> certificates_;
   std::vector<std::string> lines_; ///< Of the nodes, in the configuration.

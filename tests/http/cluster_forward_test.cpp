@@ -1,5 +1,6 @@
 #include "base/limits.hpp"
 #include "http/cluster/routing.hpp"
+#include "http/frame_walk.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/http/inner_server.hpp"
@@ -11,6 +12,7 @@
 #include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <poll.h>
+#include <set>
 #include <sys/socket.h>
 #include <thread>
 
@@ -509,8 +511,56 @@ TEST_CASE("after an upgrade, bytes go both ways between nodes", "[http][cluster]
   }
   SECTION("until the owner is lost") {
     both.n1.h().server().break_off("n2");
-    CHECK(one.to_end().code == 1006);
+    CHECK(one.to_end().code == 1001);
   }
+  SECTION("until the owner's server ends") {
+    std::thread stopper{[&] { owner.server().stop(10s); }};
+    CHECK(one.to_end().code == 1001);
+    one.raw().close();
+    stopper.join();
+  }
+  SECTION("until this node's server ends") {
+    std::thread stopper{[&] { both.n1.h().server().stop(10s); }};
+    CHECK(one.to_end().code == 1001);
+    one.raw().close();
+    stopper.join();
+  }
+}
+
+TEST_CASE("where a WebSocket may be closed, its frames say", "[http][cluster]") {
+  const auto frame = [](std::uint8_t kind, std::size_t size, bool masked = false) {
+    const auto length = [&](std::size_t bytes) {
+      std::string text;
+      for (; bytes-- > 0;)
+        text += static_cast<char>(size >> 8 * bytes);
+      return text;
+    };
+    const auto mask = static_cast<std::uint8_t>(masked ? 0x80 : 0);
+    std::string all{static_cast<char>(kind)};
+    if (size < 126)
+      all += static_cast<char>(mask | size);
+    else
+      all += static_cast<char>(mask | (size < 65536 ? 126 : 127)) + length(size < 65536 ? 2 : 8);
+    return all + std::string(masked ? 4 : 0, 'm') + std::string(size, '\x88');
+  };
+  const auto size = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{125}, std::size_t{126},
+                             std::size_t{65'535}, std::size_t{65'536}, std::size_t{100'000});
+  const auto step = GENERATE(std::size_t{1}, std::size_t{3}, std::size_t{16'384});
+  const auto bytes = frame(0x82, size) + frame(0x01, size, true);
+  const std::set<std::size_t> ends{0, frame(0x82, size).size(), bytes.size()};
+  http::frame_walk walk;
+  CHECK(walk.may_close());
+  bool right = true;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const auto piece = bytes.substr(at, step);
+    walk.pass(piece);
+    at += piece.size();
+    right = right && walk.may_close() == ends.contains(at);
+  }
+  CHECK(right);
+  CHECK(walk.may_close());
+  walk.pass(http::going_away_frame());
+  CHECK_FALSE(walk.may_close()); // Once is enough.
 }
 
 TEST_CASE("clients that speak TLS are served by other nodes as well", "[http][cluster][tls]") {

@@ -1,3 +1,4 @@
+#include "http/front_door.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
@@ -263,6 +264,32 @@ TEST_CASE("stopping cuts what does not end", "[http][front_door]") {
   CHECK(busy.chunk().empty());
   CHECK(waiting.at_end());
   h.release(); // The answer to nobody does no harm.
+}
+
+TEST_CASE("who is left without an answer is told whether to ask again", "[http][front_door]") {
+  io_pool io{1};
+  http::front_door_options on_loopback;
+  on_loopback.address = "127.0.0.1";
+  http::front_door door{io, on_loopback, [](const http::request_head&) {
+                          http::admission plan;
+                          plan.body_limit = 100;
+                          plan.answer = [](const std::string&, const http::reply&) {};
+                          return plan;
+                        }};
+  REQUIRE(door.start());
+  client one{door.port()};
+  for (const auto* method : {"GET", "DELETE"}) {
+    one.send(request(method, "/a"));
+    const auto again = one.receive();
+    CHECK(again.status == 503);
+    CHECK(again.fields.at("retry-after") == "1");
+    CHECK(again.body.find(R"("code":"node_unreachable")") != std::string::npos);
+  }
+  one.send(request("POST", "/a", "body"));
+  const auto unknown = one.receive();
+  CHECK(unknown.status == 502);
+  CHECK(unknown.fields.count("retry-after") == 0);
+  CHECK(unknown.body.find("nobody knows") != std::string::npos);
 }
 
 TEST_CASE("whatever is sent, the server lives and answers", "[http][front_door][property]") {

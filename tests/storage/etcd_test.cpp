@@ -102,7 +102,10 @@ bool puts(const etcd::transaction& what, std::string_view key) {
 
 /// One node of a cluster, as far as it remembers things.
 struct node {
-  explicit node(const etcd_server& server, std::string name, etcd::lease_id resumed = 0)
+  using fits_fn = decltype(etcd::membership::listener::fits);
+
+  explicit node(const etcd_server& server, std::string name, etcd::lease_id resumed = 0,
+                fits_fn fits = nullptr)
       : client(connect_to(server))
       , played(*client) {
     etcd::membership_options how;
@@ -111,6 +114,8 @@ struct node {
     how.record = "I am " + name;
     how.resumed = resumed;
     etcd::membership::listener tell;
+    if (fits)
+      tell.fits = std::move(fits);
     tell.joined = [this](bool resumed_it) {
       has_resumed = resumed_it;
       ++joined;
@@ -237,6 +242,35 @@ TEST_CASE("two nodes of one name are not members at once", "[etcd]") {
   CHECK_FALSE(two.member->good());
   one.reset();
   two.wait_until_member();
+}
+
+TEST_CASE("a node that does not fit to the others waits until it does", "[etcd]") {
+  etcd_server server;
+  auto one = std::make_unique<node>(server, "n1");
+  one->wait_until_member();
+  const auto no_n1 = [](const auto& others) -> result<void> {
+    for (const auto& [name, record] : others)
+      if (name == "n1")
+        return error{errc::invalid_request, name + " says: " + record};
+    return {};
+  };
+  node two{server, "n2", 0, no_n1};
+  CHECK(eventually([&] {
+    const std::lock_guard lock{two.mutex};
+    return two.waits == "n1 says: I am n1";
+  }));
+  CHECK_FALSE(two.member->good());
+  one.reset();
+  two.wait_until_member();
+  // Its own record of before is none of the others'.
+  two.stop(false);
+  node again{server, "n2", two.member->lease(), [](const auto& others) -> result<void> {
+               if (others.empty())
+                 return {};
+               return error{errc::invalid_request, "there are others"};
+             }};
+  again.wait_until_member();
+  CHECK(again.has_resumed);
 }
 
 TEST_CASE("a server goes on with the lease of the one before", "[etcd]") {
@@ -723,4 +757,43 @@ TEST_CASE("etcd is spoken to over TLS, with certificates on both sides", "[etcd]
     REQUIRE_FALSE(none);
     CHECK_THAT(none.reason().message, Contains("/nowhere/ca.pem"));
   }
+}
+
+TEST_CASE("whose certificate is revoked is refused by etcd", "[etcd]") {
+  made_authority ours;
+  const auto own = ours.issue("127.0.0.1");
+  const auto mine = ours.issue("n1");
+  const auto theirs = ours.issue("n2");
+  etcd_server server{etcd_server::tls_files{own.certificate, own.key, ours.file(), ours.revoked()}};
+  const auto connect = [&](const made_authority::files& as) {
+    return connect_by({{server.url()}, ours.file(), as.certificate, as.key});
+  };
+  const auto kept = connect(mine);
+  REQUIRE(granted_by(*kept, 5s));
+  ours.revoke(mine);
+  const auto refused = granted_by(*connect(mine), 1s);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.reason().code == errc::node_unreachable);
+  using Catch::Matchers::Contains;
+  CHECK_THAT(refused.reason().message, Contains(server.url()) && Contains("revoked"));
+  CHECK(granted_by(*connect(theirs), 5s));
+  // Who is connected stays so until etcd is started again.
+  CHECK(granted_by(*kept, 5s));
+  server.stop();
+  server.start();
+  CHECK_FALSE(granted_by(*kept, 1s));
+  CHECK(granted_by(*connect(theirs), 5s));
+}
+
+TEST_CASE("the clocks of etcd's members are compared with this one", "[etcd]") {
+  etcd_server server;
+  const auto nowhere = "http://127.0.0.1:" + std::to_string(free_port());
+  const auto client = connect_by({{nowhere, server.url()}, "", "", ""});
+  std::promise<std::map<std::string, std::chrono::milliseconds>> told;
+  client->compare_clocks(5s, [&](auto ahead) { told.set_value(std::move(ahead)); });
+  const auto ahead = told.get_future().get();
+  REQUIRE(ahead.size() == 1);
+  CHECK(ahead.begin()->first == server.url());
+  CHECK(std::chrono::abs(ahead.begin()->second) <= 1s);
+  CHECK(granted_by(*client, 5s));
 }

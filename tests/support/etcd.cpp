@@ -107,6 +107,8 @@ void etcd_server::start() {
     set("--key-file", tls_->key);
     set("--trusted-ca-file", tls_->authority);
     argv.emplace_back("--client-cert-auth");
+    if (!tls_->revoked.empty())
+      set("--client-crl-file", tls_->revoked);
   }
   child_program::options how;
   how.error_file = (where_ / "etcd.log").string();

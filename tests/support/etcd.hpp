@@ -18,6 +18,7 @@ public:
     std::string certificate;
     std::string key;
     std::string authority;
+    std::string revoked = {}; ///< A list of the authority's; empty: there is none.
   };
 
   /// Throws when it does not get ready.

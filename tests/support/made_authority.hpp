@@ -44,6 +44,21 @@ public:
     return made;
   }
 
+  /// The file that says what is revoked: nothing, until revoke() has written it anew.
+  std::string revoked() {
+    if (!list_)
+      revoke_serial(nullptr);
+    return list_file();
+  }
+  void revoke(const files& which) {
+    std::FILE* const from = std::fopen(which.certificate.c_str(), "r");
+    const certificate_pointer read{from != nullptr ? PEM_read_X509(from, nullptr, nullptr, nullptr)
+                                                   : nullptr};
+    if (from == nullptr || std::fclose(from) != 0 || !read)
+      throw std::runtime_error("cannot read " + which.certificate);
+    revoke_serial(X509_get_serialNumber(read.get()));
+  }
+
 private:
   template <auto Free>
   struct freed {
@@ -54,6 +69,7 @@ private:
   };
   using key_pointer = std::unique_ptr<EVP_PKEY, freed<EVP_PKEY_free>>;
   using certificate_pointer = std::unique_ptr<X509, freed<X509_free>>;
+  using list_pointer = std::unique_ptr<X509_CRL, freed<X509_CRL_free>>;
 
   static key_pointer new_key() { return key_pointer{EVP_EC_gen("P-256")}; }
 
@@ -79,6 +95,30 @@ private:
     return made;
   }
 
+  std::string list_file() const { return (at_ / "revoked.pem").string(); }
+
+  void revoke_serial(const ASN1_INTEGER* serial) {
+    using time_pointer = std::unique_ptr<ASN1_TIME, freed<ASN1_TIME_free>>;
+    const time_pointer now{X509_gmtime_adj(nullptr, -60)}, later{X509_gmtime_adj(nullptr, 3600)};
+    if (!list_) {
+      list_.reset(X509_CRL_new());
+      X509_CRL_set_version(list_.get(), X509_CRL_VERSION_2);
+      X509_CRL_set_issuer_name(list_.get(), X509_get_subject_name(certificate_.get()));
+      X509_CRL_set1_lastUpdate(list_.get(), now.get());
+      X509_CRL_set1_nextUpdate(list_.get(), later.get());
+    }
+    if (serial != nullptr) {
+      X509_REVOKED* const one = X509_REVOKED_new();
+      X509_REVOKED_set_serialNumber(one, const_cast<ASN1_INTEGER*>(serial));
+      X509_REVOKED_set_revocationDate(one, now.get());
+      X509_CRL_add0_revoked(list_.get(), one);
+      X509_CRL_sort(list_.get());
+    }
+    if (X509_CRL_sign(list_.get(), key_.get(), EVP_sha256()) == 0)
+      throw std::runtime_error("no list could be made");
+    write(list_file(), [&](std::FILE* to) { return PEM_write_X509_CRL(to, list_.get()); });
+  }
+
   template <class Write>
   static void write(const std::string& path, Write what) {
     std::FILE* const to = std::fopen(path.c_str(), "w");
@@ -94,6 +134,7 @@ private:
   int issued_ = 0;
   key_pointer key_;
   certificate_pointer certificate_;
+  list_pointer list_; ///< Null: nobody has asked for it.
 };
 
 } // namespace insula::test
