@@ -55,8 +55,11 @@ struct directory_state {
   /// CAF destroys the state before it runs what was attached to the actor: this is where an end can
   /// be told.
   ~directory_state() {
+    const auto why = to_caf({errc::sandbox_not_running, "the node is going down"});
     for (auto& each : want_list)
-      each.deliver(to_caf({errc::sandbox_not_running, "the node is going down"}));
+      each.deliver(why);
+    for (auto& each : want_disowned)
+      each.deliver(why);
     for (auto& [id, each] : live)
       caf::anon_send_exit(each.actor, caf::exit_reason::user_shutdown);
   }

@@ -263,8 +263,13 @@ void object_storage::destroy(on_done then, on_failed otherwise, request_context 
 }
 
 void object_storage::abandon(const error& why) {
-  for (auto& batch : queue_)
-    for (auto& each : std::exchange(batch.waiting, {}))
+  const auto cut = std::exchange(queue_, {});
+  under_way_ = false;
+  queued_bytes_ = 0;
+  ++number_;
+  destroyed_ = true;
+  for (const auto& batch : cut)
+    for (const auto& each : batch.waiting)
       each.otherwise(why);
 }
 

@@ -100,7 +100,7 @@ public:
   void destroy(on_done then, on_failed otherwise, request_context context = {});
 
   /// The actor is about to end: who waits at the output gate is told so, and not whether what it
-  /// waits for has come to be.
+  /// waits for has come to be. What is written later is nothing.
   void abandon(const error& why);
 
   // ---- The alarm

@@ -70,7 +70,7 @@ void define(sandbox_pointer self, const define_sandbox& wanted,
       to.deliver(to_caf(why));
       mine.over();
     };
-    if (exists(st) || lives(st)) // Once that is certain.
+    if (exists(st) || lives(st)) // Nobody is told before what is written of it is durable.
       return st.record->when_durable(
         [failed] {
           failed({errc::already_exists, "there is such a sandbox"});

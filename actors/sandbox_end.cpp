@@ -166,6 +166,8 @@ void end_waiting(sandbox_state& st, const error& why) {
 
 void deleted(sandbox_pointer self, const error* why_not) {
   auto& st = self->state;
+  if (std::exchange(st.ended, true))
+    return;
   st.end_sessions();
   st.instance = {};
   st.release_lease();
@@ -196,9 +198,16 @@ void deleted(sandbox_pointer self, const error* why_not) {
 /// asked is told if it stays, though nothing runs any more.
 void finish_delete(sandbox_pointer self) {
   auto& st = self->state;
+  const auto failed = [self](const error& why) { deleted(self, &why); };
+  if (!st.evicted && !st.want_lease.empty()) // It would be given to nobody, and held for ever.
+    return with_lease(
+      self, [self] { finish_delete(self); },
+      [self](const error& why) {
+        const bool nothing = self->state.record->entries().empty();
+        deleted(self, nothing && why.code != errc::stale_epoch ? nullptr : &why);
+      });
   if (!st.evicted && st.record->entries().empty())
     return deleted(self, nullptr);
-  const auto failed = [self](const error& why) { deleted(self, &why); };
   if (st.evicted) {
     if (st.epoch == 0)
       return deleted(self, nullptr);

@@ -11,6 +11,8 @@ namespace insula::actors::inside_sandbox {
 void with_lease(sandbox_pointer self, std::function<void()> then,
                 std::function<void(const error&)> otherwise) {
   auto& st = self->state;
+  if (st.ended)
+    return otherwise(why_not_asked(st));
   if (st.epoch != 0)
     return then();
   st.want_lease.push_back({std::move(then), std::move(otherwise)});
@@ -445,8 +447,8 @@ void heard(sandbox_pointer self, sandbox_failed& said) {
              {{"id", st.id->str()}, {"reason", said.why.message}, {"request", st.watch.whose.id}});
   st.options->figures->not_started(
     said.why.code == errc::capacity_exceeded ? start_failure::capacity : start_failure::launch);
-  if (st.now == phase::deleting)
-    return finish_delete(self);
+  if (st.now == phase::deleting) // One that was not to be had may still be there.
+    return has_survived(st) ? end_survivor(self) : finish_delete(self);
   fall_asleep(self, said.why);
 }
 

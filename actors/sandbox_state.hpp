@@ -207,6 +207,7 @@ struct sandbox_state {
   std::uint64_t start = 0;        ///< Counts the attempts: what an older one still says is ignored.
   storage::epoch epoch = 0;       ///< 0: the lease is not held.
   std::uint64_t lease_number = 0; ///< Counts the askings for it.
+  bool ended = false;             ///< The actor is about to: nothing is begun any more.
   std::vector<lease_waiter> want_lease; ///< Not empty: it has been asked for.
   std::size_t alarms = 0;               ///< That are being attended to.
   std::size_t errands = 0;              ///< Questions about its network, until they are answered.

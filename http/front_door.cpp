@@ -659,6 +659,7 @@ public:
 private:
   /// Whoever had the request has gone without an answer, as when the server ends.
   response lost() const {
+    log::warning("http.lost_request", {{"request", context_.id}});
     constexpr std::string_view why = "the request was lost on its way";
     if (way_.repeatable)
       return {503,

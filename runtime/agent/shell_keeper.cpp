@@ -10,7 +10,11 @@
 // aside at 10 and above while a line runs, where commands have their own descriptors. Its stdin it
 // keeps aside above a number that nobody uses.
 //
-// Being interactive, bash comes back to its next line when SIGINT ends a command.
+// Being interactive, bash comes back to its next line when SIGINT ends a command. It goes on with
+// the script, though, if of what it waits for the last to end does so by anything else: for having
+// handled SIGINT, for having had it between fork and exec, or by the pipe that another has closed.
+// So it has SIGURG first, of which nobody who does not wait for it hears. Its trap is put off
+// until what is waited for has ended, and comes before the next command.
 
 #include "runtime/agent/shell_keeper.hpp"
 
@@ -74,6 +78,7 @@ struct command {
   std::uint64_t number = 0; ///< 0: the lines with which every shell begins.
   int fds[command_fds] = {-1, -1, -1};
   char nonce[nonce_length + 1] = {};
+  unsigned aside = 0;     ///< A descriptor that the shell has open while it runs the script.
   bool elsewhere = false; ///< It has a directory of its own, and the shell goes back afterwards.
   bool sent_back = false; ///< Once more, since the shell was not where it had been.
   int records = 0;        ///< That are still to come; two when it is elsewhere.
@@ -84,6 +89,7 @@ struct command {
   int repairs = 0;
   long interrupted_at = 0; ///< 0: it has not been.
   signalled_processes had_interrupt, had_terminate;
+  bool had_urgent = false;         ///< The shell has had SIGURG.
   long again_at = 0, again_ms = 0; ///< When the shell is interrupted once more, and the pause.
   process_mark before;             ///< What there was when it began.
   long kill_shell_at = 0;
@@ -230,7 +236,7 @@ void run(const shell_request& req, const char* wanted_directory, const int* fds)
   }
   const int self = static_cast<int>(::getpid());
   // What is undone last comes first, since bash stops at what a command has made impossible.
-  const unsigned aside = above_commands();
+  const unsigned aside = now.aside = above_commands();
   at =
     append(at, "\\builtin . /proc/%d/fd/%d >/proc/%d/fd/%d 2>/proc/%d/fd/%d %u<>/dev/null 0<&%u\n",
            self, fds[script], self, fds[out], self, fds[err], aside, aside);
@@ -338,14 +344,28 @@ void repair() {
   }
 }
 
-/// What the command has started and has not had SIGINT gets it, after the shell: whose command ends
-/// by a SIGINT that it has had itself leaves the rest of the script, else it goes on with that.
+/// A script gets SIGURG, once, and SIGINT when it has not come back after a while. Not both at the
+/// same time: bash loses either in `wait`, and does not survive SIGINT in a trap that it runs while
+/// it reads a line.
+void interrupt_shell() {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/fd/%u", static_cast<int>(shell), now.aside);
+  struct stat info {};
+  if (!now.had_urgent && ::lstat(path, &info) == 0) {
+    now.had_urgent = true;
+    ::kill(shell, SIGURG);
+  } else
+    ::kill(shell, SIGINT);
+}
+
+/// What the command has started and has not had SIGINT gets it, after the shell, which leaves the
+/// rest of the script once that has ended.
 /// `all`: who has had it too, since what was just being started may have lost it.
 void interrupt_started(bool all) {
   const int known = now.had_interrupt.count;
   signal_new_processes(shell, now.before, 0, &now.had_interrupt);
   if (!now.said && (all || now.had_interrupt.count > known))
-    ::kill(shell, SIGINT);
+    interrupt_shell();
   if (all)
     signal_new_processes(shell, now.before, SIGINT);
   else
@@ -369,8 +389,8 @@ void interrupt() {
 }
 
 /// What was being forked at that moment has not heard it, and the shell waits for that. What does
-/// not listen to it gets SIGTERM, or force. The shell goes on with the script once it has noticed
-/// that, as it does when what it waits for ends by anything but SIGINT: it is interrupted again.
+/// not listen to it gets SIGTERM, or force. A script that has put its own in place of the shell's
+/// trap goes on after that: the shell is interrupted again.
 void follow_up() {
   const long at = now_ms();
   const bool again = at >= now.again_at;
@@ -534,11 +554,14 @@ bool start_shell(const char* program) {
   return shell > 0;
 }
 
-/// How every shell begins: without prompts, history and the like, which nobody would see.
+/// How every shell begins: without prompts, history and the like, which nobody would see. Its trap
+/// interrupts scripts only, as it is run between lines as well.
 void greet() {
   begin(0);
-  write_lines(append_record(append(0, "PS1= PS2= PROMPT_COMMAND=\n\\builtin set +H +m +o history\n"
-                                      "\\builtin unset -v HISTFILE TMOUT MAILCHECK\n")));
+  write_lines(append_record(
+    append(0, "PS1= PS2= PROMPT_COMMAND=\n\\builtin set +H +m +o history\n"
+              "\\builtin unset -v HISTFILE TMOUT MAILCHECK\n"
+              "\\builtin trap '[[ -z ${BASH_SOURCE-} ]] || \\builtin kill -INT \"$$\"' URG\n")));
 }
 
 int timeout() {

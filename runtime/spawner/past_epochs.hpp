@@ -9,9 +9,9 @@
 
 namespace insula::runtime::spawner {
 
-/// Under which epochs sandboxes have been commanded last that have ended, by their names; the
-/// oldest goes first. Epochs of different names cannot be compared: what has been asleep for long
-/// may have a low one.
+/// Under which epochs sandboxes have been commanded last that have ended, by their names; the one
+/// whose name came first goes first. Epochs of different names cannot be compared: what has been
+/// asleep for long may have a low one.
 class past_epochs {
 public:
   static constexpr std::size_t most = 16'384;

@@ -393,8 +393,9 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
     auto* const mine = find(id);
     if (mine == nullptr || mine->leaving)
       return settle(which, error{errc::stale_epoch, id + " is not this node's"});
-    if (which.batch.written_at < mine->newest)
-      return settle(which, stale(which.batch, mine->newest));
+    const auto since = static_cast<epoch>(mine->known) << activation_bits;
+    if (const auto least = std::max(mine->newest, since); which.batch.written_at < least)
+      return settle(which, stale(which.batch, least));
     mine->newest = which.batch.written_at;
     if (mine->written == 0 || mine->gone) {
       const std::lock_guard lock{mutex};

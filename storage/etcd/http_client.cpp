@@ -355,7 +355,7 @@ private:
       const bool hung_up =
         code == CURLE_GOT_NOTHING || code == CURLE_SEND_ERROR || code == CURLE_RECV_ERROR;
       if (hung_up && !options_.certificate.empty())
-        why += " (it hangs up on whoever's certificate is revoked)";
+        why += " (as it does where a certificate is revoked)";
       // That the time was up says less than what an earlier attempt has met with.
       const bool timed_out = code == CURLE_OPERATION_TIMEDOUT;
       if (!timed_out || !mine->has_reason)

@@ -15,6 +15,11 @@ namespace insula::test {
 class fake_leases final : public storage::lease_service {
 public:
   void acquire(std::string owner, std::function<void(result<storage::epoch>)> on_held) override {
+    if (hold) {
+      held_back.emplace_back(
+        [this, owner, on_held = std::move(on_held)] { acquire(owner, on_held); });
+      return;
+    }
     if (refusal)
       return on_held(*refusal);
     held[owner] = ++last;
@@ -28,6 +33,13 @@ public:
   std::map<std::string, storage::epoch> held;
   storage::epoch last = 0;
   std::optional<error> refusal;
+  bool hold = false; ///< Answers wait for let_go().
+  std::vector<std::function<void()>> held_back;
+  void let_go() {
+    hold = false;
+    for (auto& each : std::exchange(held_back, {}))
+      each();
+  }
 };
 
 /// The store actor without its thread: a memory store, whose answers the test can hold back or

@@ -185,3 +185,29 @@ TEST_CASE("whoever waits for the store when a node loses a sandbox is told",
   node.store.let_go();
   node.sys.run();
 }
+
+TEST_CASE("a sandbox that is deleted while its lease is on its way gives that back",
+          "[actors][definition]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  node.leases.hold = true;
+  const auto asked = node.sys.ask<sandbox_description>(box, definition());
+  const auto deleted = node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{});
+  CHECK(asked.open());
+  CHECK(deleted.open());
+  SECTION("it comes") {
+    node.leases.let_go();
+    node.sys.run();
+    CHECK(asked.value().exists); // First it was made.
+    deleted.value();
+    CHECK(node.store.value("abc", "about").empty());
+  }
+  SECTION("it does not come") {
+    node.leases.refusal = error{errc::node_unreachable, "no"};
+    node.leases.let_go();
+    node.sys.run();
+    CHECK(asked.reason().code == errc::node_unreachable);
+    deleted.value();
+  }
+  CHECK(node.leases.held.empty());
+}

@@ -290,6 +290,19 @@ TEST_CASE("a command that is interrupted leaves its shell as it was", "[runtime]
   CHECK(
     timed_out(shell, "yes | sh -c 'echo in; exec cat >/dev/null'; echo unreached", "in\n").out ==
     "in\n");
+  // The one that ends last does not do so by SIGINT.
+  CHECK(timed_out(shell,
+                  "sh -c 'trap \"\" INT; exec yes' | sh -c 'echo in; exec cat >/dev/null'; echo "
+                  "unreached",
+                  "in\n")
+          .out == "in\n");
+  CHECK(
+    timed_out(shell,
+              "f() { (exit 4); return; }; sh -c 'trap \"exit 3\" INT; echo in; while :; do sleep "
+              "0.01; done'; echo unreached",
+              "in\n")
+      .out == "in\n");
+  CHECK(shell.run("f").exited(4)); // No trap is being run any more.
   CHECK(timed_out(shell, "echo in; sleep 1003 & wait; echo unreached", "in\n").out == "in\n");
   CHECK(timed_out(shell, "(trap '' INT TERM; echo in; sleep 1004; sleep 1005)", "in\n", true).out ==
         "in\n");

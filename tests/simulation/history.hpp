@@ -51,6 +51,9 @@ public:
   /// Of the stores: what belongs to alarms first.
   std::vector<std::string> found_by{"@"};
 
+  /// Nodes do not end what they have, and say so: that has to be found.
+  bool mistake = false;
+
   void count(const std::string& what) { ++seen.of[what]; }
 
   /// To be called whenever a node may have come to act for it: never do two.

@@ -62,27 +62,31 @@ std::unique_ptr<insula::simulation::history> make_history(bool actors, std::uint
 
 int main(int argc, char** argv) {
   std::uint64_t from = 1, count = 1000;
-  const bool actors = argc > 1 && std::string_view{argv[1]} == "--actors";
+  bool actors = false, mistake = false;
   insula::log::set_level(insula::log::level::error);
-  for (int i = actors ? 2 : 1; i + 1 < argc; i += 2) {
+  for (int i = 1; i < argc; ++i) {
     const std::string_view what = argv[i];
-    const auto number = std::strtoull(argv[i + 1], nullptr, 10);
-    if (what == "--from")
-      from = number;
-    else if (what == "--seeds")
-      count = number;
-    else if (what == "--seed") {
-      from = number;
-      count = 1;
-    } else {
-      std::cerr << "simulation [--actors] [--from N] [--seeds N] [--seed N]\n";
+    const bool has_number = what == "--from" || what == "--seeds" || what == "--seed";
+    const auto number = has_number && i + 1 < argc ? std::strtoull(argv[++i], nullptr, 10) : 0;
+    if (what == "--actors")
+      actors = true;
+    else if (what == "--mistake")
+      mistake = true;
+    else if (number == 0) {
+      std::cerr << "simulation [--actors] [--mistake] [--from N] [--seeds N] [--seed N]\n";
       return 2;
-    }
+    } else if (what == "--seeds")
+      count = number;
+    else
+      from = number;
+    if (what == "--seed")
+      count = 1;
   }
   insula::simulation::counts seen;
   std::size_t failed = 0;
   for (auto seed = from; seed < from + count; ++seed) {
     const auto one = make_history(actors, seed);
+    one->mistake = mistake;
     try {
       one->play();
     } catch (const std::exception& why) {
