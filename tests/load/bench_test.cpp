@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <sstream>
 #include <sys/wait.h>
 
 using namespace insula;
@@ -262,8 +263,14 @@ TEST_CASE("a server that goes ends the run, and what was measured stays", "[load
   bench running{{"--url", url_of(it), "--scenario", "exec-open,burst", "--duration", "1h",
                  "--warm-up", "0", "--rate", "50", "--set", "exec-open.sandboxes=1", "--json",
                  file}};
-  REQUIRE(eventually([&it] { return !it.sandbox_groups().empty(); }));
-  CHECK(it.exec("a", {"true"}).exit_code == 0);
+  // It has its sandbox, and commands run there.
+  REQUIRE(eventually([&it] {
+    std::istringstream lines{it.ask("GET", "/metrics").body};
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("insula_exec_phase_seconds_count") && !line.ends_with(" 0"))
+        return true;
+    return false;
+  }));
   it.crash_both();
   const auto end = running.wait();
   INFO(end.out << end.errors);
