@@ -13,6 +13,7 @@
 #include <iostream>
 #include <map>
 #include <poll.h>
+#include <rapidjson/document.h>
 #include <sstream>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -149,7 +150,7 @@ void node::configure(const std::string& yaml) {
                                          << (around_ ? around_->section(name_) : "");
 }
 
-/// Returns once this node knows that the other one takes nothing.
+/// Returns once each knows of the other: that it takes nothing, and that it does.
 void node::go_around(const std::string& yaml) {
   constexpr std::string_view key =
     "Authorization: Bearer secret\r\n"; // As all of these tests have it.
@@ -162,6 +163,18 @@ void node::go_around(const std::string& yaml) {
         return seen.find("\"draining\"") != std::string::npos;
       }))
     throw std::runtime_error("nobody hears that the gateway is drained\n" + log());
+  const auto takes_some = [&](const rapidjson::Value& each) {
+    return each["name"] == name_.c_str() && each["capacity"].GetInt() > 0;
+  };
+  if (!eventually([&] {
+        rapidjson::Document seen;
+        seen.Parse(around_->gateway->ask("GET", "/v1/cluster", {}, key).body.c_str());
+        if (seen.HasParseError() || !seen.IsObject() || !seen.HasMember("nodes"))
+          return false;
+        const auto nodes = seen["nodes"].GetArray();
+        return std::any_of(nodes.begin(), nodes.end(), takes_some);
+      }))
+    throw std::runtime_error("the gateway does not hear of the owner\n" + log());
 }
 
 std::uint16_t node::gateway_port() const {
