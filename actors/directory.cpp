@@ -196,12 +196,15 @@ void evict_all(directory_pointer self, caf::typed_response_promise<caf::ok_atom>
 
 void hand_over(directory_pointer self, const std::string& id,
                caf::typed_response_promise<caf::ok_atom> reply) {
-  const auto at = self->state.live.find(id);
-  if (at == self->state.live.end())
+  const auto named = sandbox_id::parse(id);
+  const bool lives = self->state.live.contains(id);
+  // What could not be adopted runs, though it has no activation: it gets one that ends it.
+  if (!named || (!lives && !self->state.options->engine->survives(id)))
     return static_cast<void>(reply.deliver(caf::ok_atom::value));
-  if (at->second.deleting)
+  auto& mine = activate(self, *named);
+  if (mine.deleting)
     return static_cast<void>(reply.deliver(to_caf({errc::limit_reached, "it is being deleted"})));
-  self->request(at->second.actor, caf::infinite, hand_over_atom::value)
+  self->request(mine.actor, caf::infinite, hand_over_atom::value)
     .then([reply](caf::ok_atom) mutable { reply.deliver(caf::ok_atom::value); },
           [reply](caf::error& why) mutable {
             if (came_too_late(why))

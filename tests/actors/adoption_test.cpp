@@ -282,3 +282,23 @@ TEST_CASE("what nobody could adopt ends when its node loses all it had", "[actor
   CHECK(node.engine.left.empty());
   CHECK(node.engine.disowned == std::vector<std::string>{"abc"});
 }
+
+TEST_CASE("what nobody could adopt is not handed over as if it were not there",
+          "[actors][adoption]") {
+  small_node node;
+  node.engine.left["abc"] = std::make_shared<fake_sandbox>();
+  node.store.read_error = error{errc::node_unreachable, "not now"};
+  const auto directory = node.make_directory();
+  caf::anon_send(directory, adopt_atom::value, std::string{"abc"});
+  node.sys.run();
+  const auto handed = [&] {
+    return node.sys.ask<caf::ok_atom>(directory, hand_over_atom::value, std::string{"abc"});
+  };
+  CHECK(handed().reason().code == errc::limit_reached);
+  CHECK(node.engine.left.size() == 1);
+  node.store.read_error.reset();
+  node.sys.advance(1s);
+  CHECK(handed().reason().code == errc::limit_reached); // Now it is looked at: it has no record,
+  handed().value();                                     // and is ended.
+  CHECK(node.engine.disowned == std::vector<std::string>{"abc"});
+}
