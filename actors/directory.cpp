@@ -163,6 +163,7 @@ void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr&
 void disown_survivors(directory_pointer self, caf::typed_response_promise<caf::ok_atom> reply) {
   auto& st = self->state;
   for (const auto& name : st.options->engine->survivors()) {
+    log::warning("directory.survivor_ended", {{"id", name}});
     ++st.disowning;
     st.options->engine->disown(name, [me = caf::actor_cast<caf::actor_addr>(self->address())] {
       if (const auto to = caf::actor_cast<caf::actor>(me))

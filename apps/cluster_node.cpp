@@ -254,22 +254,14 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
       const std::lock_guard held{self->mutex};
       if (self->node != nullptr)
         self->node->evict_all([self, gone](const result<void>&) {
-          if (self->end_survivors())
-            gone();
+          {
+            const std::lock_guard lock{self->mutex};
+            if (self->forgotten) // This server ends meanwhile.
+              return;
+          }
+          gone();
         });
     });
-  }
-
-  /// Those that have no actor: nobody has come to adopt them. False: this server ends meanwhile.
-  bool end_survivors() {
-    const std::lock_guard lock{mutex};
-    if (forgotten)
-      return false;
-    for (const auto& name : engine->survivors()) {
-      log::warning("sandbox.left", {{"id", name}});
-      engine->disown(name, [] {});
-    }
-    return true;
   }
 
   void members_changed() {

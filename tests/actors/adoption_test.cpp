@@ -270,29 +270,35 @@ TEST_CASE("a sandbox that was idle under an earlier server is so under the next"
   }
 }
 
+namespace {
+
+/// Of a sandbox that an earlier server has left, and whose record cannot be read.
+struct unadopted_node : small_node {
+  node_directory_actor directory = make_directory();
+
+  unadopted_node() {
+    engine.left["abc"] = std::make_shared<fake_sandbox>();
+    store.read_error = error{errc::node_unreachable, "not now"};
+    caf::anon_send(directory, adopt_atom::value, std::string{"abc"});
+    sys.run();
+    REQUIRE(engine.left.size() == 1);
+  }
+};
+
+} // namespace
+
 TEST_CASE("what nobody could adopt ends when its node loses all it had", "[actors][adoption]") {
-  small_node node;
-  node.engine.left["abc"] = std::make_shared<fake_sandbox>();
-  node.store.read_error = error{errc::node_unreachable, "not now"};
-  const auto directory = node.make_directory();
-  caf::anon_send(directory, adopt_atom::value, std::string{"abc"});
-  node.sys.run();
-  CHECK(node.engine.left.size() == 1);
-  node.sys.ask<caf::ok_atom>(directory, evict_atom::value).value();
+  unadopted_node node;
+  node.sys.ask<caf::ok_atom>(node.directory, evict_atom::value).value();
   CHECK(node.engine.left.empty());
   CHECK(node.engine.disowned == std::vector<std::string>{"abc"});
 }
 
 TEST_CASE("what nobody could adopt is not handed over as if it were not there",
           "[actors][adoption]") {
-  small_node node;
-  node.engine.left["abc"] = std::make_shared<fake_sandbox>();
-  node.store.read_error = error{errc::node_unreachable, "not now"};
-  const auto directory = node.make_directory();
-  caf::anon_send(directory, adopt_atom::value, std::string{"abc"});
-  node.sys.run();
+  unadopted_node node;
   const auto handed = [&] {
-    return node.sys.ask<caf::ok_atom>(directory, hand_over_atom::value, std::string{"abc"});
+    return node.sys.ask<caf::ok_atom>(node.directory, hand_over_atom::value, std::string{"abc"});
   };
   CHECK(handed().reason().code == errc::limit_reached);
   CHECK(node.engine.left.size() == 1);

@@ -202,7 +202,7 @@ TEST_CASE("all nodes are replaced one after the other, and no client notices", "
   std::vector<std::string> wrong; // With the mutex.
   std::vector<int> counts(ids.size(), 0);
   std::atomic<bool> over = false;
-  std::atomic<int> refusals = 0;
+  std::atomic<int> appended = 0, refusals = 0;
   const auto append = [&](std::size_t which, std::size_t at) {
     const auto& id = ids[which];
     exec_outcome said;
@@ -213,6 +213,7 @@ TEST_CASE("all nodes are replaced one after the other, and no client notices", "
       said = stream.rest();
       if (said.status == 200 && said.exit_code == 0) {
         ++counts[which];
+        ++appended;
         return;
       }
       if (said.status == 503 && stream.head().fields.count("retry-after") == 1) {
@@ -254,7 +255,8 @@ TEST_CASE("all nodes are replaced one after the other, and no client notices", "
     nodes[i].start();
     CHECK(eventually([&] { return small_cluster::members(other) == 3; }));
     turns[i].out = false;
-    std::this_thread::sleep_for(300ms); // All three have some of it again.
+    // All three have some of it again.
+    CHECK(eventually([&, before = appended.load()] { return appended >= before + 30; }));
   }
   over = true;
   clients.clear();

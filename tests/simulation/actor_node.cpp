@@ -575,45 +575,44 @@ void actor_node::write(const std::string& id) {
     failed, reach_atom::value, id, request_context{});
 }
 
-void actor_node::make(const std::string& id) {
-  const auto number = told().begun(id, false);
-  const auto failed = [this, id, number](const error& why) {
-    told().failed(id, number);
-    if (why.code == errc::already_exists)
-      look_at(id, 5);
-  };
+/// By its actor, which is made if need be.
+template <class Question>
+void actor_node::describe(const std::string& id, Question what,
+                          std::function<void(sandbox_description&)> then,
+                          std::function<void(const error&)> otherwise) {
   server_->ask<sandbox_actor>(
     server_->directory,
-    [=, this](sandbox_actor& it) {
-      server_->ask<sandbox_description>(
-        it,
-        [=, this](sandbox_description& now) {
-          told().done(id, number);
-          all_.made(id, now.about);
-        },
-        failed, define_sandbox{told().text_of(number), {}});
+    [=, this](sandbox_actor& it) { server_->ask<sandbox_description>(it, then, otherwise, what); },
+    otherwise, reach_atom::value, id, request_context{});
+}
+
+void actor_node::make(const std::string& id) {
+  const auto number = told().begun(id, false);
+  describe(
+    id, define_sandbox{told().text_of(number), {}},
+    [this, id, number](sandbox_description& now) {
+      told().done(id, number);
+      all_.made(id, now.about);
     },
-    failed, reach_atom::value, id, request_context{});
+    [this, id, number](const error& why) {
+      told().failed(id, number);
+      if (why.code == errc::already_exists)
+        look_at(id, 5);
+    });
 }
 
 /// What has just ended is there again for whoever asks once more.
 void actor_node::look_at(const std::string& id, int tries) {
-  const auto again = [this, id, tries](const error& why) {
-    if (why.code == errc::sandbox_not_running && tries > 1)
-      look_at(id, tries - 1);
-  };
-  server_->ask<sandbox_actor>(
-    server_->directory,
-    [=, this](sandbox_actor& it) {
-      server_->ask<sandbox_description>(
-        it,
-        [=, this](sandbox_description& now) {
-          if (now.exists)
-            all_.made(id, now.about);
-        },
-        again, redefine_sandbox{});
+  describe(
+    id, redefine_sandbox{},
+    [this, id](sandbox_description& now) {
+      if (now.exists)
+        all_.made(id, now.about);
     },
-    again, reach_atom::value, id, request_context{});
+    [this, id, tries](const error& why) {
+      if (why.code == errc::sandbox_not_running && tries > 1)
+        look_at(id, tries - 1);
+    });
 }
 
 } // namespace insula::simulation

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/protocol/messages.hpp"
 #include "storage/memory_store.hpp"
 #include "tests/simulation/node.hpp"
 #include "tests/simulation/played_engine.hpp"
@@ -56,6 +57,10 @@ private:
   void remove(const std::string& id);
   void start(const std::string& id);
   void hand_over(const std::string& id);
+  template <class Question>
+  void describe(const std::string& id, Question what,
+                std::function<void(sandbox_description&)> then,
+                std::function<void(const error&)> otherwise);
   void make(const std::string& id);
   void look_at(const std::string& id, int tries);
 

@@ -87,7 +87,7 @@ protected:
   /// What is done to an id that has been acknowledged: grows as long as that goes on.
   virtual std::uint64_t progress(const std::string& id) const = 0;
   virtual void check_end() = 0;
-  /// Which node has it is the entry of what each id had last, of those that have been objects.
+  /// The objects of clients' keys, as they were told.
   const std::map<std::string, std::string>& objects() const { return objects_; }
   void end_all();
 
