@@ -42,11 +42,12 @@ bool write_program(const char* path) {
 
 /// Descriptor `fuse_secret_fd` is a memory file that this user alone can open again.
 bool keep_secret(std::string_view text, uid_t user) {
-  const unique_fd file{static_cast<int>(::syscall(SYS_memfd_create, "secret", 0u))};
-  return file &&
-         ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-         ::lseek(file.get(), 0, SEEK_SET) == 0 && ::fchmod(file.get(), 0600) == 0 &&
-         ::fchown(file.get(), user, user) == 0 && ::dup2(file.get(), fuse_secret_fd) >= 0;
+  const int file = static_cast<int>(::syscall(SYS_memfd_create, "secret", 0u));
+  // It may have got that number by itself. Under another one it goes with all that is not kept.
+  return file >= 0 &&
+         ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+         ::lseek(file, 0, SEEK_SET) == 0 && ::fchmod(file, 0600) == 0 &&
+         ::fchown(file, user, user) == 0 && ::dup2(file, fuse_secret_fd) >= 0;
 }
 
 /// libfuse tries to mount by itself first, for which it must be able to open the device; then it

@@ -1,9 +1,14 @@
 // An S3 service in a directory, for tests: s3_server.mjs <directory> <port> <key> <secret> <bucket>...
 // Port 0 takes any free one. Says "ready on <port>" and serves until it is ended, or its parent has gone. s3rver does the
-// work, but for what it lacks: it lets in whoever signs nothing, or with another secret, and it copies no part of a large
-// object, which s3fs does when such a file gets another name or grows.
-import crypto, { createHash, createHmac } from 'node:crypto';
+// work, but for what it lacks: it lets in whoever signs nothing, or with another secret, it copies no part of a large
+// object, which s3fs does when such a file gets another name or grows, and it says that an object is there while the file
+// is still being written.
+import crypto, { createHash, createHmac, randomUUID } from 'node:crypto';
+import { createWriteStream } from 'node:fs';
+import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
+import { dirname } from 'node:path';
+import { pipeline } from 'node:stream/promises';
 
 import S3rver from 's3rver';
 import account from 's3rver/lib/models/account.js';
@@ -47,7 +52,60 @@ function is_signed({ method, url, headers }) {
 
 const service = new S3rver({ directory, silent: true, vhostBuckets: false, configureBuckets: buckets.map((name) => ({ name })) });
 await service.configureBuckets();
+const { store } = service;
 const answer = service.callback();
+
+// An object is two or three files: nobody looks at them while somebody else changes them.
+let last = Promise.resolve();
+function alone(work) {
+  const mine = last.then(work);
+  last = mine.catch(() => {});
+  return mine;
+}
+for (const name of ['getObject', 'listObjects', 'copyObject', 'deleteObject']) {
+  const real = store[name].bind(store);
+  store[name] = (...about) => alone(() => real(...about));
+}
+
+/// In the file, whole, when it returns.
+async function write({ content }, path) {
+  const md5 = createHash('md5');
+  let size = 0;
+  async function* counted(chunks) {
+    for await (const chunk of chunks) {
+      md5.update(chunk);
+      size += chunk.length;
+      yield chunk;
+    }
+  }
+  await mkdir(dirname(path), { recursive: true });
+  await pipeline(Buffer.isBuffer(content) ? [content] : content, counted, createWriteStream(path));
+  return { size, md5: md5.digest('hex') };
+}
+
+store.putObject = async (object) => {
+  const { bucket, key, metadata } = object;
+  const path = store.getResourcePath(bucket, key, 'object');
+  const incoming = `${store.getResourcePath(bucket, undefined, 'uploads')}/${randomUUID()}`;
+  try {
+    const written = await write(object, incoming);
+    await alone(async () => {
+      await mkdir(dirname(path), { recursive: true });
+      await rename(incoming, path);
+      await store.putMetadata(bucket, key, metadata, written.md5);
+    });
+    return written;
+  } finally {
+    await rm(incoming, { force: true });
+  }
+};
+
+store.putPart = async (bucket, upload, number, content) => {
+  const path = `${store.getResourcePath(bucket, undefined, 'uploads')}/${upload}/${number}`;
+  const written = await write({ content }, path);
+  await writeFile(`${path}.md5`, written.md5);
+  return written;
+};
 
 function answer_xml(response, status, text) {
   const fields = { 'Content-Type': 'application/xml', Connection: status === 200 ? 'keep-alive' : 'close' };
@@ -59,10 +117,10 @@ async function copy_part({ url, headers }, response) {
   const [bucket, ...key] = decodeURIComponent(headers['x-amz-copy-source']).replace(/^\//, '').split('/');
   const [, start, end] = /^bytes=(\d+)-(\d+)$/.exec(headers['x-amz-copy-source-range'] ?? '') ?? [];
   const range = start === undefined ? undefined : { start: Number(start), end: Number(end) };
-  const object = await service.store.getObject(bucket, key.join('/'), range);
+  const object = await store.getObject(bucket, key.join('/'), range);
   if (!object) return answer_xml(response, 404, '<Error><Code>NoSuchKey</Code></Error>');
   const [, into] = decodeURIComponent(pathname).split('/');
-  const { md5 } = await service.store.putPart(
+  const { md5 } = await store.putPart(
     into, searchParams.get('uploadId'), searchParams.get('partNumber'), object.content);
   const now = new Date().toISOString();
   answer_xml(response, 200, `<CopyPartResult><LastModified>${now}</LastModified><ETag>"${md5}"</ETag></CopyPartResult>`);

@@ -93,16 +93,11 @@ void s3_server::kill() {
 s3_client::answer s3_client::ask(const std::string& target, std::vector<std::string> words) const {
   const temp_dir there;
   const auto body = (there / "body").string();
-  // s3rver answers 500 to who reads what is just being replaced, and "Please try again".
-  std::vector<std::string> argv{"curl",        "-sS",
-                                "--noproxy",   "*",
-                                "--retry",     "5",
-                                "-m",          "60",
-                                "--aws-sigv4", "aws:amz:us-east-1:s3",
-                                "--user",      user_,
-                                "-H",          "x-amz-content-sha256: UNSIGNED-PAYLOAD",
-                                "-o",          body,
-                                "-w",          "%{http_code}"};
+  std::vector<std::string> argv{
+    "curl",   "-sS", "--noproxy",   "*",
+    "-m",     "60",  "--aws-sigv4", "aws:amz:us-east-1:s3",
+    "--user", user_, "-H",          "x-amz-content-sha256: UNSIGNED-PAYLOAD",
+    "-o",     body,  "-w",          "%{http_code}"};
   argv.insert(argv.end(), words.begin(), words.end());
   argv.push_back(at_ + target);
   answer got;
