@@ -2,6 +2,7 @@
 #include "runtime/spawner/fuse_process.hpp"
 #include "tests/support/catch.hpp"
 
+#include <csignal>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -27,6 +28,7 @@ std::string words_of(fuse_process started) {
       break;
     all.append(bytes, static_cast<std::size_t>(n));
   }
+  ::kill(started.pid, SIGKILL); // One that says nothing more is not waited for.
   CHECK(::waitpid(started.pid, nullptr, 0) == started.pid);
   return all;
 }
@@ -37,14 +39,14 @@ TEST_CASE("a program has its secret, however many files its spawner has open", "
   const std::vector<unique_fd> no_groups;
   const auto path = "/proc/self/fd/" + std::to_string(fuse_secret_fd);
   const fuse_program reads{{"cat", path}, "the secret\n", 61'234, 1, &no_groups};
-  std::vector<unique_fd> open;
+  std::vector<unique_fd> taken;
   // It starts with a few descriptors more than there are here.
   for (int highest = 0; highest <= fuse_secret_fd + 1;) {
-    open.push_back(something());
-    highest = open.back().get();
+    taken.push_back(something());
+    highest = taken.back().get();
     if (highest < fuse_device_fd - 10)
       continue;
     CAPTURE(highest);
-    CHECK(words_of(start_fuse_process(reads, open.front().get())) == "the secret\n");
+    CHECK(words_of(start_fuse_process(reads, taken.front().get())) == "the secret\n");
   }
 }
