@@ -3,7 +3,7 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "runtime/descriptors.hpp"
-#include "runtime/spawner/fuse_process.hpp"
+#include "runtime/spawner/wire_network.hpp"
 
 #include <algorithm>
 #include <array>
@@ -83,12 +83,13 @@ void bucket_mounts::kill(const one& mine) {
 
 void bucket_mounts::mount(const request& wanted, std::string_view text, int process) {
   auto words = words_of(text);
-  constexpr std::size_t before_argv = 4;
+  constexpr std::size_t before_argv = 5;
   const auto refuse = [&](mount_step step, int error) {
     tell_({event::mounted, wanted.slot, wanted.name, error, step});
   };
   if (words.size() <= before_argv || !is_fuse_program(words[before_argv]) ||
-      !words[0].starts_with('/') || words[0].size() < 2)
+      !words[0].starts_with('/') || words[0].size() < 2 || words[4].empty() ||
+      words[4].size() > gateway::max_reach)
     return refuse(mount_step::request, EINVAL);
   const auto of_slot = std::count_if(all_.begin(), all_.end(), [&](auto& each) {
     return each.slot == wanted.slot && !each.nobodys;
@@ -106,6 +107,7 @@ void bucket_mounts::mount(const request& wanted, std::string_view text, int proc
          wanted.owner},
         {},
         std::move(words[3]),
+        std::move(words[4]),
         wanted.count});
   mine.argv.assign(std::make_move_iterator(words.begin() + before_argv),
                    std::make_move_iterator(words.end()));
@@ -158,7 +160,8 @@ void bucket_mounts::start_program(one& mine, unique_fd device) {
                       mine.secret,
                       mount_user(mine.slot),
                       mine.cache_mib,
-                      &*procs};
+                      &*procs,
+                      &filter_};
     made = start_fuse_process(what, device.get());
   }
   std::fill(mine.secret.begin(), mine.secret.end(), '\0');
@@ -168,6 +171,17 @@ void bucket_mounts::start_program(one& mine, unique_fd device) {
   mine.program = made.pid;
   mine.out = std::move(made.said);
   watch_(mine.out.get());
+  if (!wire(mine, made))
+    undo(mine, {mount_step::network, std::max(errno, 1)});
+}
+
+/// It begins once all that it sends arrives at the gateway, which has been told what may pass.
+bool bucket_mounts::wire(one& mine, fuse_process& which) {
+  network_sockets sockets;
+  if (!wire_network(which.process.get(), sockets, wired_for::mount))
+    return false;
+  gateway_.add(gateway::slot_of_mount(mine.group), std::move(sockets), std::move(mine.reach));
+  return let_run(which);
 }
 
 /// A device, or how it went.
@@ -272,6 +286,7 @@ bool bucket_mounts::ended(pid_t child) {
       visited(each);
     } else if (each.program == child) {
       each.program = -1;
+      gateway_.remove(gateway::slot_of_mount(each.group));
       each.mounted.reset();
       while (each.out) {
         const auto before = each.said.size();

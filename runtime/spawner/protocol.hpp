@@ -15,7 +15,7 @@ namespace insula::runtime::spawner {
 /// A spawner outlives its server, and so do the agents and keepers that it has started and the
 /// labels that it keeps: a server that would misunderstand any of them understands none.
 inline constexpr std::uint32_t version =
-  7 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
+  8 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
 inline constexpr std::size_t max_path = 512;
 inline constexpr std::size_t max_host_name = 64;
 inline constexpr std::size_t max_tag = 152;
@@ -41,8 +41,8 @@ enum class op : std::uint32_t {
                 ///< not 0. Answered with sockets, by the same `name`.
   mount, ///< Have a FUSE program serve a directory of `slot`. Text, each with a NUL behind it: its
          ///< path there, what the kernel lists it by, its type, what the program finds in
-         ///< fuse_secret_fd, and the program with its arguments (fuse_process.hpp). Answered with
-         ///< mounted, by the same `name`.
+         ///< fuse_secret_fd, what it may reach (as of gateway::op::add), and the program with its
+         ///< arguments (fuse_process.hpp). Answered with mounted, by the same `name`.
   unmount, ///< Take that away. Answered with unmounted when the program has ended, or has had its
            ///< time.
   permit,  ///< Sandboxes may run until `name`, in nanoseconds of CLOCK_BOOTTIME; 0: without an end.
@@ -200,6 +200,7 @@ enum class mount_step : std::uint32_t {
   not_there,   ///< Nothing is mounted at the path any more.
   detach,      ///< Taking it away.
   epoch,       ///< The asker does not hold the sandbox any more.
+  network,     ///< Making the program's network.
 };
 
 const char* name_of(launch_step step);

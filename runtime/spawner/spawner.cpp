@@ -81,7 +81,7 @@ public:
       , cgroups_(std::move(cgroups))
       , gateway_(given.state_directory)
       , mounts_(
-          cgroups_, [this](const bucket_mounts::outcome& how) { tell_of_mount(how); },
+          cgroups_, gateway_, [this](const bucket_mounts::outcome& how) { tell_of_mount(how); },
           [this](int fd) { watch(fd); })
       , permission_(cgroups_) {}
 
@@ -231,10 +231,12 @@ result<void> spawner::prepare() {
   agent_ = program_file("insula-agent", insula_agent_begin, insula_agent_end);
   null_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
   tools_.filter = compile_seccomp_filter();
+  auto of_mounts = compile_seccomp_filter(filter_for::mount);
   if (!agent_ || !null_)
     return failed("loading the agent");
-  if (tools_.filter.empty())
+  if (tools_.filter.empty() || of_mounts.empty())
     return {{errc::launch_failed, "libseccomp could not make the system call filter"}};
+  mounts_.use(std::move(of_mounts));
   tools_.agent = agent_.get();
   tools_.null = null_.get();
 
