@@ -180,8 +180,9 @@ void make_root(const fuse_program& what) {
   need(make_etc(), "/etc");
   need(make_dev(), "/dev");
   need(make_fusermount(), "fusermount");
-  need(::mkdir("proc", 0755) == 0 && ::mount("proc", "proc", "proc", inert, "subset=pid") == 0,
-       "/proc");
+  // Of processes only; rclone looks at /proc/mounts, which is not among that.
+  const char* subset = what.argv.front() == "rclone" ? nullptr : "subset=pid";
+  need(::mkdir("proc", 0755) == 0 && ::mount("proc", "proc", "proc", inert, subset) == 0, "/proc");
   char options[64];
   // The cache has its ceiling; a few names need a little more.
   std::snprintf(options, sizeof options, "mode=755,size=%uk,nr_inodes=65536",
