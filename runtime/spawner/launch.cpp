@@ -1,6 +1,7 @@
 #include "runtime/spawner/launch.hpp"
 
 #include "runtime/agent/protocol.hpp"
+#include "runtime/spawner/device_nodes.hpp"
 
 #include <array>
 #include <cerrno>
@@ -33,7 +34,10 @@ namespace insula::runtime::spawner {
 
 namespace {
 
-constexpr std::size_t max_layers = 3;
+/// Where the layers of a sandbox are attached, in this order: the image's files, the disk, and with
+/// the machine's /usr that and what hides some of it.
+constexpr std::size_t max_layers = 4;
+constexpr std::array<const char*, max_layers> layer_places{"l0", "d", "l1", "h"};
 
 // ---- The child: from the namespaces to the agent. It allocates nothing, and whatever fails ends
 // it. --------------
@@ -74,21 +78,26 @@ bool attach(int tree, const char* target) {
 /// `volatile`: unmounting must not wait for the disk, and a sandbox's fsync must not stop its
 /// neighbours.
 bool mount_root(std::size_t layers) {
+  constexpr std::size_t with_usr = 3;
   constexpr auto flags = MS_NODEV | MS_NOSUID;
   if (::mount("overlay", "root", "overlay", flags,
               "volatile,userxattr,lowerdir=l0,upperdir=d/u,workdir=d/w") != 0)
     return false;
-  return layers < 3 || ::mount("overlay", "root/usr", "overlay", flags,
-                               "volatile,userxattr,lowerdir=l1,upperdir=d/uu,workdir=d/uw") == 0;
+  return layers < with_usr ||
+         ::mount("overlay", "root/usr", "overlay", flags,
+                 layers > with_usr
+                   ? "volatile,userxattr,lowerdir=h:l1,upperdir=d/uu,workdir=d/uw"
+                   : "volatile,userxattr,lowerdir=l1,upperdir=d/uu,workdir=d/uw") == 0;
 }
 
-bool make_dev(std::uint64_t shm_bytes) {
+/// The root is the working directory, and beside it is what the spawner has made.
+bool make_dev(std::uint32_t slot, std::uint64_t shm_bytes) {
   if (::mount("tmpfs", "dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k,nr_inodes=64") !=
       0)
     return false;
-  for (const char* name : {"null", "zero", "full", "random", "urandom", "tty"}) {
-    char from[32], to[32];
-    std::snprintf(from, sizeof from, "/dev/%s", name);
+  for (const char* name : device_names) {
+    char from[64], to[32];
+    std::snprintf(from, sizeof from, "../%s/%u/%s", devices_directory, slot, name);
     std::snprintf(to, sizeof to, "dev/%s", name);
     const int node = ::open(to, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
     if (node < 0 || ::close(node) != 0 || ::mount(from, to, nullptr, MS_BIND, nullptr) != 0)
@@ -107,21 +116,55 @@ bool make_dev(std::uint64_t shm_bytes) {
          ::symlink("/proc/self/fd/2", "dev/stderr") == 0;
 }
 
-/// What of /proc and /sys tells about the machine is covered; what could change it is read-only. A
-/// name that this kernel does not have needs nothing.
-bool mask() {
-  for (const char* path :
-       {"/proc/acpi", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
-        "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
-        "/proc/timer_stats", "/sys/firmware", "/sys/devices/virtual/powercap"}) {
-    if (::mount("/dev/null", path, nullptr, MS_BIND, nullptr) == 0 || errno == ENOENT)
-      continue;
-    if (errno != ENOTDIR || ::mount("tmpfs", path, "tmpfs", MS_RDONLY, "size=4k,nr_inodes=2") != 0)
+/// Of a sysfs of the sandbox's own, which knows its network, what programs look for: how many
+/// processors there are and of what kind, memory by node, pages, and interfaces (links into
+/// devices/virtual/net). A list of what is there, since the rest tells of disks, of other
+/// sandboxes' use of them, and of the kernel's memory.
+bool make_sys() {
+  constexpr auto inert = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  if (::mount("sysfs", "../sys", "sysfs", inert | MS_RDONLY, nullptr) != 0 ||
+      ::mount("tmpfs", "sys", "tmpfs", inert, "mode=755,size=4k,nr_inodes=32") != 0)
+    return false;
+  for (const char* each : {"sys/class", "sys/devices", "sys/devices/system", "sys/devices/virtual",
+                           "sys/fs", "sys/fs/cgroup", "sys/kernel", "sys/kernel/mm"})
+    if (::mkdir(each, 0755) != 0)
+      return false;
+  for (const char* each : {"sys/class/net", "sys/devices/system/cpu", "sys/devices/system/node",
+                           "sys/devices/virtual/net", "sys/kernel/mm/transparent_hugepage"}) {
+    char from[64];
+    std::snprintf(from, sizeof from, "../%s", each);
+    if (::access(from, F_OK) != 0)
+      continue; // This kernel has none.
+    if (::mkdir(each, 0755) != 0 || ::mount(from, each, nullptr, MS_BIND, nullptr) != 0)
       return false;
   }
-  constexpr auto flags = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  return ::mount(nullptr, "sys", nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY | inert, nullptr) == 0;
+}
+
+/// A name that this kernel does not have needs nothing.
+bool cover(const char* with, const char* path) {
+  return ::mount(with, path, nullptr, MS_BIND, nullptr) == 0 || errno == ENOENT;
+}
+
+/// What of /proc tells about the machine, or about what others do on it, is covered; what could
+/// change it is read-only. Files read as empty.
+bool mask() {
   for (const char* path :
-       {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}) {
+       {"/proc/buddyinfo",   "/proc/cgroups",     "/proc/cmdline",  "/proc/config.gz",
+        "/proc/diskstats",   "/proc/interrupts",  "/proc/iomem",    "/proc/ioports",
+        "/proc/kallsyms",    "/proc/kcore",       "/proc/keys",     "/proc/latency_stats",
+        "/proc/locks",       "/proc/mdstat",      "/proc/modules",  "/proc/partitions",
+        "/proc/sched_debug", "/proc/schedstat",   "/proc/softirqs", "/proc/swaps",
+        "/proc/timer_list",  "/proc/timer_stats", "/proc/zoneinfo"})
+    if (!cover("/dev/null", path))
+      return false;
+  // An empty directory that nothing can be written to.
+  for (const char* path : {"/proc/acpi", "/proc/asound", "/proc/bus", "/proc/driver", "/proc/fs",
+                           "/proc/irq", "/proc/pressure", "/proc/scsi"})
+    if (!cover("/sys/fs/cgroup", path))
+      return false;
+  constexpr auto flags = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  for (const char* path : {"/proc/sys", "/proc/sysrq-trigger"}) {
     if (::mount(path, path, nullptr, MS_BIND, nullptr) != 0) {
       if (errno == ENOENT)
         continue;
@@ -178,16 +221,15 @@ void limit(int resource, std::uint64_t value) {
 
   need(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0,
        launch_step::private_mounts);
-  static constexpr const char* places[][max_layers] = {{"l0", "d", nullptr}, {"l0", "l1", "d"}};
   for (std::size_t i = 0; i < count; ++i)
-    need(attach(layers[i], places[count == 3][i]), launch_step::attach_layers);
+    need(attach(layers[i], layer_places[i]), launch_step::attach_layers);
   need(mount_root(count), launch_step::overlay);
   need(::chdir("root") == 0, launch_step::overlay);
 
   constexpr auto inert = MS_NOSUID | MS_NODEV | MS_NOEXEC;
   need(::mount("proc", "proc", "proc", inert, nullptr) == 0, launch_step::proc);
-  need(::mount("sysfs", "sys", "sysfs", inert | MS_RDONLY, nullptr) == 0, launch_step::sys);
-  need(make_dev(wanted.shm_bytes), launch_step::dev);
+  need(make_sys(), launch_step::sys);
+  need(make_dev(wanted.slot, wanted.shm_bytes), launch_step::dev);
   // The new root on top of the old one, then the old one away from under it.
   need(::syscall(SYS_pivot_root, ".", ".") == 0 && ::umount2(".", MNT_DETACH) == 0 &&
          ::chdir("/") == 0,
@@ -210,7 +252,7 @@ void limit(int resource, std::uint64_t value) {
     return moved;
   };
   const int program = move_up(tools.agent);
-  const int null = move_up(tools.null);
+  const int null = move_up(::open("/dev/null", O_RDWR | O_CLOEXEC));
   control = move_up(control);
   std::array<int, agent::max_cgroup_fds> procs{};
   for (std::size_t i = 0; i < cgroup_procs.size(); ++i)
@@ -273,11 +315,11 @@ void prefer_as_victim(pid_t child) {
   [[maybe_unused]] const auto written = ::write(score.get(), "500", 3);
 }
 
-/// A private copy of the mount at `path` in which the ids on disk appear shifted into the sandbox's
-/// range.
-unique_fd mapped_copy(const std::string& path, int user_namespace) {
+/// A private copy of the mount at `directory` in which the ids on disk appear shifted into the
+/// sandbox's range.
+unique_fd mapped_copy(int directory, int user_namespace) {
   unique_fd tree{static_cast<int>(
-    ::syscall(SYS_open_tree, AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC))};
+    ::syscall(SYS_open_tree, directory, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH))};
   mount_attr attributes{};
   attributes.attr_set = MOUNT_ATTR_IDMAP;
   attributes.userns_fd = static_cast<std::uint64_t>(user_namespace);
@@ -373,22 +415,20 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   if (!wire_network(made.process.get(), made.network))
     return fail(launch_step::network);
   made.namespaces_done = monotonic_ns();
+  const std::array<int, max_layers> from{wanted.root_layer, wanted.disk, tools.machines_usr,
+                                         tools.hidden};
+  const std::size_t used = !wanted.machines_usr ? 2 : tools.hidden < 0 ? 3 : 4;
   std::array<unique_fd, max_layers> layers;
-  std::size_t used = 0;
-  layers[used++] = mapped_copy(wanted.root_layer, user_namespace.get());
-  if (!wanted.usr_layer.empty() && layers[0])
-    layers[used++] = mapped_copy(wanted.usr_layer, user_namespace.get());
-  if (layers[used - 1])
-    layers[used++] = mapped_copy(wanted.disk, user_namespace.get());
-  if (!layers[used - 1])
-    return fail(launch_step::layers);
+  for (std::size_t i = 0; i < used; ++i)
+    if (layers[i] = mapped_copy(from[i], user_namespace.get()); !layers[i])
+      return fail(launch_step::layers);
   if (!send_layers(made.control.get(), {layers.data(), used}))
     return fail(launch_step::hand_over);
   made.layers_done = monotonic_ns();
   return made;
 }
 
-int try_mapped_copy(const std::string& directory) {
+int try_mapped_copy(int directory) {
   int ends[2], process = -1;
   if (::pipe2(ends, O_CLOEXEC) != 0)
     return errno;
