@@ -1,13 +1,11 @@
 #include "runtime/spawner/device_nodes.hpp"
 
-#include "base/unique_fd.hpp"
-
-#include <cerrno>
-#include <cstddef>
-#include <cstdio>
+#include <algorithm>
+#include <array>
 #include <fcntl.h>
-#include <sys/mount.h>
+#include <linux/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -15,54 +13,57 @@ namespace insula::runtime::spawner {
 
 namespace {
 
-/// Their numbers, which Linux never changes, in the order of device_names.
-constexpr std::array<std::array<unsigned, 2>, device_names.size()> device_numbers{
-  {{1, 3}, {1, 5}, {1, 7}, {1, 8}, {1, 9}, {5, 0}}};
-
-struct directory_name {
-  explicit directory_name(std::uint32_t slot) {
-    std::snprintf(text, sizeof text, "%s/%u", devices_directory, slot);
-  }
-  char text[32];
+struct node {
+  const char* name;
+  unsigned major, minor; ///< Linux never changes them.
 };
+constexpr std::array nodes{node{"null", 1, 3},   node{"zero", 1, 5},    node{"full", 1, 7},
+                           node{"random", 1, 8}, node{"urandom", 1, 9}, node{"tty", 5, 0}};
+
+struct link {
+  const char* name;
+  const char* target;
+};
+constexpr std::array links{link{"ptmx", "pts/ptmx"}, link{"fd", "/proc/self/fd"},
+                           link{"stdin", "/proc/self/fd/0"}, link{"stdout", "/proc/self/fd/1"},
+                           link{"stderr", "/proc/self/fd/2"}};
+
+unique_fd empty_file_system() {
+  const unique_fd made{static_cast<int>(::syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC))};
+  const auto set = [&](const char* key, const char* value) {
+    return ::syscall(SYS_fsconfig, made.get(), FSCONFIG_SET_STRING, key, value, 0) == 0;
+  };
+  if (!made || !set("source", "tmpfs") || !set("mode", "755") || !set("size", "64k") ||
+      !set("nr_inodes", "64") ||
+      ::syscall(SYS_fsconfig, made.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0)
+    return {};
+  return unique_fd{static_cast<int>(
+    ::syscall(SYS_fsmount, made.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC))};
+}
 
 } // namespace
 
-bool prepare_devices() {
-  return ::mkdir(devices_directory, 0755) == 0 &&
-         ::mount("devices", devices_directory, "tmpfs", MS_NOSUID | MS_NOEXEC,
-                 "mode=755,size=64k,nr_inodes=0") == 0;
-}
-
-bool make_devices(std::uint32_t slot, std::uint32_t owner) {
-  const directory_name where{slot};
-  remove_devices(slot);
-  if (::mkdir(where.text, 0755) != 0)
-    return false;
-  const unique_fd directory{::open(where.text, O_PATH | O_DIRECTORY | O_CLOEXEC)};
-  bool made = static_cast<bool>(directory);
+unique_fd make_devices(std::uint32_t root_group) {
+  auto devices = empty_file_system();
+  if (!devices)
+    return {};
+  const int in = devices.get();
   const auto old_mask = ::umask(0);
-  for (std::size_t i = 0; i < device_names.size() && made; ++i)
-    made = ::mknodat(directory.get(), device_names[i], S_IFCHR | 0666,
-                     makedev(device_numbers[i][0], device_numbers[i][1])) == 0 &&
-           ::fchownat(directory.get(), device_names[i], owner, owner, AT_SYMLINK_NOFOLLOW) == 0;
+  const bool filled =
+    std::all_of(nodes.begin(), nodes.end(),
+                [in](const node& each) {
+                  return ::mknodat(in, each.name, S_IFCHR | 0666,
+                                   makedev(each.major, each.minor)) == 0;
+                }) &&
+    std::all_of(links.begin(), links.end(),
+                [in](const link& each) { return ::symlinkat(each.target, in, each.name) == 0; }) &&
+    ::mkdirat(in, "pts", 0755) == 0 && ::mkdirat(in, "shm", 0755) == 0 &&
+    ::fchownat(in, ".", 0, root_group, AT_SYMLINK_NOFOLLOW) == 0 &&
+    ::fchmodat(in, ".", 01775, 0) == 0;
   ::umask(old_mask);
-  if (made)
-    return true;
-  const int why = errno;
-  remove_devices(slot);
-  errno = why;
-  return false;
-}
-
-void remove_devices(std::uint32_t slot) {
-  const directory_name where{slot};
-  const unique_fd directory{::open(where.text, O_PATH | O_DIRECTORY | O_CLOEXEC)};
-  if (!directory)
-    return;
-  for (const char* each : device_names)
-    ::unlinkat(directory.get(), each, 0);
-  ::rmdir(where.text);
+  if (!filled)
+    devices.reset();
+  return devices;
 }
 
 } // namespace insula::runtime::spawner

@@ -1,27 +1,21 @@
 #pragma once
 
-#include <array>
+#include "base/unique_fd.hpp"
+
 #include <cstdint>
 
 namespace insula::runtime::spawner {
 
-/// The devices in /dev of a sandbox. Only root of the machine can make such nodes, so the spawner
-/// makes them for each slot apart: two sandboxes with the machine's own /dev/null would share its
-/// locks, its watches and its times.
+/// Makes what becomes /dev of a sandbox: a file system in memory, as a mount that is attached
+/// nowhere yet. It has null, zero, full, random, urandom and tty, links to what a process has open,
+/// and directories for terminals and shared memory. None: errno says why.
 ///
-/// They are in a file system in memory, `devices` in the spawner's working directory, as
-/// `devices/<slot>/<name>`, and owned by root of the sandbox.
-inline constexpr std::array device_names{"null", "zero", "full", "random", "urandom", "tty"};
-inline constexpr const char* devices_directory = "devices";
-
-/// Makes the file system. False: errno says why; as of the next.
-bool prepare_devices();
-
-/// Makes the nodes of a slot, whose root has this id on the machine. What is there already is
-/// replaced.
-bool make_devices(std::uint32_t slot, std::uint32_t owner);
-
-/// They are not needed any more. That nothing is there is fine.
-void remove_devices(std::uint32_t slot);
+/// Only root of the machine can make such nodes, so the spawner makes them for each sandbox apart:
+/// two sandboxes with the machine's own /dev/null would share its locks, its watches and its times.
+///
+/// The nodes and the directory are root's of the machine, and the directory is sticky and of the
+/// group `root_group`, root's in the sandbox: its root can add files, and can neither change nor
+/// remove a device.
+unique_fd make_devices(std::uint32_t root_group);
 
 } // namespace insula::runtime::spawner

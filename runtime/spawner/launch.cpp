@@ -34,10 +34,11 @@ namespace insula::runtime::spawner {
 
 namespace {
 
-/// Where the layers of a sandbox are attached, in this order: the image's files, the disk, and with
-/// the machine's /usr that and what hides some of it.
-constexpr std::size_t max_layers = 4;
-constexpr std::array<const char*, max_layers> layer_places{"l0", "d", "l1", "h"};
+/// What comes from the spawner, in this order: its /dev; and the layers, which are the image's
+/// files, the disk, and with the machine's /usr that and what hides some of it.
+constexpr std::size_t max_mounts = 5;
+constexpr std::array<const char*, max_mounts> mount_places{"root/dev", "l0", "d", "l1", "h"};
+constexpr std::size_t with_usr = 4; ///< Of them.
 
 // ---- The child: from the namespaces to the agent. It allocates nothing, and whatever fails ends
 // it. --------------
@@ -51,11 +52,11 @@ constexpr std::array<const char*, max_layers> layer_places{"l0", "d", "l1", "h"}
   ::_exit(1);
 }
 
-/// Waits for the id maps to be written, and takes the layers.
-std::size_t receive_layers(int control, std::array<int, max_layers>& layers) {
+/// Waits for the id maps to be written, and takes the mounts.
+std::size_t receive_mounts(int control, std::array<int, max_mounts>& mounts) {
   char byte = 0;
   iovec data{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_layers)];
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_mounts)];
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -67,7 +68,7 @@ std::size_t receive_layers(int control, std::array<int, max_layers>& layers) {
   if (part == nullptr)
     ::_exit(1);
   const auto count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-  std::memcpy(layers.data(), CMSG_DATA(part), count * sizeof(int));
+  std::memcpy(mounts.data(), CMSG_DATA(part), count * sizeof(int));
   return count;
 }
 
@@ -77,59 +78,43 @@ bool attach(int tree, const char* target) {
 
 /// `volatile`: unmounting must not wait for the disk, and a sandbox's fsync must not stop its
 /// neighbours.
-bool mount_root(std::size_t layers) {
-  constexpr std::size_t with_usr = 3;
+bool mount_root(std::size_t mounts) {
   constexpr auto flags = MS_NODEV | MS_NOSUID;
   if (::mount("overlay", "root", "overlay", flags,
               "volatile,userxattr,lowerdir=l0,upperdir=d/u,workdir=d/w") != 0)
     return false;
-  return layers < with_usr ||
+  return mounts < with_usr ||
          ::mount("overlay", "root/usr", "overlay", flags,
-                 layers > with_usr
+                 mounts > with_usr
                    ? "volatile,userxattr,lowerdir=h:l1,upperdir=d/uu,workdir=d/uw"
                    : "volatile,userxattr,lowerdir=l1,upperdir=d/uu,workdir=d/uw") == 0;
 }
 
-/// The root is the working directory, and beside it is what the spawner has made.
-bool make_dev(std::uint32_t slot, std::uint64_t shm_bytes) {
-  if (::mount("tmpfs", "dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k,nr_inodes=64") !=
-      0)
-    return false;
-  for (const char* name : device_names) {
-    char from[64], to[32];
-    std::snprintf(from, sizeof from, "../%s/%u/%s", devices_directory, slot, name);
-    std::snprintf(to, sizeof to, "dev/%s", name);
-    const int node = ::open(to, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
-    if (node < 0 || ::close(node) != 0 || ::mount(from, to, nullptr, MS_BIND, nullptr) != 0)
-      return false;
-  }
+/// The rest of /dev is there already.
+bool fill_dev(std::uint64_t shm_bytes) {
   char shm[64];
   std::snprintf(shm, sizeof shm, "mode=1777,nr_inodes=65536,size=%llu",
                 static_cast<unsigned long long>(shm_bytes));
-  return ::mkdir("dev/pts", 0755) == 0 && ::mkdir("dev/shm", 0755) == 0 &&
-         ::mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
+  return ::mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
                  "newinstance,ptmxmode=0666,mode=0620,gid=5,max=64") == 0 &&
-         ::mount("tmpfs", "dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, shm) == 0 &&
-         ::symlink("pts/ptmx", "dev/ptmx") == 0 && ::symlink("/proc/self/fd", "dev/fd") == 0 &&
-         ::symlink("/proc/self/fd/0", "dev/stdin") == 0 &&
-         ::symlink("/proc/self/fd/1", "dev/stdout") == 0 &&
-         ::symlink("/proc/self/fd/2", "dev/stderr") == 0;
+         ::mount("tmpfs", "dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, shm) == 0;
 }
 
 /// Of a sysfs of the sandbox's own, which knows its network, what programs look for: how many
-/// processors there are and of what kind, memory by node, pages, and interfaces (links into
-/// devices/virtual/net). A list of what is there, since the rest tells of disks, of other
-/// sandboxes' use of them, and of the kernel's memory.
+/// processors there are and of what kind, memory by node, pages, and the interface. A list of what
+/// is there, since the rest tells of disks, of other sandboxes' use of them, and of the kernel's
+/// memory.
 bool make_sys() {
   constexpr auto inert = MS_NOSUID | MS_NODEV | MS_NOEXEC;
   if (::mount("sysfs", "../sys", "sysfs", inert | MS_RDONLY, nullptr) != 0 ||
       ::mount("tmpfs", "sys", "tmpfs", inert, "mode=755,size=4k,nr_inodes=32") != 0)
     return false;
-  for (const char* each : {"sys/class", "sys/devices", "sys/devices/system", "sys/devices/virtual",
-                           "sys/fs", "sys/fs/cgroup", "sys/kernel", "sys/kernel/mm"})
+  for (const char* each :
+       {"sys/class", "sys/devices", "sys/devices/system", "sys/devices/virtual", "sys/class/net",
+        "sys/fs", "sys/fs/cgroup", "sys/kernel", "sys/kernel/mm"})
     if (::mkdir(each, 0755) != 0)
       return false;
-  for (const char* each : {"sys/class/net", "sys/devices/system/cpu", "sys/devices/system/node",
+  for (const char* each : {"sys/devices/system/cpu", "sys/devices/system/node",
                            "sys/devices/virtual/net", "sys/kernel/mm/transparent_hugepage"}) {
     char from[64];
     std::snprintf(from, sizeof from, "../%s", each);
@@ -138,7 +123,9 @@ bool make_sys() {
     if (::mkdir(each, 0755) != 0 || ::mount(from, each, nullptr, MS_BIND, nullptr) != 0)
       return false;
   }
-  return ::mount(nullptr, "sys", nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY | inert, nullptr) == 0;
+  // The only interface that there ever is.
+  return ::symlink("../../devices/virtual/net/lo", "sys/class/net/lo") == 0 &&
+         ::mount(nullptr, "sys", nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY | inert, nullptr) == 0;
 }
 
 /// A name that this kernel does not have needs nothing.
@@ -150,17 +137,17 @@ bool cover(const char* with, const char* path) {
 /// change it is read-only. Files read as empty.
 bool mask() {
   for (const char* path :
-       {"/proc/buddyinfo",   "/proc/cgroups",     "/proc/cmdline",  "/proc/config.gz",
-        "/proc/diskstats",   "/proc/interrupts",  "/proc/iomem",    "/proc/ioports",
-        "/proc/kallsyms",    "/proc/kcore",       "/proc/keys",     "/proc/latency_stats",
-        "/proc/locks",       "/proc/mdstat",      "/proc/modules",  "/proc/partitions",
-        "/proc/sched_debug", "/proc/schedstat",   "/proc/softirqs", "/proc/swaps",
-        "/proc/timer_list",  "/proc/timer_stats", "/proc/zoneinfo"})
+       {"/proc/buddyinfo",   "/proc/cgroups",    "/proc/cmdline", "/proc/config.gz",
+        "/proc/diskstats",   "/proc/interrupts", "/proc/iomem",   "/proc/ioports",
+        "/proc/kallsyms",    "/proc/kcore",      "/proc/keys",    "/proc/latency_stats",
+        "/proc/locks",       "/proc/mdstat",     "/proc/modules", "/proc/partitions",
+        "/proc/sched_debug", "/proc/schedstat",  "/proc/swaps",   "/proc/timer_list",
+        "/proc/timer_stats", "/proc/zoneinfo"})
     if (!cover("/dev/null", path))
       return false;
   // An empty directory that nothing can be written to.
-  for (const char* path : {"/proc/acpi", "/proc/asound", "/proc/bus", "/proc/driver", "/proc/fs",
-                           "/proc/irq", "/proc/pressure", "/proc/scsi"})
+  for (const char* path :
+       {"/proc/acpi", "/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/scsi"})
     if (!cover("/sys/fs/cgroup", path))
       return false;
   constexpr auto flags = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
@@ -207,8 +194,8 @@ void limit(int resource, std::uint64_t value) {
     if (!worked)
       give_up(control, step);
   };
-  std::array<int, max_layers> layers{};
-  const auto count = receive_layers(control, layers);
+  std::array<int, max_mounts> mounts{};
+  const auto count = receive_mounts(control, mounts);
 
   // By number: libc does not know of this copy, and would have the spawner's other thread do the
   // same, which is not here.
@@ -221,15 +208,16 @@ void limit(int resource, std::uint64_t value) {
 
   need(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0,
        launch_step::private_mounts);
-  for (std::size_t i = 0; i < count; ++i)
-    need(attach(layers[i], layer_places[i]), launch_step::attach_layers);
+  for (std::size_t i = 1; i < count; ++i)
+    need(attach(mounts[i], mount_places[i]), launch_step::attach_layers);
   need(mount_root(count), launch_step::overlay);
+  need(attach(mounts[0], mount_places[0]), launch_step::dev);
   need(::chdir("root") == 0, launch_step::overlay);
 
   constexpr auto inert = MS_NOSUID | MS_NODEV | MS_NOEXEC;
   need(::mount("proc", "proc", "proc", inert, nullptr) == 0, launch_step::proc);
   need(make_sys(), launch_step::sys);
-  need(make_dev(wanted.slot, wanted.shm_bytes), launch_step::dev);
+  need(fill_dev(wanted.shm_bytes), launch_step::dev);
   // The new root on top of the old one, then the old one away from under it.
   need(::syscall(SYS_pivot_root, ".", ".") == 0 && ::umount2(".", MNT_DETACH) == 0 &&
          ::chdir("/") == 0,
@@ -329,21 +317,21 @@ unique_fd mapped_copy(int directory, int user_namespace) {
   return tree;
 }
 
-bool send_layers(int control, std::span<const unique_fd> layers) {
+bool send_mounts(int control, std::span<const unique_fd> mounts) {
   char byte = 'g';
   iovec data{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_layers)] = {};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_mounts)] = {};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = space;
-  message.msg_controllen = CMSG_SPACE(sizeof(int) * layers.size());
+  message.msg_controllen = CMSG_SPACE(sizeof(int) * mounts.size());
   auto* part = CMSG_FIRSTHDR(&message);
   part->cmsg_level = SOL_SOCKET;
   part->cmsg_type = SCM_RIGHTS;
-  part->cmsg_len = CMSG_LEN(sizeof(int) * layers.size());
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const int fd = layers[i].get();
+  part->cmsg_len = CMSG_LEN(sizeof(int) * mounts.size());
+  for (std::size_t i = 0; i < mounts.size(); ++i) {
+    const int fd = mounts[i].get();
     std::memcpy(CMSG_DATA(part) + i * sizeof fd, &fd, sizeof fd);
   }
   return ::sendmsg(control, &message, MSG_NOSIGNAL) == 1;
@@ -415,14 +403,16 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   if (!wire_network(made.process.get(), made.network))
     return fail(launch_step::network);
   made.namespaces_done = monotonic_ns();
-  const std::array<int, max_layers> from{wanted.root_layer, wanted.disk, tools.machines_usr,
+  std::array<unique_fd, max_mounts> mounts;
+  if (mounts[0] = make_devices(creator); !mounts[0])
+    return fail(launch_step::dev);
+  const std::array<int, max_mounts> from{-1, wanted.root_layer, wanted.disk, tools.machines_usr,
                                          tools.hidden};
-  const std::size_t used = !wanted.machines_usr ? 2 : tools.hidden < 0 ? 3 : 4;
-  std::array<unique_fd, max_layers> layers;
-  for (std::size_t i = 0; i < used; ++i)
-    if (layers[i] = mapped_copy(from[i], user_namespace.get()); !layers[i])
+  const auto used = wanted.machines_usr ? with_usr + (tools.hidden < 0 ? 0 : 1) : with_usr - 1;
+  for (std::size_t i = 1; i < used; ++i)
+    if (mounts[i] = mapped_copy(from[i], user_namespace.get()); !mounts[i])
       return fail(launch_step::layers);
-  if (!send_layers(made.control.get(), {layers.data(), used}))
+  if (!send_mounts(made.control.get(), {mounts.data(), used}))
     return fail(launch_step::hand_over);
   made.layers_done = monotonic_ns();
   return made;

@@ -43,10 +43,10 @@ struct launched {
 };
 
 /// Makes the namespaces of one sandbox and starts its agent. The working directory must have
-/// directories root, l0, l1, h, d and sys, to mount on in the child's namespace, and the slot's
-/// devices (device_nodes.hpp): the child inherits it there, and need not be able to search its
-/// parents. Returns as soon as the child has everything
-/// that it needs; the rest of its way to the agent it goes by itself, while the next one is made.
+/// directories root, l0, l1, h, d and sys, to mount on in the child's namespace: the child inherits
+/// it there, and need not be able to search its parents. Returns as soon as the child has
+/// everything that it needs; the rest of its way to the agent it goes by itself, while the next one
+/// is made.
 launched launch(const launch_tools& tools, const launch_request& wanted);
 
 /// Can the file system of `directory` be a layer: can its owners' ids be shown shifted into a

@@ -7,7 +7,6 @@
 #include "runtime/program_file.hpp"
 #include "runtime/spawner/bucket_mounts.hpp"
 #include "runtime/spawner/claim.hpp"
-#include "runtime/spawner/device_nodes.hpp"
 #include "runtime/spawner/disk.hpp"
 #include "runtime/spawner/gateway_link.hpp"
 #include "runtime/spawner/hidden_files.hpp"
@@ -250,8 +249,6 @@ result<void> spawner::prepare() {
   for (const char* each : {"root", "l0", "l1", "h", "d", "sys"})
     if (::mkdir(each, 0755) != 0)
       return failed(scratch);
-  if (!prepare_devices())
-    return failed("making a file system for devices");
   if (auto ok = hidden_.make_layer(disk + "/hidden"); !ok)
     return ok;
 
@@ -651,8 +648,6 @@ void spawner::create(const request& wanted) {
   auto disk = disks_->create(slot, wanted.ceilings.disk_bytes);
   if (!disk)
     return refuse(launch_step::disk, EIO, disk.reason().message);
-  if (!make_devices(slot, first_uid + slot * uids_per_slot))
-    return refuse(launch_step::dev, errno, std::strerror(errno));
   done.disk = monotonic_ns();
 
   launch_request launching;
@@ -835,7 +830,6 @@ void spawner::reap() {
 bool spawner::remove_traces(std::uint32_t slot) {
   const bool groups = cgroups_.remove(slot);
   const bool disk = disks_->destroy(slot);
-  remove_devices(slot);
   return groups && disk;
 }
 

@@ -86,7 +86,8 @@ TEST_CASE("no name and no link of an image leads a sandbox to other files of the
   fs::create_symlink("../../../..", n.images() / ".tree-1/root/inner/up");
   fs::create_symlink(".tree-1", n.images() / "linky");
 
-  SECTION("what is no name of a tree") {
+  // What is no name of a tree.
+  {
     for (const auto& each : std::vector<std::string>{"",
                                                      ".",
                                                      "..",
@@ -123,7 +124,8 @@ TEST_CASE("no name and no link of an image leads a sandbox to other files of the
     path.copy(wanted.tree, sizeof wanted.tree - 1);
     CHECK(is_refused(n.ask(wanted), spawner_event::create_failed, EPERM));
   }
-  SECTION("a tree that is a link, or whose files are") {
+  // A tree that is a link, or whose files are.
+  {
     fs::create_directories(n.images() / ".tree-2");
     fs::create_symlink("/", n.images() / ".tree-2/root");
     fs::create_symlink("/", n.images() / ".tree-3");
@@ -143,12 +145,14 @@ TEST_CASE("no name and no link of an image leads a sandbox to other files of the
     CHECK(n.ask(n.from_tree(".tree-8")).error == ENOTDIR);
     CHECK(n.ask(n.from_tree(".tree-9")).error == ENOENT);
   }
-  SECTION("flags that there are not") {
+  // Flags that there are not.
+  {
     auto wanted = n.from_tree("host");
     wanted.flags = ~0u;
     CHECK(is_refused(n.ask(wanted), spawner_event::create_failed, EINVAL));
   }
-  SECTION("another directory in the place of the images, once the spawner runs") {
+  // Another directory in the place of the images, once the spawner runs.
+  {
     fs::rename(n.images(), n.images().string() + "-away");
     fs::create_directory_symlink("/", n.images());
     n.makes_sandboxes();
@@ -185,8 +189,9 @@ TEST_CASE("an image that is imported again is another tree, and both are started
 TEST_CASE("numbers that are too large are refused, and nothing is made", "[runtime][hostile]") {
   hostile_server n;
   const auto agent = n.make(other_slot);
-  const auto spoil = GENERATE(0, 1, 2, 3, 4, 5);
-  for (const auto what : {spawner_op::create, spawner_op::claim}) {
+  for (int each = 0; each < 12; ++each) {
+    const int spoil = each / 2;
+    const auto what = each % 2 == 0 ? spawner_op::create : spawner_op::claim;
     auto wanted = n.request(what, what == spawner_op::create ? empty_slot : other_slot);
     constexpr auto huge = std::numeric_limits<std::uint64_t>::max();
     constexpr auto large = std::numeric_limits<std::uint32_t>::max();
@@ -226,7 +231,8 @@ TEST_CASE("a mount that is not as it should be is refused", "[runtime][hostile]"
   const auto is_bad = [&](const std::string& text) {
     return is_refused(n.ask(wanted, text), spawner_event::mounted, EINVAL);
   };
-  SECTION("its path") {
+  // Its path.
+  {
     for (const auto& path :
          std::vector<std::string>{"", "/", "//", "relative", "/..", "/a/../b", "/a/..", "/a/.",
                                   "/a//b", "/a/", "/../../etc", "/" + std::string(5000, 'x')}) {
@@ -236,7 +242,8 @@ TEST_CASE("a mount that is not as it should be is refused", "[runtime][hostile]"
       CHECK(is_bad(mount_text(words)));
     }
   }
-  SECTION("its type and its program") {
+  // Its type and its program.
+  {
     for (const auto& type : {"", "s3fs,dev", "a b", "../x", "S"}) {
       auto words = good;
       words[2] = type;
@@ -248,7 +255,8 @@ TEST_CASE("a mount that is not as it should be is refused", "[runtime][hostile]"
       CHECK(is_bad(mount_text(words)));
     }
   }
-  SECTION("its text") {
+  // Its text.
+  {
     CHECK(is_bad(""));
     CHECK(is_bad("\0"s));
     CHECK(is_bad(std::string(runtime::spawner::max_text, '\0')));
@@ -256,7 +264,8 @@ TEST_CASE("a mount that is not as it should be is refused", "[runtime][hostile]"
     CHECK(is_bad("/a\0b\0s3fs\0c\0s3fs"s)); // Its last word has no end.
     CHECK(is_bad(mount_text({good.begin(), good.begin() + 4})));
   }
-  SECTION("its numbers") {
+  // Its numbers.
+  {
     wanted.owner = runtime::spawner::uids_per_slot;
     CHECK(is_bad(mount_text(good)));
     wanted.owner = 0;
@@ -266,8 +275,9 @@ TEST_CASE("a mount that is not as it should be is refused", "[runtime][hostile]"
     wanted.count = std::numeric_limits<std::uint32_t>::max();
     CHECK(is_bad(mount_text(good)));
   }
-  SECTION("for nobody") {
-    wanted.slot = empty_slot;
+  // For nobody.
+  {
+    wanted = n.request(spawner_op::mount, empty_slot);
     const auto said = n.ask(wanted, mount_text(good));
     CHECK(said.what == spawner_event::mounted);
     CHECK(said.error == ESRCH);
@@ -328,40 +338,29 @@ TEST_CASE("more descriptors, or more of a label, than are kept is not kept", "[r
 
 TEST_CASE("a server whose packets cannot be read is hung up on", "[runtime][hostile]") {
   hostile_server n;
-  auto bad = n.request(spawner_op::create, other_slot);
-  SECTION("too short") {
-    n.spawner.send(std::string(sizeof bad - 1, '\0'));
-  }
-  SECTION("too long") {
-    n.spawner.send(std::string(sizeof bad + runtime::spawner::max_text + 1, '\0'));
-  }
-  SECTION("empty") {
-    n.spawner.send("x", {0, 1, 2});
-  }
-  SECTION("a slot beyond the last") {
-    bad.slot = runtime::spawner::max_slots;
-    n.send(bad);
-  }
-  SECTION("the last slot of all numbers") {
-    bad.slot = std::numeric_limits<std::uint32_t>::max();
-    n.send(bad);
-  }
-  SECTION("a name of a tree without an end") {
-    std::memset(bad.tree, 'x', sizeof bad.tree);
-    n.send(bad);
-  }
-  SECTION("a host's name without an end") {
-    std::memset(bad.host_name, 'x', sizeof bad.host_name);
-    n.send(bad);
-  }
-  SECTION("a tag without an end") {
-    std::memset(bad.tag, 'x', sizeof bad.tag);
-    n.send(bad);
-  }
-  SECTION("a second hello") {
-    n.send(n.request(spawner_op::hello, 0));
-  }
-  n.is_hung_up_on();
+  const auto agent = n.make(other_slot); // The spawner has somebody, and does not end.
+  const auto pid = n.node.spawner();
+  const auto good = n.request(spawner_op::create, empty_slot);
+  const auto hangs_up = [&](const std::string& packet, std::vector<int> fds = {}) {
+    REQUIRE(n.spawner.send(packet, std::move(fds)));
+    n.is_hung_up_on();
+  };
+  const auto changed = [&](auto change) {
+    auto bad = good;
+    change(bad);
+    return std::string{as_bytes(bad)};
+  };
+  hangs_up(std::string(sizeof good - 1, '\0'));
+  hangs_up(std::string(sizeof good + runtime::spawner::max_text + 1, '\0'));
+  hangs_up("x", {0, 1, 2});
+  hangs_up(changed([](auto& bad) { bad.slot = runtime::spawner::max_slots; }));
+  hangs_up(changed([](auto& bad) { bad.slot = std::numeric_limits<std::uint32_t>::max(); }));
+  hangs_up(changed([](auto& bad) { std::memset(bad.tree, 'x', sizeof bad.tree); }));
+  hangs_up(changed([](auto& bad) { std::memset(bad.host_name, 'x', sizeof bad.host_name); }));
+  hangs_up(changed([](auto& bad) { std::memset(bad.tag, 'x', sizeof bad.tag); }));
+  hangs_up(changed([](auto& bad) { bad.what = spawner_op::hello; })); // Its second one.
+  CHECK(n.node.spawner() == pid);
+  CHECK(works(agent));
 }
 
 TEST_CASE("a server that asks and does not read does not hold the next one up",
