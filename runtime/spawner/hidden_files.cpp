@@ -3,6 +3,8 @@
 #include "base/limits.hpp"
 
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
@@ -33,8 +35,11 @@ bool others_may_read(const struct stat& info) {
   return S_ISLNK(info.st_mode) || (info.st_mode & needed) == needed;
 }
 
-/// False: there are too many of them.
-bool look_into(unique_fd directory, const std::string& path, std::vector<std::string>& found) {
+/// False: there are too many of them, or it is to stop.
+bool look_into(unique_fd directory, const std::string& path, const std::atomic<bool>& stop,
+               std::vector<std::string>& found) {
+  if (stop)
+    return false;
   const int itself = directory.get();
   const std::unique_ptr<DIR, int (*)(DIR*)> entries{::fdopendir(directory.release()), ::closedir};
   while (const dirent* each = entries ? ::readdir(entries.get()) : nullptr) {
@@ -50,7 +55,7 @@ bool look_into(unique_fd directory, const std::string& path, std::vector<std::st
     } else if (S_ISDIR(info.st_mode)) {
       // Another file system that is mounted here is not in the layer.
       if (auto below = open_below(itself, name.c_str());
-          below && !look_into(std::move(below), path + name + "/", found))
+          below && !look_into(std::move(below), path + name + "/", stop, found))
         return false;
     }
   }
@@ -73,12 +78,12 @@ bool make_alike(int usr, int layer, const std::string& path) {
 
 } // namespace
 
-result<std::vector<std::string>> find_hidden(int top) {
+result<std::vector<std::string>> find_hidden(int top, const std::atomic<bool>& stop) {
   std::vector<std::string> found;
   auto directory = open_below(top, ".");
   if (!directory)
     return failed("reading /usr");
-  if (!look_into(std::move(directory), "", found))
+  if (!look_into(std::move(directory), "", stop, found))
     return error{errc::launch_failed,
                  "more than " + std::to_string(limits::hidden_files) +
                    " files below /usr may not be read by everybody, so they cannot be hidden"};
@@ -87,21 +92,39 @@ result<std::vector<std::string>> find_hidden(int top) {
 
 void hidden_files::look(int usr) {
   usr_ = usr;
-  found_ = std::async(std::launch::async, [usr] { return find_hidden(usr); });
+  found_ = std::async(std::launch::async, [this, usr] {
+    sigset_t all; // They are the spawner's.
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    return find_hidden(usr, stop_);
+  });
+}
+
+bool hidden_files::ready() const {
+  return !found_.valid() || found_.wait_for(std::chrono::seconds{0}) == std::future_status::ready;
 }
 
 result<void> hidden_files::make_layer(const std::string& in) {
-  const auto found = found_.get();
-  if (!found)
-    return found.reason();
-  if (found->empty())
+  if (found_.valid()) {
+    const auto found = found_.get();
+    const auto made = found ? make_of(*found, in) : result<void>{found.reason()};
+    if (!made)
+      failed_ = made.reason();
+  }
+  if (failed_)
+    return {*failed_};
+  return {};
+}
+
+result<void> hidden_files::make_of(const std::vector<std::string>& found, const std::string& in) {
+  if (found.empty())
     return {};
   if (::mkdir(in.c_str(), 0755) != 0)
     return {failed(in)};
   unique_fd layer{::open(in.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   if (!layer)
     return {failed(in)};
-  for (const auto& each : *found) {
+  for (const auto& each : found) {
     for (auto end = each.find('/'); end != std::string::npos; end = each.find('/', end + 1))
       if (::mkdirat(layer.get(), each.substr(0, end).c_str(), 0755) != 0 && errno != EEXIST)
         return {failed(in + "/" + each)};
@@ -109,7 +132,7 @@ result<void> hidden_files::make_layer(const std::string& in) {
       return {failed(in + "/" + each)};
   }
   // The outer ones last, since what is made in a directory changes its times.
-  for (const auto& each : *found)
+  for (const auto& each : found)
     for (auto end = each.rfind('/'); end != std::string::npos && end > 0;
          end = each.rfind('/', end - 1))
       if (!make_alike(usr_, layer.get(), each.substr(0, end)) && errno != ENOENT)

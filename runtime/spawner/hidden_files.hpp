@@ -3,7 +3,9 @@
 #include "base/error.hpp"
 #include "base/unique_fd.hpp"
 
+#include <atomic>
 #include <future>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,28 +17,39 @@ namespace insula::runtime::spawner {
 /// above /usr, with a whiteout for each of them (overlayfs: "whiteouts and opaque directories").
 ///
 /// Found when the spawner starts. What is made later, or loses its readers later, is not hidden.
+///
+/// Threads: one of its own, which looks; all calls come from the spawner's.
 class hidden_files {
 public:
-  /// Begins to look, on a thread of its own: /usr has some 100,000 files. `usr` stays open until
-  /// make_layer() has returned.
+  ~hidden_files() { stop_ = true; }
+
+  /// Begins to look. /usr has some 100,000 files, so that takes most of a second, and minutes if a
+  /// disk is slow and nothing of it is in memory. `usr` stays open for as long as this is there.
   void look(int usr);
 
-  /// Waits for that, and makes the layer in the directory `in`, which is not in use by anybody else
-  /// and can be a layer. Errors: launch_failed.
+  /// Has that been done?
+  bool ready() const;
+
+  /// Waits for that and makes the layer, once, in the directory `in`, which is not in use by
+  /// anybody else and can be a layer. Errors: launch_failed, each time.
   result<void> make_layer(const std::string& in);
 
   /// The layer; -1: nothing has to be hidden.
   int layer() const { return layer_ ? layer_.get() : -1; }
 
 private:
+  result<void> make_of(const std::vector<std::string>& found, const std::string& in);
+
   int usr_ = -1;
-  std::future<result<std::vector<std::string>>> found_;
+  std::atomic<bool> stop_ = false;
+  std::future<result<std::vector<std::string>>> found_; ///< Its end waits for the thread's.
+  std::optional<error> failed_;
   unique_fd layer_;
 };
 
 /// The paths, as they are below the directory `top`. What is hidden with its directory is not
 /// listed. Follows no link and looks into no other file system. Errors: launch_failed, when there
-/// are more of them than limits::hidden_files.
-result<std::vector<std::string>> find_hidden(int top);
+/// are more of them than limits::hidden_files, or once `stop` is set.
+result<std::vector<std::string>> find_hidden(int top, const std::atomic<bool>& stop);
 
 } // namespace insula::runtime::spawner

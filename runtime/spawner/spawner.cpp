@@ -116,6 +116,7 @@ private:
   void refuse(const request& wanted, int error, launch_step step, mount_step of_mount);
   void refuse_late(const request& wanted);
   void hold(const request& wanted, std::string_view label, std::vector<unique_fd> fds);
+  bool waits_for_usr() const;
   bool nobody_left() const { return had_server_ && !server_ && tenants_.empty(); }
   void create(const request& wanted);
   void create_next();
@@ -249,8 +250,6 @@ result<void> spawner::prepare() {
   for (const char* each : {"root", "l0", "l1", "h", "d", "sys"})
     if (::mkdir(each, 0755) != 0)
       return failed(scratch);
-  if (auto ok = hidden_.make_layer(disk + "/hidden"); !ok)
-    return ok;
 
   agent_ = program_file("insula-agent", insula_agent_begin, insula_agent_end);
   null_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -261,7 +260,6 @@ result<void> spawner::prepare() {
     return {{errc::launch_failed, "libseccomp could not make the system call filter"}};
   tools_.agent = agent_.get();
   tools_.machines_usr = layers_.machines_usr();
-  tools_.hidden = hidden_.layer();
 
   lift_ceiling_of_files();
   // What sandboxes may have open is handed down from here.
@@ -630,6 +628,12 @@ void spawner::create(const request& wanted) {
     return refuse_late(wanted);
   if (permission_.over())
     return tell(event::create_failed, slot, EPERM, launch_step::permission);
+  const bool machines_usr = (wanted.flags & create_with_machines_usr) != 0;
+  if (machines_usr) {
+    if (auto ok = hidden_.make_layer(given_.state_directory + "/disk/hidden"); !ok)
+      return refuse(launch_step::layers, EIO, ok.reason().message);
+    tools_.hidden = hidden_.layer();
+  }
   launch_clock done{};
   done.begun = monotonic_ns();
   // A sandbox's root owns what is mounted for it. So the server, which is not root, does not choose
@@ -654,7 +658,7 @@ void spawner::create(const request& wanted) {
   launching.slot = slot;
   launching.disk = disk->get();
   launching.root_layer = root.get();
-  launching.machines_usr = (wanted.flags & create_with_machines_usr) != 0;
+  launching.machines_usr = machines_usr;
   launching.host_name = wanted.host_name;
   launching.shm_bytes = wanted.ceilings.shm_bytes;
   launching.open_files = wanted.ceilings.open_files;
@@ -684,6 +688,12 @@ void spawner::create(const request& wanted) {
   mine.failed = made.failed;
   mine.error = made.error;
   destroy(slot);
+}
+
+/// The next create needs what is still looked for below /usr.
+bool spawner::waits_for_usr() const {
+  return !to_create_.empty() && (to_create_.front().flags & create_with_machines_usr) != 0 &&
+         !hidden_.ready();
 }
 
 /// A create takes a millisecond or two; what is quick and waited for goes first.
@@ -916,7 +926,11 @@ int spawner::serve() {
   for (;;) {
     std::array<epoll_event, 16> events;
     constexpr int again_ms = 2, dying_ms = 10;
-    int patience = !to_create_.empty() ? 0 : !ended_.empty() ? again_ms : let_die() ? dying_ms : -1;
+    const bool waits = waits_for_usr();
+    int patience = !to_create_.empty() && !waits ? 0
+                   : waits || !ended_.empty()    ? again_ms
+                   : let_die()                   ? dying_ms
+                                                 : -1;
     for (const int until : {gateway_.until_restart(), mounts_.until_look()})
       if (until >= 0 && (patience < 0 || until < patience))
         patience = until;
@@ -949,7 +963,7 @@ int spawner::serve() {
       drop_server();
     constexpr int turns_at_most = 32; // However much else there is to do.
     turns_without_create = count > 0 ? turns_without_create + 1 : turns_at_most;
-    if (!to_create_.empty() && turns_without_create >= turns_at_most) {
+    if (!to_create_.empty() && !waits && turns_without_create >= turns_at_most) {
       turns_without_create = 0;
       create_next();
     }
