@@ -197,7 +197,7 @@ int copy_of_own(int fd) {
   if (::fstat(fd, &info) != 0 || !S_ISCHR(info.st_mode) || info.st_rdev != makedev(memory, null))
     return ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
   const int own = ::open("/proc/self/fd/0", (::fcntl(fd, F_GETFL) & O_ACCMODE) | O_CLOEXEC);
-  return own >= 0 ? own : ::fcntl(0, F_DUPFD_CLOEXEC, 3); // Its root may have closed it to others.
+  return own >= 0 ? own : ::fcntl(0, F_DUPFD_CLOEXEC, 3); // An image without /proc.
 }
 
 /// stdin, stdout, stderr, and maybe a script.

@@ -45,19 +45,23 @@ bool look_into(unique_fd directory, const std::string& path, const std::atomic<b
   while (const dirent* each = entries ? ::readdir(entries.get()) : nullptr) {
     const std::string name{each->d_name};
     struct stat info {};
-    if (name == "." || name == ".." || each->d_type == DT_LNK ||
-        ::fstatat(itself, name.c_str(), &info, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) != 0)
+    if (name == "." || name == ".." || each->d_type == DT_LNK)
       continue;
-    if (!others_may_read(info)) {
-      found.push_back(path + name);
-      if (found.size() > limits::hidden_files)
-        return false;
-    } else if (S_ISDIR(info.st_mode)) {
-      // Another file system that is mounted here is not in the layer.
-      if (auto below = open_below(itself, name.c_str());
-          below && !look_into(std::move(below), path + name + "/", stop, found))
+    const bool known =
+      ::fstatat(itself, name.c_str(), &info, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0;
+    bool hides = known ? !others_may_read(info) : errno != ENOENT;
+    if (known && !hides && S_ISDIR(info.st_mode)) {
+      auto below = open_below(itself, name.c_str());
+      // Another file system that is mounted here is not in the layer. What cannot be looked into
+      // for any other reason is hidden.
+      hides = !below && errno != EXDEV && errno != ENOENT;
+      if (below && !look_into(std::move(below), path + name + "/", stop, found))
         return false;
     }
+    if (hides)
+      found.push_back(path + name);
+    if (found.size() > limits::hidden_files)
+      return false;
   }
   return true;
 }
