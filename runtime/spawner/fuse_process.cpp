@@ -274,10 +274,6 @@ struct descriptors {
 
 } // namespace
 
-bool is_fuse_program(std::string_view name) {
-  return name == "s3fs" || name == "rclone";
-}
-
 fuse_process start_fuse_process(const fuse_program& what, int device) {
   std::vector<std::string> words{what.argv.begin(), what.argv.end()};
   std::vector<char*> argv;

@@ -37,9 +37,6 @@ struct fuse_process {
   unique_fd go;      ///< It waits for let_run(); without that it ends.
 };
 
-/// May such a program be run? Whoever asks for one is not trusted to choose freely.
-bool is_fuse_program(std::string_view name);
-
 /// Starts it: in network, pid, mount, ipc and uts namespaces of its own, as that user, without
 /// capabilities, behind the filter. Its root directory has the machine's /usr and what of /etc is
 /// needed for TLS, all of which it can only read; /proc, /dev and /tmp are its own. It does nothing
