@@ -314,14 +314,17 @@ TEST_CASE("a neighbour connects while another sandbox floods the gateway, as bes
   for (const auto& each : columns)
     std::printf("  %-12s %8.0f %8.0f %8.0f\n", each.kind != nullptr ? each.kind : "nothing",
                 median(each.middle), median(each.late), median(each.asked));
-  const auto worst = [&](auto part) {
-    return std::max(median(columns[0].*part), median(columns[1].*part));
+  // What is quicker than this is not told apart: an ordinary connection, and a tick of the
+  // kernel's.
+  constexpr double ordinary = 200, tick = 4'000;
+  const auto worst = [&](auto part, double least) {
+    return std::max({median(columns[0].*part), median(columns[1].*part), least});
   };
   for (std::size_t i = 2; i < columns.size(); ++i) {
     CAPTURE(columns[i].kind);
-    CHECK(median(columns[i].middle) < 3 * worst(&column::middle));
-    CHECK(median(columns[i].asked) < 3 * worst(&column::asked));
-    CHECK(median(columns[i].late) < 5 * worst(&column::late));
+    CHECK(median(columns[i].middle) < 3 * worst(&column::middle, ordinary));
+    CHECK(median(columns[i].asked) < 3 * worst(&column::asked, ordinary));
+    CHECK(median(columns[i].late) < 5 * worst(&column::late, tick));
   }
   const auto used = at.gateway.figures(neighbours::noisy_slot).gateway_us,
              mine = at.gateway.figures(neighbours::calm_slot).gateway_us;
