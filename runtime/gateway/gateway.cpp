@@ -35,7 +35,7 @@ gateway::gateway(boost::asio::io_context& io, unique_fd spawner)
     , spawner_(io, spawner.release()) {}
 
 void gateway::run() {
-  wait_for_spawner();
+  begin();
   io_.run();
 }
 
@@ -53,8 +53,8 @@ bool gateway::hear_spawner() {
   for (;;) {
     request said{};
     int fds[max_fds], count = 0;
-    const auto n =
-      receive_packet(spawner_.native_handle(), {&said, sizeof said}, fds, count, MSG_DONTWAIT);
+    const auto n = receive_packet(spawner_.native_handle(), {&said, sizeof said}, fds, count,
+                                  MSG_DONTWAIT | MSG_TRUNC); // Its whole length is told.
     if (n < 0 && errno == EAGAIN)
       return true;
     std::vector<unique_fd> owned;

@@ -87,6 +87,8 @@ public:
   driven_gateway(const driven_gateway&) = delete;
   driven_gateway& operator=(const driven_gateway&) = delete;
 
+  pid_t pid() const { return pid_; }
+
   void add(std::uint32_t slot, const wired_process& box) {
     std::vector<int> fds;
     for (const auto& each : box.sockets())
