@@ -126,7 +126,7 @@ TEST_CASE("without its spawner a server says so, fails cleanly, and ends with an
     if (got.complete)
       CHECK((got.exit_code || !got.error.empty()));
   }
-  // Whoever still gets an answer is told what is wrong; then there is nobody.
+  // An answer says what is wrong, until nothing answers any more.
   CHECK(eventually([&] {
     try {
       const auto health = it.ask("GET", "/health");

@@ -381,7 +381,7 @@ TEST_CASE("when the spawner is gone everything is reported, and it is an ailment
   CHECK(alone.get_future().wait_for(10s) == std::future_status::ready);
   std::atomic<bool> told_again = false;
   n.engine->when_alone([&] { told_again = true; });
-  CHECK(told_again); // Whoever asks too late is told at once.
+  CHECK(told_again); // A question that comes too late is answered at once.
   CHECK(n.engine->ailments().size() == 1);
   const auto refused = std::make_shared<events<std::string>>();
   const auto q = it.box->start(command(), listener_to(refused));
