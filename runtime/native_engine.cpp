@@ -123,6 +123,7 @@ struct native_engine_core {
   io_pool& pool;
   gateway_client gateway;
   spawner_client spawner;
+  std::atomic<std::uint64_t> failed_launches{0};
   const std::uint64_t generation; ///< Of this server, among those of its spawner.
   cgroup_tree cgroups;
   std::mutex guard; ///< For what follows.
@@ -446,6 +447,8 @@ void native_sandbox::created(result<spawner_client::launched> way) {
       over_ = true; // Else a destroy() that is under way would give the slot back once more.
     }
     engine_->give_back(slot_);
+    if (way.reason().code == errc::launch_failed)
+      ++engine_->failed_launches;
     if (const auto tell = std::exchange(listener_, {}).on_failed)
       tell(way.reason());
     return;
@@ -1104,6 +1107,8 @@ void native_sandbox::give_up(error why) {
   deadline_.cancel();
   lacks_ = 0;
   const auto tell = std::exchange(listener_, {}).on_failed;
+  if (tell && why.code == errc::launch_failed)
+    ++engine_->failed_launches;
   destroy([tell, why] {
     if (tell)
       tell(why);
@@ -1141,10 +1146,12 @@ void native_sandbox::gone(bool slot_is_free) {
   if (slot_is_free)
     engine_->give_back(slot_);
   const auto heard_by = std::exchange(listener_, {});
-  if (heard_by.on_failed)
+  if (heard_by.on_failed) {
+    ++engine_->failed_launches;
     heard_by.on_failed({errc::launch_failed, why_not_});
-  else if (heard_by.on_ended)
+  } else if (heard_by.on_ended) {
     heard_by.on_ended();
+  }
 }
 
 void native_sandbox::fall_silent() {
@@ -1716,7 +1723,15 @@ void native_engine::hand_over() {
 std::vector<std::string> native_engine::ailments() const {
   if (core_->spawner.connected())
     return {};
-  return {"the spawner is gone; restart the server"};
+  return {"the spawner is gone, and this server ends"};
+}
+
+std::uint64_t native_engine::failed_launches() const {
+  return core_->failed_launches;
+}
+
+void native_engine::when_alone(std::function<void()> tell) {
+  core_->spawner.when_lost(std::move(tell));
 }
 
 void native_engine::permit(std::chrono::nanoseconds boottime_deadline) {

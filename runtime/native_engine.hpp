@@ -46,6 +46,13 @@ public:
   std::vector<std::string> ailments() const override;
   void permit(std::chrono::nanoseconds boottime_deadline) override;
 
+  /// So many sandboxes could not be made, or claimed, for a reason that is this machine's.
+  std::uint64_t failed_launches() const;
+
+  /// `tell` is called once, on any thread, when the spawner has ended by itself: nothing runs any
+  /// more, and nothing can be made.
+  void when_alone(std::function<void()> tell);
+
   /// From here on nothing is heard or told any more, and what runs goes on until another server
   /// adopts it.
   void hand_over();

@@ -255,6 +255,14 @@ result<spawner_link> connect_to_spawner(const spawner_options& options) {
   return std::move(*link);
 }
 
+namespace {
+
+/// Asking again helps: another node has the sandbox by then, or this one's next server.
+const error spawner_gone{errc::node_unreachable, "the spawner is gone, and this server ends"};
+const error spawner_deaf{errc::launch_failed, "the spawner takes no more requests"};
+
+} // namespace
+
 struct spawner_client::shared {
   struct entry {
     std::function<void(result<launched>)> on_created;
@@ -283,6 +291,7 @@ struct spawner_client::shared {
   std::map<mount_key, mount_outcome> mounting; ///< Or unmounting: one at a time.
   bool connected = true;
   bool told_to_end = false;
+  std::function<void()> when_lost; ///< Null: nobody asks, or it has been told.
 };
 
 void spawner_client::shared::opened(const spawner::notice& said, std::vector<unique_fd> fds) {
@@ -407,8 +416,11 @@ void spawner_client::shared::lost() {
   std::map<std::uint32_t, entry> all;
   decltype(want_sockets) sockets;
   decltype(mounting) mounts;
+  std::function<void()> told_of_loss;
   {
     const std::lock_guard hold{guard};
+    if (!told_to_end)
+      told_of_loss = std::exchange(when_lost, nullptr);
     if (!told_to_end)
       log::error("spawner.gone",
                  {{"consequence", "its sandboxes have ended, and no more can be made"}});
@@ -419,13 +431,15 @@ void spawner_client::shared::lost() {
     mounts.swap(mounting);
   }
   closed.notify_all();
+  if (told_of_loss)
+    told_of_loss();
   for (const auto& [key, tell] : mounts)
     tell(error{errc::sandbox_not_running, "the spawner is gone"});
   for (const auto& [name, tell] : sockets)
     tell(error{errc::sandbox_not_running, "the spawner is gone"});
   for (auto& [slot, each] : all) {
     if (each.on_created)
-      each.on_created(error{errc::launch_failed, "the spawner is gone"});
+      each.on_created(spawner_gone);
     else if (each.on_ended)
       each.on_ended();
     for (const auto& gone : each.on_gone)
@@ -476,8 +490,8 @@ void spawner_client::create(const spawner::request& wanted,
     if (entered && shared_->slots.erase(wanted.slot) == 0)
       return; // The spawner was lost meanwhile, and that has been told.
   }
-  boost::asio::post(io_, [tell = std::move(on_created)] {
-    tell(error{errc::launch_failed, "the spawner takes no more requests"});
+  boost::asio::post(io_, [tell = std::move(on_created), gone = !entered] {
+    tell(gone ? spawner_gone : spawner_deaf);
   });
 }
 
@@ -503,9 +517,7 @@ void spawner_client::claim(const spawner::request& wanted,
     at->second.on_claimed = on_claimed;
   }
   if (!shared_->socket->send(as_bytes(wanted)))
-    boost::asio::post(io_, [tell = std::move(on_claimed)] {
-      tell(error{errc::launch_failed, "the spawner takes no more requests"});
-    });
+    boost::asio::post(io_, [tell = std::move(on_claimed)] { tell(spawner_deaf); });
 }
 
 void spawner_client::open_sockets(held_slot where, const sockets_request& wanted,
@@ -618,9 +630,21 @@ void spawner_client::let_go() {
   decltype(shared::mounting) mounts;
   const std::lock_guard hold{shared_->guard};
   shared_->connected = false;
+  shared_->when_lost = nullptr;
   waiting.swap(shared_->slots);
   sockets.swap(shared_->want_sockets);
   mounts.swap(shared_->mounting);
+}
+
+void spawner_client::when_lost(std::function<void()> tell) {
+  {
+    const std::lock_guard hold{shared_->guard};
+    if (shared_->connected || shared_->told_to_end || !tell) {
+      shared_->when_lost = std::move(tell);
+      return;
+    }
+  }
+  tell();
 }
 
 bool spawner_client::connected() const {

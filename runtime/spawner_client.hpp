@@ -127,6 +127,10 @@ public:
 
   bool connected() const;
 
+  /// `tell` is called once when the spawner has ended and nobody here has wanted that, on the
+  /// thread of `io`, or at once where it has already.
+  void when_lost(std::function<void()> tell);
+
 private:
   struct shared;
   boost::asio::io_context& io_;

@@ -370,11 +370,18 @@ TEST_CASE("when the spawner is gone everything is reported, and it is an ailment
   n.create(); // Has had no answer yet.
   n.spawner.next(spawner_op::create);
   CHECK(n.engine->ailments().empty());
+  std::promise<void> alone;
+  n.engine->when_alone([&] { alone.set_value(); });
   n.spawner.end.close();
   std::vector<std::string> said{n.heard->next().what, n.heard->next().what};
   std::sort(said.begin(), said.end());
-  CHECK(said == std::vector<std::string>{"ended", "failed the spawner is gone"});
+  CHECK(said ==
+        std::vector<std::string>{"ended", "failed the spawner is gone, and this server ends"});
   CHECK(heard->next() == "lost");
+  CHECK(alone.get_future().wait_for(10s) == std::future_status::ready);
+  std::atomic<bool> told_again = false;
+  n.engine->when_alone([&] { told_again = true; });
+  CHECK(told_again); // A question that comes too late is answered at once.
   CHECK(n.engine->ailments().size() == 1);
   const auto refused = std::make_shared<events<std::string>>();
   const auto q = it.box->start(command(), listener_to(refused));
