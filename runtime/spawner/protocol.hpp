@@ -4,6 +4,7 @@
 #include "runtime/agent/shell_protocol.hpp"
 #include "runtime/held_label.hpp"
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
@@ -15,7 +16,7 @@ namespace insula::runtime::spawner {
 /// A spawner outlives its server, and so do the agents and keepers that it has started and the
 /// labels that it keeps: a server that would misunderstand any of them understands none.
 inline constexpr std::uint32_t version =
-  7 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
+  8 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
 inline constexpr std::size_t max_path = 512;
 inline constexpr std::size_t max_host_name = 64;
 inline constexpr std::size_t max_tag = 152;
@@ -59,6 +60,10 @@ inline constexpr std::uint32_t mount_over_files = 2; ///< Its directory need not
 inline constexpr std::uint32_t mount_keeps_directory =
   4; ///< Also when it is away, and that is empty.
 
+// Flags of a create.
+inline constexpr std::uint32_t create_without_filters =
+  1; ///< Its processes may load no filters of system calls.
+
 struct limits {
   std::uint64_t memory_bytes;
   std::uint64_t disk_bytes;
@@ -80,8 +85,8 @@ struct request {
   std::uint64_t epoch; ///< Under which the asker holds the sandbox; 0: it is nobody's yet.
   std::uint32_t count; ///< open_sockets: 1 to max_fds. mount: MiB of its cache.
   std::uint32_t ipv6;
-  std::uint32_t flags; ///< Of a mount, as the next.
-  std::uint32_t owner; ///< User and group in the sandbox whose the directory is if it is made.
+  std::uint32_t flags; ///< Of a mount or a create.
+  std::uint32_t owner; ///< Of a mount: user and group in the sandbox, for directories it makes.
   limits ceilings;
   char host_name[max_host_name];
   char tag[max_tag]; ///< create, claim: what the sandbox is to whoever serves next. Of no meaning
@@ -201,6 +206,13 @@ enum class mount_step : std::uint32_t {
   detach,      ///< Taking it away.
   epoch,       ///< The asker does not hold the sandbox any more.
 };
+
+/// What loading a filter of system calls fails with while the kernel has no room for one more,
+/// which is no fault of the sandbox: ENOMEM, or a number that the C library has no word for.
+constexpr bool no_room_for_filter(int error) {
+  constexpr int ENOTSUPP = 524;
+  return error == ENOTSUPP || error == ENOMEM;
+}
 
 const char* name_of(launch_step step);
 const char* name_of(mount_step step);
