@@ -5,7 +5,7 @@
 
 /// How much of the kernel's memory for compiled filters sandboxes can take. The kernel has one
 /// ceiling for that memory per machine (net.core.bpf_jit_limit), charges no cgroup for it, and
-/// lets a process hold 32,768 instructions, which are 450 KiB when they are compiled.
+/// lets a process hold 32,768 instructions, which are 440 KiB when they are compiled.
 namespace insula::runtime::spawner {
 
 /// Raises the machine's ceiling, unless it is higher or the machine has little memory. It stays so

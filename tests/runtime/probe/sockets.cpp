@@ -75,7 +75,13 @@ void options_of_sockets() {
   const auto set = [](const char* name, int family, long level, long option, const void* value,
                       long size) {
     attempt(name, [=] {
-      const int any = ::socket(family, family == AF_NETLINK ? SOCK_RAW : SOCK_STREAM, 0);
+      const int any = ::socket(family,
+                               level == IPPROTO_TCP   ? SOCK_STREAM
+                               : family == AF_NETLINK ? SOCK_RAW
+                                                      : SOCK_DGRAM,
+                               0);
+      const int shared = 1;
+      ::setsockopt(any, SOL_SOCKET, SO_REUSEPORT, &shared, sizeof shared);
       return call(SYS_setsockopt, any, level, option, value, size);
     });
   };
