@@ -220,7 +220,9 @@ std::vector<judged_call> judged_calls(bool filters_inside) {
     {"clone", {{{has(0, new_namespaces)}, EPERM}}},
     {"unshare", {{{has(0, new_namespaces | CLONE_NEWTIME)}, EPERM}}},
     {"setns", {{{}, EPERM}}},
-    {"seccomp", {}},
+    // A listener is a descriptor that keeps a filter when the process that loaded it has ended, so
+    // that processes would not bound them.
+    {"seccomp", {{{has(1, SECCOMP_FILTER_FLAG_NEW_LISTENER)}, EINVAL}}},
     {"memfd_create", {{{has(1, MFD_HUGETLB)}, EINVAL}}},
     {"shmget", {{{has(2, SHM_HUGETLB)}, ENOMEM}}},
     {"socketpair", rules_of_socketpair()},

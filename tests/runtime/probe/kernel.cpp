@@ -76,6 +76,9 @@ static void own_filters() {
   attempt("own_filter", [] { return call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter); });
   attempt("own_filter_by_prctl",
           [] { return ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0); });
+  attempt("own_filter_listener", [] { // A descriptor that keeps it when its process has ended.
+    return call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
+  });
   attempt("own_filters_without_end", [] { // The kernel itself lets a process have 32,768.
     static sock_filter many[4096];
     for (auto& each : many)
