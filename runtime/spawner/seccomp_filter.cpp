@@ -59,7 +59,8 @@ constexpr const char* allowed[] = {
   "setresuid32", "setreuid", "setreuid32", "setuid", "setuid32",
   // Memory
   "brk", "cachestat", "map_shadow_stack", "mincore", "mlock", "mlock2", "mlockall", "mprotect",
-  "mremap", "msync", "munlock", "munlockall", "munmap", "pkey_alloc", "pkey_free", "pkey_mprotect", "remap_file_pages",
+  "mremap", "msync", "munlock", "munlockall", "munmap", "pkey_alloc", "pkey_free",
+  "pkey_mprotect", "remap_file_pages",
   "set_mempolicy_home_node",
   // Clocks and timers
   "adjtimex", "clock_adjtime", "clock_adjtime64", "clock_getres", "clock_getres_time64",
