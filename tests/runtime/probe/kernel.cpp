@@ -149,6 +149,8 @@ void kernel_interfaces() {
 #endif
   attempt("int80_getpid", [] { return old_entry(20); });
   attempt("int80_mount", [] { return old_entry(21); });
+  attempt("int80_socketcall", [] { return old_entry(102); });
+  attempt("int80_setsockopt", [] { return old_entry(366); });
   attempt("unknown_call", [] { return call(9999); });
   attempt("futex", [] { return call(SYS_futex, bytes, 1, 0, 0, 0, 0); });
   attempt("kexec_file_load", [] { return call(SYS_kexec_file_load, -1, -1, 0, "", 0); });
