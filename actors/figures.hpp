@@ -13,8 +13,8 @@
 namespace insula::actors {
 
 /// Why a sandbox that was wanted did not run.
-enum class start_failure : std::uint8_t { capacity, image, lease, record, launch, files };
-inline constexpr std::size_t start_failures = 6;
+enum class start_failure : std::uint8_t { capacity, image, lease, record, launch, files, machine };
+inline constexpr std::size_t start_failures = 7;
 
 /// Why one that ran does so no more. `died`: its first process ended by itself.
 enum class sandbox_end : std::uint8_t { deleted, idle, died };

@@ -445,8 +445,10 @@ void heard(sandbox_pointer self, sandbox_failed& said) {
     said.why.message = st.options->instances->now();
   log::error("sandbox.not_started",
              {{"id", st.id->str()}, {"reason", said.why.message}, {"request", st.watch.whose.id}});
-  st.options->figures->not_started(
-    said.why.code == errc::capacity_exceeded ? start_failure::capacity : start_failure::launch);
+  st.options->figures->not_started(said.why.code == errc::capacity_exceeded
+                                     ? start_failure::capacity
+                                   : said.why.code == errc::machine_full ? start_failure::machine
+                                                                         : start_failure::launch);
   if (st.now == phase::deleting) // One that was not to be had may still be there.
     return has_survived(st) ? end_survivor(self) : finish_delete(self);
   fall_asleep(self, said.why);

@@ -423,6 +423,7 @@ const std::vector<key>& keys() {
     {"sandbox.max_instances", count(FIELD(sandbox.max_instances), instances)},
     {"sandbox.freeze_after", time(FIELD(sandbox.freeze_after), {0ms, 8760h})},
     {"sandbox.stop_after", time(FIELD(sandbox.stop_after), {0ms, 8760h})},
+    {"sandbox.seccomp_filters", yes_or_no(FIELD(sandbox.seccomp_filters))},
     {"sandbox.limits.memory", size(FIELD(sandbox.memory_bytes), {16 * MiB, 64 * TiB})},
     {"sandbox.limits.cpus",
      parsed(FIELD(sandbox.cpus), cpus,

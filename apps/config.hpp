@@ -58,6 +58,7 @@ struct sandbox_config {
   unsigned max_instances = 1000;
   std::chrono::milliseconds freeze_after = std::chrono::minutes{10}; ///< 0: never, as the next.
   std::chrono::milliseconds stop_after = std::chrono::hours{24};
+  bool seccomp_filters = true; ///< Processes inside may load filters of system calls.
   std::uint64_t memory_bytes = 2ull << 30;
   double cpus = 2.0; ///< 0: no limit.
   unsigned processes = 512;

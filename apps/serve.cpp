@@ -371,12 +371,15 @@ result<void> run(const config& values) {
     return failed("giving up new privileges");
   io_pool pool{values.server.threads};
   io_pool pipes{1}; // Beside them: output goes to files, and a disk can make that wait.
-  runtime::native_engine engine{
-    pipes,
-    {spawning.key, path_of(state->logs), values.runtime.first_slot, values.runtime.slots,
-     values.network.resolvers.empty() ? machines_resolvers() : values.network.resolvers,
-     values.network.allow_private},
-    std::move(*spawner)};
+  runtime::native_options engines{spawning.key,
+                                  path_of(state->logs),
+                                  values.runtime.first_slot,
+                                  values.runtime.slots,
+                                  values.network.resolvers.empty() ? machines_resolvers()
+                                                                   : values.network.resolvers,
+                                  values.network.allow_private};
+  engines.seccomp_filters = values.sandbox.seccomp_filters;
+  runtime::native_engine engine{pipes, std::move(engines), std::move(*spawner)};
   // Not the callback's own: it may come when all else here has gone.
   const auto alone = std::make_shared<unique_fd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!*alone)

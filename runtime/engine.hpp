@@ -416,8 +416,8 @@ public:
 /// having been asked.
 struct sandbox_listener {
   std::function<void(std::shared_ptr<sandbox>)> on_ready;
-  std::function<void(error)>
-    on_failed; ///< launch_failed, naming step and reason; capacity_exceeded; stale_epoch.
+  std::function<void(error)> on_failed; ///< launch_failed, naming step and reason;
+                                        ///< capacity_exceeded; machine_full; stale_epoch.
   std::function<void()> on_ended;
   /// The program of the mount at this path has ended by itself. May be left out.
   std::function<void(const std::string& path)> on_mount_ended = nullptr;

@@ -209,6 +209,23 @@ const error not_kept{errc::limit_reached, "what is to be kept of it could not be
 const error never_started{errc::launch_failed, "it has not been started"};
 const error not_whole{errc::io_failed, "what was kept of it is not whole"};
 
+/// Told by the launcher in the sandbox's first process, which runs nothing of the sandbox's yet.
+error launch_failure(const agent::notice& said) {
+  const auto step = static_cast<spawner::launch_step>(said.step);
+  const auto what = std::string{name_of(step)} + ": ";
+  if (step != spawner::launch_step::seccomp || !spawner::no_room_for_filter(said.value))
+    return {errc::launch_failed, what + std::strerror(said.value)};
+  static std::once_flag warned;
+  std::call_once(warned, [&said] {
+    log::warning("engine.no_room_for_filters",
+                 {{"sysctl", "net.core.bpf_jit_limit"},
+                  {"error", said.value},
+                  {"consequence", "no sandbox starts until there is room, or a higher ceiling"}});
+  });
+  return {errc::machine_full,
+          what + "the machine has no room for one more (net.core.bpf_jit_limit)"};
+}
+
 std::chrono::nanoseconds between(std::uint64_t from, std::uint64_t until) {
   return std::chrono::nanoseconds{until > from ? until - from : 0};
 }
@@ -366,7 +383,7 @@ private:
   std::uint64_t asked_ns_ = 0;            ///< When the spawner was asked,
   std::uint64_t layered_ns_ = 0;          ///< and when it had done its part.
   creation_times creation_;               ///< Written before on_ready.
-  std::string why_not_ = "the sandbox ended before it was ready"; ///< What is said if it does.
+  error why_not_{errc::launch_failed, "the sandbox ended before it was ready"}; ///< If it does.
   std::shared_ptr<late_output> late_; ///< Of all of its shells. From launch() or adopt() on.
   std::shared_ptr<std::atomic<std::size_t>> full_logs_ =
     std::make_shared<std::atomic<std::size_t>>(0);
@@ -412,7 +429,9 @@ void native_sandbox::launch(const sandbox_spec& spec) {
   wanted.epoch = spec.epoch;
   wanted.ceilings = ceilings_of(limits_);
   if (spec.image.machines_usr)
-    wanted.flags = spawner::create_with_machines_usr;
+    wanted.flags |= spawner::create_with_machines_usr;
+  if (!engine_->options.seccomp_filters)
+    wanted.flags |= spawner::create_without_filters;
   const auto fits =
     spec.host_name.copy(wanted.host_name, spawner::max_host_name - 1) == spec.host_name.size() &&
     spec.image.tree.copy(wanted.tree, spawner::max_tree_name - 1) == spec.image.tree.size() &&
@@ -754,8 +773,7 @@ void native_sandbox::heard(const agent::notice& said) {
     }
     case agent::event::launch_failed: // PID 1 ends with it, and the spawner will say so once all is
                                       // removed.
-      why_not_ = std::string{name_of(static_cast<spawner::launch_step>(said.step))} + ": " +
-                 std::strerror(said.value);
+      why_not_ = launch_failure(said);
       return;
     case agent::event::starting:
     case agent::event::started:
@@ -1148,7 +1166,7 @@ void native_sandbox::gone(bool slot_is_free) {
   const auto heard_by = std::exchange(listener_, {});
   if (heard_by.on_failed) {
     ++engine_->failed_launches;
-    heard_by.on_failed({errc::launch_failed, why_not_});
+    heard_by.on_failed(why_not_);
   } else if (heard_by.on_ended) {
     heard_by.on_ended();
   }

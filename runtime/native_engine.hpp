@@ -23,6 +23,7 @@ struct native_options {
   std::vector<std::string> allowed_private;
   std::chrono::milliseconds reader_patience = limits::reader_patience;
   shell_patience shells;
+  bool seccomp_filters = true; ///< Processes in sandboxes may load filters of system calls.
 };
 
 struct native_engine_core;

@@ -54,7 +54,8 @@ wire_error classify(step during, errc code) {
       return during == step::read_file ? wire_error{404, "workspace_read_not_found"}
                                        : failed(during);
     case errc::payload_too_large: return {413, "payload_too_large"};
-    case errc::capacity_exceeded: return {503, "capacity_exceeded"};
+    case errc::capacity_exceeded:
+    case errc::machine_full: return {503, "capacity_exceeded"};
     case errc::disk_full: return {507, "insufficient_storage"};
     case errc::store_failed: return {503, "storage_unavailable"};
     case errc::idempotency_conflict: return {409, "idempotency_conflict"};
@@ -99,6 +100,8 @@ response error_response(step during, const error& why) {
                   json::write_error(std::string{wire.prefix} + message_of(why), wire.code)};
   if (wire.code == "node_unreachable") // Whoever asks again finds the node that has it.
     answer.fields.push_back({"Retry-After", "1"});
+  if (why.code == errc::machine_full) // What fills the machine does not go within a second.
+    answer.fields.push_back({"Retry-After", "5"});
   return answer;
 }
 

@@ -63,6 +63,11 @@ response failed(const std::string& id, const error& why) {
       answer.fields.push_back({"Retry-After", "1"});
       return answer;
     }
+    case errc::machine_full: {
+      auto answer = refused({503, "GENERAL::UNKNOWN_ERROR", why.message});
+      answer.fields.push_back({"Retry-After", "5"});
+      return answer;
+    }
     case errc::disk_full:
       return refused({507, "GENERAL::UNKNOWN_ERROR", "the node's disk is full"});
     default:

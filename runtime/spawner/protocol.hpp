@@ -4,6 +4,7 @@
 #include "runtime/agent/shell_protocol.hpp"
 #include "runtime/held_label.hpp"
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
@@ -54,6 +55,8 @@ enum class op : std::uint32_t {
 
 // Flags of a create.
 inline constexpr std::uint32_t create_with_machines_usr = 1; ///< It goes over /usr of the tree.
+inline constexpr std::uint32_t create_without_filters =
+  2; ///< Its processes may load no filters of system calls.
 
 // Flags of a mount.
 inline constexpr std::uint32_t mount_read_only = 1;
@@ -206,6 +209,13 @@ enum class mount_step : std::uint32_t {
   detach,      ///< Taking it away.
   epoch,       ///< The asker does not hold the sandbox any more.
 };
+
+/// What loading a filter of system calls fails with while the kernel has no room for one more,
+/// which is no fault of the sandbox: ENOMEM, or a number that the C library has no word for.
+constexpr bool no_room_for_filter(int error) {
+  constexpr int ENOTSUPP = 524;
+  return error == ENOTSUPP || error == ENOMEM;
+}
 
 const char* name_of(launch_step step);
 const char* name_of(mount_step step);

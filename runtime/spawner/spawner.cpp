@@ -8,6 +8,7 @@
 #include "runtime/spawner/bucket_mounts.hpp"
 #include "runtime/spawner/claim.hpp"
 #include "runtime/spawner/disk.hpp"
+#include "runtime/spawner/filter_ceilings.hpp"
 #include "runtime/spawner/gateway_link.hpp"
 #include "runtime/spawner/hidden_files.hpp"
 #include "runtime/spawner/inner_sockets.hpp"
@@ -253,15 +254,18 @@ result<void> spawner::prepare() {
 
   agent_ = program_file("insula-agent", insula_agent_begin, insula_agent_end);
   null_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  tools_.filter = compile_seccomp_filter();
+  tools_.filter = compile_seccomp_filter(true);
+  tools_.without_filters = compile_seccomp_filter(false);
   if (!agent_ || !null_)
     return failed("loading the agent");
-  if (tools_.filter.empty())
+  if (tools_.filter.empty() || tools_.without_filters.empty())
     return {{errc::launch_failed, "libseccomp could not make the system call filter"}};
   tools_.agent = agent_.get();
   tools_.machines_usr = layers_.machines_usr();
 
   lift_ceiling_of_files();
+  raise_ceiling_of_filters();
+  narrow_filters_of_processes(tools_.filter);
   // What sandboxes may have open is handed down from here.
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
@@ -662,6 +666,7 @@ void spawner::create(const request& wanted) {
   launching.host_name = wanted.host_name;
   launching.shm_bytes = wanted.ceilings.shm_bytes;
   launching.open_files = wanted.ceilings.open_files;
+  launching.seccomp_filters = (wanted.flags & create_without_filters) == 0;
   launching.cgroup_procs = &*procs;
   auto made = launch(tools_, launching);
   if (made.pid < 0)

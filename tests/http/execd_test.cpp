@@ -182,6 +182,10 @@ TEST_CASE("what cannot start is told by how far it came", "[http][execd]") {
   CHECK(unknown.body ==
         R"({"code":"DOCKER::SANDBOX_NOT_FOUND","message":"Sandbox abc not found."})");
   CHECK(asked({errc::limit_reached, "too many"}).status == 500);
+  const auto full = asked({errc::machine_full, "no room for a filter"});
+  CHECK(full.status == 503);
+  CHECK(full.fields.at("retry-after") == "5");
+  CHECK(full.body == R"({"code":"RUNTIME_ERROR","message":"no room for a filter"})");
   const auto late = asked({errc::launch_failed, "starting it: out of memory"});
   CHECK(late.status == 200);
   CHECK(plain(late.body) ==
