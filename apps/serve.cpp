@@ -334,7 +334,8 @@ result<void> run(const config& values) {
   if (!images)
     return images.reason();
   runtime::spawner_options spawning{state->path, runtime::node_key(state->path),
-                                    name_of(values.runtime.backend), values.runtime.pool_bytes};
+                                    name_of(values.runtime.backend), values.runtime.pool_bytes,
+                                    values.node.memory_reserve};
   auto spawner = runtime::connect_to_spawner(spawning);
   if (!spawner)
     return spawner.reason();
@@ -356,7 +357,7 @@ result<void> run(const config& values) {
     pipes,
     {spawning.key, path_of(state->logs), values.runtime.first_slot, values.runtime.slots,
      values.network.resolvers.empty() ? machines_resolvers() : values.network.resolvers,
-     values.network.allow_private},
+     values.network.allow_private, values.node.memory_reserve},
     std::move(*spawner)};
   // Whatever stops this start: the spawner does not stay behind without a server, unless it has
   // what the next one will want to adopt.

@@ -15,7 +15,7 @@ namespace insula::runtime::spawner {
 /// A spawner outlives its server, and so do the agents and keepers that it has started and the
 /// labels that it keeps: a server that would misunderstand any of them understands none.
 inline constexpr std::uint32_t version =
-  7 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
+  8 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
 inline constexpr std::size_t max_path = 512;
 inline constexpr std::size_t max_host_name = 64;
 inline constexpr std::size_t max_tag = 152;
@@ -100,7 +100,7 @@ enum class event : std::uint32_t {
            ///< Whether it works out is said through the former.
   create_failed, ///< `step` failed with errno `error`; nothing is left of it.
   ended, ///< PID 1 of `slot` is gone without having been asked, wait status `error`; everything is
-         ///< removed.
+         ///< removed. Text: why the spawner has ended it; empty: it ended by itself.
   destroyed, ///< Answers destroy, also for a slot that was not there. If `step` is set, it failed
              ///< with `error`, and the sandbox goes on.
   held,      ///< What is held for `slot` under `name`: its descriptors and, as text, its label.

@@ -11,6 +11,8 @@
 #include "runtime/spawner/gateway_link.hpp"
 #include "runtime/spawner/inner_sockets.hpp"
 #include "runtime/spawner/launch.hpp"
+#include "runtime/spawner/memory_watch.hpp"
+#include "runtime/spawner/own_places.hpp"
 #include "runtime/spawner/past_epochs.hpp"
 #include "runtime/spawner/permission.hpp"
 #include "runtime/spawner/protocol.hpp"
@@ -69,10 +71,22 @@ struct tenant {
   int status = 0;
   launch_step failed = launch_step::none; ///< It never came to life, for this reason.
   int error = 0;
+  std::uint64_t id = 0;  ///< Of no other one ever.
+  std::string ended_for; ///< Why it was ended without the server's word; empty: it was not.
   std::string tag;
   epoch_fence fence;
   std::map<std::uint64_t, held_things> held;
 };
+
+memory_rules rules_of(const options& given) {
+  const auto machine = machine_meter{}.read();
+  memory_rules rules;
+  rules.reserve =
+    given.memory_reserve > 0 ? given.memory_reserve : usual_reserve(machine ? machine->all : 0);
+  if (given.most_uncharged > 0)
+    rules.most_held = given.most_uncharged;
+  return rules;
+}
 
 class spawner {
 public:
@@ -83,7 +97,8 @@ public:
       , mounts_(
           cgroups_, [this](const bucket_mounts::outcome& how) { tell_of_mount(how); },
           [this](int fd) { watch(fd); })
-      , permission_(cgroups_) {}
+      , permission_(cgroups_)
+      , memory_(cgroups_, rules_of(given)) {}
 
   result<void> prepare();
   int serve();
@@ -118,9 +133,11 @@ private:
   void tell(event what, std::uint32_t slot, int error = 0, launch_step step = launch_step::none,
             std::initializer_list<int> fds = {}, const launch_clock& done = {});
   void send(notice said, std::string_view text, std::span<const int> fds);
+  void tell_of_end(std::uint32_t slot, const tenant& whose);
   void end_everything();
   void permit(std::uint64_t until);
   void permission_is_over();
+  void end_holders();
   bool let_die();
   void watch(int fd);
 
@@ -130,9 +147,12 @@ private:
   unique_fd agent_, null_;
   unique_fd spare_; ///< Given up so that a server can be taken when there are no descriptors left.
   std::unique_ptr<disk_pool> disks_;
+  own_places places_;
   gateway_link gateway_;
   bucket_mounts mounts_;
   permission permission_;
+  memory_watch memory_;
+  std::uint64_t last_id_ = 0;
   bool server_permits_ = false; ///< This server has given permission.
   std::map<std::uint32_t, tenant> tenants_;
   past_epochs past_; ///< Of what has ended under this server; none other can be late.
@@ -190,6 +210,13 @@ result<void> spawner::prepare() {
   if (!cgroups_.can_freeze())
     log::warning("spawner.no_freezer",
                  {{"consequence", "idle sandboxes are not frozen; they are only stopped"}});
+
+  if (cgroups_.mode() != "v2")
+    log::warning(
+      "spawner.cgroup_v1",
+      {{"mode", cgroups_.mode()},
+       {"consequence", "buffers of sockets are limited beside a sandbox's memory, not as "
+                       "a part of it"}});
 
   struct statvfs room {};
   if (::statvfs(given_.state_directory.c_str(), &room) != 0)
@@ -280,6 +307,9 @@ result<void> spawner::prepare() {
   if (!permission_.start())
     return failed("watching over the permission");
   watch(permission_.news());
+  if (!memory_.start())
+    return failed("watching over the memory");
+  watch(memory_.news());
   server_.reset(given_.server);
   had_server_ = static_cast<bool>(server_);
   if (server_)
@@ -603,11 +633,17 @@ void spawner::create(const request& wanted) {
   auto disk = disks_->create(slot, wanted.ceilings.disk_bytes);
   if (!disk)
     return refuse(launch_step::disk, EIO, disk.reason().message);
+  const unique_fd image{::open(wanted.root_layer, O_PATH | O_DIRECTORY | O_CLOEXEC)};
+  if (!image)
+    return refuse(launch_step::layers, errno, std::strerror(errno));
+  const unique_fd upper{::open((*disk + "/u").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+  if (!upper || !places_.make(image.get(), upper.get()))
+    return refuse(launch_step::disk, errno, std::strerror(errno));
   done.disk = monotonic_ns();
 
   launch_request launching;
   launching.slot = slot;
-  launching.disk = std::move(*disk);
+  launching.disk = *disk;
   launching.root_layer = wanted.root_layer;
   launching.usr_layer = wanted.usr_layer;
   launching.host_name = wanted.host_name;
@@ -629,6 +665,8 @@ void spawner::create(const request& wanted) {
   mine.fence = epoch_fence{wanted.epoch};
   mine.ceilings = wanted.ceilings;
   mine.freezer = cgroups_.open_freezer(slot);
+  mine.id = ++last_id_;
+  memory_.add({mine.id, slot, mine.pid, wanted.root_layer, *disk});
   gateway_.add(slot, std::move(made.network));
   if (made.failed == launch_step::none)
     return tell(event::created, slot, 0, launch_step::none,
@@ -769,6 +807,7 @@ void spawner::reap() {
     }
     auto& mine = at->second;
     gateway_.remove(at->first);
+    memory_.remove(at->first);
     if (!mine.asked_to_end)
       mounts_.sandbox_ends(at->first);
     mounts_.sandbox_ended(at->first);
@@ -797,8 +836,10 @@ void spawner::clean_up() {
     past_.note(mine.tag, mine.fence.newest());
     if (mine.failed != launch_step::none)
       tell(event::create_failed, slot, mine.error, mine.failed);
+    else if (mine.asked_to_end)
+      tell(event::destroyed, slot, mine.status);
     else
-      tell(mine.asked_to_end ? event::destroyed : event::ended, slot, mine.status);
+      tell_of_end(slot, mine);
     return true;
   });
 }
@@ -826,6 +867,30 @@ void spawner::permission_is_over() {
   for (const auto& [slot, each] : tenants_)
     if (each.pid > 0)
       ::syscall(SYS_pidfd_send_signal, each.process.get(), SIGKILL, nullptr, 0);
+}
+
+/// Of those that hold memory which they are not charged for.
+void spawner::end_holders() {
+  for (const auto& verdict : memory_.take_verdicts())
+    for (auto& [slot, each] : tenants_) {
+      if (each.id != verdict.id || each.pid <= 0 || each.asked_to_end)
+        continue;
+      each.ended_for = reason_of(verdict);
+      log::error("spawner.sandbox_ended", {{"slot", slot},
+                                           {"tag", each.tag},
+                                           {"kind", name_of(verdict.kind)},
+                                           {"bytes", verdict.bytes}});
+      ::syscall(SYS_pidfd_send_signal, each.process.get(), SIGKILL, nullptr, 0);
+      cgroups_.let_die(slot); // It stands still.
+    }
+}
+
+void spawner::tell_of_end(std::uint32_t slot, const tenant& whose) {
+  notice said{};
+  said.what = event::ended;
+  said.slot = slot;
+  said.error = whose.status;
+  send(said, whose.ended_for, {});
 }
 
 /// Those that end while all stand still. True: some of them still do not.
@@ -891,6 +956,8 @@ int spawner::serve() {
           drop_server();
       } else if (fd == permission_.news()) {
         permission_is_over();
+      } else if (fd == memory_.news()) {
+        end_holders();
       } else {
         mounts_.readable(fd);
       }
