@@ -353,7 +353,8 @@ result<void> run(const config& values) {
   if (!images)
     return images.reason();
   runtime::spawner_options spawning{state->path, runtime::node_key(state->path),
-                                    name_of(values.runtime.backend), values.runtime.pool_bytes};
+                                    name_of(values.runtime.backend), values.runtime.pool_bytes,
+                                    values.node.memory_reserve};
   auto spawner = runtime::connect_to_spawner(spawning);
   if (!spawner)
     return spawner.reason();
@@ -377,7 +378,8 @@ result<void> run(const config& values) {
                                   values.runtime.slots,
                                   values.network.resolvers.empty() ? machines_resolvers()
                                                                    : values.network.resolvers,
-                                  values.network.allow_private};
+                                  values.network.allow_private,
+                                  values.node.memory_reserve};
   engines.seccomp_filters = values.sandbox.seccomp_filters;
   runtime::native_engine engine{pipes, std::move(engines), std::move(*spawner)};
   // Not the callback's own: it may come when all else here has gone.

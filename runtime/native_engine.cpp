@@ -1,5 +1,6 @@
 #include "runtime/native_engine.hpp"
 
+#include "base/capacity.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -7,6 +8,7 @@
 #include "runtime/gateway_client.hpp"
 #include "runtime/held_label.hpp"
 #include "runtime/late_output.hpp"
+#include "runtime/machine_memory.hpp"
 #include "runtime/not_held.hpp"
 #include "runtime/packet_socket.hpp"
 #include "runtime/port_list.hpp"
@@ -125,6 +127,7 @@ struct native_engine_core {
   spawner_client spawner;
   std::atomic<std::uint64_t> failed_launches{0};
   const std::uint64_t generation; ///< Of this server, among those of its spawner.
+  machine_meter memory;
   cgroup_tree cgroups;
   std::mutex guard; ///< For what follows.
   std::vector<held_sandbox> survivors;
@@ -309,7 +312,8 @@ private:
   void network_refused(const error& why);
   void begin_claim(sandbox_identity who, sandbox_listener heard_by);
   void give_up(error why);
-  void gone(bool slot_is_free = true);
+  /// `why`: the spawner has ended it for this reason; empty: it has not.
+  void gone(bool slot_is_free = true, const std::string& why = {});
   bool tell_agent(agent::op what, std::uint64_t id, std::int32_t value);
   result<unique_fd> open_channel(agent::op what, const std::vector<std::string>& words,
                                  sandbox_user user, std::int32_t value = 0);
@@ -453,7 +457,9 @@ void native_sandbox::launch(const sandbox_spec& spec) {
       boost::asio::post(self->io_,
                         [self, way = std::move(way)]() mutable { self->created(std::move(way)); });
     },
-    [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
+    [self](const std::string& why) {
+      boost::asio::post(self->io_, [self, why] { self->gone(true, why); });
+    });
 }
 
 /// On the sandbox's thread, as all that follows up to start().
@@ -531,8 +537,9 @@ void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
     self->await_network(std::exchange(self->first_network_, {}));
     self->frozen_ = static_cast<bool>(freezer); // It may be.
     self->connect(std::move(control), std::move(freezer));
-    self->engine_->spawner.adopt(
-      {self->slot_, epoch}, [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
+    self->engine_->spawner.adopt({self->slot_, epoch}, [self](const std::string& why) {
+      boost::asio::post(self->io_, [self, why] { self->gone(true, why); });
+    });
     self->hear_of_mounts();
     self->tell_agent(agent::op::report, 0, 0);
     self->tell_agent(agent::op::ping, self->adoption_ping(), 0);
@@ -1134,7 +1141,9 @@ void native_sandbox::give_up(error why) {
 }
 
 /// PID 1 has ended, and the spawner has removed what there was; or it goes on as another's.
-void native_sandbox::gone(bool slot_is_free) {
+void native_sandbox::gone(bool slot_is_free, const std::string& why) {
+  if (!why.empty())
+    log::error("sandbox.ended_by_node", {{"sandbox", name_}, {"reason", why}});
   deadline_.cancel();
   still_later_.cancel();
   if (const auto agent = connection())
@@ -1156,10 +1165,10 @@ void native_sandbox::gone(bool slot_is_free) {
   }
   for (const auto& [id, orphan] : orphans)
     if (const auto each = orphan.process.lock())
-      each->ended({.status = 0, .lost = true, .out_of_memory = false});
+      each->ended(end_with_sandbox(why));
   for (const auto& [id, shell] : shells)
     if (const auto each = shell.lock())
-      each->gone(true);
+      each->gone(true, why);
   late_->close();
   if (slot_is_free)
     engine_->give_back(slot_);
@@ -1168,6 +1177,8 @@ void native_sandbox::gone(bool slot_is_free) {
     ++engine_->failed_launches;
     heard_by.on_failed(why_not_);
   } else if (heard_by.on_ended) {
+    if (!why.empty() && heard_by.on_forced_end)
+      heard_by.on_forced_end();
     heard_by.on_ended();
   }
 }
@@ -1682,7 +1693,20 @@ native_engine::~native_engine() {
   core_->pool.settle();
 }
 
+std::optional<error> native_engine::refuses_more() const {
+  const auto now = core_->memory.read();
+  const auto reserve = core_->options.memory_reserve;
+  if (!now || now->available >= (reserve > 0 ? reserve : usual_reserve(now->all)))
+    return std::nullopt;
+  return error{errc::capacity_exceeded, memory_is_short};
+}
+
 void native_engine::create(sandbox_spec spec, sandbox_listener listener) {
+  if (auto why = refuses_more()) {
+    boost::asio::post(core_->pool.here(),
+                      [tell = std::move(listener.on_failed), why = std::move(*why)] { tell(why); });
+    return;
+  }
   const auto slot = core_->take_slot();
   if (!slot) {
     boost::asio::post(core_->pool.here(), [tell = std::move(listener.on_failed)] {

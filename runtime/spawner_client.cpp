@@ -77,12 +77,16 @@ result<unique_fd> start_spawner(const spawner_options& options) {
   const auto path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(program.get());
   const auto bytes = std::to_string(options.pool_bytes);
   const auto socket = std::to_string(socket_there);
-  const std::array<const char*, 7> argv{"insula-spawner",
+  const auto reserve = std::to_string(options.memory_reserve);
+  const auto uncharged = std::to_string(options.most_uncharged);
+  const std::array<const char*, 9> argv{"insula-spawner",
                                         options.state_directory.c_str(),
                                         options.key.c_str(),
                                         options.disk.c_str(),
                                         bytes.c_str(),
                                         socket.c_str(),
+                                        reserve.c_str(),
+                                        uncharged.c_str(),
                                         nullptr};
   const std::array<const char*, 2> env{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", nullptr};
   pid_t child = 0;
@@ -266,7 +270,7 @@ const error spawner_deaf{errc::launch_failed, "the spawner takes no more request
 struct spawner_client::shared {
   struct entry {
     std::function<void(result<launched>)> on_created;
-    std::function<void()> on_ended;
+    end_listener on_ended;
     std::vector<std::function<void(result<void>)>> on_gone;
     std::function<void(result<void>)> on_claimed = nullptr;
     std::function<void(std::uint64_t)> on_mount_ended = nullptr;
@@ -406,7 +410,7 @@ void spawner_client::shared::heard(const spawner::notice& said, std::string_view
   if (said.what == event::claimed && mine.on_claimed)
     return mine.on_claimed(said.error == 0 ? result<void>{} : launch_failure(said));
   if (said.what == event::ended && mine.on_ended)
-    mine.on_ended();
+    mine.on_ended(std::string{text});
   const bool goes_on = said.what == event::destroyed && said.step != 0;
   for (const auto& each : mine.on_gone)
     each(goes_on ? result<void>{not_held} : result<void>{});
@@ -441,7 +445,7 @@ void spawner_client::shared::lost() {
     if (each.on_created)
       each.on_created(spawner_gone);
     else if (each.on_ended)
-      each.on_ended();
+      each.on_ended({});
     for (const auto& gone : each.on_gone)
       gone({});
   }
@@ -475,7 +479,7 @@ spawner_client::~spawner_client() {
 
 void spawner_client::create(const spawner::request& wanted,
                             std::function<void(result<launched>)> on_created,
-                            std::function<void()> on_ended) {
+                            end_listener on_ended) {
   bool entered = false;
   {
     const std::lock_guard hold{shared_->guard};
@@ -495,7 +499,7 @@ void spawner_client::create(const spawner::request& wanted,
   });
 }
 
-void spawner_client::adopt(held_slot which, std::function<void()> on_ended) {
+void spawner_client::adopt(held_slot which, end_listener on_ended) {
   shared_->socket->send(as_bytes(of(which, spawner::op::adopt)), {}, {}, true);
   {
     const std::lock_guard hold{shared_->guard};
@@ -504,7 +508,7 @@ void spawner_client::adopt(held_slot which, std::function<void()> on_ended) {
       return;
     }
   }
-  boost::asio::post(io_, std::move(on_ended));
+  boost::asio::post(io_, [tell = std::move(on_ended)] { tell({}); });
 }
 
 void spawner_client::claim(const spawner::request& wanted,

@@ -1,6 +1,7 @@
 #include "http/bridge/error_response.hpp"
 
 #include "actors/protocol/lost_files.hpp"
+#include "base/capacity.hpp"
 #include "base/log.hpp"
 #include "http/json.hpp"
 
@@ -84,6 +85,8 @@ std::string message_of(const error& why) {
   if (why.code == errc::store_failed && !why.message.starts_with(files_unavailable))
     return "the node's disk does not take what has to be remembered, so nothing was done; it goes "
            "on by itself when the disk does";
+  if (why.code == errc::capacity_exceeded && why.message == memory_is_short)
+    return "Cannot start container: " + why.message + ". Wait for existing containers to stop.";
   if (why.code == errc::capacity_exceeded)
     return "Cannot start container: instance limit reached (" + why.message +
            "). All container slots are in use. Wait for existing containers to stop.";
@@ -101,6 +104,8 @@ response error_response(step during, const error& why) {
   if (wire.code == "node_unreachable") // Whoever asks again finds the node that has it.
     answer.fields.push_back({"Retry-After", "1"});
   if (why.code == errc::machine_full) // What fills the machine does not go within a second.
+    answer.fields.push_back({"Retry-After", "5"});
+  if (why.code == errc::capacity_exceeded && why.message == memory_is_short)
     answer.fields.push_back({"Retry-After", "5"});
   return answer;
 }

@@ -108,7 +108,7 @@ enum class event : std::uint32_t {
            ///< Whether it works out is said through the former.
   create_failed, ///< `step` failed with errno `error`; nothing is left of it.
   ended, ///< PID 1 of `slot` is gone without having been asked, wait status `error`; everything is
-         ///< removed.
+         ///< removed. Text: why the spawner has ended it; empty: it ended by itself.
   destroyed, ///< Answers destroy, also for a slot that was not there. If `step` is set, it failed
              ///< with `error`, and the sandbox goes on.
   held,      ///< What is held for `slot` under `name`: its descriptors and, as text, its label.

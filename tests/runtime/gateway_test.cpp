@@ -469,3 +469,29 @@ TEST_CASE("what the gateway has no use for is refused to it", "[gateway][rights]
     CHECK(errors[i] == (all_tried[i].is_allowed ? 0 : EPERM));
   }
 }
+
+TEST_CASE("what a sandbox sends to itself leaves no records of connections", "[gateway]") {
+  scene at;
+  at.obey(true, {});
+  const auto ask = at.box.with(
+    {"/usr/bin/python3", "-c",
+     "import socket\n"
+     "def records(): return int(open('/proc/sys/net/netfilter/nf_conntrack_count').read())\n"
+     "def itself(family,address):\n"
+     " s=socket.create_server((address,0),family=family,backlog=512)\n"
+     " for i in range(100):\n"
+     "  c=socket.socket(family); c.connect(s.getsockname()); p,_=s.accept()\n"
+     "  c.sendall(b'x'); assert p.recv(1)==b'x'; p.sendall(b'y'); assert c.recv(1)==b'y'\n"
+     "  c.close(); p.close()\n"
+     " u=socket.socket(family,socket.SOCK_DGRAM); u.bind((address,0))\n"
+     " for i in range(100):\n"
+     "  v=socket.socket(family,socket.SOCK_DGRAM); v.connect(u.getsockname())\n"
+     "  v.send(b'x'); u.sendto(b'y',u.recvfrom(1)[1]); assert v.recv(1)==b'y'\n"
+     "for f,a in (2,'127.0.0.1'),(2,'127.9.9.9'),(2,'10.0.0.1'),(10,'::1'),(10,'fd00:10::1'):\n"
+     " itself(f,a)\n"
+     "print('itself',records())\n"
+     "s=socket.create_connection(('203.0.113.3',80),20)\n"
+     "s.sendall(b'GET / HTTP/1.1\\r\\nHost: b.example\\r\\n\\r\\n'); print(s.recv(4))\n"
+     "print('outside',records()>0)"});
+  CHECK(output_of(ask) == "itself 0\nb'HTTP'\noutside True\n");
+}
