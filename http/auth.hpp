@@ -23,10 +23,10 @@ public:
   /// False where there is no key.
   bool is_key(std::string_view candidate) const;
 
-  /// Whether `text` carries the key to any reader of `text`: as it is, percent-encoded, in base64 of
-  /// either alphabet, or in credentials of the Basic scheme. A short key may also be a part of some
-  /// longer word, so a short key counts as a whole word only. False where there is no key. Not for
-  /// admission: the time tells where the text differs.
+  /// Whether `text` carries the key to any reader of `text`: as it is, percent-encoded, in base64
+  /// of either alphabet, or in credentials of the Basic scheme. A short key may also be a part of
+  /// some longer word, so a short key counts as a whole word only. False where there is no key. Not
+  /// for admission: the time tells where the text differs.
   bool is_in(std::string_view text) const;
   /// The same of a path, of which nothing can be left out: only a long key counts.
   bool is_in_path(std::string_view path) const { return is_long() && is_in(path); }

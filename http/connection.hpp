@@ -80,7 +80,8 @@ public:
     returned_ = std::move(take);
   }
 
-  /// `rises` is asked when the client has shown more than before; false: there is no place for that.
+  /// `rises` is asked when the client has shown more than before; false: there is no place for
+  /// that.
   void on_rise(std::function<bool(connection*, caller)> rises) { rises_ = std::move(rises); }
 
   /// After the handshake `knows` is asked about the client's certificate; whom it does not know is
@@ -268,7 +269,7 @@ private:
   line_check lines_;
   const char* unchecked_ = nullptr; ///< The first byte of what was read last that lines_ has not
                                     ///< seen. None: nothing is looked at.
-  std::string early_; ///< What had come behind the request.
+  std::string early_;               ///< What had come behind the request.
   bool taken_over_ = false;
   std::function<void()> read_later_; ///< Once ahead_ is not being read any more.
   std::function<void()> drain_;

@@ -1,6 +1,6 @@
 #include "http/front_door.hpp"
 
-#include "base/door_limits.hpp"
+#include "base/limits.hpp"
 #include "base/log.hpp"
 #include "http/header_text.hpp"
 #include "http/json.hpp"

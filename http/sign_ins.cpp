@@ -1,6 +1,6 @@
 #include "http/sign_ins.hpp"
 
-#include "base/door_limits.hpp"
+#include "base/limits.hpp"
 #include "http/header_text.hpp"
 
 #include <openssl/evp.h>

@@ -136,9 +136,10 @@ std::string gateway::write_head(const request_head& head, const std::string& req
   // A node that is not the owner says so before there is a body.
   if (head.chunked || head.content_length.value_or(0) > 0)
     append(text, "Expect", "100-continue");
-  // Also of one that is no upgrade: the owner says what is wrong with it.
+  // Also of one that is no upgrade: the owner says what is wrong with it. HTTP/1.0 has none, and is
+  // not spoken to the owner.
   if (const auto protocol = head.field("Upgrade"); !protocol.empty()) {
-    if (names(head.field("Connection"), "upgrade"))
+    if (!head.old_protocol && names(head.field("Connection"), "upgrade"))
       append(text, "Connection", "Upgrade");
     append(text, "Upgrade", protocol);
   }

@@ -1,6 +1,6 @@
 #include "http/opensandbox/execd_json.hpp"
 
-#include "base/door_limits.hpp"
+#include "base/limits.hpp"
 #include "http/header_text.hpp"
 #include "http/utf8.hpp"
 

@@ -1,6 +1,6 @@
 #include "http/opensandbox/files_json.hpp"
 
-#include "base/door_limits.hpp"
+#include "base/limits.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/utf8.hpp"
 

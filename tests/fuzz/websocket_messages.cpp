@@ -21,9 +21,9 @@ void check_wish(const bridge::terminal_wish& wish, std::string_view said, bool t
   if (wish.size)
     must(wish.size->columns > 0 && wish.size->rows > 0, "a terminal has a size");
   if (wish.signal)
-    must(wish.signal->signal == SIGINT || wish.signal->signal == SIGTERM ||
-           wish.signal->signal == SIGKILL || wish.signal->signal == SIGQUIT ||
-           wish.signal->signal == SIGHUP,
+    must(wish.signal->number == SIGINT || wish.signal->number == SIGTERM ||
+           wish.signal->number == SIGKILL || wish.signal->number == SIGQUIT ||
+           wish.signal->number == SIGHUP,
          "a signal is one of those that clients may send");
   if (!text)
     must(!wish.size && !wish.signal && !wish.answer, "bytes are typed, and nothing else");

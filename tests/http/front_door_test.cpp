@@ -1,4 +1,4 @@
-#include "base/door_limits.hpp"
+#include "base/limits.hpp"
 #include "http/front_door.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"

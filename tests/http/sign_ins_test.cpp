@@ -1,6 +1,6 @@
 #include "http/sign_ins.hpp"
 
-#include "base/door_limits.hpp"
+#include "base/limits.hpp"
 #include "http/bridge/api.hpp"
 #include "http/connection.hpp"
 #include "tests/support/catch.hpp"
