@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <fcntl.h>
+#include <filesystem>
 
 namespace insula {
 
@@ -27,7 +28,7 @@ result<void> record_host(images::image_store& store, const runtime::host_image& 
   const unique_fd machine{::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)};
   images::image_record record;
   record.name = record.format = "host";
-  record.root = made.layers.root;
+  record.root = made.root;
   record.digest = images::digest_of(made.identity);
   record.base = images::pretty_name(machine.get());
   record.architecture = images::machine_architecture();
@@ -75,7 +76,7 @@ result<std::map<std::string, actors::sandbox_image>> find_images(const std::stri
     return imported.reason();
   for (const auto& each : *imported)
     if (each.name != "host")
-      all[each.name] = {{each.root, ""},
+      all[each.name] = {{std::filesystem::path{each.root}.parent_path().filename().string(), false},
                         environment_of(each),
                         each.account.shell.empty() ? "/bin/sh" : each.account.shell};
 

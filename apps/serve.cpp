@@ -341,7 +341,7 @@ result<void> run(const config& values) {
     return spawner.reason();
   std::set<std::string> roots;
   for (const auto& [name, image] : *images)
-    roots.insert(image.layers.root);
+    roots.insert(state->path + "/images/" + image.layers.tree + "/root");
   // What an earlier server has left may stand on images that nobody names any more.
   const auto survivors = spawner->survivors.size();
   const bool first = survivors == 0;

@@ -143,6 +143,10 @@ inline constexpr std::size_t late_writers = 16;
 /// For a sandbox to stand still, before it is left running: what waits for a slow disk does not.
 inline constexpr std::chrono::seconds freeze_patience{2};
 
+/// Files and directories below the machine's /usr that not everybody may read, each of which is
+/// hidden from sandboxes. Most machines have a few.
+inline constexpr std::size_t hidden_files = 65'536;
+
 /// Silence on an event stream after which a comment is sent, since proxies cut idle connections.
 inline constexpr auto stream_heartbeat = 20s;
 

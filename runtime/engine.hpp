@@ -36,11 +36,10 @@ struct sandbox_limits {
   std::uint32_t open_files = 0;
 };
 
-/// What a sandbox starts from: directories with 0-based owners that nobody changes while it is
-/// used.
+/// What a sandbox starts from: files with 0-based owners that nobody changes while they are used.
 struct image_layers {
-  std::string root;
-  std::string usr; ///< Goes over /usr of the root. Empty: the root has one.
+  std::string tree;          ///< The name of a directory in the node's directory of images.
+  bool machines_usr = false; ///< The machine's /usr goes over that of the tree.
 };
 
 /// Words of the asker's that a later server is given with what is still there: names and labels are

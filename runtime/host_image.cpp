@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <vector>
 
 namespace insula::runtime {
 
@@ -106,6 +107,24 @@ constexpr std::array root_links{"bin", "sbin", "lib", "lib32", "lib64", "libx32"
 
 constexpr auto options = fs::copy_options::recursive | fs::copy_options::copy_symlinks;
 
+/// What of a copy only root of the machine, or a group there, could read goes again: in a sandbox
+/// it would be its root's.
+void remove_what_others_may_not_read(const fs::path& copy) {
+  const auto info = fs::symlink_status(copy);
+  const bool is_directory = fs::is_directory(info);
+  const auto needed =
+    is_directory ? fs::perms::others_read | fs::perms::others_exec : fs::perms::others_read;
+  if (fs::is_symlink(info))
+    return;
+  if ((info.permissions() & needed) != needed) {
+    fs::remove_all(copy);
+  } else if (is_directory) {
+    std::vector<fs::path> below{fs::directory_iterator{copy}, fs::directory_iterator{}};
+    for (const auto& each : below)
+      remove_what_others_may_not_read(each);
+  }
+}
+
 void make(const fs::path& root) {
   for (const auto& each : directories) {
     const auto path = root / each.path;
@@ -135,14 +154,16 @@ void make(const fs::path& root) {
   for (const char* name : allowed_in_etc) {
     const fs::path original = fs::path{"/etc"} / name;
     std::error_code missing;
-    if (fs::exists(fs::symlink_status(original, missing)))
+    if (fs::exists(fs::symlink_status(original, missing))) {
       fs::copy(original, root / "etc" / name, options);
+      remove_what_others_may_not_read(root / "etc" / name);
+    }
   }
 }
 
 /// What the skeleton was made from: when one of these has changed, it is made again.
 std::string identity() {
-  std::string text = "3";
+  std::string text = "4";
   for (const char* path :
        {"/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/usr/lib", "/usr/bin"}) {
     struct stat info {};
@@ -161,10 +182,13 @@ result<host_image> prepare_host_image(const std::string& directory) {
   const auto label = top / "identity";
   const auto wanted = identity();
   try {
+    // Only root may look inside: what is in there belongs to ids of this machine.
+    fs::create_directories(top);
+    for (const auto& each : {top.parent_path(), top})
+      fs::permissions(each, fs::perms{0700});
     std::string found;
     std::getline(std::ifstream{label}, found);
     if (found != wanted || !fs::exists(root)) {
-      fs::create_directories(top);
       fs::remove_all(root);
       fs::remove_all(top / "new");
       fs::create_directory(top / "new");
@@ -180,7 +204,7 @@ result<host_image> prepare_host_image(const std::string& directory) {
   } catch (const fs::filesystem_error& why) {
     return error{errc::io_failed, std::string{"making the host image: "} + why.what()};
   }
-  return host_image{{root.string(), "/usr"}, wanted};
+  return host_image{{top.filename().string(), true}, root.string(), wanted};
 }
 
 } // namespace insula::runtime

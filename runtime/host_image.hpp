@@ -9,6 +9,7 @@ namespace insula::runtime {
 
 struct host_image {
   image_layers layers;
+  std::string root; ///< Of the skeleton, as a path.
   /// What it was made from, as numbers that change with it: inodes and times of the machine's
   /// programs, libraries and links.
   std::string identity;

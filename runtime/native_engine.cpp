@@ -410,10 +410,11 @@ void native_sandbox::launch(const sandbox_spec& spec) {
   wanted.slot = slot_;
   wanted.epoch = spec.epoch;
   wanted.ceilings = ceilings_of(limits_);
+  if (spec.image.machines_usr)
+    wanted.flags = spawner::create_with_machines_usr;
   const auto fits =
     spec.host_name.copy(wanted.host_name, spawner::max_host_name - 1) == spec.host_name.size() &&
-    spec.image.root.copy(wanted.root_layer, spawner::max_path - 1) == spec.image.root.size() &&
-    spec.image.usr.copy(wanted.usr_layer, spawner::max_path - 1) == spec.image.usr.size() &&
+    spec.image.tree.copy(wanted.tree, spawner::max_tree_name - 1) == spec.image.tree.size() &&
     spec.name.copy(wanted.tag, spawner::max_tag - 1) == spec.name.size();
   assert(fits);
   static_cast<void>(fits);

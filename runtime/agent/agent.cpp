@@ -30,6 +30,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -188,10 +189,25 @@ const char* home_of(const command& wanted) {
   return "/";
 }
 
+/// A copy of `fd`, but in place of /dev/null of the machine, whose locks and watches all sandboxes
+/// would share, the sandbox's own, which PID 1 has as its stdin.
+int copy_of_own(int fd) {
+  constexpr unsigned memory = 1, null = 3; // Numbers that Linux never changes.
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || !S_ISCHR(info.st_mode) || info.st_rdev != makedev(memory, null))
+    return ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  const int own = ::open("/proc/self/fd/0", (::fcntl(fd, F_GETFL) & O_ACCMODE) | O_CLOEXEC);
+  return own >= 0 ? own : ::fcntl(0, F_DUPFD_CLOEXEC, 3); // An image without /proc.
+}
+
 /// stdin, stdout, stderr, and maybe a script.
 bool attach_output(const int* fds, int count) {
+  int own[3];
   for (int target = 0; target < 3; ++target)
-    if (::dup2(fds[target], target) < 0)
+    if (own[target] = copy_of_own(fds[target]); own[target] < 0)
+      return false;
+  for (int target = 0; target < 3; ++target)
+    if (::dup2(own[target], target) < 0)
       return false;
   // The descriptors came in above the cgroup files and close on exec; the script is the one that
   // stays.

@@ -4,6 +4,7 @@
 #include "base/log.hpp"
 #include "runtime/descriptors.hpp"
 #include "runtime/spawner/fuse_process.hpp"
+#include "runtime/spawner/request_check.hpp"
 
 #include <algorithm>
 #include <array>
@@ -44,16 +45,6 @@ unique_fd open_connections() {
   return mounted;
 }
 
-/// The text of a request, NUL by NUL. Nothing: it does not end with one.
-std::vector<std::string> words_of(std::string_view text) {
-  std::vector<std::string> words;
-  for (auto end = text.find('\0'); end != std::string_view::npos; end = text.find('\0')) {
-    words.emplace_back(text.substr(0, end));
-    text.remove_prefix(end + 1);
-  }
-  return words;
-}
-
 /// What was closed may still be on its way to the bucket. With s3fs it is there.
 bool writes_behind(const mount_visit& what) {
   return what.type == "rclone";
@@ -82,13 +73,11 @@ void bucket_mounts::kill(const one& mine) {
 }
 
 void bucket_mounts::mount(const request& wanted, std::string_view text, int process) {
-  auto words = words_of(text);
-  constexpr std::size_t before_argv = 4;
+  auto words = read_mount(text);
   const auto refuse = [&](mount_step step, int error) {
     tell_({event::mounted, wanted.slot, wanted.name, error, step});
   };
-  if (words.size() <= before_argv || !is_fuse_program(words[before_argv]) ||
-      !words[0].starts_with('/') || words[0].size() < 2)
+  if (!words)
     return refuse(mount_step::request, EINVAL);
   const auto of_slot = std::count_if(all_.begin(), all_.end(), [&](auto& each) {
     return each.slot == wanted.slot && !each.nobodys;
@@ -100,15 +89,13 @@ void bucket_mounts::mount(const request& wanted, std::string_view text, int proc
     one{wanted.slot,
         wanted.name,
         ++last_group_,
-        {std::move(words[0]), std::move(words[1]), std::move(words[2]),
+        {std::move(words->path), std::move(words->source), std::move(words->type),
          (wanted.flags & mount_read_only) != 0, (wanted.flags & mount_over_files) != 0,
          (wanted.flags & mount_keeps_directory) != 0, (wanted.flags & mount_is_listed) != 0,
          wanted.owner},
-        {},
-        std::move(words[3]),
+        std::move(words->argv),
+        std::move(words->secret),
         wanted.count});
-  mine.argv.assign(std::make_move_iterator(words.begin() + before_argv),
-                   std::make_move_iterator(words.end()));
   calm();
   if (!connections_ && writes_behind(mine.visit))
     connections_ = open_connections();

@@ -93,18 +93,17 @@ result<loop_device> attach_loop(int file) {
 
 class btrfs_pool final : public disk_pool {
 public:
-  btrfs_pool(unique_fd top, std::string path, std::uint64_t pool_bytes)
+  btrfs_pool(unique_fd top, std::uint64_t pool_bytes)
       : top_(std::move(top))
-      , path_(std::move(path))
       , most_(pool_bytes / 2) {}
 
-  result<std::string> create(std::uint32_t slot, std::uint64_t wanted_bytes) override {
+  result<unique_fd> create(std::uint32_t slot, std::uint64_t wanted_bytes) override {
     const auto name = name_of_slot(slot);
     btrfs_ioctl_vol_args wanted{};
     std::snprintf(wanted.name, sizeof wanted.name, "%s", name.c_str());
     if (::ioctl(top_.get(), BTRFS_IOC_SUBVOL_CREATE, &wanted) != 0)
       return failed("making a subvolume");
-    const unique_fd made{::openat(top_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    unique_fd made{::openat(top_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     if (!made || !make_overlay_directories(made.get()) || !limit(made.get(), wanted_bytes)) {
       auto why = failed("preparing a subvolume");
       destroy(slot);
@@ -114,7 +113,7 @@ public:
     lookup.objectid = first_free_object; // The subvolume's own root; the answer names its tree.
     if (::ioctl(made.get(), BTRFS_IOC_INO_LOOKUP, &lookup) == 0)
       live_.push_back({slot, lookup.treeid});
-    return path_ + "/" + name;
+    return made;
   }
 
   result<void> resize(std::uint32_t slot, std::uint64_t bytes) override {
@@ -173,7 +172,6 @@ private:
   }
 
   unique_fd top_;
-  std::string path_;
   const std::uint64_t most_; ///< One sandbox never gets more: others need room as well.
   bool told_ = false;
   std::deque<volume> live_;
@@ -185,7 +183,7 @@ public:
   explicit tmpfs_pool(std::string path)
       : path_(std::move(path)) {}
 
-  result<std::string> create(std::uint32_t slot, std::uint64_t bytes) override {
+  result<unique_fd> create(std::uint32_t slot, std::uint64_t bytes) override {
     const auto path = path_ + "/" + name_of_slot(slot);
     const auto options = bytes > 0 ? "mode=755,nr_inodes=1000000,size=" + std::to_string(bytes)
                                    : std::string{"mode=755"};
@@ -196,13 +194,13 @@ public:
       ::rmdir(path.c_str());
       return why;
     }
-    const unique_fd made{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    unique_fd made{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     if (!made || !make_overlay_directories(made.get())) {
       auto why = failed(path);
       destroy(slot);
       return why;
     }
-    return path;
+    return made;
   }
 
   result<void> resize(std::uint32_t slot, std::uint64_t bytes) override {
@@ -264,7 +262,7 @@ result<std::unique_ptr<disk_pool>> make_btrfs_pool(const std::string& state_dire
     if (::ioctl(top.get(), BTRFS_IOC_QUOTA_CTL, &quotas) != 0)
       return failed("turning quotas on");
   }
-  return std::unique_ptr<disk_pool>{std::make_unique<btrfs_pool>(std::move(top), target, bytes)};
+  return std::unique_ptr<disk_pool>{std::make_unique<btrfs_pool>(std::move(top), bytes)};
 }
 
 result<std::unique_ptr<disk_pool>> make_tmpfs_pool(const std::string& state_directory) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/unique_fd.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -19,8 +20,8 @@ public:
   virtual ~disk_pool() = default;
 
   /// Makes the directory of a slot, empty but for what the overlays need (directories `u`, `w`,
-  /// `uu`, `uw`), and answers its path. Errors: launch_failed.
-  virtual result<std::string> create(std::uint32_t slot, std::uint64_t bytes) = 0;
+  /// `uu`, `uw`), and opens it. Errors: launch_failed.
+  virtual result<unique_fd> create(std::uint32_t slot, std::uint64_t bytes) = 0;
 
   /// Gives it another ceiling. Errors: launch_failed.
   virtual result<void> resize(std::uint32_t slot, std::uint64_t bytes) = 0;

@@ -129,10 +129,6 @@ void limit(int resource, std::uint64_t value) {
 
 } // namespace
 
-bool is_fuse_program(std::string_view name) {
-  return name == "s3fs" || name == "rclone";
-}
-
 fuse_process start_fuse_process(const fuse_program& what, int device) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0)

@@ -33,9 +33,6 @@ struct fuse_process {
   unique_fd said; ///< What it says, to be read without waiting.
 };
 
-/// May such a program be run? Whoever asks for one is not trusted to choose freely.
-bool is_fuse_program(std::string_view name);
-
 /// Starts it: as that user, without rights, in a view of the machine of its own that ends with it,
 /// with what it keeps in /tmp there. What goes wrong there, it says, and ends. It ends with the
 /// spawner.

@@ -1,6 +1,7 @@
 #include "runtime/spawner/launch.hpp"
 
 #include "runtime/agent/protocol.hpp"
+#include "runtime/spawner/device_nodes.hpp"
 
 #include <array>
 #include <cerrno>
@@ -33,7 +34,11 @@ namespace insula::runtime::spawner {
 
 namespace {
 
-constexpr std::size_t max_layers = 3;
+/// What comes from the spawner, in this order: its /dev; and the layers, which are the image's
+/// files, the disk, and with the machine's /usr that and what hides some of it.
+constexpr std::size_t max_mounts = 5;
+constexpr std::array<const char*, max_mounts> mount_places{"root/dev", "l0", "d", "l1", "h"};
+constexpr std::size_t with_usr = 4; ///< Of them.
 
 // ---- The child: from the namespaces to the agent. It allocates nothing, and whatever fails ends
 // it. --------------
@@ -47,11 +52,11 @@ constexpr std::size_t max_layers = 3;
   ::_exit(1);
 }
 
-/// Waits for the id maps to be written, and takes the layers.
-std::size_t receive_layers(int control, std::array<int, max_layers>& layers) {
+/// Waits for the id maps to be written, and takes the mounts.
+std::size_t receive_mounts(int control, std::array<int, max_mounts>& mounts) {
   char byte = 0;
   iovec data{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_layers)];
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_mounts)];
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -63,7 +68,7 @@ std::size_t receive_layers(int control, std::array<int, max_layers>& layers) {
   if (part == nullptr)
     ::_exit(1);
   const auto count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-  std::memcpy(layers.data(), CMSG_DATA(part), count * sizeof(int));
+  std::memcpy(mounts.data(), CMSG_DATA(part), count * sizeof(int));
   return count;
 }
 
@@ -73,55 +78,80 @@ bool attach(int tree, const char* target) {
 
 /// `volatile`: unmounting must not wait for the disk, and a sandbox's fsync must not stop its
 /// neighbours.
-bool mount_root(std::size_t layers) {
+bool mount_root(std::size_t mounts) {
   constexpr auto flags = MS_NODEV | MS_NOSUID;
   if (::mount("overlay", "root", "overlay", flags,
               "volatile,userxattr,lowerdir=l0,upperdir=d/u,workdir=d/w") != 0)
     return false;
-  return layers < 3 || ::mount("overlay", "root/usr", "overlay", flags,
-                               "volatile,userxattr,lowerdir=l1,upperdir=d/uu,workdir=d/uw") == 0;
+  return mounts < with_usr ||
+         ::mount("overlay", "root/usr", "overlay", flags,
+                 mounts > with_usr
+                   ? "volatile,userxattr,lowerdir=h:l1,upperdir=d/uu,workdir=d/uw"
+                   : "volatile,userxattr,lowerdir=l1,upperdir=d/uu,workdir=d/uw") == 0;
 }
 
-bool make_dev(std::uint64_t shm_bytes) {
-  if (::mount("tmpfs", "dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k,nr_inodes=64") !=
-      0)
-    return false;
-  for (const char* name : {"null", "zero", "full", "random", "urandom", "tty"}) {
-    char from[32], to[32];
-    std::snprintf(from, sizeof from, "/dev/%s", name);
-    std::snprintf(to, sizeof to, "dev/%s", name);
-    const int node = ::open(to, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
-    if (node < 0 || ::close(node) != 0 || ::mount(from, to, nullptr, MS_BIND, nullptr) != 0)
-      return false;
-  }
+/// The rest of /dev is there already.
+bool fill_dev(std::uint64_t shm_bytes) {
   char shm[64];
   std::snprintf(shm, sizeof shm, "mode=1777,nr_inodes=65536,size=%llu",
                 static_cast<unsigned long long>(shm_bytes));
-  return ::mkdir("dev/pts", 0755) == 0 && ::mkdir("dev/shm", 0755) == 0 &&
-         ::mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
+  return ::mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
                  "newinstance,ptmxmode=0666,mode=0620,gid=5,max=64") == 0 &&
-         ::mount("tmpfs", "dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, shm) == 0 &&
-         ::symlink("pts/ptmx", "dev/ptmx") == 0 && ::symlink("/proc/self/fd", "dev/fd") == 0 &&
-         ::symlink("/proc/self/fd/0", "dev/stdin") == 0 &&
-         ::symlink("/proc/self/fd/1", "dev/stdout") == 0 &&
-         ::symlink("/proc/self/fd/2", "dev/stderr") == 0;
+         ::mount("tmpfs", "dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, shm) == 0;
 }
 
-/// What of /proc and /sys tells about the machine is covered; what could change it is read-only. A
-/// name that this kernel does not have needs nothing.
-bool mask() {
-  for (const char* path :
-       {"/proc/acpi", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
-        "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
-        "/proc/timer_stats", "/sys/firmware", "/sys/devices/virtual/powercap"}) {
-    if (::mount("/dev/null", path, nullptr, MS_BIND, nullptr) == 0 || errno == ENOENT)
-      continue;
-    if (errno != ENOTDIR || ::mount("tmpfs", path, "tmpfs", MS_RDONLY, "size=4k,nr_inodes=2") != 0)
+/// Of a sysfs of the sandbox's own, which knows its network, what programs look for: how many
+/// processors there are and of what kind, memory by node, pages, and the interface. A list of what
+/// is there, since the rest tells of disks, of other sandboxes' use of them, and of the kernel's
+/// memory.
+bool make_sys() {
+  constexpr auto inert = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  if (::mount("sysfs", "../sys", "sysfs", inert | MS_RDONLY, nullptr) != 0 ||
+      ::mount("tmpfs", "sys", "tmpfs", inert, "mode=755,size=4k,nr_inodes=32") != 0)
+    return false;
+  for (const char* each :
+       {"sys/class", "sys/devices", "sys/devices/system", "sys/devices/virtual", "sys/class/net",
+        "sys/fs", "sys/fs/cgroup", "sys/kernel", "sys/kernel/mm"})
+    if (::mkdir(each, 0755) != 0)
+      return false;
+  for (const char* each : {"sys/devices/system/cpu", "sys/devices/system/node",
+                           "sys/devices/virtual/net", "sys/kernel/mm/transparent_hugepage"}) {
+    char from[64];
+    std::snprintf(from, sizeof from, "../%s", each);
+    if (::access(from, F_OK) != 0)
+      continue; // This kernel has none.
+    if (::mkdir(each, 0755) != 0 || ::mount(from, each, nullptr, MS_BIND, nullptr) != 0)
       return false;
   }
-  constexpr auto flags = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  // The only interface that there ever is.
+  return ::symlink("../../devices/virtual/net/lo", "sys/class/net/lo") == 0 &&
+         ::mount(nullptr, "sys", nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY | inert, nullptr) == 0;
+}
+
+/// A name that this kernel does not have needs nothing.
+bool cover(const char* with, const char* path) {
+  return ::mount(with, path, nullptr, MS_BIND, nullptr) == 0 || errno == ENOENT;
+}
+
+/// What of /proc tells about the machine, or about what others do on it, is covered; what could
+/// change it is read-only. Files read as empty.
+bool mask() {
   for (const char* path :
-       {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}) {
+       {"/proc/buddyinfo",   "/proc/cgroups",    "/proc/cmdline", "/proc/config.gz",
+        "/proc/diskstats",   "/proc/interrupts", "/proc/iomem",   "/proc/ioports",
+        "/proc/kallsyms",    "/proc/kcore",      "/proc/keys",    "/proc/latency_stats",
+        "/proc/locks",       "/proc/mdstat",     "/proc/modules", "/proc/partitions",
+        "/proc/sched_debug", "/proc/schedstat",  "/proc/swaps",   "/proc/timer_list",
+        "/proc/timer_stats", "/proc/zoneinfo"})
+    if (!cover("/dev/null", path))
+      return false;
+  // An empty directory that nothing can be written to.
+  for (const char* path :
+       {"/proc/acpi", "/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/scsi"})
+    if (!cover("/sys/fs/cgroup", path))
+      return false;
+  constexpr auto flags = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  for (const char* path : {"/proc/sys", "/proc/sysrq-trigger"}) {
     if (::mount(path, path, nullptr, MS_BIND, nullptr) != 0) {
       if (errno == ENOENT)
         continue;
@@ -164,8 +194,8 @@ void limit(int resource, std::uint64_t value) {
     if (!worked)
       give_up(control, step);
   };
-  std::array<int, max_layers> layers{};
-  const auto count = receive_layers(control, layers);
+  std::array<int, max_mounts> mounts{};
+  const auto count = receive_mounts(control, mounts);
 
   // By number: libc does not know of this copy, and would have the spawner's other thread do the
   // same, which is not here.
@@ -178,16 +208,16 @@ void limit(int resource, std::uint64_t value) {
 
   need(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0,
        launch_step::private_mounts);
-  static constexpr const char* places[][max_layers] = {{"l0", "d", nullptr}, {"l0", "l1", "d"}};
-  for (std::size_t i = 0; i < count; ++i)
-    need(attach(layers[i], places[count == 3][i]), launch_step::attach_layers);
+  for (std::size_t i = 1; i < count; ++i)
+    need(attach(mounts[i], mount_places[i]), launch_step::attach_layers);
   need(mount_root(count), launch_step::overlay);
+  need(attach(mounts[0], mount_places[0]), launch_step::dev);
   need(::chdir("root") == 0, launch_step::overlay);
 
   constexpr auto inert = MS_NOSUID | MS_NODEV | MS_NOEXEC;
   need(::mount("proc", "proc", "proc", inert, nullptr) == 0, launch_step::proc);
-  need(::mount("sysfs", "sys", "sysfs", inert | MS_RDONLY, nullptr) == 0, launch_step::sys);
-  need(make_dev(wanted.shm_bytes), launch_step::dev);
+  need(make_sys(), launch_step::sys);
+  need(fill_dev(wanted.shm_bytes), launch_step::dev);
   // The new root on top of the old one, then the old one away from under it.
   need(::syscall(SYS_pivot_root, ".", ".") == 0 && ::umount2(".", MNT_DETACH) == 0 &&
          ::chdir("/") == 0,
@@ -210,7 +240,7 @@ void limit(int resource, std::uint64_t value) {
     return moved;
   };
   const int program = move_up(tools.agent);
-  const int null = move_up(tools.null);
+  const int null = move_up(::open("/dev/null", O_RDWR | O_CLOEXEC));
   control = move_up(control);
   std::array<int, agent::max_cgroup_fds> procs{};
   for (std::size_t i = 0; i < cgroup_procs.size(); ++i)
@@ -273,11 +303,11 @@ void prefer_as_victim(pid_t child) {
   [[maybe_unused]] const auto written = ::write(score.get(), "500", 3);
 }
 
-/// A private copy of the mount at `path` in which the ids on disk appear shifted into the sandbox's
-/// range.
-unique_fd mapped_copy(const std::string& path, int user_namespace) {
+/// A private copy of the mount at `directory` in which the ids on disk appear shifted into the
+/// sandbox's range.
+unique_fd mapped_copy(int directory, int user_namespace) {
   unique_fd tree{static_cast<int>(
-    ::syscall(SYS_open_tree, AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC))};
+    ::syscall(SYS_open_tree, directory, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH))};
   mount_attr attributes{};
   attributes.attr_set = MOUNT_ATTR_IDMAP;
   attributes.userns_fd = static_cast<std::uint64_t>(user_namespace);
@@ -287,21 +317,21 @@ unique_fd mapped_copy(const std::string& path, int user_namespace) {
   return tree;
 }
 
-bool send_layers(int control, std::span<const unique_fd> layers) {
+bool send_mounts(int control, std::span<const unique_fd> mounts) {
   char byte = 'g';
   iovec data{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_layers)] = {};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_mounts)] = {};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = space;
-  message.msg_controllen = CMSG_SPACE(sizeof(int) * layers.size());
+  message.msg_controllen = CMSG_SPACE(sizeof(int) * mounts.size());
   auto* part = CMSG_FIRSTHDR(&message);
   part->cmsg_level = SOL_SOCKET;
   part->cmsg_type = SCM_RIGHTS;
-  part->cmsg_len = CMSG_LEN(sizeof(int) * layers.size());
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const int fd = layers[i].get();
+  part->cmsg_len = CMSG_LEN(sizeof(int) * mounts.size());
+  for (std::size_t i = 0; i < mounts.size(); ++i) {
+    const int fd = mounts[i].get();
     std::memcpy(CMSG_DATA(part) + i * sizeof fd, &fd, sizeof fd);
   }
   return ::sendmsg(control, &message, MSG_NOSIGNAL) == 1;
@@ -373,22 +403,22 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   if (!wire_network(made.process.get(), made.network))
     return fail(launch_step::network);
   made.namespaces_done = monotonic_ns();
-  std::array<unique_fd, max_layers> layers;
-  std::size_t used = 0;
-  layers[used++] = mapped_copy(wanted.root_layer, user_namespace.get());
-  if (!wanted.usr_layer.empty() && layers[0])
-    layers[used++] = mapped_copy(wanted.usr_layer, user_namespace.get());
-  if (layers[used - 1])
-    layers[used++] = mapped_copy(wanted.disk, user_namespace.get());
-  if (!layers[used - 1])
-    return fail(launch_step::layers);
-  if (!send_layers(made.control.get(), {layers.data(), used}))
+  std::array<unique_fd, max_mounts> mounts;
+  if (mounts[0] = make_devices(creator); !mounts[0])
+    return fail(launch_step::dev);
+  const std::array<int, max_mounts> from{-1, wanted.root_layer, wanted.disk, tools.machines_usr,
+                                         tools.hidden};
+  const auto used = wanted.machines_usr ? with_usr + (tools.hidden < 0 ? 0 : 1) : with_usr - 1;
+  for (std::size_t i = 1; i < used; ++i)
+    if (mounts[i] = mapped_copy(from[i], user_namespace.get()); !mounts[i])
+      return fail(launch_step::layers);
+  if (!send_mounts(made.control.get(), {mounts.data(), used}))
     return fail(launch_step::hand_over);
   made.layers_done = monotonic_ns();
   return made;
 }
 
-int try_mapped_copy(const std::string& directory) {
+int try_mapped_copy(int directory) {
   int ends[2], process = -1;
   if (::pipe2(ends, O_CLOEXEC) != 0)
     return errno;

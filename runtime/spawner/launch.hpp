@@ -14,15 +14,16 @@ namespace insula::runtime::spawner {
 /// What is the same for every sandbox.
 struct launch_tools {
   int agent = -1;                  ///< The agent's program, as a sealed file in memory.
-  int null = -1;                   ///< /dev/null: the agent's own stdio.
+  int machines_usr = -1;           ///< The machine's /usr.
+  int hidden = -1;                 ///< A layer that goes over that; -1: nothing is to be hidden.
   std::vector<sock_filter> filter; ///< System calls that are allowed.
 };
 
 struct launch_request {
   std::uint32_t slot = 0;
-  std::string disk; ///< The slot's own directory, with u, w, uu, uw.
-  std::string root_layer;
-  std::string usr_layer; ///< May be empty.
+  int disk = -1;             ///< The slot's own directory, with u, w, uu, uw.
+  int root_layer = -1;       ///< The image's files.
+  bool machines_usr = false; ///< The machine's /usr goes over that of the image.
   std::string host_name;
   std::uint64_t shm_bytes = 0;
   std::uint32_t open_files = 0;
@@ -42,13 +43,14 @@ struct launched {
 };
 
 /// Makes the namespaces of one sandbox and starts its agent. The working directory must have
-/// directories root, l0, l1 and d, to mount on in the child's namespace: the child inherits it
-/// there, and need not be able to search its parents. Returns as soon as the child has everything
-/// that it needs; the rest of its way to the agent it goes by itself, while the next one is made.
+/// directories root, l0, l1, h, d and sys, to mount on in the child's namespace: the child inherits
+/// it there, and need not be able to search its parents. Returns as soon as the child has
+/// everything that it needs; the rest of its way to the agent it goes by itself, while the next one
+/// is made.
 launched launch(const launch_tools& tools, const launch_request& wanted);
 
 /// Can the file system of `directory` be a layer: can its owners' ids be shown shifted into a
 /// sandbox's range? 0, or errno; EINVAL: this kernel cannot do it for this kind of file system.
-int try_mapped_copy(const std::string& directory);
+int try_mapped_copy(int directory);
 
 } // namespace insula::runtime::spawner

@@ -8,15 +8,15 @@
 #include <cstdint>
 
 /// What the server asks of the spawner, and what it is told: one struct per packet of a
-/// SOCK_SEQPACKET socket, for some followed by a text. Paths are absolute and NUL-terminated.
-/// Descriptors travel beside it.
+/// SOCK_SEQPACKET socket, for some followed by a text. Strings are NUL-terminated. Descriptors
+/// travel beside it. What the spawner checks of each request is in request_check.hpp.
 namespace insula::runtime::spawner {
 
 /// A spawner outlives its server, and so do the agents and keepers that it has started and the
 /// labels that it keeps: a server that would misunderstand any of them understands none.
 inline constexpr std::uint32_t version =
-  7 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
-inline constexpr std::size_t max_path = 512;
+  8 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
+inline constexpr std::size_t max_tree_name = 64;
 inline constexpr std::size_t max_host_name = 64;
 inline constexpr std::size_t max_tag = 152;
 inline constexpr std::size_t max_label = 1024;
@@ -52,6 +52,9 @@ enum class op : std::uint32_t {
   adopt, ///< `slot` is from now on that of whoever has `epoch`. Not answered.
 };
 
+// Flags of a create.
+inline constexpr std::uint32_t create_with_machines_usr = 1; ///< It goes over /usr of the tree.
+
 // Flags of a mount.
 inline constexpr std::uint32_t mount_read_only = 1;
 inline constexpr std::uint32_t mount_is_listed = 8;  ///< It is good only if it can be listed.
@@ -80,14 +83,16 @@ struct request {
   std::uint64_t epoch; ///< Under which the asker holds the sandbox; 0: it is nobody's yet.
   std::uint32_t count; ///< open_sockets: 1 to max_fds. mount: MiB of its cache.
   std::uint32_t ipv6;
-  std::uint32_t flags; ///< Of a mount, as the next.
-  std::uint32_t owner; ///< User and group in the sandbox whose the directory is if it is made.
+  std::uint32_t flags; ///< Of a create or a mount.
+  std::uint32_t owner; ///< mount: user and group in the sandbox whose the directory is if it is
+                       ///< made.
   limits ceilings;
   char host_name[max_host_name];
   char tag[max_tag]; ///< create, claim: what the sandbox is to whoever serves next. Of no meaning
                      ///< here.
-  char root_layer[max_path]; ///< A directory whose owners are 0-based.
-  char usr_layer[max_path];  ///< The same for /usr; empty: the root layer has it.
+  char tree[max_tree_name]; ///< create: the name of a directory in the node's directory of images;
+                            ///< its `root` is what the sandbox starts from.
+  char unused[960];
 };
 static_assert(sizeof(request) == 1320, "other versions' hello and shut_down are of this size");
 

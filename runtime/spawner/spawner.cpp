@@ -9,16 +9,20 @@
 #include "runtime/spawner/claim.hpp"
 #include "runtime/spawner/disk.hpp"
 #include "runtime/spawner/gateway_link.hpp"
+#include "runtime/spawner/hidden_files.hpp"
 #include "runtime/spawner/inner_sockets.hpp"
 #include "runtime/spawner/launch.hpp"
+#include "runtime/spawner/layers.hpp"
 #include "runtime/spawner/past_epochs.hpp"
 #include "runtime/spawner/permission.hpp"
 #include "runtime/spawner/protocol.hpp"
+#include "runtime/spawner/request_check.hpp"
 #include "runtime/spawner/seccomp_filter.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <deque>
@@ -27,6 +31,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <poll.h>
 #include <sched.h>
 #include <span>
 #include <sys/epoll.h>
@@ -49,11 +54,21 @@ namespace insula::runtime::spawner {
 
 namespace {
 
+using namespace std::chrono_literals;
+
 constexpr std::size_t max_held_per_slot = 8192;
+
+/// For a server that does not read: in one turn of the loop, all that is said to it together. Then
+/// it is told nothing any more.
+constexpr std::chrono::nanoseconds send_patience = 5s;
+
+/// Creates that wait. One that comes beyond that has the first of them done before.
+constexpr std::size_t max_waiting_creates = 4096;
 
 /// What a server wants kept beyond its own end.
 struct held_things {
   std::vector<unique_fd> fds;
+  std::shared_ptr<void> counted; ///< For as long as they are held.
   std::string label;
 };
 
@@ -98,10 +113,11 @@ private:
   void tell_all();
   bool admits(const request& wanted);
   std::uint64_t newest_epoch(const std::string& tag) const;
+  void refuse(const request& wanted, int error, launch_step step, mount_step of_mount);
   void refuse_late(const request& wanted);
   void hold(const request& wanted, std::string_view label, std::vector<unique_fd> fds);
+  bool waits_for_usr() const;
   bool nobody_left() const { return had_server_ && !server_ && tenants_.empty(); }
-  bool is_layer(std::string_view root, std::string_view usr) const;
   void create(const request& wanted);
   void create_next();
   void claim(const request& wanted);
@@ -128,12 +144,15 @@ private:
   cgroup_tree cgroups_;
   launch_tools tools_;
   unique_fd agent_, null_;
+  layers layers_;
+  hidden_files hidden_;
   unique_fd spare_; ///< Given up so that a server can be taken when there are no descriptors left.
   std::unique_ptr<disk_pool> disks_;
   gateway_link gateway_;
   bucket_mounts mounts_;
   permission permission_;
-  bool server_permits_ = false; ///< This server has given permission.
+  bool server_permits_ = false;                 ///< This server has given permission.
+  std::size_t held_fds_ = 0, max_held_fds_ = 0; ///< Of all tenants together.
   std::map<std::uint32_t, tenant> tenants_;
   past_epochs past_; ///< Of what has ended under this server; none other can be late.
   std::vector<std::uint32_t> ended_; ///< Reaped, and not yet all gone.
@@ -141,6 +160,8 @@ private:
   unique_fd poller_, signals_, listener_, server_;
   std::uint64_t servers_ = 0; ///< That have said hello.
   bool had_server_ = false;
+  bool greeted_ = false;                     ///< This server has said hello.
+  std::chrono::nanoseconds patience_left_{}; ///< Of send_patience, in this turn.
   bool deaf_ = false; ///< The server is told nothing any more: it is gone, or as good as that.
   bool ending_ = false;
 };
@@ -153,10 +174,6 @@ std::string release() {
   utsname machine{};
   ::uname(&machine);
   return machine.release;
-}
-
-bool terminated(const char* text, std::size_t size) {
-  return std::memchr(text, '\0', size) != nullptr;
 }
 
 /// The kernel has one table of open files for the whole machine, by default with room for a tenth
@@ -185,6 +202,9 @@ result<void> spawner::prepare() {
   if (::unshare(CLONE_NEWNS) != 0 ||
       ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
     return failed("making a mount namespace");
+  if (!layers_.open(given_.state_directory))
+    return failed(layers_.failed_at());
+  hidden_.look(layers_.machines_usr());
   if (auto ok = cgroups_.prepare(); !ok)
     return ok;
   if (!cgroups_.can_freeze())
@@ -209,22 +229,25 @@ result<void> spawner::prepare() {
     return disks.reason();
   disks_ = std::move(*disks);
 
-  for (const auto& each :
-       {given_.state_directory, std::string{"/usr"}, given_.state_directory + "/disk"})
-    if (const int why = try_mapped_copy(each); why != 0)
+  const auto disk = given_.state_directory + "/disk";
+  const unique_fd disk_directory{::open(disk.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+  for (const auto& [what, where] : {std::pair{layers_.images(), given_.state_directory + "/images"},
+                                    std::pair{layers_.machines_usr(), std::string{"/usr"}},
+                                    std::pair{disk_directory.get(), disk}})
+    if (const int why = try_mapped_copy(what); why != 0)
       return {
         {errc::launch_failed,
-         each + (why == EINVAL ? ": Linux " + release() +
-                                   " cannot map the ids of this kind of file system, which "
-                                   "sandboxes need (a tmpfs: from Linux 6.3 on; an overlay: never)"
-                               : ": mapping its ids: " + std::string{std::strerror(why)})}};
+         where + (why == EINVAL ? ": Linux " + release() +
+                                    " cannot map the ids of this kind of file system, which "
+                                    "sandboxes need (a tmpfs: from Linux 6.3 on; an overlay: never)"
+                                : ": mapping its ids: " + std::string{std::strerror(why)})}};
 
   const auto scratch = given_.state_directory + "/scratch";
   if ((::mkdir(scratch.c_str(), 0700) != 0 && errno != EEXIST) ||
       ::mount("insula", scratch.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64k") != 0 ||
       ::chdir(scratch.c_str()) != 0)
     return failed(scratch);
-  for (const char* each : {"root", "l0", "l1", "d"})
+  for (const char* each : {"root", "l0", "l1", "h", "d", "sys"})
     if (::mkdir(each, 0755) != 0)
       return failed(scratch);
 
@@ -236,7 +259,7 @@ result<void> spawner::prepare() {
   if (tools_.filter.empty())
     return {{errc::launch_failed, "libseccomp could not make the system call filter"}};
   tools_.agent = agent_.get();
-  tools_.null = null_.get();
+  tools_.machines_usr = layers_.machines_usr();
 
   lift_ceiling_of_files();
   // What sandboxes may have open is handed down from here.
@@ -247,6 +270,9 @@ result<void> spawner::prepare() {
     if (::setrlimit(RLIMIT_NOFILE, &both) == 0)
       break;
   }
+  // The rest is for what is made here, whatever a server wants kept.
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  max_held_fds_ = static_cast<std::size_t>(files.rlim_cur) / 4 * 3;
   if (!gateway_.start())
     return failed("starting the egress gateway");
 
@@ -327,12 +353,21 @@ void spawner::send(notice said, std::string_view text, std::span<const int> fds)
     part->cmsg_len = CMSG_LEN(fds.size_bytes());
     std::memcpy(CMSG_DATA(part), fds.data(), fds.size_bytes());
   }
-  // A server that reads reads quickly. One that does not read at all has hung, and must not hang
-  // us.
-  timeval patience{5, 0};
-  ::setsockopt(server_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  deaf_ = ::sendmsg(server_.get(), &message, MSG_NOSIGNAL) !=
-          static_cast<ssize_t>(sizeof said + text.size());
+  // A server that reads reads quickly. One that does not, or reads one packet now and then, must
+  // not hang us.
+  const auto try_once = [&] {
+    return ::sendmsg(server_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  };
+  auto sent = try_once();
+  while (sent < 0 && (errno == EAGAIN || errno == EINTR) && patience_left_ > 0ns) {
+    const auto begun = std::chrono::steady_clock::now();
+    pollfd room{server_.get(), POLLOUT, 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(patience_left_);
+    ::poll(&room, 1, static_cast<int>(left.count()));
+    patience_left_ -= std::chrono::steady_clock::now() - begun;
+    sent = try_once();
+  }
+  deaf_ = sent != static_cast<ssize_t>(sizeof said + text.size());
 }
 
 /// All that a server needs to go on where the one before it has stopped.
@@ -398,6 +433,7 @@ void spawner::accept_server() {
   drop_server();
   server_ = std::move(next);
   server_permits_ = false;
+  greeted_ = false;
   past_.clear();
   had_server_ = true;
   mounts_.calm();
@@ -410,7 +446,8 @@ void spawner::drop_server() {
   if (!server_)
     return;
   deaf_ = true;
-  int most = 65'536; // So that one that goes on sending does not keep us.
+  ::shutdown(server_.get(), SHUT_RD); // One that goes on sending does not keep us.
+  int most = 65'536;
   do
     to_create_.clear(); // They were for nobody else.
   while (receive() == received::request && --most > 0);
@@ -422,13 +459,8 @@ void spawner::drop_server() {
 }
 
 spawner::received spawner::receive() {
-  struct {
-    request wanted;
-    char text[max_text];
-  } packet;
-  packet.wanted = {};
-  auto& wanted = packet.wanted;
-  iovec data{&packet, sizeof packet};
+  std::array<char, sizeof(request) + max_text> packet;
+  iovec data{packet.data(), packet.size()};
   alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * 8)];
   msghdr message{};
   message.msg_iov = &data;
@@ -449,18 +481,19 @@ spawner::received spawner::receive() {
         std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
         fds.emplace_back(fd);
       }
-  if (n < static_cast<ssize_t>(sizeof wanted) || (message.msg_flags & MSG_TRUNC) != 0 ||
-      !terminated(wanted.tag, max_tag) || !terminated(wanted.root_layer, max_path) ||
-      !terminated(wanted.usr_layer, max_path) || !terminated(wanted.host_name, max_host_name) ||
-      wanted.slot >= max_slots) {
+  const bool whole = (message.msg_flags & MSG_TRUNC) == 0;
+  const auto read =
+    whole ? read_request({packet.data(), static_cast<std::size_t>(n)}) : std::nullopt;
+  // What there is was told to this server at its first hello.
+  if (!read || (read->wanted.what == op::hello && std::exchange(greeted_, true))) {
     log::error("spawner.bad_request", {{"bytes", n}});
     return received::end;
   }
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
-    log::error("spawner.no_descriptors", {{"slot", wanted.slot}});
+    log::error("spawner.no_descriptors", {{"slot", read->wanted.slot}});
     fds.clear(); // Of some the next server could make nothing.
   }
-  handle(wanted, {packet.text, static_cast<std::size_t>(n) - sizeof wanted}, std::move(fds));
+  handle(read->wanted, read->text, std::move(fds));
   return received::request;
 }
 
@@ -497,41 +530,51 @@ std::uint64_t spawner::newest_epoch(const std::string& tag) const {
   return newest;
 }
 
-void spawner::refuse_late(const request& wanted) {
-  log::warning("spawner.late_request", {{"op", static_cast<std::uint32_t>(wanted.what)},
-                                        {"slot", wanted.slot},
-                                        {"epoch", wanted.epoch}});
-  const auto tell_asker = [&](event what, auto step) {
+/// Answers in the words of what was asked; mounts have steps of their own.
+void spawner::refuse(const request& wanted, int error, launch_step step, mount_step of_mount) {
+  const auto tell_asker = [&](event what, auto failed_step) {
     notice said{};
     said.what = what;
     said.slot = wanted.slot;
     said.name = wanted.name;
-    said.error = ESTALE;
-    said.step = static_cast<std::uint32_t>(step);
+    said.error = error;
+    said.step = static_cast<std::uint32_t>(failed_step);
     send(said, {}, {});
   };
   switch (wanted.what) {
-    case op::create: return tell_asker(event::create_failed, launch_step::epoch);
-    case op::claim: return tell_asker(event::claimed, launch_step::epoch);
-    case op::destroy: return tell_asker(event::destroyed, launch_step::epoch);
-    case op::open_sockets: return tell_asker(event::sockets, launch_step::epoch);
-    case op::mount: return tell_asker(event::mounted, mount_step::epoch);
-    case op::unmount: return tell_asker(event::unmounted, mount_step::epoch);
+    case op::create: return tell_asker(event::create_failed, step);
+    case op::claim: return tell_asker(event::claimed, step);
+    case op::destroy: return tell_asker(event::destroyed, step);
+    case op::open_sockets: return tell_asker(event::sockets, step);
+    case op::mount: return tell_asker(event::mounted, of_mount);
+    case op::unmount: return tell_asker(event::unmounted, of_mount);
     default: return; // Nobody waits for an answer.
   }
 }
 
+void spawner::refuse_late(const request& wanted) {
+  log::warning("spawner.late_request", {{"op", static_cast<std::uint32_t>(wanted.what)},
+                                        {"slot", wanted.slot},
+                                        {"epoch", wanted.epoch}});
+  refuse(wanted, ESTALE, launch_step::epoch, mount_step::epoch);
+}
+
 void spawner::hold(const request& wanted, std::string_view label, std::vector<unique_fd> fds) {
   const auto at = tenants_.find(wanted.slot);
-  if (at == tenants_.end() || at->second.asked_to_end || fds.size() > max_held_fds)
+  if (at == tenants_.end() || at->second.asked_to_end)
     return;
   auto& all = at->second.held;
   if (!all.contains(wanted.name) && (fds.empty() || all.size() >= max_held_per_slot))
     return;
+  if (held_fds_ + fds.size() > max_held_fds_)
+    return log::error("spawner.too_much_held", {{"slot", wanted.slot}, {"descriptors", held_fds_}});
   auto& mine = all[wanted.name];
   mine.label = label;
-  if (!fds.empty())
-    mine.fds = std::move(fds);
+  if (fds.empty())
+    return;
+  held_fds_ += fds.size();
+  mine.counted = {nullptr, [this, count = fds.size()](void*) { held_fds_ -= count; }};
+  mine.fds = std::move(fds);
 }
 
 void spawner::handle(const request& wanted, std::string_view text, std::vector<unique_fd> fds) {
@@ -542,9 +585,18 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
       create_next();
   if (wanted.what != op::create && !admits(wanted))
     return refuse_late(wanted);
+  if (const int why = check(wanted, text, fds.size()); why != 0) {
+    log::error("spawner.bad_request",
+               {{"op", static_cast<std::uint32_t>(wanted.what)}, {"slot", wanted.slot}});
+    return refuse(wanted, why, launch_step::request, mount_step::request);
+  }
   switch (wanted.what) {
     case op::hello: return tell_all();
-    case op::create: to_create_.push_back(wanted); return;
+    case op::create:
+      if (to_create_.size() >= max_waiting_creates)
+        create_next();
+      to_create_.push_back(wanted);
+      return;
     case op::claim: return claim(wanted);
     case op::destroy: return destroy(wanted.slot);
     case op::hold: return hold(wanted, text, std::move(fds));
@@ -559,16 +611,6 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
     case op::permit: return permit(wanted.name);
     case op::adopt: return; // It has been admitted: that is all.
   }
-  log::error("spawner.unknown_request", {{"op", static_cast<std::uint32_t>(wanted.what)}});
-}
-
-/// A sandbox's root owns what is mounted for it. So the server, which is not root, does not choose
-/// freely: images are below the state directory, where only root has put them, and the machine
-/// lends nothing but its /usr.
-bool spawner::is_layer(std::string_view root, std::string_view usr) const {
-  const auto images = given_.state_directory + "/images/";
-  return root.starts_with(images) && root.find("/..") == std::string_view::npos &&
-         (usr.empty() || usr == "/usr");
 }
 
 void spawner::create(const request& wanted) {
@@ -578,10 +620,6 @@ void spawner::create(const request& wanted) {
     remove_traces(slot);
     tell(event::create_failed, slot, error, step);
   };
-  if (!is_layer(wanted.root_layer, wanted.usr_layer)) {
-    log::error("spawner.foreign_layer", {{"root", wanted.root_layer}, {"usr", wanted.usr_layer}});
-    return tell(event::create_failed, slot, EPERM, launch_step::request);
-  }
   if (tenants_.contains(slot) || ending_) {
     log::error("spawner.slot_in_use", {{"slot", slot}});
     return tell(event::create_failed, slot, EBUSY, launch_step::request);
@@ -590,8 +628,19 @@ void spawner::create(const request& wanted) {
     return refuse_late(wanted);
   if (permission_.over())
     return tell(event::create_failed, slot, EPERM, launch_step::permission);
+  const bool machines_usr = (wanted.flags & create_with_machines_usr) != 0;
+  if (machines_usr) {
+    if (auto ok = hidden_.make_layer(given_.state_directory + "/disk/hidden"); !ok)
+      return refuse(launch_step::layers, EIO, ok.reason().message);
+    tools_.hidden = hidden_.layer();
+  }
   launch_clock done{};
   done.begun = monotonic_ns();
+  // A sandbox's root owns what is mounted for it. So the server, which is not root, does not choose
+  // freely: only root puts images there, and the machine lends nothing but its /usr.
+  const auto root = layers_.root_of(wanted.tree);
+  if (!root)
+    return refuse(launch_step::layers, errno, std::strerror(errno));
   const cgroup_limits limits{wanted.ceilings.memory_bytes, wanted.ceilings.cpu_percent,
                              wanted.ceilings.processes};
   if (auto ok = cgroups_.create(slot, limits); !ok)
@@ -607,9 +656,9 @@ void spawner::create(const request& wanted) {
 
   launch_request launching;
   launching.slot = slot;
-  launching.disk = std::move(*disk);
-  launching.root_layer = wanted.root_layer;
-  launching.usr_layer = wanted.usr_layer;
+  launching.disk = disk->get();
+  launching.root_layer = root.get();
+  launching.machines_usr = machines_usr;
   launching.host_name = wanted.host_name;
   launching.shm_bytes = wanted.ceilings.shm_bytes;
   launching.open_files = wanted.ceilings.open_files;
@@ -639,6 +688,12 @@ void spawner::create(const request& wanted) {
   mine.failed = made.failed;
   mine.error = made.error;
   destroy(slot);
+}
+
+/// The next create needs what is still looked for below /usr.
+bool spawner::waits_for_usr() const {
+  return !to_create_.empty() && (to_create_.front().flags & create_with_machines_usr) != 0 &&
+         !hidden_.ready();
 }
 
 /// A create takes a millisecond or two; what is quick and waited for goes first.
@@ -871,12 +926,17 @@ int spawner::serve() {
   for (;;) {
     std::array<epoll_event, 16> events;
     constexpr int again_ms = 2, dying_ms = 10;
-    int patience = !to_create_.empty() ? 0 : !ended_.empty() ? again_ms : let_die() ? dying_ms : -1;
+    const bool waits = waits_for_usr();
+    int patience = !to_create_.empty() && !waits ? 0
+                   : waits || !ended_.empty()    ? again_ms
+                   : let_die()                   ? dying_ms
+                                                 : -1;
     for (const int until : {gateway_.until_restart(), mounts_.until_look()})
       if (until >= 0 && (patience < 0 || until < patience))
         patience = until;
     const int count =
       ::epoll_wait(poller_.get(), events.data(), static_cast<int>(events.size()), patience);
+    patience_left_ = send_patience;
     for (int i = 0; i < count; ++i) {
       const int fd = events[static_cast<std::size_t>(i)].data.fd;
       if (fd == signals_.get()) {
@@ -903,7 +963,7 @@ int spawner::serve() {
       drop_server();
     constexpr int turns_at_most = 32; // However much else there is to do.
     turns_without_create = count > 0 ? turns_without_create + 1 : turns_at_most;
-    if (!to_create_.empty() && turns_without_create >= turns_at_most) {
+    if (!to_create_.empty() && !waits && turns_without_create >= turns_at_most) {
       turns_without_create = 0;
       create_next();
     }

@@ -130,7 +130,9 @@ result<unique_fd> image_store::lock() const {
   std::error_code refused;
   if (std::filesystem::create_directories(state_, refused))
     ::chmod(state_.c_str(), 0711);
-  if (::mkdir(directory_.c_str(), 0711) != 0 && errno != EEXIST)
+  // Only root may look inside: files may be setuid there, and belong to ids of this machine.
+  if ((::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) ||
+      ::chmod(directory_.c_str(), 0700) != 0)
     return failed(directory_);
   unique_fd held{
     ::open((directory_ + "/" + lock_file).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
@@ -188,7 +190,6 @@ result<image_record> image_store::build(const std::string& source, const import_
 
   const auto here = directory.get();
   remove_all_at(here, place.c_str());
-  // Only root may look inside: files may be setuid there, and belong to ids of this machine.
   if (::mkdirat(here, place.c_str(), 0700) != 0)
     return failed(directory_ + "/" + place);
   const auto top = open_beneath(here, place, O_RDONLY | O_DIRECTORY);

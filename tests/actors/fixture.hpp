@@ -152,7 +152,7 @@ struct small_node {
     options->keep = std::make_shared<const actors::keepers>(
       actors::keepers{store.spawn(sys.get()), local.spawn(sys.get()), {}, &sys.time});
     options->instances = std::make_shared<actors::instance_count>(10);
-    options->images["host"] = {{"/images/host/root", "/usr"}, {}, "/bin/bash"};
+    options->images["host"] = {{"host", true}, {}, "/bin/bash"};
     options->env = {{"HOME", "/home/sandbox"}, {"PATH", "/usr/bin:/bin"}};
     options->ladder.stop_after = std::chrono::minutes{10};
   }

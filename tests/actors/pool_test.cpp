@@ -20,7 +20,7 @@ struct pooled_node : small_node {
     actors::pool_options with;
     with.engine = &engine;
     with.instances = options->instances;
-    with.spec = {"warm", {"/images/host/root", "/usr"}, {}};
+    with.spec = {"warm", {"host", true}, {}};
     with.figures = options->figures;
     options->pool = pool = actors::spawn_pool(sys.get(), with);
     sys.run();
@@ -333,7 +333,7 @@ TEST_CASE("12.4 where the engine has no more room, that is told as the limit", "
 
 TEST_CASE("only what was made for the same image and engine is claimed", "[actors][pool]") {
   pooled_node node;
-  node.options->images["other"] = {{"/images/other/root", ""}, {}, "/bin/bash"};
+  node.options->images["other"] = {{".tree-3", false}, {}, "/bin/bash"};
   const auto made = node.engine.creations.size();
   SECTION("image") {
     node.options->image_name = "other";

@@ -12,11 +12,11 @@ namespace {
 struct node_with_images : small_node {
   node_with_images() {
     options->images["bookworm"] = {
-      {"/images/bookworm/root", ""}, {{"PATH", "/opt/bin"}, {"HOME", "/home/me"}}, "/bin/bash"};
-    options->images["tiny"] = {{"/images/tiny/root", ""}, {}, "/bin/sh"};
+      {".tree-1", false}, {{"PATH", "/opt/bin"}, {"HOME", "/home/me"}}, "/bin/bash"};
+    options->images["tiny"] = {{".tree-2", false}, {}, "/bin/sh"};
   }
 
-  std::string root_of_newest() { return engine.creations.back().spec.image.root; }
+  std::string tree_of_newest() { return engine.creations.back().spec.image.tree; }
 };
 
 } // namespace
@@ -27,8 +27,8 @@ TEST_CASE("a new sandbox starts from the node's image, and the record says which
   node.options->image_name = "bookworm";
   const auto box = node.make_sandbox();
   node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
-  CHECK(node.root_of_newest() == "/images/bookworm/root");
-  CHECK(node.engine.creations.back().spec.image.usr.empty());
+  CHECK(node.tree_of_newest() == ".tree-1");
+  CHECK_FALSE(node.engine.creations.back().spec.image.machines_usr);
   CHECK(node.store.value("abc", "image") == "bookworm");
 }
 
@@ -41,18 +41,18 @@ TEST_CASE("a sandbox keeps the image of its record, whatever new ones start from
   node.options->image_name = "host"; // As after a restart with another configuration.
   const auto again = node.make_sandbox();
   node.sys.ask<caf::ok_atom>(again, find_atom::value, request_context{}).value();
-  CHECK(node.root_of_newest() == "/images/bookworm/root");
+  CHECK(node.tree_of_newest() == ".tree-1");
   CHECK(node.store.value("abc", "image") == "bookworm");
   const auto other = node.make_sandbox("def");
   node.sys.ask<caf::ok_atom>(other, find_atom::value, request_context{}).value();
-  CHECK(node.root_of_newest() == "/images/host/root");
+  CHECK(node.tree_of_newest() == "host");
   CHECK(node.store.value("def", "image") == "host");
 
   SECTION("until it is deleted: then its id begins anew") {
     node.sys.ask<caf::ok_atom>(again, delete_atom::value, request_context{}).value();
     const auto anew = node.make_sandbox();
     node.sys.ask<caf::ok_atom>(anew, find_atom::value, request_context{}).value();
-    CHECK(node.root_of_newest() == "/images/host/root");
+    CHECK(node.tree_of_newest() == "host");
   }
 }
 
@@ -77,9 +77,9 @@ TEST_CASE("a sandbox whose image has gone is refused, and nothing of it is lost"
   CHECK(node.store.value("abc", "created_ms") == "1700000000000");
 
   SECTION("it starts once the image is back") {
-    node.options->images["bookworm"] = {{"/images/bookworm/root", ""}, {}, "/bin/bash"};
+    node.options->images["bookworm"] = {{".tree-1", false}, {}, "/bin/bash"};
     node.sys.ask<caf::ok_atom>(again, find_atom::value, request_context{}).value();
-    CHECK(node.root_of_newest() == "/images/bookworm/root");
+    CHECK(node.tree_of_newest() == ".tree-1");
   }
   SECTION("it can be deleted") {
     node.sys.ask<caf::ok_atom>(again, delete_atom::value, request_context{}).value();

@@ -119,12 +119,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     {"fuzz", "/tmp", 0, 1},
     spawner_link{
       std::move(spawner.theirs), runtime::spawner::version, 1, {}, 0, gateway.take_way()}};
-  engine.create({"fuzz", {"/", ""}, {}}, {[&](std::shared_ptr<sandbox> it) {
-                                            box = std::move(it);
-                                            heard.count(heard.ready);
-                                          },
-                                          [&](const error&) { heard.count(heard.failed); },
-                                          [&] { heard.count(heard.ended); }});
+  engine.create({"fuzz", {"host", false}, {}}, {[&](std::shared_ptr<sandbox> it) {
+                                                  box = std::move(it);
+                                                  heard.count(heard.ready);
+                                                },
+                                                [&](const error&) { heard.count(heard.failed); },
+                                                [&] { heard.count(heard.ended); }});
   next<runtime::spawner::request>(spawner.ours.get());
   say(spawner.ours.get(), runtime::spawner::event::created, 0, inside.theirs.get());
   inside.theirs.reset();

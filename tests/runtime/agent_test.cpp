@@ -172,8 +172,8 @@ TEST_CASE("a server that speaks nonsense is hung up on, and the spawner lives",
     bad.slot = runtime::spawner::max_slots;
     n.spawner.send(as_bytes(bad));
   }
-  SECTION("a path without an end") {
-    std::memset(bad.root_layer, 'x', sizeof bad.root_layer);
+  SECTION("a name without an end") {
+    std::memset(bad.tree, 'x', sizeof bad.tree);
     n.spawner.send(as_bytes(bad));
   }
   CHECK(n.spawner.next().bytes.empty());

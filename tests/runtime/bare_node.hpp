@@ -24,8 +24,11 @@ struct bare_node {
     wanted.what = what;
     wanted.slot = slot;
     const auto spec = node.spec();
-    spec.image.root.copy(wanted.root_layer, sizeof wanted.root_layer - 1);
-    spec.image.usr.copy(wanted.usr_layer, sizeof wanted.usr_layer - 1);
+    if (what == runtime::spawner::op::create) {
+      spec.image.tree.copy(wanted.tree, sizeof wanted.tree - 1);
+      if (spec.image.machines_usr)
+        wanted.flags = runtime::spawner::create_with_machines_usr;
+    }
     wanted.ceilings.memory_bytes = 256u << 20;
     wanted.ceilings.processes = 64;
     return wanted;

@@ -57,7 +57,7 @@ struct node {
               to->tell({"ended", nullptr, std::this_thread::get_id()});
             }};
   }
-  void create() { engine->create({"played", {"/", ""}, {}}, listener()); }
+  void create() { engine->create({"played", {"host", false}, {}}, listener()); }
 
   struct living {
     std::uint32_t slot;
@@ -616,7 +616,7 @@ TEST_CASE("a command that comes after the hand-over was not started, and that is
 TEST_CASE("all that changes a sandbox is asked for under the epoch of who holds it",
           "[runtime][engine]") {
   node n;
-  sandbox_spec spec{"played", {"/", ""}, {}};
+  sandbox_spec spec{"played", {"host", false}, {}};
   spec.epoch = 5;
   n.engine->create(spec, n.listener());
   const auto wanted = n.spawner.next(spawner_op::create);
@@ -656,7 +656,7 @@ TEST_CASE("who does not hold a sandbox any more is told so, and its slot is not 
           "[runtime][engine]") {
   node n{1};
   const auto why = std::make_shared<events<errc>>();
-  n.engine->create({"played", {"/", ""}, {}},
+  n.engine->create({"played", {"host", false}, {}},
                    {[](auto) {}, [why](const error& said) { why->tell(said.code); }, [] {}});
   const auto wanted = n.spawner.next(spawner_op::create);
   n.spawner.say(spawner_event::create_failed, wanted.slot, ESTALE, launch_step::epoch);

@@ -10,6 +10,7 @@
 #include <map>
 #include <netinet/in.h>
 #include <sstream>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -19,6 +20,7 @@
 using namespace insula;
 using namespace insula::runtime;
 using namespace insula::test;
+using namespace std::string_literals;
 
 namespace {
 
@@ -198,6 +200,191 @@ TEST_CASE("sandboxes see neither each other nor the host", "[runtime][isolation]
           .run("python3 -c \"import socket; s = socket.create_server(('127.0.0.1', 8080)); "
                "c = socket.create_connection(('127.0.0.1', 8080)); print('connected')\"")
           .out == "connected\n");
+}
+
+TEST_CASE("locks, watches and times of devices stay in their sandbox", "[runtime][isolation]") {
+  live_sandbox one{shared_node()}, other{shared_node()};
+  auto watcher = one.start(R"(exec python3 -c "
+import ctypes, os, time
+watch = ctypes.CDLL(None).inotify_init1(os.O_NONBLOCK)
+ctypes.CDLL(None).inotify_add_watch(watch, b'/dev/full', 0xfff)
+print('up', flush=True)
+while not os.path.exists('/workspace/go'): time.sleep(.01)
+try: print(len(os.read(watch, 65536)))
+except BlockingIOError: print('nothing', flush=True)
+")");
+  watcher.says("up");
+  std::vector<unique_fd> ours;
+  std::vector<live_command> holders;
+  const std::vector<std::string> nodes{"null", "zero", "full", "random", "urandom", "tty"};
+  for (const auto& name : nodes)
+    if (name != "full") {
+      holders.push_back(
+        one.start("exec 9</dev/" + name + " && flock -n 9 && echo up; exec sleep 99"));
+      if (name == "tty") // It cannot be opened without one.
+        continue;
+      holders.back().says("up");
+      ours.emplace_back(::open(("/dev/" + name).c_str(), O_RDONLY | O_CLOEXEC));
+      CHECK(::flock(ours.back().get(), LOCK_SH | LOCK_NB) == 0);
+      CHECK(other.run("flock -n /dev/" + name + " echo free").out == "free\n");
+      CHECK(one.run("flock -n /dev/" + name + " echo free").out.empty());
+    }
+  // What a command is given as its stdin, and what covers files of /proc, is not the machine's
+  // either.
+  CHECK(other.run("flock -n 0 && echo free").out == "free\n");
+  CHECK(other.run("flock -n /proc/kallsyms echo free").out == "free\n");
+  for (int i = 0; i < 20; ++i)
+    ours.emplace_back(::open("/dev/full", O_RDONLY | O_CLOEXEC));
+  CHECK(other.run("for i in {1..20}; do : </dev/full; done").exited(0));
+  CHECK(one.run("touch go").exited(0));
+  CHECK(watcher.finish().out == "up\nnothing\n");
+
+  for (const auto& name : nodes) {
+    struct stat machines {};
+    CHECK_FALSE(one.run("touch -d @1000 /dev/" + name, root).exited(0));
+    REQUIRE(::stat(("/dev/" + name).c_str(), &machines) == 0);
+    CHECK(machines.st_mtim.tv_sec != 1000);
+    CHECK(other.run("stat -c %Y /dev/" + name).out != "1000\n");
+  }
+  CHECK(other.run("stat -c '%A %t:%T %n' /dev/{null,zero,full,random,urandom,tty}").out ==
+        "crw-rw-rw- 1:3 /dev/null\ncrw-rw-rw- 1:5 /dev/zero\n"
+        "crw-rw-rw- 1:7 /dev/full\ncrw-rw-rw- 1:8 /dev/random\n"
+        "crw-rw-rw- 1:9 /dev/urandom\ncrw-rw-rw- 5:0 /dev/tty\n");
+}
+
+TEST_CASE("root inside adds files to /dev, and takes no device away", "[runtime][isolation]") {
+  live_sandbox box{shared_node()};
+  for (const auto* each : {"null", "zero", "full", "random", "urandom", "tty", "pts", "stdin"}) {
+    const auto path = "/dev/"s + each;
+    CAPTURE(path);
+    CHECK_FALSE(box.run("rm -rf " + path, root).exited(0));
+    CHECK_FALSE(box.run("mv " + path + " /dev/other", root).exited(0));
+    CHECK_FALSE(box.run(": >/dev/file; mv -T /dev/file " + path, root).exited(0));
+  }
+  CHECK_FALSE(box.run("chmod 0 /dev/null", root).exited(0));
+  CHECK_FALSE(box.run("chmod 0777 /dev", root).exited(0));
+  CHECK(box.run("echo x >/dev/new && rm /dev/new && mkdir /dev/d && rmdir /dev/d", root).exited(0));
+  CHECK_FALSE(box.run("echo x >/dev/new").exited(0));
+  CHECK(box.run("cat; head -c 2 /dev/zero | wc -c; echo x >/dev/null; echo works").out ==
+        "2\nworks\n");
+}
+
+TEST_CASE("/sys has what programs look for, and nothing of disks or of other sandboxes",
+          "[runtime][isolation]") {
+  live_sandbox box{shared_node()};
+  CHECK(
+    box.run("ls /sys; ls /sys/class /sys/fs /sys/kernel/ /sys/devices /sys/devices/virtual", root)
+      .out == "class\ndevices\nfs\nkernel\n/sys/class:\nnet\n\n/sys/devices:\nsystem\nvirtual\n\n"
+              "/sys/devices/virtual:\nnet\n\n/sys/fs:\ncgroup\n\n/sys/kernel/:\nmm\n");
+  CHECK(box.run("ls /sys/class/net; cat /sys/class/net/lo/address").out ==
+        "lo\n00:00:00:00:00:00\n");
+  for (const auto& gone : {"block", "fs/btrfs", "firmware", "kernel/vmcoreinfo", "kernel/btf",
+                           "kernel/slab", "module", "bus", "dev", "devices/virtual/block"})
+    CHECK_FALSE(box.run("ls -d /sys/"s + gone, root).exited(0));
+  // Neither the place of the node's files nor the device that they are on.
+  CHECK(box
+          .run("find /sys /proc/[!0-9]* -maxdepth 6 -type f -size -1M ! -name kmsg "
+               "-exec timeout 2 grep -lsE 'insula-nodes|disk.btrfs' {} +",
+               root)
+          .out.empty());
+  for (const char* name :
+       {"cmdline", "diskstats", "partitions", "modules", "iomem", "ioports", "locks", "swaps",
+        "cgroups", "zoneinfo", "buddyinfo", "config.gz", "schedstat", "mdstat"})
+    CHECK(box.run("test ! -e /proc/"s + name + " || wc -c </proc/" + name, root)
+            .out.find_first_not_of("0\n") == std::string::npos);
+  for (const char* name : {"fs", "bus", "irq", "acpi"})
+    CHECK(box.run("ls -A /proc/"s + name, root).out.empty());
+  for (const char* name : {"slabinfo", "vmallocinfo", "pagetypeinfo", "kpagecount"})
+    CHECK(box.run("cat /proc/"s + name, root).out.empty());
+  CHECK_FALSE(
+    box.run("mkdir /sys/x || mkdir /sys/fs/cgroup/x || mkdir /proc/irq/x", root).exited(0));
+}
+
+TEST_CASE("programs that look at the machine find what they need", "[runtime][isolation]") {
+  live_sandbox box{shared_node()};
+  const auto count = std::to_string(::sysconf(_SC_NPROCESSORS_ONLN)) + "\n";
+  CHECK(box.run("nproc").out == count);
+  CHECK(box.run("lscpu -p=CPU | grep -vc '#'").out == count);
+  CHECK(box.run("lscpu | grep -c 'Model name'").out == "1\n");
+  CHECK(box.run("free -b | awk '/^Mem/ { print ($2 > 0) }'").out == "1\n");
+  CHECK(box.run("ps -e | grep -c ps").exited(0));
+  CHECK(box.run("top -bn1 | head -3 | grep -c Tasks").out == "1\n");
+  CHECK(box.run("vmstat | wc -l").out == "3\n");
+  CHECK(
+    box.run("uptime && df -h / /dev/shm && mount && cat /proc/loadavg /proc/meminfo").exited(0));
+  CHECK(box.run("python3 -c 'import os, multiprocessing; print(os.cpu_count())'").out == count);
+  if (box.run("command -v ip").exited(0))
+    CHECK(box.run("ip -o link | wc -l; ip route").out.starts_with("1\n"));
+  if (box.run("command -v node").exited(0))
+    CHECK(box.run("node -p 'os.cpus().length'").out == count);
+  CHECK(box.run("test -e /sys/devices/system/cpu/online && cat /proc/cmdline | wc -c").out ==
+        "0\n");
+}
+
+namespace {
+
+/// A directory below the machine's /usr, gone when this is.
+struct part_of_usr {
+  part_of_usr() {
+    REQUIRE(::mkdtemp(path.data()) != nullptr);
+    ::chmod(path.c_str(), 0755);
+  }
+  ~part_of_usr() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  void file(const std::string& name, mode_t mode) const {
+    std::ofstream{path + "/" + name} << "text";
+    REQUIRE(::chmod((path + "/" + name).c_str(), mode) == 0);
+  }
+  void directory(const std::string& name, mode_t mode) const {
+    std::filesystem::create_directory(path + "/" + name);
+    REQUIRE(::chmod((path + "/" + name).c_str(), mode) == 0);
+  }
+  std::string path = "/usr/local/share/insula-test-XXXXXX";
+};
+
+} // namespace
+
+TEST_CASE("root inside reads nothing below /usr that only the machine's root may read",
+          "[runtime][isolation]") {
+  const part_of_usr usr;
+  usr.file("open", 0644);
+  usr.file("secret", 0600);
+  usr.file("of a group", 0640);
+  usr.file("setuid", 04711);
+  usr.directory("closed", 0700);
+  usr.file("closed/inner", 0644);
+  usr.directory("unlisted", 0711);
+  usr.directory("sub", 02775);
+  usr.file("sub/secret", 0400);
+  usr.file("sub/open", 0444);
+  std::filesystem::create_symlink("/etc/shadow", usr.path + "/link");
+  const timespec long_ago[] = {{1000, 0}, {1000, 0}};
+  REQUIRE(::utimensat(AT_FDCWD, (usr.path + "/sub").c_str(), long_ago, 0) == 0);
+  REQUIRE(::chown((usr.path + "/sub").c_str(), 3, 4) == 0);
+  REQUIRE(::chmod((usr.path + "/sub").c_str(), 02775) == 0);
+
+  live_node node;
+  live_sandbox box{node};
+  CHECK(box.run("cd " + usr.path + " && find . | sort && cat open sub/open", root).out ==
+        ".\n./link\n./open\n./sub\n./sub/open\ntexttext");
+  CHECK(box.run("stat -c '%a %u %g %Y' " + usr.path + "/sub", root).out == "2775 3 4 1000\n");
+  CHECK(box.run("stat -c '%a %u %g' /usr " + usr.path, root).out == "755 0 0\n755 0 0\n");
+  CHECK(
+    box.run("find /usr -xdev ! -type l ! -perm -o+r ! -path '*/insula-test-*'", root).out.empty());
+  for (const auto* name : {"secret", "closed", "closed/inner", "setuid", "sub/secret"}) {
+    CHECK_FALSE(box.run("cat '" + usr.path + "/" + name + "'", root).exited(0));
+    CHECK_FALSE(box.run("ln '" + usr.path + "/" + name + "' /usr/x", root).exited(0));
+  }
+  // The names are the sandbox's to use.
+  CHECK(box
+          .run("cd " + usr.path +
+                 " && echo mine >secret && mkdir closed && echo mine "
+                 ">closed/inner && cat secret closed/* && rm -r secret closed sub && ls",
+               root)
+          .out == "mine\nmine\nlink\nopen\n");
+  CHECK(std::filesystem::file_size(usr.path + "/secret") == 4);
 }
 
 TEST_CASE("a setuid program gives nothing", "[runtime][isolation]") {

@@ -482,7 +482,7 @@ TEST_CASE("a layer that does not exist fails by name, leaves nothing, and the sl
           "[runtime][sandbox]") {
   live_node node{{.key = {}, .log_directory = {}, .first_slot = 0, .slots = 1}};
   const auto told = std::make_shared<events<std::string>>();
-  std::filesystem::create_directory(node.state() + "/images/empty");
+  std::filesystem::create_directories(node.state() + "/images/.tree-1/root");
   const auto create = [&](auto change) {
     auto spec = node.spec();
     change(spec);
@@ -491,19 +491,15 @@ TEST_CASE("a layer that does not exist fails by name, leaves nothing, and the sl
     return told->next(30s);
   };
   for (int i = 0; i < 3; ++i) {
-    CHECK(create([&](auto& s) { s.image.root = node.state() + "/images/none"; }) ==
+    CHECK(create([&](auto& s) { s.image.tree = ".tree-2"; }) ==
           "mapping the image's layers: No such file or directory");
     // A layer without a place for /usr.
-    CHECK(create([&](auto& s) { s.image.root = node.state() + "/images/empty"; }) ==
+    CHECK(create([&](auto& s) { s.image.tree = ".tree-1"; }) ==
           "mounting the overlay: No such file or directory");
     // A server that has been taken over is not lent the machine.
-    for (const auto& foreign : std::vector<std::string>{
-           "/", "/etc", "/usr", node.state() + "/images/../logs", node.state() + "/images"}) {
-      CHECK(create([&](auto& s) { s.image.root = foreign; }) ==
+    for (const auto* foreign : {"/", "/etc", "/usr", "../logs", ".", "none"})
+      CHECK(create([&](auto& s) { s.image.tree = foreign; }) ==
             "reading the request: Operation not permitted");
-      CHECK(create([&](auto& s) { s.image.usr = foreign == "/usr" ? "/etc" : foreign; }) ==
-            "reading the request: Operation not permitted");
-    }
     CHECK(node.agents().empty());
     for (const auto& each : node.traces())
       CHECK(each.find("cgroup") == std::string::npos);

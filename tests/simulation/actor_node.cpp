@@ -130,7 +130,7 @@ struct actor_node::server {
     options->time = &time;
     options->keep = std::make_shared<const keepers>(std::move(keep));
     options->instances = std::make_shared<instance_count>(100);
-    options->images["host"] = {{"/images/host/root", "/usr"}, {}, "/bin/bash"};
+    options->images["host"] = {{"host", true}, {}, "/bin/bash"};
     options->ours = ours();
     options->ladder.stop_after = 3s;
     directory = spawn_directory(system, std::move(options));

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <fcntl.h>
+#include <grp.h>
 #include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,6 +43,32 @@ TEST_CASE("layers become one tree", "[images]") {
   CHECK(it.status("usr").st_uid == 0);
   // What came into a directory later does not change its time, as umoci has it.
   CHECK(it.status("etc").st_mtime == 1'500'000'000);
+}
+
+TEST_CASE("other users of the machine reach no file of an image, setuid or not", "[images]") {
+  image_fixture it;
+  ::chmod(it.state.c_str(), 0755);
+  layout_builder from;
+  from.add({{"usr/bin/tool", 'f', "#!", 06755}, {"tmp/", 'd', "", 01777}});
+  it.imported(from);
+  struct stat images {};
+  REQUIRE(::stat((it.state + "/images").c_str(), &images) == 0);
+  CHECK((images.st_mode & 07777) == 0700);
+  CHECK(images.st_uid == 0);
+  const auto tree = fs::read_symlink(it.state + "/images/it").string();
+  REQUIRE(::stat((it.state + "/images/" + tree).c_str(), &images) == 0);
+  CHECK((images.st_mode & 07777) == 0700);
+  for (const auto& path : {it.at("usr/bin/tool"), it.at("tmp")}) {
+    const auto child = ::fork();
+    if (child == 0) {
+      const bool other = ::setgroups(0, nullptr) == 0 && ::setresgid(1000, 1000, 1000) == 0 &&
+                         ::setresuid(1000, 1000, 1000) == 0;
+      ::_exit(!other ? 2 : ::open(path.c_str(), O_PATH | O_CLOEXEC) < 0 && errno == EACCES ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
 }
 
 TEST_CASE("owners and times are as the layer says", "[images]") {
