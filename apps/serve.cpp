@@ -6,6 +6,7 @@
 #include "apps/find_images.hpp"
 #include "apps/node_figures.hpp"
 #include "apps/resolvers.hpp"
+#include "apps/server_calls.hpp"
 #include "apps/server_record.hpp"
 #include "apps/workspace_snapshots.hpp"
 #include "base/clock.hpp"
@@ -558,6 +559,10 @@ result<void> run(const config& values) {
   const auto record = publish_server_record(state->path);
   if (!record)
     return record.reason();
+  if (::getenv(every_call_variable) != nullptr)
+    log::warning("node.every_call", {{"variable", every_call_variable}});
+  else if (auto ok = allow_only_server_calls(); !ok)
+    return ok;
   if (auto ok = become(*user); !ok)
     return ok;
   log::info("node.ready", {{"state", state->path}, {"cgroups", described.cgroups}});

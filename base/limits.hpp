@@ -38,6 +38,9 @@ inline constexpr std::uint64_t network_body_bytes = 2u << 20;
 /// globs over large trees stay below it.
 inline constexpr std::size_t argv_elements = 65'536;
 
+/// The largest user or group id in a sandbox, whose user namespace has no more of them.
+inline constexpr std::uint32_t largest_user_id = 65'535;
+
 /// Body of a file upload, inclusive; a number of the public contract.
 inline constexpr std::uint64_t file_body_bytes = 33'554'432;
 
@@ -70,16 +73,27 @@ inline constexpr std::size_t http_workers = 2;
 /// Open connections of a listener that has nothing but /metrics: a few scrapers come to one.
 inline constexpr unsigned metrics_connections = 64;
 
+/// One in so many places of a listener is kept from clients of public previews, for those that have
+/// the key, and for newcomers. As many strangers of one network may be connected.
+inline constexpr std::size_t places_kept_of = 8;
+
+/// At least so many strangers of one network, where there are few places: a browser comes with six
+/// connections at once.
+inline constexpr std::size_t least_strangers_of_network = 64;
+
 /// How long a browser is signed in to the console: a working day.
 inline constexpr std::chrono::hours sign_in_lasts{12};
 
 /// Browsers that are signed in at once.
 inline constexpr std::size_t sign_ins = 1024;
 
-/// Wrong keys typed into the console, of all callers together, before everybody has to wait: nobody
-/// mistypes so often, and who guesses gets nowhere at this rate.
+/// Wrong keys typed into the console, from one network, before another one has to wait: nobody
+/// mistypes so often. The right key never waits.
 inline constexpr std::size_t wrong_keys = 10;
 inline constexpr std::chrono::minutes wrong_keys_within{1};
+
+/// Networks that wrong keys have come from lately, and that are remembered: some 400 KiB.
+inline constexpr std::size_t wrong_networks = 1024;
 
 /// A key that is typed into the console. A header can hold no more.
 inline constexpr std::uint64_t typed_key_bytes = header_value_bytes;
