@@ -15,6 +15,7 @@ struct node_load {
   std::uint32_t capacity = 0; ///< Of them all.
   std::uint32_t warm = 0;
   bool draining = false;
+  bool failing = false; ///< It could not make or take one a moment ago.
 };
 
 /// So many nodes are looked at for one sandbox: the best of a few is nearly as good as the best of
@@ -23,13 +24,16 @@ inline constexpr std::size_t looked_at = 3;
 
 /// Where a new sandbox goes: of a few nodes, begun at a place that `random` says, one with warm
 /// sandboxes if there is any, and then the one with the largest part free. The first in the list
-/// is preferred where it is as good. None: no node takes any.
+/// is preferred where it is as good. One that fails is taken where there is no other. None: no
+/// node takes any.
 inline std::optional<std::size_t> place_sandbox(const std::vector<node_load>& nodes,
                                                 std::uint64_t random) {
   const auto has_room = [](const node_load& node) {
     return !node.draining && node.used - node.warm < node.capacity;
   };
   const auto is_better = [](const node_load& one, const node_load& other) {
+    if (one.failing != other.failing)
+      return other.failing;
     if ((one.warm > 0) != (other.warm > 0))
       return one.warm > 0;
     // By eighths: a difference that does not matter is none.
@@ -45,7 +49,7 @@ inline std::optional<std::size_t> place_sandbox(const std::vector<node_load>& no
     const auto at = turn == 0 ? 0 : 1 + (turn - 1 + random) % (nodes.size() - 1);
     if (!has_room(nodes[at]))
       continue;
-    ++seen;
+    seen += nodes[at].failing ? 0 : 1;
     if (!best || is_better(nodes[at], nodes[*best]))
       best = at;
   }

@@ -6,9 +6,9 @@ namespace insula::actors {
 
 namespace {
 
-constexpr std::array<std::string_view, start_failures> failure_names{"capacity", "image",  "lease",
-                                                                     "record",   "launch", "files"};
-constexpr std::array<std::string_view, sandbox_ends> end_names{"deleted", "idle", "died"};
+constexpr std::array<std::string_view, start_failures> failure_names{
+  "capacity", "image", "lease", "record", "launch", "files", "machine"};
+constexpr std::array<std::string_view, sandbox_ends> end_names{"deleted", "idle", "died", "memory"};
 constexpr std::array<std::string_view, exec_phases> exec_names{"start", "first_output", "exit"};
 
 /// One sample for each, told apart by one label.

@@ -13,12 +13,13 @@
 namespace insula::actors {
 
 /// Why a sandbox that was wanted did not run.
-enum class start_failure : std::uint8_t { capacity, image, lease, record, launch, files };
-inline constexpr std::size_t start_failures = 6;
+enum class start_failure : std::uint8_t { capacity, image, lease, record, launch, files, machine };
+inline constexpr std::size_t start_failures = 7;
 
-/// Why one that ran does so no more. `died`: its first process ended by itself.
-enum class sandbox_end : std::uint8_t { deleted, idle, died };
-inline constexpr std::size_t sandbox_ends = 3;
+/// Why one that ran does so no more. `died`: its first process ended by itself. `memory`: the node
+/// ended it, since it held kernel memory outside of its limit.
+enum class sandbox_end : std::uint8_t { deleted, idle, died, memory };
+inline constexpr std::size_t sandbox_ends = 4;
 
 /// From a command's acceptance to the stage; `first_output` from its start, as `exit`.
 enum class exec_phase : std::uint8_t { start, first_output, exit };

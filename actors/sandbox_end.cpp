@@ -39,11 +39,14 @@ void heard(sandbox_pointer self, const sandbox_ended& said) {
   auto& st = self->state;
   if (said.start != st.start)
     return;
-  log::warning("sandbox.ended", {{"id", st.id->str()}, {"reason", "its first process is gone"}});
+  log::warning("sandbox.ended",
+               {{"id", st.id->str()},
+                {"reason", said.for_memory ? "it held kernel memory outside of its limit"
+                                           : "its first process is gone"}});
   if (st.now == phase::deleting || st.now == phase::stopping)
     return; // sandbox_gone follows.
   if (is_alive(st.now))
-    st.options->figures->ended(sandbox_end::died);
+    st.options->figures->ended(said.for_memory ? sandbox_end::memory : sandbox_end::died);
   else
     st.options->figures->not_started(start_failure::launch);
   fall_asleep(self, {errc::sandbox_not_running, "it has ended"});

@@ -504,6 +504,7 @@ bool certainly_not_run(const sandbox_state& st, const std::string& key, const er
   switch (why.code) {
     case errc::limit_reached:
     case errc::launch_failed:
+    case errc::machine_full:
     case errc::invalid_request:
     case errc::session_ended: return true;
     case errc::node_unreachable: { // The next server has the sandbox. It may have this one, too.

@@ -1,5 +1,6 @@
 #include "actors/sandbox_state.hpp"
 
+#include "base/capacity.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -239,7 +240,11 @@ void make_sandbox(sandbox_pointer self) {
   listener.on_failed = [me = self->address(), start = st.start](error why) {
     tell(me, sandbox_failed{start, std::move(why)});
   };
-  listener.on_ended = [me = self->address(), start = st.start] { tell(me, sandbox_ended{start}); };
+  const auto for_memory = std::make_shared<bool>(false);
+  listener.on_forced_end = [for_memory] { *for_memory = true; };
+  listener.on_ended = [me = self->address(), start = st.start, for_memory] {
+    tell(me, sandbox_ended{start, *for_memory});
+  };
   listener.on_mount_ended = [self, me = self->address(),
                              start = st.start](const std::string& path) {
     tell(me, engine_answered{[self, start, path] { mount_died(self, start, path); }});
@@ -261,6 +266,10 @@ void make_sandbox(sandbox_pointer self) {
 /// A warm one from the pool, or its own place among the node's instances.
 void take_place(sandbox_pointer self, std::function<void()> then) {
   auto& st = self->state;
+  if (auto full = st.options->engine->refuses_more()) {
+    st.options->figures->not_started(start_failure::capacity);
+    return fall_asleep(self, std::move(*full));
+  }
   const auto cold = [self, then] {
     auto& state = self->state;
     if (!state.instance) { // It may have that of a warm one that was dead.
@@ -441,12 +450,15 @@ void heard(sandbox_pointer self, sandbox_failed& said) {
     ++st.claims;
     return take_place(self, [self] { make_sandbox(self); }); // With its place, since it is gone.
   }
-  if (said.why.code == errc::capacity_exceeded) // The engine's own ceiling is told as the node's.
+  // The engine's own ceiling is told as the node's.
+  if (said.why.code == errc::capacity_exceeded && said.why.message != memory_is_short)
     said.why.message = st.options->instances->now();
   log::error("sandbox.not_started",
              {{"id", st.id->str()}, {"reason", said.why.message}, {"request", st.watch.whose.id}});
-  st.options->figures->not_started(
-    said.why.code == errc::capacity_exceeded ? start_failure::capacity : start_failure::launch);
+  st.options->figures->not_started(said.why.code == errc::capacity_exceeded
+                                     ? start_failure::capacity
+                                   : said.why.code == errc::machine_full ? start_failure::machine
+                                                                         : start_failure::launch);
   if (st.now == phase::deleting) // One that was not to be had may still be there.
     return has_survived(st) ? end_survivor(self) : finish_delete(self);
   fall_asleep(self, said.why);

@@ -51,6 +51,7 @@ struct sandbox_failed {
 };
 struct sandbox_ended {
   std::uint64_t start;
+  bool for_memory = false; ///< The node has ended it for the memory that it held.
 };
 struct sandbox_gone {
   std::uint64_t start;

@@ -1,5 +1,9 @@
 #include "apps/cluster_entry.hpp"
 
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
 #include <sstream>
 
 namespace insula {
@@ -20,6 +24,60 @@ std::string seconds(std::chrono::milliseconds of) {
 }
 
 } // namespace
+
+namespace {
+
+using version_numbers = std::array<unsigned, 3>;
+
+/// Of "3.4.23", and of "3.6.0-rc.1".
+std::optional<version_numbers> numbers_of(std::string_view version) {
+  version_numbers read{};
+  const auto* at = version.data();
+  const auto* const end = at + version.size();
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    if (i > 0 && (at == end || *at++ != '.'))
+      return std::nullopt;
+    const auto [next, failed] = std::from_chars(at, end, read[i]);
+    if (failed != std::errc{})
+      return std::nullopt;
+    at = next;
+  }
+  return read;
+}
+
+/// Of "https://[2001:db8::1]:2379", without the brackets.
+std::string_view host_of(std::string_view endpoint) {
+  if (const auto scheme = endpoint.find("://"); scheme != std::string_view::npos)
+    endpoint.remove_prefix(scheme + 3);
+  if (endpoint.starts_with('['))
+    return endpoint.substr(1, endpoint.find(']') - 1);
+  return endpoint.substr(0, endpoint.find_first_of(":/"));
+}
+
+} // namespace
+
+std::string fault_of_etcd(std::string_view version) {
+  constexpr version_numbers first_good_of_3_4{3, 4, 31}, first_of_3_5{3, 5, 0},
+    first_good_of_3_5{3, 5, 13};
+  const auto is = numbers_of(version);
+  if (!is || (*is >= first_good_of_3_4 && *is < first_of_3_5) || *is >= first_good_of_3_5)
+    return {};
+  return "a leader whose disk hangs ends all leases when it goes on, and with them all sandboxes "
+         "of the cluster (etcd issue 15247): install 3.4.31, 3.5.13 or a later version";
+}
+
+std::vector<std::string> endpoints_for(const std::string& self, const std::string& address,
+                                       const std::vector<std::string>& nodes,
+                                       const std::vector<std::string>& endpoints) {
+  auto order = endpoints;
+  const auto own = std::stable_partition(
+    order.begin(), order.end(), [&](const std::string& each) { return host_of(each) == address; });
+  const auto turn = std::find(nodes.begin(), nodes.end(), self) - nodes.begin();
+  for (auto [begin, end] : {std::pair{order.begin(), own}, std::pair{own, order.end()}})
+    if (begin != end)
+      std::rotate(begin, begin + turn % (end - begin), end);
+  return order;
+}
 
 std::string member_record::text() const {
   return address + ' ' + std::to_string(protocol) + ' ' + build;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 /// Who may be a node of a cluster, beside those that are.
 namespace insula {
@@ -33,5 +35,16 @@ inline constexpr std::chrono::milliseconds clock_limit{10'000};
 /// `ahead`: clocks that this machine's is compared with, by what they are. Errors: invalid_request
 /// where most of them are another one's.
 result<void> clock_agrees(const std::map<std::string, std::chrono::milliseconds>& ahead);
+
+/// What is wrong with that version of etcd, and which one to install, in words for the operator;
+/// empty: nothing that is known of. A version that makes no sense has no known faults.
+std::string fault_of_etcd(std::string_view version);
+
+/// The endpoints in the order in which node `self` asks them: those of its own machine come first,
+/// by `address`, then the others, begun at a place that differs from one of `nodes` to the next, so
+/// that a member that hangs is not everybody's first.
+std::vector<std::string> endpoints_for(const std::string& self, const std::string& address,
+                                       const std::vector<std::string>& nodes,
+                                       const std::vector<std::string>& endpoints);
 
 } // namespace insula

@@ -34,13 +34,16 @@ using storage::etcd::cluster_store;
 using steady = std::chrono::steady_clock;
 
 constexpr auto join_patience = 20s;
-constexpr auto clocks_patience = 500ms;
+constexpr auto members_patience = 500ms; ///< To say what they are.
+constexpr auto look_at_members_every = 60s;
 constexpr auto report_every = 500ms;
 constexpr auto report_counts_for = 3s;
 constexpr auto own_patience = 2s;
 constexpr auto drain_patience = 10s;
 constexpr auto look_for_orphans_every = 15s;
 constexpr auto pause_before_tables = 1s; ///< Until they have been read.
+/// A node that could not make a sandbox, or take one, is so long the last one to be chosen.
+constexpr auto failure_counts_for = 5s;
 constexpr auto pause_between_rereads = 1s;
 constexpr auto pause_between_handovers = 200ms;
 constexpr std::size_t handed_over_at_once = 8;
@@ -72,7 +75,7 @@ struct report {
   std::string text() const {
     std::ostringstream words;
     words << load.used << ' ' << load.capacity << ' ' << load.warm << ' ' << load.draining << ' '
-          << assigned << ' ' << target << ' ' << unix_ms << ' ' << version;
+          << assigned << ' ' << target << ' ' << unix_ms << ' ' << version << ' ' << load.failing;
     return words.str();
   }
   static std::optional<report> parse(const std::string& name, const std::string& text) {
@@ -82,6 +85,7 @@ struct report {
     words >> read.load.used >> read.load.capacity >> read.load.warm >> read.load.draining >>
       read.assigned >> read.target >> read.unix_ms >> read.version;
     const bool good = !words.fail() && read.load.capacity > 0 && read.load.warm <= read.load.used;
+    words >> read.load.failing; // A node of an earlier version does not say it.
     return good ? std::optional{std::move(read)} : std::nullopt;
   }
 };
@@ -130,12 +134,17 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   actors::node* node = nullptr;
   io_pool* pool = nullptr;
   std::shared_ptr<actors::instance_count> instances;
+  std::function<std::uint64_t()> failures;
   std::uint32_t pool_target = 0;
   std::map<std::string, heard_report> reports;
+  std::map<std::string, steady::time_point> failed; ///< Nodes that took none when they were asked.
+  mutable std::uint64_t launches_failed = 0;        ///< Here, as far as has been looked at.
+  mutable steady::time_point failing_until{};
   std::map<std::string, storage::etcd::revision> doubted; ///< Ids, with the ownership that is none.
   std::function<void(const std::string&, bool)> peer_lost;
   std::set<std::string> members_seen;
   std::string misfit; ///< What has been said of a member that this one does not understand.
+  std::map<std::string, std::string> versions; ///< Of etcd's members, by their endpoints.
   std::uint64_t random = std::random_device{}();
 
   // Joining:
@@ -145,6 +154,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   std::string waits_for;
 
   std::atomic<bool> draining{false};
+  std::atomic<bool> takes_none{false}; ///< Its spawner is gone.
   std::atomic<unsigned> being_found{0};
 
   // Losing it again:
@@ -166,7 +176,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   bool ending = false;
   bool reread_asked = false;
   steady::time_point next_report{}, next_orphans{}, next_reread{};
-  steady::time_point drain_next{}, next_unused{};
+  steady::time_point drain_next{}, next_unused{}, next_members{};
 
   // ---- Joining
 
@@ -178,12 +188,32 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
 
   /// Of etcd's members, which are near the nodes: nobody else can be asked before it is one.
   result<void> look_at_clock() {
-    std::promise<std::map<std::string, std::chrono::milliseconds>> told;
-    client->compare_clocks(clocks_patience, [&](auto ahead) { told.set_value(std::move(ahead)); });
+    std::promise<etcd_members> told;
+    client->look_at_members(members_patience,
+                            [&](auto found) { told.set_value(std::move(found)); });
+    const auto found = told.get_future().get();
+    note_versions(found);
     std::map<std::string, std::chrono::milliseconds> named;
-    for (const auto& [endpoint, by] : told.get_future().get())
-      named["etcd at " + endpoint] = by;
+    for (const auto& [endpoint, each] : found)
+      if (each.ahead)
+        named["etcd at " + endpoint] = *each.ahead;
     return clock_agrees(named);
+  }
+
+  using etcd_members = std::map<std::string, storage::etcd::http_client::member_status>;
+
+  /// What is known to be wrong with a version is said once for each member, and again when that is
+  /// another one.
+  void note_versions(const etcd_members& found) {
+    const std::lock_guard lock{mutex};
+    for (const auto& [endpoint, each] : found) {
+      if (each.version.empty() || versions[endpoint] == each.version)
+        continue;
+      versions[endpoint] = each.version;
+      if (const auto fault = fault_of_etcd(each.version); !fault.empty())
+        log::warning("cluster.etcd_version",
+                     {{"member", endpoint}, {"version", each.version}, {"reason", fault}});
+    }
   }
 
   void begin() {
@@ -267,8 +297,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   void members_changed() {
     std::vector<std::string> gone;
     std::function<void(const std::string&, bool)> tell;
+    const auto now = nodes->all();
     {
-      const auto now = nodes->all();
       const std::lock_guard lock{mutex};
       for (const auto& name : members_seen)
         if (!now.contains(name)) {
@@ -293,6 +323,10 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
         woken.notify_one();
       }
     }
+    // etcd can end a lease before its time, and the table hears of that first.
+    if (const auto own = now.find(values.self);
+        own == now.end() || own->second.created != membership->since())
+      membership->look();
     for (const auto& name : gone) {
       log::warning("cluster.node_gone", {{"node", name}});
       if (tell)
@@ -369,6 +403,13 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
         lock.lock();
         continue;
       }
+      if (next_members <= now) {
+        next_members = now + look_at_members_every;
+        client->look_at_members(members_patience, [self = shared_from_this()](auto found) {
+          self->note_versions(found);
+        });
+        continue;
+      }
       if (draining && drain_next <= now && node != nullptr) {
         drain_next = now + pause_between_handovers;
         lock.unlock();
@@ -376,7 +417,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
         lock.lock();
         continue;
       }
-      auto until = next_report;
+      auto until = std::min(next_report, next_members);
       if (node != nullptr)
         until = std::min(until, next_orphans);
       if (node != nullptr && reread_asked)
@@ -468,14 +509,21 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
 
   // ---- Reports
 
+  /// Nothing new is owned here.
+  bool is_closed() const { return draining || takes_none; }
+
   report own_report() const {
     report mine;
     mine.load.name = values.self;
-    mine.load.draining = draining;
+    mine.load.draining = is_closed();
     mine.unix_ms = unix_ms();
     mine.version = INSULA_VERSION;
     const std::lock_guard lock{mutex};
     mine.target = pool_target;
+    if (failures)
+      if (const auto now = failures(); std::exchange(launches_failed, now) != now)
+        failing_until = steady::now() + failure_counts_for;
+    mine.load.failing = steady::now() < failing_until;
     if (instances) {
       using actors::instance;
       mine.load.capacity = instances->limit();
@@ -530,14 +578,18 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
       return reply(std::string{"ok"});
     }
     if (what == "own") {
-      if (draining)
-        return reply(error{errc::capacity_exceeded, "it is being drained"});
+      if (is_closed())
+        return reply(error{errc::capacity_exceeded, closed_because()});
       return store->own(text, [reply](result<cluster_store::owning> who) {
         reply(who ? result<std::string>{who->node} : result<std::string>{who.reason()});
       });
     }
     log::warning("cluster.unknown_question", {{"node", from}, {"what", what}});
     reply(error{errc::invalid_request, "nothing is known of " + what});
+  }
+
+  std::string closed_because() const {
+    return takes_none ? "this node has lost its spawner" : "this node is being drained";
   }
 
   void begin_drain() {
@@ -609,8 +661,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
 
   /// Also what this node gives up just now, as etcd may still say that it is its.
   void own_here(const std::string& id, const found_fn& then) {
-    if (draining)
-      return then(error{errc::node_unreachable, "this node is being drained"});
+    if (is_closed())
+      return then(error{errc::node_unreachable, closed_because()});
     store->own(id, [self = shared_from_this(), id, then](result<cluster_store::owning> who) {
       if (!who)
         return then(who.reason());
@@ -622,11 +674,19 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   std::vector<actors::node_load> loads() {
     std::vector<actors::node_load> all{own_report().load};
     const std::lock_guard lock{mutex};
-    const auto oldest = steady::now() - report_counts_for;
+    const auto now = steady::now();
+    std::erase_if(failed, [&](const auto& each) { return each.second <= now; });
     for (const auto& [name, each] : reports)
-      if (each.at >= oldest && members_seen.contains(name))
+      if (each.at >= now - report_counts_for && members_seen.contains(name)) {
         all.push_back(each.said.load);
+        all.back().failing = all.back().failing || failed.contains(name);
+      }
     return all;
+  }
+
+  void note_failure(const std::string& name) {
+    const std::lock_guard lock{mutex};
+    failed[name] = steady::now() + failure_counts_for;
   }
 
   std::optional<std::string> choose() {
@@ -641,18 +701,23 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     return at ? std::optional{all[*at].name} : std::nullopt;
   }
 
-  void place_it(const std::string& id, const found_fn& then) {
+  /// A node that refuses, or does not answer, is not the last word: the next best one is asked,
+  /// once, and then it is this one. An answer that came too late decides nothing, since etcd does.
+  void place_it(const std::string& id, const found_fn& then, bool again = false) {
     // None has room: whoever was asked says so, in the words of each API.
     const auto name = choose().value_or(values.self);
     if (name == values.self)
       return own_here(id, then);
     links->ask(name, "own", id, own_patience,
-               [self = shared_from_this(), id, then](result<std::string> who) {
+               [self = shared_from_this(), id, then, again, name](result<std::string> who) {
                  if (who)
                    return self->answer_with(id, *who, then);
                  if (self->is_ending())
                    return then(going_down);
-                 if (self->draining)
+                 self->note_failure(name);
+                 if (!again)
+                   return self->place_it(id, then, true);
+                 if (self->is_closed())
                    return then(error{errc::node_unreachable, who.reason().message});
                  self->own_here(id, then);
                });
@@ -665,8 +730,13 @@ cluster_node::cluster_node(std::shared_ptr<core> made)
 result<std::unique_ptr<cluster_node>> cluster_node::join(const cluster_config& values,
                                                          const std::string& records) {
   auto made = std::make_shared<core>(values, records + "/lease");
+  std::vector<std::string> names;
+  for (const auto& [name, each] : values.nodes)
+    names.push_back(name);
   auto client = storage::etcd::http_client::open(
-    {values.etcd_endpoints, values.etcd_authority, values.etcd_certificate, values.etcd_key});
+    {endpoints_for(values.self, values.nodes.at(values.self).internal.address, names,
+                   values.etcd_endpoints),
+     values.etcd_authority, values.etcd_certificate, values.etcd_key});
   if (!client)
     return client.reason();
   made->client = std::move(*client);
@@ -691,10 +761,10 @@ result<std::unique_ptr<cluster_node>> cluster_node::join(const cluster_config& v
 
 cluster_node::~cluster_node() {
   end_links();
+  core_->owners.reset();
+  core_->nodes.reset(); // Its news are for the membership.
   core_->store.reset();
   core_->membership.reset();
-  core_->owners.reset();
-  core_->nodes.reset();
   core_->client.reset();
 }
 
@@ -764,11 +834,21 @@ void cluster_node::on_peer_lost(std::function<void(const std::string& name, bool
   core_->peer_lost = std::move(tell);
 }
 
+void cluster_node::on_failures(std::function<std::uint64_t()> count) {
+  const std::lock_guard lock{core_->mutex};
+  core_->failures = std::move(count);
+}
+
+void cluster_node::take_no_more() {
+  core_->takes_none = true;
+}
+
 void cluster_node::forget_node() {
   const std::lock_guard lock{core_->mutex};
   core_->forgotten = true;
   core_->node = nullptr;
   core_->engine = nullptr;
+  core_->failures = nullptr;
   core_->peer_lost = nullptr;
 }
 
@@ -780,6 +860,7 @@ void cluster_node::end_links() {
     core_->node = nullptr;
     core_->pool = nullptr;
     core_->engine = nullptr;
+    core_->failures = nullptr;
     core_->peer_lost = nullptr;
     core_->woken.notify_one();
   }

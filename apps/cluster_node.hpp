@@ -38,10 +38,15 @@ public:
   void set_engine(runtime::engine& engine);
   void set_node(actors::node& node, std::shared_ptr<actors::instance_count> instances,
                 std::uint32_t pool_target);
+  /// How many sandboxes could not be made here, so far: others are placed elsewhere for a moment.
+  /// Quick; not asked any more after forget_node().
+  void on_failures(std::function<std::uint64_t()> count);
   /// Listens for the other nodes, and takes part. Errors: those of links::start().
   result<void> start_links(caf::actor_system& system, io_pool& pool, const cluster_config& values);
   /// That node's lease is over, or, if not `for_good`, nothing is heard of it.
   void on_peer_lost(std::function<void(const std::string& name, bool for_good)> tell);
+  /// No sandbox can be made here any more: this node says so to the others, and owns nothing new.
+  void take_no_more();
   /// The node has no actors any more: what is lost from now on is nobody's business, and not joined
   /// again.
   void forget_node();

@@ -420,9 +420,12 @@ const std::vector<key>& keys() {
                                     "auto, btrfs or tmpfs")},
     {"runtime.disk.pool", size(FIELD(runtime.pool_bytes), {0, 1024 * TiB})},
 
+    {"node.memory_reserve", size(FIELD(node.memory_reserve), {0, 64 * TiB})},
+
     {"sandbox.max_instances", count(FIELD(sandbox.max_instances), instances)},
     {"sandbox.freeze_after", time(FIELD(sandbox.freeze_after), {0ms, 8760h})},
     {"sandbox.stop_after", time(FIELD(sandbox.stop_after), {0ms, 8760h})},
+    {"sandbox.seccomp_filters", yes_or_no(FIELD(sandbox.seccomp_filters))},
     {"sandbox.limits.memory", size(FIELD(sandbox.memory_bytes), {16 * MiB, 64 * TiB})},
     {"sandbox.limits.cpus",
      parsed(FIELD(sandbox.cpus), cpus,

@@ -54,10 +54,17 @@ struct runtime_config {
   bool operator==(const runtime_config&) const = default;
 };
 
+struct node_config {
+  std::uint64_t memory_reserve = 0; ///< Bytes; 0: 5 % of the machine's, 256 MiB to 2 GiB.
+
+  bool operator==(const node_config&) const = default;
+};
+
 struct sandbox_config {
   unsigned max_instances = 1000;
   std::chrono::milliseconds freeze_after = std::chrono::minutes{10}; ///< 0: never, as the next.
   std::chrono::milliseconds stop_after = std::chrono::hours{24};
+  bool seccomp_filters = true; ///< Processes inside may load filters of system calls.
   std::uint64_t memory_bytes = 2ull << 30;
   double cpus = 2.0; ///< 0: no limit.
   unsigned processes = 512;
@@ -146,6 +153,7 @@ struct config {
   server_config server;
   state_config state;
   runtime_config runtime;
+  node_config node;
   sandbox_config sandbox;
   image_config image;
   network_config network;

@@ -6,6 +6,7 @@
 #include "apps/find_images.hpp"
 #include "apps/node_figures.hpp"
 #include "apps/resolvers.hpp"
+#include "apps/server_calls.hpp"
 #include "apps/server_record.hpp"
 #include "apps/workspace_snapshots.hpp"
 #include "base/clock.hpp"
@@ -23,6 +24,7 @@
 #include <caf/all.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <csignal>
@@ -33,12 +35,15 @@
 #include <grp.h>
 #include <iostream>
 #include <optional>
+#include <poll.h>
 #include <pwd.h>
 #include <set>
 #include <sstream>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
@@ -285,7 +290,7 @@ std::vector<int> take_descriptors(const char* variable) {
   return found;
 }
 
-/// The signals that end a node are taken by sigwait() and by nobody else.
+/// The signals that end a node are taken by wait_for_end() and by nobody else.
 sigset_t block_signals() {
   sigset_t taken;
   ::sigemptyset(&taken);
@@ -294,6 +299,21 @@ sigset_t block_signals() {
   ::pthread_sigmask(SIG_BLOCK, &taken, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   return taken;
+}
+
+/// Until one of the signals comes: which one. 0: the spawner has ended, as `alone` says by being
+/// readable. Where both are so, it is the signal that has ended the spawner too.
+int wait_for_end(const sigset_t& signals, const unique_fd& alone) {
+  const unique_fd came{::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)};
+  while (true) {
+    std::array<pollfd, 2> both{{{came.get(), POLLIN, 0}, {alone.get(), POLLIN, 0}}};
+    ::poll(both.data(), both.size(), -1);
+    signalfd_siginfo said{};
+    if (::read(came.get(), &said, sizeof said) == static_cast<ssize_t>(sizeof said))
+      return static_cast<int>(said.ssi_signo);
+    if (both[1].revents != 0)
+      return 0;
+  }
 }
 
 /// What begins the names of all that belongs to one store of records.
@@ -334,7 +354,8 @@ result<void> run(const config& values) {
   if (!images)
     return images.reason();
   runtime::spawner_options spawning{state->path, runtime::node_key(state->path),
-                                    name_of(values.runtime.backend), values.runtime.pool_bytes};
+                                    name_of(values.runtime.backend), values.runtime.pool_bytes,
+                                    values.node.memory_reserve};
   auto spawner = runtime::connect_to_spawner(spawning);
   if (!spawner)
     return spawner.reason();
@@ -352,12 +373,21 @@ result<void> run(const config& values) {
     return failed("giving up new privileges");
   io_pool pool{values.server.threads};
   io_pool pipes{1}; // Beside them: output goes to files, and a disk can make that wait.
-  runtime::native_engine engine{
-    pipes,
-    {spawning.key, path_of(state->logs), values.runtime.first_slot, values.runtime.slots,
-     values.network.resolvers.empty() ? machines_resolvers() : values.network.resolvers,
-     values.network.allow_private},
-    std::move(*spawner)};
+  runtime::native_options engines{spawning.key,
+                                  path_of(state->logs),
+                                  values.runtime.first_slot,
+                                  values.runtime.slots,
+                                  values.network.resolvers.empty() ? machines_resolvers()
+                                                                   : values.network.resolvers,
+                                  values.network.allow_private,
+                                  values.node.memory_reserve};
+  engines.seccomp_filters = values.sandbox.seccomp_filters;
+  runtime::native_engine engine{pipes, std::move(engines), std::move(*spawner)};
+  // Not the callback's own: it may come when all else here has gone.
+  const auto alone = std::make_shared<unique_fd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!*alone)
+    return failed("eventfd");
+  engine.when_alone([alone] { ::eventfd_write(alone->get(), 1); });
   // Whatever stops this start: the spawner does not stay behind without a server, unless it has
   // what the next one will want to adopt.
   bool leave_sandboxes = !first;
@@ -464,6 +494,7 @@ result<void> run(const config& values) {
   }};
   if (cluster) {
     cluster->set_node(*node, instances, static_cast<std::uint32_t>(warm.target));
+    cluster->on_failures([&engine] { return engine.failed_launches(); });
     if (auto ok = cluster->start_links(system, pool, values.cluster); !ok)
       return ok;
   }
@@ -529,6 +560,10 @@ result<void> run(const config& values) {
   const auto record = publish_server_record(state->path);
   if (!record)
     return record.reason();
+  if (::getenv(every_call_variable) != nullptr)
+    log::warning("node.every_call", {{"variable", every_call_variable}});
+  else if (auto ok = allow_only_server_calls(); !ok)
+    return ok;
   if (auto ok = become(*user); !ok)
     return ok;
   log::info("node.ready", {{"state", state->path}, {"cgroups", described.cgroups}});
@@ -541,9 +576,16 @@ result<void> run(const config& values) {
   for (const int fd : inherited)
     ::close(fd);
 
-  int number = 0;
-  ::sigwait(&signals, &number);
-  log::info("node.stopping", {{"signal", ::strsignal(number)}});
+  const int number = wait_for_end(signals, *alone);
+  const bool is_alone = number == 0;
+  if (is_alone) {
+    // A new spawner needs root, which this process has given up. With it have gone all sandboxes.
+    log::error("node.spawner_gone", {{"consequence", "this server ends, to be started again"}});
+    if (cluster)
+      cluster->take_no_more();
+  } else {
+    log::info("node.stopping", {{"signal", ::strsignal(number)}});
+  }
   // First: then the streams that are open can say that it is over.
   leave_sandboxes = number == SIGTERM;
   if (leave_sandboxes) {
@@ -552,7 +594,7 @@ result<void> run(const config& values) {
     server.stop_accepting();
     std::this_thread::sleep_for(accepted_patience);
     engine.hand_over();
-  } else if (snapshots) {
+  } else if (snapshots && !is_alone) {
     server.stop_accepting();
     keep_files(*node, signals);
   }
@@ -565,6 +607,9 @@ result<void> run(const config& values) {
   node.reset();
   leave_cluster(for_good);
   server.stop(request_patience);
+  if (is_alone)
+    return {{errc::launch_failed, "the spawner has ended, and all sandboxes with it. A server that "
+                                  "is started again has a new one"}};
   return {};
 }
 

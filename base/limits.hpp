@@ -38,6 +38,9 @@ inline constexpr std::uint64_t network_body_bytes = 2u << 20;
 /// globs over large trees stay below it.
 inline constexpr std::size_t argv_elements = 65'536;
 
+/// The largest user or group id in a sandbox, whose user namespace has no more of them.
+inline constexpr std::uint32_t largest_user_id = 65'535;
+
 /// Body of a file upload, inclusive; a number of the public contract.
 inline constexpr std::uint64_t file_body_bytes = 33'554'432;
 
@@ -70,16 +73,27 @@ inline constexpr std::size_t http_workers = 2;
 /// Open connections of a listener that has nothing but /metrics: a few scrapers come to one.
 inline constexpr unsigned metrics_connections = 64;
 
+/// One in so many places of a listener is kept from clients of public previews, for those that have
+/// the key, and for newcomers. As many strangers of one network may be connected.
+inline constexpr std::size_t places_kept_of = 8;
+
+/// At least so many strangers of one network, where there are few places: a browser comes with six
+/// connections at once.
+inline constexpr std::size_t least_strangers_of_network = 64;
+
 /// How long a browser is signed in to the console: a working day.
 inline constexpr std::chrono::hours sign_in_lasts{12};
 
 /// Browsers that are signed in at once.
 inline constexpr std::size_t sign_ins = 1024;
 
-/// Wrong keys typed into the console, of all callers together, before everybody has to wait: nobody
-/// mistypes so often, and who guesses gets nowhere at this rate.
+/// Wrong keys typed into the console, from one network, before another one has to wait: nobody
+/// mistypes so often. The right key never waits.
 inline constexpr std::size_t wrong_keys = 10;
 inline constexpr std::chrono::minutes wrong_keys_within{1};
+
+/// Networks that wrong keys have come from lately, and that are remembered: some 400 KiB.
+inline constexpr std::size_t wrong_networks = 1024;
 
 /// A key that is typed into the console. A header can hold no more.
 inline constexpr std::uint64_t typed_key_bytes = header_value_bytes;
@@ -265,6 +279,75 @@ inline constexpr std::chrono::milliseconds gateway_patience{5'000};
 
 /// Questions for figures that wait for its answer.
 inline constexpr std::size_t gateway_questions = 1024;
+
+/// Of the gateway's one thread, until the next sandbox has its turn and it is looked for what is
+/// new. A neighbour's connection comes to be in five steps, each of which may wait for one turn:
+/// with turns of 100 us it takes 600 us beside a flood instead of 190. A change costs 1 to 2 us.
+inline constexpr std::chrono::microseconds gateway_turn{25};
+
+/// Of the gateway's process, for which all sandboxes wait: three times the weight of one that has
+/// no priority, so that it does not wait behind what else the node does. No more, since a sandbox
+/// can keep it busy.
+inline constexpr int gateway_nice = -5;
+
+/// Questions to the DNS that are under way: of one sandbox, whether it asks them or dials a name,
+/// and of all. A page of a browser asks some 50. Each is a socket, and keeps its place for 4 s
+/// where the name server is silent, so a sandbox gets through 16 such names a second.
+inline constexpr std::size_t gateway_lookups = 128;
+inline constexpr std::size_t gateway_all_lookups = 4096;
+
+/// Of these a quarter is for sandboxes with next to none: 512 of them have both questions for a
+/// name (IPv4, IPv6) under way while all others ask what they can.
+inline constexpr std::size_t gateway_kept_lookups = 1024;
+inline constexpr std::size_t gateway_few_lookups = 2;
+
+/// Further ones of a sandbox wait so long for their turn. A client of the DNS asks again after 5 s,
+/// so what waits longer waits for nobody.
+inline constexpr std::size_t gateway_waiting_lookups = 512;
+inline constexpr std::chrono::milliseconds gateway_lookup_patience{4'000};
+
+/// Names that a sandbox has asked for and that are remembered for it: 256 KiB at most.
+inline constexpr std::size_t gateway_names = 256;
+inline constexpr std::chrono::seconds gateway_name_memory{60};
+
+/// How long it is remembered for a sandbox that nobody has answered, or that a server has failed. A
+/// loop asks once in that time, and a service that is there again is found at once.
+inline constexpr std::chrono::seconds gateway_failure_memory{2};
+
+/// Connections that are on their way to their servers, of one sandbox and of all. One that leads to
+/// nowhere keeps its place for 10 s. The kept ones as above.
+inline constexpr std::size_t gateway_dials = 128;
+inline constexpr std::size_t gateway_all_dials = 4096;
+inline constexpr std::size_t gateway_kept_dials = 1024;
+inline constexpr std::size_t gateway_few_dials = 4;
+inline constexpr std::chrono::milliseconds gateway_dial_patience{10'000};
+
+/// Open connections of one sandbox; those of all are what the gateway's descriptors allow, of which
+/// a quarter is for sandboxes with few.
+inline constexpr std::size_t gateway_connections = 2048;
+inline constexpr std::size_t gateway_few_connections = 64;
+
+/// Descriptors that a connection may have: two sockets and two pipes with two ends each.
+inline constexpr std::size_t gateway_connection_descriptors = 6;
+
+/// Pipes of the greatest size, which hold bytes between two sockets: 128 of 256 KiB are half of
+/// what the kernel lets one user have (fs.pipe-user-pages-soft). Of these one sandbox may have 16,
+/// and the last 32 are for sandboxes with next to none. What gets none has a pipe of the least
+/// size.
+inline constexpr std::size_t gateway_pipes = 16;
+inline constexpr std::size_t gateway_all_pipes = 128;
+inline constexpr std::size_t gateway_kept_pipes = 32;
+inline constexpr std::size_t gateway_few_pipes = 2;
+
+/// Bytes that wait in a socket to be sent, beyond those that are on the wire: what one pipe holds.
+/// A peer that takes nothing costs no more, whatever the kernel would grow its buffer to.
+inline constexpr std::uint32_t gateway_unsent_bytes = 256 * 1024;
+
+/// So many connections of a sandbox have receive buffers that grow to what the kernel allows (6
+/// MiB); those that are open beside them have small ones, since what nobody reads waits there:
+/// 2,048 times 6 MiB would be the machine's memory for sockets.
+inline constexpr std::size_t gateway_large_buffers = 16;
+inline constexpr int gateway_small_buffer = 64 * 1024;
 
 /// For a list of ports to come out of a sandbox, and what it may say: 1,024 lines.
 inline constexpr auto port_list_patience = 10s;

@@ -166,10 +166,10 @@ result<egress_policy> policy_from_text(std::string_view text) {
 // ---- Figures as text
 
 std::string to_text(const network_figures& figures) {
-  std::string text = "figures " + std::to_string(figures.bytes_in) + ' ' +
-                     std::to_string(figures.bytes_out) + ' ' + std::to_string(figures.connections) +
-                     ' ' + std::to_string(figures.open_connections) + ' ' +
-                     std::to_string(figures.refusals) + '\n';
+  std::string text =
+    "figures " + std::to_string(figures.bytes_in) + ' ' + std::to_string(figures.bytes_out) + ' ' +
+    std::to_string(figures.connections) + ' ' + std::to_string(figures.open_connections) + ' ' +
+    std::to_string(figures.refusals) + ' ' + std::to_string(figures.gateway_us) + '\n';
   for (const auto& each : figures.last_refusals)
     // The rule is last: it may have spaces in it.
     text += "refusal " + std::to_string(each.at_ms) + ' ' + word(each.protocol) + ' ' +
@@ -191,6 +191,8 @@ result<network_figures> figures_from_text(std::string_view text) {
       return bad;
     *each = *value;
   }
+  // One of an earlier version does not say it.
+  figures.gateway_us = number<std::uint64_t>(take_until(first, ' ')).value_or(0);
   while (!text.empty()) {
     auto line = take_until(text, '\n');
     if (take_until(line, ' ') != "refusal" || figures.last_refusals.size() >= max_kept_refusals)

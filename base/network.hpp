@@ -68,6 +68,7 @@ struct network_figures {
   std::uint64_t open_connections = 0; ///< Now.
   std::uint64_t refusals = 0;
   std::vector<network_refusal> last_refusals; ///< The newest first, at most max_kept_refusals.
+  std::uint64_t gateway_us = 0; ///< The processor's time that the gateway has spent for it.
 };
 
 inline constexpr std::size_t max_kept_refusals = 64;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -9,8 +10,7 @@ namespace insula::http {
 /// wherever the first difference is. Any thread.
 class key_check {
 public:
-  explicit key_check(std::string key)
-      : key_(std::move(key)) {}
+  explicit key_check(std::string key);
 
   bool open() const { return key_.empty(); }
 
@@ -23,8 +23,25 @@ public:
   /// False where there is no key.
   bool is_key(std::string_view candidate) const;
 
+  /// Whether `text` carries the key to any reader of `text`: as it is, percent-encoded, in base64
+  /// of either alphabet, or in credentials of the Basic scheme. A short key may also be a part of
+  /// some longer word, so a short key counts as a whole word only. False where there is no key. Not
+  /// for admission: the time tells where the text differs.
+  bool is_in(std::string_view text) const;
+  /// The same of a path, of which nothing can be left out: only a long key counts.
+  bool is_in_path(std::string_view path) const { return is_long() && is_in(path); }
+
 private:
+  static constexpr std::size_t long_bytes = 16;
+
+  bool is_long() const { return key_.size() >= long_bytes; }
+  bool is_plain_in(std::string_view text) const;
+  bool is_readable_in(std::string_view text) const;
+
   std::string key_;
+  /// What base64 makes of a long key behind 0, 1 and 2 other bytes, without the letters that depend
+  /// on a neighbour of the key.
+  std::array<std::string, 3> encoded_;
 };
 
 } // namespace insula::http

@@ -6,6 +6,7 @@
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/dispatch.hpp>
+#include <boost/asio/ip/network_v6.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 
@@ -14,6 +15,7 @@
 namespace insula::http {
 
 namespace asio = boost::asio;
+using boost::system::error_code;
 
 namespace {
 
@@ -27,6 +29,14 @@ std::string malformed_answer() {
 }
 
 } // namespace
+
+std::string network_of(const std::string& address) {
+  error_code ec;
+  const auto parsed = asio::ip::make_address(address, ec);
+  if (ec || !parsed.is_v6())
+    return address;
+  return asio::ip::make_network_v6(parsed.to_v6(), 64).canonical().to_string();
+}
 
 connection::handling::handling(connection& self, bool fresh_bytes, bool healthy)
     : self_(self)
@@ -76,7 +86,7 @@ void connection::handshake(std::function<void(const error_code&)> done) {
                             return then(ec);
                           if (!(*self->knows_)(certificate_name(self->tls_->native_handle())))
                             return then(asio::error::access_denied);
-                          self->stranger_ = false;
+                          self->rise_to(caller::holder);
                           then(ec);
                         });
 }
@@ -104,10 +114,11 @@ void connection::raw_read(asio::mutable_buffer into, Handler&& done) {
 }
 
 void connection::read_some(asio::mutable_buffer into, io_handler done) {
+  check_lines_to(last_read_.data() + last_read_.size()); // All of it has been parsed.
   read_into_ = into;
   read_done_ = std::move(done);
   if (now_ == phase::answering) {
-    now_ = phase::idle; // One request at a time: asking for the next means that this one is done.
+    enter_idle(); // One request at a time: asking for the next means that this one is done.
     stop_watching();
   }
   if (draining_ && now_ == phase::idle)
@@ -174,6 +185,8 @@ void connection::deliver_read(error_code ec, std::size_t bytes) {
   before_ = tail_;
   last_read_ = {static_cast<const char*>(read_into_.data()), bytes};
   header_end_ = last_read_.data();
+  if (unchecked_ != nullptr)
+    unchecked_ = last_read_.data();
   for (const char c : last_read_.substr(bytes - std::min<std::size_t>(bytes, tail_.size())))
     tail_ = {tail_[1], tail_[2], c};
   handling scope{*this, true, !ec};
@@ -187,15 +200,38 @@ void connection::resume_reading() {
   });
 }
 
-connection::time_point connection::read_deadline() const {
+/// Whatever comes meanwhile that is no request, such as an empty line, moves no deadline.
+connection::time_point connection::read_deadline() {
   const auto now = std::chrono::steady_clock::now();
+  if (phase_deadline_ == time_point{})
+    phase_deadline_ = now + limits_.first;
   switch (now_) {
-    case phase::idle: return now + limits_.idle;
+    case phase::idle:
     case phase::header: return phase_deadline_;
     case phase::body: return std::min(now + limits_.progress, phase_deadline_);
     case phase::answering: break;
   }
   return time_point::max();
+}
+
+void connection::enter_idle() {
+  now_ = phase::idle;
+  at_work_ = false;
+  phase_deadline_ = std::chrono::steady_clock::now() + limits_.idle;
+}
+
+void connection::enter_answering() {
+  now_ = phase::answering;
+  at_work_ = true;
+}
+
+bool connection::rise_to(caller shown) {
+  if (shown <= shown_ || !rises_)
+    return true;
+  if (!rises_(this, shown))
+    return false;
+  shown_ = shown;
+  return true;
 }
 
 void connection::enter_header() {
@@ -205,6 +241,7 @@ void connection::enter_header() {
 
 void connection::enter_body() {
   now_ = phase::body;
+  at_work_ = true;
   phase_deadline_ = std::chrono::steady_clock::now() + limits_.body;
 }
 
@@ -237,11 +274,13 @@ void connection::watch_client(std::function<void()> gone) {
 
 void connection::take_over() {
   taken_over_ = true;
+  at_work_ = true;
   stop_watching();
   early_ = last_read_.substr(header_size());
   if (std::exchange(has_ahead_, false))
     early_ += ahead_[0];
   last_read_ = {};
+  unchecked_ = nullptr;
   note_heard();
 }
 
@@ -264,6 +303,43 @@ std::size_t connection::header_size() const {
   return last_read_.size();
 }
 
+// ---- Lines ------------------------------------------------------------------------------------
+
+void connection::check_lines_from(const char* at) {
+  lines_.begin();
+  unchecked_ = at;
+}
+
+void connection::check_lines_to(const char* end) {
+  if (unchecked_ == nullptr || end < unchecked_)
+    return;
+  lines_.take({unchecked_, static_cast<std::size_t>(end - unchecked_)});
+  unchecked_ = end;
+}
+
+bool connection::check_header(bool in_chunks) {
+  check_lines_to(last_read_.data() + header_size());
+  lines_.go_on();
+  if (!in_chunks)
+    unchecked_ = nullptr;
+  return lines_.is_good();
+}
+
+bool connection::check_before(std::string_view content) {
+  if (unchecked_ == nullptr)
+    return true;
+  check_lines_to(content.data());
+  lines_.skip_content();
+  unchecked_ = content.data() + content.size();
+  return lines_.is_good();
+}
+
+bool connection::check_to_end() {
+  check_lines_to(last_read_.data() + last_read_.size());
+  unchecked_ = nullptr;
+  return lines_.is_good();
+}
+
 /// What looked out for the client's leaving was still under way when it was taken over, or has
 /// looked out since.
 void connection::hand_over_ahead(bool any) {
@@ -279,7 +355,7 @@ void connection::give_back() {
   taken_over_ = false;
   drain_ = nullptr;
   stop_watching();
-  now_ = phase::idle;
+  enter_idle();
   last_read_ = {};
   tail_ = {};
   if (client_left_ || !socket_.is_open())

@@ -2,6 +2,7 @@
 
 #include "base/byte_budget.hpp"
 #include "http/exchange.hpp"
+#include "http/line_check.hpp"
 #include "http/watchdog.hpp"
 
 #include <boost/asio/associated_executor.hpp>
@@ -28,10 +29,15 @@ namespace preview {
 class upstream;
 }
 
+/// What an address is counted as, where clients are counted: of IPv6 the first 64 bits, which one
+/// client has all of.
+std::string network_of(const std::string& address);
+
 /// How long a client may take for what.
 struct time_limits {
   std::chrono::milliseconds handshake{5'000};
-  std::chrono::milliseconds idle{75'000};     ///< Between two requests, and until the first.
+  std::chrono::milliseconds first{10'000};    ///< Until the first byte of the first request.
+  std::chrono::milliseconds idle{75'000};     ///< Between two requests.
   std::chrono::milliseconds header{20'000};   ///< From a request's first byte to its header's end.
   std::chrono::milliseconds progress{30'000}; ///< Until the next bytes of a body.
   std::chrono::milliseconds body{600'000};    ///< For a whole body.
@@ -74,14 +80,15 @@ public:
     returned_ = std::move(take);
   }
 
+  /// `rises` is asked when the client has shown more than before; false: there is no place for
+  /// that.
+  void on_rise(std::function<bool(connection*, caller)> rises) { rises_ = std::move(rises); }
+
   /// After the handshake `knows` is asked about the client's certificate; whom it does not know is
   /// cut. It belongs to `owner`.
-  void ask_certificate(const knows_fn& knows) {
-    knows_ = &knows;
-    stranger_ = true;
-  }
-  /// That is still to come, or has gone wrong. Any thread.
-  bool is_stranger() const { return stranger_; }
+  void ask_certificate(const knows_fn& knows) { knows_ = &knows; }
+  /// A request is being served, or its body read. Any thread.
+  bool is_at_work() const { return at_work_; }
 
   /// The connection whose bytes are being parsed on this thread right now, or null.
   static connection* current();
@@ -104,8 +111,18 @@ public:
   /// Decides what becomes of a request.
   admission admit(const request_head& head) const { return admit_(head); }
   figures& counts() const { return *counts_; }
+  /// Its client has shown so much. False: there is no place for it.
+  bool rise_to(caller shown);
   /// Up to `at` the bytes that were read last are of the header.
   void note_header_end(const char* at) { header_end_ = at; }
+  /// From `at` on the lines of a message are looked at: behind its target, or a piece of that.
+  void check_lines_from(const char* at);
+  /// The header is there. `in_chunks`: lines go on in the body. False: a line is no good.
+  bool check_header(bool in_chunks);
+  /// `content` has come, of a body in chunks. False: a line before it is no good.
+  bool check_before(std::string_view content);
+  /// The body is there. False: a line of it is no good.
+  bool check_to_end();
 
   admission admitted;        ///< What becomes of the request being read.
   bool old_protocol = false; ///< It is HTTP/1.0: no chunks, and no second request unless asked for.
@@ -117,7 +134,7 @@ public:
 
   void enter_header();
   void enter_body();
-  void enter_answering() { now_ = phase::answering; }
+  void enter_answering();
 
   /// When RESTinio closes, `raw` is sent first, a whole response, and the client given a moment to
   /// stop sending and read it.
@@ -202,9 +219,11 @@ private:
   void discard_rest(std::shared_ptr<std::array<char, 16 * 1024>> into, std::size_t left);
   void hand_over_ahead(bool any);
   std::size_t header_size() const;
+  void check_lines_to(const char* end);
   void close_socket();
   void tell_end();
-  time_point read_deadline() const;
+  time_point read_deadline();
+  void enter_idle();
 
   socket_type socket_;
   std::optional<tls_type> tls_;
@@ -217,7 +236,10 @@ private:
   watchdog write_watchdog_;
 
   phase now_ = phase::idle;
-  time_point phase_deadline_{};
+  time_point phase_deadline_{}; ///< None, at the start: the handshake may still be to come.
+  std::atomic<bool> at_work_ = false;
+  caller shown_ = caller::stranger;
+  std::function<bool(connection*, caller)> rises_;
 
   boost::asio::mutable_buffer read_into_;
   io_handler read_done_; ///< Set: RESTinio waits for bytes.
@@ -239,13 +261,15 @@ private:
 
   std::function<void(std::shared_ptr<connection>)> returned_;
   const knows_fn* knows_ = nullptr;
-  bool shaken_ = false;                ///< The TLS handshake is over.
-  std::atomic<bool> stranger_ = false; ///< It has not shown a certificate that is known.
-  std::string_view last_read_;         ///< In RESTinio's buffer.
-  std::array<char, 3> tail_{};         ///< Its last bytes,
-  std::array<char, 3> before_{};       ///< and those of what was read before it.
+  bool shaken_ = false;          ///< The TLS handshake is over.
+  std::string_view last_read_;   ///< In RESTinio's buffer.
+  std::array<char, 3> tail_{};   ///< Its last bytes,
+  std::array<char, 3> before_{}; ///< and those of what was read before it.
   const char* header_end_ = nullptr;
-  std::string early_; ///< What had come behind the request.
+  line_check lines_;
+  const char* unchecked_ = nullptr; ///< The first byte of what was read last that lines_ has not
+                                    ///< seen. None: nothing is looked at.
+  std::string early_;               ///< What had come behind the request.
   bool taken_over_ = false;
   std::function<void()> read_later_; ///< Once ahead_ is not being read any more.
   std::function<void()> drain_;

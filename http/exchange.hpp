@@ -159,6 +159,10 @@ public:
   virtual void end(reply to) = 0;
 };
 
+/// What a client has shown, in rising order: nothing, yet; what a public preview takes, which is
+/// nothing either, though it is served; the key, or what stands in for it.
+enum class caller : std::uint8_t { stranger, visitor, holder };
+
 /// What becomes of a request, decided when its header is there and none of its body has been read.
 struct admission {
   using answer_fn = std::function<void(std::string body, reply to)>;
@@ -172,6 +176,7 @@ struct admission {
   std::function<void(std::shared_ptr<connection> client, request_track track)> take_over;
   /// What is answered when body_limit is passed. `bytes`: as many as are known of.
   response (*too_large)(std::uint64_t bytes, std::uint64_t limit) = nullptr;
+  caller from = caller::stranger; ///< What its client has shown by it.
   /// The request itself, from here to its answer's end.
   request_track track = {};
 };

@@ -101,6 +101,9 @@ void figures::write(metrics::text& into) const {
   into.single("insula_http_connections", kind::gauge, "Connections that are open.", connections);
   into.single("insula_http_websockets", kind::gauge,
               "Of the connections, those that are WebSockets.", web_sockets);
+  into.single("insula_http_sent_away_total", kind::counter,
+              "Connections whose clients had shown no key, closed to make room for others.",
+              sent_away);
   into.single("insula_http_requests_in_flight", kind::gauge,
               "Requests whose header is there and whose answer is not complete.", in_flight);
   into.single("insula_http_received_bytes_total", kind::counter,

@@ -44,6 +44,7 @@ public:
 
   metrics::gauge connections;
   metrics::gauge web_sockets; ///< Of the connections.
+  metrics::counter sent_away; ///< Connections closed to make room for others.
   metrics::gauge in_flight;   ///< Requests, from their header to their answer's end.
   metrics::counter bytes_in;
   metrics::counter bytes_out;

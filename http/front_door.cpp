@@ -5,6 +5,7 @@
 #include "http/header_text.hpp"
 #include "http/json.hpp"
 #include "http/listener.hpp"
+#include "http/places.hpp"
 #include "http/preview/message.hpp"
 #include "http/response_head.hpp"
 
@@ -18,10 +19,8 @@
 #include <algorithm>
 #include <charconv>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <thread>
-#include <unordered_set>
 #include <vector>
 
 static_assert(std::is_same_v<restinio::asio_ns::io_context, boost::asio::io_context>,
@@ -137,6 +136,7 @@ int on_url(http_parser* parser, const char* at, std::size_t length) {
   auto* self = connection::current();
   if (self == nullptr)
     return stop;
+  self->check_lines_from(at + length);
   const int verdict = restinio::impl::restinio_url_cb(parser, at, length);
   if (verdict != go_on)
     refuse(*self, 414, "URL too long");
@@ -201,6 +201,8 @@ public:
       }
       named_well = named_well && field.name().find(' ') == std::string::npos;
     });
+    if (old_protocol && codings > 0)
+      return false; // It knows none, so another server would not find the body's end.
     return named_well && (hosts == 1 || (old_protocol && hosts == 0));
   }
 
@@ -240,7 +242,7 @@ void hand_over(connection& self) {
 int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx_t& context) {
   parser.upgrade = 0; // For RESTinio it is a request like any other, also if it becomes more.
   const parsed_head head{context.m_header, parser};
-  if (!head.acceptable()) {
+  if (!self.check_header(head.chunked) || !head.acceptable()) {
     refuse(self, 400, "Malformed HTTP request");
     return stop;
   }
@@ -255,6 +257,14 @@ int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx
   self.body_bytes = 0;
   self.admitted = self.admit(head);
   auto& refusal = self.admitted.refusal;
+  if (!self.rise_to(self.admitted.from) && !refusal) {
+    constexpr std::string_view why = "too many are here who have no key";
+    refuse(self, response{503,
+                          json::write_error(why, "capacity_exceeded"),
+                          "application/json",
+                          {{"Retry-After", "1"}}});
+    return stop;
+  }
   if (refusal && head.has_body()) {
     const bool small = head.content_length && *head.content_length <= small_body_bytes;
     if (!small || head.asks_first) {
@@ -325,6 +335,10 @@ int on_body(http_parser*, const char* at, std::size_t length) {
   auto* self = connection::current();
   if (self == nullptr)
     return stop;
+  if (!self->check_before({at, length})) {
+    refuse(*self, 400, "Malformed HTTP request");
+    return stop;
+  }
   try {
     return take_body(*self, {at, length});
   } catch (const std::exception& failure) {
@@ -337,6 +351,10 @@ int on_message_complete(http_parser* parser) {
   auto* self = connection::current();
   if (self == nullptr)
     return stop;
+  if (!self->check_to_end()) {
+    refuse(*self, 400, "Malformed HTTP request");
+    return stop;
+  }
   self->enter_answering();
   return restinio::impl::restinio_message_complete_cb<traits::http_methods_mapper_t>(parser);
 }
@@ -725,7 +743,8 @@ public:
       : io_(io)
       , options_(std::move(options))
       , admit_(std::move(admit))
-      , bodies_(std::make_shared<byte_budget>(options_.buffered_body_bytes)) {}
+      , bodies_(std::make_shared<byte_budget>(options_.buffered_body_bytes))
+      , places_(ceilings_of(options_)) {}
 
   result<void> start() {
     if (options_.tls)
@@ -740,7 +759,7 @@ public:
       },
       [weak = weak_from_this()] {
         const auto self = weak.lock();
-        return self && self->has_room();
+        return self && self->places_.has_room();
       });
     if (auto opened = listener_->open(options_.address, options_.port, options_.inherited); !opened)
       return opened;
@@ -761,7 +780,7 @@ public:
     listener_->close();
     for_each_connection([](connection& client) { client.drain(); });
     std::unique_lock lock{mutex_};
-    const auto all_gone = [this] { return connections_.empty(); };
+    const auto all_gone = [this] { return places_.is_empty(); };
     if (!ended_.wait_for(lock, patience, all_gone)) {
       lock.unlock();
       for_each_connection([](connection& client) { client.abort(); });
@@ -816,9 +835,11 @@ private:
       std::move(settings), parser_settings(), std::make_shared<restinio::null_timer_manager_t>());
   }
 
-  bool has_room() {
-    std::lock_guard lock{mutex_};
-    return connections_.size() < options_.max_connections;
+  static places::ceilings ceilings_of(const front_door_options& options) {
+    const std::size_t all = options.max_connections;
+    const auto kept = std::max<std::size_t>(all / limits::places_kept_of, 1);
+    return {all, options.knows ? limits::node_strangers : all, all - std::min(all, kept),
+            std::max(kept, limits::least_strangers_of_network)};
   }
 
   void adopt(tcp::socket accepted) {
@@ -833,46 +854,37 @@ private:
                                      admit_, options_.counts, bodies_, shared_from_this());
       if (options_.knows)
         client->ask_certificate(options_.knows);
+      options_.counts->connections.add();
+      client->on_end([this](connection* ended) { forget(ended); });
+      client->on_return([this, peer](std::shared_ptr<connection> back) { link(back, peer); });
+      client->on_rise([this](connection* who, caller shown) {
+        auto answer = places_.rise_to(who, shown);
+        send_away(std::move(answer.goes));
+        return answer.granted;
+      });
+      const auto network = network_of(client->peer());
       {
         std::lock_guard lock{mutex_};
         if (stopping_)
           return; // Accepted while the door was being shut.
-        connections_.insert(client.get());
+        send_away(places_.enter(client, network));
       }
-      if (options_.knows)
-        make_room_for(client);
-      options_.counts->connections.add();
-      client->on_end([this](connection* ended) { forget(ended); });
-      client->on_return([this, peer](std::shared_ptr<connection> back) { link(back, peer); });
       link(client, peer);
     } catch (const std::exception& failure) {
       log::warning("http.connection_refused", {{"why", failure.what()}});
     }
   }
 
-  /// Of those who have not shown who they are, the oldest goes for one too many: who says nothing
-  /// keeps nobody out.
-  void make_room_for(const std::shared_ptr<connection>& newest) {
-    std::vector<std::shared_ptr<connection>> alive; // What ends here, ends without the lock.
-    std::shared_ptr<connection> oldest;
-    {
-      std::lock_guard lock{mutex_};
-      std::erase_if(strangers_, [&](const auto& each) {
-        alive.push_back(each.lock());
-        return alive.back() == nullptr || !alive.back()->is_stranger();
-      });
-      strangers_.push_back(newest);
-      if (strangers_.size() > limits::node_strangers) {
-        oldest = strangers_.front().lock();
-        strangers_.pop_front();
-      }
-    }
-    if (!oldest)
+  /// None: nobody has to go.
+  void send_away(places::one who) {
+    if (!who)
       return;
-    const auto executor = oldest->socket().get_executor();
-    asio::post(executor, [oldest = std::move(oldest)] {
-      if (oldest->is_stranger())
-        oldest->abort();
+    const auto executor = who->socket().get_executor();
+    asio::post(executor, [this, who = std::move(who)] {
+      if (!places_.goes(who.get()))
+        return;
+      options_.counts->sent_away.add();
+      who->abort();
     });
   }
 
@@ -885,12 +897,10 @@ private:
   /// When its socket has been closed, on any thread.
   void forget(connection* ended) {
     options_.counts->connections.subtract();
-    bool was_full = false;
+    const bool was_full = places_.leave(ended);
     {
       std::lock_guard lock{mutex_};
-      was_full = connections_.size() >= options_.max_connections;
-      connections_.erase(ended);
-      if (connections_.empty())
+      if (places_.is_empty())
         ended_.notify_all();
     }
     if (was_full && !stopping_)
@@ -899,14 +909,7 @@ private:
 
   template <class Action>
   void for_each_connection(Action action) {
-    std::vector<std::shared_ptr<connection>> alive;
-    {
-      std::lock_guard lock{mutex_};
-      for (auto* client : connections_)
-        if (auto held = client->weak_from_this().lock())
-          alive.push_back(std::move(held));
-    }
-    for (auto& client : alive) {
+    for (auto& client : places_.all()) {
       const auto executor = client->socket().get_executor();
       asio::post(executor, [client = std::move(client), action] { action(*client); });
     }
@@ -923,9 +926,8 @@ private:
   const front_door_options options_;
   const admit_fn admit_;
   const std::shared_ptr<byte_budget> bodies_;
-  std::mutex mutex_;
-  std::unordered_set<connection*> connections_;     ///< Guarded by mutex_. So is the next:
-  std::deque<std::weak_ptr<connection>> strangers_; ///< The oldest first. Where there are such.
+  places places_;
+  std::mutex mutex_; ///< What comes after stopping_ is set gets no place.
   std::atomic<bool> stopping_ = false;
   std::condition_variable ended_; ///< There are none any more.
   no_acceptor no_acceptor_;

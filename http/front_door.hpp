@@ -27,7 +27,7 @@ struct front_door_options {
   std::string address;
   std::uint16_t port = 0;
   std::optional<tls_files> tls;
-  unsigned max_connections = 8192;
+  unsigned max_connections = 8192; ///< At once, and how they share them: see places.
   std::uint64_t buffered_body_bytes = limits::buffered_body_bytes;
   time_limits time;
   std::shared_ptr<figures> counts = std::make_shared<figures>();

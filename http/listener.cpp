@@ -55,6 +55,7 @@ result<void> listener::open(const std::string& address, std::uint16_t port,
       if (acceptor_.assign(where.protocol(), ::fcntl(socket, F_DUPFD_CLOEXEC, 3), ec); ec)
         return failed();
       port_ = acceptor_.local_endpoint(ec).port();
+      acceptor_.non_blocking(true, ec);
       return {};
     }
   if (acceptor_.open(where.protocol(), ec); ec)
@@ -66,6 +67,7 @@ result<void> listener::open(const std::string& address, std::uint16_t port,
   if (acceptor_.listen(backlog, ec); ec)
     return failed();
   port_ = acceptor_.local_endpoint(ec).port();
+  acceptor_.non_blocking(true, ec);
   return {};
 }
 
@@ -73,23 +75,34 @@ void listener::start() {
   asio::dispatch(acceptor_.get_executor(), [self = shared_from_this()] { self->accept_next(); });
 }
 
+/// Whether there is room is known only once somebody comes.
 void listener::accept_next() {
-  if (accepting_ || !acceptor_.is_open() || !has_room_())
+  if (accepting_ || !acceptor_.is_open())
     return;
   accepting_ = true;
-  acceptor_.async_accept(
-    io_.next().get_executor(),
-    [self = shared_from_this()](const boost::system::error_code& ec, auto accepted) {
-      self->accepting_ = false;
-      if (ec == asio::error::operation_aborted)
-        return;
-      // A client that was gone before it was accepted is no reason to wait.
-      if (ec && ec != asio::error::connection_aborted)
-        return self->back_off();
-      if (!ec)
-        self->take_(socket_type{std::move(accepted)});
-      self->accept_next();
-    });
+  acceptor_.async_wait(tcp::acceptor::wait_read,
+                       [self = shared_from_this()](const boost::system::error_code& ec) {
+                         self->accepting_ = false;
+                         if (ec == asio::error::operation_aborted || !self->acceptor_.is_open())
+                           return;
+                         if (ec)
+                           return self->back_off();
+                         if (self->has_room_())
+                           self->accept_one();
+                       });
+}
+
+void listener::accept_one() {
+  boost::system::error_code ec;
+  auto accepted = acceptor_.accept(io_.next().get_executor(), ec);
+  if (!ec)
+    take_(socket_type{std::move(accepted)});
+  // A client that was gone before it was accepted is no reason to wait, nor one that another
+  // process has taken.
+  else if (ec != asio::error::connection_aborted && ec != asio::error::would_block &&
+           ec != asio::error::try_again)
+    return back_off();
+  accept_next();
 }
 
 void listener::back_off() {

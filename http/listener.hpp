@@ -23,7 +23,8 @@ class listener : public std::enable_shared_from_this<listener> {
 public:
   using socket_type = boost::asio::ip::tcp::socket;
 
-  /// `take` is given every socket; `has_room` is asked before each accept. Both on one thread.
+  /// `take` is given every socket; `has_room` is asked before each accept, when there is a client.
+  /// Both on one thread.
   listener(io_pool& io, std::function<void(socket_type)> take, std::function<bool()> has_room);
 
   /// Takes the one of the inherited sockets that listens there, if there is one, with the clients
@@ -40,6 +41,7 @@ public:
 
 private:
   void accept_next();
+  void accept_one();
   void back_off();
 
   io_pool& io_;

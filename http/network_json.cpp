@@ -290,6 +290,7 @@ void write_figures(writer& out, const network_figures& figures) {
   number(out, "connections", figures.connections);
   number(out, "open_connections", figures.open_connections);
   number(out, "refusals", figures.refusals);
+  number(out, "gateway_ms", figures.gateway_us / 1000);
   out.Key("last_refusals");
   out.StartArray();
   for (const auto& each : figures.last_refusals) {

@@ -71,7 +71,7 @@ constexpr schema schemas[] = {
   {"Network",
    R"({"type":"object","required":["policy","running","figures"],"properties":{"policy":{"$ref":"#/components/schemas/NetworkPolicy"},)"
    R"("running":{"type":"boolean"},"figures":{"type":["object","null"],"description":"Since its start; null if it does not run.","properties":{)"
-   R"("bytes_in":{"type":"integer"},"bytes_out":{"type":"integer"},"connections":{"type":"integer"},"open_connections":{"type":"integer"},"refusals":{"type":"integer"},)"
+   R"("bytes_in":{"type":"integer"},"bytes_out":{"type":"integer"},"connections":{"type":"integer"},"open_connections":{"type":"integer"},"refusals":{"type":"integer"},"gateway_ms":{"type":"integer","description":"The processor's time that the node's gateway has spent for it."},)"
    R"("last_refusals":{"type":"array","description":"The newest first.","items":{"type":"object","properties":{"at":{"type":"string","format":"date-time"},)"
    R"("protocol":{"type":"string","enum":["tcp","dns"]},"name":{"type":"string"},"address":{"type":"string"},"port":{"type":"integer"},)"
    R"("rule":{"type":"string"},"let_through":{"type":"boolean","description":"In a dry run."}}}}}}}})"},

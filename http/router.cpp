@@ -80,7 +80,10 @@ std::optional<matched_route> find_route(const std::vector<route>& table, const r
       what.last_event_id = field_of(head, "Last-Event-ID");
       what.host = head.field("Host");
       what.origin = head.field("Origin");
-      what.cookies = head.field("Cookie");
+      head.each_field([&](std::string_view name, std::string_view value) {
+        if (same_letters(name, "Cookie"))
+          (what.cookies += what.cookies.empty() ? "" : "; ") += value;
+      });
       what.user_agent = head.field("User-Agent");
       what.content_type = head.field("Content-Type");
       what.range = head.field("Range");

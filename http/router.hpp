@@ -42,7 +42,9 @@ struct call {
   bool takes_gzip = false;           ///< By its Accept-Encoding, an answer may be compressed.
   web_socket_offer offer = {};       ///< To become a WebSocket.
   std::string host, origin, cookies; ///< Headers: Host, and what only browsers send.
-  std::string user_agent;            ///< The header. So are the next.
+  std::string network =
+    {};                   ///< That the client is in; only for what every page of this node's asks.
+  std::string user_agent; ///< The header. So are the next.
   std::string content_type = {};
   std::string range = {};
 };

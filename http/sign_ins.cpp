@@ -1,6 +1,7 @@
 #include "http/sign_ins.hpp"
 
 #include "base/limits.hpp"
+#include "http/header_text.hpp"
 
 #include <openssl/evp.h>
 #include <openssl/rand.h>
@@ -36,8 +37,13 @@ std::string random_token() {
 } // namespace
 
 bool sign_ins::vouch_for(const request_head& head, time_point now) const {
-  const auto token = cookie_value(head.field("Cookie"), sign_in_cookie_name(head.field("Host")));
-  return !token.empty() && own_page(head) && holds(token, now);
+  bool any = false;
+  head.each_field([&](std::string_view name, std::string_view value) {
+    if (!any && same_letters(name, "Cookie"))
+      for (const auto token : sign_in_tokens(value, head.field("Host")))
+        any = any || holds(token, now);
+  });
+  return any && own_page(head);
 }
 
 std::string sign_ins::open(time_point now) {
@@ -66,21 +72,27 @@ void sign_ins::close(std::string_view token) {
   ends_.erase(digest);
 }
 
-std::optional<std::chrono::seconds> sign_ins::wait(time_point now) const {
+std::optional<std::chrono::seconds> sign_ins::note_wrong_key(const std::string& network,
+                                                             time_point now) {
   const std::lock_guard hold{guard_};
-  if (wrong_.size() < limits::wrong_keys)
-    return std::nullopt;
-  const auto over = wrong_.front() + limits::wrong_keys_within;
-  if (over <= now)
-    return std::nullopt;
-  return std::chrono::ceil<std::chrono::seconds>(over - now);
+  if (!wrong_.contains(network) && wrong_.size() >= limits::wrong_networks)
+    forget_quiet_networks(now);
+  auto& times = wrong_[network];
+  while (!times.empty() && times.front() + limits::wrong_keys_within <= now)
+    times.pop_front();
+  if (times.size() >= limits::wrong_keys)
+    return std::chrono::ceil<std::chrono::seconds>(times.front() + limits::wrong_keys_within - now);
+  times.push_back(now);
+  return std::nullopt;
 }
 
-void sign_ins::note_wrong_key(time_point now) {
-  const std::lock_guard hold{guard_};
-  wrong_.push_back(now);
-  if (wrong_.size() > limits::wrong_keys)
-    wrong_.pop_front();
+void sign_ins::forget_quiet_networks(time_point now) {
+  std::erase_if(wrong_,
+                [&](auto& each) { return each.second.back() + limits::wrong_keys_within <= now; });
+  if (wrong_.size() >= limits::wrong_networks)
+    wrong_.erase(std::min_element(wrong_.begin(), wrong_.end(), [](auto& a, auto& b) {
+      return a.second.back() < b.second.back();
+    }));
 }
 
 std::string sign_in_cookie_name(std::string_view host) {
@@ -90,16 +102,23 @@ std::string sign_in_cookie_name(std::string_view host) {
   return has_port ? "insula-" + std::string{port} : "insula";
 }
 
-std::string_view cookie_value(std::string_view field, std::string_view name) {
+std::string sign_in_cookie_name_of_host(std::string_view host) {
+  return "__Host-" + sign_in_cookie_name(host);
+}
+
+std::vector<std::string_view> sign_in_tokens(std::string_view field, std::string_view host) {
+  const auto plain = sign_in_cookie_name(host), of_host = sign_in_cookie_name_of_host(host);
+  std::vector<std::string_view> found;
   while (!field.empty()) {
-    auto pair = field.substr(0, field.find(';'));
-    field.remove_prefix(std::min(field.size(), pair.size() + 1));
-    pair.remove_prefix(std::min(pair.size(), pair.find_first_not_of(' ')));
-    if (pair.size() > name.size() && pair[name.size()] == '=' &&
-        pair.substr(0, name.size()) == name)
-      return pair.substr(name.size() + 1);
+    auto value = field.substr(0, field.find(';'));
+    field.remove_prefix(std::min(field.size(), value.size() + 1));
+    value.remove_prefix(std::min(value.size(), value.find_first_not_of(' ')));
+    const auto name = value.substr(0, value.find('='));
+    value.remove_prefix(std::min(value.size(), name.size() + 1));
+    if (!value.empty() && (name == plain || name == of_host))
+      found.push_back(value);
   }
-  return {};
+  return found;
 }
 
 } // namespace insula::http

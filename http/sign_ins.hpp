@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace insula::http {
 
@@ -34,23 +35,31 @@ public:
   bool holds(std::string_view token, time_point now) const;
   void close(std::string_view token);
 
-  /// How long nobody may try a key, right or wrong; none: now one may.
-  std::optional<std::chrono::seconds> wait(time_point now) const;
-  /// Another wrong key. After limits::wrong_keys within limits::wrong_keys_within one has to wait.
-  void note_wrong_key(time_point now);
+  /// Another wrong key from this network. After limits::wrong_keys within limits::wrong_keys_within
+  /// the answer is how long this network has to wait, and the key is not counted; none: no time. Of
+  /// more than limits::wrong_networks, the one that has been quiet for longest is forgotten.
+  std::optional<std::chrono::seconds> note_wrong_key(const std::string& network, time_point now);
 
 private:
+  void forget_quiet_networks(time_point now);
+
   const bool encrypted_;
   mutable std::mutex guard_;
   std::map<std::string, time_point> ends_; ///< By the token's digest.
-  std::deque<time_point> wrong_;           ///< The last ones, oldest first.
+  /// The last wrong keys of each network, oldest first.
+  std::map<std::string, std::deque<time_point>> wrong_;
 };
 
 /// The name of the cookie, by the port that a browser asks for: cookies do not know of ports, and
 /// two nodes of one machine each have their own.
 std::string sign_in_cookie_name(std::string_view host);
 
-/// The value of a cookie in a Cookie field; empty: there is none.
-std::string_view cookie_value(std::string_view field, std::string_view name);
+/// The same for a page that has come encrypted: browsers take a cookie of this name from no other
+/// host, so that no page of the same domain can set one.
+std::string sign_in_cookie_name_of_host(std::string_view host);
+
+/// The tokens in a Cookie field: the values of all cookies of both names, since pages of the same
+/// domain can have set more of the first.
+std::vector<std::string_view> sign_in_tokens(std::string_view field, std::string_view host);
 
 } // namespace insula::http

@@ -23,6 +23,9 @@ constexpr std::array<std::string_view, 4> v1_controllers{"memory", "pids", "cpu"
 /// Those of the unified hierarchy.
 constexpr std::array<std::string_view, 3> v2_controllers{"memory", "pids", "cpu"};
 
+/// Of version 1: what sockets may hold, in bytes. Their protocols charge it, UDP's as well.
+constexpr const char* sockets_limit = "/memory.kmem.tcp.limit_in_bytes";
+
 bool write_file(const std::string& path, std::string_view text) {
   const unique_fd file{::open(path.c_str(), O_WRONLY | O_CLOEXEC)};
   return file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
@@ -300,6 +303,10 @@ result<void> cgroup_tree::set_limits(const cgroup_hierarchy& in, const std::stri
       write_file(dir + "/memory.swap.max", limits.memory_bytes > 0 ? "0" : "max");
     else
       write_file(dir + with_swap, bytes);
+    // Version 1 charges the buffers of sockets apart, and only where they have a limit of their
+    // own. It holds for sockets that are made later. A kernel without the file has no such charge.
+    if (!limited(in) && !write_file(dir + sockets_limit, bytes) && errno != ENOENT)
+      return failed(dir + sockets_limit);
   }
   if ((in.controller == "pids" || limited(in)) && (lift || limits.processes > 0))
     if (auto ok = set("/pids.max", limits.processes > 0 ? std::to_string(limits.processes) : "max");
@@ -386,6 +393,40 @@ cgroup_usage cgroup_tree::usage(std::uint32_t slot) const {
         now.cpu_us = *ns / 1000;
   }
   return now;
+}
+
+std::uint64_t cgroup_tree::kernel_memory(std::uint32_t slot) const {
+  std::uint64_t bytes = 0;
+  for (const auto& each : hierarchies_) {
+    const auto dir = path(each, slot);
+    if (each.controller == "memory")
+      for (const char* file : {"/memory.kmem.usage_in_bytes", "/memory.kmem.tcp.usage_in_bytes"})
+        bytes += number_in(dir + file).value_or(0);
+    if (!limited(each))
+      continue;
+    std::istringstream words{read_file(dir + "/memory.stat")};
+    std::optional<std::uint64_t> whole; // Only newer kernels have the sum.
+    std::uint64_t parts = 0, value = 0;
+    for (std::string name; words >> name >> value;)
+      if (name == "kernel")
+        whole = value;
+      else if (name == "sock")
+        bytes += value;
+      else if (name == "slab" || name == "kernel_stack" || name == "pagetables" || name == "percpu")
+        parts += value;
+    bytes += whole.value_or(parts);
+  }
+  return bytes;
+}
+
+std::vector<pid_t> cgroup_tree::processes(std::uint32_t slot) const {
+  std::vector<pid_t> found;
+  if (hierarchies_.empty())
+    return found;
+  std::istringstream pids{read_file(path(hierarchies_.front(), slot) + "/cgroup.procs")};
+  for (pid_t pid = 0; pids >> pid;)
+    found.push_back(pid);
+  return found;
 }
 
 // ---- Standing still

@@ -108,6 +108,13 @@ public:
   /// is.
   cgroup_usage usage(std::uint32_t slot) const;
 
+  /// What the kernel holds for the processes of a slot and has charged to it, sockets' buffers
+  /// included. 0: it cannot be told.
+  std::uint64_t kernel_memory(std::uint32_t slot) const;
+
+  /// The processes of a slot, as this one numbers them.
+  std::vector<pid_t> processes(std::uint32_t slot) const;
+
   /// Can processes be made to stand still here? Known once prepare() has been called.
   bool can_freeze() const;
 

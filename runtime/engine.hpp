@@ -96,7 +96,19 @@ struct process_exit {
   int status = 0;    ///< A wait status; what waitpid() gives.
   bool lost = false; ///< The sandbox ended around it: nobody knows how it would have ended.
   bool out_of_memory = false; ///< Killed while the sandbox's memory was used up.
+  /// The node has ended its sandbox for this reason, which is the last line of a command's stderr;
+  /// empty: it has not.
+  std::string ended_for{};
 };
+
+/// What a command has come to whose sandbox has ended around it. `why`: as of ended_for.
+inline process_exit end_with_sandbox(const std::string& why) {
+  constexpr int killed = 9; // SIGKILL, as a wait status.
+  return {.status = why.empty() ? 0 : killed,
+          .lost = why.empty(),
+          .out_of_memory = false,
+          .ended_for = why};
+}
 
 struct log_chunk {
   std::vector<log_frame> frames;
@@ -419,11 +431,13 @@ public:
 /// having been asked.
 struct sandbox_listener {
   std::function<void(std::shared_ptr<sandbox>)> on_ready;
-  std::function<void(error)>
-    on_failed; ///< launch_failed, naming step and reason; capacity_exceeded; stale_epoch.
+  std::function<void(error)> on_failed; ///< launch_failed, naming step and reason;
+                                        ///< capacity_exceeded; machine_full; stale_epoch.
   std::function<void()> on_ended;
   /// The program of the mount at this path has ended by itself. May be left out.
   std::function<void(const std::string& path)> on_mount_ended = nullptr;
+  /// Right before on_ended: the node has ended it for what it has taken. May be left out.
+  std::function<void()> on_forced_end = nullptr;
 };
 
 /// One kind of isolation.
@@ -451,6 +465,10 @@ public:
 
   /// The essential parts that are missing, in words; empty when all is well.
   virtual std::vector<std::string> ailments() const = 0;
+
+  /// Why it begins no sandbox now, if it does not: capacity_exceeded with memory_is_short, since
+  /// the machine has less memory available than it keeps.
+  virtual std::optional<error> refuses_more() const { return std::nullopt; }
 
   /// The sandboxes of this node may run until then, of CLOCK_BOOTTIME; 0: without an end, for a
   /// node that is in no cluster any more. From then on all of them stand still, whatever has become

@@ -1,5 +1,6 @@
 #include "runtime/native_engine.hpp"
 
+#include "base/capacity.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -7,6 +8,7 @@
 #include "runtime/gateway_client.hpp"
 #include "runtime/held_label.hpp"
 #include "runtime/late_output.hpp"
+#include "runtime/machine_memory.hpp"
 #include "runtime/not_held.hpp"
 #include "runtime/packet_socket.hpp"
 #include "runtime/port_list.hpp"
@@ -123,7 +125,9 @@ struct native_engine_core {
   io_pool& pool;
   gateway_client gateway;
   spawner_client spawner;
+  std::atomic<std::uint64_t> failed_launches{0};
   const std::uint64_t generation; ///< Of this server, among those of its spawner.
+  machine_meter memory;
   cgroup_tree cgroups;
   std::mutex guard; ///< For what follows.
   std::vector<held_sandbox> survivors;
@@ -208,6 +212,23 @@ const error not_kept{errc::limit_reached, "what is to be kept of it could not be
 const error never_started{errc::launch_failed, "it has not been started"};
 const error not_whole{errc::io_failed, "what was kept of it is not whole"};
 
+/// Told by the launcher in the sandbox's first process, which runs nothing of the sandbox's yet.
+error launch_failure(const agent::notice& said) {
+  const auto step = static_cast<spawner::launch_step>(said.step);
+  const auto what = std::string{name_of(step)} + ": ";
+  if (step != spawner::launch_step::seccomp || !spawner::no_room_for_filter(said.value))
+    return {errc::launch_failed, what + std::strerror(said.value)};
+  static std::once_flag warned;
+  std::call_once(warned, [&said] {
+    log::warning("engine.no_room_for_filters",
+                 {{"sysctl", "net.core.bpf_jit_limit"},
+                  {"error", said.value},
+                  {"consequence", "no sandbox starts until there is room, or a higher ceiling"}});
+  });
+  return {errc::machine_full,
+          what + "the machine has no room for one more (net.core.bpf_jit_limit)"};
+}
+
 std::chrono::nanoseconds between(std::uint64_t from, std::uint64_t until) {
   return std::chrono::nanoseconds{until > from ? until - from : 0};
 }
@@ -291,7 +312,8 @@ private:
   void network_refused(const error& why);
   void begin_claim(sandbox_identity who, sandbox_listener heard_by);
   void give_up(error why);
-  void gone(bool slot_is_free = true);
+  /// `why`: the spawner has ended it for this reason; empty: it has not.
+  void gone(bool slot_is_free = true, const std::string& why = {});
   bool tell_agent(agent::op what, std::uint64_t id, std::int32_t value);
   result<unique_fd> open_channel(agent::op what, const std::vector<std::string>& words,
                                  sandbox_user user, std::int32_t value = 0);
@@ -365,7 +387,7 @@ private:
   std::uint64_t asked_ns_ = 0;            ///< When the spawner was asked,
   std::uint64_t layered_ns_ = 0;          ///< and when it had done its part.
   creation_times creation_;               ///< Written before on_ready.
-  std::string why_not_ = "the sandbox ended before it was ready"; ///< What is said if it does.
+  error why_not_{errc::launch_failed, "the sandbox ended before it was ready"}; ///< If it does.
   std::shared_ptr<late_output> late_; ///< Of all of its shells. From launch() or adopt() on.
   std::shared_ptr<std::atomic<std::size_t>> full_logs_ =
     std::make_shared<std::atomic<std::size_t>>(0);
@@ -411,7 +433,9 @@ void native_sandbox::launch(const sandbox_spec& spec) {
   wanted.epoch = spec.epoch;
   wanted.ceilings = ceilings_of(limits_);
   if (spec.image.machines_usr)
-    wanted.flags = spawner::create_with_machines_usr;
+    wanted.flags |= spawner::create_with_machines_usr;
+  if (!engine_->options.seccomp_filters)
+    wanted.flags |= spawner::create_without_filters;
   const auto fits =
     spec.host_name.copy(wanted.host_name, spawner::max_host_name - 1) == spec.host_name.size() &&
     spec.image.tree.copy(wanted.tree, spawner::max_tree_name - 1) == spec.image.tree.size() &&
@@ -433,7 +457,9 @@ void native_sandbox::launch(const sandbox_spec& spec) {
       boost::asio::post(self->io_,
                         [self, way = std::move(way)]() mutable { self->created(std::move(way)); });
     },
-    [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
+    [self](const std::string& why) {
+      boost::asio::post(self->io_, [self, why] { self->gone(true, why); });
+    });
 }
 
 /// On the sandbox's thread, as all that follows up to start().
@@ -446,6 +472,8 @@ void native_sandbox::created(result<spawner_client::launched> way) {
       over_ = true; // Else a destroy() that is under way would give the slot back once more.
     }
     engine_->give_back(slot_);
+    if (way.reason().code == errc::launch_failed)
+      ++engine_->failed_launches;
     if (const auto tell = std::exchange(listener_, {}).on_failed)
       tell(way.reason());
     return;
@@ -509,8 +537,9 @@ void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
     self->await_network(std::exchange(self->first_network_, {}));
     self->frozen_ = static_cast<bool>(freezer); // It may be.
     self->connect(std::move(control), std::move(freezer));
-    self->engine_->spawner.adopt(
-      {self->slot_, epoch}, [self] { boost::asio::post(self->io_, [self] { self->gone(); }); });
+    self->engine_->spawner.adopt({self->slot_, epoch}, [self](const std::string& why) {
+      boost::asio::post(self->io_, [self, why] { self->gone(true, why); });
+    });
     self->hear_of_mounts();
     self->tell_agent(agent::op::report, 0, 0);
     self->tell_agent(agent::op::ping, self->adoption_ping(), 0);
@@ -751,8 +780,7 @@ void native_sandbox::heard(const agent::notice& said) {
     }
     case agent::event::launch_failed: // PID 1 ends with it, and the spawner will say so once all is
                                       // removed.
-      why_not_ = std::string{name_of(static_cast<spawner::launch_step>(said.step))} + ": " +
-                 std::strerror(said.value);
+      why_not_ = launch_failure(said);
       return;
     case agent::event::starting:
     case agent::event::started:
@@ -1105,6 +1133,8 @@ void native_sandbox::give_up(error why) {
   deadline_.cancel();
   lacks_ = 0;
   const auto tell = std::exchange(listener_, {}).on_failed;
+  if (tell && why.code == errc::launch_failed)
+    ++engine_->failed_launches;
   destroy([tell, why] {
     if (tell)
       tell(why);
@@ -1112,7 +1142,9 @@ void native_sandbox::give_up(error why) {
 }
 
 /// PID 1 has ended, and the spawner has removed what there was; or it goes on as another's.
-void native_sandbox::gone(bool slot_is_free) {
+void native_sandbox::gone(bool slot_is_free, const std::string& why) {
+  if (!why.empty())
+    log::error("sandbox.ended_by_node", {{"sandbox", name_}, {"reason", why}});
   deadline_.cancel();
   still_later_.cancel();
   if (const auto agent = connection())
@@ -1134,18 +1166,22 @@ void native_sandbox::gone(bool slot_is_free) {
   }
   for (const auto& [id, orphan] : orphans)
     if (const auto each = orphan.process.lock())
-      each->ended({.status = 0, .lost = true, .out_of_memory = false});
+      each->ended(end_with_sandbox(why));
   for (const auto& [id, shell] : shells)
     if (const auto each = shell.lock())
-      each->gone(true);
+      each->gone(true, why);
   late_->close();
   if (slot_is_free)
     engine_->give_back(slot_);
   const auto heard_by = std::exchange(listener_, {});
-  if (heard_by.on_failed)
-    heard_by.on_failed({errc::launch_failed, why_not_});
-  else if (heard_by.on_ended)
+  if (heard_by.on_failed) {
+    ++engine_->failed_launches;
+    heard_by.on_failed(why_not_);
+  } else if (heard_by.on_ended) {
+    if (!why.empty() && heard_by.on_forced_end)
+      heard_by.on_forced_end();
     heard_by.on_ended();
+  }
 }
 
 void native_sandbox::fall_silent() {
@@ -1658,7 +1694,20 @@ native_engine::~native_engine() {
   core_->pool.settle();
 }
 
+std::optional<error> native_engine::refuses_more() const {
+  const auto now = core_->memory.read();
+  const auto reserve = core_->options.memory_reserve;
+  if (!now || now->available >= (reserve > 0 ? reserve : usual_reserve(now->all)))
+    return std::nullopt;
+  return error{errc::capacity_exceeded, memory_is_short};
+}
+
 void native_engine::create(sandbox_spec spec, sandbox_listener listener) {
+  if (auto why = refuses_more()) {
+    boost::asio::post(core_->pool.here(),
+                      [tell = std::move(listener.on_failed), why = std::move(*why)] { tell(why); });
+    return;
+  }
   const auto slot = core_->take_slot();
   if (!slot) {
     boost::asio::post(core_->pool.here(), [tell = std::move(listener.on_failed)] {
@@ -1717,7 +1766,15 @@ void native_engine::hand_over() {
 std::vector<std::string> native_engine::ailments() const {
   if (core_->spawner.connected())
     return {};
-  return {"the spawner is gone; restart the server"};
+  return {"the spawner is gone, and this server ends"};
+}
+
+std::uint64_t native_engine::failed_launches() const {
+  return core_->failed_launches;
+}
+
+void native_engine::when_alone(std::function<void()> tell) {
+  core_->spawner.when_lost(std::move(tell));
 }
 
 void native_engine::permit(std::chrono::nanoseconds boottime_deadline) {

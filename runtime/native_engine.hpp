@@ -21,8 +21,10 @@ struct native_options {
   std::uint32_t slots = 4096; ///< How many sandboxes there can be: each has a range of user ids.
   std::vector<std::string> resolvers; ///< As of gateway_settings, and the next.
   std::vector<std::string> allowed_private;
+  std::uint64_t memory_reserve = 0; ///< As of spawner_options.
   std::chrono::milliseconds reader_patience = limits::reader_patience;
   shell_patience shells;
+  bool seccomp_filters = true; ///< Processes in sandboxes may load filters of system calls.
 };
 
 struct native_engine_core;
@@ -44,7 +46,15 @@ public:
   void adopt(const sandbox_spec& spec, sandbox_listener listener) override;
   void disown(const std::string& name, std::function<void()> on_gone) override;
   std::vector<std::string> ailments() const override;
+  std::optional<error> refuses_more() const override;
   void permit(std::chrono::nanoseconds boottime_deadline) override;
+
+  /// So many sandboxes could not be made, or claimed, for a reason that is this machine's.
+  std::uint64_t failed_launches() const;
+
+  /// `tell` is called once, on any thread, when the spawner has ended by itself: nothing runs any
+  /// more, and nothing can be made.
+  void when_alone(std::function<void()> tell);
 
   /// From here on nothing is heard or told any more, and what runs goes on until another server
   /// adopts it.

@@ -213,6 +213,8 @@ void native_process::ended(process_exit how) {
     started(); // It has written, so it ran; the word of it got lost with the sandbox.
   }
   exit_ = how;
+  if (!how.ended_for.empty())
+    last_line_ = how.ended_for + "\n";
   put_down_end(how);
   if (listener_.on_ended)
     listener_.on_ended(how);
@@ -305,7 +307,23 @@ bool native_process::may_grow() const {
 }
 
 bool native_process::complete() const {
+  return is_silent() && last_line_.empty();
+}
+
+/// It has ended, and its pipes are empty.
+bool native_process::is_silent() const {
   return exit_ && !pipes_[0].end.is_open() && !pipes_[1].end.is_open();
+}
+
+/// A disk that refuses takes it as little as the rest.
+void native_process::say_last_line() {
+  const auto line = std::exchange(last_line_, {});
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+    return;
+  const unique_fd from{ends[0]}, to{ends[1]};
+  if (::write(to.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()))
+    log_.append_from(from.get(), stream_id::err);
 }
 
 void native_process::answer(question& asked) {
@@ -349,6 +367,8 @@ void native_process::advance() {
   for (auto& each : pipes_)
     if (each.end.is_open() && each.left == std::size_t{0})
       let_go(each);
+  if (is_silent() && !last_line_.empty() && may_grow())
+    say_last_line();
   for (std::size_t i = 0; i < questions_.size();) {
     const bool ready = complete() || log_.end() > questions_[i].offset ||
                        (!loss_told_ && passes_loss(questions_[i].offset, log_.end())) ||

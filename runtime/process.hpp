@@ -101,6 +101,8 @@ private:
   void empty(pipe& from);
   void let_go(pipe& from);
   void advance();
+  bool is_silent() const;
+  void say_last_line();
   bool may_grow() const;
   void answer(question& asked);
   void drop_reader();
@@ -117,6 +119,7 @@ private:
   output_log log_;
   std::optional<keeping> kept_;
   std::array<pipe, 2> pipes_;
+  std::string last_line_; ///< Said on stderr once the pipes are empty: why the node has ended it.
   std::function<void(unique_fd)> hand_on_; ///< Takes pipes that have been settled.
   std::deque<question> questions_;
   std::optional<process_exit> exit_;

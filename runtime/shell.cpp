@@ -570,10 +570,10 @@ void native_shell::doomed() {
   doomed_ = true;
 }
 
-void native_shell::gone(bool lost) {
+void native_shell::gone(bool lost, const std::string& why) {
   if (channel_)
     channel_->drain(last_words);
-  over({killed, lost, false});
+  over({killed, lost, false, why});
 }
 
 /// The shell is no more, or nobody waits for it any longer.
@@ -605,7 +605,9 @@ void native_shell::over(process_exit how) {
   const auto settle = [&](command& each) {
     const bool may_have_run =
       each.started || (each.resumed && each.process && each.process->kept());
-    if (each.process && (may_have_run || asked || how.lost))
+    if (each.process && each.started && !how.ended_for.empty())
+      finish(each, end_with_sandbox(how.ended_for));
+    else if (each.process && (may_have_run || asked || how.lost))
       finish(each, {how.status, how.lost || asked || !each.started, false});
     else if (each.process) // It was on its way: another shell can run it.
       each.process->failed(no_shell);

@@ -83,7 +83,8 @@ public:
   // On the thread of `io`: what becomes of the keeper.
   void failed(error why); ///< It could not be started.
   void doomed();          ///< Its sandbox is being ended. Any thread.
-  void gone(bool lost);   ///< It has ended. `lost`: with its sandbox.
+  /// It has ended. `lost`: with its sandbox, `why`: which the node has ended for this reason.
+  void gone(bool lost, const std::string& why = {});
   void fall_silent();
 
 private:

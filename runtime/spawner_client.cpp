@@ -77,12 +77,16 @@ result<unique_fd> start_spawner(const spawner_options& options) {
   const auto path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(program.get());
   const auto bytes = std::to_string(options.pool_bytes);
   const auto socket = std::to_string(socket_there);
-  const std::array<const char*, 7> argv{"insula-spawner",
+  const auto reserve = std::to_string(options.memory_reserve);
+  const auto uncharged = std::to_string(options.most_uncharged);
+  const std::array<const char*, 9> argv{"insula-spawner",
                                         options.state_directory.c_str(),
                                         options.key.c_str(),
                                         options.disk.c_str(),
                                         bytes.c_str(),
                                         socket.c_str(),
+                                        reserve.c_str(),
+                                        uncharged.c_str(),
                                         nullptr};
   const std::array<const char*, 2> env{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", nullptr};
   pid_t child = 0;
@@ -255,10 +259,18 @@ result<spawner_link> connect_to_spawner(const spawner_options& options) {
   return std::move(*link);
 }
 
+namespace {
+
+/// Asking again helps: another node has the sandbox by then, or this one's next server.
+const error spawner_gone{errc::node_unreachable, "the spawner is gone, and this server ends"};
+const error spawner_deaf{errc::launch_failed, "the spawner takes no more requests"};
+
+} // namespace
+
 struct spawner_client::shared {
   struct entry {
     std::function<void(result<launched>)> on_created;
-    std::function<void()> on_ended;
+    end_listener on_ended;
     std::vector<std::function<void(result<void>)>> on_gone;
     std::function<void(result<void>)> on_claimed = nullptr;
     std::function<void(std::uint64_t)> on_mount_ended = nullptr;
@@ -283,6 +295,7 @@ struct spawner_client::shared {
   std::map<mount_key, mount_outcome> mounting; ///< Or unmounting: one at a time.
   bool connected = true;
   bool told_to_end = false;
+  std::function<void()> when_lost; ///< Null: nobody asks, or it has been told.
 };
 
 void spawner_client::shared::opened(const spawner::notice& said, std::vector<unique_fd> fds) {
@@ -397,7 +410,7 @@ void spawner_client::shared::heard(const spawner::notice& said, std::string_view
   if (said.what == event::claimed && mine.on_claimed)
     return mine.on_claimed(said.error == 0 ? result<void>{} : launch_failure(said));
   if (said.what == event::ended && mine.on_ended)
-    mine.on_ended();
+    mine.on_ended(std::string{text});
   const bool goes_on = said.what == event::destroyed && said.step != 0;
   for (const auto& each : mine.on_gone)
     each(goes_on ? result<void>{not_held} : result<void>{});
@@ -407,8 +420,11 @@ void spawner_client::shared::lost() {
   std::map<std::uint32_t, entry> all;
   decltype(want_sockets) sockets;
   decltype(mounting) mounts;
+  std::function<void()> told_of_loss;
   {
     const std::lock_guard hold{guard};
+    if (!told_to_end)
+      told_of_loss = std::exchange(when_lost, nullptr);
     if (!told_to_end)
       log::error("spawner.gone",
                  {{"consequence", "its sandboxes have ended, and no more can be made"}});
@@ -419,15 +435,17 @@ void spawner_client::shared::lost() {
     mounts.swap(mounting);
   }
   closed.notify_all();
+  if (told_of_loss)
+    told_of_loss();
   for (const auto& [key, tell] : mounts)
     tell(error{errc::sandbox_not_running, "the spawner is gone"});
   for (const auto& [name, tell] : sockets)
     tell(error{errc::sandbox_not_running, "the spawner is gone"});
   for (auto& [slot, each] : all) {
     if (each.on_created)
-      each.on_created(error{errc::launch_failed, "the spawner is gone"});
+      each.on_created(spawner_gone);
     else if (each.on_ended)
-      each.on_ended();
+      each.on_ended({});
     for (const auto& gone : each.on_gone)
       gone({});
   }
@@ -461,7 +479,7 @@ spawner_client::~spawner_client() {
 
 void spawner_client::create(const spawner::request& wanted,
                             std::function<void(result<launched>)> on_created,
-                            std::function<void()> on_ended) {
+                            end_listener on_ended) {
   bool entered = false;
   {
     const std::lock_guard hold{shared_->guard};
@@ -476,12 +494,12 @@ void spawner_client::create(const spawner::request& wanted,
     if (entered && shared_->slots.erase(wanted.slot) == 0)
       return; // The spawner was lost meanwhile, and that has been told.
   }
-  boost::asio::post(io_, [tell = std::move(on_created)] {
-    tell(error{errc::launch_failed, "the spawner takes no more requests"});
+  boost::asio::post(io_, [tell = std::move(on_created), gone = !entered] {
+    tell(gone ? spawner_gone : spawner_deaf);
   });
 }
 
-void spawner_client::adopt(held_slot which, std::function<void()> on_ended) {
+void spawner_client::adopt(held_slot which, end_listener on_ended) {
   shared_->socket->send(as_bytes(of(which, spawner::op::adopt)), {}, {}, true);
   {
     const std::lock_guard hold{shared_->guard};
@@ -490,7 +508,7 @@ void spawner_client::adopt(held_slot which, std::function<void()> on_ended) {
       return;
     }
   }
-  boost::asio::post(io_, std::move(on_ended));
+  boost::asio::post(io_, [tell = std::move(on_ended)] { tell({}); });
 }
 
 void spawner_client::claim(const spawner::request& wanted,
@@ -503,9 +521,7 @@ void spawner_client::claim(const spawner::request& wanted,
     at->second.on_claimed = on_claimed;
   }
   if (!shared_->socket->send(as_bytes(wanted)))
-    boost::asio::post(io_, [tell = std::move(on_claimed)] {
-      tell(error{errc::launch_failed, "the spawner takes no more requests"});
-    });
+    boost::asio::post(io_, [tell = std::move(on_claimed)] { tell(spawner_deaf); });
 }
 
 void spawner_client::open_sockets(held_slot where, const sockets_request& wanted,
@@ -618,9 +634,21 @@ void spawner_client::let_go() {
   decltype(shared::mounting) mounts;
   const std::lock_guard hold{shared_->guard};
   shared_->connected = false;
+  shared_->when_lost = nullptr;
   waiting.swap(shared_->slots);
   sockets.swap(shared_->want_sockets);
   mounts.swap(shared_->mounting);
+}
+
+void spawner_client::when_lost(std::function<void()> tell) {
+  {
+    const std::lock_guard hold{shared_->guard};
+    if (shared_->connected || shared_->told_to_end || !tell) {
+      shared_->when_lost = std::move(tell);
+      return;
+    }
+  }
+  tell();
 }
 
 bool spawner_client::connected() const {

@@ -20,6 +20,9 @@ struct spawner_options {
   std::string key;             ///< The node's, from cgroup_key().
   std::string disk = "auto";
   std::uint64_t pool_bytes = 0;
+  std::uint64_t memory_reserve = 0; ///< The machine keeps so much available. 0: what is usual.
+  /// A sandbox may hold so much kernel memory that it is not charged for. 0: what is usual.
+  std::uint64_t most_uncharged = 0;
 };
 
 /// The name under which a node's cgroups stand, made from its state directory: nodes on one machine
@@ -92,11 +95,13 @@ public:
     spawner::launch_clock done{};
   };
 
+  /// It has ended without having been asked. If the spawner has ended it, that is why.
+  using end_listener = std::function<void(const std::string& why)>;
   void create(const spawner::request& wanted, std::function<void(result<launched>)> on_created,
-              std::function<void()> on_ended);
+              end_listener on_ended);
   /// A survivor is commanded under this epoch from now on, and it is heard of its end; at once, if
   /// it has ended since.
-  void adopt(held_slot which, std::function<void()> on_ended);
+  void adopt(held_slot which, end_listener on_ended);
   /// Not called back once the sandbox has ended.
   void claim(const spawner::request& wanted, std::function<void(result<void>)> on_claimed);
   /// At most spawner::max_fds. Errors: sandbox_not_running, io_failed.
@@ -126,6 +131,10 @@ public:
   void let_go();
 
   bool connected() const;
+
+  /// `tell` is called once when the spawner has ended and nobody here has wanted that, on the
+  /// thread of `io`, or at once where it has already.
+  void when_lost(std::function<void()> tell);
 
 private:
   struct shared;

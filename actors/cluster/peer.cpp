@@ -125,7 +125,8 @@ errc known_code(std::uint8_t code) {
     case errc::disk_full:
     case errc::store_failed:
     case errc::idempotency_conflict:
-    case errc::result_gone: return static_cast<errc>(code);
+    case errc::result_gone:
+    case errc::machine_full: return static_cast<errc>(code);
   }
   return errc::internal;
 }

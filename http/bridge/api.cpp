@@ -205,7 +205,10 @@ admission api::admit(const request_head& head) const {
       auto& row = to->prefix.empty() ? *previews_by_name_ : *previews_by_path_;
       return admit_preview(head, std::move(*to), others, track_of(head, row, std::move(decided)));
     }
-  const auto found = find_route(table_, head);
+  auto found = find_route(table_, head);
+  if (found && found->row->who == access::own_page)
+    if (const auto* client = connection::current())
+      found->what.network = network_of(client->peer());
   auto& row = found ? *rows_[static_cast<std::size_t>(found->row - table_.data())]
                     : counts_->unmatched(head.method);
   auto track = track_of(head, row, std::move(decided));
@@ -224,13 +227,18 @@ admission api::admit_preview(const request_head& head, preview::address to,
   auto plan = to.in_execd && !knows_key
                 ? refused(unauthorized(access::execd))
                 : previews_->admit(head, std::move(to), knows_key, track.context().id);
-  if (others != nullptr && !plan.refusal) {
+  const bool let_in = !plan.refusal;
+  if (others != nullptr && let_in) {
     const auto unknown = [port, as_page = preview::wants_page(head)] {
       return preview::not_running(port, as_page);
     };
-    if (auto away = others->admit(head, {asked.id, unknown}, track.context().id))
+    if (auto away = others->admit(head, {asked.id, unknown}, track.context().id, &key_))
       plan = std::move(*away);
   }
+  if (knows_key || (let_in && !previews_->is_public()))
+    plan.from = caller::holder;
+  else if (let_in)
+    plan.from = caller::visitor;
   plan.track = std::move(track);
   return plan;
 }
@@ -247,19 +255,28 @@ admission api::decide(const request_head& head, const std::optional<matched_rout
       {403, json::write_error("Only this node's own page may ask for this", "invalid_request")});
   if (!may_use(row->who, head, what))
     return refused(unauthorized(row->who, !head.field("OPEN-SANDBOX-API-KEY").empty()));
+  auto plan = plan_of(head, *row, what, others, context);
+  const bool shown = row->who != access::everybody && row->who != access::own_page;
+  plan.from = shown ? caller::holder : caller::stranger;
+  return plan;
+}
+
+/// Of a request that may be made.
+admission api::plan_of(const request_head& head, const route& row, const call& what,
+                       const cluster::gateway* others, const request_context& context) const {
   if (auto no = objection_to_persistence(head))
     return refused(std::move(*no));
   if (others != nullptr)
-    if (auto about = concern_of(*row, what))
+    if (auto about = concern_of(row, what))
       if (auto away = others->admit(head, std::move(*about), context.id))
         return std::move(*away);
-  auto plan = row->admit(what);
-  if (plan.refusal || row->body == body_use::ignored)
+  auto plan = row.admit(what);
+  if (plan.refusal || row.body == body_use::ignored)
     return plan;
-  const auto say_too_large = row->too_large != nullptr ? row->too_large : &too_large;
-  if (head.content_length.value_or(0) > row->body_limit)
-    return refused(say_too_large(*head.content_length, row->body_limit));
-  plan.body_limit = row->body_limit;
+  const auto say_too_large = row.too_large != nullptr ? row.too_large : &too_large;
+  if (head.content_length.value_or(0) > row.body_limit)
+    return refused(say_too_large(*head.content_length, row.body_limit));
+  plan.body_limit = row.body_limit;
   plan.too_large = say_too_large;
   return plan;
 }

@@ -98,6 +98,8 @@ private:
                          std::optional<request_track> decided) const;
   admission decide(const request_head& head, const std::optional<matched_route>& found,
                    const cluster::gateway* others, const request_context& context) const;
+  admission plan_of(const request_head& head, const route& row, const call& what,
+                    const cluster::gateway* others, const request_context& context) const;
   admission admit_preview(const request_head& head, preview::address to,
                           const cluster::gateway* others, request_track track) const;
   std::optional<response> refusal(const request_head& head) const;

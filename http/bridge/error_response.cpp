@@ -1,6 +1,7 @@
 #include "http/bridge/error_response.hpp"
 
 #include "actors/protocol/lost_files.hpp"
+#include "base/capacity.hpp"
 #include "base/log.hpp"
 #include "http/json.hpp"
 
@@ -54,7 +55,8 @@ wire_error classify(step during, errc code) {
       return during == step::read_file ? wire_error{404, "workspace_read_not_found"}
                                        : failed(during);
     case errc::payload_too_large: return {413, "payload_too_large"};
-    case errc::capacity_exceeded: return {503, "capacity_exceeded"};
+    case errc::capacity_exceeded:
+    case errc::machine_full: return {503, "capacity_exceeded"};
     case errc::disk_full: return {507, "insufficient_storage"};
     case errc::store_failed: return {503, "storage_unavailable"};
     case errc::idempotency_conflict: return {409, "idempotency_conflict"};
@@ -83,6 +85,8 @@ std::string message_of(const error& why) {
   if (why.code == errc::store_failed && !why.message.starts_with(files_unavailable))
     return "the node's disk does not take what has to be remembered, so nothing was done; it goes "
            "on by itself when the disk does";
+  if (why.code == errc::capacity_exceeded && why.message == memory_is_short)
+    return "Cannot start container: " + why.message + ". Wait for existing containers to stop.";
   if (why.code == errc::capacity_exceeded)
     return "Cannot start container: instance limit reached (" + why.message +
            "). All container slots are in use. Wait for existing containers to stop.";
@@ -99,6 +103,10 @@ response error_response(step during, const error& why) {
                   json::write_error(std::string{wire.prefix} + message_of(why), wire.code)};
   if (wire.code == "node_unreachable") // Whoever asks again finds the node that has it.
     answer.fields.push_back({"Retry-After", "1"});
+  if (why.code == errc::machine_full) // What fills the machine does not go within a second.
+    answer.fields.push_back({"Retry-After", "5"});
+  if (why.code == errc::capacity_exceeded && why.message == memory_is_short)
+    answer.fields.push_back({"Retry-After", "5"});
   return answer;
 }
 

@@ -1,6 +1,7 @@
 #include "http/bridge/api.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/network_json.hpp"
+#include "http/opensandbox/execd.hpp"
 #include "http/preview/address.hpp"
 #include "http/preview/message.hpp"
 #include "http/preview/token.hpp"
@@ -41,6 +42,15 @@ response describe(const services& with, const std::string& id, const std::string
   return {200, json::write_preview_link(link)};
 }
 
+/// A token for this port is a token for commands and files.
+response refused_execd() {
+  return error_response(
+    step::request,
+    {errc::invalid_request,
+     "port " + std::to_string(opensandbox::execd_port) +
+       " is execd's: a token for it would run commands; ask for it as OpenSandbox's endpoint"});
+}
+
 } // namespace
 
 void add_preview_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
@@ -55,8 +65,10 @@ void add_preview_routes(std::vector<route>& table, std::shared_ptr<const service
        plan.answer = [with, id = what.id, host = what.host](const std::string& body,
                                                             const reply& to) {
          const auto wanted = json::read_preview_body(body);
-         to->respond(wanted ? describe(*with, id, host, *wanted)
-                            : error_response(step::request, wanted.reason()));
+         if (!wanted)
+           return to->respond(error_response(step::request, wanted.reason()));
+         to->respond(wanted->port == opensandbox::execd_port ? refused_execd()
+                                                             : describe(*with, id, host, *wanted));
        };
        return plan;
      },

@@ -1,7 +1,7 @@
 #include "base/limits.hpp"
 #include "http/bridge/api.hpp"
 #include "http/bridge/error_response.hpp"
-#include "http/bridge/pty_stream.hpp"
+#include "http/bridge/pty_words.hpp"
 #include "http/js_number.hpp"
 #include "http/json.hpp"
 #include "http/percent.hpp"
@@ -16,7 +16,6 @@ namespace {
 
 constexpr double largest_size = 65'535;
 
-/// Binary frames are what is typed and printed, and the rest is JSON.
 class bridge_words final : public terminal_words {
 public:
   response refusal(step at, const error& why) const override { return error_response(at, why); }
@@ -100,6 +99,10 @@ result<open_terminal_request> read_request(const call& what) {
 
 } // namespace
 
+std::shared_ptr<const terminal_words> bridge_terminal_words() {
+  return std::make_shared<bridge_words>();
+}
+
 void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
   table.push_back(
     {verb::get,
@@ -118,7 +121,7 @@ void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const servic
                       offer = what.offer](const std::string&, const reply& to) mutable {
          wanted.context = to->context();
          start_pty_stream(
-           {with, id, std::move(wanted), std::move(offer), std::make_shared<bridge_words>(), to});
+           {with, id, std::move(wanted), std::move(offer), bridge_terminal_words(), to});
        };
        return plan;
      },

@@ -17,10 +17,15 @@ void append(std::string& to, std::string_view name, std::string_view value) {
   (((to += name) += ": ") += value) += "\r\n";
 }
 
-void append_target(std::string& to, const request_head& head) {
+/// `key`: none of it is told.
+void append_target(std::string& to, const request_head& head, const key_check* key = nullptr) {
   ((to += head.method_name) += ' ') += head.path;
-  if (head.query.data() != nullptr)
-    (to += '?') += head.query;
+  if (head.query.data() == nullptr)
+    return;
+  const auto told =
+    key == nullptr ? std::string{head.query} : preview::without_token(head.query, key);
+  if (!told.empty() || head.query.empty())
+    (to += '?') += told;
 }
 
 /// As it has come.
@@ -43,7 +48,7 @@ gateway::gateway(std::shared_ptr<forwarder> by, door kind, bool encrypted, std::
     , name_(std::move(name)) {}
 
 std::optional<admission> gateway::admit(const request_head& head, concern about,
-                                        const std::string& request_id) const {
+                                        const std::string& request_id, const key_check* key) const {
   admission plan;
   const bool shows_page = preview::wants_page(head);
   if (!by_->way().may_serve()) {
@@ -73,7 +78,7 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
   wanted->at_owner = is_behind_node();
   wanted->came = copy_of(head);
   if (!is_behind_node())
-    wanted->head = write_head(head, request_id);
+    wanted->head = write_head(head, request_id, key);
   wanted->length = head.content_length.value_or(0);
   wanted->chunked = head.chunked;
   wanted->asks_first = head.asks_first;
@@ -90,11 +95,11 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
   return plan;
 }
 
-/// For the owner: what concerns this connection stays on it, and what this node knows is said.
-std::string gateway::write_head(const request_head& head, const std::string& request_id) const {
+std::string gateway::write_head(const request_head& head, const std::string& request_id,
+                                const key_check* key) const {
   std::string text;
   text.reserve(1024);
-  append_target(text, head);
+  append_target(text, head, key);
   text += " HTTP/1.1\r\n";
   std::string dropped; // By the client's own wish.
   bool has_host = false;
@@ -107,7 +112,14 @@ std::string gateway::write_head(const request_head& head, const std::string& req
     if (is_of_one_connection(name) || is_of_nodes(name) || same_letters(name, "Expect") ||
         same_letters(name, "X-Request-Id") || (names(dropped, name) && !same_letters(name, "Host")))
       return;
-    append(text, name, value);
+    if (key == nullptr)
+      return append(text, name, value);
+    if (same_letters(name, "Cookie")) {
+      if (const auto kept = preview::cookies_for_server(value, key); !kept.empty())
+        append(text, name, kept);
+    } else if (same_letters(name, "Host") || !preview::shows_key(name, value, key)) {
+      append(text, name, value);
+    }
   });
   if (!has_host)
     append(text, "Host", "localhost");
@@ -124,9 +136,10 @@ std::string gateway::write_head(const request_head& head, const std::string& req
   // A node that is not the owner says so before there is a body.
   if (head.chunked || head.content_length.value_or(0) > 0)
     append(text, "Expect", "100-continue");
-  // Also of one that is no upgrade: the owner says what is wrong with it.
+  // Also of one that is no upgrade: the owner says what is wrong with it. HTTP/1.0 has none, and is
+  // not spoken to the owner.
   if (const auto protocol = head.field("Upgrade"); !protocol.empty()) {
-    if (names(head.field("Connection"), "upgrade"))
+    if (!head.old_protocol && names(head.field("Connection"), "upgrade"))
       append(text, "Connection", "Upgrade");
     append(text, "Upgrade", protocol);
   }

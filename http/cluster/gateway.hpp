@@ -1,5 +1,6 @@
 #pragma once
 
+#include "http/auth.hpp"
 #include "http/cluster/forward.hpp"
 
 #include <memory>
@@ -23,13 +24,19 @@ public:
   /// Whoever asks has been let in elsewhere.
   bool is_behind_node() const { return kind_ == door::node; }
 
-  /// What becomes of a request that may be served; none: it is served here.
+  /// What becomes of a request that may be served; none: it is served here. `key`: this node's,
+  /// where the request is for a server in a sandbox: what shows the key stays here. The other node
+  /// may have another key, and asks for none.
   std::optional<admission> admit(const request_head& head, concern about,
-                                 const std::string& request_id) const;
+                                 const std::string& request_id,
+                                 const key_check* key = nullptr) const;
+
+  /// The request's header for its owner, whole: what concerns this connection stays on it, and what
+  /// this node knows is said.
+  std::string write_head(const request_head& head, const std::string& request_id,
+                         const key_check* key = nullptr) const;
 
 private:
-  std::string write_head(const request_head& head, const std::string& request_id) const;
-
   const std::shared_ptr<forwarder> by_;
   const door kind_;
   const bool encrypted_;

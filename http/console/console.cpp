@@ -22,10 +22,20 @@ admission answered_by(admission::answer_fn answer) {
   return plan;
 }
 
+bool is_encrypted(const call& what) {
+  return what.origin.substr(0, 6) == "https:";
+}
+
+std::string cookie_name(const call& what) {
+  return is_encrypted(what) ? sign_in_cookie_name_of_host(what.host)
+                            : sign_in_cookie_name(what.host);
+}
+
 /// The cookie is for this node alone: no script reads it, and no other page's request brings it.
-header_field cookie(const call& what, const std::string& value, std::string_view more) {
-  auto text = sign_in_cookie_name(what.host) + "=" + value + "; Path=/; HttpOnly; SameSite=Strict";
-  if (what.origin.substr(0, 6) == "https:")
+header_field cookie(const call& what, const std::string& name, const std::string& value,
+                    std::string_view more) {
+  auto text = name + "=" + value + "; Path=/; HttpOnly; SameSite=Strict";
+  if (is_encrypted(what))
     text += "; Secure";
   return {"Set-Cookie", text.append(more)};
 }
@@ -35,30 +45,32 @@ response refused(int status, std::string_view why, std::string_view code) {
 }
 
 response sign_in(const services& with, const call& what, std::string_view typed) {
-  const auto now = sign_ins::clock::now();
   if (with.key.open())
     return {204, {}};
-  if (const auto wait = with.browsers->wait(now)) {
+  const auto now = sign_ins::clock::now();
+  if (with.key.is_key(typed)) { // However many wrong ones have come from there.
+    response answer{204, {}};
+    answer.fields.push_back(cookie(what, cookie_name(what), with.browsers->open(now), {}));
+    return answer;
+  }
+  if (const auto wait = with.browsers->note_wrong_key(what.network, now)) {
     const auto seconds = std::to_string(wait->count());
     auto answer = refused(
       429, "Too many wrong keys have been tried. Try again in " + seconds + " s.", "limit_reached");
     answer.fields.push_back({"Retry-After", seconds});
     return answer;
   }
-  if (!with.key.is_key(typed)) {
-    with.browsers->note_wrong_key(now);
-    log::warning("console.wrong_key", {});
-    return refused(401, "This is not the key.", "unauthorized");
-  }
-  response answer{204, {}};
-  answer.fields.push_back(cookie(what, with.browsers->open(now), {}));
-  return answer;
+  log::warning("console.wrong_key", {{"from", what.network}});
+  return refused(401, "This is not the key.", "unauthorized");
 }
 
 response sign_out(const services& with, const call& what) {
-  with.browsers->close(cookie_value(what.cookies, sign_in_cookie_name(what.host)));
+  for (const auto token : sign_in_tokens(what.cookies, what.host))
+    with.browsers->close(token);
   response answer{204, {}};
-  answer.fields.push_back(cookie(what, {}, "; Max-Age=0"));
+  answer.fields.push_back(cookie(what, cookie_name(what), {}, "; Max-Age=0"));
+  if (is_encrypted(what)) // As it was called before.
+    answer.fields.push_back(cookie(what, sign_in_cookie_name(what.host), {}, "; Max-Age=0"));
   return answer;
 }
 

@@ -166,6 +166,11 @@ response execd_failure(const error& why) {
     case errc::disk_full: return execd_failure(507, "RUNTIME_ERROR", "the node's disk is full");
     case errc::capacity_exceeded:
     case errc::store_failed: return execd_failure(503, "RUNTIME_ERROR", why.message);
+    case errc::machine_full: {
+      auto answer = execd_failure(503, "RUNTIME_ERROR", why.message);
+      answer.fields.push_back({"Retry-After", "5"});
+      return answer;
+    }
     default:
       return execd_failure(500, "RUNTIME_ERROR",
                            why.code == errc::internal ? "internal error" : why.message);

@@ -1,5 +1,6 @@
 #include "http/opensandbox/execd_json.hpp"
 
+#include "base/limits.hpp"
 #include "http/header_text.hpp"
 #include "http/utf8.hpp"
 
@@ -51,8 +52,9 @@ std::optional<error> read_text(const value& body, std::string_view name, std::st
 std::optional<error> read_id(const value& body, std::string_view name,
                              std::optional<std::uint32_t>& into) {
   const auto* found = find(body, name);
-  if (found != nullptr && !found->IsUint())
-    return wrong(std::string{name} + " must be a number from 0 to 4294967295");
+  if (found != nullptr && (!found->IsUint() || found->GetUint() > limits::largest_user_id))
+    return wrong(std::string{name} + " must be a whole number from 0 to " +
+                 std::to_string(limits::largest_user_id));
   if (found != nullptr)
     into = found->GetUint();
   return std::nullopt;

@@ -1,5 +1,6 @@
 #include "http/opensandbox/files_json.hpp"
 
+#include "base/limits.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/utf8.hpp"
 
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -70,6 +72,16 @@ bool parse(std::string_view body, rapidjson::Document& into) {
   return !into.HasParseError();
 }
 
+/// A number, and none that a user or a group in a sandbox can have.
+bool is_wrong_id(std::string_view name) {
+  const bool is_number = name.find_first_of("0123456789") != std::string_view::npos &&
+                         name.find_first_not_of("0123456789+-.") == std::string_view::npos;
+  std::uint32_t number = 0;
+  const auto* last = name.data() + name.size();
+  const auto [end, why] = std::from_chars(name.data(), last, number);
+  return is_number && (why != std::errc{} || end != last || number > limits::largest_user_id);
+}
+
 /// Of an object that may have them.
 std::optional<error> read_rights(const value& from, word_list& words) {
   std::array<std::string, 3> read;
@@ -86,6 +98,9 @@ std::optional<error> read_rights(const value& from, word_list& words) {
     if (!is_word(at->value))
       return wrong(std::string{name} + " must be a string");
     *into = text_of(at->value);
+    if (is_wrong_id(*into))
+      return wrong(std::string{name} + " must be a name or a whole number from 0 to " +
+                   std::to_string(limits::largest_user_id));
   }
   for (auto& each : read)
     words.add(std::move(each));

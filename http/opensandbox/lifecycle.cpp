@@ -1,5 +1,6 @@
 #include "http/opensandbox/lifecycle.hpp"
 
+#include "base/capacity.hpp"
 #include "base/id.hpp"
 #include "base/limits.hpp"
 #include "http/bridge/ask_sandbox.hpp"
@@ -55,12 +56,22 @@ response failed(const std::string& id, const error& why) {
   switch (why.code) {
     case errc::not_found: return not_found(id);
     case errc::invalid_request: return refused({400, "SANDBOX::INVALID_PARAMETER", why.message});
-    case errc::capacity_exceeded:
+    case errc::capacity_exceeded: {
+      auto answer = refused({503, "GENERAL::UNKNOWN_ERROR", why.message});
+      if (why.message == memory_is_short)
+        answer.fields.push_back({"Retry-After", "5"});
+      return answer;
+    }
     case errc::store_failed: return refused({503, "GENERAL::UNKNOWN_ERROR", why.message});
     case errc::stale_epoch: // It has become another node's, which is found by whoever asks again.
     case errc::node_unreachable: {
       auto answer = refused({503, "GENERAL::UNKNOWN_ERROR", why.message});
       answer.fields.push_back({"Retry-After", "1"});
+      return answer;
+    }
+    case errc::machine_full: {
+      auto answer = refused({503, "GENERAL::UNKNOWN_ERROR", why.message});
+      answer.fields.push_back({"Retry-After", "5"});
       return answer;
     }
     case errc::disk_full:

@@ -1,7 +1,7 @@
 #include "http/bridge/ask_sandbox.hpp"
-#include "http/bridge/pty_stream.hpp"
 #include "http/opensandbox/execd_route.hpp"
 #include "http/opensandbox/pty_json.hpp"
+#include "http/opensandbox/pty_words.hpp"
 #include "http/percent.hpp"
 
 #include <algorithm>
@@ -182,7 +182,7 @@ void open(const execd_target& target, const call& what, const std::string&, cons
   job.id = target.id(what);
   job.wanted = std::move(wanted);
   job.offer = what.offer;
-  job.words = std::make_shared<execd_words>(what.sid);
+  job.words = execd_terminal_words(what.sid);
   job.to = to;
   job.starts_sandbox = false;
   job.since = read_offset(form_value(what.query, "since"));
@@ -190,6 +190,10 @@ void open(const execd_target& target, const call& what, const std::string&, cons
 }
 
 } // namespace
+
+std::shared_ptr<const bridge::terminal_words> execd_terminal_words(std::string id) {
+  return std::make_shared<execd_words>(std::move(id));
+}
 
 void add_pty_routes(std::vector<route>& table, const execd_target& target,
                     const std::string& prefix) {

@@ -70,6 +70,10 @@ admission door::admit(const request_head& head, address to, bool knows_key,
   if (!is_.behind_node)
     if (auto no = objection_to(head, to, knows_key))
       return refused(std::move(*no));
+  if (key_.is_in_path(to.path))
+    return refused(failed_preview(400, "invalid_request",
+                                  "the path has the node's API key in it, and goes no further",
+                                  wants_page(head), false));
   request wanted;
   wanted.length = head.content_length.value_or(0);
   wanted.chunked = head.chunked;
@@ -81,7 +85,7 @@ admission door::admit(const request_head& head, address to, bool knows_key,
   wanted.repeatable = is_repeatable(head);
   wanted.wants_page = wants_page(head);
   sender from;
-  from.key_shown = !key_.open() && key_.allows_header(head.field("Authorization"), true);
+  from.key = &key_;
   from.request_id = request_id;
   from.encrypted = is_.encrypted;
   if (is_.behind_node) {
@@ -161,7 +165,7 @@ std::optional<response> door::sign_in(const request_head& head, const address& t
   const auto ends = check_token(is_.secret, to.id, to.port, token, time);
   if (needed && !ends)
     return std::nullopt;
-  const auto query = without_token(head.query);
+  const auto query = without_token(head.query, &key_);
   // A browser takes two slashes for another host.
   const bool odd = to.path.size() > 1 && (to.path[1] == '/' || to.path[1] == '\\');
   auto where = to.prefix + (to.prefix.empty() && odd ? "/." : "") + to.path;
@@ -194,13 +198,14 @@ bool door::shows_token(const request_head& head, const address& to) const {
 
 /// One of them: others of that name can have been set by pages of the same domain.
 bool door::has_cookie(const request_head& head, const address& to) const {
-  auto cookies = head.field("Cookie");
-  while (!cookies.empty()) {
-    auto each = take_until(cookies, ';');
-    if (take_until(each, '=') == token_cookie && holds(each, to.id, to.port))
-      return true;
-  }
-  return false;
+  bool any = false;
+  head.each_field([&](std::string_view name, std::string_view cookies) {
+    while (same_letters(name, "Cookie") && !cookies.empty() && !any) {
+      auto each = take_until(cookies, ';');
+      any = take_until(each, '=') == token_cookie && holds(each, to.id, to.port);
+    }
+  });
+  return any;
 }
 
 } // namespace insula::http::preview

@@ -29,6 +29,9 @@ class door {
 public:
   door(settings is, std::shared_ptr<const bridge::services> with, key_check key, page_guard pages);
 
+  /// No key is asked for, though there may be one.
+  bool is_public() const { return is_.is_public; }
+
   /// None: the request is for this node itself.
   std::optional<address> find(const request_head& head) const;
 

@@ -17,27 +17,144 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, N>& kno
 }
 
 /// Of a request, what is told anew or is for this node alone.
-constexpr std::array<std::string_view, 7> told_by_node{
-  "Expect",           "Forwarded", "X-Real-IP", "X-Request-Id", token_field, "OPEN-SANDBOX-API-KEY",
-  "Insula-Persistent"};
+constexpr std::array<std::string_view, 8> told_by_node{"Expect",
+                                                       "Forwarded",
+                                                       "X-Real-IP",
+                                                       "X-Request-Id",
+                                                       token_field,
+                                                       "OPEN-SANDBOX-API-KEY",
+                                                       "X-EXECD-ACCESS-TOKEN",
+                                                       "Insula-Persistent"};
 
-/// Of an answer, what would hold for the whole of this node.
-constexpr std::array<std::string_view, 4> of_whole_host{
-  "Clear-Site-Data", "Service-Worker-Allowed", "Strict-Transport-Security", "Public-Key-Pins"};
+/// Of an answer, what a proxy in front of this node would obey: it sends a file of its own instead.
+constexpr std::array<std::string_view, 5> for_proxies{
+  "X-Accel-Redirect", "X-Sendfile", "X-Lighttpd-Send-File", "X-Reproxy-URL", "X-Reproxy-File"};
+
+/// Of an answer behind a prefix, what begins so holds for this answer alone, or is an application's
+/// own.
+constexpr std::array<std::string_view, 15> harmless_beginnings{"Content-",
+                                                               "Access-Control-",
+                                                               "Sec-WebSocket-",
+                                                               "X-",
+                                                               "Cross-Origin-",
+                                                               "Mcp-",
+                                                               "HX-",
+                                                               "Grpc-",
+                                                               "Tus-",
+                                                               "Upload-",
+                                                               "Docker-",
+                                                               "RateLimit-",
+                                                               "Openai-",
+                                                               "Ms-",
+                                                               "Anthropic-"};
+
+/// The same of whole names.
+constexpr std::array<std::string_view, 45> harmless{"Accept-Patch",
+                                                    "Accept-Post",
+                                                    "Accept-Ranges",
+                                                    "Age",
+                                                    "Allow",
+                                                    "Authentication-Info",
+                                                    "Cache-Control",
+                                                    "DAV",
+                                                    "Date",
+                                                    "Deprecation",
+                                                    "Digest",
+                                                    "ETag",
+                                                    "Expires",
+                                                    "Feature-Policy",
+                                                    "Idempotency-Key",
+                                                    "Last-Event-ID",
+                                                    "Last-Modified",
+                                                    "Link",
+                                                    "Location",
+                                                    "Lock-Token",
+                                                    "MIME-Version",
+                                                    "P3P",
+                                                    "Permissions-Policy",
+                                                    "Pragma",
+                                                    "Preference-Applied",
+                                                    "RateLimit",
+                                                    "Referrer-Policy",
+                                                    "Refresh",
+                                                    "Repr-Digest",
+                                                    "Request-Id",
+                                                    "Retry-After",
+                                                    "Server",
+                                                    "Server-Timing",
+                                                    "Set-Cookie",
+                                                    "Signature",
+                                                    "Signature-Input",
+                                                    "SourceMap",
+                                                    "Sunset",
+                                                    "Timing-Allow-Origin",
+                                                    "Traceparent",
+                                                    "Tracestate",
+                                                    "Vary",
+                                                    "Via",
+                                                    "Want-Digest",
+                                                    "Warning"};
 
 constexpr std::string_view forwarded = "X-Forwarded-";
-constexpr std::string_view own_cookies = "insula"; ///< They begin with it.
+constexpr std::string_view own_cookies = "insula";  ///< They begin with it,
+constexpr std::string_view of_one_host = "__Host-"; ///< perhaps behind this.
 
 void append(std::string& to, std::string_view name, std::string_view value) {
   (((to += name) += ": ") += value) += "\r\n";
 }
 
-/// Without the node's own.
-std::string cookies_for_server(std::string_view cookies) {
+bool is_own_cookie(std::string_view cookie) {
+  if (cookie.starts_with(of_one_host))
+    cookie.remove_prefix(of_one_host.size());
+  return cookie.starts_with(own_cookies);
+}
+
+/// Sent back to the host that it comes from alone, and behind a prefix for nothing but what is
+/// there.
+std::string cookie_of(std::string_view cookie, const std::string& prefix) {
+  std::string kept{take_until(cookie, ';')};
+  std::string path = "/";
+  while (!cookie.empty()) {
+    auto attribute = take_until(cookie, ';');
+    const auto whole = attribute;
+    const auto name = take_until(attribute, '=');
+    if (!prefix.empty() && same_letters(name, "Path")) {
+      if (attribute.starts_with("/"))
+        path = attribute;
+    } else if (!same_letters(name, "Domain") && !whole.empty()) {
+      (kept += "; ") += whole;
+    }
+  }
+  return prefix.empty() ? kept : kept + "; Path=" + prefix + path;
+}
+
+bool is_harmless(std::string_view name) {
+  return is_one_of(name, harmless) ||
+         std::any_of(harmless_beginnings.begin(), harmless_beginnings.end(),
+                     [&](auto each) { return same_letters(name.substr(0, each.size()), each); });
+}
+
+/// Credentials for other schemes are remembered by browsers for the whole origin, and sent along
+/// to every sandbox that asks with the same words.
+bool asks_for_bearer(std::string_view challenge) {
+  constexpr std::string_view bearer = "Bearer";
+  const auto names_scheme = [&](std::string_view scheme) {
+    for (std::size_t at = 0; at + scheme.size() <= challenge.size(); ++at)
+      if (same_letters(challenge.substr(at, scheme.size()), scheme))
+        return true;
+    return false;
+  };
+  return same_letters(challenge.substr(0, bearer.size()), bearer) && !names_scheme("basic") &&
+         !names_scheme("digest") && !names_scheme("negotiate") && !names_scheme("ntlm");
+}
+
+} // namespace
+
+std::string cookies_for_server(std::string_view cookies, const key_check* key) {
   std::string kept;
   while (!cookies.empty()) {
     const auto each = take_until(cookies, ';');
-    if (each.empty() || each.starts_with(own_cookies))
+    if (each.empty() || is_own_cookie(each) || (key != nullptr && key->is_in(each)))
       continue;
     if (!kept.empty())
       kept += "; ";
@@ -46,32 +163,19 @@ std::string cookies_for_server(std::string_view cookies) {
   return kept;
 }
 
-/// Sent back for nothing but what is behind the prefix.
-std::string cookie_behind(std::string_view cookie, const std::string& prefix) {
-  std::string kept{take_until(cookie, ';')};
-  std::string path = "/";
-  while (!cookie.empty()) {
-    auto attribute = take_until(cookie, ';');
-    const auto whole = attribute;
-    const auto name = take_until(attribute, '=');
-    if (same_letters(name, "Path") && attribute.starts_with("/"))
-      path = attribute;
-    else if (!same_letters(name, "Path") && !same_letters(name, "Domain") && !whole.empty())
-      (kept += "; ") += whole;
-  }
-  return kept + "; Path=" + prefix + path;
+bool shows_key(std::string_view name, std::string_view value, const key_check* key) {
+  return key != nullptr && !same_letters(name, "Cookie") && key->is_in(value);
 }
 
-} // namespace
-
-std::string without_token(std::string_view query) {
+std::string without_token(std::string_view query, const key_check* key) {
   const auto whole = query;
   std::string kept;
   bool any = false;
   while (!query.empty()) {
     const auto pair = query.substr(0, query.find('&'));
     query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    if (percent_decode(pair.substr(0, pair.find('='))) == token_parameter) {
+    if (percent_decode(pair.substr(0, pair.find('='))) == token_parameter ||
+        (key != nullptr && key->is_in(pair))) {
       any = true;
       continue;
     }
@@ -99,7 +203,8 @@ std::string write_request(const request_head& head, const address& to, const sen
   (text += head.method_name) += ' ';
   text += to.path;
   if (head.query.data() != nullptr)
-    if (const auto query = without_token(head.query); !query.empty() || head.query.empty())
+    if (const auto query = without_token(head.query, from.key);
+        !query.empty() || head.query.empty())
       (text += '?') += query;
   text += " HTTP/1.1\r\n";
   std::string dropped; // By the client's own wish.
@@ -113,19 +218,17 @@ std::string write_request(const request_head& head, const address& to, const sen
         (names(dropped, name) && !same_letters(name, "Host")))
       return;
     if (same_letters(name, "Cookie")) {
-      if (const auto kept = cookies_for_server(value); !kept.empty())
+      if (const auto kept = cookies_for_server(value, from.key); !kept.empty())
         append(text, name, kept);
       return;
     }
-    if (from.key_shown && same_letters(name, "Authorization"))
-      return;
-    if (to.in_execd && same_letters(name, "X-EXECD-ACCESS-TOKEN"))
+    if (shows_key(name, value, from.key))
       return;
     append(text, name, value);
   });
   append(text, "X-Forwarded-For", from.address);
   append(text, "X-Forwarded-Proto", from.encrypted ? "https" : "http");
-  if (const auto host = head.field("Host"); !host.empty())
+  if (const auto host = head.field("Host"); !host.empty() && !shows_key("Host", host, from.key))
     append(text, "X-Forwarded-Host", host);
   else
     append(text, "Host", "localhost:" + std::to_string(to.port));
@@ -149,17 +252,19 @@ std::string answer_line(std::string_view name, std::string_view value, const add
   // It names other doors to this host, and the others are said by the node.
   if (is_of_one_connection(name) || is_of_nodes(name) || names(of_connection, name) ||
       same_letters(name, "Alt-Svc") || same_letters(name, "X-Request-Id") ||
-      same_letters(name, "Insula-Recovered"))
+      same_letters(name, "Insula-Recovered") || is_one_of(name, for_proxies))
     return line;
+  const bool is_cookie = same_letters(name, "Set-Cookie");
   if (to.prefix.empty()) {
-    append(line, name, value);
+    append(line, name, is_cookie ? cookie_of(value, {}) : std::string{value});
     return line;
   }
-  if (is_one_of(name, of_whole_host))
+  const bool is_challenge = same_letters(name, "WWW-Authenticate");
+  if (is_challenge ? !asks_for_bearer(value) : !is_harmless(name))
     return line;
   const bool from_root = value.starts_with("/") && !value.starts_with("//");
-  if (same_letters(name, "Set-Cookie"))
-    append(line, name, cookie_behind(value, to.prefix));
+  if (is_cookie)
+    append(line, name, cookie_of(value, to.prefix));
   else if (from_root && (same_letters(name, "Location") || same_letters(name, "Content-Location")))
     append(line, name, to.prefix + std::string{value});
   else

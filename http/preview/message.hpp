@@ -1,5 +1,6 @@
 #pragma once
 
+#include "http/auth.hpp"
 #include "http/exchange.hpp"
 #include "http/preview/address.hpp"
 
@@ -16,7 +17,7 @@ struct sender {
   std::string address;    ///< Who is connected here.
   bool encrypted = false; ///< By TLS, to here.
   std::string request_id;
-  bool key_shown = false; ///< Its Authorization is for this node.
+  const key_check* key = nullptr; ///< This node's, if there is one: it goes no further.
 };
 
 /// Names of what a client shows here, and no server in a sandbox is to see.
@@ -24,8 +25,14 @@ inline constexpr std::string_view token_cookie = "insula-preview";
 inline constexpr std::string_view token_field = "X-Insula-Preview-Token";
 inline constexpr std::string_view token_parameter = "insula_preview_token";
 
-/// `query` without the token.
-std::string without_token(std::string_view query);
+/// `query` without the token, and without each pair that has the key in it.
+std::string without_token(std::string_view query, const key_check* key = nullptr);
+
+/// A Cookie field without what the node's own cookies say, and without each that has the key in it.
+std::string cookies_for_server(std::string_view cookies, const key_check* key);
+
+/// Whether a field of a request has the key in it, but for a Cookie, which is looked at one by one.
+bool shows_key(std::string_view name, std::string_view value, const key_check* key);
 
 /// It asks to speak something else on its connection.
 bool wants_upgrade(const request_head& head);
@@ -38,8 +45,9 @@ bool is_repeatable(const request_head& head);
 std::string write_request(const request_head& head, const address& to, const sender& from);
 
 /// One field of its answer, as the client is to see it, a line; empty: it stays here. Behind a
-/// prefix, all sandboxes and this node are one origin to a browser, so nothing passes that would
-/// hold for more than the prefix. `of_connection`: what its own Connection names.
+/// prefix, all sandboxes and this node are one origin to a browser, so a field passes only if it is
+/// known to hold for no more than the prefix. A cookie is for its own host alone. `of_connection`:
+/// what the answer's own Connection names.
 std::string answer_line(std::string_view name, std::string_view value, const address& to,
                         std::string_view of_connection = {});
 

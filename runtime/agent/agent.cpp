@@ -4,6 +4,7 @@
 
 #include "runtime/agent/file_operations.hpp"
 #include "runtime/agent/file_tasks.hpp"
+#include "runtime/agent/identity.hpp"
 #include "runtime/agent/port_list.hpp"
 #include "runtime/agent/processes.hpp"
 #include "runtime/agent/requests.hpp"
@@ -21,7 +22,6 @@
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
-#include <grp.h>
 #include <initializer_list>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -176,11 +176,6 @@ bool enter_cgroups() {
   return true;
 }
 
-bool become(std::uint32_t uid, std::uint32_t gid) {
-  return ::setgroups(0, nullptr) == 0 && ::setresgid(gid, gid, gid) == 0 &&
-         ::setresuid(uid, uid, uid) == 0;
-}
-
 /// Where a session or a terminal goes whose directory is not there.
 const char* home_of(const command& wanted) {
   for (char** each = wanted.env; *each != nullptr; ++each)
@@ -221,7 +216,7 @@ start_failure run_command(const request& req, const command& wanted, const int* 
   if (enters && !enter_cgroups())
     return {exec_step::cgroup, errno};
   ::setsid();
-  if (!become(req.uid, req.gid))
+  if (!become_user(req.uid, req.gid))
     return {exec_step::user, errno};
   if (req.what == op::open_terminal) {
     if (!enter_terminal(fds[0], static_cast<std::uint32_t>(req.value)))
@@ -259,7 +254,7 @@ start_failure run_command(const request& req, const command& wanted, const int* 
 [[noreturn]] void live_for_files(const order& what, bool enters) {
   const int channel = what.fds[0];
   const request& req = *what.what;
-  if (!let_go_of_children() || (enters && !enter_cgroups()) || !become(req.uid, req.gid))
+  if (!let_go_of_children() || (enters && !enter_cgroups()) || !become_user(req.uid, req.gid))
     ::_exit(1);
   if (channel > control_fd)
     ::close_range(control_fd, static_cast<unsigned>(channel - 1), 0);

@@ -2,6 +2,7 @@
 
 #include "runtime/agent/channel.hpp"
 #include "runtime/agent/file_operations.hpp"
+#include "runtime/agent/identity.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -66,15 +67,20 @@ bool number_from(const char* text, std::uint32_t& into) {
   return true;
 }
 
+/// False as well for an id that the sandbox has not got: -1 would leave the owner as it is.
+bool id_from(const char* text, std::uint32_t& into) {
+  return number_from(text, into) && into < ids_of_sandbox;
+}
+
 bool find_user(const char* name, uid_t& into) {
   return find_line("/etc/passwd", ::fgetpwent,
                    [&](const passwd& each) {
                      if (std::strcmp(each.pw_name, name) != 0)
                        return false;
                      into = each.pw_uid;
-                     return true;
+                     return into < ids_of_sandbox;
                    }) ||
-         number_from(name, into);
+         id_from(name, into);
 }
 
 bool find_group(const char* name, gid_t& into) {
@@ -83,9 +89,9 @@ bool find_group(const char* name, gid_t& into) {
                      if (std::strcmp(each.gr_name, name) != 0)
                        return false;
                      into = each.gr_gid;
-                     return true;
+                     return into < ids_of_sandbox;
                    }) ||
-         number_from(name, into);
+         id_from(name, into);
 }
 
 /// The name that was asked for last: most files of a directory are one's.

@@ -3,6 +3,7 @@
 #include "base/stream_frames.hpp"
 #include "base/tree_frames.hpp"
 #include "runtime/agent/channel.hpp"
+#include "runtime/agent/identity.hpp"
 #include "runtime/agent/tree_operations.hpp"
 #include "runtime/agent/tree_text.hpp"
 
@@ -10,7 +11,6 @@
 #include <climits>
 #include <dirent.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -191,10 +191,7 @@ private:
   bool begin_anew() const {
     struct stat info {};
     return ::fstat(top_, &info) == 0 && remove_below(top_, info.st_dev) &&
-           (info.st_uid == ::geteuid() ||
-            (::setgroups(0, nullptr) == 0 &&
-             ::setresgid(info.st_gid, info.st_gid, info.st_gid) == 0 &&
-             ::setresuid(info.st_uid, info.st_uid, info.st_uid) == 0));
+           (info.st_uid == ::geteuid() || become_user(info.st_uid, info.st_gid));
   }
 
   /// One whole entry, in place or accounted for. False: the asker is gone.

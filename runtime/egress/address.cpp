@@ -50,22 +50,48 @@ const std::vector<std::pair<subnet, const char*>>& all_reserved() {
 
 } // namespace
 
-std::optional<ip_address> embedded_ipv4(const ip_address& address) {
-  static const auto compatible = *subnet::parse("::/96"), nat64 = *subnet::parse("64:ff9b::/96"),
+std::vector<ip_address> embedded_ipv4(const ip_address& address) {
+  if (address.is_ipv4())
+    return {};
+  static const auto compatible = *subnet::parse("::/96"),
+                    translated = *subnet::parse("::ffff:0:0:0/96"),
+                    nat64 = *subnet::parse("64:ff9b::/96"),
+                    local_nat64 = *subnet::parse("64:ff9b:1::/48"),
                     six_to_four = *subnet::parse("2002::/16"), teredo = *subnet::parse("2001::/32");
   const auto& b = address.ipv6();
-  using ipv4 = ip_address::ipv4_bytes;
-  if (compatible.contains(address) || nat64.contains(address))
-    return ip_address{ipv4{b[12], b[13], b[14], b[15]}};
+  const auto four = [&](std::size_t first, std::size_t second, std::size_t third,
+                        std::size_t fourth) {
+    return ip_address{ip_address::ipv4_bytes{b[first], b[second], b[third], b[fourth]}};
+  };
+  const auto zero_from = [&](std::size_t first) {
+    return b[8] == 0 && std::all_of(b.begin() + static_cast<std::ptrdiff_t>(first), b.end(),
+                                    [](auto each) { return each == 0; });
+  };
+  std::vector<ip_address> all;
+  if (compatible.contains(address) || translated.contains(address) || nat64.contains(address))
+    all.push_back(four(12, 13, 14, 15));
+  if (local_nat64.contains(address)) { // How long the translator's prefix is cannot be seen.
+    all.push_back(four(12, 13, 14, 15));
+    if (zero_from(11))
+      all.push_back(four(6, 7, 9, 10));
+    if (zero_from(12))
+      all.push_back(four(7, 9, 10, 11));
+    if (zero_from(13))
+      all.push_back(four(9, 10, 11, 12));
+  }
   if (six_to_four.contains(address))
-    return ip_address{ipv4{b[2], b[3], b[4], b[5]}};
+    all.push_back(four(2, 3, 4, 5));
   if (teredo.contains(address)) {
-    ipv4 client{};
+    all.push_back(four(4, 5, 6, 7));
+    ip_address::ipv4_bytes client{};
     for (std::size_t i = 0; i < client.size(); ++i)
       client[i] = static_cast<std::uint8_t>(b[12 + i] ^ 0xff);
-    return ip_address{client};
+    all.emplace_back(client);
   }
-  return std::nullopt;
+  constexpr std::uint8_t local_and_group = 0x03;
+  if ((b[8] & ~local_and_group) == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe) // ISATAP
+    all.push_back(four(12, 13, 14, 15));
+  return all;
 }
 
 ip_address::ip_address(const ipv4_bytes& ipv4) {
@@ -132,8 +158,9 @@ const char* reserved_addresses::kind_of(const ip_address& address) const {
       return kind;
   if (std::find(own.begin(), own.end(), address) != own.end())
     return "address of the node";
-  if (const auto inner = embedded_ipv4(address))
-    return kind_of(*inner);
+  for (const auto& inner : embedded_ipv4(address))
+    if (const char* kind = kind_of(inner))
+      return kind;
   return nullptr;
 }
 

@@ -37,9 +37,11 @@ private:
   bytes bytes_{};
 };
 
-/// The address of IPv4 that it leads to: somebody on the way makes that of it (NAT64, 6to4,
-/// Teredo).
-std::optional<ip_address> embedded_ipv4(const ip_address& address);
+/// The addresses of IPv4 that an address of IPv6 may lead to, since a translator or a tunnel on the
+/// way makes that of it: IPv4-compatible (RFC 4291), IPv4-translated (RFC 2765), NAT64 (RFC 6052,
+/// and with RFC 8215's prefix in each form that the address can have), 6to4 (RFC 3056), Teredo (RFC
+/// 4380: the client and the server), ISATAP (RFC 5214, below any prefix). Empty: none.
+std::vector<ip_address> embedded_ipv4(const ip_address& address);
 
 struct subnet {
   ip_address base;
@@ -56,8 +58,8 @@ struct reserved_addresses {
   std::vector<ip_address> own; ///< Of this machine's interfaces.
   std::vector<subnet> allowed; ///< What the operator opens all the same.
 
-  /// What kind it is of, in words; null: it may be dialled. An address that stands for another one
-  /// of IPv4 (NAT64, 6to4, Teredo) is judged by that.
+  /// What kind it is of, in words; null: it may be dialled. An address that may
+  /// lead to others of IPv4 (embedded_ipv4) is judged by these, too.
   const char* kind_of(const ip_address& address) const;
 };
 

@@ -239,6 +239,13 @@ std::optional<reply> read_reply(std::string_view message, std::string_view asked
     if (!from.skip(each.length))
       return std::nullopt;
     said.has_services = said.has_services || each.type == type_svcb || each.type == type_https;
+    constexpr std::size_t soa_numbers = 20, minimum_at = 16; // Behind its two names.
+    if (each.type == type_soa && data.size() >= soa_numbers) {
+      reader last{data, data.size() - soa_numbers + minimum_at};
+      std::uint32_t minimum = 0;
+      last.number(minimum);
+      said.negative_ttl = std::min(each.ttl, minimum);
+    }
     std::optional<ip_address> address;
     if (each.type == type_a && data.size() == 4) {
       ip_address::ipv4_bytes four{};

@@ -19,6 +19,7 @@ inline constexpr std::size_t largest_udp = 4096; ///< and what is ever sent in o
 enum : std::uint16_t {
   type_a = 1,
   type_cname = 5,
+  type_soa = 6,
   type_aaaa = 28,
   type_opt = 41,
   type_svcb = 64,
@@ -64,6 +65,8 @@ struct reply {
     false; ///< HTTPS or SVCB records, which carry addresses and keys of their own.
   std::vector<ip_address> addresses;
   std::uint32_t ttl = 0; ///< The least of the addresses.
+  /// How long it counts that there is nothing (RFC 2308). None: it is not said.
+  std::optional<std::uint32_t> negative_ttl;
 };
 
 /// None: it is no reply. `asked`: what write_question() or forward() gave.

@@ -16,8 +16,11 @@ std::string rule_text(bool allow, const std::string& target) {
 bool covers(const subnet& net, bool allow, const ip_address& address) {
   if (net.contains(address))
     return true;
-  const auto inner = allow ? std::nullopt : embedded_ipv4(address);
-  return inner && net.contains(*inner);
+  if (allow)
+    return false;
+  const auto inner = embedded_ipv4(address);
+  return std::any_of(inner.begin(), inner.end(),
+                     [&](const ip_address& each) { return net.contains(each); });
 }
 
 /// The last label, which is taken away with its dot.

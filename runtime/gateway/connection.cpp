@@ -1,5 +1,6 @@
 #include "runtime/gateway/connection.hpp"
 
+#include "base/limits.hpp"
 #include "runtime/egress/hello.hpp"
 #include "runtime/gateway/tenant.hpp"
 
@@ -23,10 +24,16 @@ using answer = egress::policy::answer;
 constexpr std::chrono::milliseconds hello_patience = 5s;
 constexpr std::chrono::milliseconds silence_patience = 300ms;
 
+/// Between two looks at what has not grown.
+constexpr auto look_pause = 20ms;
+
 constexpr auto dial_patience = 10s; ///< For one address.
 constexpr std::size_t most_dialled = 6;
 
 constexpr std::uint16_t https_port = 443, http_port = 80;
+
+constexpr const char* too_many_questions = "too many questions to the DNS at once";
+constexpr const char* too_many_dials = "too many connections at once that are not there yet";
 
 } // namespace
 
@@ -35,6 +42,7 @@ connection::connection(std::shared_ptr<tenant> from, unique_fd client, const soc
     , client_(tenant_->shared().io, client.release())
     , server_(tenant_->shared().io)
     , deadline_(tenant_->shared().io)
+    , pause_(tenant_->shared().io)
     , port_(wanted.port()) {
   const auto address = wanted.address();
   if (!egress::name_table::is_inner(address))
@@ -107,10 +115,11 @@ void connection::peek() {
 
 void connection::wait_for_name(std::chrono::milliseconds patience) {
   deadline_.expires_after(patience);
-  deadline_.async_wait([self = shared_from_this(), patience](const error_code& stopped) {
-    if (!stopped && !self->over_ && !self->told_name_)
-      self->out_of_patience(patience);
-  });
+  deadline_.async_wait(
+    tenant_->time().wrap([self = shared_from_this(), patience](const error_code& stopped) {
+      if (!stopped && !self->over_ && !self->told_name_)
+        self->out_of_patience(patience);
+    }));
 }
 
 /// Half a name is none that may pass: it would be said once nobody listens any more.
@@ -133,7 +142,8 @@ void connection::out_of_patience(std::chrono::milliseconds patience) {
 /// What is looked at stays in the socket: it goes on to the server as it came.
 void connection::look() {
   auto& from = relay_ ? relay_->inner() : client_;
-  from.async_wait(socket::wait_read, [self = shared_from_this(), &from](const error_code& stopped) {
+  from.async_wait(socket::wait_read, tenant_->time().wrap([self = shared_from_this(),
+                                                           &from](const error_code& stopped) {
     // While it is dialled all the same, nobody looks.
     if (stopped || self->over_ || self->told_name_ || (self->quiet_ && !self->relay_))
       return;
@@ -150,22 +160,36 @@ void connection::look() {
     else if (self->port_ == http_port && self->tenant_->policy()->match_host())
       found = egress::read_http_host(text);
     const auto before = std::exchange(self->peeked_, seen);
-    const bool grew = seen > before;
+    // Where the kernel is short of memory for sockets, one is readable before there is enough, and
+    // without that anything has come. Only its end says that there is no name.
+    const bool has_grown = seen > before;
     if (found.is == egress::hello_name::state::too_long && !self->tenant_->policy()->dry_run())
       return self->refuse("it says too much before its name");
-    if (found.is != egress::hello_name::state::more || !grew || seen == bytes.size())
+    if (found.is != egress::hello_name::state::more || (!has_grown && has_ended(fd)) ||
+        seen == bytes.size())
       return self->named(std::move(found.name));
     if (self->quiet_ && before == 0)
       self->wait_for_name(hello_patience);
+    if (!has_grown)
+      return self->look_again_soon();
     // Not before there is more, or the end.
     const int enough = static_cast<int>(seen) + 1;
     ::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &enough, sizeof enough);
     self->look();
-  });
+  }));
+}
+
+void connection::look_again_soon() {
+  pause_.expires_after(look_pause);
+  pause_.async_wait(tenant_->time().wrap([self = shared_from_this()](const error_code& stopped) {
+    if (!stopped && !self->over_ && !self->told_name_)
+      self->look();
+  }));
 }
 
 void connection::named(std::string name) {
   deadline_.cancel();
+  pause_.cancel();
   const int as_usual = 1;
   const int fd = (relay_ ? relay_->inner() : client_).native_handle();
   ::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &as_usual, sizeof as_usual);
@@ -221,9 +245,12 @@ void connection::refuse(std::string rule) {
 void connection::dial_name() {
   dialled_name_ = asked_for();
   tenant_->shared().names.resolve(
-    dialled_name_, [self = shared_from_this()](const resolver::addresses& found) {
+    tenant_->paid_by(), dialled_name_,
+    [self = shared_from_this()](const resolver::addresses& found) {
       if (self->over_)
         return;
+      if (found.too_many)
+        return self->refuse(too_many_questions);
       const auto& policy = *self->tenant_->policy();
       std::string why;
       std::vector<egress::ip_address> good;
@@ -255,40 +282,74 @@ void connection::dial(std::vector<egress::ip_address> where) {
 void connection::dial_next() {
   error_code ignored;
   server_.close(ignored);
+  leave_dial();
+  ++attempt_;
   if (left_.empty())
     return cut(); // As the place itself would have done.
   dialled_ = left_.back();
   left_.pop_back();
+  const auto begin = [self = shared_from_this()](bool has_place) {
+    if (has_place && self->over_)
+      return self->tenant_->shared().dials.give_back(self->tenant_->paid_by().number);
+    if (self->over_)
+      return;
+    if (!has_place)
+      return self->refuse(too_many_dials);
+    self->dialling_ = true;
+    self->tenant_->time().add([self] {
+      if (!self->over_)
+        self->begin_dial();
+    });
+  };
+  if (!tenant_->shared().dials.take(tenant_->paid_by().number, begin))
+    begin(false);
+}
+
+void connection::begin_dial() {
   auto made = begin_connect({*dialled_, port_}, SOCK_STREAM);
   if (!made)
     return dial_next();
   server_.assign(made.release());
+  const auto mine = attempt_;
   deadline_.expires_after(dial_patience);
-  deadline_.async_wait([self = shared_from_this()](const error_code& stopped) {
-    if (!stopped && !self->over_ && !self->relay_)
-      self->dial_next();
-  });
-  server_.async_wait(socket::wait_write, [self = shared_from_this()](const error_code& stopped) {
-    if (stopped || self->over_)
+  deadline_.async_wait(
+    tenant_->time().wrap([self = shared_from_this(), mine](const error_code& stopped) {
+      if (!stopped && !self->over_ && self->dialling_ && self->attempt_ == mine)
+        self->dial_next();
+    }));
+  server_.async_wait(socket::wait_write, tenant_->time().wrap([self = shared_from_this(),
+                                                               mine](const error_code& stopped) {
+    if (stopped || self->over_ || self->attempt_ != mine || !self->dialling_)
       return;
     if (connect_outcome(self->server_.native_handle()) != 0)
       return self->dial_next();
     self->dialled();
-  });
+  }));
+}
+
+void connection::leave_dial() {
+  if (std::exchange(dialling_, false))
+    tenant_->shared().dials.give_back(tenant_->paid_by().number);
 }
 
 void connection::dialled() {
   deadline_.cancel();
+  leave_dial();
   judge_again(); // The policy may be another one by now.
   if (over_)
     return;
   tenant_->connected();
   unique_fd inner{client_.release()}, outer{server_.release()};
-  tune(inner.get());
-  tune(outer.get());
-  relay_ = std::make_shared<relay>(tenant_->shared().io, tenant_->shared().pipes, std::move(inner),
-                                   std::move(outer), tenant_->bytes_in(), tenant_->bytes_out(),
-                                   [self = shared_from_this()] { self->finish(); });
+  has_large_buffer_ = tenant_->take_large_buffer();
+  for (const int each : {inner.get(), outer.get()}) {
+    tune(each);
+    if (!has_large_buffer_)
+      keep_small(each);
+  }
+  relay_ =
+    std::make_shared<relay>(tenant_->shared().io, tenant_->shared().pipes, tenant_->paid_by(),
+                            std::move(inner), std::move(outer), tenant_->bytes_in(),
+                            tenant_->bytes_out(), [self = shared_from_this()] { self->finish(); });
   const auto running = relay_; // It may be over at once.
   running->start_in();
   if (over_)
@@ -323,10 +384,14 @@ void connection::finish() {
   if (std::exchange(over_, true))
     return;
   deadline_.cancel();
+  pause_.cancel();
   error_code ignored;
   client_.close(ignored);
   server_.close(ignored);
   relay_.reset();
+  leave_dial();
+  if (std::exchange(has_large_buffer_, false))
+    tenant_->give_back_large_buffer();
   tenant_->over(shared_from_this());
 }
 

@@ -46,6 +46,7 @@ private:
   void wait_for_name(std::chrono::milliseconds patience);
   void out_of_patience(std::chrono::milliseconds patience);
   void look();
+  void look_again_soon();
   void named(std::string name);
   bool may_pass(const verdict& on);
   void act(const verdict& on);
@@ -53,20 +54,25 @@ private:
   void dial_name();
   void dial(std::vector<egress::ip_address> where);
   void dial_next();
+  void begin_dial();
+  void leave_dial();
   void dialled();
   void finish();
 
   const std::shared_ptr<tenant> tenant_;
   socket client_, server_;
-  boost::asio::steady_timer deadline_;
+  boost::asio::steady_timer deadline_, pause_;
   const std::uint16_t port_;
   std::optional<egress::ip_address> address_; ///< None: an address was asked for that stands for
   std::string inner_name_;                    ///< this name.
   std::optional<std::string> told_name_; ///< By the client. None: not asked; empty: there is none.
   std::vector<egress::ip_address> left_; ///< To dial, the next one last.
   std::optional<egress::ip_address> dialled_;
-  std::string dialled_name_; ///< Which led there; empty: the client has chosen the address.
-  bool quiet_ = false;       ///< It has passed without a name, and has yet to say something.
+  unsigned attempt_ = 0;  ///< Addresses so far: what belongs to an earlier one may still come.
+  bool dialling_ = false; ///< It has one of the places for that,
+  bool has_large_buffer_ = false; ///< and one of the tenant's for these.
+  std::string dialled_name_;      ///< Which led there; empty: the client has chosen the address.
+  bool quiet_ = false;            ///< It has passed without a name, and has yet to say something.
   std::size_t peeked_ = 0;
   std::shared_ptr<relay> relay_;
   bool over_ = false;

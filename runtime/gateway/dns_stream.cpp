@@ -40,20 +40,21 @@ public:
       if (const auto self = weak.lock(); self && !stopped)
         self->client_.close(ignored);
     });
-    boost::asio::async_read(client_, boost::asio::buffer(length_),
-                            [self = shared_from_this()](const error_code& failed, std::size_t) {
-                              if (failed)
-                                return;
-                              self->text_.resize(static_cast<std::size_t>(
-                                static_cast<unsigned char>(self->length_[0]) << 8 |
-                                static_cast<unsigned char>(self->length_[1])));
-                              boost::asio::async_read(self->client_,
-                                                      boost::asio::buffer(self->text_),
-                                                      [self](const error_code& cut, std::size_t) {
-                                                        if (!cut)
-                                                          self->answer();
-                                                      });
-                            });
+    boost::asio::async_read(
+      client_, boost::asio::buffer(length_),
+      tenant_->time().wrap([self = shared_from_this()](const error_code& failed, std::size_t) {
+        if (failed)
+          return;
+        self->text_.resize(
+          static_cast<std::size_t>(static_cast<unsigned char>(self->length_[0]) << 8 |
+                                   static_cast<unsigned char>(self->length_[1])));
+        boost::asio::async_read(
+          self->client_, boost::asio::buffer(self->text_),
+          self->tenant_->time().wrap([self](const error_code& cut, std::size_t) {
+            if (!cut)
+              self->answer();
+          }));
+      }));
   }
 
 private:
@@ -64,11 +65,12 @@ private:
       self->text_.assign(
         {static_cast<char>(said.size() >> 8 & 0xff), static_cast<char>(said.size() & 0xff)});
       self->text_ += said;
-      boost::asio::async_write(self->client_, boost::asio::buffer(self->text_),
-                               [self](const error_code& failed, std::size_t) {
-                                 if (!failed)
-                                   self->read_next();
-                               });
+      boost::asio::async_write(
+        self->client_, boost::asio::buffer(self->text_),
+        self->tenant_->time().wrap([self](const error_code& failed, std::size_t) {
+          if (!failed)
+            self->read_next();
+        }));
     });
   }
 

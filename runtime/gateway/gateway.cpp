@@ -46,7 +46,7 @@ gateway::gateway(boost::asio::io_context& io, unique_fd spawner)
     , spawner_(io, spawner.release()) {}
 
 void gateway::run() {
-  wait_for_spawner();
+  begin();
   io_.run();
 }
 
@@ -67,14 +67,14 @@ bool gateway::hear_spawner() {
       char text[max_reach];
     } packet;
     int fds[max_fds], count = 0;
-    const auto n =
-      receive_packet(spawner_.native_handle(), {&packet, sizeof packet}, fds, count, MSG_DONTWAIT);
+    const auto n = receive_packet(spawner_.native_handle(), {&packet, sizeof packet}, fds, count,
+                                  MSG_DONTWAIT | MSG_TRUNC); // Its whole length is told.
     if (n < 0 && errno == EAGAIN)
       return true;
     std::vector<unique_fd> owned;
     for (int i = 0; i < count; ++i)
       owned.emplace_back(fds[i]);
-    if (n < static_cast<ssize_t>(sizeof packet.said))
+    if (n < static_cast<ssize_t>(sizeof packet.said) || n > static_cast<ssize_t>(sizeof packet))
       return false;
     handle(packet.said, {packet.text, static_cast<std::size_t>(n) - sizeof packet.said},
            std::move(owned));

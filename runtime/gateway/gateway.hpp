@@ -20,6 +20,9 @@ class gateway {
 public:
   gateway(boost::asio::io_context& io, unique_fd spawner);
 
+  /// Listens to the spawner. All else is done by the io_context that it was made with.
+  void begin() { wait_for_spawner(); }
+  /// Begins, and goes on until the spawner hangs up.
   void run();
 
 private:

@@ -1,6 +1,7 @@
 // insula-gateway UID STATE: started by the spawner and by nothing else. STATE is for those who list
 // processes.
 
+#include "base/limits.hpp"
 #include "base/log.hpp"
 #include "runtime/gateway/gateway.hpp"
 #include "runtime/gateway/rights.hpp"
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 int main(int argc, char** argv) {
@@ -24,6 +26,8 @@ int main(int argc, char** argv) {
   ::fcntl(spawner.get(), F_SETFD, FD_CLOEXEC);
   const auto parent = ::getppid();
   const auto user = static_cast<uid_t>(std::strtoul(argv[1], nullptr, 10));
+  // Where the machine does not allow it, it is one process among others.
+  ::setpriority(PRIO_PROCESS, 0, limits::gateway_nice);
   boost::asio::io_context io{1};
   gateway::gateway self{io, std::move(spawner)};
   if (!gateway::give_up_rights(user)) {

@@ -2,8 +2,6 @@
 
 #include "runtime/gateway/sockets.hpp"
 
-#include <boost/asio/post.hpp>
-
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -26,10 +24,11 @@ ssize_t move(int from, int to, std::size_t most) {
 
 } // namespace
 
-relay::relay(boost::asio::io_context& io, pipe_pool& pipes, unique_fd inner, unique_fd outer,
-             std::uint64_t& bytes_in, std::uint64_t& bytes_out, std::function<void()> on_over)
-    : io_(io)
-    , pipes_(pipes)
+relay::relay(boost::asio::io_context& io, pipe_pool& pipes, payer by, unique_fd inner,
+             unique_fd outer, std::uint64_t& bytes_in, std::uint64_t& bytes_out,
+             std::function<void()> on_over)
+    : pipes_(pipes)
+    , by_(std::move(by))
     , inner_(io, inner.release())
     , outer_(io, outer.release())
     , in_{outer_, inner_, &bytes_in}
@@ -47,14 +46,15 @@ void relay::start_out() {
 }
 
 void relay::wait(socket& on, socket::wait_type what, direction& way) {
-  on.async_wait(what, [self = shared_from_this(), &way](const boost::system::error_code& stopped) {
+  on.async_wait(what, by_.time->wrap([self = shared_from_this(),
+                                      &way](const boost::system::error_code& stopped) {
     if (!stopped && !self->over_)
       self->pump(way);
-  });
+  }));
 }
 
 void relay::pump(direction& way) {
-  for (int turn = 0; turn < moves_per_turn; ++turn) {
+  for (int turn = 0; turn < moves_per_turn && (turn < 2 || by_.time->has_time()); ++turn) {
     auto& pipe = way.through;
     if (pipe.holds > 0) {
       const auto n = move(pipe.out.get(), way.to.native_handle(), pipe.holds);
@@ -67,18 +67,18 @@ void relay::pump(direction& way) {
       continue;
     }
     if (way.ended) {
-      pipes_.give_back(std::exchange(pipe, {}));
+      pipes_.give_back(by_.number, std::exchange(pipe, {}));
       ::shutdown(way.to.native_handle(), SHUT_WR);
       way.passed = true;
       if (in_.passed && out_.passed)
         end(false);
       return;
     }
-    if (!pipe && !(pipe = pipes_.take()))
+    if (!pipe && !(pipe = pipes_.take(by_.number)))
       return end(true);
     const auto n = move(way.from.native_handle(), pipe.in.get(), pipe_pool::wanted_bytes);
     if (n < 0 && errno == EAGAIN) {
-      pipes_.give_back(std::exchange(pipe, {}));
+      pipes_.give_back(by_.number, std::exchange(pipe, {}));
       return wait(way.from, socket::wait_read, way);
     }
     if (n < 0)
@@ -86,7 +86,7 @@ void relay::pump(direction& way) {
     way.ended = n == 0;
     pipe.holds = static_cast<std::size_t>(n);
   }
-  boost::asio::post(io_, [self = shared_from_this(), &way] {
+  by_.time->add([self = shared_from_this(), &way] {
     if (!self->over_)
       self->pump(way);
   });
@@ -102,7 +102,7 @@ void relay::end(bool by_reset) {
     each->close(ignored);
   }
   for (auto* each : {&in_, &out_})
-    pipes_.give_back(std::exchange(each->through, {}));
+    pipes_.give_back(by_.number, std::exchange(each->through, {}));
   if (const auto tell = std::exchange(on_over_, nullptr))
     tell();
 }

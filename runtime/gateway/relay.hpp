@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
+#include "runtime/gateway/payer.hpp"
 #include "runtime/gateway/pipes.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -20,7 +21,7 @@ public:
   /// `inner` is in the sandbox. `bytes_in` and `bytes_out` are counted up, as the sandbox sees
   /// them, and live as long as `on_over` has not been called, which is once, unless cut() comes
   /// before.
-  relay(boost::asio::io_context& io, pipe_pool& pipes, unique_fd inner, unique_fd outer,
+  relay(boost::asio::io_context& io, pipe_pool& pipes, payer by, unique_fd inner, unique_fd outer,
         std::uint64_t& bytes_in, std::uint64_t& bytes_out, std::function<void()> on_over);
 
   using socket = boost::asio::posix::stream_descriptor;
@@ -46,8 +47,8 @@ private:
   void wait(socket& on, socket::wait_type what, direction& way);
   void end(bool by_reset);
 
-  boost::asio::io_context& io_;
   pipe_pool& pipes_;
+  const payer by_;
   socket inner_, outer_;
   direction in_, out_;
   std::function<void()> on_over_;

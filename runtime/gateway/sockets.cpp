@@ -1,5 +1,6 @@
 #include "runtime/gateway/sockets.hpp"
 
+#include "base/limits.hpp"
 #include "runtime/gateway/protocol.hpp"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cstring>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 
 // After the one of the C library, whose names it has too.
 #include <linux/netfilter_ipv4.h>
@@ -94,6 +96,18 @@ void tune(int socket) {
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &pause_s, sizeof pause_s);
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof tries);
   ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limits::gateway_unsent_bytes,
+               sizeof limits::gateway_unsent_bytes);
+}
+
+void keep_small(int socket) {
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &limits::gateway_small_buffer,
+               sizeof limits::gateway_small_buffer);
+}
+
+bool has_ended(int socket) {
+  pollfd now{socket, POLLRDHUP, 0};
+  return ::poll(&now, 1, 0) > 0;
 }
 
 void reset_on_close(int socket) {

@@ -40,8 +40,14 @@ int connect_outcome(int socket);
 /// Whom this connection was for before it was sent here. None: it is for the listener itself.
 std::optional<socket_address> original_destination(int socket);
 
-/// Small pieces go out at once, and a peer that has gone is noticed.
+/// Small pieces go out at once, a peer that has gone is noticed, and one that takes nothing has
+/// limits::gateway_unsent_bytes wait for it.
 void tune(int socket);
+/// What arrives and is not read yet is no more than limits::gateway_small_buffer.
+void keep_small(int socket);
+
+/// Has the other end said that nothing more comes, or gone?
+bool has_ended(int socket);
 
 /// It ends with a reset instead of an end.
 void reset_on_close(int socket);

@@ -1,6 +1,7 @@
 #include "runtime/gateway/tenant.hpp"
 
 #include "base/inner_network.hpp"
+#include "base/limits.hpp"
 #include "runtime/egress/dns.hpp"
 #include "runtime/gateway/connection.hpp"
 #include "runtime/gateway/dns_stream.hpp"
@@ -18,8 +19,10 @@ namespace {
 
 namespace dns = egress::dns;
 
-/// So that one sandbox does not keep the others waiting.
+/// At most. The tenant's turn is over sooner.
 constexpr int arrivals_per_turn = 64;
+
+constexpr const char* too_many_questions = "too many questions to the DNS at once";
 
 /// How long what is told of a name inside counts there. The address stays the name's own anyway.
 constexpr std::uint32_t inner_ttl = 60;
@@ -41,6 +44,7 @@ bool is_own(const egress::ip_address& address) {
 
 tenant::tenant(world& in, std::vector<unique_fd> sockets)
     : world_(in)
+    , payer_(in.make_payer())
     , pause_(in.io) {
   for (auto& each : sockets) {
     int type = 0;
@@ -64,13 +68,29 @@ void tenant::listen() {
 }
 
 void tenant::close() {
+  closed_ = true;
   boost::system::error_code ignored;
   for (auto* all : {&streams_, &datagrams_})
     for (auto& each : *all)
       each->close(ignored);
   pause_.cancel();
-  for (const auto& each : std::exchange(connections_, {}))
+  const auto all = connections_; // Each leaves it.
+  for (const auto& each : all)
     each->cut();
+  world_.dials.forget(payer_.number);
+  world_.names.forget(payer_.number);
+}
+
+void tenant::over(const std::shared_ptr<connection>& which) {
+  if (connections_.erase(which) > 0)
+    world_.connections.give_back(payer_.number);
+}
+
+bool tenant::take_large_buffer() {
+  if (large_buffers_ >= limits::gateway_large_buffers)
+    return false;
+  ++large_buffers_;
+  return true;
 }
 
 bool tenant::set_policy(const egress_policy& policy, std::uint64_t epoch) {
@@ -94,21 +114,23 @@ void tenant::refused(const refused_thing& what, bool let_through) {
 
 const network_figures& tenant::figures() {
   figures_.open_connections = connections_.size();
+  figures_.gateway_us = static_cast<std::uint64_t>(
+    std::chrono::duration_cast<std::chrono::microseconds>(payer_.time->used()).count());
   return figures_;
 }
 
 // ---- TCP
 
 void tenant::accept(socket& from) {
-  from.async_wait(socket::wait_read,
-                  [self = shared_from_this(), &from](const boost::system::error_code& stopped) {
-                    if (!stopped && from.is_open())
-                      self->accept_all(from);
-                  });
+  from.async_wait(socket::wait_read, time().wrap([self = shared_from_this(),
+                                                  &from](const boost::system::error_code& stopped) {
+    if (!stopped && from.is_open())
+      self->accept_all(from);
+  }));
 }
 
 void tenant::accept_all(socket& from) {
-  for (int i = 0; i < arrivals_per_turn; ++i) {
+  for (int i = 0; i < arrivals_per_turn && (i == 0 || time().has_time()); ++i) {
     unique_fd client{
       ::accept4(from.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (!client && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
@@ -142,15 +164,18 @@ void tenant::take(unique_fd client) {
     return refuse("the gateway is not a destination");
   if (wanted->port() == dns_port) {
     if (questions_ >= most_questions)
-      return refuse("too many questions to the DNS at once");
+      return refuse(too_many_questions);
     ++questions_;
     return serve_dns_stream(shared_from_this(), std::move(client),
                             [self = shared_from_this()] { --self->questions_; });
   }
   if (only_port_ && wanted->port() != *only_port_)
     return refuse("a port that is not the endpoint's");
-  if (connections_.size() >= most_connections)
-    return refuse("more than " + std::to_string(most_connections) + " connections at once");
+  if (!world_.connections.take(payer_.number, [](bool) {}))
+    return refuse(connections_.size() < limits::gateway_connections
+                    ? "too many connections of all sandboxes at once"
+                    : "more than " + std::to_string(limits::gateway_connections) +
+                        " connections at once");
   const auto made = std::make_shared<connection>(shared_from_this(), std::move(client), *wanted);
   connections_.insert(made);
   made->start();
@@ -159,35 +184,49 @@ void tenant::take(unique_fd client) {
 // ---- The DNS
 
 void tenant::receive(socket& from) {
-  from.async_wait(socket::wait_read, [self = shared_from_this(),
-                                      &from](const boost::system::error_code& stopped) {
-    if (stopped || !from.is_open())
-      return;
-    for (int i = 0; i < arrivals_per_turn; ++i) {
-      std::array<char, dns::largest_udp> bytes;
-      socket_address asker;
-      const auto n = ::recvfrom(from.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT,
-                                asker.get(), asker.room());
-      if (n < 0)
-        break;
-      if (self->questions_ >= most_questions)
-        continue; // Whoever asks asks again.
-      ++self->questions_;
-      self->answer({bytes.data(), static_cast<std::size_t>(n)}, false,
-                   [self, &from, asker](const std::string& text) {
-                     --self->questions_;
-                     if (!text.empty() && from.is_open())
-                       ::sendto(from.native_handle(), text.data(), text.size(),
-                                MSG_DONTWAIT | MSG_NOSIGNAL, asker.get(), asker.size());
-                   });
+  from.async_wait(socket::wait_read, time().wrap([self = shared_from_this(),
+                                                  &from](const boost::system::error_code& stopped) {
+    if (!stopped && from.is_open())
+      self->receive_all(from);
+  }));
+}
+
+void tenant::receive_all(socket& from) {
+  for (int i = 0; i < arrivals_per_turn && (i == 0 || time().has_time()); ++i) {
+    std::array<char, dns::largest_udp> bytes;
+    socket_address asker;
+    const auto n = ::recvfrom(from.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT,
+                              asker.get(), asker.room());
+    if (n < 0)
+      break;
+    const std::string_view message{bytes.data(), static_cast<std::size_t>(n)};
+    const auto send = [&from, asker](const std::string& text) {
+      if (!text.empty() && from.is_open())
+        ::sendto(from.native_handle(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+                 asker.get(), asker.size());
+    };
+    if (questions_ >= most_questions) {
+      if (const auto asked = dns::read_question(message))
+        overload(*asked, send);
+      continue;
     }
-    self->receive(from);
-  });
+    ++questions_;
+    answer(message, false, [self = shared_from_this(), send](const std::string& text) {
+      --self->questions_;
+      send(text);
+    });
+  }
+  receive(from);
+}
+
+void tenant::overload(const dns::question& asked, const std::function<void(std::string)>& tell) {
+  refused({.protocol = "dns", .name = asked.name, .port = dns_port, .rule = too_many_questions});
+  tell(dns::write_status(asked, dns::status::failed));
 }
 
 void tenant::answer(std::string_view message, bool by_tcp, std::function<void(std::string)> tell) {
   const auto asked = dns::read_question(message);
-  if (!asked)
+  if (!asked || closed_)
     return tell({});
   constexpr std::uint16_t internet = 1;
   const auto room = by_tcp ? dns::max_message : asked->udp_bytes;
@@ -212,21 +251,28 @@ void tenant::answer(std::string_view message, bool by_tcp, std::function<void(st
     return reply_real(*asked, room, std::move(tell));
   if (asked->type != dns::type_a && asked->type != dns::type_aaaa)
     return tell(dns::write_status(*asked, dns::status::good));
-  world_.names.resolve(asked->name, [self = shared_from_this(), asked = *asked,
-                                     tell = std::move(tell)](const resolver::addresses& where) {
-    if (where.how != dns::status::good)
-      return tell(dns::write_status(asked, where.how));
-    if (where.all.empty())
-      return tell(dns::write_status(asked, dns::status::good));
-    const auto inner = self->names_.address_of(asked.name);
-    tell(dns::write_addresses(asked, {inner.ipv4, inner.ipv6}, inner_ttl));
-  });
+  world_.names.resolve(payer_, asked->name,
+                       [self = shared_from_this(), asked = *asked,
+                        tell = std::move(tell)](const resolver::addresses& where) {
+                         if (where.too_many)
+                           return self->overload(asked, tell);
+                         if (where.how != dns::status::good)
+                           return tell(dns::write_status(asked, where.how));
+                         if (where.all.empty())
+                           return tell(dns::write_status(asked, dns::status::good));
+                         const auto inner = self->names_.address_of(asked.name);
+                         tell(dns::write_addresses(asked, {inner.ipv4, inner.ipv6}, inner_ttl));
+                       });
 }
 
 void tenant::reply_real(const dns::question& asked, std::size_t room,
                         std::function<void(std::string)> tell) {
   world_.names.ask(
-    asked, [asked, room, tell = std::move(tell)](const std::optional<std::string>& message) {
+    payer_, asked,
+    [self = shared_from_this(), asked, room, tell = std::move(tell)](const resolver::outcome& got) {
+      if (got.too_many)
+        return self->overload(asked, tell);
+      const auto& message = got.message;
       const auto said = message ? dns::read_reply(*message, dns::forward(asked, 0)) : std::nullopt;
       if (!said || said->has_services)
         return tell(dns::write_status(asked, dns::status::failed));

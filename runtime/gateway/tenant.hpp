@@ -33,11 +33,11 @@ struct refused_thing {
 };
 
 /// One sandbox, or the program of one of its mounts: what arrives from it, what it may reach and
-/// what it has had. Single-threaded.
-/// Ceilings: most_connections at once, most_questions to the DNS.
+/// what it has had. Single-threaded. All that is done for it is done in its turn and charged to it.
+/// Ceilings: limits::gateway_connections at once, most_questions to the DNS that wait for an
+/// answer.
 class tenant : public std::enable_shared_from_this<tenant> {
 public:
-  static constexpr std::size_t most_connections = 2048;
   static constexpr std::size_t most_questions = 256;
 
   /// `sockets` as gateway::op::add has them; those of IPv6 may be missing.
@@ -61,11 +61,16 @@ public:
   const network_figures& figures();
 
   world& shared() { return world_; }
+  const payer& paid_by() const { return payer_; }
+  turns::share& time() { return *payer_.time; }
   egress::name_table& names() { return names_; }
   std::uint64_t& bytes_in() { return figures_.bytes_in; }
   std::uint64_t& bytes_out() { return figures_.bytes_out; }
   void connected() { ++figures_.connections; }
-  void over(const std::shared_ptr<connection>& which) { connections_.erase(which); }
+  void over(const std::shared_ptr<connection>& which);
+  /// A place among those whose receive buffers may grow; false: there is none left.
+  bool take_large_buffer();
+  void give_back_large_buffer() { --large_buffers_; }
 
   /// Answers a question to the DNS. `room`: of the answer, in bytes. Empty: there is none.
   void answer(std::string_view message, bool by_tcp, std::function<void(std::string)> tell);
@@ -78,10 +83,14 @@ private:
   void accept_later(socket& from);
   void take(unique_fd client);
   void receive(socket& from);
+  void receive_all(socket& from);
   void reply_real(const egress::dns::question& asked, std::size_t room,
                   std::function<void(std::string)> tell);
+  /// Tells the asker that it has failed for now.
+  void overload(const egress::dns::question& asked, const std::function<void(std::string)>& tell);
 
   world& world_;
+  const payer payer_;
   std::vector<std::unique_ptr<socket>> streams_, datagrams_;
   std::shared_ptr<const egress::policy> policy_;
   std::optional<std::uint16_t> only_port_; ///< Of one that is confined.
@@ -90,7 +99,8 @@ private:
   network_figures figures_;
   egress::name_table names_;
   std::set<std::shared_ptr<connection>> connections_;
-  std::size_t questions_ = 0;
+  std::size_t questions_ = 0, large_buffers_ = 0;
+  bool closed_ = false;
 };
 
 } // namespace insula::runtime::gateway

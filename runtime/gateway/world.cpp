@@ -1,12 +1,45 @@
 #include "runtime/gateway/world.hpp"
 
+#include "base/limits.hpp"
 #include "runtime/gateway/sockets.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <ifaddrs.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 
 namespace insula::runtime::gateway {
+
+namespace {
+
+/// Half of the descriptors that this process may have are for connections. The other half is for
+/// questions, the tenants' listeners, and what comes between two looks.
+fair_places::ceilings connections_of_all() {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  const auto all = static_cast<std::size_t>(std::min<rlim_t>(files.rlim_max, 1u << 20)) / 2 /
+                   limits::gateway_connection_descriptors;
+  return {.all = all,
+          .kept = all / 4,
+          .few = limits::gateway_few_connections,
+          .each = limits::gateway_connections};
+}
+
+} // namespace
+
+world::world(boost::asio::io_context& on)
+    : io(on)
+    , time(on)
+    , connections(on, connections_of_all())
+    , dials(on, {.all = limits::gateway_all_dials,
+                 .kept = limits::gateway_kept_dials,
+                 .few = limits::gateway_few_dials,
+                 .each = limits::gateway_dials,
+                 .waiting = limits::gateway_connections,
+                 .patience = limits::gateway_dial_patience})
+    , pipes(on)
+    , names(on) {}
 
 const egress::reserved_addresses& world::reserved() {
   const auto now = std::chrono::steady_clock::now();

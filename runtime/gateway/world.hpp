@@ -1,8 +1,11 @@
 #pragma once
 
 #include "runtime/egress/address.hpp"
+#include "runtime/gateway/fair_places.hpp"
+#include "runtime/gateway/payer.hpp"
 #include "runtime/gateway/pipes.hpp"
 #include "runtime/gateway/resolver.hpp"
+#include "runtime/gateway/turns.hpp"
 
 #include <boost/asio/io_context.hpp>
 
@@ -12,21 +15,26 @@ namespace insula::runtime::gateway {
 
 /// What all sandboxes of the gateway share.
 struct world {
-  explicit world(boost::asio::io_context& on)
-      : io(on)
-      , names(on) {}
+  explicit world(boost::asio::io_context& on);
+
+  /// A new tenant's number, and its share of the time.
+  payer make_payer() { return {++last_tenant_, std::make_shared<turns::share>(time)}; }
 
   /// No policy opens these. The machine's own are looked up anew when they are older than a second.
   const egress::reserved_addresses& reserved();
   void allow(std::vector<egress::subnet> nets) { reserved_.allowed = std::move(nets); }
 
   boost::asio::io_context& io;
+  turns time;
+  fair_places connections; ///< That are open, or are to be.
+  fair_places dials;       ///< That are on their way to a server.
   pipe_pool pipes;
   resolver names;
 
 private:
   egress::reserved_addresses reserved_;
   std::chrono::steady_clock::time_point looked_{};
+  tenant_number last_tenant_ = 0;
 };
 
 } // namespace insula::runtime::gateway

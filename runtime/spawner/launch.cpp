@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fcntl.h>
 #include <grp.h>
 #include <initializer_list>
@@ -188,6 +189,23 @@ void limit(int resource, std::uint64_t value) {
   ::setrlimit(static_cast<__rlimit_resource>(resource), &both);
 }
 
+/// The machine's memory for compiled filters has a ceiling, at which a little patience helps where
+/// what holds it goes. Nobody else waits meanwhile: this is the sandbox's own process.
+bool load_filter(const std::vector<sock_filter>& filter) {
+  const sock_fprog program{static_cast<unsigned short>(filter.size()),
+                           const_cast<sock_filter*>(filter.data())};
+  const auto load = [&program] {
+    return ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
+  };
+  constexpr timespec patience{0, 200'000'000};
+  if (load())
+    return true;
+  if (!no_room_for_filter(errno))
+    return false;
+  ::nanosleep(&patience, nullptr);
+  return load();
+}
+
 [[noreturn]] void become_sandbox(const launch_tools& tools, const launch_request& wanted,
                                  int control, std::span<const int> cgroup_procs) {
   const auto need = [&control](bool worked, launch_step step) {
@@ -257,9 +275,8 @@ void limit(int resource, std::uint64_t value) {
   need(::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) >= 0 || errno == ENOSYS,
        launch_step::keyring);
   need(drop_capabilities(), launch_step::capabilities);
-  const sock_fprog filter{static_cast<unsigned short>(tools.filter.size()),
-                          const_cast<sock_filter*>(tools.filter.data())};
-  need(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) == 0, launch_step::seccomp);
+  need(load_filter(wanted.seccomp_filters ? tools.filter : tools.without_filters),
+       launch_step::seccomp);
 
   char groups[8], now[24];
   std::snprintf(groups, sizeof groups, "%zu", cgroup_procs.size());

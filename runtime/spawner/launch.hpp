@@ -13,10 +13,11 @@ namespace insula::runtime::spawner {
 
 /// What is the same for every sandbox.
 struct launch_tools {
-  int agent = -1;                  ///< The agent's program, as a sealed file in memory.
-  int machines_usr = -1;           ///< The machine's /usr.
-  int hidden = -1;                 ///< A layer that goes over that; -1: nothing is to be hidden.
-  std::vector<sock_filter> filter; ///< System calls that are allowed.
+  int agent = -1;                           ///< The agent's program, as a sealed file in memory.
+  int machines_usr = -1;                    ///< The machine's /usr.
+  int hidden = -1;                          ///< A layer over that; -1: nothing is to be hidden.
+  std::vector<sock_filter> filter;          ///< System calls that are allowed.
+  std::vector<sock_filter> without_filters; ///< The same, but none that loads another filter.
 };
 
 struct launch_request {
@@ -27,6 +28,7 @@ struct launch_request {
   std::string host_name;
   std::uint64_t shm_bytes = 0;
   std::uint32_t open_files = 0;
+  bool seccomp_filters = true; ///< Its processes may load filters of their own.
   const std::vector<unique_fd>* cgroup_procs = nullptr; ///< Handed to the agent, for the commands.
 };
 

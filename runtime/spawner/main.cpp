@@ -1,4 +1,5 @@
-// insula-spawner STATE KEY DISK POOL_BYTES SERVER_FD: started by the server and by nothing else.
+// insula-spawner STATE KEY DISK POOL_BYTES SERVER_FD MEMORY_RESERVE MOST_UNCHARGED: started by the
+// server and by nothing else.
 
 #include "runtime/spawner/spawner.hpp"
 
@@ -6,7 +7,7 @@
 #include <cstdlib>
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
+  if (argc != 8) {
     std::fputs("insula-spawner is started by insula itself.\n", stderr);
     return 2;
   }
@@ -16,5 +17,7 @@ int main(int argc, char** argv) {
   given.disk = argv[3];
   given.pool_bytes = std::strtoull(argv[4], nullptr, 10);
   given.server = std::atoi(argv[5]);
+  given.memory_reserve = std::strtoull(argv[6], nullptr, 10);
+  given.most_uncharged = std::strtoull(argv[7], nullptr, 10);
   return insula::runtime::spawner::run(given);
 }

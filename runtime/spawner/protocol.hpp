@@ -4,6 +4,7 @@
 #include "runtime/agent/shell_protocol.hpp"
 #include "runtime/held_label.hpp"
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
@@ -54,6 +55,8 @@ enum class op : std::uint32_t {
 
 // Flags of a create.
 inline constexpr std::uint32_t create_with_machines_usr = 1; ///< It goes over /usr of the tree.
+inline constexpr std::uint32_t create_without_filters =
+  2; ///< Its processes may load no filters of system calls.
 
 // Flags of a mount.
 inline constexpr std::uint32_t mount_read_only = 1;
@@ -105,7 +108,7 @@ enum class event : std::uint32_t {
            ///< Whether it works out is said through the former.
   create_failed, ///< `step` failed with errno `error`; nothing is left of it.
   ended, ///< PID 1 of `slot` is gone without having been asked, wait status `error`; everything is
-         ///< removed.
+         ///< removed. Text: why the spawner has ended it; empty: it ended by itself.
   destroyed, ///< Answers destroy, also for a slot that was not there. If `step` is set, it failed
              ///< with `error`, and the sandbox goes on.
   held,      ///< What is held for `slot` under `name`: its descriptors and, as text, its label.
@@ -207,6 +210,13 @@ enum class mount_step : std::uint32_t {
   epoch,       ///< The asker does not hold the sandbox any more.
   network,     ///< Making the program's network.
 };
+
+/// What loading a filter of system calls fails with while the kernel has no room for one more,
+/// which is no fault of the sandbox: ENOMEM, or a number that the C library has no word for.
+constexpr bool no_room_for_filter(int error) {
+  constexpr int ENOTSUPP = 524;
+  return error == ENOTSUPP || error == ENOMEM;
+}
 
 const char* name_of(launch_step step);
 const char* name_of(mount_step step);

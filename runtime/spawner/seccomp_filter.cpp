@@ -2,12 +2,25 @@
 
 #include "base/unique_fd.hpp"
 
+#include <asm/ioctls.h>
+#include <bit>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+#include <linux/netlink.h>
 #include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <memory>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <seccomp.h>
+#include <span>
+#include <string_view>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,8 +28,9 @@ namespace insula::runtime::spawner {
 
 namespace {
 
-// Names that this machine's architecture or libseccomp does not know are left out. clone,
-// personality and socket are allowed by their arguments, further down.
+// Names that this machine's architecture or libseccomp does not know are left out. The calls whose
+// arguments decide are not here but further down. ipc() is nowhere: it hides which call it is, and
+// every kernel that makes sandboxes has the calls behind it.
 // clang-format off
 constexpr const char* allowed[] = {
   // Processes and threads
@@ -25,11 +39,11 @@ constexpr const char* allowed[] = {
   "get_thread_area", "getcpu", "getpgrp", "getpid", "getppid", "getpriority", "getrlimit",
   "getrusage", "getsid", "gettid", "ioprio_get", "ioprio_set", "kill", "landlock_add_rule",
   "landlock_create_ruleset", "landlock_restrict_self", "membarrier", "pause", "pidfd_open",
-  "pidfd_send_signal", "prctl", "prlimit64", "process_madvise", "process_mrelease", "ptrace",
+  "pidfd_send_signal", "prlimit64", "process_mrelease", "ptrace",
   "restart_syscall", "rseq", "sched_get_priority_max", "sched_get_priority_min",
   "sched_getaffinity", "sched_getattr", "sched_getparam", "sched_getscheduler",
   "sched_rr_get_interval", "sched_rr_get_interval_time64", "sched_setaffinity", "sched_setattr",
-  "sched_setparam", "sched_setscheduler", "sched_yield", "seccomp", "set_robust_list",
+  "sched_setparam", "sched_setscheduler", "sched_yield", "set_robust_list",
   "set_thread_area", "set_tid_address", "setpgid", "setpriority", "setrlimit", "setsid",
   "tgkill", "times", "tkill", "ugetrlimit", "vfork", "wait4", "waitid", "waitpid",
   // Signals
@@ -44,9 +58,9 @@ constexpr const char* allowed[] = {
   "setgroups", "setgroups32", "setregid", "setregid32", "setresgid", "setresgid32", "setresuid",
   "setresuid32", "setreuid", "setreuid32", "setuid", "setuid32",
   // Memory
-  "brk", "cachestat", "madvise", "map_shadow_stack", "memfd_create", "mincore", "mlock",
-  "mlock2", "mlockall", "mmap", "mmap2", "mprotect", "mremap", "msync", "munlock", "munlockall",
-  "munmap", "pkey_alloc", "pkey_free", "pkey_mprotect", "remap_file_pages",
+  "brk", "cachestat", "map_shadow_stack", "mincore", "mlock", "mlock2", "mlockall", "mprotect",
+  "mremap", "msync", "munlock", "munlockall", "munmap", "pkey_alloc", "pkey_free",
+  "pkey_mprotect", "remap_file_pages",
   "set_mempolicy_home_node",
   // Clocks and timers
   "adjtimex", "clock_adjtime", "clock_adjtime64", "clock_getres", "clock_getres_time64",
@@ -58,12 +72,11 @@ constexpr const char* allowed[] = {
   // Sockets
   "accept", "accept4", "bind", "connect", "getpeername", "getsockname", "getsockopt", "listen",
   "recv", "recvfrom", "recvmmsg", "recvmmsg_time64", "recvmsg", "sendmmsg", "sendmsg", "sendto",
-  "setsockopt", "shutdown", "socketpair",
+  "shutdown",
   // System V and POSIX queues
-  "ipc", "mq_getsetattr", "mq_notify", "mq_open", "mq_timedreceive", "mq_timedreceive_time64",
+  "mq_getsetattr", "mq_notify", "mq_open", "mq_timedreceive", "mq_timedreceive_time64",
   "mq_timedsend", "mq_timedsend_time64", "mq_unlink", "msgctl", "msgget", "msgrcv", "msgsnd",
   "semctl", "semget", "semop", "semtimedop", "semtimedop_time64", "shmat", "shmctl", "shmdt",
-  "shmget",
   // Events and polling
   "_newselect", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_ctl_old", "epoll_pwait",
   "epoll_pwait2", "epoll_wait", "epoll_wait_old", "eventfd", "eventfd2", "inotify_add_watch",
@@ -77,7 +90,7 @@ constexpr const char* allowed[] = {
   "fchown32", "fchownat", "fcntl", "fcntl64", "fdatasync", "fgetxattr", "flistxattr", "flock",
   "fremovexattr", "fsetxattr", "fstat", "fstat64", "fstatat64", "fstatfs", "fstatfs64", "fsync",
   "ftruncate", "ftruncate64", "futimesat", "getcwd", "getdents", "getdents64", "getpgid",
-  "getrandom", "getxattr", "ioctl", "lchown", "lchown32", "lgetxattr", "link", "linkat",
+  "getrandom", "getxattr", "lchown", "lchown32", "lgetxattr", "link", "linkat",
   "listxattr", "llistxattr", "lremovexattr", "lseek", "lsetxattr", "lstat", "lstat64", "mkdir",
   "mkdirat", "mknod", "mknodat", "newfstatat", "open", "openat", "openat2", "pipe", "pipe2",
   "pread64", "preadv", "preadv2", "pwrite64", "pwritev", "pwritev2", "read", "readahead",
@@ -89,9 +102,211 @@ constexpr const char* allowed[] = {
 };
 // clang-format on
 
-constexpr auto new_namespaces =
-  static_cast<scmp_datum_t>(CLONE_NEWNS | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET |
-                            CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP);
+// ---- Calls whose arguments decide
+
+/// Looks at the lower 32 bits of an argument, which are all that the kernel takes of it in each of
+/// the calls below: a filter that compared 64 could be passed by setting one of the others.
+struct condition {
+  enum class kind { equal, any_of_bits };
+  unsigned argument;
+  std::uint32_t mask;
+  kind how;
+  std::uint32_t value;
+};
+
+constexpr condition is(unsigned argument, std::uint32_t value, std::uint32_t mask = ~0u) {
+  return {argument, mask, condition::kind::equal, value};
+}
+
+constexpr condition has(unsigned argument, std::uint32_t bits) {
+  return {argument, ~0u, condition::kind::any_of_bits, bits};
+}
+
+#ifndef PR_SET_MEMORY_MERGE // Since Linux 6.4.
+constexpr std::uint32_t PR_SET_MEMORY_MERGE = 67;
+#endif
+
+constexpr int allow = 0; ///< In place of an errno.
+
+/// Where all conditions hold, `answer` is what the call gets.
+struct rule {
+  std::vector<condition> where;
+  int answer;
+};
+
+/// The first rule that holds decides; where none does, the call is allowed.
+struct judged_call {
+  const char* name;
+  std::vector<rule> rules;
+};
+
+constexpr std::uint32_t new_namespaces = CLONE_NEWNS | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET |
+                                         CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+constexpr std::uint32_t socket_kind = 0xf; ///< Without SOCK_CLOEXEC and SOCK_NONBLOCK.
+
+/// A family or protocol that is not there answers as one that is unknown would. NETLINK_ROUTE is
+/// what getifaddrs() asks, and the audit library takes only EINVAL for "there is no audit here".
+std::vector<rule> rules_of_socket() {
+  std::vector<rule> rules;
+  for (const std::uint32_t protocol : {0, PF_UNIX})
+    rules.push_back({{is(0, AF_UNIX), is(2, protocol)}, allow});
+  rules.push_back({{is(0, AF_UNIX)}, EPROTONOSUPPORT});
+  for (const std::uint32_t family : {AF_INET, AF_INET6}) {
+    for (const std::uint32_t protocol : {0, static_cast<int>(IPPROTO_TCP)})
+      rules.push_back({{is(0, family), is(1, SOCK_STREAM, socket_kind), is(2, protocol)}, allow});
+    for (const std::uint32_t protocol : {0, static_cast<int>(IPPROTO_UDP)})
+      rules.push_back({{is(0, family), is(1, SOCK_DGRAM, socket_kind), is(2, protocol)}, allow});
+    for (const std::uint32_t known : {SOCK_STREAM, SOCK_DGRAM})
+      rules.push_back({{is(0, family), is(1, known, socket_kind)}, EPROTONOSUPPORT});
+    rules.push_back({{is(0, family), is(1, SOCK_RAW, socket_kind)}, EPERM});
+    rules.push_back({{is(0, family)}, ESOCKTNOSUPPORT});
+  }
+  rules.push_back({{is(0, AF_NETLINK), is(2, NETLINK_ROUTE)}, allow});
+  rules.push_back({{is(0, AF_NETLINK)}, EINVAL});
+  rules.push_back({{}, EAFNOSUPPORT});
+  return rules;
+}
+
+/// Of the families that are there only AF_UNIX has pairs.
+std::vector<rule> rules_of_socketpair() {
+  std::vector<rule> rules;
+  for (const std::uint32_t protocol : {0, PF_UNIX})
+    rules.push_back({{is(0, AF_UNIX), is(2, protocol)}, allow});
+  rules.push_back({{is(0, AF_UNIX)}, EPROTONOSUPPORT});
+  for (const std::uint32_t family : {AF_INET, AF_INET6, AF_NETLINK})
+    rules.push_back({{is(0, family)}, EOPNOTSUPP});
+  rules.push_back({{}, EAFNOSUPPORT});
+  return rules;
+}
+
+/// The kernel has one ceiling for compiled filters per machine, and charges nobody for them. What
+/// else attaches one needs a family or a right that is not there: packet sockets, netfilter,
+/// traffic control, bpf(). A ULP is another protocol inside of TCP, in code of its own.
+std::vector<rule> rules_of_setsockopt() {
+  std::vector<rule> rules;
+  for (const std::uint32_t option :
+       {SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF})
+    rules.push_back({{is(1, SOL_SOCKET), is(2, option)}, EPERM});
+  rules.push_back({{is(1, IPPROTO_TCP), is(2, TCP_ULP)}, ENOPROTOOPT});
+  return rules;
+}
+
+/// Typing for whoever reads a terminal, its line disciplines, which are modules of the kernel, and
+/// what the machine's console shows; and what loads the modules for bridges and VLANs before it
+/// asks for rights.
+std::vector<rule> rules_of_ioctl() {
+  std::vector<rule> rules;
+  for (const std::uint32_t number :
+       {static_cast<std::uint32_t>(TIOCSTI), static_cast<std::uint32_t>(TIOCLINUX),
+        static_cast<std::uint32_t>(TIOCSETD), static_cast<std::uint32_t>(TIOCCONS),
+        static_cast<std::uint32_t>(SIOCGIFBR), static_cast<std::uint32_t>(SIOCSIFBR),
+        static_cast<std::uint32_t>(SIOCBRADDBR), static_cast<std::uint32_t>(SIOCBRDELBR),
+        static_cast<std::uint32_t>(SIOCGIFVLAN), static_cast<std::uint32_t>(SIOCSIFVLAN)})
+    rules.push_back({{is(1, number)}, EPERM});
+  return rules;
+}
+
+std::vector<judged_call> judged_calls(bool filters_inside) {
+  // Pages that are merged tell one sandbox what another one has; a machine's huge pages are no
+  // part of a sandbox's memory. Each is refused as by a kernel that has not got it, or that has
+  // none left.
+  std::vector<judged_call> calls{
+    {"mmap", {{{has(3, MAP_HUGETLB)}, ENOMEM}}},
+    {"mmap2", {{{has(3, MAP_HUGETLB)}, ENOMEM}}},
+    {"ioctl", rules_of_ioctl()},
+    {"madvise", {{{is(2, MADV_MERGEABLE)}, EINVAL}}},
+    {"prctl", {{{is(0, PR_SET_MEMORY_MERGE)}, EINVAL}}},
+    {"socket", rules_of_socket()},
+    {"setsockopt", rules_of_setsockopt()},
+    {"clone", {{{has(0, new_namespaces)}, EPERM}}},
+    {"unshare", {{{has(0, new_namespaces | CLONE_NEWTIME)}, EPERM}}},
+    {"setns", {{{}, EPERM}}},
+    // A listener is a descriptor that keeps a filter when the process that loaded it has ended, so
+    // that processes would not bound them.
+    {"seccomp", {{{has(1, SECCOMP_FILTER_FLAG_NEW_LISTENER)}, EINVAL}}},
+    {"memfd_create", {{{has(1, MFD_HUGETLB)}, EINVAL}}},
+    {"shmget", {{{has(2, SHM_HUGETLB)}, ENOMEM}}},
+    {"socketpair", rules_of_socketpair()},
+    {"process_madvise", {{{is(3, MADV_MERGEABLE)}, EINVAL}}},
+  };
+  if (!filters_inside) // As a kernel answers that was built without them.
+    for (auto& each : calls) {
+      const std::string_view name{each.name};
+      if (name == "seccomp")
+        each.rules.push_back({{is(0, SECCOMP_SET_MODE_FILTER)}, EINVAL});
+      else if (name == "prctl")
+        each.rules.push_back({{is(0, PR_SET_SECCOMP), is(1, SECCOMP_MODE_FILTER)}, EINVAL});
+    }
+  return calls;
+}
+
+constexpr std::uint32_t lower_half(unsigned argument) {
+  return static_cast<std::uint32_t>(offsetof(seccomp_data, args) + argument * sizeof(__u64) +
+                                    (std::endian::native == std::endian::big ? sizeof(__u32) : 0));
+}
+
+/// What is judged stands in front, in the order above: each call is one comparison for all those
+/// behind it, so the frequent ones are first.
+class judge {
+public:
+  /// False: a way in it is longer than the machine of filters can jump.
+  bool write(std::span<const judged_call> calls) {
+    load(offsetof(seccomp_data, arch));
+    program_.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, seccomp_arch_native(), 1, 0));
+    program_.push_back(BPF_STMT(BPF_JMP | BPF_JA, 0)); // To the list, which knows what to answer.
+    load(offsetof(seccomp_data, nr));
+    for (const auto& each : calls)
+      if (const int number = seccomp_syscall_resolve_name(each.name); number >= 0)
+        write(number, each.rules);
+    program_[2].k = static_cast<std::uint32_t>(program_.size() - 3);
+    return fits_;
+  }
+
+  std::vector<sock_filter> take() { return std::move(program_); }
+
+private:
+  void load(std::size_t offset) {
+    program_.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offset)));
+  }
+
+  void answer(int what) {
+    program_.push_back(BPF_STMT(
+      BPF_RET | BPF_K,
+      what == allow ? SECCOMP_RET_ALLOW : SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(what)));
+  }
+
+  std::uint8_t distance_from(std::size_t jump) {
+    const auto far = program_.size() - jump - 1;
+    fits_ = fits_ && far <= 255;
+    return static_cast<std::uint8_t>(far);
+  }
+
+  void write(int number, const std::vector<rule>& rules) {
+    const auto head = program_.size();
+    program_.push_back(
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(number), 0, 0));
+    for (const auto& each : rules) {
+      std::vector<std::size_t> ways_out;
+      for (const auto& one : each.where) {
+        load(lower_half(one.argument));
+        if (one.mask != ~0u)
+          program_.push_back(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, one.mask));
+        ways_out.push_back(program_.size());
+        const int test = one.how == condition::kind::equal ? BPF_JEQ : BPF_JSET;
+        program_.push_back(
+          BPF_JUMP(static_cast<std::uint16_t>(BPF_JMP | test | BPF_K), one.value, 0, 0));
+      }
+      answer(each.answer);
+      for (const auto jump : ways_out)
+        program_[jump].jf = distance_from(jump);
+    }
+    answer(allow);
+    program_[head].jf = distance_from(head);
+  }
+
+  std::vector<sock_filter> program_;
+  bool fits_ = true;
+};
 
 struct release {
   void operator()(void* context) const { seccomp_release(context); }
@@ -106,9 +321,7 @@ bool add_rules(scmp_filter_ctx to) {
         failed != 0 && failed != -EDOM)
       return false;
   }
-  // clone3 hides its flags behind a pointer, so it stays unknown and libc uses clone.
-  bool ok = seccomp_rule_add(to, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
-                             SCMP_A0(SCMP_CMP_MASKED_EQ, new_namespaces, 0)) == 0;
+  bool ok = true;
   // What it is, Linux as usual, and without address randomisation (debuggers).
   for (const scmp_datum_t persona : {0xffffffffu, 0u, 0x0040000u})
     ok &= seccomp_rule_add(to, SCMP_ACT_ALLOW, SCMP_SYS(personality), 1,
@@ -116,21 +329,6 @@ bool add_rules(scmp_filter_ctx to) {
   // It would write the whole machine's files back, and keep nothing here: unmounting throws
   // everything away.
   ok &= seccomp_rule_add(to, SCMP_ACT_ERRNO(0), SCMP_SYS(sync), 0) == 0;
-  // A family that is not there answers as an unknown family would; NETLINK_ROUTE is what
-  // getifaddrs() asks, and the audit library takes only EINVAL for "there is no audit here".
-  for (const scmp_datum_t family : {AF_UNIX, AF_INET, AF_INET6})
-    ok &=
-      seccomp_rule_add(to, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, family)) == 0;
-  ok &= seccomp_rule_add(to, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
-                         SCMP_A2(SCMP_CMP_EQ, 0)) == 0;
-  ok &= seccomp_rule_add(to, SCMP_ACT_ERRNO(EINVAL), SCMP_SYS(socket), 2,
-                         SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_NE, 0)) == 0;
-  ok &= seccomp_rule_add(to, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
-                         SCMP_A0(SCMP_CMP_GT, AF_NETLINK)) == 0;
-  for (scmp_datum_t family = AF_INET + 1; family < AF_NETLINK; ++family)
-    if (family != AF_INET6)
-      ok &= seccomp_rule_add(to, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
-                             SCMP_A0(SCMP_CMP_EQ, family)) == 0;
   return ok;
 }
 
@@ -141,7 +339,11 @@ bool refuse_mounts(scmp_filter_ctx to) {
 
 } // namespace
 
-std::vector<sock_filter> compile_seccomp_filter(filter_for whom) {
+std::vector<sock_filter> compile_seccomp_filter(bool filters_inside, filter_for whom) {
+  judge arguments;
+  if (!arguments.write(judged_calls(filters_inside)))
+    return {};
+  auto program = arguments.take();
   const std::unique_ptr<void, release> context{seccomp_init(SCMP_ACT_ERRNO(ENOSYS))};
   if (!context)
     return {};
@@ -155,8 +357,9 @@ std::vector<sock_filter> compile_seccomp_filter(filter_for whom) {
   if (!file || seccomp_export_bpf(context.get(), file.get()) != 0)
     return {};
   const auto bytes = ::lseek(file.get(), 0, SEEK_END);
-  std::vector<sock_filter> program(static_cast<std::size_t>(bytes) / sizeof(sock_filter));
-  if (::pread(file.get(), program.data(), static_cast<std::size_t>(bytes), 0) != bytes)
+  const auto judged = program.size();
+  program.resize(judged + static_cast<std::size_t>(bytes) / sizeof(sock_filter));
+  if (::pread(file.get(), program.data() + judged, static_cast<std::size_t>(bytes), 0) != bytes)
     return {};
   return program;
 }

@@ -8,11 +8,14 @@
 #include "runtime/spawner/bucket_mounts.hpp"
 #include "runtime/spawner/claim.hpp"
 #include "runtime/spawner/disk.hpp"
+#include "runtime/spawner/filter_ceilings.hpp"
 #include "runtime/spawner/gateway_link.hpp"
 #include "runtime/spawner/hidden_files.hpp"
 #include "runtime/spawner/inner_sockets.hpp"
 #include "runtime/spawner/launch.hpp"
 #include "runtime/spawner/layers.hpp"
+#include "runtime/spawner/memory_watch.hpp"
+#include "runtime/spawner/own_places.hpp"
 #include "runtime/spawner/past_epochs.hpp"
 #include "runtime/spawner/permission.hpp"
 #include "runtime/spawner/protocol.hpp"
@@ -84,10 +87,22 @@ struct tenant {
   int status = 0;
   launch_step failed = launch_step::none; ///< It never came to life, for this reason.
   int error = 0;
+  std::uint64_t id = 0;  ///< Of no other one ever.
+  std::string ended_for; ///< Why it was ended without the server's word; empty: it was not.
   std::string tag;
   epoch_fence fence;
   std::map<std::uint64_t, held_things> held;
 };
+
+memory_rules rules_of(const options& given) {
+  const auto machine = machine_meter{}.read();
+  memory_rules rules;
+  rules.reserve =
+    given.memory_reserve > 0 ? given.memory_reserve : usual_reserve(machine ? machine->all : 0);
+  if (given.most_uncharged > 0)
+    rules.most_held = given.most_uncharged;
+  return rules;
+}
 
 class spawner {
 public:
@@ -98,7 +113,8 @@ public:
       , mounts_(
           cgroups_, gateway_, [this](const bucket_mounts::outcome& how) { tell_of_mount(how); },
           [this](int fd) { watch(fd); })
-      , permission_(cgroups_) {}
+      , permission_(cgroups_)
+      , memory_(cgroups_, rules_of(given)) {}
 
   result<void> prepare();
   int serve();
@@ -134,9 +150,11 @@ private:
   void tell(event what, std::uint32_t slot, int error = 0, launch_step step = launch_step::none,
             std::initializer_list<int> fds = {}, const launch_clock& done = {});
   void send(notice said, std::string_view text, std::span<const int> fds);
+  void tell_of_end(std::uint32_t slot, const tenant& whose);
   void end_everything();
   void permit(std::uint64_t until);
   void permission_is_over();
+  void end_holders();
   bool let_die();
   void watch(int fd);
 
@@ -148,9 +166,12 @@ private:
   hidden_files hidden_;
   unique_fd spare_; ///< Given up so that a server can be taken when there are no descriptors left.
   std::unique_ptr<disk_pool> disks_;
+  own_places places_;
   gateway_link gateway_;
   bucket_mounts mounts_;
   permission permission_;
+  memory_watch memory_;
+  std::uint64_t last_id_ = 0;
   bool server_permits_ = false;                 ///< This server has given permission.
   std::size_t held_fds_ = 0, max_held_fds_ = 0; ///< Of all tenants together.
   std::map<std::uint32_t, tenant> tenants_;
@@ -211,6 +232,13 @@ result<void> spawner::prepare() {
     log::warning("spawner.no_freezer",
                  {{"consequence", "idle sandboxes are not frozen; they are only stopped"}});
 
+  if (cgroups_.mode() != "v2")
+    log::warning(
+      "spawner.cgroup_v1",
+      {{"mode", cgroups_.mode()},
+       {"consequence", "buffers of sockets are limited beside a sandbox's memory, not as "
+                       "a part of it"}});
+
   struct statvfs room {};
   if (::statvfs(given_.state_directory.c_str(), &room) != 0)
     return failed(given_.state_directory);
@@ -253,17 +281,20 @@ result<void> spawner::prepare() {
 
   agent_ = program_file("insula-agent", insula_agent_begin, insula_agent_end);
   null_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  tools_.filter = compile_seccomp_filter();
-  auto of_mounts = compile_seccomp_filter(filter_for::mount);
+  tools_.filter = compile_seccomp_filter(true);
+  tools_.without_filters = compile_seccomp_filter(false);
+  auto of_mounts = compile_seccomp_filter(false, filter_for::mount);
   if (!agent_ || !null_)
     return failed("loading the agent");
-  if (tools_.filter.empty() || of_mounts.empty())
+  if (tools_.filter.empty() || tools_.without_filters.empty() || of_mounts.empty())
     return {{errc::launch_failed, "libseccomp could not make the system call filter"}};
   mounts_.use(std::move(of_mounts));
   tools_.agent = agent_.get();
   tools_.machines_usr = layers_.machines_usr();
 
   lift_ceiling_of_files();
+  raise_ceiling_of_filters();
+  narrow_filters_of_processes(tools_.filter);
   // What sandboxes may have open is handed down from here.
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
@@ -308,6 +339,9 @@ result<void> spawner::prepare() {
   if (!permission_.start())
     return failed("watching over the permission");
   watch(permission_.news());
+  if (!memory_.start())
+    return failed("watching over the memory");
+  watch(memory_.news());
   server_.reset(given_.server);
   had_server_ = static_cast<bool>(server_);
   if (server_)
@@ -654,6 +688,9 @@ void spawner::create(const request& wanted) {
   auto disk = disks_->create(slot, wanted.ceilings.disk_bytes);
   if (!disk)
     return refuse(launch_step::disk, EIO, disk.reason().message);
+  const unique_fd upper{::openat(disk->get(), "u", O_PATH | O_DIRECTORY | O_CLOEXEC)};
+  if (!upper || !places_.make(root.get(), upper.get()))
+    return refuse(launch_step::disk, errno, std::strerror(errno));
   done.disk = monotonic_ns();
 
   launch_request launching;
@@ -664,6 +701,7 @@ void spawner::create(const request& wanted) {
   launching.host_name = wanted.host_name;
   launching.shm_bytes = wanted.ceilings.shm_bytes;
   launching.open_files = wanted.ceilings.open_files;
+  launching.seccomp_filters = (wanted.flags & create_without_filters) == 0;
   launching.cgroup_procs = &*procs;
   auto made = launch(tools_, launching);
   if (made.pid < 0)
@@ -680,6 +718,9 @@ void spawner::create(const request& wanted) {
   mine.fence = epoch_fence{wanted.epoch};
   mine.ceilings = wanted.ceilings;
   mine.freezer = cgroups_.open_freezer(slot);
+  mine.id = ++last_id_;
+  memory_.add({mine.id, slot, mine.pid, given_.state_directory + "/images/" + wanted.tree + "/root",
+               given_.state_directory + "/disk/sb-" + std::to_string(slot)});
   gateway_.add(slot, std::move(made.network));
   if (made.failed == launch_step::none)
     return tell(event::created, slot, 0, launch_step::none,
@@ -826,6 +867,7 @@ void spawner::reap() {
     }
     auto& mine = at->second;
     gateway_.remove(at->first);
+    memory_.remove(at->first);
     if (!mine.asked_to_end)
       mounts_.sandbox_ends(at->first);
     mounts_.sandbox_ended(at->first);
@@ -854,8 +896,10 @@ void spawner::clean_up() {
     past_.note(mine.tag, mine.fence.newest());
     if (mine.failed != launch_step::none)
       tell(event::create_failed, slot, mine.error, mine.failed);
+    else if (mine.asked_to_end)
+      tell(event::destroyed, slot, mine.status);
     else
-      tell(mine.asked_to_end ? event::destroyed : event::ended, slot, mine.status);
+      tell_of_end(slot, mine);
     return true;
   });
 }
@@ -883,6 +927,30 @@ void spawner::permission_is_over() {
   for (const auto& [slot, each] : tenants_)
     if (each.pid > 0)
       ::syscall(SYS_pidfd_send_signal, each.process.get(), SIGKILL, nullptr, 0);
+}
+
+/// Of those that hold memory which they are not charged for.
+void spawner::end_holders() {
+  for (const auto& verdict : memory_.take_verdicts())
+    for (auto& [slot, each] : tenants_) {
+      if (each.id != verdict.id || each.pid <= 0 || each.asked_to_end)
+        continue;
+      each.ended_for = reason_of(verdict);
+      log::error("spawner.sandbox_ended", {{"slot", slot},
+                                           {"tag", each.tag},
+                                           {"kind", name_of(verdict.kind)},
+                                           {"bytes", verdict.bytes}});
+      ::syscall(SYS_pidfd_send_signal, each.process.get(), SIGKILL, nullptr, 0);
+      cgroups_.let_die(slot); // It stands still.
+    }
+}
+
+void spawner::tell_of_end(std::uint32_t slot, const tenant& whose) {
+  notice said{};
+  said.what = event::ended;
+  said.slot = slot;
+  said.error = whose.status;
+  send(said, whose.ended_for, {});
 }
 
 /// Those that end while all stand still. True: some of them still do not.
@@ -953,6 +1021,8 @@ int spawner::serve() {
           drop_server();
       } else if (fd == permission_.news()) {
         permission_is_over();
+      } else if (fd == memory_.news()) {
+        end_holders();
       } else {
         mounts_.readable(fd);
       }

@@ -192,6 +192,18 @@ public:
                      family == NFPROTO_IPV4 ? ipv4_destination : ipv6_destination, address, size);
   }
 
+  /// From that address and port, by a protocol that has ports.
+  rule& from(std::uint8_t family, const void* address, std::size_t size, std::uint8_t protocol,
+             std::uint16_t port) {
+    constexpr std::uint32_t ipv4_source = 12, ipv6_source = 8, source_port = 0;
+    meta_is(NFT_META_NFPROTO, family);
+    bytes_are(NFT_PAYLOAD_NETWORK_HEADER, family == NFPROTO_IPV4 ? ipv4_source : ipv6_source,
+              address, size);
+    meta_is(NFT_META_L4PROTO, protocol);
+    const auto number = htons(port);
+    return bytes_are(NFT_PAYLOAD_TRANSPORT_HEADER, source_port, &number, sizeof number);
+  }
+
   void accept() {
     begin("immediate");
     to_.add_number(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
@@ -212,6 +224,11 @@ public:
     end();
     begin("redir");
     to_.add_number(NFTA_REDIR_REG_PROTO_MIN, NFT_REG_1);
+    end();
+  }
+  /// The kernel keeps no record of its connection.
+  void leave_untracked() {
+    begin("notrack");
     end();
   }
   void reject() {
@@ -247,11 +264,11 @@ private:
   std::size_t all_ = 0, element_ = 0, data_ = 0;
 };
 
-void add_chain(netlink_batch& to, const char* type, std::int32_t priority) {
+void add_chain(netlink_batch& to, const char* name, const char* type, std::int32_t priority) {
   to.begin(NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWCHAIN, NLM_F_CREATE,
            nfgenmsg{NFPROTO_INET, NFNETLINK_V0, 0});
   to.add_text(NFTA_CHAIN_TABLE, table);
-  to.add_text(NFTA_CHAIN_NAME, type); // Each is the only one of its type.
+  to.add_text(NFTA_CHAIN_NAME, name);
   const auto hook = to.open(NFTA_CHAIN_HOOK);
   to.add_number(NFTA_HOOK_HOOKNUM, NF_INET_LOCAL_OUT);
   to.add_number(NFTA_HOOK_PRIORITY, static_cast<std::uint32_t>(priority));
@@ -260,18 +277,39 @@ void add_chain(netlink_batch& to, const char* type, std::int32_t priority) {
   to.end();
 }
 
-/// What is sent to itself is its own business.
-void accept_own(netlink_batch& to, const char* chain) {
+/// Rules of a chain for what is sent to itself, each with `then` as its end.
+template <class Then>
+void for_own(netlink_batch& to, const char* chain, Then then) {
   constexpr std::uint8_t loopback_net = 127; // Its first byte.
-  rule{to, chain}.to_address(NFPROTO_IPV4, &loopback_net, sizeof loopback_net).accept();
+  then(rule{to, chain}.to_address(NFPROTO_IPV4, &loopback_net, sizeof loopback_net));
   in_addr own{};
   ::inet_pton(AF_INET, inner_ipv4, &own);
-  rule{to, chain}.to_address(NFPROTO_IPV4, &own, sizeof own).accept();
+  then(rule{to, chain}.to_address(NFPROTO_IPV4, &own, sizeof own));
   for (const char* each : {"::1", inner_ipv6}) {
     in6_addr address{};
     ::inet_pton(AF_INET6, each, &address);
-    rule{to, chain}.to_address(NFPROTO_IPV6, &address, sizeof address).accept();
+    then(rule{to, chain}.to_address(NFPROTO_IPV6, &address, sizeof address));
   }
+}
+
+/// What is sent to itself is its own business.
+void accept_own(netlink_batch& to, const char* chain) {
+  for_own(to, chain, [](rule& each) { each.accept(); });
+}
+
+/// Nor does the kernel record its connections, which nobody would be charged for. An answer of the
+/// gateway's listeners is sent to itself as well, and needs the record of what has been redirected.
+void leave_own_untracked(netlink_batch& to, const char* chain) {
+  for (const auto& [protocol, port] :
+       {std::pair{IPPROTO_TCP, gateway::tcp_port}, {IPPROTO_UDP, gateway::dns_port}}) {
+    const auto number = static_cast<std::uint8_t>(protocol);
+    const auto ipv4 = htonl(INADDR_LOOPBACK);
+    rule{to, chain}.from(NFPROTO_IPV4, &ipv4, sizeof ipv4, number, port).accept();
+    rule{to, chain}
+      .from(NFPROTO_IPV6, &in6addr_loopback, sizeof in6addr_loopback, number, port)
+      .accept();
+  }
+  for_own(to, chain, [](rule& each) { each.leave_untracked(); });
 }
 
 int add_rules(wired_for whom) {
@@ -287,8 +325,13 @@ int add_rules(wired_for whom) {
   batch.add_text(NFTA_TABLE_NAME, table);
   batch.end();
 
+  constexpr std::int32_t before_records = -300;
+  add_chain(batch, "raw", "filter", before_records);
+  if (whom == wired_for::sandbox)
+    leave_own_untracked(batch, "raw");
+
   constexpr std::int32_t before_filters = -100;
-  add_chain(batch, "nat", before_filters);
+  add_chain(batch, "nat", "nat", before_filters);
   if (whom == wired_for::sandbox)
     accept_own(batch, "nat");
   rule{batch, "nat"}.meta_is(NFT_META_L4PROTO, IPPROTO_TCP).redirect(gateway::tcp_port);
@@ -300,7 +343,7 @@ int add_rules(wired_for whom) {
     .redirect(gateway::dns_port);
 
   // What has been sent to the listeners goes to this network's own addresses by now.
-  add_chain(batch, "filter", 0);
+  add_chain(batch, "filter", "filter", 0);
   accept_own(batch, "filter");
   rule{batch, "filter"}.reject();
   bracket(NFNL_MSG_BATCH_END);

@@ -17,6 +17,8 @@ namespace insula::storage::etcd {
 using revision = std::int64_t;
 /// Names a lease of etcd's. 0: none.
 using lease_id = std::int64_t;
+/// Counts etcd's leaders.
+using term = std::int64_t;
 
 struct key_value {
   std::string key;
@@ -62,12 +64,21 @@ struct transaction {
   std::vector<condition> conditions;
   std::vector<operation> then;      ///< If all of them hold.
   std::vector<operation> otherwise; ///< If not.
+  bool ahead = false;               ///< A lease depends on it: it waits for no other question.
 };
 
 struct outcome {
   bool held = false;                         ///< The conditions did.
   revision at = 0;                           ///< Of the cluster, with it.
+  term in = 0;                               ///< Of the member that answered, once it was done.
   std::vector<std::vector<key_value>> found; ///< One for each step that took place.
+};
+
+struct renewal {
+  std::chrono::seconds left{0}; ///< It lives so long from now on; 0: it is gone.
+  /// Of the member that was asked, before it renewed anything. The answer alone proves nothing: a
+  /// leader that was deposed while it hung gives it from memory.
+  term in = 0;
 };
 
 struct event {
@@ -94,9 +105,8 @@ public:
 
   virtual void grant(std::chrono::seconds lives, milliseconds patience,
                      std::function<void(result<lease_id>)> then) = 0;
-  /// The answer is how long it lives from then on; 0: it is gone.
   virtual void renew(lease_id which, milliseconds patience,
-                     std::function<void(result<std::chrono::seconds>)> then) = 0;
+                     std::function<void(result<renewal>)> then) = 0;
   virtual void revoke(lease_id which, milliseconds patience,
                       std::function<void(result<void>)> then) = 0;
 

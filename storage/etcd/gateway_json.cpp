@@ -177,6 +177,7 @@ result<outcome> read_outcome(std::string_view answer) {
   outcome read;
   read.held = held != nullptr && held->IsBool() && held->GetBool();
   read.at = number(member(root, "header"), "revision");
+  read.in = number(member(root, "header"), "raft_term");
   if (read.at == 0)
     return error{errc::io_failed, "etcd's answer has no revision"};
   const auto* responses = member(root, "responses");
@@ -202,14 +203,20 @@ result<lease_id> read_grant(std::string_view answer) {
   return error{errc::io_failed, "etcd has granted a lease without a number"};
 }
 
-result<std::chrono::seconds> read_renewal(std::string_view answer) {
+result<renewal> read_renewal(std::string_view answer) {
   const auto document = parse(answer.substr(0, answer.find('\n')));
   if (!document)
     return document.reason();
   const auto* told = member(&*document, "result");
   if (told == nullptr)
     return error{errc::io_failed, "etcd has not said whether a lease lives"};
-  return std::chrono::seconds{number(told, "TTL")};
+  return renewal{std::chrono::seconds{number(told, "TTL")},
+                 number(member(told, "header"), "raft_term")};
+}
+
+std::string read_version(std::string_view answer) {
+  const auto document = parse(answer);
+  return document ? words(&*document, "version") : std::string{};
 }
 
 result<watch_news> read_news(std::string_view line) {

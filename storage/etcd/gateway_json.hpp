@@ -21,7 +21,10 @@ std::string watch_question(std::string_view prefix, revision from);
 // Errors: io_failed for what is no such answer.
 result<outcome> read_outcome(std::string_view text);
 result<lease_id> read_grant(std::string_view text);
-result<std::chrono::seconds> read_renewal(std::string_view text);
+result<renewal> read_renewal(std::string_view text);
+
+/// Which etcd a member is, as it says of itself; empty: it does not.
+std::string read_version(std::string_view text);
 
 struct watch_news {
   std::vector<event> events;

@@ -28,6 +28,9 @@ constexpr std::size_t largest_line = 64u << 20;
 constexpr auto connect_patience = 300ms;
 constexpr auto longest_attempt = 3000ms;
 constexpr auto pause_between = 20ms;
+/// A watch that began at a member which is not asked any more is begun anew elsewhere: a member
+/// that hangs tells nothing, and its connections stay.
+constexpr auto watch_stays_for = 2s;
 constexpr std::size_t bytes_per_ms = 20'000; ///< What a slow member takes of a large question.
 /// Each has a connection of its own. Those that come when so many are under way wait, but for what
 /// a lease depends on: a node must not lose it to its own haste.
@@ -87,7 +90,7 @@ public:
     std::string answer;
     std::size_t endpoint = 0;
     unsigned attempts = 0;
-    std::function<void(std::chrono::milliseconds ahead)> clock; ///< Asked of this member alone.
+    std::function<void(member_status)> told; ///< Asked of this member alone, for what it is.
     error last{errc::node_unreachable, "etcd does not answer"};
     bool has_reason = false; ///< `last` is more than that.
   };
@@ -98,12 +101,14 @@ public:
     std::function<void(error)> ended;
     std::weak_ptr<void> wanted;
     easy handle;
+    std::size_t endpoint = 0;
+    nanoseconds begun{};
     std::string line;
     std::optional<error> over;
   };
 
-  /// `done` gets the answer's body. Not on our thread necessarily.
-  void ask(std::string path, std::string body, std::chrono::milliseconds patience,
+  /// `done` gets the answer's body. Not on our thread necessarily. `ahead`: it waits for no other.
+  void ask(std::string path, std::string body, std::chrono::milliseconds patience, bool ahead,
            std::function<void(result<std::string>)> done) {
     ++questions_;
     auto made = std::make_unique<call>();
@@ -111,9 +116,8 @@ public:
     made->body = std::move(body);
     made->until = boot_time() + patience;
     made->then = std::move(done);
-    post([this, held = std::make_shared<std::unique_ptr<call>>(std::move(made))] {
+    post([this, ahead, held = std::make_shared<std::unique_ptr<call>>(std::move(made))] {
       auto mine = std::move(*held);
-      const bool ahead = mine->path.starts_with("/v3/lease/");
       if (ahead || under_way() < most_under_way)
         return attempt(std::move(mine));
       if (waiting_.size() >= options_.max_waiting)
@@ -122,14 +126,14 @@ public:
     });
   }
 
-  void compare_clocks(std::chrono::milliseconds patience,
-                      std::function<void(std::map<std::string, std::chrono::milliseconds>)> then) {
-    struct comparison {
-      std::map<std::string, std::chrono::milliseconds> ahead;
-      std::function<void(std::map<std::string, std::chrono::milliseconds>)> then;
-      ~comparison() { then(std::move(ahead)); }
+  void look_at_members(std::chrono::milliseconds patience,
+                       std::function<void(std::map<std::string, member_status>)> then) {
+    struct look {
+      std::map<std::string, member_status> found;
+      std::function<void(std::map<std::string, member_status>)> then;
+      ~look() { then(std::move(found)); }
     };
-    auto all = std::make_shared<comparison>();
+    auto all = std::make_shared<look>();
     all->then = std::move(then);
     post([this, all = std::move(all), until = boot_time() + patience] {
       for (std::size_t i = 0; i < options_.endpoints.size(); ++i) {
@@ -139,7 +143,9 @@ public:
         made->body = "{}";
         made->until = until;
         made->endpoint = i;
-        made->clock = [all, at = options_.endpoints[i]](auto ahead) { all->ahead[at] = ahead; };
+        made->told = [all, at = options_.endpoints[i]](auto what) {
+          all->found[at] = std::move(what);
+        };
         made->then = [all](const auto&) {};
         attempt(std::move(made));
       }
@@ -289,7 +295,7 @@ private:
                          std::chrono::milliseconds{longest_attempt} +
                            std::chrono::milliseconds{mine->body.size() / bytes_per_ms},
                          left});
-    if (!mine->clock)
+    if (!mine->told)
       mine->endpoint = preferred_;
     ++mine->attempts;
     mine->answer.clear();
@@ -305,12 +311,46 @@ private:
     open_.emplace(handle, std::move(mine));
   }
 
+  /// Whoever fails first moves everybody on.
+  void move_on_from(std::size_t endpoint) {
+    if (endpoint != preferred_)
+      return;
+    preferred_ = (preferred_ + 1) % options_.endpoints.size();
+    look_at_watches_later();
+  }
+
+  void look_at_watches_later() {
+    if (!std::exchange(looks_at_watches_, true))
+      timers_.emplace(boot_time() + watch_stays_for, [this] { look_at_watches(); });
+  }
+
+  void look_at_watches() {
+    looks_at_watches_ = false;
+    const auto now = boot_time();
+    std::vector<std::shared_ptr<watching>> left;
+    for (auto at = watches_.begin(); at != watches_.end();) {
+      if (at->second->endpoint == preferred_) {
+        ++at;
+      } else if (now - at->second->begun < watch_stays_for) {
+        look_at_watches_later();
+        ++at;
+      } else {
+        ::curl_multi_remove_handle(multi_, at->first);
+        left.push_back(std::move(at->second));
+        at = watches_.erase(at);
+      }
+    }
+    for (const auto& each : left) {
+      each->handle.reset();
+      if (!each->wanted.expired())
+        each->ended({errc::node_unreachable, "the member of etcd that tells of changes is slow"});
+    }
+  }
+
   void again(std::unique_ptr<call> mine) {
-    if (mine->clock)
+    if (mine->told)
       return mine->then(std::move(mine->last));
-    // Whoever fails first moves everybody on.
-    if (mine->endpoint == preferred_)
-      preferred_ = (preferred_ + 1) % options_.endpoints.size();
+    move_on_from(mine->endpoint);
     if (boot_time() >= mine->until)
       return mine->then(std::move(mine->last));
     const bool round_over = mine->attempts % options_.endpoints.size() == 0;
@@ -343,8 +383,8 @@ private:
     long status = 0, number = 0;
     ::curl_easy_getinfo(mine->handle.get(), CURLINFO_RESPONSE_CODE, &status);
     ::curl_easy_getinfo(mine->handle.get(), CURLINFO_OS_ERRNO, &number);
-    if (code == CURLE_OK && mine->clock)
-      compare_clock(*mine);
+    if (code == CURLE_OK && mine->told)
+      mine->told({clock_of(*mine), status == 200 ? read_version(mine->answer) : std::string{}});
     mine->handle.reset();
     if (code != CURLE_OK) {
       std::string why = mine->words.data();
@@ -381,14 +421,16 @@ private:
   }
 
   /// Its answer says the second that it was sent in.
-  static void compare_clock(const call& mine) {
+  static std::optional<std::chrono::milliseconds> clock_of(const call& mine) {
     using namespace std::chrono;
     const auto now = system_clock::now();
     curl_header* date = nullptr;
     if (::curl_easy_header(mine.handle.get(), "Date", 0, CURLH_HEADER, -1, &date) != CURLHE_OK)
-      return;
-    if (const auto said = ::curl_getdate(date->value, nullptr); said != -1)
-      mine.clock(duration_cast<milliseconds>(system_clock::from_time_t(said) + 500ms - now));
+      return std::nullopt;
+    const auto said = ::curl_getdate(date->value, nullptr);
+    if (said == -1)
+      return std::nullopt;
+    return duration_cast<milliseconds>(system_clock::from_time_t(said) + 500ms - now);
   }
 
   static std::size_t hear(char* from, std::size_t, std::size_t count, void* to) {
@@ -416,8 +458,9 @@ private:
       return;
     mine->handle.reset(::curl_easy_init());
     auto* const handle = mine->handle.get();
-    watch_endpoint_ = preferred_;
-    common(handle, options_.endpoints[watch_endpoint_] + "/v3/watch", mine->question);
+    mine->endpoint = preferred_;
+    mine->begun = boot_time();
+    common(handle, options_.endpoints[mine->endpoint] + "/v3/watch", mine->question);
     ::curl_easy_setopt(handle, CURLOPT_TCP_KEEPALIVE, 1L);
     ::curl_easy_setopt(handle, CURLOPT_TCP_KEEPIDLE, 2L);
     ::curl_easy_setopt(handle, CURLOPT_TCP_KEEPINTVL, 1L);
@@ -434,8 +477,7 @@ private:
     if (!mine.over)
       mine.over = error{errc::node_unreachable,
                         std::string{"the watch of etcd has ended: "} + ::curl_easy_strerror(code)};
-    if (watch_endpoint_ == preferred_)
-      preferred_ = (preferred_ + 1) % options_.endpoints.size();
+    move_on_from(mine.endpoint);
     mine.ended(std::move(*mine.over));
   }
 
@@ -493,7 +535,7 @@ private:
   std::multimap<nanoseconds, std::unique_ptr<call>> waiting_; ///< For their first, by their ends.
   bool closing_ = false;
   std::size_t preferred_ = 0;
-  std::size_t watch_endpoint_ = 0;
+  bool looks_at_watches_ = false; ///< In a moment.
   std::thread thread_;
 };
 
@@ -527,26 +569,28 @@ http_client::~http_client() = default;
 
 void http_client::transact(transaction what, milliseconds patience,
                            std::function<void(result<outcome>)> then) {
-  core_->ask("/v3/kv/txn", question(what), patience, [then = std::move(then)](auto answer) {
-    then(answer ? read_outcome(*answer) : result<outcome>{answer.reason()});
-  });
+  core_->ask("/v3/kv/txn", question(what), patience, what.ahead,
+             [then = std::move(then)](auto answer) {
+               then(answer ? read_outcome(*answer) : result<outcome>{answer.reason()});
+             });
 }
 
 void http_client::grant(std::chrono::seconds lives, milliseconds patience,
                         std::function<void(result<lease_id>)> then) {
-  core_->ask("/v3/lease/grant", grant_question(lives), patience, [then = std::move(then)](auto a) {
-    then(a ? read_grant(*a) : result<lease_id>{a.reason()});
-  });
+  core_->ask("/v3/lease/grant", grant_question(lives), patience, true,
+             [then = std::move(then)](auto answer) {
+               then(answer ? read_grant(*answer) : result<lease_id>{answer.reason()});
+             });
 }
 
 void http_client::renew(lease_id which, milliseconds patience,
-                        std::function<void(result<std::chrono::seconds>)> then) {
-  core_->ask("/v3/lease/keepalive", lease_question(which), patience,
+                        std::function<void(result<renewal>)> then) {
+  core_->ask("/v3/lease/keepalive", lease_question(which), patience, true,
              [then = std::move(then)](auto answer) {
                if (answer)
                  then(read_renewal(*answer));
                else if (answer.reason().code == errc::not_found)
-                 then(std::chrono::seconds{0});
+                 then(renewal{});
                else
                  then(answer.reason());
              });
@@ -554,7 +598,7 @@ void http_client::renew(lease_id which, milliseconds patience,
 
 void http_client::revoke(lease_id which, milliseconds patience,
                          std::function<void(result<void>)> then) {
-  core_->ask("/v3/lease/revoke", lease_question(which), patience,
+  core_->ask("/v3/lease/revoke", lease_question(which), patience, true,
              [then = std::move(then)](auto answer) {
                if (answer || answer.reason().code == errc::not_found)
                  then({});
@@ -569,9 +613,9 @@ std::shared_ptr<void> http_client::watch(std::string prefix, revision from,
   return core_->watch(std::move(prefix), from, std::move(tell), std::move(ended));
 }
 
-void http_client::compare_clocks(milliseconds patience,
-                                 std::function<void(std::map<std::string, milliseconds>)> then) {
-  core_->compare_clocks(patience, std::move(then));
+void http_client::look_at_members(milliseconds patience,
+                                  std::function<void(std::map<std::string, member_status>)> then) {
+  core_->look_at_members(patience, std::move(then));
 }
 
 void http_client::post(std::function<void()> what) {

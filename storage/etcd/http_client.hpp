@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,7 @@ public:
   void grant(std::chrono::seconds lives, milliseconds patience,
              std::function<void(result<lease_id>)> then) override;
   void renew(lease_id which, milliseconds patience,
-             std::function<void(result<std::chrono::seconds>)> then) override;
+             std::function<void(result<renewal>)> then) override;
   void revoke(lease_id which, milliseconds patience,
               std::function<void(result<void>)> then) override;
   std::shared_ptr<void> watch(std::string prefix, revision from,
@@ -47,10 +48,15 @@ public:
   void after(std::chrono::nanoseconds pause, std::function<void()> what) override;
   std::chrono::nanoseconds now() const override;
 
-  /// How far the clock of each member is ahead of this machine's, by its endpoint, to a second. Of
-  /// those that have said so by then.
-  void compare_clocks(milliseconds patience,
-                      std::function<void(std::map<std::string, milliseconds>)> then);
+  /// What a member says of itself.
+  struct member_status {
+    /// How far its clock is ahead of this machine's, to a second. None: it does not say.
+    std::optional<milliseconds> ahead;
+    std::string version; ///< Empty: it does not say.
+  };
+  /// Asks each member, by its endpoint. Of those that have answered by then.
+  void look_at_members(milliseconds patience,
+                       std::function<void(std::map<std::string, member_status>)> then);
 
   /// So many questions have been asked, repeated ones counted once.
   std::uint64_t questions() const;

@@ -16,6 +16,8 @@ using nanoseconds = std::chrono::nanoseconds;
 
 constexpr auto pause_between_tries = 250ms;
 constexpr auto join_patience = 2'000ms;
+/// Where the two answers of one renewal come from different terms, etcd has a new leader by now.
+constexpr auto pause_between_terms = 100ms;
 
 } // namespace
 
@@ -44,6 +46,7 @@ struct membership::state : std::enable_shared_from_this<state> {
   bool first = true;      ///< It has not been a member yet.
   std::uint64_t turn = 0; ///< Counts joinings: what belongs to an earlier one counts no more.
   std::string said;       ///< The last reason it waits for.
+  std::uint64_t renewals = 0;
 
   nanoseconds deadline_of(nanoseconds sent) const { return sent + options.lives - options.margin; }
 
@@ -96,15 +99,15 @@ struct membership::state : std::enable_shared_from_this<state> {
                    st.waits(left.reason());
                    return st.join_later();
                  }
-                 if (left->count() == 0)
+                 if (left->left.count() == 0)
                    return st.begin();
-                 st.look_at_own_key(st.options.resumed, sent);
+                 st.look_at_own_key(st.options.resumed, sent, left->in);
                }));
   }
 
-  void look_at_own_key(lease_id which, nanoseconds sent) {
+  void look_at_own_key(lease_id which, nanoseconds sent, term in) {
     with.transact({{}, {operation::read(own_key)}, {}}, join_patience,
-                  mine([which, sent](state& st, result<outcome> got) {
+                  mine([which, sent, in](state& st, result<outcome> got) {
                     if (!got) {
                       st.waits(got.reason());
                       return st.join_later();
@@ -113,24 +116,27 @@ struct membership::state : std::enable_shared_from_this<state> {
                       got->found.empty() ? std::vector<key_value>{} : got->found[0];
                     if (found.empty() || found[0].lease != which)
                       return st.begin();
-                    st.go_on(which, found[0].created, sent);
+                    st.go_on(which, found[0].created, sent, in);
                   }));
   }
 
   /// The record is written once more: from here on every revision is a later one than any that
-  /// the server before has seen, and epochs grow.
-  void go_on(lease_id which, revision from, nanoseconds sent) {
+  /// the server before has seen, and epochs grow. With the keepalive's term the write also shows
+  /// that the lease has been renewed, as the read of a later renewal does.
+  void go_on(lease_id which, revision from, nanoseconds sent, term in) {
     transaction what;
     what.conditions = {{own_key, condition::of::created, from}};
     what.then = {operation::put(own_key, options.record, which)};
     with.transact(std::move(what), join_patience,
-                  mine([which, from, sent](state& st, result<outcome> got) {
+                  mine([which, from, sent, in](state& st, result<outcome> got) {
                     if (!got) {
                       st.waits(got.reason());
                       return st.join_later();
                     }
                     if (!got->held)
                       return st.begin();
+                    if (!same_term(in, got->in))
+                      return st.join_later();
                     st.is_member(which, from, sent, true);
                   }));
   }
@@ -187,27 +193,74 @@ struct membership::state : std::enable_shared_from_this<state> {
   // ---- Being a member
 
   void renew_later() {
-    with.after(options.renewal, mine([](state& st) { st.renew(); }));
+    with.after(options.renewal, mine([](state& st) {
+                 st.renew();
+                 st.renew_later();
+               }));
   }
 
+  /// A keepalive and a read of the node's own key, sent together. A leader of etcd's that hangs,
+  /// and was deposed without knowing it, goes on answering keepalives; a read takes a majority. If
+  /// both answers are of one term, then either that term's leader has renewed the lease and still
+  /// led after the sending, or a later one was elected after it, which gives every lease its whole
+  /// time (docs/decisions/0031). It does not matter which members have answered.
+  struct renewing {
+    nanoseconds sent;
+    std::uint64_t number;
+    std::optional<term> renewed{}, read{}; ///< In which term, once it is answered.
+  };
+
   void renew() {
-    const auto sent = with.now();
+    const auto both = std::make_shared<renewing>(renewing{with.now(), ++renewals});
+    const auto patience = options.lives - options.margin;
     // Several may be open: a member of etcd's that hangs must not cost us the next one's answer.
-    with.renew(lease, options.lives - options.margin, mine([sent](state& st, auto left) {
-                 if (st.until == 0 || !left)
+    with.renew(lease, patience, mine([both](state& st, const result<renewal>& got) {
+                 if (st.until == 0 || !got)
                    return; // The clock says when that is too long.
-                 if (left->count() == 0)
+                 if (got->left.count() == 0)
                    return st.lose();
-                 const auto now_until = st.deadline_of(sent).count();
-                 // What comes after the end changes nothing about that.
-                 if (st.until <= st.with.now().count())
-                   return st.lose();
-                 if (now_until > st.until) {
-                   st.until = now_until;
-                   st.tell.renewed(nanoseconds{now_until});
-                 }
+                 both->renewed = got->in;
+                 st.believe(*both);
                }));
-    renew_later();
+    transaction look;
+    look.then = {operation::read(own_key)};
+    look.ahead = true;
+    with.transact(std::move(look), patience, mine([both](state& st, const result<outcome>& got) {
+                    if (st.until == 0 || !got)
+                      return;
+                    if (!st.is_own(*got))
+                      return st.lose();
+                    both->read = got->in;
+                    st.believe(*both);
+                  }));
+  }
+
+  /// Its record, and not another server's under its name.
+  bool is_own(const outcome& got) const {
+    return !got.found.empty() && !got.found[0].empty() && got.found[0][0].created == since &&
+           got.found[0][0].lease == lease && got.found[0][0].value == options.record;
+  }
+
+  static bool same_term(term one, term other) { return one != 0 && one == other; }
+
+  void believe(const renewing& both) {
+    if (!both.renewed || !both.read)
+      return;
+    // What comes after the end changes nothing about that.
+    if (until <= with.now().count())
+      return lose();
+    if (!same_term(*both.renewed, *both.read)) {
+      if (both.number == renewals)
+        with.after(pause_between_terms, mine([number = both.number](state& st) {
+                     if (st.until != 0 && number == st.renewals)
+                       st.renew();
+                   }));
+      return;
+    }
+    if (const auto now_until = deadline_of(both.sent).count(); now_until > until) {
+      until = now_until;
+      tell.renewed(nanoseconds{now_until});
+    }
   }
 
   void look_later() {
@@ -286,6 +339,13 @@ lease_id membership::lease() const {
 
 const std::string& membership::self() const {
   return state_->options.self;
+}
+
+void membership::look() {
+  state_->with.post([st = state_] {
+    if (!st->over && st->until != 0)
+      st->renew();
+  });
 }
 
 void membership::doubt() {

@@ -26,8 +26,9 @@ struct membership_options {
 };
 
 /// A node as a member of its cluster: a lease of etcd's, which it renews, and with which go its own
-/// record and all it owns. The lease counts from when its last renewal was *sent*: by its own clock
-/// a node knows that it is over before anybody else can.
+/// record and all it owns. A renewal counts only with a read of that record in the same term of
+/// etcd's, and from when the two were *sent*: by its own clock a node knows that its lease is over
+/// before anybody else can.
 ///
 /// Threads: any; what is told comes on the client's thread.
 /// Owner:   the client must outlive it. It does not end on the client's thread.
@@ -65,6 +66,8 @@ public:
   lease_id lease() const;
   const std::string& self() const;
 
+  /// There is a reason to ask etcd at once whether it still is one.
+  void look();
   /// Somebody has seen that it is none any more.
   void doubt();
 

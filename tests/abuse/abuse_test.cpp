@@ -60,6 +60,25 @@ TEST_CASE("who runs out of memory is told so: exit 137 and the reason", "[abuse]
   field.end();
 }
 
+TEST_CASE("who takes the machine's memory by file locks is ended and told so", "[abuse]") {
+  battlefield field;
+  // 100,000 are a large database's.
+  auto innocent = field.server.open("neighbour", {"./attack", "locks", "100000"});
+  const auto all = innocent.next();
+  REQUIRE(all);
+  CHECK(all->data.find("100000 0") != std::string::npos);
+  const auto told = field.server.exec("victim", {"./attack", "locks", "2400000"});
+  CHECK(told.exit_code == 137);
+  CHECK(told.err.starts_with("Sandbox ended: it holds kernel memory outside of its limit (file "
+                             "locks: "));
+  CHECK(told.err.ends_with(" MiB)\n"));
+  CHECK(field.server.log().find("error sandbox.ended_by_node sandbox=victim reason=") !=
+        std::string::npos);
+  CHECK(field.server.sh("victim", "ls").out.empty()); // The next one is empty.
+  CHECK(field.server.sh("neighbour", "pgrep -c attack").out == "1\n");
+  field.end();
+}
+
 TEST_CASE("of many hogs enough are killed, and each is told", "[abuse]") {
   battlefield field;
   const auto all = at_once(8, [&](std::size_t) {

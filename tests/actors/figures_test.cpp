@@ -112,6 +112,13 @@ TEST_CASE("starts that come to nothing are counted by their reason", "[actors][f
   node.sys.run();
   CHECK(asked.reason().code == errc::launch_failed);
   CHECK(page_of(node).value("insula_sandboxes_not_started_total", {{"reason", "launch"}}) == 1);
+  const auto again = node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{});
+  node.engine.creations.back().fail("no room", errc::machine_full);
+  node.sys.run();
+  CHECK(again.reason().code == errc::machine_full);
+  CHECK(again.reason().message == "no room");
+  CHECK(page_of(node).value("insula_sandboxes_not_started_total", {{"reason", "machine"}}) == 1);
+  CHECK(page_of(node).value("insula_sandboxes_not_started_total", {{"reason", "launch"}}) == 1);
   CHECK(page_of(node).value("insula_sandboxes_started_total") == 0);
 }
 

@@ -41,3 +41,16 @@ TEST_CASE("of many nodes a few are looked at, not always the same ones", "[actor
     ++taken[place_sandbox(nodes, random).value()];
   CHECK(taken.size() == 20);
 }
+
+TEST_CASE("a node that has just failed is the last to be chosen", "[actors][cluster]") {
+  std::vector<node_load> nodes{{"a", 90, 100, 0, false}, {"b", 5, 100, 5, false, true}};
+  for (std::uint64_t random = 0; random < 10; ++random)
+    CHECK(place_sandbox(nodes, random) == 0u);
+  nodes[0].draining = true;
+  CHECK(place_sandbox(nodes, 1) == 1u);
+  // Many of them do not hide one that works.
+  std::vector<node_load> many(20, {"f", 0, 100, 0, false, true});
+  many.push_back({"works", 99, 100, 0, false});
+  for (std::uint64_t random = 0; random < 40; ++random)
+    CHECK(place_sandbox(many, random) == 20u);
+}

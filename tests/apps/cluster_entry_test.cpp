@@ -44,3 +44,34 @@ TEST_CASE("a node may start by a clock that most others have", "[cluster]") {
   CHECK(most.reason().message.starts_with(
     "its clock is 11.5 s behind that of b, and 12 s behind that of c, "));
 }
+
+TEST_CASE("versions of etcd that end leases before their time are known", "[cluster]") {
+  for (const auto* bad :
+       {"3.3.25", "3.4.0", "3.4.23", "3.4.30", "3.5.0", "3.5.9", "3.5.12", "2.3.8"})
+    CHECK(fault_of_etcd(bad).find("install 3.4.31, 3.5.13") != std::string::npos);
+  for (const auto* good : {"3.4.31", "3.4.44", "3.5.13", "3.5.16", "3.6.0", "3.6.0-rc.1", "4.0.0"})
+    CHECK(fault_of_etcd(good).empty());
+  for (const auto* odd : {"", "x", "3", "3.4", "3.4.", "3,4,5", "99999999999.1.1"})
+    CHECK(fault_of_etcd(odd).empty());
+}
+
+TEST_CASE("each node asks its own member of etcd first, or another one than its neighbour",
+          "[cluster]") {
+  const std::vector<std::string> nodes{"n1", "n2", "n3"};
+  using list = std::vector<std::string>;
+  const list apart{"https://192.0.2.1:2379", "https://192.0.2.2:2379",
+                   "https://[2001:db8::3]:2379"};
+  CHECK(endpoints_for("n2", "192.0.2.2", nodes, apart).front() == apart[1]);
+  CHECK(endpoints_for("n3", "2001:db8::3", nodes, apart).front() == apart[2]);
+  // 192.0.2.2 is not the machine of 192.0.2.22.
+  CHECK(endpoints_for("n1", "192.0.2", nodes, apart).front() == apart[0]);
+  // Machines without a member, and a single machine with all.
+  for (const auto* address : {"192.0.2.9", "127.0.0.1"}) {
+    const list shared{"http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"};
+    CHECK(endpoints_for("n1", address, nodes, shared) == shared);
+    CHECK(endpoints_for("n2", address, nodes, shared) == list{shared[1], shared[2], shared[0]});
+    CHECK(endpoints_for("n3", address, nodes, shared) == list{shared[2], shared[0], shared[1]});
+  }
+  CHECK(endpoints_for("n3", "192.0.2.9", nodes, {"http://one:1"}) == list{"http://one:1"});
+  CHECK(endpoints_for("stranger", "192.0.2.9", nodes, apart).size() == 3);
+}

@@ -115,6 +115,7 @@ sandbox:
   max_instances: 1500
   freeze_after: 0
   stop_after: 48h
+  seccomp_filters: false
   limits:
     memory: 512MiB
     cpus: 0.5
@@ -157,6 +158,7 @@ log: {level: debug}
   CHECK(c.sandbox.max_instances == 1500);
   CHECK(c.sandbox.freeze_after == 0ms);
   CHECK(c.sandbox.stop_after == 48h);
+  CHECK_FALSE(c.sandbox.seccomp_filters);
   CHECK(c.sandbox.memory_bytes == 512ull << 20);
   CHECK(c.sandbox.cpus == 0.5);
   CHECK(c.sandbox.processes == 64);
@@ -263,6 +265,7 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
     {"sandbox.freeze_after", "10 m", "a duration such as 500ms, 30s, 10m or 2h, got \"10 m\""},
     {"sandbox.stop_after", "9000h", "a duration from 0 to 8760h, got \"9000h\""},
     {"sandbox.idle_timeout", "9000h", "a duration from 0 to 8760h, got \"9000h\""},
+    {"sandbox.seccomp_filters", "1", "true or false, got \"1\""},
     {"sandbox.limits.memory", "lots", "a size such as 2GiB, got \"lots\""},
     {"sandbox.limits.memory", "2GB", "a size such as 2GiB, got \"2GB\""},
     {"sandbox.limits.memory", "GiB", "a size such as 2GiB, got \"GiB\""},

@@ -66,13 +66,15 @@ TEST_CASE("a policy has a largest number of rules", "[base][network]") {
 }
 
 TEST_CASE("figures are the same after they were text, whatever a name was", "[base][network]") {
-  network_figures figures{1, 2, 3, 4, 5, {}};
+  network_figures figures{1, 2, 3, 4, 5, {}, 6};
   figures.last_refusals.push_back({-7, "tcp", "", "::1", 65535, "deny ::1/128", false});
   figures.last_refusals.push_back({1'700'000'000'000, "dns", "a b\nc", "", 53, "default", true});
   const auto read = figures_from_text(to_text(figures));
   REQUIRE(read);
   CHECK(read->bytes_in == 1);
   CHECK(read->refusals == 5);
+  CHECK(read->gateway_us == 6);
+  CHECK(figures_from_text("figures 1 2 3 4 5\n")->gateway_us == 0); // A gateway of before.
   REQUIRE(read->last_refusals.size() == 2);
   CHECK(read->last_refusals[0].name.empty());
   CHECK(read->last_refusals[0].rule == "deny ::1/128");

@@ -55,12 +55,16 @@ class Faults:
                 "kill etcd leader": self.kill_etcd_leader,
                 "wipe etcd member": self.wipe_etcd_member,
             }
+        if machines.clustered and machines.etcd_disks:
+            self.kinds["etcd disk hangs"] = self.etcd_disk_hangs
         if not machines.small_disks:
             del self.kinds["disk full"]  # It is the machine's own.
 
     # A node whose lease ends loses its sandboxes. The first leave all leases alone; the second should.
     harmless = {"partition of a pair"}
     only_etcd = {"kill etcd leader", "wipe etcd member"}
+    # When an etcd before 3.4.31, or of 3.5 before 3.5.13, goes on, it ends the leases of all nodes.
+    costs_all = {"etcd disk hangs"}
 
     def choose(self, name):
         """A fault at some machine, and the generator that does it."""
@@ -72,6 +76,8 @@ class Faults:
         """How long it holds. A lease is 3 s: shorter and longer ones are both of interest."""
         if name in ("restart", "wipe etcd member"):
             return 0
+        if name == "etcd disk hangs":
+            return self.random.uniform(4, 12)
         if name.startswith("stop"):
             return self.random.uniform(4, 7) if self.short else self.random.uniform(10, 30)
         return self.random.uniform(0.2, 5 if self.short else 12)
@@ -257,6 +263,14 @@ class Faults:
         yield
         leader.etcd.start([each.etcd for each in self.machines], "existing")
 
+    def etcd_disk_hangs(self, _, fault):
+        """Its leader does not know that it is deposed, and goes on answering what it can without writing."""
+        leader = eventually(self.machines.etcd_leader, 60, "etcd has no leader")
+        fault.node = leader.name
+        leader.etcd.freeze()
+        yield
+        leader.etcd.thaw()
+
     def wipe_etcd_member(self, machine, _):
         self.machines.wipe_etcd(machine)
         yield
@@ -272,6 +286,8 @@ class Faults:
             with contextlib.suppress(OSError):
                 os.unlink(f"{each.state}/nemesis")
             signal_all(each.processes(), signal.SIGCONT)
+            if self.machines.clustered:
+                each.etcd.thaw()
             if not each.running():
                 each.start(wait=False)
             if self.machines.clustered and each.etcd.process is None:

@@ -128,6 +128,14 @@ def thaw(group):
                     file.write(word)
 
 
+def thaw_disks(where):
+    """File systems below it that were frozen go on: until then, what has written to one cannot even be killed."""
+    for line in content_of("/proc/self/mounts").splitlines():
+        _, point, kind, *_ = line.split()
+        if kind == "ext4" and point.startswith(where + "/"):
+            run("fsfreeze", "--unfreeze", point, check=False)
+
+
 def signal_all(pids, number):
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -144,6 +152,7 @@ def remove_groups(keys):
 
 def remove_all(where):
     """Ends and removes all that belongs to the machines in this directory, whoever made them."""
+    thaw_disks(where)
     pid = os.path.basename(where)[len(PREFIX):]
     namespaces = [name for name in os.listdir("/run/netns") if name.startswith(f"{PREFIX}{pid}-")] \
         if os.path.isdir("/run/netns") else []
@@ -259,9 +268,18 @@ class Etcd:
 
     def kill(self):
         if self.process is not None:
+            self.thaw()
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def freeze(self):
+        """Its disk hangs: whatever writes to it waits, until thaw(). Only with disks of its own."""
+        run("fsfreeze", "--freeze", self.directory)
+
+    def thaw(self):
+        if self.machine.all.etcd_disks:
+            run("fsfreeze", "--unfreeze", self.directory, check=False)  # It may not be frozen.
 
     def metrics(self):
         """Its counters, by their names with labels."""
@@ -403,12 +421,13 @@ def is_insulas(pid):
 class Machines:
     """All of them. A context: whatever happens inside, nothing stays."""
 
-    def __init__(self, insula, count=3, clustered=True, settings=None, extra="", small_disks="", logs=None):
+    def __init__(self, insula, count=3, clustered=True, settings=None, extra="", small_disks="", logs=None, etcd_disks=False):
         """`settings` are sections of the configuration, and `extra` are lines behind it: indented by two blanks they go on
-        with the cluster's section. `small_disks`, such as "256m": each state is in memory, and so big."""
+        with the cluster's section. `small_disks`, such as "256m": each state is in memory, and so big. `etcd_disks`: each
+        member of etcd has a file system that can be made to hang."""
         self.insula = os.path.abspath(insula)
         self.count, self.clustered, self.small_disks = count, clustered, small_disks
-        self.settings, self.extra = settings or {}, extra
+        self.settings, self.extra, self.etcd_disks = settings or {}, extra, etcd_disks
         self.logs = os.path.abspath(logs) if logs else None
         self.prefix = f"{PREFIX}{os.getpid()}"
         self.where = f"{PLACE}/{self.prefix}"
@@ -440,7 +459,8 @@ class Machines:
     def make(self):
         if os.geteuid() != 0:
             raise Failed("making machines needs root")
-        for program in ("ip", "nsenter", "nft", "openssl") + (("etcd",) if self.clustered else ()):
+        for program in ("ip", "nsenter", "nft", "openssl") + (("etcd",) if self.clustered else ()) + \
+                (("fsfreeze", "mkfs.ext4") if self.etcd_disks else ()):
             if shutil.which(program) is None:
                 raise Failed(f"there is no {program} here")
         if not os.access(self.insula, os.X_OK):
@@ -465,10 +485,23 @@ class Machines:
             self.make_certificates()
             for each in self.machines:  # They share a disk here, with all else on this machine, and leases do not wait for it.
                 os.mkdir(each.etcd.directory, 0o700)
-                run("mount", "-t", "tmpfs", "-o", "size=1g,mode=700", "insula-cluster", each.etcd.directory)
+                if self.etcd_disks:
+                    self.make_etcd_disk(each)
+                else:
+                    run("mount", "-t", "tmpfs", "-o", "size=1g,mode=700", "insula-cluster", each.etcd.directory)
         self.configuration = f"{self.where}/cluster.yaml"
         with open(self.configuration, "w", encoding="utf-8") as file:
             file.write(self.configuration_text())
+
+    def make_etcd_disk(self, machine):
+        """In memory all the same, as a file system in a file."""
+        disk = f"{machine.where}/disk"
+        os.mkdir(disk, 0o700)
+        run("mount", "-t", "tmpfs", "-o", "size=600m,mode=700", "insula-cluster", disk)
+        run("truncate", "--size", "512m", f"{disk}/image")
+        run("mkfs.ext4", "-q", "-F", f"{disk}/image")
+        run("mount", "-o", "loop", f"{disk}/image", machine.etcd.directory)
+        os.rmdir(f"{machine.etcd.directory}/lost+found")  # etcd would wonder what it is.
 
     def make_network(self):
         bridge = f"{self.prefix}-b"
@@ -597,6 +630,7 @@ class Machines:
         with self.lock:
             if not os.path.isdir(self.where):
                 return
+            thaw_disks(self.where)
             for each in self.machines:
                 signal_all(each.own_processes(), signal.SIGCONT)
                 if each.running():

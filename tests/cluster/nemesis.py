@@ -337,7 +337,8 @@ class Run:
         if owner is None and not self.anywhere:
             owner = history.home.name
         for each in reversed(touching):  # The one that began last is the likeliest.
-            if each.name not in Faults.harmless | Faults.only_etcd and owner in (None, each.node):
+            if each.name in Faults.costs_all or \
+                    each.name not in Faults.harmless | Faults.only_etcd and owner in (None, each.node):
                 each.losses += 1
                 return ""
         time.sleep(1.5)  # The directory is asked now and then only.
@@ -522,7 +523,8 @@ def main():
     all_ = Machines(options.insula, clustered=not (options.alone or options.mistake), small_disks="256m", logs=options.logs,
                     settings={"runtime": {"slots": 1000, "disk": {"backend": "tmpfs"}},
                               "snapshots": {"interval": f"{SNAPSHOT_SECONDS}s"}},
-                    extra=content_of(options.extra) if options.extra else "")
+                    extra=content_of(options.extra) if options.extra else "",
+                    etcd_disks=not options.faults or "etcd disk hangs" in options.faults)
     with ends_on_signals(), all_ as machines:
         machines.start()
         run = Run(options, machines)

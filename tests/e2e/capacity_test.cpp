@@ -32,3 +32,15 @@ TEST_CASE("at the instance limit a new sandbox is refused until another is delet
   CHECK(std::count(all.begin(), all.end(), 200) == 1);
   CHECK(std::count(all.begin(), all.end(), 503) == 19);
 }
+
+TEST_CASE("while the machine has less memory than it keeps, new sandboxes are refused",
+          "[capacity]") {
+  const node it{"node: {memory_reserve: 1TiB}"};
+  const auto refused = it.ask("POST", "/v1/sandbox/b/exec", exec_body({"true"}));
+  CHECK(refused.status == 503);
+  CHECK(
+    refused.body ==
+    R"({"error":"Cannot start container: the node's memory is nearly used up. Wait for existing containers to stop.","code":"capacity_exceeded"})");
+  CHECK(refused.fields.at("retry-after") == "5");
+  CHECK(it.ask("GET", "/health").status == 200);
+}

@@ -2,11 +2,14 @@
 #include "tests/e2e/small_cluster.hpp"
 #include "tests/support/metrics_text.hpp"
 
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <openssl/evp.h>
+#include <sys/wait.h>
 
 using namespace insula::test;
 
@@ -144,8 +147,9 @@ TEST_CASE("a command in a sandbox asks nothing of etcd, at whichever node", "[cl
     for (std::size_t at = 0; at < 2; ++at)
       REQUIRE(nodes[at].sh("quiet", "true").exit_code == 0);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  // Each renews its lease twice a second, and now and then looks for alarms that are nobody's.
-  const double anyway = 2 * (2 * took.count() + took.count() / 10 + 2);
+  // Each renews its lease twice a second, with two questions, and now and then looks for alarms that
+  // are nobody's.
+  const double anyway = 2 * (4 * took.count() + took.count() / 10 + 2);
   CHECK(questions(0) + questions(1) - before < anyway + commands / 4.);
 }
 
@@ -178,6 +182,31 @@ TEST_CASE("what a lost node had goes on at another one", "[cluster]") {
   CHECK(eventually([&] { return small_cluster::members(other) == 3; }));
   CHECK(nodes[at].sh("lost", "echo three").out == "three\n");
   CHECK(small_cluster::owner_of(other, "lost").node == after.node);
+}
+
+TEST_CASE("a node that has lost its spawner ends, and every new sandbox is made at the others",
+          "[cluster]") {
+  small_cluster nodes;
+  REQUIRE(nodes[0].sh("moves", "echo here > file").exit_code == 0);
+  const auto at = nodes.owner_number("moves");
+  auto& lost = nodes[at];
+  const std::array others{&nodes[(at + 1) % 3], &nodes[(at + 2) % 3]};
+  lost.crash_spawner();
+  for (std::size_t i = 0; i < 30; ++i) {
+    const auto id =
+      std::string{"new"} + static_cast<char>('a' + i % 26) + static_cast<char>('a' + i / 26);
+    // What goes to the lost one in its last moment is told to come again.
+    const auto got = sh_patiently(*others[i % 2], id, "echo made");
+    CHECK(got.out == "made\n");
+  }
+  const int status = lost.stop(0); // By itself.
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 1);
+  // It has given its lease back, and what it had is another's.
+  CHECK(eventually([&] { return small_cluster::members(*others[0]) == 2; }, 3s));
+  CHECK(sh_patiently(*others[0], "moves", "ls; echo again").out == "again\n");
+  lost.start();
+  CHECK(eventually([&] { return small_cluster::members(*others[0]) == 3; }));
 }
 
 TEST_CASE("a server that is started again in time goes on with what it had", "[cluster]") {
@@ -303,6 +332,23 @@ TEST_CASE("a node that is drained hands over what it has", "[cluster]") {
     return nodes[1].ask("GET", "/v1/cluster").body.find("\"draining\"") != std::string::npos;
   }));
   CHECK(nodes[0].sandbox_groups().empty());
+}
+
+TEST_CASE("what is known to be wrong with the version of etcd is in the log", "[cluster]") {
+  small_cluster nodes{1};
+  const auto url = nodes.etcd.url();
+  rapidjson::Document status;
+  status.Parse(http_ask(static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1))),
+                        "POST", "/v3/maintenance/status", "{}")
+                 .body.c_str());
+  const std::string version = status["version"].GetString();
+  CAPTURE(version);
+  int major = 0, minor = 0, patch = 0;
+  REQUIRE(std::sscanf(version.c_str(), "%d.%d.%d", &major, &minor, &patch) == 3);
+  const bool good =
+    major > 3 || minor > 5 || (minor == 5 && patch >= 13) || (minor == 4 && patch >= 31);
+  const auto said = "cluster.etcd_version member=" + url + " version=" + version;
+  CHECK((nodes[0].log().find(said) == std::string::npos) == good);
 }
 
 TEST_CASE("nodes that cannot be members are told why", "[cluster]") {

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <sys/wait.h>
@@ -40,6 +41,25 @@ TEST_CASE("SIGINT ends a server at once with everything that runs in it", "[life
       CHECK_FALSE(got.error.empty());
   }
   CHECK(eventually([&] { return it.processes().empty(); }));
+}
+
+TEST_CASE("a server that is ready has neither root nor calls that it does not need",
+          "[lifecycle]") {
+  const node it;
+  REQUIRE(it.sh("a", "true").exit_code == 0);
+  const auto tasks = "/proc/" + std::to_string(it.pid()) + "/task";
+  std::size_t threads = 0;
+  for (const auto& each : std::filesystem::directory_iterator{tasks}) {
+    ++threads;
+    const auto status = content_of(each.path().string() + "/status");
+    CAPTURE(status);
+    CHECK(status.find("\nUid:\t0\t") == std::string::npos);
+    CHECK(status.find("\nCapPrm:\t0000000000000000\n") != std::string::npos);
+    CHECK(status.find("\nCapEff:\t0000000000000000\n") != std::string::npos);
+    CHECK(status.find("\nNoNewPrivs:\t1\n") != std::string::npos);
+    CHECK(status.find("\nSeccomp:\t2\n") != std::string::npos);
+  }
+  CHECK(threads > 2);
 }
 
 TEST_CASE("a second server on the same state directory is refused, and disturbs nothing",

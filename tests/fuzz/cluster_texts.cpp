@@ -14,6 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static_cast<void>(etcd::read_outcome(text));
   static_cast<void>(etcd::read_grant(text));
   static_cast<void>(etcd::read_renewal(text));
+  static_cast<void>(etcd::read_version(text));
   static_cast<void>(etcd::read_news(text));
   static_cast<void>(etcd::read_refusal(text));
   if (const auto bytes = etcd::from_base64(text))

@@ -32,8 +32,9 @@ inline int connection_to(std::uint16_t port) {
   return client;
 }
 
-/// Says everything, then that there is no more, and listens until the other side has closed.
-inline std::string converse(std::uint16_t port, std::string_view bytes) {
+/// Says everything, then that there is no more, unless it `stays`, and listens until the other side
+/// has closed.
+inline std::string converse(std::uint16_t port, std::string_view bytes, bool stays = false) {
   const int client = connection_to(port);
   bool all_said = false;
   std::string heard;
@@ -45,7 +46,8 @@ inline std::string converse(std::uint16_t port, std::string_view bytes) {
       bytes.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(0, sent)));
       if (bytes.empty() || (sent < 0 && errno != EAGAIN && errno != EINTR)) {
         all_said = true;
-        ::shutdown(client, SHUT_WR);
+        if (!stays)
+          ::shutdown(client, SHUT_WR);
       }
     }
     if ((ready.revents & (POLLIN | POLLHUP | POLLERR)) != 0) {

@@ -33,3 +33,32 @@ TEST_CASE("a token in the query is percent-decoded", "[http][auth]") {
   CHECK_FALSE(key.allows_query("xtoken=a%20b%26c"));
   CHECK_FALSE(key.allows_query(""));
 }
+
+TEST_CASE("a text that carries the key is known, however the key is written", "[http][auth]") {
+  const std::string key = "k-0123456789abcdef+/";
+  const key_check known{key};
+  // "k-0123456789abcdef+/" behind 0, 1 and 2 other bytes.
+  for (const auto& text :
+       {key, "Bearer " + key, "x" + key + "x", std::string{"k%2D0123456789abcdef%2b%2F"},
+        std::string{"ay0wMTIzNDU2Nzg5YWJjZGVmKy8="}, std::string{"eGstMDEyMzQ1Njc4OWFiY2RlZisv"},
+        std::string{"eHhrLTAxMjM0NTY3ODlhYmNkZWYrLw"},
+        std::string{"p, base64url.ay0wMTIzNDU2Nzg5YWJjZGVmKy8"},
+        std::string{"basic dTprLTAxMjM0NTY3ODlhYmNkZWYrLw=="}}) {
+    CAPTURE(text);
+    CHECK(known.is_in(text));
+    CHECK_FALSE(key_check{{}}.is_in(text));
+  }
+  for (const std::string text :
+       {"", "k-0123456789abcdef+", "K-0123456789ABCDEF+/", "Basic !", "Basic ", "%", "%2"}) {
+    CAPTURE(text);
+    CHECK_FALSE(known.is_in(text));
+  }
+  // A short one is a word of its own.
+  const key_check brief{"dev"};
+  for (const std::string text : {"dev", "Bearer dev", "a=dev; b", "/dev/", "Basic dTpkZXY="})
+    CHECK(brief.is_in(text));
+  for (const std::string text : {"develop", "webdev", "Basic dTpkZXZz", "ZGV2"})
+    CHECK_FALSE(brief.is_in(text));
+  CHECK(known.is_in_path("/a/" + key));
+  CHECK_FALSE(brief.is_in_path("/dev/"));
+}

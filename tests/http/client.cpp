@@ -5,6 +5,7 @@
 #include <openssl/ssl.h>
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <array>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,7 +14,7 @@
 
 namespace insula::test {
 
-client::client(std::uint16_t port, bool tls)
+client::client(std::uint16_t port, bool tls, const std::string& address)
     : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   REQUIRE(fd_ >= 0);
   const timeval patience{60, 0};
@@ -23,6 +24,8 @@ client::client(std::uint16_t port, bool tls)
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   sockaddr_in where{};
   where.sin_family = AF_INET;
+  REQUIRE(::inet_pton(AF_INET, address.c_str(), &where.sin_addr) == 1);
+  REQUIRE(::bind(fd_, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0);
   where.sin_port = htons(port);
   where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   REQUIRE(::connect(fd_, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0);

@@ -21,7 +21,8 @@ struct answer {
 /// without any.
 class client {
 public:
-  explicit client(std::uint16_t port, bool tls = false);
+  /// `address`: its own, of IPv4.
+  explicit client(std::uint16_t port, bool tls = false, const std::string& address = "127.0.0.1");
   ~client();
   client(const client&) = delete;
   client& operator=(const client&) = delete;

@@ -647,6 +647,27 @@ TEST_CASE("previews are on the node that has the sandbox", "[http][cluster]") {
   }
 }
 
+TEST_CASE("the key of the node that was asked goes no further than there", "[http][cluster]") {
+  http::server_options first, second;
+  first.api_key = "one-0123456789abcdef";
+  second.api_key = "another-0123456789ab";
+  pair_of_nodes both{first, second};
+  inner_server server;
+  client one{both.n1.port()};
+  one.send(request("GET", server.prefix() + "/x?token=" + first.api_key + "&y=1", {},
+                   "Authorization: Bearer " + first.api_key + "\r\nX-Key: " + first.api_key +
+                     "\r\nX-Other: " + second.api_key +
+                     "\r\nX-Plain: 1\r\nCookie: k=" + first.api_key + "; a=1\r\n"));
+  auto inside = server.accept();
+  const auto head = inside.head();
+  CHECK(head.starts_with("GET /x?y=1 HTTP/1.1\r\n"));
+  CHECK(head.find("0123456789") == std::string::npos);
+  CHECK(head.find("X-Plain: 1\r\n") != std::string::npos);
+  CHECK(head.find("Cookie: a=1\r\n") != std::string::npos);
+  inside.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+  CHECK(one.receive().body == "ok");
+}
+
 TEST_CASE("the gateway asks for the key, and the owner does not", "[http][cluster]") {
   http::server_options first, second;
   first.api_key = "one";

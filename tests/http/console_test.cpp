@@ -24,11 +24,16 @@ struct browser {
   /// client's request() names 127.0.0.1; a browser goes by the name in its address bar.
   answer send(std::string_view method, std::string_view target, const std::string& fields,
               const std::string& body = {}) const {
-    client to{port};
+    client to{port, false, address};
     to.send(std::string{method} + " " + std::string{target} + " HTTP/1.1\r\nHost: " + host +
             "\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
             fields + "\r\n" + body);
     return to.receive();
+  }
+  browser from(const std::string& other) const {
+    auto moved = *this;
+    moved.address = other;
+    return moved;
   }
   answer sign_in(const std::string& key) const {
     return send("POST", "/console/sign-in", own, key);
@@ -40,6 +45,7 @@ struct browser {
 
   std::uint16_t port;
   std::string host, own;
+  std::string address = "127.0.0.1"; ///< Of its own.
 };
 
 } // namespace
@@ -119,18 +125,37 @@ TEST_CASE("other pages can neither try keys nor sign anybody out", "[http][conso
       CHECK(chromium.send("POST", path, fields, "s3cret").status == 403);
 }
 
-TEST_CASE("whoever tries keys has to wait after ten wrong ones, the right one included",
+TEST_CASE("after ten wrong keys a wrong one has to wait, and the right one never does",
           "[http][console]") {
   house h{with_key()};
   const browser chromium{h};
   for (int i = 0; i < 10; ++i)
     CHECK(chromium.sign_in("wrong" + std::to_string(i)).status == 401);
-  const auto late = chromium.sign_in("s3cret");
+  const auto late = chromium.sign_in("another");
   CHECK(late.status == 429);
   CHECK(std::stoi(late.fields.at("retry-after")) > 0);
-  // Those who have the key elsewhere are not concerned.
+  CHECK(chromium.sign_in("s3cret").status == 204);
+  CHECK(chromium.sign_in("another").status == 429);
+  // Neither is anybody concerned who asks from elsewhere, or has the key elsewhere.
+  CHECK(chromium.from("127.0.0.2").sign_in("wrong").status == 401);
   CHECK(ask(h.port(), "GET", "/console/sandboxes", {}, "Authorization: Bearer s3cret\r\n").status ==
         200);
+}
+
+TEST_CASE("encrypted, the cookie is one that no other host can set", "[http][console]") {
+  house h{with_key()}; // Behind a proxy that speaks TLS.
+  const browser chromium{h};
+  const auto own = "Origin: https://" + chromium.host + "\r\n";
+  const auto in = chromium.send("POST", "/console/sign-in", own, "s3cret");
+  const auto& cookie = in.fields.at("set-cookie");
+  CHECK(cookie.find("__Host-insula-" + std::to_string(h.port()) + "=") == 0);
+  CHECK(cookie.find("; Path=/; HttpOnly; SameSite=Strict; Secure") != std::string::npos);
+  CHECK(cookie.find("Domain") == std::string::npos);
+  const auto name = cookie.substr(7, cookie.find('=') - 7);
+  const auto mine = "Cookie: " + name + "=tossed; " + cookie.substr(0, cookie.find(';')) + "\r\n";
+  CHECK(chromium.send("POST", "/v1/sandbox", mine + own).status == 200);
+  CHECK(chromium.send("POST", "/console/sign-out", mine + own).status == 204);
+  CHECK(chromium.send("POST", "/v1/sandbox", mine + own).status == 401);
 }
 
 TEST_CASE("a key that is too long for one is refused unread", "[http][console]") {

@@ -1,5 +1,6 @@
 #include "base/file_tasks.hpp"
 #include "http/opensandbox/execd_json.hpp"
+#include "http/opensandbox/files_json.hpp"
 #include "http/opensandbox/lines.hpp"
 #include "http/opensandbox/log_cursor.hpp"
 #include "tests/http/client.hpp"
@@ -169,6 +170,47 @@ TEST_CASE("what makes no sense is refused before anything runs", "[http][execd]"
   CHECK(h.heard().all().empty());
 }
 
+TEST_CASE("an id that no user of a sandbox has is refused by every route", "[http][execd]") {
+  house h;
+  const auto [number, good] = GENERATE(table<std::string, bool>({{"0", true},
+                                                                 {"1000", true},
+                                                                 {"65534", true},
+                                                                 {"65535", true},
+                                                                 {"65536", false},
+                                                                 {"2147483648", false},
+                                                                 {"4294967295", false},
+                                                                 {"4294967296", false},
+                                                                 {"18446744073709551616", false},
+                                                                 {"-1", false},
+                                                                 {"-0.0", false},
+                                                                 {"1.5", false}}));
+  CAPTURE(number);
+  for (const auto* path : {"/command", "/session/s/run"})
+    for (const auto& body : {R"({"command":"a","uid":)" + number + "}",
+                             R"({"command":"a","uid":1000,"gid":)" + number + "}"}) {
+      CAPTURE(path, body);
+      CHECK(ask(h.port(), "POST", base + path, body).status == (good ? 200 : 400));
+      const auto text = body.substr(0, body.rfind(':') + 1) + "\"" + number + "\"}";
+      CHECK(ask(h.port(), "POST", base + path, text).status == 400);
+    }
+  // A file's owner is a name, which may be a number.
+  for (const auto* whose : {"owner", "group"}) {
+    const auto rights = "{\"" + std::string{whose} + "\":\"" + number + "\"}";
+    for (const auto* path : {"/files/permissions", "/directories"}) {
+      CAPTURE(path, rights);
+      const auto got = ask(h.port(), "POST", base + path, R"({"/a":)" + rights + "}");
+      CHECK((got.status != 400) == good);
+      CHECK(ask(h.port(), "POST", base + path,
+                "{\"/a\":{\"" + std::string{whose} + "\":" + number + "}}")
+              .status == 400);
+    }
+    const auto upload = opensandbox::read_upload("{\"path\":\"/a\"," + rights.substr(1));
+    CHECK(static_cast<bool>(upload) == good);
+  }
+  if (!good)
+    CHECK(h.heard().all().empty());
+}
+
 TEST_CASE("what cannot start is told by how far it came", "[http][execd]") {
   house h;
   const auto asked = [&](const error& why) {
@@ -182,6 +224,10 @@ TEST_CASE("what cannot start is told by how far it came", "[http][execd]") {
   CHECK(unknown.body ==
         R"({"code":"DOCKER::SANDBOX_NOT_FOUND","message":"Sandbox abc not found."})");
   CHECK(asked({errc::limit_reached, "too many"}).status == 500);
+  const auto full = asked({errc::machine_full, "no room for a filter"});
+  CHECK(full.status == 503);
+  CHECK(full.fields.at("retry-after") == "5");
+  CHECK(full.body == R"({"code":"RUNTIME_ERROR","message":"no room for a filter"})");
   const auto late = asked({errc::launch_failed, "starting it: out of memory"});
   CHECK(late.status == 200);
   CHECK(plain(late.body) ==

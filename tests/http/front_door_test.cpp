@@ -1,11 +1,14 @@
+#include "base/limits.hpp"
 #include "http/front_door.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
 
+#include <filesystem>
 #include <random>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace insula;
@@ -43,6 +46,96 @@ TEST_CASE("malformed requests are answered with 400 and closed", "[http][front_d
   CHECK(ask(h.port(), "GET", "/health").status == 200);
 }
 
+TEST_CASE("what another server may read otherwise is refused", "[http][front_door]") {
+  house h;
+  const std::string get = "GET /health HTTP/1.1\r\n", host = "Host: localhost\r\n";
+  const std::string post = "POST /v1/sandbox/abc/exec HTTP/1.1\r\n" + host;
+  const std::string chunks = post + "Transfer-Encoding: chunked\r\n\r\n";
+  const auto bytes = GENERATE_COPY(
+    as<std::string>{},
+    // Lines that end with LF alone, or with CR alone.
+    "GET /health HTTP/1.1\nHost: localhost\n\n", "GET /health HTTP/1.1\n" + host + "\r\n",
+    get + "Host: localhost\n\r\n", get + host + "\n", get + host + "X: 1\n\r\n",
+    get + host + "X: 1\nY: 2\r\n\r\n", get + host + "X: 1\rY: 2\r\n\r\n",
+    get + "X:\n" + host + "\r\n",
+    // Lines that go on with a blank.
+    get + host + "X: 1\r\n 2\r\n\r\n", get + host + "X: 1\r\n\t2\r\n\r\n",
+    get + host + "X:\r\n 2\r\n\r\n", get + " X: 1\r\n" + host + "\r\n",
+    get + host + "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+    // Bodies of more than one length.
+    post + "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+    post + "Content-Length: 2, 2\r\n\r\n{}", post + "Content-Length: +2\r\n\r\n{}",
+    post + "Content-Length: 0x2\r\n\r\n{}", post + "Content-Length: 2 2\r\n\r\n{}",
+    post + "Content-Length: -2\r\n\r\n{}", post + "Content-Length: 18446744073709551618\r\n\r\n{}",
+    post + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    post + "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n",
+    post + "Transfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}",
+    post + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    post + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    post + "Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n",
+    post + "Transfer-Encoding: \x0b"
+           "chunked\r\n\r\n0\r\n\r\n",
+    post + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    post + "Transfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n",
+    std::string{"POST /health HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+    std::string{"POST /health HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: "
+                "chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"},
+    // Chunks whose lines are none.
+    chunks + "2\n{}\n0\n\n", chunks + "2\n{}\r\n0\r\n\r\n", chunks + "2\r\n{}\n0\r\n\r\n",
+    chunks + "2;a\n{}\r\n0\r\n\r\n", chunks + "2\rx{}\r\n0\r\n\r\n", chunks + "2\r\n{}xx0\r\n\r\n",
+    chunks + "2\r\n{}\r\n0\n\r\n", chunks + "2\r\n{}\r\n0\r\nX: 1\n\r\n",
+    chunks + "2\r\n{}\r\n0\r\nX: 1\r\n 2\r\n\r\n", chunks + "2\r\n{}\r\n0\r\n\n",
+    chunks + " 2\r\n{}\r\n0\r\n\r\n", chunks + "0x2\r\n{}\r\n0\r\n\r\n",
+    chunks + "-2\r\n{}\r\n0\r\n\r\n", chunks + "10000000000000002\r\n{}\r\n0\r\n\r\n",
+    // Names and values that are none.
+    get + host + ": 1\r\n\r\n", get + host + "X\r\n\r\n", get + host + "X y: 1\r\n\r\n",
+    get + host + std::string{"X: a\0b\r\n\r\n", 10}, get + host + std::string{"X\0: b\r\n\r\n", 9},
+    get + "Host : localhost\r\n\r\n", get + host + host + "\r\n", get + "\r\n");
+  CAPTURE(bytes);
+  const auto next = request("GET", "/v1/sandbox");
+  for (const bool piecewise : {false, true}) {
+    client one{h.port()};
+    if (piecewise)
+      for (const char c : bytes)
+        one.send({&c, 1});
+    else
+      one.send(bytes + next);
+    CHECK(one.receive().status == 400);
+    CHECK(one.at_end());
+  }
+  CHECK(h.heard().all().empty());
+}
+
+TEST_CASE("what is only odd has one meaning", "[http][front_door]") {
+  house h;
+  const std::string host = "Host: localhost\r\n";
+  const std::string post = "POST /v1/sandbox/abc/exec HTTP/1.1\r\n" + host;
+  const std::string body = R"({"argv":["a"]})";
+  const auto [bytes, status] = GENERATE_COPY(table<std::string, int>(
+    {{"GET /health HTTP/1.1\r\n" + host + "X:\r\nY: \t 1 \t\r\n\r\n", 200},
+     {"\r\nGET /health HTTP/1.1\r\n" + host + "\r\n", 200},
+     {post + "Transfer-Encoding: \t Chunked \r\n\r\nE;x=y\r\n" + body +
+        "\r\n000\r\nX-Late: 1\r\n\r\n",
+      200},
+     // An address in full is another one, whatever host it names.
+     {"GET http://localhost/health HTTP/1.1\r\n" + host + "\r\n", 404},
+     {"CONNECT localhost:1 HTTP/1.1\r\n" + host + "\r\n", 404},
+     {"GET http://80-abc.localhost/ HTTP/1.1\r\n" + host + "\r\n", 404},
+     {"GET http://localhost/health HTTP/1.1\r\nHost: 80-abc.localhost\r\n\r\n", 400}}));
+  CAPTURE(bytes);
+  for (const bool piecewise : {false, true}) {
+    client one{h.port()};
+    if (piecewise)
+      for (const char c : bytes)
+        one.send({&c, 1});
+    else
+      one.send(bytes);
+    CHECK(one.receive().status == status);
+    one.send(request("GET", "/health"));
+    CHECK(one.receive().status == 200);
+  }
+}
+
 TEST_CASE("a valid request before garbage is answered first", "[http][front_door]") {
   house h;
   client one{h.port()};
@@ -50,6 +143,25 @@ TEST_CASE("a valid request before garbage is answered first", "[http][front_door
   CHECK(one.receive().status == 200);
   one.receive();
   CHECK(one.at_end());
+}
+
+TEST_CASE("lines are looked at in what a connection brings second", "[http][front_door]") {
+  house h;
+  for (const std::string second :
+       {"GET /health HTTP/1.1\nHost: localhost\r\n\r\n",
+        "POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}"
+        "\r\n0\r\nX: 1\r\n 2\r\n\r\n"}) {
+    CAPTURE(second);
+    client together{h.port()};
+    together.send(request("POST", "/v1/sandbox", "{}") + second);
+    CHECK(together.receive().status == 200);
+    CHECK(together.receive().status == 400);
+    client apart{h.port()};
+    apart.send(request("POST", "/v1/sandbox", "{}"));
+    CHECK(apart.receive().status == 200);
+    apart.send(second);
+    CHECK(apart.receive().status == 400);
+  }
 }
 
 TEST_CASE("HTTP/1.0 needs no host and knows no chunks", "[http][front_door]") {
@@ -190,7 +302,7 @@ TEST_CASE("an offer to upgrade is ignored", "[http][front_door]") {
 
 TEST_CASE("slow clients are cut", "[http][front_door]") {
   http::server_options options;
-  options.time.idle = 50ms;
+  options.time.first = options.time.idle = 50ms;
   options.time.header = 50ms;
   options.time.progress = 50ms;
   house h{options};
@@ -220,15 +332,137 @@ TEST_CASE("further connections wait until there is room", "[http][front_door]") 
   options.max_connections = 2;
   house h{options};
   auto first = std::make_unique<client>(h.port());
-  first->send(request("GET", "/health"));
+  first->send(request("GET", "/v1/sandbox/abc/running"));
   CHECK(first->receive().status == 200);
   client second{h.port()};
-  second.send(request("GET", "/health"));
+  second.send(request("GET", "/v1/sandbox/abc/running"));
   CHECK(second.receive().status == 200);
   client third{h.port()};
-  third.send(request("GET", "/health"));
+  third.send(request("GET", "/v1/sandbox/abc/running"));
   first.reset();
   CHECK(third.receive().status == 200);
+  second.send(request("GET", "/v1/sandbox/abc/running"));
+  CHECK(second.receive().status == 200);
+}
+
+namespace {
+
+http::server_options with_few_places() {
+  http::server_options options;
+  options.api_key = "s3cret";
+  options.max_connections = 128;
+  options.time.first = options.time.header = 1h; // So that nothing goes by itself.
+  return options;
+}
+
+const std::string key = "Authorization: Bearer s3cret\r\n";
+const std::string running = request("GET", "/v1/sandbox/abc/running", {}, key);
+
+/// By all of this program.
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"})
+    ++count;
+  return count;
+}
+
+/// An address of this machine's loopback.
+std::string loopback(unsigned number) {
+  return "127.1." + std::to_string(number / 200) + "." + std::to_string(1 + number % 200);
+}
+
+} // namespace
+
+TEST_CASE("clients that say nothing keep out nobody who has the key", "[http][front_door]") {
+  house h{with_few_places()};
+  client early{h.port()};
+  early.send(running);
+  CHECK(early.receive().status == 200);
+  const auto before = open_descriptors();
+  std::vector<std::unique_ptr<client>> silent;
+  const bool from_many = GENERATE(false, true);
+  for (unsigned i = 0; i < 600; ++i) {
+    silent.push_back(
+      std::make_unique<client>(h.port(), false, from_many ? loopback(i) : "127.0.0.1"));
+    switch (i % 4) {
+      case 0: break;
+      case 1: silent.back()->send("GET /v1/sandbox HTTP/1.1\r\nHost: lo"); break;
+      case 2: silent.back()->send(request("GET", "/v1/sandbox")); break; // Without a key.
+      default: silent.back()->send("\r\n"); break;
+    }
+  }
+  client late{h.port()};
+  late.send(running);
+  CHECK(late.receive().status == 200);
+  early.send(running); // It has been there for longest.
+  CHECK(early.receive().status == 200);
+  CHECK(silent.front()->at_end());
+  // Both ends are this program's: of the node's own there are no more than it has places for.
+  CHECK(open_descriptors() < before + silent.size() + 128 + 64 + 16);
+}
+
+TEST_CASE("headers that never end keep out nobody who has the key", "[http][front_door]") {
+  house h{with_few_places()};
+  std::vector<std::unique_ptr<client>> slow;
+  for (unsigned i = 0; i < 300; ++i) {
+    slow.push_back(std::make_unique<client>(h.port(), false, loopback(i)));
+    slow.back()->send("GET /v1/sandbox HTTP/1.1\r\n");
+  }
+  for (unsigned round = 0; round < 4; ++round) {
+    for (auto& each : slow)
+      each->send("X-" + std::to_string(round) + ": 1\r\n");
+    client one{h.port()};
+    one.send(running);
+    CHECK(one.receive().status == 200);
+  }
+}
+
+TEST_CASE("strangers of one network take each other's places, and nobody else's",
+          "[http][front_door]") {
+  auto options = with_few_places();
+  options.max_connections = 256;
+  house h{options};
+  client elsewhere{h.port(), false, "127.1.0.1"};
+  std::vector<std::unique_ptr<client>> crowd;
+  for (std::size_t i = 0; i < 4 * limits::least_strangers_of_network; ++i)
+    crowd.push_back(std::make_unique<client>(h.port()));
+  CHECK(crowd.front()->at_end());
+  elsewhere.send(running);
+  CHECK(elsewhere.receive().status == 200);
+  crowd.back()->send(running);
+  CHECK(crowd.back()->receive().status == 200);
+}
+
+TEST_CASE("a proxy's connections are as many as there are places", "[http][front_door]") {
+  house h{with_few_places()};
+  std::vector<std::unique_ptr<client>> of_proxy;
+  for (unsigned i = 0; i < 128; ++i) {
+    of_proxy.push_back(std::make_unique<client>(h.port()));
+    of_proxy.back()->send(running);
+    CHECK(of_proxy.back()->receive().status == 200);
+  }
+  for (auto& each : of_proxy) {
+    each->send(running);
+    CHECK(each->receive().status == 200);
+  }
+}
+
+TEST_CASE("who connects and says nothing is cut after a moment", "[http][front_door]") {
+  http::server_options options;
+  options.time.first = 200ms;
+  options.time.idle = 1h;
+  house h{options};
+  client silent{h.port()};
+  CHECK(silent.at_end());
+  client blank{h.port()}; // An empty line is no request.
+  while (blank.send("\r\n"))
+    std::this_thread::sleep_for(20ms);
+  client known{h.port()};
+  known.send(request("GET", "/health"));
+  CHECK(known.receive().status == 200);
+  std::this_thread::sleep_for(400ms);
+  known.send(request("GET", "/health"));
+  CHECK(known.receive().status == 200);
 }
 
 TEST_CASE("stopping lets a request under way end, and closes idle connections",

@@ -252,6 +252,7 @@ TEST_CASE("OpenSandbox: why a sandbox is not paused, or not resumed, is told by 
   const auto [why, pause, resume, status] = GENERATE(table<errc, std::string, std::string, int>(
     {{errc::io_failed, "DOCKER::SANDBOX_PAUSE_FAILED", "DOCKER::SANDBOX_RESUME_FAILED", 500},
      {errc::store_failed, "GENERAL::UNKNOWN_ERROR", "GENERAL::UNKNOWN_ERROR", 503},
+     {errc::machine_full, "GENERAL::UNKNOWN_ERROR", "GENERAL::UNKNOWN_ERROR", 503},
      {errc::disk_full, "GENERAL::UNKNOWN_ERROR", "GENERAL::UNKNOWN_ERROR", 507}}));
   house h;
   h.plays().pause_error = error{why, "words"};
@@ -259,6 +260,7 @@ TEST_CASE("OpenSandbox: why a sandbox is not paused, or not resumed, is told by 
     const auto got = ask(h.port(), "POST", std::string{"/v1/sandboxes/abc/"} + what);
     CHECK(got.status == status);
     CHECK(code_of(got) == code);
+    CHECK(got.fields.contains("retry-after") == (why == errc::machine_full));
   }
 }
 

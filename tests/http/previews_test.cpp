@@ -89,26 +89,30 @@ TEST_CASE("a token is for one port of one sandbox, for a time", "[http][preview]
 }
 
 TEST_CASE("what is for one connection, or for the node, stays there", "[http][preview]") {
-  played_head head{verb::get,
-                   "/v1/sandbox/abc/port/80/x",
-                   {{"Host", "node:8787"},
-                    {"Connection", "keep-alive, X-Hop"},
-                    {"X-Hop", "1"},
-                    {"Keep-Alive", "timeout=5"},
-                    {"Te", "trailers"},
-                    {"Accept", "*/*"},
-                    {"Accept", "text/plain"},
-                    {"X-Forwarded-For", "6.6.6.6"},
-                    {"x-forwarded-anything", "6"},
-                    {"Forwarded", "for=6.6.6.6"},
-                    {"X-Real-IP", "6.6.6.6"},
-                    {"Cookie", "a=1; insula-8787=t; b=2; insula-preview=p"},
-                    {"Authorization", "Bearer s3cret"},
-                    {"X-Insula-Preview-Token", "t"},
-                    {"OPEN-SANDBOX-API-KEY", "s3cret"}}};
+  played_head head{
+    verb::get,
+    "/v1/sandbox/abc/port/80/x",
+    {{"Host", "node:8787"},
+     {"Connection", "keep-alive, X-Hop"},
+     {"X-Hop", "1"},
+     {"Keep-Alive", "timeout=5"},
+     {"Te", "trailers"},
+     {"Accept", "*/*"},
+     {"Accept", "text/plain"},
+     {"X-Forwarded-For", "6.6.6.6"},
+     {"x-forwarded-anything", "6"},
+     {"Forwarded", "for=6.6.6.6"},
+     {"X-Real-IP", "6.6.6.6"},
+     {"Cookie", "a=1; insula-8787=t; b=2; insula-preview=p; __Host-insula=t; c=s3cret"},
+     {"Authorization", "Bearer s3cret"},
+     {"X-EXECD-ACCESS-TOKEN", "t"},
+     {"X-Other", "the key is s3cret."},
+     {"X-Insula-Preview-Token", "t"},
+     {"OPEN-SANDBOX-API-KEY", "s3cret"}}};
   head.query = "a=1&insula_preview_token=t&b=2";
   const preview::address to{"abc", 80, "/v1/sandbox/abc/port/80", "/x"};
-  CHECK(preview::write_request(head, to, {"9.9.9.9", true, "r1", true}) ==
+  const key_check key{"s3cret"};
+  CHECK(preview::write_request(head, to, {"9.9.9.9", true, "r1", &key}) ==
         "GET /x?a=1&b=2 HTTP/1.1\r\n"
         "Host: node:8787\r\n"
         "Accept: */*\r\n"
@@ -121,7 +125,7 @@ TEST_CASE("what is for one connection, or for the node, stays there", "[http][pr
         "X-Request-Id: r1\r\n\r\n");
   played_head other{verb::post, "/", {{"Host", "h"}, {"Authorization", "Basic x"}}};
   other.chunked = true;
-  CHECK(preview::write_request(other, {"abc", 80, "", "/"}, {"9.9.9.9", false, "r1", false}) ==
+  CHECK(preview::write_request(other, {"abc", 80, "", "/"}, {"9.9.9.9", false, "r1", nullptr}) ==
         "POST / HTTP/1.1\r\nHost: h\r\nAuthorization: Basic x\r\nX-Forwarded-For: 9.9.9.9\r\n"
         "X-Forwarded-Proto: http\r\nX-Forwarded-Host: h\r\nX-Request-Id: r1\r\n"
         "Transfer-Encoding: chunked\r\n\r\n");
@@ -134,11 +138,81 @@ TEST_CASE("behind a prefix, an answer holds for no more than that", "[http][prev
   CHECK(line("Location", "/login") == "Location: /v1/sandbox/abc/port/80/login\r\n");
   CHECK(line("Location", "//other/") == "Location: //other/\r\n");
   CHECK(line("Location", "https://other/") == "Location: https://other/\r\n");
-  for (const auto* dropped : {"Clear-Site-Data", "Service-Worker-Allowed", "Transfer-Encoding",
-                              "Strict-Transport-Security", "Alt-Svc", "Connection"})
+  for (const auto* dropped : {"Clear-Site-Data",
+                              "Service-Worker-Allowed",
+                              "Transfer-Encoding",
+                              "Strict-Transport-Security",
+                              "Alt-Svc",
+                              "Connection",
+                              "NEL",
+                              "Report-To",
+                              "Reporting-Endpoints",
+                              "Accept-CH",
+                              "Critical-CH",
+                              "Use-As-Dictionary",
+                              "Set-Login",
+                              "Secure-Session-Registration",
+                              "Sec-Session-Registration",
+                              "Origin-Agent-Cluster",
+                              "Public-Key-Pins",
+                              "Expect-CT",
+                              "Origin-Trial",
+                              "Speculation-Rules",
+                              "Proxy-Authenticate",
+                              "Supports-Loading-Mode",
+                              "Attribution-Reporting-Register-Source",
+                              "Observe-Browsing-Topics",
+                              "Activate-Storage-Access",
+                              "Something-New",
+                              "",
+                              "X-Accel-Redirect",
+                              "x-sendfile",
+                              "Insula-Node-Owner",
+                              "X-Request-Id"})
     CHECK(line(dropped, "x").empty());
-  CHECK(preview::answer_line("Set-Cookie", "a=1; Path=/x", {"abc", 80, "", "/"}) ==
-        "Set-Cookie: a=1; Path=/x\r\n");
+  for (const auto* kept : {"content-type",
+                           "Content-Security-Policy",
+                           "Content-Disposition",
+                           "Cache-Control",
+                           "ETag",
+                           "last-modified",
+                           "Vary",
+                           "Access-Control-Allow-Origin",
+                           "Accept-Ranges",
+                           "Sec-WebSocket-Accept",
+                           "X-Custom",
+                           "X-Frame-Options",
+                           "SourceMap",
+                           "Link",
+                           "Retry-After",
+                           "Mcp-Session-Id",
+                           "HX-Redirect",
+                           "Server-Timing",
+                           "Permissions-Policy",
+                           "Server",
+                           "Cross-Origin-Opener-Policy"})
+    CHECK(line(kept, "x") == std::string{kept} + ": x\r\n");
+  CHECK_FALSE(line("WWW-Authenticate", "Bearer realm=\"a\"").empty());
+  for (const auto* challenge :
+       {"Basic realm=\"a\"", "Bearer, bASIC realm=\"a\"", "Digest a=b", "Negotiate", "NTLM", ""})
+    CHECK(line("WWW-Authenticate", challenge).empty());
+}
+
+TEST_CASE("by name, an answer holds for that name alone", "[http][preview]") {
+  const auto by_name = [](std::string_view name, std::string_view value) {
+    return preview::answer_line(name, value, {"abc", 80, "", "/"});
+  };
+  CHECK(by_name("Set-Cookie", "a=1; Path=/x") == "Set-Cookie: a=1; Path=/x\r\n");
+  for (const auto* domain : {"preview.example", ".preview.example", "PREVIEW.example", "example",
+                             "localhost", "80-abc.preview.example", ""})
+    CHECK(by_name("Set-Cookie", "a=1; dOmAiN = " + std::string{domain} + "; Secure") ==
+          "Set-Cookie: a=1; Secure\r\n");
+  CHECK(by_name("Set-Cookie", "a=domain=b") == "Set-Cookie: a=domain=b\r\n");
+  CHECK(by_name("WWW-Authenticate", "Basic realm=\"a\"") ==
+        "WWW-Authenticate: Basic realm=\"a\"\r\n");
+  CHECK(by_name("NEL", "x") == "NEL: x\r\n");
+  for (const auto* dropped : {"Alt-Svc", "X-Accel-Redirect", "X-Sendfile", "X-Reproxy-URL"})
+    CHECK(by_name(dropped, "x").empty());
 }
 
 TEST_CASE("a server in a sandbox is reached by name and by path", "[http][preview]") {
@@ -255,10 +329,15 @@ TEST_CASE("bodies go both ways at once, of any form", "[http][preview]") {
     CHECK(got.body == "until the end");
   }
   SECTION("chunks that are none") {
-    one.send(head("Transfer-Encoding: chunked\r\n") + "zz\r\n");
-    auto inside = server.accept();
-    CHECK(one.receive().status == 400);
-    CHECK(one.at_end());
+    for (const std::string chunks : {"zz\r\n", "2\nab\r\n0\r\n\r\n", "2;x\nab\r\n0\r\n\r\n",
+                                     "2\r\nab\n0\r\n\r\n", "2\r\nabxx0\r\n\r\n"}) {
+      CAPTURE(chunks);
+      client each{h.port()};
+      each.send(head("Transfer-Encoding: chunked\r\n") + chunks);
+      auto inside = server.accept();
+      CHECK(each.receive().status == 400);
+      CHECK(each.at_end());
+    }
   }
 }
 
@@ -397,6 +476,9 @@ TEST_CASE("what is wrong with a server is said", "[http][preview]") {
   SECTION("it does not speak HTTP, or stops in mid-word") {
     for (const std::string said :
          {"hello\r\n\r\n", "", "HTTP/1.1 200 OK\r\nContent-", "HTTP/1.1 101 x\r\n\r\n",
+          "HTTP/1.1 200 OK\nContent-Length: 2\n\nok", "HTTP/1.1 200 OK\r\nX: 1\nY: 2\r\n\r\n",
+          "HTTP/1.1 200 OK\r\nX: 1\rY: 2\r\n\r\n", "HTTP/1.1 200 OK\r\nX : 1\r\n\r\n",
+          "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok",
           "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: x\r\n\r\n"}) {
       CAPTURE(said);
       one.send(get("/", server.host()));
@@ -540,6 +622,71 @@ TEST_CASE("with a key, a preview needs it, or a token", "[http][preview]") {
   CHECK(entered.fields.at("location") == "/.//evil.example/?a=1&b=2");
   CHECK(entered.fields.at("set-cookie").starts_with("insula-preview=" + token + "; Path=/; "));
   CHECK(entered.fields.at("set-cookie").find("HttpOnly") != std::string::npos);
+}
+
+TEST_CASE("the key reaches no server in a sandbox, whatever carries it", "[http][preview]") {
+  const std::string key = "k-0123456789abcdef+/";
+  const std::string encoded = "dTprLTAxMjM0NTY3ODlhYmNkZWYrLw=="; // u:<key>
+  auto options = with_key();
+  options.api_key = key;
+  options.previews_public = GENERATE(false, true);
+  options.execd = http::server_options::execd_listener{"127.0.0.1", 0};
+  house h{options};
+  inner_server server;
+  const auto proxied = "/proxy/" + std::to_string(server.port());
+  const std::vector<std::string> ways{"Authorization: Bearer " + key,
+                                      "Authorization: Basic " + encoded,
+                                      "X-EXECD-ACCESS-TOKEN: " + key,
+                                      "OPEN-SANDBOX-API-KEY: " + key,
+                                      "X-Api-Key: " + key,
+                                      "X-Basic: " + encoded,
+                                      "Cookie: a=1; k=" + key,
+                                      "Cookie: k=k%2D0123456789abcdef%2b%2f; a=1",
+                                      "Referer: http://localhost/?token=" + key,
+                                      "Sec-WebSocket-Protocol: " + key};
+  const std::string shown = "\r\nAuthorization: Bearer " + key + "\r\n";
+  for (const auto& way : ways)
+    for (const std::string more : {"", "Connection: Upgrade\r\nUpgrade: websocket\r\n"})
+      for (const auto& [port, host, target] :
+           {std::tuple{h.port(), server.host(), std::string{"/x"}},
+            {h.port(), std::string{"node"}, server.prefix() + "/x"},
+            {h.port(), std::string{"node"}, "/sandboxes/abc/proxy/44772" + proxied + "/x"},
+            {h.server().execd_port(), std::string{"node"}, proxied + "/x"}}) {
+        CAPTURE(way, more, target);
+        client one{port};
+        one.send(get(target + "?token=" + key + "&b=" + encoded + "&c=2", host,
+                     more + shown.substr(2) + way + "\r\n"));
+        auto inside = server.accept();
+        const auto head = inside.head();
+        CHECK(head.starts_with("GET /x?c=2 HTTP/1.1\r\n"));
+        CHECK_FALSE(key_check{key}.is_in(head));
+        CHECK(head.find(encoded) == std::string::npos);
+        CHECK((head.find("Upgrade: websocket") != std::string::npos) == !more.empty());
+        if (way.starts_with("Cookie"))
+          CHECK(head.find("Cookie: a=1\r\n") != std::string::npos);
+        inside.send(ok);
+        CHECK(one.receive().status == 200);
+      }
+  CHECK(ask(h.port(), "GET", server.prefix() + "/" + key, {}, shown.substr(2)).status == 400);
+  CHECK_FALSE(server.is_asked(0ms));
+}
+
+TEST_CASE("no token for a preview is one for commands", "[http][preview][execd]") {
+  house h{with_key()};
+  const std::string key = "Authorization: Bearer s3cret\r\n";
+  const auto link = ask(h.port(), "POST", "/v1/sandbox/abc/preview", R"({"port":44772})", key);
+  CHECK(link.status == 400);
+  CHECK(link.body.find("port 44772 is execd's") != std::string::npos);
+  h.plays().description.exists = true;
+  // OpenSandbox's endpoint says that it is one.
+  const auto endpoint = ask(h.port(), "GET", "/v1/sandboxes/abc/endpoints/44772", {}, key);
+  REQUIRE(endpoint.status == 200);
+  const std::string name = R"("X-EXECD-ACCESS-TOKEN":")";
+  const auto at = endpoint.body.find(name) + name.size();
+  const auto token = endpoint.body.substr(at, endpoint.body.find('"', at) - at);
+  CHECK(ask(h.port(), "GET", "/v1/sandboxes/abc/proxy/44772/ping", {},
+            "X-EXECD-ACCESS-TOKEN: " + token + "\r\n")
+          .status == 200);
 }
 
 TEST_CASE("with a key, a public preview asks nobody", "[http][preview]") {
@@ -693,6 +840,12 @@ TEST_CASE("what is no part of an answer's header does not become one", "[http][p
     CHECK(got.fields.count("x-hop") == 0);
     CHECK(got.fields.count("x-late") == 0);
   }
+  SECTION("a line that goes on with a blank is one") {
+    inside.send("HTTP/1.1 200 OK\r\nX: 1\r\n\t2\r\nContent-Length: 2\r\n\r\nok");
+    const auto got = one.receive();
+    CHECK(got.body == "ok");
+    CHECK(got.fields.at("x") == "1 2");
+  }
   SECTION("answers before the answer, without end") {
     for (int i = 0; i < 40; ++i)
       inside.send("HTTP/1.1 102 Wait\r\n\r\n");
@@ -811,4 +964,49 @@ TEST_CASE("execd goes on with a WebSocket, too", "[http][preview][execd]") {
   CHECK(one.read_until("hello").find("101") != std::string::npos);
   one.send("back");
   CHECK(inside.read(4) == "back");
+}
+
+TEST_CASE("visitors of public previews leave places for those who have the key",
+          "[http][preview]") {
+  auto options = with_key();
+  options.previews_public = true;
+  options.max_connections = 16;
+  house h{options};
+  inner_server server;
+  const auto visit = [&](client& by) { by.send(get("/", server.host())); };
+  std::vector<std::unique_ptr<client>> busy;
+  std::vector<inner_connection> inside;
+  for (int i = 0; i < 14; ++i) {
+    busy.push_back(std::make_unique<client>(h.port()));
+    visit(*busy.back());
+    inside.push_back(server.accept());
+    inside.back().head();
+  }
+  {
+    client one_more{h.port()};
+    visit(one_more);
+    CHECK(one_more.receive().status == 503);
+  }
+  for (int i = 0; i < 8; ++i) {
+    client holder{h.port()};
+    holder.send(get("/v1/sandbox/abc/running", "node", "Authorization: Bearer s3cret\r\n"));
+    CHECK(holder.receive().status == 200);
+  }
+  // Who is being served stays, and who waits for the next request goes for another visitor.
+  inside.front().send(ok);
+  CHECK(busy.front()->receive().body == "ok");
+  std::unique_ptr<client> next;
+  do { // It waits for the next request only a moment after its answer.
+    next = std::make_unique<client>(h.port());
+    visit(*next);
+  } while (!server.is_asked(1s));
+  auto other = server.accept();
+  other.head();
+  CHECK(busy.front()->at_end());
+  for (std::size_t i = 1; i < busy.size(); ++i) {
+    inside[i].send(ok);
+    CHECK(busy[i]->receive().body == "ok");
+  }
+  other.send(ok);
+  CHECK(next->receive().body == "ok");
 }

@@ -2,6 +2,7 @@
 
 #include "base/limits.hpp"
 #include "http/bridge/api.hpp"
+#include "http/connection.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/played_head.hpp"
 
@@ -49,18 +50,42 @@ TEST_CASE("only so many browsers are signed in: of more, the oldest is not any l
   CHECK(browsers.holds(second, then));
 }
 
-TEST_CASE("after too many wrong keys everybody has to wait, for a minute at most",
+TEST_CASE("after too many wrong keys their network has to wait, for a minute at most, and no other",
           "[http][sign_ins]") {
+  using std::chrono::seconds;
   sign_ins browsers{false};
-  for (std::size_t i = 0; i < limits::wrong_keys; ++i) {
-    CHECK_FALSE(browsers.wait(then));
-    browsers.note_wrong_key(then + std::chrono::seconds{i});
-  }
-  const auto now = then + std::chrono::seconds{10};
-  CHECK(browsers.wait(now) == std::chrono::seconds{50});
-  CHECK_FALSE(browsers.wait(then + limits::wrong_keys_within)); // The first one counts no more.
-  browsers.note_wrong_key(then + limits::wrong_keys_within);
-  CHECK(browsers.wait(then + limits::wrong_keys_within) == std::chrono::seconds{1});
+  for (std::size_t i = 0; i < limits::wrong_keys; ++i)
+    CHECK_FALSE(browsers.note_wrong_key("192.0.2.1", then + seconds{i}));
+  const auto now = then + seconds{10};
+  CHECK(browsers.note_wrong_key("192.0.2.1", now) == seconds{50});
+  CHECK_FALSE(browsers.note_wrong_key("192.0.2.2", now));
+  CHECK_FALSE(browsers.note_wrong_key("2001:db8::/64", now));
+  // What is refused does not make the wait longer, and the first one counts no more.
+  CHECK_FALSE(browsers.note_wrong_key("192.0.2.1", then + limits::wrong_keys_within));
+  CHECK(browsers.note_wrong_key("192.0.2.1", then + limits::wrong_keys_within) == seconds{1});
+}
+
+TEST_CASE("of too many networks the quietest is forgotten", "[http][sign_ins]") {
+  using std::chrono::milliseconds;
+  sign_ins browsers{false};
+  const auto use_up = [&](const std::string& network, sign_ins::time_point when) {
+    for (std::size_t i = 0; i < limits::wrong_keys; ++i)
+      browsers.note_wrong_key(network, when);
+  };
+  use_up("quiet", then);
+  use_up("busy", then + milliseconds{1});
+  for (std::size_t i = 2; i < limits::wrong_networks; ++i)
+    CHECK_FALSE(browsers.note_wrong_key(std::to_string(i), then + milliseconds{2}));
+  CHECK_FALSE(browsers.note_wrong_key("one more", then + milliseconds{3}));
+  CHECK(browsers.note_wrong_key("busy", then + milliseconds{4}));
+  CHECK_FALSE(browsers.note_wrong_key("quiet", then + milliseconds{5}));
+}
+
+TEST_CASE("an address of IPv6 counts as its network", "[http][sign_ins]") {
+  CHECK(network_of("192.0.2.1") == "192.0.2.1");
+  CHECK(network_of("2001:db8:1:2:3:4:5:6") == network_of("2001:db8:1:2::1"));
+  CHECK(network_of("2001:db8:1:2::1") != network_of("2001:db8:1:3::1"));
+  CHECK(network_of("unknown") == "unknown");
 }
 
 TEST_CASE("each port has a cookie of its own", "[http][sign_ins]") {
@@ -70,13 +95,21 @@ TEST_CASE("each port has a cookie of its own", "[http][sign_ins]") {
     CHECK(sign_in_cookie_name(host) == "insula");
 }
 
-TEST_CASE("a cookie is found by its whole name", "[http][sign_ins]") {
-  CHECK(cookie_value("insula=a", "insula") == "a");
-  CHECK(cookie_value("x=1; insula=a;insula-80=b; y", "insula") == "a");
-  CHECK(cookie_value("x=1; insula=a;insula-80=b; y", "insula-80") == "b");
-  CHECK(cookie_value("insula=a=b", "insula") == "a=b");
-  for (const auto* none : {"", "insula", "insula=", "xinsula=a", "insula =a", ";;", " ", "=a"})
-    CHECK(cookie_value(none, "insula").empty());
+TEST_CASE("every cookie of the whole name may have the token", "[http][sign_ins]") {
+  const auto tokens = [](std::string_view field, std::string_view host) {
+    std::string all;
+    for (const auto each : sign_in_tokens(field, host))
+      (all += each) += "|";
+    return all;
+  };
+  CHECK(tokens("insula=a", "node") == "a|");
+  CHECK(tokens("x=1; insula=a;insula-80=b; y", "node") == "a|");
+  CHECK(tokens("x=1; insula=a;insula-80=b; y", "node:80") == "b|");
+  CHECK(tokens("insula=a=b", "node") == "a=b|");
+  CHECK(tokens("insula=tossed; __Host-insula=a; insula=; insula=b", "node") == "tossed|a|b|");
+  for (const auto* none :
+       {"", "insula", "insula=", "xinsula=a", "insula =a", ";;", " ", "=a", "__host-insula=a"})
+    CHECK(tokens(none, "node").empty());
 }
 
 TEST_CASE("a page's own origin is the one it was asked for by", "[http][origin]") {
@@ -153,6 +186,15 @@ TEST_CASE("a cookie is the key for this node's own pages, and for nobody else",
                {{"Cookie", cookie}, {"Sec-Fetch-Site", "same-origin"}, {"Upgrade", "websocket"}}) ==
         401);
   CHECK(status(verb::get, "/console/sandboxes", {{"Cookie", cookie}}) == 401);
+  // Whatever else pages of the same domain have set, before it or in a field of its own.
+  CHECK(status(verb::post, "/v1/sandbox",
+               {{"Cookie", "insula-8787=x; " + cookie + "; insula-8787=" + std::string(64, '0')},
+                {"Origin", "http://node:8787"}}) == 200);
+  CHECK(status(verb::post, "/v1/sandbox",
+               {{"Cookie", "insula-8787=x"}, {"Cookie", cookie}, {"Origin", "http://node:8787"}}) ==
+        200);
+  CHECK(status(verb::post, "/v1/sandbox",
+               {{"Cookie", "__Host-" + cookie}, {"Origin", "http://node:8787"}}) == 200);
   // A foreign page is not told whether a key would be right.
   CHECK(status(verb::post, "/console/sign-in", {{"Origin", "http://evil"}}) == 403);
   CHECK(status(verb::post, "/console/sign-in", {}) == 403);

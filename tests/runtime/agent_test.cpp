@@ -67,6 +67,84 @@ TEST_CASE("an agent refuses what is malformed and works on", "[runtime][agent]")
   CHECK(works(agent));
 }
 
+TEST_CASE("an agent takes the ids of a sandbox and no others", "[runtime][agent]") {
+  bare_node n;
+  const auto agent = n.make(3);
+  using namespace std::string_literals;
+  struct pair {
+    std::uint32_t uid, gid;
+    bool good;
+  };
+  constexpr std::uint32_t none = ~0u;
+  const auto [uid, gid, good] = GENERATE(values<pair>({{0, 0, true},
+                                                       {1000, 1000, true},
+                                                       {65'534, 65'534, true},
+                                                       {65'535, 65'535, true},
+                                                       {65'536, 1000, false},
+                                                       {1000, 65'536, false},
+                                                       {none, none, false},
+                                                       {none, 1000, false},
+                                                       {1000, none, false}}));
+  CAPTURE(uid, gid);
+  const unique_fd null{::open("/dev/null", O_RDWR | O_CLOEXEC)};
+  const auto wanted = [&, as = std::pair{uid, gid}](agent_op what, const std::string& text) {
+    runtime::agent::request asked{};
+    asked.what = what;
+    asked.id = static_cast<std::uint64_t>(what);
+    asked.value = what == agent_op::open_terminal ? 80 | 24 << 16 : 0;
+    asked.argc = what == agent_op::list_ports ? 0 : what == agent_op::read_file ? 1 : 4;
+    asked.uid = as.first;
+    asked.gid = as.second;
+    asked.text_bytes = static_cast<std::uint32_t>(text.size());
+    return std::string{as_bytes(asked)} + text;
+  };
+  const auto ids = std::to_string(uid) + ":" + std::to_string(gid) + " ";
+  const auto says_ids = "/\0/bin/sh\0-c\0echo $(id -u):$(id -g) $(id -G | wc -w)\0sh\0"s;
+  for (const auto what : {agent_op::exec, agent_op::open_terminal, agent_op::open_shell}) {
+    CAPTURE(static_cast<int>(what));
+    int out[2], ends[2];
+    REQUIRE(::pipe2(out, O_CLOEXEC) == 0);
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    const unique_fd from{out[0]}, ours{ends[0]};
+    unique_fd into{out[1]}, theirs{ends[1]};
+    if (what == agent_op::open_terminal)
+      REQUIRE(agent.send(wanted(what, says_ids), {theirs.get()}));
+    else
+      REQUIRE(agent.send(wanted(what, says_ids), {null.get(), into.get(), null.get()}));
+    into.reset();
+    theirs.reset();
+    if (!good) {
+      const auto said = next_of(agent, agent_event::failed);
+      CHECK(said.id == static_cast<std::uint64_t>(what));
+      CHECK(static_cast<runtime::agent::exec_step>(said.step) == runtime::agent::exec_step::user);
+      CHECK(said.value == EINVAL);
+    } else if (what == agent_op::exec) {
+      std::string text;
+      for (char byte; ::read(from.get(), &byte, 1) == 1;)
+        text += byte;
+      CHECK(text == ids + "1\n");
+      CHECK(next_of(agent, agent_event::exited).value == 0);
+    } else { // A keeper without its channel ends, but as that user.
+      while (next_of(agent, agent_event::exited).id != static_cast<std::uint64_t>(what)) {
+      }
+    }
+  }
+  // A file's child says nothing where it may not be that user.
+  for (const auto what : {agent_op::read_file, agent_op::list_ports}) {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    const unique_fd ours{ends[0]};
+    unique_fd theirs{ends[1]};
+    const auto text = what == agent_op::read_file ? "/etc/passwd\0"s : ""s;
+    REQUIRE(agent.send(wanted(what, text), {theirs.get()}));
+    theirs.reset();
+    char head[16];
+    const auto n_read = ::recv(ours.get(), head, sizeof head, 0);
+    CHECK((n_read > 0) == good);
+  }
+  CHECK(works(agent));
+}
+
 TEST_CASE("an agent survives any bytes, and a flood of them", "[runtime][agent][property]") {
   bare_node n;
   const auto agent = n.make(4);

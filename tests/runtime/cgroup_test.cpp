@@ -77,7 +77,7 @@ constexpr cgroup_limits some_limits{256u << 20, 150, 100};
 std::map<std::string, std::vector<const char*>> v1_files() {
   return {{"memory",
            {"cgroup.procs", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes",
-            "memory.oom_control"}},
+            "memory.kmem.tcp.limit_in_bytes", "memory.oom_control"}},
           {"pids", {"cgroup.procs", "pids.max"}},
           {"cpu", {"cgroup.procs", "cpu.cfs_quota_us"}},
           {"freezer", {"cgroup.procs", "freezer.state"}}};
@@ -197,6 +197,8 @@ TEST_CASE("limits are written into the files of v1", "[runtime][cgroup]") {
   REQUIRE(tree.create(3, some_limits));
   CHECK(kernel.read("memory/insula-k/sandboxes/sb-3/memory.limit_in_bytes") == "268435456");
   CHECK(kernel.read("memory/insula-k/sandboxes/sb-3/memory.memsw.limit_in_bytes") == "268435456");
+  CHECK(kernel.read("memory/insula-k/sandboxes/sb-3/memory.kmem.tcp.limit_in_bytes") ==
+        "268435456");
   CHECK(kernel.read("pids/insula-k/sandboxes/sb-3/pids.max") == "100");
   CHECK(kernel.read("cpu/insula-k/sandboxes/sb-3/cpu.cfs_quota_us") == "150000");
   const auto procs = tree.open_procs(3);
@@ -210,6 +212,19 @@ TEST_CASE("limits are written into the files of v1", "[runtime][cgroup]") {
     CHECK_FALSE(kernel.exists(std::string{each} + "/insula-k/sandboxes/sb-3"));
   CHECK(tree.remove(3));
   CHECK_FALSE(tree.out_of_memory_kills(3));
+}
+
+TEST_CASE("a kernel that charges no sockets of version 1 apart has no limit for them",
+          "[runtime][cgroup]") {
+  auto files = v1_files();
+  std::erase_if(files["memory"],
+                [](std::string_view each) { return each == "memory.kmem.tcp.limit_in_bytes"; });
+  const played_kernel kernel{files};
+  const cgroup_tree tree{v1_hierarchies(kernel), "k"};
+  REQUIRE(tree.prepare());
+  REQUIRE(tree.create(3, some_limits));
+  REQUIRE(tree.limit(3, {1u << 30, 50, 7}));
+  CHECK_FALSE(kernel.exists("memory/insula-k/sandboxes/sb-3/memory.kmem.tcp.limit_in_bytes"));
 }
 
 TEST_CASE("limits are written into the files of v2", "[runtime][cgroup]") {
@@ -250,11 +265,13 @@ TEST_CASE("a slot's limits change, and those that are none any more are lifted",
   REQUIRE(old.limit(3, {1u << 30, 50, 7}));
   CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.limit_in_bytes") == "1073741824");
   CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.memsw.limit_in_bytes") == "1073741824");
+  CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.kmem.tcp.limit_in_bytes") == "1073741824");
   CHECK(v1.read("pids/insula-k/sandboxes/sb-3/pids.max") == "7");
   CHECK(v1.read("cpu/insula-k/sandboxes/sb-3/cpu.cfs_quota_us") == "50000");
   empty_v1();
   REQUIRE(old.limit(3, {}));
   CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.limit_in_bytes") == "-1");
+  CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.kmem.tcp.limit_in_bytes") == "-1");
   CHECK(v1.read("pids/insula-k/sandboxes/sb-3/pids.max") == "max");
   CHECK(v1.read("cpu/insula-k/sandboxes/sb-3/cpu.cfs_quota_us") == "-1");
 

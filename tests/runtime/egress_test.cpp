@@ -124,6 +124,46 @@ TEST_CASE("addresses that no policy opens", "[egress]") {
   CHECK(reserved.kind_of(at("198.51.100.7")) == nullptr);
 }
 
+TEST_CASE("every way to write an address of IPv4 in one of IPv6 is judged by that one",
+          "[egress]") {
+  const reserved_addresses reserved;
+  struct way {
+    const char* is;
+    const char* to_private; ///< 10.1.2.3
+    const char* to_public;  ///< 203.0.113.9
+  };
+  for (const auto& each :
+       {way{"mapped", "::ffff:10.1.2.3", "::ffff:203.0.113.9"},
+        way{"compatible", "::10.1.2.3", "::203.0.113.9"},
+        way{"translated", "::ffff:0:10.1.2.3", "::ffff:0:203.0.113.9"},
+        way{"NAT64", "64:ff9b::10.1.2.3", "64:ff9b::203.0.113.9"},
+        way{"6to4", "2002:a01:203::1", "2002:cb00:7109::1"},
+        way{"a client of Teredo", "2001:0:cb00:7101:0:0:f5fe:fdfc",
+            "2001:0:cb00:7101:0:0:34ff:8ef6"},
+        way{"a server of Teredo", "2001:0:a01:203:0:0:34ff:8efe", "2001:0:cb00:7109:0:0:34ff:8efe"},
+        way{"ISATAP", "2001:db8::5efe:10.1.2.3", "2001:db8::5efe:203.0.113.9"},
+        way{"ISATAP with a global identifier", "2001:db8::200:5efe:10.1.2.3",
+            "2001:db8::200:5efe:203.0.113.9"}}) {
+    CAPTURE(each.is);
+    CHECK(reserved.kind_of(at(each.to_private)) == std::string{"private address"});
+    CHECK(reserved.kind_of(at(each.to_public)) == nullptr);
+    const policy by{rules(true, {{false, "203.0.113.9/32"}})};
+    CHECK(by.denies(at(each.to_public)) == "deny 203.0.113.9/32");
+    CHECK(judged(by, each.to_public, {}) == "refuse: deny 203.0.113.9/32");
+    CHECK(by.denies(at(each.to_private)).empty());
+  }
+  // A prefix of a network's own: nobody reaches it, and where the operator opens it, a rule about
+  // IPv4 still holds, however long the translator's prefix is.
+  const policy by{rules(true, {{false, "203.0.113.9/32"}})};
+  for (const char* each : {"64:ff9b:1::203.0.113.9", "64:ff9b:1:cb00:71:900::",
+                           "64:ff9b:1:cb:0:7109::", "64:ff9b:1:0:cb:71:900:0"}) {
+    CAPTURE(each);
+    CHECK(reserved.kind_of(at(each)) == std::string{"private address"});
+    CHECK(by.denies(at(each)) == "deny 203.0.113.9/32");
+  }
+  CHECK(by.denies(at("64:ff9b:1:cb00:71:900:0:1")).empty()); // What is behind it has to be zero.
+}
+
 TEST_CASE("the first rule that matches decides", "[egress]") {
   SECTION("no rules") {
     CHECK(judged(policy{egress_policy::allow_all()}, "203.0.113.1", {}) == "allow: default");

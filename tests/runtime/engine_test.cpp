@@ -33,6 +33,7 @@ struct told {
   std::string what;
   std::shared_ptr<sandbox> ready;
   std::thread::id on;
+  errc code = {}; ///< Of a failure.
 };
 
 struct node {
@@ -51,7 +52,7 @@ struct node {
               to->tell({"ready", std::move(it), std::this_thread::get_id()});
             },
             [to = heard](const error& why) {
-              to->tell({"failed " + why.message, nullptr, std::this_thread::get_id()});
+              to->tell({"failed " + why.message, nullptr, std::this_thread::get_id(), why.code});
             },
             [to = heard] {
               to->tell({"ended", nullptr, std::this_thread::get_id()});
@@ -216,6 +217,26 @@ TEST_CASE("a launch that fails on its way names the step", "[runtime][engine]") 
     n.spawner.say(spawner_event::ended, slot, 256);
     CHECK(n.heard->next().what == "failed mounting the overlay: No space left on device");
   }
+  SECTION("since the machine has no memory for another filter") {
+    const auto error = GENERATE(524, ENOMEM);
+    auto [slot, agent] = n.spawner.make();
+    agent.say(agent_event::launch_failed, 0, error,
+              static_cast<std::uint32_t>(launch_step::seccomp));
+    n.spawner.say(spawner_event::ended, slot, 256);
+    const auto said = n.heard->next();
+    CHECK(said.code == errc::machine_full);
+    CHECK(said.what == "failed loading the system call filter: the machine has no room for one "
+                       "more (net.core.bpf_jit_limit)");
+  }
+  SECTION("since the filter is refused for another reason") {
+    auto [slot, agent] = n.spawner.make();
+    agent.say(agent_event::launch_failed, 0, EINVAL,
+              static_cast<std::uint32_t>(launch_step::seccomp));
+    n.spawner.say(spawner_event::ended, slot, 256);
+    const auto said = n.heard->next();
+    CHECK(said.code == errc::launch_failed);
+    CHECK(said.what == "failed loading the system call filter: Invalid argument");
+  }
   SECTION("in the spawner") {
     const auto wanted = n.spawner.next(spawner_op::create);
     n.spawner.say(spawner_event::create_failed, wanted.slot, EIO, launch_step::disk);
@@ -370,11 +391,18 @@ TEST_CASE("when the spawner is gone everything is reported, and it is an ailment
   n.create(); // Has had no answer yet.
   n.spawner.next(spawner_op::create);
   CHECK(n.engine->ailments().empty());
+  std::promise<void> alone;
+  n.engine->when_alone([&] { alone.set_value(); });
   n.spawner.end.close();
   std::vector<std::string> said{n.heard->next().what, n.heard->next().what};
   std::sort(said.begin(), said.end());
-  CHECK(said == std::vector<std::string>{"ended", "failed the spawner is gone"});
+  CHECK(said ==
+        std::vector<std::string>{"ended", "failed the spawner is gone, and this server ends"});
   CHECK(heard->next() == "lost");
+  CHECK(alone.get_future().wait_for(10s) == std::future_status::ready);
+  std::atomic<bool> told_again = false;
+  n.engine->when_alone([&] { told_again = true; });
+  CHECK(told_again); // A question that comes too late is answered at once.
   CHECK(n.engine->ailments().size() == 1);
   const auto refused = std::make_shared<events<std::string>>();
   const auto q = it.box->start(command(), listener_to(refused));

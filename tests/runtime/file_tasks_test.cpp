@@ -218,6 +218,18 @@ TEST_CASE("directories are made, and rights are given", "[runtime][files]") {
   CHECK(box.run("stat -c %a file").out == "600\n");
   CHECK(is(run_task(*box, file_task::permit, {"/workspace/file", "", "root", ""}), EPERM,
            file_step::owner));
+  // Ids that no sandbox has: the last means "as it is" to the kernel.
+  for (const char* id : {"65536", "4294967294", "4294967295", "4294967296", "-1"}) {
+    CAPTURE(id);
+    CHECK(is(run_task(*box, file_task::permit, {"/workspace/file", "", id, ""}), EINVAL,
+             file_step::owner));
+    CHECK(is(run_task(*box, file_task::permit, {"/workspace/file", "", "", id}), EINVAL,
+             file_step::group));
+  }
+  for (const char* id : {"0", "65534", "65535"}) // They are there, and another's.
+    CHECK(is(run_task(*box, file_task::permit, {"/workspace/file", "", id, ""}), EPERM,
+             file_step::owner));
+  CHECK(worked(run_task(*box, file_task::permit, {"/workspace/file", "", "1000", "1000"})));
 }
 
 TEST_CASE("files are moved to where nothing is", "[runtime][files]") {

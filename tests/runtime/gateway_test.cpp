@@ -1,11 +1,29 @@
 // The gateway's own program between a network that is wired like a sandbox's and an internet, with
 // the test in place of the spawner and the server.
+#include "runtime/gateway/rights.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/child_program.hpp"
 #include "tests/support/driven_gateway.hpp"
 #include "tests/support/internet.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <ifaddrs.h>
+#include <iterator>
+#include <memory>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sstream>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <termios.h>
 
 using namespace insula;
 using namespace insula::test;
@@ -172,6 +190,310 @@ TEST_CASE("a policy of who does not hold the sandbox any more does not count", "
   CHECK(output_of(at.hello(b, "b.example", "1", "0")) == "reset\n");
   at.gateway.policy(slot, all, 6);
   CHECK(output_of(at.hello(b, "b.example", "1", "0")) == "site 203.0.113.3 tls b.example\n");
+}
+
+// ---- Neighbours
+
+namespace {
+
+/// Two sandboxes beside each other: one that floods the gateway, and one that goes on.
+struct neighbours : internet {
+  static constexpr std::uint32_t noisy_slot = 3, calm_slot = 4;
+
+  neighbours()
+      : internet(INSULA_NETWORK_SITES)
+      , far{beside_sites({INSULA_NEIGHBOURS, "serve"})}
+      , gateway(INSULA_GATEWAY) {
+    REQUIRE(far.read_line(patience) == "ready");
+    gateway.add(noisy_slot, noisy);
+    gateway.add(calm_slot, calm);
+    gateway.settings(std::string{"resolver "} + resolver + " 5353\n");
+    gateway.policy(calm_slot, egress_policy::allow_all());
+    // Names count there, and are dialled by where they lead.
+    gateway.policy(noisy_slot, {.allow_rest = true,
+                                .rules = {{false, "10.0.0.0/8"}, {true, "*.silent.example"}}});
+  }
+
+  struct times {
+    std::vector<double> all; ///< In microseconds, sorted.
+    std::size_t failed = 0;
+    double at(double part) const {
+      return all[static_cast<std::size_t>(part * static_cast<double>(all.size() - 1))];
+    }
+  };
+  times measure(const char* what, int count) const {
+    times made;
+    std::istringstream lines{
+      output_of(calm.with({INSULA_NEIGHBOURS, what, std::to_string(count)}))};
+    for (double each = 0; lines >> each;)
+      if (each > 0)
+        made.all.push_back(each);
+      else
+        ++made.failed;
+    std::sort(made.all.begin(), made.all.end());
+    REQUIRE(made.all.size() + made.failed == static_cast<std::size_t>(count));
+    return made;
+  }
+
+  /// In the other sandbox, for at most so long.
+  std::unique_ptr<child_program> flood(const char* kind, int seconds) const {
+    auto made = std::make_unique<child_program>(
+      noisy.with({INSULA_NEIGHBOURS, "flood", kind, std::to_string(seconds)}));
+    REQUIRE(made->read_line(patience) == "begun");
+    return made;
+  }
+
+  child_program far;
+  wired_process noisy, calm;
+  driven_gateway gateway;
+};
+
+double median(std::vector<double> all) {
+  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2),
+                   all.end());
+  return all[all.size() / 2];
+}
+
+} // namespace
+
+TEST_CASE("names whose server is silent, in one sandbox, are nothing to another",
+          "[gateway][neighbours]") {
+  neighbours at;
+  const auto flood = at.flood("names", 20);
+  // Its whole share is under way, its queue is full, and it is told so.
+  for (const auto until = std::chrono::steady_clock::now() + patience;
+       at.gateway.figures(neighbours::noisy_slot).refusals < 1000 &&
+       std::chrono::steady_clock::now() < until;)
+    ::usleep(20'000);
+  const auto figures = at.gateway.figures(neighbours::noisy_slot);
+  CHECK(figures.refusals >= 1000);
+  CHECK(std::any_of(figures.last_refusals.begin(), figures.last_refusals.end(), [](auto& each) {
+    return each.rule == "too many questions to the DNS at once";
+  }));
+  CHECK(at.measure("resolve", 100).failed == 0);
+  CHECK(at.measure("connect", 100).failed == 0);
+  CHECK(at.gateway.figures(neighbours::calm_slot).refusals == 0);
+}
+
+TEST_CASE("connections that lead nowhere, in one sandbox, are nothing to another",
+          "[gateway][neighbours]") {
+  neighbours at;
+  const auto flood = at.flood("nowhere", 20);
+  for (const auto until = std::chrono::steady_clock::now() + patience;
+       at.gateway.figures(neighbours::noisy_slot).refusals < 1000 &&
+       std::chrono::steady_clock::now() < until;)
+    ::usleep(20'000);
+  CHECK(at.gateway.figures(neighbours::noisy_slot).refusals >= 1000);
+  CHECK(at.measure("resolve", 100).failed == 0);
+  CHECK(at.measure("connect", 100).failed == 0);
+}
+
+/// The middle of several rounds, beside a control that uses the processor as much and leaves the
+/// gateway alone: the machine has other things to do.
+TEST_CASE("a neighbour connects while another sandbox floods the gateway, as beside any other load",
+          "[gateway][neighbours]") {
+  neighbours at;
+  constexpr int rounds = 5, count = 100;
+  struct column {
+    const char* kind; ///< Null: nothing.
+    std::vector<double> middle = {}, late = {}, asked = {};
+  };
+  std::vector<column> columns{{nullptr},   {"burn"},      {"refused"}, {"connections"},
+                              {"nowhere"}, {"questions"}, {"names"}};
+  for (int round = 0; round < rounds; ++round)
+    for (auto& each : columns) {
+      const auto flood = each.kind != nullptr ? at.flood(each.kind, 20) : nullptr;
+      const auto connected = at.measure("connect", count);
+      const auto resolved = at.measure("resolve", count);
+      CHECK(connected.failed + resolved.failed == 0);
+      each.middle.push_back(connected.at(0.5));
+      each.late.push_back(connected.at(0.99));
+      each.asked.push_back(resolved.at(0.5));
+    }
+  std::printf("a neighbour, in us: beside, connect p50, p99, question p50\n");
+  for (const auto& each : columns)
+    std::printf("  %-12s %8.0f %8.0f %8.0f\n", each.kind != nullptr ? each.kind : "nothing",
+                median(each.middle), median(each.late), median(each.asked));
+  // What is quicker than this is not told apart: an ordinary connection, and a tick of the
+  // kernel's.
+  constexpr double ordinary = 200, tick = 4'000;
+  const auto worst = [&](auto part, double least) {
+    return std::max({median(columns[0].*part), median(columns[1].*part), least});
+  };
+  for (std::size_t i = 2; i < columns.size(); ++i) {
+    CAPTURE(columns[i].kind);
+    CHECK(median(columns[i].middle) < 3 * worst(&column::middle, ordinary));
+    CHECK(median(columns[i].asked) < 3 * worst(&column::asked, ordinary));
+    CHECK(median(columns[i].late) < 5 * worst(&column::late, tick));
+  }
+  const auto used = at.gateway.figures(neighbours::noisy_slot).gateway_us,
+             mine = at.gateway.figures(neighbours::calm_slot).gateway_us;
+  std::printf("the gateway's time: %.1f s for the one, %.3f s for the other\n",
+              static_cast<double>(used) / 1e6, static_cast<double>(mine) / 1e6);
+  CHECK(mine > 0);
+  CHECK(used > 3 * mine); // Who causes it is charged.
+}
+
+// ---- Rights
+
+TEST_CASE("the gateway runs under a list of the calls that it makes", "[gateway][rights]") {
+  driven_gateway gateway{INSULA_GATEWAY};
+  gateway.settings("resolver 203.0.113.2\n"); // It is through its start.
+  std::ifstream file{"/proc/" + std::to_string(gateway.pid()) + "/status"};
+  const std::string status{std::istreambuf_iterator<char>{file}, {}};
+  for (const char* each : {"Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000000",
+                           "CapPrm:\t0000000000000000", "Uid:\t61234\t61234\t61234\t61234"})
+    CHECK(status.find(each) != std::string::npos);
+}
+
+namespace {
+
+struct tried {
+  const char* what;
+  bool is_allowed;
+  long (*call)();
+};
+
+/// What is forbidden fails with EPERM and nothing else; of what is allowed it counts that it does
+/// not.
+const tried all_tried[] = {
+  {"open", false, [] { return ::syscall(SYS_openat, AT_FDCWD, "/", O_RDONLY); }},
+  {"stat", false, [] { return ::syscall(SYS_statx, AT_FDCWD, "/", 0, 0, nullptr); }},
+  {"unlink", false, [] { return ::syscall(SYS_unlinkat, AT_FDCWD, "x", 0); }},
+  {"execve", false, [] { return ::syscall(SYS_execve, "/", nullptr, nullptr); }},
+  {"clone", false, [] { return ::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }},
+  {"clone3", false, [] { return ::syscall(SYS_clone3, nullptr, 0); }},
+  {"unshare", false, [] { return ::syscall(SYS_unshare, CLONE_NEWUSER); }},
+  {"setns", false, [] { return ::syscall(SYS_setns, 0, 0); }},
+  {"mount", false, [] { return ::syscall(SYS_mount, "", "/", "tmpfs", 0, nullptr); }},
+  {"chroot", false, [] { return ::syscall(SYS_chroot, "/"); }},
+  {"ptrace", false, [] { return ::syscall(SYS_ptrace, 0, 0, 0, 0); }},
+  {"process_vm_readv", false,
+   [] { return ::syscall(SYS_process_vm_readv, ::getpid(), nullptr, 0, nullptr, 0, 0); }},
+  {"pidfd_open", false, [] { return ::syscall(SYS_pidfd_open, 1, 0); }},
+  {"kill", false, [] { return ::syscall(SYS_kill, 0, 0); }},
+  {"prctl", false, [] { return ::syscall(SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0); }},
+  {"setpriority", false, [] { return ::syscall(SYS_setpriority, PRIO_PROCESS, 0, 19); }},
+  {"setuid", false, [] { return ::syscall(SYS_setuid, 61234); }},
+  {"bpf", false, [] { return ::syscall(SYS_bpf, 0, nullptr, 0); }},
+  {"seccomp", false, [] { return ::syscall(SYS_seccomp, 2, 0, nullptr); }},
+  {"perf_event_open", false, [] { return ::syscall(SYS_perf_event_open, nullptr, 0, -1, -1, 0); }},
+  {"io_uring_setup", false, [] { return ::syscall(SYS_io_uring_setup, 1, nullptr); }},
+  {"userfaultfd", false, [] { return ::syscall(SYS_userfaultfd, 0); }},
+  {"keyctl", false, [] { return ::syscall(SYS_keyctl, 0, 0, 0, 0, 0); }},
+  {"memfd_create", false, [] { return ::syscall(SYS_memfd_create, "x", 0); }},
+  {"a call of tomorrow", false, [] { return ::syscall(1000); }},
+  {"listen", false, [] { return ::syscall(SYS_listen, 0, 1); }},
+  {"socketpair", false, [] { return ::syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, nullptr); }},
+  {"a socket of the machine's own", false,
+   [] { return ::syscall(SYS_socket, AF_UNIX, SOCK_STREAM, 0); }},
+  {"a raw socket", false, [] { return ::syscall(SYS_socket, AF_INET, SOCK_RAW, IPPROTO_ICMP); }},
+  {"a socket of another protocol", false,
+   [] { return ::syscall(SYS_socket, AF_INET, SOCK_STREAM, 262); }},
+  {"a socket of packets", false, [] { return ::syscall(SYS_socket, AF_PACKET, SOCK_DGRAM, 0); }},
+  {"a socket of virtual machines", false,
+   [] { return ::syscall(SYS_socket, AF_VSOCK, SOCK_STREAM, 0); }},
+  {"netfilter", false, [] { return ::syscall(SYS_socket, AF_NETLINK, SOCK_RAW, 12); }},
+  {"a terminal's input", false, [] { return ::syscall(SYS_ioctl, 0, TIOCSTI, "x"); }},
+  {"a filter on a socket", false,
+   [] { return ::syscall(SYS_setsockopt, 0, SOL_SOCKET, SO_ATTACH_FILTER, nullptr, 0); }},
+  {"another protocol in TCP", false,
+   [] { return ::syscall(SYS_setsockopt, 0, IPPROTO_TCP, TCP_ULP, "tls", 3); }},
+  {"the peer's credentials", false,
+   [] { return ::syscall(SYS_getsockopt, 0, SOL_SOCKET, SO_PEERCRED, nullptr, nullptr); }},
+  {"another process's signals", false, [] { return ::syscall(SYS_fcntl, 0, F_SETOWN, 1); }},
+  {"memory to be run", false,
+   [] {
+     return ::syscall(SYS_mmap, nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS,
+                      -1, 0);
+   }},
+  {"memory that becomes a program", false,
+   [] { return ::syscall(SYS_mprotect, nullptr, 4096, PROT_EXEC); }},
+  {"TCP", true, [] { return ::syscall(SYS_socket, AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0); }},
+  {"TCP over IPv6", true, [] { return ::syscall(SYS_socket, AF_INET6, SOCK_STREAM, 0); }},
+  {"UDP", true, [] { return ::syscall(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0); }},
+  {"the machine's addresses", true,
+   [] {
+     ifaddrs* all = nullptr;
+     return static_cast<long>(::getifaddrs(&all));
+   }},
+  {"a pipe that is grown", true,
+   [] {
+     int ends[2];
+     return ::pipe2(ends, O_CLOEXEC) == 0 ? ::syscall(SYS_fcntl, ends[0], F_SETPIPE_SZ, 1 << 16)
+                                          : -1;
+   }},
+  {"memory", true,
+   [] {
+     return ::syscall(SYS_mmap, nullptr, 1 << 20, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+   }},
+  {"the thread's own time", true,
+   [] {
+     timespec now{};
+     return ::syscall(SYS_clock_gettime, CLOCK_THREAD_CPUTIME_ID, &now);
+   }},
+  {"random numbers", true,
+   [] {
+     char bytes[4];
+     return ::syscall(SYS_getrandom, bytes, sizeof bytes, 0);
+   }},
+};
+
+} // namespace
+
+TEST_CASE("what the gateway has no use for is refused to it", "[gateway][rights]") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::array<int, std::size(all_tried)> errors{};
+    const bool given_up = runtime::gateway::give_up_rights(61234);
+    for (std::size_t i = 0; given_up && i < errors.size(); ++i) {
+      errno = 0;
+      errors[i] = all_tried[i].call() < 0 ? errno : 0;
+    }
+    const auto written = given_up ? ::write(ends[1], errors.data(), sizeof errors) : -1;
+    ::syscall(SYS_exit_group, written > 0 ? 0 : 1);
+  }
+  ::close(ends[1]);
+  std::array<int, std::size(all_tried)> errors{};
+  const auto n = ::read(ends[0], errors.data(), sizeof errors);
+  ::close(ends[0]);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  REQUIRE(n == static_cast<ssize_t>(sizeof errors));
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    CAPTURE(all_tried[i].what);
+    CHECK(errors[i] == (all_tried[i].is_allowed ? 0 : EPERM));
+  }
+}
+
+TEST_CASE("what a sandbox sends to itself leaves no records of connections", "[gateway]") {
+  scene at;
+  at.obey(true, {});
+  const auto ask = at.box.with(
+    {"/usr/bin/python3", "-c",
+     "import socket\n"
+     "def records(): return int(open('/proc/sys/net/netfilter/nf_conntrack_count').read())\n"
+     "def itself(family,address):\n"
+     " s=socket.create_server((address,0),family=family,backlog=512)\n"
+     " for i in range(100):\n"
+     "  c=socket.socket(family); c.connect(s.getsockname()); p,_=s.accept()\n"
+     "  c.sendall(b'x'); assert p.recv(1)==b'x'; p.sendall(b'y'); assert c.recv(1)==b'y'\n"
+     "  c.close(); p.close()\n"
+     " u=socket.socket(family,socket.SOCK_DGRAM); u.bind((address,0))\n"
+     " for i in range(100):\n"
+     "  v=socket.socket(family,socket.SOCK_DGRAM); v.connect(u.getsockname())\n"
+     "  v.send(b'x'); u.sendto(b'y',u.recvfrom(1)[1]); assert v.recv(1)==b'y'\n"
+     "for f,a in (2,'127.0.0.1'),(2,'127.9.9.9'),(2,'10.0.0.1'),(10,'::1'),(10,'fd00:10::1'):\n"
+     " itself(f,a)\n"
+     "print('itself',records())\n"
+     "s=socket.create_connection(('203.0.113.3',80),20)\n"
+     "s.sendall(b'GET / HTTP/1.1\\r\\nHost: b.example\\r\\n\\r\\n'); print(s.recv(4))\n"
+     "print('outside',records()>0)"});
+  CHECK(output_of(ask) == "itself 0\nb'HTTP'\noutside True\n");
 }
 
 // ---- The program of a mount

@@ -121,6 +121,28 @@ TEST_CASE("a process ends before its output does", "[runtime][process]") {
   CHECK(last.ended->status == 256);
 }
 
+TEST_CASE("why the node has ended a sandbox is the last that its commands say",
+          "[runtime][process]") {
+  played_process p;
+  p.start();
+  p.on_io([](native_process& of) { of.ended(end_with_sandbox("it took too much")); });
+  CHECK(p.heard->next() == "ended 9");
+  REQUIRE(put(p.err, "before\n") == 7);
+  p.err.reset();
+  const auto first = p.read(0, true);
+  CHECK(bytes_of(first) == "before\n");
+  CHECK_FALSE(first.ended);
+  p.out.reset();
+  CHECK(p.heard->next() == "complete");
+  const auto last = p.read(first.next_offset, true);
+  REQUIRE(last.frames.size() == 1);
+  CHECK(last.frames[0].stream == stream_id::err);
+  CHECK(last.frames[0].bytes == "it took too much\n");
+  REQUIRE(last.ended);
+  CHECK(last.ended->status == SIGKILL);
+  CHECK_FALSE(last.ended->lost);
+}
+
 TEST_CASE("a question waits until there is something to answer", "[runtime][process]") {
   played_process p;
   p.start();

@@ -98,6 +98,7 @@ private:
   };
 
   void trouble();
+  bool ended_early() const;
 
   std::map<std::string, tenure> tenures_;
   std::map<std::string, std::string> objects_; ///< As clients know them.

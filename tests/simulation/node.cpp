@@ -59,6 +59,8 @@ void node::start() {
   keeping.most_activations = 5;
   store = std::make_unique<etcd::cluster_store>(*client, *member, keeping);
   nodes = std::make_unique<etcd::watched_keys>(*client, "s/nodes/", [this] {
+    if (const auto own = nodes->find(name); !own || own->created != member->since())
+      member->look();
     if (serving_)
       look_for_orphans();
   });

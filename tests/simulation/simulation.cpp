@@ -27,6 +27,8 @@ constexpr const char* to_be_seen[] = {
   "ids of the server before taken up",
   "times that etcd was full",
   "objects answered with again",
+  "keepalives answered by a leader that was none",
+  "leases that ended early",
 };
 /// With actors:
 constexpr const char* seen_with_actors[] = {
@@ -49,6 +51,8 @@ constexpr const char* seen_with_actors[] = {
   "questions to peers answered",
   "questions to peers that failed",
   "times that etcd was full",
+  "keepalives answered by a leader that was none",
+  "leases that ended early",
 };
 constexpr std::uint64_t many = 100;
 

@@ -76,6 +76,7 @@ outcome engine::apply(const transaction& what) {
   if (changes)
     ++at_;
   told.at = at_;
+  told.in = term_;
   for (const auto& each : steps) {
     auto& found = told.found.emplace_back();
     switch (each.what) {
@@ -119,24 +120,70 @@ result<lease_id> engine::grant(std::chrono::seconds lives) {
   return last_lease_;
 }
 
+/// Nothing of it ends while there is no leader.
 void engine::watch_end(lease_id which) {
   const auto& mine = leases_.at(which);
   // Never early; late by as much as a new leader may need.
   const auto late = world_.chance(0.1) ? world_.between(0ms, 2s) : world_.between(0ms, 500ms);
   world_.after(mine.lives + late, [this, which, of = mine.renewals] {
     const auto at = leases_.find(which);
-    if (at != leases_.end() && at->second.renewals == of)
+    if (at != leases_.end() && at->second.renewals == of && !electing_)
       revoke(which);
   });
 }
 
-std::chrono::seconds engine::renew(lease_id which) {
+renewal engine::renew(lease_id which) {
   const auto at = leases_.find(which);
   if (at == leases_.end())
-    return 0s;
+    return {0s, term_};
   ++at->second.renewals;
   watch_end(which);
-  return at->second.lives;
+  return {at->second.lives, term_};
+}
+
+void engine::hang_leader(nanoseconds elected_after) {
+  if (hangs_)
+    return;
+  hangs_ = electing_ = true;
+  old_term_ = term_;
+  old_leases_.clear();
+  for (const auto& [which, each] : leases_)
+    old_leases_[which] = each.lives;
+  world_.after(elected_after, [this, which_time = ++times_hung_] { elect(which_time); });
+}
+
+void engine::elect(std::uint64_t which_time) {
+  if (!electing_ || which_time != times_hung_)
+    return;
+  electing_ = false;
+  ++term_;
+  for (auto& [which, each] : leases_) {
+    ++each.renewals;
+    watch_end(which);
+  }
+}
+
+renewal engine::renew_at_old(lease_id which) {
+  const auto at = old_leases_.find(which);
+  if (at == old_leases_.end())
+    return {0s, old_term_};
+  ++renewed_in_vain;
+  return {at->second, old_term_};
+}
+
+void engine::leader_goes_on(bool revokes) {
+  if (!hangs_)
+    return;
+  hangs_ = false;
+  elect(times_hung_);
+  if (!revokes)
+    return;
+  for (const auto& [which, lives] : old_leases_)
+    if (leases_.contains(which) && world_.chance(0.7)) {
+      ++ended_early;
+      last_early_end = world_.now();
+      revoke(which);
+    }
 }
 
 void engine::revoke(lease_id which) {
@@ -158,6 +205,7 @@ namespace {
 template <class Answer>
 struct open_call {
   std::function<result<Answer>()> at_engine;
+  std::function<result<Answer>()> at_old; ///< Null: a leader that hangs says nothing to it.
   std::function<void(result<Answer>)> then;
   nanoseconds until{};
   bool answered = false;
@@ -207,12 +255,17 @@ void wired_client::attempt(std::shared_ptr<Call> call) {
     return world_.chance(0.02) ? world_.between(0ms, 4s) : world_.between(100us, between.slowest);
   };
   if (between.requests_arrive)
-    world_.after(delay(), [this, alive = alive_, call, delay] {
+    world_.after(delay(), [this, to = &engine_, alive = alive_, call, delay] {
       if (!*alive) {
-        static_cast<void>(call->at_engine()); // What was sent arrives without its sender as well.
+        if (to->has_leader())
+          static_cast<void>(call->at_engine()); // What was sent arrives without its sender as well.
         return;
       }
-      const auto told = std::make_shared<decltype(call->at_engine())>(call->at_engine());
+      const bool at_old = to->leader_hangs() && world_.chance(0.5);
+      if (at_old ? !call->at_old : !to->has_leader())
+        return;
+      const auto told =
+        std::make_shared<decltype(call->at_engine())>(at_old ? call->at_old() : call->at_engine());
       if (!between.answers_arrive)
         return;
       world_.after(delay(), [this, alive, call, told] {
@@ -228,10 +281,12 @@ void wired_client::attempt(std::shared_ptr<Call> call) {
 
 template <class Answer>
 void wired_client::ask(std::function<result<Answer>()> at_engine, milliseconds patience,
-                       std::function<void(result<Answer>)> then) {
+                       std::function<void(result<Answer>)> then,
+                       std::function<result<Answer>()> at_old) {
   auto call = std::make_shared<open_call<Answer>>();
   call->at_engine = std::move(at_engine);
   call->then = std::move(then);
+  call->at_old = std::move(at_old);
   call->until = now() + patience;
   post([this, call] { attempt(call); });
 }
@@ -248,9 +303,9 @@ void wired_client::grant(std::chrono::seconds lives, milliseconds patience,
 }
 
 void wired_client::renew(lease_id which, milliseconds patience,
-                         std::function<void(result<std::chrono::seconds>)> then) {
-  ask<std::chrono::seconds>([to = &engine_, which] { return to->renew(which); }, patience,
-                            std::move(then));
+                         std::function<void(result<renewal>)> then) {
+  ask<renewal>([to = &engine_, which] { return to->renew(which); }, patience, std::move(then),
+               [to = &engine_, which] { return to->renew_at_old(which); });
 }
 
 void wired_client::revoke(lease_id which, milliseconds patience,

@@ -43,7 +43,9 @@ private:
   std::multimap<nanoseconds, std::function<void()>> future_;
 };
 
-/// etcd as its clients see it: one history of changes, and leases that end by its own time.
+/// etcd as its clients see it: one history of changes, and leases that end by its own time. Its
+/// leader's disk may hang: then it is asked beside the others for as long as that takes, and
+/// answers what it can without a majority.
 class engine {
 public:
   engine(world& in)
@@ -53,8 +55,19 @@ public:
   /// and the answer is of no use.
   result<storage::etcd::outcome> transact(const storage::etcd::transaction& what);
   result<storage::etcd::lease_id> grant(std::chrono::seconds lives);
-  std::chrono::seconds renew(storage::etcd::lease_id which);
+  storage::etcd::renewal renew(storage::etcd::lease_id which);
   void revoke(storage::etcd::lease_id which);
+
+  /// There is no new leader until then. It gives all leases their whole time anew.
+  void hang_leader(nanoseconds elected_after);
+  /// It hears that it is none. `revokes`: what it took for over goes, though it was renewed
+  /// elsewhere.
+  void leader_goes_on(bool revokes);
+  bool leader_hangs() const { return hangs_; }
+  /// Of those that do not hang.
+  bool has_leader() const { return !electing_; }
+  /// What a leader says that hangs.
+  storage::etcd::renewal renew_at_old(storage::etcd::lease_id which);
 
   const std::map<std::string, storage::etcd::key_value>& keys() const { return keys_; }
   storage::etcd::revision at() const { return at_; }
@@ -68,12 +81,15 @@ public:
   bool full = false;     ///< It takes nothing more.
   double garbled = 0.01; ///< So many of its answers make no sense.
   std::size_t refused_full = 0, refused_lease = 0;
+  std::size_t renewed_in_vain = 0, ended_early = 0;
+  nanoseconds last_early_end{-1h};
 
 private:
   struct lease {
     std::chrono::seconds lives;
     std::uint64_t renewals = 0;
   };
+  void elect(std::uint64_t which_time);
   bool holds(const storage::etcd::condition& what) const;
   storage::etcd::outcome apply(const storage::etcd::transaction& what);
   void note(storage::etcd::event what);
@@ -87,6 +103,10 @@ private:
   std::vector<std::pair<std::weak_ptr<void>, std::function<void()>>> waiting_;
   storage::etcd::revision at_ = 1;
   storage::etcd::lease_id last_lease_ = 0;
+  storage::etcd::term term_ = 1, old_term_ = 0;
+  bool hangs_ = false, electing_ = false;
+  std::uint64_t times_hung_ = 0;
+  std::map<storage::etcd::lease_id, std::chrono::seconds> old_leases_; ///< That the old one has.
 };
 
 /// What is between a node and etcd right now.
@@ -111,7 +131,7 @@ public:
   void grant(std::chrono::seconds lives, milliseconds patience,
              std::function<void(result<storage::etcd::lease_id>)> then) override;
   void renew(storage::etcd::lease_id which, milliseconds patience,
-             std::function<void(result<std::chrono::seconds>)> then) override;
+             std::function<void(result<storage::etcd::renewal>)> then) override;
   void revoke(storage::etcd::lease_id which, milliseconds patience,
               std::function<void(result<void>)> then) override;
   std::shared_ptr<void>
@@ -133,7 +153,8 @@ private:
   void look(const std::shared_ptr<watching>& at);
   template <class Answer>
   void ask(std::function<result<Answer>()> at_engine, milliseconds patience,
-           std::function<void(result<Answer>)> then);
+           std::function<void(result<Answer>)> then,
+           std::function<result<Answer>()> at_old = nullptr);
   template <class Call>
   void attempt(std::shared_ptr<Call> call);
   void here(std::function<void()> what);

@@ -42,7 +42,7 @@ result<T> wait_for(Ask ask) {
   return got.get();
 }
 
-/// Passes everything on, and answers of transactions as the test wants it.
+/// Passes everything on, and answers of transactions and renewals as the test wants it.
 class played_client final : public etcd::client {
 public:
   using answer = std::function<void(result<etcd::outcome>)>;
@@ -52,10 +52,21 @@ public:
   explicit played_client(etcd::client& to)
       : to_(to) {}
 
+  using renewal_answer = std::function<void(result<etcd::renewal>)>;
+  using renewal_player = std::function<void(result<etcd::renewal>, renewal_answer then)>;
+
   void play(player by) {
     std::promise<void> set;
     to_.post([&] {
       by_ = std::move(by);
+      set.set_value();
+    });
+    set.get_future().wait();
+  }
+  void play_renewals(renewal_player by) {
+    std::promise<void> set;
+    to_.post([&] {
+      renewed_by_ = std::move(by);
       set.set_value();
     });
     set.get_future().wait();
@@ -71,8 +82,10 @@ public:
     to_.grant(lives, patience, std::move(then));
   }
   void renew(etcd::lease_id which, milliseconds patience,
-             std::function<void(result<std::chrono::seconds>)> then) override {
-    to_.renew(which, patience, std::move(then));
+             std::function<void(result<etcd::renewal>)> then) override {
+    to_.renew(which, patience, [this, then = std::move(then)](result<etcd::renewal> got) {
+      renewed_by_ ? renewed_by_(std::move(got), then) : then(std::move(got));
+    });
   }
   void revoke(etcd::lease_id which, milliseconds patience,
               std::function<void(result<void>)> then) override {
@@ -92,7 +105,13 @@ public:
 private:
   etcd::client& to_;
   player by_;
+  renewal_player renewed_by_;
 };
+
+bool looks_at(const etcd::transaction& what, std::string_view key) {
+  return what.conditions.empty() && what.then.size() == 1 &&
+         what.then[0].what == etcd::operation::of::read && what.then[0].key == key;
+}
 
 bool puts(const etcd::transaction& what, std::string_view key) {
   return std::any_of(what.then.begin(), what.then.end(), [&](const auto& each) {
@@ -105,7 +124,7 @@ struct node {
   using fits_fn = decltype(etcd::membership::listener::fits);
 
   explicit node(const etcd_server& server, std::string name, etcd::lease_id resumed = 0,
-                fits_fn fits = nullptr)
+                fits_fn fits = nullptr, bool waits_to_start = false)
       : client(connect_to(server))
       , played(*client) {
     etcd::membership_options how;
@@ -134,7 +153,8 @@ struct node {
     keeping.found = [this] { ++found; };
     keeping.most_activations = most_activations;
     store = std::make_unique<etcd::cluster_store>(played, *member, keeping);
-    member->start();
+    if (!waits_to_start)
+      member->start();
   }
   ~node() {
     if (member)
@@ -422,6 +442,124 @@ TEST_CASE("a node that is cut off fences itself in time", "[etcd]") {
   CHECK(read_all(*one.store, "a") == contents{{"key", "value"}});
 }
 
+TEST_CASE("a keepalive counts only with a read of the node's own key in the same term", "[etcd]") {
+  etcd_server server;
+  node one{server, "n1"};
+  one.wait_until_member();
+  const auto held = one.hold("a");
+  REQUIRE(commit_now(*one.store, {"a", held, {{"key", "value"}}}));
+  std::atomic<int> renewed{0};
+  SECTION("where the keepalive is an old leader's") {
+    one.played.play_renewals([&](result<etcd::renewal> got, auto then) {
+      if (got) {
+        ++renewed;
+        got->in -= 1;
+      }
+      then(std::move(got));
+    });
+  }
+  SECTION("where the read is not answered") {
+    one.played.play_renewals([&](result<etcd::renewal> got, auto then) {
+      ++renewed;
+      then(std::move(got));
+    });
+    one.played.play([](const auto& what, result<etcd::outcome> got, auto then) {
+      if (!looks_at(what, "t/nodes/n1"))
+        then(std::move(got));
+    });
+  }
+  SECTION("where neither says its term") {
+    one.played.play_renewals([&](result<etcd::renewal> got, auto then) {
+      ++renewed;
+      then(got ? etcd::renewal{got->left, 0} : std::move(got));
+    });
+    one.played.play([](const auto&, result<etcd::outcome> got, auto then) {
+      if (got)
+        got->in = 0;
+      then(std::move(got));
+    });
+  }
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(eventually([&] { return one.lost == 1; }, 10s));
+  CHECK(std::chrono::steady_clock::now() - began < 3s);
+  CHECK(renewed > 2); // etcd has said all the time that the lease lives.
+  CHECK_FALSE(one.store->is_mine("a"));
+  one.played.play_renewals({});
+  one.played.play({});
+  one.wait_until_member();
+  CHECK(eventually([&] { return bool{one.try_to_hold("a")}; }));
+  CHECK_FALSE(eventually([&] { return one.lost > 1; }, 4s));
+}
+
+TEST_CASE("a renewal that etcd answers in two terms is asked for again at once", "[etcd]") {
+  etcd_server server;
+  node one{server, "n1"};
+  one.wait_until_member();
+  // Of ten one is of the same term: with two a second none would come in time.
+  std::atomic<int> renewed{0};
+  one.played.play_renewals([&](result<etcd::renewal> got, auto then) {
+    if (got && ++renewed % 10 != 0)
+      got->in -= 1;
+    then(std::move(got));
+  });
+  CHECK_FALSE(eventually([&] { return one.lost > 0; }, 5s));
+  CHECK(renewed > 20);
+  CHECK(renewed < 100);
+}
+
+TEST_CASE("a node whose lease etcd ends before its time hears of it at the next renewal",
+          "[etcd]") {
+  etcd_server server;
+  node one{server, "n1"};
+  one.wait_until_member();
+  auto other = connect_to(server);
+  const auto lease = one.member->lease();
+  SECTION("the lease") {
+    REQUIRE(wait_for<bool>([&](auto then) {
+      other->revoke(lease, 5s, [then](const auto& said) { then(bool{said}); });
+    }));
+    CHECK(eventually([&] { return one.lost == 1; }, 2s));
+  }
+  SECTION("its record alone, which somebody else has made since") {
+    const auto change = [&](etcd::operation what) {
+      return wait_for<etcd::outcome>([&](auto then) {
+        other->transact({{}, {what}, {}}, 5s, then);
+      });
+    };
+    REQUIRE(change(etcd::operation::remove("t/nodes/n1")));
+    REQUIRE(change(etcd::operation::put("t/nodes/n1", "I am n1", lease)));
+    CHECK(eventually([&] { return one.lost == 1; }, 2s));
+  }
+  SECTION("at once, if there is a reason to look") {
+    REQUIRE(wait_for<bool>([&](auto then) {
+      other->revoke(lease, 5s, [then](const auto& said) { then(bool{said}); });
+    }));
+    one.member->look();
+    CHECK(eventually([&] { return one.lost == 1; }, 300ms));
+  }
+  one.wait_until_member();
+  CHECK(one.member->lease() != lease);
+}
+
+TEST_CASE("a server goes on with a lease only as etcd's leader of now has renewed it", "[etcd]") {
+  etcd_server server;
+  auto one = std::make_unique<node>(server, "n1");
+  one->wait_until_member();
+  const auto lease = one->member->lease();
+  one->stop(false);
+  node two{server, "n1", lease, nullptr, true};
+  two.played.play_renewals([](result<etcd::renewal> got, auto then) {
+    if (got)
+      got->in -= 1;
+    then(std::move(got));
+  });
+  two.member->start();
+  CHECK_FALSE(eventually([&] { return two.member->good(); }, 1s));
+  two.played.play_renewals({});
+  two.wait_until_member();
+  CHECK(two.has_resumed);
+}
+
 TEST_CASE("what nobody knows of is found out about before the next write", "[etcd]") {
   etcd_server server;
   node one{server, "n1"};
@@ -696,6 +834,27 @@ TEST_CASE("where one member of etcd's does not answer, the next one does", "[etc
   CHECK(eventually([&] { return heard > 0; }, 5s));
 }
 
+TEST_CASE("a watch leaves a member of etcd's that hangs", "[etcd]") {
+  etcd_server server, hangs;
+  auto client = connect_by({{hangs.url(), server.url()}, "", "", ""});
+  std::atomic<int> ended{0};
+  const auto first = client->watch(
+    "y", 1, [](auto, auto) {}, [&](const auto&) { ++ended; });
+  REQUIRE(read_by(*client));
+  hangs.stand_still();
+  REQUIRE(read_by(*client)); // By the other one.
+  CHECK(eventually([&] { return ended == 1; }, 5s));
+  std::atomic<int> heard{0};
+  const auto second = client->watch(
+    "y", 1, [&](auto, auto) { ++heard; }, [&](const auto&) { ++ended; });
+  REQUIRE(wait_for<etcd::outcome>([&](auto then) {
+    client->transact({{}, {etcd::operation::put("y", "1")}, {}}, 5s, then);
+  }));
+  CHECK(eventually([&] { return heard > 0; }, 5s));
+  CHECK_FALSE(eventually([&] { return ended > 1; }, 3s)); // That one stays.
+  hangs.go_on();
+}
+
 TEST_CASE("questions wait for each other, and no lease waits for them", "[etcd]") {
   silent_member silent;
   etcd::http_options how{{silent.url}, "", "", ""};
@@ -785,15 +944,19 @@ TEST_CASE("whose certificate is revoked is refused by etcd", "[etcd]") {
   CHECK(granted_by(*connect(theirs), 5s));
 }
 
-TEST_CASE("the clocks of etcd's members are compared with this one", "[etcd]") {
+TEST_CASE("etcd's members say which version they are, and by how much their clocks differ",
+          "[etcd]") {
   etcd_server server;
   const auto nowhere = "http://127.0.0.1:" + std::to_string(free_port());
   const auto client = connect_by({{nowhere, server.url()}, "", "", ""});
-  std::promise<std::map<std::string, std::chrono::milliseconds>> told;
-  client->compare_clocks(5s, [&](auto ahead) { told.set_value(std::move(ahead)); });
-  const auto ahead = told.get_future().get();
-  REQUIRE(ahead.size() == 1);
-  CHECK(ahead.begin()->first == server.url());
-  CHECK(std::chrono::abs(ahead.begin()->second) <= 1s);
+  std::promise<std::map<std::string, etcd::http_client::member_status>> told;
+  client->look_at_members(5s, [&](auto found) { told.set_value(std::move(found)); });
+  const auto found = told.get_future().get();
+  REQUIRE(found.size() == 1);
+  CHECK(found.begin()->first == server.url());
+  const auto& said = found.begin()->second;
+  REQUIRE(said.ahead);
+  CHECK(std::chrono::abs(*said.ahead) <= 1s);
+  CHECK(std::count(said.version.begin(), said.version.end(), '.') == 2);
   CHECK(granted_by(*client, 5s));
 }

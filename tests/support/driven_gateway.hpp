@@ -87,6 +87,8 @@ public:
   driven_gateway(const driven_gateway&) = delete;
   driven_gateway& operator=(const driven_gateway&) = delete;
 
+  pid_t pid() const { return pid_; }
+
   /// `reach`: as of gateway::op::add.
   void add(std::uint32_t slot, const wired_process& box, const std::string& reach = {}) {
     std::vector<int> fds;

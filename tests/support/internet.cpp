@@ -62,11 +62,16 @@ internet::internet(const std::string& sites_script) {
              "-subj /CN=example -keyout \"$0\" -out \"$0.crt\" 2>/dev/null && cat \"$0.crt\" >> "
              "\"$0\"",
              certificate});
-  sites_ = std::make_unique<child_program>(std::vector<std::string>{
-    "/usr/bin/nsenter", "--net=/proc/" + std::to_string(far_) + "/ns/net", "/usr/bin/python3",
-    sites_script, certificate, "203.0.113.2", "203.0.113.3", "2001:db8::2"});
+  sites_ = std::make_unique<child_program>(beside_sites(
+    {"/usr/bin/python3", sites_script, certificate, "203.0.113.2", "203.0.113.3", "2001:db8::2"}));
   if (sites_->read_line(std::chrono::seconds{30}) != "ready")
     throw std::runtime_error("the sites do not come up");
+}
+
+std::vector<std::string> internet::beside_sites(std::vector<std::string> argv) const {
+  argv.insert(argv.begin(),
+              {"/usr/bin/nsenter", "--net=/proc/" + std::to_string(far_) + "/ns/net"});
+  return argv;
 }
 
 internet::~internet() {

@@ -23,6 +23,9 @@ public:
 
   static constexpr const char* resolver = "203.0.113.2";
 
+  /// The words of a program that runs where the sites are.
+  std::vector<std::string> beside_sites(std::vector<std::string> argv) const;
+
 private:
   temp_dir files_;
   pid_t far_ = -1; ///< Whose network the other one is.

@@ -295,8 +295,9 @@ outcome live_sandbox::run(const std::string& script, sandbox_user user) {
 
 // ---- Nodes
 
-live_node::live_node(native_options options)
+live_node::live_node(native_options options, std::uint64_t most_uncharged)
     : options_(std::move(options))
+    , most_uncharged_(most_uncharged)
     , state_(nodes().next())
     , key_(node_key(state_)) {
   fs::create_directory(state_ + "/logs");
@@ -329,7 +330,10 @@ void live_node::serve() {
   if (engine_)
     earlier_.push_back(std::move(engine_));
   // A pool of its own size: a test's disk need not be sparse over the whole of the machine's.
-  auto socket = connect_to_spawner({state_, key_, "auto", 4ull << 30});
+  auto socket = connect_to_spawner({.state_directory = state_,
+                                    .key = key_,
+                                    .pool_bytes = 4ull << 30,
+                                    .most_uncharged = most_uncharged_});
   if (!socket)
     throw std::runtime_error(socket.reason().message);
   engine_ = std::make_unique<native_engine>(pool_, options_, std::move(*socket));

@@ -7,6 +7,7 @@
 #include "tests/support/eventually.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -97,7 +98,8 @@ private:
 
 class live_node {
 public:
-  explicit live_node(runtime::native_options options = {});
+  /// `most_uncharged`: as of runtime::spawner_options.
+  explicit live_node(runtime::native_options options = {}, std::uint64_t most_uncharged = 0);
   ~live_node(); ///< Shuts down if that has not been done, and complains to stderr about what is
                 ///< left.
 
@@ -126,6 +128,7 @@ public:
 
 private:
   runtime::native_options options_;
+  std::uint64_t most_uncharged_;
   std::string state_, key_;
   runtime::image_layers image_;
   io_pool pool_{1};

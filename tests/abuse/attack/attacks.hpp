@@ -29,6 +29,8 @@ void again();
 [[noreturn]] void many_hogs(long processes, long mebibytes);
 [[noreturn]] void many_descriptors(const char* kind, long processes);
 [[noreturn]] void many_terminals();
+/// File locks, of many files.
+[[noreturn]] void many_locks(long wanted);
 
 // ---- Files and output
 

@@ -66,6 +66,29 @@ void fill_inodes(const char* directory) {
   press_on();
 }
 
+void many_locks(long wanted) {
+  constexpr long per_file = 800; // The kernel compares each with all others of its file.
+  long taken = 0;
+  while (taken < wanted) {
+    const auto name = "locked" + std::to_string(taken / per_file);
+    const int file = ::open(name.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    if (file < 0)
+      break;
+    for (long at = per_file; at > 0 && taken < wanted; --at, ++taken) {
+      struct flock lock {};
+      lock.l_type = F_WRLCK;
+      lock.l_start = 2 * at;
+      lock.l_len = 1;
+      if (::fcntl(file, F_SETLK, &lock) != 0)
+        break;
+    }
+  }
+  if (taken == wanted)
+    errno = 0;
+  met_limit(taken);
+  press_on();
+}
+
 void deep_directories(long levels) {
   const std::string name(255, 'd');
   long made = 0;

@@ -33,6 +33,8 @@ int main(int argc, char** argv) {
     many_descriptors(text, number(2));
   if (what == "terminals")
     many_terminals();
+  if (what == "locks")
+    many_locks(number(1));
   if (what == "bytes")
     fill_bytes(text);
   if (what == "inodes")

@@ -1,7 +1,14 @@
 #include "tests/runtime/probe/probe.hpp"
 
+#include <linux/filter.h>
 #include <linux/io_uring.h>
+#include <linux/seccomp.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
 #include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/shm.h>
+#include <sys/uio.h>
 
 namespace insula::probe {
 
@@ -22,6 +29,66 @@ static long old_entry(long number) {
   errno = ENOSYS;
   return number < 0 ? 0 : -1;
 #endif
+}
+
+/// Pages that are shared between sandboxes, and those of the machine's pool of huge ones.
+static void memory() {
+  constexpr int merge = 67; // PR_SET_MEMORY_MERGE
+  constexpr std::size_t huge = 2u << 20;
+  static void* const own =
+    ::mmap(nullptr, huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  attempt("madvise_mergeable", [] { return ::madvise(own, huge, MADV_MERGEABLE); });
+  attempt("madvise_mergeable_high_bits",
+          [] { return call(SYS_madvise, own, huge, MADV_MERGEABLE | 1L << 32); });
+  attempt("madvise_dont_need", [] { return ::madvise(own, huge, MADV_DONTNEED); });
+  attempt("process_madvise_mergeable", [] {
+    const iovec part{own, huge};
+    return call(SYS_process_madvise, call(SYS_pidfd_open, ::getpid(), 0), &part, 1, MADV_MERGEABLE,
+                0);
+  });
+  attempt("prctl_memory_merge", [] { return ::prctl(merge, 1, 0, 0, 0); });
+  const auto map = [](const char* name, int flags) {
+    attempt(name, [=] {
+      return ::mmap(nullptr, huge, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0) ==
+                 MAP_FAILED
+               ? -1
+               : 0;
+    });
+  };
+  map("mmap_plain", 0);
+  map("mmap_huge", MAP_HUGETLB);
+  map("mmap_huge_gigabyte", MAP_HUGETLB | 30 << MAP_HUGE_SHIFT);
+  attempt("memfd_huge", [] { return ::memfd_create("x", MFD_HUGETLB); });
+  const auto share = [](const char* name, int flags) {
+    attempt(name, [=] {
+      const int made = ::shmget(IPC_PRIVATE, huge, IPC_CREAT | 0600 | flags);
+      return made < 0 ? -1 : ::shmctl(made, IPC_RMID, nullptr);
+    });
+  };
+  share("shmget_plain", 0);
+  share("shmget_huge", SHM_HUGETLB);
+}
+
+/// Which programs load for themselves.
+static void own_filters() {
+  static sock_filter everything[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  static const sock_fprog filter{1, everything};
+  attempt("own_filter", [] { return call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter); });
+  attempt("own_filter_by_prctl",
+          [] { return ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0); });
+  attempt("own_filter_listener", [] { // A descriptor that keeps it when its process has ended.
+    return call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
+  });
+  attempt("own_filters_without_end", [] { // The kernel itself lets a process have 32,768.
+    static sock_filter many[4096];
+    for (auto& each : many)
+      each = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    const sock_fprog large{sizeof many / sizeof *many, many};
+    for (int i = 0; i < 3; ++i) // Two instructions of the kernel's for one.
+      if (call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &large) != 0)
+        return -1L;
+    return 0L;
+  });
 }
 
 void kernel_interfaces() {
@@ -82,6 +149,8 @@ void kernel_interfaces() {
 #endif
   attempt("int80_getpid", [] { return old_entry(20); });
   attempt("int80_mount", [] { return old_entry(21); });
+  attempt("int80_socketcall", [] { return old_entry(102); });
+  attempt("int80_setsockopt", [] { return old_entry(366); });
   attempt("unknown_call", [] { return call(9999); });
   attempt("futex", [] { return call(SYS_futex, bytes, 1, 0, 0, 0, 0); });
   attempt("kexec_file_load", [] { return call(SYS_kexec_file_load, -1, -1, 0, "", 0); });
@@ -96,6 +165,8 @@ void kernel_interfaces() {
     const long pid1 = call(SYS_pidfd_open, 1, 0);
     return call(SYS_process_madvise, pid1, bytes, 1, 4, 0);
   });
+  memory();
+  own_filters();
   attempt("landlock", [] { return call(444, nullptr, 0, 1); });
 #ifdef __x86_64__
   attempt("ustat", [] { return call(SYS_ustat, 0, bytes); });

@@ -10,6 +10,14 @@ void namespaces_and_mounts() {
   attempt("unshare_mount", [] { return ::unshare(CLONE_NEWNS); });
   attempt("unshare_net", [] { return ::unshare(CLONE_NEWNET); });
   attempt("unshare_files", [] { return ::unshare(CLONE_FILES); });
+  attempt("unshare_fs", [] { return ::unshare(CLONE_FS); });
+  attempt("unshare_high_bits", [] { return call(SYS_unshare, CLONE_NEWUSER | 1L << 40); });
+  attempt("clone_high_bits", [] {
+    const long child = call(SYS_clone, CLONE_NEWUSER | SIGCHLD | 1L << 40, 0, 0, 0, 0);
+    if (child == 0)
+      ::_exit(0);
+    return child;
+  });
   attempt("clone_user", [] {
     const long child = call(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
     if (child == 0)

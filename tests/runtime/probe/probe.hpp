@@ -38,6 +38,22 @@ void attempt(const char* name, Attempt what) {
     std::printf("%s=KILLED(%d)\n", name, WTERMSIG(status));
 }
 
+/// Whether one of several works, else the errno of all of them, or of the first that has another.
+template <class Attempt>
+long any_of(long first, long last, Attempt what) {
+  int common = 0;
+  for (long each = first; each <= last; ++each) {
+    errno = 0;
+    if (what(each) >= 0)
+      return 0;
+    if (common != 0 && errno != common)
+      return -1;
+    common = errno;
+  }
+  errno = common;
+  return -1;
+}
+
 inline long write_to(const char* path, const char* text) {
   const int file = ::open(path, O_WRONLY);
   return file < 0 ? -1 : ::write(file, text, std::strlen(text));

@@ -1,13 +1,111 @@
 #include "tests/runtime/probe/probe.hpp"
 
 #include <cstddef>
+#include <linux/filter.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 namespace insula::probe {
+
+namespace {
+
+/// What arguments decide, beyond the families that `sockets` names.
+void kinds_of_sockets() {
+  const auto open = [](const char* name, long family, long type, long protocol) {
+    attempt(name, [=] { return call(SYS_socket, family, type, protocol); });
+  };
+  const auto pair = [](const char* name, long family, long type, long protocol) {
+    attempt(name, [=] {
+      int ends[2];
+      return call(SYS_socketpair, family, type, protocol, ends);
+    });
+  };
+  constexpr long close_on_exec = SOCK_CLOEXEC | SOCK_NONBLOCK, families = 64, protocols = 300;
+  const auto is_common = [](long family) {
+    return family == AF_UNIX || family == AF_INET || family == AF_INET6 || family == AF_NETLINK;
+  };
+  attempt("socket_other_families", [=] {
+    return any_of(0, families, [=](long family) {
+      errno = EAFNOSUPPORT;
+      return is_common(family) ? -1 : call(SYS_socket, family, SOCK_DGRAM, 0);
+    });
+  });
+  attempt("socketpair_other_families", [=] {
+    return any_of(0, families, [=](long family) {
+      int ends[2];
+      errno = EAFNOSUPPORT;
+      return is_common(family) ? -1 : call(SYS_socketpair, family, SOCK_DGRAM, 0, ends);
+    });
+  });
+  open("socket_tcp", AF_INET, SOCK_STREAM | close_on_exec, IPPROTO_TCP);
+  open("socket_udp", AF_INET6, SOCK_DGRAM | close_on_exec, IPPROTO_UDP);
+  open("socket_mptcp", AF_INET, SOCK_STREAM, 262);
+  open("socket_mptcp_high_bits", AF_INET, SOCK_STREAM | 1L << 32, 262 | 1L << 32);
+  open("socket_udplite", AF_INET, SOCK_DGRAM, IPPROTO_UDPLITE);
+  open("socket_sctp", AF_INET, SOCK_STREAM, IPPROTO_SCTP);
+  open("socket_smc", AF_INET, SOCK_STREAM, 256);
+  open("socket_l2tp", AF_INET6, SOCK_DGRAM, 115);
+  attempt("socket_other_protocols", [] {
+    return any_of(1, protocols, [](long protocol) {
+      errno = EPROTONOSUPPORT;
+      return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP
+               ? -1
+               : call(SYS_socket, AF_INET, protocol % 2 == 0 ? SOCK_STREAM : SOCK_DGRAM, protocol);
+    });
+  });
+  open("socket_inet_seqpacket", AF_INET, SOCK_SEQPACKET, 0);
+  open("socket_inet_packet", AF_INET, SOCK_PACKET, 0x300);
+  open("socket_unix_protocol", AF_UNIX, SOCK_STREAM, 7);
+  pair("socketpair_unix", AF_UNIX, SOCK_SEQPACKET | close_on_exec, 0);
+  pair("socketpair_inet", AF_INET, SOCK_STREAM, 0);
+  pair("socketpair_netlink", AF_NETLINK, SOCK_RAW, 0);
+  pair("socketpair_vsock_dgram", AF_VSOCK, SOCK_DGRAM, 0);
+  pair("socketpair_packet", AF_PACKET, SOCK_RAW, 0);
+  pair("socketpair_xdp", 44, SOCK_RAW, 0);
+  pair("socketpair_high_bits", AF_VSOCK | 1L << 32, SOCK_DGRAM, 0);
+}
+
+/// What can be set of a socket. Most of all: filters, which are compiled.
+void options_of_sockets() {
+  const auto set = [](const char* name, int family, long level, long option, const void* value,
+                      long size) {
+    attempt(name, [=] {
+      const int any = ::socket(family,
+                               level == IPPROTO_TCP   ? SOCK_STREAM
+                               : family == AF_NETLINK ? SOCK_RAW
+                                                      : SOCK_DGRAM,
+                               0);
+      const int shared = 1;
+      ::setsockopt(any, SOL_SOCKET, SO_REUSEPORT, &shared, sizeof shared);
+      return call(SYS_setsockopt, any, level, option, value, size);
+    });
+  };
+  static sock_filter everything[] = {BPF_STMT(BPF_RET | BPF_K, 0xffff)};
+  static const sock_fprog filter{1, everything};
+  static const int one = 1;
+  constexpr long program = sizeof filter;
+  set("attach_filter", AF_INET, SOL_SOCKET, SO_ATTACH_FILTER, &filter, program);
+  set("attach_filter_unix", AF_UNIX, SOL_SOCKET, SO_ATTACH_FILTER, &filter, program);
+  set("attach_filter_netlink", AF_NETLINK, SOL_SOCKET, SO_ATTACH_FILTER, &filter, program);
+  set("attach_filter_high_bits", AF_INET, SOL_SOCKET | 1L << 32, SO_ATTACH_FILTER | 1L << 32,
+      &filter, program);
+  set("attach_bpf", AF_INET, SOL_SOCKET, SO_ATTACH_BPF, &one, sizeof one);
+  set("attach_reuseport_cbpf", AF_INET, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter, program);
+  set("attach_reuseport_ebpf", AF_INET, SOL_SOCKET, SO_ATTACH_REUSEPORT_EBPF, &one, sizeof one);
+  set("detach_filter", AF_INET, SOL_SOCKET, SO_DETACH_FILTER, &one, sizeof one);
+  set("iptables_replace", AF_INET, IPPROTO_IP, 64, bytes,
+      sizeof bytes); // Whose rules may have BPF.
+  set("tcp_ulp", AF_INET, IPPROTO_TCP, TCP_ULP, "tls", 3);
+  set("tcp_no_delay", AF_INET, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  set("reuse_address", AF_INET, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+}
+
+} // namespace
 
 void sockets() {
   const auto open = [](const char* name, long family, long type, long protocol) {
@@ -57,6 +155,13 @@ void sockets() {
   attempt("interface_new", [] { // A bridge: the oldest way to one.
     return ::ioctl(::socket(AF_UNIX, SOCK_STREAM, 0), 0x89a0, "br0");
   });
+  attempt("bridge_list", [] { // They load modules before they ask for rights.
+    unsigned long arguments[3] = {};
+    return ::ioctl(::socket(AF_INET, SOCK_DGRAM, 0), SIOCGIFBR, arguments);
+  });
+  attempt("vlan_get", [] { return ::ioctl(::socket(AF_INET, SOCK_DGRAM, 0), SIOCGIFVLAN, bytes); });
+  kinds_of_sockets();
+  options_of_sockets();
   attempt("send_outside", [] {
     sockaddr_in address{};
     address.sin_family = AF_INET;

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "http/bridge/pty_stream.hpp"
+
+#include <memory>
+
+namespace insula::http::bridge {
+
+/// The bridge's: binary frames are what is typed and printed, and the rest is JSON.
+std::shared_ptr<const terminal_words> bridge_terminal_words();
+
+} // namespace insula::http::bridge

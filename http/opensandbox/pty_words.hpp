@@ -1,0 +1,14 @@
+#pragma once
+
+#include "http/bridge/pty_stream.hpp"
+
+#include <memory>
+#include <string>
+
+namespace insula::http::opensandbox {
+
+/// execd's: binary frames begin with a mark that says what they are, and the rest is JSON. `id`:
+/// the terminal's.
+std::shared_ptr<const bridge::terminal_words> execd_terminal_words(std::string id);
+
+} // namespace insula::http::opensandbox

@@ -1,0 +1,107 @@
+#include "apps/server_calls.hpp"
+#include "base/unique_fd.hpp"
+#include "tests/support/catch.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <functional>
+#include <future>
+#include <sched.h>
+#include <string>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+using namespace insula;
+
+namespace {
+
+/// "name=EPERM " for each.
+std::string outcomes() {
+  std::string all;
+  const auto told = [&](const std::string& name, long outcome) {
+    all += name + "=" + (outcome < 0 ? ::strerrorname_np(errno) : "0") + " ";
+    if (outcome >= 0 && name.starts_with("socket"))
+      ::close(static_cast<int>(outcome));
+  };
+  std::array<int, 2> pair{};
+  told("socket:unix", ::socket(AF_UNIX, SOCK_STREAM, 0));
+  told("socket:inet", ::socket(AF_INET, SOCK_STREAM, 0));
+  told("socket:inet6", ::socket(AF_INET6, SOCK_DGRAM, 0));
+  told("socket:route", ::socket(AF_NETLINK, SOCK_RAW, 0));
+  told("socket:audit", ::socket(AF_NETLINK, SOCK_RAW, 9));
+  told("socket:packet", ::socket(AF_PACKET, SOCK_RAW, 0));
+  told("socket:vsock", ::socket(AF_VSOCK, SOCK_STREAM, 0));
+  told("pair:vsock", ::socketpair(AF_VSOCK, SOCK_STREAM, 0, pair.data()));
+  told("mount", ::mount("none", "/mnt", "tmpfs", 0, nullptr));
+  told("unshare", ::unshare(CLONE_NEWUSER));
+  told("bpf", ::syscall(SYS_bpf, 0, nullptr, 0));
+  told("keyctl", ::syscall(SYS_keyctl, 0, 0, 0));
+  told("io_uring", ::syscall(SYS_io_uring_setup, 1, nullptr));
+  told("clone3", ::syscall(SYS_clone3, nullptr, 0));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  told("fork", ::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  char program[] = "/bin/true";
+  std::array<char*, 2> words{program, nullptr};
+  told("execve", ::execve(program, words.data(), words.data() + 1));
+  told("ptrace", ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr));
+  told("seccomp_off", ::prctl(PR_SET_SECCOMP, 0, 0, 0, 0));
+#endif
+  return all;
+}
+
+/// What a thread that was there before finds, and one that has come after.
+std::string outcomes_of_server() {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+  const unique_fd from{ends[0]};
+  unique_fd to{ends[1]};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::promise<void> limited;
+    std::string earlier;
+    std::thread there{[&] {
+      limited.get_future().wait();
+      earlier = outcomes();
+    }};
+    ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    const auto done = allow_only_server_calls();
+    limited.set_value();
+    there.join();
+    std::string later;
+    std::thread{[&] { later = outcomes(); }}.join();
+    const auto text = !done ? done.reason().message : earlier == later ? later : "they differ";
+    const bool said = ::write(to.get(), text.data(), text.size()) == std::ssize(text);
+    ::_exit(said ? 0 : 1);
+  }
+  REQUIRE(child > 0);
+  to.reset();
+  std::string all;
+  std::array<char, 4096> some{};
+  for (ssize_t n = 0; (n = ::read(from.get(), some.data(), some.size())) > 0;)
+    all.append(some.data(), static_cast<std::size_t>(n));
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  return all;
+}
+
+} // namespace
+
+TEST_CASE("a server makes the calls that it needs, in every thread, and no others", "[serve]") {
+  std::string wanted =
+    "socket:unix=0 socket:inet=0 socket:inet6=0 socket:route=0 socket:audit=EPERM "
+    "socket:packet=EPERM socket:vsock=EPERM pair:vsock=EPERM mount=EPERM unshare=EPERM bpf=EPERM "
+    "keyctl=EPERM io_uring=ENOSYS clone3=ENOSYS ";
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  wanted += "fork=EPERM execve=EPERM ptrace=EPERM seccomp_off=EPERM ";
+#endif
+  CHECK(outcomes_of_server() == wanted);
+}

@@ -1,0 +1,268 @@
+// What is decided about kernel memory that nobody is charged for, on made-up readings; and the
+// directories that a sandbox has in its own layer alone, in directories of the test's own.
+#include "runtime/spawner/memory_judgement.hpp"
+#include "runtime/spawner/own_places.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <time.h>
+#include <unistd.h>
+
+using namespace insula;
+using namespace insula::runtime;
+using namespace insula::runtime::spawner;
+using namespace insula::test;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1 << 20, GiB = 1 << 30, second = 1'000'000'000;
+
+constexpr memory_rules rules{.reserve = 1 * GiB};
+
+constexpr machine_memory machine(std::uint64_t available, std::uint64_t kernel) {
+  return {16 * GiB, available, kernel};
+}
+
+sandbox_memory holds(std::uint64_t id, memory_kind kind, std::uint64_t bytes) {
+  sandbox_memory made{id, {}};
+  made.held[static_cast<std::size_t>(kind)] = bytes;
+  return made;
+}
+
+} // namespace
+
+TEST_CASE("what the kernel holds for itself is read from what it says of the memory",
+          "[runtime][memory]") {
+  const auto read = machine_meter::parse("MemTotal:       1000 kB\nMemFree:         100 kB\n"
+                                         "MemAvailable:    400 kB\nBuffers:          10 kB\n"
+                                         "Cached:          200 kB\nSwapCached:        5 kB\n"
+                                         "AnonPages:       300 kB\nSlab:            350 kB\n");
+  REQUIRE(read);
+  CHECK(read->all == 1000 * 1024);
+  CHECK(read->available == 400 * 1024);
+  CHECK(read->kernel == 385 * 1024);
+  CHECK_FALSE(machine_meter::parse("MemTotal: 1000 kB\nMemFree: 1 kB\n"));
+  CHECK_FALSE(machine_meter::parse(""));
+  CHECK(machine_meter{}.read());
+}
+
+TEST_CASE("a machine keeps a twentieth of its memory, within bounds", "[runtime][memory]") {
+  CHECK(usual_reserve(1 * GiB) == 256 * MiB);
+  CHECK(usual_reserve(16 * GiB) == 16 * GiB / 20);
+  CHECK(usual_reserve(512 * GiB) == 2 * GiB);
+}
+
+TEST_CASE("sandboxes are looked at when the kernel's memory has grown, and not again at once",
+          "[runtime][memory]") {
+  memory_suspicion suspicion{rules, machine(8 * GiB, 500 * MiB)};
+  CHECK_FALSE(suspicion.wants_look(machine(8 * GiB, 500 * MiB), 1 * second));
+  CHECK_FALSE(suspicion.wants_look(machine(8 * GiB, 600 * MiB), 2 * second));
+  const auto grown = machine(8 * GiB, 700 * MiB);
+  REQUIRE(suspicion.wants_look(grown, 3 * second));
+  suspicion.looked(grown, 3 * second, false);
+  CHECK_FALSE(suspicion.wants_look(machine(8 * GiB, 900 * MiB), 4 * second));
+  CHECK(suspicion.wants_look(machine(8 * GiB, 900 * MiB), 5 * second));
+  SECTION("what stays as it is makes no other look") {
+    for (std::uint64_t at = 5; at < 100; ++at)
+      CHECK_FALSE(suspicion.wants_look(grown, at * second));
+  }
+  SECTION("what has been given back counts again when it is taken again") {
+    CHECK_FALSE(suspicion.wants_look(machine(8 * GiB, 300 * MiB), 6 * second));
+    CHECK(suspicion.wants_look(machine(8 * GiB, 450 * MiB), 7 * second));
+  }
+}
+
+TEST_CASE("a machine that is short is looked at ever more rarely while nobody is found",
+          "[runtime][memory]") {
+  memory_suspicion suspicion{rules, machine(8 * GiB, 500 * MiB)};
+  const auto low = machine(1 * GiB - 1, 500 * MiB);
+  CHECK(suspicion.is_short(low));
+  CHECK_FALSE(suspicion.is_short(machine(1 * GiB, 500 * MiB)));
+  std::uint64_t looks = 0;
+  for (std::uint64_t at = 1; at <= 600; ++at)
+    if (suspicion.wants_look(low, at * second)) {
+      suspicion.looked(low, at * second, false);
+      ++looks;
+    }
+  CHECK(looks >= 15);
+  CHECK(looks <= 25);
+  // Growth is looked at as soon as ever.
+  CHECK(suspicion.wants_look(machine(1, 700 * MiB), 603 * second));
+}
+
+TEST_CASE("a turn costs less than a thousandth of a processor, however many sandboxes there are",
+          "[runtime][memory]") {
+  const machine_meter meter;
+  memory_suspicion suspicion{rules, machine(8 * GiB, 500 * MiB)};
+  const auto used_ns = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+  };
+  constexpr int turns = 1000;
+  const auto before = used_ns();
+  for (int i = 0; i < turns; ++i) {
+    REQUIRE(meter.read());
+    CHECK_FALSE(suspicion.wants_look(machine(8 * GiB, 500 * MiB), 1 * second));
+  }
+  const auto each = (used_ns() - before) / turns; // There is one a second.
+  CAPTURE(each);
+  CHECK(each < 1'000'000);
+}
+
+TEST_CASE("what groups are charged for is not missing", "[runtime][memory]") {
+  memory_suspicion suspicion{rules, machine(8 * GiB, 500 * MiB)};
+  CHECK(suspicion.uncharged(machine(8 * GiB, 1500 * MiB), 1000 * MiB) == 0);
+  CHECK(suspicion.uncharged(machine(8 * GiB, 1500 * MiB), 600 * MiB) == 400 * MiB);
+  // Others on the machine have given some back.
+  CHECK(suspicion.uncharged(machine(8 * GiB, 400 * MiB), 100 * MiB) == 0);
+  CHECK(suspicion.uncharged(machine(8 * GiB, 500 * MiB), 100 * MiB) == 100 * MiB);
+  CHECK(suspicion.uncharged(machine(8 * GiB, 100 * MiB), 900 * MiB) == 0);
+}
+
+TEST_CASE("the one that holds most beyond what is allowed is to end", "[runtime][memory]") {
+  const std::vector<sandbox_memory> all{holds(1, memory_kind::file_locks, 300 * MiB),
+                                        holds(2, memory_kind::directory_names, 500 * MiB),
+                                        holds(3, memory_kind::file_locks, 100 * MiB)};
+  const auto found = judge(rules, false, 800 * MiB, all);
+  REQUIRE(found);
+  CHECK(found->id == 2);
+  CHECK(found->kind == memory_kind::directory_names);
+  CHECK(found->bytes == 500 * MiB);
+  CHECK(reason_of(*found) == "Sandbox ended: it holds kernel memory outside of its limit (names of "
+                             "open directories: 500 MiB)");
+  CHECK(reason_of({1, memory_kind::file_locks, 2150 * MiB}) ==
+        "Sandbox ended: it holds kernel memory outside of its limit (file locks: 2.1 GiB)");
+}
+
+TEST_CASE("kinds of one sandbox count together", "[runtime][memory]") {
+  auto both = holds(7, memory_kind::file_locks, 200 * MiB);
+  both.held[static_cast<std::size_t>(memory_kind::netlink_queues)] = 100 * MiB;
+  const auto found = judge(rules, false, 300 * MiB, {both});
+  REQUIRE(found);
+  CHECK(found->kind == memory_kind::file_locks);
+  CHECK(found->bytes == 300 * MiB);
+}
+
+TEST_CASE("who is innocent is left alone", "[runtime][memory]") {
+  // A database with 100,000 locks, and 5,000 handles on a directory of 300 names.
+  const std::vector<sandbox_memory> usual{
+    holds(1, memory_kind::file_locks, 100'000 * 192),
+    holds(2, memory_kind::directory_names, std::uint64_t{5'000} * 300 * 96)};
+  CHECK_FALSE(judge(rules, false, 10 * GiB, usual));
+  SECTION("whatever an estimate says, when the machine has not lost it") {
+    CHECK_FALSE(judge(rules, false, 100 * MiB, {holds(1, memory_kind::file_locks, 900 * MiB)}));
+    CHECK(judge(rules, false, 200 * MiB, {holds(1, memory_kind::file_locks, 900 * MiB)}));
+  }
+  SECTION("a machine that is short can afford less") {
+    CHECK_FALSE(judge(rules, true, 10 * GiB, {usual[0]}));
+    CHECK(judge(rules, true, 10 * GiB, usual)->id == 2);
+  }
+  CHECK_FALSE(judge(rules, true, 10 * GiB, {}));
+}
+
+namespace {
+
+struct layers {
+  layers() {
+    for (const char* each : {"i", "i/tmp", "i/var", "i/var/tmp", "i/workspace", "i/home",
+                             "i/home/me", "i/opt", "i/usr", "i/usr/tmp", "i/etc", "u"})
+      fs::create_directory(top / each);
+    for (const char* each : {"i/tmp", "i/var/tmp", "i/usr/tmp"})
+      ::chmod((top / each).c_str(), 01777);
+    for (const char* each : {"i/workspace", "i/home/me"})
+      REQUIRE(::chown((top / each).c_str(), 1000, 1000) == 0);
+    ::chmod((top / "i/home").c_str(), 0751);
+  }
+  bool make() {
+    const unique_fd image{::open((top / "i").c_str(), O_PATH | O_CLOEXEC)};
+    const unique_fd upper{::open((top / "u").c_str(), O_PATH | O_CLOEXEC)};
+    return places.make(image.get(), upper.get());
+  }
+  bool opaque(const char* path) const {
+    char mark = 0;
+    return ::lgetxattr((top / "u" / path).c_str(), "user.overlay.opaque", &mark, 1) == 1 &&
+           mark == 'y';
+  }
+  struct stat look(const char* path) const {
+    struct stat info {};
+    CHECK(::lstat((top / "u" / path).c_str(), &info) == 0);
+    return info;
+  }
+
+  temp_dir top;
+  own_places places;
+};
+
+} // namespace
+
+TEST_CASE("directories that the user may write are the sandbox's alone",
+          "[runtime][memory][root]") {
+  layers at;
+  std::ofstream{at.top / "i/workspace/given"} << "from the image";
+  fs::create_directory(at.top / "i/workspace/deep");
+  std::ofstream{at.top / "i/workspace/deep/run"} << "#!/bin/sh\n";
+  ::chmod((at.top / "i/workspace/deep/run").c_str(), 04755);
+  fs::create_symlink("given", at.top / "i/workspace/link");
+  REQUIRE(::lchown((at.top / "i/workspace/link").c_str(), 1000, 1000) == 0);
+  REQUIRE(at.make());
+  for (const char* each : {"tmp", "var/tmp", "workspace", "home/me"})
+    CHECK(at.opaque(each));
+  for (const char* each : {"var", "home", "workspace/deep"})
+    CHECK_FALSE(at.opaque(each));
+  for (const char* each : {"opt", "etc", "usr"})
+    CHECK_FALSE(fs::exists(at.top / "u" / each));
+  CHECK(at.look("tmp").st_mode == (S_IFDIR | 01777));
+  CHECK(at.look("home").st_mode == (S_IFDIR | 0751));
+  CHECK(at.look("home").st_uid == 0);
+  CHECK(at.look("home/me").st_uid == 1000);
+  CHECK(at.look("workspace/deep/run").st_mode == (S_IFREG | 04755));
+  CHECK(at.look("workspace/link").st_gid == 1000);
+  CHECK(fs::read_symlink(at.top / "u/workspace/link") == "given");
+  std::string text;
+  std::getline(std::ifstream{at.top / "u/workspace/given"}, text);
+  CHECK(text == "from the image");
+  CHECK(at.places.merged().empty());
+}
+
+TEST_CASE("a directory with more in it than is copied stays merged, and that is known",
+          "[runtime][memory][root]") {
+  layers at;
+  SECTION("many files") {
+    for (std::size_t i = 0; i <= own_places::max_entries; ++i)
+      std::ofstream{at.top / "i/workspace" / std::to_string(i)};
+  }
+  SECTION("a large file") {
+    std::ofstream{at.top / "i/workspace/large"} << std::string(own_places::max_bytes + 1, 'x');
+  }
+  SECTION("a file that is no file") {
+    REQUIRE(::mkfifo((at.top / "i/workspace/fifo").c_str(), 0600) == 0);
+  }
+  SECTION("attributes") {
+    std::ofstream{at.top / "i/workspace/given"};
+    REQUIRE(::setxattr((at.top / "i/workspace/given").c_str(), "user.x", "y", 1, 0) == 0);
+  }
+  REQUIRE(at.make());
+  CHECK_FALSE(fs::exists(at.top / "u/workspace"));
+  CHECK(at.places.merged() == std::vector<std::string>{"/workspace"});
+  CHECK(at.opaque("tmp"));
+  CHECK(at.opaque("home/me"));
+}
+
+TEST_CASE("a link in an image leads nowhere when its directories are looked for",
+          "[runtime][memory][root]") {
+  layers at;
+  fs::remove(at.top / "i/tmp");
+  fs::create_symlink("/tmp", at.top / "i/tmp");
+  fs::create_symlink("/", at.top / "i/opt/out");
+  REQUIRE(at.make());
+  CHECK_FALSE(fs::exists(fs::symlink_status(at.top / "u/tmp")));
+  CHECK_FALSE(fs::exists(at.top / "u/opt"));
+}

@@ -1,0 +1,157 @@
+// Kernel memory that no cgroup is charged for: what keeps sandboxes from it, and what becomes of
+// one that takes it all the same.
+#include "runtime/machine_memory.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/eventually.hpp"
+#include "tests/support/live_node.hpp"
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace insula;
+using namespace insula::runtime;
+using namespace insula::test;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1 << 20;
+
+/// Takes COUNT locks, 400 of each file, says so, and waits.
+std::string takes_locks(int count) {
+  return "exec python3 -c \"\n"
+         "import fcntl,os,time\n"
+         "files=[]\n"
+         "for i in range(" +
+         std::to_string(count / 400) +
+         "):\n"
+         " files.append(open(f'/tmp/lock{i}','w'))\n"
+         " for j in range(400): fcntl.lockf(files[-1], fcntl.LOCK_EX|fcntl.LOCK_NB, 1, 2*(400-j))\n"
+         "print('taken', flush=True)\n"
+         "time.sleep(600)\"";
+}
+
+std::uint64_t kernel_memory() {
+  return machine_meter{}.read().value().kernel;
+}
+
+} // namespace
+
+TEST_CASE("a sandbox that takes the machine's memory by file locks is ended and told why",
+          "[runtime][memory]") {
+  live_node node{{}, 32 * MiB};
+  live_sandbox neighbour{node}, innocent{node};
+  auto bystander = neighbour.start("echo here; exec sleep 600");
+  bystander.says("here\n");
+  auto database = innocent.start(takes_locks(100'000));
+  database.says("taken\n");
+  {
+    live_sandbox culprit{node};
+    auto attack = culprit.start(takes_locks(360'000));
+    const auto how = attack.ended(std::chrono::seconds{60});
+    CHECK_FALSE(how.lost);
+    CHECK(WIFSIGNALED(how.status));
+    CHECK(WTERMSIG(how.status) == SIGKILL);
+    CHECK(how.ended_for.starts_with("Sandbox ended: it holds kernel memory outside of its limit "
+                                    "(file locks: "));
+    CHECK(attack.finish().err == how.ended_for + "\n");
+    culprit.wait_until_ended();
+  }
+  CHECK(neighbour.run("echo goes on").out == "goes on\n");
+  CHECK(innocent.run("pgrep -c python3").out == "1\n");
+  live_sandbox next{node};
+  CHECK(next.run("ls /tmp").out.empty());
+}
+
+TEST_CASE("names in the directories that the user may write take none of the machine's memory",
+          "[runtime][memory]") {
+  live_node node;
+  live_sandbox box{node};
+  const auto before = kernel_memory();
+  // 20,000 long names in each, and 60 handles that have read them after a change.
+  auto attack = box.start("exec python3 -c \"\n"
+                          "import os,time\n"
+                          "held=[]\n"
+                          "for place in '/tmp','/workspace':\n"
+                          " top=place+'/names'\n"
+                          " for d in (top,place):\n"
+                          "  os.makedirs(d,exist_ok=True)\n"
+                          " for i in range(20000): os.mkdir(f'{place}/{i:0200}') if i%2 else "
+                          "os.symlink('x',f'{place}/{i:0200}')\n"
+                          " for h in range(60):\n"
+                          "  os.close(os.open(f'{place}/change{h}',os.O_CREAT|os.O_WRONLY))\n"
+                          "  held.append(os.open(place,os.O_RDONLY)); os.listdir(held[-1])\n"
+                          "print('held',len(held),flush=True)\n"
+                          "time.sleep(600)\"");
+  attack.says("held 120\n");
+  const auto after = kernel_memory();
+  CAPTURE(before, after);
+  CHECK(after < before + 400 * MiB); // Merged, they are over a GiB.
+}
+
+TEST_CASE("root inside that has the machine remember names is ended and told why",
+          "[runtime][memory]") {
+  live_node node{{}, 32 * MiB};
+  live_sandbox box{node};
+  auto attack = box.start("exec python3 -c \"\n"
+                          "import os,time\n"
+                          "held=[]\n"
+                          "for i in range(15000): os.symlink('x',f'/etc/{i:0200}')\n"
+                          "for h in range(40):\n"
+                          " os.close(os.open(f'/etc/change{h}',os.O_CREAT|os.O_WRONLY))\n"
+                          " held.append(os.open('/etc',os.O_RDONLY)); os.listdir(held[-1])\n"
+                          "time.sleep(600)\"",
+                          {0, 0});
+  const auto how = attack.ended(std::chrono::seconds{60});
+  CHECK(how.ended_for.starts_with("Sandbox ended: it holds kernel memory outside of its limit "
+                                  "(names of open directories: "));
+  box.wait_until_ended();
+}
+
+TEST_CASE("files that an image has where the user may write are there", "[runtime][memory]") {
+  live_node node;
+  const fs::path root = node.state() + "/images/host/root";
+  std::ofstream{root / "workspace/given"} << "in the workspace\n";
+  std::ofstream{root / "home/sandbox/.profile"} << "at home\n";
+  fs::create_directory(root / "srv/many");
+  REQUIRE(::chown((root / "srv/many").c_str(), 1000, 1000) == 0);
+  for (int i = 0; i < 100; ++i)
+    std::ofstream{root / "srv/many" / std::to_string(i)};
+  live_sandbox box{node};
+  CHECK(box.run("cat /workspace/given /home/sandbox/.profile").out ==
+        "in the workspace\nat home\n");
+  CHECK(box.run("ls /srv/many | wc -l").out == "100\n");
+  CHECK(box.run("stat -c '%a %u %g' /tmp /var/tmp /workspace /home/sandbox /home").out ==
+        "1777 0 0\n1777 0 0\n755 1000 1000\n755 1000 1000\n755 0 0\n");
+  CHECK(box.run("rm /workspace/given && ls -A /workspace").out.empty());
+  CHECK(fs::exists(root / "workspace/given"));
+}
+
+TEST_CASE("buffers of sockets are within a sandbox's memory or a limit of the same size",
+          "[runtime][memory]") {
+  live_node node;
+  auto limits = node.spec().limits;
+  limits.memory_bytes = 128 * MiB;
+  live_sandbox box{node, limits};
+  // Both ends fill up what the kernel gives them.
+  const auto got = box.run("exec python3 -c \"\n"
+                           "import socket\n"
+                           "s=socket.create_server(('127.0.0.1',0)); held=[]; sent=0\n"
+                           "for i in range(200):\n"
+                           " c=socket.create_connection(s.getsockname()); p,_=s.accept()\n"
+                           " held+=[c,p]; c.setblocking(False)\n"
+                           " try:\n"
+                           "  while True: sent+=c.send(b'x'*65536)\n"
+                           " except BlockingIOError: pass\n"
+                           "print(sent>>20)\"");
+  CAPTURE(got.out, got.err, got.how.status);
+  // It goes on with less, or has met the limit of its memory.
+  const bool ended = got.killed_by(SIGKILL) || got.exited(137);
+  // Each socket has a little in any case. Without a limit it is 2 GiB.
+  CHECK((ended || std::stoul(got.out) <= 192));
+}
