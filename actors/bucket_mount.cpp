@@ -133,6 +133,24 @@ bool has_dots(std::string_view prefix) {
   return false;
 }
 
+/// Ports that a scheme has by itself need not be said.
+std::string without_usual_port(const std::string& url) {
+  auto made = normalised_endpoint(url);
+  const std::string_view usual = made.starts_with("https://") ? ":443" : ":80";
+  if (made.ends_with(usual))
+    made.resize(made.size() - usual.size());
+  else if (made.ends_with(':'))
+    made.pop_back();
+  return made;
+}
+
+/// What the node signs is good there, whatever an API client does with it.
+bool trusts(const bucket_settings& node, const std::string& endpoint) {
+  const auto wanted = without_usual_port(endpoint);
+  return std::any_of(node.credentials_for.begin(), node.credentials_for.end(),
+                     [&](const auto& each) { return without_usual_port(each) == wanted; });
+}
+
 /// They would lead round the way by which the node signs for the sandbox.
 constexpr std::array<std::string_view, 4> ways_round{"passwd_file", "url", "ahbe_conf",
                                                      "use_path_request_style"};
@@ -214,12 +232,20 @@ result<bucket_source> source_of(const bucket_mount& mount, const bucket_settings
     source.read_only |= at->second.read_only;
     credentials = at->second.credentials;
   }
-  if (!credentials)
+  const bool brings_none = !credentials;
+  if (brings_none && mount.binding.empty() && node.credentials && !trusts(node, mount.endpoint))
+    return refused("No credentials found. Those of the server's environment are not for the "
+                   "endpoint \"" +
+                   mount.endpoint +
+                   "\". Give options.credentials, or have the operator add it to "
+                   "buckets.credentials_for.");
+  if (brings_none)
     credentials = node.credentials;
   if (!credentials)
     return refused("No credentials found. Give options.credentials, or start the server with "
                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or R2_ACCESS_KEY_ID and "
                    "R2_SECRET_ACCESS_KEY, in its environment.");
+  source.signed_by_node = brings_none;
   for (const auto* each : {&credentials->access_key_id, &credentials->secret_access_key})
     if (each->empty() || each->size() > max_word_bytes || has_control(*each) ||
         each->find(':') != std::string::npos)
@@ -267,6 +293,63 @@ std::optional<bucket_mount> bucket_mount::read(std::string_view path, std::strin
     made.credentials = bucket_credentials{std::move(words[7]), std::move(words[8])};
   made.options.assign(words.begin() + before_options, words.end());
   return made;
+}
+
+std::optional<std::string_view> mount_trouble(std::string_view said) {
+  struct known {
+    std::string_view phrase; ///< In lower case.
+    std::string_view sentence;
+  };
+  constexpr std::string_view credentials = "The service refuses the credentials.",
+                             nowhere =
+                               "There is no such bucket at the endpoint, or no such prefix in it.",
+                             certificate = "The endpoint's certificate is not valid for it.",
+                             silent = "The endpoint has not answered in time.",
+                             unreachable =
+                               "The endpoint cannot be reached, or does not answer as an S3 "
+                               "service does. Private addresses and those of the node are not "
+                               "allowed, unless network.allow_private lists them.",
+                             request = "The service does not accept the request: look at the "
+                                       "options for its region and its signatures.",
+                             option = "The program does not accept an option.";
+  // What s3fs concludes comes first, then what services say, then what connections come to.
+  constexpr auto all = std::to_array<known>({
+    {"invalid credentials(", credentials},
+    {"bucket or key not found(", nowhere},
+    {"bad request(", request},
+    {"accessdenied", credentials},
+    {"invalidaccesskeyid", credentials},
+    {"signaturedoesnotmatch", credentials},
+    {"status code: 403", credentials},
+    {"forbidden", credentials},
+    {"nosuchbucket", nowhere},
+    {"status code: 404", nowhere},
+    {"directory not found", nowhere},
+    {"authorizationheadermalformed", request},
+    {"status code: 400", request},
+    {"unknown option", option},
+    {"argument should", option},
+    {"option must", option},
+    {"certificate", certificate},
+    {"x509:", certificate},
+    {"timed out", silent},
+    {"timeout", silent},
+    {"deadline exceeded", silent},
+    {"curle_operation_timedout", silent},
+    {"curle_couldnt_", unreachable},
+    {"curle_recv_error", unreachable},
+    {"unable to connect(", unreachable},
+    {"could not resolve", unreachable},
+    {"no such host", unreachable},
+    {"connection refused", unreachable},
+    {"connection reset", unreachable},
+    {"dial tcp", unreachable},
+  });
+  const auto plain = lower(said);
+  for (const auto& each : all)
+    if (plain.find(each.phrase) != std::string::npos)
+      return each.sentence;
+  return std::nullopt;
 }
 
 std::string without_secrets(std::string_view said, const bucket_credentials& of) {

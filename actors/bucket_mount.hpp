@@ -36,8 +36,13 @@ result<bucket_mount> read_mount(const mount_bucket_request& wanted);
 /// With all that the node adds. Errors: io_failed, not_found, in words.
 result<bucket_source> source_of(const bucket_mount& mount, const bucket_settings& node);
 
-/// What a program has said, without what it was told in confidence and what is no fault, and not
-/// more than its last 20 lines.
+/// Why it did not work, in one sentence of our own, by what its program has said: of that itself,
+/// which may be whatever a service has answered, nothing is for an API client. None: that does not
+/// tell.
+std::optional<std::string_view> mount_trouble(std::string_view said);
+
+/// For the node's log: what a program has said, without what it was told in confidence and what is
+/// no fault, and not more than its last 20 lines.
 std::string without_secrets(std::string_view said, const bucket_credentials& of);
 
 } // namespace insula::actors

@@ -60,7 +60,8 @@ void mount_now(sandbox_pointer self, const bucket_mount& wanted, const on_outcom
   const auto driver = runtime::find_bucket_mounter(node.driver);
   if (!driver)
     return told(error{errc::io_failed, "this node has no driver \"" + node.driver + "\""});
-  auto plan = driver->plan(*source, {wanted.path, st.options->user, node.cache_bytes});
+  auto plan =
+    driver->plan(*source, {wanted.path, st.options->user, node.cache_bytes, node.allowed_private});
   if (!plan)
     return told(error{errc::io_failed, plan.reason().message});
   // Directories that every command needs; any other goes with its mount if it is empty.
@@ -69,18 +70,23 @@ void mount_now(sandbox_pointer self, const bucket_mount& wanted, const on_outcom
   std::string title{driver->name()};
   std::transform(title.begin(), title.end(), title.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  st.place->mount(std::move(*plan), [=, me = self->address(), path = wanted.path,
+  st.place->mount(std::move(*plan), [=, me = self->address(), path = wanted.path, id = st.id->str(),
                                      secret = source->credentials](const result<void>& outcome) {
     result<void> said = outcome;
-    if (!outcome) {
-      auto why = outcome.reason();
-      const auto words = without_secrets(why.message, secret);
-      if (why.code == errc::deadline_exceeded)
-        why.message = title + " mount failed: FUSE filesystem never appeared at " + path + ". " +
-                      (words.empty() ? "Its log is empty." : words);
-      else if (why.code == errc::io_failed)
-        why.message = title + " mount failed: " + (words.empty() ? "Unknown error" : words);
-      said = why;
+    const auto code = outcome ? errc::not_found : outcome.reason().code;
+    if (code == errc::launch_failed || code == errc::deadline_exceeded) {
+      const auto words = without_secrets(outcome.reason().message, secret);
+      log::warning("mount.program_said", {{"id", id}, {"path", path}, {"said", words}});
+      const bool late = code == errc::deadline_exceeded;
+      const auto why = mount_trouble(words).value_or(
+        late ? "The endpoint has not answered in time."
+             : "The program that serves the bucket has ended. The node's log has what it said.");
+      said =
+        error{errc::io_failed, title + " mount failed: " +
+                                 (late ? "FUSE filesystem never appeared at " + path + ". " : "") +
+                                 std::string{why}};
+    } else if (code == errc::io_failed) {
+      said = error{code, title + " mount failed: " + outcome.reason().message};
     }
     on_actor(me, [told, said] { told(said); });
   });

@@ -462,6 +462,10 @@ const std::vector<key>& keys() {
                          },
                          "s3fs or rclone")},
     {"buckets.cache", size(FIELD(buckets.cache_bytes), {64 * MiB, 64 * GiB})},
+    {"buckets.credentials_for",
+     appended(FIELD(buckets.credentials_for), service_url,
+              "a list of http or https URLs without a path such as [https://s3.example.com]"),
+     false, true},
     // Only for what is no section: see file_reader.
     {bindings_path,
      [](config&, const std::string&) {
@@ -1121,8 +1125,8 @@ bool same(const bucket_binding& a, const bucket_binding& b) {
 }
 
 bool same(const bucket_settings& a, const bucket_settings& b) {
-  return std::tie(a.credentials, a.driver, a.cache_bytes) ==
-           std::tie(b.credentials, b.driver, b.cache_bytes) &&
+  return std::tie(a.credentials, a.credentials_for, a.driver, a.cache_bytes) ==
+           std::tie(b.credentials, b.credentials_for, b.driver, b.cache_bytes) &&
          std::equal(a.bindings.begin(), a.bindings.end(), b.bindings.begin(), b.bindings.end(),
                     [](const auto& one, const auto& other) {
                       return one.first == other.first && same(one.second, other.second);

@@ -458,6 +458,7 @@ result<void> run(const config& values) {
                  {"USER", "sandbox"}};
   options.ladder = {values.sandbox.freeze_after, values.sandbox.stop_after};
   options.buckets = values.buckets;
+  options.buckets.allowed_private = values.network.allow_private;
   options.files = snapshots ? &*snapshots : nullptr;
   options.keep_interval = values.snapshots.interval;
   options.all_persistent = values.snapshots.all;

@@ -27,7 +27,11 @@ struct bucket_binding {
 /// How a node mounts buckets.
 struct bucket_settings {
   std::map<std::string, bucket_binding> bindings; ///< By name: [A-Za-z_][A-Za-z0-9_]*.
-  std::optional<bucket_credentials> credentials;  ///< For a mount that brings none.
+  std::optional<bucket_credentials> credentials;  ///< For a mount that brings none and is of a
+                                                  ///< binding, or of one of the next.
+  std::vector<std::string> credentials_for;       ///< Endpoints, as of a binding.
+  std::vector<std::string> allowed_private;       ///< Normal subnets in which an endpoint may be
+                                                  ///< although they are private or the node's own.
   std::string driver = "s3fs";                    ///< Or "rclone".
   std::uint64_t cache_bytes = 256ull
                               << 20; ///< Of memory, for the files of one mount; at least 64 MiB.
@@ -41,6 +45,8 @@ struct bucket_source {
   bool read_only = false;
   bucket_credentials credentials;
   std::vector<std::string> options; ///< Of s3fs: "name" or "name=value".
+  bool signed_by_node = false;      ///< The credentials are those of the node's environment: a
+                                    ///< signature must be good at the endpoint alone.
 };
 
 } // namespace insula

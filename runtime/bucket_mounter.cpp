@@ -1,9 +1,12 @@
 #include "runtime/bucket_mounter.hpp"
 
+#include "runtime/egress/address.hpp"
 #include "runtime/spawner/fuse_process.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <charconv>
 #include <map>
 #include <optional>
 #include <vector>
@@ -32,8 +35,80 @@ bool is_below(std::string_view host, std::string_view domain) {
   return host == domain || (host.ends_with(domain) && host[host.size() - domain.size() - 1] == '.');
 }
 
-mount_spec usual(const bucket_source& from, const mount_place& to, std::string_view type) {
+std::uint16_t port_of(std::string_view url) {
+  const bool tls = url.starts_with("https://");
+  std::uint16_t port = tls ? 443 : 80;
+  const auto host = host_of(url);
+  const auto rest = url.substr(static_cast<std::size_t>(host.data() + host.size() - url.data()));
+  if (rest.starts_with(':')) // One that says none may end with a colon.
+    std::from_chars(rest.data() + 1, rest.data() + rest.size(), port);
+  return port;
+}
+
+error bad_endpoint(const bucket_source& from, std::string_view why) {
+  return {errc::invalid_request,
+          "The endpoint \"" + from.endpoint + "\" is not allowed: " + std::string{why}};
+}
+
+/// An address in one of the old forms, such as 2130706433 or 0x7f.1, which programs read as they
+/// like. No domain's last label begins with a digit.
+bool is_odd_number(std::string_view host) {
+  if (host.ends_with('.'))
+    host.remove_suffix(1);
+  const auto dot = host.rfind('.');
+  const auto last = host.substr(dot == std::string_view::npos ? 0 : dot + 1);
+  return last.empty() || std::isdigit(static_cast<unsigned char>(last.front())) != 0;
+}
+
+/// Where a program may connect to: to the endpoint, and to the bucket as a name below that. Nothing
+/// else is dialled, and no other name is asked for, whatever a service redirects to. Errors:
+/// invalid_request.
+result<egress_policy> reach_of(const bucket_source& from, const mount_place& to) {
+  auto host = std::string{host_of(from.endpoint)};
+  if (host.starts_with('[') && host.ends_with(']'))
+    host = host.substr(1, host.size() - 2);
+  auto reach = egress_policy::deny_all();
+  const auto allow = [&reach](const std::string& target) {
+    const auto normal = normalise_target(target);
+    if (normal)
+      reach.rules.push_back({true, *normal});
+    return static_cast<bool>(normal);
+  };
+  egress::reserved_addresses reserved;
+  for (const auto& each : to.allowed_private)
+    if (const auto net = egress::subnet::parse(each))
+      reserved.allowed.push_back(*net);
+  const auto address = egress::ip_address::parse(host);
+  const bool local = host == "localhost" || host.ends_with(".localhost");
+  const auto judged = local ? egress::ip_address::parse("127.0.0.1") : address;
+  if (const char* kind = judged ? reserved.kind_of(*judged) : nullptr)
+    return bad_endpoint(from,
+                        std::string{kind} + ". The operator can open it by network.allow_private.");
+  if (!address && is_odd_number(host))
+    return bad_endpoint(from, "its host is neither a name nor an address in its usual form.");
+  if (!allow(address ? address->text() : host))
+    return bad_endpoint(from, "its host is no name of a domain.");
+  if (local) // Programs know by themselves where that is.
+    for (const char* each : {"127.0.0.1", "::1"})
+      allow(each);
+  if (!address)
+    allow(from.bucket + "." + host);
+  if (is_below(host, "amazonaws.com")) // A bucket of another region is redirected to.
+    for (const char* each : {"s3.amazonaws.com", "s3.*.amazonaws.com"}) {
+      allow(each);
+      allow(from.bucket + "." + each);
+    }
+  reach.rules.push_back({false, "*"});
+  return reach;
+}
+
+result<mount_spec> usual(const bucket_source& from, const mount_place& to, std::string_view type) {
+  auto reach = reach_of(from, to);
+  if (!reach)
+    return reach.reason();
   mount_spec plan;
+  plan.reach = std::move(*reach);
+  plan.port = port_of(from.endpoint);
   plan.path = to.path;
   plan.source = from.bucket + (from.prefix.empty() ? "" : ":" + from.prefix);
   plan.type = type;
@@ -99,6 +174,13 @@ constexpr std::array<std::string_view, 48> s3fs_options{"bucket_size",
 /// These are the node's own. That a user says them, too, changes nothing.
 constexpr std::array<std::string_view, 2> overridden{"passwd_file", "url"};
 
+/// With the credentials of the node's environment these would have it sign what is good elsewhere
+/// as well (signature 2 does not cover the host), for what the node pays, or to a host that nobody
+/// has looked at.
+constexpr std::array<std::string_view, 6> not_for_node{
+  "enable_unsigned_payload", "no_check_certificate",  "requester_pays", "sigv2",
+  "ssl_verify_hostname",     "use_path_request_style"};
+
 /// Commas and backslashes are of the list that it stands in; what ends a line could begin another
 /// field of the requests that s3fs signs.
 bool can_be_passed_on(std::string_view option) {
@@ -116,7 +198,10 @@ public:
   std::string_view name() const override { return "s3fs"; }
 
   result<mount_spec> plan(const bucket_source& from, const mount_place& to) const override {
-    auto made = usual(from, to, name());
+    auto planned = usual(from, to, name());
+    if (!planned)
+      return planned;
+    auto& made = *planned;
     const auto uid = std::to_string(to.user.uid), gid = std::to_string(to.user.gid);
     std::map<std::string, std::optional<std::string>, std::less<>> options{
       {"uid", uid},
@@ -143,6 +228,10 @@ public:
         continue;
       if (std::find(s3fs_options.begin(), s3fs_options.end(), option) == s3fs_options.end())
         return not_allowed(option);
+      if (from.signed_by_node &&
+          std::find(not_for_node.begin(), not_for_node.end(), option) != not_for_node.end())
+        return error{errc::invalid_request, "The s3fs option \"" + std::string{option} +
+                                              "\" is not allowed with the node's own credentials."};
       if (option == "nonempty")
         made.over_files = true;
       else if (option == "ro")
@@ -162,13 +251,15 @@ public:
     options.insert_or_assign("ensure_diskfree", "8");
     if (made.read_only)
       options.insert_or_assign("ro", std::nullopt);
+    if (from.signed_by_node) // Else s3fs falls back to signature 2 by itself, at a 400 or a 403.
+      options.insert_or_assign("sigv4", std::nullopt);
     std::string list;
     for (const auto& [option, value] : options)
       list += (list.empty() ? "" : ",") + option + (value ? "=" + *value : "");
     made.argv = {"s3fs", made.source, fuse_mount_directory, "-f", "-o", list};
     made.secret = from.bucket + ":" + from.credentials.access_key_id + ":" +
                   from.credentials.secret_access_key + "\n";
-    return made;
+    return planned;
   }
 };
 
@@ -179,7 +270,10 @@ public:
   std::string_view name() const override { return "rclone"; }
 
   result<mount_spec> plan(const bucket_source& from, const mount_place& to) const override {
-    auto made = usual(from, to, name());
+    auto planned = usual(from, to, name());
+    if (!planned)
+      return planned;
+    auto& made = *planned;
     for (const auto& each : from.options)
       if (each == "nonempty")
         made.over_files = true;
@@ -207,7 +301,7 @@ public:
                  "--log-level=ERROR"};
     if (made.read_only)
       made.argv.emplace_back("--read-only");
-    return made;
+    return planned;
   }
 };
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace insula::runtime {
 
@@ -15,6 +16,7 @@ struct mount_place {
   std::string path; ///< As of mount_spec.
   sandbox_user user;
   std::uint64_t cache_bytes = 0;
+  std::vector<std::string> allowed_private{}; ///< As of bucket_settings.
 };
 
 /// One way to make a directory of a bucket: a program that the node runs outside of the sandbox,
@@ -27,7 +29,9 @@ public:
 
   virtual std::string_view name() const = 0;
 
-  /// Errors: invalid_request, if an option of the source's makes no sense or is not allowed.
+  /// Errors: invalid_request, if an option of the source's makes no sense or is not allowed, or the
+  /// endpoint's host is an address that it must not be at, or none that is plain. What a name leads
+  /// to is judged by the gateway at each connection.
   virtual result<mount_spec> plan(const bucket_source& from, const mount_place& to) const = 0;
 };
 

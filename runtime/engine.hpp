@@ -287,7 +287,9 @@ struct mount_spec {
   std::string type;
   std::vector<std::string> argv; ///< argv[0] is the program's name.
   std::string secret;            ///< What the program reads once, and nobody else.
-  std::uint64_t cache_bytes = 0; ///< Of memory, for what it keeps of files.
+  egress_policy reach = egress_policy::deny_all(); ///< Where the program may connect to, and
+  std::uint16_t port = 0;                          ///< at which port alone.
+  std::uint64_t cache_bytes = 0;                   ///< Of memory, for what it keeps of files.
   bool read_only = false;
   bool over_files = false; ///< The directory need not be empty.
   bool is_listed = false;  ///< It is good only if it can be listed: what a program finds out late.
@@ -398,8 +400,9 @@ public:
   /// sandbox_not_running, io_failed, deadline_exceeded.
   virtual void list_ports(std::function<void(result<std::vector<listening_port>>)> tell) = 0;
 
-  /// Answers when it can be used, or everything about it is undone. Errors: io_failed, with what
-  /// the program has said; deadline_exceeded (the same, after limits::mount_patience);
+  /// Answers when it can be used, or everything about it is undone. Errors: launch_failed, with
+  /// what the program has said, which may be anything and is for the node's log alone;
+  /// deadline_exceeded (the same, after limits::mount_patience); io_failed, in words;
   /// already_exists (there is one at the path); sandbox_not_running. It outlives the server, as
   /// commands do.
   virtual void mount(mount_spec what, std::function<void(result<void>)> on_mounted) = 0;

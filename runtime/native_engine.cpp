@@ -956,7 +956,8 @@ void native_sandbox::mount(mount_spec what, std::function<void(result<void>)> on
                  (what.keeps_directory ? spawner::mount_keeps_directory : 0);
   wanted.owner = what.owner;
   std::string text;
-  for (const auto* each : {&what.path, &what.source, &what.type, &what.secret})
+  auto reach = "port " + std::to_string(what.port) + '\n' + to_text(what.reach);
+  for (const auto* each : {&what.path, &what.source, &what.type, &what.secret, &reach})
     (text += *each) += '\0';
   for (const auto& each : what.argv)
     (text += each) += '\0';

@@ -327,7 +327,7 @@ error mount_failure(const spawner::notice& said, std::string_view text) {
   if (step == mount_step::epoch)
     return not_held;
   if (step == mount_step::program)
-    return {errc::io_failed, std::string{text}};
+    return {errc::launch_failed, std::string{text}};
   if (step == mount_step::answer)
     return {errc::deadline_exceeded, std::string{text}};
   return {errc::io_failed, step == mount_step::not_empty || step == mount_step::not_there

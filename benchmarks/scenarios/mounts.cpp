@@ -82,7 +82,7 @@ public:
     const auto file = with.scratch + "/mounts-100MB";
     run_on_host(
       {"/usr/bin/dd", "if=/dev/urandom", "of=" + file, "bs=1M", "count=100", "status=none"});
-    const auto server = with.start_insula();
+    const auto server = with.start_insula("network: {allow_private: [127.0.0.1/32]}");
     {
       http_client http{server->port(), server->key()};
       bridge_client bridge{server->port(), server->key()};

@@ -27,6 +27,17 @@ std::string_view take_until(std::string_view& text, char separator) {
   return part;
 }
 
+/// What is no policy allows nothing.
+void confine(tenant& which, std::string_view reach) {
+  constexpr std::string_view port = "port ";
+  const auto line = take_until(reach, '\n');
+  std::uint16_t number = 0;
+  if (line.starts_with(port))
+    std::from_chars(line.data() + port.size(), line.data() + line.size(), number);
+  const auto policy = policy_from_text(reach);
+  which.confine(policy && number != 0 ? *policy : egress_policy::deny_all(), number);
+}
+
 } // namespace
 
 gateway::gateway(boost::asio::io_context& io, unique_fd spawner)
@@ -51,22 +62,26 @@ void gateway::wait_for_spawner() {
 
 bool gateway::hear_spawner() {
   for (;;) {
-    request said{};
+    struct {
+      request said;
+      char text[max_reach];
+    } packet;
     int fds[max_fds], count = 0;
-    const auto n = receive_packet(spawner_.native_handle(), {&said, sizeof said}, fds, count,
+    const auto n = receive_packet(spawner_.native_handle(), {&packet, sizeof packet}, fds, count,
                                   MSG_DONTWAIT | MSG_TRUNC); // Its whole length is told.
     if (n < 0 && errno == EAGAIN)
       return true;
     std::vector<unique_fd> owned;
     for (int i = 0; i < count; ++i)
       owned.emplace_back(fds[i]);
-    if (n != sizeof said)
+    if (n < static_cast<ssize_t>(sizeof packet.said) || n > static_cast<ssize_t>(sizeof packet))
       return false;
-    handle(said, std::move(owned));
+    handle(packet.said, {packet.text, static_cast<std::size_t>(n) - sizeof packet.said},
+           std::move(owned));
   }
 }
 
-void gateway::handle(const request& said, std::vector<unique_fd> fds) {
+void gateway::handle(const request& said, std::string_view text, std::vector<unique_fd> fds) {
   const auto forget = [this](std::uint32_t slot) {
     if (const auto gone = tenants_.extract(slot))
       gone.mapped()->close();
@@ -76,6 +91,8 @@ void gateway::handle(const request& said, std::vector<unique_fd> fds) {
       forget(said.slot);
       const auto made = std::make_shared<tenant>(world_, std::move(fds));
       tenants_.emplace(said.slot, made);
+      if (!text.empty())
+        confine(*made, text);
       return made->listen();
     }
     case op::remove: return forget(said.slot);

@@ -40,7 +40,7 @@ private:
 
   void wait_for_spawner();
   bool hear_spawner(); ///< All that it has said. False: it has hung up.
-  void handle(const request& said, std::vector<unique_fd> fds);
+  void handle(const request& said, std::string_view text, std::vector<unique_fd> fds);
   void read_next(const server_pointer& from);
   void handle(const server_pointer& from);
   int apply_settings(std::string_view text);

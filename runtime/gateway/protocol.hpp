@@ -22,6 +22,9 @@ enum class op : std::uint32_t {
   add = 1, ///< A sandbox, all of which is refused until a server gives it a policy. Descriptors,
            ///< all non-blocking: two that listen for TCP (IPv4, IPv6) and two for the DNS (UDP over
            ///< IPv4, and over IPv6). A slot that is there already is taken to be another one's.
+           ///< A text behind it makes it the program of a mount: "port N", the only one at which it
+           ///< may connect, and its policy, as insula::to_text() writes it, which no server
+           ///< changes. Its own loopback addresses are the machine's.
   remove,  ///< Its connections are cut, and it is forgotten.
   serve,   ///< One descriptor: the way to a server, in place of the one before. Policies stay.
 };
@@ -32,6 +35,12 @@ struct request {
 };
 
 inline constexpr std::size_t max_fds = 4;
+inline constexpr std::size_t max_reach = 8192; ///< Behind add, in bytes.
+
+/// What stands for a slot where a mount's program is meant; those of sandboxes are below.
+constexpr std::uint32_t slot_of_mount(std::uint32_t number) {
+  return 1u << 31 | number;
+}
 
 // ---- From and to a server
 

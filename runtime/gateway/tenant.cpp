@@ -55,6 +55,11 @@ tenant::tenant(world& in, std::vector<unique_fd> sockets)
   }
 }
 
+void tenant::confine(const egress_policy& policy, std::uint16_t port) {
+  policy_ = std::make_shared<const egress::policy>(policy);
+  only_port_ = port;
+}
+
 void tenant::listen() {
   for (auto& each : streams_)
     accept(*each);
@@ -89,7 +94,7 @@ bool tenant::take_large_buffer() {
 }
 
 bool tenant::set_policy(const egress_policy& policy, std::uint64_t epoch) {
-  if (!fence_.admits(epoch))
+  if (only_port_ || !fence_.admits(epoch))
     return false;
   policy_ = std::make_shared<const egress::policy>(policy);
   const auto all = connections_; // Those that are cut leave it.
@@ -155,7 +160,7 @@ void tenant::take(unique_fd client) {
              .rule = std::move(rule)});
     reset_on_close(client.get());
   };
-  if (!wanted || is_own(wanted->address()))
+  if (!wanted || (!only_port_ && is_own(wanted->address())))
     return refuse("the gateway is not a destination");
   if (wanted->port() == dns_port) {
     if (questions_ >= most_questions)
@@ -164,6 +169,8 @@ void tenant::take(unique_fd client) {
     return serve_dns_stream(shared_from_this(), std::move(client),
                             [self = shared_from_this()] { --self->questions_; });
   }
+  if (only_port_ && wanted->port() != *only_port_)
+    return refuse("a port that is not the endpoint's");
   if (!world_.connections.take(payer_.number, [](bool) {}))
     return refuse(connections_.size() < limits::gateway_connections
                     ? "too many connections of all sandboxes at once"

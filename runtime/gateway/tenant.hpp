@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -31,8 +32,8 @@ struct refused_thing {
   std::string rule = {};
 };
 
-/// One sandbox: what arrives from it, what it may reach and what it has had. Single-threaded. All
-/// that is done for it is done in its turn and charged to it.
+/// One sandbox, or the program of one of its mounts: what arrives from it, what it may reach and
+/// what it has had. Single-threaded. All that is done for it is done in its turn and charged to it.
 /// Ceilings: limits::gateway_connections at once, most_questions to the DNS that wait for an
 /// answer.
 class tenant : public std::enable_shared_from_this<tenant> {
@@ -42,10 +43,15 @@ public:
   /// `sockets` as gateway::op::add has them; those of IPv6 may be missing.
   tenant(world& in, std::vector<unique_fd> sockets);
 
+  /// It is the program of a mount: this holds for as long as it is there, at this port only. No
+  /// address is its own.
+  void confine(const egress_policy& policy, std::uint16_t port);
+
   void listen();
   void close(); ///< It has gone: everything of it is cut.
 
-  /// False: it is not changed, since whoever asks does not hold the sandbox any more.
+  /// False: it is not changed, since whoever asks does not hold the sandbox any more, or it is
+  /// confined.
   bool set_policy(const egress_policy& policy, std::uint64_t epoch);
   /// Null: nobody has said yet what it may reach.
   const std::shared_ptr<const egress::policy>& policy() const { return policy_; }
@@ -87,6 +93,7 @@ private:
   const payer payer_;
   std::vector<std::unique_ptr<socket>> streams_, datagrams_;
   std::shared_ptr<const egress::policy> policy_;
+  std::optional<std::uint16_t> only_port_; ///< Of one that is confined.
   epoch_fence fence_;
   boost::asio::steady_timer pause_;
   network_figures figures_;

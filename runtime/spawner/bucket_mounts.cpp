@@ -3,8 +3,8 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "runtime/descriptors.hpp"
-#include "runtime/spawner/fuse_process.hpp"
 #include "runtime/spawner/request_check.hpp"
+#include "runtime/spawner/wire_network.hpp"
 
 #include <algorithm>
 #include <array>
@@ -95,6 +95,7 @@ void bucket_mounts::mount(const request& wanted, std::string_view text, int proc
          wanted.owner},
         std::move(words->argv),
         std::move(words->secret),
+        std::move(words->reach),
         wanted.count});
   calm();
   if (!connections_ && writes_behind(mine.visit))
@@ -145,7 +146,8 @@ void bucket_mounts::start_program(one& mine, unique_fd device) {
                       mine.secret,
                       mount_user(mine.slot),
                       mine.cache_mib,
-                      &*procs};
+                      &*procs,
+                      &filter_};
     made = start_fuse_process(what, device.get());
   }
   std::fill(mine.secret.begin(), mine.secret.end(), '\0');
@@ -155,6 +157,17 @@ void bucket_mounts::start_program(one& mine, unique_fd device) {
   mine.program = made.pid;
   mine.out = std::move(made.said);
   watch_(mine.out.get());
+  if (!wire(mine, made))
+    undo(mine, {mount_step::network, std::max(errno, 1)});
+}
+
+/// It begins once all that it sends arrives at the gateway, which has been told what may pass.
+bool bucket_mounts::wire(one& mine, fuse_process& which) {
+  network_sockets sockets;
+  if (!wire_network(which.process.get(), sockets, wired_for::mount))
+    return false;
+  gateway_.add(gateway::slot_of_mount(mine.group), std::move(sockets), std::move(mine.reach));
+  return let_run(which);
 }
 
 /// A device, or how it went.
@@ -259,6 +272,7 @@ bool bucket_mounts::ended(pid_t child) {
       visited(each);
     } else if (each.program == child) {
       each.program = -1;
+      gateway_.remove(gateway::slot_of_mount(each.group));
       each.mounted.reset();
       while (each.out) {
         const auto before = each.said.size();

@@ -2,12 +2,15 @@
 
 #include "base/unique_fd.hpp"
 #include "runtime/cgroup.hpp"
+#include "runtime/spawner/fuse_process.hpp"
+#include "runtime/spawner/gateway_link.hpp"
 #include "runtime/spawner/mount_visit.hpp"
 #include "runtime/spawner/protocol.hpp"
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <linux/filter.h>
 #include <list>
 #include <optional>
 #include <string>
@@ -48,11 +51,15 @@ public:
   };
 
   /// `watch`: from now on readable() is to be called when there is something.
-  bucket_mounts(const cgroup_tree& cgroups, std::function<void(const outcome&)> tell,
-                std::function<void(int)> watch)
+  bucket_mounts(const cgroup_tree& cgroups, gateway_link& gateway,
+                std::function<void(const outcome&)> tell, std::function<void(int)> watch)
       : cgroups_(cgroups)
+      , gateway_(gateway)
       , tell_(std::move(tell))
       , watch_(std::move(watch)) {}
+
+  /// What their programs may call. Before the first mount.
+  void use(std::vector<sock_filter> filter) { filter_ = std::move(filter); }
 
   /// `text`: as of op::mount. `process`: a pidfd of the sandbox's.
   void mount(const request& wanted, std::string_view text, int process);
@@ -98,6 +105,7 @@ private:
     mount_visit visit;
     std::vector<std::string> argv;
     std::string secret; ///< Until its program has it.
+    std::string reach;  ///< What the gateway is told of it. The same.
     std::uint32_t cache_mib;
     phase now = phase::making;
     bool asked = true; ///< Somebody waits for how it goes.
@@ -122,6 +130,7 @@ private:
   void heard_visitor(one& mine);
   void read_out(one& mine);
   void start_program(one& mine, unique_fd device);
+  bool wire(one& mine, fuse_process& which);
   void visited(one& mine);
   void undo(one& mine, visit_report why);
   void let_write();
@@ -132,6 +141,8 @@ private:
   void drop_finished();
 
   const cgroup_tree& cgroups_;
+  gateway_link& gateway_;
+  std::vector<sock_filter> filter_;
   std::function<void(const outcome&)> tell_;
   std::function<void(int)> watch_;
   std::list<one> all_;

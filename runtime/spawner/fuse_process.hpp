@@ -3,6 +3,7 @@
 #include "base/unique_fd.hpp"
 
 #include <cstdint>
+#include <linux/filter.h>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
@@ -15,7 +16,7 @@ inline constexpr int fuse_device_fd = 100; ///< The device; fusermount hands it 
 inline constexpr int fuse_secret_fd =
   101; ///< What it must know and nobody else may, to be read once.
 inline constexpr const char* fuse_log = "/proc/self/fd/2"; ///< What it says there is heard.
-/// In its own view of the machine, in a file system that is in memory and has a ceiling.
+/// In a file system of its own that is in memory and has a ceiling.
 inline constexpr const char* fuse_cache_directory = "/tmp/cache";
 inline constexpr const char* fuse_mount_directory = "/tmp/mount"; ///< Where it is told to mount.
 
@@ -26,16 +27,24 @@ struct fuse_program {
   std::uint32_t user = 0; ///< Of the machine; owns nothing else.
   std::uint32_t cache_mib = 0;
   const std::vector<unique_fd>* cgroup_procs = nullptr; ///< It enters these.
+  const std::vector<sock_filter>* filter = nullptr;     ///< System calls that are allowed.
 };
 
 struct fuse_process {
-  pid_t pid = -1; ///< -1: errno says why.
-  unique_fd said; ///< What it says, to be read without waiting.
+  pid_t pid = -1;    ///< -1: errno says why.
+  unique_fd process; ///< Its pidfd.
+  unique_fd said;    ///< What it says, to be read without waiting.
+  unique_fd go;      ///< It waits for let_run(); without that it ends.
 };
 
-/// Starts it: as that user, without rights, in a view of the machine of its own that ends with it,
-/// with what it keeps in /tmp there. What goes wrong there, it says, and ends. It ends with the
-/// spawner.
+/// Starts it: in network, pid, mount, ipc and uts namespaces of its own, as that user, without
+/// capabilities, behind the filter. Its root directory has the machine's /usr and what of /etc is
+/// needed for TLS, all of which it can only read; /proc, /dev and /tmp are its own. It does nothing
+/// before let_run(), until when its network can be made. What goes wrong there, it says, and ends.
+/// It ends with the spawner.
 fuse_process start_fuse_process(const fuse_program& what, int device);
+
+/// False: it has ended.
+bool let_run(fuse_process& which);
 
 } // namespace insula::runtime::spawner

@@ -69,18 +69,18 @@ bool gateway_link::start() {
   pid_ = child;
   socket_ = std::move(ours);
   started_ = clock::now();
-  for (const auto& [slot, sockets] : sandboxes_)
-    send(gateway::op::add, slot, sockets);
+  for (const auto& [slot, whom] : served_)
+    send(gateway::op::add, slot, whom);
   return true;
 }
 
 /// What it does not take, it does not read: it has hung, and the next one takes it.
-bool gateway_link::send(gateway::request said, const int* fds, int count) {
-  iovec part{&said, sizeof said};
+bool gateway_link::send(gateway::request said, std::string_view text, const int* fds, int count) {
+  iovec parts[] = {{&said, sizeof said}, {const_cast<char*>(text.data()), text.size()}};
   const bool sent =
     count > 0
-      ? send_packet<static_cast<int>(gateway::max_fds)>(socket_.get(), &part, 1, fds, count) ==
-          sizeof said
+      ? send_packet<static_cast<int>(gateway::max_fds)>(socket_.get(), parts, 2, fds, count) ==
+          static_cast<ssize_t>(sizeof said + text.size())
       : ::send(socket_.get(), &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof said;
   if (!sent && pid_ > 0) {
     log::error("gateway.stuck", {{"reason", std::strerror(errno)}});
@@ -89,25 +89,25 @@ bool gateway_link::send(gateway::request said, const int* fds, int count) {
   return sent;
 }
 
-void gateway_link::send(gateway::op what, std::uint32_t slot, const network_sockets& sockets) {
+void gateway_link::send(gateway::op what, std::uint32_t slot, const served& whom) {
   if (pid_ < 0)
     return;
   std::array<int, gateway::max_fds> fds{};
   int count = 0;
-  for (const auto& each : sockets)
+  for (const auto& each : whom.sockets)
     if (each)
       fds[static_cast<std::size_t>(count++)] = each.get();
-  send({what, slot}, fds.data(), count);
+  send({what, slot}, whom.reach, fds.data(), count);
 }
 
-void gateway_link::add(std::uint32_t slot, network_sockets sockets) {
-  auto& kept = sandboxes_[slot];
-  kept = std::move(sockets);
+void gateway_link::add(std::uint32_t slot, network_sockets sockets, std::string reach) {
+  auto& kept = served_[slot];
+  kept = {std::move(sockets), std::move(reach)};
   send(gateway::op::add, slot, kept);
 }
 
 void gateway_link::remove(std::uint32_t slot) {
-  if (sandboxes_.erase(slot) > 0)
+  if (served_.erase(slot) > 0)
     send(gateway::op::remove, slot, {});
 }
 
@@ -117,7 +117,7 @@ unique_fd gateway_link::serve() {
     return {};
   unique_fd ours{ends[0]};
   const unique_fd theirs{ends[1]};
-  if (!send({gateway::op::serve, 0}, &ends[1], 1))
+  if (!send({gateway::op::serve, 0}, {}, &ends[1], 1))
     return {};
   return ours;
 }
@@ -131,9 +131,8 @@ bool gateway_link::ended(pid_t child, int status) {
     return true;
   pause_ = clock::now() - started_ > good_life ? 10ms : std::clamp(pause_ * 2, 10ms, longest_pause);
   due_ = clock::now() + pause_;
-  log::error(
-    "gateway.ended",
-    {{"status", status}, {"again_in_ms", pause_.count()}, {"sandboxes", sandboxes_.size()}});
+  log::error("gateway.ended",
+             {{"status", status}, {"again_in_ms", pause_.count()}, {"served", served_.size()}});
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <sys/types.h>
 
 namespace insula::runtime::spawner {
@@ -27,8 +28,9 @@ public:
   /// Starts it. False: errno says why.
   bool start();
 
-  /// Has it serve this sandbox. The sockets are kept for the next one.
-  void add(std::uint32_t slot, network_sockets sockets);
+  /// Has it serve this sandbox, or with `reach` this mount's program (both as of gateway::op::add).
+  /// What it is told is kept for the next one.
+  void add(std::uint32_t slot, network_sockets sockets, std::string reach = {});
   void remove(std::uint32_t slot);
 
   /// Gives it a new server, and answers that one's end. None: it does not run.
@@ -45,13 +47,18 @@ public:
   void end(); ///< Kills it, for good.
 
 private:
-  void send(gateway::op what, std::uint32_t slot, const network_sockets& sockets);
-  bool send(gateway::request said, const int* fds, int count);
+  struct served {
+    network_sockets sockets;
+    std::string reach;
+  };
+
+  void send(gateway::op what, std::uint32_t slot, const served& whom);
+  bool send(gateway::request said, std::string_view text, const int* fds, int count);
 
   const std::string node_;
   pid_t pid_ = -1; ///< -1: it does not run.
   unique_fd socket_;
-  std::map<std::uint32_t, network_sockets> sandboxes_;
+  std::map<std::uint32_t, served> served_;
   bool ending_ = false;
   clock::time_point started_{};
   clock::time_point due_{};

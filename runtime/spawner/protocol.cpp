@@ -53,6 +53,7 @@ const char* name_of(mount_step step) {
     case mount_step::not_there: return "nothing is mounted there any more";
     case mount_step::detach: return "unmounting";
     case mount_step::epoch: return "holding its id";
+    case mount_step::network: return "making its network";
   }
   return "?";
 }

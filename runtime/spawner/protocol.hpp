@@ -42,8 +42,8 @@ enum class op : std::uint32_t {
                 ///< not 0. Answered with sockets, by the same `name`.
   mount, ///< Have a FUSE program serve a directory of `slot`. Text, each with a NUL behind it: its
          ///< path there, what the kernel lists it by, its type, what the program finds in
-         ///< fuse_secret_fd, and the program with its arguments (fuse_process.hpp). Answered with
-         ///< mounted, by the same `name`.
+         ///< fuse_secret_fd, what it may reach (as of gateway::op::add), and the program with its
+         ///< arguments (fuse_process.hpp). Answered with mounted, by the same `name`.
   unmount, ///< Take that away. Answered with unmounted when the program has ended, or has had its
            ///< time.
   permit,  ///< Sandboxes may run until `name`, in nanoseconds of CLOCK_BOOTTIME; 0: without an end.
@@ -208,6 +208,7 @@ enum class mount_step : std::uint32_t {
   not_there,   ///< Nothing is mounted at the path any more.
   detach,      ///< Taking it away.
   epoch,       ///< The asker does not hold the sandbox any more.
+  network,     ///< Making the program's network.
 };
 
 /// What loading a filter of system calls fails with while the kernel has no room for one more,

@@ -1,5 +1,7 @@
 #include "runtime/spawner/request_check.hpp"
 
+#include "runtime/gateway/protocol.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -109,8 +111,9 @@ std::optional<mount_words> read_mount(std::string_view text) {
     words.emplace_back(text.substr(0, end));
     text.remove_prefix(end + 1);
   }
-  constexpr std::size_t before_argv = 4;
+  constexpr std::size_t before_argv = 5;
   if (words.size() <= before_argv || !is_mount_path(words[0]) || !is_type(words[2]) ||
+      words[4].empty() || words[4].size() > gateway::max_reach ||
       !is_fuse_program(words[before_argv]))
     return std::nullopt;
   return mount_words{
@@ -118,6 +121,7 @@ std::optional<mount_words> read_mount(std::string_view text) {
     std::move(words[1]),
     std::move(words[2]),
     std::move(words[3]),
+    std::move(words[4]),
     {std::make_move_iterator(words.begin() + before_argv), std::make_move_iterator(words.end())}};
 }
 

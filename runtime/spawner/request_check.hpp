@@ -45,6 +45,7 @@ struct mount_words {
   std::string source; ///< What the kernel lists it by.
   std::string type;   ///< Letters, digits, '_' and '-'.
   std::string secret;
+  std::string reach; ///< For the gateway, which reads it; at most gateway::max_reach bytes.
   std::vector<std::string> argv; ///< argv[0]: a program that is_fuse_program().
 };
 /// Nothing: a part is missing, or is not as said there.

@@ -332,9 +332,14 @@ bool add_rules(scmp_filter_ctx to) {
   return ok;
 }
 
+bool refuse_mounts(scmp_filter_ctx to) {
+  return seccomp_rule_add(to, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(mount), 0) == 0 &&
+         seccomp_rule_add(to, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(umount2), 0) == 0;
+}
+
 } // namespace
 
-std::vector<sock_filter> compile_seccomp_filter(bool filters_inside) {
+std::vector<sock_filter> compile_seccomp_filter(bool filters_inside, filter_for whom) {
   judge arguments;
   if (!arguments.write(judged_calls(filters_inside)))
     return {};
@@ -346,7 +351,7 @@ std::vector<sock_filter> compile_seccomp_filter(bool filters_inside) {
   seccomp_attr_set(context.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS));
   seccomp_attr_set(context.get(), SCMP_FLTATR_CTL_OPTIMIZE,
                    2); // A binary tree: ten comparisons instead of 400.
-  if (!add_rules(context.get()))
+  if (!add_rules(context.get()) || (whom == filter_for::mount && !refuse_mounts(context.get())))
     return {};
   const unique_fd file{::memfd_create("filter", MFD_CLOEXEC)};
   if (!file || seccomp_export_bpf(context.get(), file.get()) != 0)

@@ -111,7 +111,7 @@ public:
       , cgroups_(std::move(cgroups))
       , gateway_(given.state_directory)
       , mounts_(
-          cgroups_, [this](const bucket_mounts::outcome& how) { tell_of_mount(how); },
+          cgroups_, gateway_, [this](const bucket_mounts::outcome& how) { tell_of_mount(how); },
           [this](int fd) { watch(fd); })
       , permission_(cgroups_)
       , memory_(cgroups_, rules_of(given)) {}
@@ -283,10 +283,12 @@ result<void> spawner::prepare() {
   null_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
   tools_.filter = compile_seccomp_filter(true);
   tools_.without_filters = compile_seccomp_filter(false);
+  auto of_mounts = compile_seccomp_filter(false, filter_for::mount);
   if (!agent_ || !null_)
     return failed("loading the agent");
-  if (tools_.filter.empty() || tools_.without_filters.empty())
+  if (tools_.filter.empty() || tools_.without_filters.empty() || of_mounts.empty())
     return {{errc::launch_failed, "libseccomp could not make the system call filter"}};
+  mounts_.use(std::move(of_mounts));
   tools_.agent = agent_.get();
   tools_.machines_usr = layers_.machines_usr();
 

@@ -312,7 +312,7 @@ void leave_own_untracked(netlink_batch& to, const char* chain) {
   for_own(to, chain, [](rule& each) { each.leave_untracked(); });
 }
 
-int add_rules() {
+int add_rules(wired_for whom) {
   netlink_batch batch{NETLINK_NETFILTER};
   const nfgenmsg tables{AF_UNSPEC, NFNETLINK_V0, htons(NFNL_SUBSYS_NFTABLES)};
   const auto bracket = [&](std::uint16_t type) {
@@ -327,11 +327,13 @@ int add_rules() {
 
   constexpr std::int32_t before_records = -300;
   add_chain(batch, "raw", "filter", before_records);
-  leave_own_untracked(batch, "raw");
+  if (whom == wired_for::sandbox)
+    leave_own_untracked(batch, "raw");
 
   constexpr std::int32_t before_filters = -100;
   add_chain(batch, "nat", "nat", before_filters);
-  accept_own(batch, "nat");
+  if (whom == wired_for::sandbox)
+    accept_own(batch, "nat");
   rule{batch, "nat"}.meta_is(NFT_META_L4PROTO, IPPROTO_TCP).redirect(gateway::tcp_port);
   constexpr std::uint32_t destination_port = 2; // Where it is in the header.
   const auto dns = htons(gateway::dns_port);
@@ -375,7 +377,7 @@ unique_fd bound(int family, int type, std::uint16_t port) {
 
 } // namespace
 
-bool wire_network(int process, network_sockets& made) {
+bool wire_network(int process, network_sockets& made, wired_for whom) {
   const network_visit there{process};
   if (!there)
     return false;
@@ -384,7 +386,7 @@ bool wire_network(int process, network_sockets& made) {
     return false;
   }
   const bool ipv6 = have_ipv6();
-  if (const int why = add_rules(); why != 0) {
+  if (const int why = add_rules(whom); why != 0) {
     errno = why;
     return false;
   }

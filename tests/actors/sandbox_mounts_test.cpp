@@ -31,6 +31,7 @@ struct mounting_node : small_node {
   mounting_node() {
     options->buckets.bindings["DATA"] = {endpoint, "lent", false, std::nullopt};
     options->buckets.credentials = bucket_credentials{"node-key", "node-secret"};
+    options->buckets.allowed_private = {"127.0.0.1/32", "::1/128", "10.1.2.3/32"};
     box = make_sandbox();
   }
 
@@ -415,25 +416,87 @@ TEST_CASE("what cannot be mounted is said in words, and nothing of it is kept",
 
   mounting_node node;
   node.start();
-  node.place().mount_error = error{errc::io_failed, "refused: the-key, the-secret\n"};
+  node.place().mount_error = error{errc::io_failed, "the directory is not empty"};
   const auto asked = node.mount(mount_of("/mnt"));
-  CHECK(asked.reason().message == "S3FS mount failed: refused: ***, ***");
+  CHECK(asked.reason().message == "S3FS mount failed: the directory is not empty");
   CHECK(node.list().empty());
   CHECK(node.store.value("abc", "mount=/mnt").empty());
 }
 
-TEST_CASE("a program that says nothing has failed in words all the same", "[actors][mounts]") {
+TEST_CASE("nothing that a program says reaches a client", "[actors][mounts]") {
   mounting_node node;
   node.start();
   const auto why = [&](errc code, const std::string& said) {
     node.place().mount_error = error{code, said};
     return node.mount(mount_of("/mnt")).reason().message;
   };
-  CHECK(why(errc::io_failed, "") == "S3FS mount failed: Unknown error");
-  CHECK(why(errc::deadline_exceeded, "") ==
-        "S3FS mount failed: FUSE filesystem never appeared at /mnt. Its log is empty.");
-  CHECK(why(errc::deadline_exceeded, "waiting for the-secret\n") ==
-        "S3FS mount failed: FUSE filesystem never appeared at /mnt. waiting for ***");
+  const std::string failed = "S3FS mount failed: ";
+  for (const std::string said : {"", "INTERNAL-BANNER of a service", "the-secret\n"})
+    CHECK(why(errc::launch_failed, said) ==
+          failed +
+            "The program that serves the bucket has ended. The node's log has what it said.");
+  CHECK(why(errc::deadline_exceeded, "INTERNAL-BANNER") ==
+        failed + "FUSE filesystem never appeared at /mnt. The endpoint has not answered in time.");
+  CHECK(why(errc::launch_failed, "[CRT] s3fs.cpp:s3fs_check_service(3721): invalid "
+                                 "credentials(host=http://h) - result of checking service.\n") ==
+        failed + "The service refuses the credentials.");
+  CHECK(why(errc::launch_failed, "<Code>NoSuchBucket</Code> INTERNAL-BANNER") ==
+        failed + "There is no such bucket at the endpoint, or no such prefix in it.");
+  CHECK(why(errc::launch_failed, "unable to connect(host=http://h) - INTERNAL-BANNER")
+          .starts_with(failed + "The endpoint cannot be reached, or does not answer as an S3"));
+  CHECK(why(errc::launch_failed, "s3fs: argument should be over 1: connect_timeout") ==
+        failed + "The program does not accept an option.");
+  CHECK(why(errc::launch_failed, "x509: certificate signed by INTERNAL-BANNER") ==
+        failed + "The endpoint's certificate is not valid for it.");
+  CHECK(why(errc::launch_failed, "net/http: request canceled (Client.Timeout exceeded)") ==
+        failed + "The endpoint has not answered in time.");
+}
+
+TEST_CASE("the node's credentials are for its bindings and for endpoints that it lists",
+          "[actors][mounts]") {
+  mounting_node node;
+  node.options->buckets.credentials_for = {"https://S3.example.com", "http://10.1.2.3:9000"};
+  node.start();
+  const auto asked = [&](const std::string& where, std::vector<std::string> options = {}) {
+    auto wanted = mount_of("/m" + std::to_string(node.place().mount_specs.size()));
+    wanted.credentials.reset();
+    wanted.endpoint = where;
+    wanted.options = std::move(options);
+    const auto answer = *node.mount(wanted).answer;
+    REQUIRE(answer);
+    return *answer ? std::string{} : answer->reason().message;
+  };
+  const auto last = [&] { return node.place().mount_specs.back(); };
+  CHECK(asked("https://s3.example.com").empty());
+  CHECK(last().secret == "data:node-key:node-secret\n");
+  CHECK(("," + last().argv.back() + ",").find(",sigv4,") != std::string::npos);
+  CHECK(asked("HTTPS://s3.Example.com:443/").empty());
+  for (const std::string other :
+       {"http://s3.example.com", "https://s3.example.com:444", "https://s3.example.com.evil.test",
+        "https://evil.test/s3.example.com", "https://bucket.s3.example.com", endpoint,
+        "https://s3.example.com/path", "http://10.1.2.3", "https://s3.amazonaws.com"}) {
+    CAPTURE(other);
+    CHECK(asked(other).starts_with("No credentials found. Those of the server's environment are "
+                                   "not for the endpoint"));
+  }
+  for (const std::string option :
+       {"sigv2", "use_path_request_style", "no_check_certificate", "ssl_verify_hostname=0",
+        "enable_unsigned_payload", "requester_pays"}) {
+    const auto name = option.substr(0, option.find('='));
+    CAPTURE(option);
+    CHECK(asked("https://s3.example.com", {option}) ==
+          "The s3fs option \"" + name + "\" is not allowed with the node's own credentials.");
+    auto lent = bound("/lent");
+    lent.options = {option};
+    CHECK(node.mount(lent).reason().message.starts_with("The s3fs option \"" + name));
+    auto own = mount_of("/own" + name);
+    own.options = {option};
+    CHECK_NOTHROW(node.mount(own).value());
+    CHECK(("," + last().argv.back() + ",").find(",sigv4,") == std::string::npos);
+  }
+  CHECK_NOTHROW(node.mount(bound("/lent")).value());
+  CHECK(last().secret == "lent:node-key:node-secret\n");
+  CHECK(("," + last().argv.back() + ",").find(",sigv4,") != std::string::npos);
 }
 
 TEST_CASE("slashes of a prefix and the case of an endpoint make no other mount",

@@ -129,6 +129,7 @@ network: {default: deny-all, allow_private: [10.1.2.3/16, "fd00:1::/32"], resolv
 buckets:
   driver: rclone
   cache: 1GiB
+  credentials_for: ["https://s3.example.com/", "http://10.0.0.1:9000"]
   bindings:
     DATA: {endpoint: "https://s3.example.com", bucket: my-data, access_key_id: k3y, secret_access_key: s3cret, read_only: true}
     _2: {endpoint: "http://[::1]:9000/", bucket: b.2}
@@ -172,6 +173,8 @@ log: {level: debug}
   CHECK(c.network.resolvers == std::vector<std::string>{"9.9.9.9", "2620:fe::9"});
   CHECK(c.buckets.driver == "rclone");
   CHECK(c.buckets.cache_bytes == 1ull << 30);
+  CHECK(c.buckets.credentials_for ==
+        std::vector<std::string>{"https://s3.example.com", "http://10.0.0.1:9000"});
   REQUIRE(c.buckets.bindings.size() == 2);
   const auto& data = c.buckets.bindings.at("DATA");
   CHECK(data.endpoint == "https://s3.example.com");
@@ -301,6 +304,12 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
     {"buckets.driver", "goofys", "s3fs or rclone, got \"goofys\""},
     {"buckets.driver", "", "s3fs or rclone, got nothing"},
     {"buckets.cache", "32MiB", "a size from 64MiB to 64GiB, got \"32MiB\""},
+    {"buckets.credentials_for", "[s3.example.com]",
+     "a list of http or https URLs without a path such as [https://s3.example.com], got "
+     "\"s3.example.com\" in it"},
+    {"buckets.credentials_for", "[\"https://*.example.com\"]",
+     "a list of http or https URLs without a path such as [https://s3.example.com], got "
+     "\"https://*.example.com\" in it"},
     {"buckets.bindings", "[DATA]",
      "a section of buckets by name, such as {DATA: {endpoint: \"https://s3.example.com\", bucket: "
      "my-data}}, got a list"},

@@ -3,12 +3,14 @@
 #include "tests/e2e/node.hpp"
 #include "tests/e2e/s3_server.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/internet.hpp"
 
 #include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <openssl/sha.h>
@@ -25,6 +27,11 @@ const std::string data = "/workspace/data";
 std::string credentials(const std::string& secret = s3_server::secret) {
   return R"(,"credentials":{"accessKeyId":")" + s3_server::key + R"(","secretAccessKey":")" +
          secret + "\"}";
+}
+
+/// The services of these tests are on the machine's loopback.
+std::string near() {
+  return "network: {allow_private: [127.0.0.1/32]}\n";
 }
 
 /// What is mounted at `data`, with further options; these are right, but for the bucket.
@@ -187,7 +194,7 @@ TEST_CASE("what a sandbox writes is in the bucket, and what is in the bucket can
           "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it;
+  const node it{near()};
   bucket.put("there/before", "old\n");
   must_mount(it, "a", request(server));
   CHECK(it.sh("a", "cat data/there/before").out == "old\n");
@@ -238,7 +245,7 @@ TEST_CASE("what a sandbox writes is in the bucket, and what is in the bucket can
 TEST_CASE("a bucket can be mounted anywhere but where the system's own files are", "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it;
+  const node it{near()};
   bucket.put("file", "content\n");
   for (const std::string path :
        {"/mnt/deep/in there", "/home/sandbox/data", "/tmp/data", "/workspace/é"}) {
@@ -262,7 +269,7 @@ TEST_CASE("a bucket can be mounted anywhere but where the system's own files are
 TEST_CASE("large files go both ways", "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it;
+  const node it{near()};
   constexpr std::size_t size = 32u << 20;
   must_mount(it, "a", request(server));
   const auto written =
@@ -289,7 +296,7 @@ TEST_CASE(
   "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it{"buckets: {cache: 64MiB}"};
+  const node it{near() + "buckets: {cache: 64MiB}"};
   constexpr std::size_t size = 100u << 20, part = 30u << 20;
   bucket.put("large", random_bytes(size));
   must_mount(it, "a", request(server));
@@ -310,7 +317,7 @@ TEST_CASE(
 TEST_CASE("five hundred small files", "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it;
+  const node it{near()};
   must_mount(it, "a", request(server));
   REQUIRE(
     it.sh("a", "mkdir data/many; for i in {1..500}; do echo $i > data/many/$i; done").exit_code ==
@@ -331,7 +338,7 @@ TEST_CASE("five hundred small files", "[mounts]") {
 TEST_CASE("a prefix is all that is seen of its bucket", "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it;
+  const node it{near()};
   bucket.put("part/of it/one", "1\n");
   bucket.put("other", "2\n");
   const std::string prefix = GENERATE("/part", "/part/");
@@ -348,7 +355,7 @@ TEST_CASE("a prefix is all that is seen of its bucket", "[mounts]") {
 TEST_CASE("a prefix can be longer than what the kernel lists a mount by", "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it;
+  const node it{near()};
   const std::string part(150, 'p'), prefix = "/" + part + "/" + part;
   bucket.put(part + "/" + part + "/file", "content\n");
   must_mount(it, "a", request(server, credentials() + R"(,"prefix":")" + prefix + "\""));
@@ -359,7 +366,7 @@ TEST_CASE("a prefix can be longer than what the kernel lists a mount by", "[moun
 TEST_CASE("nothing can be written to what was mounted to be read", "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it;
+  const node it{near()};
   bucket.put("file", "content\n");
   must_mount(it, "a", request(server, credentials() + R"(,"readOnly":true)"));
   CHECK(it.sh("a", "cat data/file").out == "content\n");
@@ -376,7 +383,7 @@ TEST_CASE("nothing can be written to what was mounted to be read", "[mounts]") {
 
 TEST_CASE("what cannot be mounted is told, and leaves nothing behind", "[mounts]") {
   s3_server server;
-  const node it;
+  const node it{near()};
   REQUIRE(it.sh("a", "mkdir kept").exit_code == 0);
   const auto check = [&](const std::string& part,
                          const std::function<std::string(std::string)>& body) {
@@ -428,7 +435,7 @@ TEST_CASE("a path takes one bucket, and a directory with files none unless that 
           "[mounts]") {
   const s3_server server{{"data", "other"}};
   const s3_client bucket{server};
-  const node it;
+  const node it{near()};
   bucket.put("file", "of the bucket\n");
   must_mount(it, "a", request(server));
   for (const auto& path : {data, data + "/", std::string{"/tmp/../workspace//./data"}})
@@ -449,7 +456,7 @@ TEST_CASE("a path takes one bucket, and a directory with files none unless that 
 }
 
 TEST_CASE("what is not mounted cannot be unmounted", "[mounts]") {
-  const node it;
+  const node it{near()};
   const auto why = [](const std::string& path) {
     return R"({"error":"unmount failed: No active mount found at path: )" + path +
            R"(","code":"unmount_error"})";
@@ -466,7 +473,7 @@ TEST_CASE("what is not mounted cannot be unmounted", "[mounts]") {
 
 TEST_CASE("a sandbox has a number of mounts", "[mounts][slow]") {
   const s3_server server;
-  const node it;
+  const node it{near()};
   const auto at = [](std::size_t i) { return "/workspace/" + std::to_string(i); };
   for (std::size_t i = 0; i < insula::limits::mounts_per_sandbox; ++i)
     must_mount(it, "a", request(server, credentials(), at(i)));
@@ -482,7 +489,7 @@ TEST_CASE("a sandbox has a number of mounts", "[mounts][slow]") {
 
 TEST_CASE("a sandbox whose bucket does not answer can be deleted", "[mounts]") {
   const s3_server server;
-  const node it;
+  const node it{near()};
   must_mount(it, "a", request(server));
   auto writing = it.open(
     "a", in_two_steps("f = open('data/file', 'wb'); f.write(b'x' * 10_000_000)", "f.close()"));
@@ -503,7 +510,7 @@ TEST_CASE("a bucket that does not answer is unmounted, and once it does it has w
           "[mounts][slow]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it;
+  const node it{near()};
   must_mount(it, "a", request(server));
   auto writing = it.open("a", in_two_steps("f = open('data/file', 'wb'); f.write(b'x' * 1_000_000)",
                                            "f.close(); print('closed')"));
@@ -532,7 +539,7 @@ TEST_CASE("below a mount that does not answer nothing is mounted, and elsewhere 
           "[mounts][slow]") {
   const s3_server server, other;
   const s3_client bucket{other};
-  const node it;
+  const node it{near()};
   bucket.put("file", "content\n");
   must_mount(it, "a", request(server));
   server.stop();
@@ -548,7 +555,7 @@ TEST_CASE("below a mount that does not answer nothing is mounted, and elsewhere 
 TEST_CASE("a mount lies in another one, after each start", "[mounts]") {
   const s3_server server{{"data", "other"}};
   const s3_client bucket{server}, other{server, "other"};
-  node it;
+  node it{near()};
   const auto inner = data + "/inner";
   must_mount(it, "a", request(server));
   must_mount(it, "a", request(server, credentials(), inner, "other"));
@@ -573,7 +580,7 @@ TEST_CASE("what is written late is in its bucket although the server has gone me
           "[mounts][slow][adoption]") {
   const s3_server server;
   const s3_client bucket{server};
-  node it;
+  node it{near()};
   must_mount(it, "a", request(server));
   REQUIRE(it.sh("a", "(exec 3> data/held; until [ -e go ]; do sleep 0.01; done; echo held >&3) "
                      "> /dev/null 2>&1 &")
@@ -608,7 +615,7 @@ TEST_CASE("whoever writes while the service goes hears of it, and the sandbox go
           "[mounts]") {
   s3_server server;
   const s3_client bucket{server};
-  const node it;
+  const node it{near()};
   must_mount(it, "a", request(server));
   REQUIRE(it.sh("a", "echo old > data/old").exit_code == 0);
   auto writing = it.open(
@@ -631,7 +638,7 @@ TEST_CASE("whoever writes while the service goes hears of it, and the sandbox go
 TEST_CASE("a bucket that is in use is unmounted, and what is written late is in it", "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it;
+  const node it{near()};
   must_mount(it, "a", request(server));
   auto using_it =
     it.open("a", in_two_steps("os.chdir('data'); f = open('late', 'w'); f.write('be'); f.flush()",
@@ -655,7 +662,7 @@ TEST_CASE("a bucket that is in use is unmounted, and what is written late is in 
 TEST_CASE("a sandbox that is deleted takes what has mounted its buckets with it", "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it;
+  const node it{near()};
   must_mount(it, "a", request(server));
   must_mount(it, "a", request(server, credentials(), "/workspace/again"));
   must_mount(it, "b", request(server));
@@ -673,7 +680,7 @@ TEST_CASE("a sandbox that is deleted takes what has mounted its buckets with it"
 TEST_CASE("twenty sandboxes share a bucket", "[mounts]") {
   constexpr std::size_t count = 20;
   const s3_server server;
-  const node it;
+  const node it{near()};
   const std::string names = "abcdefghijklmnopqrst";
   const auto mounted = at_once(count, [&](std::size_t i) {
     const std::string id(1, names[i]);
@@ -703,7 +710,7 @@ TEST_CASE("buckets of the node's are mounted by their names", "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
   bucket.put("part/file", "content\n");
-  const node it{"buckets:\n  bindings:\n" + binding("DATA", server, keys_of_binding()) +
+  const node it{near() + "buckets:\n  bindings:\n" + binding("DATA", server, keys_of_binding()) +
                 binding("KEPT", server, keys_of_binding() + ", read_only: true") +
                 binding("BARE", server, "")};
   SECTION("in either member") {
@@ -734,11 +741,15 @@ TEST_CASE("buckets of the node's are mounted by their names", "[mounts]") {
 
 TEST_CASE("the server's own credentials are for mounts that bring none", "[mounts]") {
   const server_credentials own{s3_server::key, s3_server::secret};
-  const s3_server server;
-  const node it{"buckets:\n  bindings:\n" + binding("BARE", server, "")};
+  const s3_server server, other;
+  const node it{near() + "buckets:\n  credentials_for: [\"" + server.endpoint() +
+                "\"]\n  bindings:\n" + binding("BARE", server, "")};
   must_mount(it, "a", request(server, ""));
   must_mount(it, "a", bound("BARE", {}, "/workspace/bare"));
   CHECK(it.sh("a", "echo x > data/file; cat bare/file").out == "x\n");
+  check_refused(mount(it, "a", request(other, "", "/workspace/b")), "No credentials found.");
+  check_refused(mount(it, "a", request(server, R"(,"s3fsOptions":["sigv2"])", "/workspace/b")),
+                R"(The s3fs option \"sigv2\" is not allowed with the node's own credentials.)");
   check_refused(mount(it, "a", request(server, credentials("another"), "/workspace/c")),
                 "S3FS mount failed: ");
 }
@@ -748,7 +759,7 @@ TEST_CASE("credentials are nowhere in a sandbox", "[mounts]") {
   const s3_server server;
   const std::string driver = GENERATE("s3fs", "rclone");
   CAPTURE(driver);
-  const node it{"buckets:\n  driver: " + driver + "\n  bindings:\n" +
+  const node it{near() + "buckets:\n  driver: " + driver + "\n  bindings:\n" +
                 binding("DATA", server, keys_of_binding())};
   must_mount(it, "a",
              request(server, credentials() + R"(,"credentialProxy":)" +
@@ -813,7 +824,7 @@ TEST_CASE("mounts outlive their server", "[mounts][adoption]") {
   CAPTURE(signal);
   const s3_server server;
   const s3_client bucket{server};
-  node it;
+  node it{near()};
   must_mount(it, "a", request(server));
   REQUIRE(it.sh("a", "(exec 3> data/held; until [ -e go ]; do sleep 0.01; done; echo held >&3) "
                      "> /dev/null 2>&1 &")
@@ -840,7 +851,7 @@ TEST_CASE("mounts outlive their server", "[mounts][adoption]") {
 TEST_CASE("a mount is there again when its sandbox starts again", "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
-  node it{"sandbox: {freeze_after: 500ms, stop_after: 3s}"};
+  node it{near() + "sandbox: {freeze_after: 500ms, stop_after: 3s}"};
   must_mount(it, "a", request(server));
   REQUIRE(it.sh("a", "echo kept > data/file; echo lost > file").exit_code == 0);
   SECTION("after it was stopped for being idle") {
@@ -865,7 +876,7 @@ TEST_CASE("a mount is there again when its sandbox starts again", "[mounts]") {
 TEST_CASE("a sandbox that was frozen goes on with its mounts", "[mounts][idle]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it{"sandbox: {freeze_after: 500ms}"};
+  const node it{near() + "sandbox: {freeze_after: 500ms}"};
   const auto frozen = [&] {
     return says(it.ask("GET", "/console/sandboxes").body, R"("id":"a","state":"frozen")");
   };
@@ -881,7 +892,7 @@ TEST_CASE("a sandbox that was frozen goes on with its mounts", "[mounts][idle]")
 TEST_CASE("a sandbox whose service is away starts all the same, and can do without its mount",
           "[mounts]") {
   s3_server server;
-  node it;
+  node it{near()};
   must_mount(it, "a", request(server));
   REQUIRE(it.sh("a", "echo kept > data/file").exit_code == 0);
   it.crash_both();
@@ -896,7 +907,7 @@ TEST_CASE("a sandbox whose service is away starts all the same, and can do witho
 TEST_CASE("a mount comes back by itself when its service does", "[mounts][slow]") {
   s3_server server;
   const s3_client bucket{server};
-  node it;
+  node it{near()};
   must_mount(it, "a", request(server));
   it.crash_both();
   server.kill();
@@ -912,7 +923,7 @@ TEST_CASE("rclone mounts buckets as well", "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
   bucket.put("there/before", "old\n");
-  const node it{"buckets: {driver: rclone}"};
+  const node it{near() + "buckets: {driver: rclone}"};
   must_mount(it, "a", request(server));
   CHECK(it.sh("a", "cat data/there/before").out == "old\n");
   CHECK(it.sh("a", "mkdir -p data/sub && echo one > data/sub/file && echo two >> data/sub/file")
@@ -934,7 +945,7 @@ TEST_CASE("rclone mounts buckets as well", "[mounts]") {
 TEST_CASE("what was closed in a mount of rclone's is in the bucket after an unmount", "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it{"buckets: {driver: rclone}"};
+  const node it{near() + "buckets: {driver: rclone}"};
   must_mount(it, "a", request(server));
   // More than the kernel tells a program of at once.
   REQUIRE(it.sh("a", "for i in {1..300}; do echo $i > data/$i; done").exit_code == 0);
@@ -953,7 +964,7 @@ TEST_CASE("what was closed in a mount of rclone's outlives its sandbox, which wa
           "[mounts]") {
   const s3_server server;
   const s3_client bucket{server};
-  const node it{"buckets: {driver: rclone}"};
+  const node it{near() + "buckets: {driver: rclone}"};
   must_mount(it, "a", request(server));
   auto writing =
     it.open("a", in_two_steps("f = open('data/file', 'wb'); f.write(b'x' * 50_000_000)",
@@ -978,5 +989,183 @@ TEST_CASE("what was closed in a mount of rclone's outlives its sandbox, which wa
     CHECK(it.remove("a") == 204);
     server.resume();
     CHECK(eventually([&] { return drivers(it).empty(); }));
+  }
+}
+
+// ---- What a bucket's program can reach, and what is heard of it
+
+namespace {
+
+/// An HTTP service on the loopback of the calling thread's network, at this port (0: any). Answers
+/// every request with this status and this banner. Says where it is, then for each request the
+/// beginning of its Authorization.
+constexpr const char* banner_service = R"(
+import http.server,socketserver,sys
+class Banner(http.server.BaseHTTPRequestHandler):
+  def do_GET(self):
+    print((self.headers.get('Authorization') or 'nothing')[:8], flush=True)
+    body=b'INTERNAL-SECRET-BANNER'
+    self.send_response(int(sys.argv[2])); self.send_header('Content-Length', str(len(body)))
+    self.end_headers()
+    if self.command != 'HEAD': self.wfile.write(body)
+  do_HEAD=do_PUT=do_GET
+  def log_message(self, *_): pass
+class Service(socketserver.ThreadingMixIn, http.server.HTTPServer): daemon_threads=True
+s=Service(('127.0.0.1',int(sys.argv[1])),Banner); print(s.server_port,flush=True); s.serve_forever()
+)";
+
+std::vector<std::string> banner(const std::string& port, const std::string& status) {
+  return {"/usr/bin/python3", "-c", banner_service, port, status};
+}
+
+std::string request_to(const std::string& endpoint, const std::string& more = credentials()) {
+  return R"({"bucket":"data","mountPath":")" + data + R"(","options":{"endpoint":")" + endpoint +
+         "\"" + more + "}}";
+}
+
+constexpr const char* one_try = R"(,"s3fsOptions":["retries=1"])";
+
+/// A node in the middle of an internet, with a service on its loopback that nobody asks.
+struct guarded_node : internet, node {
+  guarded_node()
+      : internet(INSULA_NETWORK_SITES)
+      , node("network: {resolvers: [203.0.113.2]}\n") {
+    REQUIRE(inside.read_line(60s) == "9000");
+  }
+  void check_unasked() {
+    CHECK(inside.running());
+    CHECK_THROWS(inside.read_line(0s));
+  }
+
+  child_program inside{banner("9000", "200")};
+};
+
+/// One line of /proc/<pid>/status, behind its name.
+std::string status_of(pid_t pid, const std::string& name) {
+  std::ifstream file{"/proc/" + std::to_string(pid) + "/status"};
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(name + ":\t"))
+      return line.substr(name.size() + 2);
+  return {};
+}
+
+std::string namespace_of(pid_t pid, const std::string& kind) {
+  return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/ns/" + kind);
+}
+
+} // namespace
+
+TEST_CASE("an endpoint is nowhere that only the node can reach", "[mounts]") {
+  guarded_node it;
+  for (const std::string host :
+       {"127.0.0.1",       "localhost",         "x.localhost", "[::1]",      "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "2130706433",  "0x7f000001", "0x7f.1",
+        "127.1",           "0177.0.0.1",        "127.0.0.1.",  "0.0.0.0",    "169.254.169.254",
+        "10.1.2.3",        "192.168.0.1",       "100.64.0.1",  "[fd00::1]",  "[fe80::1]"}) {
+    CAPTURE(host);
+    const auto answer = mount(it, "a", request_to("http://" + host + ":9000"));
+    check_refused(answer, "The endpoint \\\"http://" + host + ":9000\\\" is not allowed: ");
+  }
+  // What the gateway finds out: the node's own address, and where names lead.
+  for (const std::string host : {"203.0.113.1", "rebound.example", "inner.example",
+                                 "metadata.example", "nowhere.example", "empty.example"}) {
+    CAPTURE(host);
+    check_refused(mount(it, "a", request_to("http://" + host + ":9000", credentials() + one_try)),
+                  "The endpoint cannot be reached");
+  }
+  it.check_unasked();
+  CHECK(list(it, "a") == R"({"mounts":[]})");
+  CHECK(eventually([&] { return drivers(it).empty(); }));
+}
+
+TEST_CASE("a service cannot lead a mount to what only the node can reach", "[mounts]") {
+  guarded_node it;
+  must_mount(it, "a", request_to("http://moving.example:9000", credentials() + one_try));
+  REQUIRE(it.ask("PUT", "/v1/sandbox/a/network", R"({"mode":"deny-all"})").status == 200);
+  CHECK(it.sh("a", "cat data/file").out == "content\n");
+  SECTION("by a redirect") {
+    const auto read = it.sh("a", "cat data/away");
+    CHECK(read.exit_code != 0);
+    CHECK(read.out.empty());
+  }
+  SECTION("by a name that moves there") {
+    output_of({"/usr/bin/curl", "-sS", "http://203.0.113.2:9000/move/moving.example/127.0.0.1"});
+    int next = 0; // An object that was not asked for before.
+    CHECK(
+      eventually([&] { return it.sh("a", "cat data/" + std::to_string(++next)).exit_code != 0; }));
+    CHECK(it.sh("a", "cat data/another").out.empty());
+  }
+  it.check_unasked();
+}
+
+TEST_CASE("nothing of what a service says is in an answer, and the log has it", "[mounts]") {
+  const std::string driver = GENERATE("s3fs", "rclone");
+  CAPTURE(driver);
+  child_program service{banner("0", "403")};
+  const auto endpoint = "http://127.0.0.1:" + service.read_line(60s).value();
+  const node it{near() + "buckets: {driver: " + driver + "}"};
+  const auto answer = mount(it, "a", request_to(endpoint));
+  check_refused(answer, "The service refuses the credentials.");
+  CHECK_FALSE(says(answer.body, "BANNER"));
+  CHECK(says(it.log(), "mount.program_said"));
+  CHECK_FALSE(says(list(it, "a"), "BANNER"));
+}
+
+TEST_CASE("with the node's credentials nothing is signed that is good elsewhere", "[mounts]") {
+  const server_credentials own{s3_server::key, s3_server::secret};
+  child_program service{banner("0", "403")};
+  const auto endpoint = "http://127.0.0.1:" + service.read_line(60s).value();
+  const node it{near() + "buckets: {credentials_for: [\"" + endpoint + "\"]}"};
+  check_refused(mount(it, "a", request_to(endpoint, "")), "The service refuses the credentials.");
+  service.signal(SIGTERM);
+  const auto signed_by = service.read_all(60s);
+  CHECK(says(signed_by, "AWS4-HMA\n"));
+  CHECK_FALSE(says(signed_by, "AWS ")); // By version 2, which s3fs falls back to.
+}
+
+TEST_CASE("the program behind a mount is shut in", "[mounts]") {
+  const s3_server server;
+  const std::string driver = GENERATE("s3fs", "rclone");
+  CAPTURE(driver);
+  const node it{near() + "buckets: {driver: " + driver + "}"};
+  must_mount(it, "a", request(server));
+  REQUIRE(it.sh("a", "echo x > data/file && cat data/file").out == "x\n");
+  const auto programs = drivers(it);
+  REQUIRE(programs.size() == 1);
+  const auto program = programs.front();
+  CHECK(status_of(program, "Seccomp") == "2");
+  CHECK(status_of(program, "NoNewPrivs") == "1");
+  CHECK(status_of(program, "NSpid").ends_with("\t1"));
+  CHECK(status_of(program, "Groups").find_first_not_of(' ') == std::string::npos);
+  for (const std::string set : {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"}) {
+    CAPTURE(set);
+    CHECK(status_of(program, set) == "0000000000000000");
+  }
+  for (const std::string kind : {"net", "pid", "mnt", "ipc", "uts"}) {
+    CAPTURE(kind);
+    CHECK(namespace_of(program, kind) != namespace_of(it.pid(), kind));
+    CHECK(namespace_of(program, kind) != namespace_of(it.spawner(), kind));
+  }
+  const std::filesystem::path root = "/proc/" + std::to_string(program) + "/root";
+  for (const char* other : {"home", "root", "var", "run", "sys", "mnt", "opt", "boot", "srv"})
+    CHECK_FALSE(std::filesystem::exists(root / other));
+  for (const char* other : {"etc/shadow", "etc/passwd", "etc/machine-id", "etc/ssl/private"})
+    CHECK_FALSE(std::filesystem::exists(root / other));
+  CHECK(std::filesystem::exists(root / "usr/bin" / driver));
+}
+
+TEST_CASE("a mount goes on when the gateway is started again", "[mounts]") {
+  const s3_server server;
+  const s3_client bucket{server};
+  const node it{near()};
+  must_mount(it, "a", request(server));
+  for (int i = 0; i < 2; ++i) {
+    const auto name = std::to_string(i);
+    const auto before = it.gateway();
+    ::kill(before, SIGKILL);
+    REQUIRE(eventually([&] { return it.gateway() > 0 && it.gateway() != before; }));
+    CHECK(
+      eventually([&] { return it.sh("a", "echo x" + name + " > data/" + name).exit_code == 0; }));
+    CHECK(bucket.get(name) == "x" + name + "\n");
   }
 }

@@ -2,7 +2,7 @@
 
     network_sites.py CERTIFICATE ADDRESS...
 
-serves on each address, and on the first answers the DNS as well. CERTIFICATE: a file with the key, too. Prints "ready".
+serves on each address, at port 9000 an S3 service, and on the first answers the DNS as well. CERTIFICATE: a file with the key, too. Prints "ready".
 """
 import hashlib
 import http.server
@@ -26,6 +26,7 @@ NAMES = {
     "inner.example": ["10.1.2.3"],
     "metadata.example": ["169.254.169.254"],
     "empty.example": [],
+    "moving.example": ["203.0.113.2"],
 }
 A, AAAA, TXT, HTTPS = 1, 28, 16, 65
 
@@ -73,7 +74,7 @@ def answer(message):
         records.append((HTTPS, b"\0\1\0"))
     if known and kind == TXT:
         records.append((TXT, b"\5hello"))
-    body = b"".join(b"\xc0\x0c" + struct.pack(">HHIH", k, 1, 60, len(d)) + d for k, d in records)
+    body = b"".join(b"\xc0\x0c" + struct.pack(">HHIH", k, 1, 0 if name == "moving.example" else 60, len(d)) + d for k, d in records)
     head = message[:2] + struct.pack(">HHHHH", 0x8180 | (0 if known else 3), 1, len(records), 0, 0)
     return head + question + body
 
@@ -160,6 +161,38 @@ class Secret(Site):
         self.wfile.write(text.encode())
 
 
+class Bucket(http.server.BaseHTTPRequestHandler):
+    """Of an S3 service that has the bucket "data" and looks at no signature: every object is there. One whose name begins
+    with "away" is found on the loopback of the one who asks, they say. /move/NAME/ADDRESS is where NAME is from then on."""
+
+    def log_message(self, *_):
+        pass
+
+    def send(self, status, body=b"", more=()):
+        self.send_response(status)
+        for field, value in more:
+            self.send_header(field, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_HEAD(self):
+        self.send(200, b"content\n", [("ETag", '"1"'), ("Last-Modified", "Sat, 01 Jan 2022 00:00:00 GMT")])
+
+    def do_GET(self):
+        path = self.path.split("?")[0]
+        if path.startswith("/move/"):
+            _, _, name, address = path.split("/")
+            NAMES[name] = [address]
+            return self.send(200)
+        if path in ("/data", "/data/"):
+            return self.send(200, b"<ListBucketResult><Name>data</Name><IsTruncated>false</IsTruncated></ListBucketResult>")
+        if path.startswith("/data/away"):
+            return self.send(307, b"", [("Location", "http://127.0.0.1:9000/any/path?role=1")])
+        self.do_HEAD()
+
+
 class Echo(socketserver.BaseRequestHandler):
     """Speaks first, then says what it hears; it hears the end before it ends."""
 
@@ -196,6 +229,7 @@ def main(words):
         servers.append(Server((address, 443), Secret, context))
         servers.append(Server((address, 7), Echo))
         servers.append(Server((address, 9), Silent))
+        servers.append(Server((address, 9000), Bucket))
     for each in servers:
         threading.Thread(target=each.serve_forever, daemon=True).start()
     print("ready", flush=True)

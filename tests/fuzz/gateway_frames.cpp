@@ -151,7 +151,8 @@ public:
 
   /// The spawner is trusted, but not to have a size.
   void odd_packet(std::string_view bytes) {
-    if (bytes.size() == sizeof(gateway::request) || bytes.empty())
+    const auto least = sizeof(gateway::request);
+    if (bytes.empty() || (bytes.size() >= least && bytes.size() <= least + gateway::max_reach))
       return;
     must(::send(spawner_.ours.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) >= 0, "it is told");
     turn();

@@ -1,4 +1,5 @@
 // A server's packet, as the spawner reads and checks it.
+#include "runtime/gateway/protocol.hpp"
 #include "runtime/spawner/request_check.hpp"
 #include "tests/fuzz/bytes.hpp"
 
@@ -53,8 +54,11 @@ void must_be_in_order(const request& wanted, std::string_view text, std::size_t 
       must(is_plain_path(words->path), "a mount's path leads down");
       must(!words->argv.empty() && (words->argv[0] == "s3fs" || words->argv[0] == "rclone"),
            "a mount's program is known");
+      must(!words->reach.empty() && words->reach.size() <= insula::runtime::gateway::max_reach,
+           "the gateway is told something of a mount");
       std::string again;
-      for (const auto* each : {&words->path, &words->source, &words->type, &words->secret})
+      for (const auto* each :
+           {&words->path, &words->source, &words->type, &words->secret, &words->reach})
         (again += *each) += '\0';
       for (const auto& each : words->argv)
         (again += each) += '\0';

@@ -10,7 +10,7 @@ using namespace insula::runtime;
 
 namespace {
 
-const mount_place place{"/mnt", {1000, 1000}, 256ull << 20};
+const mount_place place{"/mnt", {1000, 1000}, 256ull << 20, {"127.0.0.1/32"}};
 
 bucket_source source(std::vector<std::string> options = {}) {
   return {"http://127.0.0.1:9000", "data", "/part", false, {"key", "secret"}, std::move(options)};
@@ -111,4 +111,81 @@ TEST_CASE("rclone reads its secret from a configuration that nobody else can",
   CHECK(find_bucket_mounter("rclone")->name() == "rclone");
   CHECK(find_bucket_mounter("s3fs")->name() == "s3fs");
   CHECK(find_bucket_mounter("goofys") == nullptr);
+}
+
+TEST_CASE("a program may connect to its endpoint and to the bucket below that",
+          "[runtime][mounts]") {
+  const auto driver = GENERATE(make_s3fs_mounter(), make_rclone_mounter());
+  CAPTURE(driver->name());
+  const auto of = [&](const std::string& endpoint) {
+    auto from = source();
+    from.endpoint = endpoint;
+    const auto plan = driver->plan(from, place);
+    INFO(endpoint);
+    REQUIRE(plan);
+    return std::pair{to_text(plan->reach), plan->port};
+  };
+  const auto text = [](std::vector<std::string> allowed) {
+    auto reach = egress_policy::deny_all();
+    for (auto& each : allowed)
+      reach.rules.push_back({true, std::move(each)});
+    reach.rules.push_back({false, "*"});
+    return to_text(reach);
+  };
+  using all = std::pair<std::string, std::uint16_t>;
+  CHECK(of("https://s3.example.com") == all{text({"s3.example.com", "data.s3.example.com"}), 443});
+  CHECK(of("http://s3.example.com:") == all{text({"s3.example.com", "data.s3.example.com"}), 80});
+  CHECK(of("http://s3.example.com.:9000/path") ==
+        all{text({"s3.example.com", "data.s3.example.com"}), 9000});
+  CHECK(of("http://127.0.0.1:9000") == all{text({"127.0.0.1/32"}), 9000});
+  CHECK(of("http://[::ffff:7f00:1]:9000") == all{text({"127.0.0.1/32"}), 9000});
+  CHECK(of("https://[2606:4700::1111]") == all{text({"2606:4700::1111/128"}), 443});
+  CHECK(of("http://localhost:1") ==
+        all{text({"localhost", "127.0.0.1/32", "::1/128", "data.localhost"}), 1});
+  CHECK(of("https://s3.eu-west-1.amazonaws.com").first ==
+        text({"s3.eu-west-1.amazonaws.com", "data.s3.eu-west-1.amazonaws.com", "s3.amazonaws.com",
+              "data.s3.amazonaws.com", "s3.*.amazonaws.com", "data.s3.*.amazonaws.com"}));
+}
+
+TEST_CASE("an endpoint is at no address that is private, or is written oddly",
+          "[runtime][mounts]") {
+  const auto driver = GENERATE(make_s3fs_mounter(), make_rclone_mounter());
+  CAPTURE(driver->name());
+  for (const std::string host : {"127.0.0.2",
+                                 "10.0.0.1",
+                                 "192.168.1.1",
+                                 "172.16.0.1",
+                                 "169.254.169.254",
+                                 "0.0.0.0",
+                                 "100.64.0.1",
+                                 "[::1]",
+                                 "[::]",
+                                 "[fe80::1]",
+                                 "[fd00::1]",
+                                 "[::ffff:10.0.0.1]",
+                                 "[64:ff9b::a00:1]",
+                                 "[2002:a00:1::]",
+                                 "2130706433",
+                                 "0x7f000001",
+                                 "0177.0.0.1",
+                                 "127.1",
+                                 "127.0.0.1.",
+                                 "0x7f.1",
+                                 "1.2.3.4.5",
+                                 "a..b",
+                                 "224.0.0.1",
+                                 "host.0x7f000001"}) {
+    auto from = source();
+    from.endpoint = "http://" + host + ":9000";
+    CAPTURE(from.endpoint);
+    const auto plan = driver->plan(from, place);
+    REQUIRE_FALSE(plan);
+    CHECK(plan.reason().code == errc::invalid_request);
+    CHECK(
+      plan.reason().message.starts_with("The endpoint \"" + from.endpoint + "\" is not allowed: "));
+  }
+  auto from = source();
+  from.endpoint = "http://localhost:9000";
+  CHECK(driver->plan(from, place));
+  CHECK_FALSE(driver->plan(from, {"/mnt", {1000, 1000}, 256ull << 20}));
 }

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <fcntl.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,9 +18,12 @@ unique_fd something() {
   return unique_fd{::open("/dev/null", O_RDWR | O_CLOEXEC)};
 }
 
+const std::vector<sock_filter> anything{{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
+
 /// All that it says until it ends.
 std::string words_of(fuse_process started) {
   REQUIRE(started.pid > 0);
+  REQUIRE(let_run(started));
   std::string all;
   for (pollfd one{started.said.get(), POLLIN, 0}; ::poll(&one, 1, 60'000) > 0;) {
     char bytes[256];
@@ -38,7 +42,7 @@ std::string words_of(fuse_process started) {
 TEST_CASE("a program has its secret, however many files its spawner has open", "[mounts]") {
   const std::vector<unique_fd> no_groups;
   const auto path = "/proc/self/fd/" + std::to_string(fuse_secret_fd);
-  const fuse_program reads{{"cat", path}, "the secret\n", 61'234, 1, &no_groups};
+  const fuse_program reads{{"cat", path}, "the secret\n", 61'234, 1, &no_groups, &anything};
   std::vector<unique_fd> taken;
   // It starts with a few descriptors more than there are here.
   for (int highest = 0; highest <= fuse_secret_fd + 1;) {
@@ -49,4 +53,51 @@ TEST_CASE("a program has its secret, however many files its spawner has open", "
     CAPTURE(highest);
     CHECK(words_of(start_fuse_process(reads, taken.front().get())) == "the secret\n");
   }
+}
+
+TEST_CASE("a program sees /usr, what TLS needs, and nothing else of the machine", "[mounts]") {
+  const std::vector<unique_fd> no_groups;
+  const auto device = something();
+  const auto said = [&](const std::vector<std::string>& words) {
+    return words_of(start_fuse_process(
+      {{words.begin(), words.end()}, "", 61'234, 1, &no_groups, &anything}, device.get()));
+  };
+  CHECK(said({"find", "/", "-maxdepth", "1", "-type", "d", "-printf", "%f "}).find("root") ==
+        std::string::npos);
+  auto top = said({"ls", "-U1", "/"});
+  for (const std::string other : {"home", "root", "var", "run", "srv", "mnt", "sys", "boot", "opt"})
+    CHECK(("\n" + top).find("\n" + other + "\n") == std::string::npos);
+  for (const std::string own : {"usr", "etc", "dev", "proc", "tmp"})
+    CHECK(("\n" + top).find("\n" + own + "\n") != std::string::npos);
+  CHECK(
+    said({"find", "/etc", "-name", "*shadow*", "-o", "-name", "*.key", "-o", "-name", "machine-id"})
+      .empty());
+  CHECK(said({"cat", "/etc/resolv.conf"}) == "nameserver 10.0.0.53\n");
+  CHECK(said({"ls", "/dev"}) == "full\nfuse\nnull\nrandom\nurandom\nzero\n");
+  CHECK(said({"ls", "/proc"}).find("sys") == std::string::npos);
+  CHECK(said({"id", "-u"}) == "61234\n");
+  CHECK(said({"uname", "-n"}) == "bucket\n");
+  CHECK(said({"cat", "/proc/net/dev"}).find("eth") == std::string::npos);
+  for (const std::string place : {"/x", "/usr/x", "/etc/x", "/dev/x", "/insula/x"})
+    CHECK(said({"touch", place}).find("Read-only file system") != std::string::npos);
+  const auto status = said({"cat", "/proc/self/status"});
+  for (const std::string line :
+       {"NoNewPrivs:\t1", "Seccomp:\t2", "NSpid:\t1", "CapEff:\t0000000000000000",
+        "CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000", "CapInh:\t0000000000000000",
+        "CapAmb:\t0000000000000000", "Groups:\t "})
+    CHECK(("\n" + status).find("\n" + line + "\n") != std::string::npos);
+}
+
+TEST_CASE("a program that is not let run does nothing, and ends", "[mounts]") {
+  const std::vector<unique_fd> no_groups;
+  const auto device = something();
+  auto made =
+    start_fuse_process({{"echo", "x"}, "", 61'234, 1, &no_groups, &anything}, device.get());
+  REQUIRE(made.pid > 0);
+  pollfd one{made.said.get(), POLLIN, 0};
+  CHECK(::poll(&one, 1, 100) == 0);
+  made.go.reset();
+  CHECK(::waitpid(made.pid, nullptr, 0) == made.pid);
+  char byte = 0;
+  CHECK(::read(made.said.get(), &byte, 1) == 0);
 }

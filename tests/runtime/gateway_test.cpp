@@ -495,3 +495,107 @@ TEST_CASE("what a sandbox sends to itself leaves no records of connections", "[g
      "print('outside',records()>0)"});
   CHECK(output_of(ask) == "itself 0\nb'HTTP'\noutside True\n");
 }
+
+// ---- The program of a mount
+
+namespace {
+
+constexpr auto program_slot = runtime::gateway::slot_of_mount(3);
+
+/// In a network that is wired for such a program.
+struct mount_scene : internet {
+  mount_scene()
+      : internet(INSULA_NETWORK_SITES)
+      , gateway(INSULA_GATEWAY) {
+    gateway.settings(std::string{"resolver "} + resolver + "\n");
+  }
+
+  /// It may reach these, at this port.
+  void serve(std::vector<std::string> targets, std::uint16_t port) {
+    auto reach = egress_policy::deny_all();
+    for (auto& each : targets)
+      reach.rules.push_back({true, std::move(each)});
+    reach.rules.push_back({false, "*"});
+    gateway.add(program_slot, program, "port " + std::to_string(port) + "\n" + to_text(reach));
+  }
+  std::string curl(const std::string& words) const {
+    return output_of(program.with(
+      {"/bin/sh", "-c", "curl -gsSk -m 20 " + words + " 2>/dev/null || echo failed $?"}));
+  }
+  std::string last_rule() { return gateway.figures(program_slot).last_refusals.at(0).rule; }
+
+  wired_process program{runtime::spawner::wired_for::mount};
+  driven_gateway gateway;
+};
+
+/// Says "inside" to whoever asks by HTTP at this port of this network's loopback.
+constexpr const char* inside = R"(
+import http.server,sys
+class Inside(http.server.BaseHTTPRequestHandler):
+  def do_GET(self):
+    self.send_response(200); self.end_headers(); self.wfile.write(b'inside\n')
+  def log_message(self, *_): pass
+s=http.server.HTTPServer(('127.0.0.1',0),Inside); print(s.server_port,flush=True); s.serve_forever()
+)";
+
+} // namespace
+
+TEST_CASE("the program of a mount reaches its endpoint, at its port, and nothing else",
+          "[gateway]") {
+  mount_scene at;
+  at.serve({"a.example", "data.a.example"}, 80);
+  CHECK(at.curl("http://a.example/") == "site 203.0.113.2 host a.example\n");
+  SECTION("no other name, and no address") {
+    CHECK(at.curl("http://b.example/").starts_with("failed 6"));
+    CHECK(at.last_rule() == "deny *");
+    CHECK(at.curl("http://203.0.113.3/").starts_with("failed"));
+    CHECK(at.curl("-H 'Host: b.example' http://203.0.113.2/").starts_with("failed"));
+    CHECK(at.curl("http://127.0.0.1/").starts_with("failed"));
+  }
+  SECTION("no other port") {
+    CHECK(at.curl("https://a.example/").starts_with("failed"));
+    CHECK(at.last_rule() == "a port that is not the endpoint's");
+    CHECK(at.curl("http://a.example:7/").starts_with("failed"));
+  }
+  SECTION("not where it is redirected to") {
+    CHECK(at.curl("-L http://a.example/away").starts_with("failed 6"));
+  }
+  SECTION("and no server changes that") {
+    CHECK_THROWS_WITH(at.gateway.policy(program_slot, egress_policy::allow_all(), 7),
+                      std::string{"the gateway refuses: "} + std::strerror(ESTALE));
+    CHECK(at.curl("http://203.0.113.3/").starts_with("failed"));
+  }
+}
+
+TEST_CASE("the program of a mount reaches the machine's loopback only if that is opened",
+          "[gateway]") {
+  mount_scene at;
+  child_program server{{"/usr/bin/python3", "-c", inside}};
+  const auto port = server.read_line(patience).value();
+  const auto number = static_cast<std::uint16_t>(std::stoi(port));
+  const auto by_address = "http://127.0.0.1:" + port + "/";
+  const auto by_name = "http://rebound.example:" + port + "/";
+  at.serve({"127.0.0.1/32", "rebound.example"}, number);
+  for (const auto& each : {by_address, by_name}) {
+    CAPTURE(each);
+    CHECK(at.curl(each).starts_with("failed"));
+    CHECK(at.last_rule() != "deny *");
+  }
+  at.gateway.settings(std::string{"resolver "} + internet::resolver + "\nallow 127.0.0.1/32\n");
+  for (const auto& each : {by_address, by_name}) {
+    CAPTURE(each);
+    CHECK(at.curl(each) == "inside\n");
+  }
+}
+
+TEST_CASE("what is no policy of a mount's program allows nothing", "[gateway]") {
+  mount_scene at;
+  const auto everything = to_text(egress_policy::allow_all());
+  for (const auto& reach :
+       std::vector<std::string>{"port 80\n", "port 80\nnonsense\n", "port\n" + everything,
+                                "port 0\n" + everything, everything, "\n"}) {
+    CAPTURE(reach);
+    at.gateway.add(program_slot, at.program, reach);
+    CHECK(at.curl("http://203.0.113.2/").starts_with("failed"));
+  }
+}

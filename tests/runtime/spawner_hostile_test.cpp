@@ -1,5 +1,6 @@
 // A server that has been taken over speaks to the spawner, which is root. After each attempt the
 // spawner makes a sandbox as ever.
+#include "runtime/gateway/protocol.hpp"
 #include "tests/runtime/bare_node.hpp"
 #include "tests/support/eventually.hpp"
 
@@ -226,7 +227,8 @@ TEST_CASE("numbers that are too large are refused, and nothing is made", "[runti
 TEST_CASE("a mount that is not as it should be is refused", "[runtime][hostile]") {
   hostile_server n;
   const auto agent = n.make(other_slot);
-  const std::vector<std::string> good{"/workspace/bucket", "bucket", "s3fs", "secret", "s3fs", "x"};
+  const std::vector<std::string> good{"/workspace/bucket",        "bucket", "s3fs", "secret",
+                                      "port 443\ndefault deny\n", "s3fs",   "x"};
   auto wanted = n.request(spawner_op::mount, other_slot);
   const auto is_bad = [&](const std::string& text) {
     return is_refused(n.ask(wanted, text), spawner_event::mounted, EINVAL);
@@ -251,7 +253,12 @@ TEST_CASE("a mount that is not as it should be is refused", "[runtime][hostile]"
     }
     for (const auto& program : {"", "sh", "/bin/sh", "../bin/sh", "s3fs/../sh", "rclone "}) {
       auto words = good;
-      words[4] = program;
+      words[5] = program;
+      CHECK(is_bad(mount_text(words)));
+    }
+    for (const auto& reach : {""s, std::string(runtime::gateway::max_reach + 1, 'x')}) {
+      auto words = good;
+      words[4] = reach;
       CHECK(is_bad(mount_text(words)));
     }
   }
@@ -261,8 +268,8 @@ TEST_CASE("a mount that is not as it should be is refused", "[runtime][hostile]"
     CHECK(is_bad("\0"s));
     CHECK(is_bad(std::string(runtime::spawner::max_text, '\0')));
     CHECK(is_bad(std::string(runtime::spawner::max_text, 'x')));
-    CHECK(is_bad("/a\0b\0s3fs\0c\0s3fs"s)); // Its last word has no end.
-    CHECK(is_bad(mount_text({good.begin(), good.begin() + 4})));
+    CHECK(is_bad("/a\0b\0s3fs\0c\0port 1\n\0s3fs"s)); // Its last word has no end.
+    CHECK(is_bad(mount_text({good.begin(), good.begin() + 5})));
   }
   // Its numbers.
   {

@@ -24,7 +24,7 @@ namespace insula::test {
 /// like a sandbox's. Needs root.
 class wired_process {
 public:
-  wired_process() {
+  explicit wired_process(runtime::spawner::wired_for whom = runtime::spawner::wired_for::sandbox) {
     int ready[2];
     if (::pipe2(ready, O_CLOEXEC) != 0)
       throw std::runtime_error("no pipe");
@@ -41,7 +41,7 @@ public:
     const unique_fd process{static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0))};
     char byte = 0;
     if (::read(hear.get(), &byte, 1) != 1 ||
-        !runtime::spawner::wire_network(process.get(), sockets_))
+        !runtime::spawner::wire_network(process.get(), sockets_, whom))
       throw std::runtime_error("no network could be wired");
   }
   ~wired_process() {
@@ -89,12 +89,13 @@ public:
 
   pid_t pid() const { return pid_; }
 
-  void add(std::uint32_t slot, const wired_process& box) {
+  /// `reach`: as of gateway::op::add.
+  void add(std::uint32_t slot, const wired_process& box, const std::string& reach = {}) {
     std::vector<int> fds;
     for (const auto& each : box.sockets())
       if (each)
         fds.push_back(each.get());
-    tell({runtime::gateway::op::add, slot}, fds);
+    tell({runtime::gateway::op::add, slot}, fds, reach);
   }
 
   /// Another server in place of the one before.
@@ -123,9 +124,9 @@ private:
     return {unique_fd{made[0]}, unique_fd{made[1]}};
   }
 
-  void tell(runtime::gateway::request what, const std::vector<int>& fds) {
-    iovec part{&what, sizeof what};
-    if (runtime::send_packet<runtime::gateway::max_fds>(spawner_.get(), &part, 1, fds.data(),
+  void tell(runtime::gateway::request what, const std::vector<int>& fds, std::string text = {}) {
+    iovec parts[] = {{&what, sizeof what}, {text.data(), text.size()}};
+    if (runtime::send_packet<runtime::gateway::max_fds>(spawner_.get(), parts, 2, fds.data(),
                                                         static_cast<int>(fds.size())) < 0)
       throw std::runtime_error("the gateway does not listen");
   }
