@@ -70,18 +70,24 @@ void define(sandbox_pointer self, const define_sandbox& wanted,
       to.deliver(to_caf(why));
       mine.over();
     };
-    if (exists(st) || lives(st)) // Nobody is told before what is written of it is durable.
-      return st.record->when_durable(
+    // Nobody is told before what is written of it is durable.
+    const auto refuse = [self, failed] {
+      self->state.record->when_durable(
         [failed] {
           failed({errc::already_exists, "there is such a sandbox"});
         },
         failed);
+    };
+    if (exists(st) || lives(st))
+      return refuse();
     if (!wanted.image.empty() && st.options->images.count(wanted.image) == 0)
       return failed({errc::not_found, "there is no image " + wanted.image});
     with_lease(
       self,
       [=] {
         auto& now = self->state;
+        if (exists(now)) // Another definition came while this one waited for the lease.
+          return refuse();
         std::string lines;
         for (const auto& [name, value] : wanted.env)
           lines += name + "=" + value + '\0';
@@ -124,14 +130,19 @@ void redefine(sandbox_pointer self, const redefine_sandbox& wanted,
       mine.over();
     };
     const bool changes_it = wanted.about || wanted.expires_ms;
-    const bool wrong_one =
-      wanted.only_if_about && *wanted.only_if_about != self->state.record->value(about_key);
-    if (!exists(self->state) || !changes_it || wrong_one)
+    const auto is_meant = [self, wanted] {
+      return exists(self->state) &&
+             (!wanted.only_if_about ||
+              *wanted.only_if_about == self->state.record->value(about_key));
+    };
+    if (!changes_it || !is_meant())
       return self->state.record->when_durable(told, failed);
     with_lease(
       self,
       [=] {
         auto& now = self->state;
+        if (!is_meant()) // Another change came while this one waited for the lease.
+          return now.record->when_durable(told, failed);
         std::vector<storage::change> changes;
         if (wanted.about)
           changes.push_back({about_key, *wanted.about});

@@ -43,7 +43,7 @@ using clock_type = std::chrono::steady_clock;
 namespace {
 
 constexpr const char* far_end = "203.0.113.2";
-constexpr std::uint16_t far_port = 9000, far_dns = 5353, dns_port = 53, tls_port = 443;
+constexpr std::uint16_t far_port = 9100, far_dns = 5353, dns_port = 53, tls_port = 443;
 
 [[noreturn]] void fail(const char* doing) {
   std::perror(doing);
