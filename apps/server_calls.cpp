@@ -32,7 +32,7 @@ constexpr const char* allowed[] = {
   // Clocks, events
   "clock_getres", "clock_gettime", "clock_nanosleep", "epoll_create1", "epoll_ctl", "epoll_pwait",
   "epoll_wait", "eventfd2", "getrandom", "gettimeofday", "nanosleep", "poll", "ppoll", "pselect6",
-  "select", "time", "timerfd_create", "timerfd_gettime", "timerfd_settime",
+  "select", "signalfd4", "time", "timerfd_create", "timerfd_gettime", "timerfd_settime",
   // Sockets
   "accept", "accept4", "bind", "connect", "getpeername", "getsockname", "getsockopt", "listen",
   "recvfrom", "recvmmsg", "recvmsg", "sendmmsg", "sendmsg", "sendto", "setsockopt", "shutdown",
