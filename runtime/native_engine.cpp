@@ -332,6 +332,8 @@ private:
 
   std::optional<survivor_state> take_survivor(std::uint64_t id);
   void prepare_late_output();
+  void open_log_account(bool charged_before);
+  void charge_logs(std::uint64_t bytes);
   struct known_mount {
     std::uint64_t name;
     bool ready; ///< If not, it is not there yet.
@@ -388,7 +390,8 @@ private:
   std::uint64_t layered_ns_ = 0;          ///< and when it had done its part.
   creation_times creation_;               ///< Written before on_ready.
   error why_not_{errc::launch_failed, "the sandbox ended before it was ready"}; ///< If it does.
-  std::shared_ptr<late_output> late_; ///< Of all of its shells. From launch() or adopt() on.
+  std::shared_ptr<late_output> late_;        ///< Of all of its shells. From launch() or adopt() on.
+  std::shared_ptr<log_account> log_account_; ///< The same.
   std::shared_ptr<std::atomic<std::size_t>> full_logs_ =
     std::make_shared<std::atomic<std::size_t>>(0);
 
@@ -426,6 +429,7 @@ spawner::limits ceilings_of(const sandbox_limits& from) {
 
 void native_sandbox::launch(const sandbox_spec& spec) {
   prepare_late_output();
+  open_log_account(false);
   first_network_ = spec.network;
   spawner::request wanted{};
   wanted.what = spawner::op::create;
@@ -512,6 +516,7 @@ void native_sandbox::connect(unique_fd control, unique_fd freezer) {
 
 void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
   prepare_late_output();
+  open_log_account(true);
   const auto epoch = epoch_;
   adopting_ = unreported_ = true;
   first_network_ = network;
@@ -634,6 +639,22 @@ void native_sandbox::prepare_late_output() {
   late_ = std::make_shared<late_output>(io_, std::move(keeper));
 }
 
+void native_sandbox::open_log_account(bool charged_before) {
+  log_account_ = std::make_shared<log_account>(
+    [weak = weak_from_this()](std::uint64_t bytes) {
+      if (const auto self = weak.lock()) // The end of a log may come under any lock.
+        boost::asio::post(self->io_, [self, bytes] { self->charge_logs(bytes); });
+    },
+    charged_before);
+}
+
+void native_sandbox::charge_logs(std::uint64_t bytes) {
+  const std::lock_guard hold{guard_};
+  if (!over_)
+    engine_->spawner.charge_logs(mine(), bytes,
+                                 [account = log_account_](bool fits) { account->answered(fits); });
+}
+
 std::shared_ptr<process> native_sandbox::take_over(const survivor& which,
                                                    process_listener listener) {
   auto found = take_survivor(which.id);
@@ -653,8 +674,8 @@ std::shared_ptr<process> native_sandbox::take_over(const survivor& which,
   auto& fds = found->kept.fds;
   const bool complete = head.complete != 0;
   const auto made = std::make_shared<native_process>(
-    io_, output_log{std::move(fds[complete ? 0 : 2]), head.log_bytes}, std::move(listener),
-    std::move(to), engine_->options.reader_patience);
+    io_, output_log{std::move(fds[complete ? 0 : 2]), head.log_bytes, share.account},
+    std::move(listener), std::move(to), engine_->options.reader_patience);
   if (head.kept != 0)
     made->keep(keep_link(which.id, head, text_of(found->kept.label)));
   if (!complete)
@@ -1294,8 +1315,8 @@ bool native_sandbox::request_start(const start_request& wanted, std::span<const 
 native_shell::log_share native_sandbox::share_log() {
   std::shared_ptr<void> counted{nullptr, [all = full_logs_](void*) { --*all; }};
   if ((*full_logs_)++ < limits::full_logs_per_sandbox)
-    return {limits_.log_bytes, std::move(counted)};
-  return {};
+    return {limits_.log_bytes, log_account_, std::move(counted)};
+  return {0, log_account_};
 }
 
 std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listener listener) {
@@ -1303,8 +1324,8 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   const auto share = share_log();
   native_process::links to{signal_link(id), forget_link(id), share.counted, late_link()};
   const auto made = std::make_shared<native_process>(
-    io_, output_log{engine_->options.log_directory, share.bytes}, std::move(listener),
-    std::move(to), engine_->options.reader_patience);
+    io_, output_log{engine_->options.log_directory, share.bytes, share.account},
+    std::move(listener), std::move(to), engine_->options.reader_patience);
   int out[2], err[2];
   if (::pipe2(out, O_CLOEXEC) != 0)
     return refuse(made, no_room("pipe"));

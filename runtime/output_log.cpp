@@ -31,13 +31,29 @@ std::size_t length_in(const char* head) {
 
 } // namespace
 
-output_log::output_log(std::string directory, std::uint64_t ceiling)
+output_log::output_log(std::string directory, std::uint64_t ceiling,
+                       std::shared_ptr<log_account> account)
     : directory_(std::move(directory))
-    , ceiling_(std::max(ceiling, min_ceiling)) {}
+    , ceiling_(std::max(ceiling, min_ceiling))
+    , room_(ceiling_)
+    , charge_(std::move(account)) {}
 
-output_log::output_log(unique_fd file, std::uint64_t ceiling)
+output_log::output_log(unique_fd file, std::uint64_t ceiling, std::shared_ptr<log_account> account)
     : ceiling_(std::max(ceiling, min_ceiling))
+    , room_(ceiling_)
+    , charge_(std::move(account))
     , file_(std::move(file)) {}
+
+/// Behind each frame, and not before one: has_room_before() and the frame that it lets in go by the
+/// same ceiling.
+void output_log::settle() {
+  const auto held = end_ - begin_;
+  charge_.set(held > 0 ? held + page_bytes : 0);
+  if (!charge_.full())
+    room_ = ceiling_;
+  else if (room_ == ceiling_)
+    room_ = std::clamp(held, ceiling_when_full, ceiling_);
+}
 
 bool output_log::open_file() {
   if (!file_)
@@ -73,9 +89,9 @@ std::size_t output_log::read_at(std::uint64_t offset, char* bytes, std::size_t c
 }
 
 std::uint64_t output_log::begin_with_room(std::uint64_t bytes) const {
-  if (end_ + bytes - begin_ <= ceiling_)
+  if (end_ + bytes - begin_ <= room_)
     return begin_;
-  const auto mark = std::lower_bound(marks_.begin(), marks_.end(), end_ + bytes - ceiling_);
+  const auto mark = std::lower_bound(marks_.begin(), marks_.end(), end_ + bytes - room_);
   return mark == marks_.end() ? end_ : *mark;
 }
 
@@ -109,7 +125,7 @@ bool output_log::announce(stream_id stream) {
 }
 
 void output_log::mark(std::uint64_t frame) {
-  if (marks_.empty() || frame - marks_.back() >= ceiling_ / max_marks)
+  if (marks_.empty() || frame - marks_.back() >= room_ / max_marks)
     marks_.push_back(frame);
 }
 
@@ -133,6 +149,7 @@ ssize_t output_log::append_from(int pipe, stream_id stream, std::size_t wanted) 
   announced_.reset();
   mark(end_);
   end_ = start + static_cast<std::uint64_t>(moved);
+  settle();
   return moved;
 }
 
@@ -174,6 +191,7 @@ void output_log::recover() {
   }
   // A head that announces what never came, and whatever else is no frame.
   [[maybe_unused]] const auto cut = ::ftruncate(file_.get(), position(end_));
+  settle();
 }
 
 /// Goes from head to head, from the last mark on. Whoever reads on where it has stopped needs not

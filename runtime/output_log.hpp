@@ -2,9 +2,11 @@
 
 #include "base/unique_fd.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/log_account.hpp"
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -21,6 +23,9 @@ namespace insula::runtime {
 /// that the file's length says where the log ends, whenever its writer dies. Offsets count the
 /// heads too, and only those that next_offset has named are the start of a frame.
 ///
+/// The account is charged for what the file takes. While that is full the log does not grow, beyond
+/// a few frames that each log has.
+///
 /// Threads: one at a time.
 /// Ceiling: the file system's for the length of a file (16 TiB on ext4); beyond it the disk
 /// refuses.
@@ -28,6 +33,7 @@ class output_log {
 public:
   static constexpr std::size_t max_frame_bytes = 64 * 1024;
   static constexpr std::uint64_t min_ceiling = 1u << 20;
+  static constexpr std::uint64_t ceiling_when_full = 144 * 1024; ///< Two frames.
 
   struct piece {
     std::vector<log_frame> frames;
@@ -37,11 +43,12 @@ public:
 
   /// The file is made, without a name, in `directory` when somebody asks for it, or the first bytes
   /// come.
-  output_log(std::string directory, std::uint64_t ceiling);
+  output_log(std::string directory, std::uint64_t ceiling,
+             std::shared_ptr<log_account> account = nullptr);
 
   /// What somebody else has written, who is gone: all that had left the pipes is there again after
   /// recover(), which comes first and reads the heads.
-  output_log(unique_fd file, std::uint64_t ceiling);
+  output_log(unique_fd file, std::uint64_t ceiling, std::shared_ptr<log_account> account = nullptr);
   void recover();
 
   /// For whoever keeps it beyond this process; -1 with errno: there is none.
@@ -68,6 +75,7 @@ public:
 private:
   static constexpr std::size_t head_bytes = 4;
 
+  void settle();
   bool open_file();
   bool announce(stream_id stream);
   bool write_at(std::uint64_t offset, const char* bytes, std::size_t count);
@@ -79,7 +87,9 @@ private:
   std::uint64_t frame_at(std::uint64_t offset) const;
 
   std::string directory_;
-  std::uint64_t ceiling_;
+  const std::uint64_t ceiling_;
+  std::uint64_t room_; ///< The ceiling for the next frame, less than `ceiling_` on a full disk.
+  log_charge charge_;
   unique_fd file_;
   std::uint64_t begin_ = 0;
   std::uint64_t end_ = 0;

@@ -240,7 +240,7 @@ std::shared_ptr<process> native_shell::run_as(shell_command what, process_listen
   }
   const auto share = to_.share_log();
   const auto name = std::make_shared<std::uint64_t>(0);
-  auto made = make_process({options_.log_directory, share.bytes}, share.counted,
+  auto made = make_process({options_.log_directory, share.bytes, share.account}, share.counted,
                            std::move(listener), name, number);
   const auto refuse = [&](error why) {
     boost::asio::post(io_, [made, why = std::move(why)] { made->failed(why); });
@@ -293,8 +293,8 @@ std::shared_ptr<process> native_shell::resume_command(held_descriptors kept,
   const auto head = *head_of(kept.label);
   const auto share = to_.share_log();
   const auto made =
-    make_process({std::move(kept.fds[2]), head.log_bytes}, share.counted, std::move(listener),
-                 std::make_shared<std::uint64_t>(kept.name), head.number);
+    make_process({std::move(kept.fds[2]), head.log_bytes, share.account}, share.counted,
+                 std::move(listener), std::make_shared<std::uint64_t>(kept.name), head.number);
   made->attach(std::move(kept.fds[0]), std::move(kept.fds[1]));
   {
     const std::lock_guard hold{guard_};

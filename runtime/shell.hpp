@@ -36,7 +36,8 @@ public:
   /// How much of a command's output is kept. What counts it is held as long as the log is there.
   struct log_share {
     std::uint64_t bytes = 0;
-    std::shared_ptr<void> counted;
+    std::shared_ptr<log_account> account; ///< Is charged for it; none: nobody is.
+    std::shared_ptr<void> counted = {};
   };
 
   /// How a shell reaches whoever can do what the keeper does not; called from any thread.

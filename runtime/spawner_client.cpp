@@ -274,6 +274,7 @@ struct spawner_client::shared {
     std::vector<std::function<void(result<void>)>> on_gone;
     std::function<void(result<void>)> on_claimed = nullptr;
     std::function<void(std::uint64_t)> on_mount_ended = nullptr;
+    std::function<void(bool)> on_charged = nullptr;
   };
   using mount_key = std::pair<std::uint32_t, std::uint64_t>; ///< Slot and name.
 
@@ -398,6 +399,8 @@ void spawner_client::shared::heard(const spawner::notice& said, std::string_view
       mine.on_created = std::exchange(at->second.on_created, nullptr);
     else if (said.what == spawner::event::claimed)
       mine.on_claimed = std::exchange(at->second.on_claimed, nullptr);
+    else if (said.what == spawner::event::charged)
+      mine.on_charged = std::exchange(at->second.on_charged, nullptr);
     else
       mine = std::move(slots.extract(at).mapped());
   }
@@ -409,6 +412,11 @@ void spawner_client::shared::heard(const spawner::notice& said, std::string_view
     mine.on_created(launch_failure(said));
   if (said.what == event::claimed && mine.on_claimed)
     return mine.on_claimed(said.error == 0 ? result<void>{} : launch_failure(said));
+  if (said.what == event::charged) {
+    if (mine.on_charged)
+      mine.on_charged(said.error == 0);
+    return;
+  }
   if (said.what == event::ended && mine.on_ended)
     mine.on_ended(std::string{text});
   const bool goes_on = said.what == event::destroyed && said.step != 0;
@@ -609,6 +617,21 @@ void spawner_client::release(held_slot where, std::uint64_t name) {
   auto wanted = of(where, spawner::op::release);
   wanted.name = name;
   shared_->socket->send(as_bytes(wanted));
+}
+
+void spawner_client::charge_logs(held_slot where, std::uint64_t bytes,
+                                 std::function<void(bool)> tell) {
+  auto wanted = of(where, spawner::op::charge_logs);
+  wanted.name = bytes;
+  {
+    const std::lock_guard hold{shared_->guard};
+    const auto at = shared_->slots.find(where.slot);
+    if (at == shared_->slots.end())
+      return;
+    at->second.on_charged = tell;
+  }
+  if (!shared_->socket->send(as_bytes(wanted)))
+    boost::asio::post(io_, [tell = std::move(tell)] { tell(false); });
 }
 
 void spawner_client::permit(std::chrono::nanoseconds until) {

@@ -120,6 +120,11 @@ public:
   bool hold(held_slot where, std::uint64_t name, std::string_view label, std::span<const int> fds);
   void release(held_slot where, std::uint64_t name);
 
+  /// Its disk is charged for so many bytes of logs, in place of what it was before. `tell`: is
+  /// there room for them? Not called back once the sandbox has ended. One at a time for each
+  /// sandbox.
+  void charge_logs(held_slot where, std::uint64_t bytes, std::function<void(bool fits)> tell);
+
   /// Sandboxes may run until then, of CLOCK_BOOTTIME; 0: without an end. Does not wait. A spawner
   /// that takes nothing misses it, and has them stand still.
   void permit(std::chrono::nanoseconds until);

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <linux/btrfs.h>
 #include <linux/loop.h>
+#include <map>
 #include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
@@ -124,6 +125,25 @@ public:
     return {};
   }
 
+  /// A file beside the overlays' directories, where nobody inside reaches it, has as much reserved
+  /// and nothing written: the quota decides, and the image does not grow.
+  bool charge(std::uint32_t slot, std::uint64_t bytes) override {
+    const auto name = name_of_slot(slot) + "/charged";
+    const unique_fd file{::openat(top_.get(), name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)};
+    struct stat before {};
+    if (!file || ::fstat(file.get(), &before) != 0)
+      return false;
+    const auto wanted = static_cast<off_t>(bytes);
+    if (wanted <= before.st_size)
+      return ::ftruncate(file.get(), wanted) == 0;
+    if (::fallocate(file.get(), 0, before.st_size, wanted - before.st_size) == 0)
+      return true;
+    const int why = errno;
+    [[maybe_unused]] const auto as_before = ::ftruncate(file.get(), before.st_size);
+    errno = why;
+    return false;
+  }
+
   bool destroy(std::uint32_t slot) override {
     btrfs_ioctl_vol_args unwanted{};
     std::snprintf(unwanted.name, sizeof unwanted.name, "%s", name_of_slot(slot).c_str());
@@ -200,28 +220,46 @@ public:
       destroy(slot);
       return why;
     }
+    limits_[slot] = bytes;
     return made;
   }
 
   result<void> resize(std::uint32_t slot, std::uint64_t bytes) override {
-    const auto path = path_ + "/" + name_of_slot(slot);
-    const auto size = "size=" + std::to_string(bytes); // 0: as much as there is.
-    if (::mount(nullptr, path.c_str(), nullptr, MS_REMOUNT | MS_NOSUID | MS_NODEV, size.c_str()) !=
-        0)
-      return failed(path);
+    if (!give(slot, bytes))
+      return failed(path_ + "/" + name_of_slot(slot));
+    limits_[slot] = bytes;
     return {};
+  }
+
+  /// What is elsewhere takes none of its memory, so it has less of that. The kernel refuses what is
+  /// less than it holds.
+  bool charge(std::uint32_t slot, std::uint64_t bytes) override {
+    const auto limit = limits_[slot];
+    if (limit == 0)
+      return true;
+    errno = ENOSPC;
+    return bytes < limit && give(slot, limit - bytes);
   }
 
   bool destroy(std::uint32_t slot) override {
     const auto path = path_ + "/" + name_of_slot(slot);
     ::umount2(path.c_str(), MNT_DETACH);
+    limits_.erase(slot);
     return ::rmdir(path.c_str()) == 0 || errno == ENOENT;
   }
 
   const char* name() const override { return "tmpfs"; }
 
 private:
+  bool give(std::uint32_t slot, std::uint64_t bytes) {
+    const auto path = path_ + "/" + name_of_slot(slot);
+    const auto size = "size=" + std::to_string(bytes); // 0: as much as there is.
+    return ::mount(nullptr, path.c_str(), nullptr, MS_REMOUNT | MS_NOSUID | MS_NODEV,
+                   size.c_str()) == 0;
+  }
+
   std::string path_;
+  std::map<std::uint32_t, std::uint64_t> limits_; ///< 0: none.
 };
 
 } // namespace

@@ -26,6 +26,10 @@ public:
   /// Gives it another ceiling. Errors: launch_failed.
   virtual result<void> resize(std::uint32_t slot, std::uint64_t bytes) = 0;
 
+  /// Counts so many bytes that are elsewhere as if they were in it, in place of what was counted so
+  /// before. False with errno: it has no room for them, and counts what it did before.
+  virtual bool charge(std::uint32_t slot, std::uint64_t bytes) = 0;
+
   /// Removes it with all that is in it; that nothing is there is fine. False: it is still busy.
   virtual bool destroy(std::uint32_t slot) = 0;
 

@@ -16,7 +16,7 @@ namespace insula::runtime::spawner {
 /// A spawner outlives its server, and so do the agents and keepers that it has started and the
 /// labels that it keeps: a server that would misunderstand any of them understands none.
 inline constexpr std::uint32_t version =
-  8 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
+  9 | agent::version << 8 | agent::shell_version << 16 | held_label_version << 24;
 inline constexpr std::size_t max_tree_name = 64;
 inline constexpr std::size_t max_host_name = 64;
 inline constexpr std::size_t max_tag = 152;
@@ -50,7 +50,9 @@ enum class op : std::uint32_t {
           ///< From then on all of them stand still until the next one; none can be made or claimed.
           ///< Of one server the latest counts, and the first one of the next server in any case. As
           ///< long as there has been none sandboxes may run.
-  adopt, ///< `slot` is from now on that of whoever has `epoch`. Not answered.
+  adopt,       ///< `slot` is from now on that of whoever has `epoch`. Not answered.
+  charge_logs, ///< The disk of `slot` is charged for `name` bytes that the server keeps of its
+               ///< output, in place of what it was charged for before. Answered with charged.
 };
 
 // Flags of a create.
@@ -83,6 +85,7 @@ struct request {
   std::uint32_t slot;  ///< Decides the range of user ids: first_uid + slot * uids_per_slot.
   std::uint64_t name;  ///< hello: the protocol version. hold, release: the asker's name for the
                        ///< descriptors. mount, unmount: for the mount. permit: the time.
+                       ///< charge_logs: the bytes.
   std::uint64_t epoch; ///< Under which the asker holds the sandbox; 0: it is nobody's yet.
   std::uint32_t count; ///< open_sockets: 1 to max_fds. mount: MiB of its cache.
   std::uint32_t ipv6;
@@ -121,6 +124,8 @@ enum class event : std::uint32_t {
              ///< that the program has said.
   unmounted, ///< Answers unmount.
   mount_ended, ///< The program of `name` has ended without having been asked; text as of mounted.
+  charged, ///< Answers charge_logs. If `error` is set, the disk has no room for that (EDQUOT), and
+           ///< is charged for what it was before.
   gateway, ///< The way to the egress gateway comes with it (gateway/protocol.hpp), in place of the
            ///< one before: it is a new one that knows of no policy, or this is a new server.
 };

@@ -32,6 +32,7 @@ std::optional<read_packet> read_request(std::string_view packet);
 /// open_sockets: 1 to max_fds of them.
 /// mount:        the text can be read (read_mount), the flags are known, the owner is an id of the
 ///               sandbox's, the cache is at most max_cache_mib.
+/// charge_logs:  at most max_bytes.
 /// All others carry numbers alone, of which any will do, and no descriptors.
 int check(const request& wanted, std::string_view text, std::size_t fds);
 

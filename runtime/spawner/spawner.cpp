@@ -140,6 +140,7 @@ private:
   void open_sockets(const request& wanted);
   void mount(const request& wanted, std::string_view text);
   void unmount(const request& wanted);
+  void charge_logs(const request& wanted);
   void tell_of_mount(const bucket_mounts::outcome& how);
   const tenant* alive(std::uint32_t slot) const;
   void give_gateway();
@@ -547,6 +548,7 @@ bool spawner::admits(const request& wanted) {
     case op::open_sockets:
     case op::mount:
     case op::unmount:
+    case op::charge_logs:
     case op::adopt: {
       const auto at = tenants_.find(wanted.slot);
       return at == tenants_.end() || at->second.fence.admits(wanted.epoch);
@@ -584,6 +586,7 @@ void spawner::refuse(const request& wanted, int error, launch_step step, mount_s
     case op::open_sockets: return tell_asker(event::sockets, step);
     case op::mount: return tell_asker(event::mounted, of_mount);
     case op::unmount: return tell_asker(event::unmounted, of_mount);
+    case op::charge_logs: return tell_asker(event::charged, step);
     default: return; // Nobody waits for an answer.
   }
 }
@@ -643,6 +646,7 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
     case op::open_sockets: return open_sockets(wanted);
     case op::mount: return mount(wanted, text);
     case op::unmount: return unmount(wanted);
+    case op::charge_logs: return charge_logs(wanted);
     case op::shut_down: return end_everything();
     case op::permit: return permit(wanted.name);
     case op::adopt: return; // It has been admitted: that is all.
@@ -820,6 +824,13 @@ void spawner::tell_of_mount(const bucket_mounts::outcome& how) {
   said.error = how.error;
   said.step = static_cast<std::uint32_t>(how.failed);
   send(said, how.said, {});
+}
+
+void spawner::charge_logs(const request& wanted) {
+  int why = ESRCH;
+  if (alive(wanted.slot) != nullptr)
+    why = disks_->charge(wanted.slot, wanted.name) ? 0 : errno;
+  tell(event::charged, wanted.slot, why);
 }
 
 void spawner::open_sockets(const request& wanted) {

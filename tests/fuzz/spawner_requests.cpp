@@ -32,7 +32,8 @@ void must_be_in_order(const request& wanted, std::string_view text, std::size_t 
   switch (wanted.what) {
     case op::create:
       must(is_an_images(wanted.tree), "a tree is one of an image's");
-      must(wanted.flags <= create_with_machines_usr, "a create has no other flags");
+      must(wanted.flags <= (create_with_machines_usr | create_without_filters),
+           "a create has no other flags");
       [[fallthrough]];
     case op::claim:
       must(std::max({most.memory_bytes, most.disk_bytes, most.shm_bytes}) <= max_bytes &&
@@ -43,6 +44,7 @@ void must_be_in_order(const request& wanted, std::string_view text, std::size_t 
     case op::hold:
       must(fds <= max_held_fds && text.size() <= max_label, "no more is held than there is room");
       return;
+    case op::charge_logs: must(wanted.name <= max_bytes, "no charge is too high"); break;
     case op::open_sockets:
       must(wanted.count >= 1 && wanted.count <= max_fds, "sockets fit into one packet");
       break;

@@ -340,6 +340,42 @@ TEST_CASE("a sandbox's disk has a ceiling, and what is removed is room again",
   CHECK_FALSE(box.run("head -c 200000000 /dev/urandom > /usr/big", {0, 0}).exited(0));
 }
 
+TEST_CASE("what is kept of a sandbox's output counts as its disk", "[runtime][sandbox]") {
+  auto limits = limits_of_node();
+  limits.disk_bytes = 64u << 20;
+  limits.log_bytes = 64u << 20;
+  live_sandbox box{shared_node(), limits};
+  const auto print = "head -c 40000000 /dev/zero";
+  const auto fill = "head -c 200000000 /dev/urandom > big; stat -c %s big";
+  {
+    // First the output, then the files: they have what is left.
+    auto printed = box.start(print);
+    CHECK(printed.ended().status == 0);
+    const auto full = box.run(fill);
+    CHECK((full.err.find("Disk quota exceeded") != std::string::npos ||
+           full.err.find("No space left") != std::string::npos));
+    CHECK(std::stoull(full.out) < (64u << 20) - 36'000'000);
+    const auto all = printed.finish();
+    CHECK(all.out.size() == 40'000'000);
+    CHECK(all.lost == 0);
+    REQUIRE(box.run("rm big").exited(0));
+  }
+  // Nobody wants it any more: there is room again, for files.
+  CHECK(eventually([&] { return box.run("head -c 50000000 /dev/urandom > big").exited(0); }));
+  // Now the output has what is left, and what has come meanwhile.
+  auto printed = box.start(print);
+  CHECK(printed.ended().status == 0);
+  const auto some = printed.finish();
+  CHECK(some.out.size() + some.lost >= 40'000'000);
+  CHECK(some.out.size() < 36'000'000);
+  CHECK(some.out.size() > 100'000);
+  // A reader that takes it all loses nothing.
+  auto read = box.start(print);
+  const auto whole = read.finish(true);
+  CHECK(whole.lost == 0);
+  CHECK(whole.out.size() == 40'000'000);
+}
+
 TEST_CASE("a sandbox never gets more than half of the disk that all share", "[runtime][sandbox]") {
   auto limits = limits_of_node();
   limits.disk_bytes = 100ull << 30; // The node has 4 GiB for all.

@@ -306,10 +306,11 @@ TEST_CASE("what is asked of slots that nobody has changes nothing", "[runtime][h
   CHECK(n.ask(at(spawner_op::claim)).error == ESRCH);
   CHECK(n.ask(at(spawner_op::open_sockets)).error == ESRCH);
   CHECK(n.ask(at(spawner_op::unmount)).error == ESRCH);
+  CHECK(n.ask(at(spawner_op::charge_logs)).error == ESRCH);
   n.send(at(spawner_op::hold), "label", {0});
   n.send(at(spawner_op::release));
   n.send(at(spawner_op::adopt));
-  for (const auto what : {0u, 13u, 55u, 1u << 31, ~0u})
+  for (const auto what : {0u, 14u, 55u, 1u << 31, ~0u})
     n.send(n.request(static_cast<spawner_op>(what), other_slot), "text");
   CHECK(works(agent));
   n.ask(n.request(spawner_op::destroy, other_slot));

@@ -1,17 +1,12 @@
-// How many filters of system calls processes hold, and how many they can.
+// How many filters of system calls processes can hold.
 #include "base/unique_fd.hpp"
 #include "runtime/spawner/filter_ceilings.hpp"
-#include "runtime/spawner/seccomp_use.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/temp_dir.hpp"
 
 #include <array>
 #include <cerrno>
 #include <cstdint>
-#include <fstream>
 #include <linux/seccomp.h>
-#include <span>
-#include <string>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -21,7 +16,6 @@
 
 using namespace insula;
 using namespace insula::runtime::spawner;
-using namespace insula::test;
 
 namespace {
 
@@ -62,7 +56,6 @@ public:
     ::waitpid(pid_, nullptr, 0);
   }
 
-  pid_t pid() const { return pid_; }
   std::int64_t answer() const { return answer_; }
 
 private:
@@ -83,40 +76,6 @@ std::int64_t instructions_that_fit() {
 }
 
 } // namespace
-
-TEST_CASE("the filters of processes are counted above those that they were born with",
-          "[runtime][seccomp]") {
-  const auto born_with = filters_of(::getpid());
-  REQUIRE(born_with);
-  const auto loads = [](int count) {
-    return [count] {
-      int failed = 0;
-      for (int i = 0; i < count; ++i)
-        failed |= load(8);
-      return failed;
-    };
-  };
-  const child none{loads(0)}, one{loads(1)}, five{loads(5)};
-  REQUIRE((one.answer() == 0 && five.answer() == 0));
-  CHECK(filters_of(none.pid()) == *born_with);
-  CHECK(filters_of(five.pid()) == *born_with + 5);
-  CHECK_FALSE(filters_of(0x7fffffff));
-
-  const temp_dir dir;
-  const auto list = (dir.path() / "tasks").string();
-  std::ofstream{list} << none.pid() << "\n" << one.pid() << "\n2147483647\n" << five.pid() << "\n";
-  const auto all = filters_in(list, *born_with, 100);
-  REQUIRE(all);
-  CHECK(all->filters == 6);
-  CHECK(all->looked_at == 3);
-  CHECK(all->whole);
-  CHECK(filters_in(list, *born_with + 1, 100)->filters == 4); // Never less than none for each.
-  const auto some = filters_in(list, *born_with, 2);
-  CHECK(some->filters == 1);
-  CHECK(some->looked_at == 2);
-  CHECK_FALSE(some->whole);
-  CHECK_FALSE(filters_in((dir.path() / "no").string(), 0, 100));
-}
 
 TEST_CASE("processes that are started later have room for a program's filters, and for little more",
           "[runtime][seccomp]") {
