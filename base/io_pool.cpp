@@ -3,6 +3,7 @@
 #include "base/log.hpp"
 
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <algorithm>
 #include <csignal>
@@ -26,6 +27,9 @@ thread_local position current;
 io_pool::io_pool(unsigned threads) {
   for (unsigned i = 0; i < std::max(1u, threads); ++i)
     workers_.push_back(std::make_unique<worker>());
+  // A context opens what it waits by with its first timer or socket. A leak would look the same.
+  for (const auto& each : workers_)
+    boost::asio::steady_timer{each->context};
   for (const auto& each : workers_)
     each->thread = std::thread{[this, &mine = *each] { run(mine); }};
 }

@@ -232,7 +232,7 @@ TEST_CASE("a mounted bucket is in no snapshot, and hides no files from one", "[s
   const s3_server service;
   s3_client{service}.put("foreign", "of the bucket");
   const temp_dir place;
-  node it{in_directory(place, "interval: 0")};
+  node it{in_directory(place, "interval: 0") + "\nnetwork: {allow_private: [127.0.0.1/32]}"};
   REQUIRE(run(it, "a", "mkdir -p above && echo own > above/own", persistent).exit_code == 0);
   const auto mount = [&](const std::string& path) {
     const auto answer =
