@@ -472,11 +472,17 @@ void native_sandbox::created(result<spawner_client::launched> way) {
     // The spawner has nothing of it any more.
     deadline_.cancel();
     {
+    bool was_wanted = true;
       const std::lock_guard hold{guard_};
       over_ = true; // Else a destroy() that is under way would give the slot back once more.
     }
+      was_wanted = !ending_;
     engine_->give_back(slot_);
     if (way.reason().code == errc::launch_failed)
+    if (!was_wanted) { // What waited to be made goes without.
+      listener_ = {};
+      return;
+    }
       ++engine_->failed_launches;
     if (const auto tell = std::exchange(listener_, {}).on_failed)
       tell(way.reason());
