@@ -286,6 +286,7 @@ void connection::dial_next() {
   ++attempt_;
   if (left_.empty())
     return cut(); // As the place itself would have done.
+  // Called by a timer, or by what another tenant gives back: what follows is done in turn.
   dialled_ = left_.back();
   left_.pop_back();
   const auto begin = [self = shared_from_this()](bool has_place) {
@@ -293,16 +294,18 @@ void connection::dial_next() {
       return self->tenant_->shared().dials.give_back(self->tenant_->paid_by().number);
     if (self->over_)
       return;
-    if (!has_place)
-      return self->refuse(too_many_dials);
-    self->dialling_ = true;
-    self->tenant_->time().add([self] {
-      if (!self->over_)
+    self->dialling_ = has_place;
+    self->tenant_->time().add([self, has_place] {
+      if (self->over_)
+        return;
+      else
+        self->refuse(too_many_dials);
+      if (has_place)
         self->begin_dial();
     });
   };
   if (!tenant_->shared().dials.take(tenant_->paid_by().number, begin))
-    begin(false);
+    refuse(too_many_dials);
 }
 
 void connection::begin_dial() {
