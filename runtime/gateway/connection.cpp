@@ -343,16 +343,11 @@ void connection::dialled() {
     return;
   tenant_->connected();
   unique_fd inner{client_.release()}, outer{server_.release()};
-  has_large_buffer_ = tenant_->take_large_buffer();
-  for (const int each : {inner.get(), outer.get()}) {
+  for (const int each : {inner.get(), outer.get()})
     tune(each);
-    if (!has_large_buffer_)
-      keep_small(each);
-  }
-  relay_ =
-    std::make_shared<relay>(tenant_->shared().io, tenant_->shared().pipes, tenant_->paid_by(),
-                            std::move(inner), std::move(outer), tenant_->bytes_in(),
-                            tenant_->bytes_out(), [self = shared_from_this()] { self->finish(); });
+  relay_ = std::make_shared<relay>(tenant_->shared(), tenant_->paid_by(), std::move(inner),
+                                   std::move(outer), tenant_->bytes_in(), tenant_->bytes_out(),
+                                   [self = shared_from_this()] { self->finish(); });
   const auto running = relay_; // It may be over at once.
   running->start_in();
   if (over_)
@@ -393,8 +388,6 @@ void connection::finish() {
   server_.close(ignored);
   relay_.reset();
   leave_dial();
-  if (std::exchange(has_large_buffer_, false))
-    tenant_->give_back_large_buffer();
   tenant_->over(shared_from_this());
 }
 

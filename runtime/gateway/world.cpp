@@ -39,6 +39,13 @@ world::world(boost::asio::io_context& on)
                  .waiting = limits::gateway_connections,
                  .patience = limits::gateway_dial_patience})
     , pipes(on)
+    , buffers(std::make_shared<receive_buffers>(
+        receive_buffers::ceilings{.growing = limits::gateway_growing_buffers,
+                                  .large = limits::gateway_large_buffers,
+                                  .small_bytes = limits::gateway_small_buffer,
+                                  .middle_bytes = limits::gateway_middle_buffer,
+                                  .large_bytes = limits::gateway_large_buffer,
+                                  .quiet = limits::gateway_quiet_buffer}))
     , names(on) {}
 
 const egress::reserved_addresses& world::reserved() {

@@ -4,12 +4,16 @@
 #include "runtime/gateway/fair_places.hpp"
 #include "runtime/gateway/payer.hpp"
 #include "runtime/gateway/pipes.hpp"
+#include "runtime/gateway/receive_buffers.hpp"
 #include "runtime/gateway/resolver.hpp"
 #include "runtime/gateway/turns.hpp"
 
 #include <boost/asio/io_context.hpp>
 
 #include <chrono>
+#include <cstddef>
+#include <map>
+#include <memory>
 
 namespace insula::runtime::gateway {
 
@@ -33,6 +37,7 @@ struct world {
 
 private:
   egress::reserved_addresses reserved_;
+  const std::shared_ptr<receive_buffers> buffers;
   std::chrono::steady_clock::time_point looked_{};
   tenant_number last_tenant_ = 0;
 };
