@@ -54,6 +54,12 @@ void gateway::run() {
 
 void gateway::wait_for_spawner() {
   spawner_.async_wait(spawner_.wait_read, [this](const error_code& failed) {
+/// What the io_context still holds of them goes after the world that they share.
+gateway::~gateway() {
+  for (const auto& [slot, each] : tenants_)
+    each->close();
+}
+
     if (failed || !hear_spawner())
       return io_.stop();
     wait_for_spawner();
@@ -89,7 +95,9 @@ void gateway::handle(const request& said, std::string_view text, std::vector<uni
   switch (said.what) {
     case op::add: {
       forget(said.slot);
-      const auto made = std::make_shared<tenant>(world_, std::move(fds));
+      const auto pays = tenants_.find(said.pays);
+      const auto made = std::make_shared<tenant>(
+        world_, std::move(fds), pays == tenants_.end() ? nullptr : pays->second.get());
       tenants_.emplace(said.slot, made);
       if (!text.empty())
         confine(*made, text);

@@ -35,6 +35,8 @@ struct request {
 };
 
 inline constexpr std::size_t max_fds = 4;
+  std::uint32_t pays = nobody; ///< add: the slot with which it shares what a sandbox may have. One
+                               ///< that is not there: it has a share of its own.
 inline constexpr std::size_t max_reach = 8192; ///< Behind add, in bytes.
 
 /// What stands for a slot where a mount's program is meant; those of sandboxes are below.

@@ -42,10 +42,11 @@ bool is_own(const egress::ip_address& address) {
 
 } // namespace
 
-tenant::tenant(world& in, std::vector<unique_fd> sockets)
+tenant::tenant(world& in, std::vector<unique_fd> sockets, const tenant* as)
     : world_(in)
-    , payer_(in.make_payer())
+    , payer_(as != nullptr ? as->payer_ : in.make_payer())
     , pause_(in.io) {
+  world_.join(payer_.number);
   for (auto& each : sockets) {
     int type = 0;
     socklen_t size = sizeof type;
@@ -68,7 +69,8 @@ void tenant::listen() {
 }
 
 void tenant::close() {
-  closed_ = true;
+  if (std::exchange(closed_, true))
+    return;
   boost::system::error_code ignored;
   for (auto* all : {&streams_, &datagrams_})
     for (auto& each : *all)
@@ -77,8 +79,9 @@ void tenant::close() {
   const auto all = connections_; // Each leaves it.
   for (const auto& each : all)
     each->cut();
-  world_.dials.forget(payer_.number);
-  world_.names.forget(payer_.number);
+  for (; question_streams_ > 0; --question_streams_)
+    world_.connections.give_back(payer_.number);
+  world_.leave(payer_.number);
 }
 
 void tenant::over(const std::shared_ptr<connection>& which) {

@@ -40,8 +40,11 @@ class tenant : public std::enable_shared_from_this<tenant> {
 public:
   static constexpr std::size_t most_questions = 256;
 
-  /// `sockets` as gateway::op::add has them; those of IPv6 may be missing.
-  tenant(world& in, std::vector<unique_fd> sockets);
+  using known_hosts = std::map<std::string, std::vector<egress::ip_address>>;
+
+  /// `sockets` as gateway::op::add has them; those of IPv6 may be missing. It pays as `as` does,
+  /// and shares all that has a ceiling with that; null: for itself.
+  tenant(world& in, std::vector<unique_fd> sockets, const tenant* as = nullptr);
 
   /// It is the program of a mount: this holds for as long as it is there, at this port only. No
   /// address is its own.
@@ -50,7 +53,7 @@ public:
   void listen();
   void close(); ///< It has gone: everything of it is cut.
 
-  /// False: it is not changed, since whoever asks does not hold the sandbox any more, or it is
+  /// False: it is not changed, since the asker does not hold the sandbox any more, or the tenant is
   /// confined.
   bool set_policy(const egress_policy& policy, std::uint64_t epoch);
   /// Null: nobody has said yet what it may reach.

@@ -48,6 +48,15 @@ world::world(boost::asio::io_context& on)
                                   .quiet = limits::gateway_quiet_buffer}))
     , names(on) {}
 
+void world::leave(tenant_number whose) {
+  const auto at = sharers_.find(whose);
+  if (at == sharers_.end() || --at->second > 0)
+    return;
+  sharers_.erase(at);
+  dials.forget(whose);
+  names.forget(whose);
+}
+
 const egress::reserved_addresses& world::reserved() {
   const auto now = std::chrono::steady_clock::now();
   if (now - looked_ < std::chrono::seconds{1})

@@ -170,7 +170,8 @@ mount_step bucket_mounts::wire(one& mine, fuse_process& which) {
   network_sockets sockets;
   if (!wire_network(which.process.get(), sockets, wired_for::mount))
     return has_ended(mine.out) ? mount_step::program : mount_step::network;
-  gateway_.add(gateway::slot_of_mount(mine.group), std::move(sockets), std::move(mine.reach));
+  gateway_.add_mount(gateway::slot_of_mount(mine.group), std::move(sockets), std::move(mine.reach),
+                     mine.slot);
   return let_run(which) ? mount_step::none : mount_step::program;
 }
 
