@@ -244,33 +244,31 @@ void connection::refuse(std::string rule) {
 /// To where its name is, whatever address the client has chosen.
 void connection::dial_name() {
   dialled_name_ = asked_for();
-  tenant_->shared().names.resolve(
-    tenant_->paid_by(), dialled_name_,
-    [self = shared_from_this()](const resolver::addresses& found) {
-      if (self->over_)
-        return;
-      if (found.too_many)
-        return self->refuse(too_many_questions);
-      const auto& policy = *self->tenant_->policy();
-      std::string why;
-      std::vector<egress::ip_address> good;
-      for (const auto& each : found.all) {
-        const auto* kind = self->tenant_->shared().reserved().kind_of(each);
-        auto rule = kind != nullptr ? kind : policy.denies(each);
-        if (!rule.empty() && (kind != nullptr || !policy.dry_run())) {
-          self->dialled_ = each;
-          why = std::move(rule);
-        } else if (good.size() < most_dialled) {
-          good.push_back(each);
-        }
+  tenant_->resolve(dialled_name_, [self = shared_from_this()](const resolver::addresses& found) {
+    if (self->over_)
+      return;
+    if (found.too_many)
+      return self->refuse(too_many_questions);
+    const auto& policy = *self->tenant_->policy();
+    std::string why;
+    std::vector<egress::ip_address> good;
+    for (const auto& each : found.all) {
+      const auto* kind = self->tenant_->shared().reserved().kind_of(each);
+      auto rule = kind != nullptr ? kind : policy.denies(each);
+      if (!rule.empty() && (kind != nullptr || !policy.dry_run())) {
+        self->dialled_ = each;
+        why = std::move(rule);
+      } else if (good.size() < most_dialled) {
+        good.push_back(each);
       }
-      if (good.empty() && !why.empty())
-        return self->refuse(why);
-      if (good.empty())
-        return self->cut(); // It is nowhere, or nobody knows where.
-      std::stable_partition(good.begin(), good.end(), [](auto& each) { return each.is_ipv4(); });
-      self->dial(std::move(good));
-    });
+    }
+    if (good.empty() && !why.empty())
+      return self->refuse(why);
+    if (good.empty())
+      return self->cut(); // It is nowhere, or nobody knows where.
+    std::stable_partition(good.begin(), good.end(), [](auto& each) { return each.is_ipv4(); });
+    self->dial(std::move(good));
+  });
 }
 
 void connection::dial(std::vector<egress::ip_address> where) {
@@ -286,9 +284,9 @@ void connection::dial_next() {
   ++attempt_;
   if (left_.empty())
     return cut(); // As the place itself would have done.
-  // Called by a timer, or by what another tenant gives back: what follows is done in turn.
   dialled_ = left_.back();
   left_.pop_back();
+  // Called by a timer, or by what another tenant gives back: what follows is done in turn.
   const auto begin = [self = shared_from_this()](bool has_place) {
     if (has_place && self->over_)
       return self->tenant_->shared().dials.give_back(self->tenant_->paid_by().number);
@@ -298,10 +296,10 @@ void connection::dial_next() {
     self->tenant_->time().add([self, has_place] {
       if (self->over_)
         return;
-      else
-        self->refuse(too_many_dials);
       if (has_place)
         self->begin_dial();
+      else
+        self->refuse(too_many_dials);
     });
   };
   if (!tenant_->shared().dials.take(tenant_->paid_by().number, begin))
