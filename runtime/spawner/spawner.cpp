@@ -1066,7 +1066,8 @@ int spawner::serve() {
     if (deaf_)
       drop_server();
     constexpr int turns_at_most = 32; // However much else there is to do.
-    turns_without_create = count > 0 ? turns_without_create + 1 : turns_at_most;
+    // It has nothing to do if there was nothing; one that was stopped and goes on does not know.
+    turns_without_create = count == 0 ? turns_at_most : turns_without_create + 1;
     if (turns_without_create >= turns_at_most && create_next())
       turns_without_create = 0;
     if (((ending_ && tenants_.empty()) || nobody_left()) && mounts_.hurry()) {
