@@ -343,11 +343,20 @@ inline constexpr std::size_t gateway_few_pipes = 2;
 /// A peer that takes nothing costs no more, whatever the kernel would grow its buffer to.
 inline constexpr std::uint32_t gateway_unsent_bytes = 256 * 1024;
 
-/// So many connections of a sandbox have receive buffers that grow to what the kernel allows (6
-/// MiB); those that are open beside them have small ones, since what nobody reads waits there:
-/// 2,048 times 6 MiB would be the machine's memory for sockets.
+/// Receive buffers of a sandbox's connections, of which each has two: what nobody reads waits
+/// there. So many that move bytes grow to 1 MiB, and 16 of these to 6 MiB (5 and 30 MB/s where an
+/// answer takes 100 ms). All others have room for 64 KiB. A sandbox cannot hold more than 96 MiB
+/// and 96 MiB with the former, and 512 MiB with 4,096 small ones, which the kernel counts twice;
+/// 2,048 connections that may grow would hold 24 GiB.
+inline constexpr std::size_t gateway_growing_buffers = 112;
 inline constexpr std::size_t gateway_large_buffers = 16;
-inline constexpr int gateway_small_buffer = 64 * 1024;
+inline constexpr std::size_t gateway_small_buffer = 64 * 1024;
+inline constexpr std::size_t gateway_middle_buffer = 1u << 20;
+inline constexpr std::size_t gateway_large_buffer = 6u << 20;
+
+/// One that has moved nothing for so long gives way to one that moves. A download that stands still
+/// between two files does not.
+inline constexpr std::chrono::milliseconds gateway_quiet_buffer{1'000};
 
 /// For a list of ports to come out of a sandbox, and what it may say: 1,024 lines.
 inline constexpr auto port_list_patience = 10s;

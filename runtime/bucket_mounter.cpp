@@ -86,11 +86,11 @@ result<egress_policy> reach_of(const bucket_source& from, const mount_place& to)
                         std::string{kind} + ". The operator can open it by network.allow_private.");
   if (!address && is_odd_number(host))
     return bad_endpoint(from, "its host is neither a name nor an address in its usual form.");
-  if (!allow(address ? address->text() : host))
-    return bad_endpoint(from, "its host is no name of a domain.");
-  if (local) // Programs know by themselves where that is.
+  if (local) // Programs know by themselves where that is. What they say there does not matter.
     for (const char* each : {"127.0.0.1", "::1"})
       allow(each);
+  if (!allow(address ? address->text() : host))
+    return bad_endpoint(from, "its host is no name of a domain.");
   if (!address)
     allow(from.bucket + "." + host);
   if (is_below(host, "amazonaws.com")) // A bucket of another region is redirected to.

@@ -9,6 +9,7 @@
 #include "runtime/held_label.hpp"
 #include "runtime/late_output.hpp"
 #include "runtime/machine_memory.hpp"
+#include "runtime/node_hosts.hpp"
 #include "runtime/not_held.hpp"
 #include "runtime/packet_socket.hpp"
 #include "runtime/port_list.hpp"
@@ -471,11 +472,17 @@ void native_sandbox::created(result<spawner_client::launched> way) {
   if (!way) {
     // The spawner has nothing of it any more.
     deadline_.cancel();
+    bool was_wanted = true;
     {
       const std::lock_guard hold{guard_};
       over_ = true; // Else a destroy() that is under way would give the slot back once more.
+      was_wanted = !ending_;
     }
     engine_->give_back(slot_);
+    if (!was_wanted) { // What waited to be made goes without.
+      listener_ = {};
+      return;
+    }
     if (way.reason().code == errc::launch_failed)
       ++engine_->failed_launches;
     if (const auto tell = std::exchange(listener_, {}).on_failed)
@@ -977,7 +984,8 @@ void native_sandbox::mount(mount_spec what, std::function<void(result<void>)> on
                  (what.keeps_directory ? spawner::mount_keeps_directory : 0);
   wanted.owner = what.owner;
   std::string text;
-  auto reach = "port " + std::to_string(what.port) + '\n' + to_text(what.reach);
+  auto reach = "port " + std::to_string(what.port) + '\n' +
+               known_hosts(what.reach, read_hosts_file()) + to_text(what.reach);
   for (const auto* each : {&what.path, &what.source, &what.type, &what.secret, &reach})
     (text += *each) += '\0';
   for (const auto& each : what.argv)

@@ -244,33 +244,31 @@ void connection::refuse(std::string rule) {
 /// To where its name is, whatever address the client has chosen.
 void connection::dial_name() {
   dialled_name_ = asked_for();
-  tenant_->shared().names.resolve(
-    tenant_->paid_by(), dialled_name_,
-    [self = shared_from_this()](const resolver::addresses& found) {
-      if (self->over_)
-        return;
-      if (found.too_many)
-        return self->refuse(too_many_questions);
-      const auto& policy = *self->tenant_->policy();
-      std::string why;
-      std::vector<egress::ip_address> good;
-      for (const auto& each : found.all) {
-        const auto* kind = self->tenant_->shared().reserved().kind_of(each);
-        auto rule = kind != nullptr ? kind : policy.denies(each);
-        if (!rule.empty() && (kind != nullptr || !policy.dry_run())) {
-          self->dialled_ = each;
-          why = std::move(rule);
-        } else if (good.size() < most_dialled) {
-          good.push_back(each);
-        }
+  tenant_->resolve(dialled_name_, [self = shared_from_this()](const resolver::addresses& found) {
+    if (self->over_)
+      return;
+    if (found.too_many)
+      return self->refuse(too_many_questions);
+    const auto& policy = *self->tenant_->policy();
+    std::string why;
+    std::vector<egress::ip_address> good;
+    for (const auto& each : found.all) {
+      const auto* kind = self->tenant_->shared().reserved().kind_of(each);
+      auto rule = kind != nullptr ? kind : policy.denies(each);
+      if (!rule.empty() && (kind != nullptr || !policy.dry_run())) {
+        self->dialled_ = each;
+        why = std::move(rule);
+      } else if (good.size() < most_dialled) {
+        good.push_back(each);
       }
-      if (good.empty() && !why.empty())
-        return self->refuse(why);
-      if (good.empty())
-        return self->cut(); // It is nowhere, or nobody knows where.
-      std::stable_partition(good.begin(), good.end(), [](auto& each) { return each.is_ipv4(); });
-      self->dial(std::move(good));
-    });
+    }
+    if (good.empty() && !why.empty())
+      return self->refuse(why);
+    if (good.empty())
+      return self->cut(); // It is nowhere, or nobody knows where.
+    std::stable_partition(good.begin(), good.end(), [](auto& each) { return each.is_ipv4(); });
+    self->dial(std::move(good));
+  });
 }
 
 void connection::dial(std::vector<egress::ip_address> where) {
@@ -288,21 +286,24 @@ void connection::dial_next() {
     return cut(); // As the place itself would have done.
   dialled_ = left_.back();
   left_.pop_back();
+  // Called by a timer, or by what another tenant gives back: what follows is done in turn.
   const auto begin = [self = shared_from_this()](bool has_place) {
     if (has_place && self->over_)
       return self->tenant_->shared().dials.give_back(self->tenant_->paid_by().number);
     if (self->over_)
       return;
-    if (!has_place)
-      return self->refuse(too_many_dials);
-    self->dialling_ = true;
-    self->tenant_->time().add([self] {
-      if (!self->over_)
+    self->dialling_ = has_place;
+    self->tenant_->time().add([self, has_place] {
+      if (self->over_)
+        return;
+      if (has_place)
         self->begin_dial();
+      else
+        self->refuse(too_many_dials);
     });
   };
   if (!tenant_->shared().dials.take(tenant_->paid_by().number, begin))
-    begin(false);
+    refuse(too_many_dials);
 }
 
 void connection::begin_dial() {
@@ -340,16 +341,11 @@ void connection::dialled() {
     return;
   tenant_->connected();
   unique_fd inner{client_.release()}, outer{server_.release()};
-  has_large_buffer_ = tenant_->take_large_buffer();
-  for (const int each : {inner.get(), outer.get()}) {
+  for (const int each : {inner.get(), outer.get()})
     tune(each);
-    if (!has_large_buffer_)
-      keep_small(each);
-  }
-  relay_ =
-    std::make_shared<relay>(tenant_->shared().io, tenant_->shared().pipes, tenant_->paid_by(),
-                            std::move(inner), std::move(outer), tenant_->bytes_in(),
-                            tenant_->bytes_out(), [self = shared_from_this()] { self->finish(); });
+  relay_ = std::make_shared<relay>(tenant_->shared(), tenant_->paid_by(), std::move(inner),
+                                   std::move(outer), tenant_->bytes_in(), tenant_->bytes_out(),
+                                   [self = shared_from_this()] { self->finish(); });
   const auto running = relay_; // It may be over at once.
   running->start_in();
   if (over_)
@@ -390,8 +386,6 @@ void connection::finish() {
   server_.close(ignored);
   relay_.reset();
   leave_dial();
-  if (std::exchange(has_large_buffer_, false))
-    tenant_->give_back_large_buffer();
   tenant_->over(shared_from_this());
 }
 

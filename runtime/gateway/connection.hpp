@@ -68,11 +68,10 @@ private:
   std::optional<std::string> told_name_; ///< By the client. None: not asked; empty: there is none.
   std::vector<egress::ip_address> left_; ///< To dial, the next one last.
   std::optional<egress::ip_address> dialled_;
-  unsigned attempt_ = 0;  ///< Addresses so far: what belongs to an earlier one may still come.
-  bool dialling_ = false; ///< It has one of the places for that,
-  bool has_large_buffer_ = false; ///< and one of the tenant's for these.
-  std::string dialled_name_;      ///< Which led there; empty: the client has chosen the address.
-  bool quiet_ = false;            ///< It has passed without a name, and has yet to say something.
+  unsigned attempt_ = 0;     ///< Addresses so far: what belongs to an earlier one may still come.
+  bool dialling_ = false;    ///< It has one of the places for that.
+  std::string dialled_name_; ///< Which led there; empty: the client has chosen the address.
+  bool quiet_ = false;       ///< It has passed without a name, and has yet to say something.
   std::size_t peeked_ = 0;
   std::shared_ptr<relay> relay_;
   bool over_ = false;

@@ -34,8 +34,17 @@ void confine(tenant& which, std::string_view reach) {
   std::uint16_t number = 0;
   if (line.starts_with(port))
     std::from_chars(line.data() + port.size(), line.data() + line.size(), number);
+  tenant::known_hosts hosts;
+  while (reach.starts_with("host ")) {
+    auto known = take_until(reach, '\n');
+    take_until(known, ' ');
+    const std::string name{take_until(known, ' ')};
+    if (const auto address = egress::ip_address::parse(std::string{known}))
+      hosts[name].push_back(*address);
+  }
   const auto policy = policy_from_text(reach);
-  which.confine(policy && number != 0 ? *policy : egress_policy::deny_all(), number);
+  which.confine(policy && number != 0 ? *policy : egress_policy::deny_all(), number,
+                std::move(hosts));
 }
 
 } // namespace
@@ -44,6 +53,12 @@ gateway::gateway(boost::asio::io_context& io, unique_fd spawner)
     : io_(io)
     , world_(io)
     , spawner_(io, spawner.release()) {}
+
+/// What the io_context still holds of them goes after the world that they share.
+gateway::~gateway() {
+  for (const auto& [slot, each] : tenants_)
+    each->close();
+}
 
 void gateway::run() {
   begin();
@@ -89,7 +104,9 @@ void gateway::handle(const request& said, std::string_view text, std::vector<uni
   switch (said.what) {
     case op::add: {
       forget(said.slot);
-      const auto made = std::make_shared<tenant>(world_, std::move(fds));
+      const auto pays = tenants_.find(said.pays);
+      const auto made = std::make_shared<tenant>(
+        world_, std::move(fds), pays == tenants_.end() ? nullptr : pays->second.get());
       tenants_.emplace(said.slot, made);
       if (!text.empty())
         confine(*made, text);

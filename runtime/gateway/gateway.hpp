@@ -19,6 +19,9 @@ namespace insula::runtime::gateway {
 class gateway {
 public:
   gateway(boost::asio::io_context& io, unique_fd spawner);
+  ~gateway();
+  gateway(const gateway&) = delete;
+  gateway& operator=(const gateway&) = delete;
 
   /// Listens to the spawner. All else is done by the io_context that it was made with.
   void begin() { wait_for_spawner(); }

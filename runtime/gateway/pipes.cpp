@@ -13,10 +13,9 @@ pipe_pool::pipe_pool(boost::asio::io_context& io)
                    .kept = limits::gateway_kept_pipes,
                    .few = limits::gateway_few_pipes,
                    .each = limits::gateway_pipes}) {
-  while (large_.size() < limits::gateway_all_pipes) {
-    large_.push_back(make(wanted_bytes));
-    large_.back().is_large = true;
-  }
+  for (std::size_t i = 0; i < limits::gateway_all_pipes; ++i)
+    if (auto made = make_large())
+      large_.push_back(std::move(made));
 }
 
 pipe_pool::pipe pipe_pool::make(std::size_t bytes) {
@@ -28,13 +27,23 @@ pipe_pool::pipe pipe_pool::make(std::size_t bytes) {
   return made;
 }
 
+pipe_pool::pipe pipe_pool::make_large() {
+  auto made = make(wanted_bytes);
+  made.is_large = true;
+  return made;
+}
+
 pipe_pool::pipe pipe_pool::take(tenant_number by) {
-  if (!large_.empty() && places_.take(by, [](bool) {})) {
-    auto last = std::move(large_.back());
-    large_.pop_back();
-    if (last)
+  if (places_.take(by, [](bool) {})) {
+    if (large_.empty()) // There was none to be had when it should have been made.
+      if (auto made = make_large())
+        return made;
+    if (!large_.empty()) {
+      auto last = std::move(large_.back());
+      large_.pop_back();
       return last;
-    places_.give_back(by); // There was none to be had when it was made.
+    }
+    places_.give_back(by);
   }
   if (small_.empty())
     return make(small_bytes);
@@ -49,10 +58,11 @@ void pipe_pool::give_back(tenant_number by, pipe used) {
   if (used.is_large) {
     places_.give_back(by);
     if (used.holds > 0) {
-      used = make(wanted_bytes);
-      used.is_large = true;
+      used = {}; // What it holds of the kernel's memory is another one's then.
+      used = make_large();
     }
-    large_.push_back(std::move(used));
+    if (used)
+      large_.push_back(std::move(used));
   } else if (used.holds == 0 && small_.size() < most_kept) {
     small_.push_back(std::move(used));
   }

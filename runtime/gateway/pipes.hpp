@@ -14,7 +14,8 @@ namespace insula::runtime::gateway {
 /// there is something in it: what stands still for want of bytes needs none.
 ///
 /// The kernel counts what all pipes of a user could hold, so there is a fixed number of large ones,
-/// made at once and shared by the tenants. What gets none of them gets a small one.
+/// made at once and shared by the tenants; one that cannot be made is tried again when it is
+/// wanted. What gets none of them gets a small one.
 ///
 /// Single-threaded. Ceilings: limits::gateway_all_pipes large ones; small ones are bounded by what
 /// bounds connections.
@@ -40,6 +41,7 @@ public:
 
 private:
   static pipe make(std::size_t bytes);
+  static pipe make_large();
 
   fair_places places_; ///< Of large ones.
   std::vector<pipe> large_, small_;

@@ -23,15 +23,20 @@ enum class op : std::uint32_t {
            ///< all non-blocking: two that listen for TCP (IPv4, IPv6) and two for the DNS (UDP over
            ///< IPv4, and over IPv6). A slot that is there already is taken to be another one's.
            ///< A text behind it makes it the program of a mount: "port N", the only one at which it
-           ///< may connect, and its policy, as insula::to_text() writes it, which no server
-           ///< changes. Its own loopback addresses are the machine's.
+           ///< may connect; lines "host NAME ADDRESS" for names of which the DNS is not asked; and
+           ///< its policy, as insula::to_text() writes it, which no server changes. Its own
+           ///< loopback addresses are the machine's.
   remove,  ///< Its connections are cut, and it is forgotten.
   serve,   ///< One descriptor: the way to a server, in place of the one before. Policies stay.
 };
 
+inline constexpr std::uint32_t nobody = ~0u;
+
 struct request {
   op what;
   std::uint32_t slot;
+  std::uint32_t pays = nobody; ///< add: the slot with which it shares what a sandbox may have. One
+                               ///< that is not there: it has a share of its own.
 };
 
 inline constexpr std::size_t max_fds = 4;

@@ -1,6 +1,7 @@
 #include "runtime/gateway/relay.hpp"
 
 #include "runtime/gateway/sockets.hpp"
+#include "runtime/gateway/world.hpp"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -24,16 +25,18 @@ ssize_t move(int from, int to, std::size_t most) {
 
 } // namespace
 
-relay::relay(boost::asio::io_context& io, pipe_pool& pipes, payer by, unique_fd inner,
-             unique_fd outer, std::uint64_t& bytes_in, std::uint64_t& bytes_out,
-             std::function<void()> on_over)
-    : pipes_(pipes)
+relay::relay(world& in, payer by, unique_fd inner, unique_fd outer, std::uint64_t& bytes_in,
+             std::uint64_t& bytes_out, std::function<void()> on_over)
+    : pipes_(in.pipes)
     , by_(std::move(by))
-    , inner_(io, inner.release())
-    , outer_(io, outer.release())
-    , in_{outer_, inner_, &bytes_in}
-    , out_{inner_, outer_, &bytes_out}
-    , on_over_(std::move(on_over)) {}
+    , inner_(in.io, inner.release())
+    , outer_(in.io, outer.release())
+    , in_{outer_, inner_, &bytes_in, {}}
+    , out_{inner_, outer_, &bytes_out, {}}
+    , on_over_(std::move(on_over)) {
+  for (auto* each : {&in_, &out_})
+    each->buffer.emplace(in.buffers, by_.number, each->from.native_handle());
+}
 
 void relay::start_in() {
   if (!over_)
@@ -58,8 +61,10 @@ void relay::pump(direction& way) {
     auto& pipe = way.through;
     if (pipe.holds > 0) {
       const auto n = move(pipe.out.get(), way.to.native_handle(), pipe.holds);
-      if (n < 0 && errno == EAGAIN)
+      if (n < 0 && errno == EAGAIN) {
+        way.buffer->stands_still();
         return wait(way.to, socket::wait_write, way);
+      }
       if (n <= 0)
         return end(true);
       pipe.holds -= static_cast<std::size_t>(n);
@@ -85,6 +90,7 @@ void relay::pump(direction& way) {
       return end(true);
     way.ended = n == 0;
     pipe.holds = static_cast<std::size_t>(n);
+    way.buffer->moved(pipe.holds);
   }
   by_.time->add([self = shared_from_this(), &way] {
     if (!self->over_)
@@ -96,6 +102,8 @@ void relay::end(bool by_reset) {
   if (std::exchange(over_, true))
     return;
   boost::system::error_code ignored;
+  for (auto* each : {&in_, &out_})
+    each->buffer.reset();
   for (auto* each : {&inner_, &outer_}) {
     if (by_reset)
       reset_on_close(each->native_handle());

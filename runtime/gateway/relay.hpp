@@ -3,15 +3,18 @@
 #include "base/unique_fd.hpp"
 #include "runtime/gateway/payer.hpp"
 #include "runtime/gateway/pipes.hpp"
+#include "runtime/gateway/receive_buffers.hpp"
 
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 namespace insula::runtime::gateway {
+
+struct world;
 
 /// Two connected sockets as one connection: what comes from one goes to the other, both ways, by
 /// the kernel (splice). Who does not take anything is sent nothing, and who is not read from is
@@ -21,8 +24,8 @@ public:
   /// `inner` is in the sandbox. `bytes_in` and `bytes_out` are counted up, as the sandbox sees
   /// them, and live as long as `on_over` has not been called, which is once, unless cut() comes
   /// before.
-  relay(boost::asio::io_context& io, pipe_pool& pipes, payer by, unique_fd inner, unique_fd outer,
-        std::uint64_t& bytes_in, std::uint64_t& bytes_out, std::function<void()> on_over);
+  relay(world& in, payer by, unique_fd inner, unique_fd outer, std::uint64_t& bytes_in,
+        std::uint64_t& bytes_out, std::function<void()> on_over);
 
   using socket = boost::asio::posix::stream_descriptor;
 
@@ -38,6 +41,7 @@ private:
     socket& from;
     socket& to;
     std::uint64_t* moved;
+    std::optional<receive_buffers::one> buffer; ///< Of `from`, until that is closed.
     pipe_pool::pipe through = {};
     bool ended = false;  ///< There is no more to come.
     bool passed = false; ///< And that has been said.

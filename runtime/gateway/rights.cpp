@@ -92,15 +92,17 @@ bool restrict_calls() {
                SCMP_A1(SCMP_CMP_MASKED_EQ, socket_kind, kind), SCMP_A2(SCMP_CMP_EQ, 0));
   constexpr scmp_datum_t route = 0; // NETLINK_ROUTE
   list.add("socket", SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_EQ, route));
-  list.add_options("setsockopt", SOL_SOCKET, {SO_KEEPALIVE, SO_LINGER, SO_RCVBUF, SO_RCVLOWAT});
+  list.add_options("setsockopt", SOL_SOCKET,
+                   {SO_BUF_LOCK, SO_KEEPALIVE, SO_LINGER, SO_RCVBUF, SO_RCVLOWAT});
   list.add_options(
     "setsockopt", IPPROTO_TCP,
     {TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_USER_TIMEOUT});
-  list.add_options("getsockopt", SOL_SOCKET, {SO_ERROR, SO_TYPE});
+  list.add_options("getsockopt", SOL_SOCKET, {SO_ERROR, SO_RCVBUF, SO_TYPE});
   constexpr int original_destination = 80; // SO_ORIGINAL_DST, and the same of IPv6.
   list.add_options("getsockopt", SOL_IP, {original_destination});
   list.add_options("getsockopt", SOL_IPV6, {original_destination});
   list.add("ioctl", SCMP_A1(SCMP_CMP_EQ, FIONBIO));
+  list.add("ioctl", SCMP_A1(SCMP_CMP_EQ, FIONREAD));
   list.add("fcntl", SCMP_A1(SCMP_CMP_EQ, F_SETPIPE_SZ));
   // Nothing that can be run is ever made.
   for (const char* each : {"mmap", "mmap2", "mprotect"})

@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 
 // After the one of the C library, whose names it has too.
 #include <linux/netfilter_ipv4.h>
@@ -18,6 +19,7 @@ namespace insula::runtime::gateway {
 namespace {
 
 constexpr int ipv6_original_destination = 80; // IP6T_SO_ORIGINAL_DST; its header is not for C++.
+constexpr int receive_buffer_locked = 2;      // SOCK_RCVBUF_LOCK, of linux/socket.h.
 
 } // namespace
 
@@ -100,9 +102,32 @@ void tune(int socket) {
                sizeof limits::gateway_unsent_bytes);
 }
 
-void keep_small(int socket) {
-  ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &limits::gateway_small_buffer,
-               sizeof limits::gateway_small_buffer);
+std::size_t receive_buffer(int socket) {
+  int bytes = 0;
+  socklen_t size = sizeof bytes;
+  ::getsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, &size);
+  return static_cast<std::size_t>(bytes);
+}
+
+std::size_t waiting_bytes(int socket) {
+  int bytes = 0;
+  ::ioctl(socket, FIONREAD, &bytes);
+  return static_cast<std::size_t>(std::max(bytes, 0));
+}
+
+void limit_receive_buffer(int socket, std::size_t bytes) {
+  if (receive_buffer(socket) > bytes) {
+    const int half = static_cast<int>(bytes / 2); // The kernel doubles it.
+    ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &half, sizeof half);
+  } else {
+    ::setsockopt(socket, SOL_SOCKET, SO_BUF_LOCK, &receive_buffer_locked,
+                 sizeof receive_buffer_locked);
+  }
+}
+
+void free_receive_buffer(int socket) {
+  const int nothing = 0;
+  ::setsockopt(socket, SOL_SOCKET, SO_BUF_LOCK, &nothing, sizeof nothing);
 }
 
 bool has_ended(int socket) {

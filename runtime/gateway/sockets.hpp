@@ -3,6 +3,7 @@
 #include "base/unique_fd.hpp"
 #include "runtime/egress/address.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <sys/socket.h>
@@ -43,8 +44,13 @@ std::optional<socket_address> original_destination(int socket);
 /// Small pieces go out at once, a peer that has gone is noticed, and one that takes nothing has
 /// limits::gateway_unsent_bytes wait for it.
 void tune(int socket);
-/// What arrives and is not read yet is no more than limits::gateway_small_buffer.
-void keep_small(int socket);
+/// What the receive buffer may hold now, as the kernel counts; and what waits in it, of payload.
+std::size_t receive_buffer(int socket);
+std::size_t waiting_bytes(int socket);
+/// From now on it holds no more than that, and does not grow.
+void limit_receive_buffer(int socket, std::size_t bytes);
+/// From now on the kernel lets it grow as the connection needs.
+void free_receive_buffer(int socket);
 
 /// Has the other end said that nothing more comes, or gone?
 bool has_ended(int socket);

@@ -42,10 +42,11 @@ bool is_own(const egress::ip_address& address) {
 
 } // namespace
 
-tenant::tenant(world& in, std::vector<unique_fd> sockets)
+tenant::tenant(world& in, std::vector<unique_fd> sockets, const tenant* as)
     : world_(in)
-    , payer_(in.make_payer())
+    , payer_(as != nullptr ? as->payer_ : in.make_payer())
     , pause_(in.io) {
+  world_.join(payer_.number);
   for (auto& each : sockets) {
     int type = 0;
     socklen_t size = sizeof type;
@@ -55,9 +56,10 @@ tenant::tenant(world& in, std::vector<unique_fd> sockets)
   }
 }
 
-void tenant::confine(const egress_policy& policy, std::uint16_t port) {
+void tenant::confine(const egress_policy& policy, std::uint16_t port, known_hosts hosts) {
   policy_ = std::make_shared<const egress::policy>(policy);
   only_port_ = port;
+  hosts_ = std::move(hosts);
 }
 
 void tenant::listen() {
@@ -68,7 +70,8 @@ void tenant::listen() {
 }
 
 void tenant::close() {
-  closed_ = true;
+  if (std::exchange(closed_, true))
+    return;
   boost::system::error_code ignored;
   for (auto* all : {&streams_, &datagrams_})
     for (auto& each : *all)
@@ -77,20 +80,14 @@ void tenant::close() {
   const auto all = connections_; // Each leaves it.
   for (const auto& each : all)
     each->cut();
-  world_.dials.forget(payer_.number);
-  world_.names.forget(payer_.number);
+  for (; question_streams_ > 0; --question_streams_)
+    world_.connections.give_back(payer_.number);
+  world_.leave(payer_.number);
 }
 
 void tenant::over(const std::shared_ptr<connection>& which) {
   if (connections_.erase(which) > 0)
     world_.connections.give_back(payer_.number);
-}
-
-bool tenant::take_large_buffer() {
-  if (large_buffers_ >= limits::gateway_large_buffers)
-    return false;
-  ++large_buffers_;
-  return true;
 }
 
 bool tenant::set_policy(const egress_policy& policy, std::uint64_t epoch) {
@@ -162,26 +159,49 @@ void tenant::take(unique_fd client) {
   };
   if (!wanted || (!only_port_ && is_own(wanted->address())))
     return refuse("the gateway is not a destination");
-  if (wanted->port() == dns_port) {
-    if (questions_ >= most_questions)
-      return refuse(too_many_questions);
-    ++questions_;
-    return serve_dns_stream(shared_from_this(), std::move(client),
-                            [self = shared_from_this()] { --self->questions_; });
-  }
-  if (only_port_ && wanted->port() != *only_port_)
+  const bool asks = wanted->port() == dns_port;
+  if (asks && questions_ >= most_questions)
+    return refuse(too_many_questions);
+  if (!asks && only_port_ && wanted->port() != *only_port_)
     return refuse("a port that is not the endpoint's");
   if (!world_.connections.take(payer_.number, [](bool) {}))
-    return refuse(connections_.size() < limits::gateway_connections
-                    ? "too many connections of all sandboxes at once"
-                    : "more than " + std::to_string(limits::gateway_connections) +
-                        " connections at once");
+    return refuse(no_place());
+  if (asks)
+    return take_questions(std::move(client));
   const auto made = std::make_shared<connection>(shared_from_this(), std::move(client), *wanted);
   connections_.insert(made);
   made->start();
 }
 
+std::string tenant::no_place() const {
+  if (world_.connections.taken_by(payer_.number) < limits::gateway_connections)
+    return "too many connections of all sandboxes at once";
+  return "more than " + std::to_string(limits::gateway_connections) + " connections at once";
+}
+
 // ---- The DNS
+
+void tenant::take_questions(unique_fd client) {
+  ++questions_;
+  ++question_streams_;
+  serve_dns_stream(shared_from_this(), std::move(client), [self = shared_from_this()] {
+    --self->questions_;
+    if (self->closed_)
+      return; // It has given all of them back.
+    --self->question_streams_;
+    self->world_.connections.give_back(self->payer_.number);
+  });
+}
+
+void tenant::resolve(const std::string& name,
+                     std::function<void(const resolver::addresses&)> tell) {
+  const auto known = hosts_.find(name);
+  if (known == hosts_.end())
+    return world_.names.resolve(payer_, name, std::move(tell));
+  time().add(
+    [tell = std::move(tell),
+     where = resolver::addresses{.how = dns::status::good, .all = known->second}] { tell(where); });
+}
 
 void tenant::receive(socket& from) {
   from.async_wait(socket::wait_read, time().wrap([self = shared_from_this(),
@@ -251,18 +271,17 @@ void tenant::answer(std::string_view message, bool by_tcp, std::function<void(st
     return reply_real(*asked, room, std::move(tell));
   if (asked->type != dns::type_a && asked->type != dns::type_aaaa)
     return tell(dns::write_status(*asked, dns::status::good));
-  world_.names.resolve(payer_, asked->name,
-                       [self = shared_from_this(), asked = *asked,
+  resolve(asked->name, [self = shared_from_this(), asked = *asked,
                         tell = std::move(tell)](const resolver::addresses& where) {
-                         if (where.too_many)
-                           return self->overload(asked, tell);
-                         if (where.how != dns::status::good)
-                           return tell(dns::write_status(asked, where.how));
-                         if (where.all.empty())
-                           return tell(dns::write_status(asked, dns::status::good));
-                         const auto inner = self->names_.address_of(asked.name);
-                         tell(dns::write_addresses(asked, {inner.ipv4, inner.ipv6}, inner_ttl));
-                       });
+    if (where.too_many)
+      return self->overload(asked, tell);
+    if (where.how != dns::status::good)
+      return tell(dns::write_status(asked, where.how));
+    if (where.all.empty())
+      return tell(dns::write_status(asked, dns::status::good));
+    const auto inner = self->names_.address_of(asked.name);
+    tell(dns::write_addresses(asked, {inner.ipv4, inner.ipv6}, inner_ttl));
+  });
 }
 
 void tenant::reply_real(const dns::question& asked, std::size_t room,

@@ -12,6 +12,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -40,17 +41,20 @@ class tenant : public std::enable_shared_from_this<tenant> {
 public:
   static constexpr std::size_t most_questions = 256;
 
-  /// `sockets` as gateway::op::add has them; those of IPv6 may be missing.
-  tenant(world& in, std::vector<unique_fd> sockets);
+  using known_hosts = std::map<std::string, std::vector<egress::ip_address>>;
+
+  /// `sockets` as gateway::op::add has them; those of IPv6 may be missing. It pays as `as` does,
+  /// and shares all that has a ceiling with that; null: for itself.
+  tenant(world& in, std::vector<unique_fd> sockets, const tenant* as = nullptr);
 
   /// It is the program of a mount: this holds for as long as it is there, at this port only. No
-  /// address is its own.
-  void confine(const egress_policy& policy, std::uint16_t port);
+  /// address is its own. Where `hosts` are the DNS is not asked.
+  void confine(const egress_policy& policy, std::uint16_t port, known_hosts hosts);
 
   void listen();
   void close(); ///< It has gone: everything of it is cut.
 
-  /// False: it is not changed, since whoever asks does not hold the sandbox any more, or it is
+  /// False: it is not changed, since the asker does not hold the sandbox any more, or the tenant is
   /// confined.
   bool set_policy(const egress_policy& policy, std::uint64_t epoch);
   /// Null: nobody has said yet what it may reach.
@@ -68,9 +72,9 @@ public:
   std::uint64_t& bytes_out() { return figures_.bytes_out; }
   void connected() { ++figures_.connections; }
   void over(const std::shared_ptr<connection>& which);
-  /// A place among those whose receive buffers may grow; false: there is none left.
-  bool take_large_buffer();
-  void give_back_large_buffer() { --large_buffers_; }
+
+  /// Where a name is, as resolver::resolve() tells it.
+  void resolve(const std::string& name, std::function<void(const resolver::addresses&)> tell);
 
   /// Answers a question to the DNS. `room`: of the answer, in bytes. Empty: there is none.
   void answer(std::string_view message, bool by_tcp, std::function<void(std::string)> tell);
@@ -82,6 +86,8 @@ private:
   void accept_all(socket& from);
   void accept_later(socket& from);
   void take(unique_fd client);
+  void take_questions(unique_fd client);
+  std::string no_place() const;
   void receive(socket& from);
   void receive_all(socket& from);
   void reply_real(const egress::dns::question& asked, std::size_t room,
@@ -94,12 +100,14 @@ private:
   std::vector<std::unique_ptr<socket>> streams_, datagrams_;
   std::shared_ptr<const egress::policy> policy_;
   std::optional<std::uint16_t> only_port_; ///< Of one that is confined.
+  known_hosts hosts_;                      ///< The same.
   epoch_fence fence_;
   boost::asio::steady_timer pause_;
   network_figures figures_;
   egress::name_table names_;
   std::set<std::shared_ptr<connection>> connections_;
-  std::size_t questions_ = 0, large_buffers_ = 0;
+  std::size_t questions_ = 0;
+  std::size_t question_streams_ = 0; ///< Each has a place among the connections.
   bool closed_ = false;
 };
 

@@ -9,18 +9,14 @@
 
 namespace insula::runtime::gateway {
 
-namespace {
-
-std::chrono::nanoseconds time_of_thread() {
+std::chrono::nanoseconds turns::time_of_thread() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return std::chrono::seconds{now.tv_sec} + std::chrono::nanoseconds{now.tv_nsec};
 }
 
-} // namespace
-
 bool turns::share::has_time() const {
-  return time_of_thread() - in_.piece_began_ < credit_;
+  return in_.now_() - in_.piece_began_ < credit_;
 }
 
 void turns::add(const std::shared_ptr<share>& whose, std::function<void()> piece) {
@@ -43,7 +39,7 @@ void turns::schedule() {
 
 /// For a moment: then it is looked whether there is something new.
 void turns::run() {
-  const auto began = time_of_thread();
+  const auto began = now_();
   auto now = began;
   while (!(fresh_.empty() && busy_.empty()) && now - began < limits::gateway_turn) {
     const bool is_fresh = !fresh_.empty();
@@ -69,7 +65,7 @@ void turns::run() {
     piece_began_ = now;
     piece();
     piece = nullptr;
-    const auto after = time_of_thread();
+    const auto after = now_();
     mine->used_ += after - now;
     mine->credit_ -= after - now;
     used_ += after - now;

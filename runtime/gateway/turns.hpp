@@ -54,8 +54,14 @@ public:
     bool listed_ = false;
   };
 
+  /// What the thread has used of the processor. Tests play it.
+  using clock = std::function<std::chrono::nanoseconds()>;
+
   explicit turns(boost::asio::io_context& io)
-      : io_(io) {}
+      : turns(io, time_of_thread) {}
+  turns(boost::asio::io_context& io, clock now)
+      : io_(io)
+      , now_(std::move(now)) {}
 
   /// Of the processor, for all tenants that have ever been.
   std::chrono::nanoseconds used() const { return used_; }
@@ -63,11 +69,13 @@ public:
 private:
   using list = std::deque<std::shared_ptr<share>>;
 
+  static std::chrono::nanoseconds time_of_thread();
   void add(const std::shared_ptr<share>& whose, std::function<void()> piece);
   void schedule();
   void run();
 
   boost::asio::io_context& io_;
+  const clock now_;
   list fresh_, busy_; ///< Those with something to do; the fresh ones had nothing before.
   std::chrono::nanoseconds used_{}, piece_began_{};
   bool scheduled_ = false;

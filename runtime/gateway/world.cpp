@@ -39,7 +39,23 @@ world::world(boost::asio::io_context& on)
                  .waiting = limits::gateway_connections,
                  .patience = limits::gateway_dial_patience})
     , pipes(on)
+    , buffers(std::make_shared<receive_buffers>(
+        receive_buffers::ceilings{.growing = limits::gateway_growing_buffers,
+                                  .large = limits::gateway_large_buffers,
+                                  .small_bytes = limits::gateway_small_buffer,
+                                  .middle_bytes = limits::gateway_middle_buffer,
+                                  .large_bytes = limits::gateway_large_buffer,
+                                  .quiet = limits::gateway_quiet_buffer}))
     , names(on) {}
+
+void world::leave(tenant_number whose) {
+  const auto at = sharers_.find(whose);
+  if (at == sharers_.end() || --at->second > 0)
+    return;
+  sharers_.erase(at);
+  dials.forget(whose);
+  names.forget(whose);
+}
 
 const egress::reserved_addresses& world::reserved() {
   const auto now = std::chrono::steady_clock::now();

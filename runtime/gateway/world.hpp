@@ -4,12 +4,16 @@
 #include "runtime/gateway/fair_places.hpp"
 #include "runtime/gateway/payer.hpp"
 #include "runtime/gateway/pipes.hpp"
+#include "runtime/gateway/receive_buffers.hpp"
 #include "runtime/gateway/resolver.hpp"
 #include "runtime/gateway/turns.hpp"
 
 #include <boost/asio/io_context.hpp>
 
 #include <chrono>
+#include <cstddef>
+#include <map>
+#include <memory>
 
 namespace insula::runtime::gateway {
 
@@ -19,6 +23,10 @@ struct world {
 
   /// A new tenant's number, and its share of the time.
   payer make_payer() { return {++last_tenant_, std::make_shared<turns::share>(time)}; }
+  /// One tenant more has that share; one less. With the last of them what waits for something is
+  /// told that there is nothing, and what is remembered goes.
+  void join(tenant_number whose) { ++sharers_[whose]; }
+  void leave(tenant_number whose);
 
   /// No policy opens these. The machine's own are looked up anew when they are older than a second.
   const egress::reserved_addresses& reserved();
@@ -29,12 +37,14 @@ struct world {
   fair_places connections; ///< That are open, or are to be.
   fair_places dials;       ///< That are on their way to a server.
   pipe_pool pipes;
+  const std::shared_ptr<receive_buffers> buffers;
   resolver names;
 
 private:
   egress::reserved_addresses reserved_;
   std::chrono::steady_clock::time_point looked_{};
   tenant_number last_tenant_ = 0;
+  std::map<tenant_number, std::size_t> sharers_;
 };
 
 } // namespace insula::runtime::gateway

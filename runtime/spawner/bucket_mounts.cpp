@@ -157,17 +157,22 @@ void bucket_mounts::start_program(one& mine, unique_fd device) {
   mine.program = made.pid;
   mine.out = std::move(made.said);
   watch_(mine.out.get());
-  if (!wire(mine, made))
-    undo(mine, {mount_step::network, std::max(errno, 1)});
+  const auto failed = wire(mine, made);
+  if (failed == mount_step::program) // It says what it lacks, which is read when it is reaped.
+    undo(mine, {failed, ENOTCONN});
+  else if (failed != mount_step::none)
+    undo(mine, {failed, std::max(errno, 1)});
 }
 
 /// It begins once all that it sends arrives at the gateway, which has been told what may pass.
-bool bucket_mounts::wire(one& mine, fuse_process& which) {
+/// What fails.
+mount_step bucket_mounts::wire(one& mine, fuse_process& which) {
   network_sockets sockets;
   if (!wire_network(which.process.get(), sockets, wired_for::mount))
-    return false;
-  gateway_.add(gateway::slot_of_mount(mine.group), std::move(sockets), std::move(mine.reach));
-  return let_run(which);
+    return has_ended(mine.out) ? mount_step::program : mount_step::network;
+  gateway_.add_mount(gateway::slot_of_mount(mine.group), std::move(sockets), std::move(mine.reach),
+                     mine.slot);
+  return let_run(which) ? mount_step::none : mount_step::program;
 }
 
 /// A device, or how it went.

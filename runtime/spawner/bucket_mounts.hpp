@@ -130,7 +130,7 @@ private:
   void heard_visitor(one& mine);
   void read_out(one& mine);
   void start_program(one& mine, unique_fd device);
-  bool wire(one& mine, fuse_process& which);
+  mount_step wire(one& mine, fuse_process& which);
   void visited(one& mine);
   void undo(one& mine, visit_report why);
   void let_write();

@@ -14,6 +14,7 @@
 #include <linux/seccomp.h>
 #include <string>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/wait.h>
@@ -70,6 +71,12 @@ bool fits_in_child(std::span<const sock_filter> of_sandbox) {
   return status == 0;
 }
 
+/// /proc says it by the links of the directory: itself, its parent and one for each thread.
+bool is_only_thread() {
+  struct stat threads {};
+  return ::stat("/proc/self/task", &threads) == 0 && threads.st_nlink == 3;
+}
+
 std::string in_mib(std::uint64_t bytes) {
   return std::to_string(bytes >> 20) + "MiB";
 }
@@ -106,7 +113,9 @@ void raise_ceiling_of_filters() {
 
 void narrow_filters_of_processes(std::span<const sock_filter> of_sandbox) {
   std::string reason;
-  if (!fits_in_child(of_sandbox))
+  if (!is_only_thread())
+    reason = "there are other threads";
+  else if (!fits_in_child(of_sandbox))
     reason = "other filters would not fit behind these";
   else if (const int why = load_fillers(); why != 0)
     reason = std::strerror(why);

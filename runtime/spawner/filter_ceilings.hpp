@@ -17,7 +17,8 @@ void raise_ceiling_of_filters();
 /// KiB. It loads two filters for good, which allow everything with their first instruction; what
 /// follows that one is counted, and never run. The kernel keeps them once for all. A trial comes
 /// before it: where `of_sandbox` and a filter of a program's own would not fit behind them, nothing
-/// is changed, and the log says so. Needs CAP_SYS_ADMIN, and no other thread.
+/// is changed, and the log says so. Needs CAP_SYS_ADMIN. Nothing is changed either where there are
+/// other threads: those would go on starting processes without that.
 void narrow_filters_of_processes(std::span<const sock_filter> of_sandbox);
 
 } // namespace insula::runtime::spawner

@@ -14,6 +14,7 @@
 #include <linux/mount.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -312,6 +313,11 @@ bool let_run(fuse_process& which) {
   const bool told = ::write(which.go.get(), "g", 1) == 1;
   which.go.reset();
   return told;
+}
+
+bool has_ended(const unique_fd& said) {
+  pollfd end{said.get(), 0, 0};
+  return ::poll(&end, 1, 0) > 0 && (end.revents & POLLHUP) != 0;
 }
 
 } // namespace insula::runtime::spawner

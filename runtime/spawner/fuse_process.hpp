@@ -47,4 +47,7 @@ fuse_process start_fuse_process(const fuse_program& what, int device);
 /// False: it has ended.
 bool let_run(fuse_process& which);
 
+/// Of its `said`: it says nothing more, since it has ended.
+bool has_ended(const unique_fd& said);
+
 } // namespace insula::runtime::spawner

@@ -69,7 +69,7 @@ bool gateway_link::start() {
   pid_ = child;
   socket_ = std::move(ours);
   started_ = clock::now();
-  for (const auto& [slot, whom] : served_)
+  for (const auto& [slot, whom] : served_) // Mounts after the sandboxes.
     send(gateway::op::add, slot, whom);
   return true;
 }
@@ -97,18 +97,22 @@ void gateway_link::send(gateway::op what, std::uint32_t slot, const served& whom
   for (const auto& each : whom.sockets)
     if (each)
       fds[static_cast<std::size_t>(count++)] = each.get();
-  send({what, slot}, whom.reach, fds.data(), count);
+  send({what, slot, whom.of}, whom.reach, fds.data(), count);
 }
 
-void gateway_link::add(std::uint32_t slot, network_sockets sockets, std::string reach) {
+void gateway_link::keep(std::uint32_t slot, served whom) {
   auto& kept = served_[slot];
-  kept = {std::move(sockets), std::move(reach)};
+  kept = std::move(whom);
   send(gateway::op::add, slot, kept);
 }
 
 void gateway_link::remove(std::uint32_t slot) {
-  if (served_.erase(slot) > 0)
-    send(gateway::op::remove, slot, {});
+  if (served_.erase(slot) == 0)
+    return;
+  send(gateway::op::remove, slot, {});
+  for (auto& [number, each] : served_)
+    if (each.of == slot) // Which may be another sandbox's soon.
+      each.of = gateway::nobody;
 }
 
 unique_fd gateway_link::serve() {

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <sys/types.h>
+#include <utility>
 
 namespace insula::runtime::spawner {
 
@@ -28,9 +29,13 @@ public:
   /// Starts it. False: errno says why.
   bool start();
 
-  /// Has it serve this sandbox, or with `reach` this mount's program (both as of gateway::op::add).
-  /// What it is told is kept for the next one.
-  void add(std::uint32_t slot, network_sockets sockets, std::string reach = {});
+  /// Has it serve this sandbox. What it is told is kept for the next one.
+  void add(std::uint32_t slot, network_sockets sockets) { keep(slot, {std::move(sockets)}); }
+  /// The same for a mount's program: `reach` as of gateway::op::add. The sandbox `of` pays, as long
+  /// as it is there.
+  void add_mount(std::uint32_t slot, network_sockets sockets, std::string reach, std::uint32_t of) {
+    keep(slot, {std::move(sockets), std::move(reach), of});
+  }
   void remove(std::uint32_t slot);
 
   /// Gives it a new server, and answers that one's end. None: it does not run.
@@ -49,9 +54,11 @@ public:
 private:
   struct served {
     network_sockets sockets;
-    std::string reach;
+    std::string reach = {};
+    std::uint32_t of = gateway::nobody;
   };
 
+  void keep(std::uint32_t slot, served whom);
   void send(gateway::op what, std::uint32_t slot, const served& whom);
   bool send(gateway::request said, std::string_view text, const int* fds, int count);
 

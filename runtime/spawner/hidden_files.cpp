@@ -109,6 +109,8 @@ bool hidden_files::ready() const {
 }
 
 result<void> hidden_files::make_layer(const std::string& in) {
+  if (!ready())
+    return {{errc::launch_failed, "it is still looked for what of /usr is to be hidden"}};
   if (found_.valid()) {
     const auto found = found_.get();
     const auto made = found ? make_of(*found, in) : result<void>{found.reason()};

@@ -30,8 +30,8 @@ public:
   /// Has that been done?
   bool ready() const;
 
-  /// Waits for that and makes the layer, once, in the directory `in`, which is not in use by
-  /// anybody else and can be a layer. Errors: launch_failed, each time.
+  /// Makes the layer, once, in the directory `in`, which is not in use by anybody else and can be a
+  /// layer. Waits for nothing. Errors: launch_failed, each time, and as long as it is not ready().
   result<void> make_layer(const std::string& in);
 
   /// The layer; -1: nothing has to be hidden.

@@ -7,6 +7,7 @@
 #include "runtime/program_file.hpp"
 #include "runtime/spawner/bucket_mounts.hpp"
 #include "runtime/spawner/claim.hpp"
+#include "runtime/spawner/create_queue.hpp"
 #include "runtime/spawner/disk.hpp"
 #include "runtime/spawner/filter_ceilings.hpp"
 #include "runtime/spawner/gateway_link.hpp"
@@ -28,7 +29,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <deque>
 #include <fcntl.h>
 #include <initializer_list>
 #include <map>
@@ -64,9 +64,6 @@ constexpr std::size_t max_held_per_slot = 8192;
 /// For a server that does not read: in one turn of the loop, all that is said to it together. Then
 /// it is told nothing any more.
 constexpr std::chrono::nanoseconds send_patience = 5s;
-
-/// Creates that wait. One that comes beyond that has the first of them done before.
-constexpr std::size_t max_waiting_creates = 4096;
 
 /// What a server wants kept beyond its own end.
 struct held_things {
@@ -132,10 +129,11 @@ private:
   void refuse(const request& wanted, int error, launch_step step, mount_step of_mount);
   void refuse_late(const request& wanted);
   void hold(const request& wanted, std::string_view label, std::vector<unique_fd> fds);
-  bool waits_for_usr() const;
   bool nobody_left() const { return had_server_ && !server_ && tenants_.empty(); }
+  bool settle_create(const request& wanted);
+  void wait_to_create(const request& wanted);
   void create(const request& wanted);
-  void create_next();
+  bool create_next();
   void claim(const request& wanted);
   void open_sockets(const request& wanted);
   void mount(const request& wanted, std::string_view text);
@@ -178,7 +176,7 @@ private:
   std::map<std::uint32_t, tenant> tenants_;
   past_epochs past_; ///< Of what has ended under this server; none other can be late.
   std::vector<std::uint32_t> ended_; ///< Reaped, and not yet all gone.
-  std::deque<request> to_create_;    ///< Until there is nothing else to do.
+  create_queue to_create_;
   unique_fd poller_, signals_, listener_, server_;
   std::uint64_t servers_ = 0; ///< That have said hello.
   bool had_server_ = false;
@@ -226,7 +224,6 @@ result<void> spawner::prepare() {
     return failed("making a mount namespace");
   if (!layers_.open(given_.state_directory))
     return failed(layers_.failed_at());
-  hidden_.look(layers_.machines_usr());
   if (auto ok = cgroups_.prepare(); !ok)
     return ok;
   if (!cgroups_.can_freeze())
@@ -295,7 +292,8 @@ result<void> spawner::prepare() {
 
   lift_ceiling_of_files();
   raise_ceiling_of_filters();
-  narrow_filters_of_processes(tools_.filter);
+  narrow_filters_of_processes(tools_.filter); // Before the first of the other threads.
+  hidden_.look(layers_.machines_usr());
   // What sandboxes may have open is handed down from here.
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
@@ -617,12 +615,7 @@ void spawner::hold(const request& wanted, std::string_view label, std::vector<un
 }
 
 void spawner::handle(const request& wanted, std::string_view text, std::vector<unique_fd> fds) {
-  const auto slot_is = [&](const request& each) { return each.slot == wanted.slot; };
-  if (wanted.what != op::claim && wanted.what != op::permit &&
-      std::any_of(to_create_.begin(), to_create_.end(), slot_is))
-    while (!to_create_.empty()) // What is asked of it comes after its creation.
-      create_next();
-  if (wanted.what != op::create && !admits(wanted))
+  if (!settle_create(wanted) || (wanted.what != op::create && !admits(wanted)))
     return refuse_late(wanted);
   if (const int why = check(wanted, text, fds.size()); why != 0) {
     log::error("spawner.bad_request",
@@ -631,11 +624,7 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
   }
   switch (wanted.what) {
     case op::hello: return tell_all();
-    case op::create:
-      if (to_create_.size() >= max_waiting_creates)
-        create_next();
-      to_create_.push_back(wanted);
-      return;
+    case op::create: return wait_to_create(wanted);
     case op::claim: return claim(wanted);
     case op::destroy: return destroy(wanted.slot);
     case op::hold: return hold(wanted, text, std::move(fds));
@@ -653,6 +642,43 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
   }
 }
 
+/// What is asked of a sandbox comes after its creation, unless that waits for /usr: nothing here
+/// does, so the slot is one that nobody has yet. Its end comes in place of its creation. False: the
+/// asker does not hold it any more.
+bool spawner::settle_create(const request& wanted) {
+  const auto* waits = to_create_.of(wanted.slot);
+  switch (wanted.what) {
+    case op::hello:
+    case op::shut_down:
+    case op::permit: // Of the whole node.
+    case op::create:
+    case op::claim: return true;
+    case op::destroy:
+      if (waits == nullptr)
+        return true;
+      if (wanted.epoch < waits->epoch)
+        return false;
+      to_create_.drop(wanted.slot);
+      tell(event::create_failed, wanted.slot, ECANCELED, launch_step::request);
+      return true;
+    default:
+      if (const auto now = to_create_.take(wanted.slot, hidden_.ready()))
+        create(*now);
+      return true;
+  }
+}
+
+void spawner::wait_to_create(const request& wanted) {
+  const std::string_view tag{wanted.tag};
+  if (!tag.empty() && wanted.epoch < to_create_.newest_epoch(tag))
+    return refuse_late(wanted);
+  const bool has_room = !to_create_.full() || create_next();
+  if (!has_room || to_create_.of(wanted.slot) != nullptr)
+    return tell(event::create_failed, wanted.slot, has_room ? EBUSY : EAGAIN, launch_step::request);
+  to_create_.add(wanted);
+}
+
+/// Not before hidden_.ready(), if it needs the machine's /usr.
 void spawner::create(const request& wanted) {
   const auto slot = wanted.slot;
   const auto refuse = [&](launch_step step, int error, const std::string& why) {
@@ -737,17 +763,13 @@ void spawner::create(const request& wanted) {
   destroy(slot);
 }
 
-/// The next create needs what is still looked for below /usr.
-bool spawner::waits_for_usr() const {
-  return !to_create_.empty() && (to_create_.front().flags & create_with_machines_usr) != 0 &&
-         !hidden_.ready();
-}
-
-/// A create takes a millisecond or two; what is quick and waited for goes first.
-void spawner::create_next() {
-  const auto wanted = to_create_.front();
-  to_create_.pop_front();
-  create(wanted);
+/// A create takes a millisecond or two; what is quick and waited for goes first. False: there is
+/// none that can be made now.
+bool spawner::create_next() {
+  const auto wanted = to_create_.take_next(hidden_.ready());
+  if (wanted)
+    create(*wanted);
+  return wanted.has_value();
 }
 
 void spawner::claim(const request& wanted) {
@@ -980,8 +1002,8 @@ void spawner::end_everything() {
   ending_ = true;
   // A server that comes now waits for an answer, until it finds this one gone and starts another.
   ::epoll_ctl(poller_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
-  while (!to_create_.empty())
-    create_next(); // They are refused now.
+  while (const auto wanted = to_create_.take_next(true))
+    create(*wanted); // They are refused now.
   for (auto& [slot, each] : tenants_)
     destroy(slot);
 }
@@ -1007,11 +1029,10 @@ int spawner::serve() {
   for (;;) {
     std::array<epoll_event, 16> events;
     constexpr int again_ms = 2, dying_ms = 10;
-    const bool waits = waits_for_usr();
-    int patience = !to_create_.empty() && !waits ? 0
-                   : waits || !ended_.empty()    ? again_ms
-                   : let_die()                   ? dying_ms
-                                                 : -1;
+    int patience = to_create_.has_next(hidden_.ready())     ? 0
+                   : !to_create_.empty() || !ended_.empty() ? again_ms
+                   : let_die()                              ? dying_ms
+                                                            : -1;
     for (const int until : {gateway_.until_restart(), mounts_.until_look()})
       if (until >= 0 && (patience < 0 || until < patience))
         patience = until;
@@ -1045,11 +1066,10 @@ int spawner::serve() {
     if (deaf_)
       drop_server();
     constexpr int turns_at_most = 32; // However much else there is to do.
-    turns_without_create = count > 0 ? turns_without_create + 1 : turns_at_most;
-    if (!to_create_.empty() && !waits && turns_without_create >= turns_at_most) {
+    // It has nothing to do if there was nothing; one that was stopped and goes on does not know.
+    turns_without_create = count == 0 ? turns_at_most : turns_without_create + 1;
+    if (turns_without_create >= turns_at_most && create_next())
       turns_without_create = 0;
-      create_next();
-    }
     if (((ending_ && tenants_.empty()) || nobody_left()) && mounts_.hurry()) {
       leave();
       return 0;

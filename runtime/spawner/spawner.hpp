@@ -17,9 +17,10 @@ struct options {
 };
 
 /// The spawner's whole life: the one process of a node that stays root. Single-threaded, but for
-/// the two that watch its permission and the machine's memory; it reads nothing but the server's
-/// fixed structs and what the kernel says. It outlives the server, and ends when it is told to or
-/// by SIGTERM, with everything that it holds. Returns the exit status.
+/// the two that watch its permission and the machine's memory, and the one that looks at /usr when
+/// it starts; it reads nothing but the server's fixed structs and what the kernel says. It outlives
+/// the server, and ends when it is told to or by SIGTERM, with everything that it holds. Returns
+/// the exit status.
 int run(const options& given);
 
 } // namespace insula::runtime::spawner

@@ -1,5 +1,6 @@
 // What the programs that serve buckets are told.
 #include "runtime/bucket_mounter.hpp"
+#include "runtime/node_hosts.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -141,7 +142,7 @@ TEST_CASE("a program may connect to its endpoint and to the bucket below that",
   CHECK(of("http://[::ffff:7f00:1]:9000") == all{text({"127.0.0.1/32"}), 9000});
   CHECK(of("https://[2606:4700::1111]") == all{text({"2606:4700::1111/128"}), 443});
   CHECK(of("http://localhost:1") ==
-        all{text({"localhost", "127.0.0.1/32", "::1/128", "data.localhost"}), 1});
+        all{text({"127.0.0.1/32", "::1/128", "localhost", "data.localhost"}), 1});
   CHECK(of("https://s3.eu-west-1.amazonaws.com").first ==
         text({"s3.eu-west-1.amazonaws.com", "data.s3.eu-west-1.amazonaws.com", "s3.amazonaws.com",
               "data.s3.amazonaws.com", "s3.*.amazonaws.com", "data.s3.*.amazonaws.com"}));
@@ -188,4 +189,33 @@ TEST_CASE("an endpoint is at no address that is private, or is written oddly",
   from.endpoint = "http://localhost:9000";
   CHECK(driver->plan(from, place));
   CHECK_FALSE(driver->plan(from, {"/mnt", {1000, 1000}, 256ull << 20}));
+}
+
+TEST_CASE("names of the node's hosts file are known, and no others are told", "[runtime][mounts]") {
+  constexpr const char* file = "# 192.0.2.1 store.lan\n"
+                               "127.0.0.1\tlocalhost node\n"
+                               "\n"
+                               "nonsense store.lan\n"
+                               "  192.0.2.7   other Store.LAN. # store\n"
+                               "2001:db8::7 store.lan\r\n"
+                               "192.0.2.8 data.store.lan private.lan\n"
+                               "192.0.2.9";
+  const auto of = [&](std::vector<egress_rule> rules) {
+    return known_hosts({.allow_rest = false, .rules = std::move(rules)}, file);
+  };
+  CHECK(of({{true, "store.lan"}, {true, "data.store.lan"}, {false, "*"}}) ==
+        "host store.lan 192.0.2.7\nhost store.lan 2001:db8::7\nhost data.store.lan 192.0.2.8\n");
+  CHECK(of({{true, "s3.example.com"}, {true, "192.0.2.7/32"}}).empty());
+  CHECK(of({{true, "*.lan"}, {true, "*"}, {false, "private.lan"}}).empty());
+  // The node itself, whatever its file says.
+  CHECK(of({{true, "localhost"}}) == "host localhost 127.0.0.1\nhost localhost ::1\n");
+  CHECK(of({{true, "data.localhost"}}) ==
+        "host data.localhost 127.0.0.1\nhost data.localhost ::1\n");
+  SECTION("at a few addresses") {
+    std::string many;
+    for (int i = 0; i < 1000; ++i)
+      many += "192.0.2.1 store.lan\n";
+    const auto lines = known_hosts({.allow_rest = false, .rules = {{true, "store.lan"}}}, many);
+    CHECK(std::count(lines.begin(), lines.end(), '\n') == 8);
+  }
 }

@@ -6,11 +6,13 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <future>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -100,4 +102,17 @@ TEST_CASE("where filters would not fit any more, processes are not narrowed",
     return instructions_that_fit();
   }};
   CHECK(crowded.answer() > 20'000);
+}
+
+TEST_CASE("beside another thread nothing is narrowed", "[runtime][seccomp]") {
+  const child busy{[] {
+    std::promise<void> over;
+    std::thread other{[done = over.get_future()] { done.wait(); }};
+    const std::array<sock_filter, 1> own{BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    narrow_filters_of_processes(own);
+    over.set_value();
+    other.join();
+    return instructions_that_fit();
+  }};
+  CHECK(busy.answer() > 20'000);
 }

@@ -101,3 +101,30 @@ TEST_CASE("a program that is not let run does nothing, and ends", "[mounts]") {
   char byte = 0;
   CHECK(::read(made.said.get(), &byte, 1) == 0);
 }
+
+TEST_CASE("of a program that ends before it is let run it is known that it has, and why",
+          "[mounts]") {
+  std::signal(SIGPIPE, SIG_IGN); // As the spawner does.
+  std::vector<unique_fd> full;   // No group that could be entered.
+  full.emplace_back(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  const auto device = something();
+  auto made = start_fuse_process({{"echo", "x"}, "", 61'234, 1, &full, &anything}, device.get());
+  REQUIRE(made.pid > 0);
+  pollfd end{made.process.get(), POLLIN, 0};
+  REQUIRE(::poll(&end, 1, 60'000) == 1);
+  CHECK(has_ended(made.said));
+  CHECK_FALSE(let_run(made));
+  char bytes[256] = {};
+  REQUIRE(::read(made.said.get(), bytes, sizeof bytes - 1) > 0);
+  CHECK(std::string{bytes} == "entering the cgroups: errno 28\n");
+  CHECK(::waitpid(made.pid, nullptr, 0) == made.pid);
+  SECTION("and of one that waits, that it has not") {
+    const std::vector<unique_fd> no_groups;
+    auto waits =
+      start_fuse_process({{"echo", "x"}, "", 61'234, 1, &no_groups, &anything}, device.get());
+    REQUIRE(waits.pid > 0);
+    CHECK_FALSE(has_ended(waits.said));
+    CHECK(let_run(waits));
+    CHECK(::waitpid(waits.pid, nullptr, 0) == waits.pid);
+  }
+}

@@ -4,7 +4,10 @@
 #include "base/unique_fd.hpp"
 #include "runtime/gateway/connection.hpp"
 #include "runtime/gateway/fair_places.hpp"
+#include "runtime/gateway/pipes.hpp"
+#include "runtime/gateway/receive_buffers.hpp"
 #include "runtime/gateway/resolver.hpp"
+#include "runtime/gateway/sockets.hpp"
 #include "runtime/gateway/tenant.hpp"
 #include "runtime/gateway/turns.hpp"
 #include "runtime/gateway/world.hpp"
@@ -16,11 +19,13 @@
 #include <arpa/inet.h>
 #include <array>
 #include <chrono>
-#include <ctime>
+#include <deque>
+#include <memory>
 #include <netinet/in.h>
 #include <string>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -50,17 +55,6 @@ bool run_until(boost::asio::io_context& io, Done done, std::chrono::milliseconds
   while (!done() && std::chrono::steady_clock::now() < until)
     io.run_for(2ms), io.restart();
   return done();
-}
-
-/// Uses the processor for so long.
-void work(std::chrono::microseconds time) {
-  const auto now = [] {
-    timespec is{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &is);
-    return std::chrono::seconds{is.tv_sec} + std::chrono::nanoseconds{is.tv_nsec};
-  };
-  for (const auto until = now() + time; now() < until;)
-    ;
 }
 
 /// A name server on loopback that says nothing, unless the test has it answer.
@@ -255,70 +249,93 @@ TEST_CASE("what has waited too long, or whose tenant has gone, is told so", "[ga
   }
 }
 
-TEST_CASE("who has little to do does not wait for who has much", "[gateway][turns]") {
+namespace {
+
+/// The thread's time, which passes only where the test says so.
+struct played_time {
   boost::asio::io_context io{1};
-  turns all{io};
-  const auto busy = std::make_shared<turns::share>(all),
-             other = std::make_shared<turns::share>(all),
-             calm = std::make_shared<turns::share>(all);
+  std::chrono::nanoseconds now{};
+  turns all{io, [this] { return now; }};
+
+  std::shared_ptr<turns::share> share() { return std::make_shared<turns::share>(all); }
+  /// One look at what is new after the other.
+  template <class Done>
+  void until(Done done) {
+    while (!done()) {
+      io.restart();
+      REQUIRE(io.run_one() == 1);
+    }
+  }
+};
+
+} // namespace
+
+TEST_CASE("little to do does not wait for much to do", "[gateway][turns]") {
+  played_time at;
+  const auto busy = at.share(), other = at.share(), calm = at.share();
+  constexpr auto piece = 20us, long_piece = 60us;
   std::size_t done = 0, done_by_other = 0;
   const std::function<void()> again = [&] {
-    work(20us);
+    at.now += piece;
     ++done;
     busy->add(again);
   };
   const std::function<void()> again_other = [&] {
-    work(60us);
+    at.now += long_piece;
     ++done_by_other;
     other->add(again_other);
   };
   for (int i = 0; i < 2000; ++i)
     busy->add(again);
   other->add(again_other);
-  std::vector<std::size_t> waited;
   for (int i = 0; i < 200; ++i) {
     bool had_its_turn = false;
-    const auto before = done + done_by_other;
+    const auto before = at.now;
+    auto waited = 0ns;
     calm->add([&] {
-      waited.push_back(done + done_by_other - before);
+      waited = at.now - before;
       had_its_turn = true;
     });
-    CHECK(run_until(io, [&] { return had_its_turn; }));
+    at.until([&] { return had_its_turn; });
+    // A turn of each of the two, and the piece with which each of them passes its turn.
+    CHECK(waited <= 2 * limits::gateway_turn + piece + long_piece);
+    at.io.restart();
+    at.io.run_one(); // Some time goes by.
   }
-  // In pieces, whatever the machine does beside: of 2,000 that wait, a handful comes first.
-  for (const auto each : waited)
-    CHECK(each <= 60); // run_for() goes on for its 2 ms after the turn, so most are of then.
-  std::sort(waited.begin(), waited.end());
-  // The two that are busy have the same time, whatever their pieces take.
-  const auto mine = static_cast<double>(busy->used().count()),
-             theirs = static_cast<double>(other->used().count());
-  CHECK(mine / theirs > 0.7);
-  CHECK(mine / theirs < 1.4);
-  CHECK(all.used() >= busy->used() + other->used());
-  CHECK(done > 2 * done_by_other);
+  // The two that are busy have the same time, whatever their pieces take: each has had its turns,
+  // and at most one more with the end of a piece.
+  const auto apart =
+    busy->used() > other->used() ? busy->used() - other->used() : other->used() - busy->used();
+  CHECK(apart <= 2 * (limits::gateway_turn + long_piece));
+  CHECK(busy->used() > 20 * long_piece);
+  CHECK(busy->used() == done * piece);
+  CHECK(other->used() == done_by_other * long_piece);
+  CHECK(at.all.used() == busy->used() + other->used() + calm->used());
 }
 
 TEST_CASE("what takes long is owed", "[gateway][turns]") {
-  boost::asio::io_context io{1};
-  turns all{io};
-  const auto greedy = std::make_shared<turns::share>(all),
-             other = std::make_shared<turns::share>(all);
+  played_time at;
+  const auto greedy = at.share(), other = at.share();
+  constexpr std::chrono::microseconds long_piece = 5ms, piece = 50us;
   std::size_t done = 0;
-  std::vector<std::size_t> at;
-  greedy->add([&] { work(5ms); });
-  greedy->add([&] { at.push_back(done); });
+  std::vector<std::size_t> done_before;
+  greedy->add([&] { at.now += long_piece; });
+  greedy->add([&] { done_before.push_back(done); });
   const std::function<void()> again = [&] {
-    work(50us);
+    at.now += piece;
     if (++done < 500)
       other->add(again);
   };
   other->add(again);
-  CHECK(run_until(io, [&] { return !at.empty(); }));
-  CHECK(at[0] >= 50); // Some 100, while 5 ms are paid back.
-  SECTION("also by who has nothing more to do") {
-    CHECK(run_until(io, [&] { return done == 500; }));
-    CHECK(greedy->used() >= 5ms);
-    CHECK(greedy->used() < 50ms);
+  at.until([&] { return !done_before.empty(); });
+  // The other one has the same first, but for a turn and a piece.
+  const auto owed = long_piece - limits::gateway_turn;
+  CHECK(done_before[0] * piece >= owed - limits::gateway_turn - piece);
+  CHECK(done_before[0] * piece <= owed + limits::gateway_turn + piece);
+  SECTION("also by one that has nothing more to do") {
+    at.until([&] { return done == 500; });
+    CHECK(greedy->used() == long_piece);
+    CHECK(other->used() == 500 * piece);
   }
 }
 
@@ -398,6 +415,344 @@ TEST_CASE("thousands of silent names leave places for those who have none", "[ga
       return !found.empty();
     },
     5s));
+}
+
+namespace {
+
+/// A tenant's connection that waits to dial an address, since all its places for that are taken.
+struct waiting_to_dial {
+  boost::asio::io_context io{1};
+  world all{io};
+  std::shared_ptr<tenant> of = std::make_shared<tenant>(all, std::vector<unique_fd>{});
+  std::vector<unique_fd> clients;
+
+  waiting_to_dial() {
+    of->set_policy(egress_policy::allow_all(), 1);
+    for (std::size_t i = 0; i < limits::gateway_dials; ++i)
+      REQUIRE(all.dials.take(of->paid_by().number, [](bool) {}));
+  }
+  ~waiting_to_dial() { of->close(); }
+  void connect(const std::shared_ptr<tenant>& whose) {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+    clients.emplace_back(ends[0]);
+    std::make_shared<connection>(
+      whose, unique_fd{ends[1]},
+      socket_address{*runtime::egress::ip_address::parse("203.0.113.9"), 22})
+      ->start();
+  }
+  void settle() {
+    io.restart();
+    while (io.poll() > 0)
+      io.restart();
+  }
+};
+
+} // namespace
+
+TEST_CASE("connections that have waited in vain are refused in turn, at their tenant's cost",
+          "[gateway][places]") {
+  waiting_to_dial at;
+  constexpr std::size_t many = 100;
+  for (std::size_t i = 0; i < many; ++i)
+    at.connect(at.of);
+  REQUIRE(at.all.dials.waiting() == many);
+  const auto before = at.of->time().used();
+  at.all.dials.forget(at.of->paid_by().number); // As when their time is over.
+  CHECK(at.of->figures().refusals == 0);        // Nothing is done where they are told.
+  at.settle();
+  CHECK(at.of->figures().refusals == many);
+  CHECK(at.of->time().used() > before);
+}
+
+TEST_CASE("what pays together has one share, until the last of it has gone", "[gateway][places]") {
+  waiting_to_dial at;
+  const auto mount = std::make_shared<tenant>(at.all, std::vector<unique_fd>{}, at.of.get());
+  const auto stranger = std::make_shared<tenant>(at.all, std::vector<unique_fd>{});
+  CHECK(mount->paid_by().number == at.of->paid_by().number);
+  CHECK(mount->paid_by().time == at.of->paid_by().time);
+  CHECK(stranger->paid_by().number != at.of->paid_by().number);
+  at.connect(at.of);
+  CHECK(at.all.dials.waiting() == 1);
+  SECTION("the mount goes first") {
+    mount->close();
+    at.settle();
+    CHECK(at.all.dials.waiting() == 1); // It is the sandbox's.
+    CHECK(at.of->figures().refusals == 0);
+    at.of->close();
+    CHECK(at.all.dials.waiting() == 0);
+  }
+  SECTION("the sandbox goes first") {
+    at.of->close();
+    at.settle();
+    CHECK(at.all.dials.waiting() == 1);
+    mount->close();
+    CHECK(at.all.dials.waiting() == 0);
+  }
+  stranger->close();
+}
+
+TEST_CASE("the names that a mount's program has been told of are not asked of the DNS",
+          "[gateway][dns]") {
+  boost::asio::io_context io{1};
+  played_server server;
+  world all{io};
+  all.names.use({server.at()});
+  const auto of = std::make_shared<tenant>(all, std::vector<unique_fd>{});
+  const auto here = *runtime::egress::ip_address::parse("192.0.2.7");
+  of->confine({.allow_rest = false, .rules = {{true, "store.example"}, {true, "*.example"}}}, 80,
+              {{"store.example", {here}}});
+  std::vector<runtime::egress::ip_address> found;
+  of->resolve("store.example", [&](const auto& where) { found = where.all; });
+  CHECK(run_until(io, [&] { return !found.empty(); }));
+  CHECK(found == std::vector{here});
+  found.clear();
+  of->resolve("other.example", [&](const auto& where) { found = where.all; });
+  CHECK(run_until(io, [&] {
+    server.hear(where_it_is);
+    return !found.empty();
+  }));
+  CHECK(std::count(server.heard.begin(), server.heard.end(), "store.example") == 0);
+  CHECK(std::count(server.heard.begin(), server.heard.end(), "other.example") == 2);
+  of->close();
+}
+
+TEST_CASE("a large pipe that could not be made is made when one is wanted", "[gateway][pipes]") {
+  boost::asio::io_context io{1};
+  pipe_pool pool{io};
+  std::vector<std::pair<tenant_number, pipe_pool::pipe>> taken;
+  const auto take = [&](tenant_number by, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+      taken.emplace_back(by, pool.take(by));
+  };
+  /// All that there are: greedy tenants, and the rest for those with next to none.
+  const auto take_all = [&] {
+    constexpr auto for_all = limits::gateway_all_pipes - limits::gateway_kept_pipes;
+    tenant_number by = 0;
+    while (taken.size() < for_all)
+      take(++by, limits::gateway_pipes);
+    while (taken.size() < limits::gateway_all_pipes)
+      take(++by, limits::gateway_few_pipes);
+    return std::all_of(taken.begin(), taken.end(),
+                       [](const auto& each) { return each.second.is_large; });
+  };
+  REQUIRE(take_all());
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{3, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  for (auto& [by, each] : taken) {
+    each.holds = 1; // So it is not used again.
+    pool.give_back(by, std::move(each));
+  }
+  taken.clear();
+  const bool has_none = !pool.take(1);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(has_none);
+  CHECK(take_all());
+}
+
+// ---- Receive buffers
+
+namespace {
+
+/// One end of a connection of TCP, with what it may hold.
+class tcp_socket {
+public:
+  tcp_socket() {
+    const unique_fd listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof where;
+    REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr*>(&where), size) == 0);
+    REQUIRE(::listen(listener.get(), 1) == 0);
+    ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&where), &size);
+    peer_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(peer_.get(), reinterpret_cast<sockaddr*>(&where), size) == 0);
+    socket_.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    REQUIRE(socket_);
+  }
+  int get() const { return socket_.get(); }
+  std::size_t holds() const { return receive_buffer(get()); }
+  bool grows() const {
+    int locked = -1;
+    socklen_t size = sizeof locked;
+    REQUIRE(::getsockopt(get(), SOL_SOCKET, SO_BUF_LOCK, &locked, &size) == 0);
+    return (locked & 2) == 0;
+  }
+  /// As the kernel does it for a connection that needs it. Needs root.
+  void grow_to(std::size_t bytes) {
+    const int half = static_cast<int>(bytes / 2);
+    REQUIRE(::setsockopt(get(), SOL_SOCKET, SO_RCVBUFFORCE, &half, sizeof half) == 0);
+    free_receive_buffer(get());
+    REQUIRE(holds() == bytes);
+  }
+  void fill(std::size_t bytes) {
+    const std::string text(bytes, 'x');
+    REQUIRE(::send(peer_.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(bytes));
+    while (waiting_bytes(get()) < bytes)
+      ::usleep(100);
+  }
+
+private:
+  unique_fd peer_, socket_;
+};
+
+constexpr std::size_t kib = 1024;
+constexpr receive_buffers::ceilings few_buffers{.growing = 3,
+                                                .large = 1,
+                                                .small_bytes = 16 * kib,
+                                                .middle_bytes = 128 * kib,
+                                                .large_bytes = 256 * kib,
+                                                .quiet = 0ms};
+
+struct buffered {
+  buffered(const std::shared_ptr<receive_buffers>& in, tenant_number whose)
+      : buffer(in, whose, socket.get()) {}
+  tcp_socket socket;
+  receive_buffers::one buffer;
+};
+
+} // namespace
+
+TEST_CASE("a buffer grows once its connection moves bytes, and idle ones keep no places",
+          "[gateway][buffers]") {
+  const auto all = std::make_shared<receive_buffers>(few_buffers);
+  std::deque<buffered> mine;
+  for (int i = 0; i < 5; ++i) {
+    mine.emplace_back(all, 1);
+    CHECK_FALSE(mine.back().socket.grows());
+    CHECK(mine.back().socket.holds() == few_buffers.small_bytes * 2);
+  }
+  CHECK(all->growing(1) == 0);
+  mine[0].buffer.moved(few_buffers.small_bytes - 1); // It says little.
+  CHECK_FALSE(mine[0].socket.grows());
+  // As many as there are places, and each further one in place of the one that has moved least
+  // lately.
+  for (auto& each : mine) {
+    each.buffer.moved(few_buffers.small_bytes);
+    CHECK(each.socket.grows());
+    CHECK(all->growing(1) <= few_buffers.growing);
+  }
+  CHECK_FALSE(mine[0].socket.grows());
+  CHECK_FALSE(mine[1].socket.grows());
+  CHECK(mine[1].socket.holds() <= few_buffers.small_bytes * 2);
+  mine[2].buffer.moved(1);
+  mine[0].buffer.moved(few_buffers.small_bytes);
+  CHECK(mine[0].socket.grows());
+  CHECK(mine[2].socket.grows());
+  CHECK_FALSE(mine[3].socket.grows());
+  // Another tenant has places of its own.
+  buffered theirs{all, 2};
+  theirs.buffer.moved(few_buffers.small_bytes);
+  CHECK(theirs.socket.grows());
+  CHECK(all->growing(1) == few_buffers.growing);
+  mine.clear();
+  CHECK(all->growing(1) == 0);
+  CHECK(all->growing(2) == 1);
+}
+
+TEST_CASE("a buffer in which something waits keeps its place, and one that moves as well",
+          "[gateway][buffers]") {
+  auto most = few_buffers;
+  SECTION("it is not read") {
+    const auto all = std::make_shared<receive_buffers>(most);
+    std::deque<buffered> mine;
+    for (std::size_t i = 0; i < most.growing; ++i) {
+      mine.emplace_back(all, 1).buffer.moved(most.small_bytes);
+      mine.back().socket.grow_to(most.middle_bytes);
+      mine.back().socket.fill(most.small_bytes + 1);
+    }
+    buffered next{all, 1};
+    next.buffer.moved(most.small_bytes);
+    CHECK_FALSE(next.socket.grows()); // Else more would wait than is counted.
+    CHECK(all->growing(1) == most.growing);
+    for (const auto& each : mine)
+      CHECK(each.socket.holds() == most.middle_bytes);
+    mine.pop_front();
+    next.buffer.moved(1);
+    CHECK(next.socket.grows());
+  }
+  SECTION("it has moved a moment ago") {
+    most.quiet = 1h;
+    const auto all = std::make_shared<receive_buffers>(most);
+    std::deque<buffered> mine;
+    for (std::size_t i = 0; i <= most.growing; ++i) {
+      mine.emplace_back(all, 1).buffer.moved(most.small_bytes);
+      CHECK(mine.back().socket.grows() == (i < most.growing));
+    }
+  }
+}
+
+TEST_CASE("a buffer of which nobody takes anything does not grow", "[gateway][buffers]") {
+  const auto all = std::make_shared<receive_buffers>(few_buffers);
+  buffered mine{all, 1};
+  mine.buffer.stands_still();
+  mine.buffer.moved(few_buffers.small_bytes);
+  CHECK(mine.socket.grows());
+  for (int i = 0; i < 2; ++i) {
+    mine.buffer.stands_still();
+    CHECK_FALSE(mine.socket.grows());
+    mine.buffer.moved(1);
+    CHECK(mine.socket.grows());
+  }
+  mine.socket.grow_to(few_buffers.middle_bytes);
+  mine.buffer.moved(1);
+  mine.socket.grow_to(few_buffers.large_bytes);
+  mine.buffer.moved(1);
+  CHECK_FALSE(mine.socket.grows());
+  mine.buffer.stands_still();
+  mine.buffer.moved(1);
+  CHECK_FALSE(mine.socket.grows());
+  CHECK(mine.socket.holds() == few_buffers.large_bytes);
+  // One that gives way while it stands still begins anew.
+  mine.buffer.stands_still();
+  std::deque<buffered> others;
+  for (std::size_t i = 0; i < few_buffers.growing; ++i)
+    others.emplace_back(all, 1).buffer.moved(few_buffers.small_bytes);
+  CHECK(mine.socket.holds() == few_buffers.small_bytes * 2);
+  mine.buffer.moved(1);
+  CHECK_FALSE(mine.socket.grows());
+}
+
+TEST_CASE("a buffer that grows stays below its ceiling", "[gateway][buffers]") {
+  const auto all = std::make_shared<receive_buffers>(few_buffers);
+  buffered first{all, 1}, second{all, 1};
+  for (auto* each : {&first, &second})
+    each->buffer.moved(few_buffers.small_bytes);
+  first.socket.grow_to(few_buffers.middle_bytes / 2);
+  first.buffer.moved(1);
+  CHECK(all->large(1) == 1);
+  CHECK(first.socket.grows());
+  // The next one has no place among the large ones.
+  second.socket.grow_to(few_buffers.middle_bytes * 3);
+  second.buffer.moved(1);
+  CHECK(all->large(1) == 1);
+  CHECK_FALSE(second.socket.grows());
+  CHECK(second.socket.holds() == few_buffers.middle_bytes);
+  first.socket.grow_to(few_buffers.large_bytes * 2);
+  first.buffer.moved(1);
+  CHECK_FALSE(first.socket.grows());
+  CHECK(first.socket.holds() == few_buffers.large_bytes);
+  SECTION("and has the place of one that has ended") {
+    {
+      const auto done = std::make_unique<buffered>(all, 2);
+      done->buffer.moved(few_buffers.small_bytes);
+    }
+    CHECK(all->growing(2) == 0);
+    std::deque<buffered> others; // So that the large one is the quietest.
+    for (auto* each : {&second})
+      each->buffer.moved(1);
+    others.emplace_back(all, 1).buffer.moved(few_buffers.small_bytes);
+    others.emplace_back(all, 1).buffer.moved(few_buffers.small_bytes);
+    CHECK(all->large(1) == 0);
+    CHECK(first.socket.holds() <= few_buffers.small_bytes * 2);
+    second.buffer.moved(1);
+    CHECK(all->large(1) == 1);
+    CHECK(second.socket.grows());
+  }
 }
 
 /// A socket of another kind, which is readable whenever it holds something, as one of TCP is where

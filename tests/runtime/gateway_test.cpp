@@ -192,6 +192,36 @@ TEST_CASE("a policy of who does not hold the sandbox any more does not count", "
   CHECK(output_of(at.hello(b, "b.example", "1", "0")) == "site 203.0.113.3 tls b.example\n");
 }
 
+TEST_CASE("questions by TCP have places among the connections of all", "[gateway]") {
+  internet sites{INSULA_NETWORK_SITES};
+  constexpr rlim_t files = 600; // Fifty connections.
+  wired_process box;
+  driven_gateway gateway{INSULA_GATEWAY, files};
+  gateway.add(slot, box);
+  gateway.settings(std::string{"resolver "} + internet::resolver + "\n");
+  gateway.policy(slot, egress_policy::allow_all());
+  // Which have answered, and then say nothing; the last word is that of one that comes when they
+  // have gone.
+  const auto ask =
+    box.with({"/usr/bin/python3", "-c",
+              "import socket,struct\n"
+              "q=b'\\x12\\x34\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\1a\\7example\\0\\0\\1\\0\\1'\n"
+              "def ask():\n"
+              " try:\n"
+              "  s=socket.create_connection(('9.9.9.9',53),20)\n"
+              "  s.sendall(struct.pack('>H',len(q))+q); return s if s.recv(2) else None\n"
+              " except ConnectionError: return None\n"
+              "all=[ask() for i in range(60)]\n"
+              "print(sum(1 for s in all if s), flush=True)\n"
+              "for s in all:\n"
+              " if s: s.close()\n"
+              "while not ask(): pass\n"
+              "print('again')"});
+  CHECK(output_of(ask) == "50\nagain\n");
+  CHECK(gateway.figures(slot).last_refusals.at(0).rule ==
+        "too many connections of all sandboxes at once");
+}
+
 // ---- Neighbours
 
 namespace {
@@ -596,6 +626,39 @@ TEST_CASE("the program of a mount reaches the machine's loopback only if that is
     CAPTURE(each);
     CHECK(at.curl(each) == "inside\n");
   }
+}
+
+TEST_CASE("the program of a mount has its sandbox's share of the gateway", "[gateway]") {
+  mount_scene at;
+  wired_process box;
+  at.gateway.add(slot, box);
+  const std::string reach = "port 80\ndefault deny\nallow a.example\n";
+  at.gateway.add(program_slot, at.program, reach, slot);
+  CHECK(at.gateway.figures(slot).gateway_us == 0);
+  CHECK(at.curl("http://a.example/") == "site 203.0.113.2 host a.example\n");
+  CHECK(at.gateway.figures(slot).gateway_us > 0);
+  CHECK(at.gateway.figures(slot).connections == 0);
+  CHECK(at.gateway.figures(program_slot).connections == 1);
+  // One that is not there pays nothing.
+  at.gateway.add(program_slot, at.program, reach, slot + 1);
+  CHECK(at.curl("http://a.example/") == "site 203.0.113.2 host a.example\n");
+  const auto paid = at.gateway.figures(slot).gateway_us;
+  CHECK(at.curl("http://a.example/") == "site 203.0.113.2 host a.example\n");
+  CHECK(at.gateway.figures(slot).gateway_us == paid);
+}
+
+TEST_CASE("the program of a mount reaches what only the node's hosts file knows", "[gateway]") {
+  mount_scene at;
+  const std::string policy = "default deny\nallow store.lan\nallow inside.lan\n";
+  at.gateway.add(program_slot, at.program, "port 80\n" + policy);
+  CHECK(at.curl("http://store.lan/").starts_with("failed"));
+  const std::string hosts = "host store.lan 203.0.113.2\nhost inside.lan 127.0.0.1\n";
+  at.gateway.add(program_slot, at.program, "port 80\n" + hosts + policy);
+  CHECK(at.curl("http://store.lan/") == "site 203.0.113.2 host store.lan\n");
+  // The addresses are judged as any others.
+  CHECK(at.curl("http://inside.lan/").starts_with("failed"));
+  CHECK(at.last_rule() != "deny *");
+  CHECK(at.gateway.figures(program_slot).last_refusals.at(0).address == "127.0.0.1");
 }
 
 TEST_CASE("what is no policy of a mount's program allows nothing", "[gateway]") {

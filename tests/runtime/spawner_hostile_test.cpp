@@ -5,6 +5,7 @@
 #include "tests/support/eventually.hpp"
 
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -369,6 +370,42 @@ TEST_CASE("a server whose packets cannot be read is hung up on", "[runtime][host
   hangs_up(changed([](auto& bad) { bad.what = spawner_op::hello; })); // Its second one.
   CHECK(n.node.spawner() == pid);
   CHECK(works(agent));
+}
+
+TEST_CASE("the end of a sandbox that is still to be made comes in place of its making",
+          "[runtime][hostile]") {
+  hostile_server n;
+  const auto agent = n.make(other_slot); // The spawner has somebody, and does not end.
+  auto wanted = n.request(spawner_op::create, good_slot),
+       late = n.request(spawner_op::destroy, good_slot);
+  wanted.epoch = 7;
+  wanted.tag[0] = 'x';
+  late.epoch = 6;
+  auto older = n.request(spawner_op::create, empty_slot);
+  older.epoch = 5;
+  older.tag[0] = 'x';
+  auto last = late;
+  last.epoch = 7;
+  // All of it is there before the spawner has time for a create.
+  REQUIRE(::kill(n.node.spawner(), SIGSTOP) == 0);
+  for (const auto& each : {wanted, wanted, late, older, last, wanted})
+    n.send(each);
+  REQUIRE(::kill(n.node.spawner(), SIGCONT) == 0);
+  const auto is = [&](spawner_event what, std::uint32_t slot, int error) {
+    const auto said = n.answer().first;
+    CHECK(said.what == what);
+    CHECK(said.slot == slot);
+    CHECK(said.error == error);
+  };
+  is(spawner_event::create_failed, good_slot, EBUSY); // There is one that waits.
+  is(spawner_event::destroyed, good_slot, ESTALE);
+  is(spawner_event::create_failed, empty_slot, ESTALE);
+  is(spawner_event::create_failed, good_slot, ECANCELED);
+  is(spawner_event::destroyed, good_slot, 0);
+  is(spawner_event::created, good_slot, 0);
+  CHECK(works(agent));
+  CHECK(n.ask(last).what == spawner_event::destroyed);
+  n.makes_sandboxes();
 }
 
 TEST_CASE("a server that asks and does not read does not hold the next one up",

@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <stdexcept>
 #include <string>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -68,13 +69,17 @@ private:
 /// spawner and of the server.
 class driven_gateway {
 public:
-  explicit driven_gateway(const char* program) {
+  /// `files`: how many it may have open; 0: as many as the test.
+  explicit driven_gateway(const char* program, rlim_t files = 0) {
     auto [ours, theirs] = pair(SOCK_SEQPACKET);
     spawner_ = std::move(ours);
     pid_ = ::fork();
     if (pid_ == 0) {
       ::dup2(theirs.get(), runtime::gateway::spawner_fd);
       ::close_range(runtime::gateway::spawner_fd + 1, ~0u, 0);
+      const rlimit most{files, files};
+      if (files > 0)
+        ::setrlimit(RLIMIT_NOFILE, &most);
       ::execl(program, "insula-gateway", "61234", nullptr);
       ::_exit(127);
     }
@@ -89,13 +94,14 @@ public:
 
   pid_t pid() const { return pid_; }
 
-  /// `reach`: as of gateway::op::add.
-  void add(std::uint32_t slot, const wired_process& box, const std::string& reach = {}) {
+  /// `reach` and `pays`: as of gateway::op::add.
+  void add(std::uint32_t slot, const wired_process& box, const std::string& reach = {},
+           std::uint32_t pays = runtime::gateway::nobody) {
     std::vector<int> fds;
     for (const auto& each : box.sockets())
       if (each)
         fds.push_back(each.get());
-    tell({runtime::gateway::op::add, slot}, fds, reach);
+    tell({runtime::gateway::op::add, slot, pays}, fds, reach);
   }
 
   /// Another server in place of the one before.
