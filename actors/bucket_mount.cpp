@@ -245,7 +245,7 @@ result<bucket_source> source_of(const bucket_mount& mount, const bucket_settings
     return refused("No credentials found. Give options.credentials, or start the server with "
                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or R2_ACCESS_KEY_ID and "
                    "R2_SECRET_ACCESS_KEY, in its environment.");
-  source.signed_by_node = brings_none;
+  source.signed_by_node = brings_none || !mount.binding.empty();
   for (const auto* each : {&credentials->access_key_id, &credentials->secret_access_key})
     if (each->empty() || each->size() > max_word_bytes || has_control(*each) ||
         each->find(':') != std::string::npos)

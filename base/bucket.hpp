@@ -45,8 +45,8 @@ struct bucket_source {
   bool read_only = false;
   bucket_credentials credentials;
   std::vector<std::string> options; ///< Of s3fs: "name" or "name=value".
-  bool signed_by_node = false;      ///< The credentials are those of the node's environment: a
-                                    ///< signature must be good at the endpoint alone.
+  bool signed_by_node = false; ///< The credentials are the operator's, of the environment or of
+                               ///< a binding: a signature must be good at the endpoint alone.
 };
 
 } // namespace insula

@@ -218,6 +218,8 @@ void connection::enter_idle() {
   now_ = phase::idle;
   at_work_ = false;
   phase_deadline_ = std::chrono::steady_clock::now() + limits_.idle;
+  if (shown_ == caller::visitor && visitor_idle_)
+    visitor_idle_();
 }
 
 void connection::enter_answering() {
@@ -307,7 +309,7 @@ std::size_t connection::header_size() const {
 
 void connection::check_lines_from(const char* at) {
   lines_.begin();
-  unchecked_ = at;
+  unchecked_ = header_end_ = at; // Perhaps no field follows.
 }
 
 void connection::check_lines_to(const char* end) {

@@ -456,6 +456,8 @@ TEST_CASE("the node's credentials are for its bindings and for endpoints that it
           "[actors][mounts]") {
   mounting_node node;
   node.options->buckets.credentials_for = {"https://S3.example.com", "http://10.1.2.3:9000"};
+  node.options->buckets.bindings["KEYS"] = {endpoint, "kept", false,
+                                            bucket_credentials{"its-key", "its-secret"}};
   node.start();
   const auto asked = [&](const std::string& where, std::vector<std::string> options = {}) {
     auto wanted = mount_of("/m" + std::to_string(node.place().mount_specs.size()));
@@ -489,6 +491,10 @@ TEST_CASE("the node's credentials are for its bindings and for endpoints that it
     auto lent = bound("/lent");
     lent.options = {option};
     CHECK(node.mount(lent).reason().message.starts_with("The s3fs option \"" + name));
+    auto kept = bound("/kept"); // Credentials of a binding are the operator's as well.
+    kept.binding = "KEYS";
+    kept.options = {option};
+    CHECK(node.mount(kept).reason().message.starts_with("The s3fs option \"" + name));
     auto own = mount_of("/own" + name);
     own.options = {option};
     CHECK_NOTHROW(node.mount(own).value());
@@ -496,6 +502,11 @@ TEST_CASE("the node's credentials are for its bindings and for endpoints that it
   }
   CHECK_NOTHROW(node.mount(bound("/lent")).value());
   CHECK(last().secret == "lent:node-key:node-secret\n");
+  CHECK(("," + last().argv.back() + ",").find(",sigv4,") != std::string::npos);
+  auto kept = bound("/kept");
+  kept.binding = "KEYS";
+  CHECK_NOTHROW(node.mount(kept).value());
+  CHECK(last().secret == "kept:its-key:its-secret\n");
   CHECK(("," + last().argv.back() + ",").find(",sigv4,") != std::string::npos);
 }
 

@@ -67,10 +67,17 @@ std::string base64(const std::string& text) {
 }
 
 /// Of etcd's, by its gateway.
-void tell_etcd(const etcd_server& etcd, const std::string& what, const std::string& body) {
+std::string tell_etcd(const etcd_server& etcd, const std::string& what, const std::string& body) {
   const auto port =
     static_cast<std::uint16_t>(std::stoi(etcd.url().substr(etcd.url().rfind(':') + 1)));
-  REQUIRE(http_ask(port, "POST", "/v3/kv/" + what, body).status == 200);
+  const auto said = http_ask(port, "POST", "/v3/kv/" + what, body);
+  REQUIRE(said.status == 200);
+  return said.body;
+}
+
+bool is_member(const etcd_server& etcd, const std::string& name) {
+  return tell_etcd(etcd, "range", "{\"key\":\"" + base64("insula/nodes/" + name) + "\"}")
+           .find("\"kvs\"") != std::string::npos;
 }
 
 } // namespace
@@ -147,8 +154,8 @@ TEST_CASE("a command in a sandbox asks nothing of etcd, at whichever node", "[cl
     for (std::size_t at = 0; at < 2; ++at)
       REQUIRE(nodes[at].sh("quiet", "true").exit_code == 0);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  // Each renews its lease twice a second, with two questions, and now and then looks for alarms that
-  // are nobody's.
+  // Each renews its lease twice a second, with two questions, and now and then looks for alarms
+  // that are nobody's.
   const double anyway = 2 * (4 * took.count() + took.count() / 10 + 2);
   CHECK(questions(0) + questions(1) - before < anyway + commands / 4.);
 }
@@ -191,6 +198,7 @@ TEST_CASE("a node that has lost its spawner ends, and every new sandbox is made 
   const auto at = nodes.owner_number("moves");
   auto& lost = nodes[at];
   const std::array others{&nodes[(at + 1) % 3], &nodes[(at + 2) % 3]};
+  REQUIRE(is_member(nodes.etcd, small_cluster::name_of(at)));
   lost.crash_spawner();
   for (std::size_t i = 0; i < 30; ++i) {
     const auto id =
@@ -203,10 +211,37 @@ TEST_CASE("a node that has lost its spawner ends, and every new sandbox is made 
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 1);
   // It has given its lease back, and what it had is another's.
-  CHECK(eventually([&] { return small_cluster::members(*others[0]) == 2; }, 3s));
+  CHECK_FALSE(is_member(nodes.etcd, small_cluster::name_of(at)));
+  CHECK(eventually([&] { return small_cluster::members(*others[0]) == 2; }));
   CHECK(sh_patiently(*others[0], "moves", "ls; echo again").out == "again\n");
   lost.start();
   CHECK(eventually([&] { return small_cluster::members(*others[0]) == 3; }));
+}
+
+TEST_CASE("a node whose memory is nearly used up gets no new sandbox while others have room",
+          "[cluster]") {
+  small_cluster nodes{2};
+  const auto fill_up = [&](std::size_t which) {
+    nodes[which].configure(nodes.yaml(which) + "node: {memory_reserve: 1TiB}\n");
+    nodes[which].stop(SIGTERM);
+    nodes[which].start();
+    for (const auto& each : nodes.all)
+      REQUIRE(eventually([&] { return small_cluster::members(*each) == 2; }));
+  };
+  fill_up(1);
+  for (std::size_t i = 0; i < 12; ++i) { // It is the one with the most places free.
+    const auto id = std::string{"room"} + static_cast<char>('a' + i);
+    CHECK(nodes[i % 2].sh(id, "echo made").out == "made\n");
+    CHECK(small_cluster::owner_of(nodes[0], id).node == "n1");
+  }
+  // Where no node has room, the answer says so.
+  fill_up(0);
+  for (const auto& each : nodes.all) {
+    const auto got = each->ask("POST", "/v1/sandbox/full/exec", exec_body({"true"}));
+    CHECK(got.status == 503);
+    CHECK(got.body.find("the node's memory is nearly used up") != std::string::npos);
+    CHECK(got.fields.at("retry-after") == "5");
+  }
 }
 
 TEST_CASE("a server that is started again in time goes on with what it had", "[cluster]") {

@@ -270,7 +270,7 @@ struct played_time {
 
 } // namespace
 
-TEST_CASE("little to do does not wait for much to do", "[gateway][turns]") {
+TEST_CASE("a tenant with little to do does not wait for one with much", "[gateway][turns]") {
   played_time at;
   const auto busy = at.share(), other = at.share(), calm = at.share();
   constexpr auto piece = 20us, long_piece = 60us;
@@ -791,7 +791,8 @@ TEST_CASE("what is readable with nothing new in it has not said that there is no
   of->close();
 }
 
-TEST_CASE("failures are remembered for a moment, for who has met them", "[gateway][dns]") {
+TEST_CASE("failures are remembered for a moment, for the tenant that has met them",
+          "[gateway][dns]") {
   asking at;
   const auto mine = at.tenant(), theirs = at.tenant();
   const auto ask = [&](const payer& by, const std::string& name, const auto& answer) {

@@ -54,7 +54,10 @@ TEST_CASE("what the kernel holds for itself is read from what it says of the mem
 }
 
 TEST_CASE("a machine keeps a twentieth of its memory, within bounds", "[runtime][memory]") {
-  CHECK(usual_reserve(1 * GiB) == 256 * MiB);
+  CHECK(usual_reserve(512 * MiB) == 64 * MiB);
+  CHECK(usual_reserve(1 * GiB) == 128 * MiB);
+  CHECK(usual_reserve(2 * GiB) == 256 * MiB);
+  CHECK(usual_reserve(4 * GiB) == 256 * MiB);
   CHECK(usual_reserve(16 * GiB) == 16 * GiB / 20);
   CHECK(usual_reserve(512 * GiB) == 2 * GiB);
 }
@@ -151,7 +154,7 @@ TEST_CASE("kinds of one sandbox count together", "[runtime][memory]") {
   CHECK(found->bytes == 300 * MiB);
 }
 
-TEST_CASE("who is innocent is left alone", "[runtime][memory]") {
+TEST_CASE("an innocent sandbox is left alone", "[runtime][memory]") {
   // A database with 100,000 locks, and 5,000 handles on a directory of 300 names.
   const std::vector<sandbox_memory> usual{
     holds(1, memory_kind::file_locks, 100'000 * 192),
