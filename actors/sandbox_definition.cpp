@@ -86,7 +86,8 @@ void define(sandbox_pointer self, const define_sandbox& wanted,
       self,
       [=] {
         auto& now = self->state;
-        if (exists(now)) // Another definition came while this one waited for the lease.
+        // Another definition, or a command, came while this one waited for the lease.
+        if (exists(now) || lives(now))
           return refuse();
         std::string lines;
         for (const auto& [name, value] : wanted.env)
@@ -131,9 +132,8 @@ void redefine(sandbox_pointer self, const redefine_sandbox& wanted,
     };
     const bool changes_it = wanted.about || wanted.expires_ms;
     const auto is_meant = [self, wanted] {
-      return exists(self->state) &&
-             (!wanted.only_if_about ||
-              *wanted.only_if_about == self->state.record->value(about_key));
+      return exists(self->state) && (!wanted.only_if_about ||
+                                     *wanted.only_if_about == self->state.record->value(about_key));
     };
     if (!changes_it || !is_meant())
       return self->state.record->when_durable(told, failed);

@@ -72,6 +72,23 @@ TEST_CASE("what a sandbox may use is what it was made with, if its node gives as
   CHECK(told.cpu_limit_percent == 50);
 }
 
+TEST_CASE("a sandbox that a command has begun meanwhile is not defined", "[actors][definition]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  node.leases.hold = true;
+  const auto defined = node.sys.ask<sandbox_description>(box, definition());
+  const auto asked = node.sys.ask<process_actor>(box, command("echo hi"));
+  node.leases.let_go();
+  node.sys.run();
+  CHECK(defined.reason().code == errc::already_exists);
+  CHECK(node.engine.creations.size() == 1);
+  node.process().start();
+  node.sys.run();
+  CHECK_NOTHROW(asked.value());
+  CHECK_FALSE(node.engine.creations.back().spec.network == egress_policy::deny_all());
+  CHECK(node.store.value("abc", "about").empty()); // It is the command's, and has no definition.
+}
+
 TEST_CASE("an image that is not there makes no sandbox", "[actors][definition]") {
   small_node node;
   const auto box = node.make_sandbox();
