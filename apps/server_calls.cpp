@@ -3,9 +3,11 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <net/if.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <string>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
@@ -13,8 +15,8 @@ namespace insula {
 
 namespace {
 
-// What this machine's architecture or libseccomp does not know is left out. clone, prctl, socket
-// and socketpair are allowed by their arguments, further down.
+// What this machine's architecture or libseccomp does not know is left out. clone, ioctl, prctl,
+// socket and socketpair are allowed by their arguments, further down.
 // clang-format off
 constexpr const char* allowed[] = {
   // Threads and signals
@@ -39,7 +41,7 @@ constexpr const char* allowed[] = {
   // Files
   "access", "chmod", "close", "close_range", "copy_file_range", "dup", "dup2", "dup3", "faccessat",
   "fadvise64", "fallocate", "fchmod", "fchmodat", "fchown", "fcntl", "fdatasync", "flock", "fstat",
-  "fstatfs", "fsync", "ftruncate", "getcwd", "getdents64", "ioctl", "link", "linkat", "lseek",
+  "fstatfs", "fsync", "ftruncate", "getcwd", "getdents64", "link", "linkat", "lseek",
   "lstat", "mkdir", "mkdirat", "newfstatat", "open", "openat", "openat2", "pipe2", "pread64", "preadv",
   "pwrite64", "pwritev", "read", "readahead", "readlink", "readlinkat", "readv", "rename",
   "renameat", "renameat2", "rmdir", "sendfile", "splice", "stat", "statfs", "statx",
@@ -51,12 +53,25 @@ constexpr const char* allowed[] = {
 #endif
 };
 
-/// The C library asks for these first, and does without once it hears that there is no such call.
-constexpr const char* unknown[] = {
-  "clone3", "epoll_pwait2", "faccessat2", "fchmodat2", "futex_waitv", "io_uring_setup", "preadv2",
-  "pwritev2",
+/// What leads out of a server, and no library tries in place of something else.
+constexpr const char* refused[] = {
+  "acct", "add_key", "bpf", "chroot", "delete_module", "execve", "execveat", "finit_module", "fork",
+  "fsconfig", "fsmount", "fsopen", "fspick", "init_module", "kcmp", "kexec_file_load", "kexec_load",
+  "keyctl", "kill", "lookup_dcookie", "mknod", "mknodat", "mount", "mount_setattr", "move_mount",
+  "name_to_handle_at", "open_by_handle_at", "open_tree", "perf_event_open", "pidfd_getfd",
+  "pidfd_open", "pidfd_send_signal", "pivot_root", "process_vm_readv", "process_vm_writev",
+  "ptrace", "quotactl", "reboot", "request_key", "seccomp", "setdomainname", "sethostname", "setns",
+  "settimeofday", "swapoff", "swapon", "syslog", "tkill", "umount2", "unshare", "userfaultfd",
+  "vfork", "vhangup",
 };
 // clang-format on
+
+/// Of devices, sockets and terminals. None puts letters into a terminal, as TIOCSTI and TIOCLINUX
+/// do: the one that the server was started from may be root's.
+constexpr unsigned ioctls[] = {
+  FIOCLEX,       FIONBIO,      FIONCLEX,    FIONREAD, SIOCGIFADDR, SIOCGIFCONF, SIOCGIFFLAGS,
+  SIOCGIFHWADDR, SIOCGIFINDEX, SIOCGIFNAME, TCGETS,   TIOCGPTN,    TIOCGWINSZ,  TIOCSWINSZ,
+};
 
 struct release {
   void operator()(void* context) const { ::seccomp_release(context); }
@@ -89,6 +104,9 @@ bool add_by_arguments(scmp_filter_ctx to) {
        {scmp_datum_t{PR_SET_NAME}, scmp_datum_t{PR_GET_NAME}, scmp_datum_t{PR_GET_DUMPABLE},
         scmp_datum_t{PR_SET_TIMERSLACK}, name_of_memory})
     good = allow(SCMP_SYS(prctl), SCMP_A0(SCMP_CMP_EQ, option)) && good;
+  // The kernel looks at 32 bits of it, whatever the others are.
+  for (const scmp_datum_t request : ioctls)
+    good = allow(SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, request)) && good;
   for (const scmp_datum_t family : {AF_UNIX, AF_INET, AF_INET6})
     good = allow(SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, family)) && good;
   good = added(::seccomp_rule_add(to, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2,
@@ -104,17 +122,22 @@ result<void> allow_only_server_calls() {
     return error{errc::io_failed, std::string{"the filter of the server's system calls: "} + what +
                                     ": " + std::strerror(why)};
   };
-  const std::unique_ptr<void, release> filter{::seccomp_init(SCMP_ACT_ERRNO(EPERM))};
+  // What a C library of tomorrow asks for first it does without where there is no such call.
+  const std::unique_ptr<void, release> filter{::seccomp_init(SCMP_ACT_ERRNO(ENOSYS))};
   if (!filter)
     return failed("making it", ENOMEM);
-  ::seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2); // A binary tree.
-  ::seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_TSYNC, 1);    // Of every thread.
-  ::seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_NNP, 0);      // It is set.
+  // A binary tree; a libseccomp that does not know it makes a slower filter.
+  ::seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2);
+  if (const int outcome = ::seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_TSYNC, 1); outcome != 0)
+    return failed("having it hold for every thread", -outcome);
+  if (const int outcome = ::seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_NNP, 0); outcome != 0)
+    return failed("leaving the privileges, which are none", -outcome);
   if (!add(filter.get(), SCMP_ACT_ALLOW, allowed) ||
-      !add(filter.get(), SCMP_ACT_ERRNO(ENOSYS), unknown) || !add_by_arguments(filter.get()))
+      !add(filter.get(), SCMP_ACT_ERRNO(EPERM), refused) || !add_by_arguments(filter.get()))
     return failed("adding to it", EINVAL);
+  // Above zero: the number of a thread that does not take it.
   if (const int outcome = ::seccomp_load(filter.get()); outcome != 0)
-    return failed("loading it", -outcome);
+    return failed("loading it", outcome > 0 ? ESRCH : -outcome);
   return {};
 }
 

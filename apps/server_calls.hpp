@@ -5,11 +5,12 @@
 namespace insula {
 
 /// From here on, no thread of this process makes another system call than those that a server
-/// needs: no program is started, nothing is mounted or traced, and a socket is of UNIX, IPv4, IPv6
-/// or the kernel's routes. A call that is not allowed fails with EPERM, or with ENOSYS where the C
-/// library knows another way. Called while the process is root, so that the kernel's ceiling for
-/// compiled filters of other users does not count; it has no new privileges already. Errors:
-/// io_failed.
+/// needs: no program is started, nothing is mounted or traced, nothing is typed into a terminal,
+/// and a socket is of UNIX, IPv4, IPv6 or the kernel's routes. A call that is not allowed fails
+/// with ENOSYS, as one that the kernel does not know, so that a library takes another way; those
+/// that would lead out of the server fail with EPERM. Called while the process is root, so that the
+/// kernel's ceiling for compiled filters of other users does not count; it has no new privileges
+/// already. Errors: io_failed, also where the filter would not hold for every thread.
 result<void> allow_only_server_calls();
 
 /// Set to anything, the server may make every call: for debuggers and profilers that run inside of
