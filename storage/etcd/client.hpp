@@ -111,7 +111,8 @@ public:
                       std::function<void(result<void>)> then) = 0;
 
   /// Tells of changes of keys that begin with `prefix`, from revision `from` on, in their order,
-  /// as long as what is returned is held; `ended` is the last that is heard of it.
+  /// as long as what is returned is held; `ended` is the last that is heard of it, with result_gone
+  /// if etcd does not have the changes since `from` any more.
   virtual std::shared_ptr<void> watch(std::string prefix, revision from,
                                       std::function<void(std::vector<event>, revision at)> tell,
                                       std::function<void(error)> ended) = 0;

@@ -232,8 +232,8 @@ result<watch_news> read_news(std::string_view line) {
   news.at = number(member(told, "header"), "revision");
   if (const auto* over = member(told, "canceled");
       over != nullptr && over->IsBool() && over->GetBool())
-    news.ended =
-      error{errc::io_failed, "etcd has ended the watch: " + words(told, "cancel_reason")};
+    news.ended = error{number(told, "compact_revision") != 0 ? errc::result_gone : errc::io_failed,
+                       "etcd has ended the watch: " + words(told, "cancel_reason")};
   const auto* events = member(told, "events");
   if (events != nullptr && events->IsArray())
     for (const auto& each : events->GetArray())

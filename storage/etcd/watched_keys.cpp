@@ -2,6 +2,7 @@
 
 #include "storage/etcd/gateway_json.hpp"
 
+#include <algorithm>
 #include <future>
 #include <utility>
 
@@ -36,7 +37,7 @@ struct watched_keys::table : std::enable_shared_from_this<table> {
   std::uint64_t turn = 0; ///< Counts the readings: an earlier one's watch and timer count no more.
   std::shared_ptr<void> watching;
   std::map<std::string, key_value> found;
-  revision at = 0;
+  revision at = 0; ///< All changes up to here have been read or heard.
 
   void begin() {
     ++turn;
@@ -81,18 +82,34 @@ struct watched_keys::table : std::enable_shared_from_this<table> {
       keys = std::exchange(found, {});
       is_ready = true;
     }
+    begin_watch();
+    begin_after(refresh);
+    changed();
+  }
+
+  void begin_watch() {
     watching = with.watch(
       prefix, at + 1,
       [self = shared_from_this(), of = turn](std::vector<event> events, revision) {
         if (!self->over && self->turn == of)
           self->hear(std::move(events));
       },
-      [self = shared_from_this(), of = turn](const error&) {
+      [self = shared_from_this(), of = turn](const error& why) {
         if (!self->over && self->turn == of)
-          self->begin_after(pause_after_failure);
+          self->watch_has_ended(why);
       });
-    begin_after(refresh);
-    changed();
+  }
+
+  /// Another watch goes on where this one was. Only what etcd has forgotten has to be read: were
+  /// all read whenever a member is slow, a busy etcd would be kept busy by that.
+  void watch_has_ended(const error& why) {
+    watching.reset();
+    if (why.code == errc::result_gone)
+      return begin_after(pause_after_failure);
+    with.after(pause_after_failure, [self = shared_from_this(), of = turn] {
+      if (!self->over && self->turn == of)
+        self->begin_watch();
+    });
   }
 
   void hear(std::vector<event> events) {
@@ -101,6 +118,7 @@ struct watched_keys::table : std::enable_shared_from_this<table> {
     {
       const std::lock_guard lock{mutex};
       for (auto& each : events) {
+        at = std::max(at, each.what.modified);
         if (each.what.key.size() < prefix.size())
           continue;
         auto name = each.what.key.substr(prefix.size());

@@ -12,8 +12,9 @@
 namespace insula::storage::etcd {
 
 /// All keys that begin with a prefix, as they were a moment ago: read once, then told of by a
-/// watch; read anew when that breaks off, and every refresh in any case, since a member that is cut
-/// off from the others tells nothing. Keys are without the prefix.
+/// watch. One that breaks off is begun anew from the last change that was heard of. All is read
+/// anew when etcd has forgotten that change, and every refresh in any case, since a member that is
+/// cut off from the others tells nothing. Keys are without the prefix.
 ///
 /// Threads: any; `changed` is called on the client's.
 /// Owner:   the client must outlive it. It does not end on the client's thread, and waits for what

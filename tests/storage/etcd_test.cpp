@@ -233,6 +233,133 @@ TEST_CASE("answers that make no sense are errors", "[etcd]") {
   CHECK(odd->found.size() == 2);
 }
 
+namespace {
+
+/// Answers, and lets time pass, as the test says, on its own thread.
+class held_client final : public etcd::client {
+public:
+  struct watching {
+    etcd::revision from = 0;
+    std::function<void(std::vector<etcd::event>, etcd::revision)> tell;
+    std::function<void(error)> ended;
+    std::weak_ptr<void> wanted;
+  };
+
+  void transact(etcd::transaction, milliseconds,
+                std::function<void(result<etcd::outcome>)> then) override {
+    readings.push_back(std::move(then));
+  }
+  void grant(std::chrono::seconds, milliseconds,
+             std::function<void(result<etcd::lease_id>)>) override {}
+  void renew(etcd::lease_id, milliseconds, std::function<void(result<etcd::renewal>)>) override {}
+  void revoke(etcd::lease_id, milliseconds, std::function<void(result<void>)>) override {}
+  std::shared_ptr<void> watch(std::string, etcd::revision from,
+                              std::function<void(std::vector<etcd::event>, etcd::revision)> tell,
+                              std::function<void(error)> ended) override {
+    auto wanted = std::make_shared<int>(0);
+    watches.push_back({from, std::move(tell), std::move(ended), wanted});
+    return wanted;
+  }
+  void post(std::function<void()> what) override { what(); }
+  void after(std::chrono::nanoseconds pause, std::function<void()> what) override {
+    timers_.emplace(now_ + pause, std::move(what));
+  }
+  std::chrono::nanoseconds now() const override { return now_; }
+
+  void let_pass(std::chrono::nanoseconds time) {
+    const auto until = now_ + time;
+    while (!timers_.empty() && timers_.begin()->first <= until) {
+      const auto due = timers_.extract(timers_.begin());
+      now_ = due.key();
+      due.mapped()();
+    }
+    now_ = until;
+  }
+
+  std::vector<std::function<void(result<etcd::outcome>)>> readings;
+  std::vector<watching> watches;
+
+private:
+  std::chrono::nanoseconds now_{0};
+  std::multimap<std::chrono::nanoseconds, std::function<void()>> timers_;
+};
+
+etcd::outcome read_at(etcd::revision at, std::vector<etcd::key_value> keys) {
+  etcd::outcome got;
+  got.held = true;
+  got.at = at;
+  got.found = {std::move(keys)};
+  return got;
+}
+
+} // namespace
+
+TEST_CASE("a watch that breaks off goes on from the last change, and nothing is read for that",
+          "[etcd]") {
+  held_client client;
+  int changes = 0;
+  etcd::watched_keys owners{client, "t/", [&] { ++changes; }};
+  owners.start();
+  REQUIRE(client.readings.size() == 1);
+  client.readings.back()(read_at(5, {{"t/a", "1", 3, 3}}));
+  REQUIRE(client.watches.size() == 1);
+  CHECK(client.watches[0].from == 6);
+  // Nothing was heard of: the next one begins where that one did.
+  client.watches[0].ended({errc::node_unreachable, "slow"});
+  CHECK(client.watches[0].wanted.expired());
+  client.let_pass(1s);
+  REQUIRE(client.watches.size() == 2);
+  CHECK(client.watches[1].from == 6);
+  client.watches[1].tell({{false, {"t/b", "2", 8, 8}}, {true, {"t/a", {}, 0, 9}}}, 12);
+  CHECK(owners.find("b")->value == "2");
+  CHECK_FALSE(owners.find("a"));
+  // What etcd has reached says nothing of what has been told.
+  for (std::size_t i = 2; i < 10; ++i) {
+    client.watches.back().ended({errc::io_failed, "etcd has ended the watch"});
+    client.let_pass(500ms);
+    REQUIRE(client.watches.size() == i + 1);
+    CHECK(client.watches.back().from == 10);
+  }
+  CHECK(client.readings.size() == 1);
+  CHECK(owners.size() == 1); // It has been there all the time.
+  // Now there is no way round it.
+  client.watches.back().ended({errc::result_gone, "compacted"});
+  client.let_pass(1s);
+  REQUIRE(client.readings.size() == 2);
+  client.readings.back()(read_at(40, {{"t/c", "3", 30, 30}}));
+  CHECK(client.watches.back().from == 41);
+  CHECK(owners.find("c"));
+  CHECK_FALSE(owners.find("b"));
+  // A member that is cut off tells nothing, however well its watch goes on.
+  client.let_pass(etcd::watched_keys::refresh);
+  CHECK(client.readings.size() == 3);
+  CHECK(changes == 3);
+}
+
+TEST_CASE("a watch says whether etcd still has what it is to tell", "[etcd]") {
+  const auto why = [](const std::string& more) {
+    const auto news =
+      etcd::read_news(R"({"result":{"header":{"revision":"9"},"canceled":true)" + more + "}}");
+    REQUIRE(news);
+    return news->ended.value().code;
+  };
+  CHECK(why(R"(,"compact_revision":"7")") == errc::result_gone);
+  CHECK(why(R"(,"cancel_reason":"no leader")") == errc::io_failed);
+  etcd_server server;
+  auto client = connect_to(server);
+  for (int i = 0; i < 3; ++i)
+    REQUIRE(wait_for<etcd::outcome>([&](auto then) {
+      client->transact({{}, {etcd::operation::put("t/a", std::to_string(i))}, {}}, 5s, then);
+    }));
+  server.forget_before(3);
+  auto ended = std::make_shared<std::promise<errc>>();
+  const auto watching = client->watch(
+    "t/", 1, [](auto, auto) {}, [ended](const error& said) { ended->set_value(said.code); });
+  auto got = ended->get_future();
+  REQUIRE(got.wait_for(60s) == std::future_status::ready);
+  CHECK(got.get() == errc::result_gone);
+}
+
 TEST_CASE("a node is a member until it leaves", "[etcd]") {
   etcd_server server;
   auto watching = connect_to(server);

@@ -29,22 +29,26 @@ sockaddr_in loopback(std::uint16_t port) {
   return at;
 }
 
-/// Does it say at /health that all is well?
-bool is_healthy(std::uint16_t port) {
+/// What is answered to one request; empty: nothing.
+std::string answer_to(std::uint16_t port, const std::string& asked) {
   const unique_fd socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   const auto at = loopback(port);
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0)
-    return false;
+    return {};
   timeval patience{2, 0};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  const std::string asked = "GET /health HTTP/1.0\r\n\r\n";
   if (::send(socket.get(), asked.data(), asked.size(), MSG_NOSIGNAL) < 0)
-    return false;
+    return {};
   std::string answer;
   char bytes[1024];
   for (ssize_t got = 0; (got = ::recv(socket.get(), bytes, sizeof bytes, 0)) > 0;)
     answer.append(bytes, static_cast<std::size_t>(got));
-  return answer.find("\"true\"") != std::string::npos;
+  return answer;
+}
+
+/// Does it say at /health that all is well?
+bool is_healthy(std::uint16_t port) {
+  return answer_to(port, "GET /health HTTP/1.0\r\n\r\n").find("\"true\"") != std::string::npos;
 }
 
 } // namespace
@@ -119,6 +123,14 @@ void etcd_server::start() {
 
 void etcd_server::stop() {
   program_.reset();
+}
+
+void etcd_server::forget_before(std::int64_t revision) const {
+  const auto body = R"({"physical":true,"revision":")" + std::to_string(revision) + "\"}";
+  const auto said = answer_to(port_, "POST /v3/kv/compaction HTTP/1.0\r\nContent-Length: " +
+                                       std::to_string(body.size()) + "\r\n\r\n" + body);
+  if (said.find(" 200 ") == std::string::npos)
+    throw std::runtime_error{"etcd does not compact: " + said};
 }
 
 void etcd_server::stand_still() const {

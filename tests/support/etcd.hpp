@@ -28,6 +28,8 @@ public:
   const std::string& url() const { return url_; }
   void stop();  ///< Killed, as by a power cut.
   void start(); ///< Where it was, with what it had.
+  /// Changes up to that one cannot be told any more. Without TLS only.
+  void forget_before(std::int64_t revision) const;
   void stand_still() const;
   void go_on() const;
 
