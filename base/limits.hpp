@@ -95,6 +95,10 @@ inline constexpr std::chrono::minutes wrong_keys_within{1};
 /// Networks that wrong keys have come from lately, and that are remembered: some 400 KiB.
 inline constexpr std::size_t wrong_networks = 1024;
 
+/// Lines of the log about wrong keys, from all networks together, in each such time: more than are
+/// remembered can try, and each of them has its wait anew.
+inline constexpr std::size_t wrong_key_lines = 100;
+
 /// A key that is typed into the console. A header can hold no more.
 inline constexpr std::uint64_t typed_key_bytes = header_value_bytes;
 

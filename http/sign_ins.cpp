@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <utility>
 
 namespace insula::http {
 
@@ -84,6 +85,20 @@ std::optional<std::chrono::seconds> sign_ins::note_wrong_key(const std::string& 
     return std::chrono::ceil<std::chrono::seconds>(times.front() + limits::wrong_keys_within - now);
   times.push_back(now);
   return std::nullopt;
+}
+
+sign_ins::line sign_ins::take_line(time_point now) {
+  const std::lock_guard hold{guard_};
+  if (lines_ == 0 || lines_since_ + limits::wrong_keys_within <= now) {
+    lines_since_ = now;
+    lines_ = 0;
+  }
+  if (lines_ >= limits::wrong_key_lines) {
+    ++left_out_;
+    return {};
+  }
+  ++lines_;
+  return {true, std::exchange(left_out_, 0)};
 }
 
 void sign_ins::forget_quiet_networks(time_point now) {

@@ -60,7 +60,8 @@ response sign_in(const services& with, const call& what, std::string_view typed)
     answer.fields.push_back({"Retry-After", seconds});
     return answer;
   }
-  log::warning("console.wrong_key", {{"from", what.network}});
+  if (const auto line = with.browsers->take_line(now); line.granted)
+    log::warning("console.wrong_key", {{"from", what.network}, {"left_out", line.left_out}});
   return refused(401, "This is not the key.", "unauthorized");
 }
 
