@@ -307,7 +307,7 @@ std::size_t connection::header_size() const {
 
 void connection::check_lines_from(const char* at) {
   lines_.begin();
-  unchecked_ = at;
+  unchecked_ = header_end_ = at; // Perhaps no field follows.
 }
 
 void connection::check_lines_to(const char* end) {

@@ -55,6 +55,7 @@ TEST_CASE("what another server may read otherwise is refused", "[http][front_doo
     as<std::string>{},
     // Lines that end with LF alone, or with CR alone.
     "GET /health HTTP/1.1\nHost: localhost\n\n", "GET /health HTTP/1.1\n" + host + "\r\n",
+    "GET /health HTTP/1.0\n\n", "\r\n\r\nGET /health HTTP/1.0\n\n", "GET /health HTTP/1.0\r\n\n",
     get + "Host: localhost\n\r\n", get + host + "\n", get + host + "X: 1\n\r\n",
     get + host + "X: 1\nY: 2\r\n\r\n", get + host + "X: 1\rY: 2\r\n\r\n",
     get + "X:\n" + host + "\r\n",
@@ -148,7 +149,8 @@ TEST_CASE("a valid request before garbage is answered first", "[http][front_door
 TEST_CASE("lines are looked at in what a connection brings second", "[http][front_door]") {
   house h;
   for (const std::string second :
-       {"GET /health HTTP/1.1\nHost: localhost\r\n\r\n",
+       {"GET /health HTTP/1.1\nHost: localhost\r\n\r\n", "GET /health HTTP/1.0\n\n",
+        "\r\n\r\nGET /health HTTP/1.0\n\n",
         "POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}"
         "\r\n0\r\nX: 1\r\n 2\r\n\r\n"}) {
     CAPTURE(second);
