@@ -12,6 +12,7 @@
 #include "base/clock.hpp"
 #include "base/io_pool.hpp"
 #include "base/log.hpp"
+#include "http/auth.hpp"
 #include "http/server.hpp"
 #include "runtime/native_engine.hpp"
 #include "runtime/spawner_client.hpp"
@@ -626,6 +627,12 @@ int serve(const config& values) {
     return 1;
   }
   log::info("node.stopped");
+  if (const auto& key = values.server.api_key;
+      !key.empty() && key.size() < http::key_check::long_bytes)
+    log::warning("config.short_key",
+                 {{"reason", "it has fewer than " + std::to_string(http::key_check::long_bytes) +
+                               " characters: it can be guessed, and is kept from servers in "
+                               "sandboxes only where it is a whole word"}});
   return 0;
 }
 

@@ -28,12 +28,13 @@ public:
   /// some longer word, so a short key counts as a whole word only. False where there is no key. Not
   /// for admission: the time tells where the text differs.
   bool is_in(std::string_view text) const;
-  /// The same of a path, of which nothing can be left out: only a long key counts.
-  bool is_in_path(std::string_view path) const { return is_long() && is_in(path); }
+  /// The same of a path or a host, of which nothing can be left out: only a long key counts.
+  bool is_in_address(std::string_view part) const { return is_long() && is_in(part); }
 
-private:
+  /// From here on a key is long: no other text has one in it by chance.
   static constexpr std::size_t long_bytes = 16;
 
+private:
   bool is_long() const { return key_.size() >= long_bytes; }
   bool is_plain_in(std::string_view text) const;
   bool is_readable_in(std::string_view text) const;

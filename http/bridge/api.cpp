@@ -184,7 +184,8 @@ request_track api::track_of(const request_head& head, route_figures& row,
                             std::optional<request_track> decided) const {
   if (decided)
     return std::move(*decided);
-  request_context context{request_id(head.field("X-Request-Id"))};
+  const auto sent = head.field("X-Request-Id"); // It is told to servers in sandboxes, and logged.
+  request_context context{request_id(key_.is_in(sent) ? std::string_view{} : sent)};
   if (head.field("X-Server-Timing") == "1")
     context.times = std::make_shared<request_times>(request_times::clock::now());
   if (keeps_snapshots_) {

@@ -70,10 +70,16 @@ admission door::admit(const request_head& head, address to, bool knows_key,
   if (!is_.behind_node)
     if (auto no = objection_to(head, to, knows_key))
       return refused(std::move(*no));
-  if (key_.is_in_path(to.path))
-    return refused(failed_preview(400, "invalid_request",
-                                  "the path has the node's API key in it, and goes no further",
-                                  wants_page(head), false));
+  const auto has_key = [&](std::string_view what) {
+    return refused(
+      failed_preview(400, "invalid_request",
+                     std::string{what} + " has the node's API key in it, and goes no further",
+                     wants_page(head), false));
+  };
+  if (key_.is_in_address(to.path))
+    return has_key("the path");
+  if (key_.is_in(head.field("Upgrade")))
+    return has_key("the field Upgrade");
   request wanted;
   wanted.length = head.content_length.value_or(0);
   wanted.chunked = head.chunked;

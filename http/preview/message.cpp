@@ -27,8 +27,15 @@ constexpr std::array<std::string_view, 8> told_by_node{"Expect",
                                                        "Insula-Persistent"};
 
 /// Of an answer, what a proxy in front of this node would obey: it sends a file of its own instead.
-constexpr std::array<std::string_view, 5> for_proxies{
-  "X-Accel-Redirect", "X-Sendfile", "X-Lighttpd-Send-File", "X-Reproxy-URL", "X-Reproxy-File"};
+constexpr std::array<std::string_view, 9> for_proxies{"X-Accel-Redirect",
+                                                      "X-Archive-Files",
+                                                      "X-LiteSpeed-Location",
+                                                      "X-Lighttpd-Send-File",
+                                                      "X-Lighttpd-Send-Tempfile",
+                                                      "X-Reproxy-File",
+                                                      "X-Reproxy-URL",
+                                                      "X-Sendfile",
+                                                      "X-Sendfile2"};
 
 /// Of an answer behind a prefix, what begins so holds for this answer alone, or is an application's
 /// own.
@@ -164,7 +171,9 @@ std::string cookies_for_server(std::string_view cookies, const key_check* key) {
 }
 
 bool shows_key(std::string_view name, std::string_view value, const key_check* key) {
-  return key != nullptr && !same_letters(name, "Cookie") && key->is_in(value);
+  if (key == nullptr || same_letters(name, "Cookie"))
+    return false;
+  return same_letters(name, "Host") ? key->is_in_address(value) : key->is_in(value);
 }
 
 std::string without_token(std::string_view query, const key_check* key) {

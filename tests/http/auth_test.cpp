@@ -59,6 +59,6 @@ TEST_CASE("a text that carries the key is known, however the key is written", "[
     CHECK(brief.is_in(text));
   for (const std::string text : {"develop", "webdev", "Basic dTpkZXZz", "ZGV2"})
     CHECK_FALSE(brief.is_in(text));
-  CHECK(known.is_in_path("/a/" + key));
-  CHECK_FALSE(brief.is_in_path("/dev/"));
+  CHECK(known.is_in_address("/a/" + key));
+  CHECK_FALSE(brief.is_in_address("/dev/"));
 }

@@ -211,7 +211,10 @@ TEST_CASE("by name, an answer holds for that name alone", "[http][preview]") {
   CHECK(by_name("WWW-Authenticate", "Basic realm=\"a\"") ==
         "WWW-Authenticate: Basic realm=\"a\"\r\n");
   CHECK(by_name("NEL", "x") == "NEL: x\r\n");
-  for (const auto* dropped : {"Alt-Svc", "X-Accel-Redirect", "X-Sendfile", "X-Reproxy-URL"})
+  for (const auto* dropped :
+       {"Alt-Svc", "X-Accel-Redirect", "X-Archive-Files", "X-LiteSpeed-Location",
+        "X-Lighttpd-Send-File", "X-Lighttpd-Send-Tempfile", "X-Reproxy-File", "X-Reproxy-URL",
+        "X-Sendfile", "x-sendfile2"}) {
     CHECK(by_name(dropped, "x").empty());
 }
 
@@ -677,6 +680,43 @@ TEST_CASE("no token for a preview is one for commands", "[http][preview][execd]"
   const auto link = ask(h.port(), "POST", "/v1/sandbox/abc/preview", R"({"port":44772})", key);
   CHECK(link.status == 400);
   CHECK(link.body.find("port 44772 is execd's") != std::string::npos);
+TEST_CASE("a request's id that has the key in it is another one", "[http][preview]") {
+  const std::string key = GENERATE("k-0123456789abcdef", "dev");
+  auto options = with_key();
+  options.api_key = key;
+  house h{options};
+  inner_server server;
+  const auto shown = "Authorization: Bearer " + key + "\r\n";
+  const auto id = key + ".1";
+  const auto own = ask(h.port(), "GET", "/health", {}, "X-Request-Id: " + id + "\r\n");
+  CHECK(own.status == 200);
+  CHECK(own.fields.at("x-request-id").find(key) == std::string::npos);
+  client one{h.port()};
+  one.send(get(server.prefix() + "/", "node", shown + "X-Request-Id: " + id + "\r\n"));
+  auto inside = server.accept();
+  CHECK(inside.head().find(key) == std::string::npos);
+  inside.send(ok);
+  CHECK(one.receive().fields.at("x-request-id").find(key) == std::string::npos);
+}
+
+TEST_CASE("a short key is no part of the host's name", "[http][preview]") {
+  auto options = with_key();
+  options.api_key = "dev";
+  options.preview_domain = "dev.example";
+  house h{options};
+  inner_server server;
+  const auto host = std::to_string(server.port()) + "-abc.dev.example";
+  client one{h.port()};
+  one.send(get("/", host, "Authorization: Bearer dev\r\n"));
+  auto inside = server.accept();
+  const auto head = inside.head();
+  CHECK(head.find("Host: " + host + "\r\n") != std::string::npos);
+  CHECK(head.find("X-Forwarded-Host: " + host + "\r\n") != std::string::npos);
+  CHECK(head.find("Authorization") == std::string::npos);
+  inside.send(ok);
+  CHECK(one.receive().status == 200);
+}
+
   h.plays().description.exists = true;
   // OpenSandbox's endpoint says that it is one.
   const auto endpoint = ask(h.port(), "GET", "/v1/sandboxes/abc/endpoints/44772", {}, key);
