@@ -295,7 +295,8 @@ pool_impl::behavior_type pool(pool_pointer self, pool_options options) {
       log::error("pool.not_started", {{"reason", said.why.message}});
       st.slots.erase(said.slot);
       st.paused = true;
-      st.exhausted |= said.why.code == errc::capacity_exceeded;
+      st.exhausted |=
+        said.why.code == errc::capacity_exceeded || said.why.code == errc::machine_full;
       fill(self);
     },
     [self](const slot_over& said) {

@@ -1,6 +1,5 @@
 #include "actors/sandbox_state.hpp"
 
-#include "base/capacity.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -263,11 +262,20 @@ void make_sandbox(sandbox_pointer self) {
   st.options->engine->create(std::move(spec), std::move(listener));
 }
 
+/// Of what the engine has refused.
+start_failure failure_of(const error& why) {
+  switch (why.code) {
+    case errc::capacity_exceeded: return start_failure::capacity;
+    case errc::machine_full: return start_failure::machine;
+    default: return start_failure::launch;
+  }
+}
+
 /// A warm one from the pool, or its own place among the node's instances.
 void take_place(sandbox_pointer self, std::function<void()> then) {
   auto& st = self->state;
   if (auto full = st.options->engine->refuses_more()) {
-    st.options->figures->not_started(start_failure::capacity);
+    st.options->figures->not_started(failure_of(*full));
     return fall_asleep(self, std::move(*full));
   }
   const auto cold = [self, then] {
@@ -451,14 +459,11 @@ void heard(sandbox_pointer self, sandbox_failed& said) {
     return take_place(self, [self] { make_sandbox(self); }); // With its place, since it is gone.
   }
   // The engine's own ceiling is told as the node's.
-  if (said.why.code == errc::capacity_exceeded && said.why.message != memory_is_short)
+  if (said.why.code == errc::capacity_exceeded)
     said.why.message = st.options->instances->now();
   log::error("sandbox.not_started",
              {{"id", st.id->str()}, {"reason", said.why.message}, {"request", st.watch.whose.id}});
-  st.options->figures->not_started(said.why.code == errc::capacity_exceeded
-                                     ? start_failure::capacity
-                                   : said.why.code == errc::machine_full ? start_failure::machine
-                                                                         : start_failure::launch);
+  st.options->figures->not_started(failure_of(said.why));
   if (st.now == phase::deleting) // One that was not to be had may still be there.
     return has_survived(st) ? end_survivor(self) : finish_delete(self);
   fall_asleep(self, said.why);

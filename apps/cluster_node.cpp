@@ -445,7 +445,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
       next_unused = now + look_for_orphans_every; // Of the same moment it would see all twice.
       store->give_up_unused();
     }
-    if (!draining)
+    if (!is_closed())
       if (const auto alarms = store->find(found_by.front()))
         for (auto& id : storage::etcd::unattended(*alarms, *nodes, *owners))
           ids.push_back(std::move(id));
@@ -512,6 +512,11 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   /// Nothing new is owned here.
   bool is_closed() const { return draining || takes_none; }
 
+  /// Why no sandbox can begin here now, though this node may own them. With the mutex.
+  std::optional<error> refusal() const {
+    return engine != nullptr ? engine->refuses_more() : std::nullopt;
+  }
+
   report own_report() const {
     report mine;
     mine.load.name = values.self;
@@ -523,7 +528,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     if (failures)
       if (const auto now = failures(); std::exchange(launches_failed, now) != now)
         failing_until = steady::now() + failure_counts_for;
-    mine.load.failing = steady::now() < failing_until;
+    mine.load.failing = steady::now() < failing_until || refusal().has_value();
     if (instances) {
       using actors::instance;
       mine.load.capacity = instances->limit();
@@ -580,12 +585,23 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     if (what == "own") {
       if (is_closed())
         return reply(error{errc::capacity_exceeded, closed_because()});
+      if (auto full = objection_to(text))
+        return reply(std::move(*full));
       return store->own(text, [reply](result<cluster_store::owning> who) {
         reply(who ? result<std::string>{who->node} : result<std::string>{who.reason()});
       });
     }
     log::warning("cluster.unknown_question", {{"node", from}, {"what", what}});
     reply(error{errc::invalid_request, "nothing is known of " + what});
+  }
+
+  /// The node that has asked knew less than half a second ago that there was room, and finds
+  /// another.
+  std::optional<error> objection_to(const std::string& id) const {
+    if (store->is_mine(id))
+      return std::nullopt;
+    const std::lock_guard lock{mutex};
+    return refusal();
   }
 
   std::string closed_because() const {

@@ -388,6 +388,11 @@ result<void> run(const config& values) {
   const auto alone = std::make_shared<unique_fd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!*alone)
     return failed("eventfd");
+  if (const auto full = engine.refuses_more())
+    log::warning(
+      "node.no_room",
+      {{"reason", full->message},
+       {"consequence", "no sandbox starts until more than node.memory_reserve is free"}});
   engine.when_alone([alone] { ::eventfd_write(alone->get(), 1); });
   // Whatever stops this start: the spawner does not stay behind without a server, unless it has
   // what the next one will want to adopt.
@@ -622,17 +627,17 @@ int serve(const config& values) {
     log::warning("config.exposed",
                  {{"file", values.exposed_file},
                   {"reason", "it holds keys, and others than its owner can read it"}});
-  if (const auto ok = run(values); !ok) {
-    std::cerr << "insula: " << ok.reason().message << '\n';
-    return 1;
-  }
-  log::info("node.stopped");
   if (const auto& key = values.server.api_key;
       !key.empty() && key.size() < http::key_check::long_bytes)
     log::warning("config.short_key",
                  {{"reason", "it has fewer than " + std::to_string(http::key_check::long_bytes) +
                                " characters: it can be guessed, and is kept from servers in "
                                "sandboxes only where it is a whole word"}});
+  if (const auto ok = run(values); !ok) {
+    std::cerr << "insula: " << ok.reason().message << '\n';
+    return 1;
+  }
+  log::info("node.stopped");
   return 0;
 }
 

@@ -31,8 +31,8 @@ enum class errc : std::uint8_t {
   store_failed, ///< The node's own disk refuses to remember or to tell it for another reason.
   idempotency_conflict, ///< The key has been used for another request.
   result_gone,          ///< The result, or the part of it that is asked for, is not there any more.
-  machine_full, ///< The kernel has no room for another sandbox in a table of the whole machine.
-                ///< Trying later may help.
+  machine_full, ///< The whole machine has no room for another sandbox: in its memory, or in a table
+                ///< of the kernel's. Trying later may help.
 };
 
 /// A failure, and the sentence a person would want to read about it.

@@ -8,6 +8,7 @@
 #include "http/places.hpp"
 #include "http/preview/message.hpp"
 #include "http/response_head.hpp"
+#include "http/retry_after.hpp"
 
 #include <restinio/all.hpp>
 #include <restinio/impl/tls_socket.hpp>
@@ -680,10 +681,8 @@ private:
     log::warning("http.lost_request", {{"request", context_.id}});
     constexpr std::string_view why = "the request was lost on its way";
     if (way_.repeatable)
-      return {503,
-              json::write_error(why, "node_unreachable"),
-              "application/json",
-              {{"Retry-After", "1"}}};
+      return with_retry_after({503, json::write_error(why, "node_unreachable")},
+                              errc::node_unreachable);
     return {502,
             json::write_error(std::string{why} + ", and nobody knows whether it was carried out",
                               "node_unreachable")};

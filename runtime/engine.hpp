@@ -466,8 +466,8 @@ public:
   /// The essential parts that are missing, in words; empty when all is well.
   virtual std::vector<std::string> ailments() const = 0;
 
-  /// Why it begins no sandbox now, if it does not: capacity_exceeded with memory_is_short, since
-  /// the machine has less memory available than it keeps.
+  /// Why it begins no sandbox now, if it does not: machine_full, since the machine has less memory
+  /// available than it keeps.
   virtual std::optional<error> refuses_more() const { return std::nullopt; }
 
   /// The sandboxes of this node may run until then, of CLOCK_BOOTTIME; 0: without an end, for a

@@ -48,7 +48,8 @@ std::optional<machine_memory> machine_meter::parse(std::string_view meminfo) {
 }
 
 std::uint64_t usual_reserve(std::uint64_t machine_bytes) {
-  return std::clamp<std::uint64_t>(machine_bytes / 20, 256ull << 20, 2ull << 30);
+  const auto wanted = std::clamp<std::uint64_t>(machine_bytes / 20, 256ull << 20, 2ull << 30);
+  return std::min(wanted, machine_bytes / 8);
 }
 
 } // namespace insula::runtime

@@ -28,7 +28,7 @@ private:
 };
 
 /// What a machine of that size keeps available where the configuration names nothing: a twentieth,
-/// at least 256 MiB, at most 2 GiB.
+/// at least 256 MiB or, on a machine of less than 2 GiB, an eighth; at most 2 GiB.
 std::uint64_t usual_reserve(std::uint64_t machine_bytes);
 
 } // namespace insula::runtime

@@ -1,6 +1,5 @@
 #include "runtime/native_engine.hpp"
 
-#include "base/capacity.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -119,6 +118,11 @@ struct native_engine_core {
       if (auto held = box.lock())
         alive.push_back(std::move(held));
     return alive;
+  }
+
+  void note_failure(const error& why) {
+    if (why.code == errc::launch_failed || why.code == errc::machine_full)
+      ++failed_launches;
   }
 
   native_options options;
@@ -476,8 +480,7 @@ void native_sandbox::created(result<spawner_client::launched> way) {
       over_ = true; // Else a destroy() that is under way would give the slot back once more.
     }
     engine_->give_back(slot_);
-    if (way.reason().code == errc::launch_failed)
-      ++engine_->failed_launches;
+    engine_->note_failure(way.reason());
     if (const auto tell = std::exchange(listener_, {}).on_failed)
       tell(way.reason());
     return;
@@ -1154,8 +1157,8 @@ void native_sandbox::give_up(error why) {
   deadline_.cancel();
   lacks_ = 0;
   const auto tell = std::exchange(listener_, {}).on_failed;
-  if (tell && why.code == errc::launch_failed)
-    ++engine_->failed_launches;
+  if (tell)
+    engine_->note_failure(why);
   destroy([tell, why] {
     if (tell)
       tell(why);
@@ -1720,7 +1723,7 @@ std::optional<error> native_engine::refuses_more() const {
   const auto reserve = core_->options.memory_reserve;
   if (!now || now->available >= (reserve > 0 ? reserve : usual_reserve(now->all)))
     return std::nullopt;
-  return error{errc::capacity_exceeded, memory_is_short};
+  return error{errc::machine_full, "the node's memory is nearly used up"};
 }
 
 void native_engine::create(sandbox_spec spec, sandbox_listener listener) {

@@ -1,11 +1,12 @@
 #include "http/bridge/error_response.hpp"
 
 #include "actors/protocol/lost_files.hpp"
-#include "base/capacity.hpp"
 #include "base/log.hpp"
 #include "http/json.hpp"
+#include "http/retry_after.hpp"
 
 #include <cstdlib>
+#include <utility>
 
 namespace insula::http::bridge {
 
@@ -85,7 +86,7 @@ std::string message_of(const error& why) {
   if (why.code == errc::store_failed && !why.message.starts_with(files_unavailable))
     return "the node's disk does not take what has to be remembered, so nothing was done; it goes "
            "on by itself when the disk does";
-  if (why.code == errc::capacity_exceeded && why.message == memory_is_short)
+  if (why.code == errc::machine_full)
     return "Cannot start container: " + why.message + ". Wait for existing containers to stop.";
   if (why.code == errc::capacity_exceeded)
     return "Cannot start container: instance limit reached (" + why.message +
@@ -101,13 +102,7 @@ response error_response(step during, const error& why) {
     log::error("http.internal_error", {{"why", why.message}});
   response answer{wire.status,
                   json::write_error(std::string{wire.prefix} + message_of(why), wire.code)};
-  if (wire.code == "node_unreachable") // Whoever asks again finds the node that has it.
-    answer.fields.push_back({"Retry-After", "1"});
-  if (why.code == errc::machine_full) // What fills the machine does not go within a second.
-    answer.fields.push_back({"Retry-After", "5"});
-  if (why.code == errc::capacity_exceeded && why.message == memory_is_short)
-    answer.fields.push_back({"Retry-After", "5"});
-  return answer;
+  return with_retry_after(std::move(answer), why.code);
 }
 
 response tar_failure(step during, int exit_code, std::string_view text) {

@@ -8,6 +8,7 @@
 #include "http/message_reader.hpp"
 #include "http/preview/session.hpp"
 #include "http/response_head.hpp"
+#include "http/retry_after.hpp"
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
@@ -46,9 +47,8 @@ constexpr std::string_view go_ahead = "HTTP/1.1 100 Continue\r\n\r\n";
 } // namespace
 
 response unreachable(const std::string& why, bool as_page) {
-  auto answer = preview::failed_preview(503, "node_unreachable", why, as_page, true);
-  answer.fields.push_back({"Retry-After", "1"});
-  return answer;
+  return with_retry_after(preview::failed_preview(503, "node_unreachable", why, as_page, true),
+                          errc::node_unreachable);
 }
 
 /// One request. On its connection's strand.

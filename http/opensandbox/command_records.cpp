@@ -4,6 +4,7 @@
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/log_cursor.hpp"
+#include "http/retry_after.hpp"
 
 #include <caf/stateful_actor.hpp>
 
@@ -165,12 +166,9 @@ response execd_failure(const error& why) {
     case errc::payload_too_large: return execd_failure(413, "INVALID_REQUEST_BODY", why.message);
     case errc::disk_full: return execd_failure(507, "RUNTIME_ERROR", "the node's disk is full");
     case errc::capacity_exceeded:
-    case errc::store_failed: return execd_failure(503, "RUNTIME_ERROR", why.message);
-    case errc::machine_full: {
-      auto answer = execd_failure(503, "RUNTIME_ERROR", why.message);
-      answer.fields.push_back({"Retry-After", "5"});
-      return answer;
-    }
+    case errc::machine_full:
+    case errc::store_failed:
+      return with_retry_after(execd_failure(503, "RUNTIME_ERROR", why.message), why.code);
     default:
       return execd_failure(500, "RUNTIME_ERROR",
                            why.code == errc::internal ? "internal error" : why.message);

@@ -1,6 +1,5 @@
 #include "http/opensandbox/lifecycle.hpp"
 
-#include "base/capacity.hpp"
 #include "base/id.hpp"
 #include "base/limits.hpp"
 #include "http/bridge/ask_sandbox.hpp"
@@ -12,6 +11,7 @@
 #include "http/opensandbox/lifecycle_json.hpp"
 #include "http/percent.hpp"
 #include "http/preview/token.hpp"
+#include "http/retry_after.hpp"
 
 #include <caf/send.hpp>
 
@@ -56,24 +56,12 @@ response failed(const std::string& id, const error& why) {
   switch (why.code) {
     case errc::not_found: return not_found(id);
     case errc::invalid_request: return refused({400, "SANDBOX::INVALID_PARAMETER", why.message});
-    case errc::capacity_exceeded: {
-      auto answer = refused({503, "GENERAL::UNKNOWN_ERROR", why.message});
-      if (why.message == memory_is_short)
-        answer.fields.push_back({"Retry-After", "5"});
-      return answer;
-    }
-    case errc::store_failed: return refused({503, "GENERAL::UNKNOWN_ERROR", why.message});
-    case errc::stale_epoch: // It has become another node's, which is found by whoever asks again.
-    case errc::node_unreachable: {
-      auto answer = refused({503, "GENERAL::UNKNOWN_ERROR", why.message});
-      answer.fields.push_back({"Retry-After", "1"});
-      return answer;
-    }
-    case errc::machine_full: {
-      auto answer = refused({503, "GENERAL::UNKNOWN_ERROR", why.message});
-      answer.fields.push_back({"Retry-After", "5"});
-      return answer;
-    }
+    case errc::capacity_exceeded:
+    case errc::machine_full:
+    case errc::store_failed:
+    case errc::stale_epoch:
+    case errc::node_unreachable:
+      return with_retry_after(refused({503, "GENERAL::UNKNOWN_ERROR", why.message}), why.code);
     case errc::disk_full:
       return refused({507, "GENERAL::UNKNOWN_ERROR", "the node's disk is full"});
     default:

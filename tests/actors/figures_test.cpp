@@ -119,6 +119,11 @@ TEST_CASE("starts that come to nothing are counted by their reason", "[actors][f
   CHECK(again.reason().message == "no room");
   CHECK(page_of(node).value("insula_sandboxes_not_started_total", {{"reason", "machine"}}) == 1);
   CHECK(page_of(node).value("insula_sandboxes_not_started_total", {{"reason", "launch"}}) == 1);
+  const auto tried = node.engine.creations.size();
+  node.engine.refuses = error{errc::machine_full, "no memory"};
+  CHECK(fails("machine") == 2);
+  CHECK(node.engine.creations.size() == tried);
+  CHECK(page_of(node).value("insula_sandboxes_not_started_total", {{"reason", "capacity"}}) == 1);
   CHECK(page_of(node).value("insula_sandboxes_started_total") == 0);
 }
 

@@ -218,6 +218,32 @@ TEST_CASE("a server that is started again in time goes on with what it had", "[c
   const auto before = small_cluster::owner_of(nodes[at], "stays");
   nodes[at].stop(SIGTERM);
   nodes[at].start();
+TEST_CASE("a node whose memory is nearly used up gets no new sandbox while others have room",
+          "[cluster]") {
+  small_cluster nodes{2};
+  const auto fill_up = [&](std::size_t which) {
+    nodes[which].configure(nodes.yaml(which) + "node: {memory_reserve: 1TiB}\n");
+    nodes[which].stop(SIGTERM);
+    nodes[which].start();
+    for (const auto& each : nodes.all)
+      REQUIRE(eventually([&] { return small_cluster::members(*each) == 2; }));
+  };
+  fill_up(1);
+  for (std::size_t i = 0; i < 12; ++i) { // It is the one with the most places free.
+    const auto id = std::string{"room"} + static_cast<char>('a' + i);
+    CHECK(nodes[i % 2].sh(id, "echo made").out == "made\n");
+    CHECK(small_cluster::owner_of(nodes[0], id).node == "n1");
+  }
+  // Where no node has room, the answer says so.
+  fill_up(0);
+  for (const auto& each : nodes.all) {
+    const auto got = each->ask("POST", "/v1/sandbox/full/exec", exec_body({"true"}));
+    CHECK(got.status == 503);
+    CHECK(got.body.find("the node's memory is nearly used up") != std::string::npos);
+    CHECK(got.fields.at("retry-after") == "5");
+  }
+}
+
   const auto said = sh_patiently(nodes[1 - at], "stays", "cat file; kill -0 $(cat pid) && echo on");
   CHECK(said.out == "here\non\n");
   CHECK(small_cluster::owner_of(nodes[at], "stays").epoch == before.epoch);

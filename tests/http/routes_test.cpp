@@ -110,7 +110,10 @@ TEST_CASE("a sandbox that cannot be had is told by status", "[http][routes]") {
   h.plays().find_error = error{errc::machine_full, "no room for a filter"};
   auto later = ask(h.port(), "POST", box + "/exec", R"({"argv":["a"]})");
   CHECK(later.fields["retry-after"] == "5");
-  check(later, 503, R"({"error":"no room for a filter","code":"capacity_exceeded"})");
+  check(
+    later, 503,
+    R"({"error":"Cannot start container: no room for a filter. Wait for existing containers to )"
+    R"(stop.","code":"capacity_exceeded"})");
   h.plays().find_error = error{errc::launch_failed, "no image"};
   const std::string broken = R"({"error":"pool error: no image","code":"pool_error"})";
   check(ask(h.port(), "GET", box + "/running"), 502, broken);

@@ -382,6 +382,7 @@ public:
     }
   };
 
+  std::optional<error> refuses_more() const override { return refuses; }
   void create(runtime::sandbox_spec spec, runtime::sandbox_listener listener) override {
     creations.push_back({std::move(spec), std::move(listener)});
     if (ready_at_once)
@@ -393,6 +394,7 @@ public:
       names.push_back(name);
     return names;
   }
+  std::optional<error> refuses;
   bool survives(const std::string& name) const override { return left.count(name) > 0; }
   void adopt(const runtime::sandbox_spec& spec, runtime::sandbox_listener listener) override {
     auto found = left.extract(spec.name);
