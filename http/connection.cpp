@@ -218,6 +218,8 @@ void connection::enter_idle() {
   now_ = phase::idle;
   at_work_ = false;
   phase_deadline_ = std::chrono::steady_clock::now() + limits_.idle;
+  if (shown_ == caller::visitor && visitor_idle_)
+    visitor_idle_();
 }
 
 void connection::enter_answering() {

@@ -83,6 +83,8 @@ public:
   /// `rises` is asked when the client has shown more than before; false: there is no place for
   /// that.
   void on_rise(std::function<bool(connection*, caller)> rises) { rises_ = std::move(rises); }
+  /// `tell` is called whenever a visitor has been answered, and so may be sent away. On the strand.
+  void on_visitor_idle(std::function<void()> tell) { visitor_idle_ = std::move(tell); }
 
   /// After the handshake `knows` is asked about the client's certificate; whom it does not know is
   /// cut. It belongs to `owner`.
@@ -240,6 +242,7 @@ private:
   std::atomic<bool> at_work_ = false;
   caller shown_ = caller::stranger;
   std::function<bool(connection*, caller)> rises_;
+  std::function<void()> visitor_idle_;
 
   boost::asio::mutable_buffer read_into_;
   io_handler read_done_; ///< Set: RESTinio waits for bytes.

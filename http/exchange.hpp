@@ -159,8 +159,9 @@ public:
   virtual void end(reply to) = 0;
 };
 
-/// What a client has shown, in rising order: nothing, yet; what a public preview takes, which is
-/// nothing either, though it is served; the key, or what stands in for it.
+/// What a client has shown, in rising order: nothing, yet; what a preview or execd takes, which is
+/// a token, its cookie, or nothing where previews are public; the key, or the cookie of a browser
+/// that is signed in.
 enum class caller : std::uint8_t { stranger, visitor, holder };
 
 /// What becomes of a request, decided when its header is there and none of its body has been read.

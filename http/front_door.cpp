@@ -861,6 +861,10 @@ private:
         send_away(std::move(answer.goes));
         return answer.granted;
       });
+      client->on_visitor_idle([this] {
+        if (places_.is_full())
+          wake_listener();
+      });
       const auto network = network_of(client->peer());
       {
         std::lock_guard lock{mutex_};
@@ -902,7 +906,12 @@ private:
       if (places_.is_empty())
         ended_.notify_all();
     }
-    if (was_full && !stopping_)
+    if (was_full)
+      wake_listener();
+  }
+
+  void wake_listener() {
+    if (!stopping_)
       listener_->room_changed();
   }
 

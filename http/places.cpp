@@ -18,6 +18,11 @@ bool places::has_room() const {
   return places_.size() - going_ < most_.all || !strangers_.empty() || idle_visitor() != nullptr;
 }
 
+bool places::is_full() const {
+  const std::lock_guard hold{mutex_};
+  return places_.size() >= most_.all;
+}
+
 places::one places::enter(const one& newcomer, std::string network) {
   const std::lock_guard hold{mutex_};
   auto& neighbours = of_network_[network];

@@ -35,8 +35,11 @@ public:
   explicit places(ceilings most)
       : most_(most) {}
 
-  /// Whether another connection may be accepted now. If not, leave() makes it so.
+  /// Whether another connection may be accepted now. If not, leave() makes it so, or a visitor that
+  /// has been answered.
   bool has_room() const;
+  /// has_room() may be false. An upper bound: it asks no visitor.
+  bool is_full() const;
   /// A stranger comes. The answer is the one that has to go for it, or none: to be closed on its
   /// strand, if goes() still says so there.
   one enter(const one& newcomer, std::string network);

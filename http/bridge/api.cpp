@@ -21,6 +21,7 @@ constexpr std::string_view documents = "/v1/openapi";
 constexpr std::string_view health = "/health";
 constexpr std::string_view front_page = "/";
 constexpr std::string_view persistent_field = "Insula-Persistent";
+constexpr std::string_view execd_token_field = "X-EXECD-ACCESS-TOKEN";
 
 bool begins_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
@@ -162,6 +163,25 @@ bool api::shows_open_sandbox_key(const request_head& head) const {
   return key_.open() || key_.is_key(head.field("OPEN-SANDBOX-API-KEY")) || shows_key(head, true);
 }
 
+bool api::shows_execd_key(const request_head& head) const {
+  return shows_open_sandbox_key(head) || key_.is_key(head.field(execd_token_field));
+}
+
+/// Of a client that may use what needs this. A token is no key: it is for one port of one sandbox,
+/// and is given away, as a link is.
+caller api::caller_of(access needed, const request_head& head) const {
+  switch (needed) {
+    case access::everybody:
+    case access::own_page: return caller::stranger;
+    case access::execd: return shows_execd_key(head) ? caller::holder : caller::visitor;
+    case access::key:
+    case access::open_sandbox_key:
+    case access::lifecycle:
+    case access::key_or_token: return caller::holder;
+  }
+  return caller::stranger;
+}
+
 /// What the route itself wants, wherever its path lies.
 bool api::may_use(access needed, const request_head& head, const call& what) const {
   switch (needed) {
@@ -171,9 +191,9 @@ bool api::may_use(access needed, const request_head& head, const call& what) con
     case access::open_sandbox_key:
     case access::lifecycle: return shows_open_sandbox_key(head);
     case access::execd: {
-      const auto token = head.field("X-EXECD-ACCESS-TOKEN");
-      return shows_open_sandbox_key(head) || key_.is_key(token) ||
-             (previews_ && previews_->holds(token, what.id, opensandbox::execd_port));
+      return shows_execd_key(head) ||
+             (previews_ &&
+              previews_->holds(head.field(execd_token_field), what.id, opensandbox::execd_port));
     }
     case access::key_or_token: return shows_key(head, false) || key_.allows_query(head.query);
   }
@@ -222,10 +242,11 @@ admission api::admit_preview(const request_head& head, preview::address to,
                              const cluster::gateway* others, request_track track) const {
   call asked;
   asked.id = to.id;
+  const bool to_execd = to.in_execd;
   const bool knows_key =
-    to.in_execd ? may_use(access::execd, head, asked) : shows_open_sandbox_key(head);
+    to_execd ? may_use(access::execd, head, asked) : shows_open_sandbox_key(head);
   const auto port = to.port;
-  auto plan = to.in_execd && !knows_key
+  auto plan = to_execd && !knows_key
                 ? refused(unauthorized(access::execd))
                 : previews_->admit(head, std::move(to), knows_key, track.context().id);
   const bool let_in = !plan.refusal;
@@ -236,8 +257,8 @@ admission api::admit_preview(const request_head& head, preview::address to,
     if (auto away = others->admit(head, {asked.id, unknown}, track.context().id, &key_))
       plan = std::move(*away);
   }
-  if (knows_key || (let_in && !previews_->is_public()))
-    plan.from = caller::holder;
+  if (knows_key)
+    plan.from = to_execd ? caller_of(access::execd, head) : caller::holder;
   else if (let_in)
     plan.from = caller::visitor;
   plan.track = std::move(track);
@@ -257,8 +278,7 @@ admission api::decide(const request_head& head, const std::optional<matched_rout
   if (!may_use(row->who, head, what))
     return refused(unauthorized(row->who, !head.field("OPEN-SANDBOX-API-KEY").empty()));
   auto plan = plan_of(head, *row, what, others, context);
-  const bool shown = row->who != access::everybody && row->who != access::own_page;
-  plan.from = shown ? caller::holder : caller::stranger;
+  plan.from = caller_of(row->who, head);
   return plan;
 }
 

@@ -105,6 +105,8 @@ private:
   std::optional<response> refusal(const request_head& head) const;
   std::optional<response> objection_to_persistence(const request_head& head) const;
   bool may_use(access needed, const request_head& head, const call& what) const;
+  caller caller_of(access needed, const request_head& head) const;
+  bool shows_execd_key(const request_head& head) const;
   bool shows_open_sandbox_key(const request_head& head) const;
   bool shows_key(const request_head& head, bool any_case) const;
 

@@ -216,6 +216,8 @@ TEST_CASE("by name, an answer holds for that name alone", "[http][preview]") {
         "X-Lighttpd-Send-File", "X-Lighttpd-Send-Tempfile", "X-Reproxy-File", "X-Reproxy-URL",
         "X-Sendfile", "x-sendfile2"}) {
     CHECK(by_name(dropped, "x").empty());
+    CHECK(preview::answer_line(dropped, "x", {"abc", 80, "/v1/sandbox/abc/port/80", "/"}).empty());
+  }
 }
 
 TEST_CASE("a server in a sandbox is reached by name and by path", "[http][preview]") {
@@ -671,15 +673,13 @@ TEST_CASE("the key reaches no server in a sandbox, whatever carries it", "[http]
         CHECK(one.receive().status == 200);
       }
   CHECK(ask(h.port(), "GET", server.prefix() + "/" + key, {}, shown.substr(2)).status == 400);
+  for (const std::string more : {"", "Connection: Upgrade\r\n"})
+    CHECK(ask(h.port(), "GET", server.prefix() + "/x", {},
+              shown.substr(2) + more + "Upgrade: " + key + "\r\n")
+            .status == 400);
   CHECK_FALSE(server.is_asked(0ms));
 }
 
-TEST_CASE("no token for a preview is one for commands", "[http][preview][execd]") {
-  house h{with_key()};
-  const std::string key = "Authorization: Bearer s3cret\r\n";
-  const auto link = ask(h.port(), "POST", "/v1/sandbox/abc/preview", R"({"port":44772})", key);
-  CHECK(link.status == 400);
-  CHECK(link.body.find("port 44772 is execd's") != std::string::npos);
 TEST_CASE("a request's id that has the key in it is another one", "[http][preview]") {
   const std::string key = GENERATE("k-0123456789abcdef", "dev");
   auto options = with_key();
@@ -717,6 +717,12 @@ TEST_CASE("a short key is no part of the host's name", "[http][preview]") {
   CHECK(one.receive().status == 200);
 }
 
+TEST_CASE("no token for a preview is one for commands", "[http][preview][execd]") {
+  house h{with_key()};
+  const std::string key = "Authorization: Bearer s3cret\r\n";
+  const auto link = ask(h.port(), "POST", "/v1/sandbox/abc/preview", R"({"port":44772})", key);
+  CHECK(link.status == 400);
+  CHECK(link.body.find("port 44772 is execd's") != std::string::npos);
   h.plays().description.exists = true;
   // OpenSandbox's endpoint says that it is one.
   const auto endpoint = ask(h.port(), "GET", "/v1/sandboxes/abc/endpoints/44772", {}, key);
@@ -1006,14 +1012,47 @@ TEST_CASE("execd goes on with a WebSocket, too", "[http][preview][execd]") {
   CHECK(inside.read(4) == "back");
 }
 
-TEST_CASE("visitors of public previews leave places for those who have the key",
-          "[http][preview]") {
+namespace {
+
+/// The value of a string in a JSON text.
+std::string string_in(const std::string& text, const std::string& name) {
+  const auto before = "\"" + name + "\":\"";
+  const auto at = text.find(before);
+  REQUIRE(at != std::string::npos);
+  const auto from = at + before.size();
+  return text.substr(from, text.find('"', from) - from);
+}
+
+const std::string key_field = "Authorization: Bearer s3cret\r\n";
+const std::string running = get("/v1/sandbox/abc/running", "node", key_field);
+
+} // namespace
+
+TEST_CASE("visitors leave places for clients that have the key", "[http][preview]") {
+  const std::string shown = GENERATE("nothing", "a token", "a cookie", "execd's token");
+  CAPTURE(shown);
   auto options = with_key();
-  options.previews_public = true;
+  options.previews_public = shown == "nothing";
   options.max_connections = 16;
   house h{options};
+  h.plays().description.exists = true;
   inner_server server;
-  const auto visit = [&](client& by) { by.send(get("/", server.host())); };
+  const auto port = std::to_string(server.port());
+  auto asked = get("/", server.host());
+  if (shown == "execd's token") {
+    const auto endpoint = ask(h.port(), "GET", "/v1/sandboxes/abc/endpoints/44772", {}, key_field);
+    const auto token = string_in(endpoint.body, "X-EXECD-ACCESS-TOKEN");
+    asked = get("/sandboxes/abc/proxy/44772/proxy/" + port + "/", "node",
+                "X-EXECD-ACCESS-TOKEN: " + token + "\r\n");
+  } else if (shown != "nothing") {
+    const auto link =
+      ask(h.port(), "POST", "/v1/sandbox/abc/preview", R"({"port":)" + port + "}", key_field);
+    const auto token = string_in(link.body, "token");
+    asked = get("/", server.host(),
+                (shown == "a token" ? "X-Insula-Preview-Token: " : "Cookie: insula-preview=") +
+                  token + "\r\n");
+  }
+  const auto visit = [&](client& by) { by.send(asked); };
   std::vector<std::unique_ptr<client>> busy;
   std::vector<inner_connection> inside;
   for (int i = 0; i < 14; ++i) {
@@ -1029,10 +1068,10 @@ TEST_CASE("visitors of public previews leave places for those who have the key",
   }
   for (int i = 0; i < 8; ++i) {
     client holder{h.port()};
-    holder.send(get("/v1/sandbox/abc/running", "node", "Authorization: Bearer s3cret\r\n"));
+    holder.send(running);
     CHECK(holder.receive().status == 200);
   }
-  // Who is being served stays, and who waits for the next request goes for another visitor.
+  // A visitor that is being served stays. One that waits for its next request goes for another.
   inside.front().send(ok);
   CHECK(busy.front()->receive().body == "ok");
   std::unique_ptr<client> next;
@@ -1049,4 +1088,41 @@ TEST_CASE("visitors of public previews leave places for those who have the key",
   }
   other.send(ok);
   CHECK(next->receive().body == "ok");
+}
+
+TEST_CASE("a client that waits at the door comes in once a visitor has been answered",
+          "[http][preview]") {
+  auto options = with_key();
+  options.previews_public = true;
+  options.max_connections = 16;
+  house h{options};
+  inner_server server;
+  std::vector<std::unique_ptr<client>> visitors;
+  std::vector<inner_connection> inside;
+  for (int i = 0; i < 14; ++i) {
+    visitors.push_back(std::make_unique<client>(h.port()));
+    visitors.back()->send(get("/", server.host()));
+    inside.push_back(server.accept());
+    inside.back().head();
+  }
+  std::vector<std::unique_ptr<client>> holders;
+  for (int i = 0; i < 2; ++i) {
+    holders.push_back(std::make_unique<client>(h.port()));
+    holders.back()->send(running);
+    CHECK(holders.back()->receive().status == 200);
+  }
+  client newcomer{h.port()};
+  newcomer.send(running);
+  // The listener shares its thread with connections: it has met the full door once they are served.
+  for (int round = 0; round < 3; ++round)
+    for (auto& each : holders) {
+      each->send(running);
+      CHECK(each->receive().status == 200);
+    }
+  inside.front().send(ok);
+  CHECK(visitors.front()->receive().body == "ok");
+  CHECK(newcomer.receive().status == 200);
+  CHECK(visitors.front()->at_end());
+  inside.back().send(ok);
+  CHECK(visitors.back()->receive().body == "ok");
 }
