@@ -67,10 +67,17 @@ std::string base64(const std::string& text) {
 }
 
 /// Of etcd's, by its gateway.
-void tell_etcd(const etcd_server& etcd, const std::string& what, const std::string& body) {
+std::string tell_etcd(const etcd_server& etcd, const std::string& what, const std::string& body) {
   const auto port =
     static_cast<std::uint16_t>(std::stoi(etcd.url().substr(etcd.url().rfind(':') + 1)));
-  REQUIRE(http_ask(port, "POST", "/v3/kv/" + what, body).status == 200);
+  const auto said = http_ask(port, "POST", "/v3/kv/" + what, body);
+  REQUIRE(said.status == 200);
+  return said.body;
+}
+
+bool is_member(const etcd_server& etcd, const std::string& name) {
+  return tell_etcd(etcd, "range", "{\"key\":\"" + base64("insula/nodes/" + name) + "\"}")
+           .find("\"kvs\"") != std::string::npos;
 }
 
 } // namespace
@@ -147,8 +154,8 @@ TEST_CASE("a command in a sandbox asks nothing of etcd, at whichever node", "[cl
     for (std::size_t at = 0; at < 2; ++at)
       REQUIRE(nodes[at].sh("quiet", "true").exit_code == 0);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  // Each renews its lease twice a second, with two questions, and now and then looks for alarms that
-  // are nobody's.
+  // Each renews its lease twice a second, with two questions, and now and then looks for alarms
+  // that are nobody's.
   const double anyway = 2 * (4 * took.count() + took.count() / 10 + 2);
   CHECK(questions(0) + questions(1) - before < anyway + commands / 4.);
 }
@@ -191,6 +198,7 @@ TEST_CASE("a node that has lost its spawner ends, and every new sandbox is made 
   const auto at = nodes.owner_number("moves");
   auto& lost = nodes[at];
   const std::array others{&nodes[(at + 1) % 3], &nodes[(at + 2) % 3]};
+  REQUIRE(is_member(nodes.etcd, small_cluster::name_of(at)));
   lost.crash_spawner();
   for (std::size_t i = 0; i < 30; ++i) {
     const auto id =
@@ -203,21 +211,13 @@ TEST_CASE("a node that has lost its spawner ends, and every new sandbox is made 
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 1);
   // It has given its lease back, and what it had is another's.
-  CHECK(eventually([&] { return small_cluster::members(*others[0]) == 2; }, 3s));
+  CHECK_FALSE(is_member(nodes.etcd, small_cluster::name_of(at)));
+  CHECK(eventually([&] { return small_cluster::members(*others[0]) == 2; }));
   CHECK(sh_patiently(*others[0], "moves", "ls; echo again").out == "again\n");
   lost.start();
   CHECK(eventually([&] { return small_cluster::members(*others[0]) == 3; }));
 }
 
-TEST_CASE("a server that is started again in time goes on with what it had", "[cluster]") {
-  small_cluster nodes{2};
-  REQUIRE(nodes[0]
-            .sh("stays", "echo here > file; sleep 1000 >/dev/null 2>&1 & echo $! > pid")
-            .exit_code == 0);
-  const auto at = nodes.owner_number("stays");
-  const auto before = small_cluster::owner_of(nodes[at], "stays");
-  nodes[at].stop(SIGTERM);
-  nodes[at].start();
 TEST_CASE("a node whose memory is nearly used up gets no new sandbox while others have room",
           "[cluster]") {
   small_cluster nodes{2};
@@ -244,6 +244,15 @@ TEST_CASE("a node whose memory is nearly used up gets no new sandbox while other
   }
 }
 
+TEST_CASE("a server that is started again in time goes on with what it had", "[cluster]") {
+  small_cluster nodes{2};
+  REQUIRE(nodes[0]
+            .sh("stays", "echo here > file; sleep 1000 >/dev/null 2>&1 & echo $! > pid")
+            .exit_code == 0);
+  const auto at = nodes.owner_number("stays");
+  const auto before = small_cluster::owner_of(nodes[at], "stays");
+  nodes[at].stop(SIGTERM);
+  nodes[at].start();
   const auto said = sh_patiently(nodes[1 - at], "stays", "cat file; kill -0 $(cat pid) && echo on");
   CHECK(said.out == "here\non\n");
   CHECK(small_cluster::owner_of(nodes[at], "stays").epoch == before.epoch);

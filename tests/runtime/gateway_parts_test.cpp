@@ -255,7 +255,7 @@ TEST_CASE("what has waited too long, or whose tenant has gone, is told so", "[ga
   }
 }
 
-TEST_CASE("who has little to do does not wait for who has much", "[gateway][turns]") {
+TEST_CASE("a tenant with little to do does not wait for one with much", "[gateway][turns]") {
   boost::asio::io_context io{1};
   turns all{io};
   const auto busy = std::make_shared<turns::share>(all),
@@ -436,7 +436,8 @@ TEST_CASE("what is readable with nothing new in it has not said that there is no
   of->close();
 }
 
-TEST_CASE("failures are remembered for a moment, for who has met them", "[gateway][dns]") {
+TEST_CASE("failures are remembered for a moment, for the tenant that has met them",
+          "[gateway][dns]") {
   asking at;
   const auto mine = at.tenant(), theirs = at.tenant();
   const auto ask = [&](const payer& by, const std::string& name, const auto& answer) {

@@ -154,7 +154,7 @@ TEST_CASE("kinds of one sandbox count together", "[runtime][memory]") {
   CHECK(found->bytes == 300 * MiB);
 }
 
-TEST_CASE("who is innocent is left alone", "[runtime][memory]") {
+TEST_CASE("an innocent sandbox is left alone", "[runtime][memory]") {
   // A database with 100,000 locks, and 5,000 handles on a directory of 300 names.
   const std::vector<sandbox_memory> usual{
     holds(1, memory_kind::file_locks, 100'000 * 192),
