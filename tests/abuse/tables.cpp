@@ -8,7 +8,15 @@ const std::vector<table_attack>& all_table_attacks() {
   using by = table_attack::by;
   static const std::vector<table_attack> all{
     // ---- Memory that no group is charged for
-    {"file locks", "locks", "./attack locks 3000000", {"ended: file locks"}},
+    {"file locks",
+     "locks",
+     "./attack locks 3000000",
+     {"ended: file locks"},
+     {},
+     {},
+     by::user,
+     true,
+     true},
     {"file locks of open files", "locks", "./attack open_locks 3000000", {"ended: file locks"}},
     {"flock and leases", "locks", "./attack descriptors lease", {"EMFILE"}},
     {"names of merged directories, as root",
@@ -33,8 +41,8 @@ const std::vector<table_attack>& all_table_attacks() {
 
     // ---- Descriptors and what is behind them
     {"open files", "descriptors", "./attack descriptors files", {"EMFILE"}},
-    {"contexts of timerfd", "descriptors", "./attack descriptors timers 100", {"0"}},
-    {"contexts of epoll and eventfd", "descriptors", "./attack descriptors epoll 100", {"0"}},
+    {"contexts of timerfd", "descriptors", "./attack descriptors timers 40", {"0"}},
+    {"contexts of epoll and eventfd", "descriptors", "./attack descriptors epoll 40", {"0"}},
     {"instances of inotify",
      "descriptors",
      "./attack descriptors inotify",
@@ -69,7 +77,7 @@ const std::vector<table_attack>& all_table_attacks() {
      {"EAGAIN"},
      "./attack table signals",
      "EAGAIN"},
-    {"timers", "numbers", "./attack table timers", {"EAGAIN"}, "./attack table timers", "EAGAIN"},
+    {"timers", "numbers", "./attack table timers", {"EAGAIN"}},
     {"segments of System V", "numbers", "./attack table segments", {"killed", "ENOMEM", "ENOSPC"}},
     {"messages of System V", "numbers", "./attack table messages", {"killed", "ENOMEM", "ENOSPC"}},
     {"semaphores of System V",
@@ -90,7 +98,15 @@ const std::vector<table_attack>& all_table_attacks() {
     // ---- Memory and disk
     {"memory", "storage", "./attack again memory", {"0"}},
     {"bytes of the disk", "storage", "./attack bytes .", {"EDQUOT", "ENOSPC"}},
-    {"inodes of the disk", "storage", "./attack inodes .", {"EDQUOT", "ENOSPC"}},
+    {"inodes of the disk",
+     "storage",
+     "./attack inodes .",
+     {"EDQUOT", "ENOSPC"},
+     {},
+     {},
+     by::user,
+     true,
+     true},
     {"shared memory", "storage", "./attack bytes /dev/shm", {"ENOSPC"}},
     {"inodes of shared memory", "storage", "./attack inodes /dev/shm", {"ENOSPC"}},
     {"kept output", "storage", "./attack chatter", {"0"}, {}, {}, by::user, false},
