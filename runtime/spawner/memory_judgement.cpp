@@ -23,7 +23,7 @@ bool memory_suspicion::wants_look(const machine_memory& now, std::uint64_t time)
   if (last_ != 0 && time - last_ < pause_ns)
     return false;
   return now.kernel - looked_at_ >= rules_.most_held / 2 ||
-         (is_short(now) && (last_ == 0 || time - last_ >= pause_));
+         ((is_short(now) || in_doubt_) && (last_ == 0 || time - last_ >= pause_));
 }
 
 std::uint64_t memory_suspicion::uncharged(const machine_memory& now, std::uint64_t charged) {
@@ -32,10 +32,11 @@ std::uint64_t memory_suspicion::uncharged(const machine_memory& now, std::uint64
   return beside - smallest_;
 }
 
-void memory_suspicion::looked(const machine_memory& now, std::uint64_t time, bool found) {
+void memory_suspicion::looked(const machine_memory& now, std::uint64_t time, outcome what) {
   looked_at_ = now.kernel;
   last_ = time;
-  pause_ = found ? pause_ns : std::min(2 * pause_, longest_pause_ns);
+  pause_ = what == outcome::found ? pause_ns : std::min(2 * pause_, longest_pause_ns);
+  in_doubt_ = what == outcome::cleared;
 }
 
 std::optional<memory_verdict> judge(const memory_rules& rules, bool is_short,

@@ -68,7 +68,11 @@ public:
   /// the kernel has come to hold beside that since the smallest such reading.
   std::uint64_t uncharged(const machine_memory& now, std::uint64_t charged);
 
-  void looked(const machine_memory& now, std::uint64_t time, bool found);
+  /// What a look came to: a sandbox to be ended; nobody; or one that seemed to be it and was
+  /// cleared when it was counted again. Since counts are estimates, the last is looked at again,
+  /// ever more rarely, without any growth.
+  enum class outcome : std::uint8_t { found, nobody, cleared };
+  void looked(const machine_memory& now, std::uint64_t time, outcome what);
 
   bool is_short(const machine_memory& now) const { return now.available < rules_.reserve; }
 
@@ -81,6 +85,7 @@ private:
   std::uint64_t smallest_;  ///< Of what was charged to no group here.
   std::uint64_t last_ = 0;  ///< When it was looked; 0: never.
   std::uint64_t pause_ = pause_ns;
+  bool in_doubt_ = false; ///< Somebody was cleared in the last look.
 };
 
 /// Which sandbox is to end, if one is: the largest of those above what is allowed, if the machine

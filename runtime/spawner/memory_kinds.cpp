@@ -4,18 +4,24 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
+#include <linux/mount.h>
 #include <linux/openat2.h>
+#include <linux/sched.h>
 #include <memory>
+#include <poll.h>
+#include <sched.h>
 #include <string_view>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -387,13 +393,49 @@ kinds_held read_kinds(const watched_sandbox& who, const cgroup_tree& groups,
   return held;
 }
 
-bool has_locks(const watched_sandbox& who, std::uint64_t count) {
-  // The sandbox's own /proc lists the locks of its own processes, and those of no process. What is
-  // read from an offset is preceded by all before it, in one walk.
-  const unique_fd file{
-    ::open(of_process(who.first, "/root/proc/locks").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)};
+namespace {
+
+/// In a child that only answers, and whose parent has another thread. What is read from an offset
+/// is preceded by all before it, in one walk.
+[[noreturn]] void look_for_lock(int mounts_there, std::uint64_t nth, int answer) {
   char byte = 0;
-  return file && ::pread(file.get(), &byte, 1, static_cast<off_t>(count * shortest_lock_line)) == 1;
+  if (::setns(mounts_there, CLONE_NEWNS) == 0) {
+    // A copy of that mount alone has no masks on it.
+    const auto tree = static_cast<int>(
+      ::syscall(SYS_open_tree, AT_FDCWD, "/proc", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+    const int file = ::openat(tree, "locks", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (::pread(file, &byte, 1, static_cast<off_t>(nth * shortest_lock_line)) == 1) [[maybe_unused]]
+      const auto said = ::write(answer, &byte, 1);
+  }
+  ::_exit(0);
+}
+
+} // namespace
+
+bool has_locks(const watched_sandbox& who, std::uint64_t count) {
+  constexpr int patience_ms = 10'000;
+  const unique_fd there{::open(of_process(who.first, "/ns/mnt").c_str(), O_RDONLY | O_CLOEXEC)};
+  int ends[2];
+  if (!there || ::pipe2(ends, O_CLOEXEC) != 0)
+    return false;
+  const unique_fd answer{ends[0]};
+  unique_fd childs{ends[1]};
+  // Its end is told to nobody, so that it is this thread's alone to wait for.
+  clone_args how{};
+  const auto child = static_cast<pid_t>(::syscall(SYS_clone3, &how, sizeof how));
+  if (child == 0)
+    look_for_lock(there.get(), count, childs.get());
+  childs.reset();
+  pollfd said{answer.get(), POLLIN, 0};
+  char byte = 0;
+  const bool has =
+    child > 0 && ::poll(&said, 1, patience_ms) == 1 && ::read(answer.get(), &byte, 1) == 1;
+  if (child > 0) {
+    ::kill(child, SIGKILL);
+    while (::waitpid(child, nullptr, __WCLONE) < 0 && errno == EINTR) {
+    }
+  }
+  return has;
 }
 
 } // namespace insula::runtime::spawner

@@ -76,7 +76,8 @@ kinds_held read_kinds(const watched_sandbox& who, const cgroup_tree& groups,
                       const lock_sample& locks);
 
 /// Of a sandbox that stands still: are there really more locks than `count` in it? A sample says
-/// only what is new. Walks over all locks of the machine until it has found so many.
+/// only what is new. Asks the list of the sandbox's own processes, which a mask hides inside; that
+/// walks over all locks of the machine until it has found so many.
 bool has_locks(const watched_sandbox& who, std::uint64_t count);
 
 } // namespace insula::runtime::spawner

@@ -119,7 +119,8 @@ void memory_watch::look(const machine_memory& now, memory_suspicion& suspicion,
                                           {"reserve_bytes", rules_.reserve},
                                           {"uncharged_bytes", uncharged},
                                           {"consequence", "no sandbox is begun"}});
-  suspicion.looked(now, time, found);
+  using outcome = memory_suspicion::outcome;
+  suspicion.looked(now, time, found ? outcome::found : worst ? outcome::cleared : outcome::nobody);
 }
 
 /// It stands still, so that it cannot change while it is looked at again.

@@ -23,6 +23,7 @@
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utility>
 
 namespace insula::runtime::spawner {
 
@@ -80,8 +81,7 @@ constexpr const char* allowed[] = {
   // Events and polling
   "_newselect", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_ctl_old", "epoll_pwait",
   "epoll_pwait2", "epoll_wait", "epoll_wait_old", "eventfd", "eventfd2", "inotify_add_watch",
-  "inotify_init", "inotify_init1", "inotify_rm_watch", "io_cancel", "io_destroy",
-  "io_getevents", "io_setup", "io_submit", "poll", "ppoll", "ppoll_time64", "pselect6",
+  "inotify_init", "inotify_init1", "inotify_rm_watch", "poll", "ppoll", "ppoll_time64", "pselect6",
   "pselect6_time64", "select",
   // Files
   "_llseek", "access", "chdir", "chmod", "chown", "chown32", "chroot", "close", "close_range",
@@ -125,6 +125,11 @@ constexpr condition has(unsigned argument, std::uint32_t bits) {
 #ifndef PR_SET_MEMORY_MERGE // Since Linux 6.4.
 constexpr std::uint32_t PR_SET_MEMORY_MERGE = 67;
 #endif
+
+// The kernel's headers of these cannot be included together with the C library's.
+constexpr std::uint32_t ipv6_packet_options = 6; ///< IPV6_2292PKTOPTIONS
+constexpr std::uint32_t ipv6_flow_label = 32;    ///< IPV6_FLOWLABEL_MGR
+constexpr std::uint32_t tcp_ao_add_key = 38;     ///< TCP_AO_ADD_KEY, since Linux 6.7.
 
 constexpr int allow = 0; ///< In place of an errno.
 
@@ -179,6 +184,34 @@ std::vector<rule> rules_of_socketpair() {
   return rules;
 }
 
+/// Options for which the kernel keeps lists or texts that it charges to nobody, up to 128 KiB for
+/// each socket (net.core.optmem_max). Flow labels are one table of the machine. All of them answer
+/// as a kernel does that was built without. Groups of multicast may be joined, without a list of
+/// senders.
+constexpr std::pair<std::uint32_t, std::uint32_t> options_with_memory[] = {
+  {SOL_SOCKET, SO_ZEROCOPY},
+  {IPPROTO_TCP, TCP_MD5SIG},
+  {IPPROTO_TCP, TCP_MD5SIG_EXT},
+  {IPPROTO_TCP, tcp_ao_add_key},
+  {IPPROTO_IP, IP_OPTIONS},
+  {IPPROTO_IP, IP_ADD_SOURCE_MEMBERSHIP},
+  {IPPROTO_IP, IP_BLOCK_SOURCE},
+  {IPPROTO_IP, IP_MSFILTER},
+  {IPPROTO_IP, MCAST_JOIN_SOURCE_GROUP},
+  {IPPROTO_IP, MCAST_BLOCK_SOURCE},
+  {IPPROTO_IP, MCAST_MSFILTER},
+  {IPPROTO_IPV6, IPV6_JOIN_ANYCAST},
+  {IPPROTO_IPV6, MCAST_JOIN_SOURCE_GROUP},
+  {IPPROTO_IPV6, MCAST_BLOCK_SOURCE},
+  {IPPROTO_IPV6, MCAST_MSFILTER},
+  {IPPROTO_IPV6, ipv6_flow_label},
+  {IPPROTO_IPV6, ipv6_packet_options},
+  {IPPROTO_IPV6, IPV6_HOPOPTS},
+  {IPPROTO_IPV6, IPV6_RTHDRDSTOPTS},
+  {IPPROTO_IPV6, IPV6_RTHDR},
+  {IPPROTO_IPV6, IPV6_DSTOPTS},
+};
+
 /// The kernel has one ceiling for compiled filters per machine, and charges nobody for them. What
 /// else attaches one needs a family or a right that is not there: packet sockets, netfilter,
 /// traffic control, bpf(). A ULP is another protocol inside of TCP, in code of its own.
@@ -188,6 +221,8 @@ std::vector<rule> rules_of_setsockopt() {
        {SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF})
     rules.push_back({{is(1, SOL_SOCKET), is(2, option)}, EPERM});
   rules.push_back({{is(1, IPPROTO_TCP), is(2, TCP_ULP)}, ENOPROTOOPT});
+  for (const auto& [level, option] : options_with_memory)
+    rules.push_back({{is(1, level), is(2, option)}, ENOPROTOOPT});
   return rules;
 }
 

@@ -15,6 +15,7 @@
 #include "runtime/spawner/inner_sockets.hpp"
 #include "runtime/spawner/launch.hpp"
 #include "runtime/spawner/layers.hpp"
+#include "runtime/spawner/machine_ceilings.hpp"
 #include "runtime/spawner/memory_watch.hpp"
 #include "runtime/spawner/own_places.hpp"
 #include "runtime/spawner/past_epochs.hpp"
@@ -196,27 +197,6 @@ std::string release() {
   return machine.release;
 }
 
-/// The kernel has one table of open files for the whole machine, by default with room for a tenth
-/// of the memory's kilobytes. One sandbox can fill that, and nobody who is not root opens anything
-/// then. Without this ceiling, which systemd lifts at every start of a machine too, the memory of a
-/// sandbox limits its files.
-void lift_ceiling_of_files() {
-  constexpr const char* path = "/proc/sys/fs/file-max";
-  constexpr std::string_view unlimited = "9223372036854775807\n";
-  const unique_fd file{::open(path, O_RDWR | O_CLOEXEC)};
-  char now[32];
-  const ssize_t n = file ? ::read(file.get(), now, sizeof now) : -1;
-  if (n > 0 && std::string_view{now, static_cast<std::size_t>(n)} == unlimited)
-    return;
-  if (n > 0 && ::pwrite(file.get(), unlimited.data(), unlimited.size(), 0) > 0)
-    return log::info(
-      "spawner.file_max",
-      {{"before", std::string_view{now, static_cast<std::size_t>(n) - 1}}, {"now", "unlimited"}});
-  log::warning("spawner.file_max", {{"reason", std::strerror(errno)},
-                                    {"path", path},
-                                    {"risk", "one sandbox can use up the machine's open files"}});
-}
-
 result<void> spawner::prepare() {
   // Everything below happens in a mount namespace of our own; it goes when we go, whatever ends us.
   if (::unshare(CLONE_NEWNS) != 0 ||
@@ -290,7 +270,7 @@ result<void> spawner::prepare() {
   tools_.agent = agent_.get();
   tools_.machines_usr = layers_.machines_usr();
 
-  lift_ceiling_of_files();
+  raise_ceilings_of_machine();
   raise_ceiling_of_filters();
   narrow_filters_of_processes(tools_.filter); // Before the first of the other threads.
   hidden_.look(layers_.machines_usr());

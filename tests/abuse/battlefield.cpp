@@ -39,23 +39,31 @@ std::uint64_t blocks_of(const fs::path& file) {
 
 } // namespace
 
-battlefield::battlefield()
-    : server(ceilings) {
+battlefield::battlefield(const std::string& more)
+    : server(ceilings + more) {
   arm("neighbour");
-  const auto before = server.sandbox_groups();
-  arm("victim");
-  for (const auto& each : server.sandbox_groups())
-    if (std::find(before.begin(), before.end(), each) == before.end())
-      victims_groups_.push_back(each);
+  arm_victim();
   server_bytes_ = resident_bytes(server.pid());
 }
 
 void battlefield::arm(const std::string& id) {
-  std::ifstream file{INSULA_ATTACK, std::ios::binary};
-  const std::string program{std::istreambuf_iterator<char>{file}, {}};
-  const auto put = server.ask("PUT", "/v1/sandbox/" + id + "/file/workspace/attack", program);
-  REQUIRE(put.status == 200);
-  REQUIRE(server.exec(id, {"chmod", "755", "attack"}).exit_code == 0);
+  for (const auto& [name, path] :
+       {std::pair{"attack", INSULA_ATTACK}, std::pair{"neighbours", INSULA_NEIGHBOURS}}) {
+    std::ifstream file{path, std::ios::binary};
+    const std::string program{std::istreambuf_iterator<char>{file}, {}};
+    const auto put = server.ask("PUT", "/v1/sandbox/" + id + "/file/workspace/" + name, program);
+    REQUIRE(put.status == 200);
+    REQUIRE(server.exec(id, {"chmod", "755", name}).exit_code == 0);
+  }
+}
+
+void battlefield::arm_victim() {
+  const auto before = server.sandbox_groups();
+  arm("victim");
+  victims_groups_.clear();
+  for (const auto& each : server.sandbox_groups())
+    if (std::find(before.begin(), before.end(), each) == before.end())
+      victims_groups_.push_back(each);
 }
 
 attack_report battlefield::attack(const std::string& words, std::chrono::milliseconds patience) {
@@ -75,12 +83,7 @@ void battlefield::end() {
   CHECK(std::chrono::steady_clock::now() - asked < patience_with_delete);
   for (const auto& each : victims_groups_)
     CHECK_FALSE(fs::exists(each));
-  const auto before = server.sandbox_groups();
-  arm("victim");
-  victims_groups_.clear();
-  for (const auto& each : server.sandbox_groups())
-    if (std::find(before.begin(), before.end(), each) == before.end())
-      victims_groups_.push_back(each);
+  arm_victim();
 }
 
 std::uint64_t battlefield::read_number(const std::vector<std::string>& names) const {

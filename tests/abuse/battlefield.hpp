@@ -26,11 +26,12 @@ struct attack_report {
   std::string why; ///< The errno's name; "0" for none.
 };
 
-/// A server with two sandboxes, `victim` and `neighbour`, that both have the program
-/// /workspace/attack.
+/// A server with two sandboxes, `victim` and `neighbour`, that both have the programs
+/// /workspace/attack and /workspace/neighbours.
 class battlefield {
 public:
-  battlefield();
+  /// `more`: sections of cluster.yaml other than `runtime` and `sandbox`.
+  explicit battlefield(const std::string& more = {});
 
   /// Runs insula_attack in the victim until it says what it has met.
   attack_report attack(const std::string& words, std::chrono::milliseconds patience = 60s);
@@ -54,6 +55,7 @@ public:
 
 private:
   void arm(const std::string& id);
+  void arm_victim();
   std::uint64_t read_number(const std::vector<std::string>& names) const;
 
   std::vector<std::string> victims_groups_;

@@ -269,7 +269,7 @@ struct neighbours : internet {
   std::unique_ptr<child_program> flood(const char* kind, int seconds) const {
     auto made = std::make_unique<child_program>(
       noisy.with({INSULA_NEIGHBOURS, "flood", kind, std::to_string(seconds)}));
-    REQUIRE(made->read_line(patience) == "begun");
+    REQUIRE(made->read_line(patience) == "0 begun");
     return made;
   }
 

@@ -22,6 +22,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+using outcome = memory_suspicion::outcome;
+
 constexpr std::uint64_t MiB = 1 << 20, GiB = 1 << 30, second = 1'000'000'000;
 
 constexpr memory_rules rules{.reserve = 1 * GiB};
@@ -69,7 +71,7 @@ TEST_CASE("sandboxes are looked at when the kernel's memory has grown, and not a
   CHECK_FALSE(suspicion.wants_look(machine(8 * GiB, 600 * MiB), 2 * second));
   const auto grown = machine(8 * GiB, 700 * MiB);
   REQUIRE(suspicion.wants_look(grown, 3 * second));
-  suspicion.looked(grown, 3 * second, false);
+  suspicion.looked(grown, 3 * second, outcome::nobody);
   CHECK_FALSE(suspicion.wants_look(machine(8 * GiB, 900 * MiB), 4 * second));
   CHECK(suspicion.wants_look(machine(8 * GiB, 900 * MiB), 5 * second));
   SECTION("what stays as it is makes no other look") {
@@ -82,6 +84,23 @@ TEST_CASE("sandboxes are looked at when the kernel's memory has grown, and not a
   }
 }
 
+TEST_CASE("where somebody was cleared, it is looked again without growth, ever more rarely",
+          "[runtime][memory]") {
+  memory_suspicion suspicion{rules, machine(8 * GiB, 500 * MiB)};
+  const auto grown = machine(8 * GiB, 700 * MiB);
+  std::uint64_t looks = 0;
+  for (std::uint64_t at = 1; at <= 600; ++at)
+    if (suspicion.wants_look(grown, at * second)) {
+      suspicion.looked(grown, at * second, outcome::cleared);
+      ++looks;
+    }
+  CHECK(looks >= 15);
+  CHECK(looks <= 25);
+  suspicion.looked(grown, 700 * second, outcome::nobody);
+  for (std::uint64_t at = 701; at < 800; ++at)
+    CHECK_FALSE(suspicion.wants_look(grown, at * second));
+}
+
 TEST_CASE("a machine that is short is looked at ever more rarely while nobody is found",
           "[runtime][memory]") {
   memory_suspicion suspicion{rules, machine(8 * GiB, 500 * MiB)};
@@ -91,7 +110,7 @@ TEST_CASE("a machine that is short is looked at ever more rarely while nobody is
   std::uint64_t looks = 0;
   for (std::uint64_t at = 1; at <= 600; ++at)
     if (suspicion.wants_look(low, at * second)) {
-      suspicion.looked(low, at * second, false);
+      suspicion.looked(low, at * second, outcome::nobody);
       ++looks;
     }
   CHECK(looks >= 15);

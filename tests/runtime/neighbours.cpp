@@ -1,10 +1,15 @@
-// What the neighbours of a gateway do to each other, for gateway_test.cpp.
+// What the neighbours of a gateway do to each other, for gateway_test.cpp and for tests/abuse.
 //
-//   neighbours serve                     in the far network: answers one byte to each connection to
-//                                        port 9000, and questions to the DNS at port 5353 but for
-//                                        names below silent.example. Prints "ready".
+//   neighbours serve [ADDRESS]           in the far network: answers one byte to each connection to
+//                                        port 9100, as well to 9102 and stays there, a MiB at
+//                                        9101, and questions to the DNS at port 5353 but for names
+//                                        below silent.example. ADDRESS: at port 53 there instead.
+//                                        Prints "ready".
 //   neighbours connect COUNT             prints how long each took with its first byte, in us
 //   neighbours resolve COUNT             the same of a question to the DNS; 0: it has failed
+//   neighbours download COUNT            the same of the MiB, with its connection
+//   neighbours hold                      connections that stay, until there are no more; prints how
+//                                        many there are and why, and waits
 //   neighbours flood KIND SECONDS        as much as it can, by two threads; prints how many
 //                                        operations that were. KIND: "refused" (connections to
 //                                        where nobody may go), "connections" (to the far end),
@@ -24,9 +29,12 @@
 #include <arpa/inet.h>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -43,7 +51,10 @@ using clock_type = std::chrono::steady_clock;
 namespace {
 
 constexpr const char* far_end = "203.0.113.2";
-constexpr std::uint16_t far_port = 9100, far_dns = 5353, dns_port = 53, tls_port = 443;
+constexpr std::uint16_t far_port = 9100, far_download = 9101, far_held = 9102, far_dns = 5353,
+                        dns_port = 53, tls_port = 443;
+constexpr std::size_t download_bytes = 1 << 20;
+constexpr timeval socket_patience{5, 0};
 
 [[noreturn]] void fail(const char* doing) {
   std::perror(doing);
@@ -61,16 +72,15 @@ sockaddr_in address(const char* of, std::uint16_t port) {
 unique_fd connected(const char* to, std::uint16_t port, int type) {
   unique_fd made{::socket(AF_INET, type | SOCK_CLOEXEC, 0)};
   const auto where = address(to, port);
-  const timeval patience{5, 0};
-  ::setsockopt(made.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  ::setsockopt(made.get(), SOL_SOCKET, SO_RCVTIMEO, &socket_patience, sizeof socket_patience);
   if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0)
     return {};
   return made;
 }
 
-unique_fd bound(int type, std::uint16_t port) {
+unique_fd bound(int type, std::uint16_t port, const char* to = "0.0.0.0") {
   unique_fd made{::socket(AF_INET, type | SOCK_CLOEXEC, 0)};
-  const auto where = address("0.0.0.0", port);
+  const auto where = address(to, port);
   const int yes = 1;
   ::setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (::bind(made.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0)
@@ -78,19 +88,56 @@ unique_fd bound(int type, std::uint16_t port) {
   return made;
 }
 
-void serve() {
-  const auto listener = bound(SOCK_STREAM, far_port), names = bound(SOCK_DGRAM, far_dns);
-  if (::listen(listener.get(), 4096) != 0)
+unique_fd listening(std::uint16_t port) {
+  auto made = bound(SOCK_STREAM, port);
+  if (::listen(made.get(), 4096) != 0)
     fail("listening");
+  return made;
+}
+
+unique_fd accepted(const unique_fd& listener) {
+  return unique_fd{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+}
+
+[[noreturn]] void serve_downloads(const unique_fd& listener) {
+  const std::string all(download_bytes, 'x');
+  for (;;) {
+    const auto next = accepted(listener);
+    ::setsockopt(next.get(), SOL_SOCKET, SO_SNDTIMEO, &socket_patience, sizeof socket_patience);
+    for (std::size_t sent = 0; sent < all.size();) {
+      const auto n = ::send(next.get(), all.data() + sent, all.size() - sent, MSG_NOSIGNAL);
+      if (n <= 0)
+        break;
+      sent += static_cast<std::size_t>(n);
+    }
+  }
+}
+
+/// Accepts, and keeps the last thousands.
+[[noreturn]] void serve_held(const unique_fd& listener) {
+  std::deque<unique_fd> all;
+  constexpr std::size_t most = 8'000;
+  for (;;) {
+    ::send(all.emplace_back(accepted(listener)).get(), "x", 1, MSG_NOSIGNAL);
+    if (all.size() > most)
+      all.pop_front();
+  }
+}
+
+void serve(const char* dns_address) {
+  const auto listener = listening(far_port), downloads = listening(far_download),
+             held = listening(far_held);
+  const auto names =
+    dns_address != nullptr ? bound(SOCK_DGRAM, dns_port, dns_address) : bound(SOCK_DGRAM, far_dns);
+  std::thread{[&] { serve_downloads(downloads); }}.detach();
+  std::thread{[&] { serve_held(held); }}.detach();
   std::puts("ready");
   std::fflush(stdout);
   for (;;) {
     std::array<pollfd, 2> ready{pollfd{listener.get(), POLLIN, 0}, pollfd{names.get(), POLLIN, 0}};
     ::poll(ready.data(), ready.size(), -1);
-    if (ready[0].revents != 0) {
-      const unique_fd next{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
-      ::send(next.get(), "x", 1, MSG_NOSIGNAL);
-    }
+    if (ready[0].revents != 0)
+      ::send(accepted(listener).get(), "x", 1, MSG_NOSIGNAL);
     if (ready[1].revents == 0)
       continue;
     std::array<char, 4096> bytes;
@@ -127,6 +174,32 @@ bool connect_once(int) {
   const auto made = connected(far_end, far_port, SOCK_STREAM);
   char byte = 0;
   return made && ::recv(made.get(), &byte, 1, 0) == 1;
+}
+
+bool download_once(int) {
+  const auto made = connected(far_end, far_download, SOCK_STREAM);
+  std::vector<char> bytes(1 << 16);
+  std::size_t all = 0;
+  for (ssize_t n; made && (n = ::recv(made.get(), bytes.data(), bytes.size(), 0)) > 0;)
+    all += static_cast<std::size_t>(n);
+  return all == download_bytes;
+}
+
+[[noreturn]] void hold() {
+  std::vector<unique_fd> all;
+  for (;;) {
+    errno = 0;
+    auto made = connected(far_end, far_held, SOCK_STREAM);
+    char byte = 0;
+    if (!made || ::recv(made.get(), &byte, 1, 0) != 1)
+      break;
+    all.push_back(std::move(made));
+  }
+  const char* const why = ::strerrorname_np(errno);
+  std::printf("%zu %s\n", all.size(), why != nullptr ? why : "closed");
+  std::fflush(stdout);
+  for (;;)
+    ::pause();
 }
 
 bool resolve_once(int number) {
@@ -211,15 +284,19 @@ int main(int argc, char** argv) {
   if (what != "flood")
     ::setpriority(PRIO_PROCESS, 0, -20);
   if (what == "serve")
-    serve();
+    serve(argc > 2 ? argv[2] : nullptr);
   if (what == "connect" && argc == 3)
     return measure(std::atoi(argv[2]), connect_once), 0;
   if (what == "resolve" && argc == 3)
     return measure(std::atoi(argv[2]), resolve_once), 0;
+  if (what == "download" && argc == 3)
+    return measure(std::atoi(argv[2]), download_once), 0;
+  if (what == "hold")
+    hold();
   if (what == "flood" && argc == 4) {
     const auto until = clock_type::now() + std::chrono::seconds{std::atoi(argv[3])};
     std::atomic<long> done{0};
-    std::puts("begun");
+    std::puts("0 begun");
     std::fflush(stdout);
     std::vector<std::thread> others;
     others.emplace_back([&] { flood(argv[2], until, done); });
@@ -234,6 +311,7 @@ int main(int argc, char** argv) {
     std::printf("%ld\n", done.load());
     return 0;
   }
-  std::fputs("neighbours serve | connect COUNT | resolve COUNT | flood KIND SECONDS\n", stderr);
+  std::fputs("neighbours serve | connect | resolve | download COUNT | hold | flood KIND SECONDS\n",
+             stderr);
   return 2;
 }

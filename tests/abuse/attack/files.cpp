@@ -4,8 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dirent.h>
 #include <fcntl.h>
 #include <string>
+#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -66,8 +68,9 @@ void fill_inodes(const char* directory) {
   press_on();
 }
 
-void many_locks(long wanted) {
+void many_locks(const char* kind, long wanted) {
   constexpr long per_file = 800; // The kernel compares each with all others of its file.
+  const int set = std::string_view{kind} == "open" ? F_OFD_SETLK : F_SETLK;
   long taken = 0;
   while (taken < wanted) {
     const auto name = "locked" + std::to_string(taken / per_file);
@@ -79,13 +82,38 @@ void many_locks(long wanted) {
       lock.l_type = F_WRLCK;
       lock.l_start = 2 * at;
       lock.l_len = 1;
-      if (::fcntl(file, F_SETLK, &lock) != 0)
+      if (::fcntl(file, set, &lock) != 0)
         break;
     }
   }
   if (taken == wanted)
     errno = 0;
   met_limit(taken);
+  press_on();
+}
+
+void many_directories(const char* place, long handles, long names) {
+  if (::chdir(place) != 0)
+    ::_exit(1);
+  const std::string tail(200, 'n');
+  for (long i = 0; i < names; ++i)
+    if (::symlink("x", (std::to_string(i) + tail).c_str()) != 0 && errno != EEXIST)
+      break;
+  long count = 0;
+  errno = 0;
+  for (; count < handles; ++count) {
+    // After a change the kernel gathers the names anew, and the older handles keep theirs.
+    const auto change = "change" + std::to_string(count % 2);
+    ::close(::open(change.c_str(), O_CREAT | O_WRONLY, 0600));
+    ::unlink(("change" + std::to_string((count + 1) % 2)).c_str());
+    DIR* const all = ::opendir(".");
+    if (all == nullptr)
+      break;
+    while (::readdir(all) != nullptr) {
+    }
+    errno = 0;
+  }
+  met_limit(count);
   press_on();
 }
 
@@ -107,6 +135,15 @@ void flood(long gibibytes) {
       ::_exit(1);
     left -= n;
   }
+}
+
+void chatter() {
+  errno = 0;
+  met_limit(0);
+  std::memset(block, 'y', sizeof block);
+  for (;;)
+    if (::write(STDOUT_FILENO, block, sizeof block) < 0)
+      ::_exit(1);
 }
 
 } // namespace insula::attack

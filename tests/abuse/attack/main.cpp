@@ -34,7 +34,21 @@ int main(int argc, char** argv) {
   if (what == "terminals")
     many_terminals();
   if (what == "locks")
-    many_locks(number(1));
+    many_locks("posix", number(1));
+  if (what == "open_locks")
+    many_locks("open", number(1));
+  if (what == "directories")
+    many_directories(text, number(2), number(3));
+  if (what == "buffers")
+    fill_buffers(text);
+  if (what == "table")
+    fill_kernel_table(text);
+  if (what == "filters")
+    many_filters(number(1));
+  if (what == "ask")
+    ask_for(text);
+  if (what == "chatter")
+    chatter();
   if (what == "bytes")
     fill_bytes(text);
   if (what == "inodes")

@@ -1,19 +1,18 @@
 #include "tests/abuse/attack/attacks.hpp"
 
 #include <cerrno>
-#include <csignal>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 namespace insula::attack {
@@ -39,6 +38,13 @@ int open_one(const char* kind) {
     case 'u': return ::socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
     case 'p': return ::pipe(ends);
     case 'i': return ::inotify_init();
+    case 't': return ::timerfd_create(CLOCK_MONOTONIC, 0);
+    case 'l': {
+      const int file = ::open("locked", O_CREAT | O_RDONLY, 0600);
+      return file >= 0 && ::flock(file, LOCK_SH) == 0 && ::fcntl(file, F_SETLEASE, F_RDLCK) == 0
+               ? file
+               : -1;
+    }
     case 'e': {
       const int poller = ::epoll_create1(0);
       epoll_event wish{};
@@ -91,39 +97,6 @@ long fill_table(const char* kind) {
   while (open_one(kind) >= 0)
     ++count;
   return count;
-}
-
-/// The kernel takes this process before its parent, which has to tell of it; and with it.
-void offer_as_victim() {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const int score = ::open("/proc/self/oom_score_adj", O_WRONLY);
-  [[maybe_unused]] const auto written = ::write(score, "1000", 4);
-  ::close(score);
-}
-
-/// So many children do it and keep what they have. Says how many were killed when all have it or
-/// are dead.
-template <class Deed>
-[[noreturn]] void be_many(long processes, Deed deed) {
-  int settled[2];
-  if (::pipe(settled) != 0)
-    ::_exit(1);
-  for (long i = 0; i < processes; ++i)
-    if (::fork() == 0) {
-      offer_as_victim();
-      deed();
-      ::close(settled[1]);
-      press_on();
-    }
-  ::close(settled[1]);
-  char byte = 0;
-  [[maybe_unused]] const auto end = ::read(settled[0], &byte, 1);
-  long killed = 0;
-  for (int status = 0; ::waitpid(-1, &status, WNOHANG) > 0;)
-    killed += WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-  errno = 0;
-  met_limit(killed);
-  press_on();
 }
 
 } // namespace

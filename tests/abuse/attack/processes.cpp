@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +34,67 @@ void again() {
     if (!told)
       met_limit(1);
   }
+}
+
+namespace {
+
+/// The kernel takes this process before its parent, which has to tell of it; and with it.
+void offer_as_victim() {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const int score = ::open("/proc/self/oom_score_adj", O_WRONLY);
+  [[maybe_unused]] const auto written = ::write(score, "1000", 4);
+  ::close(score);
+}
+
+} // namespace
+
+void settle(long (*deed)()) {
+  struct {
+    long count;
+    int why;
+  } met{};
+  int told[2];
+  if (::pipe(told) != 0)
+    ::_exit(1);
+  if (::fork() == 0) {
+    offer_as_victim();
+    met.count = deed();
+    met.why = errno;
+    if (::write(told[1], &met, sizeof met) != sizeof met)
+      ::_exit(1);
+    press_on();
+  }
+  ::close(told[1]);
+  if (::read(told[0], &met, sizeof met) == sizeof met) {
+    errno = met.why;
+    met_limit(met.count);
+  } else {
+    std::puts("0 killed");
+    std::fflush(stdout);
+  }
+  press_on();
+}
+
+void be_many(long processes, const std::function<void()>& deed) {
+  int settled[2];
+  if (::pipe(settled) != 0)
+    ::_exit(1);
+  for (long i = 0; i < processes; ++i)
+    if (::fork() == 0) {
+      offer_as_victim();
+      deed();
+      ::close(settled[1]);
+      press_on();
+    }
+  ::close(settled[1]);
+  char byte = 0;
+  [[maybe_unused]] const auto end = ::read(settled[0], &byte, 1);
+  long killed = 0;
+  for (int status = 0; ::waitpid(-1, &status, WNOHANG) > 0;)
+    killed += WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  errno = 0;
+  met_limit(killed);
+  press_on();
 }
 
 void fork_bomb() {

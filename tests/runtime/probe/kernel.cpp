@@ -92,6 +92,10 @@ static void own_filters() {
 }
 
 void kernel_interfaces() {
+  attempt("aio_setup", [] {
+    static unsigned long made = 0;
+    return call(SYS_io_setup, 16, &made);
+  });
   attempt("bpf", [] { return call(SYS_bpf, 0, bytes, 64); });
   attempt("perf_event_open", [] { return call(SYS_perf_event_open, bytes, 0, -1, -1, 0); });
   attempt("io_uring_setup", [] {

@@ -101,6 +101,32 @@ void options_of_sockets() {
   set("iptables_replace", AF_INET, IPPROTO_IP, 64, bytes,
       sizeof bytes); // Whose rules may have BPF.
   set("tcp_ulp", AF_INET, IPPROTO_TCP, TCP_ULP, "tls", 3);
+  // What would be kept for as long as the socket lives, and charged to nobody.
+  set("ip_options", AF_INET, IPPROTO_IP, IP_OPTIONS, bytes, 4);
+  static const ip_mreqn group{{htonl(0xe00000fb)}, {0}, 1}; // 224.0.0.251 at the loopback.
+  set("multicast_join", AF_INET, IPPROTO_IP, IP_ADD_MEMBERSHIP, &group, sizeof group);
+  set("multicast_join_source", AF_INET, IPPROTO_IP, IP_ADD_SOURCE_MEMBERSHIP, bytes,
+      sizeof(ip_mreq_source));
+  set("multicast_join_source_high_bits", AF_INET, IPPROTO_IP | 1L << 32,
+      IP_ADD_SOURCE_MEMBERSHIP | 1L << 32, bytes, sizeof(ip_mreq_source));
+  set("multicast_sources", AF_INET, IPPROTO_IP, IP_MSFILTER, bytes, 16);
+  set("multicast_source_group", AF_INET, IPPROTO_IP, MCAST_JOIN_SOURCE_GROUP, bytes,
+      sizeof(group_source_req));
+  set("multicast_block", AF_INET, IPPROTO_IP, MCAST_BLOCK_SOURCE, bytes, sizeof(group_source_req));
+  set("multicast_filter", AF_INET, IPPROTO_IP, MCAST_MSFILTER, bytes, sizeof(group_filter));
+  set("multicast6_source_group", AF_INET6, IPPROTO_IPV6, MCAST_JOIN_SOURCE_GROUP, bytes,
+      sizeof(group_source_req));
+  set("multicast6_filter", AF_INET6, IPPROTO_IPV6, MCAST_MSFILTER, bytes, sizeof(group_filter));
+  set("anycast_join", AF_INET6, IPPROTO_IPV6, IPV6_JOIN_ANYCAST, bytes, sizeof(ipv6_mreq));
+  set("flow_label", AF_INET6, IPPROTO_IPV6, 32, bytes, 32);
+  set("packet_options", AF_INET6, IPPROTO_IPV6, 6, bytes, 64);
+  set("hop_options", AF_INET6, IPPROTO_IPV6, IPV6_HOPOPTS, bytes, 8);
+  set("routing_header", AF_INET6, IPPROTO_IPV6, IPV6_RTHDR, bytes, 8);
+  set("tcp_md5_key", AF_INET, IPPROTO_TCP, TCP_MD5SIG, bytes, sizeof(tcp_md5sig));
+  set("tcp_ao_key", AF_INET, IPPROTO_TCP, 38, bytes, 256);
+  set("zero_copy", AF_INET, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof one);
+  set("multicast_time_to_live", AF_INET, IPPROTO_IP, IP_MULTICAST_TTL, &one, sizeof one);
+  set("only_ipv6", AF_INET6, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
   set("tcp_no_delay", AF_INET, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   set("reuse_address", AF_INET, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 }
