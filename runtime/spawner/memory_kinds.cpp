@@ -197,8 +197,9 @@ std::uint64_t seccomp_filters(const inhabitants& in) {
   return bytes;
 }
 
-/// How long the text of a file of lines is, or `most`. Read from ever later offsets: the kernel walks
-/// over what comes before once for each of these, where reading all of it walks for each page.
+/// How long the text of a file of lines is, or `most`. Read from ever later offsets: the kernel
+/// walks over what comes before once for each of these, where reading all of it walks for each
+/// page.
 std::uint64_t length_of(const std::string& path, std::uint64_t most) {
   const unique_fd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   std::array<char, 4096> text;
@@ -230,16 +231,14 @@ std::uint64_t small_objects(const inhabitants& in) {
 /// File systems in memory: the sandbox's own, and the kernel's.
 std::set<dev_t> memory_devices(const inhabitants& in) {
   std::set<dev_t> devices;
-  for_each_line(beginning_of(proc_file(in.who().first, "/mountinfo"), 1 << 18),
-                [&](std::string_view line) {
-                  const auto device = words_of<3>(line)[2];
-                  const auto colon = device.find(':');
-                  if (colon != std::string_view::npos &&
-                      line.find(" - tmpfs ") != std::string_view::npos)
-                    devices.insert(
-                      ::makedev(static_cast<unsigned>(number(device.substr(0, colon))),
-                                static_cast<unsigned>(number(device.substr(colon + 1)))));
-                });
+  for_each_line(
+    beginning_of(proc_file(in.who().first, "/mountinfo"), 1 << 18), [&](std::string_view line) {
+      const auto device = words_of<3>(line)[2];
+      const auto colon = device.find(':');
+      if (colon != std::string_view::npos && line.find(" - tmpfs ") != std::string_view::npos)
+        devices.insert(::makedev(static_cast<unsigned>(number(device.substr(0, colon))),
+                                 static_cast<unsigned>(number(device.substr(colon + 1)))));
+    });
   const unique_fd in_memory{::memfd_create("which", MFD_CLOEXEC)};
   struct stat info {};
   if (in_memory && ::fstat(in_memory.get(), &info) == 0)
@@ -260,9 +259,9 @@ std::uint64_t locked_and_only_mapped(const inhabitants& in) {
       // "7f0c2c000000-7f0c2c021000 rw-p 00000000 00:01 1234 /memfd:x (deleted)"
       const auto words = words_of<5>(line);
       const auto colon = std::min(words[3].find(':'), words[3].size());
-      const auto device =
-        ::makedev(static_cast<unsigned>(number(words[3].substr(0, colon), 16)),
-                  static_cast<unsigned>(number(words[3].substr(std::min(colon + 1, words[3].size())), 16)));
+      const auto device = ::makedev(
+        static_cast<unsigned>(number(words[3].substr(0, colon), 16)),
+        static_cast<unsigned>(number(words[3].substr(std::min(colon + 1, words[3].size())), 16)));
       if (seen.size() >= most_files || !devices.contains(device) ||
           !seen.emplace(device, number(words[4])).second)
         return;

@@ -143,8 +143,8 @@ bool memory_watch::confirm(const watched_sandbox& who, bool is_short, std::uint6
       groups_.freeze(freezer.get()); // V1 has to be told until all of them do.
     }
   }
-  auto& reading = *std::find_if(held.begin(), held.end(),
-                                [&](const auto& each) { return each.id == who.id; });
+  auto& reading =
+    *std::find_if(held.begin(), held.end(), [&](const auto& each) { return each.id == who.id; });
   reading = read_memory(who, groups_, is_short);
   const auto again = judge(rules_, is_short, uncharged, held);
   if (!again || again->id != who.id) {

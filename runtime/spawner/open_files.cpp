@@ -133,17 +133,16 @@ public:
   open_files found;
 
 private:
-  /// At a table: at `share` of its descriptors, or as many as can be until then, and a few at least.
+  /// At a table: at `share` of its descriptors, or as many as can be until then, and a few at
+  /// least.
   void look(const std::string& task, pid_t thread, std::size_t share, std::uint64_t until) {
     const auto all = open_directory(task + "/fd");
-    const unique_fd info{
-      ::open((task + "/fdinfo").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+    const unique_fd info{::open((task + "/fdinfo").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
     if (!all || !info || looked_at_ >= max_descriptors)
       return;
     const auto slots = value_of(beginning_of(task + "/status", 8192), "FDSize:").value_or(0);
-    const auto from = slots > share
-                        ? std::uniform_int_distribution<std::uint64_t>{0, slots - 1}(random_)
-                        : 0;
+    const auto from =
+      slots > share ? std::uniform_int_distribution<std::uint64_t>{0, slots - 1}(random_) : 0;
     constexpr long dots = 2;
     ::seekdir(all.get(), static_cast<long>(from) + dots);
     ++tables_seen_;
@@ -173,12 +172,11 @@ private:
       look_at(::dirfd(all.get()), info.get(), each->d_name, thread, static_cast<int>(fd), here);
     }
     // What was seen stands for all.
-    const double each_for = passed > 0 && passed < slots
-                              ? static_cast<double>(slots) / static_cast<double>(passed)
-                              : 1;
-    for (const auto part : {&open_files::locks, &open_files::timers, &open_files::events,
-                            &open_files::polls, &open_files::name_handles,
-                            &open_files::name_bytes, &open_files::in_flight})
+    const double each_for =
+      passed > 0 && passed < slots ? static_cast<double>(slots) / static_cast<double>(passed) : 1;
+    for (const auto part :
+         {&open_files::locks, &open_files::timers, &open_files::events, &open_files::polls,
+          &open_files::name_handles, &open_files::name_bytes, &open_files::in_flight})
       found.*part += static_cast<std::uint64_t>(static_cast<double>(here.*part) * each_for);
   }
 
@@ -188,8 +186,7 @@ private:
     if (::statx(fds, name, AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, &what) != 0)
       return;
     const auto device = ::makedev(what.stx_dev_major, what.stx_dev_minor);
-    const auto [at, is_new] =
-      files_.insert({device, what.stx_ino, thread, fd, tables_seen_});
+    const auto [at, is_new] = files_.insert({device, what.stx_ino, thread, fd, tables_seen_});
     if (!is_new && at->seen_in == tables_seen_)
       return;
     at->seen_in = tables_seen_;

@@ -144,8 +144,8 @@ TEST_CASE("a machine that is short is looked at ever more rarely while nobody is
   CHECK(watch.turn(machine(1, 700 * MiB), 0, 603));
 }
 
-/// A measurement, run by hand on a quiet machine: `runtime_memory_test "[measure]"`. There is a turn
-/// a second, and a thousandth of a processor is 1,000,000 ns.
+/// A measurement, run by hand on a quiet machine: `runtime_memory_test "[measure]"`. There is a
+/// turn a second, and a thousandth of a processor is 1,000,000 ns.
 TEST_CASE("what a turn costs, however many sandboxes there are", "[.][measure]") {
   const machine_meter meter;
   const memory_suspicion suspicion{rules, machine(8 * GiB, 500 * MiB)};

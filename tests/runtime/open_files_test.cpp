@@ -185,8 +185,7 @@ TEST_CASE("what descriptors and processes share is counted once", "[runtime][mem
   ::close(shared);
 }
 
-TEST_CASE("descriptors on their way through a socket are known to be there",
-          "[runtime][memory]") {
+TEST_CASE("descriptors on their way through a socket are known to be there", "[runtime][memory]") {
   const inhabitant one{[] {
     std::array<int, 2> ends{};
     ::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends.data());
@@ -224,7 +223,8 @@ TEST_CASE("timers and events are counted", "[runtime][memory]") {
   CHECK(found.events == 5);
 }
 
-TEST_CASE("many descriptors of one process hide nothing of another one", "[runtime][memory][root]") {
+TEST_CASE("many descriptors of one process hide nothing of another one",
+          "[runtime][memory][root]") {
   const auto fill = [](int until) {
     rlimit most{};
     most.rlim_cur = most.rlim_max = 200'000;
