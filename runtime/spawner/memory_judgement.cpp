@@ -25,11 +25,12 @@ std::uint64_t bytes_of(const sandbox_memory& sandbox) {
 }
 
 bool memory_suspicion::wants_charges(const machine_memory& now, std::uint64_t time) const {
-  asked_at_ = std::min(asked_at_, now.kernel); // What has been given back may be taken again.
   const auto waited = asked_ == 0 ? longest_pause_ns : time - asked_;
   if (waited < pause_ns)
     return false;
-  return (now.kernel - asked_at_ >= rules_.most_held / 4 &&
+  // Also when it has fallen: what has been given back may be taken again.
+  const auto changed = std::max(now.kernel, asked_at_) - std::min(now.kernel, asked_at_);
+  return (changed >= rules_.most_held / 4 &&
           waited >= std::min(pause_of_asking_, longest_of_growth(now))) ||
          (is_short(now) && (last_ == 0 || time - last_ >= pause_));
 }

@@ -57,11 +57,11 @@ struct memory_verdict {
   std::uint64_t bytes = 0; ///< and what all of them come to.
 };
 
-/// Decides when it is worth to look closer. Once the kernel's memory has grown by a quarter of what
-/// one sandbox may hold, the groups are asked what of that they are charged for, which costs some
-/// microseconds each. If the rest has grown by half of what one may hold, or the machine is short,
-/// each sandbox is looked at, which costs more. A question or a look that finds nothing makes the
-/// next one wait longer, up to a ceiling.
+/// Decides when it is worth to look closer. Once the kernel's memory has changed by a quarter of
+/// what one sandbox may hold, the groups are asked what of that they are charged for, which costs
+/// some microseconds each. If the rest has grown by half of what one may hold, or the machine is
+/// short, each sandbox is looked at, which costs more. A question or a look that finds nothing
+/// makes the next one wait longer, up to a ceiling.
 ///
 /// Threads: one at a time.
 class memory_suspicion {
@@ -101,10 +101,10 @@ private:
   }
 
   memory_rules rules_;
-  mutable std::uint64_t asked_at_; ///< The kernel's memory then, or less if it has given some back.
-  std::uint64_t smallest_;         ///< Of what was charged to no group here.
-  std::uint64_t beside_;           ///< The last such reading.
-  std::uint64_t looked_at_ = 0;    ///< What was uncharged then, or less.
+  std::uint64_t asked_at_;             ///< The kernel's memory then.
+  std::uint64_t smallest_;             ///< Of what was charged to no group here.
+  std::uint64_t beside_;               ///< The last such reading.
+  std::uint64_t looked_at_ = 0;        ///< What was uncharged then, or less since.
   std::uint64_t asked_ = 0, last_ = 0; ///< When it was asked and looked; 0: never.
   std::uint64_t pause_ = pause_ns, pause_of_asking_ = pause_ns;
 };
