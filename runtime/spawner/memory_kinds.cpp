@@ -216,7 +216,7 @@ std::uint64_t length_of(const std::string& path, std::uint64_t most) {
 /// In groups of IPv6 multicast, and their lists of senders. What is behind half of a text at most
 /// is not seen.
 std::uint64_t memberships(const inhabitants& in) {
-  constexpr std::uint64_t most = 64 << 20, group_line = 70, group = 512, sender_line = 80,
+  constexpr std::uint64_t most = 64 << 20, group_line = 71, group = 512, sender_line = 91,
                           sender = 64;
   return length_of(proc_file(in.who().first, "/net/igmp6"), most) / group_line * group +
          length_of(proc_file(in.who().first, "/net/mcfilter6"), most) / sender_line * sender;

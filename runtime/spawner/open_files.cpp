@@ -138,38 +138,17 @@ private:
   void look(const std::string& task, pid_t thread, std::size_t share, std::uint64_t until) {
     const auto all = open_directory(task + "/fd");
     const unique_fd info{::open((task + "/fdinfo").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
-    if (!all || !info || looked_at_ >= max_descriptors)
+    if (!all || !info)
       return;
     const auto slots = value_of(beginning_of(task + "/status", 8192), "FDSize:").value_or(0);
-    const auto from =
-      slots > share ? std::uniform_int_distribution<std::uint64_t>{0, slots - 1}(random_) : 0;
-    constexpr long dots = 2;
-    ::seekdir(all.get(), static_cast<long>(from) + dots);
+    const auto parts = std::clamp<std::uint64_t>(std::min<std::uint64_t>(share, slots) / 16, 1, 16);
     ++tables_seen_;
-    open_files here;
-    std::uint64_t passed = slots; // All of them.
-    bool around = from == 0;
-    for (std::size_t n = 0;;) {
-      const dirent* each = ::readdir(all.get());
-      if (each == nullptr && !around) {
-        around = true;
-        ::rewinddir(all.get());
-        continue;
-      }
-      if (each == nullptr)
-        break;
-      if (each->d_name[0] == '.')
-        continue;
-      const auto fd = static_cast<std::uint64_t>(std::atoi(each->d_name));
-      if (around && from > 0 && fd >= from)
-        break; // Once around.
-      if (looked_at_ >= max_descriptors || (n >= few && (n >= share || now_ns() >= until))) {
-        passed = around && from > 0 ? slots - from + fd : fd - from;
-        break;
-      }
-      ++n;
-      ++looked_at_;
-      look_at(::dirfd(all.get()), info.get(), each->d_name, thread, static_cast<int>(fd), here);
+    stretch here{all.get(), info.get(), thread, std::max<std::size_t>(share / parts, 1), 0};
+    std::uint64_t passed = 0;
+    for (std::uint64_t i = 0; i < parts; ++i) {
+      const auto now = now_ns();
+      here.until = now + (until > now ? (until - now) / (parts - i) : 0);
+      passed += pass(here, i * slots / parts, (i + 1) * slots / parts, parts > 1);
     }
     // What was seen stands for all.
     const double each_for =
@@ -177,20 +156,61 @@ private:
     for (const auto part :
          {&open_files::locks, &open_files::timers, &open_files::events, &open_files::polls,
           &open_files::name_handles, &open_files::name_bytes, &open_files::in_flight})
-      found.*part += static_cast<std::uint64_t>(static_cast<double>(here.*part) * each_for);
+      found.*part += static_cast<std::uint64_t>(static_cast<double>(here.found.*part) * each_for);
   }
 
-  void look_at(int fds, int info, const char* name, pid_t thread, int fd, open_files& here) {
+  /// Some descriptors of a table.
+  struct stretch {
+    DIR* fds;
+    int info;
+    pid_t thread;
+    std::size_t most; ///< Of each part of the table.
+    std::uint64_t until;
+    open_files found{};
+  };
+
+  /// From a random descriptor of those in [begin, end) on and around. Answers how many numbers of
+  /// descriptors it has passed.
+  std::uint64_t pass(stretch& here, std::uint64_t begin, std::uint64_t end, bool at_random) {
+    const auto from =
+      at_random ? std::uniform_int_distribution<std::uint64_t>{begin, end - 1}(random_) : begin;
+    constexpr std::uint64_t dots = 2;
+    ::seekdir(here.fds, static_cast<long>(from + dots));
+    constexpr std::size_t few = 4; // However late it is.
+    bool around = false;
+    for (std::size_t n = 0;;) {
+      const dirent* each = ::readdir(here.fds);
+      if (each != nullptr && each->d_name[0] == '.')
+        continue;
+      const auto fd = each != nullptr ? static_cast<std::uint64_t>(std::atoi(each->d_name)) : end;
+      if (fd >= end && !around) {
+        around = true;
+        ::seekdir(here.fds, static_cast<long>(begin + dots));
+        continue;
+      }
+      if (around && fd >= from)
+        return end - begin;
+      if (looked_at_ >= max_descriptors || n >= here.most || (n >= few && now_ns() >= here.until))
+        return around ? end - from + fd - begin : fd - from;
+      ++n;
+      ++looked_at_;
+      look_at(here, each->d_name, static_cast<int>(fd));
+    }
+  }
+
+  void look_at(stretch& in, const char* name, int fd) {
+    auto& here = in.found;
+    const int fds = ::dirfd(in.fds);
     // As it is known here: the program behind a bucket is not asked, which need not answer.
     struct statx what {};
     if (::statx(fds, name, AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, &what) != 0)
       return;
     const auto device = ::makedev(what.stx_dev_major, what.stx_dev_minor);
-    const auto [at, is_new] = files_.insert({device, what.stx_ino, thread, fd, tables_seen_});
+    const auto [at, is_new] = files_.insert({device, what.stx_ino, in.thread, fd, tables_seen_});
     if (!is_new && at->seen_in == tables_seen_)
       return;
     at->seen_in = tables_seen_;
-    const auto said = read_description(info, name);
+    const auto said = read_description(in.info, name);
     here.locks += said.table_locks;
     if (!is_new)
       return;
@@ -229,7 +249,6 @@ private:
   }
 
   static constexpr std::uint64_t no_weight = ~std::uint64_t{0};
-  static constexpr std::size_t few = 4;
 
   const weigh_directory& weigh_;
   const std::uint64_t deadline_;

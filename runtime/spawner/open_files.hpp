@@ -30,8 +30,8 @@ using weigh_directory =
 /// to a table of descriptors and are counted for each table.
 ///
 /// Takes at most some six megabytes and `patience_ms`. A table of descriptors that is too large for
-/// its share of either is looked at from a random descriptor on, and what was seen stands for the
-/// rest of that table.
+/// its share of either is looked at in random stretches, and what was seen stands for the rest of
+/// that table.
 open_files count_open_files(const std::vector<pid_t>& processes, const weigh_directory& weigh,
                             std::uint64_t patience_ms = 500);
 
