@@ -406,17 +406,25 @@ std::uint64_t cgroup_tree::kernel_memory(std::uint32_t slot) const {
       continue;
     std::istringstream words{read_file(dir + "/memory.stat")};
     std::optional<std::uint64_t> whole; // Only newer kernels have the sum.
-    std::uint64_t parts = 0, value = 0;
+    std::uint64_t parts = 0, given_back = 0, value = 0;
     for (std::string name; words >> name >> value;)
       if (name == "kernel")
         whole = value;
       else if (name == "sock")
         bytes += value;
+      else if (name == "slab_reclaimable")
+        given_back = value;
       else if (name == "slab" || name == "kernel_stack" || name == "pagetables" || name == "percpu")
         parts += value;
-    bytes += whole.value_or(parts);
+    const auto all = whole.value_or(parts);
+    bytes += all - std::min(given_back, all);
   }
   return bytes;
+}
+
+bool cgroup_tree::charges_reclaimable() const {
+  return std::any_of(hierarchies_.begin(), hierarchies_.end(),
+                     [](const auto& each) { return each.controller == "memory"; });
 }
 
 std::vector<pid_t> cgroup_tree::processes(std::uint32_t slot) const {

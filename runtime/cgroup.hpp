@@ -111,6 +111,9 @@ public:
   /// What the kernel holds for the processes of a slot and has charged to it, sockets' buffers
   /// included. 0: it cannot be told.
   std::uint64_t kernel_memory(std::uint32_t slot) const;
+  /// Does that have the names and inodes in it that the kernel gives back when it has to? V1 does
+  /// not tell them apart.
+  bool charges_reclaimable() const;
 
   /// The processes of a slot, as this one numbers them.
   std::vector<pid_t> processes(std::uint32_t slot) const;

@@ -41,10 +41,11 @@ std::optional<machine_memory> machine_meter::parse(std::string_view meminfo) {
   const auto all = bytes_of(meminfo, "MemTotal:"), available = bytes_of(meminfo, "MemAvailable:");
   if (!all || !available)
     return std::nullopt;
-  std::uint64_t programs = 0; // And what is free, or a copy of a file.
+  const auto reclaimable = bytes_of(meminfo, "SReclaimable:").value_or(0);
+  std::uint64_t others = reclaimable; // Programs', free, or a copy of a file.
   for (const char* each : {"MemFree:", "Buffers:", "Cached:", "SwapCached:", "AnonPages:"})
-    programs += bytes_of(meminfo, each).value_or(0);
-  return machine_memory{*all, *available, *all - std::min(programs, *all)};
+    others += bytes_of(meminfo, each).value_or(0);
+  return machine_memory{*all, *available, *all - std::min(others, *all), reclaimable};
 }
 
 std::uint64_t usual_reserve(std::uint64_t machine_bytes) {

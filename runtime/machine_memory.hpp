@@ -12,7 +12,10 @@ namespace insula::runtime {
 struct machine_memory {
   std::uint64_t all = 0;
   std::uint64_t available = 0; ///< What programs can still have.
-  std::uint64_t kernel = 0;    ///< What the kernel holds for itself, all of its slabs included.
+  std::uint64_t kernel = 0;    ///< What the kernel holds for itself, and does not give back.
+  /// Names and inodes that it remembers and gives back when others need memory. A backup has it
+  /// remember gigabytes.
+  std::uint64_t reclaimable = 0;
 };
 
 /// Reads it, for some twenty microseconds each time. Threads: any.

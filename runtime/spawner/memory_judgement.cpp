@@ -14,29 +14,67 @@ const char* name_of(memory_kind kind) {
     case memory_kind::connection_records: return "records of connections";
     case memory_kind::seccomp_filters: return "seccomp filters";
     case memory_kind::small_objects: return "timers and events";
+    case memory_kind::memberships: return "multicast memberships";
+    case memory_kind::hidden: return "files in flight, mapped files, and names that are gone";
   }
   return "?";
 }
 
-bool memory_suspicion::wants_look(const machine_memory& now, std::uint64_t time) {
-  looked_at_ = std::min(looked_at_, now.kernel); // What has been given back may be taken again.
-  if (last_ != 0 && time - last_ < pause_ns)
+std::uint64_t bytes_of(const sandbox_memory& sandbox) {
+  return std::accumulate(sandbox.held.begin(), sandbox.held.end(), std::uint64_t{0});
+}
+
+bool memory_suspicion::wants_charges(const machine_memory& now, std::uint64_t time) const {
+  const auto waited = asked_ == 0 ? longest_pause_ns : time - asked_;
+  if (waited < pause_ns)
     return false;
-  return now.kernel - looked_at_ >= rules_.most_held / 2 ||
-         ((is_short(now) || in_doubt_) && (last_ == 0 || time - last_ >= pause_));
+  // Also when it has fallen: what has been given back may be taken again.
+  const auto changed = std::max(now.kernel, asked_at_) - std::min(now.kernel, asked_at_);
+  return (changed >= rules_.most_held / 4 &&
+          waited >= std::min(pause_of_asking_, longest_of_growth(now))) ||
+         (is_short(now) && (last_ == 0 || time - last_ >= pause_));
 }
 
-std::uint64_t memory_suspicion::uncharged(const machine_memory& now, std::uint64_t charged) {
-  const auto beside = now.kernel - std::min(charged, now.kernel);
-  smallest_ = std::min(smallest_, beside);
-  return beside - smallest_;
+bool memory_suspicion::wants_look(const machine_memory& now, std::uint64_t charged,
+                                  std::uint64_t time) {
+  const bool was_quiet = asked_ == 0 || time - asked_ >= longest_pause_ns;
+  pause_of_asking_ =
+    was_quiet ? pause_ns : std::min(2 * pause_of_asking_, longest_pause_of_growth_ns);
+  asked_at_ = now.kernel;
+  asked_ = time;
+  beside_ = now.kernel - std::min(charged, now.kernel);
+  smallest_ = std::min(smallest_, beside_);
+  looked_at_ = std::min(looked_at_, uncharged());
+  const auto grown = uncharged() - looked_at_;
+  const auto waited = last_ == 0 ? longest_pause_ns : time - last_;
+  if (grown >= rules_.most_held / 2) {
+    if (waited >= std::min(pause_, longest_of_growth(now)))
+      return true;
+    pause_of_asking_ = pause_ns;
+    asked_at_ = 0; // To be asked again until the pause is over.
+    return false;
+  }
+  return is_short(now) && waited >= pause_;
 }
 
-void memory_suspicion::looked(const machine_memory& now, std::uint64_t time, outcome what) {
-  looked_at_ = now.kernel;
+void memory_suspicion::looked(std::uint64_t time, bool found, std::uint64_t possible) {
+  looked_at_ = uncharged();
   last_ = time;
-  pause_ = what == outcome::found ? pause_ns : std::min(2 * pause_, longest_pause_ns);
-  in_doubt_ = what == outcome::cleared;
+  pause_ = found ? pause_ns : std::min(2 * pause_, longest_pause_ns);
+  if (!found && possible < looked_at_) {
+    const auto expected = (looked_at_ - possible) / 4;
+    smallest_ += expected;
+    looked_at_ -= expected;
+  }
+}
+
+std::uint64_t possible(const std::vector<sandbox_memory>& sandboxes) {
+  std::uint64_t counted = 0, hidden = 0;
+  for (const auto& each : sandboxes) {
+    counted += bytes_of(each);
+    hidden = std::max(hidden, each.may_hide * most_hidden_by_each);
+  }
+  return counted + hidden;
 }
 
 std::optional<memory_verdict> judge(const memory_rules& rules, bool is_short,
@@ -44,13 +82,28 @@ std::optional<memory_verdict> judge(const memory_rules& rules, bool is_short,
                                     const std::vector<sandbox_memory>& sandboxes) {
   const auto most =
     is_short ? std::min(rules.most_held, rules.most_held_when_short) : rules.most_held;
-  std::optional<memory_verdict> worst;
+  std::uint64_t counted = 0;
+  const sandbox_memory* hider = nullptr;
   for (const auto& each : sandboxes) {
-    const auto bytes = std::accumulate(each.held.begin(), each.held.end(), std::uint64_t{0});
-    if (bytes <= most || (worst && bytes <= worst->bytes))
-      continue;
-    const auto largest = std::max_element(each.held.begin(), each.held.end());
-    worst = memory_verdict{each.id, static_cast<memory_kind>(largest - each.held.begin()), bytes};
+    counted += bytes_of(each);
+    if (!each.cleared && each.may_hide > 0 && (hider == nullptr || each.may_hide > hider->may_hide))
+      hider = &each;
+  }
+  std::optional<memory_verdict> worst;
+  const auto consider = [&](const sandbox_memory& one) {
+    const auto bytes = bytes_of(one);
+    if (one.cleared || bytes <= most || (worst && bytes <= worst->bytes))
+      return;
+    const auto largest = std::max_element(one.held.begin(), one.held.end());
+    worst = memory_verdict{one.id, static_cast<memory_kind>(largest - one.held.begin()), bytes};
+  };
+  for (const auto& each : sandboxes)
+    consider(each);
+  if (!worst && is_short && hider != nullptr && uncharged > counted) {
+    auto with_hidden = *hider;
+    with_hidden.held[static_cast<std::size_t>(memory_kind::hidden)] =
+      std::min(uncharged - counted, hider->may_hide * most_hidden_by_each);
+    consider(with_hidden);
   }
   // Estimates can be too high by half; a machine that has lost less than that has no culprit.
   if (worst && uncharged < std::min(worst->bytes, most) / 2)

@@ -20,8 +20,10 @@ enum class memory_kind : std::uint8_t {
   connection_records, ///< Entries of conntrack.
   seccomp_filters,    ///< Programs of filters, and their compiled form.
   small_objects,      ///< Contexts of timerfd, eventfd, epoll and the like.
+  memberships,        ///< Groups of IPv6 multicast and their lists of senders.
+  hidden,             ///< What nobody can count: see sandbox_memory::may_hide.
 };
-inline constexpr std::size_t memory_kinds = 6;
+inline constexpr std::size_t memory_kinds = 8;
 const char* name_of(memory_kind kind);
 
 using kinds_held = std::array<std::uint64_t, memory_kinds>;
@@ -41,7 +43,13 @@ struct memory_rules {
 struct sandbox_memory {
   std::uint64_t id = 0;
   kinds_held held{};
+  /// Open files that may hold more than can be counted: handles on merged directories, which
+  /// remember names that are gone; descriptors in flight, which no list has; files with locks that
+  /// are only mapped.
+  std::uint64_t may_hide = 0;
+  bool cleared = false; ///< It has stood still and been counted: it is not the one.
 };
+std::uint64_t bytes_of(const sandbox_memory& sandbox);
 
 struct memory_verdict {
   std::uint64_t id = 0;
@@ -49,9 +57,11 @@ struct memory_verdict {
   std::uint64_t bytes = 0; ///< and what all of them come to.
 };
 
-/// Decides when it is worth to look closer, since a look at each sandbox costs milliseconds: the
-/// kernel's memory has grown by half of what one sandbox may hold, or the machine is short. A look
-/// that finds nobody makes the next one wait longer, unless there is growth again.
+/// Decides when it is worth to look closer. Once the kernel's memory has changed by a quarter of
+/// what one sandbox may hold, the groups are asked what of that they are charged for, which costs
+/// some microseconds each. If the rest has grown by half of what one may hold, or the machine is
+/// short, each sandbox is looked at, which costs more. A question or a look that finds nothing
+/// makes the next one wait longer, up to a ceiling.
 ///
 /// Threads: one at a time.
 class memory_suspicion {
@@ -59,37 +69,56 @@ public:
   /// `at_start`: before there is any sandbox.
   memory_suspicion(const memory_rules& rules, const machine_memory& at_start)
       : rules_(rules)
-      , looked_at_(at_start.kernel)
-      , smallest_(at_start.kernel) {}
+      , asked_at_(at_start.kernel)
+      , smallest_(at_start.kernel)
+      , beside_(at_start.kernel) {}
 
-  bool wants_look(const machine_memory& now, std::uint64_t time);
+  /// Are the groups to be asked? wants_look() is next, then.
+  bool wants_charges(const machine_memory& now, std::uint64_t time) const;
 
-  /// Of a look: the sandboxes' groups were charged `charged` of the kernel's memory. Answers what
-  /// the kernel has come to hold beside that since the smallest such reading.
-  std::uint64_t uncharged(const machine_memory& now, std::uint64_t charged);
+  /// The sandboxes' groups are charged `charged` of the kernel's memory. Is each sandbox to be
+  /// looked at? looked() is next, then.
+  bool wants_look(const machine_memory& now, std::uint64_t charged, std::uint64_t time);
 
-  /// What a look came to: a sandbox to be ended; nobody; or one that seemed to be it and was
-  /// cleared when it was counted again. Since counts are estimates, the last is looked at again,
-  /// ever more rarely, without any growth.
-  enum class outcome : std::uint8_t { found, nobody, cleared };
-  void looked(const machine_memory& now, std::uint64_t time, outcome what);
+  /// What the kernel had come to hold beside the charges, at the last wants_look(), since the
+  /// smallest such reading.
+  std::uint64_t uncharged() const { return beside_ - smallest_; }
+
+  /// `possible`: what all sandboxes may hold of it at most. What nobody can hold is the machine's
+  /// own, and is expected from then on, in steps of a quarter.
+  void looked(std::uint64_t time, bool found, std::uint64_t possible);
 
   bool is_short(const machine_memory& now) const { return now.available < rules_.reserve; }
 
-private:
   static constexpr std::uint64_t pause_ns = 2'000'000'000; ///< Between two looks.
   static constexpr std::uint64_t longest_pause_ns = 16 * pause_ns;
+  /// When there is growth, and the machine is not short.
+  static constexpr std::uint64_t longest_pause_of_growth_ns = 4 * pause_ns;
+
+private:
+  std::uint64_t longest_of_growth(const machine_memory& now) const {
+    return is_short(now) ? pause_ns : longest_pause_of_growth_ns;
+  }
 
   memory_rules rules_;
-  std::uint64_t looked_at_; ///< The kernel's memory then.
-  std::uint64_t smallest_;  ///< Of what was charged to no group here.
-  std::uint64_t last_ = 0;  ///< When it was looked; 0: never.
-  std::uint64_t pause_ = pause_ns;
-  bool in_doubt_ = false; ///< Somebody was cleared in the last look.
+  std::uint64_t asked_at_;             ///< The kernel's memory then.
+  std::uint64_t smallest_;             ///< Of what was charged to no group here.
+  std::uint64_t beside_;               ///< The last such reading.
+  std::uint64_t looked_at_ = 0;        ///< What was uncharged then, or less since.
+  std::uint64_t asked_ = 0, last_ = 0; ///< When it was asked and looked; 0: never.
+  std::uint64_t pause_ = pause_ns, pause_of_asking_ = pause_ns;
 };
 
+/// How much an open file of sandbox_memory::may_hide is believed to hold at most: a directory of
+/// 100,000 names.
+inline constexpr std::uint64_t most_hidden_by_each = 16ull << 20;
+
+/// What the sandboxes may hold at most: what was counted, and what one of them may hide.
+std::uint64_t possible(const std::vector<sandbox_memory>& sandboxes);
+
 /// Which sandbox is to end, if one is: the largest of those above what is allowed, if the machine
-/// has lost that much. `uncharged`: as of memory_suspicion.
+/// has lost that much. On a machine that is short, what nobody is known to hold counts as that of
+/// the sandbox that may hide most. `uncharged`: as of memory_suspicion.
 std::optional<memory_verdict> judge(const memory_rules& rules, bool is_short,
                                     std::uint64_t uncharged,
                                     const std::vector<sandbox_memory>& sandboxes);

@@ -16,8 +16,8 @@ namespace insula::runtime::spawner {
 
 namespace {
 
-/// Most locks that are walked over to be sure of a sandbox, in a walk that holds up all others.
-constexpr std::uint64_t most_locks_counted = 250'000;
+/// How many sandboxes of one look may stand still to be counted again.
+constexpr int most_confirmed = 8;
 
 std::uint64_t now_ns() {
   timespec now{};
@@ -70,7 +70,14 @@ std::vector<memory_verdict> memory_watch::take_verdicts() {
 }
 
 void memory_watch::watch() {
-  const auto first = meter_.read();
+  // Of what a group is charged for, V1 does not tell apart what the kernel gives back.
+  const auto read = [this] {
+    auto now = meter_.read();
+    if (now && groups_.charges_reclaimable())
+      now->kernel += now->reclaimable;
+    return now;
+  };
+  const auto first = read();
   if (!first)
     return log::warning("spawner.no_memory_watch", {{"reason", "/proc/meminfo cannot be read"}});
   memory_suspicion suspicion{rules_, *first};
@@ -81,8 +88,8 @@ void memory_watch::watch() {
       return;
     std::uint64_t turns = 0;
     [[maybe_unused]] const auto taken = ::read(timer_.get(), &turns, sizeof turns);
-    const auto now = meter_.read();
-    if (now && suspicion.wants_look(*now, now_ns()))
+    const auto now = read();
+    if (now && suspicion.wants_charges(*now, now_ns()))
       look(*now, suspicion, now_ns());
   }
 }
@@ -98,34 +105,34 @@ void memory_watch::look(const machine_memory& now, memory_suspicion& suspicion,
   std::uint64_t charged = 0;
   for (const auto& each : all)
     charged += groups_.kernel_memory(each.slot);
-  const auto uncharged = suspicion.uncharged(now, charged);
-  std::optional<memory_verdict> worst;
-  // What the machine has not lost, nobody holds.
-  if (suspicion.is_short(now) || uncharged >= rules_.most_held / 2) {
-    const auto locks = lock_sample::read();
-    std::vector<sandbox_memory> held;
-    for (const auto& each : all)
-      held.push_back({each.id, read_kinds(each, groups_, locks)});
-    worst = judge(rules_, suspicion.is_short(now), uncharged, held);
-  }
+  if (!suspicion.wants_look(now, charged, time))
+    return;
+  const bool is_short = suspicion.is_short(now);
+  std::vector<sandbox_memory> held;
+  for (const auto& each : all)
+    held.push_back(read_memory(each, groups_, is_short));
+  const auto uncharged = suspicion.uncharged();
   bool found = false;
-  if (worst) {
-    const auto who =
-      std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.id == worst->id; });
-    found = confirm(*who, now, uncharged, suspicion);
+  for (int i = 0; i < most_confirmed && !found; ++i) {
+    const auto worst = judge(rules_, is_short, uncharged, held);
+    if (!worst)
+      break;
+    const auto at = std::find_if(held.begin(), held.end(),
+                                 [&](const auto& each) { return each.id == worst->id; });
+    found = confirm(all[static_cast<std::size_t>(at - held.begin())], is_short, uncharged, held);
   }
-  if (!found && suspicion.is_short(now))
+  if (!found && is_short)
     log::warning("spawner.memory_short", {{"available_bytes", now.available},
                                           {"reserve_bytes", rules_.reserve},
                                           {"uncharged_bytes", uncharged},
                                           {"consequence", "no sandbox is begun"}});
-  using outcome = memory_suspicion::outcome;
-  suspicion.looked(now, time, found ? outcome::found : worst ? outcome::cleared : outcome::nobody);
+  suspicion.looked(now_ns(), found, possible(held));
 }
 
-/// It stands still, so that it cannot change while it is looked at again.
-bool memory_watch::confirm(const watched_sandbox& who, const machine_memory& now,
-                           std::uint64_t uncharged, const memory_suspicion& suspicion) {
+/// It stands still, so that it cannot change while it is looked at again. What is found then takes
+/// the place of what was found before.
+bool memory_watch::confirm(const watched_sandbox& who, bool is_short, std::uint64_t uncharged,
+                           std::vector<sandbox_memory>& held) {
   const bool stood_still = groups_.is_frozen(who.slot);
   const auto freezer = groups_.open_freezer(who.slot);
   if (freezer && !stood_still) {
@@ -136,11 +143,12 @@ bool memory_watch::confirm(const watched_sandbox& who, const machine_memory& now
       groups_.freeze(freezer.get()); // V1 has to be told until all of them do.
     }
   }
-  const auto again = judge(rules_, suspicion.is_short(now), uncharged,
-                           {{who.id, read_kinds(who, groups_, lock_sample::read())}});
-  const auto locks = again ? again->bytes / 2 / 192 : 0; // An estimate can be too high by half.
-  if (!again || (again->kind == memory_kind::file_locks &&
-                 !has_locks(who, std::min(locks, most_locks_counted)))) {
+  auto& reading =
+    *std::find_if(held.begin(), held.end(), [&](const auto& each) { return each.id == who.id; });
+  reading = read_memory(who, groups_, is_short);
+  const auto again = judge(rules_, is_short, uncharged, held);
+  if (!again || again->id != who.id) {
+    reading.cleared = true;
     if (freezer && !stood_still)
       groups_.thaw(freezer.get());
     log::info("spawner.memory_cleared", {{"slot", who.slot}});

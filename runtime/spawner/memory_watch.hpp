@@ -16,8 +16,9 @@
 namespace insula::runtime::spawner {
 
 /// Watches over kernel memory that no cgroup is charged for. Once a second it reads how much the
-/// kernel holds. If that has grown, or the machine is short, it looks at each sandbox. One that
-/// holds too much stands still, is looked at again, and is then told of to be ended.
+/// kernel holds. If that has grown by more than groups are charged for, or the machine is short, it
+/// looks at each sandbox. One that holds too much stands still, is looked at again, and is then
+/// told of to be ended. If it is cleared, the next largest has its turn.
 ///
 /// A thread of its own does that, because a disk or a server that does not answer holds the
 /// spawner's loop up, and because a look at all sandboxes takes its time.
@@ -45,8 +46,8 @@ public:
 private:
   void watch();
   void look(const machine_memory& now, memory_suspicion& suspicion, std::uint64_t time);
-  bool confirm(const watched_sandbox& who, const machine_memory& now, std::uint64_t uncharged,
-               const memory_suspicion& suspicion);
+  bool confirm(const watched_sandbox& who, bool is_short, std::uint64_t uncharged,
+               std::vector<sandbox_memory>& held);
 
   const cgroup_tree& groups_;
   const memory_rules rules_;

@@ -181,6 +181,19 @@ const own_places::plan* own_places::plan_of(int image) {
   return &plans_.back();
 }
 
+bool own_places::mark(const std::string& directory) {
+  if (::setxattr(directory.c_str(), opaque_mark, "y", 1, 0) == 0)
+    return true;
+  if (errno != ENOTSUP)
+    return false;
+  if (!std::exchange(told_of_no_marks_, true))
+    log::warning("spawner.no_opaque_directories",
+                 {{"consequence", "the file system of sandboxes' disks keeps no such marks, so all "
+                                  "directories are merged, and their names take the machine's "
+                                  "memory until the watch ends a sandbox"}});
+  return true;
+}
+
 bool own_places::make(int image, int upper) {
   const auto* const wanted = plan_of(image);
   if (wanted == nullptr)
@@ -210,8 +223,7 @@ bool own_places::make(int image, int upper) {
       return false;
     if (!complete && ::fchmodat(upper, path, mode, 0) != 0)
       return false;
-    return !each.opaque || ::setxattr((base + each.path).c_str(), opaque_mark, "y", 1, 0) == 0 ||
-           errno == ENOTSUP;
+    return !each.opaque || mark(base + each.path);
   };
   const auto mask = ::umask(0);
   const bool made = std::all_of(wanted->entries.begin(), wanted->entries.end(), put);

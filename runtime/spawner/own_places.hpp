@@ -52,9 +52,11 @@ private:
   class search;
 
   const plan* plan_of(int image);
+  bool mark(const std::string& directory);
 
   std::deque<plan> plans_; ///< Of some images, the newest last.
   std::vector<std::string> merged_;
+  bool told_of_no_marks_ = false;
 };
 
 } // namespace insula::runtime::spawner

@@ -946,8 +946,12 @@ void spawner::permission_is_over() {
 void spawner::end_holders() {
   for (const auto& verdict : memory_.take_verdicts())
     for (auto& [slot, each] : tenants_) {
-      if (each.id != verdict.id || each.pid <= 0 || each.asked_to_end)
+      if (each.id != verdict.id || each.pid <= 0)
         continue;
+      if (each.asked_to_end) { // It has been killed, and stands still since.
+        cgroups_.let_die(slot);
+        continue;
+      }
       each.ended_for = reason_of(verdict);
       log::error("spawner.sandbox_ended", {{"slot", slot},
                                            {"tag", each.tag},

@@ -68,6 +68,65 @@ TEST_CASE("a sandbox that takes the machine's memory by file locks is ended and 
   CHECK(next.run("ls /tmp").out.empty());
 }
 
+TEST_CASE("locks of files in memory and of processes that are gone are their sandbox's",
+          "[runtime][memory]") {
+  live_node node{{}, 32 * MiB};
+  live_sandbox neighbour{node};
+  auto bystander = neighbour.start("exec sleep 600");
+  const std::string lock =
+    "import ctypes,fcntl,os,struct,time\n"
+    "def lock(f,how):\n"
+    " for j in range(400): "
+    "fcntl.fcntl(f,how,struct.pack('hhqqi',fcntl.F_WRLCK,0,2*(400-j),1,0))\n";
+  std::string script;
+  SECTION("open file description locks of files in memory") {
+    script = lock + "held=[]\n"
+                    "for i in range(900): held.append(os.memfd_create('x')); lock(held[-1],37)\n"
+                    "time.sleep(600)";
+  }
+  SECTION("by a child with the same descriptors, which has ended") {
+    script = lock + "libc=ctypes.CDLL(None)\n"
+                    "held=[open(f'/tmp/{i}','w') for i in range(900)]\n"
+                    "if libc.syscall(56,0x400|17,0,0,0,0)==0:\n"
+                    " for f in held: lock(f.fileno(),fcntl.F_SETLK)\n"
+                    " os._exit(0)\n"
+                    "os.wait()\n"
+                    "time.sleep(600)";
+  }
+  {
+    live_sandbox culprit{node};
+    auto attack = culprit.start("exec python3 -c \"\n" + script + "\"");
+    const auto how = attack.ended(std::chrono::seconds{60});
+    CHECK(how.ended_for.starts_with("Sandbox ended: it holds kernel memory outside of its limit "
+                                    "(file locks: "));
+    culprit.wait_until_ended();
+  }
+  CHECK(neighbour.run("echo goes on").out == "goes on\n");
+}
+
+TEST_CASE("root inside that has the machine remember the names of an image is ended and told why",
+          "[runtime][memory]") {
+  live_node node{{}, 32 * MiB};
+  live_sandbox box{node};
+  auto attack =
+    box.start("exec python3 -c \"\n"
+              "import os,time\n"
+              "place=max((d for d in os.scandir('/usr/lib') if d.is_dir(follow_symlinks=False)),"
+              "key=lambda d:len(os.listdir(d.path))).path\n"
+              "held=[]\n"
+              "for h in range(900):\n"
+              " os.close(os.open(f'{place}/change',os.O_CREAT|os.O_WRONLY))\n"
+              " held.append(os.open(place,os.O_RDONLY)); os.listdir(held[-1])\n"
+              " os.unlink(f'{place}/change')\n"
+              "print('held',len(held),flush=True)\n"
+              "time.sleep(600)\"",
+              {0, 0});
+  const auto how = attack.ended(std::chrono::seconds{60});
+  CHECK(how.ended_for.starts_with("Sandbox ended: it holds kernel memory outside of its limit "
+                                  "(names of open directories: "));
+  box.wait_until_ended();
+}
+
 TEST_CASE("names in the directories that the user may write take none of the machine's memory",
           "[runtime][memory]") {
   live_node node;
