@@ -186,7 +186,7 @@ bool own_places::mark(const std::string& directory) {
     return true;
   if (errno != ENOTSUP)
     return false;
-  if (!std::exchange(told_of_no_marks_, true))
+  if (!std::exchange(merges_all_, true))
     log::warning("spawner.no_opaque_directories",
                  {{"consequence", "the file system of sandboxes' disks keeps no such marks, so all "
                                   "directories are merged, and their names take the machine's "

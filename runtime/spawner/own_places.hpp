@@ -35,6 +35,9 @@ public:
   /// What stays merged of the image that was looked through last, as paths.
   const std::vector<std::string>& merged() const { return merged_; }
 
+  /// Has a file system refused the marks? It is logged once.
+  bool merges_all() const { return merges_all_; }
+
 private:
   struct entry {
     std::string path; ///< Below the root, without a slash before it.
@@ -56,7 +59,7 @@ private:
 
   std::deque<plan> plans_; ///< Of some images, the newest last.
   std::vector<std::string> merged_;
-  bool told_of_no_marks_ = false;
+  bool merges_all_ = false;
 };
 
 } // namespace insula::runtime::spawner

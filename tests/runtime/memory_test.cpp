@@ -8,8 +8,11 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
+#include <thread>
 #include <time.h>
 #include <unistd.h>
 
@@ -335,6 +338,7 @@ TEST_CASE("directories that the user may write are the sandbox's alone",
   std::getline(std::ifstream{at.top / "u/workspace/given"}, text);
   CHECK(text == "from the image");
   CHECK(at.places.merged().empty());
+  CHECK_FALSE(at.places.merges_all());
 }
 
 TEST_CASE("a directory with more in it than is copied stays merged, and that is known",
@@ -359,6 +363,21 @@ TEST_CASE("a directory with more in it than is copied stays merged, and that is 
   CHECK(at.places.merged() == std::vector<std::string>{"/workspace"});
   CHECK(at.opaque("tmp"));
   CHECK(at.opaque("home/me"));
+}
+
+TEST_CASE("directories are made where the file system keeps no marks, and that is known",
+          "[runtime][memory][root]") {
+  layers at;
+  bool made = false;
+  std::thread{[&] { // With mounts of its own, which go with it.
+    if (::unshare(CLONE_NEWNS) == 0 &&
+        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+        ::mount("none", (at.top / "u").c_str(), "ramfs", 0, nullptr) == 0)
+      made = at.make() && fs::is_directory(at.top / "u/var/tmp");
+  }}
+    .join();
+  CHECK(made);
+  CHECK(at.places.merges_all());
 }
 
 TEST_CASE("a link in an image leads nowhere when its directories are looked for",
