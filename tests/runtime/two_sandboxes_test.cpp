@@ -28,8 +28,8 @@ def check(call, *words):
     return errno.errorcode[ctypes.get_errno()] if got < 0 else 'found'
 )";
 
-/// Locks, watches, listens, has segments, queues and semaphores; says "up", and at SIGUSR1 what its
-/// watches and signals have told it.
+/// Locks, watches, listens, has segments, queues and semaphores; says "up", at SIGUSR1 what its
+/// watches and signals have told it, and stays.
 constexpr const char* holder = R"(
 held = []
 for path in files:
@@ -57,8 +57,9 @@ for number in signal.SIGIO, signal.SIGUSR1: signal.signal(number, lambda number,
 print('up', segment, os.getpid(), flush=True)
 while signal.SIGUSR1 not in got: time.sleep(.01)
 got.remove(signal.SIGUSR1)
-try: print('seen', os.read(watch, 1 << 20).hex(), *got, flush=True)
-except BlockingIOError: print('seen nothing', *got, flush=True)
+try: print('seen', os.read(watch, 1 << 20).hex(), *got, 'end', flush=True)
+except BlockingIOError: print('seen nothing', *got, 'end', flush=True)
+while True: time.sleep(600)
 )";
 
 /// The other one's: prints whatever is in its way.
@@ -135,9 +136,13 @@ TEST_CASE("what one sandbox locks, watches and offers, the other does not find",
     CAPTURE(sought.err);
     CHECK(sought.out == "done\n");
     there.process().signal(SIGUSR1);
-    const auto seen = there.finish();
-    CAPTURE(seen.err);
-    CHECK(seen.out.ends_with("seen nothing\n"));
+    CHECK(there.says("end\n").ends_with("seen nothing end\n"));
+    // Whoever is in the same sandbox finds all of it.
+    const auto found = one.run(python(seeker, words), who).out;
+    for (const auto* each :
+         {"flock /dev/null", "flock /usr/bin/env", "lock /dev/full", "connected", "shmget",
+          "semget", "msgget", "mq_open", "shmctl", "kill ", "pidfd_open"})
+      CHECK(found.find(each) != std::string::npos);
   }
 }
 
