@@ -144,19 +144,23 @@ private:
     const auto parts = std::clamp<std::uint64_t>(std::min<std::uint64_t>(share, slots) / 16, 1, 16);
     ++tables_seen_;
     stretch here{all.get(), info.get(), thread, std::max<std::size_t>(share / parts, 1), 0};
-    std::uint64_t passed = 0;
     for (std::uint64_t i = 0; i < parts; ++i) {
       const auto now = now_ns();
       here.until = now + (until > now ? (until - now) / (parts - i) : 0);
-      passed += pass(here, i * slots / parts, (i + 1) * slots / parts, parts > 1);
+      here.found = {};
+      const auto begin = i * slots / parts, end = (i + 1) * slots / parts;
+      const auto passed = pass(here, begin, end, parts > 1);
+      add(here.found,
+          passed > 0 ? static_cast<double>(end - begin) / static_cast<double>(passed) : 0);
     }
-    // What was seen stands for all.
-    const double each_for =
-      passed > 0 && passed < slots ? static_cast<double>(slots) / static_cast<double>(passed) : 1;
-    for (const auto part :
+  }
+
+  /// What was seen of a part of a table stands for all of it.
+  void add(const open_files& seen, double each_for) {
+    for (const auto field :
          {&open_files::locks, &open_files::timers, &open_files::events, &open_files::polls,
           &open_files::name_handles, &open_files::name_bytes, &open_files::in_flight})
-      found.*part += static_cast<std::uint64_t>(static_cast<double>(here.found.*part) * each_for);
+      found.*field += static_cast<std::uint64_t>(static_cast<double>(seen.*field) * each_for + 0.5);
   }
 
   /// Some descriptors of a table.
@@ -176,7 +180,6 @@ private:
       at_random ? std::uniform_int_distribution<std::uint64_t>{begin, end - 1}(random_) : begin;
     constexpr std::uint64_t dots = 2;
     ::seekdir(here.fds, static_cast<long>(from + dots));
-    constexpr std::size_t few = 4; // However late it is.
     bool around = false;
     for (std::size_t n = 0;;) {
       const dirent* each = ::readdir(here.fds);
@@ -190,7 +193,7 @@ private:
       }
       if (around && fd >= from)
         return end - begin;
-      if (looked_at_ >= max_descriptors || n >= here.most || (n >= few && now_ns() >= here.until))
+      if (looked_at_ >= max_descriptors || n >= here.most || (n > 0 && now_ns() >= here.until))
         return around ? end - from + fd - begin : fd - from;
       ++n;
       ++looked_at_;

@@ -33,7 +33,7 @@ using weigh_directory =
 /// its share of either is looked at in random stretches, and what was seen stands for the rest of
 /// that table.
 open_files count_open_files(const std::vector<pid_t>& processes, const weigh_directory& weigh,
-                            std::uint64_t patience_ms = 500);
+                            std::uint64_t patience_ms = 100);
 
 inline constexpr std::size_t max_descriptors = 40'000; ///< Descriptors that one count looks at.
 
