@@ -17,11 +17,12 @@ enum class memory_kind : std::uint8_t {
   file_locks,         ///< POSIX, OFD and flock locks.
   directory_names,    ///< Overlayfs' lists of names of open directories.
   netlink_queues,     ///< Messages that a netlink socket has not read.
+  socket_errors,      ///< What the network answered to datagrams, for a socket that wants it.
   connection_records, ///< Entries of conntrack.
   seccomp_filters,    ///< Programs of filters, and their compiled form.
   small_objects,      ///< Contexts of timerfd, eventfd, epoll and the like.
 };
-inline constexpr std::size_t memory_kinds = 6;
+inline constexpr std::size_t memory_kinds = 7;
 const char* name_of(memory_kind kind);
 
 using kinds_held = std::array<std::uint64_t, memory_kinds>;
