@@ -11,6 +11,7 @@ const char* name_of(memory_kind kind) {
     case memory_kind::file_locks: return "file locks";
     case memory_kind::directory_names: return "names of open directories";
     case memory_kind::netlink_queues: return "queues of netlink sockets";
+    case memory_kind::socket_errors: return "errors of sockets";
     case memory_kind::connection_records: return "records of connections";
     case memory_kind::seccomp_filters: return "seccomp filters";
     case memory_kind::small_objects: return "timers and events";

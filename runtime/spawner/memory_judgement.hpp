@@ -17,13 +17,14 @@ enum class memory_kind : std::uint8_t {
   file_locks,         ///< POSIX, OFD and flock locks.
   directory_names,    ///< Overlayfs' lists of names of open directories.
   netlink_queues,     ///< Messages that a netlink socket has not read.
+  socket_errors,      ///< What the network answered to datagrams, for a socket that wants it.
   connection_records, ///< Entries of conntrack.
   seccomp_filters,    ///< Programs of filters, and their compiled form.
   small_objects,      ///< Contexts of timerfd, eventfd, epoll and the like.
   memberships,        ///< Groups of IPv6 multicast and their lists of senders.
   hidden,             ///< What nobody can count: see sandbox_memory::may_hide.
 };
-inline constexpr std::size_t memory_kinds = 8;
+inline constexpr std::size_t memory_kinds = 9;
 const char* name_of(memory_kind kind);
 
 using kinds_held = std::array<std::uint64_t, memory_kinds>;

@@ -162,6 +162,20 @@ std::uint64_t netlink_queues(const inhabitants& in) {
   return bytes;
 }
 
+/// What waits in UDP sockets. The data of that is charged, but not what the network answered.
+std::uint64_t socket_errors(const inhabitants& in) {
+  std::uint64_t bytes = 0;
+  for (const char* each : {"/net/udp", "/net/udp6"})
+    for_each_line(beginning_of(of_process(in.who().first, each), 4 << 20),
+                  [&](std::string_view line) {
+                    // sl local_address rem_address st tx_queue:rx_queue …
+                    const auto queues = words_of<5>(line)[4];
+                    if (const auto colon = queues.find(':'); colon != std::string_view::npos)
+                      bytes += number(queues.substr(colon + 1), 16);
+                  });
+  return bytes;
+}
+
 std::uint64_t connection_records(const inhabitants& in) {
   constexpr std::uint64_t bytes_each = 320;
   const auto text = beginning_of(proc_file(in.who().first, "/net/stat/nf_conntrack"), 4096);
@@ -284,6 +298,7 @@ const std::vector<kind_of_memory>& counted_kinds() {
     {memory_kind::file_locks, file_locks},
     {memory_kind::directory_names, directory_names},
     {memory_kind::netlink_queues, netlink_queues},
+    {memory_kind::socket_errors, socket_errors},
     {memory_kind::connection_records, connection_records},
     {memory_kind::seccomp_filters, seccomp_filters},
     {memory_kind::small_objects, small_objects},

@@ -33,7 +33,7 @@ const std::vector<table_attack>& all_table_attacks() {
      {"ended: queues of netlink sockets"}},
     {"buffers of TCP", "sockets", "./attack buffers tcp", {"EMFILE", "killed"}},
     {"buffers of UDP", "sockets", "./attack buffers udp", {"EMFILE", "killed"}},
-    {"errors of UDP", "sockets", "./attack buffers errors", {"EMFILE", "killed"}},
+    {"errors of UDP", "sockets", "./attack buffers errors", {"ended: errors of sockets"}},
     {"buffers of unix sockets", "sockets", "./attack buffers unix", {"EMFILE", "killed"}},
     {"options of sockets", "sockets", "./attack ask options", {"EPERM"}},
     {"filters of sockets", "filters", "./attack ask filter", {"EPERM"}},
