@@ -166,7 +166,7 @@ std::uint64_t netlink_queues(const inhabitants& in) {
 std::uint64_t socket_errors(const inhabitants& in) {
   std::uint64_t bytes = 0;
   for (const char* each : {"/net/udp", "/net/udp6"})
-    for_each_line(beginning_of(of_process(in.who().first, each), 4 << 20),
+    for_each_line(beginning_of(proc_file(in.who().first, each), 4 << 20),
                   [&](std::string_view line) {
                     // sl local_address rem_address st tx_queue:rx_queue …
                     const auto queues = words_of<5>(line)[4];
