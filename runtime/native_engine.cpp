@@ -370,6 +370,9 @@ private:
   native_shell::links shell_links(std::uint64_t id);
   native_terminal::links terminal_links(std::uint64_t id, std::string label);
   bool is_over() const;
+  /// What is taken over after fall_silent() is the next server's: it is not ended here.
+  template <class Job>
+  bool is_left(const std::shared_ptr<Job>& made);
   /// With guard_ held.
   held_slot mine() const { return {slot_, epoch_}; }
   std::shared_ptr<packet_socket> connection();
@@ -693,6 +696,8 @@ std::shared_ptr<process> native_sandbox::take_over(const survivor& which,
   {
     const std::lock_guard hold{guard_};
     processes_[which.id] = {made, head.memory_kills, {}};
+    if (is_left(made))
+      return made;
   }
   boost::asio::post(io_, [self = shared_from_this(), made, head, said = found->said,
                           id = which.id] {
@@ -725,6 +730,8 @@ std::shared_ptr<terminal> native_sandbox::take_over_terminal(const survivor& whi
   {
     const std::lock_guard hold{guard_};
     processes_[which.id] = {made, found->head.memory_kills, {}};
+    if (is_left(made))
+      return made;
   }
   auto kept = std::make_shared<survivor_state>(std::move(*found));
   boost::asio::post(io_, [self = shared_from_this(), made, kept, open] {
@@ -752,6 +759,8 @@ std::shared_ptr<shell> native_sandbox::take_over_shell(const survivor& which,
   {
     const std::lock_guard hold{guard_};
     shells_[which.id] = made;
+    if (is_left(made))
+      return made;
     for (const auto& [id, each] : survivors_)
       if (each.head.kind == held_kind::shell_command && each.head.shell == which.id &&
           each.head.exited == 0)
@@ -1303,6 +1312,14 @@ native_process::keeping native_sandbox::keep_link(std::uint64_t id, const held_h
       self->engine_->spawner.hold(self->mine(), id, now, fds);
   };
   return how;
+}
+
+/// With guard_ held.
+template <class Job>
+bool native_sandbox::is_left(const std::shared_ptr<Job>& made) {
+  if (silent_)
+    boost::asio::post(io_, [made] { made->fall_silent(); });
+  return silent_;
 }
 
 template <class Job>

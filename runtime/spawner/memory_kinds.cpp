@@ -33,8 +33,11 @@ std::string_view below_usr(std::string_view path) {
   return path.starts_with("/usr/") ? path.substr(usr.size()) : std::string_view{};
 }
 
-/// A directory below another one, to which no link leads. Its path begins with a slash.
+/// A directory below another one, to which no link leads. None: its path does not begin with a
+/// slash.
 unique_fd open_below(const std::string& top, std::string_view path) {
+  if (!path.starts_with('/'))
+    return {};
   const unique_fd from{::open(top.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
   open_how how{};
   how.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
@@ -99,7 +102,11 @@ public:
     const bool is_removed = path.ends_with(removed);
     if (is_removed)
       path.resize(path.size() - removed.size());
-    if (!overlays_.contains(device) || !is_merged(who_, path, is_removed))
+    if (!overlays_.contains(device))
+      return std::nullopt;
+    if (!path.starts_with('/')) // It is longer than a path can be: nobody can tell what it holds.
+      return 0;
+    if (!is_merged(who_, path, is_removed))
       return std::nullopt;
     if (left_ == 0)
       return bytes_ / directories_; // As those before it, on the average.

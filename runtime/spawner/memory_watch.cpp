@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <ctime>
+#include <exception>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -89,8 +90,12 @@ void memory_watch::watch() {
     std::uint64_t turns = 0;
     [[maybe_unused]] const auto taken = ::read(timer_.get(), &turns, sizeof turns);
     const auto now = read();
-    if (now && suspicion.wants_charges(*now, now_ns()))
-      look(*now, suspicion, now_ns());
+    try {
+      if (now && suspicion.wants_charges(*now, now_ns()))
+        look(*now, suspicion, now_ns());
+    } catch (const std::exception& why) { // What is read is made by sandboxes; all would end here.
+      log::error("spawner.memory_look_failed", {{"reason", why.what()}});
+    }
   }
 }
 

@@ -22,10 +22,11 @@ namespace {
 
 constexpr std::uint64_t MiB = 1 << 20;
 
-/// Takes COUNT locks, 400 of each file, says so, and waits.
-std::string takes_locks(int count) {
+/// Does something, takes COUNT locks, 400 of each file, says so, and waits.
+std::string takes_locks(int count, const std::string& first = {}) {
   return "exec python3 -c \"\n"
-         "import fcntl,os,time\n"
+         "import fcntl,os,time\n" +
+         first +
          "files=[]\n"
          "for i in range(" +
          std::to_string(count / 400) +
@@ -66,6 +67,23 @@ TEST_CASE("a sandbox that takes the machine's memory by file locks is ended and 
   CHECK(innocent.run("pgrep -c python3").out == "1\n");
   live_sandbox next{node};
   CHECK(next.run("ls /tmp").out.empty());
+}
+
+TEST_CASE("a directory deeper than a path can be long is no way out of a look",
+          "[runtime][memory]") {
+  live_node node{{}, 32 * MiB};
+  live_sandbox neighbour{node};
+  {
+    live_sandbox culprit{node};
+    auto attack = culprit.start(takes_locks(360'000, "for i in range(3000):\n"
+                                                     " os.mkdir('d'); os.chdir('d')\n"
+                                                     "deep=os.open('.',os.O_RDONLY)\n"));
+    const auto how = attack.ended(std::chrono::seconds{60});
+    CHECK(how.ended_for.starts_with("Sandbox ended: it holds kernel memory outside of its limit "
+                                    "(file locks: "));
+    culprit.wait_until_ended();
+  }
+  CHECK(neighbour.run("echo goes on").out == "goes on\n");
 }
 
 TEST_CASE("locks of files in memory and of processes that are gone are their sandbox's",
