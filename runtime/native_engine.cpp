@@ -131,7 +131,8 @@ struct native_engine_core {
   gateway_client gateway;
   spawner_client spawner;
   std::atomic<std::uint64_t> failed_launches{0};
-  const std::uint64_t generation; ///< Of this server, among those of its spawner.
+  std::atomic<bool> handed_over{false}; ///< What is adopted from then on is left as it is.
+  const std::uint64_t generation;       ///< Of this server, among those of its spawner.
   machine_meter memory;
   cgroup_tree cgroups;
   std::mutex guard; ///< For what follows.
@@ -1794,6 +1795,8 @@ void native_engine::adopt(const sandbox_spec& spec, sandbox_listener listener) {
                                                      spec.limits, std::move(listener));
   core_->know(slot, made);
   made->adopt(std::move(*found), spec.network);
+  if (core_->handed_over) // Too late for hand_over() to find it.
+    made->fall_silent();
 }
 
 void native_engine::disown(const std::string& name, std::function<void()> on_gone) {
@@ -1804,6 +1807,7 @@ void native_engine::disown(const std::string& name, std::function<void()> on_gon
 }
 
 void native_engine::hand_over() {
+  core_->handed_over = true;
   for (const auto& each : core_->all())
     each->fall_silent();
   core_->pool.settle();

@@ -22,19 +22,21 @@ namespace {
 
 constexpr std::uint64_t MiB = 1 << 20;
 
-/// Does something, takes COUNT locks, 400 of each file, says so, and waits.
-std::string takes_locks(int count, const std::string& first = {}) {
+/// Does something, takes COUNT locks, 400 of each file, says so, and waits; or takes more, slowly:
+/// what others on the machine give back meanwhile hides only a part of that.
+std::string takes_locks(int count, bool and_more = false, const std::string& first = {}) {
   return "exec python3 -c \"\n"
          "import fcntl,os,time\n" +
          first +
          "files=[]\n"
+         "def take():\n"
+         " files.append(open(f'/tmp/lock{len(files)}','w'))\n"
+         " for j in range(400): fcntl.lockf(files[-1], fcntl.LOCK_EX|fcntl.LOCK_NB, 1, 2*(400-j))\n"
          "for i in range(" +
          std::to_string(count / 400) +
-         "):\n"
-         " files.append(open(f'/tmp/lock{i}','w'))\n"
-         " for j in range(400): fcntl.lockf(files[-1], fcntl.LOCK_EX|fcntl.LOCK_NB, 1, 2*(400-j))\n"
-         "print('taken', flush=True)\n"
-         "time.sleep(600)\"";
+         "): take()\n"
+         "print('taken', flush=True)\n" +
+         (and_more ? "while True: take(); time.sleep(0.05)\"" : "time.sleep(600)\"");
 }
 
 std::uint64_t kernel_memory() {
@@ -53,7 +55,7 @@ TEST_CASE("a sandbox that takes the machine's memory by file locks is ended and 
   database.says("taken\n");
   {
     live_sandbox culprit{node};
-    auto attack = culprit.start(takes_locks(360'000));
+    auto attack = culprit.start(takes_locks(360'000, true));
     const auto how = attack.ended(std::chrono::seconds{60});
     CHECK_FALSE(how.lost);
     CHECK(WIFSIGNALED(how.status));
@@ -75,9 +77,10 @@ TEST_CASE("a directory deeper than a path can be long is no way out of a look",
   live_sandbox neighbour{node};
   {
     live_sandbox culprit{node};
-    auto attack = culprit.start(takes_locks(360'000, "for i in range(3000):\n"
-                                                     " os.mkdir('d'); os.chdir('d')\n"
-                                                     "deep=os.open('.',os.O_RDONLY)\n"));
+    auto attack = culprit.start(takes_locks(360'000, true,
+                                            "for i in range(3000):\n"
+                                            " os.mkdir('d'); os.chdir('d')\n"
+                                            "deep=os.open('.',os.O_RDONLY)\n"));
     const auto how = attack.ended(std::chrono::seconds{60});
     CHECK(how.ended_for.starts_with("Sandbox ended: it holds kernel memory outside of its limit "
                                     "(file locks: "));
