@@ -25,7 +25,8 @@ ssize_t send_packet(int way, iovec* parts, std::size_t part_count, const int* fd
   part->cmsg_level = SOL_SOCKET;
   part->cmsg_type = SCM_RIGHTS;
   part->cmsg_len = CMSG_LEN(bytes);
-  std::memcpy(CMSG_DATA(part), fds, bytes);
+  if (bytes > 0) // Else there may be none to point to.
+    std::memcpy(CMSG_DATA(part), fds, bytes);
   return ::sendmsg(way, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

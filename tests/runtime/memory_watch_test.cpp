@@ -22,21 +22,24 @@ namespace {
 
 constexpr std::uint64_t MiB = 1 << 20;
 
-/// Does something, takes COUNT locks, 400 of each file, says so, and waits; or takes more, slowly:
-/// what others on the machine give back meanwhile hides only a part of that.
+/// Does something, takes COUNT locks, 400 of each file, says so, and waits. `and_more`: it takes 19
+/// MiB of them every second then, for some seconds, since what others on the machine give back
+/// hides as much.
 std::string takes_locks(int count, bool and_more = false, const std::string& first = {}) {
   return "exec python3 -c \"\n"
          "import fcntl,os,time\n" +
          first +
          "files=[]\n"
-         "def take():\n"
+         "def take(count):\n"
          " files.append(open(f'/tmp/lock{len(files)}','w'))\n"
-         " for j in range(400): fcntl.lockf(files[-1], fcntl.LOCK_EX|fcntl.LOCK_NB, 1, 2*(400-j))\n"
+         " for j in range(count):\n"
+         "  fcntl.lockf(files[-1], fcntl.LOCK_EX|fcntl.LOCK_NB, 1, 2*(count-j))\n"
          "for i in range(" +
          std::to_string(count / 400) +
-         "): take()\n"
+         "): take(400)\n"
          "print('taken', flush=True)\n" +
-         (and_more ? "while True: take(); time.sleep(0.05)\"" : "time.sleep(600)\"");
+         (and_more ? "while len(files)<1000: take(10000); time.sleep(0.1)\n" : "") +
+         "time.sleep(600)\"";
 }
 
 std::uint64_t kernel_memory() {
@@ -97,8 +100,8 @@ TEST_CASE("locks of files in memory and of processes that are gone are their san
   const std::string lock =
     "import ctypes,fcntl,os,struct,time\n"
     "def lock(f,how):\n"
-    " for j in range(400): "
-    "fcntl.fcntl(f,how,struct.pack('hhqqi',fcntl.F_WRLCK,0,2*(400-j),1,0))\n";
+    " for j in range(1500): " // 260 MB of them: others on the machine give some memory back.
+    "fcntl.fcntl(f,how,struct.pack('hhqqi',fcntl.F_WRLCK,0,2*(1500-j),1,0))\n";
   std::string script;
   SECTION("open file description locks of files in memory") {
     script = lock + "held=[]\n"
