@@ -5,6 +5,7 @@
 #include "tests/support/eventually.hpp"
 #include "tests/support/live_node.hpp"
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -21,6 +22,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uint64_t MiB = 1 << 20;
+
+/// The watch takes seconds, and more where others on the machine give memory back meanwhile.
+constexpr std::chrono::seconds patience{180};
 
 /// Does something, takes COUNT locks, 400 of each file, says so, and waits. `and_more`: it takes 19
 /// MiB of them every second then, for some seconds, since what others on the machine give back
@@ -59,7 +63,7 @@ TEST_CASE("a sandbox that takes the machine's memory by file locks is ended and 
   {
     live_sandbox culprit{node};
     auto attack = culprit.start(takes_locks(360'000, true));
-    const auto how = attack.ended(std::chrono::seconds{60});
+    const auto how = attack.ended(patience);
     CHECK_FALSE(how.lost);
     CHECK(WIFSIGNALED(how.status));
     CHECK(WTERMSIG(how.status) == SIGKILL);
@@ -84,7 +88,7 @@ TEST_CASE("a directory deeper than a path can be long is no way out of a look",
                                             "for i in range(3000):\n"
                                             " os.mkdir('d'); os.chdir('d')\n"
                                             "deep=os.open('.',os.O_RDONLY)\n"));
-    const auto how = attack.ended(std::chrono::seconds{60});
+    const auto how = attack.ended(patience);
     CHECK(how.ended_for.starts_with("Sandbox ended: it holds kernel memory outside of its limit "
                                     "(file locks: "));
     culprit.wait_until_ended();
@@ -120,7 +124,7 @@ TEST_CASE("locks of files in memory and of processes that are gone are their san
   {
     live_sandbox culprit{node};
     auto attack = culprit.start("exec python3 -c \"\n" + script + "\"");
-    const auto how = attack.ended(std::chrono::seconds{60});
+    const auto how = attack.ended(patience);
     CHECK(how.ended_for.starts_with("Sandbox ended: it holds kernel memory outside of its limit "
                                     "(file locks: "));
     culprit.wait_until_ended();
@@ -145,7 +149,7 @@ TEST_CASE("root inside that has the machine remember the names of an image is en
               "print('held',len(held),flush=True)\n"
               "time.sleep(600)\"",
               {0, 0});
-  const auto how = attack.ended(std::chrono::seconds{60});
+  const auto how = attack.ended(patience);
   CHECK(how.ended_for.starts_with("Sandbox ended: it holds kernel memory outside of its limit "
                                   "(names of open directories: "));
   box.wait_until_ended();
@@ -190,7 +194,7 @@ TEST_CASE("root inside that has the machine remember names is ended and told why
                           " held.append(os.open('/etc',os.O_RDONLY)); os.listdir(held[-1])\n"
                           "time.sleep(600)\"",
                           {0, 0});
-  const auto how = attack.ended(std::chrono::seconds{60});
+  const auto how = attack.ended(patience);
   CHECK(how.ended_for.starts_with("Sandbox ended: it holds kernel memory outside of its limit "
                                   "(names of open directories: "));
   box.wait_until_ended();
