@@ -201,7 +201,8 @@ public:
     const auto& to = streams_[slot];
     ::connect(client.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to);
     turn();
-    ::send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (::send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0 && errno == ECONNRESET)
+      return; // That was told once, and then it is the end.
     // Nobody has redirected it, so the gateway itself is what it wants.
     pollfd refused{client.get(), POLLIN, 0};
     for (int i = 0; i < 1000 && ::poll(&refused, 1, 10) <= 0; ++i)
