@@ -17,8 +17,9 @@ struct table_attack {
   std::string own = {};          ///< The neighbour's use of the same table meanwhile, and
   std::string own_told = {};     ///< what that is told.
   by who = by::user;
-  bool read = true;           ///< Somebody waits for its output.
-  bool only_measured = false; ///< It takes long, and abuse_test.cpp has it in a shorter form.
+  bool read = true; ///< Somebody waits for its output.
+  /// It takes long, and abuse_test.cpp or the memory tests of runtime have it in a shorter form.
+  bool only_measured = false;
 
   /// The node ends the sandbox: what it is told is "ended: <kind of memory>".
   bool ends() const { return told.front().starts_with("ended: "); }

@@ -4,6 +4,7 @@
 // here; `./dev abuse` does that, for all rows.
 #include "tests/abuse/neighbourhood.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/given_back.hpp"
 
 #include <algorithm>
 
@@ -36,11 +37,14 @@ void memory_is_paid_for(const neighbourhood& at, const memory_reading& before) {
 }
 
 void attack_all(const std::string& kind) {
+  wait_until_given_back();
   neighbourhood at;
   for (const auto& each : all_table_attacks()) {
     if (each.kind != kind || each.only_measured)
       continue;
     CAPTURE(each.table, each.command);
+    if (each.ends())
+      wait_until_given_back();
     const auto before = at.memory();
     running_attack attack{at, each};
     if (each.ends()) // It goes on until then.

@@ -3,6 +3,7 @@
 #include "runtime/machine_memory.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/given_back.hpp"
 #include "tests/support/live_node.hpp"
 
 #include <chrono>
@@ -54,6 +55,7 @@ std::uint64_t kernel_memory() {
 
 TEST_CASE("a sandbox that takes the machine's memory by file locks is ended and told why",
           "[runtime][memory]") {
+  wait_until_given_back();
   live_node node{{}, 32 * MiB};
   live_sandbox neighbour{node}, innocent{node};
   auto bystander = neighbour.start("echo here; exec sleep 600");
@@ -80,6 +82,7 @@ TEST_CASE("a sandbox that takes the machine's memory by file locks is ended and 
 
 TEST_CASE("a directory deeper than a path can be long is no way out of a look",
           "[runtime][memory]") {
+  wait_until_given_back();
   live_node node{{}, 32 * MiB};
   live_sandbox neighbour{node};
   {
@@ -98,6 +101,7 @@ TEST_CASE("a directory deeper than a path can be long is no way out of a look",
 
 TEST_CASE("locks of files in memory and of processes that are gone are their sandbox's",
           "[runtime][memory]") {
+  wait_until_given_back();
   live_node node{{}, 32 * MiB};
   live_sandbox neighbour{node};
   auto bystander = neighbour.start("exec sleep 600");
@@ -134,6 +138,7 @@ TEST_CASE("locks of files in memory and of processes that are gone are their san
 
 TEST_CASE("root inside that has the machine remember the names of an image is ended and told why",
           "[runtime][memory]") {
+  wait_until_given_back();
   live_node node{{}, 32 * MiB};
   live_sandbox box{node};
   auto attack =
@@ -183,6 +188,7 @@ TEST_CASE("names in the directories that the user may write take none of the mac
 
 TEST_CASE("root inside that has the machine remember names is ended and told why",
           "[runtime][memory]") {
+  wait_until_given_back();
   live_node node{{}, 32 * MiB};
   live_sandbox box{node};
   auto attack = box.start("exec python3 -c \"\n"
