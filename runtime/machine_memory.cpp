@@ -41,11 +41,13 @@ std::optional<machine_memory> machine_meter::parse(std::string_view meminfo) {
   const auto all = bytes_of(meminfo, "MemTotal:"), available = bytes_of(meminfo, "MemAvailable:");
   if (!all || !available)
     return std::nullopt;
-  const auto reclaimable = bytes_of(meminfo, "SReclaimable:").value_or(0);
-  std::uint64_t others = reclaimable; // Programs', free, or a copy of a file.
-  for (const char* each : {"MemFree:", "Buffers:", "Cached:", "SwapCached:", "AnonPages:"})
-    others += bytes_of(meminfo, each).value_or(0);
-  return machine_memory{*all, *available, *all - std::min(others, *all), reclaimable};
+  // The stacks of threads are among what vmalloc gives. Not all that is neither free nor a
+  // program's: processors keep some hundred MiB of pages at hand, and how many changes each second.
+  std::uint64_t kernel = 0;
+  for (const char* each :
+       {"SUnreclaim:", "VmallocUsed:", "PageTables:", "SecPageTables:", "Percpu:"})
+    kernel += bytes_of(meminfo, each).value_or(0);
+  return machine_memory{*all, *available, kernel, bytes_of(meminfo, "SReclaimable:").value_or(0)};
 }
 
 std::uint64_t usual_reserve(std::uint64_t machine_bytes) {

@@ -12,7 +12,9 @@ namespace insula::runtime {
 struct machine_memory {
   std::uint64_t all = 0;
   std::uint64_t available = 0; ///< What programs can still have.
-  std::uint64_t kernel = 0;    ///< What the kernel holds for itself, and does not give back.
+  /// What the kernel says it holds for itself and does not give back: slabs, vmalloc, tables of
+  /// pages. Pages that sockets and drivers take one by one are in no such list.
+  std::uint64_t kernel = 0;
   /// Names and inodes that it remembers and gives back when others need memory. A backup has it
   /// remember gigabytes.
   std::uint64_t reclaimable = 0;

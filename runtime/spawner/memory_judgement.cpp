@@ -25,13 +25,19 @@ std::uint64_t bytes_of(const sandbox_memory& sandbox) {
   return std::accumulate(sandbox.held.begin(), sandbox.held.end(), std::uint64_t{0});
 }
 
+/// A sandbox that goes on as it began is looked at as soon as it can hold too much.
+std::uint64_t memory_suspicion::growth_to_look() const {
+  const auto most = rules_.most_held;
+  return std::clamp(most - std::min(largest_, most), most / 16, most / 2);
+}
+
 bool memory_suspicion::wants_charges(const machine_memory& now, std::uint64_t time) const {
   const auto waited = asked_ == 0 ? longest_pause_ns : time - asked_;
   if (waited < pause_ns)
     return false;
   // Also when it has fallen: what has been given back may be taken again.
   const auto changed = std::max(now.kernel, asked_at_) - std::min(now.kernel, asked_at_);
-  return (changed >= rules_.most_held / 4 &&
+  return (changed >= growth_to_look() / 2 &&
           waited >= std::min(pause_of_asking_, longest_of_growth(now))) ||
          (is_short(now) && (last_ == 0 || time - last_ >= pause_));
 }
@@ -48,7 +54,7 @@ bool memory_suspicion::wants_look(const machine_memory& now, std::uint64_t charg
   looked_at_ = std::min(looked_at_, uncharged());
   const auto grown = uncharged() - looked_at_;
   const auto waited = last_ == 0 ? longest_pause_ns : time - last_;
-  if (grown >= rules_.most_held / 2) {
+  if (grown >= growth_to_look()) {
     if (waited >= std::min(pause_, longest_of_growth(now)))
       return true;
     pause_of_asking_ = pause_ns;
@@ -58,12 +64,17 @@ bool memory_suspicion::wants_look(const machine_memory& now, std::uint64_t charg
   return is_short(now) && waited >= pause_;
 }
 
-void memory_suspicion::looked(std::uint64_t time, bool found, std::uint64_t possible) {
+void memory_suspicion::looked(std::uint64_t time, bool found,
+                              const std::vector<sandbox_memory>& held) {
   looked_at_ = uncharged();
+  largest_ = 0;
+  for (const auto& each : held)
+    largest_ = std::max(largest_, bytes_of(each));
   last_ = time;
   pause_ = found ? pause_ns : std::min(2 * pause_, longest_pause_ns);
-  if (!found && possible < looked_at_) {
-    const auto expected = (looked_at_ - possible) / 4;
+  const auto most = possible(held);
+  if (!found && most < looked_at_) {
+    const auto expected = (looked_at_ - most) / 4;
     smallest_ += expected;
     looked_at_ -= expected;
   }

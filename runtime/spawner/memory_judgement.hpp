@@ -61,8 +61,9 @@ struct memory_verdict {
 /// Decides when it is worth to look closer. Once the kernel's memory has changed by a quarter of
 /// what one sandbox may hold, the groups are asked what of that they are charged for, which costs
 /// some microseconds each. If the rest has grown by half of what one may hold, or the machine is
-/// short, each sandbox is looked at, which costs more. A question or a look that finds nothing
-/// makes the next one wait longer, up to a ceiling.
+/// short, each sandbox is looked at, which costs more. Where a look has found a sandbox that lacks
+/// less than that half, as much as it lacks is enough for the next look. A question or a look that
+/// finds nothing makes the next one wait longer, up to a ceiling.
 ///
 /// Threads: one at a time.
 class memory_suspicion {
@@ -85,9 +86,9 @@ public:
   /// smallest such reading.
   std::uint64_t uncharged() const { return beside_ - smallest_; }
 
-  /// `possible`: what all sandboxes may hold of it at most. What nobody can hold is the machine's
-  /// own, and is expected from then on, in steps of a quarter.
-  void looked(std::uint64_t time, bool found, std::uint64_t possible);
+  /// `held`: what each sandbox holds. What none of them can hold is the machine's own, and is
+  /// expected from then on, in steps of a quarter.
+  void looked(std::uint64_t time, bool found, const std::vector<sandbox_memory>& held);
 
   bool is_short(const machine_memory& now) const { return now.available < rules_.reserve; }
 
@@ -97,6 +98,7 @@ public:
   static constexpr std::uint64_t longest_pause_of_growth_ns = 4 * pause_ns;
 
 private:
+  std::uint64_t growth_to_look() const;
   std::uint64_t longest_of_growth(const machine_memory& now) const {
     return is_short(now) ? pause_ns : longest_pause_of_growth_ns;
   }
@@ -106,6 +108,7 @@ private:
   std::uint64_t smallest_;             ///< Of what was charged to no group here.
   std::uint64_t beside_;               ///< The last such reading.
   std::uint64_t looked_at_ = 0;        ///< What was uncharged then, or less since.
+  std::uint64_t largest_ = 0;          ///< What one sandbox held then.
   std::uint64_t asked_ = 0, last_ = 0; ///< When it was asked and looked; 0: never.
   std::uint64_t pause_ = pause_ns, pause_of_asking_ = pause_ns;
 };

@@ -131,7 +131,7 @@ void memory_watch::look(const machine_memory& now, memory_suspicion& suspicion,
                                           {"reserve_bytes", rules_.reserve},
                                           {"uncharged_bytes", uncharged},
                                           {"consequence", "no sandbox is begun"}});
-  suspicion.looked(now_ns(), found, possible(held));
+  suspicion.looked(now_ns(), found, held);
 }
 
 /// It stands still, so that it cannot change while it is looked at again. What is found then takes

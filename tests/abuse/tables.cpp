@@ -26,7 +26,6 @@ const std::vector<table_attack>& all_table_attacks() {
      {},
      {},
      by::root,
-     true,
      true},
     {"names of the user's directories", "directories", "./attack directories . 60 15000", {"0"}},
     {"queues of netlink sockets",

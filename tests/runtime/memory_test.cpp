@@ -45,13 +45,15 @@ TEST_CASE("what the kernel holds for itself is read from what it says of the mem
           "[runtime][memory]") {
   const auto read = machine_meter::parse("MemTotal:       1000 kB\nMemFree:         100 kB\n"
                                          "MemAvailable:    400 kB\nBuffers:          10 kB\n"
-                                         "Cached:          200 kB\nSwapCached:        5 kB\n"
                                          "AnonPages:       300 kB\nSlab:            350 kB\n"
-                                         "SReclaimable:    150 kB\n");
+                                         "SReclaimable:    150 kB\nSUnreclaim:      200 kB\n"
+                                         "KernelStack:       7 kB\nPageTables:       20 kB\n"
+                                         "SecPageTables:     1 kB\nVmallocUsed:       9 kB\n"
+                                         "Percpu:            3 kB\n");
   REQUIRE(read);
   CHECK(read->all == 1000 * 1024);
   CHECK(read->available == 400 * 1024);
-  CHECK(read->kernel == 235 * 1024);
+  CHECK(read->kernel == 233 * 1024);
   CHECK(read->reclaimable == 150 * 1024);
   CHECK_FALSE(machine_meter::parse("MemTotal: 1000 kB\nMemFree: 1 kB\n"));
   CHECK_FALSE(machine_meter::parse(""));
@@ -78,7 +80,7 @@ struct played_watch {
     ++asked;
     if (!suspicion.wants_look(now, charged, at_second * second))
       return false;
-    suspicion.looked(at_second * second, false, held);
+    suspicion.looked(at_second * second, false, {holds(1, memory_kind::file_locks, held)});
     return true;
   }
 
@@ -110,6 +112,29 @@ TEST_CASE("sandboxes are looked at when the kernel's memory has grown, and not a
   SECTION("what has been given back counts again when it is taken again") {
     CHECK_FALSE(watch.turn(machine(8 * GiB, 300 * MiB), 0, 6));
     CHECK(watch.turn(machine(8 * GiB, 450 * MiB), 0, 20));
+  }
+}
+
+TEST_CASE("a sandbox that may soon hold too much is looked at again after less growth",
+          "[runtime][memory]") {
+  played_watch watch;
+  REQUIRE(watch.turn(machine(8 * GiB, 810 * MiB), 0, 3, 240 * MiB));
+  const auto looks = [&](std::uint64_t kernel) {
+    int count = 0;
+    for (std::uint64_t at = 4; at < 20; ++at)
+      count += watch.turn(machine(8 * GiB, kernel), 0, at, 240 * MiB) ? 1 : 0;
+    return count;
+  };
+  SECTION("as much as it lacks") {
+    CHECK(looks(830 * MiB) == 1);
+  }
+  SECTION("but not after any") {
+    CHECK(looks(820 * MiB) == 0);
+  }
+  SECTION("when it lacks much, after half of what one may hold") {
+    REQUIRE(watch.turn(machine(8 * GiB, 1000 * MiB), 0, 30, 20 * MiB));
+    CHECK_FALSE(watch.turn(machine(8 * GiB, 1100 * MiB), 0, 50, 20 * MiB));
+    CHECK(watch.turn(machine(8 * GiB, 1170 * MiB), 0, 90, 20 * MiB));
   }
 }
 
@@ -191,7 +216,7 @@ TEST_CASE("what no sandbox can hold is expected of the machine after some looks"
   const auto look = [&](bool found, std::uint64_t held) {
     suspicion.wants_look(machine(8 * GiB, 2500 * MiB), 0, time += 100 * second);
     const auto was = suspicion.uncharged();
-    suspicion.looked(time, found, held);
+    suspicion.looked(time, found, {holds(1, memory_kind::file_locks, held)});
     return was;
   };
   CHECK(look(false, 100 * MiB) == 2000 * MiB);
