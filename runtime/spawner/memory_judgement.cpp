@@ -39,7 +39,7 @@ bool memory_suspicion::wants_charges(const machine_memory& now, std::uint64_t ti
   const auto changed = std::max(now.kernel, asked_at_) - std::min(now.kernel, asked_at_);
   return (changed >= growth_to_look() / 2 &&
           waited >= std::min(pause_of_asking_, longest_of_growth(now))) ||
-         (is_short(now) && (last_ == 0 || time - last_ >= pause_));
+         ((is_short(now) || is_unexplained()) && (last_ == 0 || time - last_ >= pause_));
 }
 
 bool memory_suspicion::wants_look(const machine_memory& now, std::uint64_t charged,
@@ -52,6 +52,7 @@ bool memory_suspicion::wants_look(const machine_memory& now, std::uint64_t charg
   beside_ = now.kernel - std::min(charged, now.kernel);
   smallest_ = std::min(smallest_, beside_);
   looked_at_ = std::min(looked_at_, uncharged());
+  explained_ = std::min(explained_, uncharged());
   const auto grown = uncharged() - looked_at_;
   const auto waited = last_ == 0 ? longest_pause_ns : time - last_;
   if (grown >= growth_to_look()) {
@@ -61,23 +62,20 @@ bool memory_suspicion::wants_look(const machine_memory& now, std::uint64_t charg
     asked_at_ = 0; // To be asked again until the pause is over.
     return false;
   }
-  return is_short(now) && waited >= pause_;
+  return (is_short(now) || is_unexplained()) && waited >= pause_;
 }
 
 void memory_suspicion::looked(std::uint64_t time, bool found,
                               const std::vector<sandbox_memory>& held) {
-  looked_at_ = uncharged();
+  last_ = time;
+  pause_ = found ? pause_ns : std::min(2 * pause_, longest_pause_ns);
   largest_ = 0;
   for (const auto& each : held)
     largest_ = std::max(largest_, bytes_of(each));
-  last_ = time;
-  pause_ = found ? pause_ns : std::min(2 * pause_, longest_pause_ns);
-  const auto most = possible(held);
-  if (!found && most < looked_at_) {
-    const auto expected = (looked_at_ - most) / 4;
-    smallest_ += expected;
-    looked_at_ -= expected;
-  }
+  explained_ = std::min(uncharged(), possible(held));
+  if (!found)
+    smallest_ += (uncharged() - explained_) / 4;
+  looked_at_ = uncharged();
 }
 
 std::uint64_t possible(const std::vector<sandbox_memory>& sandboxes) {

@@ -86,8 +86,8 @@ public:
   /// smallest such reading.
   std::uint64_t uncharged() const { return beside_ - smallest_; }
 
-  /// `held`: what each sandbox holds. What none of them can hold is the machine's own, and is
-  /// expected from then on, in steps of a quarter.
+  /// `held`: what each sandbox holds that stays. What none of them can hold is looked for again.
+  /// If nobody was found, a quarter of it is taken for the machine's own each time.
   void looked(std::uint64_t time, bool found, const std::vector<sandbox_memory>& held);
 
   bool is_short(const machine_memory& now) const { return now.available < rules_.reserve; }
@@ -99,6 +99,7 @@ public:
 
 private:
   std::uint64_t growth_to_look() const;
+  bool is_unexplained() const { return uncharged() - explained_ >= growth_to_look(); }
   std::uint64_t longest_of_growth(const machine_memory& now) const {
     return is_short(now) ? pause_ns : longest_pause_of_growth_ns;
   }
@@ -107,7 +108,8 @@ private:
   std::uint64_t asked_at_;             ///< The kernel's memory then.
   std::uint64_t smallest_;             ///< Of what was charged to no group here.
   std::uint64_t beside_;               ///< The last such reading.
-  std::uint64_t looked_at_ = 0;        ///< What was uncharged then, or less since.
+  std::uint64_t looked_at_ = 0;        ///< What was uncharged then, or less since, and
+  std::uint64_t explained_ = 0;        ///< what of it sandboxes can hold.
   std::uint64_t largest_ = 0;          ///< What one sandbox held then.
   std::uint64_t asked_ = 0, last_ = 0; ///< When it was asked and looked; 0: never.
   std::uint64_t pause_ = pause_ns, pause_of_asking_ = pause_ns;

@@ -124,7 +124,10 @@ void memory_watch::look(const machine_memory& now, memory_suspicion& suspicion,
       break;
     const auto at = std::find_if(held.begin(), held.end(),
                                  [&](const auto& each) { return each.id == worst->id; });
-    found = confirm(all[static_cast<std::size_t>(at - held.begin())], is_short, uncharged, held);
+    const auto culprit = static_cast<std::size_t>(at - held.begin());
+    found = confirm(all[culprit], is_short, uncharged, held);
+    if (found) // It ends, and what it gives back must not hide what others take.
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(culprit));
   }
   if (!found && is_short)
     log::warning("spawner.memory_short", {{"available_bytes", now.available},

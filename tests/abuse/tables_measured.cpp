@@ -4,6 +4,7 @@
 // in Markdown.
 #include "tests/abuse/neighbourhood.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/given_back.hpp"
 
 #include <algorithm>
 #include <array>
@@ -24,16 +25,18 @@ constexpr double allowed_ratio = 5;
 /// together is what an attack is compared with: a machine has its own quiet and busy moments.
 constexpr int idle_part = 4;
 
-/// What is measured of the neighbours, and how often.
+/// What is measured of the neighbours, and how often. A 99th percentile needs some hundred times.
 struct thing {
   const char* name;
   done_things (neighbourhood::*act)(int) const;
   int times;
 };
 constexpr std::array things{
-  thing{"exec", &neighbourhood::executes, 200},     thing{"start", &neighbourhood::starts, 50},
-  thing{"resolve", &neighbourhood::resolves, 50},   thing{"connect", &neighbourhood::connects, 50},
-  thing{"download", &neighbourhood::downloads, 50},
+  thing{"exec", &neighbourhood::executes, 300},
+  thing{"start", &neighbourhood::starts, 100},
+  thing{"resolve", &neighbourhood::resolves, 500},
+  thing{"connect", &neighbourhood::connects, 500},
+  thing{"download", &neighbourhood::downloads, 300},
 };
 using results = std::array<done_things, things.size()>;
 
@@ -87,6 +90,8 @@ row measure(neighbourhood& place, const table_attack& what) {
   row made{&what, {}, {}};
   const int rounds = what.ends() ? rounds_of_ending : 1;
   for (int round = 0; round < rounds; ++round) {
+    if (what.ends())
+      wait_until_given_back();
     const auto before = place.memory();
     running_attack attack{place, what};
     if (!what.ends())

@@ -118,23 +118,34 @@ TEST_CASE("sandboxes are looked at when the kernel's memory has grown, and not a
 TEST_CASE("a sandbox that may soon hold too much is looked at again after less growth",
           "[runtime][memory]") {
   played_watch watch;
-  REQUIRE(watch.turn(machine(8 * GiB, 810 * MiB), 0, 3, 240 * MiB));
-  const auto looks = [&](std::uint64_t kernel) {
+  REQUIRE(watch.turn(machine(8 * GiB, 740 * MiB), 0, 3, 240 * MiB));
+  const auto looks = [&](std::uint64_t kernel, std::uint64_t held) {
     int count = 0;
-    for (std::uint64_t at = 4; at < 20; ++at)
-      count += watch.turn(machine(8 * GiB, kernel), 0, at, 240 * MiB) ? 1 : 0;
+    for (std::uint64_t at = 4; at < 60; ++at)
+      count += watch.turn(machine(8 * GiB, kernel), 0, at, held) ? 1 : 0;
     return count;
   };
   SECTION("as much as it lacks") {
-    CHECK(looks(830 * MiB) == 1);
+    CHECK(looks(760 * MiB, 255 * MiB) == 1);
   }
   SECTION("but not after any") {
-    CHECK(looks(820 * MiB) == 0);
+    CHECK(looks(750 * MiB, 250 * MiB) == 0);
   }
-  SECTION("when it lacks much, after half of what one may hold") {
-    REQUIRE(watch.turn(machine(8 * GiB, 1000 * MiB), 0, 30, 20 * MiB));
-    CHECK_FALSE(watch.turn(machine(8 * GiB, 1100 * MiB), 0, 50, 20 * MiB));
-    CHECK(watch.turn(machine(8 * GiB, 1170 * MiB), 0, 90, 20 * MiB));
+}
+
+TEST_CASE("what an ended sandbox gives back does not hide what another one takes",
+          "[runtime][memory]") {
+  memory_suspicion suspicion{rules, machine(8 * GiB, 500 * MiB)};
+  const auto now = machine(8 * GiB, 1200 * MiB);
+  REQUIRE(suspicion.wants_charges(now, 3 * second));
+  REQUIRE(suspicion.wants_look(now, 0, 3 * second));
+  suspicion.looked(3 * second, true, {holds(2, memory_kind::file_locks, 10 * MiB)});
+  CHECK_FALSE(suspicion.wants_charges(now, 4 * second));
+  CHECK(suspicion.wants_charges(now, 6 * second));
+  CHECK(suspicion.wants_look(now, 0, 6 * second));
+  SECTION("and once all is known, there is no other look") {
+    suspicion.looked(6 * second, false, {holds(2, memory_kind::file_locks, 700 * MiB)});
+    CHECK_FALSE(suspicion.wants_charges(now, 100 * second));
   }
 }
 
