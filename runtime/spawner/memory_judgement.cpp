@@ -33,10 +33,10 @@ std::uint64_t memory_suspicion::growth_to_look() const {
 
 bool memory_suspicion::wants_charges(const machine_memory& now, std::uint64_t time) const {
   const auto waited = asked_ == 0 ? longest_pause_ns : time - asked_;
-  if (waited < pause_ns)
-    return false;
   // Also when it has fallen: what has been given back may be taken again.
   const auto changed = std::max(now.kernel, asked_at_) - std::min(now.kernel, asked_at_);
+  if (waited < pause_ns)
+    return now.kernel > asked_at_ && changed >= rules_.most_held;
   return (changed >= growth_to_look() / 2 &&
           waited >= std::min(pause_of_asking_, longest_of_growth(now))) ||
          ((is_short(now) || is_unexplained()) && (last_ == 0 || time - last_ >= pause_));
@@ -56,7 +56,7 @@ bool memory_suspicion::wants_look(const machine_memory& now, std::uint64_t charg
   const auto grown = uncharged() - looked_at_;
   const auto waited = last_ == 0 ? longest_pause_ns : time - last_;
   if (grown >= growth_to_look()) {
-    if (waited >= std::min(pause_, longest_of_growth(now)))
+    if (grown >= rules_.most_held || waited >= std::min(pause_, longest_of_growth(now)))
       return true;
     pause_of_asking_ = pause_ns;
     asked_at_ = 0; // To be asked again until the pause is over.

@@ -63,7 +63,8 @@ struct memory_verdict {
 /// some microseconds each. If the rest has grown by half of what one may hold, or the machine is
 /// short, each sandbox is looked at, which costs more. Where a look has found a sandbox that lacks
 /// less than that half, as much as it lacks is enough for the next look. A question or a look that
-/// finds nothing makes the next one wait longer, up to a ceiling.
+/// finds nothing makes the next one wait longer, up to a ceiling; growth by all that one sandbox
+/// may hold waits for nothing.
 ///
 /// Threads: one at a time.
 class memory_suspicion {

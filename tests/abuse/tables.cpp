@@ -63,6 +63,17 @@ const std::vector<table_attack>& all_table_attacks() {
      "ETOOMANYREFS"},
     {"terminals", "descriptors", "./attack terminals", {"ENOSPC"}, "./attack terminals", "ENOSPC"},
 
+    // ---- Nothing hostile, for comparison: two programs that compute
+    {"two processors, computing",
+     "processors",
+     "bash -c 'for i in 1 2; do while :; do :; done & done; echo 2 begun; wait'",
+     {"begun"},
+     {},
+     {},
+     by::user,
+     true,
+     true},
+
     // ---- Numbers and queues
     {"asynchronous I/O", "numbers", "./attack table aio", {"ENOSYS"}},
     {"process numbers", "numbers", "./attack fork_bomb", {"EAGAIN"}},

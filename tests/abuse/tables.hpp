@@ -18,7 +18,8 @@ struct table_attack {
   std::string own_told = {};     ///< what that is told.
   by who = by::user;
   bool read = true; ///< Somebody waits for its output.
-  /// It takes long, and abuse_test.cpp or the memory tests of runtime have it in a shorter form.
+  /// It takes long, and abuse_test.cpp or the memory tests of runtime have it in a shorter form; or
+  /// it is only there to be compared with.
   bool only_measured = false;
 
   /// The node ends the sandbox: what it is told is "ended: <kind of memory>".

@@ -98,6 +98,11 @@ TEST_CASE("sandboxes are looked at when the kernel's memory has grown, and not a
   const auto grown = machine(8 * GiB, 700 * MiB);
   REQUIRE(watch.turn(grown, 0, 3, 1 * GiB));
   CHECK_FALSE(watch.turn(machine(8 * GiB, 900 * MiB), 0, 4, 1 * GiB));
+  SECTION("but at once, when it grows by all that one may hold") {
+    CHECK_FALSE(watch.turn(machine(8 * GiB, 950 * MiB), 0, 4, 1 * GiB));
+    CHECK(watch.turn(machine(8 * GiB, 960 * MiB), 0, 4, 1 * GiB));
+    CHECK(watch.turn(machine(8 * GiB, 1220 * MiB), 0, 5, 1 * GiB));
+  }
   SECTION("but soon, when it goes on growing") {
     bool looked = false;
     for (std::uint64_t at = 5; at < 10; ++at)
