@@ -36,7 +36,7 @@ bool memory_suspicion::wants_charges(const machine_memory& now, std::uint64_t ti
   // Also when it has fallen: what has been given back may be taken again.
   const auto changed = std::max(now.kernel, asked_at_) - std::min(now.kernel, asked_at_);
   if (waited < pause_ns)
-    return now.kernel > asked_at_ && changed >= rules_.most_held;
+    return now.kernel > asked_at_ && changed >= rules_.most_held / 2;
   return (changed >= growth_to_look() / 2 &&
           waited >= std::min(pause_of_asking_, longest_of_growth(now))) ||
          ((is_short(now) || is_unexplained()) && (last_ == 0 || time - last_ >= pause_));
@@ -56,7 +56,8 @@ bool memory_suspicion::wants_look(const machine_memory& now, std::uint64_t charg
   const auto grown = uncharged() - looked_at_;
   const auto waited = last_ == 0 ? longest_pause_ns : time - last_;
   if (grown >= growth_to_look()) {
-    if (grown >= rules_.most_held || waited >= std::min(pause_, longest_of_growth(now)))
+    const bool is_fast = grown >= rules_.most_held / 2 && waited >= 2 * took_;
+    if (is_fast || waited >= std::min(pause_, longest_of_growth(now)))
       return true;
     pause_of_asking_ = pause_ns;
     asked_at_ = 0; // To be asked again until the pause is over.
@@ -65,9 +66,10 @@ bool memory_suspicion::wants_look(const machine_memory& now, std::uint64_t charg
   return (is_short(now) || is_unexplained()) && waited >= pause_;
 }
 
-void memory_suspicion::looked(std::uint64_t time, bool found,
+void memory_suspicion::looked(std::uint64_t time, std::uint64_t took, bool found,
                               const std::vector<sandbox_memory>& held) {
   last_ = time;
+  took_ = took;
   pause_ = found ? pause_ns : std::min(2 * pause_, longest_pause_ns);
   largest_ = 0;
   for (const auto& each : held)

@@ -63,8 +63,8 @@ struct memory_verdict {
 /// some microseconds each. If the rest has grown by half of what one may hold, or the machine is
 /// short, each sandbox is looked at, which costs more. Where a look has found a sandbox that lacks
 /// less than that half, as much as it lacks is enough for the next look. A question or a look that
-/// finds nothing makes the next one wait longer, up to a ceiling; growth by all that one sandbox
-/// may hold waits for nothing.
+/// finds nothing makes the next one wait longer, up to a ceiling. Growth that is faster than that
+/// does not wait for it, but looks take a third of the time at most.
 ///
 /// Threads: one at a time.
 class memory_suspicion {
@@ -87,9 +87,11 @@ public:
   /// smallest such reading.
   std::uint64_t uncharged() const { return beside_ - smallest_; }
 
+  /// `time`: when the look was over, and `took`: how long it was.
   /// `held`: what each sandbox holds that stays. What none of them can hold is looked for again.
   /// If nobody was found, a quarter of it is taken for the machine's own each time.
-  void looked(std::uint64_t time, bool found, const std::vector<sandbox_memory>& held);
+  void looked(std::uint64_t time, std::uint64_t took, bool found,
+              const std::vector<sandbox_memory>& held);
 
   bool is_short(const machine_memory& now) const { return now.available < rules_.reserve; }
 
@@ -113,6 +115,7 @@ private:
   std::uint64_t explained_ = 0;        ///< what of it sandboxes can hold.
   std::uint64_t largest_ = 0;          ///< What one sandbox held then.
   std::uint64_t asked_ = 0, last_ = 0; ///< When it was asked and looked; 0: never.
+  std::uint64_t took_ = 0;             ///< The last look.
   std::uint64_t pause_ = pause_ns, pause_of_asking_ = pause_ns;
 };
 

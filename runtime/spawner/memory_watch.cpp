@@ -33,8 +33,9 @@ bool memory_watch::start() {
   timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   stop_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   news_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  const itimerspec each_second{{1, 0}, {1, 0}};
-  if (!timer_ || !stop_ || !news_ || ::timerfd_settime(timer_.get(), 0, &each_second, nullptr) != 0)
+  constexpr long turn_ns = 100'000'000;
+  const itimerspec each_turn{{0, turn_ns}, {0, turn_ns}};
+  if (!timer_ || !stop_ || !news_ || ::timerfd_settime(timer_.get(), 0, &each_turn, nullptr) != 0)
     return false;
   try {
     watcher_ = std::thread{[this] { watch(); }};
@@ -134,7 +135,8 @@ void memory_watch::look(const machine_memory& now, memory_suspicion& suspicion,
                                           {"reserve_bytes", rules_.reserve},
                                           {"uncharged_bytes", uncharged},
                                           {"consequence", "no sandbox is begun"}});
-  suspicion.looked(now_ns(), found, held);
+  const auto over = now_ns();
+  suspicion.looked(over, over - time, found, held);
 }
 
 /// It stands still, so that it cannot change while it is looked at again. What is found then takes

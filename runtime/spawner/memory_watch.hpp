@@ -15,10 +15,10 @@
 
 namespace insula::runtime::spawner {
 
-/// Watches over kernel memory that no cgroup is charged for. Once a second it reads how much the
-/// kernel holds. If that has grown by more than groups are charged for, or the machine is short, it
-/// looks at each sandbox. One that holds too much stands still, is looked at again, and is then
-/// told of to be ended. If it is cleared, the next largest has its turn.
+/// Watches over kernel memory that no cgroup is charged for. Ten times a second it reads how much
+/// the kernel holds. If that has grown by more than groups are charged for, or the machine is
+/// short, it looks at each sandbox. One that holds too much stands still, is looked at again, and
+/// is then told of to be ended. If it is cleared, the next largest has its turn.
 ///
 /// A thread of its own does that, because a disk or a server that does not answer holds the
 /// spawner's loop up, and because a look at all sandboxes takes its time.
