@@ -1,7 +1,6 @@
 #include "runtime/spawner/launch.hpp"
 
 #include "runtime/agent/protocol.hpp"
-#include "runtime/spawner/device_nodes.hpp"
 
 #include <array>
 #include <cerrno>
@@ -35,11 +34,11 @@ namespace insula::runtime::spawner {
 
 namespace {
 
-/// What comes from the spawner, in this order: its /dev; and the layers, which are the image's
-/// files, the disk, and with the machine's /usr that and what hides some of it.
-constexpr std::size_t max_mounts = 5;
-constexpr std::array<const char*, max_mounts> mount_places{"root/dev", "l0", "d", "l1", "h"};
-constexpr std::size_t with_usr = 4; ///< Of them.
+/// The layers that come from the spawner, in this order: the image's files, the disk, and with the
+/// machine's /usr that and what hides some of it.
+constexpr std::size_t max_layers = 4;
+constexpr std::array<const char*, max_layers> layer_places{"l0", "d", "l1", "h"};
+constexpr std::size_t with_usr = 3; ///< Of them.
 
 // ---- The child: from the namespaces to the agent. It allocates nothing, and whatever fails ends
 // it. --------------
@@ -53,11 +52,11 @@ constexpr std::size_t with_usr = 4; ///< Of them.
   ::_exit(1);
 }
 
-/// Waits for the id maps to be written, and takes the mounts.
-std::size_t receive_mounts(int control, std::array<int, max_mounts>& mounts) {
+/// Waits for mounts, and says how many have come.
+std::size_t receive_mounts(int control, std::array<int, max_layers>& mounts) {
   char byte = 0;
   iovec data{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_mounts)];
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_layers)];
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -79,14 +78,14 @@ bool attach(int tree, const char* target) {
 
 /// `volatile`: unmounting must not wait for the disk, and a sandbox's fsync must not stop its
 /// neighbours.
-bool mount_root(std::size_t mounts) {
+bool mount_root(std::size_t layers) {
   constexpr auto flags = MS_NODEV | MS_NOSUID;
   if (::mount("overlay", "root", "overlay", flags,
               "volatile,userxattr,lowerdir=l0,upperdir=d/u,workdir=d/w") != 0)
     return false;
-  return mounts < with_usr ||
+  return layers < with_usr ||
          ::mount("overlay", "root/usr", "overlay", flags,
-                 mounts > with_usr
+                 layers > with_usr
                    ? "volatile,userxattr,lowerdir=h:l1,upperdir=d/uu,workdir=d/uw"
                    : "volatile,userxattr,lowerdir=l1,upperdir=d/uu,workdir=d/uw") == 0;
 }
@@ -107,7 +106,7 @@ bool fill_dev(std::uint64_t shm_bytes) {
 /// memory.
 bool make_sys() {
   constexpr auto inert = MS_NOSUID | MS_NODEV | MS_NOEXEC;
-  if (::mount("sysfs", "../sys", "sysfs", inert | MS_RDONLY, nullptr) != 0 ||
+  if (::mount("sysfs", "sysfs", "sysfs", inert | MS_RDONLY, nullptr) != 0 ||
       ::mount("tmpfs", "sys", "tmpfs", inert, "mode=755,size=4k,nr_inodes=32") != 0)
     return false;
   for (const char* each :
@@ -115,13 +114,14 @@ bool make_sys() {
         "sys/fs", "sys/fs/cgroup", "sys/kernel", "sys/kernel/mm"})
     if (::mkdir(each, 0755) != 0)
       return false;
-  for (const char* each : {"sys/devices/system/cpu", "sys/devices/system/node",
-                           "sys/devices/virtual/net", "sys/kernel/mm/transparent_hugepage"}) {
-    char from[64];
-    std::snprintf(from, sizeof from, "../%s", each);
+  for (const char* each : {"devices/system/cpu", "devices/system/node", "devices/virtual/net",
+                           "kernel/mm/transparent_hugepage"}) {
+    char from[64], to[64];
+    std::snprintf(from, sizeof from, "sysfs/%s", each);
+    std::snprintf(to, sizeof to, "sys/%s", each);
     if (::access(from, F_OK) != 0)
       continue; // This kernel has none.
-    if (::mkdir(each, 0755) != 0 || ::mount(from, each, nullptr, MS_BIND, nullptr) != 0)
+    if (::mkdir(to, 0755) != 0 || ::mount(from, to, nullptr, MS_BIND, nullptr) != 0)
       return false;
   }
   // The only interface that there ever is.
@@ -138,21 +138,21 @@ bool cover(const char* with, const char* path) {
 /// change it is read-only. Files read as empty.
 bool mask() {
   for (const char* path :
-       {"/proc/buddyinfo",   "/proc/cgroups",    "/proc/cmdline", "/proc/config.gz",
-        "/proc/diskstats",   "/proc/interrupts", "/proc/iomem",   "/proc/ioports",
-        "/proc/kallsyms",    "/proc/kcore",      "/proc/keys",    "/proc/latency_stats",
-        "/proc/locks",       "/proc/mdstat",     "/proc/modules", "/proc/partitions",
-        "/proc/sched_debug", "/proc/schedstat",  "/proc/swaps",   "/proc/timer_list",
-        "/proc/timer_stats", "/proc/zoneinfo"})
-    if (!cover("/dev/null", path))
+       {"proc/buddyinfo",   "proc/cgroups",    "proc/cmdline", "proc/config.gz",
+        "proc/diskstats",   "proc/interrupts", "proc/iomem",   "proc/ioports",
+        "proc/kallsyms",    "proc/kcore",      "proc/keys",    "proc/latency_stats",
+        "proc/locks",       "proc/mdstat",     "proc/modules", "proc/partitions",
+        "proc/sched_debug", "proc/schedstat",  "proc/swaps",   "proc/timer_list",
+        "proc/timer_stats", "proc/zoneinfo"})
+    if (!cover("dev/null", path))
       return false;
   // An empty directory that nothing can be written to.
   for (const char* path :
-       {"/proc/acpi", "/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/scsi"})
-    if (!cover("/sys/fs/cgroup", path))
+       {"proc/acpi", "proc/asound", "proc/bus", "proc/fs", "proc/irq", "proc/scsi"})
+    if (!cover("sys/fs/cgroup", path))
       return false;
   constexpr auto flags = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
-  for (const char* path : {"/proc/sys", "/proc/sysrq-trigger"}) {
+  for (const char* path : {"proc/sys", "proc/sysrq-trigger"}) {
     if (::mount(path, path, nullptr, MS_BIND, nullptr) != 0) {
       if (errno == ENOENT)
         continue;
@@ -212,8 +212,10 @@ bool load_filter(const std::vector<sock_filter>& filter) {
     if (!worked)
       give_up(control, step);
   };
-  std::array<int, max_mounts> mounts{};
-  const auto count = receive_mounts(control, mounts);
+  std::array<int, max_layers> mounts{};
+  if (receive_mounts(control, mounts) != 1)
+    ::_exit(1);
+  const int devices = mounts[0];
 
   // By number: libc does not know of this copy, and would have the spawner's other thread do the
   // same, which is not here.
@@ -226,21 +228,25 @@ bool load_filter(const std::vector<sock_filter>& filter) {
 
   need(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0,
        launch_step::private_mounts);
-  for (std::size_t i = 1; i < count; ++i)
-    need(attach(mounts[i], mount_places[i]), launch_step::attach_layers);
-  need(mount_root(count), launch_step::overlay);
-  need(attach(mounts[0], mount_places[0]), launch_step::dev);
-  need(::chdir("root") == 0, launch_step::overlay);
 
+  // What needs no layer is made beside the root, while the spawner wires the network.
   constexpr auto inert = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  need(attach(devices, "dev") && fill_dev(wanted.shm_bytes), launch_step::dev);
   need(::mount("proc", "proc", "proc", inert, nullptr) == 0, launch_step::proc);
   need(make_sys(), launch_step::sys);
-  need(fill_dev(wanted.shm_bytes), launch_step::dev);
+  need(mask(), launch_step::masks);
+
+  const auto layers = receive_mounts(control, mounts);
+  for (std::size_t i = 0; i < layers; ++i)
+    need(attach(mounts[i], layer_places[i]), launch_step::attach_layers);
+  need(mount_root(layers) && ::chdir("root") == 0, launch_step::overlay);
+  need(::mount("../dev", "dev", nullptr, MS_MOVE, nullptr) == 0, launch_step::dev);
+  need(::mount("../proc", "proc", nullptr, MS_MOVE, nullptr) == 0, launch_step::proc);
+  need(::mount("../sys", "sys", nullptr, MS_MOVE, nullptr) == 0, launch_step::sys);
   // The new root on top of the old one, then the old one away from under it.
   need(::syscall(SYS_pivot_root, ".", ".") == 0 && ::umount2(".", MNT_DETACH) == 0 &&
          ::chdir("/") == 0,
        launch_step::pivot);
-  need(mask(), launch_step::masks);
   need(::sethostname(wanted.host_name.c_str(), wanted.host_name.size()) == 0,
        launch_step::host_name);
 
@@ -337,7 +343,7 @@ unique_fd mapped_copy(int directory, int user_namespace) {
 bool send_mounts(int control, std::span<const unique_fd> mounts) {
   char byte = 'g';
   iovec data{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_mounts)] = {};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_layers)] = {};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -417,19 +423,24 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   const unique_fd user_namespace{::open(path, O_RDONLY | O_CLOEXEC)};
   if (!user_namespace)
     return fail(launch_step::id_maps);
+  const auto devices = wanted.devices->take(creator);
+  if (!devices || !send_mounts(made.control.get(), {&devices, 1}))
+    return fail(launch_step::dev);
+  // From here on two processors have something to do.
+  if (!wanted.fill_layers())
+    return fail(launch_step::disk);
   if (!wire_network(made.process.get(), made.network))
     return fail(launch_step::network);
   made.namespaces_done = monotonic_ns();
-  std::array<unique_fd, max_mounts> mounts;
-  if (mounts[0] = make_devices(creator); !mounts[0])
-    return fail(launch_step::dev);
-  const std::array<int, max_mounts> from{-1, wanted.root_layer, wanted.disk, tools.machines_usr,
+  std::array<unique_fd, max_layers> layers;
+  const std::array<int, max_layers> from{wanted.root_layer, wanted.disk, tools.machines_usr,
                                          tools.hidden};
   const auto used = wanted.machines_usr ? with_usr + (tools.hidden < 0 ? 0 : 1) : with_usr - 1;
-  for (std::size_t i = 1; i < used; ++i)
-    if (mounts[i] = mapped_copy(from[i], user_namespace.get()); !mounts[i])
+  for (std::size_t i = 0; i < used; ++i)
+    if (layers[i] = mapped_copy(from[i], user_namespace.get()); !layers[i])
       return fail(launch_step::layers);
-  if (!send_mounts(made.control.get(), {mounts.data(), used}))
+  // A child that has given up meanwhile has said why.
+  if (!send_mounts(made.control.get(), {layers.data(), used}) && errno != EPIPE)
     return fail(launch_step::hand_over);
   made.layers_done = monotonic_ns();
   return made;

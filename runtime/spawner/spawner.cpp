@@ -167,6 +167,7 @@ private:
   unique_fd spare_; ///< Given up so that a server can be taken when there are no descriptors left.
   std::unique_ptr<disk_pool> disks_;
   own_places places_;
+  device_shelf devices_;
   gateway_link gateway_;
   bucket_mounts mounts_;
   permission permission_;
@@ -253,7 +254,7 @@ result<void> spawner::prepare() {
       ::mount("insula", scratch.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64k") != 0 ||
       ::chdir(scratch.c_str()) != 0)
     return failed(scratch);
-  for (const char* each : {"root", "l0", "l1", "h", "d", "sys"})
+  for (const char* each : {"root", "l0", "l1", "h", "d", "dev", "proc", "sys", "sysfs"})
     if (::mkdir(each, 0755) != 0)
       return failed(scratch);
 
@@ -699,12 +700,14 @@ void spawner::create(const request& wanted) {
   if (!disk)
     return refuse(launch_step::disk, EIO, disk.reason().message);
   const unique_fd upper{::openat(disk->get(), "u", O_PATH | O_DIRECTORY | O_CLOEXEC)};
-  if (!upper || !places_.make(root.get(), upper.get()))
+  if (!upper)
     return refuse(launch_step::disk, errno, std::strerror(errno));
   done.disk = monotonic_ns();
 
   launch_request launching;
   launching.slot = slot;
+  launching.devices = &devices_;
+  launching.fill_layers = [&] { return places_.make(root.get(), upper.get()); };
   launching.disk = disk->get();
   launching.root_layer = root.get();
   launching.machines_usr = machines_usr;
@@ -747,9 +750,11 @@ void spawner::create(const request& wanted) {
 /// none that can be made now.
 bool spawner::create_next() {
   const auto wanted = to_create_.take_next(hidden_.ready());
-  if (wanted)
-    create(*wanted);
-  return wanted.has_value();
+  if (!wanted)
+    return false;
+  create(*wanted);
+  devices_.fill(); // While nobody waits for it.
+  return true;
 }
 
 void spawner::claim(const request& wanted) {
