@@ -400,7 +400,8 @@ std::uint64_t cgroup_tree::kernel_memory(std::uint32_t slot) const {
   for (const auto& each : hierarchies_) {
     const auto dir = path(each, slot);
     if (each.controller == "memory")
-      bytes += number_in(dir + "/memory.kmem.usage_in_bytes").value_or(0);
+      for (const char* file : {"/memory.kmem.usage_in_bytes", "/memory.kmem.tcp.usage_in_bytes"})
+        bytes += number_in(dir + file).value_or(0);
     if (!limited(each))
       continue;
     std::istringstream words{read_file(dir + "/memory.stat")};
@@ -409,6 +410,8 @@ std::uint64_t cgroup_tree::kernel_memory(std::uint32_t slot) const {
     for (std::string name; words >> name >> value;)
       if (name == "kernel")
         whole = value;
+      else if (name == "sock")
+        bytes += value;
       else if (name == "slab_reclaimable")
         given_back = value;
       else if (name == "slab" || name == "kernel_stack" || name == "pagetables" || name == "percpu")

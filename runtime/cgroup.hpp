@@ -108,8 +108,8 @@ public:
   /// is.
   cgroup_usage usage(std::uint32_t slot) const;
 
-  /// What the kernel holds for the processes of a slot and has charged to it, but for sockets'
-  /// buffers, which are pages in no list of machine_memory::kernel. 0: it cannot be told.
+  /// What the kernel holds for the processes of a slot and has charged to it, sockets' buffers
+  /// included. 0: it cannot be told.
   std::uint64_t kernel_memory(std::uint32_t slot) const;
   /// Does that have the names and inodes in it that the kernel gives back when it has to? V1 does
   /// not tell them apart.

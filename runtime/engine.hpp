@@ -274,9 +274,11 @@ struct creation_times {
   std::chrono::nanoseconds slot{};       ///< Until whoever makes sandboxes began with it.
   std::chrono::nanoseconds cgroup{};     ///< Its cgroups,
   std::chrono::nanoseconds disk{};       ///< a place for its files,
-  std::chrono::nanoseconds namespaces{}; ///< its namespaces with their id maps,
+  std::chrono::nanoseconds namespaces{}; ///< its namespaces with their id maps and network, and
+                                         ///< what is in its files from the first moment,
   std::chrono::nanoseconds layers{};     ///< and the layers of its image, handed over to it.
-  std::chrono::nanoseconds mounts{};     ///< What it made of them by itself, until its agent ran.
+  std::chrono::nanoseconds mounts{};     ///< What it made of them by itself, until its agent ran;
+                                         ///< it begins with /proc, /sys and /dev before.
   std::chrono::nanoseconds agent{};      ///< Until the agent had been heard of.
 };
 

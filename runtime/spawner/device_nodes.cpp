@@ -41,7 +41,9 @@ unique_fd empty_file_system() {
     ::syscall(SYS_fsmount, made.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC))};
 }
 
-unique_fd make_devices() {
+} // namespace
+
+unique_fd make_devices(std::uint32_t root_group) {
   auto devices = empty_file_system();
   if (!devices)
     return {};
@@ -56,26 +58,12 @@ unique_fd make_devices() {
     std::all_of(links.begin(), links.end(),
                 [in](const link& each) { return ::symlinkat(each.target, in, each.name) == 0; }) &&
     ::mkdirat(in, "pts", 0755) == 0 && ::mkdirat(in, "shm", 0755) == 0 &&
+    ::fchownat(in, ".", 0, root_group, AT_SYMLINK_NOFOLLOW) == 0 &&
     ::fchmodat(in, ".", 01775, 0) == 0;
   ::umask(old_mask);
   if (!filled)
     devices.reset();
   return devices;
-}
-
-} // namespace
-
-void device_shelf::fill() {
-  if (!next_)
-    next_ = make_devices();
-}
-
-unique_fd device_shelf::take(std::uint32_t root_group) {
-  fill();
-  auto taken = std::move(next_);
-  if (taken && ::fchownat(taken.get(), ".", 0, root_group, AT_SYMLINK_NOFOLLOW) != 0)
-    taken.reset();
-  return taken;
 }
 
 } // namespace insula::runtime::spawner

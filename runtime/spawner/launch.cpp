@@ -1,6 +1,7 @@
 #include "runtime/spawner/launch.hpp"
 
 #include "runtime/agent/protocol.hpp"
+#include "runtime/spawner/device_nodes.hpp"
 
 #include <array>
 #include <cerrno>
@@ -74,6 +75,14 @@ std::size_t receive_mounts(int control, std::array<int, max_layers>& mounts) {
 
 bool attach(int tree, const char* target) {
   return ::syscall(SYS_move_mount, tree, "", AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH) == 0;
+}
+
+/// To the same name in the new root, which is the working directory. An image's link is not
+/// followed.
+bool move_in(const char* name) {
+  char from[16];
+  std::snprintf(from, sizeof from, "../%s", name);
+  return ::syscall(SYS_move_mount, AT_FDCWD, from, AT_FDCWD, name, 0) == 0;
 }
 
 /// `volatile`: unmounting must not wait for the disk, and a sandbox's fsync must not stop its
@@ -240,9 +249,9 @@ bool load_filter(const std::vector<sock_filter>& filter) {
   for (std::size_t i = 0; i < layers; ++i)
     need(attach(mounts[i], layer_places[i]), launch_step::attach_layers);
   need(mount_root(layers) && ::chdir("root") == 0, launch_step::overlay);
-  need(::mount("../dev", "dev", nullptr, MS_MOVE, nullptr) == 0, launch_step::dev);
-  need(::mount("../proc", "proc", nullptr, MS_MOVE, nullptr) == 0, launch_step::proc);
-  need(::mount("../sys", "sys", nullptr, MS_MOVE, nullptr) == 0, launch_step::sys);
+  need(move_in("dev"), launch_step::dev);
+  need(move_in("proc"), launch_step::proc);
+  need(move_in("sys"), launch_step::sys);
   // The new root on top of the old one, then the old one away from under it.
   need(::syscall(SYS_pivot_root, ".", ".") == 0 && ::umount2(".", MNT_DETACH) == 0 &&
          ::chdir("/") == 0,
@@ -367,6 +376,14 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   const auto fail = [&](launch_step step) {
     made.failed = step;
     made.error = errno;
+    // A child that is gone already has said why, and what failed here comes of that.
+    agent::notice told{};
+    if (made.pid >= 0 &&
+        ::recv(made.control.get(), &told, sizeof told, MSG_DONTWAIT) == sizeof told &&
+        told.what == agent::event::launch_failed) {
+      made.failed = static_cast<launch_step>(told.step);
+      made.error = static_cast<int>(told.value);
+    }
     made.control.reset(); // A child that has come to life meets a closed socket and ends.
     return std::move(made);
   };
@@ -423,7 +440,7 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   const unique_fd user_namespace{::open(path, O_RDONLY | O_CLOEXEC)};
   if (!user_namespace)
     return fail(launch_step::id_maps);
-  const auto devices = wanted.devices->take(creator);
+  const auto devices = make_devices(creator);
   if (!devices || !send_mounts(made.control.get(), {&devices, 1}))
     return fail(launch_step::dev);
   // From here on two processors have something to do.

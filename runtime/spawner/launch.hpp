@@ -1,7 +1,6 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
-#include "runtime/spawner/device_nodes.hpp"
 #include "runtime/spawner/gateway_link.hpp"
 #include "runtime/spawner/protocol.hpp"
 
@@ -24,7 +23,6 @@ struct launch_tools {
 
 struct launch_request {
   std::uint32_t slot = 0;
-  device_shelf* devices = nullptr;
   int disk = -1;                     ///< The slot's own directory, with u, w, uu, uw.
   std::function<bool()> fill_layers; ///< Puts into them what is to be there from the first moment.
   int root_layer = -1;               ///< The image's files.

@@ -32,38 +32,48 @@ std::uint64_t memory_suspicion::growth_to_look() const {
 }
 
 bool memory_suspicion::wants_charges(const machine_memory& now, std::uint64_t time) const {
+  if (due_ != 0 && time >= due_)
+    return true;
   const auto waited = asked_ == 0 ? longest_pause_ns : time - asked_;
-  // Also when it has fallen: what has been given back may be taken again.
-  const auto changed = std::max(now.kernel, asked_at_) - std::min(now.kernel, asked_at_);
   if (waited < pause_ns)
-    return now.kernel > asked_at_ && changed >= rules_.most_held / 2;
-  return (changed >= growth_to_look() / 2 &&
-          waited >= std::min(pause_of_asking_, longest_of_growth(now))) ||
+    return now.kernel > asked_at_ && now.kernel - asked_at_ >= rules_.most_held / 2;
+  // The sum can stay as it is while what nobody is charged for takes the place of what somebody is.
+  return waited >= longest_pause_of_growth_ns ||
+         (has_changed(now) && waited >= std::min(pause_of_asking_, longest_of_growth(now))) ||
          ((is_short(now) || is_unexplained()) && (last_ == 0 || time - last_ >= pause_));
 }
 
-bool memory_suspicion::wants_look(const machine_memory& now, std::uint64_t charged,
+/// Also when it has fallen: what has been given back may be taken again.
+bool memory_suspicion::has_changed(const machine_memory& now) const {
+  const auto changed = std::max(now.kernel, asked_at_) - std::min(now.kernel, asked_at_);
+  return changed >= growth_to_look() / 2;
+}
+
+bool memory_suspicion::wants_look(const machine_memory& now, std::uint64_t known,
                                   std::uint64_t time) {
-  const bool was_quiet = asked_ == 0 || time - asked_ >= longest_pause_ns;
-  pause_of_asking_ =
-    was_quiet ? pause_ns : std::min(2 * pause_of_asking_, longest_pause_of_growth_ns);
+  if (has_changed(now)) {
+    const bool was_quiet = changed_ == 0 || time - changed_ >= longest_pause_ns;
+    pause_of_asking_ =
+      was_quiet ? pause_ns : std::min(2 * pause_of_asking_, longest_pause_of_growth_ns);
+    changed_ = time;
+  }
   asked_at_ = now.kernel;
   asked_ = time;
-  beside_ = now.kernel - std::min(charged, now.kernel);
+  due_ = 0;
+  beside_ = now.kernel - std::min(known, now.kernel);
   smallest_ = std::min(smallest_, beside_);
   looked_at_ = std::min(looked_at_, uncharged());
   explained_ = std::min(explained_, uncharged());
   const auto grown = uncharged() - looked_at_;
-  const auto waited = last_ == 0 ? longest_pause_ns : time - last_;
   if (grown >= growth_to_look()) {
-    const bool is_fast = grown >= rules_.most_held / 2 && waited >= 2 * took_;
-    if (is_fast || waited >= std::min(pause_, longest_of_growth(now)))
-      return true;
-    pause_of_asking_ = pause_ns;
-    asked_at_ = 0; // To be asked again until the pause is over.
-    return false;
+    const auto pause = std::min(pause_, longest_of_growth(now));
+    due_ = last_ + (grown >= rules_.most_held / 2 ? std::min(pause, 2 * took_) : pause);
+    if (last_ != 0 && time < due_)
+      return false;
+    due_ = 0;
+    return true;
   }
-  return (is_short(now) || is_unexplained()) && waited >= pause_;
+  return (is_short(now) || is_unexplained()) && (last_ == 0 || time - last_ >= pause_);
 }
 
 void memory_suspicion::looked(std::uint64_t time, std::uint64_t took, bool found,
@@ -74,10 +84,15 @@ void memory_suspicion::looked(std::uint64_t time, std::uint64_t took, bool found
   largest_ = 0;
   for (const auto& each : held)
     largest_ = std::max(largest_, bytes_of(each));
-  explained_ = std::min(uncharged(), possible(held));
-  if (!found)
-    smallest_ += (uncharged() - explained_) / 4;
+  const auto most = possible(held);
+  if (!found && most < uncharged())
+    smallest_ += (uncharged() - most) / 4;
   looked_at_ = uncharged();
+  // Not what they might hide: anybody could have that explain what others take.
+  explained_ = 0;
+  for (const auto& each : held)
+    explained_ += bytes_of(each);
+  explained_ = std::min(explained_, uncharged());
 }
 
 std::uint64_t possible(const std::vector<sandbox_memory>& sandboxes) {

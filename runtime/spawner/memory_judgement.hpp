@@ -2,6 +2,7 @@
 
 #include "runtime/machine_memory.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -59,31 +60,33 @@ struct memory_verdict {
 };
 
 /// Decides when it is worth to look closer. Once the kernel's memory has changed by a quarter of
-/// what one sandbox may hold, the groups are asked what of that they are charged for, which costs
-/// some microseconds each. If the rest has grown by half of what one may hold, or the machine is
-/// short, each sandbox is looked at, which costs more. Where a look has found a sandbox that lacks
-/// less than that half, as much as it lacks is enough for the next look. A question or a look that
-/// finds nothing makes the next one wait longer, up to a ceiling. Growth that is faster than that
-/// does not wait for it, but looks take a third of the time at most.
+/// what one sandbox may hold, and each 8 seconds, the groups are asked what of that they are
+/// charged for, which costs some microseconds each. If the rest has grown by half of what one may
+/// hold, or the machine is short, each sandbox is looked at, which costs more. Where a look has
+/// found a sandbox that lacks less than that half, as much as it lacks, and at least a sixteenth,
+/// is enough for the next look. A question or a look that finds nothing makes the next one wait
+/// longer, up to a ceiling. Growth that is faster than that does not wait for it, but looks take a
+/// third of the time at most.
 ///
 /// Threads: one at a time.
 class memory_suspicion {
 public:
-  /// `at_start`: before there is any sandbox.
-  memory_suspicion(const memory_rules& rules, const machine_memory& at_start)
+  /// `at_start`: before there is any sandbox; `known`: as for wants_look().
+  memory_suspicion(const memory_rules& rules, const machine_memory& at_start,
+                   std::uint64_t known = 0)
       : rules_(rules)
       , asked_at_(at_start.kernel)
-      , smallest_(at_start.kernel)
-      , beside_(at_start.kernel) {}
+      , smallest_(at_start.kernel - std::min(known, at_start.kernel))
+      , beside_(smallest_) {}
 
   /// Are the groups to be asked? wants_look() is next, then.
   bool wants_charges(const machine_memory& now, std::uint64_t time) const;
 
-  /// The sandboxes' groups are charged `charged` of the kernel's memory. Is each sandbox to be
-  /// looked at? looked() is next, then.
-  bool wants_look(const machine_memory& now, std::uint64_t charged, std::uint64_t time);
+  /// Of the kernel's memory `known` bytes are charged to the sandboxes' groups, or pages at hand.
+  /// Is each sandbox to be looked at? looked() is next, then.
+  bool wants_look(const machine_memory& now, std::uint64_t known, std::uint64_t time);
 
-  /// What the kernel had come to hold beside the charges, at the last wants_look(), since the
+  /// What the kernel had come to hold beside that, at the last wants_look(), since the
   /// smallest such reading.
   std::uint64_t uncharged() const { return beside_ - smallest_; }
 
@@ -102,6 +105,7 @@ public:
 
 private:
   std::uint64_t growth_to_look() const;
+  bool has_changed(const machine_memory& now) const;
   bool is_unexplained() const { return uncharged() - explained_ >= growth_to_look(); }
   std::uint64_t longest_of_growth(const machine_memory& now) const {
     return is_short(now) ? pause_ns : longest_pause_of_growth_ns;
@@ -112,10 +116,12 @@ private:
   std::uint64_t smallest_;             ///< Of what was charged to no group here.
   std::uint64_t beside_;               ///< The last such reading.
   std::uint64_t looked_at_ = 0;        ///< What was uncharged then, or less since, and
-  std::uint64_t explained_ = 0;        ///< what of it sandboxes can hold.
+  std::uint64_t explained_ = 0;        ///< what of it was counted for sandboxes.
   std::uint64_t largest_ = 0;          ///< What one sandbox held then.
   std::uint64_t asked_ = 0, last_ = 0; ///< When it was asked and looked; 0: never.
   std::uint64_t took_ = 0;             ///< The last look.
+  std::uint64_t changed_ = 0;          ///< When a question was due to a change; 0: never.
+  std::uint64_t due_ = 0;              ///< When the look is that growth waits for; 0: none does.
   std::uint64_t pause_ = pause_ns, pause_of_asking_ = pause_ns;
 };
 

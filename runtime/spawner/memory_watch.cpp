@@ -82,7 +82,7 @@ void memory_watch::watch() {
   const auto first = read();
   if (!first)
     return log::warning("spawner.no_memory_watch", {{"reason", "/proc/meminfo cannot be read"}});
-  memory_suspicion suspicion{rules_, *first};
+  memory_suspicion suspicion{rules_, *first, meter_.pages_at_hand()};
   for (;;) {
     std::array<pollfd, 2> heard{{{timer_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
     ::poll(heard.data(), heard.size(), -1);
@@ -108,10 +108,10 @@ void memory_watch::look(const machine_memory& now, memory_suspicion& suspicion,
     for (const auto& [slot, each] : sandboxes_)
       all.push_back(each);
   }
-  std::uint64_t charged = 0;
+  auto known = meter_.pages_at_hand();
   for (const auto& each : all)
-    charged += groups_.kernel_memory(each.slot);
-  if (!suspicion.wants_look(now, charged, time))
+    known += groups_.kernel_memory(each.slot);
+  if (!suspicion.wants_look(now, known, time))
     return;
   const bool is_short = suspicion.is_short(now);
   std::vector<sandbox_memory> held;

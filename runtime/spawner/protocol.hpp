@@ -166,7 +166,8 @@ constexpr std::uint32_t mount_user(std::uint32_t slot) {
 }
 static_assert(mount_user(max_slots) < gateway_uid);
 
-/// Steps of making a sandbox, in their order.
+/// Steps of making a sandbox, in their order; dev, proc, sys and masks are the child's, while the
+/// spawner goes on to network and layers.
 enum class launch_step : std::uint32_t {
   none = 0,
   request,

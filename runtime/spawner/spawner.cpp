@@ -167,7 +167,6 @@ private:
   unique_fd spare_; ///< Given up so that a server can be taken when there are no descriptors left.
   std::unique_ptr<disk_pool> disks_;
   own_places places_;
-  device_shelf devices_;
   gateway_link gateway_;
   bucket_mounts mounts_;
   permission permission_;
@@ -706,7 +705,6 @@ void spawner::create(const request& wanted) {
 
   launch_request launching;
   launching.slot = slot;
-  launching.devices = &devices_;
   launching.fill_layers = [&] { return places_.make(root.get(), upper.get()); };
   launching.disk = disk->get();
   launching.root_layer = root.get();
@@ -750,11 +748,9 @@ void spawner::create(const request& wanted) {
 /// none that can be made now.
 bool spawner::create_next() {
   const auto wanted = to_create_.take_next(hidden_.ready());
-  if (!wanted)
-    return false;
-  create(*wanted);
-  devices_.fill(); // While nobody waits for it.
-  return true;
+  if (wanted)
+    create(*wanted);
+  return wanted.has_value();
 }
 
 void spawner::claim(const request& wanted) {

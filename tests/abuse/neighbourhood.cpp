@@ -157,11 +157,10 @@ std::string neighbourhood::uses(const std::string& command) const {
 
 memory_reading neighbourhood::memory() const {
   memory_reading now;
-  const auto machine = runtime::machine_meter{}.read();
+  const runtime::machine_meter meter;
+  const auto machine = meter.read();
   REQUIRE(machine);
-  // Free pages that processors have at hand for themselves are up to an eighth of the machine's.
-  const auto at_hand = sum_of("/proc/zoneinfo", {"count:"}) * 4096;
-  now.unavailable = machine->all - machine->available - at_hand;
+  now.unavailable = machine->all - machine->available - meter.pages_at_hand();
   now.programs = sum_of("/proc/meminfo", {"AnonPages:", "Shmem:"}) * 1024;
   for (const auto& group : server.sandbox_groups()) {
     now.charged += number_in(group + "/memory.current") +

@@ -174,7 +174,7 @@ TEST_CASE("a sandbox that is used is kept on an interval, and one that is not is
   CHECK(node.files.kept.empty());
   node.sys.advance(2s);
   REQUIRE(node.files.kept.size() == 1);
-  const auto& first = node.files.kept.front().what;
+  const auto first = node.files.kept.front().what;
   CHECK(first.sandbox == "abc");
   CHECK(first.epoch == 1);
   CHECK(first.earlier.empty());

@@ -1,6 +1,7 @@
 #include "tests/http/client.hpp"
 
 #include "tests/support/catch.hpp"
+#include "tests/support/must.hpp"
 
 #include <openssl/ssl.h>
 
@@ -16,7 +17,7 @@ namespace insula::test {
 
 client::client(std::uint16_t port, bool tls, const std::string& address)
     : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  REQUIRE(fd_ >= 0);
+  must(fd_ >= 0);
   const timeval patience{60, 0};
   ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
@@ -24,16 +25,16 @@ client::client(std::uint16_t port, bool tls, const std::string& address)
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   sockaddr_in where{};
   where.sin_family = AF_INET;
-  REQUIRE(::inet_pton(AF_INET, address.c_str(), &where.sin_addr) == 1);
-  REQUIRE(::bind(fd_, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0);
+  must(::inet_pton(AF_INET, address.c_str(), &where.sin_addr) == 1);
+  must(::bind(fd_, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0);
   where.sin_port = htons(port);
   where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  REQUIRE(::connect(fd_, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0);
+  must(::connect(fd_, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0);
   if (tls) {
     context_ = SSL_CTX_new(TLS_client_method());
     tls_ = SSL_new(context_);
     SSL_set_fd(tls_, fd_);
-    REQUIRE(SSL_connect(tls_) == 1);
+    must(SSL_connect(tls_) == 1);
   }
 }
 

@@ -3,6 +3,7 @@
 #include "actors/pool_scheduler.hpp"
 #include "base/limits.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/must.hpp"
 
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>
@@ -231,7 +232,7 @@ caf::result<file_channel> open_channel(const together& all, const std::string& w
   if (all->plays->file_error)
     return to_caf(*all->plays->file_error);
   int ends[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  must(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   std::lock_guard lock{all->mutex};
   all->operations.emplace_back([operation = all->plays->file, fd = ends[1]] {
@@ -259,10 +260,10 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
         self->quit(caf::exit_reason::kill);
         return caf::delegated<process_actor>{};
       }
+      std::lock_guard lock{all->mutex};
       if (all->plays->exec_error)
         return to_caf(*all->plays->exec_error);
       process_impl started = self->spawn(process, all);
-      std::lock_guard lock{all->mutex};
       all->process = caf::actor_cast<caf::actor>(started);
       return process_actor{started};
     },
@@ -623,6 +624,12 @@ house::~house() {
   shared_->terminal = nullptr;
   shared_->at_terminal = nullptr;
   shared_->pool = nullptr;
+}
+
+script& house::plays() {
+  // What a request has read of it comes before what is changed now. Sockets alone do not say so.
+  std::lock_guard lock{shared_->mutex};
+  return *script_;
 }
 
 exec_request house::last_exec() {

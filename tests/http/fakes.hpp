@@ -89,7 +89,7 @@ public:
                  unsigned threads = 2);
   ~house();
 
-  script& plays() { return *script_; } ///< Not while requests are under way.
+  script& plays(); ///< Not while requests are under way.
   diary& heard() { return *diary_; }
   std::uint16_t port() const { return server_.port(); }
   http::server& server() { return server_; }

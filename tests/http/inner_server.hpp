@@ -2,6 +2,7 @@
 
 #include "base/unique_fd.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/must.hpp"
 
 #include <array>
 #include <chrono>
@@ -84,8 +85,8 @@ public:
       four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
       size = sizeof four;
     }
-    REQUIRE(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&where), size) == 0);
-    REQUIRE(::listen(fd_.get(), 64) == 0);
+    must(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&where), size) == 0);
+    must(::listen(fd_.get(), 64) == 0);
     size = sizeof where;
     ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&where), &size);
     port_ = ntohs(ipv6 ? reinterpret_cast<sockaddr_in6&>(where).sin6_port
@@ -94,7 +95,7 @@ public:
 
   inner_connection accept() {
     pollfd ready{fd_.get(), POLLIN, 0};
-    REQUIRE(::poll(&ready, 1, 20'000) == 1);
+    must(::poll(&ready, 1, 20'000) == 1);
     return inner_connection{::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
   }
   bool is_asked(std::chrono::milliseconds within) {

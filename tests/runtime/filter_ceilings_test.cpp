@@ -89,7 +89,9 @@ TEST_CASE("processes that are started later have room for a program's filters, a
   }};
   CHECK(before > 20'000);
   CHECK(narrowed.answer() > 6'000);
+#ifndef __SANITIZE_THREAD__ // It has a thread of its own, and with several nothing is narrowed.
   CHECK(narrowed.answer() < 8'200);
+#endif
 }
 
 TEST_CASE("where filters would not fit any more, processes are not narrowed",

@@ -3,6 +3,7 @@
 #include "tests/support/catch.hpp"
 
 #include <csignal>
+#include <cstdio>
 #include <fcntl.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -89,6 +90,7 @@ TEST_CASE("a program sees /usr, what TLS needs, and nothing else of the machine"
 }
 
 TEST_CASE("a program that is not let run does nothing, and ends", "[mounts]") {
+  std::fflush(stdout); // Sanitizers have a child write what is left of it.
   const std::vector<unique_fd> no_groups;
   const auto device = something();
   auto made =
@@ -104,6 +106,7 @@ TEST_CASE("a program that is not let run does nothing, and ends", "[mounts]") {
 
 TEST_CASE("of a program that ends before it is let run it is known that it has, and why",
           "[mounts]") {
+  std::fflush(stdout);           // Sanitizers have a child write what is left of it.
   std::signal(SIGPIPE, SIG_IGN); // As the spawner does.
   std::vector<unique_fd> full;   // No group that could be entered.
   full.emplace_back(::open("/dev/full", O_WRONLY | O_CLOEXEC));

@@ -326,7 +326,9 @@ TEST_CASE("writers that are killed in the middle lose nothing and repeat nothing
     // As fast as it takes them, until it is killed.
     const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds{rng() % 4'000};
     std::uint64_t put = 0;
-    while (std::chrono::steady_clock::now() < until && put < output_log::min_ceiling / 4) {
+    constexpr std::uint64_t least = 2'000;
+    while ((std::chrono::steady_clock::now() < until || put < least) &&
+           put < output_log::min_ceiling / 4) {
       std::string bytes;
       for (int i = 0; i < 1'000; ++i)
         bytes += byte_at(written + static_cast<std::uint64_t>(i));

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <sched.h>
 #include <stdexcept>
 #include <string>
@@ -26,23 +27,16 @@ namespace insula::test {
 class wired_process {
 public:
   explicit wired_process(runtime::spawner::wired_for whom = runtime::spawner::wired_for::sandbox) {
-    int ready[2];
-    if (::pipe2(ready, O_CLOEXEC) != 0)
-      throw std::runtime_error("no pipe");
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      const bool made = ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
-      if (made && ::write(ready[1], "y", 1) == 1)
-        for (;;)
-          ::pause();
-      ::_exit(1);
-    }
-    const unique_fd hear{ready[0]};
-    ::close(ready[1]);
+    // Not by unshare() in a child: a sanitizer has another thread there.
+    clone_args how{};
+    how.flags = CLONE_NEWUSER | CLONE_NEWNET;
+    how.exit_signal = SIGCHLD;
+    pid_ = static_cast<pid_t>(::syscall(SYS_clone3, &how, sizeof how));
+    if (pid_ == 0)
+      for (;;)
+        ::pause();
     const unique_fd process{static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0))};
-    char byte = 0;
-    if (::read(hear.get(), &byte, 1) != 1 ||
-        !runtime::spawner::wire_network(process.get(), sockets_, whom))
+    if (pid_ < 0 || !runtime::spawner::wire_network(process.get(), sockets_, whom))
       throw std::runtime_error("no network could be wired");
   }
   ~wired_process() {

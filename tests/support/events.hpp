@@ -17,11 +17,9 @@ public:
   static constexpr std::chrono::seconds patience{60};
 
   void tell(T what) {
-    {
-      const std::lock_guard hold{guard_};
-      told_.push_back(std::move(what));
-    }
-    changed_.notify_all();
+    const std::lock_guard hold{guard_};
+    told_.push_back(std::move(what));
+    changed_.notify_all(); // Held, since the listener may be gone as soon as it has heard.
   }
 
   T next(std::chrono::milliseconds limit = patience) {
