@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cerrno>
-#include <stdexcept>
-#include <string>
 #include <system_error>
 
 namespace insula::test {
