@@ -31,3 +31,8 @@ function(insula_library name)
   add_library(${name} STATIC ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PUBLIC insula_options insula_sanitize ${arg_LINK})
 endfunction()
+
+# insula_alone(source...): what a unity build compiles by itself, because a file beside it has the same names for its own.
+function(insula_alone)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
