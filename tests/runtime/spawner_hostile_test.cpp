@@ -167,6 +167,47 @@ TEST_CASE("no name and no link of an image leads a sandbox to other files of the
   CHECK(n.node.agents().empty());
 }
 
+TEST_CASE("an image whose /dev, /proc or /sys is a link or a file is refused with that step",
+          "[runtime][hostile]") {
+  hostile_server n;
+  const auto root = n.images() / ".tree-1/root";
+  fs::create_directories(root.parent_path());
+  const auto outside = fs::path{n.node.state()} / "outside";
+  fs::create_directories(outside);
+  const struct {
+    const char* name;
+    launch_step step;
+  } places[] = {{"dev", launch_step::dev}, {"proc", launch_step::proc}, {"sys", launch_step::sys}};
+  for (const auto& [name, step] : places)
+    for (const auto& target : {outside.string(), "usr"s, "nowhere"s, "a file"s}) {
+      CAPTURE(name, target);
+      fs::remove_all(root);
+      fs::copy(n.images() / "host/root", root,
+               fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+      fs::remove_all(root / name);
+      if (target == "a file")
+        std::ofstream{root / name} << target;
+      else
+        fs::create_symlink(target, root / name);
+      auto wanted = n.from_tree(".tree-1");
+      wanted.flags = runtime::spawner::create_with_machines_usr;
+      n.send(wanted);
+      auto [made, ends] = n.answer();
+      REQUIRE(made.what == spawner_event::created);
+      const plain_end sandbox{std::move(ends[0])};
+      runtime::agent::notice said{};
+      REQUIRE(from_bytes(sandbox.next().bytes, said));
+      CHECK(said.what == runtime::agent::event::launch_failed);
+      CHECK(said.value == EINVAL);
+      CHECK(said.step == static_cast<std::uint32_t>(step));
+      CHECK(n.answer().first.what == spawner_event::ended);
+      CHECK(n.ask(n.request(spawner_op::destroy, other_slot)).what == spawner_event::destroyed);
+      CHECK(fs::is_empty(outside));
+    }
+  n.makes_sandboxes();
+  CHECK(n.node.agents().empty());
+}
+
 TEST_CASE("an image that is imported again is another tree, and both are started from",
           "[runtime][hostile]") {
   hostile_server n;
