@@ -54,6 +54,11 @@ io_pool::~io_pool() {
       }
     }
   }
+  // A handler of one context holds timers and sockets of others. To drop it may hand over a last
+  // thing, which the second round drops.
+  for (int round = 0; round < 2; ++round)
+    for (const auto& each : workers_)
+      each->context.shutdown();
 }
 
 void io_pool::settle() {

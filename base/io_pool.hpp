@@ -21,7 +21,8 @@ class io_pool {
 public:
   explicit io_pool(unsigned threads);
 
-  /// Ends the threads, then runs what had been handed to them by then.
+  /// Ends the threads, then runs what had been handed to them by then. What waits for something
+  /// else is dropped, before any of the contexts goes.
   ~io_pool();
 
   io_pool(const io_pool&) = delete;
@@ -40,8 +41,13 @@ public:
   void settle();
 
 private:
+  struct own_context : boost::asio::io_context {
+    own_context()
+        : io_context(1) {}
+    using io_context::shutdown;
+  };
   struct worker {
-    boost::asio::io_context context{1};
+    own_context context;
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stay{
       context.get_executor()};
     std::thread thread;

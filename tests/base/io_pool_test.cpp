@@ -2,11 +2,14 @@
 #include "tests/support/catch.hpp"
 
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <stdexcept>
+#include <vector>
 
 using insula::io_pool;
 
@@ -49,6 +52,39 @@ TEST_CASE("what a pool still has to do is done at its end, also what comes of it
       });
   }
   CHECK(done.use_count() == 1);
+}
+
+TEST_CASE("what waits when a pool ends may have parts in all of its contexts", "[io_pool]") {
+  struct parts {
+    explicit parts(io_pool& of) {
+      for (std::size_t i = 0; i < of.size(); ++i)
+        timers.emplace_back(of.context(i), std::chrono::hours{1});
+    }
+    std::vector<boost::asio::steady_timer> timers;
+  };
+  /// Where it is dropped, it hands over what it has.
+  struct handing_over {
+    handing_over(boost::asio::io_context& context, std::shared_ptr<parts> last)
+        : to(context)
+        , what(std::move(last)) {}
+    ~handing_over() {
+      boost::asio::post(to, [last = std::move(what)] {});
+    }
+    boost::asio::io_context& to;
+    std::shared_ptr<parts> what;
+  };
+  const auto held = std::make_shared<int>(0);
+  {
+    io_pool pool{3};
+    for (std::size_t from = 0; from < pool.size(); ++from)
+      for (std::size_t to = 0; to < pool.size(); ++to) {
+        const auto waiting = std::make_shared<parts>(pool);
+        const auto last =
+          std::make_shared<handing_over>(pool.context(to), std::make_shared<parts>(pool));
+        waiting->timers[from].async_wait([waiting, held, last](auto) {});
+      }
+  }
+  CHECK(held.use_count() == 1);
 }
 
 TEST_CASE("a pool has settled when each thread has done what it had been given", "[io_pool]") {
