@@ -29,6 +29,8 @@ void log_account::answered(bool fits) {
   std::unique_lock hold{guard_};
   waits_ = false;
   full_ = !fits;
+  if (fits)
+    charged_ = asked_;
   if (is_late())
     ask(std::move(hold));
 }
@@ -40,7 +42,7 @@ bool log_account::is_late() const {
 
 bool log_account::full() const {
   const std::lock_guard hold{guard_};
-  return full_ || (waits_ && bytes_ > asked_ + most_unanswered);
+  return full_ || (waits_ && bytes_ > charged_ + step + most_unanswered);
 }
 
 void log_account::ask(std::unique_lock<std::mutex> hold) {

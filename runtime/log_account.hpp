@@ -15,7 +15,8 @@ namespace insula::runtime {
 class log_account {
 public:
   static constexpr std::uint64_t step = 1u << 20;
-  /// So much may come while an answer is awaited; beyond it the account counts as full.
+  /// So much may come beyond the step while answers are awaited, for as many questions as it takes:
+  /// then the account counts as full.
   static constexpr std::uint64_t most_unanswered = 16 * step;
 
   /// `charge` has the disk charged for so many bytes, in place of what it was charged for before,
@@ -42,7 +43,8 @@ private:
   const std::function<void(std::uint64_t)> charge_;
   mutable std::mutex guard_;
   std::uint64_t bytes_ = 0;
-  std::uint64_t asked_ = 0; ///< What `charge_` was called with last,
+  std::uint64_t charged_ = 0; ///< What the disk had room for when it answered last.
+  std::uint64_t asked_ = 0;   ///< What `charge_` was called with last,
   std::chrono::steady_clock::time_point asked_at_;
   bool waits_ = false;   ///< and that is not answered yet.
   bool unknown_ = false; ///< Nobody has asked yet, and the disk may be charged all the same.

@@ -85,6 +85,22 @@ TEST_CASE("an account is full when the disk says so, or when it says nothing",
   CHECK_FALSE(account.full());
 }
 
+TEST_CASE("slow answers do not add up to more than one may leave open", "[runtime][log_account]") {
+  played_disk disk;
+  auto& account = *disk.account;
+  account.change(step);
+  account.change(static_cast<std::int64_t>(log_account::most_unanswered));
+  account.answered(true); // To the first step: the second question is for all of it.
+  REQUIRE(disk.asked.back() == log_account::step + log_account::most_unanswered);
+  CHECK_FALSE(account.full());
+  account.change(step);
+  CHECK_FALSE(account.full());
+  account.change(1);
+  CHECK(account.full());
+  account.answered(true);
+  CHECK_FALSE(account.full());
+}
+
 TEST_CASE("what an earlier account had a disk charged for is put right at once",
           "[runtime][log_account]") {
   std::optional<std::uint64_t> asked;
