@@ -48,8 +48,8 @@ constexpr const char* allowed[] = {
   "sync_file_range", "tee", "unlink", "unlinkat", "utimensat", "write", "writev",
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   // What a sanitizer does when it starts a thread, stops the others to look for leaks, and reports.
-  "clone", "execve", "personality", "prctl", "process_vm_readv", "ptrace", "sched_setaffinity",
-  "setrlimit", "vfork", "wait4", "waitid",
+  "clone", "execve", "getdents", "personality", "prctl", "process_vm_readv", "ptrace",
+  "sched_setaffinity", "setrlimit", "vfork", "wait4", "waitid",
 #endif
 };
 

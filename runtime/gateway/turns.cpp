@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <utility>
 
 namespace insula::runtime::gateway {
 
@@ -13,6 +14,18 @@ std::chrono::nanoseconds turns::time_of_thread() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return std::chrono::seconds{now.tv_sec} + std::chrono::nanoseconds{now.tv_nsec};
+}
+
+/// A piece has its share, which has its queue. To drop a piece may add another one.
+turns::~turns() {
+  while (!(fresh_.empty() && busy_.empty())) {
+    auto& from = fresh_.empty() ? busy_ : fresh_;
+    const auto mine = std::move(from.front());
+    from.pop_front();
+    while (!mine->queue_.empty())
+      const auto dropped = std::exchange(mine->queue_, {});
+    mine->listed_ = false;
+  }
 }
 
 bool turns::share::has_time() const {

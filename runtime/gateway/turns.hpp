@@ -20,7 +20,7 @@ namespace insula::runtime::gateway {
 /// A queue holds a piece for each event that its tenant waits for, so what bounds the tenant's
 /// sockets and timers bounds the queue.
 ///
-/// Single-threaded. Lives as long as all shares.
+/// Single-threaded. Lives as long as all shares. What is still to be done when it ends is dropped.
 class turns {
 public:
   /// One tenant's queue, and what the tenant has used.
@@ -62,6 +62,7 @@ public:
   turns(boost::asio::io_context& io, clock now)
       : io_(io)
       , now_(std::move(now)) {}
+  ~turns();
 
   /// Of the processor, for all tenants that have ever been.
   std::chrono::nanoseconds used() const { return used_; }

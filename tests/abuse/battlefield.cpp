@@ -17,11 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t growth = 256u << 20;
-#else
 constexpr std::uint64_t growth = 16u << 20;
-#endif
 
 /// No measurement: in the middle of an attack it takes a second or two, and never waits for its
 /// end.

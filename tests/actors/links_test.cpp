@@ -740,7 +740,6 @@ TEST_CASE("a hundred who say nothing keep nobody out, and cost nothing",
   CHECK(*get(a.ask("b", "echo", "hello")) == "hello");
 }
 
-#ifndef __SANITIZE_ADDRESS__ // What looks at addresses needs descriptors itself.
 TEST_CASE("a node without descriptors waits for better times", "[actors][links][strangers]") {
   node b{"b", {listener("a"), listener("b")}};
   const auto port = b.start();
@@ -767,7 +766,6 @@ TEST_CASE("a node without descriptors waits for better times", "[actors][links][
   a.start();
   a.await_up("b");
 }
-#endif
 
 TEST_CASE("another version is refused, and both say so", "[actors][links]") {
   const log_lines log;

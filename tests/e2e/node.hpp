@@ -102,7 +102,8 @@ private:
   std::uint16_t port_ = 0;
 };
 
-/// What /proc says of a process now.
+/// What /proc says of a process now. With a sanitizer its memory is 0, since the sanitizer keeps
+/// what the program has given back.
 std::uint64_t resident_bytes(pid_t pid);
 std::size_t open_files(pid_t pid);
 /// Each target once with its number, a line each: what to say when there are too many.

@@ -251,7 +251,8 @@ TEST_CASE("a schedule that cannot be met is not hidden", "[load][e2e]") {
                               "--max-in-flight", "20", "--set", "sandboxes=1", "--json", file});
   INFO(end.out << end.errors);
   CHECK((end.status == 3 || end.status == 4));
-  const auto& exec = result_in(file).scenarios[0].operations[0];
+  const auto told = result_in(file);
+  const auto& exec = told.scenarios[0].operations[0];
   CHECK(exec.attempts() == 500'000);
   CHECK(exec.dropped > 400'000);
 }
