@@ -27,6 +27,7 @@ struct alarm_name {
   std::string owner;
   std::string object; ///< The prefix of its keys; empty: the owner itself.
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): a comparison with 0 is in it.
   auto operator<=>(const alarm_name&) const = default;
 };
 

@@ -381,7 +381,7 @@ directory_impl::behavior_type directory(directory_pointer self,
         return to_caf({errc::invalid_request, "malformed sandbox id"});
       auto reply = self->make_response_promise<sandbox_actor>();
       note("directory.reach", *id, context);
-      find(self, *id, {std::move(reply), std::move(context), false});
+      find(self, *id, {reply, std::move(context), false});
       return reply;
     },
     [self](delete_atom, const std::string& text,

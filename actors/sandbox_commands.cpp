@@ -75,7 +75,7 @@ runtime::process_spec make_spec(const sandbox_state& st, exec_request request) {
     spec.script = std::move(request.command_line);
   }
   spec.env = environment(st, {}, request.env);
-  spec.cwd = request.cwd.empty() ? options.working_directory : std::move(request.cwd);
+  spec.cwd = request.cwd.empty() ? options.working_directory : request.cwd;
   spec.user =
     request.user ? runtime::sandbox_user{request.user->uid, request.user->gid} : options.user;
   return spec;

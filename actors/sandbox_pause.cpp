@@ -26,7 +26,7 @@ bool is_marked(const sandbox_state& st) {
 result<void> go_on(sandbox_pointer self) {
   auto& st = self->state;
   if (is_alive(st.now)) {
-    if (const auto awake = thaw(self, false); !awake) {
+    if (auto awake = thaw(self, false); !awake) {
       st.refuse_waiting(awake.reason());
       return awake;
     }

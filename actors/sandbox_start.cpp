@@ -276,7 +276,7 @@ void take_place(sandbox_pointer self, std::function<void()> then) {
   auto& st = self->state;
   if (auto full = st.options->engine->refuses_more()) {
     st.options->figures->not_started(failure_of(*full));
-    return fall_asleep(self, std::move(*full));
+    return fall_asleep(self, *full);
   }
   const auto cold = [self, then] {
     auto& state = self->state;

@@ -81,13 +81,14 @@ void with_terminals(sandbox_pointer self, Reply reply, const request_context& co
   with_record(self, reply, context, [go](errand mine) { go([mine] { mine.over(); }); });
 }
 
-runtime::process_spec spec_of(const sandbox_state& st, const definition& what, std::string cwd) {
+runtime::process_spec spec_of(const sandbox_state& st, const definition& what,
+                              const std::string& cwd) {
   runtime::process_spec spec;
   spec.argv = {st.image->shell};
   if (!what.command.empty())
     spec.argv.insert(spec.argv.end(), {"-c", what.command});
   spec.env = environment(st, {}, {});
-  spec.cwd = cwd.empty() ? st.options->working_directory : std::move(cwd);
+  spec.cwd = cwd.empty() ? st.options->working_directory : cwd;
   spec.user = st.options->user;
   return spec;
 }
@@ -103,7 +104,7 @@ void join(sandbox_pointer self, const open_terminal_request& wanted, terminal_re
     auto cwd = expanded(st, what.cwd);
     if (!cwd)
       return static_cast<void>(reply.deliver(to_caf(cwd.reason())));
-    const auto made = make_terminal(self, name, spec_of(st, what, std::move(*cwd)), wanted, false);
+    const auto made = make_terminal(self, name, spec_of(st, what, *cwd), wanted, false);
     if (!made)
       return static_cast<void>(reply.deliver(to_caf(made.reason())));
   }

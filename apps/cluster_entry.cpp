@@ -18,8 +18,9 @@ std::string described(const member_record& of) {
 }
 
 std::string seconds(std::chrono::milliseconds of) {
+  const auto tenths = of.count() / 100;
   std::ostringstream words;
-  words << static_cast<double>(of.count() / 100) / 10 << " s";
+  words << static_cast<double>(tenths) / 10 << " s";
   return words.str();
 }
 

@@ -36,7 +36,7 @@ public:
       : from_(std::move(from)) {}
   ~byte_share() { give_back(); }
   byte_share(byte_share&& other) noexcept
-      : from_(other.from_)
+      : from_(other.from_) // NOLINT(performance-move-constructor-init): both give back.
       , taken_(std::exchange(other.taken_, 0)) {}
   byte_share& operator=(byte_share&&) = delete;
 

@@ -5,8 +5,8 @@
 namespace insula::http {
 
 struct watchdog::state : std::enable_shared_from_this<state> {
-  state(boost::asio::any_io_executor executor, std::function<void()> then)
-      : timer(std::move(executor))
+  state(const boost::asio::any_io_executor& executor, std::function<void()> then)
+      : timer(executor)
       , strike(std::move(then)) {}
 
   void arm(time_point at) {

@@ -858,13 +858,13 @@ void native_sandbox::pass_on(const agent::notice& said) {
       const auto shell = known_shell(said.id);
       if (!process && !shell) // Else once nobody needs to be told again, as let_go() does.
         tell_agent(agent::op::forget, said.id, 0);
-      if (const auto at = process) {
+      if (process) {
         drop_script(said.id);
-        at->started(); // A full socket may have swallowed that: what has ended ran.
+        process->started(); // A full socket may have swallowed that: what has ended ran.
         process_exit how;
         how.status = said.value;
         how.out_of_memory = memory_ran_out(said.value, kills_before(said.id));
-        at->ended(how);
+        process->ended(how);
       }
       if (shell)
         shell->gone(false);
@@ -957,8 +957,7 @@ void native_sandbox::open_sockets(sockets_request wanted,
 void native_sandbox::list_ports(std::function<void(result<std::vector<listening_port>>)> tell) {
   auto channel = open_channel(agent::op::list_ports, {}, {0, 0});
   if (!channel)
-    return boost::asio::post(
-      io_, [tell = std::move(tell), why = channel.reason()] { tell(std::move(why)); });
+    return boost::asio::post(io_, [tell = std::move(tell), why = channel.reason()] { tell(why); });
   read_port_list(io_, std::move(*channel), std::move(tell));
 }
 

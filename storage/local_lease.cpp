@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 namespace insula::storage {
 
@@ -148,7 +149,7 @@ void local_lease::acquire(std::string owner, std::function<void(result<epoch>)> 
       outcome = error{errc::limit_reached, "too many wait for a lease"};
     } else {
       b.held.emplace(owner, 0);
-      b.waiting.push_back({std::move(owner), std::move(on_held)});
+      b.waiting.push_back({std::move(owner), std::exchange(on_held, nullptr)});
     }
     block = b.next_block();
   }

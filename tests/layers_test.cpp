@@ -45,7 +45,7 @@ const std::map<std::string, std::set<std::string>> kept_behind = {
 };
 
 std::string layer_of(const std::string& path) {
-  for (const std::string inner : {"actors/protocol", "benchmarks/load"})
+  for (std::string inner : {"actors/protocol", "benchmarks/load"})
     if (path.starts_with(inner + "/"))
       return inner;
   return path.substr(0, path.find('/'));

@@ -255,7 +255,7 @@ T ask_now(const run_options& options, const endpoints& where,
     answer = std::move(got);
   });
   // Until it is over, also when it is not wanted any more: it stands on what is in here.
-  while (!over) {
+  while (!over) { // NOLINT(bugprone-infinite-loop): what runs in here ends it.
     io.run_for(look_at_deadlines_every);
     if (interrupts() > 0)
       http.let_go_at(clock::now());

@@ -50,7 +50,7 @@ public:
 
 private:
   static std::string make_files(const bench& with, const workspace& what) {
-    const auto top = with.scratch + "/" + what.name;
+    auto top = with.scratch + "/" + what.name;
     fs::create_directories(top);
     std::mt19937_64 random{what.files};
     for (std::size_t i = 0; i < what.files; ++i) {

@@ -343,9 +343,7 @@ long now_ms() {
 void end_session(pid_t session, pid_t spared) {
   ending* place = nullptr;
   for (auto& each : endings)
-    if (each.session == session)
-      place = &each;
-    else if (place == nullptr && each.session == 0)
+    if (each.session == session || (place == nullptr && each.session == 0))
       place = &each;
   if (place == nullptr)
     return;

@@ -23,7 +23,7 @@ ip_address ipv6_of(std::uint32_t number) {
   ip_address::bytes bytes{};
   std::copy(ipv6_prefix.begin(), ipv6_prefix.end(), bytes.begin());
   for (int i = 0; i < 4; ++i)
-    bytes[static_cast<std::size_t>(12 + i)] =
+    bytes[12 + static_cast<std::size_t>(i)] =
       static_cast<std::uint8_t>(number >> 8 * (3 - i) & 0xff);
   return ip_address{bytes};
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <ctime>
 #include <dirent.h>
@@ -160,7 +161,8 @@ private:
     for (const auto field :
          {&open_files::locks, &open_files::timers, &open_files::events, &open_files::polls,
           &open_files::name_handles, &open_files::name_bytes, &open_files::in_flight})
-      found.*field += static_cast<std::uint64_t>(static_cast<double>(seen.*field) * each_for + 0.5);
+      found.*field +=
+        static_cast<std::uint64_t>(std::llround(static_cast<double>(seen.*field) * each_for));
   }
 
   /// Some descriptors of a table.

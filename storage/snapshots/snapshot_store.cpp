@@ -122,7 +122,7 @@ result<void> snapshot_store::forget(const std::string& owner, epoch last,
   if (!stays && !newest.empty())
     return damaged("a reference that makes no sense");
   std::vector<std::string> gone;
-  const auto listed = blobs_.list(manifests_of(space_, owner), [&](const blob_info& each) {
+  auto listed = blobs_.list(manifests_of(space_, owner), [&](const blob_info& each) {
     const auto key = key_of(space_, each.name);
     if (key && (stays ? each.name < stays->name : key->at <= last))
       gone.push_back(each.name);

@@ -122,7 +122,7 @@ result<void> tree_channel::flush() {
 
 result<void> tree_channel::read_result(std::chrono::milliseconds patience) {
   tree_result said{};
-  if (const auto good = read(&said, sizeof said, patience); !good)
+  if (auto good = read(&said, sizeof said, patience); !good)
     return good;
   if (said.text_bytes > max_tree_text)
     return ended("says what is no answer");

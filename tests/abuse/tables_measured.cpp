@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -46,8 +47,7 @@ constexpr int rounds_of_ending = 5;
 double at(std::vector<double> all, double part) {
   if (all.empty())
     return 0;
-  const auto nth =
-    all.begin() + static_cast<std::ptrdiff_t>(part * static_cast<double>(all.size() - 1) + 0.5);
+  const auto nth = all.begin() + std::llround(part * static_cast<double>(all.size() - 1));
   std::nth_element(all.begin(), nth, all.end());
   return *nth;
 }

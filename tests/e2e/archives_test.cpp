@@ -22,8 +22,9 @@ std::string host(const std::string& command) {
   std::string said;
   FILE* from = ::popen(("LC_ALL=C; " + command + " 2>&1").c_str(), "r");
   REQUIRE(from != nullptr);
-  for (char buffer[4096]; const auto n = std::fread(buffer, 1, sizeof buffer, from);)
-    said.append(buffer, n);
+  char buffer[4096];
+  while (!std::feof(from) && !std::ferror(from))
+    said.append(buffer, std::fread(buffer, 1, sizeof buffer, from));
   if (const int status = ::pclose(from); status != 0)
     said += "\nstatus " + std::to_string(WEXITSTATUS(status));
   return said;
@@ -49,7 +50,7 @@ struct archives {
 
   /// A file of this machine with the archive in it.
   std::string saved(std::string_view archive) const {
-    const auto path = it.scratch() + "/archive.tar";
+    auto path = it.scratch() + "/archive.tar";
     std::ofstream{path, std::ios::binary} << archive;
     return path;
   }

@@ -95,7 +95,7 @@ TEST_CASE("a new terminal says that it is ready, and then what its shell prints"
         std::string::npos);
   one.type("echo '\xe2\x82");
   one.type("\xac'.\n");
-  CHECK(one.until("\xe2\x82\xac.\r\n").find("<") == std::string::npos);
+  CHECK(one.until("\xe2\x82\xac.\r\n").find('<') == std::string::npos);
 }
 
 TEST_CASE("sizes that no terminal has are the default", "[terminal]") {
@@ -150,7 +150,7 @@ TEST_CASE("control messages are answered as the contract has it", "[terminal]") 
   CHECK(one.until("end.\r\n").find("\r50 132\r\n") != std::string::npos);
   // The other has been told of nothing.
   other.type("echo mine.\n");
-  CHECK(other.until("mine.\r\n").find("<") == std::string::npos);
+  CHECK(other.until("mine.\r\n").find('<') == std::string::npos);
 }
 
 TEST_CASE("a terminal lives on without its clients, and shows what they have missed",
@@ -185,7 +185,7 @@ TEST_CASE("everybody at a terminal sees the same, and its end", "[terminal]") {
     all.push_back(std::make_unique<visitor>(it, "a"));
   all[1]->type("echo from' 'one\n");
   for (auto& each : all)
-    CHECK(each->until("from one\r\n").find("<") == std::string::npos);
+    CHECK(each->until("from one\r\n").find('<') == std::string::npos);
   visitor apart{it, "a", "?session=apart"};
   SECTION("with a code") {
     all[2]->type("exit 7\n");

@@ -199,7 +199,7 @@ public:
       return;
     const unique_fd client{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     const auto& to = streams_[slot];
-    ::connect(client.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to);
+    static_cast<void>(::connect(client.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to));
     turn();
     if (::send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0 && errno == ECONNRESET)
       return; // That was told once, and then it is the end.

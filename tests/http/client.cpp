@@ -74,7 +74,7 @@ bool client::fill() {
 std::string client::read(std::size_t count) {
   while (buffer_.size() < count && fill()) {
   }
-  const auto got = buffer_.substr(0, count);
+  auto got = buffer_.substr(0, count);
   buffer_.erase(0, got.size());
   return got;
 }

@@ -158,8 +158,9 @@ std::string shell(const std::string& command) {
   std::string said;
   FILE* from = ::popen((command + " 2>&1").c_str(), "r");
   REQUIRE(from != nullptr);
-  for (char buffer[4096]; const auto n = std::fread(buffer, 1, sizeof buffer, from);)
-    said.append(buffer, n);
+  char buffer[4096];
+  while (!std::feof(from) && !std::ferror(from))
+    said.append(buffer, std::fread(buffer, 1, sizeof buffer, from));
   ::pclose(from);
   return said;
 }

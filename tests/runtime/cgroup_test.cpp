@@ -701,6 +701,7 @@ TEST_CASE("all slots of this machine's cgroups stand still together, those made 
         return ::read(ticks[0], sink, sizeof sink) > 0;
       }
     };
+    const auto groups = hierarchies.front().directory + "/insula-" + key + "/sandboxes";
     const auto start = [&] {
       const auto slot = ++slots;
       ticking made{};
@@ -716,8 +717,7 @@ TEST_CASE("all slots of this machine's cgroups stand still together, those made 
         for (;; ::usleep(1000))
           static_cast<void>(!::write(made.ticks[1], "t", 1));
       }
-      const auto list = hierarchies.front().directory + "/insula-" + key + "/sandboxes/sb-" +
-                        std::to_string(slot) + "/cgroup.procs";
+      const auto list = groups + "/sb-" + std::to_string(slot) + "/cgroup.procs";
       REQUIRE(eventually([&] { return first_line(list) == std::to_string(made.pid); }));
       return made;
     };

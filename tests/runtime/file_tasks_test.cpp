@@ -23,7 +23,7 @@ std::string lines_of(std::string_view bytes) {
     std::memcpy(&is, bytes.data(), sizeof is);
     bytes.remove_prefix(sizeof is);
     const auto take = [&](std::uint32_t size) {
-      const std::string text{bytes.substr(0, size)};
+      std::string text{bytes.substr(0, size)};
       bytes.remove_prefix(size);
       return text;
     };

@@ -285,7 +285,8 @@ TEST_CASE("two hundred operations at once all come out right", "[runtime][files]
     threads.emplace_back([&, t] {
       for (int i = 0; i < 5; ++i) {
         const auto path = "/workspace/" + std::to_string(t) + "/" + std::to_string(i);
-        const auto content = random_bytes(static_cast<std::size_t>(1'000 * t + 10'000 * i));
+        const auto content =
+          random_bytes(1'000 * static_cast<std::size_t>(t) + 10'000 * static_cast<std::size_t>(i));
         const auto written = write_file(*box, path, content);
         const auto got = read_file(*box, path);
         right += written.head.error == 0 && got.whole && got.bytes == content;

@@ -102,7 +102,7 @@ void compare(std::map<std::string, std::string> got, bool as_root) {
     got.erase("ns_" + std::string{name});
   }
   const auto take = [&](const std::string& name) {
-    const auto value = got[name];
+    auto value = got[name];
     got.erase(name);
     return value;
   };

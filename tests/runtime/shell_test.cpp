@@ -259,7 +259,7 @@ TEST_CASE("a shell ends with what ends it, and its last command with the same",
   live_sandbox box{shared_node()};
   const auto ends = [&](const std::string& script) {
     live_shell shell{box};
-    const auto got = shell.run(script);
+    auto got = shell.run(script);
     CHECK(shell.ended().status == got.how.status);
     return got;
   };

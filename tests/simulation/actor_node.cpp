@@ -219,7 +219,7 @@ struct actor_node::server {
   }
 
   store_actor spawn_local_store() {
-    const auto made = system.spawn([this](store_actor::pointer me) -> store_actor::behavior_type {
+    auto made = system.spawn([this](store_actor::pointer me) -> store_actor::behavior_type {
       return {
         [this, me](write_batch& batch, const request_context&) -> caf::result<caf::ok_atom> {
           auto reply = me->make_response_promise<caf::ok_atom>();

@@ -89,7 +89,7 @@ bool http_connection::fill() {
 }
 
 std::string http_connection::take(std::size_t count) {
-  const auto got = buffer_.substr(at_, count);
+  auto got = buffer_.substr(at_, count);
   at_ += got.size();
   return got;
 }
@@ -100,7 +100,7 @@ std::string http_connection::line() {
   while ((end = buffer_.find("\r\n", at_)) == std::string::npos)
     if (!fill())
       return take(std::string::npos);
-  const auto text = take(end - at_);
+  auto text = take(end - at_);
   at_ += 2;
   return text;
 }

@@ -78,7 +78,7 @@ public:
   }
 
   std::string next() {
-    const auto made = path_ + "/" + std::to_string(++count_);
+    auto made = path_ + "/" + std::to_string(++count_);
     fs::create_directory(made);
     return made;
   }

@@ -36,7 +36,7 @@ public:
   files issue(const std::string& name) {
     const auto key = new_key();
     const auto number = std::to_string(++issued_);
-    const files made{(at_ / (number + ".crt")).string(), (at_ / (number + ".key")).string()};
+    files made{(at_ / (number + ".crt")).string(), (at_ / (number + ".key")).string()};
     write_certificate(made.certificate, *make(name, *key, this));
     write(made.key, [&](std::FILE* to) {
       return PEM_write_PrivateKey(to, key.get(), nullptr, nullptr, 0, nullptr, nullptr);
