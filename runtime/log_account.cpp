@@ -47,7 +47,8 @@ bool log_account::full() const {
 
 void log_account::ask(std::unique_lock<std::mutex> hold) {
   waits_ = true;
-  unknown_ = false;
+  if (std::exchange(unknown_, false))
+    charged_ = bytes_; // By an earlier account: what is there had room.
   asked_ = bytes_;
   asked_at_ = std::chrono::steady_clock::now();
   const auto wanted = asked_;
