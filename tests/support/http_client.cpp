@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <catch2/catch.hpp>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -256,6 +257,20 @@ std::optional<exec_event> exec_stream::next() {
   }
 }
 
+namespace {
+
+/// Beside the next assertion, which cannot show an optional: how a command ended that did not end
+/// well. Catch2 takes such words from the main thread only.
+void say_how_it_ended(const exec_outcome& got) {
+  if (got.exit_code == 0 || ::gettid() != ::getpid())
+    return;
+  UNSCOPED_INFO("exec: status " << got.status << ", exit code " << got.exit_code.value_or(-1)
+                                << ", error " << got.error << got.refusal << ", complete "
+                                << got.complete << ", stderr " << got.err.substr(0, 300));
+}
+
+} // namespace
+
 exec_outcome exec_stream::rest() {
   exec_outcome all;
   all.status = head_.status;
@@ -280,6 +295,7 @@ exec_outcome exec_stream::rest() {
     }
   }
   all.complete = connection_.whole();
+  say_how_it_ended(all);
   return all;
 }
 
