@@ -838,10 +838,10 @@ TEST_CASE("the newest connection of a node takes the place of the one before", "
 
 TEST_CASE("who may have a link is asked each time", "[actors][links]") {
   std::atomic<bool> open = false;
+  const log_lines log; // The refusal is told once.
   two_nodes n{{}, [&](auto& options) {
                 options.may_enter = [&](const std::string& name) { return open && name == "a"; };
               }};
-  const log_lines log;
   CHECK(log.has("link.refused peer=a why=\"it may not have a link\""));
   CHECK(n.b.changes.empty());
   open = true;

@@ -61,7 +61,8 @@ struct archives {
                 "| sort -k 6");
   }
   std::string names(std::string_view archive) const {
-    return host("tar -tf " + saved(archive) + " --quoting-style=escape | sort");
+    return host("LC_ALL=C.UTF-8 tar -tf " + saved(archive) +
+                " --quoting-style=escape | LC_ALL=C sort");
   }
 };
 

@@ -1,8 +1,9 @@
 #include "tests/support/http_client.hpp"
 
+#include "tests/support/catch.hpp"
+
 #include <algorithm>
 #include <array>
-#include <catch2/catch.hpp>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
