@@ -375,7 +375,7 @@ process_impl::behavior_type process(process_pointer self,
       // Others of an interrupted one's group have their time as well.
       if (st.killed)
         st.command->cut_output();
-      else if (st.options.rules.with_its_shell && st.interrupting.empty())
+      else if (st.options.rules.with_its_shell && st.interrupting.empty() && !st.timed_out)
         st.command->leave_output();
     },
     [self](const output_complete&) {

@@ -42,6 +42,13 @@ constexpr int ends_per_turn = 64;
 /// Sessions that are being ended at once; more cannot be known to a server.
 constexpr std::size_t most_endings = 512;
 
+/// Commands that are being ended at once. Of further ones only the group is ended.
+constexpr std::size_t most_hunts = 64;
+
+/// From SIGTERM to SIGKILL for what a command has started, where no SIGKILL comes sooner: more than
+/// a server waits.
+constexpr long hunt_grace_ms = 4000;
+
 /// What forks faster than it is killed is met again at once; what the kernel does not let die is
 /// looked at now and then.
 constexpr int quick_rounds = 100;
@@ -72,6 +79,16 @@ struct ending {
   int rounds = 0;
 };
 
+/// A command's processes, which are to end with the command wherever they have gone: into a group
+/// or a session of their own, or, once their parents have ended, to this one.
+struct hunted_command {
+  std::uint64_t id = 0; ///< 0: the place is free.
+  pid_t leader = 0;
+  long kill_at = 0; ///< In milliseconds: then they are killed until none is left.
+  int rounds = 0;
+  hunted_processes known{};
+};
+
 job jobs[max_jobs]; ///< Their processes are in `children`, at the same places.
 epoch_fence fence;
 int cgroup_fds = 0;
@@ -81,6 +98,7 @@ sigset_t nothing_blocked; ///< The spawner's mask came down to us; it is not for
 bool backlog = false;
 std::uint64_t owed_pong = 0; ///< Its ping has been heard, and the socket was full.
 ending endings[most_endings];
+hunted_command hunts[most_hunts];
 long next_round = -1; ///< When to look for them, in milliseconds; -1: there are none.
 alignas(request) char packet[sizeof(request) + max_text_bytes + 1];
 
@@ -351,11 +369,59 @@ void end_session(pid_t session, pid_t spared) {
   next_round = 0;
 }
 
+/// A command is asked to end (SIGTERM), or has to. What its group does not have is asked now, and
+/// killed after a while: a server that is told of the command's end says no more.
+void begin_hunt(const job& of, pid_t leader, int number) {
+  hunted_command* place = nullptr;
+  for (auto& each : hunts) {
+    if (each.id == of.id) {
+      place = &each;
+      break;
+    }
+    if (place == nullptr && each.id == 0)
+      place = &each;
+  }
+  if (place == nullptr || (place->id != of.id && of.ended)) // It was not asked while it ran.
+    return;
+  if (place->id != of.id) {
+    place->id = of.id;
+    place->known.count = 0;
+    place->rounds = 0;
+    place->kill_at = now_ms() + hunt_grace_ms;
+  }
+  place->leader = of.ended ? 0 : leader;
+  if (number == SIGKILL)
+    place->kill_at = now_ms();
+  look_at_processes();
+  hunt(place->leader, number, leader, place->known);
+  next_round = next_round < 0 ? place->kill_at : std::min(next_round, place->kill_at);
+}
+
+/// Milliseconds until the next round; -1: there is none.
+int kill_hunted() {
+  int pause = -1;
+  for (auto& each : hunts) {
+    if (each.id == 0)
+      continue;
+    if (const long left = each.kill_at - now_ms(); left > 0) {
+      pause = pause < 0 ? static_cast<int>(left) : std::min(pause, static_cast<int>(left));
+      continue;
+    }
+    const auto* const of = find(each.id);
+    const bool runs = of != nullptr && !of->ended;
+    if (hunt(runs ? each.leader : 0, SIGKILL, 0, each.known) == 0 || ++each.rounds > quick_rounds)
+      each.id = 0;
+    else
+      pause = quick_round_ms;
+  }
+  return pause;
+}
+
 void end_sessions() {
   if (next_round < 0 || now_ms() < next_round)
     return;
   look_at_processes();
-  int pause = -1;
+  int pause = kill_hunted();
   for (auto& each : endings) {
     if (each.session == 0)
       continue;
@@ -391,6 +457,9 @@ void send_signal(job& target, int number) {
     return end_session(pid, target.ended ? 0 : pid);
   if (number == SIGKILL && target.what == op::open_terminal)
     end_session(pid, 0); // And at once, since it may not have begun a session yet.
+  // What leads a group of its own is found while its parents live, so before the signal.
+  if (target.what == op::exec && (number == SIGTERM || number == SIGKILL))
+    begin_hunt(target, pid, number);
   // Before it has a group of its own it is alone, and the signal still finds it.
   if (::kill(-pid, number) != 0 && errno == ESRCH && !target.ended)
     ::kill(pid, number);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +17,7 @@ namespace {
 struct process {
   pid_t pid;
   pid_t parent;
+  pid_t group;
   pid_t session;
   bool ended;               ///< Nobody has buried it yet.
   unsigned long long began; ///< In ticks since the machine started.
@@ -47,15 +49,19 @@ bool read_process(pid_t pid, process& into) {
     return false;
   const char* at = std::strrchr(text, ')');
   char state = 0;
-  int parent = 0, session = 0;
-  if (at == nullptr || std::sscanf(at + 1, " %c %d %*d %d", &state, &parent, &session) != 3)
+  int parent = 0, group = 0, session = 0;
+  if (at == nullptr || std::sscanf(at + 1, " %c %d %d %d", &state, &parent, &group, &session) != 4)
     return false;
   for (int field = 0; field < 20 && at != nullptr; ++field)
     at = std::strchr(at + 1, ' ');
   if (at == nullptr)
     return false;
-  into = {pid, static_cast<pid_t>(parent), static_cast<pid_t>(session),
-          state == 'Z' || state == 'X', std::strtoull(at, nullptr, 10)};
+  into = {pid,
+          static_cast<pid_t>(parent),
+          static_cast<pid_t>(group),
+          static_cast<pid_t>(session),
+          state == 'Z' || state == 'X',
+          std::strtoull(at, nullptr, 10)};
   return true;
 }
 
@@ -104,6 +110,12 @@ int signal_where(int number, signalled_processes* had, Which wanted) {
       ::kill(all[i].pid, number);
   }
   return found;
+}
+
+bool is_known(const hunted_processes& known, const process& which) {
+  return std::any_of(known.all, known.all + known.count, [&](const auto& each) {
+    return each.pid == which.pid && each.began == which.began;
+  });
 }
 
 void add_children(pid_t of, process_mark& mark) {
@@ -183,6 +195,47 @@ bool signal_session(pid_t session, int number, pid_t but) {
            return each.pid != 1 && each.pid != but &&
                   (each.session == session || descends(&each, session, stranger));
          }) > 0;
+}
+
+int hunt(pid_t leader, int number, pid_t spared_group, hunted_processes& known) {
+  // Each process is judged once: by itself, else as its parent is.
+  enum class verdict : std::uint8_t { open, hunted, not_hunted };
+  static verdict verdicts[most_processes];
+  const auto place = [](const process* at) { return at - all; };
+  std::fill(verdicts, verdicts + count, verdict::open);
+  for (int i = 0; i < known.count; ++i)
+    if (const auto* at = find(known.all[i].pid); at != nullptr && at->began == known.all[i].began)
+      verdicts[place(at)] = verdict::hunted;
+  for (int i = 0; i < count && leader > 0; ++i)
+    if (all[i].pid == leader || all[i].session == leader)
+      verdicts[i] = verdict::hunted;
+  const auto judge = [&](const process& of) {
+    auto found = verdict::not_hunted;
+    const auto* top = &of;
+    for (int depth = 0; top != nullptr && top->pid != 1 && depth < count; ++depth) {
+      if (verdicts[place(top)] != verdict::open) {
+        found = verdicts[place(top)];
+        break;
+      }
+      top = find(top->parent);
+    }
+    for (const auto* at = &of; at != nullptr && at != top && verdicts[place(at)] == verdict::open;
+         at = find(at->parent))
+      verdicts[place(at)] = found;
+    return found;
+  };
+  int found = 0;
+  for (int i = 0; i < count; ++i) {
+    const auto& each = all[i];
+    if (each.ended || each.pid == 1 || judge(each) != verdict::hunted)
+      continue;
+    ++found;
+    if (!is_known(known, each) && known.count < hunted_processes::most)
+      known.all[known.count++] = {each.pid, each.began};
+    if (each.group != spared_group)
+      ::kill(each.pid, number);
+  }
+  return found;
 }
 
 } // namespace insula::runtime::agent

@@ -37,11 +37,28 @@ int signal_new_processes(pid_t shell, const process_mark& before, int number,
 /// To each descendant of this process.
 void signal_descendants(int number);
 
-/// Takes in what there is, for signal_session().
+/// Takes in what there is, for signal_session() and hunt().
 void look_at_processes();
 
 /// To all that was in the session or descended from its leader when it was looked, but not to
 /// `but`. False: there is nothing that lives. The leader itself may have ended long ago.
 bool signal_session(pid_t session, int number, pid_t but);
+
+/// Processes by their numbers and beginnings: a number can be another one's soon.
+struct hunted_processes {
+  static constexpr int most = 512;
+  struct one {
+    pid_t pid;
+    unsigned long long began;
+  };
+  one all[most];
+  int count = 0;
+};
+
+/// To all that was in the session of this leader, or descended from the leader or from a known one
+/// when it was looked; these are known from then on, also when their parents have ended. `leader`
+/// 0: it has ended, and its number may be another's; the known ones remain. Not to those of one
+/// group, which has the signal already. Answers how many there are.
+int hunt(pid_t leader, int number, pid_t spared_group, hunted_processes& known);
 
 } // namespace insula::runtime::agent

@@ -68,3 +68,52 @@ TEST_CASE("a timeout does not touch what an earlier command has left running", "
   CHECK(it.sh("a", "sleep 1000", timeout("50")).exit_code == 124);
   CHECK(it.sh("a", "kill -0 " + left.out).exit_code == 0);
 }
+
+TEST_CASE("a timeout ends all that the command has started, wherever that has gone",
+          "[exec][timeout]") {
+  const node it;
+  // Each tells its number, holds no output, and would go on for long.
+  const std::string quiet = " >/dev/null 2>&1 </dev/null";
+  const std::vector<std::string> ways{
+    "setsid sleep 1000" + quiet + " & echo $!; wait",
+    "set -m; sleep 1000" + quiet + " & echo $!; wait",
+    "setsid bash -c 'trap \"\" TERM; sleep 1000; sleep 1000'" + quiet + " & echo $!; wait",
+    "node -e 'const c = require(\"child_process\").spawn(\"sleep\", [\"1000\"], {detached: true, "
+    "stdio: \"ignore\"}); console.log(c.pid); setInterval(() => {}, 1000)'",
+    "python3 -c 'import subprocess as s, time; p = s.Popen([\"sleep\", \"1000\"], "
+    "start_new_session=True, stdout=s.DEVNULL, stderr=s.DEVNULL); print(p.pid, flush=True); "
+    "time.sleep(1000)'",
+    "setsid bash -c 'setsid sleep 1000 & echo $!; exec sleep 1000' & wait"};
+  const auto all = at_once(ways.size(), [&](std::size_t i) {
+    return it.sh("a", ways[i], timeout(i == 3 || i == 4 ? "3000" : "400"));
+  });
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CAPTURE(ways[i], all[i].out, all[i].err);
+    CHECK(all[i].exit_code == 124);
+    REQUIRE_FALSE(all[i].out.empty());
+    CHECK(eventually([&] {
+      return it.sh("a", "kill -0 " + all[i].out.substr(0, all[i].out.find('\n'))).exit_code != 0;
+    }));
+  }
+  // The same in a session, whose shell goes on.
+  const auto in_session = [&](const std::string& script, std::string_view more = {}) {
+    return exec_stream{it.port(), "a", exec_body({"eval", script}, more), "Session-Id: s\r\n"}
+      .rest();
+  };
+  const auto got =
+    in_session("x=5; setsid sleep 1000" + quiet + " & echo $!; sleep 1000", timeout("400"));
+  CHECK(got.exit_code == 124);
+  CHECK(eventually([&] { return it.sh("a", "kill -0 " + got.out).exit_code != 0; }));
+  CHECK(in_session("echo $x").out == "5\n");
+}
+
+TEST_CASE("what a command has left behind before its time was up stays", "[exec][timeout]") {
+  const node it;
+  // A daemon: its parent has ended.
+  const auto got =
+    it.sh("a", "(setsid sleep 1000 >/dev/null 2>&1 & echo $!); sleep 1000", timeout("400"));
+  CHECK(got.exit_code == 124);
+  std::this_thread::sleep_for(500ms);
+  CHECK(it.sh("a", "kill -0 " + got.out).exit_code == 0);
+  CHECK(it.sh("a", "kill " + got.out).exit_code == 0);
+}
