@@ -387,15 +387,12 @@ std::string write_terminal_error(std::string_view message) {
     .str();
 }
 
-std::string write_error(std::string_view message, std::string_view code) {
-  return writer{}
-    .begin_object()
-    .key("error")
-    .text(message)
-    .key("code")
-    .text(code)
-    .end_object()
-    .str();
+std::string write_error(std::string_view message, std::string_view code, std::string_view reason) {
+  writer out;
+  out.begin_object().key("error").text(message).key("code").text(code);
+  if (!reason.empty())
+    out.key("reason").text(reason);
+  return out.end_object().str();
 }
 
 std::string write_id(std::string_view id) {

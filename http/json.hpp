@@ -53,8 +53,10 @@ std::string write_terminal_exit(int code, std::string_view signal);
 /// {"type":"error","message":"…"}
 std::string write_terminal_error(std::string_view message);
 
-/// {"error":"…","code":"…"}. Bytes of `message` that are no UTF-8 are replaced.
-std::string write_error(std::string_view message, std::string_view code);
+/// {"error":"…","code":"…"}, and "reason" behind them unless it is empty. Bytes of `message` and
+/// `reason` that are no UTF-8 are replaced.
+std::string write_error(std::string_view message, std::string_view code,
+                        std::string_view reason = {});
 
 /// {"id":"…"}
 std::string write_id(std::string_view id);

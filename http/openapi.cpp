@@ -116,6 +116,7 @@ constexpr schema schemas[] = {
   {"ErrorResponse",
    R"({"type":"object","required":["error","code"],"properties":{)"
    R"("error":{"type":"string","description":"For people."},)"
+   R"("reason":{"type":"string","description":"For people: why a command could not start."},)"
    R"("code":{"type":"string","enum":["invalid_request","unauthorized","workspace_read_not_found","payload_too_large",)"
    R"("exec_error","exec_transport_error","workspace_archive_write_error","session_error","capacity_exceeded","pool_error","mount_error","unmount_error","network_error","port_not_ready","port_not_listening","sandbox_not_running","bad_answer","deadline_exceeded","internal_error"]}}})"},
 };

@@ -226,6 +226,7 @@ private:
     with.heartbeat = options.heartbeat;
     with.secret = options.secret;
     with.default_session = options.default_session;
+    with.any_image = options.any_image;
     with.probe_patience = options.probe_patience;
     with.spool_directory = options.spool_directory;
     with.spooled = std::make_shared<byte_budget>(limits::spooled_body_bytes);

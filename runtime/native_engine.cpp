@@ -149,8 +149,24 @@ constexpr int generation_shift = 40;
 /// What an agent can have said when it is given up: more than all that it may be asked to report.
 constexpr int late_notices = 16'384;
 
-std::string reason_of(const agent::notice& said) {
-  const char* what = "starting it";
+/// What the reason names of something that did not start.
+struct start_words {
+  start_words() = default;
+  explicit start_words(const process_spec& spec)
+      : cwd(spec.cwd)
+      , program(spec.argv.empty() ? std::string{} : spec.argv.front()) {}
+
+  std::string cwd, program;
+};
+
+std::string reason_of(const agent::notice& said, const start_words& of = {}) {
+  const auto named = [](const std::string& what, const std::string& word) {
+    constexpr std::size_t longest = 256; // It is logged, too.
+    if (word.empty())
+      return what;
+    return what + ' ' + (word.size() > longest ? word.substr(0, longest) + "..." : word);
+  };
+  std::string what = "starting it";
   switch (static_cast<agent::exec_step>(said.step)) {
     case agent::exec_step::none: break;
     case agent::exec_step::fork: what = "making a process"; break;
@@ -158,13 +174,13 @@ std::string reason_of(const agent::notice& said) {
     case agent::exec_step::limits: what = "setting limits"; break;
     case agent::exec_step::user: what = "becoming the user"; break;
     case agent::exec_step::stdio: what = "attaching the output"; break;
-    case agent::exec_step::cwd: what = "entering the working directory"; break;
-    case agent::exec_step::exec: what = "running the program"; break;
+    case agent::exec_step::cwd: what = named("entering the working directory", of.cwd); break;
+    case agent::exec_step::exec: what = named("running the program", of.program); break;
     case agent::exec_step::full: what = "finding room for another command"; break;
     case agent::exec_step::terminal: what = "opening a terminal"; break;
     case agent::exec_step::epoch: return not_held.message;
   }
-  return std::string{what} + ": " + std::strerror(said.value);
+  return what + ": " + std::strerror(said.value);
 }
 
 errc code_of(const agent::notice& said) {
@@ -327,6 +343,7 @@ private:
     std::weak_ptr<agent_job> process;
     std::uint64_t memory_kills = 0; ///< Of the sandbox, before it began.
     script_file script;             ///< Until it has ended.
+    start_words words = {};
   };
 
   /// What was kept for something, and what the agent has said of it last.
@@ -354,6 +371,7 @@ private:
   void pass_on(const agent::notice& said);
   std::shared_ptr<agent_job> known(std::uint64_t id);
   std::shared_ptr<native_shell> known_shell(std::uint64_t id);
+  start_words words_of(std::uint64_t id); ///< Empty where they are not known.
   std::function<void(int)> signal_link(std::uint64_t id);
   std::function<void()> forget_link(std::uint64_t id);
   void let_go(std::uint64_t id);
@@ -849,7 +867,7 @@ void native_sandbox::pass_on(const agent::notice& said) {
       return;
     case agent::event::failed:
       if (const auto at = known(said.id))
-        at->failed({code_of(said), reason_of(said)});
+        at->failed({code_of(said), reason_of(said, words_of(said.id))});
       if (const auto at = known_shell(said.id))
         at->failed({code_of(said), reason_of(said)});
       return;
@@ -1159,6 +1177,12 @@ std::shared_ptr<agent_job> native_sandbox::known(std::uint64_t id) {
   return at == processes_.end() ? nullptr : at->second.process.lock();
 }
 
+start_words native_sandbox::words_of(std::uint64_t id) {
+  const std::lock_guard hold{guard_};
+  const auto at = processes_.find(id);
+  return at == processes_.end() ? start_words{} : at->second.words;
+}
+
 std::shared_ptr<native_shell> native_sandbox::known_shell(std::uint64_t id) {
   const std::lock_guard hold{guard_};
   const auto at = shells_.find(id);
@@ -1399,7 +1423,7 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   failpoint("command.held");
   made->attach(std::move(out_read), std::move(err_read));
   const std::size_t count = script ? 4 : 3;
-  processes_[id] = {made, head.memory_kills, std::move(script)};
+  processes_[id] = {made, head.memory_kills, std::move(script), start_words{spec}};
   if (!request_start(wanted, {theirs.data(), count})) {
     processes_.erase(id);
     return refuse(made, takes_no_more);
@@ -1443,7 +1467,7 @@ std::shared_ptr<terminal> native_sandbox::open_terminal(process_spec spec, termi
   if (over_ || !agent_)
     return refuse(made, has_ended);
   engine_->spawner.hold(mine(), id, held_label(head, spec.label), {&ends[0], 1});
-  processes_[id] = {made, head.memory_kills, {}};
+  processes_[id] = {made, head.memory_kills, {}, start_words{spec}};
   if (!request_start(wanted, {&channel, 1})) {
     processes_.erase(id);
     return refuse(made, takes_no_more);

@@ -49,6 +49,7 @@ struct services {
   std::shared_ptr<disk_workers> workers;
   std::string secret;           ///< That ids of sandboxes are made with, from clients' keys.
   bool default_session = false; ///< Commands without a session's id run in the default one.
+  bool any_image = false; ///< An image that is not here is replaced by what the node starts from.
   std::function<void(metrics::text&)> write_figures; ///< All that /metrics says. May wait.
   std::string preview_domain;                        ///< As of preview::settings.
   bool previews_public = false;

@@ -10,7 +10,8 @@ namespace insula::http::bridge {
 /// `$'…'`. The harmless ones are a public contract, and the underscore is not among them.
 std::string quote(std::string_view element);
 
-/// The line that bash is given for `argv`.
+/// The line that bash is given for `argv`. A script that is too long for an argument, as in
+/// `bash -c SCRIPT` or `timeout 9 bash -c SCRIPT`, reaches its shell through descriptor 9.
 std::string command_line(const std::vector<std::string>& argv);
 
 /// The same for shells that do not know `$'…'`. Empty if it is no other text.

@@ -18,6 +18,16 @@ bool has_nul(const std::string& text) {
   return text.find('\0') != std::string::npos;
 }
 
+/// Empty: it can be started.
+std::string why_not_startable(const std::string& cwd, const std::vector<std::string>& argv) {
+  if (has_nul(cwd))
+    return "cwd has a NUL character";
+  const auto bad = std::find_if(argv.begin(), argv.end(), &has_nul);
+  if (bad == argv.end())
+    return {};
+  return "argv[" + std::to_string(bad - argv.begin()) + "] has a NUL character";
+}
+
 /// Everything that can be wrong with the request itself, in the contract's order.
 result<exec_job> read_job(const services& with, const call& what, std::string_view text) {
   auto body = json::read_exec_body(text);
@@ -30,7 +40,7 @@ result<exec_job> read_job(const services& with, const call& what, std::string_vi
     return error{errc::outside_workspace, "cwd must resolve to a location within /workspace"};
   exec_job job;
   job.id = what.id;
-  job.startable = !has_nul(*cwd) && std::none_of(body->argv.begin(), body->argv.end(), has_nul);
+  job.unstartable = why_not_startable(*cwd, body->argv);
   job.command.command_line = command_line(body->argv);
   job.command.posix_line = posix_command_line(body->argv);
   job.command.session = what.session_id;
@@ -41,6 +51,11 @@ result<exec_job> read_job(const services& with, const call& what, std::string_vi
   if (body->timeout_ms) {
     job.command.timeout_ms = whole_milliseconds(*body->timeout_ms);
     job.timeout_text = json::number_text(*body->timeout_ms);
+  }
+  if (const auto& wanted = what.ends_with_shell; !wanted.empty()) {
+    if (wanted != "true" && wanted != "false")
+      return error{errc::invalid_request, "Insula-End-With-Shell: expected true or false"};
+    job.command.rules.with_its_shell = wanted == "true";
   }
   const auto once = is_once(what);
   if (!once)
@@ -88,6 +103,11 @@ void add_exec_routes(std::vector<route>& table, std::shared_ptr<const services> 
                      {"Session-Id", "header",
                       "Run in this session's shell, after what was asked of it before; it is made "
                       "if it is not there."},
+                     {"Insula-End-With-Shell", "header",
+                      "true: the stream ends when the command itself has ended. What that has left "
+                      "in the background goes on, and what it prints from then on is nowhere. "
+                      "Without it, as by the API's contract, the stream ends once nothing has its "
+                      "output open, and the time limit ends the processes that hold it."},
                      idempotency_parameter,
                      {"Last-Event-ID", "header",
                       "With an Idempotency-Key: the id of the last event that has come. The stream "

@@ -138,11 +138,12 @@ void append_end(std::string& events, exec_state& st, const process_end& end) {
 }
 
 /// The terminal event of a stream that does not end with the command's end.
-void fail(self_pointer self, std::string_view message, std::string_view code) {
+void fail(self_pointer self, std::string_view message, std::string_view code,
+          std::string_view reason = {}) {
   auto& st = self->state;
   std::string events;
   append_held(events, st);
-  sse::append_event(events, "error", json::write_error(message, code), st.id());
+  sse::append_event(events, "error", json::write_error(message, code, reason), st.id());
   st.stream->finish(std::move(events));
   self->quit();
 }
@@ -150,7 +151,7 @@ void fail(self_pointer self, std::string_view message, std::string_view code) {
 void fail(self_pointer self, const error& why) {
   switch (why.code) {
     case errc::launch_failed:
-    case errc::invalid_request: return fail(self, could_not_start, "exec_error");
+    case errc::invalid_request: return fail(self, could_not_start, "exec_error", why.message);
     case errc::session_ended:
     case errc::node_unreachable:
     case errc::sandbox_not_running: return fail(self, why.message, "exec_error");
@@ -263,8 +264,8 @@ void start(self_pointer self, const sandbox_actor& box) {
     open_stream(self);
   if (!st.stream)
     return self->quit(); // Found too late; that has been answered.
-  if (!st.job.startable)
-    return fail(self, could_not_start, "exec_error");
+  if (!st.job.unstartable.empty())
+    return fail(self, could_not_start, "exec_error", st.job.unstartable);
   st.starting = true;
   self->request(box, caf::infinite, st.job.command)
     .then([self, box](const process_actor& process) { started(self, box, process); },

@@ -15,7 +15,7 @@ struct exec_job {
   std::shared_ptr<const services> with;
   std::string id;
   exec_request command;
-  bool startable = true; ///< False: no program can be given this (a NUL in it).
+  std::string unstartable = {}; ///< Why no program can be given this. Empty: one can.
   /// Of a command that runs once: what the client has had of its stream. None: nothing.
   std::optional<stream_position> from = {};
   std::string timeout_text; ///< The time limit as the client wrote it, if it has.

@@ -5,7 +5,9 @@ using namespace insula::test;
 
 namespace {
 
-const std::string could_not_start = R"({"error":"Command execution failed","code":"exec_error"})";
+std::string could_not_start(const std::string& reason) {
+  return R"({"error":"Command execution failed","code":"exec_error","reason":")" + reason + "\"}";
+}
 
 using words = std::vector<std::string>;
 
@@ -100,11 +102,17 @@ TEST_CASE("cwd is resolved as text and must stay in the workspace", "[exec]") {
       got.refusal ==
       R"({"error":"cwd must resolve to a location within /workspace","code":"invalid_request"})");
   }
-  for (const std::string cwd : {"missing", "file", "closed", "file/x"}) {
+  for (const auto& [cwd, why] :
+       std::vector<std::pair<std::string, std::string>>{{"missing", "No such file or directory"},
+                                                        {"file", "Not a directory"},
+                                                        {"closed", "Permission denied"},
+                                                        {"file/x", "Not a directory"}}) {
     CAPTURE(cwd);
     const auto got = in(cwd);
     CHECK(got.status == 200);
-    CHECK(got.events == std::vector<exec_event>{{"error", could_not_start}});
+    CHECK(got.events == std::vector<exec_event>{
+                          {"error", could_not_start("entering the working directory /workspace/" +
+                                                    cwd + ": " + why)}});
     CHECK(got.complete);
   }
   CHECK(it.exec("a", {"readlink", "/proc/self/cwd"}, R"(,"cwd":"link")").out == "/tmp\n");
@@ -173,7 +181,8 @@ TEST_CASE("an argument with NUL is an error event and nothing else", "[exec]") {
   const auto got = it.exec("a", {"echo", std::string{"a\0b", 3}});
   CHECK(got.status == 200);
   CHECK(got.complete);
-  CHECK(got.events == std::vector<exec_event>{{"error", could_not_start}});
+  CHECK(got.events ==
+        std::vector<exec_event>{{"error", could_not_start("argv[1] has a NUL character")}});
 }
 
 TEST_CASE("a command line may be longer than the kernel's argument", "[exec]") {
@@ -206,6 +215,33 @@ TEST_CASE("a command line may be longer than the kernel's argument", "[exec]") {
   CHECK(it.exec("a", {"eval", "kill -9 $$ #" + padding}).exit_code == 137);
   const auto wrong = it.exec("a", {"eval", "if" + padding});
   CHECK(wrong.exit_code == it.exec("a", {"eval", "if"}).exit_code);
+}
+
+TEST_CASE("a shell's script may be longer than the kernel's argument", "[exec]") {
+  const node it;
+  const std::string padding = "\n#" + std::string(300'000, 'x') + "'\n";
+  const std::string body = "cat | wc -c; ls /proc/self/fd | wc -l; echo $0 $# \"$*\"; [[ -n $A ]] "
+                           "&& echo $A; cat <<'e'\n'quoted' \\ $x\ne\nexit 9";
+  const auto brief = it.exec("a", {"bash", "-c", body, "name", "b c"});
+  const auto lengthy = it.exec("a", {"bash", "-c", padding + body, "name", "b c"});
+  CHECK(brief.exit_code == 9);
+  CHECK(lengthy.exit_code == 9);
+  CHECK(lengthy.out == brief.out);
+  CHECK(lengthy.err.empty());
+  // Other ways to the same shell, and a script as large as a body may be.
+  CHECK(it.exec("a", {"sh", "-ec", "false\n" + padding}).exit_code == 1);
+  CHECK(it.exec("a", {"/bin/bash", "-lc", padding + "shopt -q login_shell"}).exit_code == 0);
+  CHECK(it.exec("a", {"env", "A=1", "timeout", "20", "bash", "-c", padding + "echo $A"}).out ==
+        "1\n");
+  CHECK(it.exec("a", {"bash", "-c", "exit 6 #" + std::string(15u << 20, 'x')}).exit_code == 6);
+  const auto killed = it.exec("a", {"bash", "-c", "kill -9 $$" + padding});
+  CHECK(killed.exit_code == 137);
+  CHECK(killed.err.size() < 1000);
+  CHECK(it.exec("a", {"echo", "bash", "-c", padding}).out == "bash -c " + padding + "\n");
+  // What is no script is told as on any machine.
+  const auto refused = it.exec("a", {"python3", "-c", padding});
+  CHECK(refused.exit_code == 126);
+  CHECK(refused.err.find("Argument list too long") != std::string::npos);
 }
 
 TEST_CASE("output is passed on byte by byte, whatever it is", "[exec]") {
@@ -259,6 +295,36 @@ TEST_CASE("a child in the background holds the stream as long as it holds the ou
     "done\n");
 }
 
+TEST_CASE("a stream ends with the shell if that is asked for, and what is left goes on", "[exec]") {
+  const node it;
+  const auto run = [&](const std::string& script, std::string_view field,
+                       std::string_view more = {}) {
+    return exec_stream{it.port(), "a", exec_body({"bash", "-c", script}, more), field}.rest();
+  };
+  const std::string asked = "Insula-End-With-Shell: true\r\n";
+  const std::string server =
+    "while sleep 0.05; do echo x; echo y >> beats; done & echo $! > pid; exit 3";
+  const auto got = run(server, asked);
+  CHECK(got.exit_code == 3);
+  CHECK(got.complete);
+  const auto beats = [&] { return it.sh("a", "wc -l < beats").out; };
+  const auto before = beats();
+  CHECK(
+    eventually([&] { return beats() != before; })); // Nobody reads what it prints, and it goes on.
+  CHECK(it.sh("a", "kill $(cat pid)").exit_code == 0);
+  // With a time limit, which is over with the command.
+  const auto limited = run("sleep 1000 & echo $!", asked, R"(,"timeout_ms":300)");
+  CHECK(limited.exit_code == 0);
+  std::this_thread::sleep_for(600ms);
+  CHECK(it.sh("a", "kill " + limited.out).exit_code == 0);
+  // As by the contract, and what makes no sense.
+  for (const std::string field : {"", "Insula-End-With-Shell: false\r\n"})
+    CHECK(run("sleep 1000 & echo up", field, R"(,"timeout_ms":300)").exit_code == 124);
+  const auto wrong = run("true", "Insula-End-With-Shell: yes\r\n");
+  CHECK(wrong.status == 400);
+  CHECK(wrong.refusal.find("expected true or false") != std::string::npos);
+}
+
 TEST_CASE("a command finds an empty stdin and the environment of its user", "[exec]") {
   const node it;
   const auto out = [&](const std::string& script) { return it.sh("a", script).out; };
@@ -268,7 +334,8 @@ TEST_CASE("a command finds an empty stdin and the environment of its user", "[ex
   CHECK(out("id -un; id -gn") == "sandbox\nsandbox\n");
   CHECK(out("test $(id -u) -ne 0 && echo not root") == "not root\n");
   CHECK(out("echo $HOME; cd; pwd; echo $USER") == "/home/sandbox\n/home/sandbox\nsandbox\n");
-  CHECK(out("echo $PATH") == "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n");
+  CHECK(out("echo $PATH") == "/home/sandbox/.local/bin:/home/sandbox/.cargo/bin:/home/sandbox/go/"
+                             "bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n");
   CHECK(out("umask; touch f; mkdir d; stat -c %a f d") == "0022\n644\n755\n");
   CHECK(out("stat -c %U /workspace; ls /root 2>&1 >/dev/null | grep -c denied") == "sandbox\n1\n");
   CHECK(out("readlink /etc/mtab; test -w /tmp && echo tmp") == "/proc/mounts\ntmp\n");

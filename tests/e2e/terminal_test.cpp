@@ -77,7 +77,7 @@ TEST_CASE("a request for a terminal that is none is refused, in the contract's o
   const web_socket_client nowhere{it.port(), pty("a", "?shell=/nowhere"), key};
   CHECK(nowhere.head().status == 502);
   CHECK(nowhere.head().body ==
-        R"({"error":"terminal failed: running the program: No such file or directory",)"
+        R"({"error":"terminal failed: running the program /nowhere: No such file or directory",)"
         R"("code":"exec_transport_error"})");
   visitor right{it, "a", "", key};
   right.type("exit\n");

@@ -45,6 +45,32 @@ TEST_CASE("elements are joined with one blank", "[http][command_line]") {
   CHECK(command_line({"", ""}) == "$'' $''");
 }
 
+TEST_CASE("a shell's script that no argument can hold goes through a descriptor",
+          "[http][command_line]") {
+  const std::string longest(131'071, 'x'), script(131'072, 'x');
+  const auto led = [&](const std::string& line) {
+    return "(insula_script=" + script + "; { printf %s \"$insula_script\" | " + line +
+           " 9<&0 0<&8 8<&-; } 8<&0)";
+  };
+  const std::string read = quote("eval \"$(cat <&9 || echo exit 126)\" 9<&-");
+  CHECK(command_line({"bash", "-c", longest}) == "bash -c " + longest);
+  CHECK(command_line({"bash", "-c", script}) == led("bash -c " + read));
+  CHECK(command_line({"env", "A=1", "/bin/sh", "-ec", script, "name", "a b"}) ==
+        led("env A=1 /bin/sh -ec " + read + " name " + quote("a b")));
+  CHECK(command_line({"bash", "-e", "-o", "pipefail", "-c", script}) ==
+        led("bash -e -o pipefail -c " + read));
+  // Neither a shell nor its script.
+  for (const auto& argv : {std::vector<std::string>{"python3", "-c", script},
+                           {"bash", "-x", script},
+                           {"bash", "-c", "true", script},
+                           {"echo", "bash", "-c", script},
+                           {"bash", "file", "-c", script},
+                           {"bash", "-o", "-c", script},
+                           {"bash", script},
+                           {script}})
+    CHECK(command_line(argv).find("9<") == std::string::npos);
+}
+
 TEST_CASE("bash reads a quoted element back as it was", "[http][command_line][property]") {
   const auto seed = GENERATE(take(20, random(0u, 1'000'000u)));
   CAPTURE(seed);
@@ -79,4 +105,9 @@ TEST_CASE("a shell that is no bash gets what it can read", "[command_line]") {
   CHECK(insula::http::bridge::posix_command_line({"sh", "-c", "echo $HOME; it's \\n"}) ==
         "sh -c 'echo $HOME; it'\\''s \\n'");
   CHECK(insula::http::bridge::posix_command_line({"a", ""}) == "a ''");
+  const auto script = "it's" + std::string(131'072, '#');
+  CHECK(insula::http::bridge::posix_command_line({"sh", "-c", script, "a"}) ==
+        "(insula_script='it'\\''s" + script.substr(4) +
+          "'; { printf %s \"$insula_script\" | sh -c 'eval \"$(cat <&9 || echo exit 126)\" 9<&-' a "
+          "9<&0 0<&8 8<&-; } 8<&0)");
 }

@@ -32,8 +32,10 @@ std::string exit_event(int code) {
   return event("exit", "{\"exit_code\":" + std::to_string(code) + "}");
 }
 
-const std::string could_not_start =
-  event("error", R"({"error":"Command execution failed","code":"exec_error"})");
+std::string could_not_start(const std::string& reason) {
+  return event("error", R"({"error":"Command execution failed","code":"exec_error","reason":")" +
+                          reason + "\"}");
+}
 
 void check_error(const answer& got, int status, const std::string& message) {
   CHECK(got.status == status);
@@ -161,11 +163,12 @@ TEST_CASE("a command that ran out of memory says so on stderr, with the limit", 
 
 TEST_CASE("what cannot be started ends with an error event", "[http][exec]") {
   house h;
-  CHECK(ask(h.port(), "POST", exec_path, R"({"argv":["a\u0000b"]})").body == could_not_start);
+  CHECK(ask(h.port(), "POST", exec_path, R"({"argv":["a\u0000b"]})").body ==
+        could_not_start("argv[0] has a NUL character"));
   CHECK(ask(h.port(), "POST", exec_path, R"({"argv":["a"],"cwd":"a\u0000b"})").body ==
-        could_not_start);
+        could_not_start("cwd has a NUL character"));
   h.plays().exec_error = error{errc::launch_failed, "no such directory"};
-  CHECK(ask(h.port(), "POST", exec_path, echo).body == could_not_start);
+  CHECK(ask(h.port(), "POST", exec_path, echo).body == could_not_start("no such directory"));
   h.plays().exec_error = error{errc::limit_reached, "too many commands"};
   CHECK(
     ask(h.port(), "POST", exec_path, echo).body ==

@@ -85,19 +85,19 @@ TEST_CASE("a command that cannot be started fails with the reason", "[runtime][s
     return failed ? failed->message : "it started";
   };
   CHECK(reason([](auto& s) { s.cwd = "/nowhere"; }) ==
-        "entering the working directory: No such file or directory");
+        "entering the working directory /nowhere: No such file or directory");
   CHECK(reason([](auto& s) { s.cwd = "/etc/passwd"; }) ==
-        "entering the working directory: Not a directory");
+        "entering the working directory /etc/passwd: Not a directory");
   CHECK(reason([](auto& s) { s.cwd = "/root"; }) ==
-        "entering the working directory: Permission denied");
+        "entering the working directory /root: Permission denied");
   CHECK(reason([](auto& s) { s.cwd = ""; }) ==
         "entering the working directory: No such file or directory");
   CHECK(reason([](auto& s) { s.argv[0] = "/bin/nothing"; }) ==
-        "running the program: No such file or directory");
+        "running the program /bin/nothing: No such file or directory");
   CHECK(reason([](auto& s) { s.argv[0] = "/etc/passwd"; }) ==
-        "running the program: Permission denied");
+        "running the program /etc/passwd: Permission denied");
   CHECK(reason([](auto& s) { s.argv.push_back(std::string(140'000, 'x')); }) ==
-        "running the program: Argument list too long");
+        "running the program /bin/bash: Argument list too long");
   CHECK(reason([](auto& s) { s.argv.clear(); }) == "running the program: Invalid argument");
   CHECK(reason([](auto& s) {
           s.user = {70'000, 70'000};

@@ -224,7 +224,7 @@ TEST_CASE("what cannot be started behind a terminal says why", "[runtime][termin
   const auto why = none.failure();
   REQUIRE(why);
   CHECK(why->code == errc::launch_failed);
-  CHECK(why->message == "running the program: No such file or directory");
+  CHECK(why->message == "running the program /nowhere/bash: No such file or directory");
   // The launcher's devpts has room for 64.
   std::vector<std::unique_ptr<live_terminal>> all;
   std::optional<error> full;
