@@ -15,8 +15,6 @@ namespace {
 /// Changes that wait are put together up to here.
 constexpr std::size_t batch_bytes = 1u << 20;
 
-const error being_deleted{errc::sandbox_not_running, "it is being deleted"};
-
 } // namespace
 
 object_storage::object_storage(caf::scheduled_actor* self, std::shared_ptr<const keepers> with,

@@ -502,7 +502,6 @@ private:
   sandbox_pointer self_;
 };
 
-inline const error being_deleted{errc::sandbox_not_running, "it is being deleted"};
 /// Whoever asks again is sent to where it goes on.
 inline const error leaves_node{errc::node_unreachable, "it goes on at another node"};
 

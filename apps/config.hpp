@@ -67,7 +67,7 @@ struct sandbox_config {
   bool seccomp_filters = true; ///< Processes inside may load filters of system calls.
   std::uint64_t memory_bytes = 2ull << 30;
   double cpus = 2.0; ///< 0: no limit.
-  unsigned processes = 512;
+  unsigned processes = 4096;
   std::uint64_t disk_bytes = 10ull << 30;
   std::uint64_t shm_bytes = 256ull << 20;
   std::uint64_t log_bytes = 64ull << 20; ///< Per command.
@@ -79,6 +79,7 @@ struct sandbox_config {
 struct image_config {
   std::string default_name = "host";  ///< Of sandboxes that are new.
   std::vector<std::string> available; ///< Others that have to be there.
+  bool replaces_unknown = false;      ///< By the default, for clients that name one.
 
   bool operator==(const image_config&) const = default;
 };

@@ -17,6 +17,10 @@ caf::error to_caf(const error& why) {
   return {static_cast<std::uint8_t>(why.code), category, caf::make_message(why.message)};
 }
 
+bool is_being_deleted(const error& why) {
+  return why.code == being_deleted.code && why.message == being_deleted.message;
+}
+
 bool is_silence(const caf::error& why) {
   return why == caf::sec::request_receiver_down || why.category() == caf::atom("exit");
 }

@@ -7,7 +7,7 @@ import { ConnectionConfig, Sandbox } from '@alibaba-group/opensandbox';
 const url = process.env.INSULA_URL ?? 'http://127.0.0.1:8787';
 const connectionConfig = new ConnectionConfig({ domain: url, apiKey: process.env.INSULA_API_KEY });
 
-const sandbox = await Sandbox.create({ connectionConfig, image: 'ubuntu', timeoutSeconds: 600 });
+const sandbox = await Sandbox.create({ connectionConfig, image: 'host', timeoutSeconds: 600 });
 try {
   const { commands, files } = sandbox;
   await files.writeFiles([

@@ -169,6 +169,9 @@ response execd_failure(const error& why) {
     case errc::machine_full:
     case errc::store_failed:
       return with_retry_after(execd_failure(503, "RUNTIME_ERROR", why.message), why.code);
+    case errc::sandbox_not_running:
+      return is_being_deleted(why) ? execd_failure(404, "DOCKER::SANDBOX_NOT_FOUND", why.message)
+                                   : execd_failure(503, "RUNTIME_ERROR", why.message);
     default:
       return execd_failure(500, "RUNTIME_ERROR",
                            why.code == errc::internal ? "internal error" : why.message);

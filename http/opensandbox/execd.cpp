@@ -2,6 +2,7 @@
 
 #include "base/id.hpp"
 #include "base/limits.hpp"
+#include "http/bridge/ask_sandbox.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/execd_route.hpp"
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <stdexcept>
 #include <sys/random.h>
 
@@ -19,6 +21,7 @@ namespace {
 
 /// What is told of a command's text afterwards: a record is written at its start and at its end.
 constexpr std::size_t longest_remembered = 4096;
+constexpr std::chrono::seconds ping_patience{10};
 
 response too_large(std::uint64_t, std::uint64_t limit) {
   return execd_failure(413, "INVALID_REQUEST_BODY",
@@ -89,6 +92,27 @@ route of_sandbox(route row, const execd_target& target) {
   else
     row.unknown = &not_there;
   return row;
+}
+
+/// Clients ask this to learn whether there is a sandbox at all.
+void ping(const execd_target& target, const call& what, const std::string&, const reply& to) {
+  if (target.makes_sandbox())
+    return to->respond({200, {}, {}});
+  to->answer_within(ping_patience,
+                    execd_failure(504, "RUNTIME_ERROR", "the sandbox did not answer in time"));
+  redefine_sandbox question;
+  question.context = to->context();
+  bridge::sandbox_question<redefine_sandbox, sandbox_description> asked{
+    target.with->directory,
+    what.id,
+    std::move(question),
+    [to, what](const sandbox_description& is) {
+      to->respond(is.exists ? response{200, {}, {}} : not_there(what));
+    },
+    [to](bridge::step, const error& why) { to->respond(execd_failure(why)); },
+    bridge::step::network};
+  asked.starts_it = false;
+  bridge::ask_sandbox(*target.with, std::move(asked));
 }
 
 } // namespace
@@ -189,10 +213,7 @@ std::vector<route> execd_routes(std::shared_ptr<const bridge::services> with,
     table.push_back(
       execd_route(method, where.prefix + std::string{path}, target, body, std::move(answer)));
   };
-  add(verb::get, "/ping", ignored,
-      [](const execd_target&, const call&, const auto&, const reply& to) {
-        to->respond({200, {}, {}});
-      });
+  add(verb::get, "/ping", ignored, ping);
   add(verb::post, "/command", body_use::buffered, run);
   add(verb::get, "/command/status/:sid", ignored,
       [](const execd_target& from, const call& what, const auto&, const reply& to) {

@@ -64,6 +64,9 @@ response failed(const std::string& id, const error& why) {
       return with_retry_after(refused({503, "GENERAL::UNKNOWN_ERROR", why.message}), why.code);
     case errc::disk_full:
       return refused({507, "GENERAL::UNKNOWN_ERROR", "the node's disk is full"});
+    case errc::sandbox_not_running:
+      return is_being_deleted(why) ? not_found(id)
+                                   : refused({503, "GENERAL::UNKNOWN_ERROR", why.message});
     default:
       return refused({500, "GENERAL::UNKNOWN_ERROR",
                       why.code == errc::internal ? "internal error" : why.message});
@@ -122,13 +125,36 @@ void run_entrypoint(const shared_services& with, const std::string& id,
             bridge::step::exec});
 }
 
-/// An image that has been imported under this name, or under its last part without a tag; else
-/// what this node starts from.
-std::string image_for(const std::string& uri) {
-  auto name = std::string_view{uri};
-  name.remove_prefix(std::min(name.size(), name.find_last_of('/') + 1));
-  name = name.substr(0, name.find_first_of(":@"));
-  return std::string{name};
+/// The names of this node's images that are what a client means by `uri`: its last part, with the
+/// tag behind a hyphen. No tag is the tag `latest`, and needs none. A digest has no name.
+std::vector<std::string> names_of_image(const std::string& uri) {
+  if (uri.find('@') != std::string::npos)
+    return {};
+  const auto last = uri.substr(uri.rfind('/') + 1); // All of it, if there is none.
+  const auto colon = last.find(':');
+  const auto name = last.substr(0, colon);
+  const auto tag = colon == std::string::npos ? "latest" : last.substr(colon + 1);
+  if (name.empty())
+    return {};
+  std::vector<std::string> names;
+  if (tag == "latest")
+    names.push_back(name);
+  names.push_back(name + '-' + tag);
+  return names;
+}
+
+response no_such_image(const std::string& uri, const std::vector<std::string>& names) {
+  auto why = "there is no image " + uri + " on this node";
+  const auto may_be_name = [](const std::string& name) {
+    return name.size() < 64 && std::all_of(name.begin(), name.end(), [](char c) {
+             return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+                    c == '-';
+           });
+  };
+  if (!names.empty() && may_be_name(names.front()))
+    why += "; it would be imported as " + names.front() + " (insula image import --name " +
+           names.front() + ")";
+  return refused({500, "DOCKER::SANDBOX_IMAGE_PULL_FAILED", why});
 }
 
 void forget(const shared_services& with, const std::string& id, const request_context& context) {
@@ -161,8 +187,13 @@ void start_made(const shared_services& with, const std::string& id, const create
                                             started, not_started, bridge::step::find_sandbox});
 }
 
+/// `images`: what it may start from, the first that there is. Empty names this node's own.
 void define(const shared_services& with, const std::string& id, const create_body& wanted,
-            const std::string& image, time_point until, const reply& to) {
+            std::vector<std::string> images, time_point until, const reply& to) {
+  if (images.empty())
+    return to->respond(no_such_image(wanted.notes.image, names_of_image(wanted.notes.image)));
+  const auto image = std::move(images.front());
+  images.erase(images.begin());
   define_sandbox message;
   message.about = write_notes(wanted.notes);
   message.env = wanted.env;
@@ -179,9 +210,9 @@ void define(const shared_services& with, const std::string& id, const create_bod
     std::move(message),
     [=](const sandbox_description& made) { start_made(with, id, wanted, made, until, to); },
     [=](bridge::step, const error& why) {
-      if (why.code == errc::not_found && !image.empty())
-        return define(with, id, wanted, {}, until, to); // There is no such image here.
-      if (why.code == errc::already_exists)             // Its id is new: this was asked twice.
+      if (why.code == errc::not_found) // There is no such image here.
+        return define(with, id, wanted, images, until, to);
+      if (why.code == errc::already_exists) // Its id is new: this was asked twice.
         return look(with, id, to, [=](const sandbox_description& made) {
           start_made(with, id, wanted, made, until, to);
         });
@@ -198,7 +229,10 @@ void create(const shared_services& with, const call&, const std::string& body, c
     return to->respond(refused(*wrong));
   to->answer_within(create_patience,
                     refused({504, "GENERAL::UNKNOWN_ERROR", "the sandbox was not ready in time"}));
-  define(with, sandbox_id::generate().str(), wanted, image_for(wanted.notes.image),
+  auto images = names_of_image(wanted.notes.image);
+  if (with->any_image)
+    images.emplace_back();
+  define(with, sandbox_id::generate().str(), wanted, std::move(images),
          std::chrono::steady_clock::now() + create_patience, to);
 }
 
@@ -377,7 +411,8 @@ response not_paused(const std::string& id, const error& why) {
   switch (why.code) {
     case errc::invalid_request:
     case errc::sandbox_not_running:
-      return refused({409, "DOCKER::SANDBOX_NOT_RUNNING", why.message});
+      return is_being_deleted(why) ? not_found(id)
+                                   : refused({409, "DOCKER::SANDBOX_NOT_RUNNING", why.message});
     case errc::io_failed: return refused({500, "DOCKER::SANDBOX_PAUSE_FAILED", why.message});
     default: return failed(id, why);
   }

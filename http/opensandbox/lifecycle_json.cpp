@@ -195,10 +195,14 @@ std::optional<refusal> read_create_body(std::string_view body, create_body& into
   if (!parse(body, document))
     return malformed("the body must be a JSON object");
   const auto* image = find(document, "image");
-  if (find(document, "snapshotId") != nullptr)
-    return image != nullptr
-             ? malformed("image and snapshotId cannot be there both")
-             : refusal{404, "SNAPSHOT::NOT_FOUND", "there are no snapshots on this server"};
+  if (const auto* snapshot = find(document, "snapshotId")) {
+    if (image != nullptr)
+      return malformed("image and snapshotId cannot be there both");
+    if (snapshot->IsString() && snapshot->GetStringLength() == 0)
+      return refusal{400, "SANDBOX::INVALID_PARAMETER",
+                     "snapshotId is empty, and there is no image"};
+    return refusal{404, "SNAPSHOT::NOT_FOUND", "there are no snapshots on this server"};
+  }
   if (image == nullptr || !image->IsObject())
     return malformed("image is required");
   const auto* uri = find(*image, "uri");

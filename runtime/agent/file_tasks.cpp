@@ -258,6 +258,11 @@ FTSENT* next_of(FTS* walk) {
   return ::fts_read(walk);
 }
 
+/// Of the directory that was asked for: nothing in it would be found. With errno.
+bool may_be_walked(const char* directory) {
+  return ::access(directory, R_OK | X_OK) == 0;
+}
+
 /// What cannot be looked into is passed over.
 bool has_entry(const FTSENT& each) {
   switch (each.fts_info) {
@@ -279,6 +284,8 @@ void list(int channel, char* path, const char* depth_text) {
     return answer(channel, 0, errno, file_step::open);
   if (!S_ISDIR(root.st_mode))
     return answer(channel, 0, ENOTDIR, file_step::type);
+  if (!may_be_walked(path))
+    return answer(channel, 0, errno, file_step::open);
   FTS* walk = open_walk(path, in_order);
   if (walk == nullptr)
     return answer(channel, 0, errno, file_step::read);
@@ -300,6 +307,8 @@ void search(int channel, char* path, char** patterns, int count) {
   std::setlocale(LC_CTYPE, "C.UTF-8"); // One letter of a name is one for a pattern.
   struct stat root {};
   if (::lstat(path, &root) != 0)
+    return answer(channel, 0, errno, file_step::open);
+  if (S_ISDIR(root.st_mode) && !may_be_walked(path))
     return answer(channel, 0, errno, file_step::open);
   FTS* walk = open_walk(path, in_order);
   if (walk == nullptr)

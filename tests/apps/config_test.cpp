@@ -124,7 +124,7 @@ sandbox:
     shm: 65536
     log: 1MiB
     open_files: 1024
-image: {default: bookworm, available: [tiny, node-22.1]}
+image: {default: bookworm, available: [tiny, node-22.1], unknown: default}
 network: {default: deny-all, allow_private: [10.1.2.3/16, "fd00:1::/32"], resolvers: [9.9.9.9, "2620:fe::9"]}
 buckets:
   driver: rclone
@@ -168,6 +168,7 @@ log: {level: debug}
   CHECK(c.sandbox.open_files == 1024);
   CHECK(c.image.default_name == "bookworm");
   CHECK(c.image.available == std::vector<std::string>{"tiny", "node-22.1"});
+  CHECK(c.image.replaces_unknown);
   CHECK_FALSE(c.network.allow_all);
   CHECK(c.network.allow_private == std::vector<std::string>{"10.1.0.0/16", "fd00:1::/32"});
   CHECK(c.network.resolvers == std::vector<std::string>{"9.9.9.9", "2620:fe::9"});
@@ -296,6 +297,7 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
      "\"../host\""},
     {"image.available", "[bookworm, /etc]",
      "a list of names of imported images such as [bookworm], got \"/etc\" in it"},
+    {"image.unknown", "replace", "refuse or default, got \"replace\""},
     {"network.default", "open", "allow-all or deny-all, got \"open\""},
     {"network.allow_private", "[example.org]",
      "a list of subnets such as [10.1.0.0/16, fd00:1::/32], got \"example.org\" in it"},

@@ -15,7 +15,7 @@ const pause = (ms) => new Promise((resume) => setTimeout(resume, ms));
 describe('the OpenSandbox client', () => {
   let sandbox;
   const options = {
-    image: 'ubuntu',
+    image: 'host',
     timeoutSeconds: 600,
     env: { GREETING: 'hello from create' },
     metadata: { owner: 'tests' },
@@ -53,7 +53,7 @@ describe('the OpenSandbox client', () => {
     assert.match(sandbox.id, /^[a-z2-7]{26}$/);
     const info = await sandbox.getInfo();
     assert.equal(info.status.state, 'Running');
-    assert.equal(info.image.uri, 'ubuntu');
+    assert.equal(info.image.uri, 'host');
     assert.deepEqual(info.entrypoint, ['tail', '-f', '/dev/null']);
     assert.deepEqual(info.metadata, { owner: 'tests' });
     assert.ok(Math.abs(info.expiresAt - info.createdAt - 600_000) < 5_000);
@@ -287,8 +287,17 @@ describe('the OpenSandbox client', () => {
     assert.match(await answer.text(), new RegExp(Buffer.from('served\n').toString('base64')));
   });
 
+  test('an image that is not there is refused with its name', limit, async () => {
+    await assert.rejects(
+      Sandbox.create({ connectionConfig: connection(), ...options, image: 'python:3.12' }),
+      (why) => why.error.code === 'DOCKER::SANDBOX_IMAGE_PULL_FAILED' && /python:3\.12/.test(why.message)
+    );
+  });
+
   test('killed, it is gone', limit, async () => {
+    assert.equal(await sandbox.isHealthy(), true);
     await sandbox.kill();
+    assert.equal(await sandbox.isHealthy(), false);
     await assert.rejects(sandbox.getInfo(), (why) => why.error.code === 'DOCKER::SANDBOX_NOT_FOUND');
     await assert.rejects(sandbox.commands.run('true'), SandboxException);
   });

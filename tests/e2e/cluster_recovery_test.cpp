@@ -131,7 +131,7 @@ TEST_CASE("after the loss of its node a persistent sandbox goes on at another on
 TEST_CASE("what is due at a lost node is done by another one, unasked", "[cluster]") {
   small_cluster nodes{2};
   const std::string wanted =
-    R"({"image":{"uri":"default"},"timeout":600,"entrypoint":["tail","-f","/dev/null"],)"
+    R"({"image":{"uri":"host"},"timeout":600,"entrypoint":["tail","-f","/dev/null"],)"
     R"("resourceLimits":{}})";
   const auto made = nodes[0].ask("POST", "/v1/sandboxes", wanted);
   INFO(made.body);

@@ -432,6 +432,7 @@ TEST_CASE("execd asks for its token, whatever is asked for", "[http][execd]") {
   http::server_options options;
   options.api_key = "s3cret";
   house h{options};
+  h.plays().description.exists = true;
   for (const auto& path : {base + "/ping", base + "/command/status/x", base + "/nowhere"}) {
     const auto got = ask(h.port(), "GET", path, "", "X-EXECD-ACCESS-TOKEN: wrong\r\n");
     CHECK(got.status == 401);

@@ -415,12 +415,17 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       if (all->plays->define_error)
         return to_caf(*all->plays->define_error);
       std::lock_guard lock{all->mutex};
+      if (const auto& known = all->plays->images;
+          known && !wanted.image.empty() && known->count(wanted.image) == 0)
+        return to_caf({errc::not_found, "there is no image " + wanted.image});
       all->plays->description = {
         true, wanted.about, wanted.image, 1'700'000'000'123, wanted.expires_ms, false};
       return all->plays->description;
     },
     [all](const redefine_sandbox& wanted) -> caf::result<sandbox_description> {
       all->heard->add("redefine");
+      if (all->plays->redefine_error)
+        return to_caf(*all->plays->redefine_error);
       std::lock_guard lock{all->mutex};
       auto& is = all->plays->description;
       if (is.exists && wanted.about)

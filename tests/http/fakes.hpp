@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,6 +42,8 @@ private:
 struct script {
   std::optional<error> find_error;
   std::optional<error> exec_error;
+  std::optional<error> redefine_error;
+  std::optional<std::set<std::string>> images; ///< What a sandbox may start from. None: anything.
   std::optional<error> file_error;
   std::optional<error> session_error;
   std::optional<error> result_error; ///< Of what is asked of requests that are done once.

@@ -101,6 +101,68 @@ TEST_CASE("OpenSandbox: there are no snapshots", "[http][opensandbox]") {
   CHECK(ask(h.port(), "DELETE", "/v1/snapshots/s1").status == 404);
 }
 
+TEST_CASE("OpenSandbox: a sandbox that is being deleted is not found any more",
+          "[http][opensandbox]") {
+  house h;
+  const auto id = made_id(h);
+  const std::string place = "/v1/sandboxes/" + id;
+  const auto later = R"({"expiresAt":")" + next_week() + R"(T00:00:00Z"})";
+  const auto statuses = [&] {
+    std::vector<int> all;
+    for (const auto& [method, path, body] :
+         std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"GET", "", ""},
+           {"POST", "/renew-expiration", later},
+           {"PATCH", "/metadata", R"({"a":"b"})"},
+           {"GET", "/endpoints/8080", ""},
+           {"GET", "/proxy/44772/ping", ""},
+           {"DELETE", "", ""}})
+      all.push_back(ask(h.port(), method, place + path, body).status);
+    return all;
+  };
+  h.plays().redefine_error = being_deleted;
+  CHECK(statuses() == std::vector<int>(6, 404));
+  h.plays().redefine_error = error{errc::sandbox_not_running, "the node is going down"};
+  CHECK(statuses() == std::vector<int>(6, 503));
+  h.plays().redefine_error.reset();
+  CHECK(ask(h.port(), "GET", place + "/proxy/44772/ping").status == 200);
+  h.plays().description.exists = false;
+  CHECK(ask(h.port(), "GET", place + "/proxy/44772/ping").status == 404);
+}
+
+TEST_CASE("OpenSandbox: an image that is not here is refused with its name",
+          "[http][opensandbox]") {
+  const auto asked = [](const house& h, const std::string& uri) {
+    auto body = good;
+    body.replace(body.find("ubuntu"), 6, uri);
+    return ask(h.port(), "POST", "/v1/sandboxes", body);
+  };
+  house h;
+  h.plays().images = {{"host", "ubuntu", "node-22", "tool-latest"}};
+  for (const auto& [uri, name] :
+       std::vector<std::pair<std::string, std::string>>{{"ubuntu", "ubuntu"},
+                                                        {"ubuntu:latest", "ubuntu"},
+                                                        {"docker.io/library/ubuntu", "ubuntu"},
+                                                        {"localhost:5000/node:22", "node-22"},
+                                                        {"tool", "tool-latest"}}) {
+    CAPTURE(uri);
+    CHECK(asked(h, uri).status == 202);
+    CHECK(h.plays().description.image == name);
+  }
+  for (const std::string uri : {"node", "node:20", "ubuntu:24.04", "ghcr.io/a/b:c",
+                                "ubuntu@sha256:0123456789abcdef", "/", ":"}) {
+    CAPTURE(uri);
+    const auto got = asked(h, uri);
+    CHECK(got.status == 500);
+    CHECK(code_of(got) == "DOCKER::SANDBOX_IMAGE_PULL_FAILED");
+    CHECK(got.body.find("there is no image " + uri + " on this node") != std::string::npos);
+  }
+  house open_house{{.any_image = true}};
+  open_house.plays().images = {{"host"}};
+  CHECK(asked(open_house, "node:20").status == 202);
+  CHECK(open_house.plays().description.image.empty());
+}
+
 TEST_CASE("OpenSandbox: what makes no sense is refused with its code", "[http][opensandbox]") {
   house h;
   for (const auto& [body, status, code] : std::vector<std::tuple<std::string, int, std::string>>{
@@ -112,6 +174,7 @@ TEST_CASE("OpenSandbox: what makes no sense is refused with its code", "[http][o
          {R"({"image":{"uri":"a"},"entrypoint":[],"resourceLimits":{}})", 422,
           "GENERAL::INVALID_REQUEST"},
          {R"({"snapshotId":"x"})", 404, "SNAPSHOT::NOT_FOUND"},
+         {R"({"snapshotId":""})", 400, "SANDBOX::INVALID_PARAMETER"},
          {with(R"("snapshotId":"x")"), 422, "GENERAL::INVALID_REQUEST"},
          {limited(R"("memory":512)"), 422, "GENERAL::INVALID_REQUEST"},
          {limited(R"("memory":"many")"), 400, "SANDBOX::INVALID_PARAMETER"},

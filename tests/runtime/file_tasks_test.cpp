@@ -126,6 +126,13 @@ TEST_CASE("files are found by their names", "[runtime][files]") {
   box.run("rm -r t/sub.py; for i in $(seq 3000); do : > t/file_of_some_length_$i; done");
   CHECK(search({"file_of_*"}).size() > 3000 * 30); // Many frames.
   CHECK(is(run_task(*box, file_task::search, {"/workspace/no", "*"}), ENOENT, file_step::open));
+  // Neither of these can be told from an empty one by what is found in it.
+  box.run("mkdir /workspace/shut /workspace/half; touch /workspace/half/a; "
+          "chmod 0 /workspace/shut; chmod 400 /workspace/half");
+  for (const std::string path : {"/workspace/shut", "/workspace/half"}) {
+    CHECK(is(run_task(*box, file_task::search, {path, "*"}), EACCES, file_step::open));
+    CHECK(is(run_task(*box, file_task::list, {path, "1"}), EACCES, file_step::open));
+  }
 }
 
 TEST_CASE("a part of a file is read", "[runtime][files]") {
