@@ -60,6 +60,7 @@ node_pool_actor spawn_pool_of(caf::actor_system& system, const sandbox_options& 
   options.spec.limits = from.limits;
   options.spec.network = from.network;
   options.figures = from.figures;
+  options.node_ends = from.node_ends;
   return spawn_pool(system, std::move(options));
 }
 

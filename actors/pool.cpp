@@ -303,7 +303,7 @@ pool_impl::behavior_type pool(pool_pointer self, pool_options options) {
       auto& st = self->state;
       if (st.slots.erase(said.slot) == 0)
         return; // It was claimed while it ended: who has it hears of it.
-      if (said.by_itself) {
+      if (said.by_itself && !*st.options.node_ends) {
         log::warning("pool.dead_slot", {{"reason", "its first process is gone"}});
         st.options.figures->slot_died();
       }

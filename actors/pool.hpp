@@ -5,6 +5,7 @@
 
 #include <caf/fwd.hpp>
 
+#include <atomic>
 #include <memory>
 
 namespace insula {
@@ -22,6 +23,8 @@ struct pool_options {
   std::shared_ptr<instance_count> instances;
   runtime::sandbox_spec spec; ///< What each is started from, and its limits until it is claimed.
   std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
+  /// As that of sandbox_options.
+  std::shared_ptr<const std::atomic<bool>> node_ends = std::make_shared<std::atomic<bool>>(false);
 };
 
 /// Keeps as many sandboxes of one kind warm as it is told to. It does nothing before it is primed.

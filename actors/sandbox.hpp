@@ -17,6 +17,7 @@
 
 #include <caf/fwd.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -85,6 +86,8 @@ struct sandbox_options {
   std::chrono::milliseconds keep_interval{0}; ///< Between snapshots of one in use. 0: none.
   bool all_persistent = false;                ///< Whether anybody has asked for it or not.
   std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
+  /// Set before the node ends all of its sandboxes: then their ends are no news.
+  std::shared_ptr<std::atomic<bool>> node_ends = std::make_shared<std::atomic<bool>>(false);
   /// For what commands say that wait, of all sandboxes together.
   std::shared_ptr<byte_budget> waiting_bytes =
     std::make_shared<byte_budget>(limits::waiting_node_bytes);

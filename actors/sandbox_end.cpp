@@ -39,9 +39,11 @@ void heard(sandbox_pointer self, const sandbox_ended& said) {
   auto& st = self->state;
   if (said.start != st.start)
     return;
-  log::warning("sandbox.ended",
-               {{"id", st.id->str()},
-                {"reason", said.for_memory ? "it held kernel memory outside of its limit"
+  const bool is_planned = *st.options->node_ends && !said.for_memory;
+  log::write(is_planned ? log::level::info : log::level::warning, "sandbox.ended",
+             {{"id", st.id->str()},
+              {"reason", is_planned        ? "the node ends"
+                         : said.for_memory ? "it held kernel memory outside of its limit"
                                            : "its first process is gone"}});
   if (st.now == phase::deleting || st.now == phase::stopping)
     return; // sandbox_gone follows.

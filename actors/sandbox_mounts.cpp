@@ -40,8 +40,10 @@ bool is_inside_any(const std::string& path, const std::vector<std::string>& othe
 }
 
 std::string home_of(const sandbox_state& st) {
-  const auto at = st.options->env.find("HOME");
-  return at == st.options->env.end() ? std::string{} : at->second;
+  for (const auto* env : {&st.image->env, &st.options->env})
+    if (const auto at = env->find("HOME"); at != env->end())
+      return at->second;
+  return {};
 }
 
 void on_actor(const caf::actor_addr& sandbox, std::function<void()> go) {

@@ -22,6 +22,8 @@ std::int64_t unix_ms() {
     .count();
 }
 
+const images::image_account host_account{"sandbox", "/home/sandbox", "/bin/bash"};
+
 /// What the image of the machine is made from, for `insula image ls`: as long as that stays the
 /// same, so does its record.
 result<void> record_host(images::image_store& store, const runtime::host_image& made) {
@@ -32,7 +34,7 @@ result<void> record_host(images::image_store& store, const runtime::host_image& 
   record.digest = images::digest_of(made.identity);
   record.base = images::pretty_name(machine.get());
   record.architecture = images::machine_architecture();
-  record.account = {"sandbox", "/home/sandbox", "/bin/bash"};
+  record.account = host_account;
   const auto before = store.find("host");
   record.created_ms = before ? before->created_ms : 0;
   if (before && *before == record)
@@ -42,19 +44,30 @@ result<void> record_host(images::image_store& store, const runtime::host_image& 
   return store.write_record(record);
 }
 
-/// What the image says about its programs' environment, and who its commands run as: that is the
-/// sandbox's user, whomever the image would have.
+/// Programs can be installed without root: they go below the home, and are found there.
+void install_below_home(std::map<std::string, std::string>& env) {
+  const auto& home = env["HOME"];
+  auto& path = env["PATH"];
+  if (path.empty())
+    path = default_path;
+  for (const char* each : {"/go/bin:", "/.cargo/bin:", "/.local/bin:"})
+    path.insert(0, home + each);
+  env.try_emplace("NPM_CONFIG_PREFIX", home + "/.local");
+  // pip of some distributions refuses to install anything beside their packages.
+  env.try_emplace("PIP_BREAK_SYSTEM_PACKAGES", "1");
+}
+
+/// What the image says about its programs' environment. Commands run as the sandbox's user.
 std::map<std::string, std::string> environment_of(const images::image_record& from) {
   std::map<std::string, std::string> env;
   for (const auto& each : from.settings.env) {
     const auto sign = each.find('=');
     env[each.substr(0, sign)] = each.substr(sign + 1);
   }
-  if (env["PATH"].empty())
-    env.erase("PATH");
   env["HOME"] = from.account.home;
   env["LOGNAME"] = env["USER"] = from.account.name;
   env["SHELL"] = from.account.shell;
+  install_below_home(env);
   return env;
 }
 
@@ -69,7 +82,9 @@ result<std::map<std::string, actors::sandbox_image>> find_images(const std::stri
     return host.reason();
   if (auto ok = record_host(store, *host); !ok)
     return ok.reason();
-  all["host"].layers = host->layers;
+  images::image_record own;
+  own.account = host_account;
+  all["host"] = {host->layers, environment_of(own)};
 
   const auto imported = store.list();
   if (!imported)

@@ -5,8 +5,13 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 namespace insula {
+
+/// PATH where an image says nothing.
+inline constexpr std::string_view default_path =
+  "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Every image of a node by its name: that of the machine itself, which is made or brought up to
 /// date here, and the imported ones. Needs root. Errors: invalid_request when one that the

@@ -14,6 +14,7 @@
 #include "base/log.hpp"
 #include "http/auth.hpp"
 #include "http/server.hpp"
+#include "runtime/host_image.hpp"
 #include "runtime/native_engine.hpp"
 #include "runtime/spawner_client.hpp"
 #include "storage/images/digest.hpp"
@@ -302,16 +303,21 @@ sigset_t block_signals() {
   return taken;
 }
 
-/// Until one of the signals comes: which one. 0: the spawner has ended, as `alone` says by being
-/// readable. Where both are so, it is the signal that has ended the spawner too.
+/// Until a signal comes that ends a node: which one. 0: the spawner has ended, as `alone` says by
+/// being readable. Where both are so, it is the signal that has ended the spawner too. SIGHUP, as
+/// of a terminal that is closed, ends nothing.
 int wait_for_end(const sigset_t& signals, const unique_fd& alone) {
   const unique_fd came{::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)};
   while (true) {
     std::array<pollfd, 2> both{{{came.get(), POLLIN, 0}, {alone.get(), POLLIN, 0}}};
     ::poll(both.data(), both.size(), -1);
     signalfd_siginfo said{};
-    if (::read(came.get(), &said, sizeof said) == static_cast<ssize_t>(sizeof said))
-      return static_cast<int>(said.ssi_signo);
+    if (::read(came.get(), &said, sizeof said) == static_cast<ssize_t>(sizeof said)) {
+      if (said.ssi_signo != SIGHUP)
+        return static_cast<int>(said.ssi_signo);
+      log::info("node.hangup", {{"consequence", "none"}});
+      continue;
+    }
     if (both[1].revents != 0)
       return 0;
   }
@@ -328,7 +334,8 @@ void keep_files(const actors::node& node, const sigset_t& signals) {
   const auto until = std::chrono::steady_clock::now() + limits::last_snapshots_patience;
   constexpr timespec pause{0, 20'000'000};
   while (kept.wait_for(0s) != std::future_status::ready) {
-    if (std::chrono::steady_clock::now() > until || ::sigtimedwait(&signals, nullptr, &pause) > 0)
+    const int number = ::sigtimedwait(&signals, nullptr, &pause);
+    if (std::chrono::steady_clock::now() > until || (number > 0 && number != SIGHUP))
       return log::error("node.files_not_kept", {{"reason", "there was no more time for that"}});
   }
   if (const auto failed = kept.get(); failed > 0)
@@ -366,8 +373,10 @@ result<void> run(const config& values) {
   // What an earlier server has left may stand on images that nobody names any more.
   const auto survivors = spawner->survivors.size();
   const bool first = survivors == 0;
-  if (first)
+  if (first) {
     storage::images::image_store{state->path}.sweep(roots);
+    runtime::remove_old_host_images(state->path + "/images/host");
+  }
   // Before there is a second thread, since this is each thread's own. The spawner, which needs its
   // privileges, runs.
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
@@ -456,12 +465,9 @@ result<void> run(const config& values) {
   options.image_name = values.image.default_name;
   options.images = std::move(*images);
   options.limits = limits_of(values.sandbox);
-  options.env = {{"HOME", "/home/sandbox"},
-                 {"LANG", "C.UTF-8"},
-                 {"LOGNAME", "sandbox"},
-                 {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-                 {"SHELL", "/bin/bash"},
-                 {"USER", "sandbox"}};
+  options.env = {{"HOME", "/home/sandbox"}, {"LANG", "C.UTF-8"},
+                 {"LOGNAME", "sandbox"},    {"PATH", std::string{default_path}},
+                 {"SHELL", "/bin/bash"},    {"USER", "sandbox"}};
   options.ladder = {values.sandbox.freeze_after, values.sandbox.stop_after};
   options.buckets = values.buckets;
   options.buckets.allowed_private = values.network.allow_private;
@@ -471,6 +477,7 @@ result<void> run(const config& values) {
   options.network =
     values.network.allow_all ? egress_policy::allow_all() : egress_policy::deny_all();
   const auto counts = options.figures;
+  const auto node_ends = options.node_ends;
   const pool_settings warm{values.pool.target, values.pool.refresh_interval,
                            values.pool.scale_batch_size};
   std::optional<actors::node> node{std::in_place,      system, *records->store, **local,
@@ -513,6 +520,7 @@ result<void> run(const config& values) {
   serving.max_connections = values.server.max_connections;
   serving.inherited = inherited;
   serving.default_session = values.default_session;
+  serving.any_image = values.image.replaces_unknown;
   serving.preview_domain = values.preview.domain;
   serving.previews_public = values.preview.is_public;
   serving.secret = std::move(*secret);
@@ -604,6 +612,7 @@ result<void> run(const config& values) {
     server.stop_accepting();
     keep_files(*node, signals);
   }
+  *node_ends = !is_alone;
   end_sandboxes();
   const bool for_good = !std::exchange(leave_sandboxes, true);
   if (cluster)

@@ -1,13 +1,18 @@
 #include "runtime/host_image.hpp"
 
 #include "base/inner_network.hpp"
+#include "base/inner_places.hpp"
+#include "base/unique_fd.hpp"
+#include "runtime/host_etc.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
@@ -18,9 +23,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Files and directories of /etc that say how libraries and programs are found, and nothing about
-/// this machine or the people on it.
-constexpr std::array allowed_in_etc{
+constexpr uid_t sandbox_user_id = 1000;
+
+/// Files and directories of /etc that say how libraries and programs are found, for machines that
+/// keep no checksums of what their packages have brought there.
+constexpr std::array usual_in_etc{
   "alternatives", "bash.bashrc", "debian_version",
   "ld.so.cache",  "ld.so.conf",  "ld.so.conf.d",
   "localtime",    "magic",       "mime.types",
@@ -58,6 +65,7 @@ constexpr std::array files{
   text_file{"etc/resolv.conf", inner_resolv_conf.data()},
   text_file{"etc/environment", ""},
   text_file{"etc/fstab", ""},
+  text_file{"home/sandbox/.profile", inner_profile.data()},
 };
 
 struct directory {
@@ -72,6 +80,8 @@ constexpr std::array directories{
   directory{"root", 0700, 0},
   directory{"home", 0755, 0},
   directory{"home/sandbox", 0755, 1000},
+  directory{"home/sandbox/.local", 0755, 1000},
+  directory{"home/sandbox/.local/bin", 0755, 1000},
   directory{"workspace", 0755, 1000},
   directory{"tmp", 01777, 0},
   directory{"run", 0755, 0},
@@ -86,8 +96,19 @@ constexpr std::array directories{
   directory{"usr", 0755, 0},
   directory{"var", 0755, 0},
   directory{"var/cache", 0755, 0},
+  directory{"var/cache/apt", 0755, 0},
+  directory{"var/cache/apt/archives", 0755, 0},
+  directory{"var/cache/apt/archives/partial", 0700, 0},
   directory{"var/lib", 0755, 0},
+  directory{"var/lib/apt", 0755, 0},
+  directory{"var/lib/apt/lists", 0755, 0},
+  directory{"var/lib/apt/lists/partial", 0700, 0},
+  directory{"var/lib/dpkg", 0755, 0},
+  directory{"var/lib/dpkg/info", 0755, 0},
+  directory{"var/lib/dpkg/updates", 0755, 0},
+  directory{"var/lib/dpkg/triggers", 0755, 0},
   directory{"var/log", 0755, 0},
+  directory{"var/log/apt", 0755, 0},
   directory{"var/mail", 0755, 0},
   directory{"var/spool", 0755, 0},
   directory{"var/tmp", 01777, 0},
@@ -98,12 +119,19 @@ struct link {
   const char* target;
 };
 
-constexpr std::array links{link{"etc/mtab", "/proc/mounts"}, link{"var/run", "/run"},
+constexpr std::array links{link{"etc/mtab", "/proc/mounts"},
+                           link{"etc/machine-id", inner_machine_id}, link{"var/run", "/run"},
                            link{"var/lock", "/run/lock"}};
 
 /// Symlinks that the skeleton needs because /usr is merged on this machine; where one is a
 /// directory of its own, the machine is not of the kind this image is made for.
 constexpr std::array root_links{"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
+
+void give_away(const fs::path& path, uid_t owner) {
+  if (::lchown(path.c_str(), owner, owner) != 0)
+    throw fs::filesystem_error{"giving away", path,
+                               std::error_code{errno, std::generic_category()}};
+}
 
 constexpr auto options = fs::copy_options::recursive | fs::copy_options::copy_symlinks;
 
@@ -125,17 +153,92 @@ void remove_what_others_may_not_read(const fs::path& copy) {
   }
 }
 
+void copy_usual_etc(const fs::path& etc) {
+  for (const char* name : usual_in_etc) {
+    const fs::path original = fs::path{"/etc"} / name;
+    std::error_code missing;
+    if (fs::exists(fs::symlink_status(original, missing))) {
+      fs::copy(original, etc / name, options);
+      remove_what_others_may_not_read(etc / name);
+    }
+  }
+}
+
+/// The image's own files stay.
+void write_etc(const fs::path& etc, const std::vector<etc_part>& parts) {
+  const int top = ::open(etc.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  const unique_fd closes{top};
+  fs::path made; // Parts of one directory follow one another.
+  for (const auto& each : parts) {
+    if (auto parent = (etc / each.path).parent_path(); parent != made) {
+      fs::create_directories(parent);
+      made = std::move(parent);
+    }
+    const auto need = [&](bool worked) {
+      if (!worked && errno != EEXIST)
+        throw fs::filesystem_error{"making", etc / each.path,
+                                   std::error_code{errno, std::generic_category()}};
+      return worked;
+    };
+    if (!each.target.empty()) {
+      need(::symlinkat(each.target.c_str(), top, each.path.c_str()) == 0);
+      continue;
+    }
+    const unique_fd file{::openat(top, each.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                                  each.runs ? 0755 : 0644)};
+    if (!need(static_cast<bool>(file)))
+      continue;
+    errno = EIO; // Unless the kernel has a better word.
+    need(::write(file.get(), each.text.data(), each.text.size()) ==
+         static_cast<ssize_t>(each.text.size()));
+  }
+}
+
+/// Where apt finds packages of the machine's release, and which of them are in /usr. The machine's
+/// own sources stay out: they can contain a password.
+void add_apt(const fs::path& root) {
+  std::map<std::string, std::string> release;
+  std::ifstream lines{"/usr/lib/os-release"};
+  for (std::string line; std::getline(lines, line);)
+    if (const auto sign = line.find('='); sign != std::string::npos)
+      release[line.substr(0, sign)] = line.substr(sign + 1);
+  const auto& name = release["VERSION_CODENAME"];
+  const bool is_name = !name.empty() && std::all_of(name.begin(), name.end(),
+                                                    [](char c) { return c >= 'a' && c <= 'z'; });
+  constexpr const char* packages = "/var/lib/dpkg/status";
+  if (release["ID"] != "debian" || !is_name || !fs::exists(packages))
+    return;
+  fs::create_directories(root / "etc/apt");
+  const std::string by = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] "
+                         "http://deb.debian.org/";
+  std::ofstream{root / "etc/apt/sources.list"} << by << "debian " << name << " main\n"
+                                               << by << "debian " << name << "-updates main\n"
+                                               << by << "debian-security " << name
+                                               << "-security main\n";
+  fs::copy_file(packages, root / "var/lib/dpkg/status");
+}
+
+/// `corepack enable` puts its programs beside the corepack that is found first.
+void add_corepack(const fs::path& root) {
+  constexpr const char* program = "/usr/bin/corepack";
+  const auto link = root / "home/sandbox/.local/bin/corepack";
+  if (!fs::exists(program))
+    return;
+  fs::create_symlink(program, link);
+  give_away(link, sandbox_user_id);
+}
+
 void make(const fs::path& root) {
   for (const auto& each : directories) {
     const auto path = root / each.path;
     fs::create_directory(path);
-    if (::chmod(path.c_str(), each.mode) != 0 ||
-        ::lchown(path.c_str(), each.owner, each.owner) != 0)
-      throw fs::filesystem_error{"giving away", path,
-                                 std::error_code{errno, std::generic_category()}};
+    fs::permissions(path, fs::perms{each.mode});
+    give_away(path, each.owner);
   }
   for (const auto& each : files) {
     std::ofstream{root / each.path} << each.text;
+    if (std::string_view{each.path}.starts_with("home/"))
+      give_away(root / each.path, sandbox_user_id);
     fs::permissions(root / each.path, std::strstr(each.path, "shadow") != nullptr
                                         ? fs::perms{0640}
                                         : fs::perms{0644});
@@ -151,21 +254,19 @@ void make(const fs::path& root) {
         "an image of this machine needs a merged /usr, and this is a directory", original,
         std::make_error_code(std::errc::not_supported)};
   }
-  for (const char* name : allowed_in_etc) {
-    const fs::path original = fs::path{"/etc"} / name;
-    std::error_code missing;
-    if (fs::exists(fs::symlink_status(original, missing))) {
-      fs::copy(original, root / "etc" / name, options);
-      remove_what_others_may_not_read(root / "etc" / name);
-    }
-  }
+  add_apt(root);
+  add_corepack(root);
+  if (const auto parts = shared_etc("/"); !parts.empty())
+    write_etc(root / "etc", parts);
+  else
+    copy_usual_etc(root / "etc");
 }
 
 /// What the skeleton was made from: when one of these has changed, it is made again.
 std::string identity() {
-  std::string text = "4";
-  for (const char* path :
-       {"/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/usr/lib", "/usr/bin"}) {
+  std::string text = "5";
+  for (const char* path : {"/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/usr/lib",
+                           "/usr/bin", "/var/lib/dpkg/status"}) {
     struct stat info {};
     ::stat(path, &info);
     text += " " + std::to_string(info.st_ino) + ":" + std::to_string(info.st_mtim.tv_sec) + "." +
@@ -174,7 +275,23 @@ std::string identity() {
   return text;
 }
 
+constexpr std::string_view old_prefix = "old-";
+
+std::string unused_number(const fs::path& top) {
+  unsigned number = 0;
+  while (fs::exists(top / (std::string{old_prefix} + std::to_string(number))))
+    ++number;
+  return std::to_string(number);
+}
+
 } // namespace
+
+void remove_old_host_images(const std::string& directory) {
+  std::error_code ignored;
+  for (const auto& each : fs::directory_iterator{directory, ignored})
+    if (each.path().filename().string().starts_with(old_prefix))
+      fs::remove_all(each.path(), ignored);
+}
 
 result<host_image> prepare_host_image(const std::string& directory) {
   const fs::path top{directory};
@@ -189,7 +306,6 @@ result<host_image> prepare_host_image(const std::string& directory) {
     std::string found;
     std::getline(std::ifstream{label}, found);
     if (found != wanted || !fs::exists(root)) {
-      fs::remove_all(root);
       fs::remove_all(top / "new");
       fs::create_directory(top / "new");
       // Whatever umask the server was started with: other users must be able to read what is theirs
@@ -198,6 +314,8 @@ result<host_image> prepare_host_image(const std::string& directory) {
       make(top / "new");
       ::umask(mask);
       ::chmod((top / "new").c_str(), 0755);
+      if (fs::exists(root)) // Sandboxes of an earlier server may stand on it.
+        fs::rename(root, top / (std::string{old_prefix} + unused_number(top)));
       fs::rename(top / "new", root);
       std::ofstream{label} << wanted << '\n';
     }

@@ -113,6 +113,10 @@ void gateway::handle(const request& said, std::string_view text, std::vector<uni
       return made->listen();
     }
     case op::remove: return forget(said.slot);
+    case op::name:
+      if (const auto at = tenants_.find(said.slot); at != tenants_.end())
+        at->second->set_host_name(std::string{text});
+      return;
     case op::serve: {
       error_code ignored;
       if (server_)

@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN); // Sent to all processes of a name, as for a server that reloads.
   namespace gateway = runtime::gateway;
   unique_fd spawner{gateway::spawner_fd};
   ::fcntl(spawner.get(), F_SETFD, FD_CLOEXEC);

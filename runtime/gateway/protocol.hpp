@@ -28,6 +28,8 @@ enum class op : std::uint32_t {
            ///< loopback addresses are the machine's.
   remove,  ///< Its connections are cut, and it is forgotten.
   serve,   ///< One descriptor: the way to a server, in place of the one before. Policies stay.
+  name,    ///< Of a sandbox: the text is its host name, in place of the one before. To the DNS
+           ///< inside, that name is the sandbox, under every policy.
 };
 
 inline constexpr std::uint32_t nobody = ~0u;
@@ -40,7 +42,7 @@ struct request {
 };
 
 inline constexpr std::size_t max_fds = 4;
-inline constexpr std::size_t max_reach = 8192; ///< Behind add, in bytes.
+inline constexpr std::size_t max_reach = 8192; ///< Text behind a request, in bytes.
 
 /// What stands for a slot where a mount's program is meant; those of sandboxes are below.
 constexpr std::uint32_t slot_of_mount(std::uint32_t number) {

@@ -254,6 +254,8 @@ void tenant::answer(std::string_view message, bool by_tcp, std::function<void(st
     refused({.protocol = "dns", .name = asked->name, .port = dns_port, .rule = std::move(rule)},
             let_through);
   };
+  if (asked->of_class == internet && !host_name_.empty() && asked->name == host_name_)
+    return tell(dns::write_addresses(*asked, own_addresses(), inner_ttl));
   if (!policy_ || asked->of_class != internet || asked->type == dns::type_any)
     return tell(dns::write_status(*asked, dns::status::refused));
   auto found = policy_->judge_question(asked->name);
@@ -282,6 +284,13 @@ void tenant::answer(std::string_view message, bool by_tcp, std::function<void(st
     const auto inner = self->names_.address_of(asked.name);
     tell(dns::write_addresses(asked, {inner.ipv4, inner.ipv6}, inner_ttl));
   });
+}
+
+std::vector<egress::ip_address> tenant::own_addresses() const {
+  std::vector<egress::ip_address> all{*egress::ip_address::parse(inner_ipv4)};
+  if (datagrams_.size() > 1) // Else the machine has no IPv6.
+    all.push_back(*egress::ip_address::parse(inner_ipv6));
+  return all;
 }
 
 void tenant::reply_real(const dns::question& asked, std::size_t room,

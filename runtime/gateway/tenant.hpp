@@ -51,6 +51,9 @@ public:
   /// address is its own. Where `hosts` are the DNS is not asked.
   void confine(const egress_policy& policy, std::uint16_t port, known_hosts hosts);
 
+  /// A question to the DNS for this name is answered with the sandbox's own addresses.
+  void set_host_name(std::string name) { host_name_ = std::move(name); }
+
   void listen();
   void close(); ///< It has gone: everything of it is cut.
 
@@ -88,6 +91,7 @@ private:
   void take(unique_fd client);
   void take_questions(unique_fd client);
   std::string no_place() const;
+  std::vector<egress::ip_address> own_addresses() const;
   void receive(socket& from);
   void receive_all(socket& from);
   void reply_real(const egress::dns::question& asked, std::size_t room,
@@ -101,6 +105,7 @@ private:
   std::shared_ptr<const egress::policy> policy_;
   std::optional<std::uint16_t> only_port_; ///< Of one that is confined.
   known_hosts hosts_;                      ///< The same.
+  std::string host_name_;
   epoch_fence fence_;
   boost::asio::steady_timer pause_;
   network_figures figures_;

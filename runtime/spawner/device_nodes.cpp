@@ -4,6 +4,7 @@
 #include <array>
 #include <fcntl.h>
 #include <linux/mount.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -41,6 +42,23 @@ unique_fd empty_file_system() {
     ::syscall(SYS_fsmount, made.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC))};
 }
 
+/// 32 digits as systemd and D-Bus have them, which say which machine this is.
+bool make_machine_id(int directory) {
+  std::array<unsigned char, 16> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    return false;
+  constexpr char digits[] = "0123456789abcdef";
+  std::array<char, 2 * bytes.size() + 1> text{};
+  text.back() = '\n';
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    text[2 * i] = digits[bytes[i] >> 4];
+    text[2 * i + 1] = digits[bytes[i] & 15];
+  }
+  const unique_fd file{
+    ::openat(directory, "machine-id", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444)};
+  return file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
 } // namespace
 
 unique_fd make_devices(std::uint32_t root_group) {
@@ -57,7 +75,7 @@ unique_fd make_devices(std::uint32_t root_group) {
                 }) &&
     std::all_of(links.begin(), links.end(),
                 [in](const link& each) { return ::symlinkat(each.target, in, each.name) == 0; }) &&
-    ::mkdirat(in, "pts", 0755) == 0 && ::mkdirat(in, "shm", 0755) == 0 &&
+    make_machine_id(in) && ::mkdirat(in, "pts", 0755) == 0 && ::mkdirat(in, "shm", 0755) == 0 &&
     ::fchownat(in, ".", 0, root_group, AT_SYMLINK_NOFOLLOW) == 0 &&
     ::fchmodat(in, ".", 01775, 0) == 0;
   ::umask(old_mask);

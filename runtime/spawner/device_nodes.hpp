@@ -8,7 +8,8 @@ namespace insula::runtime::spawner {
 
 /// Makes what becomes /dev of a sandbox: a file system in memory, as a mount that is attached
 /// nowhere yet. It has null, zero, full, random, urandom and tty, links to what a process has open,
-/// and directories for terminals and shared memory. None: errno says why.
+/// directories for terminals and shared memory, and machine-id, to which /etc/machine-id leads: a
+/// fresh one. None: errno says why.
 ///
 /// Only root of the machine can make such nodes, so the spawner makes them for each sandbox apart:
 /// two sandboxes with the machine's own /dev/null would share its locks, its watches and its times.

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <span>
 #include <spawn.h>
 #include <string>
 #include <sys/socket.h>
@@ -69,10 +70,23 @@ bool gateway_link::start() {
   pid_ = child;
   socket_ = std::move(ours);
   started_ = clock::now();
-  for (const auto& [slot, whom] : served_) // Mounts after the sandboxes.
+  for (const auto& [slot, whom] : served_) { // Mounts after the sandboxes.
     send(gateway::op::add, slot, whom);
+    send_name(slot, whom);
+  }
   return true;
 }
+
+namespace {
+
+ssize_t send_all(int socket, std::span<iovec> parts) {
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+} // namespace
 
 /// What it does not take, it does not read: it has hung, and the next one takes it.
 bool gateway_link::send(gateway::request said, std::string_view text, const int* fds, int count) {
@@ -81,7 +95,7 @@ bool gateway_link::send(gateway::request said, std::string_view text, const int*
     count > 0
       ? send_packet<static_cast<int>(gateway::max_fds)>(socket_.get(), parts, 2, fds, count) ==
           static_cast<ssize_t>(sizeof said + text.size())
-      : ::send(socket_.get(), &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof said;
+      : send_all(socket_.get(), parts) == static_cast<ssize_t>(sizeof said + text.size());
   if (!sent && pid_ > 0) {
     log::error("gateway.stuck", {{"reason", std::strerror(errno)}});
     ::kill(pid_, SIGKILL);
@@ -104,6 +118,19 @@ void gateway_link::keep(std::uint32_t slot, served whom) {
   auto& kept = served_[slot];
   kept = std::move(whom);
   send(gateway::op::add, slot, kept);
+}
+
+void gateway_link::rename(std::uint32_t slot, std::string host_name) {
+  const auto at = served_.find(slot);
+  if (at == served_.end())
+    return;
+  at->second.host_name = std::move(host_name);
+  send_name(slot, at->second);
+}
+
+void gateway_link::send_name(std::uint32_t slot, const served& whom) {
+  if (pid_ > 0 && !whom.host_name.empty())
+    send({gateway::op::name, slot}, whom.host_name, nullptr, 0);
 }
 
 void gateway_link::remove(std::uint32_t slot) {

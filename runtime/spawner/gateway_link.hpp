@@ -30,7 +30,12 @@ public:
   bool start();
 
   /// Has it serve this sandbox. What it is told is kept for the next one.
-  void add(std::uint32_t slot, network_sockets sockets) { keep(slot, {std::move(sockets)}); }
+  void add(std::uint32_t slot, network_sockets sockets, std::string host_name) {
+    keep(slot, {std::move(sockets)});
+    rename(slot, std::move(host_name));
+  }
+  /// The sandbox has this host name from now on.
+  void rename(std::uint32_t slot, std::string host_name);
   /// The same for a mount's program: `reach` as of gateway::op::add. The sandbox `of` pays, as long
   /// as it is there.
   void add_mount(std::uint32_t slot, network_sockets sockets, std::string reach, std::uint32_t of) {
@@ -56,10 +61,12 @@ private:
     network_sockets sockets;
     std::string reach = {};
     std::uint32_t of = gateway::nobody;
+    std::string host_name = {}; ///< Empty: it has none.
   };
 
   void keep(std::uint32_t slot, served whom);
   void send(gateway::op what, std::uint32_t slot, const served& whom);
+  void send_name(std::uint32_t slot, const served& whom);
   bool send(gateway::request said, std::string_view text, const int* fds, int count);
 
   const std::string node_;

@@ -732,7 +732,7 @@ void spawner::create(const request& wanted) {
   mine.id = ++last_id_;
   memory_.add({mine.id, slot, mine.pid, given_.state_directory + "/images/" + wanted.tree + "/root",
                given_.state_directory + "/disk/sb-" + std::to_string(slot)});
-  gateway_.add(slot, std::move(made.network));
+  gateway_.add(slot, std::move(made.network), wanted.host_name);
   if (made.failed == launch_step::none)
     return tell(event::created, slot, 0, launch_step::none,
                 {mine.control.get(), mine.freezer.get()}, done);
@@ -772,6 +772,7 @@ void spawner::claim(const request& wanted) {
   };
   if (const int why = rename_host(mine.process.get(), wanted.host_name); why != 0)
     return refuse(launch_step::host_name, why);
+  gateway_.rename(wanted.slot, wanted.host_name);
   const auto &was = mine.ceilings, &is = wanted.ceilings;
   const cgroup_limits before{was.memory_bytes, was.cpu_percent, was.processes};
   const cgroup_limits after{is.memory_bytes, is.cpu_percent, is.processes};

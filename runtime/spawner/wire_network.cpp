@@ -1,12 +1,14 @@
 #include "runtime/spawner/wire_network.hpp"
 
 #include "base/inner_network.hpp"
+#include "base/log.hpp"
 #include "runtime/spawner/network_visit.hpp"
 
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <fcntl.h>
 #include <linux/if.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
@@ -17,6 +19,7 @@
 #include <string_view>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace insula::runtime::spawner {
@@ -144,6 +147,13 @@ bool have_ipv6() {
   netlink_batch batch{NETLINK_ROUTE};
   add_addresses(batch, AF_INET6, inner_ipv6);
   return batch.send() == 0;
+}
+
+/// Any user may listen at any port of this network, which nobody else has a part in.
+bool open_low_ports() {
+  const unique_fd first{
+    ::open("/proc/sys/net/ipv4/ip_unprivileged_port_start", O_WRONLY | O_CLOEXEC)};
+  return first && ::write(first.get(), "0", 1) == 1;
 }
 
 // ---- Rules
@@ -355,7 +365,9 @@ int add_rules(wired_for whom) {
 unique_fd bound(int family, int type, std::uint16_t port) {
   unique_fd made{::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   const int yes = 1;
-  ::setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (type ==
+      SOCK_STREAM) // A datagram socket could be bound beside it, and would get the questions.
+    ::setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   sockaddr_in ipv4{};
   ipv4.sin_family = AF_INET;
   ipv4.sin_port = htons(port);
@@ -384,6 +396,13 @@ bool wire_network(int process, network_sockets& made, wired_for whom) {
   if (const int why = raise_loopback(); why != 0) {
     errno = why;
     return false;
+  }
+  if (whom == wired_for::sandbox && !open_low_ports()) {
+    static bool told = false;
+    if (!std::exchange(told, true))
+      log::warning("spawner.low_ports",
+                   {{"reason", std::strerror(errno)},
+                    {"consequence", "only root inside may listen at ports below 1024"}});
   }
   const bool ipv6 = have_ipv6();
   if (const int why = add_rules(whom); why != 0) {

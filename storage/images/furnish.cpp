@@ -1,6 +1,7 @@
 #include "storage/images/furnish.hpp"
 
 #include "base/inner_network.hpp"
+#include "base/inner_places.hpp"
 #include "base/limits.hpp"
 #include "base/unique_fd.hpp"
 #include "storage/images/beneath.hpp"
@@ -81,6 +82,14 @@ result<void> write_file(int root, const std::string& path, const std::string& te
   return {};
 }
 
+/// A link in /etc, in the place of what is there.
+result<void> write_link(int root, const char* name, const char* target) {
+  const auto etc = open_beneath(root, "etc", O_RDONLY | O_DIRECTORY);
+  if (!etc || !remove_all_at(etc.get(), name) || ::symlinkat(target, etc.get(), name) != 0)
+    return {failed(std::string{"etc/"} + name)};
+  return {};
+}
+
 std::vector<std::string> fields_of(const std::string& line) {
   std::vector<std::string> all;
   std::istringstream text{line};
@@ -140,6 +149,31 @@ bool is_home(int root, const std::string& path) {
   return static_cast<bool>(directory);
 }
 
+/// What a home lacks for programs to be installed without root. What the image has there stays.
+result<void> fill_home(int root, const std::string& home) {
+  const auto directory = open_inside(root, home, O_RDONLY | O_DIRECTORY);
+  if (!directory)
+    return {failed(home.substr(1))};
+  const auto profile = open_beneath(directory.get(), ".profile", O_CREAT | O_EXCL | O_WRONLY, 0644);
+  if (!profile && errno != EEXIST)
+    return {failed(home.substr(1) + "/.profile")};
+  if (profile && (!write_all(profile.get(), inner_profile.data(), inner_profile.size()) ||
+                  ::fchown(profile.get(), sandbox_id, sandbox_id) != 0))
+    return {failed(home.substr(1) + "/.profile")};
+  for (const char* each : {".local", ".local/bin"})
+    if (!have_directory(directory.get(), each, 0755, sandbox_id))
+      return {}; // The image has something else there.
+  const auto programs = open_beneath(directory.get(), ".local/bin", O_PATH | O_DIRECTORY);
+  // `corepack enable` puts its programs beside the corepack that is found first.
+  for (const char* each : {"/usr/local/bin/corepack", "/usr/bin/corepack"})
+    if (is_program(root, each)) {
+      if (::symlinkat(each, programs.get(), "corepack") == 0)
+        ::fchownat(programs.get(), "corepack", sandbox_id, sandbox_id, AT_SYMLINK_NOFOLLOW);
+      break;
+    }
+  return {};
+}
+
 } // namespace
 
 result<image_account> furnish(int root) {
@@ -191,6 +225,8 @@ result<image_account> furnish(int root) {
       return ok.reason();
   if (auto ok = write_file(root, "etc/resolv.conf", std::string{inner_resolv_conf}); !ok)
     return ok.reason();
+  if (auto ok = write_link(root, "machine-id", inner_machine_id); !ok)
+    return ok.reason();
   if (made.home.empty()) {
     if (auto ok = have_directory(root, "home", 0755, 0); !ok)
       return ok.reason();
@@ -198,6 +234,9 @@ result<image_account> furnish(int root) {
       return ok.reason();
     made.home = "/home/sandbox";
   }
+  if (made.home != "/workspace" && made.home != "/tmp") // These are the callers' own.
+    if (auto ok = fill_home(root, made.home); !ok)
+      return ok.reason();
   return made;
 }
 

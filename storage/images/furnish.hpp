@@ -26,7 +26,10 @@ struct image_account {
 ///   /etc/group          "sandbox", gid 1000, if there is no such gid
 ///   /etc/hosts          localhost, if missing or empty
 ///   /etc/resolv.conf    how names are asked for in a sandbox, in place of what is there
+///   /etc/machine-id     leads to what each sandbox has of its own, in place of what is there
 ///   /home/sandbox       0755 1000   made if missing, unless uid 1000 has a home that is there
+///   ~/.profile          finds programs that are installed without root, if missing
+///   ~/.local/bin        0755 1000   made if missing, with a link to the image's corepack
 ///
 /// Errors: invalid_request when one of them is there as something else (a symlink, say); io_failed.
 result<image_account> furnish(int root);

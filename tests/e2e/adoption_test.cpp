@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <set>
 
 using namespace insula::test;
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -74,6 +77,53 @@ TEST_CASE("what runs in a sandbox goes on when its server is gone, and the next 
   CHECK(it.log().find("sandbox.adopted") != std::string::npos);
   CHECK(it.remove("a") == 204);
   CHECK(it.sandbox_groups().empty());
+}
+
+TEST_CASE("a sandbox keeps its files when the machine has changed under a new server",
+          "[adoption]") {
+  node it;
+  const std::string look = "ls /etc | wc -l; cat /etc/passwd | wc -l; test -e /usr/bin/env";
+  const auto before = it.sh("a", look);
+  REQUIRE(before.exit_code == 0);
+  const fs::path image = it.state() + "/images/host";
+  const auto trees = [&] {
+    return std::count_if(fs::directory_iterator{image}, {},
+                         [](const auto& each) { return each.is_directory(); });
+  };
+  REQUIRE(it.stop(SIGTERM) == 0);
+  std::ofstream{image / "identity"} << "another machine\n";
+  it.start();
+  CHECK(trees() == 2);
+  CHECK(it.sh("a", look).out == before.out);
+  CHECK(it.sh("b", look).out == before.out);
+  CHECK(it.log().find("sandbox.adopted") != std::string::npos);
+  // Nobody stands on the old one any more.
+  REQUIRE(it.stop(SIGINT) == 0);
+  it.start();
+  CHECK(trees() == 1);
+  CHECK(it.sh("a", look).out == before.out);
+}
+
+TEST_CASE("a terminal that is closed ends neither the server nor a sandbox", "[adoption]") {
+  node it;
+  REQUIRE(it.sh("a", "sleep 1000 >/dev/null 2>&1 & echo $! > pid").exit_code == 0);
+  const auto spawner = it.spawner();
+  for (const pid_t each : {it.pid(), spawner, it.gateway()})
+    REQUIRE(::kill(each, SIGHUP) == 0);
+  REQUIRE(eventually([&] { return it.log().find("node.hangup") != std::string::npos; }));
+  CHECK(it.spawner() == spawner);
+  CHECK(it.sh("a", "kill -0 $(cat pid) && curl -s -m 1 http://203.0.113.1; echo").exit_code == 0);
+}
+
+TEST_CASE("a planned end is no warning", "[adoption]") {
+  node it{"pool: {target: 1}"};
+  REQUIRE(it.sh("a", "true").exit_code == 0);
+  REQUIRE(it.sh("b", "sleep 1000 >/dev/null 2>&1 & echo").exit_code == 0);
+  REQUIRE(it.stop(SIGINT) == 0);
+  const auto log = it.log();
+  CHECK(log.find("warning sandbox.ended") == std::string::npos);
+  CHECK(log.find("pool.dead_slot") == std::string::npos);
+  it.start();
 }
 
 TEST_CASE("a session keeps its shell and all that it knows over a new server", "[adoption]") {

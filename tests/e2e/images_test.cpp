@@ -101,8 +101,12 @@ const std::set<std::string> added{"proc",
                                   "etc/group",
                                   "etc/hosts",
                                   "etc/resolv.conf",
+                                  "etc/machine-id",
                                   "home",
-                                  "home/sandbox"};
+                                  "home/sandbox",
+                                  "home/sandbox/.profile",
+                                  "home/sandbox/.local",
+                                  "home/sandbox/.local/bin"};
 
 /// Where two trees differ, apart from that, in words.
 std::vector<std::string> differences(const fs::path& ours, const fs::path& theirs) {
@@ -153,7 +157,9 @@ TEST_CASE("commands run in an imported Debian", "[images]") {
   CHECK(it.sh("a", "id; pwd; echo $HOME $USER $SHELL; cd && pwd").out ==
         "uid=1000(sandbox) gid=1000(sandbox) groups=1000(sandbox)\n/workspace\n"
         "/home/sandbox sandbox /bin/bash\n/home/sandbox\n");
-  CHECK(it.sh("a", "echo $FROM_IMAGE $PATH").out == "yes /usr/local/bin:/usr/bin:/bin:/opt/kit\n");
+  CHECK(it.sh("a", "echo $FROM_IMAGE $PATH").out ==
+        "yes /home/sandbox/.local/bin:/home/sandbox/.cargo/bin:/home/sandbox/go/bin:"
+        "/usr/local/bin:/usr/bin:/bin:/opt/kit\n");
   CHECK(it.sh("a", "ls /opt/kit; cat /opt/kit/only; ls /etc/issue.net").out == "only\nfresh\n");
   CHECK(it.sh("a", "stat -c '%u:%g %F' /srv/data/pipe; ls -d /dev/null /proc/self").exit_code == 0);
   CHECK(

@@ -185,14 +185,19 @@ TEST_CASE("nothing of the host is there but its /usr", "[runtime][isolation]") {
   }());
   CHECK_FALSE(box.run("ls " + secret, root).exited(0));
   CHECK(box
-          .run("ls -A /root /home/sandbox /tmp /var/tmp /opt /srv /mnt /run/lock /workspace | grep "
+          .run("ls -A /root /tmp /var/tmp /opt /srv /mnt /run/lock /workspace | grep "
                "-v :$ | grep .",
                root)
           .out.empty());
   CHECK(box.run("cat /etc/shadow /etc/gshadow; stat -c %s /etc/shadow", root).out == "0\n");
   CHECK(box.run("cut -d: -f1 /etc/passwd").out == "root\ndaemon\nbin\nsandbox\n_apt\nnobody\n");
-  CHECK(box.run("ls /etc/ssh /etc/machine-id /etc/sudoers /etc/ssl/private 2>/dev/null", root)
-          .out.empty());
+  CHECK(box.run("ls -A /home/sandbox").out == ".local\n.profile\n");
+  CHECK(
+    box.run("ls /etc/ssh/ssh_host_* /etc/sudoers /etc/ssl/private 2>/dev/null", root).out.empty());
+  std::string machine_id;
+  std::getline(std::ifstream{"/etc/machine-id"}, machine_id);
+  CHECK(box.run("cat /etc/machine-id").out.size() == 33);
+  CHECK(box.run("cat /etc/machine-id").out != machine_id + "\n");
   CHECK(box
           .run("grep -rl insula-nodes /proc/self/mountinfo /proc/self/mounts /proc/1/mountinfo "
                "/proc/self/cgroup",

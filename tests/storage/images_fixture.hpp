@@ -70,6 +70,7 @@ struct image_fixture {
 
   fs::path at(const std::string& path) const { return fs::path{state + "/images/it/root"} / path; }
   bool there(const std::string& path) const { return fs::exists(fs::symlink_status(at(path))); }
+  std::string target(const std::string& path) const { return fs::read_symlink(at(path)).string(); }
   std::string text(const std::string& path) const { return read_file(at(path)); }
   struct stat status(const std::string& path) const {
     struct stat info {};

@@ -283,6 +283,10 @@ TEST_CASE("what a sandbox needs is added, and what is there stays", "[images][fu
           "root:x:0:0:root:/root:\nsandbox:x:1000:1000:sandbox:/home/sandbox:\n");
     CHECK(it.text("etc/group") == "root:x:0:\nsandbox:x:1000:\n");
     CHECK(contains(it.text("etc/hosts"), "127.0.0.1 localhost"));
+    CHECK(contains(it.text("home/sandbox/.profile"), "$HOME/.local/bin:"));
+    for (const char* each : {"home/sandbox/.profile", "home/sandbox/.local/bin"})
+      CHECK(it.status(each).st_uid == 1000);
+    CHECK(it.target("etc/machine-id") == "/dev/machine-id");
   }
   SECTION("to one with accounts, a shell and a workspace of its own") {
     from.add({{"etc/passwd", 'f', "root:x:0:0::/root:/bin/sh\nsandbox:x:999:999::/:/bin/sh"},
@@ -311,11 +315,19 @@ TEST_CASE("what a sandbox needs is added, and what is there stays", "[images][fu
   SECTION("nobody, where uid 1000 is somebody with a home") {
     from.add({{"etc/passwd", 'f', "node:x:1000:1000::/home/node:/bin/bash\n"},
               {"home/node", 'd', "", 0755, 1000, 1000},
+              {"home/node/.profile", 'f', "the image's"},
+              {"usr/local/bin/corepack", 'l', "../lib/corepack.js"},
+              {"usr/local/lib/corepack.js", 'f', "", 0755},
+              {"etc/machine-id", 'f', "0123456789abcdef0123456789abcdef\n"},
               {"bin/bash", 'f', "", 0755}});
     const auto record = it.imported(from);
     CHECK(record.account == images::image_account{"node", "/home/node", "/bin/bash"});
     CHECK(it.text("etc/passwd") == "node:x:1000:1000::/home/node:/bin/bash\n");
     CHECK_FALSE(it.there("home/sandbox"));
+    CHECK(it.text("home/node/.profile") == "the image's");
+    CHECK(it.target("home/node/.local/bin/corepack") == "/usr/local/bin/corepack");
+    CHECK(it.status("home/node/.local/bin/corepack").st_uid == 1000);
+    CHECK(it.target("etc/machine-id") == "/dev/machine-id");
   }
   SECTION("a home, where uid 1000's is not there") {
     from.add({{"etc/passwd", 'f', "node:x:1000:1000::/nowhere:/bin/bash\n"}});

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string_view>
+
+/// What every sandbox has, whatever its image, beside its network.
+namespace insula {
+
+/// What says which machine this is. The spawner makes it; /etc/machine-id of the image leads here.
+inline constexpr const char* inner_machine_id = "/dev/machine-id";
+
+/// .profile of a home that has none. Programs that are installed without root are found by login
+/// shells as well, whose /etc/profile begins a path of its own.
+inline constexpr std::string_view inner_profile =
+  "# Programs that are installed without root.\n"
+  "PATH=\"$HOME/.local/bin:$HOME/.cargo/bin:$HOME/go/bin:$PATH\"\n";
+
+} // namespace insula
