@@ -98,22 +98,37 @@ std::string md5_of(std::string_view text) {
   return hex;
 }
 
+std::string text_of(const fs::path& file) {
+  std::ifstream in{file, std::ios::binary | std::ios::ate};
+  if (!in)
+    return {};
+  std::string text(static_cast<std::size_t>(in.tellg()), '\0');
+  in.seekg(0);
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  return text;
+}
+
+constexpr std::size_t md5_digits = 32;
+
 /// Checksums of the files that packages have brought to /etc, by paths below /etc.
 std::map<std::string, std::string> sums_of_packages(const fs::path& machine) {
   constexpr std::string_view etc = "/etc/";
   std::map<std::string, std::string> sums;
-  std::ifstream dpkg{machine / "var/lib/dpkg/status"};
-  bool listed = false;
-  for (std::string line; std::getline(dpkg, line);) {
-    if (!line.starts_with(' ')) {
-      listed = line == "Conffiles:";
-      continue;
+  const auto status = text_of(machine / "var/lib/dpkg/status");
+  constexpr std::string_view head = "\nConffiles:\n";
+  for (auto at = status.find(head); at != std::string::npos; at = status.find(head, at)) {
+    at += head.size();
+    // " /etc/some.conf 0123456789abcdef0123456789abcdef", and perhaps a remark.
+    while (at < status.size() && status[at] == ' ') {
+      const auto end = std::min(status.find('\n', at), status.size());
+      const auto line = std::string_view{status}.substr(at + 1, end - at - 1);
+      const auto path = line.substr(0, line.find(' '));
+      const auto sum = line.substr(std::min(path.size() + 1, line.size()), md5_digits);
+      if (path.starts_with(etc) && !is_of_services(path.substr(etc.size())))
+        sums[std::string{path.substr(etc.size())}] = sum;
+      at = std::min(end + 1, status.size());
     }
-    std::istringstream words{line};
-    std::string path, sum;
-    if (listed && words >> path >> sum && path.starts_with(etc) &&
-        !is_of_services(path.substr(etc.size())))
-      sums[path.substr(etc.size())] = sum;
+    at -= at == status.size() ? 0 : 1; // The next head begins with a line's end.
   }
   return sums;
 }
