@@ -1140,7 +1140,7 @@ bool same(const bucket_settings& a, const bucket_settings& b) {
 
 bool config::operator==(const config& other) const {
   const auto rest = [](const config& c) {
-    return std::tie(c.server, c.state, c.runtime, c.sandbox, c.image, c.network, c.preview,
+    return std::tie(c.server, c.state, c.runtime, c.node, c.sandbox, c.image, c.network, c.preview,
                     c.snapshots, c.cluster, c.pool, c.default_session, c.log_level, c.exposed_file);
   };
   return rest(*this) == rest(other) && same(buckets, other.buckets);

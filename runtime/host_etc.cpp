@@ -1,5 +1,6 @@
 #include "runtime/host_etc.hpp"
 
+#include "base/hex.hpp"
 #include "base/unique_fd.hpp"
 
 #include <algorithm>
@@ -89,13 +90,7 @@ std::string md5_of(std::string_view text) {
   unsigned size = 0;
   if (::EVP_Digest(text.data(), text.size(), raw.data(), &size, ::EVP_md5(), nullptr) != 1)
     return {};
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string hex;
-  for (unsigned i = 0; i < size; ++i) {
-    hex += digits[raw[i] >> 4];
-    hex += digits[raw[i] & 15];
-  }
-  return hex;
+  return to_hex({raw.data(), size});
 }
 
 std::string text_of(const fs::path& file) {

@@ -166,8 +166,7 @@ void copy_usual_etc(const fs::path& etc) {
 
 /// The image's own files stay.
 void write_etc(const fs::path& etc, const std::vector<etc_part>& parts) {
-  const int top = ::open(etc.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  const unique_fd closes{top};
+  const unique_fd top{::open(etc.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
   fs::path made; // Parts of one directory follow one another.
   for (const auto& each : parts) {
     if (auto parent = (etc / each.path).parent_path(); parent != made) {
@@ -181,10 +180,11 @@ void write_etc(const fs::path& etc, const std::vector<etc_part>& parts) {
       return worked;
     };
     if (!each.target.empty()) {
-      need(::symlinkat(each.target.c_str(), top, each.path.c_str()) == 0);
+      need(::symlinkat(each.target.c_str(), top.get(), each.path.c_str()) == 0);
       continue;
     }
-    const unique_fd file{::openat(top, each.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+    const unique_fd file{::openat(top.get(), each.path.c_str(),
+                                  O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
                                   each.runs ? 0755 : 0644)};
     if (!need(static_cast<bool>(file)))
       continue;

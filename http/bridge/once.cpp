@@ -1,5 +1,6 @@
 #include "http/bridge/once.hpp"
 
+#include "base/hex.hpp"
 #include "base/id.hpp"
 
 #include <openssl/evp.h>
@@ -42,13 +43,7 @@ std::string digest::hexadecimal() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
   unsigned count = 0;
   EVP_DigestFinal_ex(in(context_), bytes.data(), &count);
-  std::string text;
-  for (unsigned i = 0; i < count; ++i) {
-    constexpr std::string_view digits = "0123456789abcdef";
-    text += digits[bytes[i] >> 4];
-    text += digits[bytes[i] & 15];
-  }
-  return text;
+  return to_hex({bytes.data(), count});
 }
 
 result<bool> is_once(const call& what) {

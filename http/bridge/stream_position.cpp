@@ -1,5 +1,7 @@
 #include "http/bridge/stream_position.hpp"
 
+#include "base/hex.hpp"
+
 #include <charconv>
 
 namespace insula::http::bridge {
@@ -9,14 +11,7 @@ namespace {
 constexpr std::size_t most_held = 3;
 
 std::string hexadecimal(std::string_view bytes) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string text;
-  for (const auto each : bytes) {
-    const auto byte = static_cast<unsigned char>(each);
-    text += digits[byte >> 4];
-    text += digits[byte & 15];
-  }
-  return text;
+  return to_hex({reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()});
 }
 
 bool read_bytes(std::string_view text, std::string& into) {

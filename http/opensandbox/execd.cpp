@@ -1,5 +1,6 @@
 #include "http/opensandbox/execd.hpp"
 
+#include "base/hex.hpp"
 #include "base/id.hpp"
 #include "base/limits.hpp"
 #include "http/bridge/ask_sandbox.hpp"
@@ -118,16 +119,10 @@ void ping(const execd_target& target, const call& what, const std::string&, cons
 } // namespace
 
 std::string new_command_id() {
-  constexpr std::string_view digits = "0123456789abcdef";
   std::array<unsigned char, 16> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
     throw std::runtime_error("getrandom() gave no bytes");
-  std::string id;
-  for (const auto each : bytes) {
-    id += digits[each >> 4];
-    id += digits[each & 15];
-  }
-  return id;
+  return to_hex(bytes);
 }
 
 command_job make_job(const execd_target& at, const call& what, command_body wanted,

@@ -1,5 +1,7 @@
 #include "runtime/spawner/device_nodes.hpp"
 
+#include "base/hex.hpp"
+
 #include <algorithm>
 #include <array>
 #include <fcntl.h>
@@ -47,13 +49,7 @@ bool make_machine_id(int directory) {
   std::array<unsigned char, 16> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
     return false;
-  constexpr char digits[] = "0123456789abcdef";
-  std::array<char, 2 * bytes.size() + 1> text{};
-  text.back() = '\n';
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    text[2 * i] = digits[bytes[i] >> 4];
-    text[2 * i + 1] = digits[bytes[i] & 15];
-  }
+  const auto text = to_hex(bytes) + '\n';
   const unique_fd file{
     ::openat(directory, "machine-id", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444)};
   return file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());

@@ -10,7 +10,6 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
-#include <span>
 #include <spawn.h>
 #include <string>
 #include <sys/socket.h>
@@ -77,25 +76,12 @@ bool gateway_link::start() {
   return true;
 }
 
-namespace {
-
-ssize_t send_all(int socket, std::span<iovec> parts) {
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-} // namespace
-
 /// What it does not take, it does not read: it has hung, and the next one takes it.
 bool gateway_link::send(gateway::request said, std::string_view text, const int* fds, int count) {
   iovec parts[] = {{&said, sizeof said}, {const_cast<char*>(text.data()), text.size()}};
   const bool sent =
-    count > 0
-      ? send_packet<static_cast<int>(gateway::max_fds)>(socket_.get(), parts, 2, fds, count) ==
-          static_cast<ssize_t>(sizeof said + text.size())
-      : send_all(socket_.get(), parts) == static_cast<ssize_t>(sizeof said + text.size());
+    send_packet<static_cast<int>(gateway::max_fds)>(socket_.get(), parts, 2, fds, count) ==
+    static_cast<ssize_t>(sizeof said + text.size());
   if (!sent && pid_ > 0) {
     log::error("gateway.stuck", {{"reason", std::strerror(errno)}});
     ::kill(pid_, SIGKILL);

@@ -34,13 +34,13 @@ public:
     keep(slot, {std::move(sockets)});
     rename(slot, std::move(host_name));
   }
-  /// The sandbox has this host name from now on.
-  void rename(std::uint32_t slot, std::string host_name);
   /// The same for a mount's program: `reach` as of gateway::op::add. The sandbox `of` pays, as long
   /// as it is there.
   void add_mount(std::uint32_t slot, network_sockets sockets, std::string reach, std::uint32_t of) {
     keep(slot, {std::move(sockets), std::move(reach), of});
   }
+  /// The sandbox has this host name from now on.
+  void rename(std::uint32_t slot, std::string host_name);
   void remove(std::uint32_t slot);
 
   /// Gives it a new server, and answers that one's end. None: it does not run.

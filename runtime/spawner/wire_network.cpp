@@ -365,8 +365,8 @@ int add_rules(wired_for whom) {
 unique_fd bound(int family, int type, std::uint16_t port) {
   unique_fd made{::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   const int yes = 1;
-  if (type ==
-      SOCK_STREAM) // A datagram socket could be bound beside it, and would get the questions.
+  // Not for datagrams: another socket could be bound beside it, and would get the questions.
+  if (type == SOCK_STREAM)
     ::setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   sockaddr_in ipv4{};
   ipv4.sin_family = AF_INET;

@@ -1,5 +1,7 @@
 #include "storage/images/digest.hpp"
 
+#include "base/hex.hpp"
+
 #include <algorithm>
 #include <array>
 #include <openssl/evp.h>
@@ -46,12 +48,7 @@ std::string hasher::digest() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> raw{};
   unsigned size = 0;
   EVP_DigestFinal_ex(state_->context, raw.data(), &size);
-  std::string text{state_->algorithm};
-  for (unsigned i = 0; i < size; ++i) {
-    text += "0123456789abcdef"[raw[i] >> 4];
-    text += "0123456789abcdef"[raw[i] & 15];
-  }
-  return text;
+  return std::string{state_->algorithm} + to_hex({raw.data(), size});
 }
 
 std::string digest_of(std::string_view bytes, std::string_view like) {

@@ -315,7 +315,7 @@ TEST_CASE("a stream ends with the shell if that is asked for, and what is left g
   // With a time limit, which is over with the command.
   const auto limited = run("sleep 1000 & echo $!", asked, R"(,"timeout_ms":300)");
   CHECK(limited.exit_code == 0);
-  std::this_thread::sleep_for(600ms);
+  CHECK(it.sh("a", "sleep 1000", R"(,"timeout_ms":300)").exit_code == 124); // As long once more.
   CHECK(it.sh("a", "kill " + limited.out).exit_code == 0);
   // As by the contract, and what makes no sense.
   for (const std::string field : {"", "Insula-End-With-Shell: false\r\n"})

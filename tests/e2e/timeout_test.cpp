@@ -1,6 +1,8 @@
 #include "tests/e2e/node.hpp"
 #include "tests/support/catch.hpp"
 
+#include <sstream>
+
 using namespace insula::test;
 
 namespace {
@@ -109,11 +111,16 @@ TEST_CASE("a timeout ends all that the command has started, wherever that has go
 
 TEST_CASE("what a command has left behind before its time was up stays", "[exec][timeout]") {
   const node it;
-  // A daemon: its parent has ended.
-  const auto got =
-    it.sh("a", "(setsid sleep 1000 >/dev/null 2>&1 & echo $!); sleep 1000", timeout("400"));
+  // A daemon, whose parent has ended, and beside it one whose parent has not, which is killed last.
+  const auto got = it.sh("a",
+                         "(setsid sleep 1000 >/dev/null 2>&1 & echo $!); setsid bash -c 'trap \"\" "
+                         "TERM; sleep 1000; sleep 1000' >/dev/null 2>&1 & echo $!; wait",
+                         timeout("400"));
   CHECK(got.exit_code == 124);
-  std::this_thread::sleep_for(500ms);
-  CHECK(it.sh("a", "kill -0 " + got.out).exit_code == 0);
-  CHECK(it.sh("a", "kill " + got.out).exit_code == 0);
+  std::string daemon, child;
+  std::istringstream{got.out} >> daemon >> child;
+  REQUIRE_FALSE(child.empty());
+  REQUIRE(eventually([&] { return it.sh("a", "kill -0 " + child).exit_code != 0; }));
+  CHECK(it.sh("a", "kill -0 " + daemon).exit_code == 0);
+  CHECK(it.sh("a", "kill " + daemon).exit_code == 0);
 }
