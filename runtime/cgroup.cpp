@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,12 +17,16 @@ namespace insula::runtime {
 
 namespace {
 
-/// The v1 controllers that hold the limits. The freezer is only needed where there is no unified
-/// hierarchy.
-constexpr std::array<std::string_view, 4> v1_controllers{"memory", "pids", "cpu", "freezer"};
+/// The v1 controllers that hold the limits, and the unified hierarchy, which has no name. The
+/// freezer is only needed where there is none of that.
+constexpr std::array<std::string_view, 5> controllers_with_limits{"memory", "pids", "cpu",
+                                                                  "freezer", ""};
 
 /// Those of the unified hierarchy.
 constexpr std::array<std::string_view, 3> v2_controllers{"memory", "pids", "cpu"};
+
+/// Of v1, for find_shown_hierarchies().
+constexpr std::array<std::string_view, 2> v1_shown_controllers{"cpuset", "cpuacct"};
 
 /// Of version 1: what sockets may hold, in bytes. Their protocols charge it, UDP's as well.
 constexpr const char* sockets_limit = "/memory.kmem.tcp.limit_in_bytes";
@@ -125,8 +130,11 @@ std::vector<std::string> groups_below(const std::string& top) {
 
 } // namespace
 
-std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_mounts,
-                                                      std::string_view proc_self_cgroup) {
+namespace {
+
+std::vector<cgroup_hierarchy> find_hierarchies(std::string_view proc_mounts,
+                                               std::string_view proc_self_cgroup,
+                                               std::span<const std::string_view> controllers) {
   // "<id>:<controllers>:<path>", the unified one with id 0 and no controllers.
   const auto own_path = [&](std::string_view controller) -> std::optional<std::string> {
     std::istringstream lines{std::string{proc_self_cgroup}};
@@ -135,8 +143,8 @@ std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_moun
       const auto second = line.find(':', first + 1);
       if (second == std::string::npos)
         continue;
-      const auto controllers = std::string_view{line}.substr(first + 1, second - first - 1);
-      if (controller.empty() ? controllers.empty() : has_word(controllers, ',', controller)) {
+      const auto named = std::string_view{line}.substr(first + 1, second - first - 1);
+      if (controller.empty() ? named.empty() : has_word(named, ',', controller)) {
         auto path = line.substr(second + 1);
         return path == "/" ? std::string{} : path;
       }
@@ -155,31 +163,69 @@ std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_moun
       if (const auto path = own_path(controller); path && !known)
         found.push_back({std::string{controller}, target + *path});
     };
-    if (type == "cgroup2")
-      add("");
-    else if (type == "cgroup")
-      for (const auto controller : v1_controllers)
-        if (has_word(options, ',', controller))
-          add(controller);
+    for (const auto controller : controllers)
+      if (controller.empty() ? type == "cgroup2"
+                             : type == "cgroup" && has_word(options, ',', controller))
+        add(controller);
   }
+  return found;
+}
+
+} // namespace
+
+std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_mounts,
+                                                      std::string_view proc_self_cgroup) {
+  auto found = find_hierarchies(proc_mounts, proc_self_cgroup, controllers_with_limits);
   // With the unified hierarchy at hand, its own freezer and kill need no controller.
   if (std::any_of(found.begin(), found.end(), [](auto& h) { return h.controller.empty(); }))
     std::erase_if(found, [](auto& h) { return h.controller == "freezer"; });
   return found;
 }
 
+std::vector<cgroup_hierarchy> find_shown_hierarchies(std::string_view proc_mounts,
+                                                     std::string_view proc_self_cgroup) {
+  const auto limits = find_cgroup_hierarchies(proc_mounts, proc_self_cgroup);
+  auto found = find_hierarchies(proc_mounts, proc_self_cgroup, v1_shown_controllers);
+  std::erase_if(found, [&](auto& each) {
+    return std::any_of(limits.begin(), limits.end(),
+                       [&](auto& other) { return other.directory == each.directory; });
+  });
+  return found;
+}
+
+std::string without_group_counts(std::string_view proc_cgroups) {
+  std::string text;
+  std::istringstream lines{std::string{proc_cgroups}};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words{line};
+    std::string name, hierarchy, groups, enabled;
+    if (line.starts_with('#'))
+      text += line + '\n';
+    else if (words >> name >> hierarchy >> groups >> enabled)
+      text += name + '\t' + hierarchy + "\t1\t" + enabled + '\n';
+  }
+  return text;
+}
+
+std::string list_of_controllers() {
+  return without_group_counts(read_file("/proc/cgroups"));
+}
+
 cgroup_tree cgroup_tree::of_process(pid_t pid, std::string key) {
-  const auto cgroups = "/proc/" + std::to_string(pid) + "/cgroup";
-  return {find_cgroup_hierarchies(read_file("/proc/self/mounts"), read_file(cgroups)),
-          std::move(key)};
+  const auto mounts = read_file("/proc/self/mounts");
+  const auto cgroups = read_file("/proc/" + std::to_string(pid) + "/cgroup");
+  return {find_cgroup_hierarchies(mounts, cgroups), std::move(key),
+          find_shown_hierarchies(mounts, cgroups)};
 }
 
 cgroup_tree cgroup_tree::of_this_process(std::string key) {
   return of_process(::getpid(), std::move(key));
 }
 
-cgroup_tree::cgroup_tree(std::vector<cgroup_hierarchy> hierarchies, std::string key)
+cgroup_tree::cgroup_tree(std::vector<cgroup_hierarchy> hierarchies, std::string key,
+                         std::vector<cgroup_hierarchy> shown)
     : hierarchies_(std::move(hierarchies))
+    , shown_(std::move(shown))
     , key_(std::move(key)) {
   const auto v1_memory = std::any_of(hierarchies_.begin(), hierarchies_.end(),
                                      [](auto& h) { return h.controller == "memory"; });
@@ -239,6 +285,11 @@ result<void> cgroup_tree::prepare() const {
       leave();
       return ok;
     }
+  // A sandbox that cannot be shown one of these has its limits all the same.
+  for (const auto& each : shown_)
+    if (::mkdir(node(each).c_str(), 0755) == 0 && each.controller == "cpuset")
+      for (const char* file : {"/cpuset.cpus", "/cpuset.mems"})
+        write_file(node(each) + file, read_file(each.directory + file));
   return {};
 }
 
@@ -358,6 +409,16 @@ result<std::vector<unique_fd>> cgroup_tree::open_procs(cgroup_id slot) const {
       return failed(name);
   }
   return files;
+}
+
+std::vector<shown_cgroup> cgroup_tree::shown(std::uint32_t slot) const {
+  std::vector<shown_cgroup> found;
+  for (const auto& each : hierarchies_)
+    if (limited(each) || (!each.controller.empty() && each.controller != "freezer"))
+      found.push_back({each.controller, path(each, slot)});
+  for (const auto& each : shown_)
+    found.push_back({each.controller, node(each)});
+  return found;
 }
 
 bool cgroup_tree::remove(cgroup_id slot) const {
@@ -536,6 +597,8 @@ bool cgroup_tree::sweep() const {
     ::rmdir(top.c_str());
     gone &= ::access(top.c_str(), F_OK) != 0;
   }
+  for (const auto& each : shown_) // Nothing lives in there.
+    gone &= ::rmdir(node(each).c_str()) == 0 || errno == ENOENT;
   return gone;
 }
 

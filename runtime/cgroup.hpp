@@ -40,6 +40,23 @@ struct cgroup_hierarchy {
 std::vector<cgroup_hierarchy> find_cgroup_hierarchies(std::string_view proc_mounts,
                                                       std::string_view proc_self_cgroup);
 
+/// The controllers of v1 that set no limit here, but without which programs do not look at the
+/// others: Java wants all that it knows. Those that share a hierarchy with a limit are left out.
+std::vector<cgroup_hierarchy> find_shown_hierarchies(std::string_view proc_mounts,
+                                                     std::string_view proc_self_cgroup);
+
+/// The kernel's list of controllers (/proc/cgroups) without the number of groups that the machine
+/// has.
+std::string without_group_counts(std::string_view proc_cgroups);
+/// That of this machine.
+std::string list_of_controllers();
+
+/// A directory that a sandbox sees of its own group, read-only.
+struct shown_cgroup {
+  std::string name; ///< Below /sys/fs/cgroup: the controller of v1. Empty: all of it, of v2.
+  std::string directory;
+};
+
 /// Which of the groups of a node.
 struct cgroup_id {
   std::uint32_t number;
@@ -72,7 +89,8 @@ public:
   static cgroup_tree of_this_process(std::string key);
   static cgroup_tree of_process(pid_t pid, std::string key);
 
-  cgroup_tree(std::vector<cgroup_hierarchy> hierarchies, std::string key);
+  cgroup_tree(std::vector<cgroup_hierarchy> hierarchies, std::string key,
+              std::vector<cgroup_hierarchy> shown = {});
 
   /// Makes the node's directories and moves this process into `host`, a leaf beside the sandboxes,
   /// where every child that is not moved stays: the agents. Where the unified hierarchy holds the
@@ -95,6 +113,10 @@ public:
 
   /// The cgroup.procs files of a slot: who writes "0" into all of them is in.
   result<std::vector<unique_fd>> open_procs(cgroup_id slot) const;
+
+  /// What a sandbox in this slot is shown of its limits and its use. Without a slot's own group in
+  /// a hierarchy there is an empty group of the node's.
+  std::vector<shown_cgroup> shown(std::uint32_t slot) const;
 
   /// Removes them. False: something still lives in there.
   bool remove(cgroup_id slot) const;
@@ -163,6 +185,7 @@ private:
   bool is_frozen(const std::string& group) const;
 
   std::vector<cgroup_hierarchy> hierarchies_;
+  std::vector<cgroup_hierarchy> shown_;
   std::string key_;
   bool unified_controllers_ = false; ///< The limits are set in the unified hierarchy.
 };

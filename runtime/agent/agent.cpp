@@ -7,6 +7,7 @@
 #include "runtime/agent/identity.hpp"
 #include "runtime/agent/port_list.hpp"
 #include "runtime/agent/processes.hpp"
+#include "runtime/agent/processors.hpp"
 #include "runtime/agent/requests.hpp"
 #include "runtime/agent/shell_keeper.hpp"
 #include "runtime/agent/shell_protocol.hpp"
@@ -233,6 +234,7 @@ start_failure run_command(const request& req, const command& wanted, const int* 
                           bool enters) {
   if (enters && !enter_cgroups())
     return {exec_step::cgroup, errno};
+  stay_on_processors();
   ::setsid();
   if (!become_user(req.uid, req.gid))
     return {exec_step::user, errno};
@@ -336,6 +338,7 @@ void exec(const request& req, char* text, const int* fds, int count) {
   std::memcpy(all, fds, static_cast<std::size_t>(count) * sizeof *all);
   all[count] = error_pipe[1];
   children[place_of(*place)] = ordered;
+  show_processors();
   make_child({place_of(*place), &req, text, all, count + 1});
   ::close(error_pipe[1]);
 }
@@ -623,8 +626,10 @@ int run(char* title, int cgroup_files, std::uint64_t launched_ns) {
   // After exec, and before anything else can run: nothing in the sandbox may trace PID 1 or look
   // into it.
   ::prctl(PR_SET_DUMPABLE, 0);
-  for (int i = 0; i <= cgroup_fds; ++i)
-    ::fcntl(control_fd + i, F_SETFD, FD_CLOEXEC);
+  const int told = first_cgroup_fd + cgroup_files; // Two files, if the second is there.
+  for (int i = control_fd; i < told + 2; ++i)
+    ::fcntl(i, F_SETFD, FD_CLOEXEC);
+  open_processors(told, ::fcntl(told + 1, F_GETFD) >= 0 ? told + 1 : -1);
   sigset_t children;
   ::sigemptyset(&children);
   ::sigaddset(&children, SIGCHLD);

@@ -3,6 +3,7 @@
 #include "runtime/agent/protocol.hpp"
 #include "runtime/spawner/device_nodes.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -30,6 +31,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 
 namespace insula::runtime::spawner {
 
@@ -40,6 +42,16 @@ namespace {
 constexpr std::size_t max_layers = 4;
 constexpr std::array<const char*, max_layers> layer_places{"l0", "d", "l1", "h"};
 constexpr std::size_t with_usr = 3; ///< Of them.
+constexpr std::size_t max_mounts = max_layers + max_shown_cgroups;
+using mount_list = std::array<int, max_mounts>;
+
+std::size_t layers_of(const launch_tools& tools, const launch_request& wanted) {
+  return wanted.machines_usr ? with_usr + (tools.hidden < 0 ? 0 : 1) : with_usr - 1;
+}
+
+std::size_t cgroups_shown_to(const launch_request& wanted) {
+  return std::min(wanted.shown_cgroups.size(), max_shown_cgroups);
+}
 
 // ---- The child: from the namespaces to the agent. It allocates nothing, and whatever fails ends
 // it. --------------
@@ -54,10 +66,10 @@ constexpr std::size_t with_usr = 3; ///< Of them.
 }
 
 /// Waits for mounts, and says how many have come.
-std::size_t receive_mounts(int control, std::array<int, max_layers>& mounts) {
+std::size_t receive_mounts(int control, mount_list& mounts) {
   char byte = 0;
   iovec data{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_layers)];
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_mounts)];
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -109,33 +121,116 @@ bool fill_dev(std::uint64_t shm_bytes) {
          ::mount("tmpfs", "dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, shm) == 0;
 }
 
+/// A copy of the mount that `file` is on, or of `path` below it, that nothing can be written to.
+/// -1 with errno.
+int read_only_copy(int file, const char* path) {
+  const auto flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH;
+  const auto tree = static_cast<int>(::syscall(SYS_open_tree, file, path, flags));
+  mount_attr attributes{};
+  attributes.attr_set =
+    MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+  if (tree >= 0 &&
+      ::syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &attributes, sizeof attributes) == 0)
+    return tree;
+  const int why = errno;
+  if (tree >= 0)
+    ::close(tree);
+  errno = why;
+  return -1;
+}
+
+bool attach_and_close(int tree, const char* target) {
+  const bool attached = tree >= 0 && attach(tree, target);
+  if (tree >= 0)
+    ::close(tree);
+  return attached;
+}
+
+/// Below /sys/fs/cgroup, where the machine has v1: a directory for each controller, and the names
+/// of v2 for what these have in the same form. The agent writes cpu.max.
+bool name_limits(const launch_request& wanted) {
+  constexpr std::array<std::pair<const char*, const char*>, 7> names{
+    {{"memory.max", "memory/memory.limit_in_bytes"},
+     {"memory.current", "memory/memory.usage_in_bytes"},
+     {"memory.peak", "memory/memory.max_usage_in_bytes"},
+     {"memory.stat", "memory/memory.stat"},
+     {"pids.max", "pids/pids.max"},
+     {"pids.current", "pids/pids.current"},
+     {"cpuset.cpus.effective", "../../devices/system/cpu/online"}}};
+  const auto in_view = [](char(&to)[64], const char* name) {
+    std::snprintf(to, sizeof to, "sys/fs/cgroup/%s", name);
+    return to;
+  };
+  char path[64];
+  bool own_cpuacct = false;
+  for (std::size_t i = 0; i < cgroups_shown_to(wanted); ++i) {
+    const auto& name = wanted.shown_cgroups[i].name;
+    own_cpuacct |= name == "cpuacct";
+    if (!name.empty() && ::mkdir(in_view(path, name.c_str()), 0755) != 0)
+      return false;
+  }
+  for (const auto& [name, target] : names)
+    if (::symlink(target, in_view(path, name)) != 0)
+      return false;
+  // Where both are one hierarchy.
+  return own_cpuacct || ::symlink("cpu", in_view(path, "cpuacct")) == 0;
+}
+
+/// The files that the agent keeps true.
+struct told_by_agent {
+  int cpu_limit = -1;  ///< cpu.max, as v2 has it.
+  int processors = -1; ///< Those that are online.
+};
+
 /// Of a sysfs of the sandbox's own, which knows its network, what programs look for: how many
-/// processors there are and of what kind, memory by node, pages, and the interface. A list of what
-/// is there, since the rest tells of disks, of other sandboxes' use of them, and of the kernel's
-/// memory.
-bool make_sys() {
+/// processors there are and of what kind, memory by node, pages, and the interface; and the
+/// sandbox's limits. A list of what is there, since the rest tells of disks, of other sandboxes'
+/// use of them, and of the kernel's memory.
+bool make_sys(const launch_request& wanted, told_by_agent& files) {
   constexpr auto inert = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  constexpr const char* online = "sys/devices/system/cpu/online";
   if (::mount("sysfs", "sysfs", "sysfs", inert | MS_RDONLY, nullptr) != 0 ||
-      ::mount("tmpfs", "sys", "tmpfs", inert, "mode=755,size=4k,nr_inodes=32") != 0)
+      ::mount("tmpfs", "sys", "tmpfs", inert, "mode=755,size=16k,nr_inodes=64") != 0)
     return false;
   for (const char* each :
        {"sys/class", "sys/devices", "sys/devices/system", "sys/devices/virtual", "sys/class/net",
-        "sys/fs", "sys/fs/cgroup", "sys/kernel", "sys/kernel/mm"})
+        "sys/fs", "sys/fs/bpf", "sys/fs/cgroup", "sys/fs/sandboxes", "sys/kernel", "sys/kernel/mm"})
     if (::mkdir(each, 0755) != 0)
       return false;
-  for (const char* each : {"devices/system/cpu", "devices/system/node", "devices/virtual/net",
-                           "kernel/mm/transparent_hugepage"}) {
+  constexpr std::array parts{"devices/system/cpu", "devices/system/node", "devices/virtual/net",
+                             "kernel/mm/transparent_hugepage"};
+  std::array<bool, parts.size()> there{};
+  for (std::size_t i = 0; i < parts.size(); ++i) {
     char from[64], to[64];
-    std::snprintf(from, sizeof from, "sysfs/%s", each);
-    std::snprintf(to, sizeof to, "sys/%s", each);
-    if (::access(from, F_OK) != 0)
-      continue; // This kernel has none.
-    if (::mkdir(to, 0755) != 0 || ::mount(from, to, nullptr, MS_BIND, nullptr) != 0)
+    std::snprintf(from, sizeof from, "sysfs/%s", parts[i]);
+    std::snprintf(to, sizeof to, "sys/%s", parts[i]);
+    there[i] = ::access(from, F_OK) == 0; // Not every kernel has all of them.
+    if (there[i] && ::mkdir(to, 0755) != 0)
       return false;
   }
-  // The only interface that there ever is.
-  return ::symlink("../../devices/virtual/net/lo", "sys/class/net/lo") == 0 &&
-         ::mount(nullptr, "sys", nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY | inert, nullptr) == 0;
+  // A group's path is one beside the agent's, /../sandboxes/sb-1, and some programs look for it
+  // below /sys/fs/cgroup.
+  char path[64];
+  std::snprintf(path, sizeof path, "sys/fs/sandboxes/sb-%u", wanted.slot);
+  const auto make_file = [](const char* name) {
+    return ::open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+  };
+  if (::symlink("../cgroup", path) != 0 ||
+      ::symlink("../../devices/virtual/net/lo", "sys/class/net/lo") != 0 || // The only one.
+      !name_limits(wanted) || (files.cpu_limit = make_file("sys/fs/cgroup/cpu.max")) < 0 ||
+      (there[0] && (files.processors = make_file(online)) < 0))
+    return false;
+  // The mount that the two files were opened on has to stay as it is, so another one goes over it.
+  if (!attach_and_close(read_only_copy(AT_FDCWD, "sys"), "sys"))
+    return false;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    char from[64], to[64];
+    std::snprintf(from, sizeof from, "sysfs/%s", parts[i]);
+    std::snprintf(to, sizeof to, "sys/%s", parts[i]);
+    if (there[i] && ::mount(from, to, nullptr, MS_BIND, nullptr) != 0)
+      return false;
+  }
+  return !there[0] || attach_and_close(read_only_copy(files.processors, ""), online);
 }
 
 /// A name that this kernel does not have needs nothing.
@@ -147,18 +242,20 @@ bool cover(const char* with, const char* path) {
 /// change it is read-only. Files read as empty.
 bool mask() {
   for (const char* path :
-       {"proc/buddyinfo",   "proc/cgroups",    "proc/cmdline", "proc/config.gz",
-        "proc/diskstats",   "proc/interrupts", "proc/iomem",   "proc/ioports",
-        "proc/kallsyms",    "proc/kcore",      "proc/keys",    "proc/latency_stats",
-        "proc/locks",       "proc/mdstat",     "proc/modules", "proc/partitions",
-        "proc/sched_debug", "proc/schedstat",  "proc/swaps",   "proc/timer_list",
-        "proc/timer_stats", "proc/zoneinfo"})
+       {"proc/buddyinfo",  "proc/cmdline", "proc/config.gz",     "proc/diskstats",
+        "proc/interrupts", "proc/iomem",   "proc/ioports",       "proc/kallsyms",
+        "proc/kcore",      "proc/keys",    "proc/latency_stats", "proc/locks",
+        "proc/mdstat",     "proc/modules", "proc/partitions",    "proc/sched_debug",
+        "proc/schedstat",  "proc/swaps",   "proc/timer_list",    "proc/timer_stats",
+        "proc/zoneinfo"})
     if (!cover("dev/null", path))
       return false;
+  if (!cover("cgroups", "proc/cgroups"))
+    return false;
   // An empty directory that nothing can be written to.
   for (const char* path :
        {"proc/acpi", "proc/asound", "proc/bus", "proc/fs", "proc/irq", "proc/scsi"})
-    if (!cover("sys/fs/cgroup", path))
+    if (!cover("sys/fs/bpf", path))
       return false;
   constexpr auto flags = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
   for (const char* path : {"proc/sys", "proc/sysrq-trigger"}) {
@@ -221,7 +318,7 @@ bool load_filter(const std::vector<sock_filter>& filter) {
     if (!worked)
       give_up(control, step);
   };
-  std::array<int, max_layers> mounts{};
+  mount_list mounts{};
   if (receive_mounts(control, mounts) != 1)
     ::_exit(1);
   const int devices = mounts[0];
@@ -242,12 +339,20 @@ bool load_filter(const std::vector<sock_filter>& filter) {
   constexpr auto inert = MS_NOSUID | MS_NODEV | MS_NOEXEC;
   need(attach(devices, "dev") && fill_dev(wanted.shm_bytes), launch_step::dev);
   need(::mount("proc", "proc", "proc", inert, nullptr) == 0, launch_step::proc);
-  need(make_sys(), launch_step::sys);
+  told_by_agent told;
+  need(make_sys(wanted, told), launch_step::sys);
   need(mask(), launch_step::masks);
 
-  const auto layers = receive_mounts(control, mounts);
+  const auto layers = layers_of(tools, wanted);
+  if (receive_mounts(control, mounts) != layers + cgroups_shown_to(wanted))
+    ::_exit(1);
   for (std::size_t i = 0; i < layers; ++i)
     need(attach(mounts[i], layer_places[i]), launch_step::attach_layers);
+  for (std::size_t i = 0; i < cgroups_shown_to(wanted); ++i) {
+    char place[64];
+    std::snprintf(place, sizeof place, "sys/fs/cgroup/%s", wanted.shown_cgroups[i].name.c_str());
+    need(attach(mounts[layers + i], place), launch_step::sys);
+  }
   need(mount_root(layers) && ::chdir("root") == 0, launch_step::overlay);
   need(move_in("dev"), launch_step::dev);
   need(move_in("proc"), launch_step::proc);
@@ -266,7 +371,7 @@ bool load_filter(const std::vector<sock_filter>& filter) {
     limit(RLIMIT_NOFILE, wanted.open_files);
   limit(RLIMIT_MEMLOCK, 8u << 20);
   // To where the agent looks for them, by way of numbers above all of these that nobody uses.
-  constexpr int above = agent::first_cgroup_fd + static_cast<int>(agent::max_cgroup_fds);
+  constexpr int above = agent::first_cgroup_fd + static_cast<int>(agent::max_cgroup_fds) + 2;
   const auto move_up = [&](int fd) {
     const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, above);
     need(moved >= 0, launch_step::agent);
@@ -278,14 +383,19 @@ bool load_filter(const std::vector<sock_filter>& filter) {
   std::array<int, agent::max_cgroup_fds> procs{};
   for (std::size_t i = 0; i < cgroup_procs.size(); ++i)
     procs[i] = move_up(cgroup_procs[i]);
+  const int told_files[] = {move_up(told.cpu_limit),
+                            told.processors < 0 ? -1 : move_up(told.processors)};
   for (int target = 0; target < 3; ++target)
     need(::dup2(null, target) >= 0, launch_step::agent);
   need(::dup2(control, agent::control_fd) >= 0, launch_step::agent);
   for (std::size_t i = 0; i < cgroup_procs.size(); ++i)
     need(::dup2(procs[i], agent::first_cgroup_fd + static_cast<int>(i)) >= 0, launch_step::agent);
-  const auto first_free =
-    static_cast<unsigned>(agent::first_cgroup_fd) + static_cast<unsigned>(cgroup_procs.size());
-  need(::close_range(first_free, ~0u, CLOSE_RANGE_CLOEXEC) == 0, launch_step::agent);
+  auto first_free = agent::first_cgroup_fd + static_cast<int>(cgroup_procs.size());
+  for (const int each : told_files)
+    if (each >= 0)
+      need(::dup2(each, first_free++) >= 0, launch_step::agent);
+  need(::close_range(static_cast<unsigned>(first_free), ~0u, CLOSE_RANGE_CLOEXEC) == 0,
+       launch_step::agent);
 
   need(::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) >= 0 || errno == ENOSYS,
        launch_step::keyring);
@@ -352,7 +462,7 @@ unique_fd mapped_copy(int directory, int user_namespace) {
 bool send_mounts(int control, std::span<const unique_fd> mounts) {
   char byte = 'g';
   iovec data{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_layers)] = {};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_mounts)] = {};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -449,15 +559,20 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   if (!wire_network(made.process.get(), made.network))
     return fail(launch_step::network);
   made.namespaces_done = monotonic_ns();
-  std::array<unique_fd, max_layers> layers;
+  std::array<unique_fd, max_mounts> mounts;
   const std::array<int, max_layers> from{wanted.root_layer, wanted.disk, tools.machines_usr,
                                          tools.hidden};
-  const auto used = wanted.machines_usr ? with_usr + (tools.hidden < 0 ? 0 : 1) : with_usr - 1;
+  auto used = layers_of(tools, wanted);
   for (std::size_t i = 0; i < used; ++i)
-    if (layers[i] = mapped_copy(from[i], user_namespace.get()); !layers[i])
+    if (mounts[i] = mapped_copy(from[i], user_namespace.get()); !mounts[i])
       return fail(launch_step::layers);
+  for (std::size_t i = 0; i < cgroups_shown_to(wanted); ++i, ++used) {
+    mounts[used].reset(read_only_copy(AT_FDCWD, wanted.shown_cgroups[i].directory.c_str()));
+    if (!mounts[used])
+      return fail(launch_step::cgroup);
+  }
   // A child that has given up meanwhile has said why.
-  if (!send_mounts(made.control.get(), {layers.data(), used}) && errno != EPIPE)
+  if (!send_mounts(made.control.get(), {mounts.data(), used}) && errno != EPIPE)
     return fail(launch_step::hand_over);
   made.layers_done = monotonic_ns();
   return made;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
+#include "runtime/cgroup.hpp"
 #include "runtime/spawner/gateway_link.hpp"
 #include "runtime/spawner/protocol.hpp"
 
@@ -21,6 +22,8 @@ struct launch_tools {
   std::vector<sock_filter> without_filters; ///< The same, but none that loads another filter.
 };
 
+inline constexpr std::size_t max_shown_cgroups = 8;
+
 struct launch_request {
   std::uint32_t slot = 0;
   int disk = -1;                     ///< The slot's own directory, with u, w, uu, uw.
@@ -32,6 +35,8 @@ struct launch_request {
   std::uint32_t open_files = 0;
   bool seccomp_filters = true; ///< Its processes may load filters of their own.
   const std::vector<unique_fd>* cgroup_procs = nullptr; ///< Handed to the agent, for the commands.
+  /// Appear below /sys/fs/cgroup, at most max_shown_cgroups.
+  std::vector<shown_cgroup> shown_cgroups;
 };
 
 struct launched {
@@ -47,8 +52,9 @@ struct launched {
 };
 
 /// Makes the namespaces of one sandbox and starts its agent. The working directory must have
-/// directories root, l0, l1, h, d, dev, proc, sys and sysfs, to mount on in the child's namespace:
-/// the child inherits it there, and need not be able to search its parents. Returns as soon as the
+/// directories root, l0, l1, h, d, dev, proc, sys and sysfs, to mount on in the child's namespace,
+/// and a file cgroups, which stands for /proc/cgroups: the child inherits it there, and need not be
+/// able to search its parents. Returns as soon as the
 /// child has everything that it needs; the rest of its way to the agent it goes by itself, while
 /// the next one is made.
 launched launch(const launch_tools& tools, const launch_request& wanted);

@@ -256,6 +256,11 @@ result<void> spawner::prepare() {
   for (const char* each : {"root", "l0", "l1", "h", "d", "dev", "proc", "sys", "sysfs"})
     if (::mkdir(each, 0755) != 0)
       return failed(scratch);
+  const auto controllers = list_of_controllers();
+  const unique_fd list{::open("cgroups", O_WRONLY | O_CREAT | O_CLOEXEC, 0444)};
+  if (!list || ::write(list.get(), controllers.data(), controllers.size()) !=
+                 static_cast<ssize_t>(controllers.size()))
+    return failed(scratch + "/cgroups");
 
   agent_ = program_file("insula-agent", insula_agent_begin, insula_agent_end);
   null_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -714,6 +719,7 @@ void spawner::create(const request& wanted) {
   launching.open_files = wanted.ceilings.open_files;
   launching.seccomp_filters = (wanted.flags & create_without_filters) == 0;
   launching.cgroup_procs = &*procs;
+  launching.shown_cgroups = cgroups_.shown(slot);
   auto made = launch(tools_, launching);
   if (made.pid < 0)
     return refuse(made.failed, made.error, std::strerror(made.error));

@@ -183,3 +183,84 @@ TEST_CASE("apt knows the release and what is installed, where root inside asks i
   CHECK(as_root("dpkg-query -W -f '${Status}' bash 2>&1").find("install ok installed") !=
         std::string::npos);
 }
+
+namespace {
+
+constexpr const char* half_a_machine = "sandbox: {limits: {memory: 512MiB, cpus: 1.0}}";
+
+/// A number among the words that a program prints.
+double number_from(const exec_outcome& got) {
+  CAPTURE(got.out, got.err);
+  REQUIRE(got.exit_code == 0);
+  return std::stod(got.out);
+}
+
+} // namespace
+
+TEST_CASE("a sandbox reads its limits by the names of cgroup v2", "[machine]") {
+  const node it{"sandbox: {limits: {memory: 512MiB, cpus: 0.5, processes: 300}}"};
+  CHECK(
+    it.sh("a", "cd /sys/fs/cgroup && cat memory.max pids.max cpu.max cpuset.cpus.effective").out ==
+    "536870912\n300\n50000 100000\n0\n");
+  const auto used = [&](const std::string& before) {
+    return number_from(it.sh("a", before + "cat /sys/fs/cgroup/memory.current"));
+  };
+  const auto idle = used("");
+  CHECK(used("head -c 100000000 /dev/zero >/dev/shm/x; ") > idle + 90e6);
+  CHECK(number_from(it.sh("a", "cat /sys/fs/cgroup/pids.current")) < 10);
+}
+
+TEST_CASE("programs size themselves by the sandbox's limits", "[machine]") {
+  const node it{half_a_machine};
+  const auto number = [&](const std::string& script) { return number_from(it.sh("a", script)); };
+  CHECK(number("nproc") == 1);
+  CHECK(number("getconf _NPROCESSORS_ONLN") == 1);
+  CHECK(number("lscpu -p=CPU | grep -vc '#'") == 1);
+  CHECK(number("grep -c '^Cpus_allowed_list:.[0-9]*$' /proc/self/status") == 1);
+  CHECK(number("python3 -c 'import os; print(os.cpu_count())'") == 1);
+  CHECK(number("python3 -c 'import os; print(len(os.sched_getaffinity(0)))'") == 1);
+  CHECK(number("node -p 'os.availableParallelism()'") == 1);
+  // V8 takes half of the memory that it knows of, and Java a quarter.
+  CHECK(number("node -p 'v8.getHeapStatistics().heap_size_limit / 1048576'") < 300);
+  if (has("/usr/bin/java")) {
+    const std::string flags = "java -XX:+PrintFlagsFinal -version 2>/dev/null | grep -w ";
+    CHECK(number(flags + "MaxHeapSize | tr -dc '0-9 '") <= 256 << 20);
+    CHECK(number("printf 'public class P { public static void main(String[] a) { System.out"
+                 ".println(Runtime.getRuntime().availableProcessors()); } }' > P.java && "
+                 "java P.java") == 1);
+  }
+  if (has("/usr/bin/make"))
+    CHECK(number("printf 'all:; @echo $(MAKEFLAGS)\\n' > M; make -f M -j$(nproc) | "
+                 "grep -o 'j1' | tr -d j") == 1);
+}
+
+TEST_CASE("a shell and its children have the processors of their sandbox", "[machine]") {
+  const node it{half_a_machine};
+  REQUIRE(it.ask("POST", "/v1/sandbox/a/session", R"({"id":"s"})").status == 200);
+  const auto got =
+    exec_stream{it.port(), "a", exec_body({"eval", "(nproc; bash -c nproc)"}), "Session-Id: s\r\n"}
+      .rest();
+  CHECK(got.out == "1\n1\n");
+}
+
+TEST_CASE("a sandbox that is taken from the pool shows the limits that it is given", "[machine]") {
+  const node it{"pool: {target: 1}"};
+  REQUIRE(eventually(
+    [&] { return it.ask("GET", "/v1/pool/stats").body.find("\"warm\":1") != std::string::npos; }));
+  const auto made = it.ask("POST", "/v1/sandboxes",
+                           R"({"image":{"uri":"host"},"entrypoint":["tail","-f","/dev/null"],)"
+                           R"("resourceLimits":{"cpu":"500m","memory":"256Mi"}})");
+  REQUIRE(made.status == 202);
+  const auto got =
+    it.ask("POST", "/v1/sandboxes/" + made.body.substr(7, 26) + "/proxy/44772/command",
+           R"({"command":"nproc; getconf _NPROCESSORS_ONLN; )"
+           R"(cat /sys/fs/cgroup/cpu.max /sys/fs/cgroup/memory.max"})")
+      .body;
+  CAPTURE(got);
+  CHECK(got.find("50000 100000") != std::string::npos);
+  CHECK(got.find("268435456") != std::string::npos);
+  const std::string one = R"("text":"1\n")";
+  const auto first = got.find(one);
+  CHECK(first != std::string::npos);
+  CHECK(got.find(one, first + 1) != std::string::npos);
+}

@@ -171,6 +171,25 @@ TEST_CASE("a hybrid machine's limits are in v1, and its freezer is not needed",
   CHECK(cgroup_tree{found, "k"}.mode() == "hybrid");
 }
 
+TEST_CASE("what Java looks for is shown, unless it is in a hierarchy of a limit",
+          "[runtime][cgroup]") {
+  const std::string one_by_one = "cgroup /c/cpu cgroup rw,cpu 0 0\n"
+                                 "cgroup /c/cpuacct cgroup rw,cpuacct 0 0\n"
+                                 "cgroup /c/cpuset cgroup rw,cpuset 0 0\n",
+                    both = "cgroup /c/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n";
+  CHECK(described(find_shown_hierarchies(one_by_one, "3:cpuset:/\n2:cpuacct:/a\n1:cpu:/a\n")) ==
+        "cpuacct=/c/cpuacct/a cpuset=/c/cpuset ");
+  CHECK(find_shown_hierarchies(both, "1:cpu,cpuacct:/a\n").empty());
+  CHECK(find_shown_hierarchies("cgroup2 /c cgroup2 rw 0 0\n", "0::/a\n").empty());
+}
+
+TEST_CASE("the list of controllers tells nothing of the machine's groups", "[runtime][cgroup]") {
+  CHECK(without_group_counts("#subsys_name\thierarchy\tnum_cgroups\tenabled\n"
+                             "cpuset\t3\t17\t1\nhugetlb\t0\t4\t0\nnonsense\n") ==
+        "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t3\t1\t1\nhugetlb\t0\t1\t0\n");
+  CHECK(without_group_counts("").empty());
+}
+
 TEST_CASE("texts that say nothing of cgroups give no hierarchy", "[runtime][cgroup]") {
   CHECK(find_cgroup_hierarchies("", "").empty());
   CHECK(find_cgroup_hierarchies("nonsense\n\ncgroup\n", "1\n::\nx:y\n").empty());

@@ -324,8 +324,9 @@ TEST_CASE("/sys has what programs look for, and nothing of disks or of other san
   live_sandbox box{shared_node()};
   CHECK(
     box.run("ls /sys; ls /sys/class /sys/fs /sys/kernel/ /sys/devices /sys/devices/virtual", root)
-      .out == "class\ndevices\nfs\nkernel\n/sys/class:\nnet\n\n/sys/devices:\nsystem\nvirtual\n\n"
-              "/sys/devices/virtual:\nnet\n\n/sys/fs:\ncgroup\n\n/sys/kernel/:\nmm\n");
+      .out ==
+    "class\ndevices\nfs\nkernel\n/sys/class:\nnet\n\n/sys/devices:\nsystem\nvirtual\n\n"
+    "/sys/devices/virtual:\nnet\n\n/sys/fs:\nbpf\ncgroup\nsandboxes\n\n/sys/kernel/:\nmm\n");
   CHECK(box.run("ls /sys/class/net; cat /sys/class/net/lo/address").out ==
         "lo\n00:00:00:00:00:00\n");
   for (const auto& gone : {"block", "fs/btrfs", "firmware", "kernel/vmcoreinfo", "kernel/btf",
@@ -339,7 +340,7 @@ TEST_CASE("/sys has what programs look for, and nothing of disks or of other san
           .out.empty());
   for (const char* name :
        {"cmdline", "diskstats", "partitions", "modules", "iomem", "ioports", "locks", "swaps",
-        "cgroups", "zoneinfo", "buddyinfo", "config.gz", "schedstat", "mdstat"})
+        "zoneinfo", "buddyinfo", "config.gz", "schedstat", "mdstat"})
     CHECK(box.run("test ! -e /proc/"s + name + " || wc -c </proc/" + name, root)
             .out.find_first_not_of("0\n") == std::string::npos);
   for (const char* name : {"fs", "bus", "irq", "acpi"})
@@ -348,6 +349,28 @@ TEST_CASE("/sys has what programs look for, and nothing of disks or of other san
     CHECK(box.run("cat /proc/"s + name, root).out.empty());
   CHECK_FALSE(
     box.run("mkdir /sys/x || mkdir /sys/fs/cgroup/x || mkdir /proc/irq/x", root).exited(0));
+  // The controllers, but not how many groups the machine has.
+  CHECK(box.run("awk 'NR > 1 && $3 != 1' /proc/cgroups; head -c 7 /proc/cgroups", root).out ==
+        "#subsys");
+}
+
+TEST_CASE("a sandbox sees its own group alone and changes nothing there", "[runtime][isolation]") {
+  live_sandbox box{shared_node()};
+  live_sandbox other{shared_node()};
+  // Groups are directories, and there is none below.
+  CHECK(box.run("find -L /sys/fs/cgroup -mindepth 2 -type d", root).out.empty());
+  CHECK(box.run("cat /sys/fs/cgroup/pids.current").out.size() <= 3);
+  // Also by the path that the kernel tells, which some programs follow.
+  CHECK(box.run("cat /sys/fs/cgroup/$(sed -n 's/^0:://p' /proc/self/cgroup)/memory.max").out ==
+        box.run("cat /sys/fs/cgroup/memory.max").out);
+  const auto writable = box.run("find -L /sys/fs/cgroup /sys/devices/system/cpu -writable", root);
+  CHECK(writable.out.empty());
+  CHECK_FALSE(box
+                .run("for each in $(find -L /sys/fs/cgroup -type f) "
+                     "/sys/devices/system/cpu/online; do "
+                     "echo 0 2>/dev/null >>$each && echo $each && exit 0; done; exit 1",
+                     root)
+                .exited(0));
 }
 
 TEST_CASE("programs that look at the machine find what they need", "[runtime][isolation]") {
