@@ -153,6 +153,7 @@ TEST_CASE("who kills everybody kills nobody in another sandbox", "[runtime][isol
   live_sandbox one{shared_node()}, other{shared_node()};
   auto there = one.start("trap 'echo hit' TERM HUP IO USR1; echo up; sleep 600 & wait");
   there.says("up\n");
+  REQUIRE(eventually([&] { return one.run("pgrep -c sleep").out == "1\n"; }));
   for (const auto who : {user, root})
     other.run("kill -TERM -1; kill -IO -1; kill -KILL -1", who);
   CHECK(one.run("pgrep -c sleep").out == "1\n");
