@@ -287,9 +287,8 @@ result<void> cgroup_tree::prepare() const {
     }
   // A sandbox that cannot be shown one of these has its limits all the same.
   for (const auto& each : shown_)
-    if (::mkdir(node(each).c_str(), 0755) == 0 && each.controller == "cpuset")
-      for (const char* file : {"/cpuset.cpus", "/cpuset.mems"})
-        write_file(node(each) + file, read_file(each.directory + file));
+    if (::mkdir(node(each).c_str(), 0755) == 0)
+      ::mkdir(sandboxes(each).c_str(), 0755);
   return {};
 }
 
@@ -388,6 +387,8 @@ result<void> cgroup_tree::create(cgroup_id slot, const cgroup_limits& limits) co
       remove(slot);
       return ok;
     }
+  for (const auto& each : shown_)
+    ::mkdir(path(each, slot).c_str(), 0755);
   return {};
 }
 
@@ -417,7 +418,8 @@ std::vector<shown_cgroup> cgroup_tree::shown(std::uint32_t slot) const {
     if (limited(each) || (!each.controller.empty() && each.controller != "freezer"))
       found.push_back({each.controller, path(each, slot)});
   for (const auto& each : shown_)
-    found.push_back({each.controller, node(each)});
+    if (const auto group = path(each, slot); ::access(group.c_str(), F_OK) == 0)
+      found.push_back({each.controller, group});
   return found;
 }
 
@@ -425,6 +427,8 @@ bool cgroup_tree::remove(cgroup_id slot) const {
   bool gone = true;
   for (const auto& each : hierarchies_)
     gone &= ::rmdir(path(each, slot).c_str()) == 0 || errno == ENOENT;
+  for (const auto& each : shown_)
+    ::rmdir(path(each, slot).c_str());
   return gone;
 }
 
@@ -597,8 +601,11 @@ bool cgroup_tree::sweep() const {
     ::rmdir(top.c_str());
     gone &= ::access(top.c_str(), F_OK) != 0;
   }
-  for (const auto& each : shown_) // Nothing lives in there.
+  for (const auto& each : shown_) { // Nothing lives in there.
+    for (const auto& name : groups_below(node(each)))
+      ::rmdir((node(each) + "/" + name).c_str());
     gone &= ::rmdir(node(each).c_str()) == 0 || errno == ENOENT;
+  }
   return gone;
 }
 

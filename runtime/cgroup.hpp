@@ -114,8 +114,8 @@ public:
   /// The cgroup.procs files of a slot: who writes "0" into all of them is in.
   result<std::vector<unique_fd>> open_procs(cgroup_id slot) const;
 
-  /// What a sandbox in this slot is shown of its limits and its use. Without a slot's own group in
-  /// a hierarchy there is an empty group of the node's.
+  /// What a sandbox in this slot is shown of its limits and its use: directories that are its own
+  /// alone. Those without a limit are empty groups.
   std::vector<shown_cgroup> shown(std::uint32_t slot) const;
 
   /// Removes them. False: something still lives in there.

@@ -176,6 +176,16 @@ bool name_limits(const launch_request& wanted) {
   return own_cpuacct || ::symlink("cpu", in_view(path, "cpuacct")) == 0;
 }
 
+/// A small file.
+bool copy_text(const char* from, int to) {
+  const int file = ::open(from, O_RDONLY | O_CLOEXEC);
+  char text[4096];
+  const auto n = file < 0 ? -1 : ::read(file, text, sizeof text);
+  if (file >= 0)
+    ::close(file);
+  return n >= 0 && ::write(to, text, static_cast<std::size_t>(n)) == n;
+}
+
 /// The files that the agent keeps true.
 struct told_by_agent {
   int cpu_limit = -1;  ///< cpu.max, as v2 has it.
@@ -186,11 +196,11 @@ struct told_by_agent {
 /// processors there are and of what kind, memory by node, pages, and the interface; and the
 /// sandbox's limits. A list of what is there, since the rest tells of disks, of other sandboxes'
 /// use of them, and of the kernel's memory.
-bool make_sys(const launch_request& wanted, told_by_agent& files) {
+bool make_sys(const launch_tools& tools, const launch_request& wanted, told_by_agent& files) {
   constexpr auto inert = MS_NOSUID | MS_NODEV | MS_NOEXEC;
   constexpr const char* online = "sys/devices/system/cpu/online";
   if (::mount("sysfs", "sysfs", "sysfs", inert | MS_RDONLY, nullptr) != 0 ||
-      ::mount("tmpfs", "sys", "tmpfs", inert, "mode=755,size=16k,nr_inodes=64") != 0)
+      ::mount("tmpfs", "sys", "tmpfs", inert, "mode=755,size=1m,nr_inodes=64") != 0)
     return false;
   for (const char* each :
        {"sys/class", "sys/devices", "sys/devices/system", "sys/devices/virtual", "sys/class/net",
@@ -218,8 +228,19 @@ bool make_sys(const launch_request& wanted, told_by_agent& files) {
   if (::symlink("../cgroup", path) != 0 ||
       ::symlink("../../devices/virtual/net/lo", "sys/class/net/lo") != 0 || // The only one.
       !name_limits(wanted) || (files.cpu_limit = make_file("sys/fs/cgroup/cpu.max")) < 0 ||
-      (there[0] && (files.processors = make_file(online)) < 0))
+      (there[0] && ((files.processors = make_file(online)) < 0 ||
+                    !copy_text("sysfs/devices/system/cpu/online", files.processors))))
     return false;
+  // Java looks at it. Each sandbox has a file of its own, since a file's locks and
+  // watches are felt by all that have it. What is mounted over it hides this name.
+  if (const auto& text = tools.controllers; !text.empty()) {
+    const int list =
+      make_file(there[0] ? "sys/devices/system/cpu/cgroups" : "sys/devices/system/cgroups");
+    if (list < 0 || ::write(list, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+        !attach_and_close(read_only_copy(list, ""), "proc/cgroups"))
+      return false;
+    ::close(list);
+  }
   // The mount that the two files were opened on has to stay as it is, so another one goes over it.
   if (!attach_and_close(read_only_copy(AT_FDCWD, "sys"), "sys"))
     return false;
@@ -250,8 +271,6 @@ bool mask() {
         "proc/zoneinfo"})
     if (!cover("dev/null", path))
       return false;
-  if (!cover("cgroups", "proc/cgroups"))
-    return false;
   // An empty directory that nothing can be written to.
   for (const char* path :
        {"proc/acpi", "proc/asound", "proc/bus", "proc/fs", "proc/irq", "proc/scsi"})
@@ -340,7 +359,7 @@ bool load_filter(const std::vector<sock_filter>& filter) {
   need(attach(devices, "dev") && fill_dev(wanted.shm_bytes), launch_step::dev);
   need(::mount("proc", "proc", "proc", inert, nullptr) == 0, launch_step::proc);
   told_by_agent told;
-  need(make_sys(wanted, told), launch_step::sys);
+  need(make_sys(tools, wanted, told), launch_step::sys);
   need(mask(), launch_step::masks);
 
   const auto layers = layers_of(tools, wanted);

@@ -18,6 +18,7 @@ struct launch_tools {
   int agent = -1;                           ///< The agent's program, as a sealed file in memory.
   int machines_usr = -1;                    ///< The machine's /usr.
   int hidden = -1;                          ///< A layer over that; -1: nothing is to be hidden.
+  std::string controllers;                  ///< What /proc/cgroups says.
   std::vector<sock_filter> filter;          ///< System calls that are allowed.
   std::vector<sock_filter> without_filters; ///< The same, but none that loads another filter.
 };
@@ -52,9 +53,8 @@ struct launched {
 };
 
 /// Makes the namespaces of one sandbox and starts its agent. The working directory must have
-/// directories root, l0, l1, h, d, dev, proc, sys and sysfs, to mount on in the child's namespace,
-/// and a file cgroups, which stands for /proc/cgroups: the child inherits it there, and need not be
-/// able to search its parents. Returns as soon as the
+/// directories root, l0, l1, h, d, dev, proc, sys and sysfs, to mount on in the child's namespace:
+/// the child inherits it there, and need not be able to search its parents. Returns as soon as the
 /// child has everything that it needs; the rest of its way to the agent it goes by itself, while
 /// the next one is made.
 launched launch(const launch_tools& tools, const launch_request& wanted);

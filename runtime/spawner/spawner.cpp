@@ -256,11 +256,6 @@ result<void> spawner::prepare() {
   for (const char* each : {"root", "l0", "l1", "h", "d", "dev", "proc", "sys", "sysfs"})
     if (::mkdir(each, 0755) != 0)
       return failed(scratch);
-  const auto controllers = list_of_controllers();
-  const unique_fd list{::open("cgroups", O_WRONLY | O_CREAT | O_CLOEXEC, 0444)};
-  if (!list || ::write(list.get(), controllers.data(), controllers.size()) !=
-                 static_cast<ssize_t>(controllers.size()))
-    return failed(scratch + "/cgroups");
 
   agent_ = program_file("insula-agent", insula_agent_begin, insula_agent_end);
   null_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -273,6 +268,7 @@ result<void> spawner::prepare() {
     return {{errc::launch_failed, "libseccomp could not make the system call filter"}};
   mounts_.use(std::move(of_mounts));
   tools_.agent = agent_.get();
+  tools_.controllers = list_of_controllers();
   tools_.machines_usr = layers_.machines_usr();
 
   raise_ceilings_of_machine();

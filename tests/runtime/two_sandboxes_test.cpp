@@ -21,7 +21,8 @@ import ctypes, errno, fcntl, os, signal, socket, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 files = ['/dev/null', '/dev/zero', '/dev/full', '/dev/random', '/dev/urandom', '/usr/bin/env', '/usr/bin/bash',
          '/etc/passwd', '/etc/hosts', '/proc/version', '/proc/self/status', '/sys/devices/system/cpu/online',
-         '/usr', '/etc', '/tmp', '/dev/shm', '/']
+         '/proc/cgroups', '/sys/fs/cgroup/cpu.max', '/sys/fs/cgroup/memory.max', '/usr', '/etc', '/tmp', '/dev/shm', '/']
+files += [each for each in ('/sys/fs/cgroup/cpuset', '/sys/fs/cgroup/cpuacct') if os.path.isdir(each)]
 key, name = 0x5157, b'/insula-two'
 def check(call, *words):
     got = call(*words)
