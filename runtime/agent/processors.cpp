@@ -39,7 +39,8 @@ long processors_in(const char* text) {
   return allowed > 0 && each > 0 ? (allowed + each - 1) / each : 0;
 }
 
-/// As the kernel writes it: "0-3" or "0,2".
+/// As the kernel writes it: "0-3" or "0,2". Without the last ones where there is no room for them,
+/// and always with room for a line's end.
 void list_of(const cpu_set_t& set, char (&text)[256]) {
   std::size_t at = 0;
   text[0] = '\0';
@@ -49,12 +50,14 @@ void list_of(const cpu_set_t& set, char (&text)[256]) {
     int last = first;
     while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set))
       ++last;
-    const auto left = sizeof text - at;
+    const auto left = sizeof text - 1 - at;
     const int n = first == last
                     ? std::snprintf(text + at, left, "%s%d", at == 0 ? "" : ",", first)
                     : std::snprintf(text + at, left, "%s%d-%d", at == 0 ? "" : ",", first, last);
-    if (n < 0 || static_cast<std::size_t>(n) >= left)
+    if (n < 0 || static_cast<std::size_t>(n) >= left) {
+      text[at] = '\0';
       return;
+    }
     at += static_cast<std::size_t>(n);
     first = last;
   }
