@@ -2,7 +2,7 @@
 # A real job: this project's own source goes into a sandbox, its base library is compiled and tested there with the output
 # streamed, and the test report comes back out. The same is done here, and both must have run the same tests, all passed.
 #
-# INSULA_URL says where the server is; INSULA_API_KEY is its key, if it has one. Needs a compiler, CMake, Ninja and Catch2
+# INSULA_URL says where the server is; SANDBOX_API_KEY is its key, if it has one: the same variable as the server's. Needs a compiler, CMake, Ninja and Catch2
 # here and in the sandbox's image. INSULA_HOST_BUILD is where this machine compiles: build/base_only unless set.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
@@ -12,7 +12,7 @@ host_build=${INSULA_HOST_BUILD:-build/base_only}
 dir=$(mktemp -d)
 id=
 
-call() { curl -sS --fail-with-body ${INSULA_API_KEY:+-H "Authorization: Bearer $INSULA_API_KEY"} "$@"; }
+call() { curl -sS --fail-with-body ${SANDBOX_API_KEY:+-H "Authorization: Bearer $SANDBOX_API_KEY"} "$@"; }
 
 # shellcheck disable=SC2317  # Called by trap.
 cleanup() {

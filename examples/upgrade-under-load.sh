@@ -2,11 +2,16 @@
 # The running server is replaced twice while fifty commands print, and no byte of theirs is lost: whoever is cut asks the
 # next server, with the key of the command and the id of the last event that has come.
 #
-# examples/upgrade-under-load.sh [insula]: the program, build/release/insula unless given. Needs root. It starts a server
-# of its own on a free port, with a state directory of its own, and leaves nothing behind.
+# examples/upgrade-under-load.sh [insula]: the program, build/release/insula of the clone unless given. Needs root. It
+# starts a server of its own on a free port, without a key and with a state directory of its own, and leaves nothing behind.
 set -euo pipefail
 
-insula=$(realpath -- "${1:-build/release/insula}")
+clone=$(dirname -- "${BASH_SOURCE[0]}")/..
+insula=$(realpath -m -- "${1:-$clone/build/release/insula}")
+[[ -x $insula ]] || {
+  echo "${0##*/}: there is no program $insula; ./dev build release makes it" >&2
+  exit 1
+}
 streams=50
 sandboxes=10
 last=500 # Each command prints 1 to this, in about ten seconds.
@@ -15,6 +20,7 @@ command="exec 9<> <(:); for ((i = 1; i <= $last; i++)); do echo \$i; read -rt 0.
 dir=$(mktemp -d "${TMPDIR:-/var/tmp}/insula-upgrade.XXXXXX")
 chmod 755 "$dir"
 export NO_PROXY=127.0.0.1
+unset SANDBOX_API_KEY
 
 die() {
   echo "${0##*/}: $*" >&2

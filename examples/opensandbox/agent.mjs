@@ -1,11 +1,13 @@
-// A small job of an agent's with OpenSandbox's own client (npm install @alibaba-group/opensandbox): a program is written into
-// a sandbox, its tests run, it is mended, and it serves what it has made.
+// A small job of an agent's with OpenSandbox's own client: a program is written into a sandbox, its tests run, it is mended, and
+// it serves what it has made. In the clone:
 //
-// INSULA_URL says where the server is; INSULA_API_KEY is its key, if it has one.
+//     npm install --prefix examples/opensandbox && node examples/opensandbox/agent.mjs
+//
+// INSULA_URL says where the server is; SANDBOX_API_KEY is its key, if it has one: the same variable as the server's.
 import { ConnectionConfig, Sandbox } from '@alibaba-group/opensandbox';
 
 const url = process.env.INSULA_URL ?? 'http://127.0.0.1:8787';
-const connectionConfig = new ConnectionConfig({ domain: url, apiKey: process.env.INSULA_API_KEY });
+const connectionConfig = new ConnectionConfig({ domain: url, apiKey: process.env.SANDBOX_API_KEY });
 
 const sandbox = await Sandbox.create({ connectionConfig, image: 'host', timeoutSeconds: 600 });
 try {

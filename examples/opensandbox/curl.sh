@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # The command API of OpenSandbox's execd by curl, at the address where its documentation has it.
 #
-# examples/opensandbox/curl.sh [insula]: the program, build/release/insula unless given. Needs root, and port 44772 to be
+# examples/opensandbox/curl.sh [insula]: the program, build/release/insula of the clone unless given. Needs root, and port 44772 to be
 # free. It starts a server of its own with a state directory of its own, and leaves nothing behind.
 set -euo pipefail
 
-insula=$(realpath -- "${1:-build/release/insula}")
+clone=$(dirname -- "${BASH_SOURCE[0]}")/../..
+insula=$(realpath -m -- "${1:-$clone/build/release/insula}")
+[[ -x $insula ]] || {
+  echo "${0##*/}: there is no program $insula; ./dev build release makes it" >&2
+  exit 1
+}
 dir=$(mktemp -d "${TMPDIR:-/var/tmp}/insula-execd.XXXXXX")
 chmod 755 "$dir"
 export NO_PROXY=localhost,127.0.0.1
