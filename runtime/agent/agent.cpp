@@ -5,6 +5,7 @@
 #include "runtime/agent/file_operations.hpp"
 #include "runtime/agent/file_tasks.hpp"
 #include "runtime/agent/identity.hpp"
+#include "runtime/agent/new_file.hpp"
 #include "runtime/agent/port_list.hpp"
 #include "runtime/agent/processes.hpp"
 #include "runtime/agent/processors.hpp"
@@ -251,6 +252,8 @@ start_failure run_command(const request& req, const command& wanted, const int* 
   ::sigprocmask(SIG_SETMASK, &nothing_blocked, nullptr);
   const bool shell = req.what == op::open_shell;
   const bool must_be_there = req.what == op::exec;
+  if (::chdir("/") != 0) // From where the launcher has left the agent.
+    return {exec_step::cwd, errno};
   if (::chdir(wanted.cwd) != 0 && (must_be_there || ::chdir(home_of(wanted)) != 0))
     return {exec_step::cwd, errno};
   ::execve(shell ? "/proc/self/exe" : wanted.argv[0], wanted.argv, wanted.env);
@@ -274,11 +277,15 @@ start_failure run_command(const request& req, const command& wanted, const int* 
 [[noreturn]] void live_for_files(const order& what, bool enters) {
   const int channel = what.fds[0];
   const request& req = *what.what;
-  if (!let_go_of_children() || (enters && !enter_cgroups()) || !become_user(req.uid, req.gid))
+  if (!let_go_of_children() || (enters && !enter_cgroups()))
     ::_exit(1);
   if (channel > control_fd)
     ::close_range(control_fd, static_cast<unsigned>(channel - 1), 0);
   ::close_range(static_cast<unsigned>(channel + 1), ~0u, 0);
+  if (req.what == op::write_file || req.what == op::file_task)
+    open_workshop();
+  if (::chdir("/") != 0 || !become_user(req.uid, req.gid))
+    ::_exit(1);
   ::sigprocmask(SIG_SETMASK, &nothing_blocked, nullptr);
   ::umask(022);
   if (req.what == op::list_ports) {

@@ -2,6 +2,7 @@
 
 #include "base/stream_frames.hpp"
 #include "runtime/agent/channel.hpp"
+#include "runtime/agent/new_file.hpp"
 
 #include <cerrno>
 #include <cstdio>
@@ -37,13 +38,6 @@ int make_directories(char* path) {
   return errno;
 }
 
-int open_beside(const char* path, char (&name)[PATH_MAX + 32]) {
-  char parent[PATH_MAX];
-  parent_of(path, parent);
-  std::snprintf(name, sizeof name, "%s/.insula-%d-XXXXXX", parent, static_cast<int>(::getpid()));
-  return ::mkostemp(name, O_CLOEXEC);
-}
-
 namespace {
 
 file_kind kind_of(const struct stat& info) {
@@ -64,6 +58,20 @@ void answer(int channel, int error, file_step step, const struct stat* info = nu
   send_all(channel, &head, sizeof head);
 }
 
+/// Returns errno.
+int write_all(int file, const char* bytes, std::size_t count) {
+  while (count > 0) {
+    const ssize_t n = ::write(file, bytes, count);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n <= 0)
+      return n == 0 ? EIO : errno;
+    bytes += n;
+    count -= static_cast<std::size_t>(n);
+  }
+  return 0;
+}
+
 /// Copies frames into `file`. 0: all of it; -1: the sender was cut off; otherwise errno.
 int receive_content(int channel, int file) {
   static char buffer[max_frame_bytes];
@@ -82,14 +90,8 @@ int receive_content(int channel, int file) {
         continue;
       if (got <= 0)
         return -1;
-      for (ssize_t put = 0; put < got;) {
-        const ssize_t n = ::write(file, buffer + put, static_cast<std::size_t>(got - put));
-        if (n < 0 && errno == EINTR)
-          continue;
-        if (n <= 0)
-          return n == 0 ? EIO : errno;
-        put += n;
-      }
+      if (const int failed = write_all(file, buffer, static_cast<std::size_t>(got)); failed != 0)
+        return failed;
       left -= static_cast<std::size_t>(got);
     }
   }
@@ -127,7 +129,47 @@ file_step grant(int file, const file_wishes& wishes) {
   return file_step::none;
 }
 
-/// For symlinks that lead to no file yet, and places where no second file can be made.
+/// As a symlink at `path` leads on, to a place where nothing may be yet. False: it cannot be
+/// followed, with errno.
+bool follow_links(char (&path)[PATH_MAX]) {
+  char target[PATH_MAX], parent[PATH_MAX];
+  constexpr int most = 40; // As many as the kernel follows.
+  for (int i = 0; i < most; ++i) {
+    const ssize_t length = ::readlink(path, target, sizeof target - 1);
+    if (length < 0)
+      return errno == EINVAL || errno == ENOENT; // It is no link, or nothing is there.
+    target[length] = '\0';
+    parent_of(path, parent);
+    const int whole = target[0] == '/' ? std::snprintf(path, sizeof path, "%s", target)
+                                       : std::snprintf(path, sizeof path, "%s/%s", parent, target);
+    if (whole >= static_cast<int>(sizeof path)) {
+      errno = ENAMETOOLONG;
+      return false;
+    }
+  }
+  errno = ELOOP;
+  return false;
+}
+
+/// All of a file, in place of what another one has. Returns errno.
+int copy_over(int from, int to) {
+  if (::ftruncate(to, 0) != 0)
+    return errno;
+  static char buffer[max_frame_bytes];
+  for (off_t at = 0;;) {
+    const ssize_t n = ::pread(from, buffer, sizeof buffer, at);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n <= 0)
+      return n == 0 ? 0 : errno;
+    if (const int failed = write_all(to, buffer, static_cast<std::size_t>(n)); failed != 0)
+      return failed;
+    at += n;
+  }
+}
+
+/// For places where no second file can be made. The content is kept elsewhere until it is whole, if
+/// there is such a place: a sender that is cut off has changed nothing.
 void write_in_place(int channel, const char* path, const file_wishes& wishes) {
   const int file =
     ::open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, wishes.new_mode);
@@ -138,13 +180,17 @@ void write_in_place(int channel, const char* path, const file_wishes& wishes) {
     return refuse(channel, errno, file_step::type);
   if (!S_ISREG(info.st_mode))
     return refuse(channel, EINVAL, file_step::type, &info);
-  if (::ftruncate(file, 0) != 0)
+  new_file whole;
+  const bool kept = whole.open_for_copy();
+  if (!kept && ::ftruncate(file, 0) != 0)
     return refuse(channel, errno, file_step::write);
-  const int failed = receive_content(channel, file);
+  const int failed = receive_content(channel, kept ? whole.fd() : file);
   if (failed == -1)
     return;
   if (failed != 0)
     return refuse(channel, failed, file_step::write);
+  if (const int uncopied = kept ? copy_over(whole.fd(), file) : 0; uncopied != 0)
+    return answer(channel, uncopied, file_step::write);
   if (const auto unmet = grant(file, wishes); unmet != file_step::none)
     return answer(channel, errno, unmet);
   if (::fstat(file, &info) != 0 || ::close(file) != 0)
@@ -180,17 +226,19 @@ void send_file(int channel, const char* path) {
 }
 
 void receive_file(int channel, const char* path, const file_wishes& wishes) {
-  char parent[PATH_MAX];
+  char real[PATH_MAX], parent[PATH_MAX];
   if (std::strlen(path) >= sizeof parent)
     return refuse(channel, ENAMETOOLONG, file_step::setup);
-  // Through symlinks to the file itself, which is then replaced whole. One that leads nowhere is
-  // written in place.
-  char real[PATH_MAX];
-  if (::realpath(path, real) != nullptr)
-    path = real;
-  parent_of(path, parent);
-  if (const int failed = make_directories(parent); failed != 0)
-    return refuse(channel, failed, file_step::parents);
+  // Through symlinks to the file itself, which is then replaced whole, or made.
+  if (::realpath(path, real) == nullptr) {
+    parent_of(path, parent);
+    if (const int failed = make_directories(parent); failed != 0)
+      return refuse(channel, failed, file_step::parents);
+    std::snprintf(real, sizeof real, "%s", path);
+    if (!follow_links(real))
+      return refuse(channel, errno, file_step::open);
+  }
+  path = real;
 
   struct stat before {};
   const bool exists = ::lstat(path, &before) == 0;
@@ -204,40 +252,28 @@ void receive_file(int channel, const char* path, const file_wishes& wishes) {
   if (exists && ::access(path, W_OK) != 0)
     return refuse(channel, errno, file_step::open);
 
-  char temporary[PATH_MAX + 32];
-  const int file = open_beside(path, temporary);
-  if (file < 0) {
+  new_file next;
+  if (!next.open(path)) {
     if (errno == EACCES || errno == EROFS || errno == EPERM)
       return write_in_place(channel, path, wishes);
     return refuse(channel, errno, file_step::open);
   }
-  const auto give_up = [&](int error, file_step step) {
-    ::unlink(temporary);
-    if (error > 0)
-      refuse(channel, error, step);
-  };
   const mode_t mask = ::umask(0);
   ::umask(mask);
-  if (::fchmod(file, exists ? before.st_mode & 07777 : wishes.new_mode & ~mask) != 0)
-    return give_up(errno, file_step::open);
-  if (const int failed = receive_content(channel, file); failed != 0)
-    return give_up(failed, file_step::write);
-  if (const auto unmet = grant(file, wishes); unmet != file_step::none) {
-    const int failed = errno;
-    ::unlink(temporary);
-    return answer(channel, failed, unmet);
-  }
+  if (::fchmod(next.fd(), exists ? before.st_mode & 07777 : wishes.new_mode & ~mask) != 0)
+    return refuse(channel, errno, file_step::open);
+  const int failed = receive_content(channel, next.fd());
+  if (failed == -1)
+    return;
+  if (failed != 0)
+    return refuse(channel, failed, file_step::write);
+  if (const auto unmet = grant(next.fd(), wishes); unmet != file_step::none)
+    return answer(channel, errno, unmet);
   struct stat after {};
-  if (::fstat(file, &after) != 0 || ::close(file) != 0) {
-    const int failed = errno;
-    ::unlink(temporary);
-    return answer(channel, failed, file_step::write);
-  }
-  if (::rename(temporary, path) != 0) {
-    const int failed = errno;
-    ::unlink(temporary);
-    return answer(channel, failed, file_step::rename);
-  }
+  if (::fstat(next.fd(), &after) != 0)
+    return answer(channel, errno, file_step::write);
+  if (!next.put_in_place())
+    return answer(channel, errno, file_step::rename);
   answer(channel, 0, file_step::none, &after);
 }
 

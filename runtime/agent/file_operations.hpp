@@ -32,7 +32,4 @@ void parent_of(const char* path, char (&parent)[PATH_MAX]);
 /// mkdir -p. Returns errno.
 int make_directories(char* path);
 
-/// A file beside `path`, to take its place: its name, and a descriptor, or -1 with errno.
-int open_beside(const char* path, char (&name)[PATH_MAX + 32]);
-
 } // namespace insula::runtime::agent

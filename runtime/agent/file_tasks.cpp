@@ -3,6 +3,7 @@
 #include "runtime/agent/channel.hpp"
 #include "runtime/agent/file_operations.hpp"
 #include "runtime/agent/identity.hpp"
+#include "runtime/agent/new_file.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -516,24 +517,17 @@ struct replacement {
 /// with errno, or none.
 file_step replace_whole(const replacement& what, const char* path, const struct stat& is,
                         std::int64_t& count) {
-  char name[PATH_MAX + 32];
-  const int next = open_beside(path, name);
-  if (next < 0)
+  new_file next;
+  if (!next.open(path))
     return file_step::open;
-  file_step failed = file_step::none;
-  count = what.apply([&](const char* at, std::size_t size) { return write_all(next, at, size); });
+  count =
+    what.apply([&](const char* at, std::size_t size) { return write_all(next.fd(), at, size); });
   if (count < 0)
-    failed = file_step::write;
-  else if (::fchown(next, is.st_uid, is.st_gid) != 0 || ::fchmod(next, is.st_mode & 07777) != 0)
-    failed = file_step::owner;
-  else if (::rename(name, path) != 0)
-    failed = file_step::rename;
-  const int why = errno;
-  if (failed != file_step::none)
-    ::unlink(name);
-  ::close(next);
-  errno = why;
-  return failed;
+    return file_step::write;
+  if (::fchown(next.fd(), is.st_uid, is.st_gid) != 0 ||
+      ::fchmod(next.fd(), is.st_mode & 07777) != 0)
+    return file_step::owner;
+  return next.put_in_place() ? file_step::none : file_step::rename;
 }
 
 /// Where no second file can be made, or take its place.

@@ -373,12 +373,15 @@ bool load_filter(const std::vector<sock_filter>& filter) {
     need(attach(mounts[layers + i], place), launch_step::sys);
   }
   need(mount_root(layers) && ::chdir("root") == 0, launch_step::overlay);
+  // The directory under /proc is out of everybody's reach. The agent is left there: new_file.hpp.
+  const int below_proc = ::open("proc", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  need(below_proc >= 0, launch_step::proc);
   need(move_in("dev"), launch_step::dev);
   need(move_in("proc"), launch_step::proc);
   need(move_in("sys"), launch_step::sys);
   // The new root on top of the old one, then the old one away from under it.
   need(::syscall(SYS_pivot_root, ".", ".") == 0 && ::umount2(".", MNT_DETACH) == 0 &&
-         ::chdir("/") == 0,
+         ::fchdir(below_proc) == 0,
        launch_step::pivot);
   need(::sethostname(wanted.host_name.c_str(), wanted.host_name.size()) == 0,
        launch_step::host_name);

@@ -43,6 +43,59 @@ std::string noise(std::size_t size) {
   return bytes;
 }
 
+/// The events that inotify tells watchers of a directory in sandbox "a": "event name", a line
+/// each, without opens and reads. Node's fs.watch and all file watchers are made of it.
+class watched {
+public:
+  watched(const node& it, const std::string& directory)
+      : stream_(it.open("a", {"python3", "-u", "-c", script, directory})) {
+    REQUIRE(stream_.next()->data == "up\n");
+    it_ = &it;
+    directory_ = directory;
+  }
+
+  /// Until now.
+  std::string events() {
+    it_->sh("a", "mkdir " + directory_ + "/end-of-test");
+    const auto all = stream_.rest();
+    it_->sh("a", "rmdir " + directory_ + "/end-of-test");
+    REQUIRE(all.exit_code == 0);
+    return all.out;
+  }
+
+private:
+  static constexpr const char* script = R"(
+import ctypes, os, struct, sys
+names = {2: "modify", 4: "attrib", 8: "close_write", 64: "moved_from", 128: "moved_to",
+         256: "create", 512: "delete"}
+libc = ctypes.CDLL(None)
+fd = libc.inotify_init()
+assert libc.inotify_add_watch(fd, sys.argv[1].encode(), sum(names)) >= 0
+print("up")
+while True:
+    bytes = os.read(fd, 65536)
+    while bytes:
+        _, mask, _, size = struct.unpack("iIII", bytes[:16])
+        name = bytes[16:16 + size].rstrip(b"\0").decode()
+        bytes = bytes[16 + size:]
+        if name == "end-of-test":
+            sys.exit(0)
+        print(*(names[each] for each in names if mask & each), name)
+)";
+  exec_stream stream_;
+  const node* it_ = nullptr;
+  std::string directory_;
+};
+
+/// An execd upload of one file.
+std::string uploaded(const std::string& metadata, const std::string& content) {
+  const auto part = [](const std::string& name, const std::string& bytes) {
+    return "--XX\r\nContent-Disposition: form-data; name=\"" + name + "\"; filename=\"" + name +
+           "\"\r\n\r\n" + bytes + "\r\n";
+  };
+  return part("metadata", metadata) + part("file", content) + "--XX--\r\n";
+}
+
 std::string chunked(std::string_view target, std::string_view bytes) {
   std::string text = "PUT " + std::string{target} +
                      " HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -246,4 +299,114 @@ TEST_CASE("an upload that is cut off leaves the file as it was", "[files]") {
   CHECK(it.sh("a", "while [ $(ls -A | wc -l) -ne 1 ]; do sleep 0.05; done; cat f",
               ",\"timeout_ms\":10000")
           .out == "before");
+}
+
+TEST_CASE("a watcher of a directory sees one event for a file that is put", "[files]") {
+  const node it;
+  const files of{it};
+  REQUIRE(it.sh("a", "mkdir -p w far; echo old > w/old; chmod 640 w/old; ln -s ../w/old far/link; "
+                     "ln -s ../w/later far/dangling; mkdir -p /tmp/w")
+            .exit_code == 0);
+  const auto large = noise(3u << 20);
+  {
+    watched there{it, "/workspace/w"};
+    for (const auto* path : {"w/new", "w/old", "w/new", "far/link", "far/dangling"})
+      REQUIRE(of.put(std::string{"workspace/"} + path, large).status == 200);
+    CHECK(there.events() == "moved_to new\nmoved_to old\nmoved_to new\nmoved_to old\n"
+                            "moved_to later\n");
+    CHECK(it.sh("a", "cd w; stat -c '%n %a %s' *; readlink ../far/*").out ==
+          "later 644 3145728\nnew 644 3145728\nold 640 3145728\n../w/later\n../w/old\n");
+  }
+  { // A directory that is made for it is one more event, and what is in it none.
+    watched there{it, "/workspace/w"};
+    REQUIRE(of.put("workspace/w/sub/sub/file", "x").status == 200);
+    CHECK(there.events() == "create sub\n");
+  }
+  { // Two who write at once.
+    watched there{it, "/workspace/w"};
+    const auto both = at_once(2, [&](std::size_t i) {
+      return of.put("workspace/w/both", std::string(200'000, i == 0 ? 'a' : 'b')).status;
+    });
+    CHECK(both == std::vector<int>{200, 200});
+    CHECK(there.events() == "moved_to both\nmoved_to both\n");
+  }
+  { // An upload by execd's API, which has a mode; and a text that is replaced by it.
+    watched there{it, "/tmp/w"};
+    const std::string base = "/sandboxes/a/proxy/44772/files/";
+    for (const auto* mode : {"600", "755"})
+      REQUIRE(it.ask("POST", base + "upload",
+                     uploaded(R"({"path":"/tmp/w/one","mode":)" + std::string{mode} + "}", "text"),
+                     "Content-Type: multipart/form-data; boundary=XX\r\n")
+                .status == 200);
+    REQUIRE(it.ask("POST", base + "replace", R"({"/tmp/w/one":{"old":"ex","new":"oas"}})").status ==
+            200);
+    CHECK(there.events() == "moved_to one\nmoved_to one\nmoved_to one\n");
+    CHECK(it.sh("a", "cat /tmp/w/one; stat -c ' %a' /tmp/w/one").out == "toast 755\n");
+  }
+  { // One that is cut off is none.
+    watched there{it, "/workspace/w"};
+    http_connection one{it.port()};
+    one.send("PUT /v1/sandbox/a/file/workspace/w/cut HTTP/1.1\r\nHost: localhost\r\n"
+             "Content-Length: 1000000\r\n\r\n" +
+             noise(500'000));
+    one.abandon();
+    CHECK(eventually([&] { return it.sh("a", "pgrep -u sandbox -f '^insula-'").out.empty(); }));
+    CHECK(there.events().empty());
+  }
+}
+
+TEST_CASE("a watcher of the kind that editors use hears of a file once it is whole", "[files]") {
+  const node it;
+  const files of{it};
+  const auto large = noise(2u << 20);
+  REQUIRE(it.sh("a", "mkdir w; echo old > w/file").exit_code == 0);
+  auto watching =
+    it.open("a", {"node", "-e",
+                  "const fs = require('fs'); fs.watch('w', (event, name) => { if (name === 'end') "
+                  "process.exit(); console.log(event, name, fs.statSync('w/' + name).size); });"
+                  "console.log('up')"});
+  REQUIRE(watching.next()->data == "up\n");
+  REQUIRE(of.put("workspace/w/file", large).status == 200);
+  REQUIRE(of.put("workspace/w/other", large).status == 200);
+  REQUIRE(it.sh("a", "mkdir w/end").exit_code == 0);
+  CHECK(watching.rest().out == "rename file 2097152\nrename other 2097152\n");
+}
+
+TEST_CASE("a writer that is killed leaves nothing, and the file as it was", "[files]") {
+  const node it;
+  const files of{it};
+  // A directory that takes no new file, one in memory, and a link to a file that is not there yet.
+  REQUIRE(it.sh("a", "mkdir closed; echo old > closed/file; chmod 555 closed; echo old > file; "
+                     "echo old > /dev/shm/file; ln -s /tmp/not-yet dangling")
+            .exit_code == 0);
+  const std::string look = "ls -A . closed /tmp /dev/shm; cat closed/file file /dev/shm/file";
+  const auto list = [&] { return it.sh("a", look).out; };
+  const auto kill_while = [&](const std::string& request, const std::string& rest) {
+    http_connection one{it.port()};
+    one.send(request);
+    REQUIRE(
+      eventually([&] { return it.sh("a", "pkill -9 -u sandbox -f '^insula-'").exit_code == 0; }));
+    one.send(rest);
+    CHECK(one.receive().status >= 500);
+  };
+  const auto before = list();
+  for (const auto* path : {"workspace/new", "workspace/file", "workspace/closed/file",
+                           "workspace/dangling", "workspace/made/for/it"}) {
+    CAPTURE(path);
+    kill_while("PUT /v1/sandbox/a/file/" + std::string{path} +
+                 " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n" + noise(500'000),
+               noise(500'000));
+  }
+  REQUIRE(it.sh("a", "rm -r made").exit_code == 0);
+  for (const auto* path : {"/dev/shm/new", "/dev/shm/file"}) {
+    CAPTURE(path);
+    const auto body = uploaded(R"({"path":")" + std::string{path} + "\"}", noise(1'000'000));
+    kill_while("POST /sandboxes/a/proxy/44772/files/upload HTTP/1.1\r\nHost: localhost\r\n"
+               "Content-Type: multipart/form-data; boundary=XX\r\nContent-Length: " +
+                 std::to_string(body.size()) + "\r\n\r\n" + body.substr(0, 600'000),
+               body.substr(600'000));
+  }
+  CHECK(list() == before);
+  REQUIRE(of.put("workspace/file", "new").status == 200);
+  CHECK(of.get("workspace/file").body == "new");
 }

@@ -105,6 +105,48 @@ TEST_CASE("a symlink is written through, also one that dangles", "[runtime][file
   CHECK(is(read_file(*box, "/workspace/loop"), ELOOP, file_step::open));
 }
 
+TEST_CASE("a link is followed to where a file is to be, and no further", "[runtime][files]") {
+  live_sandbox box{shared_node()};
+  box.run("ln -s nowhere/file lost; ln -s two one; ln -s /tmp/three two; mkdir -p d/e; "
+          "ln -s ../../up d/e/link; ln -s /dev/shm/in-memory shm");
+  CHECK(is(write_file(*box, "/workspace/lost", "x"), ENOENT, file_step::open));
+  REQUIRE(worked(write_file(*box, "/workspace/one", "of two")));
+  REQUIRE(worked(write_file(*box, "/workspace/d/e/link", "upwards")));
+  REQUIRE(worked(write_file(*box, "/workspace/shm", "elsewhere")));
+  CHECK(box.run("cat /tmp/three up /dev/shm/in-memory; readlink one two d/e/link shm; ls -A").out ==
+        "of twoupwardselsewheretwo\n/tmp/three\n../../up\n/dev/shm/in-memory\n"
+        "d\nlost\none\nshm\ntwo\nup\n");
+}
+
+TEST_CASE("files in memory and of the machine's are replaced as others are", "[runtime][files]") {
+  live_sandbox box{shared_node()};
+  for (const auto* path : {"/dev/shm/file", "/usr/local/bin/file"}) {
+    CAPTURE(path);
+    const std::string name = path;
+    REQUIRE(worked(write_file(*box, name, "one", root)));
+    box.run("chmod 755 " + name, root);
+    CHECK(write_file(*box, name, "two", root).head.mode == 0755);
+    CHECK(read_file(*box, name).bytes == "two");
+    write_file(*box, name, random_bytes(300'000), root, true);
+    write_file(*box, name + "2", random_bytes(300'000), root, true);
+    CHECK(eventually(
+      [&] { return box.run("ls -A $(dirname " + name + ") | grep -v '^file$'").out.empty(); }));
+    CHECK(read_file(*box, name).bytes == "two");
+  }
+}
+
+TEST_CASE("nobody inside finds the place where files are made", "[runtime][files]") {
+  live_sandbox box{shared_node()};
+  REQUIRE(worked(write_file(*box, "/workspace/file", "x", root)));
+  // Not by its name, nor by the working directory of those who go there.
+  CHECK(box.run("find / -xdev -name .insula 2>/dev/null; ls -A /proc | grep insula", root).out ==
+        "");
+  CHECK(
+    box.run("for i in /proc/[0-9]*; do readlink $i/cwd; done | grep -vx /workspace", root).out ==
+    "");
+  CHECK(box.run("pwd; cd; pwd").out == "/workspace\n/home/sandbox\n");
+}
+
 TEST_CASE("what is no file is refused at once", "[runtime][files]") {
   live_sandbox box{shared_node()};
   box.run("mkdir directory; mkfifo fifo; ln -s fifo to_fifo; ln -s directory to_directory;"
