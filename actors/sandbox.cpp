@@ -128,9 +128,10 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                        std::move(request.context), std::move(request.session));
     },
     [self](read_tree_request& request) {
-      return open_tree(
-        self, {runtime::file_operation::read, std::move(request.path), std::move(request.excludes)},
-        std::move(request.context));
+      return open_tree(self,
+                       {runtime::file_operation::read, std::move(request.path),
+                        std::move(request.excludes), false, request.compact},
+                       std::move(request.context));
     },
     [self](write_tree_request& request) {
       return open_tree(self, {runtime::file_operation::write, std::move(request.path), {}},

@@ -9,7 +9,8 @@
 ///
 /// Reading a tree: the child answers with a tree_result, and only if that is a success with
 ///     entries, an `end` last. Each is an entry_head, the name, the link's target, and for a file
-///     exactly `size` bytes. Without the `end` the tree was cut.
+///     exactly `size` bytes; behind a map, exactly those that the map names. Without the `end` the
+///     tree was cut.
 /// Writing a tree: the asker sends entries, an `end` last; after a file's strings come pieces, each
 ///     a piece_head and its bytes, an empty one last. The child then answers with a tree_result.
 ///     Without the `end` it gives up where it stands.
@@ -23,9 +24,28 @@ enum class entry_kind : std::uint32_t {
   file,
   directory,
   symlink,
-  hard_link, ///< Its target is a file that came before. Of trees that are read, in exact ones.
+  hard_link, ///< Its target is a file that came before. Of trees that are read, in exact and
+             ///< compact ones.
   fifo,      ///< Only when a tree is written, as what follows.
   special,   ///< A device, which nobody may make.
+  measure,   ///< Only when a tree is read, as what follows. Before all others: `size` is that of
+             ///< the tar archive, as base/tar_size.hpp has it. It has no name.
+  map,       ///< Its target says where the next file, which has holes, has data: extents.
+  same,      ///< Only when a tree is written, as fifo: it has been written already, and is to be
+             ///< one file with its target, which came before, if that can be.
+};
+
+/// How a tree is read; some of these together.
+enum tree_reading : std::int32_t {
+  tree_exact = 1,    ///< Without other mounts, and files with several names once.
+  tree_measured = 2, ///< With a measure first, and numbers of files with several names.
+  tree_compact = 4,  ///< Files with several names once, and maps of holes.
+};
+
+/// A part of a file that has holes elsewhere. Parts are in order, apart and not empty.
+struct extent {
+  std::uint64_t offset;
+  std::uint64_t bytes;
 };
 
 struct entry_head {
@@ -35,8 +55,9 @@ struct entry_head {
   std::int64_t modified_s;
   std::uint32_t modified_ns;
   std::uint32_t name_bytes;
-  std::uint32_t target_bytes; ///< Of a symlink or a hard link.
-  std::uint32_t reserved;
+  std::uint32_t target_bytes; ///< Of a symlink, a hard link or a map.
+  std::uint32_t number; ///< Of a file that has several names, in a measured tree: the same for each
+                        ///< of them. 0: it has one.
 };
 
 struct piece_head {
@@ -58,6 +79,10 @@ struct tree_result {
 inline constexpr std::uint64_t max_entry_size = (1ull << 33) - 1;
 
 inline constexpr std::size_t max_entry_name = 16 * 1024;
+inline constexpr std::size_t max_extents = max_entry_name / sizeof(extent);
+
+/// A file with fewer bytes of holes has no map, since a map takes some room itself.
+inline constexpr std::uint64_t least_holes = 4096;
 inline constexpr std::size_t max_tree_text = 16 * 1024;
 
 } // namespace insula

@@ -79,6 +79,7 @@ std::optional<matched_route> find_route(const std::vector<route>& table, const r
       what.idempotency_key = field_of(head, "Idempotency-Key");
       what.last_event_id = field_of(head, "Last-Event-ID");
       what.ends_with_shell = head.field("Insula-End-With-Shell");
+      what.for_hydrate = head.field("Insula-For-Hydrate");
       what.host = head.field("Host");
       what.origin = head.field("Origin");
       head.each_field([&](std::string_view name, std::string_view value) {

@@ -40,6 +40,7 @@ struct call {
   std::optional<std::string> idempotency_key = {}; ///< The header, as it is; none: there is none.
   std::optional<std::string> last_event_id = {};   ///< The same.
   std::string ends_with_shell = {};                ///< The header Insula-End-With-Shell, as it is.
+  std::string for_hydrate = {};                    ///< The header Insula-For-Hydrate, as it is.
   bool takes_gzip = false;           ///< By its Accept-Encoding, an answer may be compressed.
   web_socket_offer offer = {};       ///< To become a WebSocket.
   std::string host, origin, cookies; ///< Headers: Host, and what only browsers send.

@@ -1,10 +1,13 @@
 #include "http/tar_decoder.hpp"
 
+#include "base/holes.hpp"
 #include "base/stream_frames.hpp"
+#include "base/tar_size.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <new>
 
 namespace insula::http {
@@ -17,6 +20,10 @@ constexpr std::uint64_t header_bytes = 1 << 20;
 /// After so much of an archive, or so many of its members, a step ends.
 constexpr std::uint64_t step_bytes = 2 << 20;
 constexpr std::size_t step_entries = 4096;
+
+/// For the names of files that have several, which are remembered to the end of an archive.
+/// Further ones stay files of their own under each name.
+constexpr std::size_t most_remembered = 4u << 20;
 
 std::string_view without_slashes(std::string_view name) {
   name.remove_prefix(std::min(name.find_first_not_of('/'), name.size()));
@@ -169,6 +176,74 @@ void tar_decoder::read_entry(std::string& into) {
   into += *name;
   into += target;
   unwanted_ = kind != entry_kind::file;
+  forget(*name);
+  number_ = 0;
+  if (kind == entry_kind::file)
+    watch(entry, *name, head);
+}
+
+/// Another member has that name now.
+void tar_decoder::forget(const std::string& name) {
+  if (const auto known = numbers_.find(name); known != numbers_.end()) {
+    files_.erase(known->second);
+    numbers_.erase(known);
+  }
+}
+
+/// If it is marked as one that has several names.
+void tar_decoder::watch(archive_entry* entry, const std::string& name, const entry_head& head) {
+  if (archive_entry_xattr_reset(entry) == 0)
+    return;
+  const char* key = nullptr;
+  const void* value = nullptr;
+  std::size_t size = 0;
+  while (archive_entry_xattr_next(entry, &key, &value, &size) == ARCHIVE_OK)
+    if (key != nullptr && key == file_number_attribute) {
+      const auto* const text = static_cast<const char*>(value);
+      if (std::from_chars(text, text + size, number_).ptr != text + size)
+        number_ = 0;
+    }
+  if (number_ == 0)
+    return;
+  if (!digest_)
+    digest_.reset(EVP_MD_CTX_new());
+  if (!digest_ || EVP_DigestInit_ex(digest_.get(), EVP_sha256(), nullptr) != 1) {
+    number_ = 0;
+    return;
+  }
+  now_ = {name, head.size, {}};
+  now_head_ = head;
+  hashed_ = 0;
+}
+
+/// The file has come whole. It may be one that has come under another name.
+void tar_decoder::settle(std::string& into) {
+  if (number_ == 0 || hashed_ != now_.size)
+    return;
+  now_.digest.resize(EVP_MAX_MD_SIZE);
+  unsigned size = 0;
+  if (EVP_DigestFinal_ex(digest_.get(), reinterpret_cast<unsigned char*>(now_.digest.data()),
+                         &size) != 1)
+    return;
+  now_.digest.resize(size);
+  if (const auto known = files_.find(number_); known != files_.end()) {
+    const auto& first = known->second;
+    if (first.size != now_.size || first.digest != now_.digest)
+      return;
+    auto head = now_head_;
+    head.kind = entry_kind::same;
+    head.size = 0;
+    head.target_bytes = static_cast<std::uint32_t>(first.name.size());
+    append(into, head);
+    into += now_.name;
+    into += first.name;
+    return;
+  }
+  remembered_bytes_ += 2 * (now_.name.size() + sizeof now_);
+  if (remembered_bytes_ > most_remembered)
+    return;
+  numbers_.emplace(now_.name, number_);
+  files_.emplace(number_, now_);
 }
 
 void tar_decoder::read_content(std::string& into) {
@@ -177,8 +252,10 @@ void tar_decoder::read_content(std::string& into) {
   la_int64_t offset = 0;
   const int got = archive_read_data_block(archive_.get(), &bytes, &count, &offset);
   if (got == ARCHIVE_EOF) {
-    if (!unwanted_)
+    if (!unwanted_) {
       append(into, piece_head{});
+      settle(into);
+    }
     in_content_ = false;
     return;
   }
@@ -186,15 +263,15 @@ void tar_decoder::read_content(std::string& into) {
     return stop("Unexpected EOF in archive");
   if (unwanted_)
     return;
-  const auto* at = static_cast<const char*>(bytes);
-  while (count > 0) {
-    const auto size = static_cast<std::uint32_t>(std::min<std::size_t>(count, max_frame_bytes));
-    append(into, piece_head{static_cast<std::uint64_t>(offset), size, 0});
-    into.append(at, size);
-    at += size;
-    offset += size;
-    count -= size;
-  }
+  if (number_ != 0 && static_cast<std::uint64_t>(offset) == hashed_ &&
+      EVP_DigestUpdate(digest_.get(), bytes, count) == 1)
+    hashed_ += count;
+  without_holes(static_cast<std::uint64_t>(offset), {static_cast<const char*>(bytes), count},
+                max_frame_bytes, [&](std::uint64_t at, std::string_view some) {
+                  append(into, piece_head{at, static_cast<std::uint32_t>(some.size()), 0});
+                  into += some;
+                  return true;
+                });
 }
 
 /// One member is left out.

@@ -4,10 +4,13 @@
 #include "http/plain_source.hpp"
 #include "http/tar_encoder.hpp"
 
+#include <openssl/evp.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 namespace insula::http {
 
@@ -19,7 +22,9 @@ struct unpack_ceilings {
 
 /// Turns a tar archive (plain, or compressed as plain_source knows it) into the entries
 /// of a tree to be written (base/tree_frames.hpp). Leading slashes are taken off names, as GNU tar
-/// does; a member with `..` in its name is left out, and failure() tells of it.
+/// does; a member with `..` in its name is left out, and failure() tells of it. Blocks of zeros
+/// become holes. Files that tar_encoder has marked as one become one again, if they are still
+/// alike.
 ///
 /// Reading and decompressing take time: not for an HTTP thread.
 class tar_decoder {
@@ -44,6 +49,9 @@ private:
   static la_ssize_t give(archive*, void* self, const void** bytes);
   void read_entry(std::string& into);
   void read_content(std::string& into);
+  void watch(archive_entry* entry, const std::string& name, const entry_head& head);
+  void settle(std::string& into);
+  void forget(const std::string& name);
   void complain(std::string_view line);
   void stop(std::string_view line);
 
@@ -55,6 +63,23 @@ private:
   std::uint64_t header_left_ = 0; ///< What the next header may take.
   std::string stopped_;           ///< Why `give` has refused to go on.
   std::uint64_t entries_ = 0;
+  /// A file with several names, as it has come under the first of them.
+  struct numbered_file {
+    std::string name;
+    std::uint64_t size = 0;
+    std::string digest;
+  };
+  struct free_digest {
+    void operator()(EVP_MD_CTX* what) const { EVP_MD_CTX_free(what); }
+  };
+  std::unordered_map<std::uint32_t, numbered_file> files_;
+  std::unordered_map<std::string, std::uint32_t> numbers_; ///< By these names.
+  std::size_t remembered_bytes_ = 0;                       ///< In both.
+  std::uint32_t number_ = 0;                               ///< Of the file that is read; 0: none.
+  numbered_file now_;                                      ///< That one.
+  entry_head now_head_{};
+  std::uint64_t hashed_ = 0; ///< Of its content.
+  std::unique_ptr<EVP_MD_CTX, free_digest> digest_;
   bool in_content_ = false;
   bool unwanted_ = false; ///< The content belongs to nothing that is passed on.
   bool over_ = false;     ///< Nothing more can be read,

@@ -1,9 +1,12 @@
 #include "http/tar_encoder.hpp"
 
+#include "base/tar_size.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <locale.h>
 #include <new>
+#include <sys/mman.h>
 
 namespace insula::http {
 
@@ -31,6 +34,20 @@ bool is_member_name(std::string_view name) {
   return true;
 }
 
+/// Zeros to pass holes with, which libarchive counts without looking: so much that 8 GiB of them
+/// cost next to nothing. No page of it is ever touched.
+std::string_view zeros() {
+  constexpr std::size_t size = 256u << 20, least = 64u << 10;
+  static const std::string_view all = [] {
+    void* const place =
+      ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    static constexpr char few[least] = {};
+    return place == MAP_FAILED ? std::string_view{few, least}
+                               : std::string_view{static_cast<const char*>(place), size};
+  }();
+  return all;
+}
+
 /// Names are taken as UTF-8 while this lives, in this thread; libarchive asks the locale. Those
 /// that are not are written as the bytes they are.
 class utf8_names {
@@ -52,11 +69,13 @@ private:
 
 } // namespace
 
-tar_encoder::tar_encoder()
-    : archive_(archive_write_new()) {
+tar_encoder::tar_encoder(bool compact)
+    : compact_(compact)
+    , archive_(archive_write_new()) {
   if (!archive_)
     throw std::bad_alloc{};
   archive_write_set_format_pax_restricted(archive_.get());
+  archive_write_set_options(archive_.get(), "xattrheader=SCHILY");
   archive_write_open(archive_.get(), this, nullptr, &take_bytes, nullptr);
 }
 
@@ -108,15 +127,64 @@ result<void> tar_encoder::feed(std::string_view bytes) {
 }
 
 std::size_t tar_encoder::pass_content(std::string_view bytes) {
-  const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), content_left_));
-  const auto written = archive_write_data(archive_.get(), bytes.data(), count);
+  auto count = std::min<std::uint64_t>(bytes.size(), content_left_);
+  if (mapped_) {
+    const auto& part = extents_[next_extent_];
+    if (at_ < part.offset && !pass_hole(part.offset))
+      return 0;
+    count = std::min(count, part.offset + part.bytes - at_);
+  }
+  const auto written =
+    archive_write_data(archive_.get(), bytes.data(), static_cast<std::size_t>(count));
   if (written <= 0)
     return 0;
   content_left_ -= static_cast<std::uint64_t>(written);
+  if (mapped_) {
+    at_ += static_cast<std::uint64_t>(written);
+    const auto& part = extents_[next_extent_];
+    if (at_ == part.offset + part.bytes)
+      ++next_extent_;
+    if (content_left_ == 0 && !end_mapped())
+      return 0;
+  }
   return static_cast<std::size_t>(written);
 }
 
+bool tar_encoder::pass_hole(std::uint64_t end) {
+  while (at_ < end) {
+    const auto some = std::min<std::uint64_t>(end - at_, zeros().size());
+    const auto passed =
+      archive_write_data(archive_.get(), zeros().data(), static_cast<std::size_t>(some));
+    if (passed <= 0)
+      return false;
+    at_ += static_cast<std::uint64_t>(passed);
+  }
+  return true;
+}
+
+result<void> tar_encoder::take_map(std::string_view bytes) {
+  if (!compact_ || mapped_ || bytes.size() % sizeof(extent) != 0)
+    return no_tree();
+  extents_.resize(bytes.size() / sizeof(extent));
+  if (!bytes.empty())
+    std::memcpy(extents_.data(), bytes.data(), bytes.size());
+  std::uint64_t end = 0;
+  for (std::size_t i = 0; i < extents_.size(); ++i) {
+    const auto& each = extents_[i];
+    if (each.bytes == 0 || each.offset > max_entry_size || each.bytes > max_entry_size ||
+        (i > 0 && each.offset <= end))
+      return no_tree();
+    end = each.offset + each.bytes;
+  }
+  mapped_ = true;
+  return {};
+}
+
 result<void> tar_encoder::begin_entry(std::string_view name, std::string_view target) {
+  if (head_.kind == entry_kind::map)
+    return take_map(target);
+  if (mapped_ && head_.kind != entry_kind::file)
+    return no_tree();
   if (head_.kind == entry_kind::end) {
     done_ = true;
     if (archive_write_close(archive_.get()) != ARCHIVE_OK)
@@ -133,6 +201,22 @@ result<void> tar_encoder::begin_entry(std::string_view name, std::string_view ta
       if (head_.size > max_entry_size)
         return no_tree();
       archive_entry_set_size(entry.get(), static_cast<la_int64_t>(head_.size));
+      if (mapped_ && !tar_size::takes_map(name))
+        return no_tree();
+      if (mapped_ && !extents_.empty() &&
+          extents_.back().offset + extents_.back().bytes > head_.size)
+        return no_tree();
+      if (head_.number != 0 && !compact_) {
+        const auto number = std::to_string(head_.number);
+        archive_entry_xattr_add_entry(entry.get(), file_number_attribute.data(), number.data(),
+                                      number.size());
+      }
+      break;
+    case entry_kind::hard_link:
+      if (!compact_ || target == "." || !is_member_name(target))
+        return no_tree();
+      archive_entry_set_filetype(entry.get(), AE_IFREG);
+      archive_entry_set_hardlink(entry.get(), ("./" + std::string{target}).c_str());
       break;
     case entry_kind::directory:
       archive_entry_set_filetype(entry.get(), AE_IFDIR);
@@ -159,11 +243,34 @@ result<void> tar_encoder::begin_entry(std::string_view name, std::string_view ta
   archive_entry_set_gid(entry.get(), user_id);
   archive_entry_set_uname(entry.get(), user_name);
   archive_entry_set_gname(entry.get(), user_name);
+  if (mapped_)
+    add_map(entry.get());
   const utf8_names reading;
   if (archive_write_header(archive_.get(), entry.get()) < ARCHIVE_WARN)
     return error{errc::io_failed, archive_error_string(archive_.get())};
   content_left_ = head_.kind == entry_kind::file ? head_.size : 0;
-  return {};
+  if (!mapped_)
+    return {};
+  content_left_ = 0;
+  for (const auto& each : extents_)
+    content_left_ += each.bytes;
+  next_extent_ = 0;
+  at_ = 0;
+  return content_left_ > 0 || end_mapped() ? result<void>{} : no_tree();
+}
+
+/// A file that is one hole has an empty part at its end.
+void tar_encoder::add_map(archive_entry* to) const {
+  for (const auto& each : extents_)
+    archive_entry_sparse_add_entry(to, static_cast<la_int64_t>(each.offset),
+                                   static_cast<la_int64_t>(each.bytes));
+  if (extents_.empty())
+    archive_entry_sparse_add_entry(to, static_cast<la_int64_t>(head_.size), 0);
+}
+
+bool tar_encoder::end_mapped() {
+  mapped_ = false;
+  return pass_hole(head_.size);
 }
 
 } // namespace insula::http

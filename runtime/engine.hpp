@@ -267,6 +267,9 @@ struct tree_request {
   /// is root's: in place of all that is there, as the owner of that directory, with permissions as
   /// they are told, where an ordinary user's tar would take some away.
   bool exact = false;
+  /// Of a read that is not exact: files with several names once, and maps of holes
+  /// (tree_compact).
+  bool compact = false;
 };
 
 /// How long the parts of making a sandbox took, one after the other.

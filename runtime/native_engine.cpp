@@ -3,6 +3,7 @@
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "base/tree_frames.hpp"
 #include "runtime/agent/protocol.hpp"
 #include "runtime/gateway_client.hpp"
 #include "runtime/held_label.hpp"
@@ -1663,9 +1664,14 @@ result<unique_fd> native_sandbox::open_file(file_operation what, const std::stri
 result<unique_fd> native_sandbox::open_tree(const tree_request& wanted, sandbox_user user) {
   std::vector<std::string> words{wanted.path};
   words.insert(words.end(), wanted.excludes.begin(), wanted.excludes.end());
+  std::int32_t reading = tree_exact; // Of a write the same number, which has no others.
+  if (!wanted.exact)
+    reading = wanted.what == file_operation::write ? 0
+              : wanted.compact                     ? tree_measured | tree_compact
+                                                   : tree_measured;
   return open_channel(wanted.what == file_operation::read ? agent::op::read_tree
                                                           : agent::op::write_tree,
-                      words, user, wanted.exact ? 1 : 0);
+                      words, user, reading);
 }
 
 result<unique_fd> native_sandbox::open_file_task(file_task what,

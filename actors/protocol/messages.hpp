@@ -398,6 +398,7 @@ struct read_tree_request {
   /// Names to leave out, as shell patterns for "./name" in which wildcards match slashes too.
   std::vector<std::string> excludes;
   request_context context = {};
+  bool compact = false; ///< Files with several names once, and maps of holes.
 };
 struct write_tree_request {
   std::string path; ///< Made if it is missing.

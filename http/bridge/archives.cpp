@@ -12,16 +12,24 @@ namespace insula::http::bridge {
 namespace {
 
 void persist(const services& with, const std::string& id, std::vector<std::string> excludes,
-             const reply& to) {
+             bool for_hydrate, const reply& to) {
   to->answer_within(sandbox_patience,
                     error_response(step::find_sandbox,
                                    {errc::deadline_exceeded, "the sandbox was not ready in time"}));
   ask_sandbox<read_tree_request, file_channel>(
     with,
     {with.directory, id,
-     read_tree_request{std::string{workspace}, std::move(excludes), to->context()},
-     [to](const file_channel& channel) { start_persist(channel, to); },
+     read_tree_request{std::string{workspace}, std::move(excludes), to->context(), for_hydrate},
+     [to, for_hydrate](const file_channel& channel) { start_persist(channel, for_hydrate, to); },
      [to](step at, const error& why) { to->respond(error_response(at, why)); }, step::read_tree});
+}
+
+/// Errors: invalid_request.
+result<bool> is_for_hydrate(const call& what) {
+  const auto& wanted = what.for_hydrate;
+  if (!wanted.empty() && wanted != "true" && wanted != "false")
+    return error{errc::invalid_request, "Insula-For-Hydrate: expected true or false"};
+  return wanted == "true";
 }
 
 const parameter sandbox{"id", "path", "The sandbox's id.", true};
@@ -68,8 +76,15 @@ void add_archive_routes(std::vector<route>& table, std::shared_ptr<const service
          plan.refusal = error_response(step::read_tree, excludes.reason());
          return plan;
        }
-       plan.answer = [with, id = what.id, excludes = std::move(*excludes)](
-                       const std::string&, const reply& to) { persist(*with, id, excludes, to); };
+       const auto for_hydrate = is_for_hydrate(what);
+       if (!for_hydrate) {
+         plan.refusal = error_response(step::request, for_hydrate.reason());
+         return plan;
+       }
+       plan.answer = [with, id = what.id, excludes = std::move(*excludes),
+                      compact = *for_hydrate](const std::string&, const reply& to) {
+         persist(*with, id, excludes, compact, to);
+       };
        return plan;
      },
      {.id = "persistWorkspace",
@@ -78,10 +93,18 @@ void add_archive_routes(std::vector<route>& table, std::shared_ptr<const service
         {sandbox,
          {"excludes", "query",
           "What to leave out: names below the workspace, as shell patterns, with commas "
-          "between."}},
+          "between."},
+         {"Insula-For-Hydrate", "header",
+          "true: hard links are links and holes are holes in the archive, as GNU tar has them, and "
+          "an archive that hydrate would refuse is refused."}},
       .answers = {
-        {"200", "The archive, not compressed.", "application/octet-stream", ""},
+        {"200",
+         "The archive, not compressed. If it has more bytes than hydrate takes, the header "
+         "Insula-Too-Large-To-Hydrate says how many.",
+         "application/octet-stream", ""},
         {"400", "", "", "InvalidRequest"},
+        {"413", "Asked for with Insula-For-Hydrate, and larger than hydrate takes.",
+         "application/json", "ErrorResponse"},
         {"502", "Something in it could not be read.", "application/json", "ErrorResponse"},
         {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});
   table.push_back(

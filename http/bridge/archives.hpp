@@ -18,8 +18,9 @@ inline constexpr std::string_view workspace = "/workspace";
 /// The patterns that a query's `excludes` asks for. Errors: invalid_request.
 result<std::vector<std::string>> read_excludes(std::string_view query);
 
-/// Answers with the tree that comes through `channel`, as an archive.
-void start_persist(file_channel channel, reply to);
+/// Answers with the tree that comes through `channel`, as an archive. `for_hydrate`: a compact one,
+/// or a refusal if hydrate would refuse it.
+void start_persist(file_channel channel, bool for_hydrate, reply to);
 
 /// Takes an archive, and puts it into the workspace once all of it is here.
 /// `once`: it has its effect once, by the key that it brings.

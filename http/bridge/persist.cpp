@@ -22,12 +22,14 @@ const error too_late{errc::deadline_exceeded, "the sandbox did not answer in tim
 
 class persist : public std::enable_shared_from_this<persist> {
 public:
-  persist(strand_handle strand, file_channel channel, reply to)
+  persist(strand_handle strand, file_channel channel, bool for_hydrate, reply to)
       : strand_(std::move(strand))
       , use_(std::move(channel.use))
       , channel_(strand_.executor(), asio::local::stream_protocol{}, channel.socket->release())
       , silence_(strand_.executor(), [this] { channel_.cancel(); })
-      , to_(std::move(to)) {}
+      , for_hydrate_(for_hydrate)
+      , to_(std::move(to))
+      , encoder_(for_hydrate) {}
 
   void start() {
     // Before it says anything, the sandbox looks at every file.
@@ -64,10 +66,32 @@ private:
   void judge() {
     if (result_.exit_code != 0)
       return to_->respond(tar_failure(step::read_tree, result_.exit_code, bytes_));
-    stream_ = to_->stream({"application/octet-stream"});
+    read(asio::buffer(&first_, sizeof first_), asio::transfer_all(),
+         [](persist& self, std::size_t) { self.begin(); });
+  }
+
+  /// Says how large the archive becomes before any of it. An agent that is older than this server
+  /// does not measure: its first entry is one of the tree already.
+  void begin() {
+    const bool measured = first_.kind == entry_kind::measure;
+    const bool too_large = measured && first_.size > limits::archive_body_bytes;
+    if (too_large && for_hydrate_)
+      return to_->respond(
+        error_response(step::request, {errc::payload_too_large,
+                                       "the archive would have " + std::to_string(first_.size) +
+                                         " bytes, and hydrate takes " +
+                                         std::to_string(limits::archive_body_bytes)}));
+    stream_head head{"application/octet-stream"};
+    if (too_large)
+      head.fields.push_back({"Insula-Too-Large-To-Hydrate", std::to_string(first_.size)});
+    stream_ = to_->stream(std::move(head));
     to_.reset();
-    if (stream_)
-      read_more();
+    if (!stream_)
+      return;
+    if (measured)
+      return read_more();
+    bytes_.assign(reinterpret_cast<const char*>(&first_), sizeof first_);
+    pass_on(bytes_.size());
   }
 
   void read_more() {
@@ -106,21 +130,23 @@ private:
   std::shared_ptr<void> use_;  ///< Keeps the sandbox awake.
   asio::local::stream_protocol::socket channel_;
   watchdog silence_;
+  const bool for_hydrate_;
   reply to_; ///< Until the answer has begun.
   std::shared_ptr<answer_stream> stream_;
   tree_result result_{};
+  entry_head first_{};
   std::string bytes_;
   tar_encoder encoder_;
 };
 
 } // namespace
 
-void start_persist(file_channel channel, reply to) {
+void start_persist(file_channel channel, bool for_hydrate, reply to) {
   const auto strand = to->strand();
-  asio::dispatch(strand.executor(),
-                 [strand, channel = std::move(channel), to = std::move(to)]() mutable {
-                   std::make_shared<persist>(strand, std::move(channel), std::move(to))->start();
-                 });
+  asio::dispatch(strand.executor(), [strand, channel = std::move(channel), for_hydrate,
+                                     to = std::move(to)]() mutable {
+    std::make_shared<persist>(strand, std::move(channel), for_hydrate, std::move(to))->start();
+  });
 }
 
 } // namespace insula::http::bridge

@@ -298,7 +298,7 @@ start_failure run_command(const request& req, const command& wanted, const int* 
   switch (req.what) {
     case op::read_file: send_file(channel, words[0]); break;
     case op::write_file: receive_file(channel, words[0]); break;
-    case op::read_tree: send_tree(channel, words[0], words + 1, req.value == 1); break;
+    case op::read_tree: send_tree(channel, words[0], words + 1, req.value); break;
     case op::write_tree: receive_tree(channel, words[0], req.value == 1); break;
     case op::file_task:
       run_file_task(channel, static_cast<enum file_task>(req.value), words,

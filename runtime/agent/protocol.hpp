@@ -33,8 +33,9 @@ enum class op : std::uint32_t {
           ///< it has not heard of when its next ping is answered, is not there.
   read_file,  ///< base/stream_frames.hpp. Text: the path. Descriptor: the channel.
   write_file, ///< The same, the other way.
-  read_tree,  ///< base/tree_frames.hpp. Text: the path, then patterns of names to leave out, argc
-              ///< strings in all. Descriptor: the channel.
+  read_tree,  ///< base/tree_frames.hpp, `value` being how. Text: the path, then patterns of names
+              ///< to leave out, argc strings in all. Descriptor: the channel. (An agent that does
+              ///< not know of measured and compact trees sends others.)
   write_tree, ///< The same, the other way; there are no patterns. `value` 1: permissions are kept
               ///< as they are told. (An agent that does not know of it applies a umask.)
   ping,       ///< Answered with pong.

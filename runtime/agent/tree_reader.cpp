@@ -1,5 +1,6 @@
 // A directory and all below it, on its way out of the sandbox.
 
+#include "base/tar_size.hpp"
 #include "base/tree_frames.hpp"
 #include "runtime/agent/channel.hpp"
 #include "runtime/agent/tree_operations.hpp"
@@ -77,10 +78,12 @@ bool same_time(const timespec& a, const timespec& b) {
 
 class tree_reader {
 public:
-  tree_reader(int channel, char** excludes, bool exact)
+  tree_reader(int channel, char** excludes, std::int32_t reading)
       : channel_(channel)
       , excludes_(excludes)
-      , exact_(exact) {}
+      , exact_((reading & tree_exact) != 0)
+      , measured_((reading & tree_measured) != 0)
+      , compact_((reading & tree_compact) != 0) {}
 
   void run(const char* path) {
     const int top = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -94,6 +97,11 @@ public:
     if (!put(&result, sizeof result) || !put(text_.text().data(), text_.text().size()) ||
         !flush() || result.exit_code != 0)
       return;
+    if (measured_ && !put_measure())
+      return;
+    sent_.clear(); // All is met again now, and gets the same numbers.
+    link_bytes_ = 0;
+    numbers_ = 0;
     struct stat info {};
     if (::fstat(top, &info) != 0 || !put_entry(entry_kind::directory, info, {}) || !send_below(top))
       return;
@@ -123,8 +131,11 @@ private:
     const auto type = type_of(directory, entry);
     if (type == DT_REG)
       check_file(directory, entry.name.c_str());
+    if (type == DT_LNK && measured_)
+      measure_symlink(directory, entry.name.c_str());
     if (type != DT_DIR)
       return;
+    size_.add(entry_kind::directory, name_, {}, 0);
     const int below = ::openat(directory, entry.name.c_str(), open_flags | O_DIRECTORY);
     if (below < 0) {
       if (errno != ENOENT && errno != ENOTDIR)
@@ -143,10 +154,71 @@ private:
     if (::faccessat(directory, name, R_OK, 0) != 0) {
       if (errno != ENOENT)
         text_.add(shown(), "Cannot open", errno);
-    } else if (::fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-               static_cast<std::uint64_t>(info.st_size) > max_entry_size) {
+    } else if (::fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+      return;
+    } else if (static_cast<std::uint64_t>(info.st_size) > max_entry_size) {
       text_.add(shown(), "Larger than the 8 GiB that an archive can take");
+    } else if (measured_) {
+      measure_file(directory, name, info);
     }
+  }
+
+  void measure_file(int directory, const char* name, const struct stat& info) {
+    std::uint32_t number = 0;
+    const auto size = static_cast<std::uint64_t>(info.st_size);
+    if (const auto* const first = sent_as(info, number))
+      return size_.add(entry_kind::hard_link, name_, *first, 0);
+    std::vector<extent> extents;
+    bool has_holes = false;
+    if (may_have_holes(info))
+      if (const int file = ::openat(directory, name, open_flags); file >= 0) {
+        has_holes = find_extents(file, info.st_size, extents);
+        ::close(file);
+      }
+    size_.add(entry_kind::file, name_, {}, size, number, has_holes ? &extents : nullptr);
+  }
+
+  void measure_symlink(int directory, const char* name) {
+    char target[PATH_MAX];
+    const ssize_t length = ::readlinkat(directory, name, target, sizeof target);
+    if (length >= 0)
+      size_.add(entry_kind::symlink, name_, {target, static_cast<std::size_t>(length)}, 0);
+  }
+
+  bool put_measure() {
+    size_.add(entry_kind::directory, ".", {}, 0);
+    entry_head head{};
+    head.kind = entry_kind::measure;
+    head.size = size_.bytes();
+    return put(&head, sizeof head);
+  }
+
+  // ---- Holes
+
+  bool may_have_holes(const struct stat& info) const {
+    return compact_ && tar_size::takes_map(name_) &&
+           static_cast<std::uint64_t>(info.st_blocks) * 512 + least_holes <=
+             static_cast<std::uint64_t>(info.st_size);
+  }
+
+  /// False: it has none that are worth a map. Of too many parts the last one goes on to the end.
+  static bool find_extents(int file, off_t size, std::vector<extent>& into) {
+    std::uint64_t bytes = 0;
+    for (off_t at = 0; at < size;) {
+      const off_t begin = ::lseek(file, at, SEEK_DATA);
+      if (begin < 0 && errno != ENXIO)
+        return false;
+      if (begin < 0 || begin >= size)
+        break;
+      const off_t hole = into.size() + 1 == max_extents ? size : ::lseek(file, begin, SEEK_HOLE);
+      const off_t end = hole < 0 ? size : std::min(hole, size);
+      if (end <= begin)
+        break; // It has changed meanwhile.
+      into.push_back({static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end - begin)});
+      bytes += into.back().bytes;
+      at = end;
+    }
+    return bytes + least_holes <= static_cast<std::uint64_t>(size);
   }
 
   // ---- Sending. What has gone since it was listed is left out; false: no more can be sent.
@@ -202,39 +274,61 @@ private:
     struct stat info {};
     bool sent = ::fstat(file, &info) == 0;
     if (sent && S_ISREG(info.st_mode)) {
-      if (const auto* const first = sent_as(info))
+      std::uint32_t number = 0;
+      std::vector<extent> extents;
+      if (const auto* const first = sent_as(info, number))
         sent = put_entry(entry_kind::hard_link, info, *first);
+      else if (may_have_holes(info) && find_extents(file, info.st_size, extents))
+        sent = put_with_holes(file, info, extents);
       else
-        sent = put_entry(entry_kind::file, info, {}) && put_content(file, info.st_size);
+        sent = put_entry(entry_kind::file, info, {}, number) && put_content(file, 0, info.st_size);
     }
     ::close(file);
     return sent;
   }
 
-  /// By what other name this file was sent. Null: by none so far, or it has changed since.
-  const std::string* sent_as(const struct stat& info) {
-    if (!exact_ || info.st_nlink < 2)
+  /// By what other name this file was sent, where names are sent as links. Null: by none so far, or
+  /// it has changed since. Where they are not, it has a number from its first name on.
+  const std::string* sent_as(const struct stat& info, std::uint32_t& number) {
+    if ((!exact_ && !measured_) || info.st_nlink < 2)
       return nullptr;
+    const bool as_links = exact_ || compact_;
     const auto at = sent_.find({info.st_dev, info.st_ino});
     if (at != sent_.end()) {
       const auto& known = at->second;
       const bool same = known.size == info.st_size && same_time(known.modified, info.st_mtim);
-      return same ? &known.name : nullptr;
+      if (same && !as_links)
+        number = known.number;
+      return same && as_links ? &known.name : nullptr;
     }
     link_bytes_ += name_.size() + sizeof(sent_file) + 64; // And what a map takes for each.
-    if (link_bytes_ <= max_link_bytes)
-      sent_.insert({{info.st_dev, info.st_ino}, {name_, info.st_size, info.st_mtim}});
+    if (link_bytes_ > max_link_bytes)
+      return nullptr;
+    ++numbers_;
+    sent_.insert({{info.st_dev, info.st_ino}, {name_, info.st_size, info.st_mtim, numbers_}});
+    if (!as_links)
+      number = numbers_;
     return nullptr;
+  }
+
+  bool put_with_holes(int file, const struct stat& info, const std::vector<extent>& extents) {
+    const auto* const bytes = reinterpret_cast<const char*>(extents.data());
+    bool sent = put_entry(entry_kind::map, info, {bytes, extents.size() * sizeof(extent)}) &&
+                put_entry(entry_kind::file, info, {});
+    for (const auto& each : extents)
+      sent =
+        sent && put_content(file, static_cast<off_t>(each.offset), static_cast<off_t>(each.bytes));
+    return sent;
   }
 
   /// As much as the head has promised: a file that grows meanwhile ends there, one that shrinks is
   /// filled with zeros.
-  bool put_content(int file, off_t size) {
+  bool put_content(int file, off_t at, off_t size) {
     for (off_t left = size; left > 0;) {
       if (used_ == sizeof buffer_ && !flush())
         return false;
       const auto room = std::min<off_t>(left, static_cast<off_t>(sizeof buffer_ - used_));
-      ssize_t n = ::read(file, buffer_ + used_, static_cast<std::size_t>(room));
+      ssize_t n = ::pread(file, buffer_ + used_, static_cast<std::size_t>(room), at);
       if (n < 0 && errno == EINTR)
         continue;
       if (n < 0)
@@ -245,11 +339,13 @@ private:
       }
       used_ += static_cast<std::size_t>(n);
       left -= n;
+      at += n;
     }
     return true;
   }
 
-  bool put_entry(entry_kind kind, const struct stat& info, std::string_view target) {
+  bool put_entry(entry_kind kind, const struct stat& info, std::string_view target,
+                 std::uint32_t number = 0) {
     const std::string_view name = name_.empty() ? "." : std::string_view{name_};
     entry_head head{};
     head.kind = kind;
@@ -259,6 +355,7 @@ private:
     head.modified_ns = static_cast<std::uint32_t>(info.st_mtim.tv_nsec);
     head.name_bytes = static_cast<std::uint32_t>(name.size());
     head.target_bytes = static_cast<std::uint32_t>(target.size());
+    head.number = number;
     return put(&head, sizeof head) && put(name.data(), name.size()) &&
            put(target.data(), target.size());
   }
@@ -314,14 +411,17 @@ private:
     std::string name;
     off_t size;
     timespec modified;
+    std::uint32_t number;
   };
 
   const int channel_;
   char** const excludes_;
-  const bool exact_;
+  const bool exact_, measured_, compact_;
   std::uint64_t mount_ = 0;
   std::map<std::pair<dev_t, ino_t>, sent_file> sent_; ///< Of those that have several names.
   std::size_t link_bytes_ = 0;
+  std::uint32_t numbers_ = 0;
+  tar_size size_; ///< Of all that has been looked at.
   tree_text text_;
   std::string name_;
   std::size_t used_ = 0;
@@ -330,9 +430,9 @@ private:
 
 } // namespace
 
-void send_tree(int channel, const char* path, char** excludes, bool exact) {
+void send_tree(int channel, const char* path, char** excludes, std::int32_t reading) {
   std::setlocale(LC_CTYPE, "C.UTF-8"); // `?` is a character, as for the tar of the image.
-  static tree_reader reader{channel, excludes, exact};
+  static tree_reader reader{channel, excludes, reading};
   reader.run(path);
 }
 

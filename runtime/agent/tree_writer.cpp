@@ -224,7 +224,10 @@ private:
           text_.add(what.name, "Cannot mkfifo", errno);
         return;
       case entry_kind::special: return text_.add(what.name, "Cannot mknod", EPERM);
+      case entry_kind::same: return make_same(what);
       case entry_kind::file:
+      case entry_kind::measure:
+      case entry_kind::map:
       case entry_kind::end: return;
     }
   }
@@ -395,6 +398,18 @@ private:
           return ::linkat(first.at(), first.name(), at, name, 0);
         }))
       text_.add(what.name, "Cannot hard link to '" + what.target + "'", errno);
+  }
+
+  /// The file stays one of its own where there cannot be a link. Each name is there all the time.
+  void make_same(const entry& what) const {
+    const auto cut = what.name.rfind('/');
+    const std::string beside = what.name.substr(0, cut == what.name.npos ? 0 : cut + 1) +
+                               ".insula-" + std::to_string(::getpid());
+    const place first{top_, what.target}, there{top_, what.name}, next{top_, beside};
+    if (::linkat(first.at(), first.name(), next.at(), next.name(), 0) != 0)
+      return;
+    [[maybe_unused]] const int moved = ::renameat(next.at(), next.name(), there.at(), there.name());
+    ::unlinkat(next.at(), next.name(), 0); // It is still there if both were one already.
   }
 
   // ---- Places

@@ -1,6 +1,7 @@
 #include "storage/snapshots/snapshot_reader.hpp"
 
 #include "base/failpoint.hpp"
+#include "base/holes.hpp"
 #include "base/limits.hpp"
 #include "base/stream_frames.hpp"
 #include "storage/images/digest.hpp"
@@ -23,16 +24,8 @@ struct free_it {
   void operator()(archive* each) const { ::archive_read_free(each); }
 };
 
-/// What is looked at for zeros at once: as much as a file system leaves out.
-constexpr std::size_t hole_bytes = 64 * 1024;
-static_assert(hole_bytes <= max_frame_bytes);
-
 error damaged(const std::string& how) {
   return {errc::store_failed, "a snapshot is damaged: " + how};
-}
-
-bool is_zero(std::string_view bytes) {
-  return bytes.find_first_not_of('\0') == bytes.npos;
 }
 
 std::string text_of(const char* text) {
@@ -153,19 +146,17 @@ result<void> send_content(archive* from, tree_channel& into) {
       break;
     if (got != ARCHIVE_OK && got != ARCHIVE_WARN)
       return damaged(text_of(::archive_error_string(from)));
-    for (std::string_view left{static_cast<const char*>(bytes), count}; !left.empty();) {
-      const auto at = static_cast<std::uint64_t>(offset);
-      const auto some = left.substr(0, hole_bytes - at % hole_bytes);
-      left.remove_prefix(some.size());
-      offset += static_cast<la_int64_t>(some.size());
-      if (is_zero(some))
-        continue;
+    result<void> sent;
+    const auto send = [&](std::uint64_t at, std::string_view some) {
       const piece_head head{at, static_cast<std::uint32_t>(some.size()), 0};
-      if (auto sent = into.write(&head, sizeof head); !sent)
-        return sent;
-      if (auto sent = into.write(some.data(), some.size()); !sent)
-        return sent;
-    }
+      sent = into.write(&head, sizeof head);
+      if (sent)
+        sent = into.write(some.data(), some.size());
+      return static_cast<bool>(sent);
+    };
+    if (!without_holes(static_cast<std::uint64_t>(offset), {static_cast<const char*>(bytes), count},
+                       max_frame_bytes, send))
+      return sent;
   }
   const piece_head end{};
   return into.write(&end, sizeof end);

@@ -33,8 +33,9 @@ std::string host(const std::string& command) {
 struct archives {
   node it{};
 
-  http_answer persist(const std::string& id, const std::string& query = {}) const {
-    return it.ask("POST", "/v1/sandbox/" + id + "/persist" + query);
+  http_answer persist(const std::string& id, const std::string& query = {},
+                      const std::string& fields = {}) const {
+    return it.ask("POST", "/v1/sandbox/" + id + "/persist" + query, {}, fields);
   }
   http_answer hydrate(const std::string& id, std::string_view archive) const {
     return it.ask("POST", "/v1/sandbox/" + id + "/hydrate", archive);
@@ -226,11 +227,10 @@ TEST_CASE("what was persisted can be hydrated, also elsewhere", "[archives]") {
   REQUIRE(all.it.sh("a", furnished).exit_code == 0);
   const auto archive = all.persist("a").body;
   REQUIRE(all.hydrate("b", archive).body == R"({"ok":true})");
-  // A hard link has become a file of its own, and a moment is a whole second.
+  // A moment is a whole second, and special bits are gone.
   const auto seen = [&](const std::string& id) {
     return all.it
-      .sh(id, "find . ! -name hard ! -name file ! -name special ! -name script -printf '%M %U:%G "
-              "%Ts %p -> %l\\n' | sort; "
+      .sh(id, "find . ! -name special ! -name script -printf '%M %U:%G %n %Ts %p -> %l\\n' | sort; "
               "find . -type f -exec sha256sum {} + | sort -k 2; stat -c %Y src/file")
       .out;
   };
@@ -406,4 +406,151 @@ TEST_CASE("a tree deeper than a path can be long is persisted", "[archives]") {
   REQUIRE(got.status == 200);
   CHECK(host("tar -tf " + all.saved(got.body) + " | wc -l") == "3002\n");
   CHECK(all.it.remove("a") == 204);
+}
+
+namespace {
+
+/// Files with several names and with holes: what there is of them, and how much room they take.
+constexpr const char* linked_and_sparse =
+  "set -e; mkdir -p d/e; echo one > d/one; ln d/one two; ln d/one d/e/three; echo like > like; "
+  "echo like > other; ln like like2; : > empty; ln empty empty2; echo in > /tmp/out; "
+  "ln /tmp/out half; truncate -s 2M hole; printf middle | dd of=hole bs=1 seek=1000000 "
+  "conv=notrunc status=none; dd if=/dev/urandom of=ends bs=4k count=1 status=none; truncate -s "
+  "300000 ends; truncate -s 8M nothing; ln nothing nothing2; "
+  "truncate -s 1000000 $'h\\303\\266le' $(printf 'l%.0s' {1..200}); sync";
+constexpr const char* links_and_holes =
+  "set -e; sync; for i in d/one two d/e/three like like2 other empty empty2 half hole ends nothing "
+  "nothing2 h\303\266le llll*; do stat -c '%n %s %h' $i; sha256sum < $i; done; for i in hole ends "
+  "nothing h*le llll*; do "
+  "test $(du -k $i | cut -f1) -lt 64 && echo $i is sparse; done; "
+  "test d/one -ef two; test two -ef d/e/three; test like -ef like2; test ! like -ef other; "
+  "test nothing -ef nothing2; test empty -ef empty2; test -z \"$(find . -name '.insula*')\"; echo "
+  "all";
+
+} // namespace
+
+TEST_CASE("hard links and holes are there again after persist and hydrate", "[archives]") {
+  const archives all;
+  REQUIRE(all.it.sh("a", linked_and_sparse).exit_code == 0);
+  auto wanted = all.it.sh("a", links_and_holes).out;
+  REQUIRE(wanted.ends_with("all\n"));
+  // Its other name is not in the workspace.
+  const auto half = wanted.find("half 3 2");
+  REQUIRE(half != std::string::npos);
+  wanted[half + std::string{"half 3 "}.size()] = '1';
+  const auto plain = all.persist("a");
+  REQUIRE(plain.status == 200);
+  // An archive that clients take: no links, no maps.
+  CHECK(host("tar -tvf " + all.saved(plain.body) + " | cut -c1 | sort -u") == "-\nd\n");
+  CHECK(
+    host("python3 -c 'import sys, tarfile; print(any(each.issparse() or each.islnk() for each in "
+         "tarfile.open(sys.argv[1])))' " +
+         all.saved(plain.body)) == "False\n");
+  const auto compact = all.persist("a", {}, "Insula-For-Hydrate: true\r\n");
+  REQUIRE(compact.status == 200);
+  CHECK(compact.body.size() < 1'100'000); // Of the last one, whose name is too long for a map.
+  // One that the sandbox's tar unpacks as well.
+  all.put("theirs", "a.tar", compact.body);
+  CHECK(all.it.sh("theirs", "tar -xf a.tar && rm a.tar && " + std::string{links_and_holes}).out ==
+        wanted);
+  for (const auto& [id, archive] : {std::pair{"b", &plain.body}, {"c", &compact.body}}) {
+    CAPTURE(id);
+    REQUIRE(all.hydrate(id, *archive).body == R"({"ok":true})");
+    CHECK(all.it.sh(id, links_and_holes).out == wanted);
+    // And over what is there already.
+    CHECK(all.it.sh(id, "echo changed >> two; echo changed >> nothing").exit_code == 0);
+    REQUIRE(all.hydrate(id, *archive).status == 200);
+    CHECK(all.it.sh(id, links_and_holes).out == wanted);
+  }
+  // Only a part of it.
+  REQUIRE(all.hydrate("d", all.persist("a", "?excludes=two,d/one").body).status == 200);
+  CHECK(all.it.sh("d", "ls d/e; stat -c %h d/e/three like").out == "three\n1\n2\n");
+}
+
+TEST_CASE("a gigabyte of holes goes through hydrate, and what does not is told beforehand",
+          "[archives]") {
+  const archives all;
+  const std::string wanted = "Insula-For-Hydrate: true\r\n";
+  REQUIRE(
+    all.it.sh("a", "truncate -s 1G hole; printf end >> hole; mkdir d; ln hole d/again").exit_code ==
+    0);
+  const auto before = resident_bytes(all.it.pid());
+  const auto got = all.persist("a", {}, wanted);
+  REQUIRE(got.status == 200);
+  CHECK(got.body.size() <= 10'240);
+  REQUIRE(all.hydrate("b", got.body).status == 200);
+  CHECK(all.it
+          .sh("b", "sync; stat -c '%s %h' hole; tail -c 3 d/again; test $(du -k hole | cut -f1) "
+                   "-lt 100 && echo ' sparse'")
+          .out == "1073741827 2\nend sparse\n");
+  // The plain one is as large as it looks, and says so before any of it comes.
+  http_connection reader{all.it.port()};
+  reader.send(http_request("POST", "/v1/sandbox/a/persist"));
+  const auto head = reader.receive_head();
+  CHECK(head.status == 200);
+  CHECK(head.fields.at("insula-too-large-to-hydrate") == "2147491840");
+  reader.close();
+  CHECK(resident_bytes(all.it.pid()) < before + (24u << 20));
+  // To the byte: the largest that hydrate takes, and one block more (of tar's, 10 KiB).
+  REQUIRE(all.it.sh("a", "rm -r hole d; head -c 33544192 /dev/urandom > f").exit_code == 0);
+  const auto largest = all.persist("a", {}, wanted);
+  CHECK(largest.status == 200);
+  CHECK(largest.body.size() == 33'546'240);
+  CHECK(all.persist("a").fields.count("insula-too-large-to-hydrate") == 0);
+  REQUIRE(all.hydrate("c", largest.body).status == 200);
+  REQUIRE(all.it.sh("a", "echo more >> f").exit_code == 0);
+  const auto refused = all.persist("a", {}, wanted);
+  CHECK(refused.status == 413);
+  CHECK(refused.body ==
+        R"({"error":"the archive would have 33556480 bytes, and hydrate takes 33554432",)"
+        R"("code":"payload_too_large"})");
+  const auto large = all.persist("a");
+  CHECK(large.fields.at("insula-too-large-to-hydrate") == std::to_string(large.body.size()));
+  CHECK(all.hydrate("c", large.body).status == 400);
+  CHECK(all.persist("a", "?excludes=f", wanted).status == 200);
+  // A persist that fails for another reason says that.
+  REQUIRE(all.it.sh("a", "echo x > secret; chmod 0 secret").exit_code == 0);
+  CHECK(all.persist("a", {}, wanted).status == 502);
+}
+
+TEST_CASE("no hard link of an archive leads out of the workspace", "[archives]") {
+  const archives all;
+  REQUIRE(all.it
+            .sh("maker", R"(python3 - <<'end'
+import io, tarfile
+def archive(name, *members):
+    with tarfile.open(name, "w", format=tarfile.PAX_FORMAT) as to:
+        for path, kind, more in members:
+            one = tarfile.TarInfo(path)
+            one.type = kind
+            if kind == tarfile.REGTYPE:
+                one.size = 4
+                if more:
+                    one.pax_headers = {"SCHILY.xattr.user.insula.file": more}
+                to.addfile(one, io.BytesIO(b"text"))
+            else:
+                one.linkname = more
+                to.addfile(one)
+            one = None
+link, soft, file = tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.REGTYPE
+archive("absolute.tar", ("in", link, "/tmp/out"), ("z", file, None))
+archive("upwards.tar", ("in", link, "../tmp/out"), ("z", file, None))
+archive("by-link.tar", ("d", soft, "/tmp"), ("in", link, "d/out"), ("z", file, None))
+archive("to-link.tar", ("s", soft, "/tmp/out"), ("in", link, "s"), ("in", file, None))
+archive("marked.tar", ("one", file, "1"), ("d", soft, "/tmp"), ("d/out", file, "1"))
+archive("swapped.tar", ("d/x", file, "1"), ("d/x", soft, "/tmp/out"), ("y", file, "1"))
+end)")
+            .exit_code == 0);
+  for (const auto* name : {"absolute", "upwards", "by-link", "to-link", "marked", "swapped"}) {
+    CAPTURE(name);
+    const std::string box{name[0], name[1]};
+    REQUIRE(all.it.sh(box, "echo outside > /tmp/out").exit_code == 0);
+    const auto got = all.hydrate(box, all.get("maker", std::string{name} + ".tar"));
+    CAPTURE(got.body);
+    CHECK(all.it
+            .sh(box, "cat /tmp/out; stat -c %h /tmp/out; find . -type f -samefile /tmp/out; "
+                     "ls -A /tmp")
+            .out == "outside\n1\nout\n");
+    CHECK(all.it.remove(box) == 204);
+  }
 }

@@ -41,7 +41,8 @@ private:
     must(!ended_, "nothing comes after the end");
     if (!peek(left, head))
       return false;
-    must(head.kind <= entry_kind::special, "an entry is of a known kind");
+    must(head.kind <= entry_kind::special || head.kind == entry_kind::same,
+         "an entry is of a known kind");
     must(head.name_bytes <= max_entry_name && head.target_bytes <= max_entry_name,
          "names have a ceiling");
     const std::size_t whole = sizeof head + head.name_bytes + head.target_bytes;
@@ -54,12 +55,12 @@ private:
       ended_ = true;
       return true;
     }
-    ++entries_;
+    entries_ += head.kind != entry_kind::same;
     must((head.mode & ~07777u) == 0, "a mode is permission bits");
     must(head.modified_ns < 1'000'000'000, "a second has so many nanoseconds");
     check_name(name);
     must(target.find('\0') == target.npos, "no NUL in a target");
-    if (head.kind == entry_kind::hard_link)
+    if (head.kind == entry_kind::hard_link || head.kind == entry_kind::same)
       check_name(target);
     in_content_ = head.kind == entry_kind::file;
     return true;

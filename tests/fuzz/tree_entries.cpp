@@ -37,11 +37,13 @@ void check_archive(const std::string& bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   log::set_level(log::level::error);
-  const auto got = play([&](http::reply to) {
-    http::bridge::start_persist(channel_with(text_of(data, size)), std::move(to));
-  });
-  must(got.answered, "every request is answered");
-  if (got.finished)
-    check_archive(got.streamed);
+  for (const bool compact : {false, true}) {
+    const auto got = play([&](http::reply to) {
+      http::bridge::start_persist(channel_with(text_of(data, size)), compact, std::move(to));
+    });
+    must(got.answered, "every request is answered");
+    if (got.finished)
+      check_archive(got.streamed);
+  }
   return 0;
 }

@@ -146,6 +146,43 @@ TEST_CASE("half an archive never looks whole", "[archives]") {
   CHECK_FALSE(ask(h.port(), "POST", persist).complete);
 }
 
+TEST_CASE("an archive that is too large to be hydrated is told before it comes", "[archives]") {
+  house h;
+  std::uint64_t size = limits::archive_body_bytes;
+  h.plays().file = [&size](int fd) {
+    put_result(fd, 0);
+    entry_head measure{};
+    measure.kind = entry_kind::measure;
+    measure.size = size;
+    put(fd, &measure, sizeof measure);
+    put_entry(fd, entry_kind::directory, ".");
+    put_entry(fd, entry_kind::end, "");
+  };
+  const auto asked = [&](const std::string& fields) {
+    return ask(h.port(), "POST", persist, "", fields);
+  };
+  const std::string wanted = "Insula-For-Hydrate: true\r\n";
+  for (const auto& fields : {std::string{}, wanted}) {
+    const auto got = asked(fields);
+    CHECK(got.status == 200);
+    CHECK(got.complete);
+    CHECK(got.fields.count("insula-too-large-to-hydrate") == 0);
+  }
+  CHECK(h.heard().has("read_tree /workspace"));
+  CHECK(h.heard().has("read_tree /workspace as compact"));
+  size += 512;
+  const auto told = asked({});
+  CHECK(told.status == 200);
+  CHECK(told.complete);
+  CHECK(told.fields.at("insula-too-large-to-hydrate") == "33554944");
+  check_error(asked(wanted), 413,
+              "the archive would have 33554944 bytes, and hydrate takes 33554432",
+              "payload_too_large");
+  check_error(asked("Insula-For-Hydrate: yes\r\n"), 400,
+              "Insula-For-Hydrate: expected true or false", "invalid_request");
+  CHECK(asked("Insula-For-Hydrate: false\r\n").status == 200);
+}
+
 TEST_CASE("a client that leaves ends the reading", "[archives]") {
   house h;
   h.plays().file = [&h](int fd) {

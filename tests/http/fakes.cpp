@@ -362,7 +362,7 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       auto line = "read_tree " + tree.path;
       for (const auto& each : tree.excludes)
         line += " without " + each;
-      return open_channel(all, line);
+      return open_channel(all, line + (tree.compact ? " as compact" : ""));
     },
     [all](const write_tree_request& tree) { return open_channel(all, "write_tree " + tree.path); },
     [all](const file_task_request& task) {

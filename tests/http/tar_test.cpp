@@ -1,12 +1,16 @@
 // Tar archives and the entries they stand for; what the system's own tar and libarchive make of
 // them.
+#include "base/holes.hpp"
 #include "base/stream_frames.hpp"
+#include "base/tar_size.hpp"
 #include "base/unique_fd.hpp"
 #include "http/tar_decoder.hpp"
 #include "http/tar_encoder.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <algorithm>
+#include <clocale>
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
@@ -45,8 +49,8 @@ std::string file(const std::string& name, const std::string& content) {
 }
 
 /// The archive of a whole entry stream, fed `step` bytes at a time.
-std::string encode(const std::string& entries, std::size_t step = 1u << 20) {
-  tar_encoder encoder;
+std::string encode(const std::string& entries, std::size_t step = 1u << 20, bool compact = false) {
+  tar_encoder encoder{compact};
   std::string archive;
   for (std::size_t at = 0; at < entries.size(); at += step) {
     REQUIRE(encoder.feed(std::string_view{entries}.substr(at, step)));
@@ -56,9 +60,22 @@ std::string encode(const std::string& entries, std::size_t step = 1u << 20) {
   return archive;
 }
 
-bool refused(const std::string& entries) {
-  tar_encoder encoder;
+bool refused(const std::string& entries, bool compact = false) {
+  tar_encoder encoder{compact};
   return !encoder.feed(entries);
+}
+
+/// One of several names of a file.
+std::string numbered(const std::string& name, const std::string& content, std::uint32_t number) {
+  auto all = file(name, content);
+  std::memcpy(all.data() + offsetof(entry_head, number), &number, sizeof number);
+  return all;
+}
+
+std::string map_of(const std::vector<extent>& extents) {
+  return entry(
+    entry_kind::map, "",
+    std::string{reinterpret_cast<const char*>(extents.data()), extents.size() * sizeof(extent)});
 }
 
 /// What came out of an archive.
@@ -435,4 +452,213 @@ TEST_CASE("what is left out counts, and is passed over step by step", "[tar]") {
     ++steps;
   }
   CHECK(steps >= 10);
+}
+
+TEST_CASE("a file with several names is whole under each, and one again when it is unpacked",
+          "[tar]") {
+  const temp_dir where;
+  const std::string content(5000, 'c');
+  const auto archive = encode(numbered("a", content, 1) + numbered("b", "", 2) +
+                              numbered("sub/c", content, 1) + numbered("d", "", 2) + end);
+  std::ofstream{where / "a.tar", std::ios::binary} << archive;
+  // Nothing of it is news for others: no links, and attributes that nobody asks for.
+  CHECK(shell("tar -tvf " + (where / "a.tar").string() + " | cut -c1") == "-\n-\n-\n-\n");
+  CHECK(archive.find("LIBARCHIVE") == archive.npos);
+  const auto got = decode(archive);
+  CHECK(got.failure.empty());
+  std::string seen;
+  for (const auto& each : got.members)
+    seen += (each.head.kind == entry_kind::same ? "same " : "file ") + each.name + " " +
+            each.target + "\n";
+  CHECK(seen == "file a \nfile b \nfile sub/c \nsame sub/c a\nfile d \nsame d b\n");
+  CHECK(got.find("sub/c")->content == content);
+}
+
+TEST_CASE("files that are marked as one stay two if they are not alike any more", "[tar]") {
+  const std::string content(5000, 'c');
+  auto other = content;
+  other.back() = 'x';
+  const auto is_one = [](const std::string& entries) {
+    const auto got = decode(encode(entries + end));
+    CHECK(got.failure.empty());
+    return std::any_of(got.members.begin(), got.members.end(),
+                       [](const auto& each) { return each.head.kind == entry_kind::same; });
+  };
+  CHECK(is_one(numbered("a", content, 7) + numbered("b", content, 7)));
+  CHECK_FALSE(is_one(numbered("a", content, 7) + numbered("b", other, 7)));
+  CHECK_FALSE(is_one(numbered("a", content, 7) + numbered("b", content + "c", 7)));
+  CHECK_FALSE(is_one(numbered("a", content, 7) + numbered("b", content, 8)));
+  CHECK_FALSE(is_one(numbered("a", content, 7) + file("b", content)));
+  // The first name has become something else meanwhile.
+  CHECK_FALSE(is_one(numbered("a", content, 7) + file("a", other) + numbered("b", content, 7)));
+  CHECK_FALSE(is_one(numbered("a", content, 7) + entry(entry_kind::symlink, "a", "/etc/passwd") +
+                     numbered("b", content, 7)));
+  CHECK_FALSE(is_one(numbered("a", content, 7) + entry(entry_kind::directory, "a") +
+                     numbered("b", content, 7)));
+  // Names of a hundred thousand such files are too much to remember; the files are all there.
+  std::string many;
+  for (std::uint32_t i = 1; i <= 30'000; ++i)
+    many += numbered(std::to_string(i), "", i);
+  const auto got =
+    decode(encode(many + numbered("first", "", 1) + numbered("last", "", 30'000) + end),
+           {1ull << 30, 100'000});
+  CHECK(got.members.size() == 30'003);
+  CHECK(got.members[30'001].head.kind == entry_kind::same);
+}
+
+TEST_CASE("a compact archive has links and holes, as GNU tar knows them", "[tar]") {
+  const temp_dir where;
+  const std::string data(10'000, 'd');
+  const std::uint64_t large = 5ull << 30;
+  const auto entries = map_of({{1u << 20, data.size()}, {large - data.size(), data.size()}}) +
+                       entry(entry_kind::file, "holes", {}, large) + data + data +
+                       map_of({{0, 4}}) + entry(entry_kind::file, "end", {}, 1u << 20) + "data" +
+                       map_of({}) + entry(entry_kind::file, "empty", {}, 1u << 20) +
+                       file("plain", "p") + entry(entry_kind::hard_link, "link", "plain") +
+                       entry(entry_kind::hard_link, std::string(120, 'l'), "holes") + end;
+  const auto archive = encode(entries, 1u << 20, true);
+  CHECK(archive.size() < 50'000);
+  for (const std::size_t step : {1, 7, 49, 511, 4096})
+    CHECK((encode(entries, step, true) == archive));
+  std::ofstream{where / "a.tar", std::ios::binary} << archive;
+  const auto top = where.path().string();
+  shell("cd " + top + " && tar -xf a.tar");
+  const auto said = [&](const std::string& command) {
+    return shell("cd " + top + " && " + command);
+  };
+  CHECK(said("stat -c '%n %s %h' holes end empty plain") ==
+        "holes 5368709120 2\nend 1048576 1\nempty 1048576 1\nplain 1 2\n");
+  CHECK(std::stoi(said("du -ck holes end empty | tail -n1 | cut -f1")) < 100);
+  CHECK(said("head -c 4 end; tail -c 4 end | tr '\\0' 0; cat link") == "data0000p");
+  CHECK(said("tail -c +1048577 holes | head -c 10001 | tr -d d | tr '\\0' 0") == "0");
+  CHECK(said("tail -c 10001 holes | tr -d d | tr '\\0' 0") == "0");
+  const auto got = decode(encode(map_of({{4096, 4}}) + entry(entry_kind::file, "f", {}, 1u << 20) +
+                                   "data" + entry(entry_kind::hard_link, "link", "f") + end,
+                                 1u << 20, true));
+  CHECK(got.failure.empty());
+  CHECK(got.find("f")->content ==
+        std::string(4096, '\0') + "data" + std::string((1u << 20) - 4100, '\0'));
+  CHECK(got.find("link")->target == "f");
+}
+
+TEST_CASE("maps that make no sense are refused", "[tar]") {
+  const auto with = [](const std::vector<extent>& extents, std::uint64_t size) {
+    return map_of(extents) + entry(entry_kind::file, "f", {}, size);
+  };
+  CHECK_FALSE(refused(with({{4096, 4096}}, 1u << 20), true));
+  CHECK(refused(with({{4096, 4096}}, 1u << 20))); // Nobody asked for it.
+  CHECK(refused(with({{4096, 4096}}, 8191), true));
+  CHECK(refused(with({{4096, 0}}, 1u << 20), true));
+  CHECK(refused(with({{4096, 4096}, {0, 1}}, 1u << 20), true));
+  CHECK(refused(with({{4096, 4096}, {8192, 1}}, 1u << 20), true));
+  CHECK(refused(with({{4096, 4096}, {8191, 9}}, 1u << 20), true));
+  CHECK(refused(with({{1ull << 40, 1}}, 1u << 20), true));
+  CHECK(refused(with({{1, ~0ull}}, 1u << 20), true));
+  CHECK(refused(map_of({}) + map_of({}), true));
+  CHECK(refused(map_of({}) + end, true));
+  CHECK(refused(map_of({}) + entry(entry_kind::directory, "d"), true));
+  CHECK(refused(map_of({}) + entry(entry_kind::file, std::string(200, 'n'), {}, 10'000), true));
+  CHECK(refused(entry(entry_kind::map, "", "no extents"), true));
+  CHECK(refused(entry(entry_kind::measure, "", "", 512), true));
+  CHECK(refused(entry(entry_kind::same, "a", "b"), true));
+  for (const auto* target : {"/etc/passwd", "../up", "a/../../up", ".", ""})
+    CHECK(refused(file("f", "") + entry(entry_kind::hard_link, "h", target), true));
+}
+
+TEST_CASE("the size of an archive is known before it is made", "[tar]") {
+  std::setlocale(LC_CTYPE, "C.UTF-8"); // As the agent does.
+  const auto check = [](bool compact) {
+    tar_size size;
+    std::string entries;
+    const auto both = [&](entry_kind kind, const std::string& name, const std::string& target = {},
+                          std::uint64_t bytes = 0) {
+      size.add(kind, name, target, bytes);
+      entries += entry(kind, name, target, bytes) + std::string(bytes, 'x');
+    };
+    both(entry_kind::directory, ".");
+    std::string deep;
+    for (std::size_t length = 1; length < 280; ++length) {
+      const std::string name(std::min<std::size_t>(length, 255), 'n');
+      both(entry_kind::file, name, {}, length * 37);
+      both(entry_kind::symlink, "s" + std::to_string(length), std::string(length, 't'));
+      deep += (deep.empty() ? "" : "/") + std::string(length % 60 + 1, 'd');
+      both(entry_kind::directory, deep);
+      both(entry_kind::file, deep + "/" + name.substr(0, 99));
+      if (compact)
+        both(entry_kind::hard_link, "h" + name.substr(1) + std::to_string(length), name);
+      else {
+        size.add(entry_kind::file, "m" + std::to_string(length), {}, 3,
+                 static_cast<std::uint32_t>(length * length));
+        entries += numbered("m" + std::to_string(length), "abc",
+                            static_cast<std::uint32_t>(length * length));
+      }
+    }
+    for (const auto* name : {"\xc3\xbc", "no\xffutf", "with blank", "line\nbreak"}) {
+      both(entry_kind::file, name, {}, 512);
+      both(entry_kind::symlink, std::string{"to "} + name, name);
+      both(entry_kind::directory, std::string(150, 'd') + name);
+    }
+    if (compact)
+      for (std::size_t count = 0; count < 300; ++count) {
+        std::vector<extent> extents;
+        std::string data;
+        for (std::size_t i = 0; i < count; ++i) {
+          extents.push_back({i * 70'000, 1 + i});
+          data += std::string(1 + i, 'd');
+        }
+        const auto bytes = 30'000'000 + count;
+        const auto name =
+          std::string(count % 150 + 1, 'p') + (count % 150 < 90 ? "" : "/") + std::to_string(count);
+        size.add(entry_kind::file, name, {}, bytes, 0, &extents);
+        entries += map_of(extents) + entry(entry_kind::file, name, {}, bytes) + data;
+      }
+    CHECK(size.bytes() == encode(entries + end, 1u << 20, compact).size());
+  };
+  check(false);
+  check(true);
+  // And one by one, since what is off in two ways could be right together.
+  for (std::size_t length = 1; length < 280; ++length)
+    for (const std::string name : {std::string(length, 'n'), std::string(length / 2 + 1, 'a') +
+                                                               "/" + std::string(length, 'b')}) {
+      CAPTURE(name);
+      std::string entries;
+      tar_size size;
+      for (int i = 0; i < 20; ++i) { // A block more or less of each is seen in the whole.
+        size.add(entry_kind::file, name, {}, 0);
+        entries += file(name, "");
+      }
+      CHECK(size.bytes() == encode(entries + end).size());
+    }
+}
+
+TEST_CASE("blocks of zeros are no part of what is written", "[tar]") {
+  const std::string data(hole_block, 'd'), zeros(hole_block, '\0');
+  std::string seen;
+  const auto cut = [&seen](std::uint64_t offset, const std::string& bytes,
+                           std::size_t most = 1u << 20) {
+    seen.clear();
+    std::string whole(offset + bytes.size(), '\0');
+    CHECK(without_holes(offset, bytes, most, [&](std::uint64_t at, std::string_view some) {
+      CHECK(!some.empty());
+      CHECK(some.size() <= most);
+      seen += std::to_string(at) + "+" + std::to_string(some.size()) + " ";
+      whole.replace(at, some.size(), some);
+      return true;
+    }));
+    CHECK((whole.substr(offset) == bytes));
+    return seen;
+  };
+  CHECK(cut(0, "").empty());
+  CHECK(cut(0, zeros + zeros).empty());
+  CHECK(cut(0, data + zeros + zeros + data + "x") == "0+4096 12288+4097 ");
+  CHECK(cut(100, data + zeros + zeros + data) == "100+8092 12288+4196 ");
+  CHECK(cut(4000, std::string(96, '\0') + data) == "4096+4096 ");
+  CHECK(cut(0, data + data + data, 8192) == "0+8192 8192+4096 ");
+  CHECK_FALSE(without_holes(0, data + zeros + data, 1u << 20, [](auto, auto) { return false; }));
+  // And of an archive that knows of no holes.
+  const auto archive = made([&](auto* to) {
+    add(to, "f", AE_IFREG, std::string(300'000, '\0') + data + std::string(300'000, '\0'));
+  });
+  const auto got = decode(archive);
+  CHECK(got.find("f")->content == std::string(300'000, '\0') + data + std::string(300'000, '\0'));
 }

@@ -88,7 +88,7 @@ public:
       if (writes)
         runtime::agent::receive_tree(ends[1], path.c_str(), true);
       else
-        runtime::agent::send_tree(ends[1], path.c_str(), no_excludes, true);
+        runtime::agent::send_tree(ends[1], path.c_str(), no_excludes, tree_exact);
       ::_exit(0);
     }
     ::close(ends[1]);
