@@ -1,3 +1,4 @@
+#include "apps/command_words.hpp"
 #include "apps/image.hpp"
 #include "apps/serve.hpp"
 #include "apps/upgrade.hpp"
@@ -6,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -70,8 +72,17 @@ int main(int argc, char** argv) {
                   "sockets. If it does not get ready, the old program is started again.");
   insula::image_commands image{app};
   insula::load::bench_command bench{app};
+  app.add_subcommand("help", "Say how a command is used: insula help image import");
+  app.add_subcommand("version", "Say which version this is");
+  auto words = insula::command_words(app, {argv + 1, argv + argc});
+  if (!words) {
+    std::cerr << "insula: " << words.reason().message << '\n';
+    const bool of_bench = argc > 1 && std::string{argv[1]} == "bench";
+    return of_bench ? insula::load::bench_command::status_unusable : 2;
+  }
   try {
-    app.parse(argc, argv);
+    std::reverse(words->begin(), words->end()); // The library takes the last one first.
+    app.parse(std::move(*words));
   } catch (const CLI::ParseError& why) {
     // The library has a number for each kind of mistake.
     if (app.exit(why) == 0)

@@ -36,6 +36,8 @@ using namespace std::chrono_literals;
 
 constexpr auto end_patience = 60s;
 constexpr auto ready_patience = 60s;
+const error needs_root{errc::invalid_request,
+                       "insula upgrade needs root, as the server does at its start"};
 
 error failed(const std::string& what) {
   return {errc::io_failed, what + ": " + std::strerror(errno)};
@@ -61,14 +63,18 @@ bool listens(int socket) {
          (family == AF_INET || family == AF_INET6);
 }
 
-/// It holds its lock for as long as it lives, and its number stands in there.
+/// It holds its lock for as long as it lives, and its number stands in there. Without a lock, or
+/// without the directory, there is no server.
 result<pid_t> server_of(const std::string& state_directory) {
   const auto path = state_directory + "/lock";
   const unique_fd lock{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (!lock)
+  const bool is_missing = !lock && (errno == ENOENT || errno == ENOTDIR);
+  if (!lock && !is_missing && ::geteuid() != 0)
+    return needs_root;
+  if (!lock && !is_missing)
     return failed(path);
   char text[16] = {};
-  if (::flock(lock.get(), LOCK_SH | LOCK_NB) == 0)
+  if (is_missing || ::flock(lock.get(), LOCK_SH | LOCK_NB) == 0)
     return error{errc::not_found, "no server runs with the state directory " + state_directory +
                                     "; `insula serve` starts one"};
   if (::pread(lock.get(), text, sizeof text - 1, 0) <= 0)
@@ -178,11 +184,11 @@ std::optional<int> wait_until_ready(const started_server& server) {
 }
 
 result<void> replace(const std::string& state_directory, bool end_sandboxes) {
-  if (::geteuid() != 0)
-    return {{errc::invalid_request, "insula upgrade needs root, as the server does at its start"}};
   const auto pid = server_of(state_directory);
   if (!pid)
     return pid.reason();
+  if (::geteuid() != 0)
+    return needs_root;
   auto old = look_at(*pid, state_directory);
   if (!old)
     return old.reason();

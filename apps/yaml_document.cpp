@@ -33,6 +33,16 @@ bool has_several_documents(const std::string& text) {
   return parser.HandleNextDocument(handler) && parser.HandleNextDocument(handler);
 }
 
+/// Whether the line of a mistake begins with a tab, after blanks and the dashes of a list at most.
+bool is_indented_by_tab(const std::string& text, const YAML::Mark& mark) {
+  std::istringstream lines{text};
+  std::string line;
+  for (int i = 0; i <= mark.line; ++i)
+    if (!std::getline(lines, line))
+      return false;
+  return line.substr(0, line.find_first_not_of("\t -")).find('\t') != std::string::npos;
+}
+
 } // namespace
 
 result<YAML::Node> yaml_document(const std::string& text, const std::string& name) try {
@@ -40,7 +50,10 @@ result<YAML::Node> yaml_document(const std::string& text, const std::string& nam
     return error{errc::invalid_request, name + ": expected one YAML document, got more"};
   return YAML::Load(text);
 } catch (const YAML::Exception& e) {
-  return error{errc::invalid_request, yaml_place(name, e.mark) + ": not YAML: " + e.msg};
+  const auto why = is_indented_by_tab(text, e.mark)
+                     ? "a tab indents this line, and only blanks may do that"
+                     : e.msg;
+  return error{errc::invalid_request, yaml_place(name, e.mark) + ": not YAML: " + why};
 }
 
 std::string spelled(const YAML::Node& value) {

@@ -460,6 +460,15 @@ TEST_CASE("what is not a configuration at all is refused", "[apps][config]") {
   CHECK(mistake("log:\n  [a, b]: 1\n") == "cluster.yaml:2: expected a key, got a list");
   CHECK(mistake("log:\n  level: [info\nserver:\n") ==
         "cluster.yaml:3: not YAML: end of sequence flow not found");
+  for (const std::string text :
+       {"log:\n\tlevel: info\n", "log:\n \tlevel: info\n", "log:\n  \tlevel: info\n  level: info\n",
+        "server:\n\t- a\n", "log:\n-\tlevel: info\n"})
+    CHECK(mistake(text) ==
+          "cluster.yaml:2: not YAML: a tab indents this line, and only blanks may do that");
+  // Elsewhere, a tab is none of YAML's business.
+  CHECK(mistake("log:\n  level:\t[info\nserver:\n") ==
+        "cluster.yaml:3: not YAML: end of sequence flow not found");
+  CHECK(mistake("log:\t# a tab\n  level:\tloud\t\n").starts_with("cluster.yaml:2: log.level:"));
   CHECK(mistake(std::string(2'000'000, '#')) ==
         "cluster.yaml: expected at most 1MiB of configuration");
 }

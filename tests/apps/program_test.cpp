@@ -1,0 +1,107 @@
+#include "tests/support/catch.hpp"
+#include "tests/support/child_program.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <sys/wait.h>
+#include <vector>
+
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct outcome {
+  int status = -1; ///< As exit() was told.
+  std::string out, err;
+};
+
+/// `insula …`, to its end.
+outcome insula(std::vector<std::string> words, uid_t user = 0) {
+  const temp_dir where;
+  words.insert(words.begin(), INSULA_PROGRAM);
+  child_program program{words, {.error_file = (where / "err").string(), .user = user}};
+  outcome made;
+  made.out = program.read_all(60s);
+  if (const auto status = program.wait(20s); status && WIFEXITED(*status))
+    made.status = WEXITSTATUS(*status);
+  std::ifstream err{where / "err"};
+  made.err.assign(std::istreambuf_iterator<char>{err}, {});
+  return made;
+}
+
+} // namespace
+
+TEST_CASE("help and version are commands as well", "[apps][program]") {
+  CHECK(insula({"version"}).out == insula({"--version"}).out);
+  CHECK(insula({"version"}).out.starts_with("insula "));
+  CHECK(insula({"help"}).out == insula({"--help"}).out);
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"serve"},
+                                                {"upgrade"},
+                                                {"image"},
+                                                {"image", "import"},
+                                                {"bench"},
+                                                {"bench", "merge"}}) {
+    auto by_option = words, by_command = words;
+    by_option.emplace_back("--help");
+    by_command.insert(by_command.begin(), "help");
+    CAPTURE(words);
+    const auto wanted = insula(by_option);
+    CHECK(wanted.status == 0);
+    const auto got = insula(by_command);
+    CHECK(got.status == 0);
+    CHECK(got.out == wanted.out);
+    CHECK(got.err.empty());
+  }
+  CHECK(insula({"serve", "help"}).out == insula({"serve", "--help"}).out);
+  CHECK(insula({"image", "help", "rm"}).out == insula({"image", "rm", "--help"}).out);
+}
+
+TEST_CASE("a command that there is not is answered with those that there are", "[apps][program]") {
+  const auto wrong = [](const std::vector<std::string>& words, int status) {
+    CAPTURE(words);
+    const auto got = insula(words);
+    CHECK(got.status == status);
+    CHECK(got.out.empty());
+    return got.err;
+  };
+  const std::string all = "serve, upgrade, image, bench, help and version\n";
+  CHECK(wrong({"start"}, 2) == "insula: insula has no command start; it has: " + all);
+  CHECK(wrong({"Serve", "--listen", "x"}, 2) ==
+        "insula: insula has no command Serve; it has: " + all);
+  CHECK(wrong({"help", "start"}, 2) == "insula: insula has no command start; it has: " + all);
+  CHECK(wrong({"image", "list"}, 2) ==
+        "insula: insula image has no command list; it has: import, ls, show and rm\n");
+  CHECK(wrong({"image"}, 2) == "insula: insula image needs a command: import, ls, show and rm\n");
+  CHECK(wrong({"bench", "compare"}, 1) ==
+        "insula: insula bench has no command compare; it has: run, merge and report\n");
+}
+
+TEST_CASE("an upgrade without a server says that there is none, whatever is missing",
+          "[apps][program]") {
+  const temp_dir where;
+  std::filesystem::permissions(where / "", std::filesystem::perms::all);
+  std::ofstream{where / "file"} << "no directory\n";
+  std::filesystem::create_directory(where / "empty");
+  std::filesystem::create_directory(where / "left");
+  std::ofstream{where / "left/lock"} << "1234567\n"; // Of one that has ended.
+  std::filesystem::permissions(where / "left/lock", std::filesystem::perms::owner_read);
+  for (const std::string name : {"missing", "missing/too", "empty", "file", "left"}) {
+    const auto state = (where / name).string();
+    CAPTURE(state);
+    const auto none =
+      "insula: no server runs with the state directory " + state + "; `insula serve` starts one\n";
+    const auto got = insula({"upgrade", "--state", state});
+    CHECK(got.status == 1);
+    CHECK(got.err == none);
+    const auto other = insula({"upgrade", "--state", state}, 65534);
+    CHECK(other.status == 1);
+    CHECK(other.err == (name == "left"
+                          ? "insula: insula upgrade needs root, as the server does at its start\n"
+                          : none));
+  }
+}
