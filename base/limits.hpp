@@ -95,8 +95,7 @@ inline constexpr std::chrono::minutes wrong_keys_within{1};
 /// Networks that wrong keys have come from lately, and that are remembered: some 400 KiB.
 inline constexpr std::size_t wrong_networks = 1024;
 
-/// Lines of the log about wrong keys, from all networks together, in each such time: more than are
-/// remembered can try, and each of them has its wait anew.
+/// Lines of the log about wrong keys in each such time, one for each network: networks are cheap.
 inline constexpr std::size_t wrong_key_lines = 100;
 
 /// A key that is typed into the console. A header can hold no more.

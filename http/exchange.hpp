@@ -19,6 +19,8 @@
 namespace insula::http {
 
 enum class verb : std::uint8_t { get, put, post, patch, del, other };
+inline constexpr verb all_verbs[] = {verb::get,   verb::put, verb::post,
+                                     verb::patch, verb::del, verb::other};
 
 /// A request's header. A view: valid only while it is handed over.
 class request_head {

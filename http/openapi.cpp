@@ -1,11 +1,17 @@
 #include "http/openapi.hpp"
 
 #include "http/bridge/api.hpp"
+#include "http/opensandbox/api.hpp"
+#include "http/opensandbox/schemas.hpp"
 
+#include <rapidjson/document.h>
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <set>
 
 namespace insula::http {
 
@@ -20,8 +26,9 @@ struct schema {
 
 /// Names are public; generated clients make types of them.
 constexpr schema schemas[] = {
+  {"SandboxId", R"({"type":"string","pattern":"^[a-z2-7]{1,128}$"})"},
   {"CreateSandboxResponse",
-   R"({"type":"object","required":["id"],"properties":{"id":{"type":"string","pattern":"^[a-z2-7]{1,128}$"}}})"},
+   R"({"type":"object","required":["id"],"properties":{"id":{"$ref":"#/components/schemas/SandboxId"}}})"},
   {"RunningResponse",
    R"({"type":"object","required":["running"],"properties":{"running":{"type":"boolean"}}})"},
   {"ExecRequest",
@@ -117,8 +124,42 @@ constexpr schema schemas[] = {
    R"({"type":"object","required":["error","code"],"properties":{)"
    R"("error":{"type":"string","description":"For people."},)"
    R"("reason":{"type":"string","description":"For people: why a command could not start."},)"
-   R"("code":{"type":"string","enum":["invalid_request","unauthorized","workspace_read_not_found","payload_too_large",)"
-   R"("exec_error","exec_transport_error","workspace_archive_write_error","session_error","capacity_exceeded","pool_error","mount_error","unmount_error","network_error","port_not_ready","port_not_listening","sandbox_not_running","bad_answer","deadline_exceeded","internal_error"]}}})"},
+   R"("code":{"type":"string","enum":["invalid_request","unauthorized","not_found","workspace_read_not_found","payload_too_large",)"
+   R"("exec_error","exec_transport_error","workspace_archive_read_error","workspace_archive_write_error","session_error","capacity_exceeded","pool_error",)"
+   R"("mount_error","unmount_error","network_error","port_not_ready","port_not_listening","sandbox_not_running","bad_answer","deadline_exceeded",)"
+   R"("idempotency_conflict","result_gone","insufficient_storage","storage_unavailable","node_unreachable","limit_reached","internal_error"]}}})"},
+};
+
+struct tag {
+  std::string_view name;
+  std::string_view description;
+};
+
+constexpr tag tags[] = {
+  {"Sandboxes", "A sandbox has an id, which you may choose: it starts with its first use."},
+  {"Commands", "Commands in a sandbox, with their output as it comes."},
+  {"Files", "Files of a sandbox, one by one."},
+  {"Archives", "The workspace as a tar archive, out and in."},
+  {"Sessions", "A session is a shell in which directory and variables last."},
+  {"Terminals", "A terminal lives in its sandbox, also when nobody looks."},
+  {"Buckets", "S3 buckets as directories of a sandbox."},
+  {"Network", "What a sandbox may reach, and what listens in it."},
+  {"Previews", "Servers in a sandbox, reached from outside."},
+  {"Pool", "Warm sandboxes."},
+  {"Cluster", "The nodes that answer as one."},
+  {"Node", "This node itself."},
+  {"OpenSandbox: lifecycle",
+   "For clients of OpenSandbox. Every path is there without /v1 as well."},
+  {"OpenSandbox: network policy",
+   "What a sandbox may reach, where OpenSandbox's clients look for it. Also without /v1."},
+  {"OpenSandbox: commands",
+   "execd, through the proxy to its port. Also without /v1; and for one sandbox at the address of "
+   "`insula serve --execd`, with the part behind 44772 alone."},
+  {"OpenSandbox: sessions", "execd's bash sessions."},
+  {"OpenSandbox: files", "execd's files and directories."},
+  {"OpenSandbox: metrics", "What a sandbox uses, as execd tells it."},
+  {"OpenSandbox: terminals", "execd's terminals."},
+  {"OpenSandbox: code", "execd's code: without a language it is a shell command."},
 };
 
 void key(writer& out, std::string_view name) {
@@ -136,6 +177,33 @@ void member(writer& out, std::string_view name, std::string_view value) {
 
 void raw(writer& out, std::string_view json) {
   out.RawValue(json.data(), json.size(), rapidjson::kObjectType);
+}
+
+// What the segments of a path stand for, unless a row says it otherwise.
+constexpr std::string_view id_schema = R"({"$ref":"#/components/schemas/SandboxId"})";
+constexpr std::string_view port_schema = R"({"type":"integer","minimum":1,"maximum":65535})";
+const parameter bridge_id{"id",
+                          "path",
+                          "The sandbox's id, issued by createSandbox or chosen by you: 1 to 128 "
+                          "characters of a-z and 2-7.",
+                          true,
+                          {},
+                          id_schema};
+const parameter path_parameters[] = {
+  {"id", "path", "The sandbox's id.", true, {}, id_schema},
+  {"port", "path", "1 to 65535.", true, "8000", port_schema},
+  {"sid", "path", "Its id.", true},
+  {"node", "path", "The node's name.", true},
+  {"path", "path", "The rest of the path.", true},
+};
+
+const parameter& path_parameter(std::string_view name, const route& row) {
+  if (name == "id" && row.pattern.starts_with("/v1/sandbox/"))
+    return bridge_id;
+  for (const auto& each : path_parameters)
+    if (each.name == name)
+      return each;
+  std::abort(); // The router knows no others.
 }
 
 /// `/v1/sandbox/:id/file/*` as `/v1/sandbox/{id}/file/{path}`.
@@ -210,10 +278,74 @@ void write_parameter(writer& out, const parameter& what) {
   out.Bool(what.required);
   member(out, "description", what.description);
   key(out, "schema");
-  raw(out, R"({"type":"string"})");
-  if (!what.example.empty())
+  raw(out, what.schema.empty() ? R"({"type":"string"})" : what.schema);
+  if (what.schema.empty() && !what.example.empty())
     member(out, "example", what.example);
+  else if (!what.example.empty()) {
+    key(out, "example");
+    raw(out, what.example);
+  }
   out.EndObject();
+}
+
+/// Those of the path first, in its order.
+std::vector<parameter> parameters_of(const route& row) {
+  std::vector<parameter> all;
+  const auto& own = row.document.parameters;
+  const auto path = templated(row.pattern);
+  for (auto at = path.find('{'); at != path.npos; at = path.find('{', at + 1)) {
+    const auto name = path.substr(at + 1, path.find('}', at) - at - 1);
+    const auto said = std::find_if(own.begin(), own.end(), [&](const auto& each) {
+      return each.in == "path" && each.name == name;
+    });
+    all.push_back(said != own.end() ? *said : path_parameter(name, row));
+  }
+  std::copy_if(own.begin(), own.end(), std::back_inserter(all),
+               [](const auto& each) { return each.in != "path"; });
+  return all;
+}
+
+/// Whose key is asked for, if another than everywhere.
+std::string_view security_of(access who) {
+  switch (who) {
+    case access::everybody:
+    case access::own_page: return "[]";
+    case access::key:
+    case access::key_or_token: break;
+    case access::open_sandbox_key:
+    case access::lifecycle: return R"([{"BearerAuth":[]},{"OpenSandboxKey":[]}])";
+    case access::execd: return R"([{"BearerAuth":[]},{"OpenSandboxKey":[]},{"ExecdToken":[]}])";
+  }
+  return {};
+}
+
+/// What every route of its kind may answer as well.
+std::vector<documented_answer> common_answers(const route& row) {
+  const bool of_sandbox = row.pattern.find(":id") != std::string::npos;
+  std::vector<documented_answer> all;
+  const auto add = [&](std::string_view status, std::string_view name) {
+    all.push_back({status, "", "", name});
+  };
+  switch (row.who) {
+    case access::everybody:
+    case access::own_page: break;
+    case access::key:
+    case access::key_or_token: add("401", "Unauthorized"); break;
+    case access::open_sandbox_key: add("401", "KeyIsMissing"); break;
+    case access::lifecycle:
+      add("401", "OpenSandboxUnauthorized");
+      if (of_sandbox)
+        add("404", "SandboxNotFound");
+      add("500", "OpenSandboxFailed");
+      add("503", "OpenSandboxBusy");
+      break;
+    case access::execd:
+      add("401", "ExecdUnauthorized");
+      add("404", "SandboxNotFound");
+      add("500", "OpenSandboxFailed");
+      break;
+  }
+  return all;
 }
 
 void write_operation(writer& out, const route& row) {
@@ -221,16 +353,19 @@ void write_operation(writer& out, const route& row) {
   key(out, name_of(row.method));
   out.StartObject();
   member(out, "operationId", doc.id);
+  key(out, "tags");
+  out.StartArray();
+  text(out, doc.tag);
+  out.EndArray();
   member(out, "summary", doc.summary);
-  if (row.who == access::everybody) {
+  if (const auto security = security_of(row.who); !security.empty()) {
     key(out, "security");
-    out.StartArray();
-    out.EndArray();
+    raw(out, security);
   }
-  if (!doc.parameters.empty()) {
+  if (const auto parameters = parameters_of(row); !parameters.empty()) {
     key(out, "parameters");
     out.StartArray();
-    for (const auto& what : doc.parameters)
+    for (const auto& what : parameters)
       write_parameter(out, what);
     out.EndArray();
   }
@@ -238,7 +373,7 @@ void write_operation(writer& out, const route& row) {
     key(out, "requestBody");
     out.StartObject();
     key(out, "required");
-    out.Bool(true);
+    out.Bool(!doc.body_optional);
     write_content(out, doc.body_type, doc.body_schema);
     out.EndObject();
   }
@@ -246,56 +381,78 @@ void write_operation(writer& out, const route& row) {
   out.StartObject();
   for (const auto& answer : doc.answers)
     write_answer(out, answer);
-  // Whatever needs a sandbox needs the node's disk.
   const auto has = [&](std::string_view status) {
     return std::any_of(doc.answers.begin(), doc.answers.end(),
                        [&](const auto& each) { return each.status == status; });
   };
-  if (has("502")) {
+  // Whatever needs a sandbox needs the node's disk.
+  if (has("502") && row.who != access::open_sandbox_key) {
     if (!has("503"))
       write_answer(out, {"503", "", "", "StorageUnavailable"});
     write_answer(out, {"507", "", "", "DiskFull"});
   }
-  if (row.who != access::everybody)
-    write_answer(out, {"401", "", "", "Unauthorized"});
+  for (const auto& answer : common_answers(row))
+    if (!has(answer.status))
+      write_answer(out, answer);
   out.EndObject();
   out.EndObject();
 }
 
-void write_paths(writer& out, std::vector<route> table) {
-  std::erase_if(table, [](const route& row) { return row.document.id.empty(); });
+void write_paths(writer& out, const std::vector<route>& table) {
+  std::set<std::string_view> written;
   key(out, "paths");
   out.StartObject();
-  for (std::size_t i = 0; i < table.size();) {
-    const auto pattern = table[i].pattern;
-    key(out, templated(pattern));
+  for (const auto& row : table) {
+    if (row.document.id.empty() || !written.insert(row.pattern).second)
+      continue;
+    key(out, templated(row.pattern));
     out.StartObject();
-    for (; i < table.size() && table[i].pattern == pattern; ++i) // Rows of one path stand together.
-      write_operation(out, table[i]);
+    for (const auto& each : table)
+      if (each.pattern == row.pattern && !each.document.id.empty())
+        write_operation(out, each);
     out.EndObject();
   }
   out.EndObject();
 }
 
-void write_shared_answer(writer& out, std::string_view name, std::string_view description) {
+void write_shared_answer(writer& out, std::string_view name, std::string_view description,
+                         std::string_view schema_name = "ErrorResponse") {
   key(out, name);
   out.StartObject();
   member(out, "description", description);
-  write_content(out, "application/json", "ErrorResponse");
+  if (schema_name.empty())
+    write_content(out, "text/plain", {});
+  else
+    write_content(out, "application/json", schema_name);
   out.EndObject();
+}
+
+void write_opensandbox_schemas(writer& out) {
+  rapidjson::Document all;
+  const auto json = opensandbox::schemas();
+  all.Parse(json.data(), json.size());
+  for (const auto& each : all.GetObject()) {
+    key(out, each.name.GetString());
+    each.value.Accept(out);
+  }
 }
 
 void write_components(writer& out) {
   key(out, "components");
   out.StartObject();
   key(out, "securitySchemes");
-  raw(out, R"({"BearerAuth":{"type":"http","scheme":"bearer"}})");
+  raw(
+    out,
+    R"({"BearerAuth":{"type":"http","scheme":"bearer"},)"
+    R"("OpenSandboxKey":{"type":"apiKey","in":"header","name":"OPEN-SANDBOX-API-KEY","description":"The same key, as OpenSandbox's clients send it."},)"
+    R"("ExecdToken":{"type":"apiKey","in":"header","name":"X-EXECD-ACCESS-TOKEN","description":"The same key, or what getEndpoint gives for one sandbox."}})");
   key(out, "schemas");
   out.StartObject();
   for (const auto& [name, json] : schemas) {
     key(out, name);
     raw(out, json);
   }
+  write_opensandbox_schemas(out);
   out.EndObject();
   key(out, "responses");
   out.StartObject();
@@ -303,6 +460,19 @@ void write_components(writer& out) {
   write_shared_answer(out, "InvalidRequest", "Malformed; sending it again will not help.");
   write_shared_answer(out, "StorageUnavailable", "The node's disk refuses; nothing was done.");
   write_shared_answer(out, "DiskFull", "The node's disk is full; nothing was done.");
+  write_shared_answer(out, "KeyIsMissing", "The key is missing or wrong.", {});
+  write_shared_answer(out, "OpenSandboxUnauthorized", "The key is missing or wrong.",
+                      "OpenSandboxError");
+  write_shared_answer(out, "ExecdUnauthorized", "The token is missing or wrong.",
+                      "ExecdUnauthorized");
+  write_shared_answer(out, "SandboxNotFound",
+                      "There is no such sandbox, or no more; or what is asked for is not in it.",
+                      "OpenSandboxError");
+  write_shared_answer(out, "OpenSandboxFailed", "It could not be done; the message says why.",
+                      "OpenSandboxError");
+  write_shared_answer(out, "OpenSandboxBusy",
+                      "Not now: no room, or the node's disk refuses. Nothing was done.",
+                      "OpenSandboxError");
   out.EndObject();
   out.EndObject();
 }
@@ -318,10 +488,25 @@ std::string openapi_document() {
   out.StartObject();
   member(out, "title", "Cloudflare Sandbox Service API");
   member(out, "version", "1.0.0");
+  member(out, "description",
+         "Every route of this node: those of the sandbox bridge, with what Insula adds to it, and "
+         "those of OpenSandbox. A sandbox has the same id in both.");
   out.EndObject();
+  key(out, "tags");
+  out.StartArray();
+  for (const auto& each : tags) {
+    out.StartObject();
+    member(out, "name", each.name);
+    member(out, "description", each.description);
+    out.EndObject();
+  }
+  out.EndArray();
   key(out, "security");
   raw(out, R"([{"BearerAuth":[]}])");
-  write_paths(out, bridge::routes(nullptr));
+  auto table = bridge::routes(nullptr);
+  for (auto& each : opensandbox::routes(nullptr))
+    table.push_back(std::move(each));
+  write_paths(out, table);
   write_components(out);
   out.EndObject();
   return {buffer.GetString(), buffer.GetSize()};

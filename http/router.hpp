@@ -59,6 +59,7 @@ struct parameter {
   std::string_view description;
   bool required = false;
   std::string_view example = {}; ///< What a page fills in at first; empty: nothing.
+  std::string_view schema = {};  ///< JSON; empty: a string.
 };
 
 struct documented_answer {
@@ -72,10 +73,13 @@ struct operation {
   /// Public: generated clients name their functions after it. Empty: the route is not listed.
   std::string_view id = {};
   std::string_view summary = {};
-  std::vector<parameter> parameters = {};
-  std::string_view body_type = {};   ///< Content type of the request's body; empty: none.
-  std::string_view body_schema = {}; ///< As above.
+  std::vector<parameter> parameters = {}; ///< Those of the path go without saying.
+  std::string_view body_type = {};        ///< Content type of the request's body; empty: none.
+  std::string_view body_schema = {};      ///< As above.
   std::vector<documented_answer> answers = {};
+  std::string_view tag = {};  ///< The group that it is shown in; one of the document's.
+  bool body_optional = false; ///< A request may come without one.
+  bool own = false;           ///< Insula's alone: no contract of a public API says how it fails.
 };
 
 /// One row of the table. Pattern: literal segments, `:id`, `:sid`, `:port`, and `*` at the end for

@@ -28,7 +28,7 @@ public:
                options.buffered_body_bytes, options.time, counts_, options.inherited},
               asking({key_check{options.api_key}, page_guard{options.allowed_hosts},
                       all_routes(system, options), counts_, browsers_, previews(options),
-                      others(options), options.keeps_snapshots}))
+                      others(options), options.keeps_snapshots, wrong_keys_}))
       , address_(options.address)
       , encrypted_(options.tls.has_value()) {
     if (options.metrics)
@@ -139,7 +139,12 @@ private:
                      bridge::api{key_check{where.asks_key ? options.api_key : std::string{}},
                                  page_guard{options.allowed_hosts},
                                  {bridge::metrics_route(with_)},
-                                 counts_},
+                                 counts_,
+                                 nullptr,
+                                 nullptr,
+                                 nullptr,
+                                 false,
+                                 wrong_keys_},
                      "http.metrics_listening");
   }
 
@@ -153,7 +158,7 @@ private:
                    bridge::api{key_check{options.api_key}, page_guard{options.allowed_hosts},
                                opensandbox::execd_routes(with_, {{}, id}), counts_, nullptr,
                                previews(options, id), others(options, cluster::execd_door),
-                               options.keeps_snapshots},
+                               options.keeps_snapshots, wrong_keys_},
                    "http.execd_listening");
   }
 
@@ -255,9 +260,9 @@ private:
 
   std::vector<route> all_routes(caf::actor_system& system, const server_options& options) const {
     auto table = bridge::routes(with_);
-    const auto more = console::routes(std::make_shared<const console::services>(
-      console::services{&system, with_->directory, key_check{options.api_key}, browsers_,
-                        options.cluster ? options.cluster->routing->self() : std::string{}}));
+    const auto more = console::routes(std::make_shared<const console::services>(console::services{
+      &system, with_->directory, key_check{options.api_key}, browsers_, wrong_keys_,
+      options.cluster ? options.cluster->routing->self() : std::string{}}));
     table.insert(table.end(), more.begin(), more.end());
     const auto others = opensandbox::routes(with_);
     table.insert(table.end(), others.begin(), others.end());
@@ -270,6 +275,7 @@ private:
   const std::shared_ptr<figures> counts_ = std::make_shared<figures>();
   const bool open_;
   const std::shared_ptr<sign_ins> browsers_;
+  const std::shared_ptr<wrong_key_log> wrong_keys_ = std::make_shared<wrong_key_log>();
   const std::shared_ptr<cluster::forwarder> forwarder_; ///< Null: there are no other nodes.
   const std::shared_ptr<const bridge::services> with_;
   front_door door_;

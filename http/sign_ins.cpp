@@ -87,20 +87,6 @@ std::optional<std::chrono::seconds> sign_ins::note_wrong_key(const std::string& 
   return std::nullopt;
 }
 
-sign_ins::line sign_ins::take_line(time_point now) {
-  const std::lock_guard hold{guard_};
-  if (lines_ == 0 || lines_since_ + limits::wrong_keys_within <= now) {
-    lines_since_ = now;
-    lines_ = 0;
-  }
-  if (lines_ >= limits::wrong_key_lines) {
-    ++left_out_;
-    return {};
-  }
-  ++lines_;
-  return {true, std::exchange(left_out_, 0)};
-}
-
 void sign_ins::forget_quiet_networks(time_point now) {
   std::erase_if(wrong_,
                 [&](auto& each) { return each.second.back() + limits::wrong_keys_within <= now; });

@@ -41,14 +41,6 @@ public:
   /// more than limits::wrong_networks, the one that has been quiet for longest is forgotten.
   std::optional<std::chrono::seconds> note_wrong_key(const std::string& network, time_point now);
 
-  /// Whether a line of the log is still to be had for a wrong key: limits::wrong_key_lines within
-  /// limits::wrong_keys_within, from all networks together. So many of those before got none.
-  struct line {
-    bool granted = false;
-    std::uint64_t left_out = 0; ///< Since the last one that was granted.
-  };
-  line take_line(time_point now);
-
 private:
   void forget_quiet_networks(time_point now);
 
@@ -57,9 +49,6 @@ private:
   std::map<std::string, time_point> ends_; ///< By the token's digest.
   /// The last wrong keys of each network, oldest first.
   std::map<std::string, std::deque<time_point>> wrong_;
-  time_point lines_since_{};
-  std::size_t lines_ = 0; ///< Of the log, since then.
-  std::uint64_t left_out_ = 0;
 };
 
 /// The name of the cookie, by the port that a browser asks for: cookies do not know of ports, and

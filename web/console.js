@@ -86,7 +86,14 @@ async function look() {
   list.show(said, { open: (id) => go_to(id), reach: (id) => (location.hash = `#network/${id}`), remove });
   nodes.show(said.cluster);
   part('whole').textContent = said.cluster ? 'in this cluster' : 'on this node';
+  part('line').textContent = first_line(said.key);
   return said;
+}
+
+/// What makes a sandbox from a terminal: all that it needs stands in it, but for the key.
+function first_line(key) {
+  const shows_key = key ? ' -H "Authorization: Bearer $SANDBOX_API_KEY"' : '';
+  return `curl -sN${shows_key} ${location.origin}/v1/sandbox/hello/exec -d '{"argv": ["echo", "hello"]}'`;
 }
 
 /// Looks now and from then on, as long as somebody can see it.
@@ -251,13 +258,21 @@ function follow_address() {
 }
 addEventListener('hashchange', () => shown('sign-in-view') || follow_address());
 
+// Another page of this node's that wants the key has this one in its place. It is asked for again once the key has been shown; the
+// mark tells that this has been tried.
+const wanted = location.pathname === '/' ? undefined : location.pathname;
+const mark = '?signed-in';
+const not_kept = () => new NodeError('This browser did not keep the sign-in. Are cookies allowed?', 401);
+
 /// The first look decides whether a key is asked for.
 async function enter() {
   try {
     await look();
+    if (wanted && location.search !== mark) return location.replace(wanted + mark + location.hash);
+    if (wanted) throw not_kept();
   } catch (why) {
     if (why.status === 401) {
-      if (shown('sign-in-view')) throw new NodeError('This browser did not keep the sign-in. Are cookies allowed?', 401);
+      if (shown('sign-in-view')) throw not_kept();
       return ask_for_key();
     }
     show('list-view');

@@ -4,12 +4,16 @@
 #include "http/bridge/error_response.hpp"
 #include "http/cluster/gateway.hpp"
 #include "http/connection.hpp"
+#include "http/console/page.hpp"
 #include "http/json.hpp"
+#include "http/opensandbox/api.hpp"
 #include "http/opensandbox/execd.hpp"
+#include "http/percent.hpp"
 #include "http/preview/door.hpp"
 #include "http/preview/session.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace insula::http::bridge {
 
@@ -18,9 +22,10 @@ namespace {
 constexpr std::string_view sandboxes = "/v1/sandbox";
 constexpr std::string_view pool = "/v1/pool/";
 constexpr std::string_view documents = "/v1/openapi";
+constexpr std::string_view shown_pages[] = {"/", "/v1/openapi", "/v1/openapi.html"};
 constexpr std::string_view health = "/health";
-constexpr std::string_view front_page = "/";
 constexpr std::string_view persistent_field = "Insula-Persistent";
+constexpr std::string_view open_sandbox_field = "OPEN-SANDBOX-API-KEY";
 constexpr std::string_view execd_token_field = "X-EXECD-ACCESS-TOKEN";
 
 bool begins_with(std::string_view text, std::string_view prefix) {
@@ -45,6 +50,35 @@ response unauthorized(access needed = access::key, bool tried = false) {
                     : R"({"code":"MISSING_API_KEY","message":"OPEN-SANDBOX-API-KEY is missing."})"};
     default: return error_response(step::request, {errc::unauthorized, "Unauthorized"});
   }
+}
+
+/// The header, or the word of a query, in which a request shows a key; empty: in none.
+std::string_view place_of_key(const request_head& head) {
+  for (const std::string_view name :
+       {std::string_view{"Authorization"}, open_sandbox_field, execd_token_field})
+    if (!head.field(name).empty())
+      return name;
+  return begins_with(head.path, documents) && !form_value(head.query, "token").empty()
+           ? std::string_view{"token"}
+           : std::string_view{};
+}
+
+/// For clients of OpenSandbox, which look for other members in an answer.
+bool is_open_sandbox_path(std::string_view path) {
+  if (begins_with(path, "/v1/"))
+    path.remove_prefix(3);
+  for (const std::string_view root : {"/sandboxes", "/snapshots"})
+    if (begins_with(path, root) && (path.size() == root.size() || path[root.size()] == '/'))
+      return true;
+  return false;
+}
+
+/// The contract has words for this. What it does not know says more.
+response no_id(const route* row) {
+  std::string why = "Invalid sandbox ID format";
+  if (row != nullptr && row->document.own)
+    why += ": an id is 1 to 128 characters of a-z and 2-7";
+  return error_response(step::request, {errc::invalid_request, why});
 }
 
 /// None: any node can serve it.
@@ -81,26 +115,46 @@ response too_large(std::uint64_t bytes, std::uint64_t limit) {
                                                     "-byte limit"});
 }
 
+namespace {
+
+struct route_group {
+  std::string_view tag;
+  void (*add)(std::vector<route>&, std::shared_ptr<const services>);
+  bool own = false; ///< As of operation.
+};
+
+constexpr route_group groups[] = {{"Sandboxes", add_sandbox_routes},
+                                  {"Commands", add_exec_routes},
+                                  {"Files", add_file_routes},
+                                  {"Archives", add_archive_routes},
+                                  {"Sessions", add_session_routes},
+                                  {"Terminals", add_terminal_routes},
+                                  {"Buckets", add_mount_routes},
+                                  {"Network", add_network_routes, true},
+                                  {"Previews", add_preview_routes, true},
+                                  {"Pool", add_pool_routes},
+                                  {"Cluster", add_cluster_routes, true},
+                                  {"Node", add_service_routes}};
+
+} // namespace
+
 std::vector<route> routes(std::shared_ptr<const services> with) {
   std::vector<route> table;
-  add_sandbox_routes(table, with);
-  add_exec_routes(table, with);
-  add_file_routes(table, with);
-  add_archive_routes(table, with);
-  add_session_routes(table, with);
-  add_terminal_routes(table, with);
-  add_mount_routes(table, with);
-  add_network_routes(table, with);
-  add_preview_routes(table, with);
-  add_pool_routes(table, with);
-  add_cluster_routes(table, with);
-  add_service_routes(table, with);
+  for (const auto& group : groups) {
+    const auto first = table.size();
+    group.add(table, with);
+    for (auto row = first; row < table.size(); ++row) {
+      table[row].document.tag = group.tag;
+      table[row].document.own = table[row].document.own || group.own;
+    }
+  }
   return table;
 }
 
 api::api(key_check key, page_guard pages, std::vector<route> table, std::shared_ptr<figures> counts,
          std::shared_ptr<const sign_ins> browsers, std::shared_ptr<const preview::door> previews,
-         std::shared_ptr<const cluster::gateway> others, bool keeps_snapshots)
+         std::shared_ptr<const cluster::gateway> others, bool keeps_snapshots,
+         std::shared_ptr<wrong_key_log> wrong_keys)
     : key_(std::move(key))
     , pages_(std::move(pages))
     , table_(std::move(table))
@@ -109,7 +163,8 @@ api::api(key_check key, page_guard pages, std::vector<route> table, std::shared_
     , previews_(std::move(previews))
     , others_(std::move(others))
     , behind_node_(others_ && others_->is_behind_node())
-    , keeps_snapshots_(keeps_snapshots) {
+    , keeps_snapshots_(keeps_snapshots)
+    , wrong_keys_(std::move(wrong_keys)) {
   for (const auto& row : table_)
     rows_.push_back(&counts_->of(row.method, row.pattern));
   if (previews_) {
@@ -124,11 +179,13 @@ bool api::shows_key(const request_head& head, bool any_case) const {
 }
 
 /// What is checked whether or not there is such a route.
-std::optional<response> api::refusal(const request_head& head) const {
+std::optional<response> api::refusal(const request_head& head, const route* row) const {
   const auto path = head.path;
   if (key_.open() && !behind_node_ && path != health) {
-    // Links may lead to the page itself: it does nothing by being shown.
-    const auto site = path == front_page ? std::string_view{} : head.field("Sec-Fetch-Site");
+    // Links may lead to the pages themselves: they do nothing by being shown.
+    const bool is_page =
+      std::find(std::begin(shown_pages), std::end(shown_pages), path) != std::end(shown_pages);
+    const auto site = is_page ? std::string_view{} : head.field("Sec-Fetch-Site");
     if (const auto why = pages_.objection(head.field("Host"), head.field("Origin"), site))
       return response{403, json::write_error(*why, "invalid_request")};
   }
@@ -136,15 +193,61 @@ std::optional<response> api::refusal(const request_head& head) const {
   if (path == sandboxes || below == "/v1/sandbox/") {
     const auto rest = path.substr(std::min(path.size(), sandboxes.size() + 1));
     if (!rest.empty() && !sandbox_id::parse(rest.substr(0, rest.find('/'))))
-      return error_response(step::request, {errc::invalid_request, "Invalid sandbox ID format"});
+      return no_id(row);
     if (!shows_key(head, true))
       return unauthorized();
   }
   if (begins_with(path, pool) && !shows_key(head, false))
     return unauthorized();
   if (begins_with(path, documents) && !shows_key(head, false) && !key_.allows_query(head.query))
-    return unauthorized();
+    return refused_without_key(head, row);
   return std::nullopt;
+}
+
+/// A browser gets a page on which the key can be typed, and which comes back here then.
+response api::refused_without_key(const request_head& head, const route* row) const {
+  if (row == nullptr)
+    return unauthorized();
+  if (row->who != access::key_or_token || !browsers_ || !preview::wants_page(head))
+    return unauthorized(row->who, !head.field(open_sandbox_field).empty());
+  auto page = page_response(console::shared_page(), accepts_gzip(head.field("Accept-Encoding")));
+  page.status = 401;
+  return page;
+}
+
+/// "GET, HEAD, PUT"; empty: there is no such path.
+std::string api::methods_of(std::string_view path) const {
+  constexpr std::string_view names[] = {"GET, HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"};
+  std::string all;
+  for (const auto method : all_verbs)
+    if (std::any_of(table_.begin(), table_.end(), [&](const route& row) {
+          return row.method == method && fits(row.pattern, path);
+        }))
+      (all += all.empty() ? "" : ", ") += names[static_cast<std::size_t>(method)];
+  return all;
+}
+
+response api::no_route(const request_head& head) const {
+  const auto methods = methods_of(head.path);
+  auto answer = is_open_sandbox_path(head.path) ? opensandbox::no_route(methods) : [&] {
+    const auto more = methods.empty() ? std::string{} : ": this path takes " + methods;
+    return response{404, json::write_error("404 Not Found" + more, "not_found")};
+  }();
+  if (!methods.empty())
+    answer.fields.push_back({"Allow", methods});
+  return answer;
+}
+
+void api::note_wrong_key(const request_head& head, const admission& plan,
+                         const route_figures& row) const {
+  if (!plan.refusal || plan.refusal->status != 401)
+    return;
+  const auto by = place_of_key(head);
+  if (by.empty())
+    return;
+  const auto* client = connection::current();
+  wrong_keys_->note(client == nullptr ? "unknown" : network_of(client->peer()), by,
+                    std::string{row.method} + " " + row.route);
 }
 
 /// Nobody is to believe that his files are kept when they are not.
@@ -160,7 +263,7 @@ std::optional<response> api::objection_to_persistence(const request_head& head) 
 }
 
 bool api::shows_open_sandbox_key(const request_head& head) const {
-  return key_.open() || key_.is_key(head.field("OPEN-SANDBOX-API-KEY")) || shows_key(head, true);
+  return key_.open() || key_.is_key(head.field(open_sandbox_field)) || shows_key(head, true);
 }
 
 bool api::shows_execd_key(const request_head& head) const {
@@ -234,12 +337,14 @@ admission api::admit(const request_head& head) const {
                     : counts_->unmatched(head.method);
   auto track = track_of(head, row, std::move(decided));
   auto plan = decide(head, found, others, track.context());
+  note_wrong_key(head, plan, row);
   plan.track = std::move(track);
   return plan;
 }
 
 admission api::admit_preview(const request_head& head, preview::address to,
                              const cluster::gateway* others, request_track track) const {
+  const auto& row = to.prefix.empty() ? *previews_by_name_ : *previews_by_path_;
   call asked;
   asked.id = to.id;
   const bool to_execd = to.in_execd;
@@ -249,6 +354,7 @@ admission api::admit_preview(const request_head& head, preview::address to,
   auto plan = to_execd && !knows_key
                 ? refused(unauthorized(access::execd))
                 : previews_->admit(head, std::move(to), knows_key, track.context().id);
+  note_wrong_key(head, plan, row);
   const bool let_in = !plan.refusal;
   if (others != nullptr && let_in) {
     const auto unknown = [port, as_page = preview::wants_page(head)] {
@@ -267,16 +373,16 @@ admission api::admit_preview(const request_head& head, preview::address to,
 
 admission api::decide(const request_head& head, const std::optional<matched_route>& found,
                       const cluster::gateway* others, const request_context& context) const {
-  if (auto no = refusal(head))
+  if (auto no = refusal(head, found ? found->row : nullptr))
     return refused(std::move(*no));
   if (!found)
-    return refused({404, "404 Not Found", "text/plain"});
+    return refused(no_route(head));
   const auto& [row, what] = *found;
   if (row->who == access::own_page && !(browsers_ && browsers_->own_page(head)))
     return refused(
       {403, json::write_error("Only this node's own page may ask for this", "invalid_request")});
   if (!may_use(row->who, head, what))
-    return refused(unauthorized(row->who, !head.field("OPEN-SANDBOX-API-KEY").empty()));
+    return refused(refused_without_key(head, row));
   auto plan = plan_of(head, *row, what, others, context);
   plan.from = caller_of(row->who, head);
   return plan;

@@ -8,6 +8,7 @@
 #include "http/page_guard.hpp"
 #include "http/router.hpp"
 #include "http/sign_ins.hpp"
+#include "http/wrong_key_log.hpp"
 
 #include <caf/fwd.hpp>
 
@@ -85,12 +86,13 @@ public:
   /// be here. `previews`: what goes on to servers in sandboxes, before all else; null: nothing
   /// does. `others`: where there are several nodes, what goes on to them; if requests come from one
   /// of them, whoever asks has been let in there, and there is no key. `keeps_snapshots`: files of
-  /// sandboxes can outlive the node, if that is asked for.
+  /// sandboxes can outlive the node, if that is asked for. `wrong_keys`: where those are written.
   api(key_check key, page_guard pages, std::vector<route> table,
       std::shared_ptr<figures> counts = std::make_shared<figures>(),
       std::shared_ptr<const sign_ins> browsers = nullptr,
       std::shared_ptr<const preview::door> previews = nullptr,
-      std::shared_ptr<const cluster::gateway> others = nullptr, bool keeps_snapshots = false);
+      std::shared_ptr<const cluster::gateway> others = nullptr, bool keeps_snapshots = false,
+      std::shared_ptr<wrong_key_log> wrong_keys = std::make_shared<wrong_key_log>());
 
   admission admit(const request_head& head) const;
 
@@ -103,7 +105,12 @@ private:
                     const cluster::gateway* others, const request_context& context) const;
   admission admit_preview(const request_head& head, preview::address to,
                           const cluster::gateway* others, request_track track) const;
-  std::optional<response> refusal(const request_head& head) const;
+  std::optional<response> refusal(const request_head& head, const route* row) const;
+  response refused_without_key(const request_head& head, const route* row) const;
+  response no_route(const request_head& head) const;
+  std::string methods_of(std::string_view path) const;
+  void note_wrong_key(const request_head& head, const admission& plan,
+                      const route_figures& row) const;
   std::optional<response> objection_to_persistence(const request_head& head) const;
   bool may_use(access needed, const request_head& head, const call& what) const;
   caller caller_of(access needed, const request_head& head) const;
@@ -121,6 +128,7 @@ private:
   std::shared_ptr<const cluster::gateway> others_; ///< Null: there are none.
   bool behind_node_ = false;
   const bool keeps_snapshots_;
+  const std::shared_ptr<wrong_key_log> wrong_keys_;
   route_figures* previews_by_name_ = nullptr;
   route_figures* previews_by_path_ = nullptr;
 };

@@ -32,8 +32,6 @@ result<bool> is_for_hydrate(const call& what) {
   return wanted == "true";
 }
 
-const parameter sandbox{"id", "path", "The sandbox's id.", true};
-
 } // namespace
 
 result<std::vector<std::string>> read_excludes(std::string_view query) {
@@ -90,8 +88,7 @@ void add_archive_routes(std::vector<route>& table, std::shared_ptr<const service
      {.id = "persistWorkspace",
       .summary = "The workspace as a tar archive.",
       .parameters =
-        {sandbox,
-         {"excludes", "query",
+        {{"excludes", "query",
           "What to leave out: names below the workspace, as shell patterns, with commas "
           "between."},
          {"Insula-For-Hydrate", "header",
@@ -123,7 +120,7 @@ void add_archive_routes(std::vector<route>& table, std::shared_ptr<const service
      },
      {.id = "hydrateWorkspace",
       .summary = "Unpack a tar archive into the workspace, over what is there. At most 32 MiB.",
-      .parameters = {sandbox, idempotency_parameter},
+      .parameters = {idempotency_parameter},
       .body_type = "application/octet-stream",
       .answers = {{"200", "All of it is unpacked.", "application/json", "OkResponse"},
                   {"400", "", "", "InvalidRequest"},

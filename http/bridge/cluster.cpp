@@ -67,7 +67,6 @@ void add_cluster_routes(std::vector<route>& table, std::shared_ptr<const service
      },
      {.id = "drainNode",
       .summary = "Have a node hand over its sandboxes, and take no others until it starts anew.",
-      .parameters = {{"node", "path", "The node's name.", true}},
       .answers = {{"202", "It has begun.", "application/json", "OkResponse"},
                   {"404", "There is no such node.", "application/json", "ErrorResponse"},
                   {"503", "It cannot be told.", "application/json", "ErrorResponse"}}}});

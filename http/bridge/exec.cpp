@@ -99,8 +99,7 @@ void add_exec_routes(std::vector<route>& table, std::shared_ptr<const services> 
       .summary =
         "Run a command and stream its output as server-sent events: stdout and stderr carry "
         "base64, and one exit or error event ends the stream.",
-      .parameters = {{"id", "path", "The sandbox's id.", true},
-                     {"Session-Id", "header",
+      .parameters = {{"Session-Id", "header",
                       "Run in this session's shell, after what was asked of it before; it is made "
                       "if it is not there."},
                      {"Insula-End-With-Shell", "header",

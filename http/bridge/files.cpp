@@ -47,7 +47,6 @@ void read(const services& with, const call& what, const std::string& path, const
 }
 
 const std::vector<parameter> parameters = {
-  {"id", "path", "The sandbox's id.", true},
   {"path", "path", "The file, without the leading slash; each segment percent-encoded.", true,
    "workspace/notes.txt"},
   {"Session-Id", "header", "This session is made if it is not there."}};

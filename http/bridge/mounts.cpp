@@ -18,8 +18,6 @@ constexpr auto mount_patience =
   sandbox_patience + limits::mount_patience + limits::unmount_patience;
 constexpr auto unmount_patience = limits::unmount_patience + limits::mount_patience + more;
 
-const parameter id_parameter{"id", "path", "The sandbox's id.", true};
-
 /// Asks the sandbox, and answers with what `write` makes of what it says.
 template <class Answer, class Message>
 void ask(const services& with, const std::string& id, Message wanted, bool starts_it, step during,
@@ -87,7 +85,6 @@ void add_mount_routes(std::vector<route>& table, std::shared_ptr<const services>
      {.id = "mountBucket",
       .summary = "Make an S3 bucket, or what is below a prefix in it, a directory of the sandbox; "
                  "again after each of its starts. It can be used once this is answered.",
-      .parameters = {id_parameter},
       .body_type = "application/json",
       .body_schema = "MountBucketRequest",
       .answers = {
@@ -110,7 +107,6 @@ void add_mount_routes(std::vector<route>& table, std::shared_ptr<const services>
      {.id = "unmountBucket",
       .summary = "Take a bucket out of the sandbox; its directory goes if it is empty. Starts "
                  "nothing.",
-      .parameters = {id_parameter},
       .body_type = "application/json",
       .body_schema = "UnmountBucketRequest",
       .answers = {{"200", "It is gone.", "application/json", "OkResponse"},
@@ -131,10 +127,10 @@ void add_mount_routes(std::vector<route>& table, std::shared_ptr<const services>
      {.id = "listMounts",
       .summary = "The buckets that are directories of the sandbox, or will be at its next start. "
                  "Starts nothing.",
-      .parameters = {id_parameter},
       .answers = {{"200", "The mounts.", "application/json", "Mounts"},
                   {"400", "", "", "InvalidRequest"},
-                  {"502", "It does not answer.", "application/json", "ErrorResponse"}}}});
+                  {"502", "It does not answer.", "application/json", "ErrorResponse"}},
+      .own = true}});
 }
 
 } // namespace insula::http::bridge

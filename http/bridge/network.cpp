@@ -16,8 +16,6 @@ using namespace std::chrono_literals;
 /// Nothing is started for these, but a policy becomes durable, and holds.
 constexpr auto patience = 30s;
 
-const parameter id_parameter{"id", "path", "The sandbox's id.", true};
-
 /// Asks the sandbox without starting it, and answers with what `write` makes of what it says.
 template <class Message, class Answer>
 void ask(const services& with, const std::string& id, Message wanted,
@@ -109,7 +107,6 @@ void add_network_routes(std::vector<route>& table, std::shared_ptr<const service
      {.id = "getNetwork",
       .summary = "What the sandbox may reach, what it has had, and what was refused last. Starts "
                  "nothing.",
-      .parameters = {id_parameter},
       .answers = {{"200", "The policy and the figures.", "application/json", "Network"},
                   {"400", "", "", "InvalidRequest"},
                   {"502", "It does not answer.", "application/json", "ErrorResponse"}}}});
@@ -128,7 +125,6 @@ void add_network_routes(std::vector<route>& table, std::shared_ptr<const service
       .summary =
         "Say what the sandbox may reach. Holds at once, or from its start on; what is open "
         "and forbidden from now on is cut. Starts nothing.",
-      .parameters = {id_parameter},
       .body_type = "application/json",
       .body_schema = "NetworkPolicy",
       .answers = {{"200", "It holds, and is remembered.", "application/json", "Network"},
@@ -149,7 +145,6 @@ void add_network_routes(std::vector<route>& table, std::shared_ptr<const service
      },
      {.id = "listPorts",
       .summary = "What listens for TCP in the sandbox, by port, with the process. Starts nothing.",
-      .parameters = {id_parameter},
       .answers = {{"200", "The ports.", "application/json", "Ports"},
                   {"400", "", "", "InvalidRequest"},
                   {"502", "It does not run.", "application/json", "ErrorResponse"}}}});
@@ -164,9 +159,7 @@ void add_network_routes(std::vector<route>& table, std::shared_ptr<const service
       .summary =
         "Wait until something in the sandbox accepts connections at a port, on its loopback "
         "too. Starts nothing.",
-      .parameters = {id_parameter,
-                     {"port", "path", "1 to 65535.", true, "8000"},
-                     {"timeout_ms", "query", "How long, 1 to 300000; 30000 unless given."}},
+      .parameters = {{"timeout_ms", "query", "How long, 1 to 300000; 30000 unless given."}},
       .answers = {{"200", "It does.", "application/json", "PortReady"},
                   {"400", "", "", "InvalidRequest"},
                   {"502", "The sandbox does not run.", "application/json", "ErrorResponse"},

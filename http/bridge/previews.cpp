@@ -51,6 +51,10 @@ response refused_execd() {
        " is execd's: a token for it would run commands; ask for it as OpenSandbox's endpoint"});
 }
 
+response no_port(const call&) {
+  return error_response(step::request, {errc::invalid_request, "the port must be from 1 to 65535"});
+}
+
 } // namespace
 
 void add_preview_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
@@ -75,11 +79,31 @@ void add_preview_routes(std::vector<route>& table, std::shared_ptr<const service
      {.id = "createPreview",
       .summary = "Where a server in the sandbox can be reached from outside, with a token for who "
                  "has no key. Starts nothing.",
-      .parameters = {{"id", "path", "The sandbox's id.", true}},
       .body_type = "application/json",
       .body_schema = "PreviewRequest",
       .answers = {{"200", "The addresses.", "application/json", "Preview"},
                   {"400", "", "", "InvalidRequest"}}}});
+  // What names a port that there can be goes on to it before there are routes.
+  for (const auto method : all_verbs) {
+    operation document;
+    if (method == verb::get)
+      document = {
+        .id = "previewPort",
+        .summary = "What a server in the sandbox answers at this port, by any method, "
+                   "WebSockets included. Starts nothing.",
+        .parameters = {{"path", "path", "As the server has it.", true}},
+        .answers = {{"200", "The server's answer, whatever its status.", "*/*", ""},
+                    {"400", "", "", "InvalidRequest"},
+                    {"404", "The sandbox does not run.", "application/json", "ErrorResponse"},
+                    {"502", "Nothing listens there.", "application/json", "ErrorResponse"}}};
+    table.push_back({method, "/v1/sandbox/:id/port/:port/*", access::key, body_use::ignored, 0,
+                     [](const call& what) {
+                       admission plan;
+                       plan.refusal = no_port(what);
+                       return plan;
+                     },
+                     std::move(document), nullptr, nullptr, no_port});
+  }
 }
 
 } // namespace insula::http::bridge

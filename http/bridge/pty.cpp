@@ -128,8 +128,7 @@ void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const servic
      {.id = "ptyTerminal",
       .summary = "A terminal over a WebSocket: binary frames are what is typed and printed, text "
                  "frames are control messages in JSON.",
-      .parameters = {{"id", "path", "The sandbox's id.", true},
-                     {"cols", "query", "Columns of a new terminal; 80 unless given."},
+      .parameters = {{"cols", "query", "Columns of a new terminal; 80 unless given."},
                      {"rows", "query", "Rows of a new terminal; 24 unless given."},
                      {"shell", "query",
                       "The program of a new terminal; the image's shell unless given."},

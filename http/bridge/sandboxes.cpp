@@ -7,9 +7,6 @@ namespace insula::http::bridge {
 
 namespace {
 
-const parameter id_parameter{"id", "path", "The sandbox's id: 1 to 128 characters of a-z and 2-7.",
-                             true};
-
 constexpr parameter key_parameter{
   idempotency_parameter.name, idempotency_parameter.in,
   "1 to 255 visible ASCII characters. The same key always gives the same id, whatever else the "
@@ -134,7 +131,6 @@ void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const service
      },
      {.id = "deleteSandbox",
       .summary = "End everything in a sandbox and remove its files.",
-      .parameters = {id_parameter},
       .answers = {{"204", "Gone, or never there."},
                   {"400", "", "", "InvalidRequest"},
                   {"502", "It could not be ended.", "application/json", "ErrorResponse"}}}});
@@ -151,7 +147,6 @@ void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const service
      },
      {.id = "isSandboxRunning",
       .summary = "Whether the sandbox can run programs. Starts it if need be.",
-      .parameters = {id_parameter},
       .answers = {{"200", "Whether it can.", "application/json", "RunningResponse"},
                   {"400", "", "", "InvalidRequest"},
                   {"502", "It could not be started.", "application/json", "ErrorResponse"},

@@ -115,7 +115,7 @@ void add_session_routes(std::vector<route>& table, std::shared_ptr<const service
      {.id = "createSession",
       .summary = "Make a session: a shell whose directory, variables and functions last from one "
                  "command to the next.",
-      .parameters = {{"id", "path", "The sandbox's id.", true}, idempotency_parameter},
+      .parameters = {idempotency_parameter},
       .body_type = "application/json",
       .body_schema = "CreateSessionRequest",
       .answers = {{"200", "Its id.", "application/json", "CreateSessionResponse"},
@@ -145,8 +145,7 @@ void add_session_routes(std::vector<route>& table, std::shared_ptr<const service
      },
      {.id = "deleteSession",
       .summary = "End a session with all that it has started.",
-      .parameters = {{"id", "path", "The sandbox's id.", true},
-                     {"sid", "path", "The session's id.", true}},
+      .parameters = {{"sid", "path", "The session's id.", true}},
       .answers = {{"204", "Gone."},
                   {"400", "", "", "InvalidRequest"},
                   {"502", "There is none of that id, or it is the default one.", "application/json",

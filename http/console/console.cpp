@@ -3,7 +3,6 @@
 #include "actors/protocol/errors.hpp"
 #include "base/clock.hpp"
 #include "base/limits.hpp"
-#include "base/log.hpp"
 #include "http/console/page.hpp"
 #include "http/json.hpp"
 
@@ -60,8 +59,7 @@ response sign_in(const services& with, const call& what, std::string_view typed)
     answer.fields.push_back({"Retry-After", seconds});
     return answer;
   }
-  if (const auto line = with.browsers->take_line(now); line.granted)
-    log::warning("console.wrong_key", {{"from", what.network}, {"left_out", line.left_out}});
+  with.wrong_keys->note(what.network, "body", "POST /console/sign-in");
   return refused(401, "This is not the key.", "unauthorized");
 }
 

@@ -4,6 +4,7 @@
 #include "http/auth.hpp"
 #include "http/router.hpp"
 #include "http/sign_ins.hpp"
+#include "http/wrong_key_log.hpp"
 
 #include <caf/fwd.hpp>
 
@@ -20,6 +21,7 @@ struct services {
   directory_actor directory;
   key_check key{""};
   std::shared_ptr<sign_ins> browsers;
+  std::shared_ptr<wrong_key_log> wrong_keys;
   std::string node = {}; ///< Its name in its cluster; empty: there is none.
 };
 

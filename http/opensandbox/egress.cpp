@@ -2,6 +2,7 @@
 #include "http/bridge/ask_sandbox.hpp"
 #include "http/network_json.hpp"
 #include "http/opensandbox/api.hpp"
+#include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd.hpp"
 #include "http/opensandbox/lifecycle.hpp"
 
@@ -17,7 +18,7 @@ using namespace std::chrono_literals;
 
 constexpr auto patience = 30s;
 
-/// Errors are plain text here.
+/// Errors are plain text here, but for a sandbox that is not there: that is said in front of it.
 response plain(int status, std::string_view why) {
   return {status, std::string{why}, "text/plain"};
 }
@@ -25,7 +26,7 @@ response plain(int status, std::string_view why) {
 response failed(const error& why) {
   switch (why.code) {
     case errc::invalid_request: return plain(400, why.message);
-    case errc::not_found: return plain(404, why.message);
+    case errc::not_found: return execd_failure(404, "DOCKER::SANDBOX_NOT_FOUND", why.message);
     case errc::payload_too_large:
     case errc::limit_reached: return plain(413, why.message);
     case errc::disk_full: return plain(507, "the node's disk is full, so nothing was done");
@@ -54,15 +55,17 @@ void ask(const services& with, const std::string& id, Message wanted, const repl
   bridge::ask_sandbox(with, std::move(question));
 }
 
-const error unknown{errc::not_found, "there is no such sandbox"};
+response unknown(const std::string& id) {
+  return execd_failure(404, "DOCKER::SANDBOX_NOT_FOUND", "Sandbox " + id + " not found.");
+}
 
 void tell(const reply& to, const network_state& state) {
   to->respond({200, json::write_opensandbox_policy(state.policy)});
 }
 
 void read(const services& with, const std::string& id, const reply& to) {
-  ask(with, id, get_network_request{}, to, [to](const network_state& state) {
-    state.exists ? tell(to, state) : to->respond(failed(unknown));
+  ask(with, id, get_network_request{}, to, [to, id](const network_state& state) {
+    state.exists ? tell(to, state) : to->respond(unknown(id));
   });
 }
 
@@ -72,7 +75,7 @@ void write(const std::shared_ptr<const services>& with, const std::string& id, M
            const reply& to) {
   ask(*with, id, get_network_request{}, to, [=](const network_state& state) {
     if (!state.exists)
-      return to->respond(failed(unknown));
+      return to->respond(unknown(id));
     ask(*with, id, wanted, to, [to](const network_state& now) { tell(to, now); });
   });
 }
@@ -106,8 +109,20 @@ void remove(const shared_services& with, const std::string& id, const std::strin
 using handler = void (*)(const shared_services&, const std::string&, const std::string&,
                          const reply&);
 
+constexpr std::string_view tag = "OpenSandbox: network policy";
+
 route policy_route(verb method, const std::string& pattern, const shared_services& with,
-                   handler what) {
+                   handler what, operation document) {
+  document.tag = tag;
+  document.answers = {{"200", "What holds now.", "application/json", "OpenSandboxPolicyStatus"},
+                      {"404", "", "", "SandboxNotFound"},
+                      {"502", "The egress gateway does not answer.", "text/plain", ""},
+                      {"504", "The sandbox did not answer in time.", "text/plain", ""}};
+  if (what != nullptr) {
+    document.answers.push_back({"400", "The body is wrong.", "text/plain", ""});
+    document.answers.push_back({"413", "More than 4,096 rules.", "text/plain", ""});
+    document.answers.push_back({"507", "The node's disk is full.", "text/plain", ""});
+  }
   return {method,
           pattern,
           access::open_sandbox_key,
@@ -116,56 +131,125 @@ route policy_route(verb method, const std::string& pattern, const shared_service
           [with, what](const call& asked) {
             admission plan;
             if (!sandbox_id::parse(asked.id))
-              plan.refusal = failed(unknown);
+              plan.refusal = unknown(asked.id);
             else
               plan.answer = [with, what, id = asked.id](const std::string& body, const reply& to) {
                 what == nullptr ? read(*with, id, to) : what(with, id, body, to);
               };
             return plan;
           },
-          {},
+          std::move(document),
           &too_large,
           nullptr,
-          [](const call&) { return failed(unknown); }};
+          [](const call& asked) { return unknown(asked.id); }};
+}
+
+/// What names a port that there cannot be; all others go on to the sandbox before there are routes.
+route no_port_route(verb method, const std::string& pattern) {
+  operation document;
+  if (method == verb::get)
+    document = {
+      .id = pattern.ends_with('*') ? "proxyToSandboxPath" : "proxyToSandbox",
+      .summary = "What a server in the sandbox answers at this port, by any method, "
+                 "WebSockets included.",
+      .answers = {{"200", "The server's answer, whatever its status.", "*/*"},
+                  {"400", "There is no such port.", "application/json", "OpenSandboxError"},
+                  {"404", "", "", "SandboxNotFound"},
+                  {"502", "Nothing listens there.", "application/json", "ErrorResponse"}},
+      .tag = "Previews"};
+  return {method,
+          pattern,
+          access::open_sandbox_key,
+          body_use::ignored,
+          0,
+          [](const call& asked) {
+            admission plan;
+            if (!sandbox_id::parse(asked.id))
+              plan.refusal = unknown(asked.id);
+            else if (asked.port == std::to_string(egress_port))
+              plan.refusal = no_route();
+            else
+              plan.refusal =
+                execd_failure(400, "DOCKER::INVALID_PORT", "the port must be from 1 to 65535");
+            return plan;
+          },
+          std::move(document),
+          nullptr,
+          nullptr,
+          [](const call& asked) { return unknown(asked.id); }};
+}
+
+/// All that is there under one prefix, empty or /v1.
+std::vector<route> routes_below(const std::string& prefix, const shared_services& with) {
+  std::vector<route> table;
+  const auto proxy = prefix + "/sandboxes/:id/proxy/";
+  const auto policy = proxy + std::to_string(egress_port) + "/policy";
+  table.push_back(policy_route(
+    verb::get, policy, with, nullptr,
+    {.id = "getEgressPolicy", .summary = "What the sandbox may reach. Starts nothing."}));
+  for (const auto& [method, name] :
+       {std::pair{verb::put, "setEgressPolicy"}, std::pair{verb::post, "replaceEgressPolicy"}})
+    table.push_back(policy_route(method, policy, with, &replace,
+                                 {.id = name,
+                                  .summary = "Say what the sandbox may reach; without a body, "
+                                             "nothing.",
+                                  .body_type = "application/json",
+                                  .body_schema = "OpenSandboxPolicy",
+                                  .body_optional = true}));
+  table.push_back(policy_route(verb::patch, policy, with, &merge,
+                               {.id = "addEgressRules",
+                                .summary = "Rules in front of those that there are; one with the "
+                                           "same target goes.",
+                                .body_type = "application/json",
+                                .body_schema = "OpenSandboxRules"}));
+  table.push_back(policy_route(verb::del, policy, with, &remove,
+                               {.id = "removeEgressRules",
+                                .summary = "Take away the rules for these targets.",
+                                .body_type = "application/json",
+                                .body_schema = "OpenSandboxTargets"}));
+  table.push_back({verb::get,
+                   proxy + std::to_string(egress_port) + "/healthz",
+                   access::open_sandbox_key,
+                   body_use::ignored,
+                   0,
+                   [](const call&) {
+                     admission plan;
+                     plan.answer = [](const std::string&, const reply& to) {
+                       to->respond(plain(200, "ok"));
+                     };
+                     return plan;
+                   },
+                   {.id = "getEgressHealth",
+                    .summary = "Whether policies can be asked for.",
+                    .answers = {{"200", "They can.", "text/plain", ""}},
+                    .tag = tag},
+                   nullptr,
+                   nullptr,
+                   [](const call&) { return plain(200, "ok"); }});
+  for (auto& each : lifecycle_routes(with, prefix))
+    table.push_back(std::move(each));
+  for (auto& each : execd_routes(with, {proxy + std::to_string(execd_port), {}}))
+    table.push_back(std::move(each));
+  for (const auto method : all_verbs)
+    for (const auto* path : {":port", ":port/*"})
+      table.push_back(no_port_route(method, proxy + path));
+  return table;
 }
 
 } // namespace
 
 std::vector<route> routes(const shared_services& with) {
-  std::vector<route> table;
-  for (const std::string pattern :
-       {"/v1/sandboxes/:id/proxy/18080/policy", "/sandboxes/:id/proxy/18080/policy"}) {
-    table.push_back(policy_route(verb::get, pattern, with, nullptr));
-    table.push_back(policy_route(verb::put, pattern, with, &replace));
-    table.push_back(policy_route(verb::post, pattern, with, &replace));
-    table.push_back(policy_route(verb::patch, pattern, with, &merge));
-    table.push_back(policy_route(verb::del, pattern, with, &remove));
+  auto table = routes_below("/v1", with);
+  for (auto& each : routes_below("", with)) {
+    each.document = {}; // It is listed once.
+    table.push_back(std::move(each));
   }
-  for (const std::string pattern :
-       {"/v1/sandboxes/:id/proxy/18080/healthz", "/sandboxes/:id/proxy/18080/healthz"})
-    table.push_back({verb::get,
-                     pattern,
-                     access::open_sandbox_key,
-                     body_use::ignored,
-                     0,
-                     [](const call&) {
-                       admission plan;
-                       plan.answer = [](const std::string&, const reply& to) {
-                         to->respond(plain(200, "ok"));
-                       };
-                       return plan;
-                     },
-                     {},
-                     nullptr,
-                     nullptr,
-                     [](const call&) { return plain(200, "ok"); }});
-  for (const std::string prefix : {"", "/v1"})
-    for (auto& each : lifecycle_routes(with, prefix))
-      table.push_back(std::move(each));
-  for (const std::string prefix : {"/sandboxes/:id/proxy/", "/v1/sandboxes/:id/proxy/"})
-    for (auto& each : execd_routes(with, {prefix + std::to_string(execd_port), {}}))
-      table.push_back(std::move(each));
   return table;
+}
+
+response no_route(const std::string& methods) {
+  return execd_failure(404, "GENERAL::NOT_FOUND",
+                       methods.empty() ? "there is no such route" : "this path takes " + methods);
 }
 
 } // namespace insula::http::opensandbox

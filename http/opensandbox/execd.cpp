@@ -4,6 +4,7 @@
 #include "base/id.hpp"
 #include "base/limits.hpp"
 #include "http/bridge/ask_sandbox.hpp"
+#include "http/opensandbox/api.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/execd_route.hpp"
@@ -69,7 +70,7 @@ response elsewhere(const known_rows& rows, verb method, std::string path, const 
       return each.first == method && fits(each.second, path);
     });
   if (!known)
-    return {404, "404 page not found", "text/plain"};
+    return no_route();
   if (!what.query.empty())
     path += "?" + what.query;
   return {method == verb::get ? 301 : 307, {}, {}, {{"Location", std::move(path)}}};
@@ -158,7 +159,7 @@ command_job make_job(const execd_target& at, const call& what, command_body want
 }
 
 route execd_route(verb method, std::string pattern, const execd_target& target, body_use body,
-                  execd_answer answer, std::uint64_t body_limit) {
+                  execd_answer answer, operation document, std::uint64_t body_limit) {
   const auto admit = [target, answer = std::move(answer)](const call& what) {
     admission plan;
     plan.refusal = no_sandbox(target, what);
@@ -167,20 +168,16 @@ route execd_route(verb method, std::string pattern, const execd_target& target, 
     };
     return plan;
   };
-  return of_sandbox({method,
-                     std::move(pattern),
-                     access::execd,
-                     body,
-                     body == body_use::ignored ? 0 : body_limit,
-                     admit,
-                     {},
+  return of_sandbox({method, std::move(pattern), access::execd, body,
+                     body == body_use::ignored ? 0 : body_limit, admit, std::move(document),
                      &too_large},
                     target);
 }
 
 route execd_sink_route(
   verb method, std::string pattern, const execd_target& target, std::uint64_t body_limit,
-  std::function<std::shared_ptr<body_sink>(const execd_target&, const call&)> make) {
+  std::function<std::shared_ptr<body_sink>(const execd_target&, const call&)> make,
+  operation document) {
   const auto admit = [target, make = std::move(make)](const call& what) {
     admission plan;
     plan.refusal = no_sandbox(target, what);
@@ -188,14 +185,8 @@ route execd_sink_route(
       plan.sink = make(target, what);
     return plan;
   };
-  return of_sandbox({method,
-                     std::move(pattern),
-                     access::execd,
-                     body_use::streamed,
-                     body_limit,
-                     admit,
-                     {},
-                     &too_large},
+  return of_sandbox({method, std::move(pattern), access::execd, body_use::streamed, body_limit,
+                     admit, std::move(document), &too_large},
                     target);
 }
 
@@ -204,29 +195,64 @@ std::vector<route> execd_routes(std::shared_ptr<const bridge::services> with,
   const execd_target target{std::move(with), where.id};
   const auto ignored = body_use::ignored;
   std::vector<route> table;
-  const auto add = [&](verb method, std::string_view path, body_use body, execd_answer answer) {
-    table.push_back(
-      execd_route(method, where.prefix + std::string{path}, target, body, std::move(answer)));
+  const auto add = [&](verb method, std::string_view path, body_use body, execd_answer answer,
+                       operation document = {}) {
+    document.tag = "OpenSandbox: commands";
+    table.push_back(execd_route(method, where.prefix + std::string{path}, target, body,
+                                std::move(answer), std::move(document)));
   };
-  add(verb::get, "/ping", ignored, ping);
-  add(verb::post, "/command", body_use::buffered, run);
+  const parameter command_id{"sid", "path", "The command's id, from its init event.", true};
+  add(verb::get, "/ping", ignored, ping,
+      {.id = "execdPing",
+       .summary = "Whether the sandbox is there.",
+       .answers = {{"200", "It is; the body is empty."}}});
+  add(verb::post, "/command", body_use::buffered, run,
+      {.id = "runExecdCommand",
+       .summary =
+         "Run a shell's command line, and stream its output. In the background, the answer "
+         "ends at once, and the command goes on.",
+       .body_type = "application/json",
+       .body_schema = "ExecdCommandRequest",
+       .answers = {events_answer, bad_answer}});
   add(verb::get, "/command/status/:sid", ignored,
       [](const execd_target& from, const call& what, const auto&, const reply& to) {
         tell_status(question_of(from, what, percent_decode(what.sid), to));
-      });
+      },
+      {.id = "getExecdCommandStatus",
+       .summary = "What has become of a command. It is known for a day after its end.",
+       .parameters = {command_id},
+       .answers = {{"200", "How it is.", "application/json", "ExecdCommandStatus"}}});
   add(verb::get, "/command/:sid/logs", ignored,
       [](const execd_target& from, const call& what, const auto&, const reply& to) {
         tell_logs(question_of(from, what, percent_decode(what.sid), to),
                   read_cursor(form_value(what.query, "cursor")));
-      });
-  for (const auto* path : {"/command", "/code"})
+      },
+      {.id = "getExecdCommandLogs",
+       .summary = "What a command in the background has printed so far, by whole lines.",
+       .parameters = {command_id,
+                      {"cursor",
+                       "query",
+                       "Only what is behind this line, as the header EXECD-COMMANDS-TAIL-CURSOR of "
+                       "the last answer has it.",
+                       false,
+                       {},
+                       R"({"type":"integer"})"}},
+       .answers = {{"200", "The lines.", "text/plain"}, bad_answer}});
+  for (const auto& [path, name] :
+       {std::pair{"/command", "interruptExecdCommand"}, std::pair{"/code", "interruptExecdCode"}})
     add(verb::del, path, ignored,
         [](const execd_target& from, const call& what, const auto&, const reply& to) {
           auto id = form_value(what.query, "id");
           if (id.empty())
             return to->respond(execd_failure(400, "MISSING_QUERY", "missing query parameter 'id'"));
           interrupt(question_of(from, what, std::move(id), to));
-        });
+        },
+        {.id = name,
+         .summary =
+           "End a command, or what a session runs: by SIGTERM, and by SIGKILL if that does "
+           "not do in three seconds.",
+         .parameters = {{"id", "query", "Of the command, or of the session.", true}},
+         .answers = {{"200", "It has ended.", "application/json", ""}, bad_answer}});
   add_session_routes(table, target, where.prefix);
   add_file_routes(table, target, where.prefix);
   add_metrics_routes(table, target, where.prefix);
@@ -234,14 +260,14 @@ std::vector<route> execd_routes(std::shared_ptr<const bridge::services> with,
   add_code_routes(table, target, where.prefix);
   add_isolated_routes(table, target, where.prefix);
   // What names a port goes on to it before there are routes.
-  for (const auto method : {verb::get, verb::put, verb::post, verb::patch, verb::del, verb::other})
+  for (const auto method : all_verbs)
     for (const auto* path : {"/proxy", "/proxy/*"})
       add(method, path, ignored,
           [](const execd_target&, const call&, const auto&, const reply& to) {
             to->respond({400, "the path must name a port: /proxy/{port}/", "text/plain"});
           });
   const auto known = rows_of(table);
-  for (const auto method : {verb::get, verb::put, verb::post, verb::patch, verb::del, verb::other})
+  for (const auto method : all_verbs)
     add(method, "/*", ignored,
         [known, method, prefix = where.prefix](const execd_target&, const call& what, const auto&,
                                                const reply& to) {

@@ -27,14 +27,31 @@ struct execd_target {
 using execd_answer =
   std::function<void(const execd_target&, const call&, const std::string& body, const reply&)>;
 
-/// One that answers a whole request.
+/// One that answers a whole request. `document`: without an id for what is refused, whatever it
+/// asks for.
 route execd_route(verb method, std::string pattern, const execd_target& target, body_use body,
-                  execd_answer answer, std::uint64_t body_limit = limits::exec_body_bytes);
+                  execd_answer answer, operation document,
+                  std::uint64_t body_limit = limits::exec_body_bytes);
 
 /// One that takes a body as it comes. `make` makes what takes it.
 route execd_sink_route(
   verb method, std::string pattern, const execd_target& target, std::uint64_t body_limit,
-  std::function<std::shared_ptr<body_sink>(const execd_target&, const call&)> make);
+  std::function<std::shared_ptr<body_sink>(const execd_target&, const call&)> make,
+  operation document);
+
+/// What a route says that has nothing to say.
+inline const documented_answer done_answer{"200", "Done; the body is empty."};
+
+/// What a route says of a body or a query that it cannot read.
+inline const documented_answer bad_answer{"400", "The body or the query is wrong.",
+                                          "application/json", "OpenSandboxError"};
+
+/// And the output of a command, as it comes.
+inline const documented_answer events_answer{"200",
+                                             "Events, each a line `data: {...}` of type ExecdEvent "
+                                             "and a blank line: init, then stdout, stderr "
+                                             "and ping, and at last execution_complete or error.",
+                                             "text/event-stream"};
 
 /// 32 hexadecimal digits, from the kernel's random source.
 std::string new_command_id();

@@ -459,23 +459,105 @@ void run_task(asked_task task, task_done then) {
 
 void add_file_routes(std::vector<route>& table, const execd_target& target,
                      const std::string& prefix) {
-  const auto add = [&](verb method, std::string_view path, body_use body, execd_answer answer) {
+  constexpr std::string_view tag = "OpenSandbox: files", as_json = "application/json";
+  const auto add = [&](verb method, std::string_view path, body_use body, execd_answer answer,
+                       operation document) {
+    document.tag = tag;
+    document.answers.push_back(bad_answer);
     table.push_back(execd_route(method, prefix + std::string{path}, target, body, std::move(answer),
-                                longest_body));
+                                std::move(document), longest_body));
   };
+  const auto one_path = [](std::string_view what) {
+    return parameter{"path", "query", what, true, "/workspace"};
+  };
+  const parameter paths{"path",
+                        "query",
+                        "Where it is; once for each.",
+                        true,
+                        R"(["/workspace/notes.txt"])",
+                        R"({"type":"array","items":{"type":"string"}})"};
   const auto none = body_use::ignored, some = body_use::buffered;
-  add(verb::get, "/files/info", none, with_paths(file_task::look, tell_entries, "{}"));
-  add(verb::del, "/files", none, with_paths(file_task::remove, done, ""));
-  add(verb::post, "/files/permissions", some, with_body(file_task::permit, read_permissions));
-  add(verb::post, "/files/mv", some, with_body(file_task::move, read_moves));
-  add(verb::get, "/files/search", none, search);
-  add(verb::post, "/files/replace", some, replace);
-  add(verb::get, "/files/download", none, fetch);
-  table.push_back(execd_sink_route(verb::post, prefix + "/files/upload", target, most_uploaded,
-                                   make_file_upload));
-  add(verb::post, "/directories", some, with_body(file_task::make_directories, read_permissions));
-  add(verb::del, "/directories", none, with_paths(file_task::remove_trees, done, ""));
-  add(verb::get, "/directories/list", none, list);
+  add(verb::get, "/files/info", none, with_paths(file_task::look, tell_entries, "{}"),
+      {.id = "getExecdFilesInfo",
+       .summary = "What is known of files, by the paths that were asked for.",
+       .parameters = {paths},
+       .answers = {{"200", "By path.", as_json, "ExecdFilesInfo"}}});
+  add(verb::del, "/files", none, with_paths(file_task::remove, done, ""),
+      {.id = "deleteExecdFiles",
+       .summary = "Delete files. One that is not there is no failure.",
+       .parameters = {paths},
+       .answers = {done_answer}});
+  add(verb::post, "/files/permissions", some, with_body(file_task::permit, read_permissions),
+      {.id = "setExecdPermissions",
+       .summary = "Change modes and owners of files, by path.",
+       .body_type = as_json,
+       .body_schema = "ExecdPermissions",
+       .answers = {done_answer}});
+  add(verb::post, "/files/mv", some, with_body(file_task::move, read_moves),
+      {.id = "moveExecdFiles",
+       .summary = "Move or rename files. Directories above the new path are made.",
+       .body_type = as_json,
+       .body_schema = "ExecdMoves",
+       .answers = {done_answer}});
+  add(verb::get, "/files/search", none, search,
+      {.id = "searchExecdFiles",
+       .summary = "Files and links below a directory whose name matches a pattern.",
+       .parameters = {one_path("The directory."),
+                      {"pattern", "query",
+                       "As in a shell, for the name alone; everything unless given.", false,
+                       "*.txt"}},
+       .answers = {{"200", "What has been found.", as_json, "ExecdFileList"}}});
+  add(verb::post, "/files/replace", some, replace,
+      {.id = "replaceInExecdFiles",
+       .summary = "Replace a text in files, wherever it stands in them.",
+       .parameters = {{"verbose", "query", "true: how often it stood there is told.", false}},
+       .body_type = as_json,
+       .body_schema = "ExecdReplacements",
+       .answers = {
+         {"200", "Done. The body is empty unless verbose is true.", as_json, "ExecdReplaced"}}});
+  add(verb::get, "/files/download", none, fetch,
+      {.id = "downloadExecdFile",
+       .summary = "Read a file, all of it, a range of bytes, or some of its lines.",
+       .parameters =
+         {one_path("The file."),
+          {"offset",
+           "query",
+           "The first line, from 1 on.",
+           false,
+           {},
+           R"({"type":"integer","minimum":1})"},
+          {"limit", "query", "How many lines.", false, {}, R"({"type":"integer","minimum":1})"},
+          {"Range", "header", "bytes=a-b, bytes=a- or bytes=-n."}},
+       .answers = {{"200", "The file, or its lines as text.", "application/octet-stream"},
+                   {"206", "The range.", "application/octet-stream"},
+                   {"416", "The range is outside of the file.", as_json, "OpenSandboxError"}}});
+  table.push_back(execd_sink_route(
+    verb::post, prefix + "/files/upload", target, most_uploaded, make_file_upload,
+    {.id = "uploadExecdFiles",
+     .summary = "Write files. For each a part `metadata`, which is JSON with path, mode, owner and "
+                "group, and a part `file`; both have a file name.",
+     .body_type = "multipart/form-data",
+     .body_schema = "ExecdUpload",
+     .answers = {done_answer, bad_answer},
+     .tag = tag}));
+  add(verb::post, "/directories", some, with_body(file_task::make_directories, read_permissions),
+      {.id = "makeExecdDirectories",
+       .summary = "Make directories, with those above them.",
+       .body_type = as_json,
+       .body_schema = "ExecdPermissions",
+       .answers = {done_answer}});
+  add(verb::del, "/directories", none, with_paths(file_task::remove_trees, done, ""),
+      {.id = "deleteExecdDirectories",
+       .summary = "Delete directories with all that is in them.",
+       .parameters = {paths},
+       .answers = {done_answer}});
+  add(verb::get, "/directories/list", none, list,
+      {.id = "listExecdDirectory",
+       .summary = "What is in a directory, as deep as told.",
+       .parameters =
+         {one_path("The directory."),
+          {"depth", "query", "1 unless given.", false, {}, R"({"type":"integer","minimum":0})"}},
+       .answers = {{"200", "What is there.", as_json, "ExecdFileList"}}});
 }
 
 } // namespace insula::http::opensandbox

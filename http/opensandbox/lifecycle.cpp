@@ -496,11 +496,10 @@ response too_large(std::uint64_t, std::uint64_t limit) {
 
 std::vector<route> lifecycle_routes(shared_services with, const std::string& prefix) {
   std::vector<route> table;
-  const auto add = [&](verb method, std::string_view path, body_use body, handler what) {
-    table.push_back({method,
-                     prefix + std::string{path},
-                     access::lifecycle,
-                     body,
+  const auto add = [&](verb method, std::string_view path, body_use body, handler what,
+                       operation document) {
+    document.tag = "OpenSandbox: lifecycle";
+    table.push_back({method, prefix + std::string{path}, access::lifecycle, body,
                      body == body_use::ignored ? 0 : limits::network_body_bytes,
                      [with, what](const call& asked) {
                        admission plan;
@@ -513,29 +512,110 @@ std::vector<route> lifecycle_routes(shared_services with, const std::string& pre
                          };
                        return plan;
                      },
-                     {},
-                     &too_large});
+                     std::move(document), &too_large});
     table.back().unknown = [](const call& asked) { return not_found(asked.id); };
   };
   const auto none = body_use::ignored, some = body_use::buffered;
-  add(verb::post, "/sandboxes", some, create);
+  constexpr std::string_view failure = "OpenSandboxError";
+  const documented_answer bad{"400", "It is wrong; the message says what.", json_type, failure};
+  const documented_answer malformed{"422", "The body or the query is not as it must be.", json_type,
+                                    failure};
+  const documented_answer one{"200", "The sandbox.", json_type, "OpenSandbox"};
+  const parameter pages[] = {
+    {"page", "query", "From 1 on.", false, {}, R"({"type":"integer","minimum":1,"default":1})"},
+    {"pageSize",
+     "query",
+     "How many there are on a page.",
+     false,
+     {},
+     R"({"type":"integer","minimum":1,"maximum":200,"default":20})"}};
+  add(verb::post, "/sandboxes", some, create,
+      {.id = "createOpenSandbox",
+       .summary = "Make a sandbox from an image of this node's, and start it.",
+       .body_type = json_type,
+       .body_schema = "OpenSandboxCreateRequest",
+       .answers = {{"202", "It runs.", json_type, "OpenSandbox"},
+                   bad,
+                   malformed,
+                   {"500", "It could not be started; there is no such image.", json_type, failure},
+                   {"504", "It was not ready in time.", json_type, failure}}});
   table.back().about = [](const call&) { return std::string{}; };
-  add(verb::get, "/sandboxes", none, list);
-  add(verb::get, "/sandboxes/:id", none, get);
-  add(verb::del, "/sandboxes/:id", none, remove);
-  add(verb::post, "/sandboxes/:id/renew-expiration", some, renew);
-  add(verb::patch, "/sandboxes/:id/metadata", some, patch);
-  add(verb::post, "/sandboxes/:id/pause", none, set_paused<true>);
-  add(verb::post, "/sandboxes/:id/resume", none, set_paused<false>);
-  add(verb::get, "/sandboxes/:id/endpoints/:port", none, endpoint);
-  add(verb::post, "/sandboxes/:id/snapshots", none, no_snapshots);
-  add(verb::get, "/snapshots", none, list_snapshots);
-  add(verb::get, "/snapshots/:sid", none, unknown_snapshot);
-  add(verb::del, "/snapshots/:sid", none, unknown_snapshot);
+  add(verb::get, "/sandboxes", none, list,
+      {.id = "listOpenSandboxes",
+       .summary = "The sandboxes that are there, the newest first.",
+       .parameters = {{"state", "query", "Only those in one of these states.", false,
+                       R"(["Running"])",
+                       R"({"type":"array","items":{"type":"string","enum":["Running","Paused"]}})"},
+                      {"metadata", "query", "Only those with all of these: key=value&key=value.",
+                       false},
+                      pages[0],
+                      pages[1]},
+       .answers = {{"200", "A page of them.", json_type, "OpenSandboxList"}, bad, malformed}});
+  add(verb::get, "/sandboxes/:id", none, get,
+      {.id = "getOpenSandbox",
+       .summary = "What is known of a sandbox. Starts nothing.",
+       .answers = {one}});
+  add(verb::del, "/sandboxes/:id", none, remove,
+      {.id = "deleteOpenSandbox",
+       .summary = "End everything in a sandbox and remove its files.",
+       .answers = {{"204", "Gone."}}});
+  add(verb::post, "/sandboxes/:id/renew-expiration", some, renew,
+      {.id = "renewOpenSandbox",
+       .summary = "Say until when the sandbox is to be there: at most a year ahead.",
+       .body_type = json_type,
+       .body_schema = "OpenSandboxExpiration",
+       .answers = {{"200", "Until then.", json_type, "OpenSandboxExpiration"},
+                   bad,
+                   {"409", "It has no end.", json_type, failure},
+                   malformed}});
+  add(verb::patch, "/sandboxes/:id/metadata", some, patch,
+      {.id = "patchOpenSandboxMetadata",
+       .summary = "Change what is said of a sandbox: a key with null goes.",
+       .body_type = json_type,
+       .body_schema = "OpenSandboxMetadataPatch",
+       .answers = {one, bad, {"409", "Others change it all the time.", json_type, failure}}});
+  add(verb::post, "/sandboxes/:id/pause", none, set_paused<true>,
+      {.id = "pauseOpenSandbox",
+       .summary = "Have everything in a sandbox stand still.",
+       .answers = {{"202", "It does."}, {"409", "It does not run.", json_type, failure}}});
+  add(verb::post, "/sandboxes/:id/resume", none, set_paused<false>,
+      {.id = "resumeOpenSandbox",
+       .summary = "Have everything in a paused sandbox go on.",
+       .answers = {{"202", "It does."}, {"409", "It is not paused.", json_type, failure}}});
+  add(verb::get, "/sandboxes/:id/endpoints/:port", none, endpoint,
+      {.id = "getOpenSandboxEndpoint",
+       .summary = "Where a port of the sandbox can be reached, without a scheme, and which headers "
+                  "to send there. Whether something listens is not looked at.",
+       .parameters = {{"use_server_proxy", "query", "Taken, and the answer is the same."}},
+       .answers = {{"200", "The address.", json_type, "OpenSandboxEndpoint"}, bad, malformed}});
+  add(verb::post, "/sandboxes/:id/snapshots", none, no_snapshots,
+      {.id = "createOpenSandboxSnapshot",
+       .summary = "Refused: no snapshots are made here.",
+       .answers = {{"501", "None are.", json_type, failure}}});
+  add(verb::get, "/snapshots", none, list_snapshots,
+      {.id = "listOpenSandboxSnapshots",
+       .summary = "The snapshots. There are none.",
+       .parameters = {pages[0], pages[1]},
+       .answers = {{"200", "An empty page.", json_type, "OpenSandboxSnapshotList"}, malformed}});
+  const parameter snapshot{"sid", "path", "The snapshot's id.", true};
+  const documented_answer no_snapshot{"404", "There is none.", json_type, failure};
+  add(verb::get, "/snapshots/:sid", none, unknown_snapshot,
+      {.id = "getOpenSandboxSnapshot",
+       .summary = "One snapshot. There are none.",
+       .parameters = {snapshot},
+       .answers = {no_snapshot}});
+  add(verb::del, "/snapshots/:sid", none, unknown_snapshot,
+      {.id = "deleteOpenSandboxSnapshot",
+       .summary = "Delete a snapshot. There are none.",
+       .parameters = {snapshot},
+       .answers = {no_snapshot}});
   add(verb::post, "/metrics/events", none,
       [](const shared_services&, const call&, const std::string&, const reply& to) {
         to->respond({204, {}});
-      });
+      },
+      {.id = "noteOpenSandboxEvent",
+       .summary = "What clients say of how long they have waited. Nothing is kept of it.",
+       .answers = {{"204", "Taken."}}});
   return table;
 }
 

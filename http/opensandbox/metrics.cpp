@@ -176,8 +176,19 @@ execd_answer answer(bool watches) {
 void add_metrics_routes(std::vector<route>& table, const execd_target& target,
                         const std::string& prefix) {
   const auto none = body_use::ignored;
-  table.push_back(execd_route(verb::get, prefix + "/metrics", target, none, answer(false)));
-  table.push_back(execd_route(verb::get, prefix + "/metrics/watch", target, none, answer(true)));
+  constexpr std::string_view tag = "OpenSandbox: metrics";
+  table.push_back(execd_route(
+    verb::get, prefix + "/metrics", target, none, answer(false),
+    {.id = "getExecdMetrics",
+     .summary = "Processor and memory that the sandbox uses now.",
+     .answers = {{"200", "As measured for a moment.", "application/json", "ExecdMetrics"}},
+     .tag = tag}));
+  table.push_back(execd_route(
+    verb::get, prefix + "/metrics/watch", target, none, answer(true),
+    {.id = "watchExecdMetrics",
+     .summary = "The same every two seconds, until the client goes.",
+     .answers = {{"200", "A line of JSON each time, of type ExecdMetrics.", "text/event-stream"}},
+     .tag = tag}));
 }
 
 } // namespace insula::http::opensandbox

@@ -198,10 +198,44 @@ std::shared_ptr<const bridge::terminal_words> execd_terminal_words(std::string i
 void add_pty_routes(std::vector<route>& table, const execd_target& target,
                     const std::string& prefix) {
   const auto none = body_use::ignored;
-  table.push_back(execd_route(verb::post, prefix + "/pty", target, body_use::buffered, make));
-  table.push_back(execd_route(verb::get, prefix + "/pty/:sid", target, none, tell));
-  table.push_back(execd_route(verb::del, prefix + "/pty/:sid", target, none, end));
-  table.push_back(execd_route(verb::get, prefix + "/pty/:sid/ws", target, none, open));
+  const parameter terminal{"sid", "path", "The terminal's id.", true};
+  const auto add = [&](verb method, std::string_view path, body_use body, execd_answer answer,
+                       operation document) {
+    document.tag = "OpenSandbox: terminals";
+    table.push_back(execd_route(method, prefix + std::string{path}, target, body, std::move(answer),
+                                std::move(document)));
+  };
+  add(verb::post, "/pty", body_use::buffered, make,
+      {.id = "createExecdPty",
+       .summary = "A terminal. Its shell, or its command, starts with its first client.",
+       .body_type = "application/json",
+       .body_schema = "ExecdPtyRequest",
+       .answers = {{"201", "Its id.", "application/json", "ExecdSession"}, bad_answer},
+       .body_optional = true});
+  add(verb::get, "/pty/:sid", none, tell,
+      {.id = "getExecdPty",
+       .summary = "Whether something runs in a terminal, and how much it has printed.",
+       .parameters = {terminal},
+       .answers = {{"200", "How it is.", "application/json", "ExecdPty"}}});
+  add(verb::del, "/pty/:sid", none, end,
+      {.id = "deleteExecdPty",
+       .summary = "End a terminal and what runs in it.",
+       .parameters = {terminal},
+       .answers = {done_answer}});
+  add(verb::get, "/pty/:sid/ws", none, open,
+      {.id = "openExecdPty",
+       .summary = "Connect to a terminal by a WebSocket. It has one client at a time.",
+       .parameters = {terminal,
+                      {"since",
+                       "query",
+                       "What has been printed from this offset on comes first.",
+                       false,
+                       {},
+                       R"({"type":"integer","minimum":0})"},
+                      {"takeover", "query", "1: the client that is there has to go."}},
+       .answers = {{"101", "The terminal."},
+                   bad_answer,
+                   {"409", "Another client is there.", "application/json", "OpenSandboxError"}}});
 }
 
 } // namespace insula::http::opensandbox

@@ -115,11 +115,34 @@ void remove(const execd_target& target, const call& what, const std::string&, co
 
 void add_session_routes(std::vector<route>& table, const execd_target& target,
                         const std::string& prefix) {
-  table.push_back(execd_route(verb::post, prefix + "/session", target, body_use::buffered, create));
+  constexpr std::string_view tag = "OpenSandbox: sessions";
+  const parameter session{"sid", "path", "The session's id.", true};
   table.push_back(
-    execd_route(verb::post, prefix + "/session/:sid/run", target, body_use::buffered, run));
-  table.push_back(
-    execd_route(verb::del, prefix + "/session/:sid", target, body_use::ignored, remove));
+    execd_route(verb::post, prefix + "/session", target, body_use::buffered, create,
+                {.id = "createExecdSession",
+                 .summary = "A shell in which directory and variables last.",
+                 .body_type = "application/json",
+                 .body_schema = "ExecdSessionRequest",
+                 .answers = {{"200", "Its id.", "application/json", "ExecdSession"}, bad_answer},
+                 .tag = tag,
+                 .body_optional = true}));
+  table.push_back(execd_route(verb::post, prefix + "/session/:sid/run", target, body_use::buffered,
+                              run,
+                              {.id = "runInExecdSession",
+                               .summary = "Run a command line in the session's shell, and stream "
+                                          "its output.",
+                               .parameters = {session},
+                               .body_type = "application/json",
+                               .body_schema = "ExecdSessionRunRequest",
+                               .answers = {events_answer, bad_answer},
+                               .tag = tag}));
+  table.push_back(execd_route(verb::del, prefix + "/session/:sid", target, body_use::ignored,
+                              remove,
+                              {.id = "deleteExecdSession",
+                               .summary = "End the session's shell and what runs in it.",
+                               .parameters = {session},
+                               .answers = {done_answer},
+                               .tag = tag}));
 }
 
 } // namespace insula::http::opensandbox

@@ -15,6 +15,12 @@
   if (location.search) // A key does not stay in the address bar, nor in the history.
     history.replaceState(null, '', location.pathname + location.hash);
 
+  // Dark where everything is; Swagger UI knows its colours by this class.
+  const dark = matchMedia('(prefers-color-scheme: dark)');
+  const colour = () => document.documentElement.classList.toggle('dark-mode', dark.matches);
+  dark.addEventListener('change', colour);
+  colour();
+
   const ui = SwaggerUIBundle({
     spec: JSON.parse(document.getElementById('document').textContent),
     domNode: document.getElementById('reference'),

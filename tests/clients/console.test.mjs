@@ -1,7 +1,9 @@
 // The console in a real browser, against a running Insula: INSULA_URL says where, INSULA_API_KEY with which key. INSULA_PICTURES is the
 // folder where pictures of it are left.
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { after, before, describe, test } from 'node:test';
+import { promisify } from 'node:util';
 
 import { launch_browser, patience_ms, screen_of, type_line, until_shown, Watch, Wire } from './browser.mjs';
 
@@ -9,6 +11,7 @@ const key = process.env.INSULA_API_KEY;
 assert.ok(process.env.INSULA_URL && key, 'INSULA_URL or INSULA_API_KEY is not set; tests/clients/run starts a server and sets them');
 
 const limit = { timeout: 3 * patience_ms };
+const run = promisify(execFile);
 
 describe('the console', () => {
   let browser;
@@ -85,6 +88,17 @@ describe('the console', () => {
     await page.keyboard.type(key); // Over the wrong one, which is selected.
     await page.keyboard.press('Enter');
     await shows(page.getByText('No sandbox is alive on this node.'));
+  });
+
+  test('the line that an empty list shows makes a sandbox, as it stands there', limit, async () => {
+    const line = await page.locator('#line').innerText();
+    const environment = { ...process.env, SANDBOX_API_KEY: key };
+    const { stdout } = await run('bash', ['-c', line], { env: environment, timeout: patience_ms });
+    assert.ok(stdout.includes(`data: ${btoa('hello\n')}`), stdout);
+    await shows(row_of('hello'));
+    await call('DELETE', '/v1/sandbox/hello');
+    await row_of('hello').waitFor({ state: 'detached' });
+    await shows(page.locator('#line'));
   });
 
   test('the key is kept nowhere', limit, async () => {

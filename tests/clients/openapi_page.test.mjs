@@ -16,7 +16,7 @@ const headers = { Authorization: `Bearer ${key}` };
 /// What Swagger UI shows of one operation.
 class Operation {
   constructor(page, id) {
-    this.block = page.locator(`[id="operations-default-${id}"]`);
+    this.block = page.locator(`.opblock[id$="-${id}"]`); // Its group is before that.
   }
 
   async open() {
@@ -93,12 +93,73 @@ describe('the page of the API', () => {
     assert.equal((await fetch(`${url}/v1/openapi`)).status, 401);
   });
 
+  test('without the key it asks for that, and is there then', limit, async () => {
+    const context = await browser.newContext();
+    const asking = await context.newPage();
+    asking.setDefaultTimeout(30_000);
+    const answer = await asking.goto(`${url}/v1/openapi#/Files`);
+    assert.equal(answer.status(), 401);
+    const field = asking.getByLabel('API key');
+    await field.waitFor();
+    await field.fill('not the key');
+    await asking.keyboard.press('Enter');
+    await asking.getByText('This is not the key.').waitFor();
+    await field.fill(key);
+    await asking.keyboard.press('Enter');
+    await asking.locator('.opblock').first().waitFor();
+    assert.equal(asking.url(), `${url}/v1/openapi#/Files`);
+    // Signed in, the address alone leads there: typed, or from a bookmark.
+    const typed = await context.newPage();
+    typed.setDefaultTimeout(30_000);
+    await typed.goto(`${url}/v1/openapi.html`);
+    await typed.locator('.opblock').first().waitFor();
+    // And back to the sandboxes.
+    await typed.getByRole('link', { name: 'Sandboxes' }).click();
+    await typed.getByRole('button', { name: 'New sandbox' }).waitFor();
+    await typed.getByRole('link', { name: 'API' }).click();
+    await typed.locator('.opblock').first().waitFor();
+    // A browser that keeps no cookies is told so, and is not sent round in a circle.
+    const keeps_none = await browser.newContext();
+    await keeps_none.route('**/console/sign-in', (route) => route.fulfill({ status: 204 }));
+    const lost = await keeps_none.newPage();
+    await lost.goto(`${url}/v1/openapi`);
+    await lost.getByLabel('API key').fill(key);
+    await lost.keyboard.press('Enter');
+    await lost.getByText('This browser did not keep the sign-in. Are cookies allowed?').waitFor();
+    await keeps_none.close();
+    await context.close();
+  });
+
+  test('it is dark where everything is', limit, async () => {
+    const brightness = () =>
+      page.evaluate(() => {
+        const of = (colour) => colour.match(/[\d.]+/g).slice(0, 3).reduce((sum, each) => sum + Number(each), 0) / 3;
+        const paper = getComputedStyle(document.body).backgroundColor;
+        const ink = getComputedStyle(document.querySelector('.opblock-summary-path')).color;
+        return { paper: of(paper), ink: of(ink) };
+      });
+    const light = await brightness();
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await page.waitForFunction(() => document.documentElement.classList.contains('dark-mode'));
+    const dark = await brightness();
+    await page.emulateMedia({ colorScheme: 'light' });
+    await page.waitForFunction(() => !document.documentElement.classList.contains('dark-mode'));
+    assert.ok(light.paper > 200 && light.ink < 100, JSON.stringify(light));
+    assert.ok(dark.paper < 60 && dark.ink > 150, JSON.stringify(dark));
+  });
+
+  test('operations stand in groups, those of OpenSandbox too', limit, async () => {
+    const groups = await page.locator('.opblock-tag').evaluateAll((all) => all.map((each) => each.dataset.tag));
+    for (const each of ['Sandboxes', 'Files', 'OpenSandbox: lifecycle', 'OpenSandbox: commands']) assert.ok(groups.includes(each), each);
+    assert.ok(!groups.includes('default'));
+  });
+
   test('every operation of the document is shown', limit, async () => {
     const document = await (await fetch(`${url}/v1/openapi.json`, { headers })).json();
     const ids = Object.values(document.paths).flatMap((path) => Object.values(path).map((row) => row.operationId));
     assert.ok(ids.length >= 8);
     const shown = await page.locator('.opblock').evaluateAll((blocks) => blocks.map((block) => block.id));
-    assert.deepEqual(shown.map((id) => id.replace('operations-default-', '')).sort(), ids.sort());
+    assert.deepEqual(shown.map((id) => id.slice(id.lastIndexOf('-') + 1)).sort(), ids.sort());
   });
 
   test('the key does not stay in the address', limit, () => {

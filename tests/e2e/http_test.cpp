@@ -1,7 +1,10 @@
 #include "tests/e2e/node.hpp"
 #include "tests/support/catch.hpp"
 
+#include <array>
+#include <string>
 #include <sys/resource.h>
+#include <vector>
 
 using namespace insula::test;
 
@@ -25,7 +28,10 @@ TEST_CASE("every refusal has the contract's status and body", "[http]") {
   const auto outside =
     failure("path must resolve to a location within /workspace", "invalid_request");
   const auto no_key = failure("Unauthorized", "unauthorized");
-  const std::string unknown = "404 Not Found";
+  const auto unknown = failure("404 Not Found", "not_found");
+  const auto takes = [](const std::string& methods) {
+    return failure("404 Not Found: this path takes " + methods, "not_found");
+  };
   const std::string any; // Whatever it says.
   const std::string long_id(129, 'a');
   struct row {
@@ -67,10 +73,10 @@ TEST_CASE("every refusal has the contract's status and body", "[http]") {
          {"GET", "/v1/sandbox/a/nothing", key, "", 404, unknown},
          {"GET", "/v1/sandbox/a/running/", key, "", 404, unknown},
          {"GET", "/v1/sandbox/a//running", key, "", 404, unknown},
-         {"POST", "/v1/sandbox/a/running", key, "", 404, unknown},
-         {"GET", "/v1/sandbox/a/exec", key, "", 404, unknown},
-         {"OPTIONS", "/v1/sandbox/a/exec", key, "", 404, unknown},
-         {"PATCH", "/v1/sandbox/a/file/workspace/x", key, "x", 404, unknown},
+         {"POST", "/v1/sandbox/a/running", key, "", 404, takes("GET, HEAD")},
+         {"GET", "/v1/sandbox/a/exec", key, "", 404, takes("POST")},
+         {"OPTIONS", "/v1/sandbox/a/exec", key, "", 404, takes("POST")},
+         {"PATCH", "/v1/sandbox/a/file/workspace/x", key, "x", 404, takes("GET, HEAD, PUT")},
          // Exec.
          {"POST", "/v1/sandbox/a/exec", key, "", 400, bad_json},
          {"POST", "/v1/sandbox/a/exec", key, "{", 400, bad_json},
@@ -111,13 +117,42 @@ TEST_CASE("every refusal has the contract's status and body", "[http]") {
     CHECK(got.complete);
     if (!each.answer.empty())
       CHECK(got.body == each.answer);
-    if (each.answer == unknown)
-      CHECK(got.fields.at("content-type").starts_with("text/plain"));
-    else if (got.status != 204)
+    if (got.status != 204)
       CHECK(got.fields.at("content-type").starts_with("application/json"));
     CHECK(got.fields.count("www-authenticate") == 0);
   }
   CHECK(it.log().find("secret") == std::string::npos);
+}
+
+TEST_CASE("wrong keys stand in the log, a line for a source and a minute", "[http]") {
+  const node it{"server: {api_key: secret}"};
+  const auto wrong_keys = [&] {
+    std::vector<std::string> lines;
+    const auto log = it.log();
+    for (auto at = log.find("http.wrong_key"); at != log.npos;
+         at = log.find("http.wrong_key", at + 1))
+      lines.push_back(log.substr(at, log.find('\n', at) - at));
+    return lines;
+  };
+  // Nobody has tried a key here.
+  CHECK(it.ask("GET", "/v1/pool/stats").status == 401);
+  CHECK(it.ask("GET", "/v1/sandboxes").status == 401);
+  CHECK(it.ask("GET", "/health", {}, "Authorization: Bearer guess-0\r\n").status == 200);
+  CHECK(it.ask("GET", "/v1/pool/stats", {}, key).status == 200);
+  CHECK(wrong_keys().empty());
+  for (const auto& [method, target, fields] : std::vector<std::array<std::string, 3>>{
+         {"POST", "/v1/sandbox", "Authorization: Bearer guess-1\r\n"},
+         {"GET", "/v1/sandboxes", "OPEN-SANDBOX-API-KEY: guess-2\r\n"},
+         {"GET", "/sandboxes/a/proxy/44772/ping", "X-EXECD-ACCESS-TOKEN: guess-3\r\n"},
+         {"GET", "/v1/openapi?token=guess-4", ""},
+         {"GET", "/v1/sandbox/a/port/80/", "Authorization: Bearer guess-5\r\n"},
+         {"GET", "/metrics", "Authorization: Basic Z3Vlc3M=\r\n"}})
+    CHECK(it.ask(method, target, {}, fields).status == 401);
+  REQUIRE(wrong_keys().size() == 1);
+  CHECK(wrong_keys().front() ==
+        "http.wrong_key from=127.0.0.1 by=Authorization route=\"POST /v1/sandbox\" left_out=0");
+  CHECK(it.log().find(" warning http.wrong_key") != std::string::npos);
+  CHECK(it.log().find("guess") == std::string::npos);
 }
 
 TEST_CASE("a request that is refused starts no sandbox", "[http]") {

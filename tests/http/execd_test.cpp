@@ -447,7 +447,8 @@ TEST_CASE("execd asks for its token, whatever is asked for", "[http][execd]") {
     CHECK(got.fields.at("content-length") == "0");
     const auto nowhere = ask(h.port(), "GET", base + "/nowhere", "", name + "s3cret\r\n");
     CHECK(nowhere.status == 404);
-    CHECK(nowhere.body == "404 page not found");
+    CHECK(nowhere.body == R"({"code":"GENERAL::NOT_FOUND","message":"there is no such route"})");
+    CHECK(nowhere.fields.at("content-type").starts_with("application/json"));
   }
 }
 

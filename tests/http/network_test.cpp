@@ -252,9 +252,18 @@ TEST_CASE("OpenSandbox: errors are plain text", "[http][network][opensandbox]") 
     CHECK_FALSE(got.body.empty());
     return got.status;
   };
-  for (const std::string method : {"GET", "PUT"}) // It has never run.
-    CHECK(status(method, "{}") == 404);
-  CHECK(ask(h.port(), "GET", "/v1/sandboxes/NOT-ONE/proxy/18080/policy").status == 404);
+  // But for a sandbox that has never run, or cannot be: that is said in front of it.
+  for (const std::string method : {"GET", "PUT", "PATCH", "DELETE"}) {
+    const auto got = ask(h.port(), method, sidecar,
+                         method == "PATCH"    ? R"([{"action":"deny","target":"a.b"}])"
+                         : method == "DELETE" ? "[]"
+                                              : "{}");
+    CHECK(got.status == 404);
+    CHECK(got.fields.at("content-type").starts_with("application/json"));
+    CHECK(got.body == R"({"code":"DOCKER::SANDBOX_NOT_FOUND","message":"Sandbox abc not found."})");
+  }
+  CHECK(ask(h.port(), "GET", "/v1/sandboxes/NOT-ONE/proxy/18080/policy").body ==
+        R"({"code":"DOCKER::SANDBOX_NOT_FOUND","message":"Sandbox NOT-ONE not found."})");
   h.plays().network.exists = true;
   CHECK(status("PATCH", "[]") == 400);
   CHECK(status("PATCH", "{}") == 400);

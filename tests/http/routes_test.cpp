@@ -18,6 +18,7 @@ const std::string box = "/v1/sandbox/" + id;
 
 const std::string bad_id = R"({"error":"Invalid sandbox ID format","code":"invalid_request"})";
 const std::string no_key = R"({"error":"Unauthorized","code":"unauthorized"})";
+const std::string no_route = R"({"error":"404 Not Found","code":"not_found"})";
 
 http::server_options with_key() {
   http::server_options options;
@@ -196,22 +197,128 @@ TEST_CASE("the key comes before everything else below the sandboxes", "[http][ro
   CHECK(h.heard().all().empty());
   const std::string key = "Authorization: bearer s3cret\r\n";
   CHECK(ask(h.port(), "GET", box + "/running", {}, key).status == 200);
-  check(ask(h.port(), "GET", box + "/nope", {}, key), 404, "404 Not Found", "text/plain");
-  check(ask(h.port(), "GET", "/v1/sandbox/", {}, key), 404, "404 Not Found", "text/plain");
+  check(ask(h.port(), "GET", box + "/nope", {}, key), 404, no_route);
+  check(ask(h.port(), "GET", "/v1/sandbox/", {}, key), 404, no_route);
   CHECK(ask(h.port(), "GET", "/health").status == 200);
 }
 
-TEST_CASE("unknown paths and methods are 404 as plain text", "[http][routes]") {
+TEST_CASE("unknown paths and methods are 404 as JSON, and name the methods that there are",
+          "[http][routes]") {
   house h{with_key()};
   for (const auto* path :
        {"/console", "/console/", "/v1/nope", "/v1", "/nope?x", "/health/", "//health"})
-    check(ask(h.port(), "GET", path), 404, "404 Not Found", "text/plain");
+    check(ask(h.port(), "GET", path), 404, no_route);
   house open;
-  for (const auto* path : {"/running/", "/file", "/exec"})
-    if (std::string{path} != "/file")
-      check(ask(open.port(), "GET", box + path), 404, "404 Not Found", "text/plain");
-  check(ask(open.port(), "PATCH", "/health"), 404, "404 Not Found", "text/plain");
-  check(ask(open.port(), "OPTIONS", "/v1/sandbox"), 404, "404 Not Found", "text/plain");
+  for (const auto* path : {"/running/", "/exec/", "/nope"})
+    check(ask(open.port(), "GET", box + path), 404, no_route);
+  const auto takes = [&](std::string_view method, const std::string& path,
+                         const std::string& methods) {
+    CAPTURE(method, path);
+    const auto got = ask(open.port(), method, path);
+    check(got, 404,
+          R"({"error":"404 Not Found: this path takes )" + methods + R"(","code":"not_found"})");
+    CHECK(got.fields.at("allow") == methods);
+  };
+  takes("PATCH", "/health", "GET, HEAD");
+  takes("OPTIONS", "/v1/sandbox", "POST");
+  takes("GET", box + "/exec", "POST");
+  takes("DELETE", box + "/file/workspace/x", "GET, HEAD, PUT");
+  takes("POST", "/", "GET, HEAD");
+  takes("GET", "/console/sign-in", "POST");
+}
+
+TEST_CASE("OpenSandbox's clients read a 404 in their own words", "[http][routes][opensandbox]") {
+  house h;
+  for (const std::string prefix : {"", "/v1"}) {
+    for (const std::string path :
+         {"/sandboxes/abc/nope", "/snapshots/a/b", "/sandboxes/abc/proxy/18080/nope",
+          "/sandboxes/abc/proxy/44772/nope"}) {
+      CAPTURE(prefix, path);
+      const auto got = ask(h.port(), "GET", prefix + path);
+      CHECK(got.status == 404);
+      CHECK(got.fields.at("content-type").starts_with("application/json"));
+      CHECK(got.body == R"({"code":"GENERAL::NOT_FOUND","message":"there is no such route"})");
+    }
+    const auto other = ask(h.port(), "PUT", prefix + "/sandboxes");
+    CHECK(other.status == 404);
+    CHECK(other.body ==
+          R"({"code":"GENERAL::NOT_FOUND","message":"this path takes GET, HEAD, POST"})");
+    CHECK(other.fields.at("allow") == "GET, HEAD, POST");
+    for (const std::string port : {"0", "65536", "x", "080"})
+      for (const std::string rest : {"", "/", "/a"}) {
+        const auto got = ask(h.port(), "POST", prefix + "/sandboxes/abc/proxy/" + port + rest);
+        CHECK(got.status == 400);
+        CHECK(got.body ==
+              R"({"code":"DOCKER::INVALID_PORT","message":"the port must be from 1 to 65535"})");
+      }
+  }
+}
+
+TEST_CASE("what is Insula's alone says what an id is, and which ports there are",
+          "[http][routes]") {
+  house h;
+  const auto refusal_of = [&](std::string_view method, const std::string& path) {
+    const auto got = ask(h.port(), method, "/v1/sandbox/a_1" + path);
+    CHECK(got.status == 400);
+    return got.body;
+  };
+  const std::string brief = R"({"error":"Invalid sandbox ID format","code":"invalid_request"})";
+  const std::string whole =
+    R"({"error":"Invalid sandbox ID format: an id is 1 to 128 characters of a-z and 2-7",)"
+    R"("code":"invalid_request"})";
+  for (const auto& [method, path] :
+       {std::pair{"GET", "/network"}, std::pair{"PUT", "/network"}, std::pair{"GET", "/ports"},
+        std::pair{"GET", "/port/80/ready"}, std::pair{"POST", "/preview"},
+        std::pair{"GET", "/mounts"}, std::pair{"PUT", "/port/80/x"}}) {
+    CAPTURE(method, path);
+    CHECK(refusal_of(method, path) == whole);
+  }
+  // The bridge's contract has these words for its own.
+  for (const auto& [method, path] : {std::pair{"GET", "/running"}, std::pair{"POST", "/exec"},
+                                     std::pair{"DELETE", ""}, std::pair{"PUT", "/file/workspace/x"},
+                                     std::pair{"POST", "/mount"}, std::pair{"GET", "/nope"}}) {
+    CAPTURE(method, path);
+    CHECK(refusal_of(method, path) == brief);
+  }
+  for (const std::string port : {"0", "65536", "x", "080"})
+    for (const auto* method : {"GET", "POST", "OPTIONS"})
+      check(ask(h.port(), method, box + "/port/" + port + "/a"), 400,
+            R"({"error":"the port must be from 1 to 65535","code":"invalid_request"})");
+}
+
+TEST_CASE("a browser without the key gets a page on which it can be typed", "[http][routes]") {
+  house h{with_key()};
+  const std::string browser = "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
+  for (const auto* path :
+       {"/v1/openapi", "/v1/openapi.html", "/v1/openapi.json", "/v1/openapi?token=wrong"}) {
+    CAPTURE(path);
+    const auto got = ask(h.port(), "GET", path, {}, browser);
+    CHECK(got.status == 401);
+    CHECK(got.fields.at("content-type") == "text/html; charset=utf-8");
+    CHECK(got.fields.at("cache-control") == "no-store");
+    CHECK(got.fields.count("content-security-policy") == 1);
+    CHECK(got.body == ask(h.port(), "GET", "/").body);
+    check(ask(h.port(), "GET", path, {}, "Accept: */*\r\n"), 401, no_key);
+  }
+  CHECK(ask(h.port(), "GET", "/v1/openapi", {}, browser + "Accept-Encoding: gzip\r\n")
+          .fields.at("content-encoding") == "gzip");
+  CHECK(ask(h.port(), "GET", "/v1/openapi?token=s3cret", {}, browser).status == 200);
+  // What is no page says so as ever.
+  for (const auto* path : {"/v1/sandbox/abc/running", "/v1/pool/stats", "/metrics", "/v1/openapi/x",
+                           "/console/sandboxes"})
+    check(ask(h.port(), "GET", path, {}, browser), 401, no_key);
+  CHECK(ask(h.port(), "GET", "/v1/sandboxes", {}, browser).body ==
+        R"({"code":"MISSING_API_KEY","message":"OPEN-SANDBOX-API-KEY is missing."})");
+}
+
+TEST_CASE("without a key, links from other sites lead to the pages and to nothing else",
+          "[http][routes]") {
+  house h;
+  const std::string by_link = "Sec-Fetch-Site: cross-site\r\n";
+  for (const auto* path : {"/", "/v1/openapi", "/v1/openapi.html"})
+    CHECK(ask(h.port(), "GET", path, {}, by_link).status == 200);
+  for (const auto* path : {"/v1/openapi.json", "/console/sandboxes", "/v1/sandboxes", "/metrics"})
+    CHECK(ask(h.port(), "GET", path, {}, by_link).status == 403);
 }
 
 TEST_CASE("the document can be had with a token in the query", "[http][routes]") {

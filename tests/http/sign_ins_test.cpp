@@ -81,22 +81,6 @@ TEST_CASE("of too many networks the quietest is forgotten", "[http][sign_ins]") 
   CHECK_FALSE(browsers.note_wrong_key("quiet", then + milliseconds{5}));
 }
 
-TEST_CASE("wrong keys of however many networks have so many lines of the log", "[http][sign_ins]") {
-  using std::chrono::milliseconds;
-  sign_ins browsers{false};
-  for (std::size_t i = 0; i < limits::wrong_key_lines; ++i) {
-    const auto line = browsers.take_line(then + milliseconds{i});
-    CHECK(line.granted);
-    CHECK(line.left_out == 0);
-  }
-  for (std::size_t i = 0; i < 3 * limits::wrong_networks; ++i)
-    CHECK_FALSE(browsers.take_line(then + milliseconds{1000 + i}).granted);
-  const auto later = browsers.take_line(then + limits::wrong_keys_within);
-  CHECK(later.granted);
-  CHECK(later.left_out == 3 * limits::wrong_networks);
-  CHECK(browsers.take_line(then + limits::wrong_keys_within).left_out == 0);
-}
-
 TEST_CASE("an address of IPv6 counts as its network", "[http][sign_ins]") {
   CHECK(network_of("192.0.2.1") == "192.0.2.1");
   CHECK(network_of("2001:db8:1:2:3:4:5:6") == network_of("2001:db8:1:2::1"));
