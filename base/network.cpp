@@ -86,6 +86,16 @@ std::string word(std::string_view text) {
   return safe.empty() ? "-" : safe;
 }
 
+constexpr std::array<std::string_view, connection_failures> failure_words{
+  "refused", "reset", "timed_out", "unreachable", "unresolved"};
+
+std::optional<connection_failure> failure_from_text(std::string_view text) {
+  const auto at = std::find(failure_words.begin(), failure_words.end(), text);
+  if (at == failure_words.end())
+    return std::nullopt;
+  return static_cast<connection_failure>(at - failure_words.begin());
+}
+
 std::string text_of_word(std::string_view word) {
   return word == "-" ? std::string{} : std::string{word};
 }
@@ -117,6 +127,10 @@ result<std::string> normalise_target(std::string_view target) {
                            ? "has a wildcard that is not a whole label"
                            : "is no domain: labels of 1 to 63 letters, digits, \"-\" and \"_\"");
   return name;
+}
+
+std::string_view to_text(connection_failure how) {
+  return failure_words[static_cast<std::size_t>(how)];
 }
 
 // ---- A policy as text
@@ -166,15 +180,20 @@ result<egress_policy> policy_from_text(std::string_view text) {
 // ---- Figures as text
 
 std::string to_text(const network_figures& figures) {
-  std::string text =
-    "figures " + std::to_string(figures.bytes_in) + ' ' + std::to_string(figures.bytes_out) + ' ' +
-    std::to_string(figures.connections) + ' ' + std::to_string(figures.open_connections) + ' ' +
-    std::to_string(figures.refusals) + ' ' + std::to_string(figures.gateway_us) + '\n';
+  std::string text = "figures " + std::to_string(figures.bytes_in) + ' ' +
+                     std::to_string(figures.bytes_out) + ' ' + std::to_string(figures.connections) +
+                     ' ' + std::to_string(figures.open_connections) + ' ' +
+                     std::to_string(figures.refusals) + ' ' + std::to_string(figures.gateway_us) +
+                     ' ' + std::to_string(figures.failures) + '\n';
   for (const auto& each : figures.last_refusals)
     // The rule is last: it may have spaces in it.
     text += "refusal " + std::to_string(each.at_ms) + ' ' + word(each.protocol) + ' ' +
             word(each.name) + ' ' + word(each.address) + ' ' + std::to_string(each.port) + ' ' +
             (each.let_through ? "1 " : "0 ") + each.rule + '\n';
+  for (const auto& each : figures.last_failures)
+    text += "failure " + std::to_string(each.at_ms) + ' ' + word(each.protocol) + ' ' +
+            word(each.name) + ' ' + word(each.address) + ' ' + std::to_string(each.port) + ' ' +
+            std::string{to_text(each.reason)} + '\n';
   return text;
 }
 
@@ -191,27 +210,62 @@ result<network_figures> figures_from_text(std::string_view text) {
       return bad;
     *each = *value;
   }
-  // One of an earlier version does not say it.
+  // One of an earlier version does not say these.
   figures.gateway_us = number<std::uint64_t>(take_until(first, ' ')).value_or(0);
+  figures.failures = number<std::uint64_t>(take_until(first, ' ')).value_or(0);
   while (!text.empty()) {
     auto line = take_until(text, '\n');
-    if (take_until(line, ' ') != "refusal" || figures.last_refusals.size() >= max_kept_refusals)
+    const auto kind = take_until(line, ' ');
+    const bool refused = kind == "refusal";
+    if ((!refused && kind != "failure") ||
+        (refused ? figures.last_refusals.size() : figures.last_failures.size()) >=
+          max_kept_refusals)
       return bad;
-    network_refusal each;
     const auto at = number<std::int64_t>(take_until(line, ' '));
-    each.protocol = text_of_word(take_until(line, ' '));
-    each.name = text_of_word(take_until(line, ' '));
-    each.address = text_of_word(take_until(line, ' '));
+    auto protocol = text_of_word(take_until(line, ' '));
+    auto name = text_of_word(take_until(line, ' '));
+    auto address = text_of_word(take_until(line, ' '));
     const auto port = number<std::uint16_t>(take_until(line, ' '));
-    each.let_through = take_until(line, ' ') == "1";
-    each.rule = line;
     if (!at || !port)
       return bad;
-    each.at_ms = *at;
-    each.port = *port;
-    figures.last_refusals.push_back(std::move(each));
+    if (refused) {
+      const bool let_through = take_until(line, ' ') == "1";
+      figures.last_refusals.push_back({*at, std::move(protocol), std::move(name),
+                                       std::move(address), *port, std::string{line}, let_through});
+    } else {
+      const auto reason = failure_from_text(line);
+      if (!reason)
+        return bad;
+      figures.last_failures.push_back(
+        {*at, std::move(protocol), std::move(name), std::move(address), *port, *reason});
+    }
   }
   return figures;
+}
+
+std::string to_text(const network_totals& totals) {
+  std::string text = "totals " + std::to_string(totals.refusals);
+  for (const auto each : totals.failures)
+    (text += ' ') += std::to_string(each);
+  return text += '\n';
+}
+
+result<network_totals> totals_from_text(std::string_view text) {
+  const error bad{errc::invalid_request, "these are no totals"};
+  network_totals totals;
+  auto line = take_until(text, '\n');
+  if (take_until(line, ' ') != "totals")
+    return bad;
+  std::array<std::uint64_t*, 1 + connection_failures> all{&totals.refusals};
+  for (std::size_t i = 0; i < connection_failures; ++i)
+    all[1 + i] = &totals.failures[i];
+  for (auto* each : all) {
+    const auto value = number<std::uint64_t>(take_until(line, ' '));
+    if (!value)
+      return bad;
+    *each = *value;
+  }
+  return totals;
 }
 
 } // namespace insula

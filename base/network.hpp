@@ -2,6 +2,8 @@
 
 #include "base/error.hpp"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -60,6 +62,33 @@ struct network_refusal {
   bool let_through = false; ///< In a dry run.
 };
 
+/// How a connection that was let out has come to nothing. What says most stands first.
+enum class connection_failure : std::uint8_t {
+  refused,     ///< There is nobody at that port.
+  reset,       ///< In the middle, by the other end.
+  timed_out,   ///< Nobody has answered.
+  unreachable, ///< There is no way there.
+  unresolved,  ///< Its name leads nowhere, or nobody knows where.
+};
+inline constexpr std::size_t connection_failures = 5;
+/// "refused", "timed_out", ...
+std::string_view to_text(connection_failure how);
+
+struct network_failure {
+  std::int64_t at_ms = 0; ///< Unix time.
+  std::string protocol;   ///< "tcp".
+  std::string name;       ///< That was asked for; empty: none was.
+  std::string address;    ///< That was tried last; empty: none was.
+  std::uint16_t port = 0;
+  connection_failure reason = connection_failure::refused;
+};
+
+/// Of all sandboxes of a node, since its gateway's start.
+struct network_totals {
+  std::uint64_t refusals = 0;
+  std::array<std::uint64_t, connection_failures> failures{}; ///< Of each kind.
+};
+
 /// Since the sandbox's start.
 struct network_figures {
   std::uint64_t bytes_in = 0;  ///< To the sandbox.
@@ -69,6 +98,8 @@ struct network_figures {
   std::uint64_t refusals = 0;
   std::vector<network_refusal> last_refusals; ///< The newest first, at most max_kept_refusals.
   std::uint64_t gateway_us = 0; ///< The processor's time that the gateway has spent for it.
+  std::uint64_t failures = 0;
+  std::vector<network_failure> last_failures; ///< As last_refusals.
 };
 
 inline constexpr std::size_t max_kept_refusals = 64;
@@ -76,6 +107,8 @@ inline constexpr std::size_t max_kept_refusals = 64;
 /// As lines of text, and back. Errors: invalid_request.
 std::string to_text(const network_figures& figures);
 result<network_figures> figures_from_text(std::string_view text);
+std::string to_text(const network_totals& totals);
+result<network_totals> totals_from_text(std::string_view text);
 
 /// A port that something in a sandbox listens at.
 struct listening_port {

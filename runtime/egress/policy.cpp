@@ -93,6 +93,17 @@ policy::verdict policy::judge(const ip_address* address,
   return {from_.allow_rest ? answer::allow : answer::refuse, "default"};
 }
 
+policy::answer policy::best(const ip_address& address) const {
+  for (const auto& each : rules_) {
+    const bool about_all = *each.target == everything;
+    if (each.net ? covers(*each.net, each.allow, address) : about_all)
+      return each.allow ? answer::allow : answer::refuse;
+    if (!each.net && each.allow)
+      return answer::by_name;
+  }
+  return from_.allow_rest ? answer::allow : answer::refuse;
+}
+
 std::string policy::denies(const ip_address& resolved) const {
   for (const auto& each : rules_)
     if (!each.allow && each.net && covers(*each.net, each.allow, resolved))

@@ -32,6 +32,9 @@ public:
   /// is not known whether it has one; empty, if it has none.
   verdict judge(const ip_address* address, std::optional<std::string_view> name) const;
 
+  /// The best that any name could do for a connection to this address.
+  answer best(const ip_address& address) const;
+
   /// May an address be dialled that a name has led to? Any rule that denies it counts, wherever it
   /// stands. Empty: yes; else the rule.
   std::string denies(const ip_address& resolved) const;

@@ -28,23 +28,60 @@ constexpr std::chrono::milliseconds silence_patience = 300ms;
 constexpr auto look_pause = 20ms;
 
 constexpr auto dial_patience = 10s; ///< For one address.
+
+/// For a client that is let in to come. It is here at once, unless it has gone.
+constexpr auto arrival_patience = 3s;
+
+/// A client that is told by ICMP does not hear it in the moment in which it still sends (the kernel
+/// has its socket locked), so it is told twice.
+constexpr auto second_answer = 20ms;
 constexpr std::size_t most_dialled = 6;
 
 constexpr std::uint16_t https_port = 443, http_port = 80;
 
 constexpr const char* too_many_questions = "too many questions to the DNS at once";
+constexpr const char* no_socket = "the gateway has no socket left";
 constexpr const char* too_many_dials = "too many connections at once that are not there yet";
+
+/// None: it is the gateway that has run short of something.
+std::optional<connection_failure> failure_of(int why) {
+  switch (why) {
+    case ECONNREFUSED: return connection_failure::refused;
+    case ECONNRESET:
+    case EPIPE: return connection_failure::reset;
+    case ETIMEDOUT: return connection_failure::timed_out;
+    // The last three: of this machine's own rules, or it has no address of that kind.
+    case EHOSTUNREACH:
+    case EHOSTDOWN:
+    case ENETUNREACH:
+    case ENETDOWN:
+    case EACCES:
+    case EPERM:
+    case EADDRNOTAVAIL: return connection_failure::unreachable;
+    default: return std::nullopt;
+  }
+}
 
 } // namespace
 
+connection::connection(std::shared_ptr<tenant> from, const egress::opening& held)
+    : connection(std::move(from), held, held.flow().to, held.flow().to_port) {}
+
 connection::connection(std::shared_ptr<tenant> from, unique_fd client, const socket_address& wanted)
+    : connection(std::move(from), std::nullopt, wanted.address(), wanted.port()) {
+  client_.assign(client.release());
+}
+
+connection::connection(std::shared_ptr<tenant> from, std::optional<egress::opening> held,
+                       const egress::ip_address& address, std::uint16_t port)
     : tenant_(std::move(from))
-    , client_(tenant_->shared().io, client.release())
+    , opening_(std::move(held))
+    , client_(tenant_->shared().io)
     , server_(tenant_->shared().io)
     , deadline_(tenant_->shared().io)
     , pause_(tenant_->shared().io)
-    , port_(wanted.port()) {
-  const auto address = wanted.address();
+    , port_(port)
+    , waits_(opening_.has_value()) {
   if (!egress::name_table::is_inner(address))
     address_ = address;
   else if (const auto* name = tenant_->names().name_of(address))
@@ -100,9 +137,55 @@ void connection::decide() {
   if (!policy)
     return refuse("it is not known yet what it may reach");
   const auto found = judge(*policy);
-  if (found.what == answer::need_name || (found.what != answer::refuse && is_looked_into()))
-    return peek();
-  act(found);
+  needs_name_ =
+    found.what == answer::need_name || (found.what != answer::refuse && is_looked_into());
+  if (!needs_name_)
+    return act(found);
+  if (waits_)
+    return decide_nameless();
+  peek();
+}
+
+/// Where it would go without a name is dialled first, and shows whether there is anything. What
+/// must not go there is let in if a name could help.
+void connection::decide_nameless() {
+  const auto& policy = *tenant_->policy();
+  const auto found = judge_nameless(policy);
+  if (!address_) // By its name, which may go there.
+    return dial_name();
+  const auto* kind = tenant_->shared().reserved().kind_of(*address_);
+  if (kind == nullptr && (found.what != answer::refuse || policy.dry_run()))
+    return dial({*address_});
+  if (policy.best(*address_) == answer::by_name)
+    return let_in();
+  refuse(kind != nullptr ? kind : found.rule);
+}
+
+void connection::let_in() {
+  let_in_ = true;
+  deadline_.expires_after(arrival_patience);
+  deadline_.async_wait(tenant_->time().wrap([self = shared_from_this()](const error_code& stopped) {
+    if (!stopped && self->waits_)
+      self->finish();
+  }));
+  tenant_->let_in(*opening_);
+}
+
+void connection::asked_again() {
+  if (let_in_)
+    tenant_->let_in(*opening_);
+}
+
+void connection::arrived(unique_fd client) {
+  waits_ = false;
+  deadline_.cancel();
+  client_.assign(client.release());
+  if (!there_)
+    decide(); // The policy may be another one by now.
+  else if (needs_name_)
+    peek();
+  else
+    pass_on();
 }
 
 // ---- Whom is it for?
@@ -110,7 +193,19 @@ void connection::decide() {
 void connection::peek() {
   const bool needs_none = judge_nameless(*tenant_->policy()).what != answer::refuse;
   wait_for_name(needs_none ? silence_patience : hello_patience);
+  if (there_)
+    listen_to_server();
   look();
+}
+
+/// One that speaks first is not kept waiting.
+void connection::listen_to_server() {
+  server_.async_wait(socket::wait_read,
+                     tenant_->time().wrap([self = shared_from_this()](const error_code& stopped) {
+                       if (!stopped && !self->over_ && self->there_ && !self->told_name_ &&
+                           !self->quiet_ && self->peeked_ == 0)
+                         self->go_on_nameless();
+                     }));
 }
 
 void connection::wait_for_name(std::chrono::milliseconds patience) {
@@ -124,15 +219,22 @@ void connection::wait_for_name(std::chrono::milliseconds patience) {
 
 /// Half a name is none that may pass: it would be said once nobody listens any more.
 void connection::out_of_patience(std::chrono::milliseconds patience) {
+  if (quiet_ && peeked_ == 0)
+    return; // The server has spoken meanwhile.
   if (peeked_ > 0 && patience < hello_patience)
     return wait_for_name(hello_patience);
   if (peeked_ > 0 && tenant_->policy()->dry_run())
     return named({});
   if (peeked_ > 0)
     return refuse("it has not said in time whom it is for");
-  const auto found = judge_nameless(*tenant_->policy());
+  go_on_nameless();
+}
+
+void connection::go_on_nameless() {
   error_code ignored;
   client_.cancel(ignored);
+  deadline_.cancel();
+  const auto found = judge_nameless(*tenant_->policy());
   if (found.what == answer::refuse)
     return named({});
   quiet_ = true;
@@ -145,7 +247,8 @@ void connection::look() {
   from.async_wait(socket::wait_read, tenant_->time().wrap([self = shared_from_this(),
                                                            &from](const error_code& stopped) {
     // While it is dialled all the same, nobody looks.
-    if (stopped || self->over_ || self->told_name_ || (self->quiet_ && !self->relay_))
+    if (stopped || !from.is_open() || self->over_ || self->told_name_ ||
+        (self->quiet_ && !self->relay_))
       return;
     std::array<char, egress::max_hello> bytes;
     const int fd = from.native_handle();
@@ -241,8 +344,45 @@ void connection::refuse(std::string rule) {
   cut();
 }
 
+/// There is nothing at the other end.
+void connection::fail(connection_failure how) {
+  tenant_->failed({.name = asked_for(),
+                   .address = dialled_   ? dialled_->text()
+                              : address_ ? address_->text()
+                                         : "",
+                   .port = port_},
+                  how);
+  if (!waits_ || let_in_)
+    return cut();
+  answer(how);
+}
+
+/// Who is held is told as it would be without a gateway.
+void connection::answer(connection_failure how) {
+  using missing = egress::opening::missing;
+  switch (how) {
+    case connection_failure::refused:
+    case connection_failure::reset: return cut();
+    case connection_failure::timed_out: return finish(); // Nobody says anything.
+    case connection_failure::unreachable:
+    case connection_failure::unresolved: break;
+  }
+  const auto packet = opening_->unreachable(no_network_ ? missing::network : missing::host);
+  tenant_->answer_client(*opening_, packet);
+  pause_.expires_after(second_answer);
+  pause_.async_wait(
+    tenant_->time().wrap([self = shared_from_this(), packet](const error_code& stopped) {
+      if (stopped || self->over_)
+        return;
+      self->tenant_->answer_client(*self->opening_, packet);
+      self->finish();
+    }));
+}
+
 /// To where its name is, whatever address the client has chosen.
 void connection::dial_name() {
+  if (there_ && dialled_name_ == asked_for())
+    return pass_on();
   dialled_name_ = asked_for();
   tenant_->resolve(dialled_name_, [self = shared_from_this()](const resolver::addresses& found) {
     if (self->over_)
@@ -264,14 +404,21 @@ void connection::dial_name() {
     }
     if (good.empty() && !why.empty())
       return self->refuse(why);
-    if (good.empty())
-      return self->cut(); // It is nowhere, or nobody knows where.
+    if (good.empty()) // It is nowhere, or nobody knows where.
+      return self->fail(connection_failure::unresolved);
+    if (self->there_ && std::find(good.begin(), good.end(), *self->dialled_) != good.end())
+      return self->pass_on();
     std::stable_partition(good.begin(), good.end(), [](auto& each) { return each.is_ipv4(); });
     self->dial(std::move(good));
   });
 }
 
 void connection::dial(std::vector<egress::ip_address> where) {
+  if (there_ && dialled_name_.empty() && where.size() == 1 && where.front() == *dialled_)
+    return pass_on(); // It was dialled before the name was known.
+  there_ = false;
+  failure_.reset();
+  no_network_ = true;
   left_ = std::move(where);
   std::reverse(left_.begin(), left_.end());
   dial_next();
@@ -282,8 +429,8 @@ void connection::dial_next() {
   server_.close(ignored);
   leave_dial();
   ++attempt_;
-  if (left_.empty())
-    return cut(); // As the place itself would have done.
+  if (left_.empty()) // As the place itself has done.
+    return fail(failure_.value_or(connection_failure::unreachable));
   dialled_ = left_.back();
   left_.pop_back();
   // Called by a timer, or by what another tenant gives back: what follows is done in turn.
@@ -309,23 +456,33 @@ void connection::dial_next() {
 void connection::begin_dial() {
   auto made = begin_connect({*dialled_, port_}, SOCK_STREAM);
   if (!made)
-    return dial_next();
+    return not_there(errno);
   server_.assign(made.release());
   const auto mine = attempt_;
   deadline_.expires_after(dial_patience);
   deadline_.async_wait(
     tenant_->time().wrap([self = shared_from_this(), mine](const error_code& stopped) {
       if (!stopped && !self->over_ && self->dialling_ && self->attempt_ == mine)
-        self->dial_next();
+        self->not_there(ETIMEDOUT);
     }));
   server_.async_wait(socket::wait_write, tenant_->time().wrap([self = shared_from_this(),
                                                                mine](const error_code& stopped) {
     if (stopped || self->over_ || self->attempt_ != mine || !self->dialling_)
       return;
-    if (connect_outcome(self->server_.native_handle()) != 0)
-      return self->dial_next();
+    if (const int why = connect_outcome(self->server_.native_handle()); why != 0)
+      return self->not_there(why);
     self->dialled();
   }));
+}
+
+/// The next address, if there is one. Of all of them what says most is told.
+void connection::not_there(int why) {
+  const auto how = failure_of(why);
+  if (!how)
+    return refuse(no_socket);
+  failure_ = std::min(failure_.value_or(*how), *how);
+  no_network_ = no_network_ && (why == ENETUNREACH || why == EADDRNOTAVAIL);
+  dial_next();
 }
 
 void connection::leave_dial() {
@@ -339,13 +496,21 @@ void connection::dialled() {
   judge_again(); // The policy may be another one by now.
   if (over_)
     return;
+  there_ = true;
+  if (waits_)
+    let_in();
+  else
+    pass_on();
+}
+
+void connection::pass_on() {
   tenant_->connected();
   unique_fd inner{client_.release()}, outer{server_.release()};
   for (const int each : {inner.get(), outer.get()})
     tune(each);
   relay_ = std::make_shared<relay>(tenant_->shared(), tenant_->paid_by(), std::move(inner),
                                    std::move(outer), tenant_->bytes_in(), tenant_->bytes_out(),
-                                   [self = shared_from_this()] { self->finish(); });
+                                   [self = shared_from_this()](int why) { self->ended(why); });
   const auto running = relay_; // It may be over at once.
   running->start_in();
   if (over_)
@@ -366,11 +531,21 @@ void connection::judge_again() {
     refuse(std::move(found.rule));
 }
 
+/// `why`: as of relay.
+void connection::ended(int why) {
+  if (const auto how = failure_of(why))
+    fail(*how);
+  else
+    finish();
+}
+
 void connection::cut() {
   if (over_)
     return;
   if (relay_)
     relay_->cut();
+  else if (waits_ && !let_in_)
+    tenant_->answer_client(*opening_, opening_->reset());
   else if (client_.is_open())
     reset_on_close(client_.native_handle());
   finish();

@@ -163,6 +163,8 @@ void gateway::handle(const server_pointer& from) {
   head.error = 0;
   if (head.what == question::settings) {
     head.error = apply_settings(from->text);
+  } else if (head.what == question::totals) {
+    text = to_text(world_.totals());
   } else if (at == tenants_.end()) {
     head.error = ESRCH;
   } else if (head.what == question::policy) {

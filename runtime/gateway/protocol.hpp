@@ -16,16 +16,25 @@ inline constexpr int spawner_fd = 3;
 inline constexpr std::uint16_t tcp_port = 1;
 inline constexpr std::uint16_t dns_port = 53;
 
+/// What asks for a connection is held on its way there: the kernel shows it to the gateway by NFLOG
+/// and drops it, and the gateway sends it again when the far side has answered.
+inline constexpr std::uint32_t opening_bytes = 256;   ///< Of each, more than its heads ever have.
+inline constexpr std::uint32_t opening_message = 512; ///< That it comes in.
+/// For those that wait: some 800, as the kernel counts, which doubles it. What finds no room comes
+/// again in a second.
+inline constexpr int openings_buffer = 512 << 10;
+
 // ---- From the spawner
 
 enum class op : std::uint32_t {
   add = 1, ///< A sandbox, all of which is refused until a server gives it a policy. Descriptors,
            ///< all non-blocking: two that listen for TCP (IPv4, IPv6) and two for the DNS (UDP over
-           ///< IPv4, and over IPv6). A slot that is there already is taken to be another one's.
-           ///< A text behind it makes it the program of a mount: "port N", the only one at which it
-           ///< may connect; lines "host NAME ADDRESS" for names of which the DNS is not asked; and
-           ///< its policy, as insula::to_text() writes it, which no server changes. Its own
-           ///< loopback addresses are the machine's.
+           ///< IPv4, and over IPv6); where openings are held, one that hears them, and two that
+           ///< send packets (IPv4, IPv6). A slot that is there already is taken to be another
+           ///< one's. A text behind it makes it the program of a mount: "port N", the only one at
+           ///< which it may connect; lines "host NAME ADDRESS" for names of which the DNS is not
+           ///< asked; and its policy, as insula::to_text() writes it, which no server changes. Its
+           ///< own loopback addresses are the machine's.
   remove,  ///< Its connections are cut, and it is forgotten.
   serve,   ///< One descriptor: the way to a server, in place of the one before. Policies stay.
   name,    ///< Of a sandbox: the text is its host name, in place of the one before. To the DNS
@@ -41,7 +50,7 @@ struct request {
                                ///< that is not there: it has a share of its own.
 };
 
-inline constexpr std::size_t max_fds = 4;
+inline constexpr std::size_t max_fds = 7;
 inline constexpr std::size_t max_reach = 8192; ///< Text behind a request, in bytes.
 
 /// What stands for a slot where a mount's program is meant; those of sandboxes are below.
@@ -61,6 +70,7 @@ enum class question : std::uint32_t {
   policy,  ///< Of `slot`, as insula::to_text() writes it. What it forbids of what is open is cut
            ///< before it is answered. Not one with an older epoch than that of the last one.
   figures, ///< Of `slot`. The answer's text is as insula::to_text(network_figures) writes it.
+  totals,  ///< The same of network_totals, of all slots.
 };
 
 /// Each is answered with its own id, in any order: `error` is 0; ESRCH, there is no such slot;

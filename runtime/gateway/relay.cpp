@@ -26,7 +26,7 @@ ssize_t move(int from, int to, std::size_t most) {
 } // namespace
 
 relay::relay(world& in, payer by, unique_fd inner, unique_fd outer, std::uint64_t& bytes_in,
-             std::uint64_t& bytes_out, std::function<void()> on_over)
+             std::uint64_t& bytes_out, std::function<void(int why)> on_over)
     : pipes_(in.pipes)
     , by_(std::move(by))
     , inner_(in.io, inner.release())
@@ -66,7 +66,7 @@ void relay::pump(direction& way) {
         return wait(way.to, socket::wait_write, way);
       }
       if (n <= 0)
-        return end(true);
+        return fail(way.to, n < 0 ? errno : 0);
       pipe.holds -= static_cast<std::size_t>(n);
       *way.moved += static_cast<std::uint64_t>(n);
       continue;
@@ -87,7 +87,7 @@ void relay::pump(direction& way) {
       return wait(way.from, socket::wait_read, way);
     }
     if (n < 0)
-      return end(true);
+      return fail(way.from, errno);
     way.ended = n == 0;
     pipe.holds = static_cast<std::size_t>(n);
     way.buffer->moved(pipe.holds);
@@ -98,7 +98,13 @@ void relay::pump(direction& way) {
   });
 }
 
-void relay::end(bool by_reset) {
+/// Nothing can be moved from or to that socket.
+void relay::fail(const socket& on, int why) {
+  const bool is_far = &on == &outer_;
+  end(true, is_far && !in_.ended && !out_.ended ? why : 0);
+}
+
+void relay::end(bool by_reset, int why) {
   if (std::exchange(over_, true))
     return;
   boost::system::error_code ignored;
@@ -112,7 +118,7 @@ void relay::end(bool by_reset) {
   for (auto* each : {&in_, &out_})
     pipes_.give_back(by_.number, std::exchange(each->through, {}));
   if (const auto tell = std::exchange(on_over_, nullptr))
-    tell();
+    tell(why);
 }
 
 void relay::cut() {

@@ -23,9 +23,10 @@ class relay : public std::enable_shared_from_this<relay> {
 public:
   /// `inner` is in the sandbox. `bytes_in` and `bytes_out` are counted up, as the sandbox sees
   /// them, and live as long as `on_over` has not been called, which is once, unless cut() comes
-  /// before.
+  /// before. Its argument says how the far side has failed (an errno) while both still had
+  /// something to say, else it is 0.
   relay(world& in, payer by, unique_fd inner, unique_fd outer, std::uint64_t& bytes_in,
-        std::uint64_t& bytes_out, std::function<void()> on_over);
+        std::uint64_t& bytes_out, std::function<void(int why)> on_over);
 
   using socket = boost::asio::posix::stream_descriptor;
 
@@ -49,13 +50,14 @@ private:
 
   void pump(direction& way);
   void wait(socket& on, socket::wait_type what, direction& way);
-  void end(bool by_reset);
+  void fail(const socket& on, int why);
+  void end(bool by_reset, int why = 0);
 
   pipe_pool& pipes_;
   const payer by_;
   socket inner_, outer_;
   direction in_, out_;
-  std::function<void()> on_over_;
+  std::function<void(int why)> on_over_;
   bool over_ = false;
 };
 

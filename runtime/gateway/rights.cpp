@@ -97,7 +97,7 @@ bool restrict_calls() {
   list.add_options(
     "setsockopt", IPPROTO_TCP,
     {TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_USER_TIMEOUT});
-  list.add_options("getsockopt", SOL_SOCKET, {SO_ERROR, SO_RCVBUF, SO_TYPE});
+  list.add_options("getsockopt", SOL_SOCKET, {SO_DOMAIN, SO_ERROR, SO_RCVBUF, SO_TYPE});
   constexpr int original_destination = 80; // SO_ORIGINAL_DST, and the same of IPv6.
   list.add_options("getsockopt", SOL_IP, {original_destination});
   list.add_options("getsockopt", SOL_IPV6, {original_destination});

@@ -22,6 +22,7 @@ namespace dns = egress::dns;
 /// At most. The tenant's turn is over sooner.
 constexpr int arrivals_per_turn = 64;
 
+constexpr const char* not_a_destination = "the gateway is not a destination";
 constexpr const char* too_many_questions = "too many questions to the DNS at once";
 
 /// How long what is told of a name inside counts there. The address stays the name's own anyway.
@@ -30,6 +31,13 @@ constexpr std::uint32_t inner_ttl = 60;
 std::int64_t now_ms() {
   using namespace std::chrono;
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+int socket_option(int socket, int name) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  ::getsockopt(socket, SOL_SOCKET, name, &value, &size);
+  return value;
 }
 
 bool is_own(const egress::ip_address& address) {
@@ -47,13 +55,19 @@ tenant::tenant(world& in, std::vector<unique_fd> sockets, const tenant* as)
     , payer_(as != nullptr ? as->payer_ : in.make_payer())
     , pause_(in.io) {
   world_.join(payer_.number);
+  std::array<unique_fd, 3> holders;
   for (auto& each : sockets) {
-    int type = 0;
-    socklen_t size = sizeof type;
-    ::getsockopt(each.get(), SOL_SOCKET, SO_TYPE, &type, &size);
-    (type == SOCK_STREAM ? streams_ : datagrams_)
-      .push_back(std::make_unique<socket>(world_.io, each.release()));
+    const auto family = socket_option(each.get(), SO_DOMAIN);
+    const auto type = socket_option(each.get(), SO_TYPE);
+    if (family == AF_NETLINK || type == SOCK_RAW)
+      holders[family == AF_NETLINK ? 0 : family == AF_INET ? 1 : 2] = std::move(each);
+    else
+      (type == SOCK_STREAM ? streams_ : datagrams_)
+        .push_back(std::make_unique<socket>(world_.io, each.release()));
   }
+  if (holders[0])
+    openings_.emplace(world_.io, std::move(holders[0]), std::move(holders[1]),
+                      std::move(holders[2]));
 }
 
 void tenant::confine(const egress_policy& policy, std::uint16_t port, known_hosts hosts) {
@@ -63,6 +77,8 @@ void tenant::confine(const egress_policy& policy, std::uint16_t port, known_host
 }
 
 void tenant::listen() {
+  if (openings_)
+    hear();
   for (auto& each : streams_)
     accept(*each);
   for (auto& each : datagrams_)
@@ -80,12 +96,19 @@ void tenant::close() {
   const auto all = connections_; // Each leaves it.
   for (const auto& each : all)
     each->cut();
+  if (openings_)
+    openings_->close();
   for (; question_streams_ > 0; --question_streams_)
     world_.connections.give_back(payer_.number);
   world_.leave(payer_.number);
 }
 
 void tenant::over(const std::shared_ptr<connection>& which) {
+  if (const auto& held = which->held()) {
+    const auto at = held_.find(held->flow());
+    if (at != held_.end() && at->second == which)
+      held_.erase(at);
+  }
   if (connections_.erase(which) > 0)
     world_.connections.give_back(payer_.number);
 }
@@ -102,11 +125,21 @@ bool tenant::set_policy(const egress_policy& policy, std::uint64_t epoch) {
 
 void tenant::refused(const refused_thing& what, bool let_through) {
   ++figures_.refusals;
+  world_.count_refusal();
   auto& last = figures_.last_refusals;
   if (last.size() >= max_kept_refusals)
     last.pop_back();
   last.insert(last.begin(), {now_ms(), what.protocol, what.name, what.address, what.port, what.rule,
                              let_through});
+}
+
+void tenant::failed(const refused_thing& what, connection_failure how) {
+  ++figures_.failures;
+  world_.count(how);
+  auto& last = figures_.last_failures;
+  if (last.size() >= max_kept_refusals)
+    last.pop_back();
+  last.insert(last.begin(), {now_ms(), what.protocol, what.name, what.address, what.port, how});
 }
 
 const network_figures& tenant::figures() {
@@ -118,6 +151,61 @@ const network_figures& tenant::figures() {
 
 // ---- TCP
 
+void tenant::hear() {
+  openings_->hears().async_wait(
+    socket::wait_read,
+    time().wrap([self = shared_from_this()](const boost::system::error_code& stopped) {
+      if (!stopped && self->openings_->hears().is_open())
+        self->hear_all();
+    }));
+}
+
+void tenant::hear_all() {
+  const auto take_one = [this](const egress::opening& held) { take(held); };
+  for (int i = 0; i < arrivals_per_turn && (i == 0 || time().has_time()); ++i)
+    if (!openings_->read(take_one))
+      break;
+  hear();
+}
+
+void tenant::take(const egress::opening& held) {
+  const auto& flow = held.flow();
+  if (const auto at = held_.find(flow); at != held_.end()) {
+    const auto before = at->second;
+    if (before->held()->number() == held.number())
+      return before->asked_again();
+    before->gone(); // Another client has its port.
+  }
+  const auto refuse = [&](std::string rule) {
+    refused({.address = flow.to.text(), .port = flow.to_port, .rule = std::move(rule)});
+    answer_client(held, held.reset());
+  };
+  if (auto why = why_not(flow.to, flow.to_port))
+    return refuse(std::move(*why));
+  if (flow.to_port == dns_port)
+    return let_in(held);
+  if (!world_.connections.take(payer_.number, [](bool) {}))
+    return refuse(no_place());
+  const auto made = std::make_shared<connection>(shared_from_this(), held);
+  connections_.insert(made);
+  held_.emplace(flow, made);
+  made->start();
+}
+
+/// The kernel passes it on at once, so it need not be waited for.
+void tenant::let_in(const egress::opening& held) {
+  if (closed_)
+    return;
+  openings_->send_on(held);
+  const std::size_t at = held.flow().to.is_ipv4() ? 0 : 1;
+  if (at < streams_.size())
+    accept_some(*streams_[at]);
+}
+
+void tenant::answer_client(const egress::opening& held, const std::string& packet) const {
+  openings_->answer(held, packet);
+}
+
 void tenant::accept(socket& from) {
   from.async_wait(socket::wait_read, time().wrap([self = shared_from_this(),
                                                   &from](const boost::system::error_code& stopped) {
@@ -127,16 +215,25 @@ void tenant::accept(socket& from) {
 }
 
 void tenant::accept_all(socket& from) {
+  if (accept_some(from))
+    accept(from);
+  else
+    accept_later(from);
+}
+
+/// False: there is no descriptor left.
+bool tenant::accept_some(socket& from) {
   for (int i = 0; i < arrivals_per_turn && (i == 0 || time().has_time()); ++i) {
+    socket_address by;
     unique_fd client{
-      ::accept4(from.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+      ::accept4(from.native_handle(), by.get(), by.room(), SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (!client && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
-      return accept_later(from);
+      return false;
     if (!client)
       break;
-    take(std::move(client));
+    take(std::move(client), by);
   }
-  accept(from);
+  return true;
 }
 
 /// There are no descriptors left: others have to end first.
@@ -149,7 +246,20 @@ void tenant::accept_later(socket& from) {
   });
 }
 
-void tenant::take(unique_fd client) {
+/// What is refused whatever the policy says.
+std::optional<std::string> tenant::why_not(const egress::ip_address& address,
+                                           std::uint16_t port) const {
+  if (!only_port_ && is_own(address))
+    return not_a_destination;
+  const bool asks = port == dns_port;
+  if (asks && questions_ >= most_questions)
+    return too_many_questions;
+  if (!asks && only_port_ && port != *only_port_)
+    return "a port that is not the endpoint's";
+  return std::nullopt;
+}
+
+void tenant::take(unique_fd client, const socket_address& by) {
   const auto wanted = original_destination(client.get());
   const auto refuse = [&](std::string rule) {
     refused({.address = wanted ? wanted->address().text() : "",
@@ -157,16 +267,19 @@ void tenant::take(unique_fd client) {
              .rule = std::move(rule)});
     reset_on_close(client.get());
   };
-  if (!wanted || (!only_port_ && is_own(wanted->address())))
-    return refuse("the gateway is not a destination");
-  const bool asks = wanted->port() == dns_port;
-  if (asks && questions_ >= most_questions)
-    return refuse(too_many_questions);
-  if (!asks && only_port_ && wanted->port() != *only_port_)
-    return refuse("a port that is not the endpoint's");
+  if (!wanted)
+    return refuse(not_a_destination);
+  const auto held = held_.find({by.address(), wanted->address(), by.port(), wanted->port()});
+  if (held != held_.end() && held->second->is_let_in()) {
+    const auto which = held->second;
+    held_.erase(held);
+    return which->arrived(std::move(client));
+  }
+  if (auto why = why_not(wanted->address(), wanted->port()))
+    return refuse(std::move(*why));
   if (!world_.connections.take(payer_.number, [](bool) {}))
     return refuse(no_place());
-  if (asks)
+  if (wanted->port() == dns_port)
     return take_questions(std::move(client));
   const auto made = std::make_shared<connection>(shared_from_this(), std::move(client), *wanted);
   connections_.insert(made);

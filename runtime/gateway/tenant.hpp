@@ -5,6 +5,7 @@
 #include "runtime/egress/name_table.hpp"
 #include "runtime/egress/policy.hpp"
 #include "runtime/epoch_fence.hpp"
+#include "runtime/gateway/openings.hpp"
 #include "runtime/gateway/sockets.hpp"
 #include "runtime/gateway/world.hpp"
 
@@ -24,7 +25,7 @@ namespace insula::runtime::gateway {
 
 class connection;
 
-/// What is refused, as far as it is known when that happens.
+/// What is refused or fails, as far as it is known when that happens.
 struct refused_thing {
   std::string protocol = "tcp";
   std::string name = {};
@@ -65,6 +66,8 @@ public:
 
   /// Counts and remembers it. `let_through`: the policy only tries itself.
   void refused(const refused_thing& what, bool let_through = false);
+  /// The same, where nothing is at the other end. What its rule is does not matter.
+  void failed(const refused_thing& what, connection_failure how);
   const network_figures& figures();
 
   world& shared() { return world_; }
@@ -76,6 +79,11 @@ public:
   void connected() { ++figures_.connections; }
   void over(const std::shared_ptr<connection>& which);
 
+  /// Sends it on: its connection is told when its client is there, mostly before this returns.
+  void let_in(const egress::opening& held);
+  /// Sends a packet that this opening has written.
+  void answer_client(const egress::opening& held, const std::string& packet) const;
+
   /// Where a name is, as resolver::resolve() tells it.
   void resolve(const std::string& name, std::function<void(const resolver::addresses&)> tell);
 
@@ -85,11 +93,16 @@ public:
 private:
   using socket = boost::asio::posix::stream_descriptor;
 
+  void hear();
+  void hear_all();
+  void take(const egress::opening& held);
   void accept(socket& from);
   void accept_all(socket& from);
+  bool accept_some(socket& from);
   void accept_later(socket& from);
-  void take(unique_fd client);
+  void take(unique_fd client, const socket_address& by);
   void take_questions(unique_fd client);
+  std::optional<std::string> why_not(const egress::ip_address& address, std::uint16_t port) const;
   std::string no_place() const;
   std::vector<egress::ip_address> own_addresses() const;
   void receive(socket& from);
@@ -102,6 +115,7 @@ private:
   world& world_;
   const payer payer_;
   std::vector<std::unique_ptr<socket>> streams_, datagrams_;
+  std::optional<openings> openings_; ///< None: they are not held.
   std::shared_ptr<const egress::policy> policy_;
   std::optional<std::uint16_t> only_port_; ///< Of one that is confined.
   known_hosts hosts_;                      ///< The same.
@@ -111,6 +125,8 @@ private:
   network_figures figures_;
   egress::name_table names_;
   std::set<std::shared_ptr<connection>> connections_;
+  /// Of these, those whose client is not there yet.
+  std::map<egress::tcp_flow, std::shared_ptr<connection>> held_;
   std::size_t questions_ = 0;
   std::size_t question_streams_ = 0; ///< Each has a place among the connections.
   bool closed_ = false;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/network.hpp"
 #include "runtime/egress/address.hpp"
 #include "runtime/gateway/fair_places.hpp"
 #include "runtime/gateway/payer.hpp"
@@ -32,6 +33,11 @@ struct world {
   const egress::reserved_addresses& reserved();
   void allow(std::vector<egress::subnet> nets) { reserved_.allowed = std::move(nets); }
 
+  /// What has not been, of all tenants that have ever been.
+  void count_refusal() { ++totals_.refusals; }
+  void count(connection_failure how) { ++totals_.failures[static_cast<std::size_t>(how)]; }
+  const network_totals& totals() const { return totals_; }
+
   boost::asio::io_context& io;
   turns time;
   fair_places connections; ///< That are open, or are to be.
@@ -43,6 +49,7 @@ struct world {
 private:
   egress::reserved_addresses reserved_;
   std::chrono::steady_clock::time_point looked_{};
+  network_totals totals_;
   tenant_number last_tenant_ = 0;
   std::map<tenant_number, std::size_t> sharers_;
 };

@@ -13,9 +13,11 @@
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
+#include <linux/netfilter/nfnetlink_log.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string_view>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -84,6 +86,9 @@ public:
     }
     return first;
   }
+
+  /// What it has set up for its socket holds as long as that is open.
+  unique_fd take_socket() { return std::move(socket_); }
 
 private:
   template <class Part>
@@ -160,6 +165,10 @@ bool open_low_ports() {
 
 constexpr const char* table = "insula";
 
+/// By which the gateway is shown what asks for a connection, and what it sends itself is known.
+constexpr std::uint16_t log_group = 1;
+constexpr std::uint32_t gateway_mark = 1;
+
 /// One rule of a chain: tests, then what is done with what passes them.
 class rule {
 public:
@@ -185,13 +194,34 @@ public:
     end();
     return compare(&value, sizeof value);
   }
-  rule& bytes_are(std::uint32_t base, std::uint32_t offset, const void* value, std::size_t size) {
-    begin("payload");
-    to_.add_number(NFTA_PAYLOAD_DREG, NFT_REG_1);
-    to_.add_number(NFTA_PAYLOAD_BASE, base);
-    to_.add_number(NFTA_PAYLOAD_OFFSET, offset);
-    to_.add_number(NFTA_PAYLOAD_LEN, static_cast<std::uint32_t>(size));
+  rule& mark_is(std::uint32_t value) {
+    begin("meta");
+    to_.add_number(NFTA_META_DREG, NFT_REG_1);
+    to_.add_number(NFTA_META_KEY, NFT_META_MARK);
     end();
+    return compare(&value, sizeof value);
+  }
+  /// Of TCP: it asks for a connection.
+  rule& is_opening() {
+    constexpr std::uint32_t flags_offset = 13;
+    constexpr std::uint8_t asked = TH_SYN | TH_ACK | TH_RST | TH_FIN, none = 0, only_syn = TH_SYN;
+    meta_is(NFT_META_L4PROTO, IPPROTO_TCP);
+    load(NFT_PAYLOAD_TRANSPORT_HEADER, flags_offset, sizeof asked);
+    begin("bitwise");
+    to_.add_number(NFTA_BITWISE_SREG, NFT_REG_1);
+    to_.add_number(NFTA_BITWISE_DREG, NFT_REG_1);
+    to_.add_number(NFTA_BITWISE_LEN, sizeof asked);
+    for (const auto& [kind, value] :
+         {std::pair{NFTA_BITWISE_MASK, &asked}, {NFTA_BITWISE_XOR, &none}}) {
+      const auto data = to_.open(static_cast<std::uint16_t>(kind));
+      to_.add(NFTA_DATA_VALUE, value, sizeof *value);
+      to_.close(data);
+    }
+    end();
+    return compare(&only_syn, sizeof only_syn);
+  }
+  rule& bytes_are(std::uint32_t base, std::uint32_t offset, const void* value, std::size_t size) {
+    load(base, offset, size);
     return compare(value, size);
   }
   /// To an address that begins so.
@@ -214,15 +244,15 @@ public:
     return bytes_are(NFT_PAYLOAD_TRANSPORT_HEADER, source_port, &number, sizeof number);
   }
 
-  void accept() {
-    begin("immediate");
-    to_.add_number(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
-    const auto data = to_.open(NFTA_IMMEDIATE_DATA);
-    const auto verdict = to_.open(NFTA_DATA_VERDICT);
-    to_.add_number(NFTA_VERDICT_CODE, NF_ACCEPT);
-    to_.close(verdict);
-    to_.close(data);
+  void accept() { end_with(NF_ACCEPT); }
+  void drop() { end_with(NF_DROP); }
+  /// Whoever has bound the group is sent a copy.
+  rule& show(std::uint16_t group) {
+    const auto number = htons(group);
+    begin("log");
+    to_.add(NFTA_LOG_GROUP, &number, sizeof number);
     end();
+    return *this;
   }
   void redirect(std::uint16_t port) {
     const auto number = htons(port);
@@ -237,9 +267,10 @@ public:
     end();
   }
   /// The kernel keeps no record of its connection.
-  void leave_untracked() {
+  rule& leave_untracked() {
     begin("notrack");
     end();
+    return *this;
   }
   void reject() {
     constexpr std::uint8_t code = NFT_REJECT_ICMPX_ADMIN_PROHIBITED;
@@ -250,6 +281,24 @@ public:
   }
 
 private:
+  void load(std::uint32_t base, std::uint32_t offset, std::size_t size) {
+    begin("payload");
+    to_.add_number(NFTA_PAYLOAD_DREG, NFT_REG_1);
+    to_.add_number(NFTA_PAYLOAD_BASE, base);
+    to_.add_number(NFTA_PAYLOAD_OFFSET, offset);
+    to_.add_number(NFTA_PAYLOAD_LEN, static_cast<std::uint32_t>(size));
+    end();
+  }
+  void end_with(std::uint32_t verdict_code) {
+    begin("immediate");
+    to_.add_number(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
+    const auto data = to_.open(NFTA_IMMEDIATE_DATA);
+    const auto verdict = to_.open(NFTA_DATA_VERDICT);
+    to_.add_number(NFTA_VERDICT_CODE, verdict_code);
+    to_.close(verdict);
+    to_.close(data);
+    end();
+  }
   rule& compare(const void* value, std::size_t size) {
     begin("cmp");
     to_.add_number(NFTA_CMP_SREG, NFT_REG_1);
@@ -319,10 +368,17 @@ void leave_own_untracked(netlink_batch& to, const char* chain) {
       .from(NFPROTO_IPV6, &in6addr_loopback, sizeof in6addr_loopback, number, port)
       .accept();
   }
-  for_own(to, chain, [](rule& each) { each.leave_untracked(); });
+  for_own(to, chain, [](rule& each) { each.leave_untracked().accept(); });
 }
 
-int add_rules(wired_for whom) {
+/// What asks for a connection is shown to the gateway and goes no further. What the gateway sends
+/// on does.
+void hold_openings(netlink_batch& to, const char* chain) {
+  rule{to, chain}.mark_is(gateway_mark).accept();
+  rule{to, chain}.is_opening().show(log_group).drop();
+}
+
+int add_rules(wired_for whom, bool held) {
   netlink_batch batch{NETLINK_NETFILTER};
   const nfgenmsg tables{AF_UNSPEC, NFNETLINK_V0, htons(NFNL_SUBSYS_NFTABLES)};
   const auto bracket = [&](std::uint16_t type) {
@@ -339,6 +395,8 @@ int add_rules(wired_for whom) {
   add_chain(batch, "raw", "filter", before_records);
   if (whom == wired_for::sandbox)
     leave_own_untracked(batch, "raw");
+  if (held)
+    hold_openings(batch, "raw");
 
   constexpr std::int32_t before_filters = -100;
   add_chain(batch, "nat", "nat", before_filters);
@@ -387,6 +445,52 @@ unique_fd bound(int family, int type, std::uint16_t port) {
   return made;
 }
 
+/// What hears of each opening, as NFLOG tells it. None: the kernel has no such thing.
+unique_fd listen_to_openings() {
+  netlink_batch batch{NETLINK_NETFILTER};
+  batch.begin(NFNL_SUBSYS_ULOG << 8 | NFULNL_MSG_CONFIG, NLM_F_ACK,
+              nfgenmsg{AF_UNSPEC, NFNETLINK_V0, htons(log_group)});
+  const nfulnl_msg_config_cmd bind{NFULNL_CFG_CMD_BIND};
+  batch.add(NFULA_CFG_CMD, &bind, sizeof bind);
+  const nfulnl_msg_config_mode headers{htonl(gateway::opening_bytes), NFULNL_COPY_PACKET, 0};
+  batch.add(NFULA_CFG_MODE, &headers, sizeof headers);
+  batch.add_number(NFULA_CFG_NLBUFSIZ, gateway::opening_message);
+  batch.add_number(NFULA_CFG_QTHRESH, 1); // At once.
+  batch.end();
+  if (batch.send() != 0)
+    return {};
+  auto made = batch.take_socket();
+  const int yes = 1;
+  ::setsockopt(made.get(), SOL_NETLINK, NETLINK_NO_ENOBUFS, &yes, sizeof yes);
+  ::setsockopt(made.get(), SOL_SOCKET, SO_RCVBUFFORCE, &gateway::openings_buffer,
+               sizeof gateway::openings_buffer);
+  ::fcntl(made.get(), F_SETFL, O_NONBLOCK);
+  return made;
+}
+
+/// What sends whole packets in this network, past what holds openings.
+unique_fd packet_sender(int family) {
+  unique_fd made{::socket(family, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_RAW)};
+  const int nothing = 0; // That it could receive.
+  if (!made ||
+      ::setsockopt(made.get(), SOL_SOCKET, SO_MARK, &gateway_mark, sizeof gateway_mark) != 0)
+    return {};
+  ::setsockopt(made.get(), SOL_SOCKET, SO_RCVBUF, &nothing, sizeof nothing);
+  return made;
+}
+
+/// False: openings cannot be held here.
+bool make_holders(network_sockets& made, bool ipv6) {
+  auto hears = listen_to_openings();
+  auto sends = packet_sender(AF_INET), sends6 = ipv6 ? packet_sender(AF_INET6) : unique_fd{};
+  if (!hears || !sends || (ipv6 && !sends6))
+    return false;
+  made[4] = std::move(hears);
+  made[5] = std::move(sends);
+  made[6] = std::move(sends6);
+  return true;
+}
+
 } // namespace
 
 bool wire_network(int process, network_sockets& made, wired_for whom) {
@@ -405,7 +509,19 @@ bool wire_network(int process, network_sockets& made, wired_for whom) {
                     {"consequence", "only root inside may listen at ports below 1024"}});
   }
   const bool ipv6 = have_ipv6();
-  if (const int why = add_rules(whom); why != 0) {
+  bool held = make_holders(made, ipv6);
+  int why = add_rules(whom, held);
+  if (held && why != 0) { // The kernel has no rule that shows a packet.
+    held = false;
+    for (auto* each : {&made[4], &made[5], &made[6]})
+      each->reset();
+    why = add_rules(whom, false);
+  }
+  if (static bool told = false; !held && !std::exchange(told, true))
+    log::warning("spawner.openings",
+                 {{"consequence", "connections out of sandboxes are accepted before it is known "
+                                  "whether there is anything at the other end"}});
+  if (why != 0) {
     errno = why;
     return false;
   }

@@ -69,6 +69,8 @@ TEST_CASE("figures are the same after they were text, whatever a name was", "[ba
   network_figures figures{1, 2, 3, 4, 5, {}, 6};
   figures.last_refusals.push_back({-7, "tcp", "", "::1", 65535, "deny ::1/128", false});
   figures.last_refusals.push_back({1'700'000'000'000, "dns", "a b\nc", "", 53, "default", true});
+  figures.failures = 7;
+  figures.last_failures.push_back({8, "tcp", "a b", "::1", 25, connection_failure::timed_out});
   const auto read = figures_from_text(to_text(figures));
   REQUIRE(read);
   CHECK(read->bytes_in == 1);
@@ -80,6 +82,24 @@ TEST_CASE("figures are the same after they were text, whatever a name was", "[ba
   CHECK(read->last_refusals[0].rule == "deny ::1/128");
   CHECK(read->last_refusals[1].name == "a?b?c"); // A sandbox has chosen it.
   CHECK(read->last_refusals[1].let_through);
+  CHECK(read->failures == 7);
+  REQUIRE(read->last_failures.size() == 1);
+  CHECK(read->last_failures[0].at_ms == 8);
+  CHECK(read->last_failures[0].name == "a?b");
+  CHECK(read->last_failures[0].port == 25);
+  CHECK(read->last_failures[0].reason == connection_failure::timed_out);
+  CHECK(figures_from_text("figures 1 2 3 4 5 6\n")->failures == 0); // A gateway of before.
+  CHECK_FALSE(figures_from_text("figures 1 2 3 4 5\nfailure 1 tcp - - 1 somehow\n"));
   CHECK_FALSE(figures_from_text("figures 1 2 3\n"));
   CHECK_FALSE(figures_from_text("figures 1 2 3 4 5\nrefusal x tcp - - 1 0 default\n"));
+}
+
+TEST_CASE("totals are the same after they were text", "[base][network]") {
+  const network_totals totals{9, {1, 2, 3, 4, 5}};
+  const auto read = totals_from_text(to_text(totals));
+  REQUIRE(read);
+  CHECK(read->refusals == 9);
+  CHECK(read->failures == totals.failures);
+  for (const char* text : {"", "totals\n", "totals 9 1 2 3 4\n", "figures 1 2 3 4 5 6\n"})
+    CHECK_FALSE(totals_from_text(text));
 }

@@ -176,7 +176,7 @@ TEST_CASE("deny-all denies everything, names included, and is lifted while it ru
   it.set(id, deny_all); // There is no sandbox yet: it holds before the first command.
   CHECK(it.network(id).find(R"("running":false,"figures":null)") != std::string::npos);
   CHECK(it.curl(id, "http://a.example/").starts_with("failed 6:"));
-  CHECK(it.python(id, connecting("203.0.113.2", 80)) == "ECONNRESET\n");
+  CHECK(it.python(id, connecting("203.0.113.2", 80)) == "ECONNREFUSED\n");
   CHECK(it.refused(id, R"("protocol":"dns","name":"a.example")"));
   CHECK(it.refused(id, R"("address":"203.0.113.2","port":80,"rule":"default")"));
   it.set(id, allow_all);
@@ -234,7 +234,7 @@ TEST_CASE("a list of domains: whoever is allowed is reached, whatever address is
       id,
       R"({"allow":["a.example"],"subnets":{"allow":["203.0.113.0/24"],"deny":["203.0.113.2"]}})");
     CHECK(it.python(id, connecting("203.0.113.3", 7)) == "open\n");
-    CHECK(it.python(id, connecting("203.0.113.2", 7)) == "ECONNRESET\n");
+    CHECK(it.python(id, connecting("203.0.113.2", 7)) == "ECONNREFUSED\n");
     CHECK(it.curl(id, "https://a.example/").starts_with("failed"));
     // The DNS is not limited then.
     CHECK(it.curl(id, "http://b.example/") == "site 203.0.113.3 host b.example\n");
@@ -322,7 +322,7 @@ TEST_CASE("policies and open connections outlive the server", "[network]") {
                     exec_body({"eval", "echo still >&3; read -u 3 line; echo $line"}), session}
           .rest()
           .out == "still\n");
-  CHECK(it.python(id, connecting("203.0.113.3", 7)) == "ECONNRESET\n");
+  CHECK(it.python(id, connecting("203.0.113.3", 7)) == "ECONNREFUSED\n");
   CHECK(it.python(id, connecting("203.0.113.2", 7)) == "open\n");
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/egress/dns.hpp"
 #include "runtime/egress/hello.hpp"
 #include "runtime/egress/name_table.hpp"
+#include "runtime/egress/opening.hpp"
 #include "runtime/egress/policy.hpp"
 #include "runtime/port_list.hpp"
 #include "tests/support/catch.hpp"
@@ -337,4 +338,118 @@ TEST_CASE("a list of ports is read as it comes, and nothing in it is believed", 
   CHECK(all[1].port == 80);
   CHECK(all[1].process.empty());
   CHECK(all[3].process == "node");
+}
+
+TEST_CASE("the best that a name can do for an address", "[egress]") {
+  using answer = policy::answer;
+  const auto best = [](egress_policy by, const char* address) {
+    return policy{by}.best(at(address));
+  };
+  CHECK(best(rules(true, {}), "9.9.9.9") == answer::allow);
+  CHECK(best(rules(false, {}), "9.9.9.9") == answer::refuse);
+  CHECK(best(rules(false, {{false, "a.example"}}), "9.9.9.9") == answer::refuse);
+  CHECK(best(rules(false, {{false, "*"}, {true, "a.example"}}), "9.9.9.9") == answer::refuse);
+  CHECK(best(rules(false, {{true, "a.example"}}), "9.9.9.9") == answer::by_name);
+  CHECK(best(rules(true, {{false, "9.0.0.0/8"}, {true, "a.example"}}), "9.9.9.9") ==
+        answer::refuse);
+  CHECK(best(rules(false, {{false, "9.0.0.0/8"}, {true, "a.example"}}), "8.8.8.8") ==
+        answer::by_name);
+  CHECK(best(rules(false, {{true, "a.example"}, {false, "9.0.0.0/8"}}), "9.9.9.9") ==
+        answer::by_name);
+  CHECK(best(rules(false, {{false, "a.example"}, {true, "9.0.0.0/8"}}), "9.9.9.9") ==
+        answer::allow);
+}
+
+namespace {
+
+/// The sum of all 16-bit numbers, as a receiver makes it: 0xffff if a checksum is in it.
+unsigned sum_of(const std::string& text) {
+  unsigned sum = 0;
+  for (std::size_t i = 0; i < text.size(); ++i)
+    sum += static_cast<unsigned char>(text[i]) * (i % 2 == 0 ? 256u : 1u);
+  while (sum > 0xffff)
+    sum = (sum & 0xffff) + (sum >> 16);
+  return sum;
+}
+
+const std::string ipv4_ends = bytes(0x0a000001, 4) + bytes(0xcb007102, 4);
+const std::string ipv6_ends = bytes(0xfd00, 2) + std::string(13, '\0') + bytes(1, 1) +
+                              bytes(0x20010db8, 4) + std::string(11, '\0') + bytes(2, 1);
+
+/// SYN from port 4000 to port 81, with an option, and data behind it.
+std::string opening_segment(std::size_t flags = 0x02) {
+  return bytes(4000, 2) + bytes(81, 2) + bytes(0xfffffffful, 4) + bytes(0, 4) + bytes(0x60, 1) +
+         bytes(flags, 1) + bytes(65535, 2) + bytes(0xbeef, 2) + bytes(0, 2) + bytes(0x020405b4, 4) +
+         "data";
+}
+std::string ipv4_packet(const std::string& segment, std::size_t protocol = 6) {
+  return bytes(0x46000000 + 24 + segment.size(), 4) + bytes(0x1234, 2) + bytes(0x4000, 2) +
+         bytes(64, 1) + bytes(protocol, 1) + bytes(0, 2) + ipv4_ends + bytes(0x01010101, 4) +
+         segment;
+}
+std::string ipv6_packet(const std::string& segment) {
+  return bytes(0x60000000, 4) + bytes(segment.size(), 2) + bytes(6, 1) + bytes(64, 1) + ipv6_ends +
+         segment;
+}
+
+} // namespace
+
+TEST_CASE("an opening is read, and sent on without its data and with its checksums", "[egress]") {
+  const auto v4 = opening::read(ipv4_packet(opening_segment()));
+  REQUIRE(v4);
+  CHECK(v4->flow() == tcp_flow{at("10.0.0.1"), at("203.0.113.2"), 4000, 81});
+  CHECK(v4->number() == 0xffffffff);
+  const auto again = v4->again();
+  REQUIRE(again.size() == 20 + 24);
+  CHECK(sum_of(again.substr(0, 20)) == 0xffff);
+  CHECK(sum_of(ipv4_ends + bytes(6, 2) + bytes(24, 2) + again.substr(20)) == 0xffff);
+  CHECK(again.substr(40) == bytes(0x020405b4, 4));
+  const auto read = opening::read(again);
+  REQUIRE(read);
+  CHECK(read->flow() == v4->flow());
+  CHECK(read->number() == v4->number());
+
+  const auto v6 = opening::read(ipv6_packet(opening_segment()));
+  REQUIRE(v6);
+  CHECK(v6->flow() == tcp_flow{at("fd00::1"), at("2001:db8::2"), 4000, 81});
+  CHECK(sum_of(ipv6_ends + bytes(24, 4) + bytes(6, 4) + v6->again().substr(40)) == 0xffff);
+}
+
+TEST_CASE("an opening's answers are for its client", "[egress]") {
+  const auto v4 = opening::read(ipv4_packet(opening_segment())).value();
+  const auto v6 = opening::read(ipv6_packet(opening_segment())).value();
+  const auto turned4 = ipv4_ends.substr(4) + ipv4_ends.substr(0, 4);
+  const auto turned6 = ipv6_ends.substr(16) + ipv6_ends.substr(0, 16);
+  const auto reset = v4.reset();
+  REQUIRE(reset.size() == 40);
+  CHECK(reset.substr(12, 8) == turned4);
+  CHECK(reset.substr(20, 4) == bytes(81, 2) + bytes(4000, 2));
+  CHECK(reset.substr(28, 4) == bytes(0, 4)); // It goes round.
+  CHECK(reset.substr(33, 1) == bytes(0x14, 1));
+  CHECK(sum_of(turned4 + bytes(6, 2) + bytes(20, 2) + reset.substr(20)) == 0xffff);
+  CHECK(sum_of(turned6 + bytes(20, 4) + bytes(6, 4) + v6.reset().substr(40)) == 0xffff);
+
+  using missing = opening::missing;
+  const auto gone4 = v4.unreachable(missing::host);
+  CHECK(gone4.substr(20, 2) == bytes(0x0301, 2));
+  CHECK(sum_of(gone4.substr(20)) == 0xffff);
+  CHECK(gone4.substr(28 + 20) == opening_segment().substr(0, 8));
+  CHECK(v4.unreachable(missing::network).substr(20, 2) == bytes(0x0300, 2));
+  const auto gone6 = v6.unreachable(missing::host);
+  CHECK(gone6.substr(40, 2) == bytes(0x0103, 2));
+  CHECK(sum_of(turned6 + bytes(gone6.size() - 40, 4) + bytes(58, 4) + gone6.substr(40)) == 0xffff);
+  CHECK(v6.unreachable(missing::network).substr(40, 2) == bytes(0x0100, 2));
+}
+
+TEST_CASE("what is no opening is none", "[egress]") {
+  for (const std::size_t flags : {0x12, 0x10, 0x04, 0x11, 0x00, 0x03})
+    CHECK_FALSE(opening::read(ipv4_packet(opening_segment(flags))));
+  CHECK(opening::read(ipv4_packet(opening_segment(0xc2)))); // With congestion told (RFC 3168).
+  CHECK_FALSE(opening::read(ipv4_packet(opening_segment(), 17)));
+  const auto whole = ipv4_packet(opening_segment()), whole6 = ipv6_packet(opening_segment());
+  for (const auto& each : {whole, whole6})
+    for (std::size_t size = 0; size < each.size() - 4; ++size)
+      CHECK_FALSE(opening::read(std::string_view{each}.substr(0, size)));
+  CHECK_FALSE(opening::read(bytes(0x50, 1) + whole.substr(1)));
+  CHECK_FALSE(opening::read(bytes(0x41, 1) + whole.substr(1)));
 }

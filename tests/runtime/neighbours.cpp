@@ -69,11 +69,13 @@ sockaddr_in address(const char* of, std::uint16_t port) {
   return made;
 }
 
+/// Or on its way, if it does not block.
 unique_fd connected(const char* to, std::uint16_t port, int type) {
   unique_fd made{::socket(AF_INET, type | SOCK_CLOEXEC, 0)};
   const auto where = address(to, port);
   ::setsockopt(made.get(), SOL_SOCKET, SO_RCVTIMEO, &socket_patience, sizeof socket_patience);
-  if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0)
+  if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0 &&
+      errno != EINPROGRESS)
     return {};
   return made;
 }
@@ -261,9 +263,10 @@ void flood(const std::string& kind, clock_type::time_point until, std::atomic<lo
       ::send(made.get(), text.data(), text.size(), MSG_NOSIGNAL);
       held.push_back(std::move(made));
     } else {
-      auto made = kind == "refused"   ? connected("10.1.2.3", far_port, SOCK_STREAM)
-                  : kind == "nowhere" ? connected("198.51.100.1", far_port, SOCK_STREAM)
-                                      : connected(far_end, far_port, SOCK_STREAM);
+      auto made = kind == "refused" ? connected("10.1.2.3", far_port, SOCK_STREAM)
+                  : kind == "nowhere"
+                    ? connected("198.51.100.1", far_port, SOCK_STREAM | SOCK_NONBLOCK)
+                    : connected(far_end, far_port, SOCK_STREAM);
       if (kind == "nowhere")
         held.push_back(std::move(made));
       else if (made)
