@@ -77,6 +77,16 @@ void write_build_info(metrics::text& into, const node_description& of) {
                                  {"slots", slots}});
 }
 
+void write_network_totals(metrics::text& into, const network_totals& of) {
+  using metrics::kind;
+  into.single("insula_egress_refusals_total", kind::counter,
+              "What sandboxes' policies have not let out, dry runs included.", of.refusals);
+  into.family("insula_egress_failures_total", kind::counter,
+              "Connections out of sandboxes that came to nothing at the other end, by reason.");
+  for (std::size_t i = 0; i < of.failures.size(); ++i)
+    into.sample(of.failures[i], {{"reason", to_text(static_cast<connection_failure>(i))}});
+}
+
 void write_process_figures(metrics::text& into) {
   using metrics::kind;
   const auto stat = stat_fields();

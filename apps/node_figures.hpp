@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/metrics.hpp"
+#include "base/network.hpp"
 
 #include <cstdint>
 #include <string>
@@ -18,6 +19,9 @@ struct node_description {
 
 /// insula_build_info: one sample, 1, with all of it and of the machine as labels.
 void write_build_info(metrics::text& into, const node_description& of);
+
+/// What has not been on the way out of sandboxes.
+void write_network_totals(metrics::text& into, const network_totals& of);
 
 /// The conventional process_ names, of this process. Reads /proc; any thread.
 void write_process_figures(metrics::text& into);

@@ -547,7 +547,7 @@ result<void> run(const config& values) {
   }
   serving.pool = node->pool();
   serving.keeps_snapshots = snapshots.has_value();
-  serving.more_figures = [described, counts, &snapshots, store = records->figures,
+  serving.more_figures = [described, counts, &snapshots, store = records->figures, &engine,
                           of = cluster.get()](metrics::text& into) {
     write_build_info(into, described);
     counts->write(into);
@@ -555,6 +555,8 @@ result<void> run(const config& values) {
       store->write(into);
     if (snapshots)
       snapshots->write(into);
+    if (const auto totals = engine.total_network())
+      write_network_totals(into, *totals);
     write_process_figures(into);
     if (of != nullptr)
       into.single("insula_etcd_questions_total", metrics::kind::counter, "Questions to etcd.",

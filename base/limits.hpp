@@ -280,6 +280,9 @@ inline constexpr auto longest_alarm_retry = 60s;
 /// For the egress gateway to answer a server. It looks at a thousand connections in less.
 inline constexpr std::chrono::milliseconds gateway_patience{5'000};
 
+/// The same, of whoever asks for the node's figures. It keeps one of the few threads for such work.
+inline constexpr std::chrono::milliseconds gateway_totals_patience{1'000};
+
 /// Questions for figures that wait for its answer.
 inline constexpr std::size_t gateway_questions = 1024;
 

@@ -306,6 +306,20 @@ void write_figures(writer& out, const network_figures& figures) {
     out.EndObject();
   }
   out.EndArray();
+  number(out, "failures", figures.failures);
+  out.Key("last_failures");
+  out.StartArray();
+  for (const auto& each : figures.last_failures) {
+    out.StartObject();
+    text(out, "at", iso_time(each.at_ms));
+    text(out, "protocol", each.protocol);
+    text(out, "name", each.name);
+    text(out, "address", each.address);
+    number(out, "port", each.port);
+    text(out, "reason", to_text(each.reason));
+    out.EndObject();
+  }
+  out.EndArray();
   out.EndObject();
 }
 

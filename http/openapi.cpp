@@ -81,7 +81,11 @@ constexpr schema schemas[] = {
    R"("bytes_in":{"type":"integer"},"bytes_out":{"type":"integer"},"connections":{"type":"integer"},"open_connections":{"type":"integer"},"refusals":{"type":"integer"},"gateway_ms":{"type":"integer","description":"The processor's time that the node's gateway has spent for it."},)"
    R"("last_refusals":{"type":"array","description":"The newest first.","items":{"type":"object","properties":{"at":{"type":"string","format":"date-time"},)"
    R"("protocol":{"type":"string","enum":["tcp","dns"]},"name":{"type":"string"},"address":{"type":"string"},"port":{"type":"integer"},)"
-   R"("rule":{"type":"string"},"let_through":{"type":"boolean","description":"In a dry run."}}}}}}}})"},
+   R"("rule":{"type":"string"},"let_through":{"type":"boolean","description":"In a dry run."}}}},)"
+   R"("failures":{"type":"integer","description":"Connections that came to nothing at the other end."},)"
+   R"("last_failures":{"type":"array","description":"The newest first.","items":{"type":"object","properties":{"at":{"type":"string","format":"date-time"},)"
+   R"("protocol":{"type":"string","enum":["tcp"]},"name":{"type":"string"},"address":{"type":"string"},"port":{"type":"integer"},)"
+   R"("reason":{"type":"string","enum":["refused","reset","timed_out","unreachable","unresolved"]}}}}}}}})"},
   {"Ports",
    R"({"type":"object","required":["ports"],"properties":{"ports":{"type":"array","items":{"type":"object","required":["port","address"],"properties":{)"
    R"("port":{"type":"integer"},"address":{"type":"string"},"pid":{"type":"integer","description":"As the sandbox sees it."},"process":{"type":"string"}}}}}})"},

@@ -26,7 +26,7 @@ namespace {
 using gateway::frame;
 using gateway::question;
 using on_set_function = std::function<void(result<void>)>;
-using on_figures_function = std::function<void(result<network_figures>)>;
+using on_text_function = std::function<void(result<std::string>)>;
 using clock = std::chrono::steady_clock;
 
 const error silent{errc::io_failed, "the egress gateway does not answer"};
@@ -47,7 +47,7 @@ public:
   void connect(unique_fd way);
   void set_policy(std::uint32_t slot, std::uint64_t epoch, std::string text,
                   on_set_function on_set);
-  void measure(std::uint32_t slot, on_figures_function tell);
+  void ask(question what, std::uint32_t slot, on_text_function tell);
   void forget(std::uint32_t slot);
   void let_go();
 
@@ -63,15 +63,14 @@ private:
     bool queued = false;
     std::vector<std::pair<clock::time_point, on_set_function>> waiting; ///< Each until then.
   };
-  struct asked_figures {
-    std::uint32_t slot;
+  struct asked_text {
     clock::time_point deadline;
-    on_figures_function tell;
+    on_text_function tell;
   };
   struct order {
     question what;
     std::uint32_t slot;
-    std::uint64_t id; ///< Of figures; a policy gets one when it is sent.
+    std::uint64_t id; ///< Of what is asked; a policy gets one when it is sent.
   };
   /// One way to a gateway, until another takes its place.
   struct connection {
@@ -99,7 +98,7 @@ private:
   way way_; ///< Null: there is none now.
   std::deque<order> orders_;
   std::map<std::uint32_t, policy_of_slot> policies_;
-  std::map<std::uint64_t, asked_figures> figures_; ///< By question.
+  std::map<std::uint64_t, asked_text> asked_; ///< By question.
   std::uint64_t last_id_ = 0;
   boost::asio::steady_timer deadline_;
   bool watching_ = false;
@@ -130,16 +129,15 @@ void gateway_client::shared::set_policy(std::uint32_t slot, std::uint64_t epoch,
     push({question::policy, slot, 0});
 }
 
-void gateway_client::shared::measure(std::uint32_t slot, on_figures_function tell) {
+void gateway_client::shared::ask(question what, std::uint32_t slot, on_text_function tell) {
   if (!way_)
     return tell(silent);
-  if (figures_.size() >= limits::gateway_questions)
+  if (asked_.size() >= limits::gateway_questions)
     return tell(too_many);
   const auto id = ++last_id_;
-  figures_.emplace(id,
-                   asked_figures{slot, clock::now() + limits::gateway_patience, std::move(tell)});
+  asked_.emplace(id, asked_text{clock::now() + limits::gateway_patience, std::move(tell)});
   watch();
-  push({question::figures, slot, id});
+  push({what, slot, id});
 }
 
 void gateway_client::shared::forget(std::uint32_t slot) {
@@ -156,7 +154,7 @@ void gateway_client::shared::let_go() {
   way_.reset();
   deadline_.cancel();
   policies_.clear();
-  figures_.clear();
+  asked_.clear();
   orders_.clear();
 }
 
@@ -229,11 +227,9 @@ void gateway_client::shared::read_next(const way& from) {
 
 void gateway_client::shared::heard(const frame& head, const std::string& text) {
   const auto failure = head.error == ESRCH ? nobody : head.error == ESTALE ? not_held : refused;
-  if (head.what == question::figures) {
-    const auto asked = figures_.extract(head.id);
-    if (asked)
-      asked.mapped().tell(head.error != 0 ? result<network_figures>{failure}
-                                          : figures_from_text(text));
+  if (head.what == question::figures || head.what == question::totals) {
+    if (const auto asked = asked_.extract(head.id))
+      asked.mapped().tell(head.error != 0 ? result<std::string>{failure} : text);
     return;
   }
   if (head.what == question::settings && head.error != 0)
@@ -252,7 +248,7 @@ void gateway_client::shared::lost(const way& which) {
   boost::system::error_code ignored;
   which->stream.close(ignored);
   way_.reset();
-  for (auto& [id, each] : std::exchange(figures_, {}))
+  for (auto& [id, each] : std::exchange(asked_, {}))
     each.tell(silent);
 }
 
@@ -281,18 +277,18 @@ void gateway_client::shared::look_at_clock() {
     });
     more = more || !each.waiting.empty();
   }
-  std::vector<on_figures_function> late_figures;
-  std::erase_if(figures_, [&](auto& each) {
+  std::vector<on_text_function> late_answers;
+  std::erase_if(asked_, [&](auto& each) {
     if (each.second.deadline > now)
       return false;
-    late_figures.push_back(std::move(each.second.tell));
+    late_answers.push_back(std::move(each.second.tell));
     return true;
   });
-  if (more || !figures_.empty())
+  if (more || !asked_.empty())
     watch();
   for (const auto& each : late)
     each(silent);
-  for (const auto& each : late_figures)
+  for (const auto& each : late_answers)
     each(silent);
 }
 
@@ -320,8 +316,18 @@ void gateway_client::set_policy(std::uint32_t slot, std::uint64_t epoch,
 
 void gateway_client::measure(std::uint32_t slot,
                              std::function<void(result<network_figures>)> tell) {
-  boost::asio::post(shared_->io_, [self = shared_, slot, tell = std::move(tell)]() mutable {
-    self->measure(slot, std::move(tell));
+  boost::asio::post(shared_->io_, [self = shared_, slot, tell = std::move(tell)] {
+    self->ask(question::figures, slot, [tell](const result<std::string>& text) {
+      tell(text ? figures_from_text(*text) : text.reason());
+    });
+  });
+}
+
+void gateway_client::total(std::function<void(result<network_totals>)> tell) {
+  boost::asio::post(shared_->io_, [self = shared_, tell = std::move(tell)] {
+    self->ask(question::totals, 0, [tell](const result<std::string>& text) {
+      tell(text ? totals_from_text(*text) : text.reason());
+    });
   });
 }
 

@@ -42,6 +42,8 @@ public:
                   std::function<void(result<void>)> on_set);
   /// Errors: io_failed, sandbox_not_running, limit_reached.
   void measure(std::uint32_t slot, std::function<void(result<network_figures>)> tell);
+  /// Of all slots. Errors: io_failed, limit_reached.
+  void total(std::function<void(result<network_totals>)> tell);
   /// The sandbox of this slot has ended.
   void forget(std::uint32_t slot);
 

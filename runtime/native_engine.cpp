@@ -30,6 +30,7 @@
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
+#include <future>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -1853,6 +1854,18 @@ std::vector<std::string> native_engine::ailments() const {
 
 std::uint64_t native_engine::failed_launches() const {
   return core_->failed_launches;
+}
+
+std::optional<network_totals> native_engine::total_network() const {
+  // Held here as well: what is asked may be dropped without an answer.
+  const auto told = std::make_shared<std::promise<result<network_totals>>>();
+  auto answer = told->get_future();
+  core_->gateway.total(
+    [told](result<network_totals> totals) { told->set_value(std::move(totals)); });
+  if (answer.wait_for(limits::gateway_totals_patience) != std::future_status::ready)
+    return std::nullopt;
+  const auto totals = answer.get();
+  return totals ? std::optional{*totals} : std::nullopt;
 }
 
 void native_engine::when_alone(std::function<void()> tell) {

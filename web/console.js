@@ -211,9 +211,8 @@ function open_network(id) {
     {
       form: { element: part('policy'), elements_of },
       figures: part('network-figures'),
-      rows: part('refusal-rows'),
-      table: part('refusals'),
-      none: part('no-refusals'),
+      refusals: { rows: part('refusal-rows'), table: part('refusals'), none: part('no-refusals') },
+      failures: { rows: part('failure-rows'), table: part('failures'), none: part('no-failures') },
     },
     id,
     { failed: (why) => (why.status === 401 ? ask_for_key() : complain(`${why.message} Trying again\u2026`, true)) },

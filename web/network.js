@@ -1,9 +1,17 @@
-// What a sandbox may reach: its policy, which can be changed here, what it has had, and what was refused last.
+// What a sandbox may reach: its policy, which can be changed here, what it has had, and what was refused or has failed last.
+
+const reasons = {
+  refused: 'refused by the other end',
+  reset: 'reset by the other end',
+  timed_out: 'no answer in time',
+  unreachable: 'no way there',
+  unresolved: 'no address for this name',
+};
 
 class NetworkView {
-  /// `form`, `figures`, `refusals`: where they stand. `failed`: is told what went wrong.
-  constructor({ form, figures, rows, table, none }, id, { failed }) {
-    Object.assign(this, { form, figures, rows, table, none, id, failed });
+  /// `form`, `figures`, `refusals`, `failures`: where they stand. `failed`: is told what went wrong.
+  constructor({ form, figures, refusals, failures }, id, { failed }) {
+    Object.assign(this, { form, figures, refusals, failures, id, failed });
     const { error, state } = form.elements_of;
     error.textContent = state.textContent = '';
     this.changed = false;
@@ -59,6 +67,7 @@ class NetworkView {
           ['Connections', String(figures.connections)],
           ['Open now', String(figures.open_connections)],
           ['Refused', String(figures.refusals)],
+          ['Failed', String(figures.failures)],
         ]
       : [['It does not run', '']];
     this.figures.replaceChildren(
@@ -72,23 +81,33 @@ class NetworkView {
         return pair;
       }),
     );
-    const last = figures?.last_refusals ?? [];
-    this.table.hidden = last.length === 0;
-    this.none.hidden = last.length !== 0;
-    this.rows.replaceChildren(...last.map((each) => this.row_of(each)));
+    this.list(this.refusals, figures?.last_refusals, (each) => this.refusal_row(each));
+    this.list(this.failures, figures?.last_failures, (each) => this.row_of(each, 'Reason', reasons[each.reason] ?? each.reason));
   }
 
-  row_of({ at, protocol, name, address, port, rule, let_through }) {
+  list({ rows, table, none }, last = [], row_of) {
+    table.hidden = last.length === 0;
+    none.hidden = last.length !== 0;
+    rows.replaceChildren(...last.map(row_of));
+  }
+
+  row_of({ at, protocol, name, address, port }, why, words) {
     const row = document.createElement('tr');
     row.setAttribute('role', 'row');
-    const what = [new Date(at).toLocaleTimeString(), name || address, `${protocol} ${port}`, let_through ? `${rule} (let through)` : rule];
-    for (const [i, label] of ['Time', 'Name or address', 'Port', 'Rule'].entries()) {
+    const what = [new Date(at).toLocaleTimeString(), name || address, `${protocol} ${port}`, words];
+    for (const [i, label] of ['Time', 'Name or address', 'Port', why].entries()) {
       const cell = document.createElement('td');
       cell.setAttribute('role', 'cell');
       cell.dataset.label = label;
       cell.textContent = what[i];
       row.append(cell);
     }
+    return row;
+  }
+
+  refusal_row(each) {
+    const { name, rule, let_through } = each;
+    const row = this.row_of(each, 'Rule', let_through ? `${rule} (let through)` : rule);
     const last = document.createElement('td');
     last.setAttribute('role', 'cell');
     last.className = 'actions';

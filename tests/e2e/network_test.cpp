@@ -2,6 +2,7 @@
 #include "tests/e2e/node.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/internet.hpp"
+#include "tests/support/metrics_text.hpp"
 
 #include <arpa/inet.h>
 #include <csignal>
@@ -238,6 +239,34 @@ TEST_CASE("a list of domains: whoever is allowed is reached, whatever address is
     CHECK(it.curl(id, "https://a.example/").starts_with("failed"));
     // The DNS is not limited then.
     CHECK(it.curl(id, "http://b.example/") == "site 203.0.113.3 host b.example\n");
+  }
+}
+
+TEST_CASE("where nothing is, a connection fails as on any machine, and that is told", "[network]") {
+  const online_node it;
+  const std::string id = "o";
+  REQUIRE(it.sh(id, "true").exit_code == 0);
+  const auto bash = it.sh(id, "exec 3<>/dev/tcp/203.0.113.2/81");
+  CHECK(bash.err.find("Connection refused") != std::string::npos);
+  CHECK(it.curl(id, "http://a.example:81/").starts_with("failed 7:"));
+  CHECK(it.python(id, connecting("10.1.2.3", 80)) == "ECONNREFUSED\n"); // No policy opens it.
+  CHECK(it.refused(id, R"("name":"","address":"203.0.113.2","port":81,"reason":"refused")"));
+  SECTION("under a list of names as well") {
+    it.set(id, only_a);
+    CHECK(it.sh(id, "exec 3<>/dev/tcp/a.example/81").err.find("Connection refused") !=
+          std::string::npos);
+    CHECK(
+      it.refused(id, R"("name":"a.example","address":"203.0.113.2","port":81,"reason":"refused")"));
+  }
+  SECTION("npm does not ask again and again") {
+    const auto done = it.sh(id, "npm view --registry=http://a.example:81/ --fetch-retries=0 tiny");
+    CHECK(done.err.find("ECONNREFUSED") != std::string::npos);
+  }
+  SECTION("Prometheus hears of it") {
+    const metrics_page page{it.ask("GET", "/metrics").body};
+    CHECK(page.value("insula_egress_failures_total", {{"reason", "refused"}}) >= 2);
+    CHECK(page.has("insula_egress_failures_total", {{"reason", "timed_out"}}));
+    CHECK(page.value("insula_egress_refusals_total") >= 1);
   }
 }
 

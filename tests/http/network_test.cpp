@@ -113,13 +113,20 @@ TEST_CASE("a policy is set and read without a start", "[http][network]") {
 
   h.plays().network.running = true;
   h.plays().network.figures = {
-    10,   20, 3, 1, 2, {{1'700'000'000'123, "tcp", "b.example", "9.9.9.9", 443, "default", false}},
-    4'700};
+    10,
+    20,
+    3,
+    1,
+    2,
+    {{1'700'000'000'123, "tcp", "b.example", "9.9.9.9", 443, "default", false}},
+    4'700,
+    7,
+    {{1'700'000'000'123, "tcp", "a.example", "9.9.9.9", 25, connection_failure::timed_out}}};
   const auto got = ask(h.port(), "GET", path);
   CHECK(got.status == 200);
   CHECK(
     got.body.substr(got.body.find("\"running\"")) ==
-    R"("running":true,"figures":{"bytes_in":10,"bytes_out":20,"connections":3,"open_connections":1,"refusals":2,"gateway_ms":4,"last_refusals":[{"at":"2023-11-14T22:13:20.123Z","protocol":"tcp","name":"b.example","address":"9.9.9.9","port":443,"rule":"default","let_through":false}]}})");
+    R"("running":true,"figures":{"bytes_in":10,"bytes_out":20,"connections":3,"open_connections":1,"refusals":2,"gateway_ms":4,"last_refusals":[{"at":"2023-11-14T22:13:20.123Z","protocol":"tcp","name":"b.example","address":"9.9.9.9","port":443,"rule":"default","let_through":false}],"failures":7,"last_failures":[{"at":"2023-11-14T22:13:20.123Z","protocol":"tcp","name":"a.example","address":"9.9.9.9","port":25,"reason":"timed_out"}]}})");
 }
 
 TEST_CASE("a policy with too many rules is too large", "[http][network]") {

@@ -72,7 +72,9 @@ private:
       }
       if (silent)
         continue;
-      text = head.what == question::figures ? to_text(network_figures{}) : std::string{};
+      text = head.what == question::figures  ? to_text(network_figures{})
+             : head.what == question::totals ? to_text(network_totals{})
+                                             : std::string{};
       head.bytes = static_cast<std::uint32_t>(text.size());
       head.error = error;
       if (::send(ours_.get(), &head, sizeof head, MSG_NOSIGNAL) < 0 ||
