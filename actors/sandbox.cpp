@@ -288,14 +288,18 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       for (auto at = st.terminals.begin(); at != st.terminals.end(); ++at)
         if (at->second.number == said.number) {
           st.terminals.erase(at);
-          return touch(self);
+          touch(self);
+          break;
         }
+      terminal_is_over(self);
     },
     [self](const terminal_used& said) {
       auto& st = self->state;
       for (auto& [session, terminal] : st.terminals)
         if (terminal.number == said.number) {
           terminal.in_use = said.in_use;
+          if (!said.in_use)
+            terminal.left = ++st.last_left;
           if (!is_held(st))
             static_cast<void>(thaw(self)); // Who comes has asked for it before, but long ago maybe.
           touch(self);

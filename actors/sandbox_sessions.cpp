@@ -108,7 +108,8 @@ result<session_actor> add_session(sandbox_pointer self, create_session_request w
   auto& st = self->state;
   if (st.sessions.size() >= limits::sessions_per_sandbox)
     return error{errc::limit_reached, "the sandbox has " + std::to_string(st.sessions.size()) +
-                                        " sessions, which is as many as it may"};
+                                        " sessions, which is as many as it may; delete one of "
+                                        "them"};
   if (!can_have_sessions(st))
     return error{errc::launch_failed, "a session needs bash, and the sandbox's image has none"};
   return start_session(self, options_of(st, std::move(wanted)));
@@ -310,7 +311,7 @@ using terminal_reply = reply_to<terminal_actor, std::uint64_t, std::uint64_t>;
 
 /// The shell is a path, or a name that is looked for in PATH.
 runtime::process_spec terminal_spec(const sandbox_state& st, const std::string& shell,
-                                    runtime::shell_surroundings from) {
+                                    const runtime::shell_surroundings& from) {
   runtime::process_spec spec;
   if (shell.empty())
     spec.argv = {st.image->shell};
@@ -318,8 +319,8 @@ runtime::process_spec terminal_spec(const sandbox_state& st, const std::string& 
     spec.argv = {shell};
   else
     spec.argv = {st.image->shell, "-c", "exec \"$0\"", shell};
-  spec.env = std::move(from.env);
-  spec.cwd = std::move(from.cwd);
+  spec.env = from.env;
+  spec.cwd = from.cwd;
   spec.user = st.options->user;
   return spec;
 }
@@ -337,26 +338,46 @@ terminal_options common_options(sandbox_pointer self, std::uint64_t number) {
   return options;
 }
 
-void join_terminal(sandbox_pointer self, const open_terminal_request& wanted,
-                   runtime::shell_surroundings from, terminal_reply reply) {
-  auto& st = self->state;
-  if (st.terminals.count(wanted.session) == 0) {
-    const auto made = make_terminal(self, wanted.session,
-                                    terminal_spec(st, wanted.shell, std::move(from)), wanted, true);
-    if (!made)
-      return static_cast<void>(reply.deliver(to_caf(made.reason())));
-  }
-  reply.delegate(st.terminals.at(wanted.session).actor, join_atom::value);
+void join_terminal(sandbox_pointer self, const std::string& session, terminal_reply reply) {
+  auto& terminal = self->state.terminals.at(session);
+  ++terminal.joins;
+  reply.delegate(terminal.actor, join_atom::value);
+}
+
+const error session_has_ended{errc::sandbox_not_running, "its session has ended"};
+
+/// It is there, or `of` is none.
+bool is_still_there(const sandbox_state& st, const std::string& session,
+                    const std::optional<session_actor>& of) {
+  const auto at = st.sessions.find(session);
+  return !of || (at != st.sessions.end() && at->second == *of);
+}
+
+void make_and_join(sandbox_pointer self, const open_terminal_request& wanted,
+                   const runtime::shell_surroundings& from,
+                   const std::optional<session_actor>& session, const terminal_reply& reply) {
+  with_terminal_room(
+    self,
+    [=] {
+      auto to = reply;
+      const auto& st = self->state;
+      if (!is_still_there(st, wanted.session, session))
+        return static_cast<void>(to.deliver(to_caf(session_has_ended)));
+      if (st.terminals.count(wanted.session) == 0)
+        make_terminal(self, wanted.session, terminal_spec(st, wanted.shell, from), wanted, true);
+      join_terminal(self, wanted.session, std::move(to));
+    },
+    [reply](const error& why) {
+      auto to = reply;
+      to.deliver(to_caf(why));
+    });
 }
 
 } // namespace
 
-result<void> make_terminal(sandbox_pointer self, const std::string& name,
-                           runtime::process_spec spec, const open_terminal_request& wanted,
-                           bool blank) {
+void make_terminal(sandbox_pointer self, const std::string& name, runtime::process_spec spec,
+                   const open_terminal_request& wanted, bool blank) {
   auto& st = self->state;
-  if (st.terminals.size() >= limits::terminals_per_sandbox)
-    return error{errc::limit_reached, "too many terminals in this sandbox"};
   note("sandbox.terminal", st, wanted.context);
   const auto number = ++st.last_terminal;
   auto options = common_options(self, number);
@@ -367,7 +388,6 @@ result<void> make_terminal(sandbox_pointer self, const std::string& name,
   options.blank = blank;
   st.terminals.emplace(
     name, session_terminal{number, spawn_terminal(self->system(), std::move(options))});
-  return {};
 }
 
 void resume_terminal(sandbox_pointer self, const runtime::survivor& which,
@@ -382,22 +402,23 @@ void resume_terminal(sandbox_pointer self, const runtime::survivor& which,
 
 void open_terminal(sandbox_pointer self, open_terminal_request wanted, terminal_reply reply) {
   auto& st = self->state;
-  if (st.terminals.count(wanted.session) > 0 || !can_have_sessions(st))
-    return join_terminal(self, wanted, {st.options->working_directory, environment(st, {}, {})},
-                         std::move(reply));
+  if (st.terminals.count(wanted.session) > 0)
+    return join_terminal(self, wanted.session, std::move(reply));
+  if (!can_have_sessions(st))
+    return make_and_join(self, wanted, {st.options->working_directory, environment(st, {}, {})},
+                         std::nullopt, reply);
   const auto session = find_session(self, wanted.session);
   if (!session)
     return static_cast<void>(reply.deliver(to_caf(session.reason())));
   self->request(*session, caf::infinite, look_around_atom::value)
     .then(
       [self, wanted, session = *session, reply,
-       use = new_use(self)](runtime::shell_surroundings& from) mutable {
-        const auto& all = self->state.sessions;
-        const auto at = all.find(wanted.session);
-        if (at == all.end() || at->second != session)
-          return static_cast<void>(
-            reply.deliver(to_caf({errc::sandbox_not_running, "its session has ended"})));
-        join_terminal(self, wanted, std::move(from), std::move(reply));
+       use = new_use(self)](const runtime::shell_surroundings& from) mutable {
+        if (!is_still_there(self->state, wanted.session, session))
+          return static_cast<void>(reply.deliver(to_caf(session_has_ended)));
+        if (self->state.terminals.count(wanted.session) > 0)
+          return join_terminal(self, wanted.session, std::move(reply));
+        make_and_join(self, wanted, from, session, reply);
       },
       [reply](caf::error& why) mutable { reply.deliver(std::move(why)); });
 }

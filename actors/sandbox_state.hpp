@@ -6,6 +6,7 @@
 /// becomes of one that nobody uses, sandbox_pause.cpp of a paused one, sandbox_end.cpp its stop,
 /// its deletion and its alarms, sandbox_commands.cpp commands and files, sandbox_sessions.cpp
 /// sessions and their terminals, sandbox_terminals.cpp those that no session has,
+/// sandbox_terminal_room.cpp which of them gives way to a further one,
 /// sandbox_network.cpp what it may reach and how it is reached, sandbox_mounts.cpp the buckets in
 /// it, sandbox_definition.cpp what is said of it when it is made, sandbox_results.cpp what is asked
 /// for once and again, sandbox_files.cpp snapshots of its files.
@@ -148,7 +149,15 @@ struct start_watch {
 struct session_terminal {
   std::uint64_t number; ///< Tells it from the next one of its session.
   joined_terminal_actor actor;
-  bool in_use = false; ///< Somebody is there.
+  bool in_use = false;    ///< Somebody is there.
+  std::uint64_t left = 0; ///< Which leaving was the last one; 0: there was none under this server.
+  unsigned joins = 0;     ///< Clients that have been sent there.
+};
+
+/// Somebody who wants one more terminal than there may be, until another has given way.
+struct terminal_wish {
+  std::function<void()> go;
+  std::function<void(const error&)> refuse;
 };
 
 /// A command that is to run once, from the asking on.
@@ -259,7 +268,9 @@ struct sandbox_state {
   std::map<std::string, session_terminal> terminals; ///< By session, or as defined ones are named.
   std::map<std::uint64_t, joined_terminal_actor>
     ending_terminals; ///< By number, until they are over.
-  std::uint64_t last_terminal = 0;
+  std::uint64_t last_terminal = 0, last_left = 0;
+  std::deque<terminal_wish> terminal_wishes; ///< In their order. The first have one that is ending.
+  bool making_room = false;                  ///< For the others: it is looked for what gives way.
   std::size_t uses = 0; ///< Files that somebody holds, and commands of sessions.
   std::chrono::steady_clock::time_point last_used;
   bool idle_noted = false; ///< last_used is in the node's store, for the server after this one.
@@ -283,6 +294,8 @@ struct sandbox_state {
       each.deliver(to_caf(why));
     for (auto& each : std::exchange(handing_over, {}))
       each.deliver(to_caf(why));
+    for (auto& each : std::exchange(terminal_wishes, {}))
+      each.refuse(why);
     for (auto& each : std::exchange(evicting, {}))
       each.deliver(to_caf(why));
     forget_files(why);
@@ -343,9 +356,9 @@ struct sandbox_state {
   /// The next one to ask gets another.
   void end_terminal(const std::string& session) {
     if (const auto ending = terminals.extract(session)) {
-      const auto& [number, actor, in_use] = ending.mapped();
-      ending_terminals.emplace(number, actor);
-      caf::anon_send(actor, delete_atom::value);
+      const auto& which = ending.mapped();
+      ending_terminals.emplace(which.number, which.actor);
+      caf::anon_send(which.actor, delete_atom::value);
     }
   }
 
@@ -667,16 +680,25 @@ void remove_session(sandbox_pointer self, const delete_session_request& wanted,
 /// terminals.
 void open_terminal(sandbox_pointer self, open_terminal_request wanted,
                    reply_to<terminal_actor, std::uint64_t, std::uint64_t> reply);
-/// `blank`: as of terminal_options. Errors: limit_reached.
-result<void> make_terminal(sandbox_pointer self, const std::string& name,
-                           runtime::process_spec spec, const open_terminal_request& wanted,
-                           bool blank);
+/// Where there is room for one. `blank`: as of terminal_options.
+void make_terminal(sandbox_pointer self, const std::string& name, runtime::process_spec spec,
+                   const open_terminal_request& wanted, bool blank);
 void resume_session(sandbox_pointer self, const runtime::survivor& shell, const survivor_note& note,
                     std::optional<runtime::survivor> command,
                     std::shared_ptr<process_options> process,
                     std::function<void(result<process_actor>)> on_resumed);
 void resume_terminal(sandbox_pointer self, const runtime::survivor& which,
                      const std::string& session);
+
+// ---- sandbox_terminal_room.cpp
+
+/// Calls `go`, which may make one terminal, once there is room for it. If there is none, that of
+/// the terminals that was left longest ago gives way, if it is nothing but a shell at its prompt.
+/// `refuse` is told: limit_reached (none gives way), sandbox_not_running.
+void with_terminal_room(sandbox_pointer self, std::function<void()> go,
+                        std::function<void(const error&)> refuse);
+/// One has ended, so there may be room.
+void terminal_is_over(sandbox_pointer self);
 
 // ---- sandbox_terminals.cpp
 

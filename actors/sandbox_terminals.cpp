@@ -94,7 +94,15 @@ runtime::process_spec spec_of(const sandbox_state& st, const definition& what,
 }
 
 void join(sandbox_pointer self, const open_terminal_request& wanted, terminal_reply reply) {
-  auto& st = self->state;
+  auto& terminal = self->state.terminals.at(name_of_terminal(wanted.defined));
+  ++terminal.joins;
+  reply.delegate(terminal.actor, join_atom::value, wanted.takes_over);
+}
+
+/// Again what is defined, once there is room: it may have been forgotten meanwhile.
+void make_and_join(sandbox_pointer self, const open_terminal_request& wanted,
+                   terminal_reply reply) {
+  const auto& st = self->state;
   const auto name = name_of_terminal(wanted.defined);
   const auto* const stored = st.record->find(name);
   if (stored == nullptr)
@@ -104,11 +112,25 @@ void join(sandbox_pointer self, const open_terminal_request& wanted, terminal_re
     auto cwd = expanded(st, what.cwd);
     if (!cwd)
       return static_cast<void>(reply.deliver(to_caf(cwd.reason())));
-    const auto made = make_terminal(self, name, spec_of(st, what, *cwd), wanted, false);
-    if (!made)
-      return static_cast<void>(reply.deliver(to_caf(made.reason())));
+    make_terminal(self, name, spec_of(st, what, *cwd), wanted, false);
   }
-  reply.delegate(st.terminals.at(name).actor, join_atom::value, wanted.takes_over);
+  join(self, wanted, std::move(reply));
+}
+
+/// When the sandbox runs.
+void join_or_make(sandbox_pointer self, const open_terminal_request& wanted, terminal_reply reply) {
+  const auto& st = self->state;
+  const auto name = name_of_terminal(wanted.defined);
+  if (st.record->find(name) == nullptr)
+    return static_cast<void>(reply.deliver(to_caf(not_known(wanted.defined))));
+  if (st.terminals.count(name) > 0)
+    return join(self, wanted, std::move(reply));
+  with_terminal_room(
+    self, [=] { make_and_join(self, wanted, reply); },
+    [reply](const error& why) {
+      auto to = reply;
+      to.deliver(to_caf(why));
+    });
 }
 
 } // namespace
@@ -204,7 +226,7 @@ void forget(sandbox_pointer self, const forget_terminal& asked, reply_to<caf::ok
 void open_defined_terminal(sandbox_pointer self, const open_terminal_request& wanted,
                            terminal_reply reply) {
   const auto go = [=] {
-    when_running(self, reply, wanted.context, [=] { join(self, wanted, reply); });
+    when_running(self, reply, wanted.context, [=] { join_or_make(self, wanted, reply); });
   };
   if (lives(self->state))
     return go();

@@ -346,6 +346,11 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
       });
       return reply;
     },
+    [self](is_quiet_atom, const std::vector<std::int32_t>& shells) {
+      const auto& st = self->state;
+      return st.started && !st.ended && st.clients.empty() &&
+             std::find(shells.begin(), shells.end(), st.command->leader()) != shells.end();
+    },
     [self](delete_atom) {
       self->state.command->signal(SIGHUP);
       set_alarm(self, limits::kill_grace);

@@ -7,14 +7,17 @@
 
 #include <caf/fwd.hpp>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace insula {
 
 using join_atom = caf::atom_constant<caf::atom("join")>;
+using is_quiet_atom = caf::atom_constant<caf::atom("isquiet")>;
 
 /// A terminal as its sandbox sees it.
 using joined_terminal_actor = terminal_actor::extend<
@@ -27,6 +30,8 @@ using joined_terminal_actor = terminal_actor::extend<
   caf::replies_to<join_atom, bool>::with<terminal_actor, std::uint64_t, std::uint64_t>,
   // What of its output can be read. Errors: sandbox_not_running (it has ended).
   caf::replies_to<measure_atom>::with<std::uint64_t, std::uint64_t>,
+  // Whether it runs, has no client, and is one of these, by the numbers of their processes.
+  caf::replies_to<is_quiet_atom, std::vector<std::int32_t>>::with<bool>,
   // Ends it, as when somebody hangs up.
   caf::reacts_to<delete_atom>>;
 

@@ -191,6 +191,9 @@ public:
   virtual void write(std::string bytes, std::function<void(bool)> taken) = 0;
 
   virtual void resize(terminal_size size) = 0;
+
+  /// Of the process that was started, as the sandbox counts. 0: it does not run yet. Any thread.
+  virtual std::int32_t leader() const = 0;
 };
 
 /// What a shell starts with.
@@ -404,6 +407,10 @@ public:
   /// What listens in it for TCP, by port. The gateway's own is none of it. Errors:
   /// sandbox_not_running, io_failed, deadline_exceeded.
   virtual void list_ports(std::function<void(result<std::vector<listening_port>>)> tell) = 0;
+
+  /// Leaders of terminals that are shells at their prompts, with nothing else in their sessions and
+  /// no children. The sandbox says so of itself; none: it could not be asked, too.
+  virtual void list_quiet_shells(std::function<void(std::vector<std::int32_t>)> tell) = 0;
 
   /// Answers when it can be used, or everything about it is undone. Errors: launch_failed, with
   /// what the program has said, which may be anything and is for the node's log alone;

@@ -5,6 +5,7 @@
 #include "base/log.hpp"
 #include "base/tree_frames.hpp"
 #include "runtime/agent/protocol.hpp"
+#include "runtime/agent_list.hpp"
 #include "runtime/gateway_client.hpp"
 #include "runtime/held_label.hpp"
 #include "runtime/late_output.hpp"
@@ -25,6 +26,7 @@
 #include <array>
 #include <atomic>
 #include <cassert>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -253,6 +255,20 @@ error launch_failure(const agent::notice& said) {
           what + "the machine has no room for one more (net.core.bpf_jit_limit)"};
 }
 
+/// One in each line; a line that has none, or less than 1, is left out.
+std::vector<std::int32_t> parse_numbers(std::string_view text) {
+  std::vector<std::int32_t> all;
+  while (!text.empty()) {
+    const auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    std::int32_t number = 0;
+    const auto [end, why] = std::from_chars(line.data(), line.data() + line.size(), number);
+    if (why == std::errc{} && end == line.data() + line.size() && number > 0)
+      all.push_back(number);
+  }
+  return all;
+}
+
 std::chrono::nanoseconds between(std::uint64_t from, std::uint64_t until) {
   return std::chrono::nanoseconds{until > from ? until - from : 0};
 }
@@ -301,6 +317,7 @@ public:
   void open_sockets(sockets_request wanted,
                     std::function<void(result<std::vector<unique_fd>>)> tell) override;
   void list_ports(std::function<void(result<std::vector<listening_port>>)> tell) override;
+  void list_quiet_shells(std::function<void(std::vector<std::int32_t>)> tell) override;
   void mount(mount_spec what, std::function<void(result<void>)> on_mounted) override;
   void unmount(const std::string& path, std::function<void(result<void>)> on_unmounted) override;
   std::vector<live_mount> mounts() const override;
@@ -864,8 +881,10 @@ void native_sandbox::heard(const agent::notice& said) {
 void native_sandbox::pass_on(const agent::notice& said) {
   switch (said.what) {
     case agent::event::started:
-      if (const auto at = known(said.id))
+      if (const auto at = known(said.id)) {
+        at->runs_as(said.value);
         at->started();
+      }
       return;
     case agent::event::failed:
       if (const auto at = known(said.id))
@@ -978,7 +997,21 @@ void native_sandbox::list_ports(std::function<void(result<std::vector<listening_
   auto channel = open_channel(agent::op::list_ports, {}, {0, 0});
   if (!channel)
     return boost::asio::post(io_, [tell = std::move(tell), why = channel.reason()] { tell(why); });
-  read_port_list(io_, std::move(*channel), std::move(tell));
+  read_agent_list(io_, std::move(*channel), [tell = std::move(tell)](result<std::string> text) {
+    if (text)
+      tell(parse_port_list(*text));
+    else
+      tell(text.reason());
+  });
+}
+
+void native_sandbox::list_quiet_shells(std::function<void(std::vector<std::int32_t>)> tell) {
+  auto channel = open_channel(agent::op::list_quiet_shells, {}, {0, 0});
+  if (!channel)
+    return boost::asio::post(io_, [tell = std::move(tell)] { tell({}); });
+  read_agent_list(io_, std::move(*channel), [tell = std::move(tell)](result<std::string> text) {
+    tell(text ? parse_numbers(*text) : std::vector<std::int32_t>{});
+  });
 }
 
 // ---- Mounts

@@ -1,18 +1,11 @@
 #include "runtime/port_list.hpp"
 
-#include "base/limits.hpp"
 #include "runtime/gateway/protocol.hpp"
-
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>
 #include <charconv>
-#include <memory>
 #include <string>
 #include <tuple>
 
@@ -43,18 +36,6 @@ bool is_gateways(const listening_port& each) {
   return each.port == gateway::tcp_port && (each.address == "127.0.0.1" || each.address == "::1");
 }
 
-/// One list on its way.
-struct port_list_read : std::enable_shared_from_this<port_list_read> {
-  port_list_read(boost::asio::io_context& io, unique_fd channel)
-      : stream(io, boost::asio::local::stream_protocol{}, channel.release())
-      , deadline(io) {}
-
-  boost::asio::local::stream_protocol::socket stream;
-  boost::asio::steady_timer deadline;
-  std::string text;
-  bool late = false;
-};
-
 } // namespace
 
 std::vector<listening_port> parse_port_list(std::string_view text) {
@@ -79,28 +60,6 @@ std::vector<listening_port> parse_port_list(std::string_view text) {
     return std::tie(a.port, a.address) < std::tie(b.port, b.address);
   });
   return all;
-}
-
-void read_port_list(boost::asio::io_context& io, unique_fd channel,
-                    std::function<void(result<std::vector<listening_port>>)> tell) {
-  const auto reading = std::make_shared<port_list_read>(io, std::move(channel));
-  reading->deadline.expires_after(limits::port_list_patience);
-  reading->deadline.async_wait([reading](const boost::system::error_code& stopped) {
-    boost::system::error_code ignored;
-    reading->late = !stopped;
-    if (!stopped)
-      reading->stream.close(ignored);
-  });
-  boost::asio::async_read(
-    reading->stream, boost::asio::dynamic_buffer(reading->text, limits::port_list_bytes),
-    [reading, tell = std::move(tell)](const boost::system::error_code& failed, std::size_t) {
-      reading->deadline.cancel();
-      if (reading->late)
-        return tell(error{errc::deadline_exceeded, "the sandbox did not list its ports in time"});
-      if (failed != boost::asio::error::eof)
-        return tell(error{errc::io_failed, "the sandbox's list of ports was cut"});
-      tell(parse_port_list(reading->text));
-    });
 }
 
 } // namespace insula::runtime

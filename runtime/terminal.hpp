@@ -9,6 +9,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -54,7 +55,9 @@ public:
   void write(std::string bytes, std::function<void(bool)> taken) override;
   void resize(terminal_size size) override;
   void measure(std::function<void(log_extent)> tell) override;
+  std::int32_t leader() const override { return leader_; }
 
+  void runs_as(std::int32_t leader) override { leader_ = leader; }
   void started() override;
   void failed(error why) override;
   void ended(process_exit how) override;
@@ -99,6 +102,7 @@ private:
   bool waiting_for_room_ = false;
   std::optional<process_exit> exit_;
   bool resumed_ = false; ///< It has its master from an earlier server.
+  std::atomic<std::int32_t> leader_ = 0;
   bool started_ = false;
   bool over_ = false;
   std::uint64_t discarded_ = 0; ///< Bytes that could not be kept, not yet told to anybody.

@@ -134,10 +134,14 @@ void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const servic
                       "The program of a new terminal; the image's shell unless given."},
                      {"session", "query", "The session whose terminal it is."},
                      {"Session-Id", "header", "The same; counts for more."}},
-      .answers = {{"101", "A WebSocket."},
-                  {"400", "", "", "InvalidRequest"},
-                  {"502", "The terminal could not be opened.", "application/json", "ErrorResponse"},
-                  {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});
+      .answers = {
+        {"101", "A WebSocket."},
+        {"400", "", "", "InvalidRequest"},
+        {"429",
+         "There are as many terminals as there may be, and each has a client or runs something.",
+         "application/json", "ErrorResponse"},
+        {"502", "The terminal could not be opened.", "application/json", "ErrorResponse"},
+        {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});
 }
 
 } // namespace insula::http::bridge

@@ -26,6 +26,7 @@ response refusal_of(const error& why) {
   switch (why.code) {
     case errc::not_found: return execd_failure(404, "CONTEXT_NOT_FOUND", why.message);
     case errc::already_exists: return execd_failure(409, "ALREADY_CONNECTED", why.message);
+    case errc::limit_reached: return execd_failure(429, "RUNTIME_ERROR", why.message);
     default: return execd_failure(why);
   }
 }

@@ -26,6 +26,8 @@ void ask(const execd_target& target, const std::string& id, Message message, con
     std::move(message),
     [to, done = std::move(done)](caf::ok_atom) { to->respond(done); },
     [to, unknown = std::move(unknown)](bridge::step, const error& why) {
+      if (why.code == errc::limit_reached)
+        return to->respond(execd_failure(429, "RUNTIME_ERROR", why.message));
       to->respond(why.code == errc::not_found ? unknown : execd_failure(why));
     },
     bridge::step::exec};

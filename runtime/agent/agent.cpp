@@ -9,6 +9,7 @@
 #include "runtime/agent/port_list.hpp"
 #include "runtime/agent/processes.hpp"
 #include "runtime/agent/processors.hpp"
+#include "runtime/agent/quiet_shells.hpp"
 #include "runtime/agent/requests.hpp"
 #include "runtime/agent/shell_keeper.hpp"
 #include "runtime/agent/shell_protocol.hpp"
@@ -292,6 +293,10 @@ start_failure run_command(const request& req, const command& wanted, const int* 
     send_ports(channel);
     ::_exit(0);
   }
+  if (req.what == op::list_quiet_shells) {
+    send_quiet_shells(channel);
+    ::_exit(0);
+  }
   static string_list words;
   if (!read_words(req, what.text, words))
     ::_exit(1);
@@ -487,6 +492,7 @@ void handle(const request& req, char* text, int* fds, int count) {
     case op::read_tree:
     case op::write_tree:
     case op::list_ports:
+    case op::list_quiet_shells:
     case op::file_task: return file_operation(req, text, fds, count);
     case op::signal: {
       job* target = find(req.id);

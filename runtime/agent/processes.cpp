@@ -9,6 +9,7 @@
 #include <ctime>
 #include <dirent.h>
 #include <fcntl.h>
+#include <iterator>
 #include <unistd.h>
 
 namespace insula::runtime::agent {
@@ -19,6 +20,8 @@ struct process {
   pid_t parent;
   pid_t group;
   pid_t session;
+  pid_t foreground;         ///< The group that its terminal listens to; -1: it has no terminal.
+  bool waits;               ///< It sleeps, until something comes.
   bool ended;               ///< Nobody has buried it yet.
   unsigned long long began; ///< In ticks since the machine started.
 };
@@ -41,7 +44,7 @@ bool read_text(const char* path, char (&text)[N]) {
 }
 
 /// The name, which can be anything, ends with the last parenthesis. After it come the state, the
-/// parent, the group and the session; the start is the twentieth.
+/// parent, the group, the session, the terminal and its foreground; the start is the twentieth.
 bool read_process(pid_t pid, process& into) {
   char path[64], text[1024];
   std::snprintf(path, sizeof path, "%d/stat", static_cast<int>(pid));
@@ -49,8 +52,9 @@ bool read_process(pid_t pid, process& into) {
     return false;
   const char* at = std::strrchr(text, ')');
   char state = 0;
-  int parent = 0, group = 0, session = 0;
-  if (at == nullptr || std::sscanf(at + 1, " %c %d %d %d", &state, &parent, &group, &session) != 4)
+  int parent = 0, group = 0, session = 0, foreground = 0;
+  if (at == nullptr || std::sscanf(at + 1, " %c %d %d %d %*d %d", &state, &parent, &group, &session,
+                                   &foreground) != 5)
     return false;
   for (int field = 0; field < 20 && at != nullptr; ++field)
     at = std::strchr(at + 1, ' ');
@@ -60,6 +64,8 @@ bool read_process(pid_t pid, process& into) {
           static_cast<pid_t>(parent),
           static_cast<pid_t>(group),
           static_cast<pid_t>(session),
+          static_cast<pid_t>(foreground),
+          state == 'S',
           state == 'Z' || state == 'X',
           std::strtoull(at, nullptr, 10)};
   return true;
@@ -116,6 +122,30 @@ bool is_known(const hunted_processes& known, const process& which) {
   return std::any_of(known.all, known.all + known.count, [&](const auto& each) {
     return each.pid == which.pid && each.began == which.began;
   });
+}
+
+/// A shell that reads from its terminal: by its name, and by having no script to run, so that each
+/// of its words is an option. One that is not known here is none.
+bool is_shell(pid_t pid) {
+  constexpr const char* known[] = {"ash", "bash", "dash", "fish", "ksh", "mksh", "sh", "zsh"};
+  char path[64], name[32], words[4096];
+  std::snprintf(path, sizeof path, "%d/comm", static_cast<int>(pid));
+  if (!read_text(path, name))
+    return false;
+  name[std::strcspn(name, "\n")] = '\0';
+  if (std::none_of(std::begin(known), std::end(known),
+                   [&](const char* each) { return std::strcmp(name, each) == 0; }))
+    return false;
+  std::snprintf(path, sizeof path, "%d/cmdline", static_cast<int>(pid));
+  const int file = ::openat(::dirfd(list), path, O_RDONLY | O_CLOEXEC);
+  const ssize_t n = file < 0 ? -1 : ::read(file, words, sizeof words);
+  ::close(file);
+  if (n <= 0 || n == sizeof words || words[n - 1] != '\0')
+    return false;
+  for (const char* at = words + std::strlen(words) + 1; at < words + n; at += std::strlen(at) + 1)
+    if (*at != '-')
+      return false;
+  return true;
 }
 
 void add_children(pid_t of, process_mark& mark) {
@@ -195,6 +225,21 @@ bool signal_session(pid_t session, int number, pid_t but) {
            return each.pid != 1 && each.pid != but &&
                   (each.session == session || descends(&each, session, stranger));
          }) > 0;
+}
+
+int find_quiet_shells(pid_t* into, int most) {
+  int found = 0;
+  for (int i = 0; i < count && found < most; ++i) {
+    const auto& each = all[i];
+    const auto is_its_own = [&](const process& other) {
+      return &other != &each && !other.ended &&
+             (other.session == each.pid || other.parent == each.pid);
+    };
+    if (each.session == each.pid && each.group == each.pid && each.foreground == each.pid &&
+        each.waits && std::none_of(all, all + count, is_its_own) && is_shell(each.pid))
+      into[found++] = each.pid;
+  }
+  return found;
 }
 
 int hunt(pid_t leader, int number, pid_t spared_group, hunted_processes& known) {

@@ -37,12 +37,16 @@ int signal_new_processes(pid_t shell, const process_mark& before, int number,
 /// To each descendant of this process.
 void signal_descendants(int number);
 
-/// Takes in what there is, for signal_session() and hunt().
+/// Takes in what there is, for signal_session(), find_quiet_shells() and hunt().
 void look_at_processes();
 
 /// To all that was in the session or descended from its leader when it was looked, but not to
 /// `but`. False: there is nothing that lives. The leader itself may have ended long ago.
 bool signal_session(pid_t session, int number, pid_t but);
+
+/// Shells that wait at the prompt of a terminal of theirs, and had nothing in its session and no
+/// child when it was looked. Answers how many there are, at most `most`.
+int find_quiet_shells(pid_t* into, int most);
 
 /// Processes by their numbers and beginnings: a number can be another one's soon.
 struct hunted_processes {

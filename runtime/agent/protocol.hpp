@@ -49,6 +49,9 @@ enum class op : std::uint32_t {
                  ///< the channel.
   file_task,     ///< base/file_tasks.hpp: the one of `value`. Text: its words. Descriptor: the
                  ///< channel.
+  list_quiet_shells, ///< Which terminals have nothing but a shell, as lines of text
+                     ///< (quiet_shells.hpp). No text. Descriptor: the channel. (An agent that does
+                     ///< not know of it closes that, so that there are none.)
 };
 
 struct request {

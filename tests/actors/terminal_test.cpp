@@ -219,7 +219,167 @@ TEST_CASE("clients and terminals have a ceiling", "[actors][terminal]") {
     all.push_back(visit_started(node, box, {"s" + std::to_string(i)}));
   refused = visit(node, box, {"more"});
   REQUIRE(refused->refused);
-  CHECK(refused->refused->message == "too many terminals in this sandbox");
+  CHECK(refused->refused->code == errc::limit_reached);
+  CHECK(refused->refused->message ==
+        "the sandbox has 48 terminals, which is as many as it may, and each has a client or runs "
+        "something; end one of them");
+}
+
+namespace {
+
+/// As many terminals as a sandbox may have, of sessions s0, s1, …, which were left in that order.
+void fill(small_node& node, const sandbox_actor& box) {
+  for (std::size_t i = 0; i < limits::terminals_per_sandbox; ++i)
+    leave(node, visit_started(node, box, {"s" + std::to_string(i)}));
+}
+
+fake_process& terminal_of(small_node& node, std::size_t session) {
+  return *node.place().processes.at(session);
+}
+
+void end(small_node& node, fake_process& which) {
+  which.exit(SIGHUP);
+  which.complete_now();
+  node.sys.run();
+}
+
+void all_are_quiet(small_node& node) {
+  for (const auto& each : node.place().processes)
+    node.place().quiet.push_back(each->number);
+}
+
+const auto most = limits::terminals_per_sandbox;
+
+} // namespace
+
+TEST_CASE("one terminal more: the shell that was left longest ago gives way",
+          "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  fill(node, box);
+  leave(node, visit(node, box, {"s0"})); // Left again, so that s1 is the first.
+  all_are_quiet(node);
+  const auto one = visit(node, box, {"more"});
+  CHECK(node.place().processes.size() == most); // Not before the other has ended.
+  CHECK(terminal_of(node, 1).signals == std::vector<int>{SIGHUP});
+  CHECK_FALSE(one->refused);
+  end(node, terminal_of(node, 1));
+  REQUIRE(node.place().processes.size() == most + 1);
+  node.process().start();
+  node.sys.run();
+  CHECK(one->terminal);
+  for (std::size_t i = 0; i < most; ++i)
+    CHECK(terminal_of(node, i).signals.empty() == (i != 1));
+  SECTION("its session has a new one when somebody comes, and the next gives way") {
+    const auto back = visit(node, box, {"s1"});
+    end(node, terminal_of(node, 2));
+    node.process().start();
+    node.sys.run();
+    CHECK(back->terminal);
+    leave(node, back);
+  }
+  SECTION("a shell that does not hang up is killed") {
+    const auto next = visit(node, box, {"next"});
+    CHECK(terminal_of(node, 2).signals == std::vector<int>{SIGHUP});
+    node.sys.advance(limits::kill_grace);
+    CHECK(terminal_of(node, 2).signals == std::vector<int>{SIGHUP, SIGKILL});
+    leave(node, next);
+  }
+  leave(node, one);
+}
+
+TEST_CASE("a terminal that runs something, or has a client, does not give way",
+          "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  fill(node, box);
+  const auto there = visit(node, box, {"s3"});
+  REQUIRE(there->terminal);
+  SECTION("nobody waits in vain") {
+    node.place().quiet = {terminal_of(node, 3).number, 7, 0};
+    const auto refused = visit(node, box, {"more"});
+    REQUIRE(refused->refused);
+    CHECK(refused->refused->code == errc::limit_reached);
+    leave(node, refused);
+  }
+  SECTION("whichever is left of them does") {
+    node.place().quiet = {terminal_of(node, 3).number, terminal_of(node, 9).number};
+    const auto one = visit(node, box, {"more"});
+    CHECK(terminal_of(node, 9).signals == std::vector<int>{SIGHUP});
+    end(node, terminal_of(node, 9));
+    CHECK(node.place().processes.size() == most + 1);
+    const auto two = visit(node, box, {"more than that"});
+    CHECK(two->refused);
+    for (const auto& each : {one, two})
+      leave(node, each);
+  }
+  CHECK(terminal_of(node, 3).signals.empty());
+  leave(node, there);
+}
+
+TEST_CASE("a client that comes while its terminal is about to give way keeps it",
+          "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  fill(node, box);
+  node.place().hold_quiet = true;
+  const auto more = visit(node, box, {"more"});
+  REQUIRE(node.place().quiet_asked.size() == 1);
+  const auto back = visit(node, box, {"s0"});
+  REQUIRE(back->terminal);
+  SECTION("and stays") {}
+  SECTION("and goes again") {
+    leave(node, back);
+  }
+  node.place().quiet_asked.front()({terminal_of(node, 0).number});
+  node.sys.run();
+  CHECK(terminal_of(node, 0).signals.empty());
+  REQUIRE(more->refused);
+  CHECK(more->refused->code == errc::limit_reached);
+  for (const auto& each : {more, back})
+    leave(node, each);
+}
+
+TEST_CASE("several who want a terminal get one each, and ask once", "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  fill(node, box);
+  node.place().hold_quiet = true;
+  std::vector<std::shared_ptr<visitor>> all;
+  for (int i = 0; i < 5; ++i)
+    all.push_back(visit(node, box, {"more" + std::to_string(i)}));
+  CHECK(node.place().looks_for_quiet == 1);
+  std::vector<std::int32_t> quiet;
+  for (const std::size_t i : {0u, 2u, 4u})
+    quiet.push_back(terminal_of(node, i).number);
+  node.place().quiet_asked.front()(quiet);
+  node.sys.run();
+  // Who came first is served.
+  for (int i = 0; i < 5; ++i)
+    CHECK(all[static_cast<std::size_t>(i)]->refused.has_value() == (i >= 3));
+  for (const std::size_t i : {4u, 0u, 2u})
+    end(node, terminal_of(node, i));
+  CHECK(node.place().processes.size() == most + 3);
+  for (std::size_t i = most; i < most + 3; ++i)
+    node.place().processes[i]->start();
+  node.sys.run();
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(all[i]->terminal);
+  for (const auto& each : all)
+    leave(node, each);
+}
+
+TEST_CASE("who waits for a terminal is told when its sandbox ends", "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  fill(node, box);
+  node.place().hold_quiet = true;
+  const auto one = visit(node, box, {"more"});
+  const auto gone = node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{});
+  CHECK_NOTHROW(gone.value());
+  REQUIRE(one->refused);
+  CHECK(one->refused->code == errc::sandbox_not_running);
+  leave(node, one);
 }
 
 TEST_CASE("a terminal keeps its sandbox awake while somebody is there", "[actors][terminal]") {
@@ -379,4 +539,35 @@ TEST_CASE("of too many defined terminals the oldest that does not run is forgott
   CHECK_FALSE(known("n0"));
   CHECK(known("n1"));
   leave(node, one);
+}
+
+TEST_CASE("a defined terminal gives way like any other, and starts again when it is opened",
+          "[actors][terminal]") {
+  small_node node;
+  const auto box = sandbox_with(node, {"t1", {}, {}, {}});
+  leave(node, visit_started(node, box, defined()));
+  for (std::size_t i = 1; i < most; ++i)
+    leave(node, visit_started(node, box, {"s" + std::to_string(i)}));
+  all_are_quiet(node);
+  const auto one = visit(node, box, {"more"});
+  CHECK(terminal_of(node, 0).signals == std::vector<int>{SIGHUP});
+  end(node, terminal_of(node, 0));
+  CHECK(look(node, box).known);
+  CHECK_FALSE(look(node, box).running);
+  const auto again = visit(node, box, defined());
+  CHECK(terminal_of(node, 1).signals == std::vector<int>{SIGHUP});
+  SECTION("it is there") {
+    end(node, terminal_of(node, 1));
+    node.process().start();
+    node.sys.run();
+    CHECK(again->terminal);
+  }
+  SECTION("it has been forgotten meanwhile") {
+    CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, forget_terminal{"t1", {}}).value());
+    end(node, terminal_of(node, 1));
+    REQUIRE(again->refused);
+    CHECK(again->refused->code == errc::not_found);
+  }
+  for (const auto& each : {one, again})
+    leave(node, each);
 }

@@ -1,4 +1,5 @@
 // OpenSandbox's terminals, in real sandboxes.
+#include "base/limits.hpp"
 #include "tests/e2e/node.hpp"
 #include "tests/http/web_socket_client.hpp"
 #include "tests/support/catch.hpp"
@@ -217,4 +218,44 @@ TEST_CASE("execd: a terminal that cannot start, or is nobody's, is refused befor
   CHECK(refused(std::string(32, '0')) == 404);
   CHECK(it.ask("POST", "/sandboxes/nobody/proxy/44772/pty").status == 404);
   CHECK(it.call("GET", "/" + nowhere).status == 200); // It can be tried again.
+}
+
+TEST_CASE("execd: of too many terminals a shell that nobody uses gives way", "[execd][terminal]") {
+  const pty_node it;
+  // A command is not a shell that waits, though this one is bash.
+  const auto command = it.make(R"({"command":"read line"})");
+  { const visitor one{it, command}; }
+  std::vector<std::string> shells;
+  for (std::size_t i = 1; i < insula::limits::terminals_per_sandbox; ++i) {
+    shells.push_back(it.make());
+    visitor one{it, shells.back()};
+    one.enter("echo 'rea'dy.\n");
+    one.read_until("ready.\r\n");
+  }
+  const auto more = it.make();
+  const auto opens = [&](const std::string& id) {
+    return web_socket_client{it.port(), pty_node::path("/" + id + "/ws")}.head().status == 101;
+  };
+  REQUIRE(eventually([&] { return opens(more); }, 30s));
+  CHECK(it.runs(more));
+  CHECK(it.runs(command));
+  std::size_t run = 0;
+  for (const auto& each : shells)
+    run += it.runs(each);
+  CHECK(run == shells.size() - 1);
+  CHECK_FALSE(it.runs(shells.front()));
+  // It is still known, and starts again.
+  REQUIRE(eventually([&] { return opens(shells.front()); }, 30s));
+  // With a client at each there is no room.
+  std::vector<std::unique_ptr<visitor>> all;
+  for (const auto& each : shells)
+    if (it.runs(each))
+      all.push_back(std::make_unique<visitor>(it, each, "?takeover=1"));
+  if (it.runs(more))
+    all.push_back(std::make_unique<visitor>(it, more, "?takeover=1"));
+  const auto last = it.make();
+  const web_socket_client refused{it.port(), pty_node::path("/" + last + "/ws")};
+  CHECK(refused.head().status == 429);
+  CHECK(
+    has(refused.head().body, R"("code":"RUNTIME_ERROR","message":"the sandbox has 48 terminals)"));
 }

@@ -338,3 +338,131 @@ TEST_CASE("a terminal that somebody has open keeps its sandbox, and the server t
   one.raw().close();
   CHECK(stopping.get() == 0);
 }
+
+namespace {
+
+constexpr int most = static_cast<int>(insula::limits::terminals_per_sandbox);
+
+std::string in(const std::string& session) {
+  return "?session=" + session;
+}
+
+/// One that has a prompt, of a session of its own.
+std::unique_ptr<visitor> at_prompt(const node& at, const std::string& session,
+                                   const std::string& query = {}) {
+  auto made = std::make_unique<visitor>(at, "a", in(session) + query);
+  made->type("echo 'rea'dy.\n");
+  made->until("ready.\r\n");
+  made->until("$ ");
+  return made;
+}
+
+/// What a client is told that wants one more: nothing, with 101, if there is one.
+http_answer try_one(const node& at, const std::string& session) {
+  http_connection one{at.port()};
+  one.send(upgrade_request(pty("a", in(session))));
+  auto told = one.receive_head();
+  while (told.status != 101) {
+    const auto more = one.more();
+    if (!more)
+      break;
+    told.body += *more;
+  }
+  return told;
+}
+
+bool opens(const node& at, const std::string& session) {
+  return eventually([&] { return try_one(at, session).status == 101; }, 60s);
+}
+
+} // namespace
+
+TEST_CASE("of too many terminals one that nobody uses gives way", "[terminal]") {
+  const node it;
+  std::vector<std::unique_ptr<visitor>> all;
+  for (int i = 0; i < most; ++i)
+    all.push_back(at_prompt(it, "s" + std::to_string(i)));
+  // Each of these is left with something that is not to be lost.
+  const std::vector<std::string> busy{
+    "sleep 1000",
+    "sleep 1000 &",
+    "nohup sleep 1000 > /dev/null 2>&1 & disown",
+    "(setsid sleep 1000 &); sleep 1000 & disown -a",
+    "sleep 1000 & kill -STOP %1",
+    "exec cat",
+    "exec bash -c 'while read line; do :; done'",
+    "sh -c 'read line; true'",
+    "python3 -c 'input()'",
+  };
+  for (std::size_t i = 0; i < busy.size(); ++i) {
+    all[i]->type("echo be'gun'; " + busy[i] + "\n");
+    all[i]->until("begun\r\n");
+  }
+  const std::string those_busy = "pgrep -c 'sleep|cat|python3'";
+  REQUIRE(eventually([&] { return it.sh("a", those_busy).out == "8\n"; }, 60s));
+  REQUIRE(eventually([&] { return it.sh("a", "pgrep -fc '[r]ead line'").out == "2\n"; }, 60s));
+  const auto quiet = busy.size();
+  for (std::size_t i = 0; i <= quiet; ++i)
+    all[i].reset();           // All others have their clients.
+  REQUIRE(opens(it, "more")); // Once it is known who has gone.
+  auto more = at_prompt(it, "more");
+  // Now there is none.
+  const auto told = try_one(it, "yet-more");
+  CHECK(told.status == 429);
+  CHECK(told.body ==
+        R"({"error":"terminal failed: the sandbox has 48 terminals, which is as many as it may, )"
+        R"(and each has a client or runs something; end one of them","code":"limit_reached"})");
+  // Nothing of what ran is lost.
+  for (std::size_t i = 0; i < busy.size(); ++i) {
+    CAPTURE(busy[i]);
+    const visitor back{it, "a", in("s" + std::to_string(i))};
+    CHECK(back.replay.find("begun") != std::string::npos);
+  }
+  CHECK(it.sh("a", those_busy).out == "8\n");
+  // The session of the one that gave way has not ended with it.
+  const auto name = "s" + std::to_string(quiet);
+  CHECK(try_one(it, name).status == 429);
+  more.reset();
+  REQUIRE(opens(it, name));
+  const visitor again{it, "a", in(name)};
+  CHECK(again.replay.find("ready.") == std::string::npos);
+}
+
+TEST_CASE("who comes back while a terminal gives way finds it, or a new one, or no room",
+          "[terminal]") {
+  const node it;
+  std::vector<std::unique_ptr<visitor>> all;
+  for (int i = 1; i < most; ++i)
+    all.push_back(at_prompt(it, "s" + std::to_string(i)));
+  for (int round = 0; round < 8; ++round) {
+    const auto mine = "mine" + std::to_string(round), more = "more" + std::to_string(round);
+    REQUIRE(opens(it, mine));
+    at_prompt(it, mine).reset();
+    const auto told =
+      at_once(2, [&](std::size_t which) { return try_one(it, which == 0 ? mine : more).status; });
+    CAPTURE(round, told[0], told[1]);
+    for (const auto status : told)
+      CHECK((status == 101 || status == 429));
+    CHECK((told[0] == 101 || told[1] == 101));
+  }
+  CHECK(eventually(
+    [&] { return it.sh("a", "ls /dev/pts | grep -c '^[0-9]'").out == std::to_string(most) + "\n"; },
+    60s));
+}
+
+TEST_CASE("a terminal of the last server gives way to one of this server", "[terminal]") {
+  node it;
+  {
+    std::vector<std::unique_ptr<visitor>> all;
+    for (int i = 0; i < most; ++i)
+      all.push_back(at_prompt(it, "s" + std::to_string(i)));
+    all[0]->type("echo be'gun'; sleep 1000\n");
+    all[0]->until("begun\r\n");
+    REQUIRE(eventually([&] { return it.sh("a", "pgrep -c sleep").out == "1\n"; }, 60s));
+    it.crash_server();
+  }
+  it.start();
+  REQUIRE(opens(it, "more"));
+  const visitor busy{it, "a", in("s0")};
+  CHECK(busy.replay.find("begun") != std::string::npos);
+}

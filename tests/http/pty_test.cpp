@@ -171,6 +171,10 @@ TEST_CASE("what is no terminal is refused before the upgrade", "[http][execd][pt
   CHECK(unknown.head().body.starts_with(R"({"code":"CONTEXT_NOT_FOUND")"));
   h.plays().terminal_error = error{errc::launch_failed, "no such directory"};
   CHECK(h.open().head().status == 500);
+  h.plays().terminal_error = error{errc::limit_reached, "there are too many"};
+  const auto full = h.open();
+  CHECK(full.head().status == 429);
+  CHECK(full.head().body == R"({"code":"RUNTIME_ERROR","message":"there are too many"})");
   CHECK(h.call("GET", "/pty/" + id + "/ws").status == 404);
   h.plays().terminal.known = true;
   CHECK(h.call("GET", "/pty/" + id + "/ws").status == 400);

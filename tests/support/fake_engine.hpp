@@ -30,6 +30,7 @@ public:
   }
   void forget(std::uint64_t reader) override { forgotten.push_back(reader); }
   void measure(std::function<void(runtime::log_extent)> tell) override { tell({0, frames.size()}); }
+  std::int32_t leader() const override { return number; }
 
   void read(std::uint64_t offset, std::size_t, bool attached,
             std::function<void(runtime::log_chunk)> on_output) override {
@@ -87,6 +88,7 @@ public:
   bool complete = false;
   std::string typed;
   std::optional<runtime::terminal_size> size; ///< None: there is no terminal.
+  std::int32_t number = 0;                    ///< As which it runs.
 
 private:
   struct question {
@@ -178,6 +180,7 @@ public:
                                                    runtime::process_listener listener) override {
     processes.push_back(std::make_shared<fake_process>(std::move(spec), std::move(listener)));
     processes.back()->size = size;
+    processes.back()->number = 100 + static_cast<std::int32_t>(processes.size());
     return processes.back();
   }
   std::shared_ptr<runtime::shell> open_shell(runtime::shell_spec spec,
@@ -253,6 +256,13 @@ public:
   void list_ports(std::function<void(result<std::vector<listening_port>>)> tell) override {
     tell(network_error ? result<std::vector<listening_port>>{*network_error}
                        : result<std::vector<listening_port>>{ports});
+  }
+  void list_quiet_shells(std::function<void(std::vector<std::int32_t>)> tell) override {
+    ++looks_for_quiet;
+    if (hold_quiet)
+      quiet_asked.push_back(std::move(tell));
+    else
+      tell(quiet);
   }
   void mount(runtime::mount_spec what, std::function<void(result<void>)> on_mounted) override {
     mount_specs.push_back(what);
@@ -339,6 +349,10 @@ public:
   network_figures network;
   std::vector<runtime::sockets_request> sockets;
   std::vector<listening_port> ports;
+  std::vector<std::int32_t> quiet; ///< Shells, by their numbers.
+  int looks_for_quiet = 0;
+  bool hold_quiet = false; ///< Those who ask are answered by the test.
+  std::vector<std::function<void(std::vector<std::int32_t>)>> quiet_asked;
   std::optional<error> network_error;           ///< Of whatever is asked of its network.
   std::vector<runtime::mount_spec> mount_specs; ///< That were asked for, in their order.
   std::vector<runtime::live_mount> mounted;

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/unique_fd.hpp"
+
+#include <boost/asio/io_context.hpp>
+
+#include <functional>
+#include <string>
+
+namespace insula::runtime {
+
+/// Reads what an agent lists, as lines of text, to its end. Untrusted. Calls back on the thread of
+/// `io`. Errors: deadline_exceeded (after limits::port_list_patience), io_failed (it is longer
+/// than limits::port_list_bytes, or was cut).
+void read_agent_list(boost::asio::io_context& io, unique_fd channel,
+                     std::function<void(result<std::string>)> tell);
+
+} // namespace insula::runtime
