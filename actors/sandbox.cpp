@@ -120,6 +120,8 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     },
     [self](status_atom) { return status_of(self->state); },
     [self](read_file_request& request) {
+      if (request.part)
+        return open_part(self, std::move(request));
       return open_file(self, runtime::file_operation::read, std::move(request.path),
                        std::move(request.context), std::move(request.session));
     },

@@ -236,6 +236,16 @@ caf::result<file_channel> open_file(sandbox_pointer self, runtime::file_operatio
     std::move(session));
 }
 
+caf::result<file_channel> open_part(sandbox_pointer self, read_file_request wanted) {
+  return open_channel(
+    self, std::move(wanted.context),
+    [path = std::move(wanted.path),
+     part = std::move(*wanted.part)](runtime::sandbox& place, const runtime::sandbox_user& user) {
+      return place.open_file_task(file_task::read, {path, part.first, part.second}, user);
+    },
+    std::move(wanted.session));
+}
+
 caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request wanted,
                                     request_context context) {
   return open_channel(

@@ -661,6 +661,7 @@ void start_command(sandbox_pointer self, exec_request wanted, reply_to<process_a
 void run_probe(sandbox_pointer self, const request_context& context, reply_to<bool> reply);
 caf::result<file_channel> open_file(sandbox_pointer self, runtime::file_operation what,
                                     std::string path, request_context context, std::string session);
+caf::result<file_channel> open_part(sandbox_pointer self, read_file_request wanted);
 void run_file_task(sandbox_pointer self, file_task_request wanted, reply_to<file_channel> reply);
 caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request wanted,
                                     request_context context);

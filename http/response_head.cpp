@@ -8,6 +8,7 @@ std::string_view reason_phrase(int status) {
   switch (status) {
     case 200: return "OK";
     case 204: return "No Content";
+    case 206: return "Partial Content";
     case 303: return "See Other";
     case 400: return "Bad Request";
     case 401: return "Unauthorized";
@@ -18,6 +19,7 @@ std::string_view reason_phrase(int status) {
     case 410: return "Gone";
     case 413: return "Content Too Large";
     case 414: return "URI Too Long";
+    case 416: return "Range Not Satisfiable";
     case 421: return "Misdirected Request";
     case 429: return "Too Many Requests";
     case 431: return "Request Header Fields Too Large";

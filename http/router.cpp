@@ -88,7 +88,10 @@ std::optional<matched_route> find_route(const std::vector<route>& table, const r
       });
       what.user_agent = head.field("User-Agent");
       what.content_type = head.field("Content-Type");
-      what.range = head.field("Range");
+      if (!head.head_only) {
+        what.range = head.field("Range");
+        what.if_range = head.field("If-Range");
+      }
       what.takes_gzip = accepts_gzip(head.field("Accept-Encoding"));
       what.offer = read_offer(head);
       return matched_route{&row, std::move(what)};

@@ -48,7 +48,7 @@ struct call {
     {};                   ///< That the client is in; only for what every page of this node's asks.
   std::string user_agent; ///< The header. So are the next.
   std::string content_type = {};
-  std::string range = {};
+  std::string range = {}, if_range = {}; ///< Of a GET, and no HEAD.
 };
 
 // ---- For the document ----

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 /// Everything that travels between actors and is asked for from outside, as plain structs. They
@@ -385,6 +386,8 @@ struct read_file_request {
   std::string path;
   std::string session = {};
   request_context context = {};
+  /// Set: only this of it, told as file_task::read tells it with these two words.
+  std::optional<std::pair<std::string, std::string>> part = {};
 };
 struct write_file_request {
   std::string path;

@@ -1,15 +1,19 @@
 #pragma once
 
 #include "actors/protocol/messages.hpp"
+#include "http/byte_range.hpp"
 #include "http/exchange.hpp"
 
+#include <optional>
 #include <string>
 
 namespace insula::http::bridge {
 
-/// Answers `to` with the file at the other end of `channel`; `path` is for the error's text. What
-/// comes through the channel is not trusted: frames have a ceiling, silence a time limit, and a
-/// stream without its end cuts the connection. Any thread.
-void start_download(file_channel channel, std::string path, reply to);
+/// Answers `to` with the file at the other end of `channel`, or with a part of it, if that is what
+/// the channel has (read_file_request::part); `path` is for the error's text. What comes through
+/// the channel is not trusted: frames have a ceiling, silence a time limit, and a stream without
+/// its end cuts the connection. Any thread.
+void start_download(file_channel channel, std::string path, std::optional<byte_range> range,
+                    reply to);
 
 } // namespace insula::http::bridge

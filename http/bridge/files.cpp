@@ -35,15 +35,37 @@ admission refused(step during, const error& why) {
   return plan;
 }
 
+/// None: all of it. A Range that makes no sense, or names several parts, counts for nothing, and
+/// neither does one that is for a certain state of the file: no answer has told one.
+std::optional<byte_range> part_wanted(const call& what) {
+  if (what.range.empty() || !what.if_range.empty())
+    return std::nullopt;
+  auto asked = read_range(what.range);
+  const auto& [first, last] = asked.first.value_or(byte_range{});
+  const bool backwards =
+    !first.empty() && !last.empty() &&
+    (last.size() < first.size() || (last.size() == first.size() && last < first));
+  return asked.several || backwards ? std::nullopt : std::move(asked.first);
+}
+
 void read(const services& with, const call& what, const std::string& path, const reply& to) {
   to->answer_within(sandbox_patience,
                     error_response(step::find_sandbox,
                                    {errc::deadline_exceeded, "the sandbox was not ready in time"}));
+  read_file_request wanted{path, what.session_id, to->context()};
+  const auto range = part_wanted(what);
+  if (range)
+    wanted.part = {range->first, range->last};
   ask_sandbox<read_file_request, file_channel>(
     with,
-    {with.directory, what.id, read_file_request{path, what.session_id, to->context()},
-     [path, to](const file_channel& channel) { start_download(channel, path, to); },
+    {with.directory, what.id, std::move(wanted),
+     [path, range, to](const file_channel& channel) { start_download(channel, path, range, to); },
      [to](step at, const error& why) { to->respond(error_response(at, why)); }, step::read_file});
+}
+
+std::vector<parameter> with_range(std::vector<parameter> all) {
+  all.push_back({"Range", "header", "One part of it: `bytes=0-99`, `bytes=100-` or `bytes=-100`."});
+  return all;
 }
 
 const std::vector<parameter> parameters = {
@@ -71,12 +93,14 @@ void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> 
        return plan;
      },
      {.id = "readFile",
-      .summary = "Read a file.",
-      .parameters = parameters,
+      .summary = "Read a file, or a part of it.",
+      .parameters = with_range(parameters),
       .answers = {{"200", "Its bytes.", "application/octet-stream", ""},
+                  {"206", "Those that Range names.", "application/octet-stream", ""},
                   {"400", "", "", "InvalidRequest"},
                   {"403", "Outside the workspace.", "application/json", "ErrorResponse"},
                   {"404", "No such file.", "application/json", "ErrorResponse"},
+                  {"416", "It has no such bytes.", "application/json", "ErrorResponse"},
                   {"502", "It could not be read.", "application/json", "ErrorResponse"},
                   {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});
   table.push_back(

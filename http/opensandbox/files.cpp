@@ -1,6 +1,7 @@
 #include "base/limits.hpp"
 #include "http/bridge/ask_sandbox.hpp"
 #include "http/bridge/channel_reader.hpp"
+#include "http/byte_range.hpp"
 #include "http/header_text.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
@@ -15,6 +16,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <ctime>
 #include <optional>
@@ -184,28 +186,9 @@ private:
 
 // ---- Downloads
 
-/// What a Range says, as words; none: it makes no sense. Only the first of several counts.
-std::optional<std::pair<std::string, std::string>> read_range(std::string_view text) {
-  const auto digits = [](std::string_view number) {
-    return number.size() <= 18 &&
-           std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
-  };
-  auto unit = take_until(text, '=');
-  if (!same_letters(unit, "bytes"))
-    return std::nullopt;
-  auto range = take_until(text, ',');
-  const auto dash = range.find('-');
-  if (dash == std::string_view::npos)
-    return std::nullopt;
-  const auto first = trimmed(range.substr(0, dash)), last = trimmed(range.substr(dash + 1));
-  if (!digits(first) || !digits(last) || (first.empty() && last.empty()))
-    return std::nullopt;
-  return std::pair{std::string{first}, std::string{last}};
-}
-
 response out_of_reach(std::uint64_t size) {
   auto answer = execd_failure(416, "UNKNOWN", "the file has no such bytes");
-  answer.fields.push_back({"Content-Range", "bytes */" + std::to_string(size)});
+  answer.fields.push_back(no_part_of(size));
   return answer;
 }
 
@@ -231,15 +214,25 @@ std::string disposition_of(std::string_view path) {
   return "attachment; filename=\"" + encoded + "\"; filename*=UTF-8''" + encoded;
 }
 
+/// Whether If-Range names the file as it is. A file that has changed within the last second may
+/// have done so twice with one time.
+bool is_unchanged(const std::string& if_range, std::int64_t modified_ns) {
+  using namespace std::chrono;
+  const auto age = system_clock::now().time_since_epoch() - nanoseconds{modified_ns};
+  return age >= 1s && if_range == http_date(modified_ns);
+}
+
 class download final : public task_listener {
 public:
-  download(asked_task task, bool ranged)
+  /// `range`: a part is wanted, if `if_range` is empty or names the file as it is; else all of it.
+  download(asked_task task, std::optional<byte_range> range, std::string if_range)
       : task_listener(std::move(task))
-      , ranged_(ranged) {}
+      , range_(std::move(range))
+      , if_range_(std::move(if_range)) {}
 
   bool begin(const file_head& head) override {
     if (head.error == ERANGE) {
-      task_.to->respond(out_of_reach(head.size));
+      is_out_of_reach(head.size);
       return false;
     }
     from_ = head.size;
@@ -271,34 +264,42 @@ private:
       cut({errc::io_failed, "the sandbox makes no sense"});
       return false;
     }
-    const auto size = is.is.size;
-    if (ranged_ && size == 0) {
-      task_.to->respond(out_of_reach(0));
-      return false;
-    }
-    std::uint64_t to = size;
-    const auto &first = task_.words[1], &last = task_.words[2];
-    std::uint64_t wanted = 0;
-    std::from_chars(last.data(), last.data() + last.size(), wanted);
-    if (!first.empty() && !last.empty())
-      to = std::min(size, wanted + 1);
     stream_head how{"application/octet-stream",
                     {{"Content-Disposition", disposition_of(is.path)},
                      {"Accept-Ranges", "bytes"},
                      {"Last-Modified", http_date(is.is.modified_ns)}}};
-    how.length = left_ = to - std::min(from_, to);
-    if (ranged_) {
-      how.status = 206;
-      how.fields.push_back({"Content-Range", "bytes " + std::to_string(from_) + "-" +
-                                               std::to_string(to - 1) + "/" +
-                                               std::to_string(size)});
+    how.length = is.is.size;
+    if (range_ && !if_range_.empty() && !is_unchanged(if_range_, is.is.modified_ns)) {
+      ask_for_all();
+      return false;
     }
+    if (range_) {
+      const auto part = part_of(*range_, from_, is.is.size);
+      if (!part) {
+        task_.to->respond(out_of_reach(is.is.size));
+        return false;
+      }
+      tell_part(how, *part);
+    }
+    left_ = *how.length;
     entry.clear();
     stream_ = task_.to->stream(std::move(how));
     return stream_ != nullptr; // Else only the head was asked for.
   }
 
-  const bool ranged_;
+  /// Of a file that is not known to be the one that was meant, all is told.
+  void is_out_of_reach(std::uint64_t size) {
+    if_range_.empty() ? task_.to->respond(out_of_reach(size)) : ask_for_all();
+  }
+
+  void ask_for_all() {
+    task_.words[1] = "0";
+    task_.words[2] = "";
+    ask(task_, std::make_shared<download>(task_, std::nullopt, std::string{}));
+  }
+
+  const std::optional<byte_range> range_;
+  const std::string if_range_;
   std::uint64_t from_ = 0;
   std::uint64_t left_ = 0; ///< Of what was announced.
   std::shared_ptr<answer_stream> stream_;
@@ -361,13 +362,15 @@ void fetch(const execd_target& target, const call& what, const std::string&, con
     ask(task, std::make_shared<line_download>(task, line_window{*first, *count}));
     return;
   }
-  if (!what.range.empty()) {
-    const auto range = read_range(what.range);
+  std::optional<byte_range> range;
+  if (!what.range.empty()) { // Of several the first counts.
+    range = read_range(what.range).first;
     if (!range)
       return to->respond(execd_failure(416, "UNKNOWN", "the range makes no sense"));
-    std::tie(task.words[1], task.words[2]) = *range;
+    task.words[1] = range->first;
+    task.words[2] = range->last;
   }
-  ask(task, std::make_shared<download>(task, !what.range.empty()));
+  ask(task, std::make_shared<download>(task, range, what.if_range));
 }
 
 // ---- The routes

@@ -308,23 +308,6 @@ result<std::vector<std::string>> read_glob(std::string_view glob) {
   return all;
 }
 
-bool take_entry(std::string_view& bytes, told_entry& into) {
-  if (bytes.size() < sizeof into.is)
-    return false;
-  std::memcpy(&into.is, bytes.data(), sizeof into.is);
-  auto left = bytes.substr(sizeof into.is);
-  for (const auto& [size, text] : {std::pair{into.is.path_bytes, &into.path},
-                                   {into.is.owner_bytes, &into.owner},
-                                   {into.is.group_bytes, &into.group}}) {
-    if (left.size() < size)
-      return false;
-    *text = left.substr(0, size);
-    left.remove_prefix(size);
-  }
-  bytes = left;
-  return true;
-}
-
 void append_entry(std::string& json, const told_entry& entry) {
   rapidjson::StringBuffer buffer;
   writer out{buffer};

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
-#include "base/file_tasks.hpp"
+#include "http/told_entry.hpp"
 
 #include <cstdint>
 #include <string>
@@ -28,14 +28,8 @@ result<std::vector<std::string>> read_upload(std::string_view text);
 /// leading **/ says nothing here.
 result<std::vector<std::string>> read_glob(std::string_view glob);
 
-/// A file_entry with what follows it.
-struct told_entry {
-  file_entry is;
-  std::string_view path, owner, group;
-};
-
-/// Takes one off `bytes`. False: there is none, or no whole one.
-bool take_entry(std::string_view& bytes, told_entry& into);
+using http::take_entry;
+using http::told_entry;
 
 /// {"path":"…","type":"file",…}
 void append_entry(std::string& json, const told_entry& entry);

@@ -410,3 +410,45 @@ TEST_CASE("a writer that is killed leaves nothing, and the file as it was", "[fi
   REQUIRE(of.put("workspace/file", "new").status == 200);
   CHECK(of.get("workspace/file").body == "new");
 }
+
+TEST_CASE("a file is read with its length, or in part", "[files]") {
+  const node it;
+  const files of{it};
+  REQUIRE(of.put("workspace/f", noise(600'000)).status == 200);
+  REQUIRE(it.sh("a",
+                "ln -s /proc/self/status kernel; ln -s /sys/kernel/mm/transparent_hugepage/enabled "
+                "page; printf 0123456789 > ten; : > empty; mkfifo pipe")
+            .exit_code == 0);
+  const auto get = [&](const std::string& name, const std::string& range) {
+    return it.ask("GET", "/v1/sandbox/a/file/workspace/" + name, {}, "Range: " + range + "\r\n");
+  };
+  const auto whole = of.get("workspace/f");
+  CHECK(whole.fields.at("content-length") == "600000");
+  CHECK(whole.fields.at("accept-ranges") == "bytes");
+  // What a download tool does: how long it is, then the rest of what it has.
+  http_connection one{it.port()};
+  one.send(http_request("HEAD", "/v1/sandbox/a/file/workspace/f"));
+  CHECK(one.receive(true).fields.at("content-length") == "600000");
+  auto part = get("f", "bytes=300000-");
+  CHECK(part.status == 206);
+  CHECK(part.fields.at("content-range") == "bytes 300000-599999/600000");
+  CHECK((part.body == whole.body.substr(300'000)));
+  CHECK(get("ten", "bytes=2-4").body == "234");
+  CHECK(get("ten", "bytes=-3").body == "789");
+  CHECK(get("ten", "bytes=0-99").fields.at("content-range") == "bytes 0-9/10");
+  part = get("ten", "bytes=10-");
+  CHECK(part.status == 416);
+  CHECK(part.fields.at("content-range") == "bytes */10");
+  CHECK(get("empty", "bytes=0-").status == 416);
+  CHECK(get("empty", "bytes=-1").status == 416);
+  for (const auto* all : {"bytes=0-1,3-4", "bytes=4-2", "pages=1-2", "bytes=a-b"})
+    CHECK(get("ten", all).body == "0123456789");
+  CHECK(get("none", "bytes=0-1").status == 404);
+  CHECK(get("pipe", "bytes=0-1").status == 502);
+  // The kernel's own files say nothing true of their length.
+  const auto status = of.get("workspace/kernel");
+  CHECK(status.complete);
+  CHECK(status.body.starts_with("Name:\t"));
+  const auto page = of.get("workspace/page");
+  CHECK((page.status != 200 || page.complete));
+}

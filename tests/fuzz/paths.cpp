@@ -1,10 +1,11 @@
 // What a request line and its fields are taken apart into: routes, ids, paths, keys, names. Lines:
-// method, path, query, Host, Origin, Authorization, Accept-Encoding, Session-Id.
+// method, path, query, Host, Origin, Authorization, Accept-Encoding, Session-Id, Range.
 #include "base/byte_budget.hpp"
 #include "base/id.hpp"
 #include "http/bridge/api.hpp"
 #include "http/bridge/archives.hpp"
 #include "http/bridge/workspace_path.hpp"
+#include "http/byte_range.hpp"
 #include "http/header_text.hpp"
 #include "http/percent.hpp"
 #include "http/preview/address.hpp"
@@ -30,7 +31,8 @@ public:
       first.empty() ? verb::get : static_cast<verb>(static_cast<unsigned char>(first[0]) % 5);
     path = from.until('\n');
     query = from.until('\n');
-    for (const auto* name : {"Host", "Origin", "Authorization", "Accept-Encoding", "Session-Id"})
+    for (const auto* name :
+         {"Host", "Origin", "Authorization", "Accept-Encoding", "Session-Id", "Range"})
       fields_[name] = from.until('\n');
   }
   std::string_view field(std::string_view name) const override {
@@ -46,6 +48,23 @@ public:
 private:
   std::map<std::string_view, std::string_view> fields_;
 };
+
+/// A range is numbers, and what is told of a file is in it.
+void check_range(std::string_view field) {
+  const auto asked = read_range(field);
+  if (!asked.first)
+    return;
+  const auto& [first, last] = *asked.first;
+  must(!first.empty() || !last.empty(), "a range has a beginning or an end");
+  for (const auto& each : {first, last})
+    must(each.size() <= 18 && each.find_first_not_of("0123456789") == std::string::npos,
+         "what a sandbox is told are numbers that it can have");
+  for (const std::uint64_t size : {0ull, 1ull, 10ull, ~0ull})
+    for (const std::uint64_t from : {0ull, 5ull, 10ull, ~0ull})
+      if (const auto part = part_of(*asked.first, from, size))
+        must(part->from == from && part->from < part->to && part->to <= size && part->size == size,
+             "a part is in its file");
+}
 
 void check_paths(std::string_view text) {
   const auto decoded = percent_decode(text);
@@ -106,6 +125,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       must(pattern.rfind("./", 0) == 0 && pattern.find('\0') == std::string::npos,
            "a pattern is one that can be passed on");
   check_previews(head.field("Host"), head.path, head.query);
+  check_range(head.field("Range"));
   bridge::is_session_id(head.field("Session-Id"));
   accepts_gzip(head.field("Accept-Encoding"));
 

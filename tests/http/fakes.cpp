@@ -351,7 +351,9 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
     },
     [](status_atom) { return sandbox_status{}; },
     [all](const read_file_request& file) {
-      return open_channel(all, "read_file " + file.path +
+      const auto part =
+        file.part ? " from " + file.part->first + " to " + file.part->second : std::string{};
+      return open_channel(all, "read_file " + file.path + part +
                                  (file.session.empty() ? "" : " in " + file.session));
     },
     [all](const write_file_request& file) {

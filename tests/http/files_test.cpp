@@ -88,6 +88,126 @@ TEST_CASE("a file is read byte for byte", "[http][files]") {
   CHECK(h.heard().has("read_file /workspace/a.txt"));
 }
 
+TEST_CASE("a download tells its length, where that is known", "[http][files]") {
+  house h;
+  const auto sized = [&](std::uint64_t size, const std::vector<std::string>& frames) {
+    h.plays().file = [size, frames](int fd) {
+      auto head = found;
+      head.size = size;
+      write_head(fd, head);
+      for (const auto& each : frames)
+        write_frame(fd, each);
+      write_frame(fd, {});
+    };
+  };
+  const auto length = [](const answer& of) {
+    const auto at = of.fields.find("content-length");
+    return at == of.fields.end() ? std::string{"none"} : at->second;
+  };
+  sized(6, {"abc", "def"});
+  auto got = ask(h.port(), "GET", file);
+  CHECK(length(got) == "6");
+  CHECK(got.fields.at("accept-ranges") == "bytes");
+  CHECK(got.body == "abcdef");
+  client one{h.port()};
+  one.send(request("HEAD", file) + request("GET", "/health"));
+  got = one.receive(true);
+  CHECK(length(got) == "6");
+  CHECK(got.fields.at("accept-ranges") == "bytes");
+  CHECK(one.receive().body == R"({"ok":true})");
+  sized(0, {});
+  CHECK(length(ask(h.port(), "GET", file)) == "0");
+  // Some of the kernel's files say nothing of their length, or what is not so.
+  sized(0, {"abc"});
+  got = ask(h.port(), "GET", file);
+  CHECK(length(got) == "3");
+  CHECK(got.body == "abc");
+  sized(4096, {"abc"});
+  got = ask(h.port(), "GET", file);
+  CHECK(got.complete);
+  CHECK(got.body == "abc");
+  sized(0, {"abc", "def"});
+  got = ask(h.port(), "GET", file);
+  CHECK(length(got) == "none");
+  CHECK(got.fields.count("accept-ranges") == 0);
+  CHECK(got.complete);
+  CHECK(got.body == "abcdef");
+  // It grows while it is read, or shrinks.
+  sized(4, {"abc", "def"});
+  got = ask(h.port(), "GET", file);
+  CHECK(got.complete);
+  CHECK(got.body == "abcd");
+  sized(7, {"abc", "def"});
+  got = ask(h.port(), "GET", file);
+  CHECK(length(got) == "7");
+  CHECK_FALSE(got.complete);
+}
+
+TEST_CASE("a part of a file is told as that", "[http][files]") {
+  house h;
+  const auto part = [&](std::uint64_t from, std::uint64_t size, const std::string& content) {
+    h.plays().file = [=](int fd) {
+      write_head(fd, {0, file_kind::none, from, 0, 0});
+      file_entry entry{};
+      entry.kind = file_kind::regular;
+      entry.size = size;
+      entry.path_bytes = 1;
+      write_frame(fd, std::string{reinterpret_cast<const char*>(&entry), sizeof entry} + "a");
+      write_frame(fd, content);
+      write_frame(fd, {});
+    };
+  };
+  const auto get = [&](const std::string& range, const std::string& more = {}) {
+    return ask(h.port(), "GET", file, {}, "Range: " + range + "\r\n" + more);
+  };
+  part(2, 10, "234");
+  auto got = get("bytes=2-4");
+  CHECK(got.status == 206);
+  CHECK(got.body == "234");
+  CHECK(got.complete);
+  CHECK(got.fields.at("content-range") == "bytes 2-4/10");
+  CHECK(got.fields.at("content-length") == "3");
+  CHECK(got.fields.at("content-type") == "application/octet-stream");
+  CHECK(h.heard().has("read_file /workspace/a.txt from 2 to 4"));
+  part(7, 10, "789");
+  CHECK(get("Bytes = 7-").fields.at("content-range") == "bytes 7-9/10");
+  CHECK(get("bytes=-3").fields.at("content-range") == "bytes 7-9/10");
+  CHECK(get("bytes=7-99999999999999999999999").fields.at("content-range") == "bytes 7-9/10");
+  part(7, 10, "78"); // It has become shorter.
+  got = get("bytes=7-");
+  CHECK(got.status == 206);
+  CHECK_FALSE(got.complete);
+  part(7, 10, "789abc"); // It says more than it may.
+  CHECK(get("bytes=7-").body == "789");
+  h.plays().file = [](int fd) { write_head(fd, {ERANGE, file_kind::none, 10, 0, 0}); };
+  got = get("bytes=10-");
+  CHECK(got.status == 416);
+  CHECK(got.fields.at("content-range") == "bytes */10");
+  CHECK(got.body == R"({"error":"the file has no such bytes","code":"invalid_request"})");
+  part(0, 0, "");
+  CHECK(get("bytes=0-").status == 416);
+  part(5, 3, "x"); // It makes no sense.
+  CHECK(get("bytes=5-").status == 416);
+  h.plays().file = [](int fd) { write_head(fd, failed(ENOENT)); };
+  CHECK(get("bytes=0-1").status == 404);
+  h.plays().file = [](int fd) {
+    write_head(fd, {EINVAL, file_kind::none, 0, 0, static_cast<std::uint32_t>(file_step::type)});
+  };
+  check_error(get("bytes=0-1"), 502, "read failed: not a regular file", "exec_transport_error");
+  // What counts for nothing.
+  h.plays().file = reads("0123456789");
+  for (const auto* range : {"bytes=2-4, 6-7", "bytes=4-2", "bytes=10-9", "bytes=x", "bytes=-",
+                            "bytes", "lines=1-2", "", "bytes=1-2-3", "bytes=+1-2"}) {
+    CAPTURE(range);
+    const auto all = get(range);
+    CHECK(all.status == 200);
+    CHECK(all.body == "0123456789");
+  }
+  CHECK(get("bytes=2-4", "If-Range: \"a\"\r\n").status == 200);
+  CHECK(get("bytes=2-4", "If-Range: Fri, 20 Nov 2026 09:16:36 GMT\r\n").status == 200);
+  CHECK(ask(h.port(), "HEAD", file, {}, "Range: bytes=2-4\r\n").status == 200);
+}
+
 TEST_CASE("HEAD is GET without the body", "[http][files]") {
   house h;
   h.plays().file = reads("abc");
