@@ -163,11 +163,13 @@ public:
     method = verb_of(parser.method);
     method_name = http_method_str(static_cast<http_method>(parser.method));
     head_only = parser.method == HTTP_HEAD;
-    const std::string_view target{header.request_target()};
+    const auto target = below_authority(header.request_target());
     const auto question = target.find('?');
     path = target.substr(0, question);
     if (question != std::string_view::npos)
       query = target.substr(question + 1);
+    if (is_absolute_ && path.empty())
+      path = method_name == "OPTIONS" ? "*" : "/";
     chunked = (parser.flags & F_CHUNKED) != 0;
     if (!chunked && parser.content_length != ULLONG_MAX)
       content_length = parser.content_length;
@@ -177,14 +179,20 @@ public:
   }
 
   std::string_view field(std::string_view name) const override {
+    if (is_absolute_ && same_letters(name, "Host"))
+      return authority_;
     const auto value = header_.opt_value_of(restinio::string_view_t{name.data(), name.size()});
     return value ? std::string_view{value->data(), value->size()} : std::string_view{};
   }
 
   void
   each_field(const std::function<void(std::string_view, std::string_view)>& tell) const override {
-    header_.for_each_field(
-      [&](const restinio::http_header_field_t& each) { tell(each.name(), each.value()); });
+    if (is_absolute_)
+      tell("Host", authority_);
+    header_.for_each_field([&](const restinio::http_header_field_t& each) {
+      if (!is_absolute_ || each.field_id() != restinio::http_field_t::host)
+        tell(each.name(), each.value());
+    });
   }
 
   bool has_body() const { return chunked || content_length.value_or(0) > 0; }
@@ -202,6 +210,8 @@ public:
       }
       named_well = named_well && field.name().find(' ') == std::string::npos;
     });
+    if (is_absolute_ && !is_host(authority_))
+      return false;
     if (old_protocol && codings > 0)
       return false; // It knows none, so another server would not find the body's end.
     return named_well && (hosts == 1 || (old_protocol && hosts == 0));
@@ -212,6 +222,25 @@ private:
     const auto expect = field("Expect");
     return !old_protocol &&
            restinio::impl::is_equal_caseless(expect.data(), expect.size(), "100-continue", 12);
+  }
+
+  /// Who speaks to a proxy sends all of the address, and then that names the host, whatever the
+  /// field Host says (RFC 9112, 3.2.2). Answers what is left of it.
+  std::string_view below_authority(std::string_view target) {
+    for (const std::string_view scheme : {"http://", "https://"})
+      if (same_letters(target.substr(0, scheme.size()), scheme)) {
+        is_absolute_ = true;
+        target.remove_prefix(scheme.size());
+        authority_ = target.substr(0, target.find_first_of("/?#"));
+        return target.substr(authority_.size());
+      }
+    return target;
+  }
+
+  /// Without anybody's name in front of it.
+  static bool is_host(std::string_view authority) {
+    return !authority.empty() && authority.front() != ':' &&
+           authority.find('@') == std::string_view::npos;
   }
 
   static verb verb_of(unsigned method) {
@@ -227,6 +256,8 @@ private:
   }
 
   const restinio::http_request_header_t& header_;
+  bool is_absolute_ = false;
+  std::string_view authority_;
 };
 
 /// RESTinio closes what it cannot parse any further, and has nothing left to close.

@@ -32,16 +32,10 @@ bool names(std::string_view list, std::string_view word) {
 }
 
 bool is_of_one_connection(std::string_view name) {
-  constexpr std::array<std::string_view, 10> known{"Connection",
-                                                   "Keep-Alive",
-                                                   "Proxy-Connection",
-                                                   "Proxy-Authenticate",
-                                                   "Proxy-Authorization",
-                                                   "TE",
-                                                   "Trailer",
-                                                   "Transfer-Encoding",
-                                                   "Upgrade",
-                                                   "Content-Length"};
+  constexpr std::array<std::string_view, 9> known{
+    "Connection",          "Keep-Alive", "Proxy-Connection",  "Proxy-Authenticate",
+    "Proxy-Authorization", "TE",         "Transfer-Encoding", "Upgrade",
+    "Content-Length"};
   return std::any_of(known.begin(), known.end(),
                      [&](auto each) { return same_letters(name, each); });
 }

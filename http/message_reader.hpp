@@ -74,9 +74,32 @@ public:
     return used;
   }
 
+  /// In on_head, of a body in chunks: what the header says is not asked for any more, so that the
+  /// fields which are there at the end are those behind the body.
+  void forget_head() {
+    if (parser_.chunked())
+      parser_.get().clear();
+  }
+
+  /// Those, when it is done. `tell(name, value)`.
+  template <class Tell>
+  void each_trailer(Tell tell) {
+    if (parser_.chunked())
+      for (const auto& each : parser_.get())
+        tell(text_of(each.name_string()), text_of(each.value()));
+  }
+
 private:
   Parser parser_;
 };
+
+/// What a chunk ends with; the last one with those lines of trailing fields.
+inline std::string chunk_end(bool any, bool last, std::string_view trailer) {
+  std::string end = any ? "\r\n" : "";
+  if (last)
+    ((end += "0\r\n") += trailer) += "\r\n";
+  return end;
+}
 
 /// What has come and is not used yet, and room for more: little at first, more for who fills it.
 class inflow {

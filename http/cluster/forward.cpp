@@ -44,6 +44,17 @@ constexpr std::size_t worth_copying = 4096;
 
 constexpr std::string_view go_ahead = "HTTP/1.1 100 Continue\r\n\r\n";
 
+/// What follows a body, between nodes and then to the client. What says where a body ends does not.
+template <class Reader>
+std::string trailer_of(Reader& reader) {
+  std::string lines;
+  reader.each_trailer([&](std::string_view name, std::string_view value) {
+    if (!is_of_one_connection(name) && !is_of_nodes(name) && !same_letters(name, "Host"))
+      (((lines += name) += ": ") += value) += "\r\n";
+  });
+  return lines;
+}
+
 } // namespace
 
 response unreachable(const std::string& why, bool as_page) {
@@ -199,6 +210,7 @@ private:
   void begin_body() {
     if (wanted_->chunked) {
       chunks_.emplace();
+      chunks_->on_head = [this] { chunks_->forget_head(); };
       constexpr std::string_view head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
       error_code ec;
       chunks_->take(head, body_, ec);
@@ -247,7 +259,7 @@ private:
       if (!body_.empty())
         body_.insert(0, size_line(body_.size())) += "\r\n";
       if (body_done_)
-        body_ += "0\r\n\r\n";
+        body_ += chunk_end(false, true, trailer_of(*chunks_));
     }
     if (body_.empty())
       return read_body();
@@ -322,9 +334,11 @@ private:
         return look_elsewhere();
       if (status / 100 != 1)
         return tell_client();
-      answer_.reset();
       if (++interim_answers_ > most_interim_answers)
         return give_up(owner_.name + " never answers");
+      if (status != 100 && status != 101 && !wanted_->old_protocol)
+        return pass_interim();
+      answer_.reset();
       if (status == 100 && wanted_->has_body() && !body_begun_)
         return invite_body();
       if (kept == 0)
@@ -346,30 +360,47 @@ private:
     find_owner();
   }
 
+  /// What comes before the answer, and is not the owner's own.
+  void pass_interim() {
+    const auto& head = answer_->parser().get();
+    lead_ = "HTTP/1.1 " + std::to_string(head.result_int()) + " ";
+    ((lead_ += text_of(head.reason())) += "\r\n") += std::exchange(lines_, {});
+    lead_ += "\r\n";
+    answer_.reset();
+    client_->write_upgraded(asio::buffer(lead_),
+                            [self = shared_from_this()](const error_code& ec, std::size_t) {
+                              if (self->over_)
+                                return;
+                              if (ec)
+                                return self->client_gone();
+                              self->go_on_reading();
+                            });
+  }
+
   void tell_client() {
     auto& parser = answer_->parser();
     lead_.clear();
     if (!head_sent_ && !begin_answer())
       return give_up(owner_.name + " does not say where its answer ends");
     const bool last = parser.is_done();
-    std::string_view after;
+    end_.clear();
     if (chunked_) {
       if (!out_.empty())
         lead_ += size_line(out_.size());
-      after = out_.empty() ? (last ? "0\r\n\r\n" : "") : (last ? "\r\n0\r\n\r\n" : "\r\n");
+      end_ = chunk_end(!out_.empty(), last, last ? trailer_of(*answer_) : std::string{});
     }
     track_.body_leaves(out_.size());
     if (last)
       track_.finish(static_cast<int>(parser.get().result_int())); // Before the client can know.
-    if (lead_.empty() && out_.empty() && after.empty())
+    if (lead_.empty() && out_.empty() && end_.empty())
       return last ? finish() : read_answer();
     if (out_.size() <= worth_copying) {
-      (lead_ += out_) += after;
+      (lead_ += out_) += end_;
       out_.clear();
-      after = {};
+      end_.clear();
     }
     const std::array<asio::const_buffer, 3> parts{asio::buffer(lead_), asio::buffer(out_),
-                                                  asio::buffer(after.data(), after.size())};
+                                                  asio::buffer(end_)};
     client_->write_upgraded(parts,
                             [self = shared_from_this(), last](const error_code& ec, std::size_t) {
                               if (self->over_)
@@ -400,6 +431,8 @@ private:
       else if (!is_of_one_connection(name) && !names(of_connection, name))
         (((lines_ += name) += ": ") += text_of(each.value())) += "\r\n";
     }
+    upgrade_ = text_of(head[wire::field::upgrade]);
+    answer_->forget_head();
   }
 
   /// False: its body would end with the connection, which can be cut as well.
@@ -441,11 +474,10 @@ private:
   void switch_protocols() {
     const auto& head = answer_->parser().get();
     std::string first = "HTTP/1.1 101 " + std::string{text_of(head.reason())} + "\r\n" + lines_;
-    ((first += "Connection: Upgrade\r\nUpgrade: ") += text_of(head[wire::field::upgrade])) +=
-      "\r\n\r\n";
+    ((first += "Connection: Upgrade\r\nUpgrade: ") += upgrade_) += "\r\n\r\n";
     first += in_.bytes();
     std::optional<frame_walk> frames;
-    if (same_letters(text_of(head[wire::field::upgrade]), "websocket"))
+    if (same_letters(upgrade_, "websocket"))
       frames.emplace().pass(in_.bytes());
     track_.finish(101);
     end();
@@ -600,9 +632,10 @@ private:
   bool chunked_ = false;
   bool keeps_ = false;
   unsigned interim_answers_ = 0;
-  std::string lines_; ///< Of its header.
-  std::string lead_;  ///< For the client: what goes before
-  std::string out_;   ///< this part of the body.
+  std::string lines_, upgrade_; ///< Of its header.
+  std::string lead_;            ///< For the client: what goes before
+  std::string out_;             ///< this part of the body,
+  std::string end_;             ///< and behind it.
 };
 
 forwarder::forwarder(io_pool& io, std::shared_ptr<routing> way, tls_files tls)

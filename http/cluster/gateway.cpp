@@ -142,6 +142,9 @@ std::string gateway::write_head(const request_head& head, const std::string& req
     if (!head.old_protocol && names(head.field("Connection"), "upgrade"))
       append(text, "Connection", "Upgrade");
     append(text, "Upgrade", protocol);
+  } else if (preview::takes_trailers(head)) {
+    append(text, "Connection", "TE");
+    append(text, "TE", "trailers");
   }
   return text += "\r\n";
 }

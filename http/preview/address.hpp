@@ -15,6 +15,7 @@ struct address {
   std::string prefix; ///< What the path began with, without a last slash; empty: the host named it.
   std::string path;   ///< For that server, as it was sent: begins with a slash, or is `*`.
   bool in_execd = false; ///< It was asked of the sandbox's execd.
+  std::string host = {}; ///< What the client calls this node: its Host.
 };
 
 /// `host` as the Host field has it: `<port>-<id>.<domain>`, in any letter case, with any port

@@ -90,6 +90,8 @@ admission door::admit(const request_head& head, address to, bool knows_key,
   wanted.upgrade = wants_upgrade(head);
   wanted.repeatable = is_repeatable(head);
   wanted.wants_page = wants_page(head);
+  wanted.key = &key_;
+  wanted.connection_options = connection_options(head);
   sender from;
   from.key = &key_;
   from.request_id = request_id;
@@ -101,6 +103,7 @@ admission door::admit(const request_head& head, address to, bool knows_key,
     from.address = client->peer();
   }
   wanted.head = write_request(head, to, from);
+  to.host = head.field("Host");
   wanted.to = std::move(to);
   admission plan;
   plan.take_over = [with = with_, wanted = std::move(wanted)](std::shared_ptr<connection> taken,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace insula::http::preview {
 
@@ -56,7 +57,7 @@ constexpr std::array<std::string_view, 15> harmless_beginnings{"Content-",
                                                                "Anthropic-"};
 
 /// The same of whole names.
-constexpr std::array<std::string_view, 45> harmless{"Accept-Patch",
+constexpr std::array<std::string_view, 46> harmless{"Accept-Patch",
                                                     "Accept-Post",
                                                     "Accept-Ranges",
                                                     "Age",
@@ -97,6 +98,7 @@ constexpr std::array<std::string_view, 45> harmless{"Accept-Patch",
                                                     "Timing-Allow-Origin",
                                                     "Traceparent",
                                                     "Tracestate",
+                                                    "Trailer",
                                                     "Vary",
                                                     "Via",
                                                     "Want-Digest",
@@ -116,6 +118,108 @@ bool is_own_cookie(std::string_view cookie) {
   return cookie.starts_with(own_cookies);
 }
 
+/// A server that knows of its prefix, by X-Forwarded-Prefix, begins paths with it.
+std::string_view without_prefix(std::string_view path, std::string_view prefix) {
+  const auto rest = path.starts_with(prefix) ? path.substr(prefix.size()) : std::string_view{};
+  const bool knows =
+    path == prefix || (!rest.empty() && (rest[0] == '/' || rest[0] == '?' || rest[0] == '#'));
+  return !knows ? path : rest.empty() ? "/" : rest;
+}
+
+/// `name` and `port` of an authority; no port: empty.
+std::pair<std::string_view, std::string_view> split_authority(std::string_view authority) {
+  const auto bracket = authority.rfind(']');
+  const auto colon = authority.rfind(':');
+  if (colon == std::string_view::npos || (bracket != std::string_view::npos && colon < bracket))
+    return {authority, {}};
+  return {authority.substr(0, colon), authority.substr(colon + 1)};
+}
+
+/// Names by which a server in a sandbox calls itself.
+bool is_loopback(std::string_view name) {
+  return same_letters(name, "localhost") || name.starts_with("127.") || name == "0.0.0.0" ||
+         name == "[::1]" || name == "[::]";
+}
+
+/// Whether the server is meant: by what the client calls it, whatever the scheme, or by its port on
+/// its own loopback.
+bool is_server(std::string_view authority, std::string_view scheme, const address& to) {
+  const auto [name, port] = split_authority(authority);
+  const std::string_view usual = same_letters(scheme, "https") ? "443" : "80";
+  if (is_loopback(name) && (port.empty() ? usual : port) == std::to_string(to.port))
+    return true;
+  const auto [host, host_port] = split_authority(to.host);
+  const auto counts = [](std::string_view number) {
+    return number.empty() || number == "80" || number == "443" ? std::string_view{} : number;
+  };
+  return !host.empty() && same_letters(name, host) && counts(port) == counts(host_port);
+}
+
+/// What the client asks for where the server says `reference`, behind a prefix.
+std::string reference_of(std::string_view reference, const address& to) {
+  std::string_view path = reference;
+  const auto slashes = reference.find("//");
+  const auto scheme =
+    reference.substr(0, slashes == 0 || slashes == std::string_view::npos ? 0 : slashes - 1);
+  const bool in_full = slashes == 0 || (slashes != std::string_view::npos &&
+                                        (same_letters(reference.substr(0, slashes), "http:") ||
+                                         same_letters(reference.substr(0, slashes), "https:")));
+  if (in_full) {
+    path.remove_prefix(slashes + 2);
+    const auto authority = path.substr(0, path.find_first_of("/?#\\"));
+    if (!is_server(authority, scheme, to))
+      return std::string{reference};
+    path.remove_prefix(authority.size());
+  } else if (!path.starts_with("/")) {
+    return std::string{reference};
+  }
+  path = without_prefix(path, to.prefix);
+  return to.prefix + (path.starts_with("/") ? "" : "/") + std::string{path};
+}
+
+/// `5; url=/there`, with or without quotes.
+std::string refresh_of(std::string_view value, const address& to) {
+  auto at = value.find_first_of(";,");
+  const auto skip_blanks = [&] { at = value.find_first_not_of(" \t", at); };
+  if (at == std::string_view::npos)
+    return std::string{value};
+  ++at;
+  skip_blanks();
+  constexpr std::string_view url = "url";
+  if (at != std::string_view::npos && same_letters(value.substr(at, url.size()), url)) {
+    auto behind = value.find_first_not_of(" \t", at + url.size());
+    if (behind != std::string_view::npos && value[behind] == '=') {
+      at = behind + 1;
+      skip_blanks();
+    }
+  }
+  if (at == std::string_view::npos)
+    return std::string{value};
+  const char quote = value[at] == '"' || value[at] == '\'' ? value[at++] : '\0';
+  const auto end = quote == '\0' ? value.size() : std::min(value.find(quote, at), value.size());
+  return std::string{value.substr(0, at)} + reference_of(value.substr(at, end - at), to) +
+         std::string{value.substr(end)};
+}
+
+/// `</there>; rel=next, <more>`
+std::string link_of(std::string_view value, const address& to) {
+  std::string told;
+  bool quoted = false;
+  for (std::size_t at = 0; at < value.size(); ++at) {
+    const auto end = !quoted && value[at] == '<' ? value.find('>', at) : std::string_view::npos;
+    if (end != std::string_view::npos) {
+      told += '<' + reference_of(value.substr(at + 1, end - at - 1), to);
+      at = end;
+    } else if (quoted && value[at] == '\\' && at + 1 < value.size()) {
+      told += value[at++];
+    } else if (value[at] == '"') {
+      quoted = !quoted;
+    }
+    told += value[at];
+  }
+  return told;
+}
+
 /// Sent back to the host that it comes from alone, and behind a prefix for nothing but what is
 /// there.
 std::string cookie_of(std::string_view cookie, const std::string& prefix) {
@@ -126,8 +230,9 @@ std::string cookie_of(std::string_view cookie, const std::string& prefix) {
     const auto whole = attribute;
     const auto name = take_until(attribute, '=');
     if (!prefix.empty() && same_letters(name, "Path")) {
-      if (attribute.starts_with("/"))
-        path = attribute;
+      const auto below = without_prefix(attribute, prefix);
+      if (below.starts_with("/"))
+        path = below;
     } else if (!same_letters(name, "Domain") && !whole.empty()) {
       (kept += "; ") += whole;
     }
@@ -200,10 +305,50 @@ bool wants_upgrade(const request_head& head) {
          !head.field("Upgrade").empty() && names(head.field("Connection"), "upgrade");
 }
 
+bool takes_trailers(const request_head& head) {
+  return !head.old_protocol && names(head.field("TE"), "trailers") &&
+         names(connection_options(head), "TE");
+}
+
 bool is_repeatable(const request_head& head) {
   constexpr std::array<std::string_view, 5> known{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"};
   return !head.chunked && head.content_length.value_or(0) == 0 &&
          std::find(known.begin(), known.end(), head.method_name) != known.end();
+}
+
+std::string connection_options(const request_head& head) {
+  std::string all;
+  head.each_field([&](std::string_view name, std::string_view value) {
+    if (same_letters(name, "Connection"))
+      (all += value) += ',';
+  });
+  return all;
+}
+
+namespace {
+
+/// A field of a request, as the server is to see it, a line; empty: it stays here.
+std::string request_line(std::string_view name, std::string_view value, const key_check* key,
+                         std::string_view of_connection) {
+  std::string line;
+  if (is_of_one_connection(name) || is_one_of(name, told_by_node) || is_of_nodes(name) ||
+      same_letters(name.substr(0, forwarded.size()), forwarded) ||
+      (names(of_connection, name) && !same_letters(name, "Host")))
+    return line;
+  if (same_letters(name, "Cookie")) {
+    if (const auto kept = cookies_for_server(value, key); !kept.empty())
+      append(line, name, kept);
+  } else if (!shows_key(name, value, key)) {
+    append(line, name, value);
+  }
+  return line;
+}
+
+} // namespace
+
+std::string trailer_line(std::string_view name, std::string_view value, const key_check* key,
+                         std::string_view of_connection) {
+  return same_letters(name, "Host") ? std::string{} : request_line(name, value, key, of_connection);
 }
 
 std::string write_request(const request_head& head, const address& to, const sender& from) {
@@ -216,24 +361,9 @@ std::string write_request(const request_head& head, const address& to, const sen
         !query.empty() || head.query.empty())
       (text += '?') += query;
   text += " HTTP/1.1\r\n";
-  std::string dropped; // By the client's own wish.
+  const auto options = connection_options(head);
   head.each_field([&](std::string_view name, std::string_view value) {
-    if (same_letters(name, "Connection"))
-      (dropped += value) += ',';
-  });
-  head.each_field([&](std::string_view name, std::string_view value) {
-    if (is_of_one_connection(name) || is_one_of(name, told_by_node) || is_of_nodes(name) ||
-        same_letters(name.substr(0, forwarded.size()), forwarded) ||
-        (names(dropped, name) && !same_letters(name, "Host")))
-      return;
-    if (same_letters(name, "Cookie")) {
-      if (const auto kept = cookies_for_server(value, from.key); !kept.empty())
-        append(text, name, kept);
-      return;
-    }
-    if (shows_key(name, value, from.key))
-      return;
-    append(text, name, value);
+    text += request_line(name, value, from.key, options);
   });
   append(text, "X-Forwarded-For", from.address);
   append(text, "X-Forwarded-Proto", from.encrypted ? "https" : "http");
@@ -251,6 +381,9 @@ std::string write_request(const request_head& head, const address& to, const sen
   if (wants_upgrade(head)) {
     append(text, "Connection", "Upgrade");
     append(text, "Upgrade", head.field("Upgrade"));
+  } else if (takes_trailers(head)) {
+    append(text, "Connection", "TE");
+    append(text, "TE", "trailers");
   }
   return text += "\r\n";
 }
@@ -271,11 +404,14 @@ std::string answer_line(std::string_view name, std::string_view value, const add
   const bool is_challenge = same_letters(name, "WWW-Authenticate");
   if (is_challenge ? !asks_for_bearer(value) : !is_harmless(name))
     return line;
-  const bool from_root = value.starts_with("/") && !value.starts_with("//");
   if (is_cookie)
     append(line, name, cookie_of(value, to.prefix));
-  else if (from_root && (same_letters(name, "Location") || same_letters(name, "Content-Location")))
-    append(line, name, to.prefix + std::string{value});
+  else if (same_letters(name, "Location") || same_letters(name, "Content-Location"))
+    append(line, name, reference_of(value, to));
+  else if (same_letters(name, "Refresh"))
+    append(line, name, refresh_of(value, to));
+  else if (same_letters(name, "Link"))
+    append(line, name, link_of(value, to));
   else
     append(line, name, value);
   return line;

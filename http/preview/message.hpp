@@ -37,6 +37,9 @@ bool shows_key(std::string_view name, std::string_view value, const key_check* k
 /// It asks to speak something else on its connection.
 bool wants_upgrade(const request_head& head);
 
+/// It says that fields behind a body in chunks reach whoever asks.
+bool takes_trailers(const request_head& head);
+
 /// Twice is as good as once, and there is no body.
 bool is_repeatable(const request_head& head);
 
@@ -44,10 +47,20 @@ bool is_repeatable(const request_head& head);
 /// what is true: X-Forwarded-For, -Proto, -Host and, where there is one, -Prefix.
 std::string write_request(const request_head& head, const address& to, const sender& from);
 
+/// One field that follows a request's body, as the server is to see it, a line; empty: it stays
+/// here. `of_connection`: what the request's own Connection names.
+std::string trailer_line(std::string_view name, std::string_view value, const key_check* key,
+                         std::string_view of_connection);
+
+/// What the fields Connection of a request name, with commas.
+std::string connection_options(const request_head& head);
+
 /// One field of its answer, as the client is to see it, a line; empty: it stays here. Behind a
 /// prefix, all sandboxes and this node are one origin to a browser, so a field passes only if it is
-/// known to hold for no more than the prefix. A cookie is for its own host alone. `of_connection`:
-/// what the answer's own Connection names.
+/// known to hold for no more than the prefix. A cookie is for its own host alone. A reference to
+/// the server leads through the prefix, also if it names the server in full: as the client has
+/// named it, or as it is called in the sandbox. `of_connection`: what the answer's own Connection
+/// names.
 std::string answer_line(std::string_view name, std::string_view value, const address& to,
                         std::string_view of_connection = {});
 

@@ -122,6 +122,7 @@ private:
   void begin_body() {
     if (wanted_.chunked) {
       chunks_.emplace();
+      chunks_->on_head = [this] { chunks_->forget_head(); };
       constexpr std::string_view head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
       error_code ec;
       chunks_->take(head, body_, ec);
@@ -166,17 +167,21 @@ private:
 
   void write_body() {
     body_frame_.clear();
-    std::string_view after;
+    body_end_.clear();
     if (wanted_.chunked) {
       if (!body_.empty())
         body_frame_ = size_line(body_.size());
-      after =
-        body_.empty() ? (body_done_ ? "0\r\n\r\n" : "") : (body_done_ ? "\r\n0\r\n\r\n" : "\r\n");
+      std::string trailer;
+      if (body_done_)
+        chunks_->each_trailer([&](std::string_view name, std::string_view value) {
+          trailer += trailer_line(name, value, wanted_.key, wanted_.connection_options);
+        });
+      body_end_ = chunk_end(!body_.empty(), body_done_, trailer);
     }
     waits_for_client_ = false;
     body_watch_.expires_after(take_patience);
     const std::array<asio::const_buffer, 3> parts{asio::buffer(body_frame_), asio::buffer(body_),
-                                                  asio::buffer(after.data(), after.size())};
+                                                  asio::buffer(body_end_)};
     asio::async_write(server_->socket(), parts,
                       [self = shared_from_this()](const error_code& ec, std::size_t) {
                         self->body_watch_.disarm();
@@ -249,12 +254,31 @@ private:
         return switch_protocols();
       if (status / 100 != 1)
         return tell_client();
-      answer_.reset(); // What comes before the answer is between the server and this node.
       if (++interim_answers_ > most_interim_answers)
         return fail({502, "bad_answer", "the server at port " + port() + " never answers"});
+      if (status != 100 && !wanted_.old_protocol) // That one is between the server and this node.
+        return pass_interim();
+      answer_.reset();
       if (kept == 0)
         return read_answer();
     }
+  }
+
+  /// An early hint, say.
+  void pass_interim() {
+    const auto& head = answer_->parser().get();
+    lead_ = "HTTP/1.1 " + std::to_string(head.result_int()) + " ";
+    ((lead_ += text_of(head.reason())) += "\r\n") += std::exchange(lines_, {});
+    lead_ += "\r\n";
+    answer_.reset();
+    client_->write_upgraded(asio::buffer(lead_),
+                            [self = shared_from_this()](const error_code& ec, std::size_t) {
+                              if (self->over_)
+                                return;
+                              if (ec)
+                                return self->client_gone();
+                              self->in_.bytes().empty() ? self->read_answer() : self->parse();
+                            });
   }
 
   void tell_client() {
@@ -263,19 +287,19 @@ private:
     if (!head_sent_)
       begin_answer();
     const bool last = parser.is_done();
-    std::string_view after;
+    end_.clear();
     if (chunked_) {
       if (!out_.empty())
         lead_ += size_line(out_.size());
-      after = out_.empty() ? (last ? "0\r\n\r\n" : "") : (last ? "\r\n0\r\n\r\n" : "\r\n");
+      end_ = chunk_end(!out_.empty(), last, last ? trailer() : std::string{});
     }
     track_.body_leaves(out_.size());
     if (last)
       track_.finish(static_cast<int>(parser.get().result_int())); // Before the client can know.
-    if (lead_.empty() && out_.empty() && after.empty())
+    if (lead_.empty() && out_.empty() && end_.empty())
       return last ? finish() : read_answer();
     const std::array<asio::const_buffer, 3> parts{asio::buffer(lead_), asio::buffer(out_),
-                                                  asio::buffer(after.data(), after.size())};
+                                                  asio::buffer(end_)};
     client_->write_upgraded(parts,
                             [self = shared_from_this(), last](const error_code& ec, std::size_t) {
                               if (self->over_)
@@ -293,14 +317,27 @@ private:
   /// What of the header goes to the client.
   void keep_head() {
     const auto& head = answer_->parser().get();
-    std::string of_connection;
+    of_connection_.clear();
     for (const auto& each : head)
       if (each.name() == wire::field::connection)
-        (of_connection += text_of(each.value())) += ',';
+        (of_connection_ += text_of(each.value())) += ',';
     lines_.clear();
     for (const auto& each : head)
-      lines_ +=
-        answer_line(text_of(each.name_string()), text_of(each.value()), wanted_.to, of_connection);
+      lines_ += line_of(text_of(each.name_string()), text_of(each.value()));
+    upgrade_ = text_of(head[wire::field::upgrade]);
+    answer_->forget_head();
+  }
+
+  std::string line_of(std::string_view name, std::string_view value) const {
+    return answer_line(name, value, wanted_.to, of_connection_);
+  }
+
+  /// What follows the body.
+  std::string trailer() {
+    std::string lines;
+    answer_->each_trailer(
+      [&](std::string_view name, std::string_view value) { lines += line_of(name, value); });
+    return lines;
   }
 
   void begin_answer() {
@@ -342,8 +379,7 @@ private:
     const auto& head = answer_->parser().get();
     std::string first = "HTTP/1.1 101 " + std::string{text_of(head.reason())} + "\r\n";
     first += lines_;
-    ((first += "Connection: Upgrade\r\nUpgrade: ") += text_of(head[wire::field::upgrade])) +=
-      "\r\n";
+    ((first += "Connection: Upgrade\r\nUpgrade: ") += upgrade_) += "\r\n";
     track_.append_fields(first);
     first += "\r\n";
     first += in_.bytes();
@@ -483,7 +519,8 @@ private:
   std::optional<body_reader> chunks_;
   inflow body_in_{most_read};
   std::string body_;       ///< For the server,
-  std::string body_frame_; ///< and what goes before that.
+  std::string body_frame_; ///< and what goes before that,
+  std::string body_end_;   ///< and behind it.
   bool waits_for_client_ = false;
 
   std::optional<answer_reader> answer_;
@@ -494,9 +531,10 @@ private:
   bool chunked_ = false;
   bool keeps_ = false;
   unsigned interim_answers_ = 0;
-  std::string lines_; ///< Of its header.
-  std::string lead_;  ///< For the client: what goes before
-  std::string out_;   ///< this part of the body.
+  std::string lines_, of_connection_, upgrade_; ///< Of its header.
+  std::string lead_;                            ///< For the client: what goes before
+  std::string out_;                             ///< this part of the body,
+  std::string end_;                             ///< and behind it.
 };
 
 } // namespace

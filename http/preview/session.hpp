@@ -1,5 +1,6 @@
 #pragma once
 
+#include "http/auth.hpp"
 #include "http/bridge/api.hpp"
 #include "http/preview/address.hpp"
 
@@ -20,8 +21,10 @@ struct request {
   bool old_protocol = false;
   bool keep_alive = false;
   bool upgrade = false;
-  bool repeatable = false; ///< Twice is as good as once, and there is no body.
-  bool wants_page = false; ///< It is a browser that shows what it gets.
+  bool repeatable = false;        ///< Twice is as good as once, and there is no body.
+  bool wants_page = false;        ///< It is a browser that shows what it gets.
+  const key_check* key = nullptr; ///< The node's. It lives as long as a connection.
+  std::string connection_options; ///< What its Connection names.
 
   bool has_body() const { return chunked || length > 0; }
 };

@@ -277,6 +277,70 @@ TEST_CASE("100-continue, HEAD, pipelining and keep-alive work as HTTP has them",
   CHECK(one.receive().body == R"({"ok":true})");
 }
 
+TEST_CASE("HEAD says what GET would, without the body", "[http]") {
+  const node it;
+  REQUIRE(it.ask("PUT", "/v1/sandbox/a/file/workspace/f", "12345").status == 200);
+  const std::string execd = "/sandboxes/a/proxy/44772";
+  for (const auto& target : std::vector<std::string>{"/",
+                                                     "/health",
+                                                     "/v1/openapi.json",
+                                                     "/v1/openapi",
+                                                     "/metrics",
+                                                     "/v1/pool/stats",
+                                                     "/nope",
+                                                     "/v1/sandbox/A/running",
+                                                     "/v1/sandbox/a/running",
+                                                     "/v1/sandbox/a/file/workspace/f",
+                                                     "/v1/sandbox/a/file/workspace/none",
+                                                     "/v1/sandbox/a/network",
+                                                     "/v1/sandbox/a/ports",
+                                                     "/v1/sandbox/a/mounts",
+                                                     "/v1/sandbox/a/pty",
+                                                     "/v1/sandbox/a/port/1/ready?timeout_ms=1",
+                                                     "/v1/sandbox/a/port/1/",
+                                                     "/console/sandboxes",
+                                                     "/v1/sandboxes",
+                                                     "/v1/sandboxes/a",
+                                                     "/v1/sandboxes/none",
+                                                     execd + "/ping",
+                                                     execd + "/files/download?path=f",
+                                                     execd + "/files/download?path=f&limit=1",
+                                                     execd + "/files/info?path=f",
+                                                     execd + "/files/search?path=.&pattern=*",
+                                                     execd + "/directories/list?path=.",
+                                                     execd + "/command/status/none",
+                                                     execd + "/metrics",
+                                                     execd + "/nope"}) {
+    CAPTURE(target);
+    http_connection one{it.port()};
+    one.send(http_request("GET", target));
+    const auto whole = one.receive();
+    one.send(http_request("HEAD", target) + http_request("GET", "/health"));
+    auto head = one.receive(true);
+    CHECK(head.status == whole.status);
+    CHECK(
+      head.fields["content-type"] ==
+      (whole.fields.count("content-type") > 0 ? whole.fields.at("content-type") : std::string{}));
+    CHECK(one.receive().body == R"({"ok":true})"); // Nothing was in between.
+  }
+}
+
+TEST_CASE("who speaks as to a proxy is answered", "[http]") {
+  const node it;
+  REQUIRE(it.ask("PUT", "/v1/sandbox/a/file/workspace/f", "12345").status == 200);
+  const auto get = [&](const std::string& target, const std::string& host) {
+    http_connection one{it.port()};
+    one.send("GET " + target + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+    return one.receive();
+  };
+  const auto here = "http://localhost:" + std::to_string(it.port());
+  CHECK(get(here + "/health", "localhost").body == R"({"ok":true})");
+  CHECK(get(here + "/v1/sandbox/a/file/workspace/f", "localhost").body == "12345");
+  CHECK(get(here + "/v1/sandbox/a/running?x=http://y/", "elsewhere.example").status == 200);
+  CHECK(get("http://elsewhere.example/v1/pool/stats", "localhost").status == 403);
+  CHECK(get("http://8000-a.localhost/health", "localhost").status == 502);
+}
+
 TEST_CASE("a server that has run out of descriptors survives and serves again", "[http]") {
   const node it{"state: {user: root}"}; // So that its limit can be set from outside.
   REQUIRE(it.exec("a", {"true"}).exit_code == 0);

@@ -37,6 +37,25 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 while not os.path.exists("/workspace/go%d" % number):
                     time.sleep(0.01)
             self.wfile.write(b"0\r\n\r\n")
+        elif self.path.startswith("/moved/"):  # As frameworks build an address: of Host, or of their own.
+            host = {"host": self.headers["Host"], "own": "localhost:%s" % sys.argv[1]}[self.path[7:]]
+            self.send_response(302)
+            self.send_header("Location", "http://%s/there?a" % host)
+            self.send_header("Refresh", "0; url=http://%s/there" % host)
+            self.send_header("Content-Location", "/there")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif self.path == "/hinted":
+            self.wfile.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n")
+            while not os.path.exists("/workspace/go0"):
+                time.sleep(0.01)
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.send_header("Trailer", "X-Sum")
+            self.end_headers()
+            while not os.path.exists("/workspace/go1"):
+                time.sleep(0.01)
+            self.wfile.write(b"2\r\nhe\r\n0\r\nX-Sum: 7\r\n\r\n")
         else:
             self.answer("%d %s for %s" % (os.getpid(), self.path, self.headers["X-Forwarded-For"]))
 

@@ -3,8 +3,10 @@
 #include "tests/support/catch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <iterator>
+#include <sys/socket.h>
 
 using namespace insula::test;
 
@@ -65,6 +67,45 @@ TEST_CASE("execd goes on to a server on its sandbox's loopback", "[previews][exe
   CHECK(answer.body.ends_with(" /x?y for 127.0.0.1"));
   CHECK(it.ask("GET", execd + "8001/").status == 502);
   CHECK(it.ask("GET", execd).status == 400);
+}
+
+TEST_CASE("redirects of a server that is reached by path stay below it", "[previews]") {
+  const serving_node it;
+  it.serve("a");
+  for (const std::string prefix : {it.path("a"), std::string{"/sandboxes/a/proxy/8000"}})
+    for (const auto* how : {"host", "own"}) {
+      const auto moved = it.ask("GET", prefix + "/moved/" + how);
+      CHECK(moved.status == 302);
+      CHECK(moved.fields.at("location") == prefix + "/there?a");
+      CHECK(moved.fields.at("refresh") == "0; url=" + prefix + "/there");
+      CHECK(moved.fields.at("content-location") == prefix + "/there");
+      CHECK(it.ask("GET", moved.fields.at("location")).body.find(" /there?a for ") !=
+            std::string::npos);
+    }
+  CHECK(it.get("a", "/moved/host").fields.at("location") == "http://" + it.host("a") + "/there?a");
+}
+
+TEST_CASE("early hints come early, and fields behind the body behind it", "[previews]") {
+  const serving_node it;
+  it.serve("a");
+  http_connection one{it.port()};
+  one.send(http_request("GET", it.path("a") + "/hinted"));
+  const auto hint = one.receive(true);
+  CHECK(hint.status == 103);
+  CHECK(hint.fields.at("link") == "<" + it.path("a") + "/a.css>; rel=preload");
+  it.sh("a", "touch go0"); // The answer is not there before.
+  const auto answer = one.receive_head();
+  CHECK(answer.status == 200);
+  CHECK(answer.fields.at("trailer") == "X-Sum");
+  it.sh("a", "touch go1");
+  std::string rest;
+  std::array<char, 256> some{};
+  while (rest.find("\r\n\r\n") == std::string::npos) {
+    const auto n = ::recv(one.fd(), some.data(), some.size(), 0);
+    REQUIRE(n > 0);
+    rest.append(some.data(), static_cast<std::size_t>(n));
+  }
+  CHECK(rest.ends_with("0\r\nX-Sum: 7\r\n\r\n"));
 }
 
 TEST_CASE("a frozen sandbox goes on for whoever asks its server, and is frozen again",

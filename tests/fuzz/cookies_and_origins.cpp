@@ -82,6 +82,26 @@ void check_set(std::string_view value, const std::string& prefix) {
   must(prefix.empty() || path.starts_with(prefix + "/"), "a cookie holds for the prefix alone");
 }
 
+/// What leads to the server leads through the prefix; what leads elsewhere is as it was.
+void check_reference(std::string_view value, std::string_view host, const std::string& prefix) {
+  const preview::address to{"abc", 3000, prefix, "/", false, std::string{host}};
+  for (const std::string_view name : {"Location", "Content-Location", "Refresh", "Link"}) {
+    const auto line = preview::answer_line(name, value, to);
+    const auto head = std::string{name} + ": ";
+    must(line.starts_with(head) && line.ends_with("\r\n"), "a reference is one line");
+    const auto told = line.substr(head.size(), line.size() - head.size() - 2);
+    const bool named = name == "Refresh" || name == "Link";
+    must(told == value || told.find(prefix + "/") != std::string::npos,
+         "what is written anew leads through the prefix");
+    if (named)
+      continue;
+    const bool from_root = value.starts_with("/") && !value.starts_with("//");
+    must(!from_root || told.starts_with(prefix + "/"), "a path from the root is the server's");
+    const auto again = preview::answer_line(name, told, to);
+    must(again == line, "what leads through the prefix stays");
+  }
+}
+
 void check_origin(std::string_view origin, std::string_view host, bool encrypted) {
   const auto mark = origin.find("://");
   const bool same = mark != std::string_view::npos && !host.empty() &&
@@ -108,5 +128,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_set(set, "");
   check_set(set, "/v1/sandbox/abc/port/80");
   check_origin(origin, host, encrypted);
+  check_reference(set, host, "/v1/sandbox/abc/port/3000");
   return 0;
 }

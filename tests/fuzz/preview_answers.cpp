@@ -1,6 +1,7 @@
 // What a server in a sandbox answers to one request, and what the node makes of the next one on the
 // same connections, through the real server: whatever the first answer is, the second is its own.
 // The sandbox is played: a port of this machine.
+#include "http/header_text.hpp"
 #include "tests/fuzz/preview_world.hpp"
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 using namespace insula;
 using namespace insula::fuzz;
+using insula::http::same_letters;
 
 namespace {
 
@@ -38,6 +40,24 @@ std::string_view value_of(std::string_view head, std::string_view name) {
   return head.substr(from, head.find("\r\n", from) - from);
 }
 
+/// Lines up to an empty one.
+bool take_trailer(std::string_view& left) {
+  for (;;) {
+    const auto end = left.find("\r\n");
+    if (end == std::string_view::npos)
+      return false;
+    const auto line = left.substr(0, end);
+    left.remove_prefix(end + 2);
+    if (line.empty())
+      return true;
+    must(line.find(':') != std::string_view::npos && line.front() != ' ' && line.front() != '\t' &&
+           line.find('\n') == std::string_view::npos,
+         "what follows a body is fields");
+    for (const std::string_view name : {"content-length:", "transfer-encoding:", "connection:"})
+      must(!same_letters(line.substr(0, name.size()), name), "no field there says where it ends");
+  }
+}
+
 bool take_chunks(std::string_view& left, std::string& body) {
   for (;;) {
     const auto end = left.find("\r\n");
@@ -49,15 +69,24 @@ bool take_chunks(std::string_view& left, std::string& body) {
     left.remove_prefix(end + 2);
     if (left.size() < size + 2)
       return false;
+    if (size == 0)
+      return take_trailer(left);
     body += left.substr(0, size);
     must(left.substr(size, 2) == "\r\n", "a chunk ends with its line");
     left.remove_prefix(size + 2);
-    if (size == 0)
-      return true;
   }
 }
 
+bool is_interim(std::string_view left) {
+  return left.starts_with("HTTP/1.1 1") && !left.starts_with("HTTP/1.1 101");
+}
+
 std::optional<message> take_message(std::string_view& left, bool without_body) {
+  while (is_interim(left)) { // Early hints, say: a header and no more.
+    const auto end = left.find("\r\n\r\n");
+    must(end != std::string_view::npos, "a header is sent whole");
+    left.remove_prefix(end + 4);
+  }
   if (left.empty())
     return std::nullopt;
   must(left.starts_with("HTTP/1.1 "), "an answer begins with its line");

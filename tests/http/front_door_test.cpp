@@ -28,6 +28,9 @@ TEST_CASE("malformed requests are answered with 400 and closed", "[http][front_d
     {"garbage\r\n\r\n", "\x16\x03\x01\x02", "GET /health\r\n\r\n", "GET /health HTTP/9.9\r\n\r\n",
      "GET /health HTTP/1.1\r\n\r\n", "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: b\r\n\r\n",
      "GET /health HTTP/1.1\r\nHost: localhost\r\nX y: 1\r\n\r\n",
+     "GET http://a@localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+     "GET http:///health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+     "GET http://:80/health HTTP/1.1\r\nHost: localhost\r\n\r\n",
      "GET /health HTTP/1.1\r\nHost : a\r\n\r\n", "FOO /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
      "POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
      "POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: "
@@ -118,11 +121,19 @@ TEST_CASE("what is only odd has one meaning", "[http][front_door]") {
      {post + "Transfer-Encoding: \t Chunked \r\n\r\nE;x=y\r\n" + body +
         "\r\n000\r\nX-Late: 1\r\n\r\n",
       200},
-     // An address in full is another one, whatever host it names.
-     {"GET http://localhost/health HTTP/1.1\r\n" + host + "\r\n", 404},
-     {"CONNECT localhost:1 HTTP/1.1\r\n" + host + "\r\n", 404},
-     {"GET http://80-abc.localhost/ HTTP/1.1\r\n" + host + "\r\n", 404},
-     {"GET http://localhost/health HTTP/1.1\r\nHost: 80-abc.localhost\r\n\r\n", 400}}));
+     // An address in full names the host, whatever the field says.
+     {"GET http://localhost/health HTTP/1.1\r\n" + host + "\r\n", 200},
+     {"GET HTTP://LOCALHOST:8787/health HTTP/1.1\r\n" + host + "\r\n", 200},
+     {"GET https://localhost/health?a=b HTTP/1.1\r\nHost:\r\n\r\n", 200},
+     {"GET http://localhost/health HTTP/1.1\r\nHost: 80-abc.localhost\r\n\r\n", 200},
+     {"GET http://80-abc.localhost/ HTTP/1.1\r\n" + host + "\r\n", 502},
+     {"GET http://elsewhere.example/v1/pool/stats HTTP/1.1\r\n" + host + "\r\n", 403},
+     {"GET http://localhost HTTP/1.1\r\n" + host + "\r\n", 200},
+     {"GET http://localhost?a HTTP/1.1\r\n" + host + "\r\n", 200},
+     {"OPTIONS http://localhost HTTP/1.1\r\n" + host + "\r\n", 404},
+     {"GET /http://localhost/health HTTP/1.1\r\n" + host + "\r\n", 404},
+     {"GET ftp://localhost/health HTTP/1.1\r\n" + host + "\r\n", 404},
+     {"CONNECT localhost:1 HTTP/1.1\r\n" + host + "\r\n", 404}}));
   CAPTURE(bytes);
   for (const bool piecewise : {false, true}) {
     client one{h.port()};

@@ -198,6 +198,68 @@ TEST_CASE("behind a prefix, an answer holds for no more than that", "[http][prev
     CHECK(line("WWW-Authenticate", challenge).empty());
 }
 
+TEST_CASE("behind a prefix, what leads to the server leads through the prefix", "[http][preview]") {
+  const std::string prefix = "/v1/sandbox/abc/port/3000";
+  const auto led = [&](std::string_view name, std::string_view value,
+                       const std::string& host = "Node.example:8787") {
+    const auto told = preview::answer_line(name, value, {"abc", 3000, prefix, "/", false, host});
+    return told.substr(name.size() + 2, told.size() - name.size() - 4);
+  };
+  for (const auto* name : {"Location", "content-location"}) {
+    for (const auto& [said, told] : {
+           std::pair{"/login", "/login"},
+           {"/", "/"},
+           {"//node.example:8787/login", "/login"},
+           {"http://node.example:8787/login?a=http://x/#y", "/login?a=http://x/#y"},
+           {"HTTPS://NODE.example:8787", "/"},
+           {"http://node.example:8787?a", "/?a"},
+           {"http://localhost:3000/login", "/login"},
+           {"http://127.0.0.1:3000/login", "/login"},
+           {"http://[::1]:3000/login", "/login"},
+           {"http://0.0.0.0:3000/login", "/login"},
+           // A server that knows of its prefix.
+           {"/v1/sandbox/abc/port/3000/login", "/login"},
+           {"/v1/sandbox/abc/port/3000", "/"},
+           {"http://node.example:8787/v1/sandbox/abc/port/3000?a", "/?a"},
+           {"/v1/sandbox/abc/port/30001", "/v1/sandbox/abc/port/30001"},
+         })
+      CHECK(led(name, said) == prefix + told);
+    for (const auto* other :
+         {"login", "?a", "", "../x", "https://other.example/login", "//other.example/",
+          "http://node.example/login", "http://node.example:8788/", "http://localhost:3001/",
+          "http://localhost/", "http://node.example:8787.evil.example/", "http:/login",
+          "http://node.example:8787@evil.example/", "mailto:a@b", "ftp://node.example:8787/"})
+      CHECK(led(name, other) == other);
+  }
+  CHECK(led("Location", "https://node.example/x", "node.example") == prefix + "/x");
+  CHECK(led("Location", "http://node.example:80/x", "node.example") == prefix + "/x");
+  CHECK(led("Location", "http://[2001:db8::1]:8787/x", "[2001:db8::1]:8787") == prefix + "/x");
+  CHECK(led("Location", "http://[2001:db8::2]:8787/x", "[2001:db8::1]:8787") ==
+        "http://[2001:db8::2]:8787/x");
+  CHECK(led("Location", "http:///x", "") == "http:///x");
+  for (const auto& [said, told] : {
+         std::pair{std::string{"5"}, std::string{"5"}},
+         {"0; url=/a", "0; url=" + prefix + "/a"},
+         {"0;URL = '/a'", "0;URL = '" + prefix + "/a'"},
+         {"0, url=\"http://localhost:3000/a\" ", "0, url=\"" + prefix + "/a\" "},
+         {"0; /a", "0; " + prefix + "/a"},
+         {"0; url=a", "0; url=a"},
+         {"0; url=https://other.example/", "0; url=https://other.example/"},
+         {"0;", "0;"},
+         {"0; url=", "0; url="},
+         {"0; url='", "0; url='"},
+       })
+    CHECK(led("Refresh", said) == told);
+  CHECK(led("Link", "</a.css>; rel=preload; title=\"</b>\", <c>, <http://localhost:3000/d>;x") ==
+        "<" + prefix + "/a.css>; rel=preload; title=\"</b>\", <c>, <" + prefix + "/d>;x");
+  CHECK(led("Link", "</a") == "</a");
+  CHECK(led("Set-Cookie", "a=1; Path=" + prefix + "/x") == "a=1; Path=" + prefix + "/x");
+  CHECK(led("Set-Cookie", "a=1; Path=" + prefix) == "a=1; Path=" + prefix + "/");
+  // By name the server is asked by its own.
+  CHECK(preview::answer_line("Location", "http://localhost:80/a", {"abc", 80, "", "/"}) ==
+        "Location: http://localhost:80/a\r\n");
+}
+
 TEST_CASE("by name, an answer holds for that name alone", "[http][preview]") {
   const auto by_name = [](std::string_view name, std::string_view value) {
     return preview::answer_line(name, value, {"abc", 80, "", "/"});
@@ -277,7 +339,7 @@ TEST_CASE("bodies go both ways at once, of any form", "[http][preview]") {
     auto inside = server.accept();
     CHECK(inside.head().find("Transfer-Encoding: chunked\r\n") != std::string::npos);
     CHECK(inside.read(8) == "3\r\nabc\r\n");
-    one.send("1\r\nd\r\n0\r\nTrailer: 1\r\n\r\n" + get("/next", server.host()));
+    one.send("1\r\nd\r\n0\r\n\r\n" + get("/next", server.host()));
     CHECK(inside.read_until("0\r\n\r\n") == "1\r\nd\r\n0\r\n\r\n");
     inside.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n");
     CHECK(one.read_until("\r\n\r\n").find("Transfer-Encoding: chunked\r\n") != std::string::npos);
@@ -389,6 +451,7 @@ TEST_CASE("HEAD, 304 and HTTP/1.0 keep their forms", "[http][preview]") {
   inside.head();
   inside.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 304 Not Modified\r\nETag: "
               "\"a\"\r\n\r\n");
+  CHECK(one.receive(true).status == 103);
   const auto same = one.receive(true);
   CHECK(same.status == 304);
   CHECK(same.fields.at("etag") == "\"a\"");
@@ -398,6 +461,98 @@ TEST_CASE("HEAD, 304 and HTTP/1.0 keep their forms", "[http][preview]") {
   CHECK(one.read_until("\r\n\r\n").find("chunked") == std::string::npos);
   CHECK(one.read(10) == "he");
   CHECK(one.at_end());
+}
+
+TEST_CASE("fields behind a body pass, both ways", "[http][preview]") {
+  house h{with_key()};
+  inner_server server;
+  client one{h.port()};
+  const std::string key = "Authorization: Bearer s3cret\r\n";
+  one.send("POST /up HTTP/1.1\r\nHost: " + server.host() + "\r\n" + key +
+           "Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\nTE: trailers, deflate\r\n"
+           "Connection: TE, X-Hop\r\nX-Sum: early\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: "
+           "6\r\nX-Hop: 1\r\nX-Forwarded-For: 6.6.6.6\r\nHost: other\r\nX-Secret: the key is "
+           "s3cret\r\nCookie: insula=t; a=1\r\n\r\n");
+  auto inside = server.accept();
+  const auto head = inside.head();
+  CHECK(head.find("\r\nTrailer: X-Sum\r\n") != std::string::npos);
+  CHECK(head.find("\r\nConnection: TE\r\nTE: trailers\r\n") != std::string::npos);
+  CHECK(head.find("\r\nX-Sum: early\r\n") != std::string::npos);
+  CHECK(inside.read_until("\r\n\r\n") == "3\r\nabc\r\n0\r\nX-Sum: 6\r\nCookie: a=1\r\n\r\n");
+  inside.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\nX-Sum: "
+              "early\r\n\r\n2\r\nhe\r\n");
+  const auto answer = one.read_until("\r\n\r\n");
+  CHECK(answer.find("\r\nTrailer: X-Sum\r\n") != std::string::npos);
+  CHECK(answer.find("\r\nX-Sum: early\r\n") != std::string::npos);
+  CHECK(one.read(7) == "2\r\nhe\r\n");
+  inside.send("0\r\nX-Sum: 1\r\nServer-Timing: a;dur=1\r\nX-Accel-Redirect: /x\r\n\r\n");
+  CHECK(one.read_until("\r\n\r\n") == "0\r\nX-Sum: 1\r\nServer-Timing: a;dur=1\r\n\r\n");
+  SECTION("not to HTTP/1.0, nor behind a body of a known length") {
+    one.send("GET / HTTP/1.0\r\nHost: " + server.host() + "\r\n" + key + "\r\n");
+    inside.head();
+    inside.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n0\r\nX: "
+                "1\r\n\r\n");
+    one.read_until("\r\n\r\n");
+    CHECK(one.read(10) == "he");
+  }
+  SECTION("behind a prefix only what is known") {
+    one.send("GET " + server.prefix() + "/ HTTP/1.1\r\nHost: localhost\r\n" + key + "\r\n");
+    inside.head();
+    inside.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nNEL: 1\r\nX-Sum: "
+                "2\r\nLocation: /a\r\n\r\n");
+    one.read_until("\r\n\r\n");
+    CHECK(one.read_until("\r\n\r\n") ==
+          "0\r\nX-Sum: 2\r\nLocation: " + server.prefix() + "/a\r\n\r\n");
+  }
+}
+
+TEST_CASE("early hints pass", "[http][preview]") {
+  house h;
+  inner_server server;
+  client one{h.port()};
+  one.send(get(server.prefix() + "/", "localhost"));
+  auto inside = server.accept();
+  inside.head();
+  inside.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nNEL: x\r\n\r\n");
+  // Before there is an answer.
+  CHECK(one.read_until("\r\n\r\n") ==
+        "HTTP/1.1 103 Early Hints\r\nLink: <" + server.prefix() + "/a.css>; rel=preload\r\n\r\n");
+  inside.send("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early "
+              "Hints\r\nX: 1\r\n\r\n" +
+              ok);
+  CHECK(one.read_until("\r\n\r\n") == "HTTP/1.1 102 Processing\r\n\r\n");
+  CHECK(one.read_until("\r\n\r\n") == "HTTP/1.1 103 Early Hints\r\nX: 1\r\n\r\n");
+  CHECK(one.receive().body == "ok");
+  SECTION("with a body that is asked for first") {
+    one.send("PUT /x HTTP/1.1\r\nHost: " + server.host() +
+             "\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+    inside.head();
+    inside.send("HTTP/1.1 103 Early Hints\r\n\r\n");
+    CHECK(one.read_until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
+    CHECK(one.read_until("\r\n\r\n") == "HTTP/1.1 103 Early Hints\r\n\r\n");
+    one.send("ab");
+    CHECK(inside.read(2) == "ab");
+    inside.send(ok);
+    CHECK(one.receive().body == "ok");
+  }
+  SECTION("not to HTTP/1.0, which knows of none") {
+    one.send("GET / HTTP/1.0\r\nHost: " + server.host() + "\r\n\r\n");
+    inside.head();
+    inside.send("HTTP/1.1 103 Early Hints\r\n\r\n" + ok);
+    CHECK(one.receive().status == 200);
+  }
+  SECTION("but not without end") {
+    one.send(get("/", server.host()));
+    inside.head();
+    std::string many;
+    for (int i = 0; i < 40; ++i)
+      many += "HTTP/1.1 103 Early Hints\r\n\r\n";
+    inside.send(many);
+    auto got = one.receive(true);
+    for (int i = 0; i < 40 && got.status == 103; ++i)
+      got = one.receive(true);
+    CHECK(got.status == 502);
+  }
 }
 
 TEST_CASE("after an upgrade, bytes go both ways", "[http][preview]") {
