@@ -9,6 +9,7 @@
 #include <caf/stateful_actor.hpp>
 
 #include <chrono>
+#include <optional>
 
 namespace insula::http::opensandbox {
 
@@ -17,9 +18,12 @@ namespace {
 using taken_atom = caf::atom_constant<caf::atom("taken")>;
 using gone_atom = caf::atom_constant<caf::atom("gone")>;
 using ping_atom = caf::atom_constant<caf::atom("ping")>;
+using rest_atom = caf::atom_constant<caf::atom("rest")>;
 
 constexpr std::uint32_t read_bytes = 256 * 1024;
 constexpr std::chrono::seconds ping_pause{3};
+/// For a line to be ended, before what there is of it is told: a prompt never is.
+constexpr std::chrono::milliseconds rest_patience{200};
 
 std::int64_t now_ms() {
   using namespace std::chrono;
@@ -47,6 +51,8 @@ struct stream_state {
   std::int64_t began_ms = 0;
   std::int64_t read_ms = 0; ///< What is told now was read then.
   line_splitter out, err;
+  std::optional<std::chrono::steady_clock::time_point> rest_since; ///< Set: there is one.
+  bool rest_watched = false;
   bool writing = false;
   bool asking = false; ///< The process, for more.
   std::string held;    ///< To be written next.
@@ -76,13 +82,14 @@ void append_output(std::string& events, stream_state& st, const output_frame& fr
   });
 }
 
-void append_rest(std::string& events, stream_state& st) {
-  st.out.finish([&](std::string_view line, std::string_view end) {
-    append_line(events, st, "stdout", line, end);
-  });
-  st.err.finish([&](std::string_view line, std::string_view end) {
-    append_line(events, st, "stderr", line, end);
-  });
+/// Of a line that has not ended. `for_good`: nothing follows it.
+void append_rest(std::string& events, stream_state& st, bool for_good) {
+  for (auto* each : {&st.out, &st.err}) {
+    const auto tell = [&](std::string_view line, std::string_view end) {
+      append_line(events, st, each == &st.out ? "stdout" : "stderr", line, end);
+    };
+    for_good ? each->finish(tell) : each->flush(tell);
+  }
 }
 
 /// The last event, once what is on its way has been taken: it would overtake that.
@@ -99,7 +106,7 @@ void finish(self_pointer self, std::string events) {
 void fail(self_pointer self, const error& why) {
   auto& st = self->state;
   std::string events;
-  append_rest(events, st);
+  append_rest(events, st, true);
   const auto words = why.code == errc::internal ? std::string{"internal error"} : why.message;
   finish(self, events + write_error_event(words, words, now_ms()));
 }
@@ -108,6 +115,21 @@ std::string last_event(const stream_state& st, const process_end& end) {
   const auto how = outcome_of(end);
   return how.words.empty() ? write_complete_event(now_ms() - st.began_ms, now_ms())
                            : write_error_event(how.value, how.words, now_ms());
+}
+
+/// A prompt is to be seen before it is answered. Not where lines are told without their ends: a
+/// client could not tell a part of one from a line.
+void watch_rest(self_pointer self, bool told_lines) {
+  auto& st = self->state;
+  if (!st.job.keeps_ends)
+    return;
+  const auto now = std::chrono::steady_clock::now();
+  if (!st.out.has_rest() && !st.err.has_rest())
+    st.rest_since.reset();
+  else if (told_lines || !st.rest_since)
+    st.rest_since = now;
+  if (st.rest_since && !std::exchange(st.rest_watched, true))
+    self->delayed_send(self, rest_patience - (now - *st.rest_since), rest_atom::value);
 }
 
 /// One at a time; what is read meanwhile waits, and then nothing more is read.
@@ -139,13 +161,14 @@ void pass_on(self_pointer self, const output_chunk& chunk) {
   for (const auto& each : chunk.frames)
     append_output(events, st, each);
   if (chunk.ended) {
-    append_rest(events, st);
+    append_rest(events, st, true);
     return finish(self, std::move(events) + last_event(st, *chunk.ended));
   }
+  watch_rest(self, !events.empty());
   if (events.empty()) // In mid-line.
     return ask_for_output(self);
   if (st.writing) {
-    st.held = std::move(events);
+    st.held += events;
     return;
   }
   write(self, std::move(events));
@@ -313,6 +336,21 @@ caf::behavior execd_stream(self_pointer self, const std::shared_ptr<command_job>
       if (!st.writing)
         write(self, write_text_event("ping", "pong", now_ms()));
       self->delayed_send(self, ping_pause, ping_atom::value);
+    },
+    [self](rest_atom) {
+      auto& st = self->state;
+      st.rest_watched = false;
+      if (st.gone || st.complete || !st.rest_since)
+        return;
+      if (std::chrono::steady_clock::now() < *st.rest_since + rest_patience)
+        return watch_rest(self, false);
+      st.rest_since.reset();
+      std::string events;
+      append_rest(events, st, false);
+      if (st.writing)
+        st.held += events;
+      else if (!events.empty())
+        write(self, std::move(events));
     },
     [self](bridge::ended_atom, const caf::actor_addr& who) {
       auto& st = self->state;

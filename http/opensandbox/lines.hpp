@@ -1,5 +1,7 @@
 #pragma once
 
+#include "http/utf8.hpp"
+
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -40,6 +42,21 @@ public:
     rest_ += bytes;
     if (rest_.size() > longest_line)
       finish(tell);
+  }
+
+  /// Something has come that no line's end has followed.
+  bool has_rest() const { return !rest_.empty(); }
+
+  /// What there is of the rest, but for the beginning of a character; what follows is told later,
+  /// as a line of its own.
+  template <class Tell>
+  void flush(Tell tell) {
+    const auto held = utf8_incomplete_tail(rest_);
+    const auto whole = std::string_view{rest_}.substr(0, rest_.size() - held);
+    if (whole.empty())
+      return;
+    tell(whole, std::string_view{});
+    rest_.erase(0, whole.size());
   }
 
   /// The rest, if there is any: its command has ended.

@@ -107,6 +107,51 @@ TEST_CASE("execd: a command's output, exit code and status", "[execd]") {
   CHECK(it.ask("GET", "/v1/sandboxes/a/proxy/44772/ping").status == 200);
 }
 
+TEST_CASE("execd: a prompt is told though its line has not ended", "[execd]") {
+  const execd_node it;
+  const auto ask = [&](const std::string& prompt, const std::string& fields) {
+    it.sh("a", "rm -f go");
+    auto one = std::make_unique<http_connection>(it.port());
+    one->send(http_request(
+      "POST", "/sandboxes/a/proxy/44772/command",
+      execd_node::body("printf '" + prompt + "'; until [ -e go ]; do sleep 0.05; done; echo yes"),
+      fields));
+    CHECK(one->receive_head().status == 200);
+    return one;
+  };
+  const auto all_of = [](http_connection& from) {
+    std::string all;
+    while (const auto more = from.more())
+      all += *more;
+    return all;
+  };
+  SECTION("where a client puts the parts together") {
+    const auto [prompt, told] = GENERATE(table<std::string, std::string>(
+      {{"first\\nname? ", "name? "}, {"caf\\303\\251? \\342", "caf\xc3\xa9? "}}));
+    const auto one = ask(prompt, "");
+    std::string heard;
+    while (heard.find(told) == std::string::npos) {
+      const auto more = one->more();
+      REQUIRE(more);
+      heard += *more;
+    }
+    it.sh("a", "touch go"); // It was told before the command could go on.
+    CHECK(all_of(*one).find("yes\\n\"") != std::string::npos);
+  }
+  SECTION("not where lines are told without their ends") {
+    const auto one = ask("name? ", "User-Agent: OpenSandbox-JS-SDK/0.1.11\r\n");
+    std::string heard;
+    while (heard.find("pong") == heard.rfind("pong")) { // The second one is after 3 s.
+      const auto more = one->more();
+      REQUIRE(more);
+      heard += *more;
+    }
+    CHECK(heard.find("name") == std::string::npos);
+    it.sh("a", "touch go");
+    CHECK(all_of(*one).find("\"text\":\"name? yes\"") != std::string::npos);
+  }
+}
+
 TEST_CASE("execd: a command is over when its shell is", "[execd]") {
   const execd_node it;
   const auto begun = std::chrono::steady_clock::now();
@@ -363,6 +408,28 @@ TEST_CASE("execd: files are downloaded whole, in part, or by line", "[execd]") {
     CHECK(get("ten", "Range: " + std::string{range} + "\r\n").status == 416);
   CHECK(get("ten", "Range: bytes=10-\r\n").fields.at("content-range") == "bytes */10");
   CHECK(get("empty", "Range: bytes=0-\r\n").status == 416);
+  // If-Range names a state of the file, and one of the last second may not be the only one.
+  REQUIRE(
+    it.sh("a", "printf x > new; touch -d '2026-01-02 03:04:05 UTC' ten; touch -d '+1 hour' new")
+      .exit_code == 0);
+  const std::string dated = "If-Range: Fri, 02 Jan 2026 03:04:05 GMT\r\n";
+  CHECK(get("ten").fields.at("last-modified") == "Fri, 02 Jan 2026 03:04:05 GMT");
+  CHECK(get("ten", "Range: bytes=2-4\r\n" + dated).body == "234");
+  CHECK(get("ten", "Range: bytes=10-\r\n" + dated).body == "0123456789");
+  for (const auto* range : {"bytes=2-4", "bytes=10-"}) {
+    const auto all = get("ten", "Range: " + std::string{range} +
+                                  "\r\nIf-Range: Fri, 02 Jan 2026 03:04:06 GMT\r\n");
+    CHECK(all.status == 200);
+    CHECK(all.body == "0123456789");
+    CHECK(all.fields.at("content-length") == "10");
+  }
+  CHECK(get("ten", "Range: bytes=2-4\r\nIf-Range: \"tag\"\r\n").status == 200);
+  const auto fresh = get("new").fields.at("last-modified");
+  CHECK(get("new", "Range: bytes=0-\r\nIf-Range: " + fresh + "\r\n").status == 200);
+  const auto head =
+    it.ask("HEAD", "/sandboxes/a/proxy/44772/files/download?path=ten", {}, "Range: bytes=2-4\r\n");
+  CHECK(head.status == 200);
+  CHECK(head.fields.at("content-length") == "10");
   CHECK(get("many").body.size() == 588'895);
   CHECK(get("many&offset=99999").body == "99999\n100000");
   CHECK(get("many&offset=5&limit=2").body == "5\n6");

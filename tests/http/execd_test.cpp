@@ -76,6 +76,31 @@ TEST_CASE("output is taken apart into lines", "[http][execd]") {
   CHECK(split({std::string(9u << 20, 'x'), "y\n"}) == "[" + std::string(9u << 20, 'x') + "][y\n]");
 }
 
+TEST_CASE("what there is of a line can be told before it ends", "[http][execd]") {
+  opensandbox::line_splitter lines;
+  std::string told;
+  const auto tell = [&](std::string_view line, std::string_view end) {
+    told += "[" + std::string{line} + std::string{end} + "]";
+  };
+  lines.flush(tell);
+  CHECK_FALSE(lines.has_rest());
+  lines.feed("a\nname? ", tell);
+  CHECK(lines.has_rest());
+  lines.flush(tell);
+  CHECK_FALSE(lines.has_rest());
+  lines.flush(tell);
+  lines.feed("\n\xc3", tell);
+  lines.flush(tell); // Half a character.
+  CHECK(lines.has_rest());
+  lines.feed("\xa9\xe2\x82", tell);
+  lines.flush(tell);
+  lines.feed("\xac\r\n\xff", tell);
+  lines.flush(tell);
+  lines.feed("\xc3", tell);
+  lines.finish(tell);
+  CHECK(told == "[a\n][name? ][\n][\xc3\xa9][\xe2\x82\xac\r\n][\xff][\xc3]");
+}
+
 TEST_CASE("a cursor is the number of a line", "[http][execd]") {
   const auto told = [](std::int64_t after, const std::vector<std::string>& pieces, bool over) {
     opensandbox::log_cursor cursor{after};
