@@ -26,10 +26,8 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
-/// cluster.yaml with all of its comments has a hundredth of this.
-constexpr std::size_t max_file_bytes = 1u << 20;
-
 constexpr std::uint64_t KiB = 1ull << 10, MiB = 1ull << 20, GiB = 1ull << 30, TiB = 1ull << 40;
+
 
 /// uids from 1879048192 up to the last, in ranges of 65,536.
 constexpr unsigned first_sandbox_uid = 1'879'048'192;
@@ -236,25 +234,64 @@ bool is_binding_name(std::string_view text) {
 /// Sets a value from its text, or says what was expected instead.
 template <class Into>
 using setter_of = std::function<std::optional<std::string>(Into&, const std::string&)>;
-using setter = setter_of<config>;
 
-/// A value that `parse` understands. `where` is the field, as a function of what is set.
+/// A field, as a function of what it is in, and how it is set from a text.
+template <class Where, class Set>
+struct field {
+  Where where;
+  Set set;
+
+  template <class Into>
+  std::optional<std::string> operator()(Into& into, const std::string& text) const {
+    return set(into, text);
+  }
+};
+
+bool are_same(const bucket_binding& a, const bucket_binding& b) {
+  return std::tie(a.endpoint, a.bucket, a.read_only, a.credentials) ==
+         std::tie(b.endpoint, b.bucket, b.read_only, b.credentials);
+}
+
+bool are_same(const std::map<std::string, bucket_binding>& a,
+              const std::map<std::string, bucket_binding>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
+    return one.first == other.first && are_same(one.second, other.second);
+  });
+}
+
+bool are_same(const bucket_settings& a, const bucket_settings& b) {
+  return std::tie(a.credentials, a.credentials_for, a.driver, a.cache_bytes) ==
+           std::tie(b.credentials, b.credentials_for, b.driver, b.cache_bytes) &&
+         are_same(a.bindings, b.bindings);
+}
+
+template <class T>
+bool are_same(const T& a, const T& b) {
+  return a == b;
+}
+
+template <class Where, class Set>
+field<Where, Set> settable(Where where, Set set) {
+  return {std::move(where), std::move(set)};
+}
+
+/// A value that `parse` understands.
 template <class Where, class Parse>
 auto parsed(Where where, Parse parse, std::string expected) {
-  return [=](auto& into, const std::string& text) -> std::optional<std::string> {
+  return settable(where, [=](auto& into, const std::string& text) -> std::optional<std::string> {
     auto value = parse(text);
     if (!value)
       return expected;
     where(into) = std::move(*value);
     return std::nullopt;
-  };
+  });
 }
 
 /// The same between two ends, which `spell` can write.
 template <class Where, class Parse, class T, class Spell>
-setter ranged(Where where, Parse parse, range<T> allowed, std::string kind, std::string example,
-              Spell spell) {
-  return [=](config& into, const std::string& text) -> std::optional<std::string> {
+auto ranged(Where where, Parse parse, range<T> allowed, std::string kind, std::string example,
+            Spell spell) {
+  return settable(where, [=](config& into, const std::string& text) -> std::optional<std::string> {
     const auto value = parse(text);
     if (!value)
       return kind + " " + example;
@@ -262,25 +299,25 @@ setter ranged(Where where, Parse parse, range<T> allowed, std::string kind, std:
       return kind + " from " + spell(allowed.least) + " to " + spell(allowed.most);
     where(into) = *value;
     return std::nullopt;
-  };
+  });
 }
 
 template <class Where>
-setter count(Where where, range<unsigned> allowed) {
+auto count(Where where, range<unsigned> allowed) {
   const auto spell = [](unsigned n) { return std::to_string(n); };
   return ranged(where, number<unsigned>, allowed, "a whole number",
                 "from " + spell(allowed.least) + " to " + spell(allowed.most), spell);
 }
 
 template <class Where>
-setter size(Where where, range<std::uint64_t> allowed) {
+auto size(Where where, range<std::uint64_t> allowed) {
   return ranged(
     where, [](auto& text) { return with_unit(text, sizes); }, allowed, "a size", "such as 2GiB",
     [](std::uint64_t bytes) { return in_units(bytes, sizes); });
 }
 
 template <class Where>
-setter time(Where where, range<milliseconds> allowed) {
+auto time(Where where, range<milliseconds> allowed) {
   return ranged(
     where, duration, allowed, "a duration", "such as 500ms, 30s, 10m or 2h",
     [](milliseconds ms) { return in_units(static_cast<std::uint64_t>(ms.count()), durations); });
@@ -300,21 +337,27 @@ auto yes_or_no(Where where) {
 
 /// One value more for each text of a list.
 template <class Where, class Parse>
-setter appended(Where where, Parse parse, std::string expected) {
-  return [=](config& into, const std::string& text) -> std::optional<std::string> {
+auto appended(Where where, Parse parse, std::string expected) {
+  return settable(where, [=](config& into, const std::string& text) -> std::optional<std::string> {
     auto value = parse(text);
     if (!value)
       return expected;
     where(into).push_back(std::move(*value));
     return std::nullopt;
-  };
+  });
+}
+
+/// What stands below it has names that the operator chooses: see file_reader.
+template <class Where>
+auto only_section(Where where, std::string expected) {
+  return settable(where, [=](config&, const std::string&) { return std::optional{expected}; });
 }
 
 template <class T>
 using choices = std::vector<std::pair<std::string, T>>;
 
 template <class Where, class T>
-setter one_of(Where where, choices<T> values, std::string expected) {
+auto one_of(Where where, choices<T> values, std::string expected) {
   return parsed(
     where,
     [values](const std::string& text) {
@@ -326,7 +369,7 @@ setter one_of(Where where, choices<T> values, std::string expected) {
 }
 
 template <class Where>
-setter path(Where where, bool may_be_empty) {
+auto path(Where where, bool may_be_empty) {
   return parsed(
     where,
     [=](const std::string& text) {
@@ -349,10 +392,21 @@ std::optional<std::string> credential(const std::string& text) {
 // ---- The table ----
 
 struct key {
+  template <class Where, class Set>
+  key(std::string name, field<Where, Set> how, bool is_secret = false, bool is_list = false)
+      : path(std::move(name))
+      , set(how)
+      , same([where = how.where](const config& a, const config& b) {
+        return are_same(where(a), where(b));
+      })
+      , secret(is_secret)
+      , list(is_list) {}
+
   std::string path;
-  setter set;
-  bool secret = false; ///< Errors do not repeat its value.
-  bool list = false;   ///< `set` is called for every element.
+  setter_of<config> set;
+  std::function<bool(const config&, const config&)> same;
+  bool secret; ///< Errors do not repeat its value.
+  bool list;   ///< `set` is called for every element.
 };
 
 /// Below this one stand names that the operator chooses, each with the members of a binding.
@@ -379,7 +433,7 @@ struct binding_member {
 };
 
 #define FIELD(name)                                                                                \
-  [](config & c) -> auto& {                                                                        \
+  [](auto& c) -> auto& {                                                                           \
     return c.name;                                                                                 \
   }
 
@@ -443,9 +497,9 @@ const std::vector<key>& keys() {
      appended(FIELD(image.available), image_name,
               "a list of names of imported images such as [bookworm]"),
      false, true},
-    {"image.unknown", one_of(FIELD(image.replaces_unknown),
-                             choices<bool>{{"refuse", false}, {"default", true}},
-                             "refuse or default")},
+    {"image.unknown",
+     one_of(FIELD(image.replaces_unknown), choices<bool>{{"refuse", false}, {"default", true}},
+            "refuse or default")},
     {"network.default",
      one_of(FIELD(network.allow_all), choices<bool>{{"allow-all", true}, {"deny-all", false}},
             "allow-all or deny-all")},
@@ -457,25 +511,21 @@ const std::vector<key>& keys() {
      appended(FIELD(network.resolvers), address, "a list of addresses such as [9.9.9.9]"), false,
      true},
 
-    {"buckets.driver", parsed(
-                         FIELD(buckets.driver),
-                         [](const std::string& text) {
-                           return text == "s3fs" || text == "rclone" ? std::optional{text}
-                                                                     : std::nullopt;
-                         },
-                         "s3fs or rclone")},
+    {"buckets.driver",
+     parsed(
+       FIELD(buckets.driver),
+       [](
+         const std::string&
+           text) { return text == "s3fs" || text == "rclone" ? std::optional{text} : std::nullopt; },
+       "s3fs or rclone")},
     {"buckets.cache", size(FIELD(buckets.cache_bytes), {64 * MiB, 64 * GiB})},
     {"buckets.credentials_for",
      appended(FIELD(buckets.credentials_for), service_url,
               "a list of http or https URLs without a path such as [https://s3.example.com]"),
      false, true},
-    // Only for what is no section: see file_reader.
-    {bindings_path,
-     [](config&, const std::string&) {
-       return std::optional<std::string>{
-         "a section of buckets by name, such as {DATA: {endpoint: \"https://s3.example.com\", "
-         "bucket: my-data}}"};
-     }},
+    {bindings_path, only_section(FIELD(buckets.bindings),
+                                 "a section of buckets by name, such as {DATA: {endpoint: "
+                                 "\"https://s3.example.com\", bucket: my-data}}")},
 
     {"snapshots.directory", path(FIELD(snapshots.directory), true)},
     {"snapshots.endpoint",
@@ -507,17 +557,14 @@ const std::vector<key>& keys() {
     {"cluster.etcd.authority", path(FIELD(cluster.etcd_authority), true)},
     {"cluster.etcd.certificate", path(FIELD(cluster.etcd_certificate), true)},
     {"cluster.etcd.key", path(FIELD(cluster.etcd_key), true)},
-    {"cluster.etcd.prefix", parsed(FIELD(cluster.prefix), key_prefix,
-                                   "at most 63 letters, digits, '.', '_' and '-'")},
+    {"cluster.etcd.prefix",
+     parsed(FIELD(cluster.prefix), key_prefix, "at most 63 letters, digits, '.', '_' and '-'")},
     {"cluster.authority", path(FIELD(cluster.authority), true)},
     {"cluster.certificate", path(FIELD(cluster.certificate), true)},
     {"cluster.key", path(FIELD(cluster.key), true)},
-    // Only for what is no section: see file_reader.
     {nodes_path,
-     [](config&, const std::string&) {
-       return std::optional<std::string>{"a section of nodes by name, such as {n1: {internal: "
-                                         "\"10.0.0.1:8788\", link: \"10.0.0.1:8789\"}}"};
-     }},
+     only_section(FIELD(cluster.nodes), "a section of nodes by name, such as {n1: {internal: "
+                                        "\"10.0.0.1:8788\", link: \"10.0.0.1:8789\"}}")},
 
     {"pool.target", count(FIELD(pool.target), warm)},
     {"pool.refresh_interval", time(FIELD(pool.refresh_interval), refresh)},
@@ -976,12 +1023,10 @@ private:
 result<std::string> text_of(const std::string& file) {
   errno = 0;
   std::ifstream in{file, std::ios::binary};
-  std::string text(max_file_bytes + 1, '\0');
+  std::string text(max_config_bytes + 1, '\0');
   if (!in.is_open() || (in.read(text.data(), static_cast<std::streamsize>(text.size())), in.bad()))
     return error{errc::io_failed, file + ": cannot be read: " + std::strerror(errno)};
   text.resize(static_cast<std::size_t>(in.gcount()));
-  if (text.size() > max_file_bytes)
-    return refused(file + ": expected at most 1MiB of configuration");
   return text;
 }
 
@@ -1082,18 +1127,26 @@ result<void> become_node(const std::optional<std::string>& typed, config& into) 
 
 result<config> load_config(std::optional<std::string> file, const environment& env,
                            const command_line& typed) {
+  const config_origin from{std::move(file), env, typed};
+  if (!from.file)
+    return read_config(from, {});
+  auto text = text_of(*from.file);
+  if (!text)
+    return text.reason();
+  return read_config(from, {std::move(*text), others_can_read(*from.file)});
+}
+
+result<config> read_config(const config_origin& from, const config_text& file) {
+  const auto& typed = from.typed;
   config values;
-  file_reader reader{file.value_or(""), values};
-  if (file) {
-    const auto text = text_of(*file);
-    if (!text)
-      return text.reason();
-    if (const auto good = reader.read(*text); !good)
-      return good.reason();
-    if (reader.holds_secrets() && others_can_read(*file))
-      values.exposed_file = *file;
-  }
-  if (const auto good = read_environment(env, values); !good)
+  file_reader reader{from.file.value_or(""), values};
+  if (file.text.size() > max_config_bytes)
+    return refused(*from.file + ": expected at most 1MiB of configuration");
+  if (const auto good = reader.read(file.text); !good)
+    return good.reason();
+  if (reader.holds_secrets() && file.others_can_read)
+    values.exposed_file = *from.file;
+  if (const auto good = read_environment(from.env, values); !good)
     return good.reason();
   if (const auto good = become_node(typed.node, values); !good)
     return good.reason();
@@ -1120,30 +1173,12 @@ result<config> load_config(std::optional<std::string> file, const environment& e
   return values;
 }
 
-namespace {
-
-bool same(const bucket_binding& a, const bucket_binding& b) {
-  return std::tie(a.endpoint, a.bucket, a.read_only, a.credentials) ==
-         std::tie(b.endpoint, b.bucket, b.read_only, b.credentials);
-}
-
-bool same(const bucket_settings& a, const bucket_settings& b) {
-  return std::tie(a.credentials, a.credentials_for, a.driver, a.cache_bytes) ==
-           std::tie(b.credentials, b.credentials_for, b.driver, b.cache_bytes) &&
-         std::equal(a.bindings.begin(), a.bindings.end(), b.bindings.begin(), b.bindings.end(),
-                    [](const auto& one, const auto& other) {
-                      return one.first == other.first && same(one.second, other.second);
-                    });
-}
-
-} // namespace
-
 bool config::operator==(const config& other) const {
   const auto rest = [](const config& c) {
     return std::tie(c.server, c.state, c.runtime, c.node, c.sandbox, c.image, c.network, c.preview,
                     c.snapshots, c.cluster, c.pool, c.default_session, c.log_level, c.exposed_file);
   };
-  return rest(*this) == rest(other) && same(buckets, other.buckets);
+  return rest(*this) == rest(other) && are_same(buckets, other.buckets);
 }
 
 bool is_loopback(const endpoint& where) {
@@ -1152,6 +1187,14 @@ bool is_loopback(const endpoint& where) {
 
 result<void> check(const config& values) {
   return check(values, [](auto&) { return ""; });
+}
+
+std::vector<std::string> changed_keys(const config& before, const config& after) {
+  std::vector<std::string> paths;
+  for (const auto& one : keys())
+    if (!one.same(before, after))
+      paths.push_back(one.path);
+  return paths;
 }
 
 std::vector<std::string> config_keys() {

@@ -187,6 +187,27 @@ struct command_line {
 result<config> load_config(std::optional<std::string> file, const environment& env,
                            const command_line& typed = {});
 
+/// All that a configuration is made of, but the file's text.
+struct config_origin {
+  std::optional<std::string> file; ///< Its path.
+  environment env;
+  command_line typed;
+};
+
+/// cluster.yaml with all of its comments has a hundredth of this.
+inline constexpr std::size_t max_config_bytes = 1u << 20;
+
+struct config_text {
+  std::string text; ///< Empty: there is no file.
+  bool others_can_read = false;
+};
+
+/// The same of a file that has been read. Without io_failed.
+result<config> read_config(const config_origin& from, const config_text& file);
+
+/// The keys whose values differ, dotted, in the order of cluster.yaml.
+std::vector<std::string> changed_keys(const config& before, const config& after);
+
 /// Can only this machine reach it?
 bool is_loopback(const endpoint& where);
 

@@ -112,12 +112,14 @@ int main(int argc, char** argv) {
     std::cout << app.help();
     return 2;
   }
-  auto config =
-    insula::load_config(file, current_environment(),
-                        {.listen = listen, .execd = execd, .state_directory = state, .node = node});
+  const insula::config_origin from{
+    file,
+    current_environment(),
+    {.listen = listen, .execd = execd, .state_directory = state, .node = node}};
+  auto config = insula::load_config(from.file, from.env, from.typed);
   if (!config) {
     std::cerr << "insula: " << config.reason().message << '\n';
     return 2;
   }
-  return insula::serve(*config);
+  return insula::serve(*config, from);
 }

@@ -5,6 +5,7 @@
 #include "apps/cluster_node.hpp"
 #include "apps/find_images.hpp"
 #include "apps/node_figures.hpp"
+#include "apps/reload.hpp"
 #include "apps/resolvers.hpp"
 #include "apps/server_calls.hpp"
 #include "apps/server_record.hpp"
@@ -12,7 +13,6 @@
 #include "base/clock.hpp"
 #include "base/io_pool.hpp"
 #include "base/log.hpp"
-#include "http/auth.hpp"
 #include "http/server.hpp"
 #include "runtime/host_image.hpp"
 #include "runtime/native_engine.hpp"
@@ -304,9 +304,10 @@ sigset_t block_signals() {
 }
 
 /// Until a signal comes that ends a node: which one. 0: the spawner has ended, as `alone` says by
-/// being readable. Where both are so, it is the signal that has ended the spawner too. SIGHUP, as
-/// of a terminal that is closed, ends nothing.
-int wait_for_end(const sigset_t& signals, const unique_fd& alone) {
+/// being readable. Where both are so, it is the signal that has ended the spawner too. SIGHUP, also
+/// of a terminal that is closed, ends nothing, and `on_hangup` is called.
+int wait_for_end(const sigset_t& signals, const unique_fd& alone,
+                 const std::function<void()>& on_hangup) {
   const unique_fd came{::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)};
   while (true) {
     std::array<pollfd, 2> both{{{came.get(), POLLIN, 0}, {alone.get(), POLLIN, 0}}};
@@ -315,7 +316,7 @@ int wait_for_end(const sigset_t& signals, const unique_fd& alone) {
     if (::read(came.get(), &said, sizeof said) == static_cast<ssize_t>(sizeof said)) {
       if (said.ssi_signo != SIGHUP)
         return static_cast<int>(said.ssi_signo);
-      log::info("node.hangup", {{"consequence", "none"}});
+      on_hangup();
       continue;
     }
     if (both[1].revents != 0)
@@ -342,7 +343,7 @@ void keep_files(const actors::node& node, const sigset_t& signals) {
     log::error("node.files_not_kept", {{"sandboxes", failed}});
 }
 
-result<void> run(const config& values) {
+result<void> run(const config& values, const config_origin& from) {
   if (::geteuid() != 0)
     return {{errc::invalid_request,
              "insula serve needs root to make sandboxes; it gives root up once it has started"}};
@@ -377,6 +378,11 @@ result<void> run(const config& values) {
     storage::images::image_store{state->path}.sweep(roots);
     runtime::remove_old_host_images(state->path + "/images/host");
   }
+  // Before there is a second thread, and after the spawner has moved this process to another
+  // cgroup.
+  auto again = reloader::prepare(values, from, user->uid, user->gid);
+  if (!again)
+    return again.reason();
   // Before there is a second thread, since this is each thread's own. The spawner, which needs its
   // privileges, runs.
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
@@ -592,7 +598,7 @@ result<void> run(const config& values) {
   for (const int fd : inherited)
     ::close(fd);
 
-  const int number = wait_for_end(signals, *alone);
+  const int number = wait_for_end(signals, *alone, [&] { again->reload(server); });
   const bool is_alone = number == 0;
   if (is_alone) {
     // A new spawner needs root, which this process has given up. With it have gone all sandboxes.
@@ -632,19 +638,10 @@ result<void> run(const config& values) {
 
 } // namespace
 
-int serve(const config& values) {
+int serve(const config& values, const config_origin& from) {
   log::set_level(values.log_level);
-  if (!values.exposed_file.empty())
-    log::warning("config.exposed",
-                 {{"file", values.exposed_file},
-                  {"reason", "it holds keys, and others than its owner can read it"}});
-  if (const auto& key = values.server.api_key;
-      !key.empty() && key.size() < http::key_check::long_bytes)
-    log::warning("config.short_key",
-                 {{"reason", "it has fewer than " + std::to_string(http::key_check::long_bytes) +
-                               " characters: it can be guessed, and is kept from servers in "
-                               "sandboxes only where it is a whole word"}});
-  if (const auto ok = run(values); !ok) {
+  warn_of(values);
+  if (const auto ok = run(values, from); !ok) {
     std::cerr << "insula: " << ok.reason().message << '\n';
     return 1;
   }

@@ -4,9 +4,10 @@
 
 namespace insula {
 
-/// A node's life, from the configuration to the last line of its log. Returns the exit status: 0
-/// after Ctrl-C or SIGTERM, 1 when it could not start.
-int serve(const config& values);
+/// A node's life, from the configuration to the last line of its log. `from` is what `values` were
+/// made of, and is read again at SIGHUP. Returns the exit status: 0 after Ctrl-C or SIGTERM, 1 when
+/// it could not start.
+int serve(const config& values, const config_origin& from);
 
 /// By whom one server is replaced by the next: in the environment of that one, the descriptors of
 /// the sockets that it is to take over, and of a pipe into which it says "ready <adopted>\n".

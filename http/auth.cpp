@@ -4,6 +4,8 @@
 #include "http/percent.hpp"
 
 #include <algorithm>
+#include <array>
+#include <mutex>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <utility>
@@ -44,7 +46,31 @@ std::string from_base64(std::string_view text) {
 }
 } // namespace
 
-key_check::key_check(std::string key)
+/// A key, which never changes.
+class key_check::known_key {
+public:
+  explicit known_key(std::string key);
+
+  bool is_empty() const { return key_.empty(); }
+  bool is_long() const { return key_.size() >= long_bytes; }
+  bool equals(std::string_view candidate) const;
+  bool is_readable_in(std::string_view text) const;
+
+private:
+  bool is_plain_in(std::string_view text) const;
+
+  const std::string key_;
+  /// What base64 makes of a long key behind 0, 1 and 2 other bytes, without the letters that depend
+  /// on a neighbour of the key.
+  std::array<std::string, 3> encoded_;
+};
+
+struct key_check::place {
+  std::mutex guard;
+  std::shared_ptr<const known_key> now;
+};
+
+key_check::known_key::known_key(std::string key)
     : key_(std::move(key)) {
   if (!is_long())
     return;
@@ -56,7 +82,7 @@ key_check::key_check(std::string key)
   }
 }
 
-bool key_check::is_plain_in(std::string_view text) const {
+bool key_check::known_key::is_plain_in(std::string_view text) const {
   const auto ends_word = [&](std::size_t at) {
     return at >= text.size() || !is_letter_or_digit(text[at]);
   };
@@ -66,15 +92,7 @@ bool key_check::is_plain_in(std::string_view text) const {
   return false;
 }
 
-bool key_check::is_in(std::string_view text) const {
-  if (open())
-    return false;
-  if (text.find('%') == std::string_view::npos)
-    return is_readable_in(text);
-  return is_readable_in(text) || is_readable_in(percent_decode(text));
-}
-
-bool key_check::is_readable_in(std::string_view text) const {
+bool key_check::known_key::is_readable_in(std::string_view text) const {
   if (is_plain_in(text))
     return true;
   constexpr std::string_view basic = "Basic ";
@@ -90,10 +108,48 @@ bool key_check::is_readable_in(std::string_view text) const {
                      [&](const auto& each) { return letters.find(each) != std::string::npos; });
 }
 
-bool key_check::is_key(std::string_view candidate) const {
+bool key_check::known_key::equals(std::string_view candidate) const {
   // The length may become known, the content may not.
-  return !open() && candidate.size() == key_.size() &&
+  return !is_empty() && candidate.size() == key_.size() &&
          CRYPTO_memcmp(candidate.data(), key_.data(), key_.size()) == 0;
+}
+
+key_check::key_check(std::string key)
+    : place_(std::make_shared<place>()) {
+  place_->now = std::make_shared<const known_key>(std::move(key));
+}
+
+std::shared_ptr<const key_check::known_key> key_check::now() const {
+  const std::lock_guard hold{place_->guard};
+  return place_->now;
+}
+
+void key_check::replace(std::string key) {
+  auto next = std::make_shared<const known_key>(std::move(key));
+  const std::lock_guard hold{place_->guard};
+  if (next->is_empty() == place_->now->is_empty())
+    place_->now = std::move(next);
+}
+
+bool key_check::open() const {
+  return now()->is_empty();
+}
+
+bool key_check::is_in(std::string_view text) const {
+  const auto key = now();
+  if (key->is_empty())
+    return false;
+  if (text.find('%') == std::string_view::npos)
+    return key->is_readable_in(text);
+  return key->is_readable_in(text) || key->is_readable_in(percent_decode(text));
+}
+
+bool key_check::is_in_address(std::string_view part) const {
+  return now()->is_long() && is_in(part);
+}
+
+bool key_check::is_key(std::string_view candidate) const {
+  return now()->equals(candidate);
 }
 
 bool key_check::allows_header(std::string_view authorization, bool any_case) const {

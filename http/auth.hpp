@@ -1,18 +1,21 @@
 #pragma once
 
-#include <array>
+#include <memory>
 #include <string>
 #include <string_view>
 
 namespace insula::http {
 
 /// Who may call: whoever knows the key; everybody, if there is none. Comparisons take the same time
-/// wherever the first difference is. Any thread.
+/// wherever the first difference is. Copies share the key. Any thread.
 class key_check {
 public:
   explicit key_check(std::string key);
 
-  bool open() const { return key_.empty(); }
+  bool open() const;
+
+  /// From now on this one and its copies know `key` alone. Whether there is a key stays as it is.
+  void replace(std::string key);
 
   /// `Bearer <key>`, exactly one blank; the word in any letter case if `any_case`.
   bool allows_header(std::string_view authorization, bool any_case) const;
@@ -29,20 +32,17 @@ public:
   /// for admission: the time tells where the text differs.
   bool is_in(std::string_view text) const;
   /// The same of a path or a host, of which nothing can be left out: only a long key counts.
-  bool is_in_address(std::string_view part) const { return is_long() && is_in(part); }
+  bool is_in_address(std::string_view part) const;
 
   /// From here on a key is long: no other text has one in it by chance.
   static constexpr std::size_t long_bytes = 16;
 
 private:
-  bool is_long() const { return key_.size() >= long_bytes; }
-  bool is_plain_in(std::string_view text) const;
-  bool is_readable_in(std::string_view text) const;
+  class known_key;
+  struct place;
+  std::shared_ptr<const known_key> now() const;
 
-  std::string key_;
-  /// What base64 makes of a long key behind 0, 1 and 2 other bytes, without the letters that depend
-  /// on a neighbour of the key.
-  std::array<std::string, 3> encoded_;
+  std::shared_ptr<place> place_;
 };
 
 } // namespace insula::http

@@ -777,9 +777,8 @@ public:
       , places_(ceilings_of(options_)) {}
 
   result<void> start() {
-    if (options_.tls)
-      if (auto ready = load_tls(*options_.tls); !ready)
-        return ready;
+    if (auto ready = take_certificate(nullptr); !ready)
+      return ready;
     prepare_restinio();
     listener_ = std::make_shared<listener>(
       io_,
@@ -798,6 +797,18 @@ public:
   }
 
   std::uint16_t port() const { return listener_ ? listener_->port() : 0; }
+
+  /// Null: that of the files.
+  result<void> take_certificate(const tls_text* text) {
+    if (!options_.tls)
+      return {};
+    auto made = load_tls(*options_.tls, text);
+    if (!made)
+      return made.reason();
+    const std::lock_guard hold{mutex_};
+    tls_ = std::move(*made);
+    return {};
+  }
 
   void stop_accepting() {
     if (listener_)
@@ -820,32 +831,44 @@ public:
   }
 
 private:
-  result<void> load_tls(const tls_files& files) {
+  /// `text`: in place of what stands in the files.
+  static result<std::shared_ptr<asio::ssl::context>> load_tls(const tls_files& files,
+                                                              const tls_text* text) {
     using context = asio::ssl::context;
-    tls_.emplace(context::tls_server);
+    const auto made = std::make_shared<context>(context::tls_server);
     error_code ec;
     const auto unusable = [&](const std::string& file) {
       return error{errc::invalid_request, "cannot use " + file + " for TLS: " + ec.message()};
     };
-    tls_->set_options(context::default_workarounds | context::no_sslv2 | context::no_sslv3 |
+    made->set_options(context::default_workarounds | context::no_sslv2 | context::no_sslv3 |
                         context::no_tlsv1 | context::no_tlsv1_1,
                       ec);
-    if (tls_->use_certificate_chain_file(files.certificate, ec); ec)
+    // For a key with a password, OpenSSL would ask the terminal.
+    SSL_CTX_set_default_passwd_cb(made->native_handle(), [](char*, int, int, void*) { return 0; });
+    if (text != nullptr)
+      made->use_certificate_chain(asio::buffer(text->certificate), ec);
+    else
+      made->use_certificate_chain_file(files.certificate, ec);
+    if (ec)
       return unusable(files.certificate);
-    if (tls_->use_private_key_file(files.key, context::pem, ec); ec)
+    if (text != nullptr)
+      made->use_private_key(asio::buffer(text->key), context::pem, ec);
+    else
+      made->use_private_key_file(files.key, context::pem, ec);
+    if (ec)
       return unusable(files.key);
     if (files.authority.empty())
-      return {};
-    tls_->set_options(context::no_tlsv1_2, ec);
-    tls_->set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert, ec);
-    if (tls_->load_verify_file(files.authority, ec); ec)
+      return made;
+    made->set_options(context::no_tlsv1_2, ec);
+    made->set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert, ec);
+    if (made->load_verify_file(files.authority, ec); ec)
       return unusable(files.authority);
     // Without it, OpenSSL resumes no session of whoever has shown a certificate.
     constexpr std::string_view sessions = "insula";
-    SSL_CTX_set_session_id_context(tls_->native_handle(),
+    SSL_CTX_set_session_id_context(made->native_handle(),
                                    reinterpret_cast<const unsigned char*>(sessions.data()),
                                    static_cast<unsigned>(sessions.size()));
-    return {};
+    return made;
   }
 
   void prepare_restinio() {
@@ -872,6 +895,11 @@ private:
             std::max(kept, limits::least_strangers_of_network)};
   }
 
+  std::shared_ptr<asio::ssl::context> certificate() {
+    const std::lock_guard hold{mutex_};
+    return tls_;
+  }
+
   void adopt(tcp::socket accepted) {
     try {
       error_code ec;
@@ -879,9 +907,10 @@ private:
       if (ec)
         return; // Gone already.
       accepted.set_option(tcp::no_delay{true}, ec);
+      const auto tls = certificate(); // A connection goes on with what it began with.
       auto client =
-        std::make_shared<connection>(std::move(accepted), tls_ ? &*tls_ : nullptr, options_.time,
-                                     admit_, options_.counts, bodies_, shared_from_this());
+        std::make_shared<connection>(std::move(accepted), tls.get(), options_.time, admit_,
+                                     options_.counts, bodies_, shared_from_this());
       if (options_.knows)
         client->ask_certificate(options_.knows);
       options_.counts->connections.add();
@@ -966,7 +995,7 @@ private:
   const admit_fn admit_;
   const std::shared_ptr<byte_budget> bodies_;
   places places_;
-  std::mutex mutex_; ///< What comes after stopping_ is set gets no place.
+  std::mutex mutex_; ///< What comes after stopping_ is set gets no place. Also for tls_.
   std::atomic<bool> stopping_ = false;
   std::condition_variable ended_; ///< There are none any more.
   no_acceptor no_acceptor_;
@@ -975,7 +1004,7 @@ private:
     restinio::connection_count_limits::max_active_accepts_t{1}};
   std::shared_ptr<restinio::impl::connection_settings_t<traits>> restinio_settings_;
   std::atomic<restinio::connection_id_t> next_id_ = 1;
-  std::optional<asio::ssl::context> tls_;
+  std::shared_ptr<asio::ssl::context> tls_; ///< Null: plain HTTP.
   std::shared_ptr<listener> listener_;
 };
 
@@ -992,6 +1021,10 @@ result<void> front_door::start() {
 
 std::uint16_t front_door::port() const {
   return core_->port();
+}
+
+result<void> front_door::renew_certificate(const tls_text& text) {
+  return core_->take_certificate(&text);
 }
 
 void front_door::stop_accepting() {

@@ -23,6 +23,12 @@ struct tls_files {
   std::string authority = {};
 };
 
+/// What stands in the files of certificate and key.
+struct tls_text {
+  std::string certificate;
+  std::string key;
+};
+
 struct front_door_options {
   std::string address;
   std::uint16_t port = 0;
@@ -54,6 +60,11 @@ public:
   /// Errors: io_failed, naming address and reason; invalid_request for unusable TLS files.
   result<void> start();
   std::uint16_t port() const;
+
+  /// Connections that are made from now on see this certificate; those that are there go on.
+  /// Nothing changes where the door speaks no TLS. Errors: invalid_request, naming the file;
+  /// everything is as before then. Any thread, after start().
+  result<void> renew_certificate(const tls_text& text);
 
   /// Who connects from now on waits in the kernel's queue, for another process that listens there.
   void stop_accepting();

@@ -19,16 +19,16 @@ public:
   impl(io_pool& io, caf::actor_system& system, server_options options, directory_actor directory,
        health_probe health)
       : io_(io)
-      , open_(options.api_key.empty())
+      , key_(options.api_key)
       , browsers_(std::make_shared<sign_ins>(options.tls.has_value()))
       , forwarder_(forwarder_of(io, options))
       , with_(services(system, options, std::move(directory), std::move(health)))
       , door_(io,
               {options.address, options.port, options.tls, options.max_connections,
                options.buffered_body_bytes, options.time, counts_, options.inherited},
-              asking({key_check{options.api_key}, page_guard{options.allowed_hosts},
-                      all_routes(system, options), counts_, browsers_, previews(options),
-                      others(options), options.keeps_snapshots, wrong_keys_}))
+              asking({key_, page_guard{options.allowed_hosts}, all_routes(system, options), counts_,
+                      browsers_, previews(options), others(options), options.keeps_snapshots,
+                      wrong_keys_}))
       , address_(options.address)
       , encrypted_(options.tls.has_value()) {
     if (options.metrics)
@@ -48,7 +48,7 @@ public:
       return started;
     log::info("http.listening",
               {{"address", address_}, {"port", door_.port()}, {"tls", encrypted_ ? "yes" : "no"}});
-    if (open_)
+    if (key_.open())
       log::warning("http.no_key",
                    {{"what", "no API key is set: whoever reaches this port may use it"}});
     for (auto* each : {&metrics_, &execd_, &internal_})
@@ -74,6 +74,21 @@ public:
   void break_off(const std::string& node, bool all) {
     if (forwarder_)
       forwarder_->break_off(node, all);
+  }
+  result<void> renew(const std::string& api_key, const std::optional<tls_text>& text) {
+    // What the first door refuses, none takes: theirs are the same files.
+    if (text)
+      if (auto ok = door_.renew_certificate(*text); !ok)
+        return ok;
+    for (auto* each : {&metrics_, &execd_})
+      if (text && *each)
+        if (auto ok = (*each)->renew_certificate(*text); !ok)
+          return ok;
+    if (!key_.open() && !key_.is_key(api_key)) {
+      key_.replace(api_key);
+      browsers_->close_all();
+    }
+    return {};
   }
   void stop_accepting() {
     door_.stop_accepting();
@@ -119,6 +134,7 @@ private:
       return started;
     }
     std::uint16_t port() const { return door_.port(); }
+    result<void> renew_certificate(const tls_text& text) { return door_.renew_certificate(text); }
     void stop_accepting() { door_.stop_accepting(); }
     void stop(std::chrono::milliseconds patience) { door_.stop(patience); }
 
@@ -136,7 +152,7 @@ private:
                                         where.asks_key ? options.tls : std::nullopt,
                                         limits::metrics_connections, options.buffered_body_bytes,
                                         options.time, counts_, options.inherited},
-                     bridge::api{key_check{where.asks_key ? options.api_key : std::string{}},
+                     bridge::api{where.asks_key ? key_ : key_check{{}},
                                  page_guard{options.allowed_hosts},
                                  {bridge::metrics_route(with_)},
                                  counts_,
@@ -155,7 +171,7 @@ private:
                    front_door_options{options.execd->address, options.execd->port, options.tls,
                                       options.max_connections, options.buffered_body_bytes,
                                       options.time, counts_, options.inherited},
-                   bridge::api{key_check{options.api_key}, page_guard{options.allowed_hosts},
+                   bridge::api{key_, page_guard{options.allowed_hosts},
                                opensandbox::execd_routes(with_, {{}, id}), counts_, nullptr,
                                previews(options, id), others(options, cluster::execd_door),
                                options.keeps_snapshots, wrong_keys_},
@@ -255,14 +271,14 @@ private:
     return std::make_shared<const preview::door>(
       preview::settings{options.preview_domain, options.previews_public, options.secret,
                         options.tls.has_value(), behind_node, std::move(execd_of)},
-      with_, key_check{options.api_key}, page_guard{options.allowed_hosts});
+      with_, key_, page_guard{options.allowed_hosts});
   }
 
   std::vector<route> all_routes(caf::actor_system& system, const server_options& options) const {
     auto table = bridge::routes(with_);
-    const auto more = console::routes(std::make_shared<const console::services>(console::services{
-      &system, with_->directory, key_check{options.api_key}, browsers_, wrong_keys_,
-      options.cluster ? options.cluster->routing->self() : std::string{}}));
+    const auto more = console::routes(std::make_shared<const console::services>(
+      console::services{&system, with_->directory, key_, browsers_, wrong_keys_,
+                        options.cluster ? options.cluster->routing->self() : std::string{}}));
     table.insert(table.end(), more.begin(), more.end());
     const auto others = opensandbox::routes(with_);
     table.insert(table.end(), others.begin(), others.end());
@@ -273,7 +289,7 @@ private:
   const std::shared_ptr<disk_workers> workers_ =
     std::make_shared<disk_workers>(limits::http_workers);
   const std::shared_ptr<figures> counts_ = std::make_shared<figures>();
-  const bool open_;
+  key_check key_; ///< All others here are copies.
   const std::shared_ptr<sign_ins> browsers_;
   const std::shared_ptr<wrong_key_log> wrong_keys_ = std::make_shared<wrong_key_log>();
   const std::shared_ptr<cluster::forwarder> forwarder_; ///< Null: there are no other nodes.
@@ -315,6 +331,10 @@ std::uint16_t server::internal_port() const {
 
 void server::break_off(const std::string& node, bool all) {
   impl_->break_off(node, all);
+}
+
+result<void> server::renew(const std::string& api_key, const std::optional<tls_text>& text) {
+  return impl_->renew(api_key, text);
 }
 
 void server::stop_accepting() {

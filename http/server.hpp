@@ -107,6 +107,12 @@ public:
   /// `all`, it is not heard of: only what waits for its first word ends. Any thread.
   void break_off(const std::string& node, bool all = true);
 
+  /// Takes another key, and the certificate of `text` (none: as it was), for requests and
+  /// connections from now on; those that are there go on. With another key browsers have to sign in
+  /// again. No key stays no key. Errors: invalid_request, naming the file; everything is as before
+  /// then. Any thread, after start().
+  result<void> renew(const std::string& api_key, const std::optional<tls_text>& text);
+
   /// Who connects from now on waits for the next server; whoever is there is served as ever.
   void stop_accepting();
 

@@ -73,6 +73,11 @@ void sign_ins::close(std::string_view token) {
   ends_.erase(digest);
 }
 
+void sign_ins::close_all() {
+  const std::lock_guard hold{guard_};
+  ends_.clear();
+}
+
 std::optional<std::chrono::seconds> sign_ins::note_wrong_key(const std::string& network,
                                                              time_point now) {
   const std::lock_guard hold{guard_};

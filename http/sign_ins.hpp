@@ -35,6 +35,8 @@ public:
   std::string open(time_point now);
   bool holds(std::string_view token, time_point now) const;
   void close(std::string_view token);
+  /// All of them are signed out: there is another key.
+  void close_all();
 
   /// Another wrong key from this network. After limits::wrong_keys within limits::wrong_keys_within
   /// the answer is how long this network has to wait, and the key is not counted; none: no time. Of

@@ -675,3 +675,27 @@ TEST_CASE("a cluster is one file for all nodes, and each is told which one it is
   CHECK(wrong(one) == "cluster.etcd.endpoints: a cluster needs etcd: expected its endpoints, such "
                       "as [http://10.0.0.1:2379]");
 }
+
+TEST_CASE("keys whose values differ are named, whatever they are written like", "[config]") {
+  const auto base = loaded("server: {api_key: k, allow_open: true}\nsandbox: {stop_after: 60m}");
+  const auto changes = [&](const std::string& text) { return changed_keys(base, loaded(text)); };
+  CHECK(changes("server: {allow_open: true, api_key: k}\nsandbox: {idle_timeout: 1h}").empty());
+  using names = std::vector<std::string>;
+  CHECK(changes("server: {api_key: other}\nsandbox: {stop_after: 1h}\nlog: {level: debug}") ==
+        names{"server.allow_open", "server.api_key", "log.level"});
+  CHECK(changes("server: {api_key: k, allow_open: true}\nnetwork: {resolvers: [9.9.9.9]}\n"
+                "buckets: {bindings: {DATA: {endpoint: \"https://s3.example.com\", bucket: b}}}") ==
+        names{"sandbox.stop_after", "network.resolvers", "buckets.bindings"});
+  const auto with_bucket = [](const std::string& more) {
+    return loaded("buckets: {bindings: {DATA: {endpoint: \"https://s3.example.com\", bucket: b" +
+                  more + "}}}");
+  };
+  CHECK(changed_keys(with_bucket(""), with_bucket("")).empty());
+  CHECK(changed_keys(with_bucket(""), with_bucket(", read_only: true")) ==
+        names{"buckets.bindings"});
+  // What the command line says goes before both.
+  const config_origin typed{"f", {}, {.listen = "127.0.0.1:1"}};
+  CHECK(changed_keys(*read_config(typed, {"server: {listen: \"127.0.0.1:2\"}"}),
+                     *read_config(typed, {"server: {listen: \"127.0.0.1:3\"}"}))
+          .empty());
+}

@@ -62,3 +62,24 @@ TEST_CASE("a text that carries the key is known, however the key is written", "[
   CHECK(known.is_in_address("/a/" + key));
   CHECK_FALSE(brief.is_in_address("/dev/"));
 }
+
+TEST_CASE("with another key all copies know that one alone", "[http][auth]") {
+  key_check key{"the first key of all"};
+  const auto copy = key;
+  key.replace("another key than that");
+  for (const auto* each : std::initializer_list<const key_check*>{&key, &copy}) {
+    CHECK(each->is_key("another key than that"));
+    CHECK(each->allows_header("Bearer another key than that", false));
+    CHECK(each->is_in("x another key than that y"));
+    CHECK_FALSE(each->is_key("the first key of all"));
+    CHECK_FALSE(each->allows_query("token=the first key of all"));
+    CHECK_FALSE(each->is_in("x the first key of all y"));
+  }
+  // Whether there is one stays as it is.
+  key.replace("");
+  CHECK_FALSE(copy.open());
+  CHECK(copy.is_key("another key than that"));
+  key_check none{""};
+  none.replace("a key");
+  CHECK(none.open());
+}

@@ -51,6 +51,16 @@ void client::close() {
     ::close(std::exchange(fd_, -1));
 }
 
+std::string client::shown() const {
+  X509* const certificate = tls_ != nullptr ? SSL_get1_peer_certificate(tls_) : nullptr;
+  char name[256] = {};
+  if (certificate != nullptr)
+    X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, name,
+                              sizeof name);
+  X509_free(certificate);
+  return name;
+}
+
 bool client::send(std::string_view bytes) {
   while (!bytes.empty()) {
     const auto n = tls_ != nullptr ? SSL_write(tls_, bytes.data(), static_cast<int>(bytes.size()))

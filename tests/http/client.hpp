@@ -41,6 +41,8 @@ public:
   bool at_end();
   void close();
   int fd() const { return fd_; }
+  /// The common name in the server's certificate. Empty: there is none.
+  std::string shown() const;
 
 private:
   bool fill();

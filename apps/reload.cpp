@@ -1,0 +1,98 @@
+#include "apps/reload.hpp"
+
+#include "base/log.hpp"
+#include "http/auth.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace insula {
+
+namespace {
+
+constexpr const char* key_path = "server.api_key";
+constexpr const char* level_path = "log.level";
+
+} // namespace
+
+void warn_of(const config& values) {
+  if (!values.exposed_file.empty())
+    log::warning("config.exposed",
+                 {{"file", values.exposed_file},
+                  {"reason", "it holds keys, and others than its owner can read it"}});
+  if (const auto& key = values.server.api_key;
+      !key.empty() && key.size() < http::key_check::long_bytes)
+    log::warning("config.short_key",
+                 {{"reason", "it has fewer than " + std::to_string(http::key_check::long_bytes) +
+                               " characters: it can be guessed, and is kept from servers in "
+                               "sandboxes only where it is a whole word"}});
+}
+
+result<reloader> reloader::prepare(config values, config_origin from, uid_t uid, gid_t gid) {
+  std::vector<std::string> paths;
+  if (from.file)
+    paths.push_back(*from.file);
+  if (from.file && !values.server.tls_certificate.empty())
+    paths.insert(paths.end(), {values.server.tls_certificate, values.server.tls_key});
+  auto files = fixed_files::prepare(std::move(paths), uid, gid);
+  if (!files)
+    return files.reason();
+  return reloader{std::move(values), std::move(from), std::move(*files)};
+}
+
+void reloader::reload(http::server& server) {
+  if (!from_.file)
+    return log::info("node.hangup", {{"consequence", "none"}, {"reason", "there is no file"}});
+  if (const auto ok = take(server); !ok)
+    log::error("config.not_reloaded",
+               {{"reason", ok.reason().message}, {"consequence", "all goes on as before"}});
+}
+
+result<void> reloader::take(http::server& server) {
+  auto file = files_.read(0);
+  if (!file)
+    return file.reason();
+  auto next = read_config(from_, {std::move(file->text), file->others_can_read});
+  if (!next)
+    return next.reason();
+  // Where the files are stays as it was.
+  std::optional<http::tls_text> tls;
+  if (!values_.server.tls_certificate.empty()) {
+    auto certificate = files_.read(1);
+    if (!certificate)
+      return certificate.reason();
+    auto key = files_.read(2);
+    if (!key)
+      return key.reason();
+    tls = http::tls_text{std::move(certificate->text), std::move(key->text)};
+  }
+  auto later = changed_keys(values_, *next);
+  const bool other_key = std::erase(later, key_path) > 0;
+  const bool other_level = std::erase(later, level_path) > 0;
+  // With the first key, or without the last one, routes are others, and so are their checks.
+  const auto &was = values_.server.api_key, &is = next->server.api_key;
+  const bool takes_key = other_key && was.empty() == is.empty();
+  if (other_key && !takes_key)
+    later.insert(later.begin(), key_path);
+  if (auto ok = server.renew(takes_key ? is : was, tls); !ok)
+    return ok;
+  if (takes_key)
+    values_.server.api_key = is;
+  if (other_level)
+    log::set_level(values_.log_level = next->log_level);
+  warn_of(*next);
+  log::info("config.reloaded", {{"key", takes_key ? "another" : "same"},
+                                {"level", other_level ? "another" : "same"},
+                                {"certificate", tls ? "anew" : "none"}});
+  if (later.empty())
+    return {};
+  std::string keys;
+  for (const auto& each : later)
+    keys += (keys.empty() ? "" : " ") + each;
+  log::warning("config.needs_restart",
+               {{"keys", keys}, {"consequence", "they hold from the next start on"}});
+  return {};
+}
+
+} // namespace insula

@@ -1,0 +1,213 @@
+#include "tests/e2e/node.hpp"
+#include "tests/http/client.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/made_authority.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace insula::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::size_t count_of(const std::string& text, const std::string& what) {
+  std::size_t count = 0;
+  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + 1))
+    ++count;
+  return count;
+}
+
+/// Sends SIGHUP, and returns the lines of the log about it.
+std::string reload(const node& it) {
+  const auto before = it.log().size();
+  REQUIRE(::kill(it.pid(), SIGHUP) == 0);
+  REQUIRE(eventually([&] {
+    const auto log = it.log().substr(before);
+    return log.find("config.reloaded") != std::string::npos ||
+           log.find("config.not_reloaded") != std::string::npos;
+  }));
+  // What is said last comes after that.
+  REQUIRE(::kill(it.pid(), SIGHUP) == 0);
+  REQUIRE(eventually([&] { return count_of(it.log().substr(before), "reloaded") >= 2; }));
+  const auto log = it.log().substr(before);
+  return log.substr(0, log.find("reloaded", log.find("reloaded") + 1));
+}
+
+std::string bearer(const std::string& key) {
+  return "Authorization: Bearer " + key + "\r\n";
+}
+
+void copy_as_roots(const std::string& from, const fs::path& to) {
+  const auto beside = to.string() + ".next"; // Whole or not at all.
+  fs::copy_file(from, beside, fs::copy_options::overwrite_existing);
+  REQUIRE(::chmod(beside.c_str(), 0600) == 0);
+  fs::rename(beside, to);
+}
+
+} // namespace
+
+TEST_CASE("SIGHUP has the server take another key and another level", "[reload]") {
+  const std::string first = "the-first-key-of-this-node", next = "another-key-of-this-node";
+  node it{"server: {api_key: " + first + "}\npool: {target: 0}"};
+  fs::permissions(fs::path{it.scratch()} / "cluster.yaml", fs::perms::owner_read);
+  const auto status = [&](const std::string& key) {
+    return it.ask("GET", "/v1/sandbox/a/running", {}, bearer(key)).status;
+  };
+  REQUIRE(it.ask("POST", "/v1/sandbox/a/exec", exec_body({"true"}), bearer(first)).status == 200);
+  // One that is under way, one whose connection waits, and a browser that has signed in.
+  client open{it.port()}, waits{it.port()}, browser{it.port()};
+  REQUIRE(
+    open.send(request("POST", "/v1/sandbox/a/exec",
+                      exec_body({"sh", "-c", "echo up; sleep 3; echo done"}), bearer(first))));
+  open.read_until("\r\n\r\n");
+  REQUIRE(!open.chunk().empty());
+  waits.send(request("GET", "/v1/sandbox/a/running", {}, bearer(first)));
+  REQUIRE(waits.receive().status == 200);
+  const auto host = "localhost:" + std::to_string(it.port());
+  const auto of_page = [&](std::string_view method, std::string_view target,
+                           const std::string& fields, const std::string& body = {}) {
+    browser.send(std::string{method} + " " + std::string{target} + " HTTP/1.1\r\nHost: " + host +
+                 "\r\nOrigin: http://" + host + "\r\nContent-Length: " +
+                 std::to_string(body.size()) + "\r\n" + fields + "\r\n" + body);
+    return browser.receive();
+  };
+  const auto signed_in = of_page("POST", "/console/sign-in", "", first);
+  REQUIRE(signed_in.fields.contains("set-cookie"));
+  const auto& cookie = signed_in.fields.at("set-cookie");
+  const auto shows_cookie = "Cookie: " + cookie.substr(0, cookie.find(';')) + "\r\n";
+  REQUIRE(of_page("GET", "/console/sandboxes", shows_cookie).status == 200);
+
+  it.configure("server: {api_key: " + next + "}\nlog: {level: debug}\npool: {target: 1}\n" +
+               "sandbox: {limits: {memory: 1GiB}}");
+  const auto said = reload(it);
+  CHECK(said.find("config.reloaded key=another level=another") != std::string::npos);
+  CHECK(count_of(said, "config.needs_restart") == 1);
+  CHECK(said.find("sandbox.limits.memory pool.target") != std::string::npos);
+  CHECK(said.find(next) == std::string::npos);
+  CHECK(status(first) == 401);
+  CHECK(status(next) == 200);
+  CHECK(it.log().find("debug ") != std::string::npos);
+  waits.send(request("GET", "/v1/sandbox/a/running", {}, bearer(first)));
+  CHECK(waits.receive().status == 401);
+  CHECK(of_page("GET", "/console/sandboxes", shows_cookie).status == 401);
+  std::string rest;
+  for (std::string piece; !(piece = open.chunk()).empty();)
+    rest += piece;
+  CHECK(rest.find(R"({"exit_code":0})") != std::string::npos);
+  it.configure("server: {api_key: " + next + "}\nlog: {level: info}");
+  CHECK(reload(it).find("config.reloaded key=same level=another") != std::string::npos);
+  CHECK(reload(it).find("config.reloaded key=same level=same") != std::string::npos);
+  CHECK(status(next) == 200);
+}
+
+TEST_CASE("a configuration that is broken changes nothing", "[reload]") {
+  const std::string key = "the-one-key-of-this-node";
+  node it{"server: {api_key: " + key + "}"};
+  for (const auto& [text, why] : std::initializer_list<std::pair<std::string, std::string>>{
+         {"server: {api_key: another-key-which-is-long}\nsandbox: {limits: {memory: much}}",
+          "sandbox.limits.memory"},
+         {"server: {api_key: another-key-which-is-long}\nlog: {level: loud}", "log.level"},
+         {"server: {api_key: another-key-which-is-long", "not YAML"},
+         {"sever: {api_key: another-key-which-is-long}", "no such key"},
+         {"server: {metrics_listen: \"0.0.0.0:1\"}", "server.metrics_listen"}}) {
+    CAPTURE(text);
+    it.configure(text);
+    const auto said = reload(it);
+    CHECK(said.find("error config.not_reloaded") != std::string::npos);
+    CHECK(said.find(why) != std::string::npos);
+    CHECK(said.find("config.needs_restart") == std::string::npos);
+  }
+  CHECK(it.ask("GET", "/v1/sandbox/a/running", {}, bearer(key)).status == 200);
+  fs::remove(fs::path{it.scratch()} / "cluster.yaml");
+  CHECK(reload(it).find("No such file or directory") != std::string::npos);
+  CHECK(it.ask("GET", "/v1/sandbox/a/running", {}, bearer(key)).status == 200);
+  // A key more or less changes what is asked of everybody: not while it runs.
+  it.configure("");
+  const auto said = reload(it);
+  CHECK(said.find("server.api_key") != std::string::npos);
+  CHECK(said.find("config.needs_restart") != std::string::npos);
+  CHECK(it.ask("GET", "/v1/sandbox/a/running").status == 401);
+}
+
+TEST_CASE("SIGHUP has the server show another certificate, which only root may read",
+          "[reload][tls]") {
+  made_authority by;
+  const auto first = by.issue("first"), next = by.issue("next");
+  const temp_dir where;
+  fs::permissions(where.path(), fs::perms::owner_all);
+  const auto certificate = where / "live.crt", key = where / "live.key";
+  copy_as_roots(first.certificate, certificate);
+  copy_as_roots(first.key, key);
+  node it{"server: {tls: {certificate: " + certificate.string() + ", key: " + key.string() + "}}"};
+  const auto shown = [&] { return client{it.port(), true}.shown(); };
+  client open{it.port(), true};
+  CHECK(open.shown() == "first");
+  open.send(request("GET", "/health"));
+  REQUIRE(open.receive().status == 200);
+
+  const auto refused = [&](const std::string& why) {
+    const auto said = reload(it);
+    CHECK(said.find("error config.not_reloaded") != std::string::npos);
+    CHECK(said.find(why) != std::string::npos);
+    CHECK(shown() == "first");
+  };
+  copy_as_roots(next.certificate, certificate);
+  refused(key.string()); // It belongs to another certificate.
+  fs::remove(key);
+  refused("No such file or directory");
+  std::ofstream{key} << "no key";
+  refused(key.string());
+  output_of({"openssl", "pkey", "-in", next.key, "-aes256", "-passout", "pass:x", "-out", key});
+  refused(key.string());
+  std::ofstream{certificate, std::ios::trunc};
+  refused(certificate.string());
+
+  // As by links to what is newest.
+  fs::create_directory(where / "archive");
+  copy_as_roots(next.certificate, where / "archive/2.crt");
+  copy_as_roots(next.key, where / "archive/2.key");
+  for (const auto& [link, to] : {std::pair{certificate, "archive/2.crt"}, {key, "archive/2.key"}}) {
+    fs::remove(link);
+    fs::create_symlink(to, link);
+  }
+  CHECK(reload(it).find("config.reloaded") != std::string::npos);
+  CHECK(shown() == "next");
+  open.send(request("GET", "/health"));
+  CHECK(open.receive().status == 200);
+
+  // Where they are is decided at the start.
+  it.configure("server: {tls: {certificate: " + first.certificate + ", key: " + first.key + "}}");
+  CHECK(reload(it).find("server.tls.certificate server.tls.key") != std::string::npos);
+  CHECK(shown() == "next");
+}
+
+TEST_CASE("what opens the configuration for a server can do nothing else", "[reload]") {
+  node it;
+  pid_t child = -1;
+  for (const auto pid : it.processes()) {
+    std::ifstream name{"/proc/" + std::to_string(pid) + "/comm"};
+    if (std::string word; std::getline(name, word) && word == "insula-files")
+      child = pid;
+  }
+  REQUIRE(child > 0);
+  std::ifstream file{"/proc/" + std::to_string(child) + "/status"};
+  std::map<std::string, std::string> status;
+  for (std::string line; std::getline(file, line);)
+    if (const auto colon = line.find(":\t"); colon != std::string::npos)
+      status[line.substr(0, colon)] = line.substr(colon + 2);
+  CHECK(status["CapEff"] == "0000000000000004"); // CAP_DAC_READ_SEARCH
+  CHECK(status["CapPrm"] == "0000000000000004");
+  CHECK(status["NoNewPrivs"] == "1");
+  CHECK(status["Seccomp"] == "2");
+  CHECK(open_files(child) == 1);
+  // It goes with its server, whatever ends that.
+  const auto process = open_process(child);
+  it.crash_server();
+  CHECK(wait_for_end(process, 10s));
+  it.start();
+}
