@@ -272,8 +272,10 @@ result<void> cgroup_tree::prepare() const {
     if (!limited(in))
       return {};
     // A group with processes of its own cannot hand controllers down, so the server that started us
-    // moves as well.
-    write_file(top + "/host/cgroup.procs", std::to_string(::getppid()));
+    // moves as well, if it is there.
+    const auto server = std::to_string(::getppid());
+    if (has_word(read_file(in.directory + "/cgroup.procs"), '\n', server))
+      write_file(top + "/host/cgroup.procs", server);
     for (const auto& level : {in.directory, top, sandboxes(in)})
       for (const auto controller : v2_controllers)
         if (!write_file(level + "/cgroup.subtree_control", "+" + std::string{controller}))

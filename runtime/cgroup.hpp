@@ -94,8 +94,9 @@ public:
 
   /// Makes the node's directories and moves this process into `host`, a leaf beside the sandboxes,
   /// where every child that is not moved stays: the agents. Where the unified hierarchy holds the
-  /// limits, the parent process moves along, because a group that hands controllers down may have
-  /// no processes of its own. Errors: launch_failed; everybody is back and nothing is left then.
+  /// limits, the parent process moves along if it is in that group, which may have no processes of
+  /// its own when it hands controllers down. Errors: launch_failed; everybody is back and nothing
+  /// is left then.
   result<void> prepare() const;
 
   /// The way back, once no sandbox lives: whoever is in `host` returns to the group in which

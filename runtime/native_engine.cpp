@@ -55,7 +55,7 @@ struct native_engine_core {
       , gateway(pool.context(0), {options.resolvers, options.allowed_private})
       , spawner(pool.context(0), link, [this](unique_fd way) { gateway.connect(std::move(way)); })
       , generation(link.generation)
-      , cgroups(cgroup_tree::of_process(link.pid != 0 ? link.pid : ::getpid(), options.key)) {
+      , cgroups(cgroup_tree::of_process(link.pid, options.key)) {
     std::set<std::uint32_t> used;
     for (auto& each : link.survivors) {
       used.insert(each.slot);

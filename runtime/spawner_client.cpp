@@ -2,9 +2,11 @@
 
 #include "base/id.hpp"
 #include "base/log.hpp"
+#include "runtime/cgroup.hpp"
 #include "runtime/descriptors.hpp"
 #include "runtime/not_held.hpp"
 #include "runtime/program_file.hpp"
+#include "runtime/spawner/spawner.hpp"
 
 #include <array>
 #include <cerrno>
@@ -16,8 +18,10 @@
 #include <optional>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -50,12 +54,43 @@ unique_fd find_spawner(const std::string& state_directory) {
   return socket;
 }
 
+/// Words before a command with which it becomes the first process of a scope of its own. systemd
+/// ends all that is in a unit's cgroup before it starts that unit again, and starts none whose
+/// cgroup hands controllers down; what is to outlive the server has to be elsewhere. None: there is
+/// no need, or no way.
+std::vector<std::string> scope_words(const spawner_options& options) {
+  constexpr const char* program = "/usr/bin/systemd-run";
+  if (cgroup_tree::of_this_process({}).mode() != "v2" ||
+      ::access("/run/systemd/system", F_OK) != 0 || ::access(program, X_OK) != 0)
+    return {};
+  std::array<unsigned char, 5> random{}; // The scope of an earlier spawner may not be gone yet.
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
+    return {};
+  return {program,
+          "--scope",
+          "--quiet",
+          "--collect",
+          "--slice=insula.slice",
+          "--unit=insula-" + options.key + "-" + base32(random.data(), random.size()),
+          "--description=Sandboxes of Insula in " + options.state_directory,
+          "--property=Delegate=yes",
+          "--property=TasksMax=infinity",
+          "--"};
+}
+
+struct started_spawner {
+  unique_fd socket;
+  pid_t pid = 0;
+};
+
 /// Runs the spawner, which is a program of its own inside this one, in a session of its own.
-result<unique_fd> start_spawner(const spawner_options& options) {
+/// `before`: words before its command.
+result<started_spawner> start_spawner(const spawner_options& options,
+                                      std::vector<std::string> before) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     return failed("socketpair");
-  unique_fd ours{ends[0]};
+  started_spawner made{unique_fd{ends[0]}, 0};
   const unique_fd theirs{ends[1]};
   const auto program = program_file("insula-spawner", insula_spawner_begin, insula_spawner_end);
   if (!program)
@@ -75,30 +110,26 @@ result<unique_fd> start_spawner(const spawner_options& options) {
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
   // By our own number: the child has closed its copy when it comes to running it.
   const auto path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(program.get());
-  const auto bytes = std::to_string(options.pool_bytes);
-  const auto socket = std::to_string(socket_there);
-  const auto reserve = std::to_string(options.memory_reserve);
-  const auto uncharged = std::to_string(options.most_uncharged);
-  const std::array<const char*, 9> argv{"insula-spawner",
-                                        options.state_directory.c_str(),
-                                        options.key.c_str(),
-                                        options.disk.c_str(),
-                                        bytes.c_str(),
-                                        socket.c_str(),
-                                        reserve.c_str(),
-                                        uncharged.c_str(),
-                                        nullptr};
+  const auto first = before.empty() ? path : before.front();
+  auto& words = before;
+  words.insert(words.end(),
+               {words.empty() ? spawner::program_name : path, options.state_directory, options.key,
+                options.disk, std::to_string(options.pool_bytes), std::to_string(socket_there),
+                std::to_string(options.memory_reserve), std::to_string(options.most_uncharged)});
+  std::vector<char*> argv;
+  for (auto& each : words)
+    argv.push_back(each.data());
+  argv.push_back(nullptr);
   const std::array<const char*, 2> env{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", nullptr};
-  pid_t child = 0;
-  const int error = ::posix_spawn(&child, path.c_str(), &actions, &attributes,
-                                  const_cast<char**>(argv.data()), const_cast<char**>(env.data()));
+  const int error = ::posix_spawn(&made.pid, first.c_str(), &actions, &attributes, argv.data(),
+                                  const_cast<char**>(env.data()));
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   if (error != 0) {
     errno = error;
     return failed("starting the spawner");
   }
-  return ours;
+  return made;
 }
 
 bool send_request(int socket, const spawner::request& wanted) {
@@ -231,6 +262,14 @@ result<std::optional<spawner_link>> find_earlier(const std::string& state_direct
   return std::optional<spawner_link>{};
 }
 
+/// Has what was to become the spawner ended without becoming it?
+bool ended_before_spawner(const started_spawner& which) {
+  pollfd gone{which.socket.get(), POLLIN, 0};
+  int status = 0;
+  return ::poll(&gone, 1, 0) == 1 && ::waitpid(which.pid, &status, 0) == which.pid &&
+         !(WIFEXITED(status) && WEXITSTATUS(status) == spawner::status_cannot_start);
+}
+
 } // namespace
 
 std::string node_key(const std::string& state_directory) {
@@ -250,13 +289,23 @@ result<spawner_link> connect_to_spawner(const spawner_options& options) {
     log::info("spawner.found", {{"sandboxes", (*earlier)->survivors.size()}});
     return std::move(**earlier);
   }
-  auto socket = start_spawner(options);
-  if (!socket)
-    return socket.reason();
-  auto link = greet(*socket);
-  if (!link || link->version != spawner::version)
-    return error{errc::launch_failed, "the spawner did not start; its reason stands above"};
-  return std::move(*link);
+  auto before = scope_words(options);
+  while (true) {
+    const bool in_scope = !before.empty();
+    auto started = start_spawner(options, std::exchange(before, {}));
+    if (!started)
+      return started.reason();
+    auto link = greet(started->socket);
+    if (link && link->version == spawner::version) {
+      link->pid = started->pid;
+      return std::move(*link);
+    }
+    if (!in_scope || !ended_before_spawner(*started))
+      return error{errc::launch_failed, "the spawner did not start; its reason stands above"};
+    log::warning("spawner.no_scope",
+                 {{"reason", "systemd-run has made none; its reason stands above"},
+                  {"consequence", "where systemd runs this server, a restart ends all sandboxes"}});
+  }
 }
 
 namespace {

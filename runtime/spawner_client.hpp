@@ -60,13 +60,14 @@ struct spawner_link {
   std::uint32_t version = 0;    ///< The spawner's.
   std::uint64_t generation = 1; ///< How many servers it has had, with this one.
   std::vector<held_sandbox> survivors;
-  pid_t pid = 0;     ///< Of the spawner; 0: this process has just started it.
+  pid_t pid = 0;     ///< Of the spawner.
   unique_fd gateway; ///< The way to the egress gateway. None: it does not run just now.
 };
 
 /// Finds the spawner of this state directory, with all that an earlier server has left, or starts
-/// one. Needs root. One of another version is ended, with its sandboxes. Blocks; for the start of a
-/// node. Errors: launch_failed.
+/// one; where systemd keeps the cgroups, all of version 2, in a scope of its own below insula.slice
+/// (docs/decisions/0039). Needs root. One of another version is ended, with its sandboxes. Blocks;
+/// for the start of a node. Errors: launch_failed.
 result<spawner_link> connect_to_spawner(const spawner_options& options);
 
 /// A sandbox, and under which epoch its id is held by whoever commands it.

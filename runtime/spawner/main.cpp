@@ -5,11 +5,20 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <unistd.h>
 
 int main(int argc, char** argv) {
   if (argc != 8) {
     std::fputs("insula-spawner is started by insula itself.\n", stderr);
     return 2;
+  }
+  // What starts it in a scope gives it the name of its file, which says nothing in a list.
+  std::string name = insula::runtime::spawner::program_name;
+  if (argv[0] != name) {
+    argv[0] = name.data();
+    ::execv("/proc/self/exe", argv);
+    return insula::runtime::spawner::status_cannot_start;
   }
   insula::runtime::spawner::options given;
   given.state_directory = argv[1];

@@ -1076,7 +1076,7 @@ int run(const options& given) {
   if (auto ok = self.prepare(); !ok) {
     log::error("spawner.cannot_start", {{"reason", ok.reason().message}});
     self.leave();
-    return 1;
+    return status_cannot_start;
   }
   return self.serve();
 }

@@ -5,6 +5,9 @@
 
 namespace insula::runtime::spawner {
 
+inline constexpr const char* program_name = "insula-spawner"; ///< As it is listed.
+inline constexpr int status_cannot_start = 3; ///< It has ended for a reason that it has said.
+
 struct options {
   std::string state_directory; ///< Absolute. The disk image and the mount points are made here, and
                                ///< the socket.
