@@ -28,6 +28,8 @@ using std::chrono::milliseconds;
 
 constexpr std::uint64_t KiB = 1ull << 10, MiB = 1ull << 20, GiB = 1ull << 30, TiB = 1ull << 40;
 
+/// What sandbox.env may have: names and values, with two bytes for each.
+constexpr std::size_t most_variables_bytes = 16 * KiB;
 
 /// uids from 1879048192 up to the last, in ranges of 65,536.
 constexpr unsigned first_sandbox_uid = 1'879'048'192;
@@ -222,7 +224,8 @@ std::optional<std::string> region_name(std::string_view text) {
   return good ? std::optional{std::string{text}} : std::nullopt;
 }
 
-bool is_binding_name(std::string_view text) {
+/// Also of a bucket that the configuration lends.
+bool is_variable_name(std::string_view text) {
   constexpr std::string_view first = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
   constexpr std::string_view later =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
@@ -412,8 +415,14 @@ struct key {
 /// Below this one stand names that the operator chooses, each with the members of a binding.
 const std::string bindings_path = "buckets.bindings";
 
+/// The same for variables, each with its value.
+const std::string env_path = "sandbox.env";
+
 /// The same for the cluster's nodes.
 const std::string nodes_path = "cluster.nodes";
+
+constexpr std::array<std::string_view, 5> kept_variables{"HOME", "LOGNAME", "PATH", "SHELL",
+                                                         "USER"};
 
 struct node_member {
   std::string name;
@@ -480,6 +489,10 @@ const std::vector<key>& keys() {
     {"sandbox.freeze_after", time(FIELD(sandbox.freeze_after), {0ms, 8760h})},
     {"sandbox.stop_after", time(FIELD(sandbox.stop_after), {0ms, 8760h})},
     {"sandbox.seccomp_filters", yes_or_no(FIELD(sandbox.seccomp_filters))},
+    {env_path, only_section(FIELD(sandbox.env),
+                            "a section of variables with their values, such as {http_proxy: "
+                            "\"http://proxy.example:3128\"}")},
+    {"sandbox.ca_file", path(FIELD(sandbox.ca_file), true)},
     {"sandbox.limits.memory", size(FIELD(sandbox.memory_bytes), {16 * MiB, 64 * TiB})},
     {"sandbox.limits.cpus",
      parsed(FIELD(sandbox.cpus), cpus,
@@ -867,6 +880,8 @@ private:
       return refused(here + "given twice, first in line " + std::to_string(first->second + 1));
     if (path == bindings_path && (value.IsMap() || value.IsNull()))
       return read_bindings(value);
+    if (path == env_path && (value.IsMap() || value.IsNull()))
+      return read_variables(value);
     if (path == nodes_path && (value.IsMap() || value.IsNull()))
       return read_nodes(value);
     if (is_section(path)) {
@@ -906,7 +921,7 @@ private:
     for (const auto& item : bindings) {
       const auto line = item.first.Mark().line;
       const auto here = at(line) + ": " + bindings_path + ": ";
-      if (!item.first.IsScalar() || !is_binding_name(item.first.Scalar()))
+      if (!item.first.IsScalar() || !is_variable_name(item.first.Scalar()))
         return refused(here + "expected names of letters, digits and '_' that begin with no " +
                        "digit, got " + spelled(item.first));
       const auto path = bindings_path + "." + item.first.Scalar();
@@ -925,6 +940,33 @@ private:
       if (!draft->credentials.access_key_id.empty())
         draft->is.credentials = std::move(draft->credentials);
       into_.buckets.bindings.emplace(item.first.Scalar(), std::move(draft->is));
+    }
+    return {};
+  }
+
+  /// Values may hold passwords: no error repeats one.
+  result<void> read_variables(const YAML::Node& variables) {
+    std::size_t bytes = 0;
+    for (const auto& item : variables) {
+      const auto line = item.first.Mark().line;
+      const auto here = at(line) + ": " + env_path;
+      if (!item.first.IsScalar() || !is_variable_name(item.first.Scalar()))
+        return refused(here + ": expected names of letters, digits and '_' that begin with no " +
+                       "digit, got " + spelled(item.first));
+      const auto& name = item.first.Scalar();
+      const auto path = env_path + "." + name;
+      if (const auto [first, fresh] = lines_.emplace(path, line); !fresh)
+        return refused(at(line) + ": " + path + ": given twice, first in line " +
+                       std::to_string(first->second + 1));
+      if (std::find(kept_variables.begin(), kept_variables.end(), name) != kept_variables.end())
+        return refused(at(line) + ": " + path +
+                       ": is the sandbox's own, as its image and its user have it");
+      if (!item.second.IsScalar() || item.second.Scalar().find('\0') != std::string::npos)
+        return refused(at(line) + ": " + path + ": expected a text without NUL");
+      bytes += name.size() + item.second.Scalar().size() + 2;
+      if (bytes > most_variables_bytes)
+        return refused(here + ": expected at most 16KiB of names and values");
+      into_.sandbox.env.emplace(name, item.second.Scalar());
     }
     return {};
   }

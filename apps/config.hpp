@@ -72,6 +72,8 @@ struct sandbox_config {
   std::uint64_t shm_bytes = 256ull << 20;
   std::uint64_t log_bytes = 64ull << 20; ///< Per command.
   unsigned open_files = 65'536;
+  std::map<std::string, std::string> env; ///< Of every command, over what its image has.
+  std::string ca_file; ///< A path: certificates that are trusted beside the image's. Empty: none.
 
   bool operator==(const sandbox_config&) const = default;
 };

@@ -2,6 +2,7 @@
 
 #include "base/log.hpp"
 #include "runtime/host_image.hpp"
+#include "storage/images/authorities.hpp"
 #include "storage/images/digest.hpp"
 #include "storage/images/image_source.hpp"
 #include "storage/images/image_store.hpp"
@@ -57,6 +58,12 @@ void install_below_home(std::map<std::string, std::string>& env) {
   env.try_emplace("PIP_BREAK_SYSTEM_PACKAGES", "1");
 }
 
+/// For programs that bring certificates of their own and ask for those of the system by a variable.
+void trust_also(std::map<std::string, std::string>& env, const std::string& bundle) {
+  env.try_emplace("NODE_EXTRA_CA_CERTS", images::authorities_file); // Beside its own.
+  env.try_emplace("REQUESTS_CA_BUNDLE", bundle);                    // In their place; pip as well.
+}
+
 /// What the image says about its programs' environment. Commands run as the sandbox's user.
 std::map<std::string, std::string> environment_of(const images::image_record& from) {
   std::map<std::string, std::string> env;
@@ -74,7 +81,12 @@ std::map<std::string, std::string> environment_of(const images::image_record& fr
 } // namespace
 
 result<std::map<std::string, actors::sandbox_image>> find_images(const std::string& state_directory,
-                                                                 const image_config& wanted) {
+                                                                 const config& values) {
+  const auto& ca_file = values.sandbox.ca_file;
+  auto trusted = ca_file.empty() ? result<images::authorities>{images::authorities{}}
+                                 : images::read_authorities(ca_file);
+  if (!trusted)
+    return error{trusted.reason().code, "sandbox.ca_file: " + trusted.reason().message};
   images::image_store store{state_directory};
   std::map<std::string, actors::sandbox_image> all;
   auto host = runtime::prepare_host_image(state_directory + "/images/host");
@@ -103,11 +115,20 @@ result<std::map<std::string, actors::sandbox_image>> find_images(const std::stri
              std::string{key} + ": " +
                (found ? "the image \"" + name + "\" cannot be read" : found.reason().message)}};
   };
-  if (auto ok = need("image.default", wanted.default_name); !ok)
+  if (auto ok = need("image.default", values.image.default_name); !ok)
     return ok.reason();
-  for (const auto& each : wanted.available)
+  for (const auto& each : values.image.available)
     if (auto ok = need("image.available", each); !ok)
       return ok.reason();
+  for (auto& [name, image] : all) {
+    auto bundle = images::trust(state_directory + "/images/" + image.layers.tree, *trusted);
+    if (!bundle)
+      return bundle.reason();
+    if (!bundle->empty())
+      trust_also(image.env, *bundle);
+    for (const auto& [variable, value] : values.sandbox.env)
+      image.env[variable] = value;
+  }
   return all;
 }
 

@@ -17,6 +17,7 @@
 #include "runtime/host_image.hpp"
 #include "runtime/native_engine.hpp"
 #include "runtime/spawner_client.hpp"
+#include "storage/images/authorities.hpp"
 #include "storage/images/digest.hpp"
 #include "storage/images/image_store.hpp"
 #include "storage/local_lease.hpp"
@@ -359,7 +360,7 @@ result<void> run(const config& values, const config_origin& from) {
   auto state = state_directory::prepare(values.state.directory, *user);
   if (!state)
     return state.reason();
-  auto images = find_images(state->path, values.image);
+  auto images = find_images(state->path, values);
   if (!images)
     return images.reason();
   runtime::spawner_options spawning{state->path, runtime::node_key(state->path),
@@ -377,6 +378,7 @@ result<void> run(const config& values, const config_origin& from) {
   if (first) {
     storage::images::image_store{state->path}.sweep(roots);
     runtime::remove_old_host_images(state->path + "/images/host");
+    storage::images::remove_old_layers(state->path + "/images");
   }
   // Before there is a second thread, and after the spawner has moved this process to another
   // cgroup.

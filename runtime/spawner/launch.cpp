@@ -37,17 +37,19 @@ namespace insula::runtime::spawner {
 
 namespace {
 
-/// The layers that come from the spawner, in this order: the image's files, the disk, and with the
-/// machine's /usr that and what hides some of it.
-constexpr std::size_t max_layers = 4;
-constexpr std::array<const char*, max_layers> layer_places{"l0", "d", "l1", "h"};
-constexpr std::size_t with_usr = 3; ///< Of them.
+/// The layers that come from the spawner, and where they are attached: the image's files and what
+/// goes over them, the disk, the machine's /usr and what hides some of it.
+enum layer : std::size_t { of_image, over_image, of_disk, of_usr, over_usr, max_layers };
+constexpr std::array<const char*, max_layers> layer_places{"l0", "o", "d", "l1", "h"};
+/// Which of them there are, a bit for each.
+using layer_set = unsigned char;
+constexpr bool has(layer_set set, std::size_t which) {
+  return (set >> which & 1u) != 0;
+}
+
+/// The layers, then the groups that are shown.
 constexpr std::size_t max_mounts = max_layers + max_shown_cgroups;
 using mount_list = std::array<int, max_mounts>;
-
-std::size_t layers_of(const launch_tools& tools, const launch_request& wanted) {
-  return wanted.machines_usr ? with_usr + (tools.hidden < 0 ? 0 : 1) : with_usr - 1;
-}
 
 std::size_t cgroups_shown_to(const launch_request& wanted) {
   return std::min(wanted.shown_cgroups.size(), max_shown_cgroups);
@@ -65,10 +67,10 @@ std::size_t cgroups_shown_to(const launch_request& wanted) {
   ::_exit(1);
 }
 
-/// Waits for mounts, and says how many have come.
-std::size_t receive_mounts(int control, mount_list& mounts) {
-  char byte = 0;
-  iovec data{&byte, 1};
+/// Waits for mounts, and says which layers are among them; they come in this order.
+layer_set receive_mounts(int control, mount_list& mounts) {
+  layer_set which = 0;
+  iovec data{&which, 1};
   alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_mounts)];
   msghdr message{};
   message.msg_iov = &data;
@@ -82,7 +84,7 @@ std::size_t receive_mounts(int control, mount_list& mounts) {
     ::_exit(1);
   const auto count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
   std::memcpy(mounts.data(), CMSG_DATA(part), count * sizeof(int));
-  return count;
+  return which;
 }
 
 bool attach(int tree, const char* target) {
@@ -99,14 +101,16 @@ bool move_in(const char* name) {
 
 /// `volatile`: unmounting must not wait for the disk, and a sandbox's fsync must not stop its
 /// neighbours.
-bool mount_root(std::size_t layers) {
+bool mount_root(layer_set layers) {
   constexpr auto flags = MS_NODEV | MS_NOSUID;
   if (::mount("overlay", "root", "overlay", flags,
-              "volatile,userxattr,lowerdir=l0,upperdir=d/u,workdir=d/w") != 0)
+              has(layers, over_image)
+                ? "volatile,userxattr,lowerdir=o:l0,upperdir=d/u,workdir=d/w"
+                : "volatile,userxattr,lowerdir=l0,upperdir=d/u,workdir=d/w") != 0)
     return false;
-  return layers < with_usr ||
+  return !has(layers, of_usr) ||
          ::mount("overlay", "root/usr", "overlay", flags,
-                 layers > with_usr
+                 has(layers, over_usr)
                    ? "volatile,userxattr,lowerdir=h:l1,upperdir=d/uu,workdir=d/uw"
                    : "volatile,userxattr,lowerdir=l1,upperdir=d/uu,workdir=d/uw") == 0;
 }
@@ -362,15 +366,15 @@ bool load_filter(const std::vector<sock_filter>& filter) {
   need(make_sys(tools, wanted, told), launch_step::sys);
   need(mask(), launch_step::masks);
 
-  const auto layers = layers_of(tools, wanted);
-  if (receive_mounts(control, mounts) != layers + cgroups_shown_to(wanted))
-    ::_exit(1);
-  for (std::size_t i = 0; i < layers; ++i)
-    need(attach(mounts[i], layer_places[i]), launch_step::attach_layers);
+  const auto layers = receive_mounts(control, mounts);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < max_layers; ++i)
+    if (has(layers, i))
+      need(attach(mounts[next++], layer_places[i]), launch_step::attach_layers);
   for (std::size_t i = 0; i < cgroups_shown_to(wanted); ++i) {
     char place[64];
     std::snprintf(place, sizeof place, "sys/fs/cgroup/%s", wanted.shown_cgroups[i].name.c_str());
-    need(attach(mounts[layers + i], place), launch_step::sys);
+    need(attach(mounts[next++], place), launch_step::sys);
   }
   need(mount_root(layers) && ::chdir("root") == 0, launch_step::overlay);
   // The directory under /proc is out of everybody's reach. The agent is left there: new_file.hpp.
@@ -481,9 +485,8 @@ unique_fd mapped_copy(int directory, int user_namespace) {
   return tree;
 }
 
-bool send_mounts(int control, std::span<const unique_fd> mounts) {
-  char byte = 'g';
-  iovec data{&byte, 1};
+bool send_mounts(int control, layer_set which, std::span<const unique_fd> mounts) {
+  iovec data{&which, 1};
   alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * max_mounts)] = {};
   msghdr message{};
   message.msg_iov = &data;
@@ -573,7 +576,7 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   if (!user_namespace)
     return fail(launch_step::id_maps);
   const auto devices = make_devices(creator);
-  if (!devices || !send_mounts(made.control.get(), {&devices, 1}))
+  if (!devices || !send_mounts(made.control.get(), 1, {&devices, 1}))
     return fail(launch_step::dev);
   // From here on two processors have something to do.
   if (!wanted.fill_layers())
@@ -581,20 +584,27 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   if (!wire_network(made.process.get(), made.network))
     return fail(launch_step::network);
   made.namespaces_done = monotonic_ns();
+  const int machines_usr = wanted.machines_usr ? tools.machines_usr : -1;
+  const std::array<int, max_layers> from{wanted.root_layer, wanted.over_root, wanted.disk,
+                                         machines_usr, machines_usr < 0 ? -1 : tools.hidden};
   std::array<unique_fd, max_mounts> mounts;
-  const std::array<int, max_layers> from{wanted.root_layer, wanted.disk, tools.machines_usr,
-                                         tools.hidden};
-  auto used = layers_of(tools, wanted);
-  for (std::size_t i = 0; i < used; ++i)
-    if (mounts[i] = mapped_copy(from[i], user_namespace.get()); !mounts[i])
+  layer_set which = 0;
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < max_layers; ++i) {
+    if (from[i] < 0)
+      continue;
+    if (mounts[used] = mapped_copy(from[i], user_namespace.get()); !mounts[used])
       return fail(launch_step::layers);
+    which = static_cast<layer_set>(which | 1u << i);
+    ++used;
+  }
   for (std::size_t i = 0; i < cgroups_shown_to(wanted); ++i, ++used) {
     mounts[used].reset(read_only_copy(AT_FDCWD, wanted.shown_cgroups[i].directory.c_str()));
     if (!mounts[used])
       return fail(launch_step::cgroup);
   }
   // A child that has given up meanwhile has said why.
-  if (!send_mounts(made.control.get(), {mounts.data(), used}) && errno != EPIPE)
+  if (!send_mounts(made.control.get(), which, {mounts.data(), used}) && errno != EPIPE)
     return fail(launch_step::hand_over);
   made.layers_done = monotonic_ns();
   return made;

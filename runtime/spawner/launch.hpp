@@ -30,6 +30,7 @@ struct launch_request {
   int disk = -1;                     ///< The slot's own directory, with u, w, uu, uw.
   std::function<bool()> fill_layers; ///< Puts into them what is to be there from the first moment.
   int root_layer = -1;               ///< The image's files.
+  int over_root = -1;                ///< Those over them; -1: there are none.
   bool machines_usr = false;         ///< The machine's /usr goes over that of the image.
   std::string host_name;
   std::uint64_t shm_bytes = 0;
@@ -53,10 +54,10 @@ struct launched {
 };
 
 /// Makes the namespaces of one sandbox and starts its agent. The working directory must have
-/// directories root, l0, l1, h, d, dev, proc, sys and sysfs, to mount on in the child's namespace:
-/// the child inherits it there, and need not be able to search its parents. Returns as soon as the
-/// child has everything that it needs; the rest of its way to the agent it goes by itself, while
-/// the next one is made.
+/// directories root, l0, o, l1, h, d, dev, proc, sys and sysfs, to mount on in the child's
+/// namespace: the child inherits it there, and need not be able to search its parents. Returns as
+/// soon as the child has everything that it needs; the rest of its way to the agent it goes by
+/// itself, while the next one is made.
 launched launch(const launch_tools& tools, const launch_request& wanted);
 
 /// Can the file system of `directory` be a layer: can its owners' ids be shown shifted into a

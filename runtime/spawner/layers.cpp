@@ -20,7 +20,15 @@ bool layers::open(const std::string& state_directory) {
 }
 
 unique_fd layers::root_of(const std::string& tree) const {
-  const auto path = tree + "/root";
+  return open_in(tree, "root");
+}
+
+unique_fd layers::over_of(const std::string& tree) const {
+  return open_in(tree, "over");
+}
+
+unique_fd layers::open_in(const std::string& tree, const char* name) const {
+  const auto path = tree + "/" + name;
   open_how how{};
   how.flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;

@@ -21,10 +21,16 @@ public:
   /// checked (is_tree_name). None: errno says why; ELOOP where a link is in the way.
   unique_fd root_of(const std::string& tree) const;
 
+  /// `<state>/images/<tree>/over`: files that go over those of the image. None with ENOENT: there
+  /// are none.
+  unique_fd over_of(const std::string& tree) const;
+
   int images() const { return images_.get(); }
   int machines_usr() const { return usr_.get(); }
 
 private:
+  unique_fd open_in(const std::string& tree, const char* name) const;
+
   unique_fd images_, usr_;
   std::string failed_at_;
 };

@@ -253,7 +253,7 @@ result<void> spawner::prepare() {
       ::mount("insula", scratch.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64k") != 0 ||
       ::chdir(scratch.c_str()) != 0)
     return failed(scratch);
-  for (const char* each : {"root", "l0", "l1", "h", "d", "dev", "proc", "sys", "sysfs"})
+  for (const char* each : {"root", "l0", "o", "l1", "h", "d", "dev", "proc", "sys", "sysfs"})
     if (::mkdir(each, 0755) != 0)
       return failed(scratch);
 
@@ -688,6 +688,9 @@ void spawner::create(const request& wanted) {
   const auto root = layers_.root_of(wanted.tree);
   if (!root)
     return refuse(launch_step::layers, errno, std::strerror(errno));
+  const auto over = layers_.over_of(wanted.tree);
+  if (!over && errno != ENOENT)
+    return refuse(launch_step::layers, errno, std::strerror(errno));
   const cgroup_limits limits{wanted.ceilings.memory_bytes, wanted.ceilings.cpu_percent,
                              wanted.ceilings.processes};
   if (auto ok = cgroups_.create(slot, limits); !ok)
@@ -709,6 +712,7 @@ void spawner::create(const request& wanted) {
   launching.fill_layers = [&] { return places_.make(root.get(), upper.get()); };
   launching.disk = disk->get();
   launching.root_layer = root.get();
+  launching.over_root = over.get();
   launching.machines_usr = machines_usr;
   launching.host_name = wanted.host_name;
   launching.shm_bytes = wanted.ceilings.shm_bytes;

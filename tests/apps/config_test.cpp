@@ -312,6 +312,9 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
     {"buckets.credentials_for", "[\"https://*.example.com\"]",
      "a list of http or https URLs without a path such as [https://s3.example.com], got "
      "\"https://*.example.com\" in it"},
+    {"sandbox.env", "[A]",
+     "a section of variables with their values, such as {http_proxy: "
+     "\"http://proxy.example:3128\"}, got a list"},
     {"buckets.bindings", "[DATA]",
      "a section of buckets by name, such as {DATA: {endpoint: \"https://s3.example.com\", bucket: "
      "my-data}}, got a list"},
@@ -698,4 +701,34 @@ TEST_CASE("keys whose values differ are named, whatever they are written like", 
   CHECK(changed_keys(*read_config(typed, {"server: {listen: \"127.0.0.1:2\"}"}),
                      *read_config(typed, {"server: {listen: \"127.0.0.1:3\"}"}))
           .empty());
+}
+
+TEST_CASE("variables for all sandboxes have names that programs can read", "[config]") {
+  const auto values = loaded("sandbox:\n  env:\n    http_proxy: http://u:p@proxy:3128\n    _A1: 7\n"
+                             "    LINES_: \"one\\ntwo\"\n    EMPTY: \"\"\n");
+  using variables = std::map<std::string, std::string>;
+  CHECK(mistake("sandbox: {env: {BARE: }}") ==
+        "cluster.yaml:1: sandbox.env.BARE: expected a text without NUL");
+  CHECK(values.sandbox.env == variables{{"http_proxy", "http://u:p@proxy:3128"},
+                                        {"_A1", "7"},
+                                        {"LINES_", "one\ntwo"},
+                                        {"EMPTY", ""}});
+  CHECK(loaded("sandbox: {env: }").sandbox.env.empty());
+  const auto line = [](const std::string& members) {
+    return mistake("sandbox:\n  env:\n    {" + members + "}\n");
+  };
+  const std::string here = "cluster.yaml:3: sandbox.env";
+  for (const std::string name : {"2A", "a-b", "a.b", "\"a b\"", "\"\"", "\"A=B\"", "\"\\0\""})
+    CHECK(line(name + ": x")
+            .starts_with(here + ": expected names of letters, digits and '_' that begin with no"));
+  for (const std::string name : {"HOME", "LOGNAME", "PATH", "SHELL", "USER"})
+    CHECK(line(name + ": x") ==
+          here + "." + name + ": is the sandbox's own, as its image and its user have it");
+  CHECK(line("A: x, A: y") == here + ".A: given twice, first in line 3");
+  for (const std::string value : {"[s3cret]", "{a: s3cret}", "\"s3cret\\0\""})
+    CHECK(line("A: " + value) == here + ".A: expected a text without NUL");
+  CHECK(line("A: " + std::string(16 * 1024, 'x')) ==
+        here + ": expected at most 16KiB of names and values");
+  CHECK(loaded("sandbox: {env: {A: " + std::string(16 * 1024 - 3, 'x') + "}}").sandbox.env.size() ==
+        1);
 }

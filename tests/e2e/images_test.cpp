@@ -1,6 +1,7 @@
 #include "base/unique_fd.hpp"
 #include "tests/e2e/node.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/made_authority.hpp"
 
 #include <algorithm>
 #include <csignal>
@@ -172,6 +173,24 @@ TEST_CASE("commands run in an imported Debian", "[images]") {
   CHECK(it.sh("a", "cat from-outside").out == "text");
   // What one sandbox does to its tree, another does not see.
   CHECK(it.sh("b", "ls /workspace").out.empty());
+}
+
+TEST_CASE("an imported Debian trusts the node's authorities beside its own", "[images]") {
+  const made_authority ours{"Of this node"};
+  node it{"image: {default: debian}\nsandbox: {ca_file: " + ours.file() +
+            ", env: {FROM_IMAGE: node}}",
+          [](const std::string& state) { import(state, "oci-archive.tar", "debian"); }};
+  const auto bundle = content_of(inputs / "bundle/rootfs/etc/ssl/certs/ca-certificates.crt");
+  CHECK(it.sh("a", "cat $REQUESTS_CA_BUNDLE").out == bundle + content_of(ours.file()));
+  CHECK(it.sh("a", "cat $NODE_EXTRA_CA_CERTS").out == content_of(ours.file()));
+  CHECK(it.sh("a", "echo $FROM_IMAGE; ls -d /etc /etc/ssl/private; cat /etc/hostname").exit_code ==
+        0);
+  CHECK(it.sh("a", "python3 -c \"import ssl; c = ssl.create_default_context(); "
+                   "c.load_verify_locations('/etc/ssl/certs/ca-certificates.crt'); "
+                   "print(any('Of this node' in str(x['subject']) for x in c.get_ca_certs()))\"")
+          .out == "True\n");
+  CHECK(it.sh("a", "echo $FROM_IMAGE").out == "node\n");
+  CHECK(it.sh("a", "dpkg -V ca-certificates").exit_code == 0);
 }
 
 TEST_CASE(
