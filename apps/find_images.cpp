@@ -122,9 +122,11 @@ result<std::map<std::string, actors::sandbox_image>> find_images(const std::stri
       return ok.reason();
   for (auto& [name, image] : all) {
     auto bundle = images::trust(state_directory + "/images/" + image.layers.tree, *trusted);
-    if (!bundle)
+    if (!bundle && name == "host")
       return bundle.reason();
-    if (!bundle->empty())
+    if (!bundle) // One image does not keep all others from being served.
+      log::warning("image.authorities", {{"image", name}, {"reason", bundle.reason().message}});
+    else if (!bundle->empty())
       trust_also(image.env, *bundle);
     for (const auto& [variable, value] : values.sandbox.env)
       image.env[variable] = value;

@@ -117,11 +117,10 @@ std::string last_event(const stream_state& st, const process_end& end) {
                            : write_error_event(how.value, how.words, now_ms());
 }
 
-/// A prompt is to be seen before it is answered. Not where lines are told without their ends: a
-/// client could not tell a part of one from a line.
+/// A prompt is to be seen before it is answered.
 void watch_rest(self_pointer self, bool told_lines) {
   auto& st = self->state;
-  if (!st.job.keeps_ends)
+  if (!st.job.tells_rest)
     return;
   const auto now = std::chrono::steady_clock::now();
   if (!st.out.has_rest() && !st.err.has_rest())

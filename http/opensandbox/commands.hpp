@@ -19,6 +19,7 @@ struct command_job {
   bool background = false;
   bool cwd_named = false;  ///< It was the client's own.
   bool keeps_ends = false; ///< Lines are told with what they end with.
+  bool tells_rest = false; ///< Of a line that does not end, what there is after a moment.
   std::string told_id;     ///< By which its client knows it.
   // Of one in a session:
   bool merges = false;           ///< All of its output is told as stdout.

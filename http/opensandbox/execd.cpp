@@ -134,8 +134,10 @@ command_job make_job(const execd_target& at, const call& what, command_body want
   job.makes_sandbox = at.makes_sandbox();
   job.background = wanted.background;
   job.cwd_named = !wanted.cwd.empty();
-  // Their own clients compare lines without their ends.
+  // Their own clients compare lines without their ends, and could not tell a part of a line from
+  // one. In a browser they cannot say their name.
   job.keeps_ends = !what.user_agent.starts_with("OpenSandbox-");
+  job.tells_rest = job.keeps_ends && !what.user_agent.starts_with("Mozilla/");
   job.to = to;
   auto& command = job.command;
   // In the background both kinds of output are one, in their order.

@@ -3,12 +3,15 @@
 #include "runtime/agent/file_operations.hpp"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/random.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 #include <utility>
 
@@ -43,6 +46,23 @@ bool same_mount(int directory, const char* path) {
          (one.stx_mask & other.stx_mask & STATX_MNT_ID) != 0 && one.stx_mnt_id == other.stx_mnt_id;
 }
 
+/// A set-group-id bit, or an access list: what is made in `directory` takes after it.
+bool hands_on(const char* directory) {
+  struct stat info {};
+  return (::stat(directory, &info) == 0 && (info.st_mode & S_ISGID) != 0) ||
+         ::getxattr(directory, "system.posix_acl_default", nullptr, 0) > 0;
+}
+
+/// Beside a place, which is everybody's: no name that somebody else could have chosen before.
+bool name_beside(const char* directory, char* name, std::size_t size) {
+  std::uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random))
+    return false;
+  std::snprintf(name, size, "%s/.insula-%016llx", directory,
+                static_cast<unsigned long long>(random));
+  return true;
+}
+
 } // namespace
 
 void open_workshop() {
@@ -52,12 +72,15 @@ void open_workshop() {
       (here.st_dev == root.st_dev && here.st_ino == root.st_ino))
     return; // Nobody has left the agent there.
   // Everybody's, as /tmp is: users of the sandbox write here one beside the other.
-  const mode_t before = ::umask(0);
-  ::mkdir(workshop_name, 01777);
-  ::umask(before);
+  constexpr mode_t mode = 01777;
+  ::mkdir(workshop_name, mode);
   constexpr int flags = O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-  if (const int listed = ::open(workshop_name, O_RDONLY | flags); listed >= 0)
+  if (const int listed = ::open(workshop_name, O_RDONLY | flags); listed >= 0) {
+    // The umask has taken from it, or an image has brought one.
+    if (::fstat(listed, &here) != 0 || (here.st_mode & 07777) != mode)
+      ::fchmod(listed, mode);
     clear(listed);
+  }
   workshop = ::open(workshop_name, O_PATH | flags);
 }
 
@@ -73,7 +96,7 @@ bool new_file::open(const char* path) {
   parent_of(path, parent);
   if (::access(parent, W_OK | X_OK) != 0)
     return false;
-  if (workshop >= 0 && same_mount(workshop, parent)) {
+  if (workshop >= 0 && same_mount(workshop, parent) && !hands_on(parent)) {
     std::snprintf(name_, sizeof name_, "%d", static_cast<int>(::getpid()));
     if (make(workshop, nullptr))
       return true;
@@ -81,12 +104,11 @@ bool new_file::open(const char* path) {
     named_ = fd_ >= 0;
     return named_;
   }
-  const int length =
-    std::snprintf(name_, sizeof name_, "%s/.insula-%d", parent, static_cast<int>(::getpid()));
+  if (!name_beside(parent, name_, sizeof name_))
+    return false;
   if (make(AT_FDCWD, parent))
     return true;
-  std::snprintf(name_ + length, sizeof name_ - static_cast<std::size_t>(length), "-XXXXXX");
-  fd_ = ::mkostemp(name_, O_CLOEXEC);
+  fd_ = ::open(name_, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
   named_ = fd_ >= 0;
   return named_;
 }
@@ -115,9 +137,10 @@ bool new_file::give_name() {
     if (errno != EEXIST)
       return false;
   }
+  named_ = link_at(directory_, name_);
   // An earlier process of the same number may have been killed before it could move its file.
-  named_ = link_at(directory_, name_) ||
-           (errno == EEXIST && ::unlinkat(directory_, name_, 0) == 0 && link_at(directory_, name_));
+  if (!named_ && errno == EEXIST && directory_ == workshop)
+    named_ = ::unlinkat(directory_, name_, 0) == 0 && link_at(directory_, name_);
   return named_;
 }
 

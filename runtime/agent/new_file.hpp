@@ -14,9 +14,10 @@ void open_workshop();
 /// name, so that it goes with its writer. It is made in the workshop, where no watcher sees it, and
 /// its move from there is all that a watcher of its directory is told.
 ///
-/// Where something of its own is mounted (/dev/shm, a bucket) no file can be moved to from outside:
-/// there it is made beside its place, and is seen for as long as putting it there takes. A file
-/// system without nameless files shows it from the beginning.
+/// Where something of its own is mounted (/dev/shm, a bucket) no file can be moved to from outside,
+/// and a directory that hands on its group or an access list does so to what is made in it: there
+/// it is made beside its place, and is seen for as long as putting it there takes. A file system
+/// without nameless files shows it from the beginning.
 class new_file {
 public:
   new_file() = default;

@@ -132,14 +132,16 @@ bool connection::is_looked_into() const {
   return !address_ && !told_name_ && (port_ == https_port || port_ == http_port);
 }
 
+bool connection::needs_name(const verdict& found) const {
+  return found.what == answer::need_name || (found.what != answer::refuse && is_looked_into());
+}
+
 void connection::decide() {
   const auto& policy = tenant_->policy();
   if (!policy)
     return refuse("it is not known yet what it may reach");
   const auto found = judge(*policy);
-  needs_name_ =
-    found.what == answer::need_name || (found.what != answer::refuse && is_looked_into());
-  if (!needs_name_)
+  if (!needs_name(found))
     return act(found);
   if (waits_)
     return decide_nameless();
@@ -180,9 +182,9 @@ void connection::arrived(unique_fd client) {
   waits_ = false;
   deadline_.cancel();
   client_.assign(client.release());
-  if (!there_)
-    decide(); // The policy may be another one by now.
-  else if (needs_name_)
+  if (!there_) // The policy may be another one by now, here and below.
+    decide();
+  else if (needs_name(judge(*tenant_->policy())))
     peek();
   else
     pass_on();

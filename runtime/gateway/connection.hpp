@@ -63,6 +63,8 @@ private:
   verdict judge_open(const egress::policy& by) const;
   const std::string& asked_for() const;
   bool is_looked_into() const;
+  /// Does it depend on a name where the connection goes, or whether it may?
+  bool needs_name(const verdict& found) const;
   void decide();
   void decide_nameless();
   void let_in();
@@ -108,8 +110,7 @@ private:
   std::optional<connection_failure> failure_; ///< Of what was dialled: what says most.
   bool no_network_ = false;                   ///< The same: there is no way to any network of it.
   bool let_in_ = false;                       ///< What was held is sent on.
-  bool needs_name_ = false; ///< It depends on it where the connection goes, or whether it may.
-  bool quiet_ = false;      ///< It has passed without a name, and has yet to say something.
+  bool quiet_ = false; ///< It has passed without a name, and has yet to say something.
   std::size_t peeked_ = 0;
   std::shared_ptr<relay> relay_;
   bool over_ = false;

@@ -50,6 +50,7 @@ constexpr std::string_view old_prefix = "old-over-";
 constexpr const char* layer_name = "over";
 constexpr const char* label_name = "over.label";
 constexpr const char* certificates = "etc/ssl/certs";
+constexpr int deepest = 64; ///< Directory in an image's /etc.
 
 /// Where programs look for all certificates in one file: Debian's place, which Alpine and Arch have
 /// too, Fedora's, openSUSE's, and OpenSSL's own.
@@ -103,7 +104,11 @@ bool copy_file(int from, int to, const char* name, const struct stat& info) {
 }
 
 /// Files, directories and links, with owners, modes and times. Follows no link.
-bool copy_tree(int from, int to) {
+bool copy_tree(int from, int to, int depth = 0) {
+  if (depth > deepest) {
+    errno = ENAMETOOLONG;
+    return false;
+  }
   return for_each_name(from, [&](const std::string& each) {
     const char* name = each.c_str();
     struct stat info {};
@@ -114,11 +119,12 @@ bool copy_tree(int from, int to) {
       made = ::mkdirat(to, name, 0700) == 0;
       const auto inner_from = open_beneath(from, each, O_RDONLY | O_DIRECTORY);
       const auto inner_to = open_beneath(to, each, O_RDONLY | O_DIRECTORY);
-      made = made && inner_from && inner_to && copy_tree(inner_from.get(), inner_to.get());
+      made =
+        made && inner_from && inner_to && copy_tree(inner_from.get(), inner_to.get(), depth + 1);
     } else if (S_ISLNK(info.st_mode)) {
-      std::array<char, PATH_MAX> target{};
+      std::string target(PATH_MAX, '\0');
       const auto size = ::readlinkat(from, name, target.data(), target.size() - 1);
-      made = size > 0 && ::symlinkat(target.data(), to, name) == 0;
+      made = size > 0 && ::symlinkat(target.c_str(), to, name) == 0;
     } else if (S_ISREG(info.st_mode)) {
       made = copy_file(from, to, name, info);
     } else {
@@ -128,9 +134,39 @@ bool copy_tree(int from, int to) {
   });
 }
 
+/// In place of a file or link of that name.
 bool write_file(int top, const std::string& path, std::string_view text) {
-  const auto file = open_beneath(top, path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  const fs::path name{path};
+  const auto parent = name.has_parent_path()
+                        ? open_beneath(top, name.parent_path().string(), O_PATH | O_DIRECTORY)
+                        : unique_fd{::fcntl(top, F_DUPFD_CLOEXEC, 0)};
+  if (!parent || !remove_all_at(parent.get(), name.filename().c_str()))
+    return false;
+  const auto file =
+    open_beneath(parent.get(), name.filename().string(), O_WRONLY | O_CREAT | O_EXCL, 0644);
   return file && write_all(file.get(), text.data(), text.size());
+}
+
+/// Where the directory `path` of an image is in the layer. A link that leads out of /etc, or
+/// nowhere, gives way to a directory with links to all that is there.
+std::optional<std::string> directory_in_layer(int root, int over, const std::string& path) {
+  const auto there = resolved(root, path);
+  const auto old = there ? open_beneath(root, *there, O_RDONLY | O_DIRECTORY) : unique_fd{};
+  if (path == "etc" || (old && (*there + "/").starts_with("etc/")))
+    return path == "etc" ? path : *there;
+  const fs::path name{path};
+  const auto parent = directory_in_layer(root, over, name.parent_path().string());
+  const auto in = parent ? open_beneath(over, *parent, O_PATH | O_DIRECTORY) : unique_fd{};
+  if (!in || !remove_all_at(in.get(), name.filename().c_str()) ||
+      ::mkdirat(in.get(), name.filename().c_str(), 0755) != 0)
+    return std::nullopt;
+  const auto own = open_beneath(in.get(), name.filename().string(), O_PATH | O_DIRECTORY);
+  const auto link_to = [&](const std::string& each) {
+    return ::symlinkat(("/" + *there + "/" + each).c_str(), own.get(), each.c_str()) == 0;
+  };
+  if (!own || (old && !for_each_name(old.get(), link_to)))
+    return std::nullopt;
+  return *parent + "/" + name.filename().string();
 }
 
 std::optional<std::string> content_of(int file) {
@@ -158,24 +194,20 @@ bool extend_bundle(int root, int over, const std::string& path, const std::strin
     return false;
   if (!target->starts_with("etc/")) {
     const fs::path name{path};
-    const auto parent = resolved(root, name.parent_path().string());
-    if (!parent || !(*parent + "/").starts_with("etc/"))
+    const auto parent = resolved(over, name.parent_path().string());
+    if (!parent)
       return false;
     target = *parent + "/" + name.filename().string();
   }
   if (!text->empty() && !text->ends_with('\n'))
     *text += '\n';
-  const auto parent =
-    open_beneath(over, fs::path{*target}.parent_path().string(), O_PATH | O_DIRECTORY);
-  return parent && remove_all_at(parent.get(), fs::path{*target}.filename().c_str()) &&
-         write_file(over, *target, *text + more);
+  return write_file(over, *target, *text + more);
 }
 
 /// Each under the name by which OpenSSL finds it among others.
 bool add_to_directory(int over, const std::string& directory, const authorities& trusted) {
   const auto at = open_beneath(over, directory, O_PATH | O_DIRECTORY);
-  if (!at || !remove_all_at(at.get(), fs::path{authorities_file}.filename().c_str()) ||
-      !write_file(at.get(), fs::path{authorities_file}.filename().string(), trusted.pem()))
+  if (!at || !write_file(at.get(), fs::path{authorities_file}.filename().string(), trusted.pem()))
     return false;
   for (const auto& each : trusted.all) {
     struct stat there {};
@@ -193,21 +225,18 @@ bool add_to_directory(int over, const std::string& directory, const authorities&
 std::optional<std::string> fill(int root, int over, const authorities& trusted) {
   const auto from = open_beneath(root, "etc", O_RDONLY | O_DIRECTORY);
   struct stat info {};
-  if (!from || ::fstat(from.get(), &info) != 0 || ::mkdirat(over, "etc", 0755) != 0)
+  if ((!from && errno != ENOENT) || ::mkdirat(over, "etc", 0755) != 0)
     return std::nullopt;
   const auto to = open_beneath(over, "etc", O_RDONLY | O_DIRECTORY);
-  if (!to || !copy_tree(from.get(), to.get()) || !make_alike(over, "etc", info))
+  if (!to || (from && (::fstat(from.get(), &info) != 0 || !copy_tree(from.get(), to.get()) ||
+                       !make_alike(over, "etc", info))))
     return std::nullopt;
   // It has all of the image's /etc, which need not be merged with it, and is not then: the kernel
   // keeps all names of a merged directory in memory. A file system without such marks merges.
   if (::fsetxattr(to.get(), "user.overlay.opaque", "y", 1, 0) != 0 && errno != ENOTSUP)
     return std::nullopt;
-  if (!open_inside(root, certificates, O_PATH | O_DIRECTORY))
-    for (const char* each : {"etc/ssl", certificates})
-      if (::mkdirat(over, each, 0755) != 0 && errno != EEXIST)
-        return std::nullopt;
-  const auto directory = resolved(root, certificates).value_or(certificates);
-  if (!add_to_directory(over, directory, trusted))
+  const auto directory = directory_in_layer(root, over, certificates);
+  if (!directory || !add_to_directory(over, *directory, trusted))
     return std::nullopt;
   std::string found;
   for (const char* each : bundles)
@@ -215,7 +244,7 @@ std::optional<std::string> fill(int root, int over, const authorities& trusted) 
       found = each;
   if (found.empty()) {
     found = bundles.front();
-    if (!write_file(over, directory + "/ca-certificates.crt", trusted.pem()))
+    if (!write_file(over, *directory + "/ca-certificates.crt", trusted.pem()))
       return std::nullopt;
   }
   return "/" + found;

@@ -21,7 +21,7 @@ struct outcome {
 };
 
 /// `insula …`, to its end.
-outcome insula(std::vector<std::string> words, uid_t user = 0) {
+outcome insula_with(std::vector<std::string> words, uid_t user = 0) {
   const temp_dir where;
   words.insert(words.begin(), INSULA_PROGRAM);
   child_program program{words, {.error_file = (where / "err").string(), .user = user}};
@@ -37,9 +37,9 @@ outcome insula(std::vector<std::string> words, uid_t user = 0) {
 } // namespace
 
 TEST_CASE("help and version are commands as well", "[apps][program]") {
-  CHECK(insula({"version"}).out == insula({"--version"}).out);
-  CHECK(insula({"version"}).out.starts_with("insula "));
-  CHECK(insula({"help"}).out == insula({"--help"}).out);
+  CHECK(insula_with({"version"}).out == insula_with({"--version"}).out);
+  CHECK(insula_with({"version"}).out.starts_with("insula "));
+  CHECK(insula_with({"help"}).out == insula_with({"--help"}).out);
   for (const std::vector<std::string>& words : {std::vector<std::string>{"serve"},
                                                 {"upgrade"},
                                                 {"image"},
@@ -50,21 +50,21 @@ TEST_CASE("help and version are commands as well", "[apps][program]") {
     by_option.emplace_back("--help");
     by_command.insert(by_command.begin(), "help");
     CAPTURE(words);
-    const auto wanted = insula(by_option);
+    const auto wanted = insula_with(by_option);
     CHECK(wanted.status == 0);
-    const auto got = insula(by_command);
+    const auto got = insula_with(by_command);
     CHECK(got.status == 0);
     CHECK(got.out == wanted.out);
     CHECK(got.err.empty());
   }
-  CHECK(insula({"serve", "help"}).out == insula({"serve", "--help"}).out);
-  CHECK(insula({"image", "help", "rm"}).out == insula({"image", "rm", "--help"}).out);
+  CHECK(insula_with({"serve", "help"}).out == insula_with({"serve", "--help"}).out);
+  CHECK(insula_with({"image", "help", "rm"}).out == insula_with({"image", "rm", "--help"}).out);
 }
 
 TEST_CASE("a command that there is not is answered with those that there are", "[apps][program]") {
   const auto wrong = [](const std::vector<std::string>& words, int status) {
     CAPTURE(words);
-    const auto got = insula(words);
+    const auto got = insula_with(words);
     CHECK(got.status == status);
     CHECK(got.out.empty());
     return got.err;
@@ -95,10 +95,10 @@ TEST_CASE("an upgrade without a server says that there is none, whatever is miss
     CAPTURE(state);
     const auto none =
       "insula: no server runs with the state directory " + state + "; `insula serve` starts one\n";
-    const auto got = insula({"upgrade", "--state", state});
+    const auto got = insula_with({"upgrade", "--state", state});
     CHECK(got.status == 1);
     CHECK(got.err == none);
-    const auto other = insula({"upgrade", "--state", state}, 65534);
+    const auto other = insula_with({"upgrade", "--state", state}, 65534);
     CHECK(other.status == 1);
     CHECK(other.err == (name == "left"
                           ? "insula: insula upgrade needs root, as the server does at its start\n"

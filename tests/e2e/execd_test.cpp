@@ -139,7 +139,8 @@ TEST_CASE("execd: a prompt is told though its line has not ended", "[execd]") {
     CHECK(all_of(*one).find("yes\\n\"") != std::string::npos);
   }
   SECTION("not where lines are told without their ends") {
-    const auto one = ask("name? ", "User-Agent: OpenSandbox-JS-SDK/0.1.11\r\n");
+    const auto* name = GENERATE("OpenSandbox-JS-SDK/0.1.11", "Mozilla/5.0 (X11; Linux x86_64)");
+    const auto one = ask("name? ", "User-Agent: " + std::string{name} + "\r\n");
     std::string heard;
     while (heard.find("pong") == heard.rfind("pong")) { // The second one is after 3 s.
       const auto more = one->more();
@@ -148,7 +149,7 @@ TEST_CASE("execd: a prompt is told though its line has not ended", "[execd]") {
     }
     CHECK(heard.find("name") == std::string::npos);
     it.sh("a", "touch go");
-    CHECK(all_of(*one).find("\"text\":\"name? yes\"") != std::string::npos);
+    CHECK(all_of(*one).find("\"text\":\"name? yes") != std::string::npos);
   }
 }
 

@@ -72,7 +72,7 @@ TEST_CASE("execd goes on to a server on its sandbox's loopback", "[previews][exe
 TEST_CASE("redirects of a server that is reached by path stay below it", "[previews]") {
   const serving_node it;
   it.serve("a");
-  for (const std::string prefix : {it.path("a"), std::string{"/sandboxes/a/proxy/8000"}})
+  for (const std::string& prefix : {it.path("a"), std::string{"/sandboxes/a/proxy/8000"}})
     for (const auto* how : {"host", "own"}) {
       const auto moved = it.ask("GET", prefix + "/moved/" + how);
       CHECK(moved.status == 302);

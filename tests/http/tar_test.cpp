@@ -618,8 +618,8 @@ TEST_CASE("the size of an archive is known before it is made", "[tar]") {
   check(true);
   // And one by one, since what is off in two ways could be right together.
   for (std::size_t length = 1; length < 280; ++length)
-    for (const std::string name : {std::string(length, 'n'), std::string(length / 2 + 1, 'a') +
-                                                               "/" + std::string(length, 'b')}) {
+    for (const std::string& name : {std::string(length, 'n'), std::string(length / 2 + 1, 'a') +
+                                                                "/" + std::string(length, 'b')}) {
       CAPTURE(name);
       std::string entries;
       tar_size size;

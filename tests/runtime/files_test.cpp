@@ -135,6 +135,28 @@ TEST_CASE("files in memory and of the machine's are replaced as others are", "[r
   }
 }
 
+TEST_CASE("files take after a directory that hands on its group or its access list",
+          "[runtime][files]") {
+  live_sandbox box{shared_node()};
+  REQUIRE(box
+            .run("mkdir group list; chgrp 1234 group; chmod 2777 group; chmod 777 list; "
+                 "echo old > group/old; chmod 664 group/old; python3 -c '"
+                 "import os, struct\n"
+                 "entry = lambda tag, may, id=0xffffffff: struct.pack(\"<HHI\", tag, may, id)\n"
+                 "os.setxattr(\"list\", \"system.posix_acl_default\", struct.pack(\"<I\", 2) + "
+                 "entry(1, 7) + entry(2, 4, 1234) + entry(4, 5) + entry(16, 5) + entry(32, 5))'",
+                 root)
+            .exited(0));
+  for (const auto* path : {"group/new", "group/old", "list/new"})
+    REQUIRE(worked(write_file(*box, std::string{"/workspace/"} + path, "x")));
+  CHECK(box.run("stat -c '%n %g' group/*").out == "group/new 1234\ngroup/old 1234\n");
+  CHECK(box
+          .run("python3 -c 'import os; print(len(os.getxattr(\"list/new\", "
+               "\"system.posix_acl_access\")))'")
+          .out == "44\n");
+  CHECK(box.run("ls -A group list").out == "group:\nnew\nold\n\nlist:\nnew\n");
+}
+
 TEST_CASE("nobody inside finds the place where files are made", "[runtime][files]") {
   live_sandbox box{shared_node()};
   REQUIRE(worked(write_file(*box, "/workspace/file", "x", root)));

@@ -153,6 +153,52 @@ TEST_CASE("a layer over an image has its /etc and the certificates", "[authoriti
     CHECK(text_of(it.over / "etc/ssl/ca-bundle.pem") == "old\n" + pem);
     CHECK(text_of(it.root / "var/lib/ca-certificates/ca-bundle.pem") == "old\n");
   }
+  SECTION("as openSUSE has it, with the directory outside of /etc as well") {
+    it.add("var/lib/ca-certificates/pem/one.pem", "one\n");
+    it.add("var/lib/ca-certificates/ca-bundle.pem", "old\n");
+    it.link("etc/ssl/certs", "../../var/lib/ca-certificates/pem");
+    it.link("etc/ssl/ca-bundle.pem", "../../var/lib/ca-certificates/ca-bundle.pem");
+    CHECK(bundle() == "/etc/ssl/ca-bundle.pem");
+    CHECK(fs::read_symlink(it.over / "etc/ssl/certs/one.pem") ==
+          "/var/lib/ca-certificates/pem/one.pem");
+    CHECK(text_of(it.over / "etc/ssl/ca-bundle.pem") == "old\n" + pem);
+    CHECK(std::distance(fs::directory_iterator{it.root / "var/lib/ca-certificates/pem"}, {}) == 1);
+  }
+  SECTION("with a bundle in a directory outside of /etc") {
+    it.add("usr/share/tls/certs/ca-certificates.crt", "old\n");
+    it.add("usr/share/tls/openssl.cnf", "x\n");
+    it.link("etc/ssl", "/usr/share/tls");
+    CHECK(bundle() == "/etc/ssl/certs/ca-certificates.crt");
+    CHECK(text_of(it.over / "etc/ssl/certs/ca-certificates.crt") == "old\n" + pem);
+    CHECK(fs::read_symlink(it.over / "etc/ssl/openssl.cnf") == "/usr/share/tls/openssl.cnf");
+  }
+  SECTION("where links lead nowhere") {
+    it.link("etc/ssl/certs", "/usr/share/none");
+    it.link("etc/ssl/certs-2/ca.pem", "none");
+    CHECK(bundle() == "/etc/ssl/certs/ca-certificates.crt");
+  }
+  SECTION("where the directory is a file") {
+    it.add("etc/ssl", "not one");
+    CHECK(bundle() == "/etc/ssl/certs/ca-certificates.crt");
+  }
+  SECTION("where /etc is not there at all") {
+    fs::remove(it.root / "etc");
+    CHECK(bundle() == "/etc/ssl/certs/ca-certificates.crt");
+  }
+  SECTION("with a bundle that is a link which leads nowhere") {
+    it.link("etc/ssl/certs/ca-certificates.crt", "none");
+    CHECK(bundle() == "/etc/ssl/certs/ca-certificates.crt");
+    CHECK(text_of(it.over / "etc/ssl/certs/ca-certificates.crt") == pem);
+  }
+  SECTION("with an /etc deeper than any is") {
+    fs::path deep = "etc";
+    for (int i = 0; i < 100; ++i)
+      deep /= "d";
+    it.add(deep / "file", "x");
+    const auto found = trust(it.path(), ours);
+    REQUIRE_FALSE(found);
+    CHECK(found.reason().message.ends_with(": File name too long"));
+  }
   SECTION("where there is none") {
     CHECK(bundle() == "/etc/ssl/certs/ca-certificates.crt");
     CHECK(text_of(it.over / "etc/ssl/certs/ca-certificates.crt") == pem);

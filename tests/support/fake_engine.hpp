@@ -42,7 +42,7 @@ public:
     detached = true;
     std::erase_if(questions, [](const auto& each) { return each.attached; });
   }
-  void signal(int number) override { signals.push_back(number); }
+  void signal(int which) override { signals.push_back(which); }
   void cut_output() override {
     cut = true;
     complete_now();
