@@ -5,6 +5,7 @@
 #include "tests/fuzz/bytes.hpp"
 #include "tests/fuzz/played_exchange.hpp"
 
+#include <optional>
 #include <string>
 
 using namespace insula;
@@ -41,15 +42,27 @@ struct expected {
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const auto got = play([&](http::reply to) {
-    http::bridge::start_download(channel_with(text_of(data, size)), "/workspace/x", std::move(to));
-  });
+  const auto download = [&](std::optional<http::byte_range> range) {
+    const auto got = play([&](http::reply to) {
+      http::bridge::start_download(channel_with(text_of(data, size)), "/workspace/x", range,
+                                   std::move(to));
+    });
+    must(got.answered, "every request is answered");
+    return got;
+  };
   const expected want{byte_source{data, size}};
-  must(got.answered, "every request is answered");
-  must(got.finished == want.whole, "a stream ends well only if the file came whole");
-  if (want.whole)
-    must(got.streamed == want.content, "what is passed on is the file");
-  else
-    must(want.content.rfind(got.streamed, 0) == 0, "what is passed on is the file's beginning");
+  const auto got = download(std::nullopt);
+  must(want.content.starts_with(got.streamed), "what is passed on is the file's beginning");
+  if (got.length) {
+    must(!got.finished || want.content.size() >= *got.length, "a stream is as long as was told");
+    must(got.finished || !want.whole || want.content.size() < *got.length, "all of it is sent");
+  } else {
+    must(got.finished == want.whole, "a stream ends well only if the file came whole");
+    must(!want.whole || got.streamed == want.content, "what is passed on is the file");
+  }
+  for (const auto& range : {http::byte_range{"0", "9"}, {"1", ""}, {"", "5"}}) {
+    const auto part = download(range);
+    must(part.streamed.empty() || (part.status == 206 && part.length), "a part has its length");
+  }
   return 0;
 }

@@ -9,7 +9,9 @@
 
 #include <fcntl.h>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,8 +21,9 @@ namespace insula::fuzz {
 struct played_answer {
   bool answered = false; ///< Whole, or a stream was begun.
   int status = 0;
-  std::string streamed;
-  bool finished = false; ///< The stream ended as a whole one.
+  std::optional<std::uint64_t> length; ///< Of what is streamed, where that was told.
+  std::string streamed;                ///< No more than that.
+  bool finished = false;               ///< The stream ended as a whole one.
 };
 
 class played_stream final : public http::answer_stream {
@@ -31,18 +34,22 @@ public:
 
   void write(std::string bytes, std::function<void(bool)> taken) override {
     must(!into_.finished, "nothing comes after the end");
-    into_.streamed += bytes;
+    put(bytes);
     boost::asio::post(io_, [taken = std::move(taken)] { taken(true); });
   }
   void finish(std::string bytes) override {
     must(!into_.finished, "there is one end");
-    into_.streamed += bytes;
-    into_.finished = true;
+    put(bytes);
+    into_.finished = !into_.length || into_.streamed.size() == *into_.length;
   }
   void on_gone(std::function<void()>) override {}
   void fill_silence(std::string, std::chrono::milliseconds) override {}
 
 private:
+  void put(std::string_view bytes) {
+    into_.streamed += into_.length ? bytes.substr(0, *into_.length - into_.streamed.size()) : bytes;
+  }
+
   boost::asio::io_context& io_;
   played_answer& into_;
 };
@@ -61,6 +68,7 @@ public:
     if (std::exchange(into_.answered, true))
       return nullptr;
     into_.status = how.status;
+    into_.length = how.length;
     return std::make_shared<played_stream>(io_, into_);
   }
   void upgrade(http::web_socket_offer,
