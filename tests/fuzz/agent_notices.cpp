@@ -118,7 +118,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     pool,
     {"fuzz", "/tmp", 0, 1},
     spawner_link{
-      std::move(spawner.theirs), runtime::spawner::version, 1, {}, 0, gateway.take_way()}};
+      std::move(spawner.theirs), runtime::spawner::version, 1, {}, ::getpid(), gateway.take_way()}};
   engine.create({"fuzz", {"host", false}, {}}, {[&](std::shared_ptr<sandbox> it) {
                                                   box = std::move(it);
                                                   heard.count(heard.ready);

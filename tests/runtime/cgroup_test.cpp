@@ -249,6 +249,7 @@ TEST_CASE("a kernel that charges no sockets of version 1 apart has no limit for 
 TEST_CASE("limits are written into the files of v2", "[runtime][cgroup]") {
   const played_kernel kernel{v2_files()};
   const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
+  kernel.put("unified/cgroup.procs", std::to_string(::getppid()) + "\n");
   REQUIRE(tree.prepare());
   // Ourselves and the one who started us are in the leaf, so that controllers can be handed down.
   CHECK(kernel.read("unified/insula-k/host/cgroup.procs") == std::to_string(::getppid()));
@@ -340,6 +341,7 @@ TEST_CASE("a place that hands no controllers down is named, and nothing of the n
           "[runtime][cgroup]") {
   const played_kernel kernel{{{"unified", {"cgroup.procs", "cgroup.type"}}}};
   const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
+  kernel.put("unified/cgroup.procs", std::to_string(::getppid()) + "\n");
   const auto prepared = tree.prepare();
   REQUIRE_FALSE(prepared);
   CHECK(prepared.reason().code == errc::launch_failed);

@@ -45,7 +45,7 @@ struct node {
       , engine(std::make_unique<native_engine>(
           pool, native_options{"played", dir.path().string(), 0, slots},
           spawner_link{std::move(ends[0]), runtime::spawner::version, generation, std::move(left),
-                       0, gateway.take_way()})) {}
+                       ::getpid(), gateway.take_way()})) {}
 
   sandbox_listener listener() const {
     return {[to = heard](std::shared_ptr<sandbox> it) {
