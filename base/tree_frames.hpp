@@ -42,11 +42,13 @@ enum tree_reading : std::int32_t {
   tree_compact = 4,  ///< Files with several names once, and maps of holes.
 };
 
-/// A part of a file that has holes elsewhere. Parts are in order, apart and not empty.
+/// A part of a file that has holes elsewhere. Parts are in order, apart and not empty. All but the
+/// last one are whole blocks: GNU tar looks for each part at the beginning of a block.
 struct extent {
   std::uint64_t offset;
   std::uint64_t bytes;
 };
+inline constexpr std::uint64_t extent_block = 512;
 
 struct entry_head {
   entry_kind kind;

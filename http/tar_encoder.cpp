@@ -172,7 +172,7 @@ result<void> tar_encoder::take_map(std::string_view bytes) {
   for (std::size_t i = 0; i < extents_.size(); ++i) {
     const auto& each = extents_[i];
     if (each.bytes == 0 || each.offset > max_entry_size || each.bytes > max_entry_size ||
-        (i > 0 && each.offset <= end))
+        (i > 0 && (each.offset <= end || extents_[i - 1].bytes % extent_block != 0)))
       return no_tree();
     end = each.offset + each.bytes;
   }

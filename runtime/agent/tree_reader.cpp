@@ -214,6 +214,8 @@ private:
       const off_t end = hole < 0 ? size : std::min(hole, size);
       if (end <= begin)
         break; // It has changed meanwhile.
+      if (!into.empty() && into.back().bytes % extent_block != 0)
+        return false;
       into.push_back({static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end - begin)});
       bytes += into.back().bytes;
       at = end;

@@ -114,7 +114,7 @@ describe('the page of the API', () => {
     await typed.goto(`${url}/v1/openapi.html`);
     await typed.locator('.opblock').first().waitFor();
     // And back to the sandboxes.
-    await typed.getByRole('link', { name: 'Sandboxes' }).click();
+    await typed.getByRole('link', { name: '← Sandboxes' }).click();
     await typed.getByRole('button', { name: 'New sandbox' }).waitFor();
     await typed.getByRole('link', { name: 'API' }).click();
     await typed.locator('.opblock').first().waitFor();
@@ -229,14 +229,15 @@ describe('the page of the API', () => {
     page = await open(`${url}/v1/openapi?token=${encodeURIComponent(key)}`);
     await page.locator('.authorize').first().click();
     const dialog = page.locator('.dialog-ux');
-    await dialog.getByRole('button', { name: 'Remove authorization' }).click();
-    await dialog.locator('.btn-done').click();
+    const bearer = dialog.locator('.auth-container').filter({ hasText: 'BearerAuth' });
+    await bearer.getByRole('button', { name: 'Remove authorization' }).click();
+    await bearer.locator('.btn-done').click();
     const refused = await operation('createSandbox').try();
     assert.equal(refused.status, 401, refused.text);
     await page.locator('.authorize').first().click();
-    await dialog.locator('input').fill(key);
-    await dialog.getByRole('button', { name: 'Apply credentials' }).click();
-    await dialog.locator('.btn-done').click();
+    await bearer.locator('input').fill(key);
+    await bearer.getByRole('button', { name: 'Apply credentials' }).click();
+    await bearer.locator('.btn-done').click();
     const made = await operation('createSandbox').execute();
     assert.equal(made.status, 200, made.text);
   });

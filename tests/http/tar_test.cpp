@@ -508,7 +508,7 @@ TEST_CASE("files that are marked as one stay two if they are not alike any more"
 
 TEST_CASE("a compact archive has links and holes, as GNU tar knows them", "[tar]") {
   const temp_dir where;
-  const std::string data(10'000, 'd');
+  const std::string data(20 * 512, 'd');
   const std::uint64_t large = 5ull << 30;
   const auto entries = map_of({{1u << 20, data.size()}, {large - data.size(), data.size()}}) +
                        entry(entry_kind::file, "holes", {}, large) + data + data +
@@ -530,8 +530,8 @@ TEST_CASE("a compact archive has links and holes, as GNU tar knows them", "[tar]
         "holes 5368709120 2\nend 1048576 1\nempty 1048576 1\nplain 1 2\n");
   CHECK(std::stoi(said("du -ck holes end empty | tail -n1 | cut -f1")) < 100);
   CHECK(said("head -c 4 end; tail -c 4 end | tr '\\0' 0; cat link") == "data0000p");
-  CHECK(said("tail -c +1048577 holes | head -c 10001 | tr -d d | tr '\\0' 0") == "0");
-  CHECK(said("tail -c 10001 holes | tr -d d | tr '\\0' 0") == "0");
+  CHECK(said("tail -c +1048577 holes | head -c 10241 | tr -d d | tr '\\0' 0") == "0");
+  CHECK(said("tail -c 10241 holes | tr -d d | tr '\\0' 0") == "0");
   const auto got = decode(encode(map_of({{4096, 4}}) + entry(entry_kind::file, "f", {}, 1u << 20) +
                                    "data" + entry(entry_kind::hard_link, "link", "f") + end,
                                  1u << 20, true));
@@ -546,7 +546,9 @@ TEST_CASE("maps that make no sense are refused", "[tar]") {
     return map_of(extents) + entry(entry_kind::file, "f", {}, size);
   };
   CHECK_FALSE(refused(with({{4096, 4096}}, 1u << 20), true));
+  CHECK_FALSE(refused(with({{4096, 4096}, {8200, 1}}, 1u << 20), true));
   CHECK(refused(with({{4096, 4096}}, 1u << 20))); // Nobody asked for it.
+  CHECK(refused(with({{4096, 4095}, {8200, 1}}, 1u << 20), true)); // Not a whole block.
   CHECK(refused(with({{4096, 4096}}, 8191), true));
   CHECK(refused(with({{4096, 0}}, 1u << 20), true));
   CHECK(refused(with({{4096, 4096}, {0, 1}}, 1u << 20), true));
@@ -603,8 +605,9 @@ TEST_CASE("the size of an archive is known before it is made", "[tar]") {
         std::vector<extent> extents;
         std::string data;
         for (std::size_t i = 0; i < count; ++i) {
-          extents.push_back({i * 70'000, 1 + i});
-          data += std::string(1 + i, 'd');
+          const auto bytes = i + 1 == count ? count : (1 + i % 100) * extent_block;
+          extents.push_back({i * 70'000, bytes});
+          data += std::string(bytes, 'd');
         }
         const auto bytes = 30'000'000 + count;
         const auto name =
