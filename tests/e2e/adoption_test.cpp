@@ -110,7 +110,7 @@ TEST_CASE("a terminal that is closed ends neither the server nor a sandbox", "[a
   const auto spawner = it.spawner();
   for (const pid_t each : {it.pid(), spawner, it.gateway()})
     REQUIRE(::kill(each, SIGHUP) == 0);
-  REQUIRE(eventually([&] { return it.log().find("node.hangup") != std::string::npos; }));
+  REQUIRE(eventually([&] { return it.log().find("config.reloaded") != std::string::npos; }));
   CHECK(it.spawner() == spawner);
   CHECK(it.sh("a", "kill -0 $(cat pid) && curl -s -m 1 http://203.0.113.1; echo").exit_code == 0);
 }

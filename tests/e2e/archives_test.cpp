@@ -449,10 +449,14 @@ TEST_CASE("hard links and holes are there again after persist and hydrate", "[ar
   const auto compact = all.persist("a", {}, "Insula-For-Hydrate: true\r\n");
   REQUIRE(compact.status == 200);
   CHECK(compact.body.size() < 1'100'000); // Of the last one, whose name is too long for a map.
-  // One that the sandbox's tar unpacks as well.
+  // One that the sandbox's tar unpacks as well; where there is no map, that tar makes no holes.
   all.put("theirs", "a.tar", compact.body);
-  CHECK(all.it.sh("theirs", "tar -xf a.tar && rm a.tar && " + std::string{links_and_holes}).out ==
-        wanted);
+  const auto unpacked =
+    all.it.sh("theirs", "tar -xf a.tar && rm a.tar && " + std::string{links_and_holes}).out;
+  const auto unmapped = std::string(200, 'l') + " is sparse\n";
+  const auto at = wanted.find(unmapped);
+  REQUIRE(at != std::string::npos);
+  CHECK(unpacked == std::string{wanted}.erase(at, unmapped.size()));
   for (const auto& [id, archive] : {std::pair{"b", &plain.body}, {"c", &compact.body}}) {
     CAPTURE(id);
     REQUIRE(all.hydrate(id, *archive).body == R"({"ok":true})");
