@@ -66,8 +66,9 @@ bool accepts_gzip(std::string_view accept_encoding) {
 }
 
 bool fits(std::string_view pattern, std::string_view path) {
-  call unused;
-  return matches(pattern, path, unused);
+  call found;
+  return matches(pattern, path, found) &&
+         (!found.id.empty() || pattern.find(":id") == std::string_view::npos);
 }
 
 std::optional<matched_route> find_route(const std::vector<route>& table, const request_head& head) {

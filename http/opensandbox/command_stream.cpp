@@ -341,7 +341,10 @@ caf::behavior execd_stream(self_pointer self, const std::shared_ptr<command_job>
       st.rest_watched = false;
       if (st.gone || st.complete || !st.rest_since)
         return;
-      if (std::chrono::steady_clock::now() < *st.rest_since + rest_patience)
+      const auto now = std::chrono::steady_clock::now();
+      if (st.writing || !st.asking) // What the client takes slowly is no silence of the command.
+        st.rest_since = now;
+      if (now < *st.rest_since + rest_patience)
         return watch_rest(self, false);
       st.rest_since.reset();
       std::string events;

@@ -71,7 +71,7 @@ names = {2: "modify", 4: "attrib", 8: "close_write", 64: "moved_from", 128: "mov
 libc = ctypes.CDLL(None)
 fd = libc.inotify_init()
 assert libc.inotify_add_watch(fd, sys.argv[1].encode(), sum(names)) >= 0
-print("up")
+os.write(1, b"up\n")
 while True:
     bytes = os.read(fd, 65536)
     while bytes:
