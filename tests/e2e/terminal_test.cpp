@@ -352,8 +352,10 @@ std::unique_ptr<visitor> at_prompt(const node& at, const std::string& session,
                                    const std::string& query = {}) {
   auto made = std::make_unique<visitor>(at, "a", in(session) + query);
   made->type("echo 'rea'dy.\n");
-  made->until("ready.\r\n");
-  made->until("$ ");
+  constexpr std::string_view ready = "ready.\r\n";
+  const auto printed = made->until(ready);
+  if (printed.find("$ ", printed.find(ready)) == std::string::npos)
+    made->until("$ ");
   return made;
 }
 
