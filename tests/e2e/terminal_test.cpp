@@ -352,9 +352,9 @@ std::unique_ptr<visitor> at_prompt(const node& at, const std::string& session,
                                    const std::string& query = {}) {
   auto made = std::make_unique<visitor>(at, "a", in(session) + query);
   made->type("echo 'rea'dy.\n");
-  constexpr std::string_view ready = "ready.\r\n";
-  const auto printed = made->until(ready);
-  if (printed.find("$ ", printed.find(ready)) == std::string::npos)
+  constexpr std::string_view is_ready = "ready.\r\n";
+  const auto printed = made->until(is_ready);
+  if (printed.find("$ ", printed.find(is_ready)) == std::string::npos)
     made->until("$ ");
   return made;
 }
