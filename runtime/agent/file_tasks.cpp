@@ -531,16 +531,21 @@ file_step replace_whole(const replacement& what, const char* path, const struct 
 }
 
 /// Where no second file can be made, or take its place.
-file_step replace_in_place(const replacement& what, int file, std::int64_t& count) {
+file_step replace_in_place(const replacement& what, const char* path, std::int64_t& count) {
   std::string text;
   count = what.apply([&](const char* at, std::size_t size) {
     text.append(at, size);
     return true;
   });
-  if (::lseek(file, 0, SEEK_SET) != 0 || !write_all(file, text.data(), text.size()) ||
-      ::ftruncate(file, static_cast<off_t>(text.size())) != 0)
-    return file_step::write;
-  return file_step::none;
+  const int file = ::open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (file < 0)
+    return file_step::open;
+  const bool written = write_all(file, text.data(), text.size()) &&
+                       ::ftruncate(file, static_cast<off_t>(text.size())) == 0;
+  const int why = errno;
+  ::close(file);
+  errno = why;
+  return written ? file_step::none : file_step::write;
 }
 
 /// In one file, which is replaced whole, with its mode, if there is anything to replace.
@@ -549,16 +554,19 @@ file_step replace(const char* path, const std::string& old, const std::string& w
   char real[PATH_MAX];
   if (::realpath(path, real) == nullptr)
     return file_step::open;
-  const int file = ::open(real, O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  // Not for writing: that it is closed would be an event for watchers.
+  const int file = ::open(real, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (file < 0)
-    return errno == EISDIR ? file_step::type : file_step::open;
+    return file_step::open;
   struct stat is {};
   if (::fstat(file, &is) != 0)
     return file_step::type;
   if (!S_ISREG(is.st_mode) || old.empty()) {
-    errno = EINVAL;
+    errno = S_ISDIR(is.st_mode) ? EISDIR : EINVAL;
     return file_step::type;
   }
+  if (::faccessat(AT_FDCWD, real, W_OK, AT_EACCESS) != 0)
+    return file_step::open;
   count = 0;
   const auto size = static_cast<std::size_t>(is.st_size);
   if (size == 0)
@@ -572,7 +580,7 @@ file_step replace(const char* path, const std::string& old, const std::string& w
   if (::memmem(bytes, size, old.data(), old.size()) != nullptr) {
     failed = replace_whole(what, real, is, replaced);
     if (failed == file_step::open || failed == file_step::owner || failed == file_step::rename)
-      failed = replace_in_place(what, file, replaced);
+      failed = replace_in_place(what, real, replaced);
   }
   count = static_cast<std::uint64_t>(std::max<std::int64_t>(replaced, 0));
   const int why = errno;

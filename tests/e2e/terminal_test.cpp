@@ -390,7 +390,7 @@ TEST_CASE("of too many terminals one that nobody uses gives way", "[terminal]") 
     "sleep 1000 &",
     "nohup sleep 1000 > /dev/null 2>&1 & disown",
     "(setsid sleep 1000 &); sleep 1000 & disown -a",
-    "sleep 1000 & kill -STOP %1",
+    "sleep 1000 & until grep -q sleep /proc/$!/comm; do :; done; kill -STOP %1",
     "exec cat",
     "exec bash -c 'while read line; do :; done'",
     "sh -c 'read line; true'",

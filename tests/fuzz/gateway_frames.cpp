@@ -90,6 +90,8 @@ private:
   std::int32_t error_of(const gateway::frame& head, const std::string& text) {
     if (head.what == gateway::question::settings)
       return anything;
+    if (head.what == gateway::question::totals)
+      return 0;
     const auto at = epochs.find(head.slot);
     if (at == epochs.end())
       return ESRCH;
