@@ -272,6 +272,8 @@ private:
            "it says how it went");
       if (got.what == gateway::question::figures && got.error == 0)
         must(static_cast<bool>(figures_from_text(text)), "figures are figures");
+      else if (got.what == gateway::question::totals)
+        must(static_cast<bool>(totals_from_text(text)), "totals are totals");
       else
         must(text.empty(), "nothing else has a text");
     }
@@ -311,7 +313,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case 3: at.say(some()); break;
       case 4: { // A frame that is one.
         gateway::frame head{};
-        head.what = static_cast<gateway::question>(from.plain<std::uint8_t>() % 5);
+        head.what = static_cast<gateway::question>(from.plain<std::uint8_t>() % 6);
         head.slot = slot;
         head.epoch = from.plain<std::uint8_t>();
         head.id = static_cast<std::uint64_t>(step);
