@@ -6,6 +6,7 @@
 #include "http/header_text.hpp"
 #include "http/json.hpp"
 #include "http/message_reader.hpp"
+#include "http/preview/message.hpp"
 #include "http/preview/session.hpp"
 #include "http/response_head.hpp"
 #include "http/retry_after.hpp"
@@ -43,17 +44,6 @@ constexpr std::uint32_t most_header_bytes = 2 * message_header_bytes;
 constexpr std::size_t worth_copying = 4096;
 
 constexpr std::string_view go_ahead = "HTTP/1.1 100 Continue\r\n\r\n";
-
-/// What follows a body, between nodes and then to the client. What says where a body ends does not.
-template <class Reader>
-std::string trailer_of(Reader& reader) {
-  std::string lines;
-  reader.each_trailer([&](std::string_view name, std::string_view value) {
-    if (!is_of_one_connection(name) && !is_of_nodes(name) && !same_letters(name, "Host"))
-      (((lines += name) += ": ") += value) += "\r\n";
-  });
-  return lines;
-}
 
 } // namespace
 
@@ -259,7 +249,7 @@ private:
       if (!body_.empty())
         body_.insert(0, size_line(body_.size())) += "\r\n";
       if (body_done_)
-        body_ += chunk_end(false, true, trailer_of(*chunks_));
+        body_ += chunk_end(false, true, request_trailer());
     }
     if (body_.empty())
       return read_body();
@@ -273,6 +263,16 @@ private:
                           return; // What it has answered tells more.
                         self->body_done_ ? self->body_passed() : self->read_body();
                       });
+  }
+
+  /// What follows the body. The key that it must not show is this node's: the owner has its own.
+  std::string request_trailer() {
+    const auto* const key = wanted_->key ? &*wanted_->key : nullptr;
+    std::string lines;
+    chunks_->each_trailer([&](std::string_view name, std::string_view value) {
+      lines += preview::trailer_line(name, value, key, wanted_->connection_options);
+    });
+    return lines;
   }
 
   void body_passed() {
@@ -363,12 +363,13 @@ private:
   /// What comes before the answer, and is not the owner's own.
   void pass_interim() {
     const auto& head = answer_->parser().get();
-    lead_ = "HTTP/1.1 " + std::to_string(head.result_int()) + " ";
-    ((lead_ += text_of(head.reason())) += "\r\n") += std::exchange(lines_, {});
-    lead_ += "\r\n";
+    interim_ = "HTTP/1.1 " + std::to_string(head.result_int()) + " ";
+    ((interim_ += text_of(head.reason())) += "\r\n") += std::exchange(lines_, {});
+    interim_ += "\r\n";
     answer_.reset();
-    client_->write_upgraded(asio::buffer(lead_),
+    client_->write_upgraded(asio::buffer(interim_),
                             [self = shared_from_this()](const error_code& ec, std::size_t) {
+                              self->interim_.clear();
                               if (self->over_)
                                 return;
                               if (ec)
@@ -387,7 +388,7 @@ private:
     if (chunked_) {
       if (!out_.empty())
         lead_ += size_line(out_.size());
-      end_ = chunk_end(!out_.empty(), last, last ? trailer_of(*answer_) : std::string{});
+      end_ = chunk_end(!out_.empty(), last, last ? answer_trailer() : std::string{});
     }
     track_.body_leaves(out_.size());
     if (last)
@@ -413,6 +414,16 @@ private:
                                 self->look_out(); // It goes on for longer.
                               self->read_answer();
                             });
+  }
+
+  /// What follows the body, of which the owner has said what goes to the client.
+  std::string answer_trailer() {
+    std::string lines;
+    answer_->each_trailer([&](std::string_view name, std::string_view value) {
+      if (!is_of_one_connection(name) && !is_of_nodes(name))
+        (((lines += name) += ": ") += value) += "\r\n";
+    });
+    return lines;
   }
 
   /// What of the header goes to the client.
@@ -529,6 +540,9 @@ private:
     });
   }
 
+  /// The client has, or just gets, a part of an answer: nothing can be written before that.
+  bool is_telling() const { return head_sent_ || !interim_.empty(); }
+
   void finish() {
     const bool reusable = in_.bytes().empty() && answer_->parser().keep_alive() && body_read() &&
                           !owner_deaf_ && link_->is_open();
@@ -544,7 +558,7 @@ private:
   void fail(const response& why) {
     if (over_)
       return;
-    if (!head_sent_)
+    if (!is_telling())
       return answer(why);
     end(); // What is incomplete must not look complete.
     link_->close();
@@ -632,6 +646,7 @@ private:
   bool chunked_ = false;
   bool keeps_ = false;
   unsigned interim_answers_ = 0;
+  std::string interim_;         ///< On its way to the client. Empty: none is.
   std::string lines_, upgrade_; ///< Of its header.
   std::string lead_;            ///< For the client: what goes before
   std::string out_;             ///< this part of the body,

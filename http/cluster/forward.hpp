@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/io_pool.hpp"
+#include "http/auth.hpp"
 #include "http/cluster/peer_links.hpp"
 #include "http/cluster/routing.hpp"
 #include "http/exchange.hpp"
@@ -40,8 +41,10 @@ struct forwarded {
   bool old_protocol = false;
   bool keep_alive = false;
   bool upgrade = false;
-  bool repeatable = false; ///< Twice is as good as once, and there is no body.
-  bool wants_page = false; ///< It is a browser that shows what it gets.
+  bool repeatable = false;        ///< Twice is as good as once, and there is no body.
+  bool wants_page = false;        ///< It is a browser that shows what it gets.
+  std::optional<key_check> key;   ///< This node's, if it is to go no further.
+  std::string connection_options; ///< What its Connection names.
 
   bool has_body() const { return chunked || length > 0; }
 };

@@ -88,6 +88,9 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
   wanted->upgrade = preview::wants_upgrade(head);
   wanted->repeatable = preview::is_repeatable(head);
   wanted->wants_page = shows_page;
+  if (key != nullptr)
+    wanted->key = *key;
+  wanted->connection_options = preview::connection_options(head);
   plan.take_over = [by = by_, wanted = std::shared_ptr<const forwarded>{std::move(wanted)}](
                      std::shared_ptr<connection> client, request_track track) {
     by->serve(wanted, std::move(client), std::move(track));
@@ -101,14 +104,10 @@ std::string gateway::write_head(const request_head& head, const std::string& req
   text.reserve(1024);
   append_target(text, head, key);
   text += " HTTP/1.1\r\n";
-  std::string dropped; // By the client's own wish.
+  const auto dropped = preview::connection_options(head); // By the client's own wish.
   bool has_host = false;
   head.each_field([&](std::string_view name, std::string_view value) {
     has_host = has_host || same_letters(name, "Host");
-    if (same_letters(name, "Connection"))
-      (dropped += value) += ',';
-  });
-  head.each_field([&](std::string_view name, std::string_view value) {
     if (is_of_one_connection(name) || is_of_nodes(name) || same_letters(name, "Expect") ||
         same_letters(name, "X-Request-Id") || (names(dropped, name) && !same_letters(name, "Host")))
       return;

@@ -90,7 +90,7 @@ admission door::admit(const request_head& head, address to, bool knows_key,
   wanted.upgrade = wants_upgrade(head);
   wanted.repeatable = is_repeatable(head);
   wanted.wants_page = wants_page(head);
-  wanted.key = &key_;
+  wanted.key = key_;
   wanted.connection_options = connection_options(head);
   sender from;
   from.key = &key_;

@@ -172,9 +172,10 @@ private:
       if (!body_.empty())
         body_frame_ = size_line(body_.size());
       std::string trailer;
+      const auto* const key = wanted_.key ? &*wanted_.key : nullptr;
       if (body_done_)
         chunks_->each_trailer([&](std::string_view name, std::string_view value) {
-          trailer += trailer_line(name, value, wanted_.key, wanted_.connection_options);
+          trailer += trailer_line(name, value, key, wanted_.connection_options);
         });
       body_end_ = chunk_end(!body_.empty(), body_done_, trailer);
     }
@@ -267,12 +268,13 @@ private:
   /// An early hint, say.
   void pass_interim() {
     const auto& head = answer_->parser().get();
-    lead_ = "HTTP/1.1 " + std::to_string(head.result_int()) + " ";
-    ((lead_ += text_of(head.reason())) += "\r\n") += std::exchange(lines_, {});
-    lead_ += "\r\n";
+    interim_ = "HTTP/1.1 " + std::to_string(head.result_int()) + " ";
+    ((interim_ += text_of(head.reason())) += "\r\n") += std::exchange(lines_, {});
+    interim_ += "\r\n";
     answer_.reset();
-    client_->write_upgraded(asio::buffer(lead_),
+    client_->write_upgraded(asio::buffer(interim_),
                             [self = shared_from_this()](const error_code& ec, std::size_t) {
+                              self->interim_.clear();
                               if (self->over_)
                                 return;
                               if (ec)
@@ -430,6 +432,9 @@ private:
     });
   }
 
+  /// The client has, or just gets, a part of an answer: nothing can be written before that.
+  bool is_telling() const { return head_sent_ || !interim_.empty(); }
+
   void finish() {
     const bool reusable =
       in_.bytes().empty() && answer_->parser().keep_alive() && body_read() && !server_deaf_;
@@ -450,7 +455,7 @@ private:
   void fail(failure why) {
     if (over_)
       return;
-    if (head_sent_) { // What is incomplete must not look complete.
+    if (is_telling()) { // What is incomplete must not look complete.
       end();
       if (server_)
         server_->close();
@@ -531,6 +536,7 @@ private:
   bool chunked_ = false;
   bool keeps_ = false;
   unsigned interim_answers_ = 0;
+  std::string interim_;                         ///< On its way to the client. Empty: none is.
   std::string lines_, of_connection_, upgrade_; ///< Of its header.
   std::string lead_;                            ///< For the client: what goes before
   std::string out_;                             ///< this part of the body,

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace insula::http::preview {
@@ -23,7 +24,7 @@ struct request {
   bool upgrade = false;
   bool repeatable = false;        ///< Twice is as good as once, and there is no body.
   bool wants_page = false;        ///< It is a browser that shows what it gets.
-  const key_check* key = nullptr; ///< The node's. It lives as long as a connection.
+  std::optional<key_check> key;   ///< The node's.
   std::string connection_options; ///< What its Connection names.
 
   bool has_body() const { return chunked || length > 0; }

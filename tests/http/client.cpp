@@ -10,6 +10,7 @@
 #include <array>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -164,6 +165,28 @@ std::string request(std::string_view method, std::string_view target, std::strin
   text += "\r\n";
   text += body;
   return text;
+}
+
+int other_end(int fd) {
+  const auto ports = [](int of) {
+    sockaddr_in here{}, there{};
+    socklen_t size = sizeof here, other_size = sizeof there;
+    const bool both = ::getsockname(of, reinterpret_cast<sockaddr*>(&here), &size) == 0 &&
+                      ::getpeername(of, reinterpret_cast<sockaddr*>(&there), &other_size) == 0 &&
+                      here.sin_family == AF_INET;
+    return both ? std::pair{here.sin_port, there.sin_port} : std::pair{in_port_t{}, in_port_t{}};
+  };
+  const auto [here, there] = ports(fd);
+  constexpr int most = 4096;
+  for (int other = 0; other < most; ++other)
+    if (ports(other) == std::pair{there, here})
+      return other;
+  return -1;
+}
+
+bool takes_more(int fd) {
+  pollfd ready{fd, POLLOUT, 0};
+  return ::poll(&ready, 1, 0) == 1;
 }
 
 answer ask(std::uint16_t port, std::string_view method, std::string_view target,

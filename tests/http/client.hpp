@@ -53,6 +53,12 @@ private:
   std::string buffer_;
 };
 
+/// The server's end of that connection, where the server is in this process. -1: there is none.
+int other_end(int fd);
+
+/// Whether there is room for bytes on the way to the other end.
+bool takes_more(int fd);
+
 /// A whole request, in a connection of its own.
 answer ask(std::uint16_t port, std::string_view method, std::string_view target,
            std::string_view body = {}, std::string_view fields = {});

@@ -7,6 +7,7 @@
 #include "tests/http/web_socket_client.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/events.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/made_authority.hpp"
 
 #include <netinet/in.h>
@@ -666,6 +667,50 @@ TEST_CASE("the key of the node that was asked goes no further than there", "[htt
   CHECK(head.find("Cookie: a=1\r\n") != std::string::npos);
   inside.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
   CHECK(one.receive().body == "ok");
+  // Nor does it behind a body, nor what is for this connection alone.
+  inside.close();
+  one.send("PUT " + server.prefix() + "/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " +
+           first.api_key +
+           "\r\nConnection: X-Hop\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\n"
+           "X-Key: " +
+           first.api_key + "\r\nX-Other: " + second.api_key + "\r\nAuthorization: Bearer " +
+           first.api_key + "\r\nCookie: k=" + first.api_key +
+           "; a=1\r\nX-Hop: 1\r\nHost: evil\r\nInsula-Node-Client: 6.6.6.6\r\n"
+           "X-Forwarded-For: 6.6.6.6\r\n\r\n");
+  inside = server.accept();
+  inside.head();
+  CHECK(inside.read_until("\r\n\r\n") == "2\r\nab\r\n0\r\nX-Sum: 1\r\nCookie: a=1\r\n\r\n");
+  inside.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n"
+              "2\r\nok\r\n0\r\nX-Sum: 2\r\nInsula-Node-Owner: n1\r\n\r\n");
+  CHECK(one.read_until("ok\r\n0\r\n").ends_with("\r\n\r\n2\r\nok\r\n0\r\n"));
+  CHECK(one.read_until("\r\n\r\n") == "X-Sum: 2\r\n\r\n");
+}
+
+TEST_CASE("a request that fails while a hint is being written is cut off, in a cluster, too",
+          "[http][cluster]") {
+  http::server_options options;
+  const bool stalls = GENERATE(false, true);
+  if (stalls)
+    options.time.progress = 3'000ms;
+  pair_of_nodes both{options};
+  inner_server server;
+  client one{both.n1.port()};
+  one.send("POST / HTTP/1.1\r\nHost: " + server.host() + "\r\nTransfer-Encoding: chunked\r\n\r\n");
+  auto inside = server.accept();
+  inside.head();
+  const int node_end = other_end(one.fd());
+  const int little = 4096;
+  REQUIRE(::setsockopt(node_end, SOL_SOCKET, SO_SNDBUF, &little, sizeof little) == 0);
+  const auto hints = large_hints();
+  std::thread says{[&] { inside.send(hints); }};
+  int full = 0; // So often in a row: a hint is on its way, and waits.
+  CHECK(eventually([&] { return (full = takes_more(node_end) ? 0 : full + 1) == 25; }));
+  one.send(stalls ? "1\r\nx\r\n" : "xyz\r\n");
+  says.join();
+  inside.read(1u << 20); // Until the request has failed.
+  const auto got = one.read(2 * hints.size());
+  CHECK(got.size() < hints.size());
+  CHECK(is_nothing_but_hints(hints, got));
 }
 
 TEST_CASE("the gateway asks for the key, and the owner does not", "[http][cluster]") {

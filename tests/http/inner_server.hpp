@@ -111,4 +111,20 @@ private:
   std::uint16_t port_ = 0;
 };
 
+/// More than fits on the way to a client that does not read. Each is of another letter, so that
+/// bytes of another place show.
+inline std::string large_hints() {
+  std::string hints;
+  for (char letter = 'a'; letter < 'a' + 16; ++letter)
+    hints += "HTTP/1.1 103 Early Hints\r\nX-Hint: " + std::string(60'000, letter) + "\r\n\r\n";
+  return hints;
+}
+
+/// As they were sent, up to anywhere; or whole ones, and a refusal behind them.
+inline bool is_nothing_but_hints(const std::string& hints, const std::string& got) {
+  const auto refusal = got.find("HTTP/1.1 4");
+  const auto told = std::string_view{got}.substr(0, refusal);
+  return hints.starts_with(told) && (refusal == std::string::npos || told.ends_with("\r\n\r\n"));
+}
+
 } // namespace insula::test

@@ -5,6 +5,7 @@
 #include "tests/http/inner_server.hpp"
 #include "tests/http/web_socket_client.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/played_head.hpp"
 
 #include <array>
@@ -553,6 +554,32 @@ TEST_CASE("early hints pass", "[http][preview]") {
       got = one.receive(true);
     CHECK(got.status == 502);
   }
+}
+
+TEST_CASE("a request that fails while a hint is being written is cut off", "[http][preview]") {
+  http::server_options options;
+  const bool stalls = GENERATE(false, true);
+  if (stalls)
+    options.time.progress = 3'000ms;
+  house h{options};
+  inner_server server;
+  client one{h.port()};
+  one.send("POST / HTTP/1.1\r\nHost: " + server.host() + "\r\nTransfer-Encoding: chunked\r\n\r\n");
+  auto inside = server.accept();
+  inside.head();
+  const int node_end = other_end(one.fd());
+  const int little = 4096;
+  REQUIRE(::setsockopt(node_end, SOL_SOCKET, SO_SNDBUF, &little, sizeof little) == 0);
+  const auto hints = large_hints();
+  std::thread says{[&] { inside.send(hints); }};
+  int full = 0; // So often in a row: a hint is on its way, and waits.
+  CHECK(eventually([&] { return (full = takes_more(node_end) ? 0 : full + 1) == 25; }));
+  one.send(stalls ? "1\r\nx\r\n" : "xyz\r\n");
+  says.join();
+  inside.read(1u << 20); // Until the request has failed.
+  const auto got = one.read(2 * hints.size());
+  CHECK(got.size() < hints.size());
+  CHECK(is_nothing_but_hints(hints, got));
 }
 
 TEST_CASE("after an upgrade, bytes go both ways", "[http][preview]") {
