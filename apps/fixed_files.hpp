@@ -3,7 +3,9 @@
 #include "base/error.hpp"
 #include "base/unique_fd.hpp"
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -11,31 +13,51 @@
 namespace insula {
 
 /// Some files that a server reads again after it has given up root, although only root may read
-/// them. A child that stays root opens them. Which ones is decided before there is that child, so a
-/// server that was taken over gets no other file by it: the child takes a number and no path, can
-/// do nothing but open files for reading, and opens none that the server's user could have put
-/// there.
+/// them. A child that keeps the right to read them does it. Which ones is decided before there is
+/// that child, so a server that was taken over gets no other file by it: the child takes a number
+/// and no path, can do nothing but read, and uses that right for no file that the server's user
+/// could have put there. A file system that does not answer holds up the child alone.
 ///
 /// Owner:   the caller; the child ends with it, and with the process.
 /// Threads: one at a time.
 class fixed_files {
 public:
   /// With one thread in the process, while it is root. `uid` and `gid` are those of the server
-  /// later on; for root there is no child. Errors: launch_failed.
+  /// later on. Errors: launch_failed.
   static result<fixed_files> prepare(std::vector<std::string> paths, uid_t uid, gid_t gid);
 
   struct content {
     std::string text;
     bool others_can_read = false;
   };
-  /// What is in paths[which] now. Blocks, for a few seconds at most. Errors: io_failed, naming the
-  /// file; also for one that is no regular file, or has more than a MiB.
-  result<content> read(std::size_t which);
+  /// How long an answer is waited for: not when one of `ends` is readable, either.
+  struct patience {
+    std::chrono::steady_clock::time_point until;
+    std::vector<int> ends = {};
+  };
+  /// What is in paths[which] now. Blocks. Errors: io_failed, naming the file; also for one that is
+  /// no regular file, or has more than a MiB. After one that came too late, the next call works.
+  result<content> read(std::size_t which, const patience& how_long);
 
 private:
+  /// Does not stay behind as a zombie, once it has ended.
+  class process {
+  public:
+    explicit process(pid_t id = -1)
+        : id_(id) {}
+    process(process&& other) noexcept;
+    process& operator=(process&& other) noexcept;
+    ~process() { take_end(); }
+    void take_end();
+
+  private:
+    pid_t id_; ///< -1: there is none, or its end has been taken.
+  };
+
   std::vector<std::string> paths_;
-  unique_fd child_; ///< None: there is no child, or it has ended.
-  bool has_child_ = false;
+  process child_;
+  unique_fd way_;              ///< To the child. None: it has ended.
+  std::uint32_t question_ = 0; ///< The last one.
 };
 
 } // namespace insula

@@ -31,7 +31,8 @@ insula::environment current_environment() {
 
 int main(int argc, char** argv) {
   CLI::App app{"Insula runs isolated sandboxes on this machine, behind the APIs that their clients "
-               "already speak."};
+               "already speak.",
+               "insula"};
   app.set_version_flag("--version", std::string{"insula "} + INSULA_VERSION);
   bool openapi = false;
   app.add_flag("--openapi", openapi, "Print the OpenAPI document of every route, and end");
@@ -72,8 +73,10 @@ int main(int argc, char** argv) {
                   "sockets. If it does not get ready, the old program is started again.");
   insula::image_commands image{app};
   insula::load::bench_command bench{app};
-  app.add_subcommand("help", "Say how a command is used: insula help image import");
-  app.add_subcommand("version", "Say which version this is");
+  const auto* help =
+    app.add_subcommand("help", "Say how a command is used: insula help image import");
+  const auto* version = app.add_subcommand("version", "Say which version this is");
+  const auto usage = app.help();
   auto words = insula::command_words(app, {argv + 1, argv + argc});
   if (!words) {
     std::cerr << "insula: " << words.reason().message << '\n';
@@ -90,6 +93,10 @@ int main(int argc, char** argv) {
     return bench.is_meant() ? insula::load::bench_command::status_unusable : 2;
   }
 
+  if (help->parsed() || version->parsed()) { // Behind an option.
+    std::cout << (help->parsed() ? usage : app.version() + '\n');
+    return 0;
+  }
   if (openapi) {
     std::cout << insula::http::openapi_document() << '\n';
     return 0;

@@ -4,6 +4,7 @@
 #include "http/auth.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -11,8 +12,12 @@ namespace insula {
 
 namespace {
 
+using namespace std::chrono_literals;
+
 constexpr const char* key_path = "server.api_key";
 constexpr const char* level_path = "log.level";
+constexpr std::string_view tls_paths = "server.tls.";
+constexpr auto patience = 5s; ///< For file systems that do not answer.
 
 } // namespace
 
@@ -41,35 +46,39 @@ result<reloader> reloader::prepare(config values, config_origin from, uid_t uid,
   return reloader{std::move(values), std::move(from), std::move(*files)};
 }
 
-void reloader::reload(http::server& server) {
+void reloader::reload(http::server& server, std::vector<int> ends) {
   if (!from_.file)
     return log::info("node.hangup", {{"consequence", "none"}, {"reason", "there is no file"}});
-  if (const auto ok = take(server); !ok)
+  if (const auto ok = take(server, {std::chrono::steady_clock::now() + patience, std::move(ends)});
+      !ok)
     log::error("config.not_reloaded",
                {{"reason", ok.reason().message}, {"consequence", "all goes on as before"}});
 }
 
-result<void> reloader::take(http::server& server) {
-  auto file = files_.read(0);
+result<void> reloader::take(http::server& server, const fixed_files::patience& how_long) {
+  auto file = files_.read(0, how_long);
   if (!file)
     return file.reason();
   auto next = read_config(from_, {std::move(file->text), file->others_can_read});
   if (!next)
     return next.reason();
-  // Where the files are stays as it was.
+  auto later = changed_keys(values_, *next);
+  // Where these files are stays as it was; the old ones may have gone, if they are elsewhere.
+  const bool moved = std::any_of(later.begin(), later.end(), [](const std::string& each) {
+    return each.starts_with(tls_paths);
+  });
   std::optional<http::tls_text> tls;
-  if (!values_.server.tls_certificate.empty()) {
-    auto certificate = files_.read(1);
+  if (!values_.server.tls_certificate.empty() && !moved) {
+    auto certificate = files_.read(1, how_long);
     if (!certificate)
       return certificate.reason();
-    auto key = files_.read(2);
+    auto key = files_.read(2, how_long);
     if (!key)
       return key.reason();
     tls = http::tls_text{std::move(certificate->text), std::move(key->text)};
   }
-  auto later = changed_keys(values_, *next);
   const bool other_key = std::erase(later, key_path) > 0;
-  const bool other_level = std::erase(later, level_path) > 0;
+  std::erase(later, level_path);
   // With the first key, or without the last one, routes are others, and so are their checks.
   const auto &was = values_.server.api_key, &is = next->server.api_key;
   const bool takes_key = other_key && was.empty() == is.empty();
@@ -79,20 +88,30 @@ result<void> reloader::take(http::server& server) {
     return ok;
   if (takes_key)
     values_.server.api_key = is;
-  if (other_level)
-    log::set_level(values_.log_level = next->log_level);
-  warn_of(*next);
+  // What is said about it is written by the level of before, or of now: whichever lets more pass.
+  log::set_level(std::min(values_.log_level, next->log_level));
+  tell(*next, takes_key,
+       tls                                      ? "anew"
+       : values_.server.tls_certificate.empty() ? "none"
+                                                : "same",
+       later);
+  log::set_level(values_.log_level = next->log_level);
+  return {};
+}
+
+void reloader::tell(const config& next, bool takes_key, std::string_view certificate,
+                    const std::vector<std::string>& later) {
+  warn_of(next);
   log::info("config.reloaded", {{"key", takes_key ? "another" : "same"},
-                                {"level", other_level ? "another" : "same"},
-                                {"certificate", tls ? "anew" : "none"}});
+                                {"level", next.log_level == values_.log_level ? "same" : "another"},
+                                {"certificate", certificate}});
   if (later.empty())
-    return {};
+    return;
   std::string keys;
   for (const auto& each : later)
     keys += (keys.empty() ? "" : " ") + each;
   log::warning("config.needs_restart",
                {{"keys", keys}, {"consequence", "they hold from the next start on"}});
-  return {};
 }
 
 } // namespace insula

@@ -5,7 +5,9 @@
 #include "http/server.hpp"
 
 #include <string>
+#include <string_view>
 #include <sys/types.h>
+#include <vector>
 
 namespace insula {
 
@@ -22,8 +24,9 @@ public:
   static result<reloader> prepare(config values, config_origin from, uid_t uid, gid_t gid);
 
   /// Reads everything again, and has `server` and the log go by it, or nothing of it if anything is
-  /// wrong. Says in the log how it went. Blocks, for some seconds at most.
-  void reload(http::server& server);
+  /// wrong. Says in the log how it went. Blocks, for some seconds at most, and not when one of
+  /// `ends` is readable.
+  void reload(http::server& server, std::vector<int> ends);
 
 private:
   reloader(config values, config_origin from, fixed_files files)
@@ -31,7 +34,9 @@ private:
       , from_(std::move(from))
       , files_(std::move(files)) {}
 
-  result<void> take(http::server& server);
+  result<void> take(http::server& server, const fixed_files::patience& how_long);
+  void tell(const config& next, bool takes_key, std::string_view certificate,
+            const std::vector<std::string>& later);
 
   config values_; ///< By which the server goes.
   config_origin from_;

@@ -306,10 +306,14 @@ sigset_t block_signals() {
 
 /// Until a signal comes that ends a node: which one. 0: the spawner has ended, as `alone` says by
 /// being readable. Where both are so, it is the signal that has ended the spawner too. SIGHUP, also
-/// of a terminal that is closed, ends nothing, and `on_hangup` is called.
+/// of a terminal that is closed, ends nothing, and `on_hangup` is called, with descriptors of which
+/// one is readable when the node is to end.
 int wait_for_end(const sigset_t& signals, const unique_fd& alone,
-                 const std::function<void()>& on_hangup) {
+                 const std::function<void(std::vector<int>)>& on_hangup) {
   const unique_fd came{::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)};
+  sigset_t ending = signals;
+  ::sigdelset(&ending, SIGHUP);
+  const unique_fd ends{::signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK)}; // It is never read.
   while (true) {
     std::array<pollfd, 2> both{{{came.get(), POLLIN, 0}, {alone.get(), POLLIN, 0}}};
     ::poll(both.data(), both.size(), -1);
@@ -317,7 +321,7 @@ int wait_for_end(const sigset_t& signals, const unique_fd& alone,
     if (::read(came.get(), &said, sizeof said) == static_cast<ssize_t>(sizeof said)) {
       if (said.ssi_signo != SIGHUP)
         return static_cast<int>(said.ssi_signo);
-      on_hangup();
+      on_hangup({ends.get(), alone.get()});
       continue;
     }
     if (both[1].revents != 0)
@@ -600,7 +604,8 @@ result<void> run(const config& values, const config_origin& from) {
   for (const int fd : inherited)
     ::close(fd);
 
-  const int number = wait_for_end(signals, *alone, [&] { again->reload(server); });
+  const int number = wait_for_end(
+    signals, *alone, [&](std::vector<int> ends) { again->reload(server, std::move(ends)); });
   const bool is_alone = number == 0;
   if (is_alone) {
     // A new spawner needs root, which this process has given up. With it have gone all sandboxes.

@@ -40,6 +40,8 @@ TEST_CASE("help and version are commands as well", "[apps][program]") {
   CHECK(insula_with({"version"}).out == insula_with({"--version"}).out);
   CHECK(insula_with({"version"}).out.starts_with("insula "));
   CHECK(insula_with({"help"}).out == insula_with({"--help"}).out);
+  CHECK(insula_with({"help"}).out.find("\nUsage: insula [OPTIONS] [SUBCOMMAND]\n") !=
+        std::string::npos);
   for (const std::vector<std::string>& words : {std::vector<std::string>{"serve"},
                                                 {"upgrade"},
                                                 {"image"},
@@ -52,6 +54,10 @@ TEST_CASE("help and version are commands as well", "[apps][program]") {
     CAPTURE(words);
     const auto wanted = insula_with(by_option);
     CHECK(wanted.status == 0);
+    std::string usage = "\nUsage: insula";
+    for (const auto& each : words)
+      usage += " " + each;
+    CHECK(wanted.out.find(usage + " [OPTIONS]") != std::string::npos);
     const auto got = insula_with(by_command);
     CHECK(got.status == 0);
     CHECK(got.out == wanted.out);
@@ -59,6 +65,14 @@ TEST_CASE("help and version are commands as well", "[apps][program]") {
   }
   CHECK(insula_with({"serve", "help"}).out == insula_with({"serve", "--help"}).out);
   CHECK(insula_with({"image", "help", "rm"}).out == insula_with({"image", "rm", "--help"}).out);
+  // Behind an option as well.
+  for (const auto* word : {"help", "version"}) {
+    const auto got = insula_with({"--openapi", word});
+    CHECK(got.status == 0);
+    CHECK(got.out == insula_with({word}).out);
+    CHECK(insula_with({"--state", "x", word}).status == 2);
+    CHECK(insula_with({"--state", "x", word}).err.find("--state") != std::string::npos);
+  }
 }
 
 TEST_CASE("a command that there is not is answered with those that there are", "[apps][program]") {

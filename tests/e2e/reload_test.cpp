@@ -4,38 +4,59 @@
 #include "tests/support/made_authority.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <vector>
 
 using namespace insula::test;
 namespace fs = std::filesystem;
 
 namespace {
 
-std::size_t count_of(const std::string& text, const std::string& what) {
-  std::size_t count = 0;
-  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + 1))
-    ++count;
-  return count;
+/// Where the lines begin that say how the node has taken its configuration anew.
+std::vector<std::size_t> outcomes_in(const std::string& log) {
+  std::vector<std::size_t> found;
+  for (std::size_t at = 0; at < log.size(); at = std::min(log.find('\n', at), log.size()) + 1) {
+    std::string time, level, event;
+    std::istringstream{log.substr(at, log.find('\n', at) - at)} >> time >> level >> event;
+    if (event == "config.reloaded" || event == "config.not_reloaded")
+      found.push_back(at);
+  }
+  return found;
+}
+
+void hang_up(const node& it) {
+  REQUIRE(::kill(it.pid(), SIGHUP) == 0);
 }
 
 /// Sends SIGHUP, and returns the lines of the log about it.
 std::string reload(const node& it) {
   const auto before = it.log().size();
-  REQUIRE(::kill(it.pid(), SIGHUP) == 0);
-  REQUIRE(eventually([&] {
-    const auto log = it.log().substr(before);
-    return log.find("config.reloaded") != std::string::npos ||
-           log.find("config.not_reloaded") != std::string::npos;
-  }));
-  // What is said last comes after that.
-  REQUIRE(::kill(it.pid(), SIGHUP) == 0);
-  REQUIRE(eventually([&] { return count_of(it.log().substr(before), "reloaded") >= 2; }));
+  const auto has = [&](std::size_t count) {
+    return eventually([&] { return outcomes_in(it.log().substr(before)).size() >= count; });
+  };
+  hang_up(it);
+  REQUIRE(has(1));
+  // What is said last comes before the next one.
+  hang_up(it);
+  REQUIRE(has(2));
   const auto log = it.log().substr(before);
-  return log.substr(0, log.find("reloaded", log.find("reloaded") + 1));
+  return log.substr(0, outcomes_in(log).at(1));
+}
+
+/// The one that reads the files of the configuration.
+pid_t reader_of(const node& it) {
+  for (const auto pid : it.processes()) {
+    std::ifstream name{"/proc/" + std::to_string(pid) + "/comm"};
+    if (std::string word; std::getline(name, word) && word == "insula-files")
+      return pid;
+  }
+  return -1;
 }
 
 std::string bearer(const std::string& key) {
@@ -86,7 +107,7 @@ TEST_CASE("SIGHUP has the server take another key and another level", "[reload]"
                "sandbox: {limits: {memory: 1GiB}}");
   const auto said = reload(it);
   CHECK(said.find("config.reloaded key=another level=another") != std::string::npos);
-  CHECK(count_of(said, "config.needs_restart") == 1);
+  CHECK(said.find("config.needs_restart") != std::string::npos);
   CHECK(said.find("sandbox.limits.memory pool.target") != std::string::npos);
   CHECK(said.find(next) == std::string::npos);
   CHECK(status(first) == 401);
@@ -132,6 +153,59 @@ TEST_CASE("a configuration that is broken changes nothing", "[reload]") {
   CHECK(said.find("server.api_key") != std::string::npos);
   CHECK(said.find("config.needs_restart") != std::string::npos);
   CHECK(it.ask("GET", "/v1/sandbox/a/running").status == 401);
+}
+
+TEST_CASE("that the log will be silent is the last line of it", "[reload]") {
+  node it{"log: {level: debug}"};
+  const auto says = [&](const std::string& what) {
+    const auto before = it.log().size();
+    hang_up(it);
+    return eventually([&] { return it.log().find(what, before) != std::string::npos; });
+  };
+  it.configure("log: {level: error}\npool: {target: 1}");
+  CHECK(says("warning config.needs_restart keys=pool.target"));
+  CHECK(it.log().find("config.reloaded key=same level=another") != std::string::npos);
+  const auto before = it.log().size();
+  CHECK(it.sh("a", "true").exit_code == 0);
+  CHECK(it.log().size() == before);
+  it.configure("log: {level: info}\npool: {target: 0}");
+  CHECK(says("config.reloaded key=same level=another"));
+}
+
+TEST_CASE("a file that does not come holds up neither the end nor the next time", "[reload]") {
+  node it;
+  const auto reader = reader_of(it);
+  REQUIRE(reader > 0);
+  const auto not_reloaded = [&](const std::string& why) {
+    return eventually([&] {
+      const auto log = it.log();
+      const auto at = log.rfind("config.not_reloaded");
+      return at != std::string::npos && log.find(why, at) != std::string::npos;
+    });
+  };
+  REQUIRE(::kill(reader, SIGSTOP) == 0); // As if the file system did not answer.
+  hang_up(it);
+  CHECK(not_reloaded("that takes too long"));
+  CHECK(it.ask("GET", "/health").status == 200);
+  REQUIRE(::kill(reader, SIGCONT) == 0);
+  CHECK(reload(it).find("config.reloaded") != std::string::npos);
+  REQUIRE(::kill(reader, SIGSTOP) == 0);
+  hang_up(it);
+  CHECK(it.stop(SIGINT) == 0);
+  CHECK(not_reloaded("the server ends"));
+  REQUIRE(::kill(reader, SIGKILL) == 0);
+}
+
+TEST_CASE("without the process that reads its files, a server says that it needs a restart",
+          "[reload]") {
+  node it;
+  const auto reader = reader_of(it);
+  const auto process = open_process(reader);
+  REQUIRE(::kill(reader, SIGKILL) == 0);
+  REQUIRE(wait_for_end(process, 10s));
+  CHECK(reload(it).find("the server needs a restart") != std::string::npos);
+  CHECK_FALSE(fs::exists("/proc/" + std::to_string(reader))); // Nor is it a zombie.
+  CHECK(it.ask("GET", "/health").status == 200);
 }
 
 TEST_CASE("SIGHUP has the server show another certificate, which only root may read",
@@ -180,20 +254,19 @@ TEST_CASE("SIGHUP has the server show another certificate, which only root may r
   open.send(request("GET", "/health"));
   CHECK(open.receive().status == 200);
 
-  // Where they are is decided at the start.
-  it.configure("server: {tls: {certificate: " + first.certificate + ", key: " + first.key + "}}");
-  CHECK(reload(it).find("server.tls.certificate server.tls.key") != std::string::npos);
+  // Where they are is decided at the start, also when they are not there any more.
+  fs::remove(key);
+  it.configure("server: {tls: {certificate: " + first.certificate + ", key: " + first.key +
+               "}}\nlog: {level: debug}");
+  const auto said = reload(it);
+  CHECK(said.find("config.reloaded key=same level=another certificate=same") != std::string::npos);
+  CHECK(said.find("server.tls.certificate server.tls.key") != std::string::npos);
   CHECK(shown() == "next");
 }
 
 TEST_CASE("what opens the configuration for a server can do nothing else", "[reload]") {
   node it;
-  pid_t child = -1;
-  for (const auto pid : it.processes()) {
-    std::ifstream name{"/proc/" + std::to_string(pid) + "/comm"};
-    if (std::string word; std::getline(name, word) && word == "insula-files")
-      child = pid;
-  }
+  const auto child = reader_of(it);
   REQUIRE(child > 0);
   std::ifstream file{"/proc/" + std::to_string(child) + "/status"};
   std::map<std::string, std::string> status;
