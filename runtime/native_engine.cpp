@@ -8,6 +8,7 @@
 #include "runtime/agent_list.hpp"
 #include "runtime/gateway_client.hpp"
 #include "runtime/held_label.hpp"
+#include "runtime/last_totals.hpp"
 #include "runtime/late_output.hpp"
 #include "runtime/machine_memory.hpp"
 #include "runtime/node_hosts.hpp"
@@ -32,7 +33,6 @@
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
-#include <future>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -133,6 +133,7 @@ struct native_engine_core {
   native_options options;
   io_pool& pool;
   gateway_client gateway;
+  last_totals totals;
   spawner_client spawner;
   std::atomic<std::uint64_t> failed_launches{0};
   std::atomic<bool> handed_over{false}; ///< What is adopted from then on is left as it is.
@@ -1890,15 +1891,9 @@ std::uint64_t native_engine::failed_launches() const {
 }
 
 std::optional<network_totals> native_engine::total_network() const {
-  // Held here as well: what is asked may be dropped without an answer.
-  const auto told = std::make_shared<std::promise<result<network_totals>>>();
-  auto answer = told->get_future();
-  core_->gateway.total(
-    [told](result<network_totals> totals) { told->set_value(std::move(totals)); });
-  if (answer.wait_for(limits::gateway_totals_patience) != std::future_status::ready)
-    return std::nullopt;
-  const auto totals = answer.get();
-  return totals ? std::optional{*totals} : std::nullopt;
+  return core_->totals.get(
+    [this](last_totals::tell_fn tell) { core_->gateway.total(std::move(tell)); },
+    limits::gateway_totals_patience);
 }
 
 void native_engine::when_alone(std::function<void()> tell) {

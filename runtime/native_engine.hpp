@@ -53,8 +53,8 @@ public:
   /// So many sandboxes could not be made, or claimed, for a reason that is this machine's.
   std::uint64_t failed_launches() const;
 
-  /// What has not been on the way out of all sandboxes. Waits for the gateway, but not for long;
-  /// none: it has not answered, or there has been no sandbox yet.
+  /// What has not been on the way out of all sandboxes, as last_totals has it. Waits for the
+  /// gateway, but not for long; none: it has never answered.
   std::optional<network_totals> total_network() const;
 
   /// `tell` is called once, on any thread, when the spawner has ended by itself: nothing runs any

@@ -5,6 +5,7 @@
 #include "tests/support/metrics_text.hpp"
 
 #include <arpa/inet.h>
+#include <atomic>
 #include <csignal>
 #include <fcntl.h>
 #include <fstream>
@@ -267,6 +268,19 @@ TEST_CASE("where nothing is, a connection fails as on any machine, and that is t
     CHECK(page.value("insula_egress_failures_total", {{"reason", "refused"}}) >= 2);
     CHECK(page.has("insula_egress_failures_total", {{"reason", "timed_out"}}));
     CHECK(page.value("insula_egress_refusals_total") >= 1);
+    const auto gateway = it.gateway();
+    REQUIRE(::kill(gateway, SIGSTOP) == 0); // It has no time for answers.
+    std::vector<std::thread> many;
+    std::atomic<int> known = 0;
+    for (int i = 0; i < 20; ++i)
+      many.emplace_back([&] {
+        const metrics_page again{it.ask("GET", "/metrics").body};
+        known += again.value("insula_egress_refusals_total") >= 1;
+      });
+    for (auto& each : many)
+      each.join();
+    CHECK(known == 20);
+    REQUIRE(::kill(gateway, SIGCONT) == 0);
   }
 }
 
