@@ -41,6 +41,11 @@ asked_range read_range(std::string_view field) {
   return {std::move(asked), !trimmed(field).empty()};
 }
 
+bool is_backwards(const byte_range& range) {
+  return !range.first.empty() && !range.last.empty() &&
+         number_of(range.last) < number_of(range.first);
+}
+
 std::optional<file_part> part_of(const byte_range& range, std::uint64_t from, std::uint64_t size) {
   if (from >= size)
     return std::nullopt;

@@ -23,6 +23,9 @@ struct asked_range {
 };
 asked_range read_range(std::string_view field);
 
+/// Its last byte is before its first one.
+bool is_backwards(const byte_range& range);
+
 /// Bytes of a file: those before `to`, from `from` on.
 struct file_part {
   std::uint64_t from, to, size;

@@ -63,6 +63,9 @@ protected:
     });
   }
 
+  /// Somebody else answers.
+  void leave() { to_ = {}; }
+
   bool has_begun() const { return to_ == nullptr; }
 
 private:
@@ -109,9 +112,17 @@ private:
 
 class part_download final : public download {
 public:
-  part_download(std::string path, byte_range range, reply to)
+  part_download(std::string path, wanted_part part, reply to)
       : download(std::move(path), std::move(to))
-      , range_(std::move(range)) {}
+      , wanted_(std::move(part)) {}
+
+  /// The sandbox breaks off where a file has less than it says, as such a page does.
+  void cut(const error& why) override {
+    if (!entry_seen_ || has_begun() || why.code != errc::io_failed)
+      return download::cut(why);
+    leave();
+    wanted_.ask_whole();
+  }
 
   bool begin(const file_head& head) override {
     from_ = head.size;
@@ -132,13 +143,16 @@ public:
       std::string_view left = bytes;
       if (!take_entry(left, is))
         return cut({errc::io_failed, "the sandbox makes no sense"});
-      part_ = part_of(range_, from_, is.is.size);
+      part_ = part_of(wanted_.range, from_, is.is.size);
       if (!part_)
         return static_cast<void>(out_of_reach(is.is.size));
-      if (last)
-        return cut({errc::io_failed, "the sandbox ended the transfer"});
+      if (last) // Of a page that it says to have.
+        return static_cast<void>(out_of_reach(from_ == 0 ? 0 : part_->size));
       return next(); // The head leaves with the first bytes.
     }
+    // What is there of such a page is known when all of it is.
+    if (last && bytes.size() < part_->to - part_->from)
+      part_->to = part_->size = from_ + bytes.size();
     stream_head how{bytes_type, {{"Accept-Ranges", "bytes"}}};
     tell_part(how, *part_);
     begin_answer(std::move(how));
@@ -147,13 +161,18 @@ public:
 
 private:
   bool out_of_reach(std::uint64_t size) {
+    if (size == 0 || wanted_.range.first.empty()) {
+      leave();
+      wanted_.ask_whole();
+      return false;
+    }
     return refuse({416,
                    json::write_error("the file has no such bytes", "invalid_request"),
                    "application/json",
                    {no_part_of(size)}});
   }
 
-  const byte_range range_;
+  const wanted_part wanted_;
   std::uint64_t from_ = 0;
   bool entry_seen_ = false;
   std::optional<file_part> part_;
@@ -161,12 +180,12 @@ private:
 
 } // namespace
 
-void start_download(file_channel channel, std::string path, std::optional<byte_range> range,
+void start_download(file_channel channel, std::string path, std::optional<wanted_part> part,
                     reply to) {
   const auto strand = to->strand();
   std::shared_ptr<channel_listener> listener;
-  if (range)
-    listener = std::make_shared<part_download>(std::move(path), std::move(*range), std::move(to));
+  if (part)
+    listener = std::make_shared<part_download>(std::move(path), std::move(*part), std::move(to));
   else
     listener = std::make_shared<whole_download>(std::move(path), std::move(to));
   read_channel(std::move(channel), strand, std::move(listener));

@@ -41,26 +41,32 @@ std::optional<byte_range> part_wanted(const call& what) {
   if (what.range.empty() || !what.if_range.empty())
     return std::nullopt;
   auto asked = read_range(what.range);
-  const auto& [first, last] = asked.first.value_or(byte_range{});
-  const bool backwards =
-    !first.empty() && !last.empty() &&
-    (last.size() < first.size() || (last.size() == first.size() && last < first));
-  return asked.several || backwards ? std::nullopt : std::move(asked.first);
+  return asked.several || (asked.first && is_backwards(*asked.first)) ? std::nullopt
+                                                                      : std::move(asked.first);
 }
 
-void read(const services& with, const call& what, const std::string& path, const reply& to) {
+/// `range`: none of it is all.
+void ask_for(const std::shared_ptr<const services>& with, const call& what, const std::string& path,
+             const std::optional<byte_range>& range, const reply& to) {
+  read_file_request wanted{path, what.session_id, to->context()};
+  std::optional<wanted_part> part;
+  if (range) {
+    wanted.part = {range->first, range->last};
+    part = {*range, [with, what, path, to] { ask_for(with, what, path, std::nullopt, to); }};
+  }
+  ask_sandbox<read_file_request, file_channel>(
+    *with,
+    {with->directory, what.id, std::move(wanted),
+     [path, part, to](const file_channel& channel) { start_download(channel, path, part, to); },
+     [to](step at, const error& why) { to->respond(error_response(at, why)); }, step::read_file});
+}
+
+void read(const std::shared_ptr<const services>& with, const call& what, const std::string& path,
+          const reply& to) {
   to->answer_within(sandbox_patience,
                     error_response(step::find_sandbox,
                                    {errc::deadline_exceeded, "the sandbox was not ready in time"}));
-  read_file_request wanted{path, what.session_id, to->context()};
-  const auto range = part_wanted(what);
-  if (range)
-    wanted.part = {range->first, range->last};
-  ask_sandbox<read_file_request, file_channel>(
-    with,
-    {with.directory, what.id, std::move(wanted),
-     [path, range, to](const file_channel& channel) { start_download(channel, path, range, to); },
-     [to](step at, const error& why) { to->respond(error_response(at, why)); }, step::read_file});
+  ask_for(with, what, path, part_wanted(what), to);
 }
 
 std::vector<parameter> with_range(std::vector<parameter> all) {
@@ -88,7 +94,7 @@ void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> 
          return refused(step::read_file, path.reason());
        admission plan;
        plan.answer = [with, what, path = *path](const std::string&, const reply& to) {
-         read(*with, what, path, to);
+         read(with, what, path, to);
        };
        return plan;
      },

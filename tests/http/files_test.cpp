@@ -145,7 +145,8 @@ TEST_CASE("a download tells its length, where that is known", "[http][files]") {
 
 TEST_CASE("a part of a file is told as that", "[http][files]") {
   house h;
-  const auto part = [&](std::uint64_t from, std::uint64_t size, const std::string& content) {
+  const auto part = [&](std::uint64_t from, std::uint64_t size, const std::string& content,
+                        const std::string& more = {}) {
     h.plays().file = [=](int fd) {
       write_head(fd, {0, file_kind::none, from, 0, 0});
       file_entry entry{};
@@ -154,6 +155,8 @@ TEST_CASE("a part of a file is told as that", "[http][files]") {
       entry.path_bytes = 1;
       write_frame(fd, std::string{reinterpret_cast<const char*>(&entry), sizeof entry} + "a");
       write_frame(fd, content);
+      if (!more.empty())
+        write_frame(fd, more);
       write_frame(fd, {});
     };
   };
@@ -173,10 +176,16 @@ TEST_CASE("a part of a file is told as that", "[http][files]") {
   CHECK(get("Bytes = 7-").fields.at("content-range") == "bytes 7-9/10");
   CHECK(get("bytes=-3").fields.at("content-range") == "bytes 7-9/10");
   CHECK(get("bytes=7-99999999999999999999999").fields.at("content-range") == "bytes 7-9/10");
-  part(7, 10, "78"); // It has become shorter.
+  CHECK(get("bytes=007-9").fields.at("content-range") == "bytes 7-9/10");
+  part(7, 10, "7", "8"); // It has become shorter.
   got = get("bytes=7-");
   CHECK(got.status == 206);
   CHECK_FALSE(got.complete);
+  part(7, 4096, "78"); // As the kernel's own files, which have a page.
+  got = get("bytes=7-");
+  CHECK(got.status == 206);
+  CHECK(got.complete);
+  CHECK(got.fields.at("content-range") == "bytes 7-8/9");
   part(7, 10, "789abc"); // It says more than it may.
   CHECK(get("bytes=7-").body == "789");
   h.plays().file = [](int fd) { write_head(fd, {ERANGE, file_kind::none, 10, 0, 0}); };
@@ -184,8 +193,42 @@ TEST_CASE("a part of a file is told as that", "[http][files]") {
   CHECK(got.status == 416);
   CHECK(got.fields.at("content-range") == "bytes */10");
   CHECK(got.body == R"({"error":"the file has no such bytes","code":"invalid_request"})");
+  // Of one that says that it is empty, or has less than it says, all is told.
+  const auto then_whole = [&](const std::function<void(int)>& first) {
+    h.plays().file = [first, asked = std::make_shared<bool>()](int fd) {
+      std::exchange(*asked, true) ? reads("whole")(fd) : first(fd);
+    };
+  };
+  const auto refuses_part = [](int fd) { write_head(fd, {ERANGE, file_kind::none, 0, 0, 0}); };
+  for (const auto* range : {"bytes=0-", "bytes=0-99", "bytes=-1", "bytes=5-"}) {
+    CAPTURE(range);
+    then_whole(refuses_part);
+    got = get(range);
+    CHECK(got.status == 200);
+    CHECK(got.body == "whole");
+    CHECK(got.fields.count("content-range") == 0);
+  }
   part(0, 0, "");
-  CHECK(get("bytes=0-").status == 416);
+  then_whole(h.plays().file);
+  CHECK(get("bytes=0-").body == "whole");
+  part(0, 4096, "");
+  then_whole(h.plays().file);
+  CHECK(get("bytes=0-").body == "whole");
+  part(4000, 4096, "");
+  then_whole(h.plays().file);
+  CHECK(get("bytes=-96").body == "whole");
+  part(4000, 4096, "");
+  CHECK(get("bytes=4000-").status == 416);
+  then_whole([&](int fd) { // As the agent does, which cuts what is shorter than it says.
+    write_head(fd, {0, file_kind::none, 0, 0, 0});
+    file_entry entry{};
+    entry.kind = file_kind::regular;
+    entry.size = 4096;
+    entry.path_bytes = 1;
+    write_frame(fd, std::string{reinterpret_cast<const char*>(&entry), sizeof entry} + "a");
+    write_frame(fd, "what");
+  });
+  CHECK(get("bytes=0-").body == "whole");
   part(5, 3, "x"); // It makes no sense.
   CHECK(get("bytes=5-").status == 416);
   h.plays().file = [](int fd) { write_head(fd, failed(ENOENT)); };
