@@ -65,9 +65,6 @@ wire_error classify(step during, errc code) {
     case errc::stale_epoch: // It has become another node's.
     case errc::node_unreachable: return {503, "node_unreachable"};
     case errc::limit_reached:
-      return during == step::terminal || during == step::create_session
-               ? wire_error{429, "limit_reached", failed(during).prefix}
-               : failed(during);
     case errc::sandbox_not_running:
     case errc::deadline_exceeded:
     case errc::launch_failed:

@@ -137,10 +137,10 @@ void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const servic
       .answers = {
         {"101", "A WebSocket."},
         {"400", "", "", "InvalidRequest"},
-        {"429",
-         "There are as many terminals as there may be, and each has a client or runs something.",
+        {"502",
+         "The terminal could not be opened, or there are as many as there may be, and each has a "
+         "client or runs something.",
          "application/json", "ErrorResponse"},
-        {"502", "The terminal could not be opened.", "application/json", "ErrorResponse"},
         {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});
 }
 

@@ -124,9 +124,9 @@ void add_session_routes(std::vector<route>& table, std::shared_ptr<const service
         {"409", "The Idempotency-Key was used for another request.", "application/json",
          "ErrorResponse"},
         {"413", "The body is too large.", "application/json", "ErrorResponse"},
-        {"429", "There are as many sessions as there may be.", "application/json", "ErrorResponse"},
-        {"502", "It could not be made, or there is one of that id.", "application/json",
-         "ErrorResponse"},
+        {"502",
+         "It could not be made, there is one of that id, or there are as many as there may be.",
+         "application/json", "ErrorResponse"},
         {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});
   table.push_back(
     {verb::del,

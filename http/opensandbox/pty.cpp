@@ -236,7 +236,9 @@ void add_pty_routes(std::vector<route>& table, const execd_target& target,
                       {"takeover", "query", "1: the client that is there has to go."}},
        .answers = {{"101", "The terminal."},
                    bad_answer,
-                   {"409", "Another client is there.", "application/json", "OpenSandboxError"}}});
+                   {"409", "Another client is there.", "application/json", "OpenSandboxError"},
+                   {"429", "There are as many terminals as there may be, and none gives way.",
+                    "application/json", "OpenSandboxError"}}});
 }
 
 } // namespace insula::http::opensandbox

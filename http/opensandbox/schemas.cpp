@@ -172,7 +172,7 @@ std::string_view schemas() {
   "properties": {
     "type": {"type": "string", "enum": ["init", "stdout", "stderr", "ping", "execution_complete", "error"]},
     "timestamp": {"type": "integer", "description": "Unix time in milliseconds."},
-    "text": {"type": "string", "description": "Of init the command's id, of stdout and stderr a line."},
+    "text": {"type": "string", "description": "Of init the command's id, of stdout and stderr a line, or a part of one, as the guide of this API says."},
     "execution_time": {"type": "integer", "description": "Milliseconds."},
     "error": {
       "type": "object",

@@ -119,15 +119,17 @@ void add_session_routes(std::vector<route>& table, const execd_target& target,
                         const std::string& prefix) {
   constexpr std::string_view tag = "OpenSandbox: sessions";
   const parameter session{"sid", "path", "The session's id.", true};
-  table.push_back(
-    execd_route(verb::post, prefix + "/session", target, body_use::buffered, create,
-                {.id = "createExecdSession",
-                 .summary = "A shell in which directory and variables last.",
-                 .body_type = "application/json",
-                 .body_schema = "ExecdSessionRequest",
-                 .answers = {{"200", "Its id.", "application/json", "ExecdSession"}, bad_answer},
-                 .tag = tag,
-                 .body_optional = true}));
+  table.push_back(execd_route(verb::post, prefix + "/session", target, body_use::buffered, create,
+                              {.id = "createExecdSession",
+                               .summary = "A shell in which directory and variables last.",
+                               .body_type = "application/json",
+                               .body_schema = "ExecdSessionRequest",
+                               .answers = {{"200", "Its id.", "application/json", "ExecdSession"},
+                                           bad_answer,
+                                           {"429", "There are as many sessions as there may be.",
+                                            "application/json", "OpenSandboxError"}},
+                               .tag = tag,
+                               .body_optional = true}));
   table.push_back(execd_route(verb::post, prefix + "/session/:sid/run", target, body_use::buffered,
                               run,
                               {.id = "runInExecdSession",

