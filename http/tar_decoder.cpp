@@ -185,6 +185,7 @@ void tar_decoder::read_entry(std::string& into) {
 /// Another member has that name now.
 void tar_decoder::forget(const std::string& name) {
   if (const auto known = numbers_.find(name); known != numbers_.end()) {
+    remembered_bytes_ -= remembered(name);
     files_.erase(known->second);
     numbers_.erase(known);
   }
@@ -239,9 +240,9 @@ void tar_decoder::settle(std::string& into) {
     into += first.name;
     return;
   }
-  remembered_bytes_ += 2 * (now_.name.size() + sizeof now_);
-  if (remembered_bytes_ > most_remembered)
+  if (remembered_bytes_ + remembered(now_.name) > most_remembered)
     return;
+  remembered_bytes_ += remembered(now_.name);
   numbers_.emplace(now_.name, number_);
   files_.emplace(number_, now_);
 }

@@ -72,6 +72,10 @@ private:
   struct free_digest {
     void operator()(EVP_MD_CTX* what) const { EVP_MD_CTX_free(what); }
   };
+  /// What a file of that name costs.
+  static std::size_t remembered(const std::string& name) {
+    return 2 * (name.size() + sizeof(numbered_file));
+  }
   std::unordered_map<std::uint32_t, numbered_file> files_;
   std::unordered_map<std::string, std::uint32_t> numbers_; ///< By these names.
   std::size_t remembered_bytes_ = 0;                       ///< In both.

@@ -12,24 +12,29 @@ namespace insula::http::bridge {
 namespace {
 
 void persist(const services& with, const std::string& id, std::vector<std::string> excludes,
-             bool for_hydrate, const reply& to) {
+             archive_wish wish, const reply& to) {
   to->answer_within(sandbox_patience,
                     error_response(step::find_sandbox,
                                    {errc::deadline_exceeded, "the sandbox was not ready in time"}));
   ask_sandbox<read_tree_request, file_channel>(
     with,
     {with.directory, id,
-     read_tree_request{std::string{workspace}, std::move(excludes), to->context(), for_hydrate},
-     [to, for_hydrate](const file_channel& channel) { start_persist(channel, for_hydrate, to); },
+     read_tree_request{std::string{workspace}, std::move(excludes), to->context(),
+                       wish == archive_wish::hydrating},
+     [to, wish](const file_channel& channel) { start_persist(channel, wish, to); },
      [to](step at, const error& why) { to->respond(error_response(at, why)); }, step::read_tree});
 }
 
 /// Errors: invalid_request.
-result<bool> is_for_hydrate(const call& what) {
+result<archive_wish> wish_of(const call& what) {
   const auto& wanted = what.for_hydrate;
-  if (!wanted.empty() && wanted != "true" && wanted != "false")
-    return error{errc::invalid_request, "Insula-For-Hydrate: expected true or false"};
-  return wanted == "true";
+  if (wanted.empty())
+    return archive_wish::nothing;
+  if (wanted == "true")
+    return archive_wish::hydrating;
+  if (wanted == "false")
+    return archive_wish::warning;
+  return error{errc::invalid_request, "Insula-For-Hydrate: expected true or false"};
 }
 
 } // namespace
@@ -74,14 +79,14 @@ void add_archive_routes(std::vector<route>& table, std::shared_ptr<const service
          plan.refusal = error_response(step::read_tree, excludes.reason());
          return plan;
        }
-       const auto for_hydrate = is_for_hydrate(what);
-       if (!for_hydrate) {
-         plan.refusal = error_response(step::request, for_hydrate.reason());
+       const auto wish = wish_of(what);
+       if (!wish) {
+         plan.refusal = error_response(step::request, wish.reason());
          return plan;
        }
        plan.answer = [with, id = what.id, excludes = std::move(*excludes),
-                      compact = *for_hydrate](const std::string&, const reply& to) {
-         persist(*with, id, excludes, compact, to);
+                      wish = *wish](const std::string&, const reply& to) {
+         persist(*with, id, excludes, wish, to);
        };
        return plan;
      },
@@ -93,14 +98,13 @@ void add_archive_routes(std::vector<route>& table, std::shared_ptr<const service
           "between."},
          {"Insula-For-Hydrate", "header",
           "true: hard links are links and holes are holes in the archive, as GNU tar has them, and "
-          "an archive that hydrate would refuse is refused."}},
+          "an archive that hydrate would refuse is refused. false: the archive is the same as "
+          "without this header, and if it has more bytes than hydrate takes, the header "
+          "Insula-Too-Large-To-Hydrate of the answer says how many."}},
       .answers = {
-        {"200",
-         "The archive, not compressed. If it has more bytes than hydrate takes, the header "
-         "Insula-Too-Large-To-Hydrate says how many.",
-         "application/octet-stream", ""},
+        {"200", "The archive, not compressed.", "application/octet-stream", ""},
         {"400", "", "", "InvalidRequest"},
-        {"413", "Asked for with Insula-For-Hydrate, and larger than hydrate takes.",
+        {"413", "Asked for with Insula-For-Hydrate: true, and larger than hydrate takes.",
          "application/json", "ErrorResponse"},
         {"502", "Something in it could not be read.", "application/json", "ErrorResponse"},
         {"503", "No room for another sandbox.", "application/json", "ErrorResponse"}}}});

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "http/bridge/api.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,9 +19,15 @@ inline constexpr std::string_view workspace = "/workspace";
 /// The patterns that a query's `excludes` asks for. Errors: invalid_request.
 result<std::vector<std::string>> read_excludes(std::string_view query);
 
-/// Answers with the tree that comes through `channel`, as an archive. `for_hydrate`: a compact one,
-/// or a refusal if hydrate would refuse it.
-void start_persist(file_channel channel, bool for_hydrate, reply to);
+/// What a client wants of an archive beside its files.
+enum class archive_wish : std::uint8_t {
+  nothing,
+  warning,  ///< To be told in a header if hydrate would refuse it.
+  hydrating ///< A compact one, or a refusal if hydrate would refuse it.
+};
+
+/// Answers with the tree that comes through `channel`, as an archive.
+void start_persist(file_channel channel, archive_wish wish, reply to);
 
 /// Takes an archive, and puts it into the workspace once all of it is here.
 /// `once`: it has its effect once, by the key that it brings.

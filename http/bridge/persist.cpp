@@ -22,14 +22,14 @@ const error too_late{errc::deadline_exceeded, "the sandbox did not answer in tim
 
 class persist : public std::enable_shared_from_this<persist> {
 public:
-  persist(strand_handle strand, file_channel channel, bool for_hydrate, reply to)
+  persist(strand_handle strand, file_channel channel, archive_wish wish, reply to)
       : strand_(std::move(strand))
       , use_(std::move(channel.use))
       , channel_(strand_.executor(), asio::local::stream_protocol{}, channel.socket->release())
       , silence_(strand_.executor(), [this] { channel_.cancel(); })
-      , for_hydrate_(for_hydrate)
+      , wish_(wish)
       , to_(std::move(to))
-      , encoder_(for_hydrate) {}
+      , encoder_(wish == archive_wish::hydrating) {}
 
   void start() {
     // Before it says anything, the sandbox looks at every file.
@@ -70,19 +70,25 @@ private:
          [](persist& self, std::size_t) { self.begin(); });
   }
 
-  /// Says how large the archive becomes before any of it. An agent that is older than this server
-  /// does not measure: its first entry is one of the tree already.
+  /// Says how large the archive becomes before any of it, if the client wants to know. An agent
+  /// that is older than this server does not measure, and does not look for links and holes: its
+  /// first entry is one of the tree already.
   void begin() {
     const bool measured = first_.kind == entry_kind::measure;
     const bool too_large = measured && first_.size > limits::archive_body_bytes;
-    if (too_large && for_hydrate_)
+    if (!measured && wish_ != archive_wish::nothing)
+      return to_->respond(error_response(
+        step::read_tree,
+        {errc::io_failed, "the sandbox was made by an older version, which cannot "
+                          "tell how large its archive becomes; ask for a plain one"}));
+    if (too_large && wish_ == archive_wish::hydrating)
       return to_->respond(
         error_response(step::request, {errc::payload_too_large,
                                        "the archive would have " + std::to_string(first_.size) +
                                          " bytes, and hydrate takes " +
                                          std::to_string(limits::archive_body_bytes)}));
     stream_head head{"application/octet-stream"};
-    if (too_large)
+    if (too_large && wish_ == archive_wish::warning)
       head.fields.push_back({"Insula-Too-Large-To-Hydrate", std::to_string(first_.size)});
     stream_ = to_->stream(std::move(head));
     to_.reset();
@@ -130,7 +136,7 @@ private:
   std::shared_ptr<void> use_;  ///< Keeps the sandbox awake.
   asio::local::stream_protocol::socket channel_;
   watchdog silence_;
-  const bool for_hydrate_;
+  const archive_wish wish_;
   reply to_; ///< Until the answer has begun.
   std::shared_ptr<answer_stream> stream_;
   tree_result result_{};
@@ -141,12 +147,12 @@ private:
 
 } // namespace
 
-void start_persist(file_channel channel, bool for_hydrate, reply to) {
+void start_persist(file_channel channel, archive_wish wish, reply to) {
   const auto strand = to->strand();
-  asio::dispatch(strand.executor(), [strand, channel = std::move(channel), for_hydrate,
-                                     to = std::move(to)]() mutable {
-    std::make_shared<persist>(strand, std::move(channel), for_hydrate, std::move(to))->start();
-  });
+  asio::dispatch(
+    strand.executor(), [strand, channel = std::move(channel), wish, to = std::move(to)]() mutable {
+      std::make_shared<persist>(strand, std::move(channel), wish, std::move(to))->start();
+    });
 }
 
 } // namespace insula::http::bridge

@@ -489,7 +489,7 @@ TEST_CASE("a gigabyte of holes goes through hydrate, and what does not is told b
           .out == "1073741827 2\nend sparse\n");
   // The plain one is as large as it looks, and says so before any of it comes.
   http_connection reader{all.it.port()};
-  reader.send(http_request("POST", "/v1/sandbox/a/persist"));
+  reader.send(http_request("POST", "/v1/sandbox/a/persist", {}, "Insula-For-Hydrate: false\r\n"));
   const auto head = reader.receive_head();
   CHECK(head.status == 200);
   CHECK(head.fields.at("insula-too-large-to-hydrate") == "2147491840");
@@ -500,7 +500,8 @@ TEST_CASE("a gigabyte of holes goes through hydrate, and what does not is told b
   const auto largest = all.persist("a", {}, wanted);
   CHECK(largest.status == 200);
   CHECK(largest.body.size() == 33'546'240);
-  CHECK(all.persist("a").fields.count("insula-too-large-to-hydrate") == 0);
+  CHECK(all.persist("a", {}, "Insula-For-Hydrate: false\r\n")
+          .fields.count("insula-too-large-to-hydrate") == 0);
   REQUIRE(all.hydrate("c", largest.body).status == 200);
   REQUIRE(all.it.sh("a", "echo more >> f").exit_code == 0);
   const auto refused = all.persist("a", {}, wanted);
@@ -508,7 +509,8 @@ TEST_CASE("a gigabyte of holes goes through hydrate, and what does not is told b
   CHECK(refused.body ==
         R"({"error":"the archive would have 33556480 bytes, and hydrate takes 33554432",)"
         R"("code":"payload_too_large"})");
-  const auto large = all.persist("a");
+  const auto large = all.persist("a", {}, "Insula-For-Hydrate: false\r\n");
+  CHECK(all.persist("a").fields.count("insula-too-large-to-hydrate") == 0); // Nobody has asked.
   CHECK(large.fields.at("insula-too-large-to-hydrate") == std::to_string(large.body.size()));
   CHECK(all.hydrate("c", large.body).status == 400);
   CHECK(all.persist("a", "?excludes=f", wanted).status == 200);

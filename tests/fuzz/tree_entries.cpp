@@ -37,9 +37,10 @@ void check_archive(const std::string& bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   log::set_level(log::level::error);
-  for (const bool compact : {false, true}) {
+  using http::bridge::archive_wish;
+  for (const auto wish : {archive_wish::nothing, archive_wish::warning, archive_wish::hydrating}) {
     const auto got = play([&](http::reply to) {
-      http::bridge::start_persist(channel_with(text_of(data, size)), compact, std::move(to));
+      http::bridge::start_persist(channel_with(text_of(data, size)), wish, std::move(to));
     });
     must(got.answered, "every request is answered");
     if (got.finished)

@@ -171,16 +171,31 @@ TEST_CASE("an archive that is too large to be hydrated is told before it comes",
   CHECK(h.heard().has("read_tree /workspace"));
   CHECK(h.heard().has("read_tree /workspace as compact"));
   size += 512;
-  const auto told = asked({});
+  const auto plain = asked({});
+  CHECK(plain.status == 200);
+  CHECK(plain.fields.count("insula-too-large-to-hydrate") == 0); // Nobody has asked.
+  const auto told = asked("Insula-For-Hydrate: false\r\n");
   CHECK(told.status == 200);
   CHECK(told.complete);
+  CHECK(told.body == plain.body);
   CHECK(told.fields.at("insula-too-large-to-hydrate") == "33554944");
   check_error(asked(wanted), 413,
               "the archive would have 33554944 bytes, and hydrate takes 33554432",
               "payload_too_large");
   check_error(asked("Insula-For-Hydrate: yes\r\n"), 400,
               "Insula-For-Hydrate: expected true or false", "invalid_request");
-  CHECK(asked("Insula-For-Hydrate: false\r\n").status == 200);
+  // A sandbox of before does not measure.
+  h.plays().file = [](int fd) {
+    put_result(fd, 0);
+    put_entry(fd, entry_kind::directory, ".");
+    put_entry(fd, entry_kind::end, "");
+  };
+  CHECK(asked({}).status == 200);
+  for (const auto& fields : {wanted, std::string{"Insula-For-Hydrate: false\r\n"}})
+    check_error(asked(fields), 502,
+                "persist failed: the sandbox was made by an older version, which cannot tell how "
+                "large its archive becomes; ask for a plain one",
+                "workspace_archive_read_error");
 }
 
 TEST_CASE("a client that leaves ends the reading", "[archives]") {

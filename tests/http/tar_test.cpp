@@ -504,6 +504,14 @@ TEST_CASE("files that are marked as one stay two if they are not alike any more"
            {1ull << 30, 100'000});
   CHECK(got.members.size() == 30'003);
   CHECK(got.members[30'001].head.kind == entry_kind::same);
+  // One name that many of them have in turn is not.
+  many.clear();
+  for (std::uint32_t i = 1; i <= 30'000; ++i)
+    many += numbered("again", "", i);
+  const auto last =
+    decode(encode(many + numbered("a", "", 30'001) + numbered("b", "", 30'001) + end),
+           {1ull << 30, 100'000});
+  CHECK(last.members.back().head.kind == entry_kind::same);
 }
 
 TEST_CASE("a compact archive has links and holes, as GNU tar knows them", "[tar]") {
