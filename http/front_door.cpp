@@ -212,6 +212,8 @@ public:
     });
     if (is_absolute_ && !is_host(authority_))
       return false;
+    if (header_.request_target().find('#') != std::string::npos)
+      return false; // What is behind it stays with whoever asks.
     if (old_protocol && codings > 0)
       return false; // It knows none, so another server would not find the body's end.
     return named_well && (hosts == 1 || (old_protocol && hosts == 0));
@@ -777,8 +779,12 @@ public:
       , places_(ceilings_of(options_)) {}
 
   result<void> start() {
-    if (auto ready = take_certificate(nullptr); !ready)
-      return ready;
+    if (options_.tls) {
+      auto made = load_tls(*options_.tls, nullptr);
+      if (!made)
+        return made.reason();
+      tls_ = std::move(*made);
+    }
     prepare_restinio();
     listener_ = std::make_shared<listener>(
       io_,
@@ -798,16 +804,16 @@ public:
 
   std::uint16_t port() const { return listener_ ? listener_->port() : 0; }
 
-  /// Null: that of the files.
-  result<void> take_certificate(const tls_text* text) {
+  result<std::function<void()>> next_certificate(const tls_text& text) {
     if (!options_.tls)
-      return {};
-    auto made = load_tls(*options_.tls, text);
+      return std::function<void()>{[] {}};
+    auto made = load_tls(*options_.tls, &text);
     if (!made)
       return made.reason();
-    const std::lock_guard hold{mutex_};
-    tls_ = std::move(*made);
-    return {};
+    return std::function<void()>{[this, next = std::move(*made)] {
+      const std::lock_guard hold{mutex_};
+      tls_ = next;
+    }};
   }
 
   void stop_accepting() {
@@ -1023,8 +1029,8 @@ std::uint16_t front_door::port() const {
   return core_->port();
 }
 
-result<void> front_door::renew_certificate(const tls_text& text) {
-  return core_->take_certificate(&text);
+result<std::function<void()>> front_door::next_certificate(const tls_text& text) {
+  return core_->next_certificate(text);
 }
 
 void front_door::stop_accepting() {

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,10 +62,10 @@ public:
   result<void> start();
   std::uint16_t port() const;
 
-  /// Connections that are made from now on see this certificate; those that are there go on.
-  /// Nothing changes where the door speaks no TLS. Errors: invalid_request, naming the file;
-  /// everything is as before then. Any thread, after start().
-  result<void> renew_certificate(const tls_text& text);
+  /// Once what is returned has been called, connections that are made see this certificate; those
+  /// that are there go on. Nothing changes where the door speaks no TLS. Errors: invalid_request,
+  /// naming the file. Any thread, after start(); what is returned goes before the door.
+  result<std::function<void()>> next_certificate(const tls_text& text);
 
   /// Who connects from now on waits in the kernel's queue, for another process that listens there.
   void stop_accepting();

@@ -11,6 +11,8 @@
 #include "http/preview/door.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <vector>
 
 namespace insula::http {
 
@@ -76,14 +78,21 @@ public:
       forwarder_->break_off(node, all);
   }
   result<void> renew(const std::string& api_key, const std::optional<tls_text>& text) {
-    // What the first door refuses, none takes: theirs are the same files.
-    if (text)
-      if (auto ok = door_.renew_certificate(*text); !ok)
-        return ok;
-    for (auto* each : {&metrics_, &execd_})
-      if (text && *each)
-        if (auto ok = (*each)->renew_certificate(*text); !ok)
-          return ok;
+    std::vector<std::function<void()>> renewals; // All doors have theirs, or none has.
+    if (text) {
+      std::vector<front_door*> doors{&door_};
+      for (auto* each : {&metrics_, &execd_})
+        if (*each)
+          doors.push_back(&(*each)->door());
+      for (auto* each : doors) {
+        auto next = each->next_certificate(*text);
+        if (!next)
+          return next.reason();
+        renewals.push_back(std::move(*next));
+      }
+    }
+    for (const auto& each : renewals)
+      each();
     if (!key_.open() && !key_.is_key(api_key)) {
       key_.replace(api_key);
       browsers_->close_all();
@@ -134,7 +143,7 @@ private:
       return started;
     }
     std::uint16_t port() const { return door_.port(); }
-    result<void> renew_certificate(const tls_text& text) { return door_.renew_certificate(text); }
+    front_door& door() { return door_; }
     void stop_accepting() { door_.stop_accepting(); }
     void stop(std::chrono::milliseconds patience) { door_.stop(patience); }
 

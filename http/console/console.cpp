@@ -48,10 +48,15 @@ response sign_in(const services& with, const call& what, std::string_view typed)
     return {204, {}};
   const auto now = sign_ins::clock::now();
   if (with.key.is_key(typed)) { // However many wrong ones have come from there.
-    response answer{204, {}};
-    answer.fields.push_back(cookie(what, cookie_name(what), with.browsers->open(now), {}));
-    return answer;
+    const auto token = with.browsers->open(now);
+    if (with.key.is_key(typed)) { // Still: else all have been signed out, perhaps before this one.
+      response answer{204, {}};
+      answer.fields.push_back(cookie(what, cookie_name(what), token, {}));
+      return answer;
+    }
+    with.browsers->close(token);
   }
+  with.wrong_keys->note(what.network, "body", "POST /console/sign-in");
   if (const auto wait = with.browsers->note_wrong_key(what.network, now)) {
     const auto seconds = std::to_string(wait->count());
     auto answer = refused(
@@ -59,7 +64,6 @@ response sign_in(const services& with, const call& what, std::string_view typed)
     answer.fields.push_back({"Retry-After", seconds});
     return answer;
   }
-  with.wrong_keys->note(what.network, "body", "POST /console/sign-in");
   return refused(401, "This is not the key.", "unauthorized");
 }
 

@@ -14,8 +14,9 @@ struct address {
   std::uint16_t port = 0;
   std::string prefix; ///< What the path began with, without a last slash; empty: the host named it.
   std::string path;   ///< For that server, as it was sent: begins with a slash, or is `*`.
-  bool in_execd = false; ///< It was asked of the sandbox's execd.
-  std::string host = {}; ///< What the client calls this node: its Host.
+  bool in_execd = false;  ///< It was asked of the sandbox's execd.
+  std::string host = {};  ///< What the client calls this node: its Host.
+  bool encrypted = false; ///< The client speaks TLS.
 };
 
 /// `host` as the Host field has it: `<port>-<id>.<domain>`, in any letter case, with any port

@@ -104,6 +104,7 @@ admission door::admit(const request_head& head, address to, bool knows_key,
   }
   wanted.head = write_request(head, to, from);
   to.host = head.field("Host");
+  to.encrypted = from.encrypted;
   wanted.to = std::move(to);
   admission plan;
   plan.take_over = [with = with_, wanted = std::move(wanted)](std::shared_ptr<connection> taken,

@@ -137,22 +137,27 @@ std::pair<std::string_view, std::string_view> split_authority(std::string_view a
 
 /// Names by which a server in a sandbox calls itself.
 bool is_loopback(std::string_view name) {
-  return same_letters(name, "localhost") || name.starts_with("127.") || name == "0.0.0.0" ||
-         name == "[::1]" || name == "[::]";
+  const bool is_of_127 =
+    name.starts_with("127.") && name.find_first_not_of("0123456789.") == std::string_view::npos;
+  return same_letters(name, "localhost") || is_of_127 || name == "0.0.0.0" || name == "[::1]" ||
+         name == "[::]";
 }
 
-/// Whether the server is meant: by what the client calls it, whatever the scheme, or by its port on
-/// its own loopback.
+/// Whether the server is meant: by what the client calls it, or by its port on its own loopback. By
+/// another scheme than the client's it is another door, which would lead here again without end.
 bool is_server(std::string_view authority, std::string_view scheme, const address& to) {
   const auto [name, port] = split_authority(authority);
   const std::string_view usual = same_letters(scheme, "https") ? "443" : "80";
   if (is_loopback(name) && (port.empty() ? usual : port) == std::to_string(to.port))
     return true;
   const auto [host, host_port] = split_authority(to.host);
-  const auto counts = [](std::string_view number) {
-    return number.empty() || number == "80" || number == "443" ? std::string_view{} : number;
+  const std::string_view spoken = to.encrypted ? "https" : "http";
+  const std::string_view spoken_port = to.encrypted ? "443" : "80";
+  const auto counts = [&](std::string_view number) {
+    return number.empty() ? spoken_port : number;
   };
-  return !host.empty() && same_letters(name, host) && counts(port) == counts(host_port);
+  return !host.empty() && same_letters(name, host) && counts(port) == counts(host_port) &&
+         (scheme.empty() || same_letters(scheme, spoken));
 }
 
 /// What the client asks for where the server says `reference`, behind a prefix.

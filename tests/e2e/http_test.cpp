@@ -1,4 +1,5 @@
 #include "tests/e2e/node.hpp"
+#include "tests/http/client.hpp"
 #include "tests/support/catch.hpp"
 
 #include <array>
@@ -152,6 +153,16 @@ TEST_CASE("wrong keys stand in the log, a line for a source and a minute", "[htt
   CHECK(wrong_keys().front() ==
         "http.wrong_key from=127.0.0.1 by=Authorization route=\"POST /v1/sandbox\" left_out=0");
   CHECK(it.log().find(" warning http.wrong_key") != std::string::npos);
+  // Also in the console, where more of them have to wait.
+  for (int i = 0; i < 12; ++i)
+    CHECK(it.ask("POST", "/console/sign-in", "guess-6", "Origin: http://localhost\r\n").status ==
+          (i < 10 ? 401 : 429));
+  client other{it.port(), false, "127.0.0.2"};
+  other.send(request("GET", "/metrics", {}, "Authorization: Bearer guess-7\r\n"));
+  CHECK(other.receive().status == 401);
+  REQUIRE(wrong_keys().size() == 2);
+  CHECK(wrong_keys().back() ==
+        "http.wrong_key from=127.0.0.2 by=Authorization route=\"GET /metrics\" left_out=17");
   CHECK(it.log().find("guess-") == std::string::npos);
 }
 
