@@ -508,6 +508,27 @@ TEST_CASE("a node that was taken out of the configuration gets nothing from the 
   CHECK(nodes[2].ask("GET", "/v1/sandbox/other/running").status == 503);
 }
 
+TEST_CASE("a member takes its configuration anew, and stays one", "[cluster]") {
+  small_cluster all{2};
+  REQUIRE(all[0].sh("a", "echo 1 > f").exit_code == 0);
+  REQUIRE(all[1].sh("b", "echo 2 > f").exit_code == 0);
+  const auto before = all.owner_of(all[1], "a"), other = all.owner_of(all[0], "b");
+  all[0].configure(all.yaml(0) + "log: {level: debug}\npool: {target: 1}");
+  REQUIRE(::kill(all[0].pid(), SIGHUP) == 0);
+  REQUIRE(eventually([&] {
+    return all[0].log().find("warning config.needs_restart keys=pool.target") != std::string::npos;
+  }));
+  CHECK(all[0].log().find("config.reloaded key=same level=another certificate=none") !=
+        std::string::npos);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(all[i].sh("a", "cat f").out == "1\n");
+    CHECK(all[i].sh("b", "cat f").out == "2\n");
+    CHECK(all.members(all[i]) == 2);
+    CHECK(all.owner_of(all[i], "a").epoch == before.epoch);
+    CHECK(all.owner_of(all[i], "b").epoch == other.epoch);
+  }
+}
+
 TEST_CASE("what a client says of nodes is not believed", "[cluster]") {
   small_cluster nodes{2};
   REQUIRE(nodes[0].sh("honest", "true").exit_code == 0);
