@@ -146,9 +146,9 @@ struct notice {
   std::uint32_t step;
   std::uint32_t version;
   std::uint32_t reserved;
-  std::uint64_t name; ///< Of held. Of hello: how many servers there have been, with this one. Of
-                      ///< holds: the epoch.
-  launch_clock done;  ///< Of created.
+  std::uint64_t name;  ///< Of held. Of hello: how many servers there have been, with this one. Of
+                       ///< holds: the epoch.
+  launch_clock done;   ///< Of created.
 };
 
 /// The range of user ids of a slot, and how many slots fit: the last id of all means "none" to the
@@ -193,7 +193,7 @@ enum class launch_step : std::uint32_t {
   capabilities,
   seccomp,
   agent,
-  limits,     ///< Of one that is claimed.
+  limits,     ///< Of one that is claimed, and of what System V keeps.
   permission, ///< This node may not run sandboxes now.
   epoch,      ///< The asker does not hold it any more.
 };
