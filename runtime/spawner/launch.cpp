@@ -409,8 +409,6 @@ bool load_filter(const std::vector<sock_filter>& filter) {
   ::setsid();
   ::umask(022);
   limit(RLIMIT_CORE, 0);
-  if (wanted.open_files > 0)
-    limit(RLIMIT_NOFILE, wanted.open_files);
   limit(RLIMIT_MEMLOCK, 8u << 20);
   // To where the agent looks for them, by way of numbers above all of these that nobody uses.
   constexpr int above = agent::first_cgroup_fd + static_cast<int>(agent::max_cgroup_fds) + 2;
@@ -438,6 +436,10 @@ bool load_filter(const std::vector<sock_filter>& filter) {
       need(::dup2(each, first_free++) >= 0, launch_step::agent);
   need(::close_range(static_cast<unsigned>(first_free), ~0u, CLOSE_RANGE_CLOEXEC) == 0,
        launch_step::agent);
+
+  // Not sooner: this still has all that the spawner has open, and numbers above that.
+  if (wanted.open_files > 0)
+    limit(RLIMIT_NOFILE, wanted.open_files);
 
   need(::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) >= 0 || errno == ENOSYS,
        launch_step::keyring);

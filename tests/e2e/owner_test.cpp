@@ -267,6 +267,12 @@ TEST_CASE("a sandbox that is slow has its commands among the others", "[owner]")
   it.end();
 }
 
+TEST_CASE("many sandboxes start with few open files each", "[owner]") {
+  const node it{"sandbox: {limits: {open_files: 64}}"};
+  for (char each = 'a'; each < 'y'; ++each)
+    CHECK(it.sh(std::string(1, each), "ulimit -n").out == "64\n");
+}
+
 TEST_CASE("what has stopped all that it can stop has not stopped the owner", "[owner]") {
   const owner it;
   auto busy = it.open("a", {"bash", "-c", "echo up; sleep 1000; echo woken"});
