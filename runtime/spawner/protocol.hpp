@@ -139,13 +139,17 @@ struct launch_clock {
   std::uint64_t layers; ///< And handed over: the rest is the new process' own.
 };
 
+/// Flags of a hello: what this spawner does beyond its version. An earlier one says none.
+inline constexpr std::uint32_t layers_over_images = 1; ///< Sandboxes have the files of a tree's
+                                                       ///< `over`.
+
 struct notice {
   event what;
   std::uint32_t slot;
   std::int32_t error;
   std::uint32_t step;
   std::uint32_t version;
-  std::uint32_t reserved;
+  std::uint32_t flags; ///< Of hello.
   std::uint64_t name;  ///< Of held. Of hello: how many servers there have been, with this one. Of
                        ///< holds: the epoch.
   launch_clock done;   ///< Of created.

@@ -392,6 +392,7 @@ void spawner::send(notice said, std::string_view text, std::span<const int> fds)
 void spawner::tell_all() {
   notice said{};
   said.what = event::hello;
+  said.flags = layers_over_images;
   said.name = ++servers_;
   send(said, {}, {});
   give_gateway();
