@@ -373,6 +373,17 @@ result<void> run(const config& values, const config_origin& from) {
   auto spawner = runtime::connect_to_spawner(spawning);
   if (!spawner)
     return spawner.reason();
+  if (!spawner->layers_over_images && !values.sandbox.ca_file.empty()) {
+    // Variables that name a file which is not there would have programs refuse every certificate.
+    log::warning("spawner.ca_file_unused",
+                 {{"reason", "the sandboxes of an earlier version keep its spawner, which does not "
+                             "know of sandbox.ca_file"}});
+    auto without = values;
+    without.sandbox.ca_file.clear();
+    images = find_images(state->path, without);
+    if (!images)
+      return images.reason();
+  }
   std::set<std::string> roots;
   for (const auto& [name, image] : *images)
     roots.insert(state->path + "/images/" + image.layers.tree + "/root");

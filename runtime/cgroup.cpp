@@ -31,6 +31,9 @@ constexpr std::array<std::string_view, 2> v1_shown_controllers{"cpuset", "cpuacc
 /// Of version 1: what sockets may hold, in bytes. Their protocols charge it, UDP's as well.
 constexpr const char* sockets_limit = "/memory.kmem.tcp.limit_in_bytes";
 
+/// Of version 1: the processor's time in each period.
+constexpr const char* quota_file = "/cpu.cfs_quota_us";
+
 bool write_file(const std::string& path, std::string_view text) {
   const unique_fd file{::open(path.c_str(), O_WRONLY | O_CLOEXEC)};
   return file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
@@ -121,14 +124,30 @@ std::vector<std::string> directories_in(const std::string& path) {
 std::vector<std::string> groups_below(const std::string& top) {
   std::vector<std::string> names;
   for (const auto& outer : directories_in(top)) {
-    for (const auto& inner : directories_in(top + "/" + outer))
+    for (const auto& inner : groups_below(top + "/" + outer))
       names.push_back(outer + "/" + inner);
     names.push_back(outer);
   }
   return names;
 }
 
+const char* name_of(cgroup_part part) {
+  return part == cgroup_part::commands ? "/commands" : "/reserve";
+}
+
+cgroup_limits limits_with_reserve(cgroup_limits slot) {
+  slot.memory_bytes += reserved_memory(slot.memory_bytes);
+  if (slot.processes > 0)
+    slot.processes += reserved_processes;
+  return slot;
+}
+
 } // namespace
+
+std::uint64_t reserved_memory(std::uint64_t limit) {
+  constexpr std::uint64_t part = 16, least = 4u << 20, most = 32u << 20;
+  return std::min(std::clamp(limit / part, least, most), limit / 4);
+}
 
 namespace {
 
@@ -259,6 +278,26 @@ bool cgroup_tree::limited(const cgroup_hierarchy& in) const {
   return in.controller.empty() && unified_controllers_;
 }
 
+bool cgroup_tree::has_limits(const cgroup_hierarchy& in) const {
+  return limited(in) || (!in.controller.empty() && in.controller != "freezer");
+}
+
+/// Where the processes of a part are.
+std::string cgroup_tree::path(const cgroup_hierarchy& in, cgroup_id which, cgroup_part part) const {
+  const bool own = part == cgroup_part::commands || limited(in);
+  const auto slot = path(in, which);
+  return which.divided && has_limits(in) && own ? slot + name_of(part) : slot;
+}
+
+/// All of a slot's, the outermost first.
+std::vector<std::string> cgroup_tree::groups(const cgroup_hierarchy& in, cgroup_id which) const {
+  std::vector<std::string> all{path(in, which)};
+  for (const auto part : {cgroup_part::commands, cgroup_part::reserve})
+    if (auto group = path(in, which, part); group != all.front())
+      all.push_back(std::move(group));
+  return all;
+}
+
 result<void> cgroup_tree::prepare() const {
   const auto enter = [this](const cgroup_hierarchy& in) -> result<void> {
     const auto top = node(in);
@@ -269,6 +308,12 @@ result<void> cgroup_tree::prepare() const {
       return failed(top + "/host/cgroup.procs");
     if (&in == freezing()) // A dead node may have left it standing still, with what does not die.
       write_file(sandboxes(in) + freezer_file(in), in.controller.empty() ? "0" : "THAWED");
+    // Without this a group's limit does not hold for the groups in it, and its figures are without
+    // theirs. Newer kernels have no other way, and refuse it where it has been so for long.
+    const auto with_inner = sandboxes(in) + "/memory.use_hierarchy";
+    if (in.controller == "memory" && !write_file(with_inner, "1") && errno != ENOENT &&
+        number_in(with_inner) != 1u)
+      return failed(with_inner);
     if (!limited(in))
       return {};
     // A group with processes of its own cannot hand controllers down, so the server that started us
@@ -365,7 +410,7 @@ result<void> cgroup_tree::set_limits(const cgroup_hierarchy& in, const std::stri
         !ok)
       return ok;
   if (in.controller == "cpu" && (lift || limits.cpu_percent > 0))
-    if (auto ok = set("/cpu.cfs_quota_us", limits.cpu_percent > 0 ? quota_us : "-1"); !ok)
+    if (auto ok = set(quota_file, limits.cpu_percent > 0 ? quota_us : "-1"); !ok)
       return ok;
   if (limited(in) && (lift || limits.cpu_percent > 0))
     if (auto ok = set("/cpu.max", (limits.cpu_percent > 0 ? quota_us : std::string{"max"}) + " " +
@@ -375,14 +420,33 @@ result<void> cgroup_tree::set_limits(const cgroup_hierarchy& in, const std::stri
   return {};
 }
 
+result<void> cgroup_tree::set_limits(const cgroup_hierarchy& in, cgroup_id which,
+                                     const cgroup_limits& limits, bool lift) const {
+  if (!which.divided || !has_limits(in))
+    return set_limits(in, path(in, which), limits, lift);
+  const auto slot = path(in, which), commands = path(in, which, cgroup_part::commands);
+  // Its controllers are handed on to its parts; nothing is in it itself. Also where there is no
+  // limit yet, and then it need not work: what a sandbox is shown is there from the first moment.
+  const auto handed_on = slot + "/cgroup.subtree_control";
+  if (limited(in) && !write_file(handed_on, "+memory +pids +cpu") &&
+      (lift || !(limits == cgroup_limits{})))
+    return failed(handed_on);
+  // Version 1 refuses a quota below that of an inner group, and one above that of an outer one.
+  if (lift && in.controller == "cpu" && !write_file(commands + quota_file, "-1"))
+    return failed(commands + quota_file);
+  if (auto ok = set_limits(in, slot, limits_with_reserve(limits), lift); !ok)
+    return ok;
+  return set_limits(in, commands, limits, lift);
+}
+
 result<void> cgroup_tree::create(cgroup_id slot, const cgroup_limits& limits) const {
   if (auto ok = held(limits); !ok)
     return ok;
   const auto fill = [&](const cgroup_hierarchy& in) -> result<void> {
-    const auto dir = path(in, slot);
-    if (::mkdir(dir.c_str(), 0755) != 0)
-      return failed(dir);
-    return set_limits(in, dir, limits, false);
+    for (const auto& each : groups(in, slot))
+      if (::mkdir(each.c_str(), 0755) != 0)
+        return failed(each);
+    return set_limits(in, slot, limits, false);
   };
   for (const auto& each : hierarchies_)
     if (auto ok = fill(each); !ok) {
@@ -398,15 +462,15 @@ result<void> cgroup_tree::limit(std::uint32_t slot, const cgroup_limits& limits)
   if (auto ok = held(limits); !ok)
     return ok;
   for (const auto& each : hierarchies_)
-    if (auto ok = set_limits(each, path(each, slot), limits, true); !ok)
+    if (auto ok = set_limits(each, cgroup_id{slot}, limits, true); !ok)
       return ok;
   return {};
 }
 
-result<std::vector<unique_fd>> cgroup_tree::open_procs(cgroup_id slot) const {
+result<std::vector<unique_fd>> cgroup_tree::open_procs(cgroup_id slot, cgroup_part part) const {
   std::vector<unique_fd> files;
   for (const auto& each : hierarchies_) {
-    const auto name = path(each, slot) + "/cgroup.procs";
+    const auto name = path(each, slot, part) + "/cgroup.procs";
     files.emplace_back(::open(name.c_str(), O_WRONLY | O_CLOEXEC));
     if (!files.back())
       return failed(name);
@@ -417,8 +481,8 @@ result<std::vector<unique_fd>> cgroup_tree::open_procs(cgroup_id slot) const {
 std::vector<shown_cgroup> cgroup_tree::shown(std::uint32_t slot) const {
   std::vector<shown_cgroup> found;
   for (const auto& each : hierarchies_)
-    if (limited(each) || (!each.controller.empty() && each.controller != "freezer"))
-      found.push_back({each.controller, path(each, slot)});
+    if (has_limits(each))
+      found.push_back({each.controller, path(each, slot, cgroup_part::commands)});
   for (const auto& each : shown_)
     if (const auto group = path(each, slot); ::access(group.c_str(), F_OK) == 0)
       found.push_back({each.controller, group});
@@ -427,8 +491,12 @@ std::vector<shown_cgroup> cgroup_tree::shown(std::uint32_t slot) const {
 
 bool cgroup_tree::remove(cgroup_id slot) const {
   bool gone = true;
-  for (const auto& each : hierarchies_)
-    gone &= ::rmdir(path(each, slot).c_str()) == 0 || errno == ENOENT;
+  for (const auto& each : hierarchies_) {
+    const auto all = groups(each, slot);
+    std::for_each(all.rbegin(), all.rend(), [&](const auto& group) {
+      gone &= ::rmdir(group.c_str()) == 0 || errno == ENOENT;
+    });
+  }
   for (const auto& each : shown_)
     ::rmdir(path(each, slot).c_str());
   return gone;
@@ -436,10 +504,16 @@ bool cgroup_tree::remove(cgroup_id slot) const {
 
 std::optional<std::uint64_t> cgroup_tree::out_of_memory_kills(std::uint32_t slot) const {
   for (const auto& each : hierarchies_) {
-    if (each.controller != "memory" && !limited(each))
+    if (limited(each))
+      return number_in(path(each, slot) + "/memory.events", "oom_kill");
+    if (each.controller != "memory")
       continue;
-    return number_in(path(each, slot) + (limited(each) ? "/memory.events" : "/memory.oom_control"),
-                     "oom_kill");
+    // Here each group counts its own.
+    std::optional<std::uint64_t> all;
+    for (const auto& group : groups(each, slot))
+      if (const auto own = number_in(group + "/memory.oom_control", "oom_kill"))
+        all = all.value_or(0) + *own;
+    return all;
   }
   return std::nullopt;
 }
@@ -498,9 +572,11 @@ std::vector<pid_t> cgroup_tree::processes(std::uint32_t slot) const {
   std::vector<pid_t> found;
   if (hierarchies_.empty())
     return found;
-  std::istringstream pids{read_file(path(hierarchies_.front(), slot) + "/cgroup.procs")};
-  for (pid_t pid = 0; pids >> pid;)
-    found.push_back(pid);
+  for (const auto& group : groups(hierarchies_.front(), slot)) {
+    std::istringstream pids{read_file(group + "/cgroup.procs")};
+    for (pid_t pid = 0; pids >> pid;)
+      found.push_back(pid);
+  }
   return found;
 }
 

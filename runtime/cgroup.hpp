@@ -61,13 +61,27 @@ struct shown_cgroup {
 struct cgroup_id {
   std::uint32_t number;
   const char* kind = "sandboxes/sb";
+  bool divided = true; ///< Has the parts of a slot.
 
   cgroup_id(std::uint32_t slot) // NOLINT(google-explicit-constructor): a slot's is what is meant.
       : number(slot) {}
   cgroup_id(std::uint32_t n, const char* k)
       : number(n)
-      , kind(k) {}
+      , kind(k)
+      , divided(false) {}
 };
+
+/// The two parts of a slot.
+enum class cgroup_part {
+  commands, ///< For what runs in a sandbox, and has its limits.
+  reserve,  ///< For what its owner starts while the commands have used up theirs.
+};
+
+/// How much memory a slot may have beyond that of its commands. 0 where that has no limit.
+std::uint64_t reserved_memory(std::uint64_t limit);
+
+/// And how many processes.
+inline constexpr std::uint32_t reserved_processes = 64;
 
 /// Of the program that serves a bucket in a sandbox.
 inline cgroup_id group_of_mount(std::uint32_t number) {
@@ -75,7 +89,12 @@ inline cgroup_id group_of_mount(std::uint32_t number) {
 }
 
 /// The cgroups of one node: `<own>/insula-<key>/sandboxes/sb-<slot>` in every hierarchy in use. The
-/// key keeps the nodes of one machine apart. Nothing outside of it is touched, but that on a
+/// limits are in two levels: those of the slot, and below it, in `commands`, those of what runs
+/// there. The reserve is the slot's own group, but in the unified hierarchy, where a group with
+/// others below it has no processes, `reserve` beside `commands`. A hierarchy without limits has
+/// one level.
+///
+/// The key keeps the nodes of one machine apart. Nothing outside of it is touched, but that on a
 /// machine with v2 alone the own group begins to hand its controllers down.
 ///
 /// `sandboxes` can stand still as one, with those that are made meanwhile. Each of them stands
@@ -104,16 +123,18 @@ public:
   /// directories go.
   void leave() const;
 
-  /// Makes the cgroups of a slot. Errors: launch_failed, naming the file or the controller; nothing
-  /// is left then.
+  /// Makes the cgroups of a slot. `limits` are those of the commands; the slot has what is reserved
+  /// besides. Errors: launch_failed, naming the file or the controller; nothing is left then.
   result<void> create(cgroup_id slot, const cgroup_limits& limits) const;
 
   /// Gives the cgroups of a slot other limits. Errors: launch_failed, naming the file; some of them
   /// may be set then.
   result<void> limit(std::uint32_t slot, const cgroup_limits& limits) const;
 
-  /// The cgroup.procs files of a slot: who writes "0" into all of them is in.
-  result<std::vector<unique_fd>> open_procs(cgroup_id slot) const;
+  /// The cgroup.procs files of a slot's part: who writes "0" into all of them is in. One for each
+  /// hierarchy.
+  result<std::vector<unique_fd>> open_procs(cgroup_id slot,
+                                            cgroup_part part = cgroup_part::commands) const;
 
   /// What a sandbox in this slot is shown of its limits and its use: directories that are its own
   /// alone. Those without a limit are empty groups.
@@ -126,7 +147,7 @@ public:
   /// told.
   std::optional<std::uint64_t> out_of_memory_kills(std::uint32_t slot) const;
 
-  /// Reads a small file for each of its parts. CPU time is told by every unified hierarchy, also
+  /// Reads a small file for each of its figures. CPU time is told by every unified hierarchy, also
   /// one without controllers, and in v1 where cpuacct is mounted together with cpu, as it usually
   /// is.
   cgroup_usage usage(std::uint32_t slot) const;
@@ -177,9 +198,14 @@ private:
   std::string sandboxes(const cgroup_hierarchy& in) const;
   std::string path(const cgroup_hierarchy& in, cgroup_id which) const;
   bool limited(const cgroup_hierarchy& in) const;
+  bool has_limits(const cgroup_hierarchy& in) const;
+  std::string path(const cgroup_hierarchy& in, cgroup_id which, cgroup_part part) const;
+  std::vector<std::string> groups(const cgroup_hierarchy& in, cgroup_id which) const;
   result<void> held(const cgroup_limits& limits) const;
   result<void> set_limits(const cgroup_hierarchy& in, const std::string& dir,
                           const cgroup_limits& limits, bool lift) const;
+  result<void> set_limits(const cgroup_hierarchy& in, cgroup_id which, const cgroup_limits& limits,
+                          bool lift) const;
   const cgroup_hierarchy* freezing() const;
   static const char* freezer_file(const cgroup_hierarchy& in);
   unique_fd open_freezer(const std::string& group) const;

@@ -3,6 +3,7 @@
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "base/size_text.hpp"
 #include "base/tree_frames.hpp"
 #include "runtime/agent/protocol.hpp"
 #include "runtime/agent_list.hpp"
@@ -417,6 +418,8 @@ private:
   std::shared_ptr<packet_socket> connection();
   std::uint64_t memory_kills() const;
   std::uint64_t kills_before(std::uint64_t id);
+  std::string words_of_kills(const process_exit& how, std::uint64_t kills_before);
+  std::function<std::string(const process_exit&)> last_words_link(std::uint64_t kills_before);
   void drop_script(std::uint64_t id);
   bool memory_ran_out(int status, std::uint64_t kills_before);
 
@@ -446,7 +449,8 @@ private:
   std::shared_ptr<packet_socket> agent_;
   std::map<std::uint64_t, started_process> processes_;
   std::map<std::uint64_t, std::weak_ptr<native_shell>> shells_; ///< By the id of their keepers.
-  std::map<std::uint64_t, survivor_state> survivors_;           ///< That nobody has taken over.
+  std::uint64_t told_kills_ = 0; ///< For lack of memory, of which some command has told.
+  std::map<std::uint64_t, survivor_state> survivors_; ///< That nobody has taken over.
   std::uint64_t last_id_; ///< Never one that an earlier server has used.
   std::uint64_t epoch_;   ///< Of whoever commands it. Changed by a claim only.
   std::map<std::uint64_t, std::function<void()>> pings_;
@@ -569,6 +573,7 @@ void native_sandbox::connect(unique_fd control, unique_fd freezer) {
 void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
   prepare_late_output();
   open_log_account(true);
+  told_kills_ = memory_kills(); // By an earlier server, or to nobody.
   const auto epoch = epoch_;
   adopting_ = unreported_ = true;
   first_network_ = network;
@@ -725,6 +730,8 @@ std::shared_ptr<process> native_sandbox::take_over(const survivor& which,
   to.share = share.counted;
   auto& fds = found->kept.fds;
   const bool complete = head.complete != 0;
+  if (!complete)
+    to.last_words = last_words_link(head.memory_kills);
   const auto made = std::make_shared<native_process>(
     io_, output_log{std::move(fds[complete ? 0 : 2]), head.log_bytes, share.account},
     std::move(listener), std::move(to), engine_->options.reader_patience);
@@ -1189,6 +1196,40 @@ std::uint64_t native_sandbox::memory_kills() const {
   return engine_->cgroups.out_of_memory_kills(slot_).value_or(0);
 }
 
+/// Of processes that nobody waited for, whoever ends next tells.
+std::string native_sandbox::words_of_kills(const process_exit& how, std::uint64_t kills_before) {
+  if (is_over()) // The slot may be another's.
+    return {};
+  const auto now = memory_kills();
+  std::uint64_t before = 0;
+  {
+    const std::lock_guard hold{guard_};
+    before = std::min(kills_before, told_kills_);
+    told_kills_ = std::max(told_kills_, now);
+  }
+  if (how.out_of_memory || now <= before) // What has been killed itself is told of by its end.
+    return {};
+  log::warning(
+    "sandbox.out_of_memory",
+    {{"sandbox", name_}, {"killed", now - before}, {"limit_bytes", limits_.memory_bytes}});
+  const auto limit = limits_.memory_bytes > 0
+                       ? " (the sandbox's limit is " + size_text(limits_.memory_bytes) + ")"
+                       : std::string{};
+  const auto count = now - before;
+  return (count == 1
+            ? "1 process of the sandbox was killed: out of memory"
+            : std::to_string(count) + " processes of the sandbox were killed: out of memory") +
+         limit + "\n";
+}
+
+std::function<std::string(const process_exit&)>
+native_sandbox::last_words_link(std::uint64_t kills_before) {
+  return [weak = weak_from_this(), kills_before](const process_exit& how) {
+    const auto self = weak.lock();
+    return self ? self->words_of_kills(how, kills_before) : std::string{};
+  };
+}
+
 std::uint64_t native_sandbox::kills_before(std::uint64_t id) {
   const std::lock_guard hold{guard_};
   const auto at = processes_.find(id);
@@ -1410,7 +1451,9 @@ native_shell::log_share native_sandbox::share_log() {
 std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listener listener) {
   const auto id = next_id();
   const auto share = share_log();
-  native_process::links to{signal_link(id), forget_link(id), share.counted, late_link()};
+  const auto kills = memory_kills();
+  native_process::links to{signal_link(id), forget_link(id), share.counted, late_link(),
+                           last_words_link(kills)};
   const auto made = std::make_shared<native_process>(
     io_, output_log{engine_->options.log_directory, share.bytes, share.account},
     std::move(listener), std::move(to), engine_->options.reader_patience);
@@ -1440,7 +1483,7 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   held_head head;
   head.kind = held_kind::command;
   head.log_bytes = share.bytes;
-  head.memory_kills = memory_kills();
+  head.memory_kills = kills;
   head.kept = spec.kept;
   const int log = made->log_file();
   if (spec.kept)
@@ -1566,6 +1609,14 @@ native_shell::links native_sandbox::shell_links(std::uint64_t id) {
   to.memory_ran_out = [weak = weak_from_this()](int status, std::uint64_t before) {
     const auto self = weak.lock();
     return self && self->memory_ran_out(status, before);
+  };
+  to.last_words = [weak = weak_from_this()](const process_exit& how, std::uint64_t before) {
+    const auto self = weak.lock();
+    return self ? self->words_of_kills(how, before) : std::string{};
+  };
+  to.make_room = [weak = weak_from_this(), id] {
+    if (const auto self = weak.lock())
+      self->tell_agent(agent::op::make_room, id, 0);
   };
   to.share_log = [weak = weak_from_this()] {
     const auto self = weak.lock();

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <utility>
 
 namespace insula::runtime {
 
@@ -194,6 +195,7 @@ void native_process::failed(error why) {
     return;
   exit_ = process_exit{};
   kept_.reset(); // There is nothing to be kept.
+  to_.last_words = nullptr;
   boost::system::error_code ignored;
   for (auto& each : pipes_)
     each.end.close(ignored);
@@ -307,7 +309,7 @@ bool native_process::may_grow() const {
 }
 
 bool native_process::complete() const {
-  return is_silent() && last_line_.empty();
+  return is_silent() && !to_.last_words && last_line_.empty();
 }
 
 /// It has ended, and its pipes are empty.
@@ -367,6 +369,8 @@ void native_process::advance() {
   for (auto& each : pipes_)
     if (each.end.is_open() && each.left == std::size_t{0})
       let_go(each);
+  if (is_silent() && to_.last_words)
+    last_line_.insert(0, std::exchange(to_.last_words, nullptr)(*exit_));
   if (is_silent() && !last_line_.empty() && may_grow())
     say_last_line();
   for (std::size_t i = 0; i < questions_.size();) {

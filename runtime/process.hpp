@@ -35,6 +35,8 @@ public:
       forgotten; ///< Nobody holds the process any more, or its output is complete.
     std::shared_ptr<void> share = {};         ///< What its log counts for, for as long as it does.
     std::function<void(unique_fd)> late = {}; ///< Takes pipes that are left open.
+    /// What is to be said on its stderr besides, once its pipes are empty. Asked once.
+    std::function<std::string(const process_exit&)> last_words = {};
   };
 
   /// Of one that is kept: what a later server is to know of it, and how it is put down.
@@ -119,7 +121,7 @@ private:
   output_log log_;
   std::optional<keeping> kept_;
   std::array<pipe, 2> pipes_;
-  std::string last_line_; ///< Said on stderr once the pipes are empty: why the node has ended it.
+  std::string last_line_; ///< Said on stderr once the pipes are empty, as the last words are.
   std::function<void(unique_fd)> hand_on_; ///< Takes pipes that have been settled.
   std::deque<question> questions_;
   std::optional<process_exit> exit_;

@@ -203,13 +203,18 @@ bool native_shell::tell_keeper(agent::shell_op what, std::uint64_t number) {
 /// `name`: under which it is kept, once it is.
 std::shared_ptr<native_process>
 native_shell::make_process(output_log log, std::shared_ptr<void> counted, process_listener listener,
-                           const std::shared_ptr<std::uint64_t>& name, std::uint64_t number) {
+                           const std::shared_ptr<std::uint64_t>& name, std::uint64_t number,
+                           std::optional<std::uint64_t> memory_kills) {
   native_process::links to;
   to.share = std::move(counted);
   to.signal = [weak = weak_from_this(), number](int signal) {
     if (const auto self = weak.lock())
       self->signal(number, signal);
   };
+  if (to_.last_words && memory_kills)
+    to.last_words = [ask = to_.last_words, memory_kills = *memory_kills](const process_exit& how) {
+      return ask(how, memory_kills);
+    };
   to.forgotten = [release = to_.release, name] {
     if (release && *name != 0)
       release(*name);
@@ -240,8 +245,10 @@ std::shared_ptr<process> native_shell::run_as(shell_command what, process_listen
   }
   const auto share = to_.share_log();
   const auto name = std::make_shared<std::uint64_t>(0);
+  const auto memory_kills = to_.memory_kills ? to_.memory_kills() : 0;
   auto made = make_process({options_.log_directory, share.bytes, share.account}, share.counted,
-                           std::move(listener), name, number);
+                           std::move(listener), name, number,
+                           internal ? std::nullopt : std::optional{memory_kills});
   const auto refuse = [&](error why) {
     boost::asio::post(io_, [made, why = std::move(why)] { made->failed(why); });
     return made;
@@ -255,7 +262,7 @@ std::shared_ptr<process> native_shell::run_as(shell_command what, process_listen
     return refuse(said_by("pipe"));
   next.what.number = number;
   next.what.process = made;
-  next.what.memory_kills = to_.memory_kills ? to_.memory_kills() : 0;
+  next.what.memory_kills = memory_kills;
   next.cwd = std::move(what.cwd);
   if (const int log = made->log_file(); to_.hold && log >= 0) {
     auto& head = next.what.head;
@@ -276,6 +283,8 @@ std::shared_ptr<process> native_shell::run_as(shell_command what, process_listen
   if (what.kept)
     made->keep(keeping_of(next.what.head, next.what.label, *name));
   failpoint("command.held");
+  if (to_.make_room)
+    to_.make_room();
   const std::lock_guard hold{guard_};
   const bool waits = now_.given_up && !next_;
   if (over_ || ending_ || !channel_ || (now_.number != 0 && !waits))
@@ -292,9 +301,9 @@ std::shared_ptr<process> native_shell::resume_command(held_descriptors kept,
                                                       process_listener listener) {
   const auto head = *head_of(kept.label);
   const auto share = to_.share_log();
-  const auto made =
-    make_process({std::move(kept.fds[2]), head.log_bytes, share.account}, share.counted,
-                 std::move(listener), std::make_shared<std::uint64_t>(kept.name), head.number);
+  const auto made = make_process(
+    {std::move(kept.fds[2]), head.log_bytes, share.account}, share.counted, std::move(listener),
+    std::make_shared<std::uint64_t>(kept.name), head.number, head.memory_kills);
   made->attach(std::move(kept.fds[0]), std::move(kept.fds[1]));
   {
     const std::lock_guard hold{guard_};

@@ -47,6 +47,10 @@ public:
     std::function<bool()> frozen;    ///< It stands still with its sandbox, and cannot answer.
     std::function<bool(int status, std::uint64_t kills_before)> memory_ran_out;
     std::function<std::uint64_t()> memory_kills;
+    /// What a command is to say on stderr besides, once it has ended.
+    std::function<std::string(const process_exit&, std::uint64_t kills_before)> last_words;
+    /// Before a command: has the shell run where something is kept for it, if the rest is used up.
+    std::function<void()> make_room;
     std::function<log_share()> share_log;
     /// Has descriptors kept beyond this process, under the name that it answers with; 0: that
     /// cannot be promised.
@@ -114,7 +118,8 @@ private:
   std::shared_ptr<native_process> make_process(output_log log, std::shared_ptr<void> counted,
                                                process_listener listener,
                                                const std::shared_ptr<std::uint64_t>& name,
-                                               std::uint64_t number);
+                                               std::uint64_t number,
+                                               std::optional<std::uint64_t> memory_kills);
   native_process::keeping keeping_of(const held_head& head, std::string label, std::uint64_t name);
   void ask_for_report();
   void await_start();

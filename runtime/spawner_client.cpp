@@ -214,6 +214,7 @@ std::optional<spawner_link> greet(unique_fd& socket) {
   spawner_link link;
   link.version = heard->said.version;
   link.generation = heard->said.name;
+  link.layers_over_images = (heard->said.flags & spawner::layers_over_images) != 0;
   while (link.version == spawner::version) {
     heard = receive_notice(socket.get(), start_patience);
     if (!heard)

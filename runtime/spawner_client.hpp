@@ -62,6 +62,7 @@ struct spawner_link {
   std::vector<held_sandbox> survivors;
   pid_t pid = 0;     ///< Of the spawner.
   unique_fd gateway; ///< The way to the egress gateway. None: it does not run just now.
+  bool layers_over_images = false; ///< Its sandboxes have what is in an image's `over`.
 };
 
 /// Finds the spawner of this state directory, with all that an earlier server has left, or starts

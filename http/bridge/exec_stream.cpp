@@ -1,6 +1,7 @@
 #include "http/bridge/exec_stream.hpp"
 
 #include "actors/protocol/errors.hpp"
+#include "base/size_text.hpp"
 #include "http/bridge/ask_sandbox.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/event_stream.hpp"
@@ -95,14 +96,6 @@ void append_frames(std::string& events, exec_state& st, const std::vector<output
     const auto whole = holdback.feed(std::move(bytes));
     append_output(events, st, stream, whole);
   }
-}
-
-/// "2GiB": as cluster.yaml spells it, in the largest unit that says it exactly.
-std::string size_text(std::uint64_t bytes) {
-  for (const auto& [shift, unit] : {std::pair{30, "GiB"}, {20, "MiB"}, {10, "KiB"}})
-    if (bytes % (std::uint64_t{1} << shift) == 0)
-      return std::to_string(bytes >> shift) + unit;
-  return std::to_string(bytes);
 }
 
 /// Said where people and programs look when a command has failed; the exit code is 137 in any case.

@@ -201,16 +201,13 @@ command_outcome outcome_of(const process_end& end) {
     const auto words = "command timed out after " + std::to_string(end.timeout_ms) + " ms";
     return {std::nullopt, words, words};
   }
-  if (end.signal != 0) {
-    auto words = "signal: " + signal_name(end.signal);
-    if (end.out_of_memory)
-      words += " (the sandbox is out of memory)";
-    return {-1, "-1", std::move(words)};
-  }
+  const std::string why = end.out_of_memory ? " (the sandbox is out of memory)" : "";
+  if (end.signal != 0)
+    return {-1, "-1", "signal: " + signal_name(end.signal) + why};
   if (end.exit_code == 0)
     return {0, "0", {}};
   const auto number = std::to_string(end.exit_code);
-  return {end.exit_code, number, "exit status " + number};
+  return {end.exit_code, number, "exit status " + number + why};
 }
 
 std::string write_command_status(const std::string& id, const known_command_state& state) {

@@ -2,6 +2,8 @@
 // never in the data path, and touches no path that the sandbox's user controls: what could block
 // does so in a child.
 
+#include "runtime/agent/cgroups.hpp"
+#include "runtime/agent/clock.hpp"
 #include "runtime/agent/file_operations.hpp"
 #include "runtime/agent/file_tasks.hpp"
 #include "runtime/agent/identity.hpp"
@@ -13,6 +15,7 @@
 #include "runtime/agent/requests.hpp"
 #include "runtime/agent/shell_keeper.hpp"
 #include "runtime/agent/shell_protocol.hpp"
+#include "runtime/agent/shortage.hpp"
 #include "runtime/agent/starter.hpp"
 #include "runtime/agent/terminal.hpp"
 #include "runtime/agent/tree_operations.hpp"
@@ -23,7 +26,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <fcntl.h>
 #include <initializer_list>
 #include <signal.h>
@@ -56,6 +58,8 @@ constexpr long hunt_grace_ms = 4000;
 /// looked at now and then.
 constexpr int quick_rounds = 100;
 constexpr int quick_round_ms = 10, slow_round_ms = 1000;
+
+constexpr long look_pause_ms = 1000, stops_pause_ms = 100;
 
 /// A command from its start until the server has said that it knows of the end.
 struct job {
@@ -94,7 +98,6 @@ struct hunted_command {
 
 job jobs[max_jobs]; ///< Their processes are in `children`, at the same places.
 epoch_fence fence;
-int cgroup_fds = 0;
 int poller = -1;
 int signals = -1;
 sigset_t nothing_blocked; ///< The spawner's mask came down to us; it is not for commands.
@@ -103,6 +106,9 @@ std::uint64_t owed_pong = 0; ///< Its ping has been heard, and the socket was fu
 ending endings[most_endings];
 hunted_command hunts[most_hunts];
 long next_round = -1; ///< When to look for them, in milliseconds; -1: there are none.
+long next_look = -1;  ///< For what does not get to its start, and what is in the reserve.
+long stops_at = -1;   ///< For leaders that have been stopped,
+long next_stops = 0;  ///< not before this.
 alignas(request) char packet[sizeof(request) + max_text_bytes + 1];
 
 bool send_notice(const notice& what) {
@@ -189,14 +195,6 @@ void tell_failure(std::uint64_t id, exec_step step, int error) {
   }
 }
 
-/// From here on the child counts against the sandbox's limits, not the agent's.
-bool enter_cgroups() {
-  for (int i = 0; i < cgroup_fds; ++i)
-    if (::write(first_cgroup_fd + i, "0", 1) != 1)
-      return false;
-  return true;
-}
-
 /// Where a session or a terminal goes whose directory is not there.
 const char* home_of(const command& wanted) {
   for (char** each = wanted.env; *each != nullptr; ++each)
@@ -233,8 +231,8 @@ bool attach_output(const int* fds, int count) {
 
 /// The rest of a child's life up to exec. Returns only what failed.
 start_failure run_command(const request& req, const command& wanted, const int* fds, int count,
-                          bool enters) {
-  if (enters && !enter_cgroups())
+                          const cgroup_set* enters) {
+  if (enters != nullptr && !enter(*enters))
     return {exec_step::cgroup, errno};
   stay_on_processors();
   ::setsid();
@@ -262,7 +260,7 @@ start_failure run_command(const request& req, const command& wanted, const int* 
 }
 
 /// A command's child. The last descriptor is the error pipe, which closes when the command runs.
-[[noreturn]] void live_as_command(const order& what, bool enters) {
+[[noreturn]] void live_as_command(const order& what, const cgroup_set* enters) {
   const int error_pipe = what.fds[what.count - 1];
   static string_list strings;
   command wanted;
@@ -275,10 +273,10 @@ start_failure run_command(const request& req, const command& wanted, const int* 
 
 /// A file operation's child, which becomes the sandbox's user. How it went is said through the
 /// channel; if there is no child, its end closes and the asker sees that.
-[[noreturn]] void live_for_files(const order& what, bool enters) {
+[[noreturn]] void live_for_files(const order& what, const cgroup_set* enters) {
   const int channel = what.fds[0];
   const request& req = *what.what;
-  if (!let_go_of_children() || (enters && !enter_cgroups()))
+  if (!let_go_of_children() || (enters != nullptr && !enter(*enters)))
     ::_exit(1);
   if (channel > control_fd)
     ::close_range(control_fd, static_cast<unsigned>(channel - 1), 0);
@@ -319,10 +317,26 @@ bool is_command(op what) {
   return what == op::exec || what == op::open_shell || what == op::open_terminal;
 }
 
-[[noreturn]] void live(const order& what, bool enters) {
+[[noreturn]] void live(const order& what, const cgroup_set* enters) {
   if (is_command(what.what->what))
     live_as_command(what, enters);
   live_for_files(what, enters);
+}
+
+/// Milliseconds; -1: that moment is not awaited.
+int until(long moment) {
+  return moment < 0 ? -1 : static_cast<int>(std::max(0L, moment - now_ms()));
+}
+
+/// Once something has been started.
+void look_around_soon() {
+  if (next_look < 0)
+    next_look = now_ms() + look_pause_ms;
+}
+
+void look_around() {
+  const bool waits = take_what_waits();
+  next_look = empty_reserve() || waits ? now_ms() + look_pause_ms : -1;
 }
 
 void exec(const request& req, char* text, const int* fds, int count) {
@@ -352,6 +366,7 @@ void exec(const request& req, char* text, const int* fds, int count) {
   children[place_of(*place)] = ordered;
   show_processors();
   make_child({place_of(*place), &req, text, all, count + 1});
+  look_around_soon();
   ::close(error_pipe[1]);
 }
 
@@ -364,12 +379,7 @@ void file_operation(const request& req, char* text, int* fds, int count) {
     return;
   children[place] = ordered;
   make_child({place, &req, text, fds, count});
-}
-
-long now_ms() {
-  timespec time{};
-  ::clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * 1000 + time.tv_nsec / 1'000'000;
+  look_around_soon();
 }
 
 /// Its number cannot be another's as long as any of them lives.
@@ -433,7 +443,7 @@ int kill_hunted() {
 }
 
 void end_sessions() {
-  if (next_round < 0 || now_ms() < next_round)
+  if (until(next_round) != 0)
     return;
   look_at_processes();
   int pause = kill_hunted();
@@ -452,10 +462,6 @@ void end_sessions() {
     pause = pause < 0 || wanted < pause ? wanted : pause;
   }
   next_round = pause < 0 ? -1 : now_ms() + pause;
-}
-
-int until_next_round() {
-  return next_round < 0 ? -1 : static_cast<int>(std::max(0L, next_round - now_ms()));
 }
 
 void send_signal(job& target, int number) {
@@ -478,6 +484,23 @@ void send_signal(job& target, int number) {
   // Before it has a group of its own it is alone, and the signal still finds it.
   if (::kill(-pid, number) != 0 && errno == ESRCH && !target.ended)
     ::kill(pid, number);
+}
+
+/// A shell forks where it is. It is the first child of its keeper. The command may have begun: what
+/// it has started so far comes along, also what it starts while that is moved.
+void make_room(const job& of) {
+  const pid_t keeper = pid_of(of);
+  if (of.what != op::open_shell || of.ended || keeper <= 0 || !is_short())
+    return;
+  move_to_reserve(keeper);
+  if (const pid_t shell = first_child_of(keeper); shell > 0) {
+    move_to_reserve(shell);
+    pid_t young[64];
+    for (int round = 0; round < 2; ++round)
+      for (int i = 0, count = young_descendants_of(shell, young); i < count; ++i)
+        move_to_reserve(young[i]);
+  }
+  look_around_soon();
 }
 
 void handle(const request& req, char* text, int* fds, int count) {
@@ -517,6 +540,10 @@ void handle(const request& req, char* text, int* fds, int count) {
         if (each.last.what == event::failed && !each.unsent)
           each = job{};
       }
+      return;
+    case op::make_room:
+      if (const job* at = find(req.id); at != nullptr && req.id != 0)
+        make_room(*at);
       return;
     case op::ping:
       owed_pong = req.id;
@@ -576,20 +603,38 @@ void settle_start(job& about, bool ended = false) {
     about = job{}; // Nobody acknowledges what never ran.
 }
 
+/// Of a session or a terminal, whose leader nobody else could have go on. What a command or its
+/// children have stopped stays so. Each look asks about all leaders, so there are not many a
+/// second, however often something inside is stopped or ends.
+void let_stopped_go_on() {
+  stops_at = -1;
+  next_stops = now_ms() + stops_pause_ms;
+  for (const auto& each : used_places{}) {
+    const bool alone = each.what == op::open_shell || each.what == op::open_terminal;
+    const pid_t leader = alone && !each.ended ? pid_of(each) : none;
+    siginfo_t stopped{};
+    if (leader > 0 &&
+        ::waitid(P_PID, static_cast<id_t>(leader), &stopped, WSTOPPED | WNOHANG) == 0 &&
+        stopped.si_pid == leader)
+      ::kill(leader, SIGCONT);
+  }
+}
+
 /// At most a few at a time: whoever forks and dies as fast as it can must not keep PID 1 from its
 /// other duties. True: there may be more.
 bool reap() {
   signalfd_siginfo ignored[16];
   while (::read(signals, ignored, sizeof ignored) > 0) {
   }
-  end_stopped_starter();
+  handle_stopped_starter();
+  stops_at = stops_at < 0 ? std::max(now_ms(), next_stops) : stops_at;
   int status = 0;
   rusage used{};
   for (int i = 0; i < ends_per_turn; ++i) {
     const pid_t pid = ::wait4(-1, &status, WNOHANG, &used);
     if (pid <= 0)
       return false;
-    if (starter_ended(pid))
+    if (starter_ended(pid) || emptying_ended(pid))
       continue;
     for (std::size_t place = max_jobs; place < max_places; ++place)
       if (children[place] == pid)
@@ -634,8 +679,12 @@ void send_backlog() {
     wait_for_room(false);
 }
 
+/// Until the earlier of two moments; -1: there is none.
+int earlier(int one, int other) {
+  return one < 0 || other < 0 ? std::max(one, other) : std::min(one, other);
+}
+
 int run(char* title, int cgroup_files, std::uint64_t launched_ns) {
-  cgroup_fds = cgroup_files;
   // After exec, and before anything else can run: nothing in the sandbox may trace PID 1 or look
   // into it.
   ::prctl(PR_SET_DUMPABLE, 0);
@@ -643,6 +692,9 @@ int run(char* title, int cgroup_files, std::uint64_t launched_ns) {
   for (int i = control_fd; i < told + 2; ++i)
     ::fcntl(i, F_SETFD, FD_CLOEXEC);
   open_processors(told, ::fcntl(told + 1, F_GETFD) >= 0 ? told + 1 : -1);
+  if (!open_cgroups(cgroup_files))
+    return 1;
+  open_shortage();
   sigset_t children;
   ::sigemptyset(&children);
   ::sigaddset(&children, SIGCHLD);
@@ -651,7 +703,7 @@ int run(char* title, int cgroup_files, std::uint64_t launched_ns) {
   signals = ::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
   poller = ::epoll_create1(EPOLL_CLOEXEC);
   open_process_list();
-  const int returns = open_starter(live, enter_cgroups, title);
+  const int returns = open_starter(live, title);
   for (const int fd : {control_fd, signals, returns}) {
     epoll_event wish{};
     wish.events = EPOLLIN;
@@ -668,7 +720,9 @@ int run(char* title, int cgroup_files, std::uint64_t launched_ns) {
   bool more_ends = false;
   for (;;) {
     epoll_event events[32];
-    const int count = ::epoll_wait(poller, events, 32, more_ends ? 0 : until_next_round());
+    const int patience =
+      more_ends ? 0 : earlier(until(next_round), earlier(until(next_look), until(stops_at)));
+    const int count = ::epoll_wait(poller, events, 32, patience);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == control_fd) {
@@ -690,6 +744,10 @@ int run(char* title, int cgroup_files, std::uint64_t launched_ns) {
     }
     if (more_ends)
       more_ends = reap();
+    if (until(stops_at) == 0)
+      let_stopped_go_on();
+    if (until(next_look) == 0)
+      look_around();
     end_sessions();
   }
 }

@@ -71,6 +71,18 @@ bool read_process(pid_t pid, process& into) {
   return true;
 }
 
+unsigned long long ticks_per_second() {
+  return static_cast<unsigned long long>(::sysconf(_SC_CLK_TCK));
+}
+
+/// Since the machine started.
+unsigned long long ticks_now() {
+  timespec time{};
+  ::clock_gettime(CLOCK_BOOTTIME, &time);
+  return static_cast<unsigned long long>(time.tv_sec) * ticks_per_second() +
+         static_cast<unsigned long long>(time.tv_nsec) * ticks_per_second() / 1'000'000'000u;
+}
+
 const process* find(pid_t pid) {
   const auto* const at = std::lower_bound(
     all, all + count, pid, [](const process& each, pid_t wanted) { return each.pid < wanted; });
@@ -148,11 +160,18 @@ bool is_shell(pid_t pid) {
   return true;
 }
 
-void add_children(pid_t of, process_mark& mark) {
-  char path[64], text[4096];
+/// The numbers of its children, the oldest first. False: there is none.
+template <std::size_t N>
+bool read_children(pid_t of, char (&text)[N]) {
+  char path[64];
   std::snprintf(path, sizeof path, "%d/task/%d/children", static_cast<int>(of),
                 static_cast<int>(of));
-  if (!read_text(path, text))
+  return read_text(path, text);
+}
+
+void add_children(pid_t of, process_mark& mark) {
+  char text[4096];
+  if (!read_children(of, text))
     return;
   for (char* at = text; mark.count < process_mark::most;) {
     char* end = nullptr;
@@ -170,6 +189,11 @@ void open_process_list() {
   list = ::opendir("/proc");
 }
 
+pid_t first_child_of(pid_t process) {
+  char text[64];
+  return read_children(process, text) ? static_cast<pid_t>(std::atoi(text)) : 0;
+}
+
 void look_at_processes() {
   count = 0;
   if (list == nullptr)
@@ -183,13 +207,26 @@ void look_at_processes() {
   std::sort(all, all + count, [](const process& a, const process& b) { return a.pid < b.pid; });
 }
 
+int young_descendants_of(pid_t leader, pid_t (&into)[64]) {
+  const auto second_ago = ticks_now() - ticks_per_second();
+  int found = 0;
+  const auto add = [&](pid_t of) {
+    process_mark children;
+    add_children(of, children);
+    for (int i = 0; i < children.count; ++i)
+      if (struct process each{}; found < 64 && read_process(children.children[i], each) &&
+                                 !each.ended && each.began >= second_ago)
+        into[found++] = each.pid;
+  };
+  add(leader);
+  for (int i = 0; i < found; ++i)
+    add(into[i]);
+  return found;
+}
+
 process_mark mark_processes(pid_t shell) {
   process_mark mark;
-  timespec time{};
-  ::clock_gettime(CLOCK_BOOTTIME, &time);
-  const auto per_second = static_cast<unsigned long long>(::sysconf(_SC_CLK_TCK));
-  mark.tick = static_cast<unsigned long long>(time.tv_sec) * per_second +
-              static_cast<unsigned long long>(time.tv_nsec) * per_second / 1'000'000'000u;
+  mark.tick = ticks_now();
   add_children(::getpid(), mark);
   add_children(shell, mark);
   return mark;

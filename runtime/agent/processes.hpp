@@ -37,6 +37,12 @@ int signal_new_processes(pid_t shell, const process_mark& before, int number,
 /// To each descendant of this process.
 void signal_descendants(int number);
 
+/// 0: it has none.
+pid_t first_child_of(pid_t process);
+
+/// Its children that have begun within the last second, and theirs. How many there are.
+int young_descendants_of(pid_t leader, pid_t (&into)[64]);
+
 /// Takes in what there is, for signal_session(), find_quiet_shells() and hunt().
 void look_at_processes();
 

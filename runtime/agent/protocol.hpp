@@ -14,7 +14,8 @@ namespace insula::runtime::agent {
 
 inline constexpr std::uint32_t version = 10;
 
-/// Where the launcher leaves the control socket, and from where on the cgroup.procs files.
+/// Where the launcher leaves the control socket, and from where on the cgroup.procs files: those of
+/// the commands' own groups, then as many of the reserve.
 inline constexpr int control_fd = 3;
 inline constexpr int first_cgroup_fd = 4;
 inline constexpr std::size_t max_cgroup_fds = 8;
@@ -52,6 +53,8 @@ enum class op : std::uint32_t {
   list_quiet_shells, ///< Which terminals have nothing but a shell, as lines of text
                      ///< (quiet_shells.hpp). No text. Descriptor: the channel. (An agent that does
                      ///< not know of it closes that, so that there are none.)
+  make_room,         ///< Before a command of the session whose keeper is `id`: if the commands have
+                     ///< used up what they may, it is to run where something is kept for it.
 };
 
 struct request {

@@ -17,6 +17,7 @@
 // until what is waited for has ended, and comes before the next command.
 
 #include "runtime/agent/shell_keeper.hpp"
+#include "runtime/agent/clock.hpp"
 
 #include "runtime/agent/processes.hpp"
 #include "runtime/agent/shell_protocol.hpp"
@@ -28,7 +29,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -108,12 +108,6 @@ char text[16 * max_path]; ///< Three paths in quotes, each at most four times as
                           ///< around them.
 
 long next_look = 0; ///< For what nobody tells.
-
-long now_ms() {
-  timespec time{};
-  ::clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * 1000 + time.tv_nsec / 1'000'000;
-}
 
 void tell(shell_event what, std::int32_t value, std::uint64_t number) {
   const shell_notice said{what, value, number};
@@ -509,14 +503,18 @@ void take_request() {
   close_fds(fds, count);
 }
 
-/// Buries what has ended; orphans of the session too, since they come to us.
+/// Buries what has ended; orphans of the session too, since they come to us. A shell that is
+/// stopped goes on.
 void bury() {
   signalfd_siginfo ignored[16];
   while (::read(signals, ignored, sizeof ignored) > 0) {
   }
   int status = 0;
-  for (pid_t ended = 0; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;)
-    if (ended == shell) {
+  for (pid_t ended = 0; (ended = ::waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;)
+    if (WIFSTOPPED(status)) {
+      if (ended == shell)
+        ::kill(shell, SIGCONT); // Nobody else can, and who waits for it would wait for ever.
+    } else if (ended == shell) {
       // Its last command may have ended before it did.
       take_records();
       tell(shell_event::ended, status, 0);

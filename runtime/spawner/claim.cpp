@@ -1,7 +1,9 @@
 #include "runtime/spawner/claim.hpp"
 
+#include "base/log.hpp"
 #include "base/unique_fd.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -9,9 +11,11 @@
 #include <fcntl.h>
 #include <linux/mount.h>
 #include <sched.h>
+#include <string>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
 
 namespace insula::runtime::spawner {
 
@@ -25,16 +29,64 @@ int rename_host(int process, const char* name) {
   return why;
 }
 
-int resize_shm(pid_t pid, std::uint64_t bytes) {
-  char path[64], size[32];
+int resize_shm(pid_t pid, const memory_shares& given) {
+  char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/root/dev/shm", static_cast<int>(pid));
-  std::snprintf(size, sizeof size, "%llu", static_cast<unsigned long long>(bytes));
+  const auto size = std::to_string(given.shm_bytes), files = std::to_string(given.shm_files);
   const unique_fd mounted{static_cast<int>(
     ::syscall(SYS_fspick, AT_FDCWD, path, FSPICK_CLOEXEC | FSPICK_SYMLINK_NOFOLLOW))};
+  const auto set = [&](const char* key, const std::string& value) {
+    return ::syscall(SYS_fsconfig, mounted.get(), FSCONFIG_SET_STRING, key, value.c_str(), 0) == 0;
+  };
   const bool done =
-    mounted && ::syscall(SYS_fsconfig, mounted.get(), FSCONFIG_SET_STRING, "size", size, 0) == 0 &&
+    mounted && set("size", size) && set("nr_inodes", files) &&
     ::syscall(SYS_fsconfig, mounted.get(), FSCONFIG_CMD_RECONFIGURE, nullptr, nullptr, 0) == 0;
   return done ? 0 : errno;
+}
+
+namespace {
+
+/// In the namespace of whoever calls it.
+bool write_system_v(const memory_shares& given) {
+  const auto bytes = std::to_string(given.segments);
+  // A set of few takes as much as eight.
+  const auto sets = std::clamp<std::uint64_t>(given.semaphores / 8, 1, 32'000);
+  for (const auto& [file, value] :
+       {std::pair<const char*, std::string>{"shmall", std::to_string(given.segments / 4096)},
+        {"shmmax", bytes},
+        {"msgmni", std::to_string(given.queues)},
+        {"sem", "32000 " + std::to_string(given.semaphores) + " 500 " + std::to_string(sets)}}) {
+    const unique_fd open{
+      ::open((std::string{"/proc/sys/kernel/"} + file).c_str(), O_WRONLY | O_CLOEXEC)};
+    if (!open || ::write(open.get(), value.data(), value.size()) < 0)
+      return false;
+  }
+  return true;
+}
+
+} // namespace
+
+int limit_system_v(int process, uid_t creator, const memory_shares& given) {
+  const unique_fd ours{::open("/proc/self/ns/ipc", O_RDONLY | O_CLOEXEC)};
+  if (!ours || ::setns(process, CLONE_NEWIPC) != 0)
+    return errno;
+  // Since Linux 6.9 they are those of the user who is root in there, before that the machine's
+  // root's.
+  int why = 0;
+  if (::syscall(SYS_setresuid, -1, creator, -1) != 0 || !write_system_v(given))
+    why = errno;
+  if (::syscall(SYS_setresuid, -1, 0, -1) != 0)
+    std::abort(); // A spawner that is not root any more is none.
+  if (why == EACCES || why == EPERM)
+    why = write_system_v(given) ? 0 : errno;
+  if (::setns(ours.get(), CLONE_NEWIPC) != 0)
+    std::abort(); // It would be in a sandbox.
+  static bool warned = false;
+  if (why != 0 && !std::exchange(warned, true))
+    log::warning("spawner.system_v_unlimited",
+                 {{"reason", std::strerror(why)},
+                  {"consequence", "what System V keeps can fill a sandbox's memory"}});
+  return 0;
 }
 
 namespace {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "runtime/spawner/memory_shares.hpp"
+
 #include <cstdint>
 #include <sys/types.h>
 
@@ -11,11 +13,16 @@ namespace insula::runtime::spawner {
 /// `process`: a pidfd of its PID 1.
 int rename_host(int process, const char* name);
 
-/// The size of its /dev/shm. `pid`: its PID 1, as the next.
-int resize_shm(pid_t pid, std::uint64_t bytes);
+/// The size of its /dev/shm. `pid`: its PID 1.
+int resize_shm(pid_t pid, const memory_shares& given);
 
-/// Of its agent and the agent's starter, which hand it down to commands. `creator`: who has made
-/// its user namespace. Raising it takes a right that root in a container may lack: EPERM then.
+/// What System V keeps for its processes. `process`: a pidfd of its PID 1; `creator`: who has made
+/// its user namespace, as the next. Where this machine does not let root change it, a warning is
+/// all that comes of it.
+int limit_system_v(int process, uid_t creator, const memory_shares& given);
+
+/// Of its agent and the agent's starter, which hand it down to commands. Raising it takes a right
+/// that root in a container may lack: EPERM then.
 int limit_open_files(pid_t pid, uid_t creator, std::uint32_t count);
 
 } // namespace insula::runtime::spawner

@@ -159,6 +159,7 @@ public:
     return true;
   }
 
+  bool in_memory() const override { return false; }
   const char* name() const override { return "btrfs"; }
 
 private:
@@ -205,8 +206,7 @@ public:
 
   result<unique_fd> create(std::uint32_t slot, std::uint64_t bytes) override {
     const auto path = path_ + "/" + name_of_slot(slot);
-    const auto options = bytes > 0 ? "mode=755,nr_inodes=1000000,size=" + std::to_string(bytes)
-                                   : std::string{"mode=755"};
+    const auto options = "mode=755" + ceilings(bytes, bytes);
     if (::mkdir(path.c_str(), 0755) != 0)
       return failed(path);
     if (::mount("insula", path.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, options.c_str()) != 0) {
@@ -225,7 +225,7 @@ public:
   }
 
   result<void> resize(std::uint32_t slot, std::uint64_t bytes) override {
-    if (!give(slot, bytes))
+    if (!give(slot, bytes, bytes))
       return failed(path_ + "/" + name_of_slot(slot));
     limits_[slot] = bytes;
     return {};
@@ -238,7 +238,7 @@ public:
     if (limit == 0)
       return true;
     errno = ENOSPC;
-    return bytes < limit && give(slot, limit - bytes);
+    return bytes < limit && give(slot, limit - bytes, limit);
   }
 
   bool destroy(std::uint32_t slot) override {
@@ -248,14 +248,21 @@ public:
     return ::rmdir(path.c_str()) == 0 || errno == ENOENT;
   }
 
+  bool in_memory() const override { return true; }
   const char* name() const override { return "tmpfs"; }
 
 private:
-  bool give(std::uint32_t slot, std::uint64_t bytes) {
+  /// Each file takes some of the kernel's memory, however small it is. 0: as much as there is.
+  static std::string ceilings(std::uint64_t bytes, std::uint64_t limit) {
+    constexpr std::uint64_t bytes_per_file = 8192, fewest_files = 1024;
+    const auto files = limit > 0 ? std::max(limit / bytes_per_file, fewest_files) : 0;
+    return ",size=" + std::to_string(bytes) + ",nr_inodes=" + std::to_string(files);
+  }
+
+  bool give(std::uint32_t slot, std::uint64_t bytes, std::uint64_t limit) {
     const auto path = path_ + "/" + name_of_slot(slot);
-    const auto size = "size=" + std::to_string(bytes); // 0: as much as there is.
     return ::mount(nullptr, path.c_str(), nullptr, MS_REMOUNT | MS_NOSUID | MS_NODEV,
-                   size.c_str()) == 0;
+                   ceilings(bytes, limit).c_str() + 1) == 0;
   }
 
   std::string path_;

@@ -33,6 +33,9 @@ public:
   /// Removes it with all that is in it; that nothing is there is fine. False: it is still busy.
   virtual bool destroy(std::uint32_t slot) = 0;
 
+  /// Is what is written memory, which counts as the sandbox's?
+  virtual bool in_memory() const = 0;
+
   virtual const char* name() const = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/spawner/launch.hpp"
 
 #include "runtime/agent/protocol.hpp"
+#include "runtime/spawner/claim.hpp"
 #include "runtime/spawner/device_nodes.hpp"
 
 #include <algorithm>
@@ -116,10 +117,11 @@ bool mount_root(layer_set layers) {
 }
 
 /// The rest of /dev is there already.
-bool fill_dev(std::uint64_t shm_bytes) {
-  char shm[64];
-  std::snprintf(shm, sizeof shm, "mode=1777,nr_inodes=65536,size=%llu",
-                static_cast<unsigned long long>(shm_bytes));
+bool fill_dev(const memory_shares& memory) {
+  char shm[96];
+  std::snprintf(shm, sizeof shm, "mode=1777,nr_inodes=%llu,size=%llu",
+                static_cast<unsigned long long>(memory.shm_files),
+                static_cast<unsigned long long>(memory.shm_bytes));
   return ::mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
                  "newinstance,ptmxmode=0666,mode=0620,gid=5,max=64") == 0 &&
          ::mount("tmpfs", "dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, shm) == 0;
@@ -180,6 +182,24 @@ bool name_limits(const launch_request& wanted) {
   return own_cpuacct || ::symlink("cpu", in_view(path, "cpuacct")) == 0;
 }
 
+/// A group's path is one beside the agent's, /../sandboxes/sb-1, and some programs look for it
+/// below /sys/fs/cgroup. In v2 what is shown is the group of the commands in that, and stands for
+/// the reserve's as well.
+bool name_group(const launch_request& wanted) {
+  char path[64], inner[80];
+  std::snprintf(path, sizeof path, "sys/fs/sandboxes/sb-%u", wanted.slot);
+  if (wanted.shown_cgroups.empty() || !wanted.shown_cgroups.front().name.empty())
+    return ::symlink("../cgroup", path) == 0;
+  if (::mkdir(path, 0755) != 0)
+    return false;
+  for (const char* part : {"commands", "reserve"}) {
+    std::snprintf(inner, sizeof inner, "%s/%s", path, part);
+    if (::symlink("../../cgroup", inner) != 0)
+      return false;
+  }
+  return true;
+}
+
 /// A small file.
 bool copy_text(const char* from, int to) {
   const int file = ::open(from, O_RDONLY | O_CLOEXEC);
@@ -222,14 +242,10 @@ bool make_sys(const launch_tools& tools, const launch_request& wanted, told_by_a
     if (there[i] && ::mkdir(to, 0755) != 0)
       return false;
   }
-  // A group's path is one beside the agent's, /../sandboxes/sb-1, and some programs look for it
-  // below /sys/fs/cgroup.
-  char path[64];
-  std::snprintf(path, sizeof path, "sys/fs/sandboxes/sb-%u", wanted.slot);
   const auto make_file = [](const char* name) {
     return ::open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
   };
-  if (::symlink("../cgroup", path) != 0 ||
+  if (!name_group(wanted) ||
       ::symlink("../../devices/virtual/net/lo", "sys/class/net/lo") != 0 || // The only one.
       !name_limits(wanted) || (files.cpu_limit = make_file("sys/fs/cgroup/cpu.max")) < 0 ||
       (there[0] && ((files.processors = make_file(online)) < 0 ||
@@ -360,7 +376,7 @@ bool load_filter(const std::vector<sock_filter>& filter) {
 
   // What needs no layer is made beside the root, while the spawner wires the network.
   constexpr auto inert = MS_NOSUID | MS_NODEV | MS_NOEXEC;
-  need(attach(devices, "dev") && fill_dev(wanted.shm_bytes), launch_step::dev);
+  need(attach(devices, "dev") && fill_dev(wanted.memory), launch_step::dev);
   need(::mount("proc", "proc", "proc", inert, nullptr) == 0, launch_step::proc);
   told_by_agent told;
   need(make_sys(tools, wanted, told), launch_step::sys);
@@ -393,8 +409,6 @@ bool load_filter(const std::vector<sock_filter>& filter) {
   ::setsid();
   ::umask(022);
   limit(RLIMIT_CORE, 0);
-  if (wanted.open_files > 0)
-    limit(RLIMIT_NOFILE, wanted.open_files);
   limit(RLIMIT_MEMLOCK, 8u << 20);
   // To where the agent looks for them, by way of numbers above all of these that nobody uses.
   constexpr int above = agent::first_cgroup_fd + static_cast<int>(agent::max_cgroup_fds) + 2;
@@ -422,6 +436,10 @@ bool load_filter(const std::vector<sock_filter>& filter) {
       need(::dup2(each, first_free++) >= 0, launch_step::agent);
   need(::close_range(static_cast<unsigned>(first_free), ~0u, CLOSE_RANGE_CLOEXEC) == 0,
        launch_step::agent);
+
+  // Not sooner: this still has all that the spawner has open, and numbers above that.
+  if (wanted.open_files > 0)
+    limit(RLIMIT_NOFILE, wanted.open_files);
 
   need(::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) >= 0 || errno == ENOSYS,
        launch_step::keyring);
@@ -535,7 +553,11 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
       return fail(launch_step::socket);
 
   std::array<int, agent::max_cgroup_fds> procs{};
-  const auto count = std::min(wanted.cgroup_procs->size(), procs.size());
+  const auto count = wanted.cgroup_procs->size();
+  if (count > procs.size()) {
+    errno = E2BIG;
+    return fail(launch_step::cgroup);
+  }
   for (std::size_t i = 0; i < count; ++i)
     procs[i] = (*wanted.cgroup_procs)[i].get();
 
@@ -579,6 +601,9 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   if (!devices || !send_mounts(made.control.get(), 1, {&devices, 1}))
     return fail(launch_step::dev);
   // From here on two processors have something to do.
+  errno = limit_system_v(made.process.get(), creator, wanted.memory);
+  if (errno != 0)
+    return fail(launch_step::limits);
   if (!wanted.fill_layers())
     return fail(launch_step::disk);
   if (!wire_network(made.process.get(), made.network))

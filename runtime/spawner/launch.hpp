@@ -3,6 +3,7 @@
 #include "base/unique_fd.hpp"
 #include "runtime/cgroup.hpp"
 #include "runtime/spawner/gateway_link.hpp"
+#include "runtime/spawner/memory_shares.hpp"
 #include "runtime/spawner/protocol.hpp"
 
 #include <functional>
@@ -33,10 +34,11 @@ struct launch_request {
   int over_root = -1;                ///< Those over them; -1: there are none.
   bool machines_usr = false;         ///< The machine's /usr goes over that of the image.
   std::string host_name;
-  std::uint64_t shm_bytes = 0;
+  memory_shares memory{};
   std::uint32_t open_files = 0;
   bool seccomp_filters = true; ///< Its processes may load filters of their own.
-  const std::vector<unique_fd>* cgroup_procs = nullptr; ///< Handed to the agent, for the commands.
+  /// Handed to the agent, for the commands: those of their own groups, then as many of the reserve.
+  const std::vector<unique_fd>* cgroup_procs = nullptr;
   /// Appear below /sys/fs/cgroup, at most max_shown_cgroups.
   std::vector<shown_cgroup> shown_cgroups;
 };

@@ -139,16 +139,20 @@ struct launch_clock {
   std::uint64_t layers; ///< And handed over: the rest is the new process' own.
 };
 
+/// Flags of a hello: what this spawner does beyond its version. An earlier one says none.
+inline constexpr std::uint32_t layers_over_images = 1; ///< Sandboxes have the files of a tree's
+                                                       ///< `over`.
+
 struct notice {
   event what;
   std::uint32_t slot;
   std::int32_t error;
   std::uint32_t step;
   std::uint32_t version;
-  std::uint32_t reserved;
-  std::uint64_t name; ///< Of held. Of hello: how many servers there have been, with this one. Of
-                      ///< holds: the epoch.
-  launch_clock done;  ///< Of created.
+  std::uint32_t flags; ///< Of hello.
+  std::uint64_t name;  ///< Of held. Of hello: how many servers there have been, with this one. Of
+                       ///< holds: the epoch.
+  launch_clock done;   ///< Of created.
 };
 
 /// The range of user ids of a slot, and how many slots fit: the last id of all means "none" to the
@@ -193,7 +197,7 @@ enum class launch_step : std::uint32_t {
   capabilities,
   seccomp,
   agent,
-  limits,     ///< Of one that is claimed.
+  limits,     ///< Of one that is claimed, and of what System V keeps.
   permission, ///< This node may not run sandboxes now.
   epoch,      ///< The asker does not hold it any more.
 };

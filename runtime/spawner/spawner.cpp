@@ -16,6 +16,7 @@
 #include "runtime/spawner/launch.hpp"
 #include "runtime/spawner/layers.hpp"
 #include "runtime/spawner/machine_ceilings.hpp"
+#include "runtime/spawner/memory_shares.hpp"
 #include "runtime/spawner/memory_watch.hpp"
 #include "runtime/spawner/own_places.hpp"
 #include "runtime/spawner/past_epochs.hpp"
@@ -32,6 +33,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <initializer_list>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -390,6 +392,7 @@ void spawner::send(notice said, std::string_view text, std::span<const int> fds)
 void spawner::tell_all() {
   notice said{};
   said.what = event::hello;
+  said.flags = layers_over_images;
   said.name = ++servers_;
   send(said, {}, {});
   give_gateway();
@@ -695,11 +698,16 @@ void spawner::create(const request& wanted) {
                              wanted.ceilings.processes};
   if (auto ok = cgroups_.create(slot, limits); !ok)
     return refuse(launch_step::cgroup, EIO, ok.reason().message);
-  const auto procs = cgroups_.open_procs(slot);
-  if (!procs)
-    return refuse(launch_step::cgroup, EIO, procs.reason().message);
+  std::vector<unique_fd> procs;
+  for (const auto part : {cgroup_part::commands, cgroup_part::reserve}) {
+    auto opened = cgroups_.open_procs(slot, part);
+    if (!opened)
+      return refuse(launch_step::cgroup, EIO, opened.reason().message);
+    std::move(opened->begin(), opened->end(), std::back_inserter(procs));
+  }
   done.cgroup = monotonic_ns();
-  auto disk = disks_->create(slot, wanted.ceilings.disk_bytes);
+  const auto memory = share_memory(wanted.ceilings, disks_->in_memory());
+  auto disk = disks_->create(slot, memory.disk_bytes);
   if (!disk)
     return refuse(launch_step::disk, EIO, disk.reason().message);
   const unique_fd upper{::openat(disk->get(), "u", O_PATH | O_DIRECTORY | O_CLOEXEC)};
@@ -715,10 +723,10 @@ void spawner::create(const request& wanted) {
   launching.over_root = over.get();
   launching.machines_usr = machines_usr;
   launching.host_name = wanted.host_name;
-  launching.shm_bytes = wanted.ceilings.shm_bytes;
+  launching.memory = memory;
   launching.open_files = wanted.ceilings.open_files;
   launching.seccomp_filters = (wanted.flags & create_without_filters) == 0;
-  launching.cgroup_procs = &*procs;
+  launching.cgroup_procs = &procs;
   launching.shown_cgroups = cgroups_.shown(slot);
   auto made = launch(tools_, launching);
   if (made.pid < 0)
@@ -787,18 +795,22 @@ void spawner::claim(const request& wanted) {
       log::error("spawner.claim_failed", {{"slot", wanted.slot}, {"reason", ok.reason().message}});
       return tell(event::claimed, wanted.slot, EIO, launch_step::limits);
     }
-  if (was.disk_bytes != is.disk_bytes)
-    if (const auto ok = disks_->resize(wanted.slot, is.disk_bytes); !ok) {
+  const bool in_memory = disks_->in_memory();
+  const auto had = share_memory(was, in_memory), has = share_memory(is, in_memory);
+  if (had.disk_bytes != has.disk_bytes)
+    if (const auto ok = disks_->resize(wanted.slot, has.disk_bytes); !ok) {
       log::error("spawner.claim_failed", {{"slot", wanted.slot}, {"reason", ok.reason().message}});
       return tell(event::claimed, wanted.slot, EIO, launch_step::limits);
     }
-  if (was.shm_bytes != is.shm_bytes)
-    if (const int why = resize_shm(mine.pid, is.shm_bytes); why != 0)
+  const auto creator = first_uid + wanted.slot * uids_per_slot;
+  if (!(had == has)) {
+    if (const int why = resize_shm(mine.pid, has); why != 0)
       return refuse(launch_step::limits, why);
+    if (const int why = limit_system_v(mine.process.get(), creator, has); why != 0)
+      return refuse(launch_step::limits, why);
+  }
   if (was.open_files != is.open_files)
-    if (const int why =
-          limit_open_files(mine.pid, first_uid + wanted.slot * uids_per_slot, is.open_files);
-        why != 0)
+    if (const int why = limit_open_files(mine.pid, creator, is.open_files); why != 0)
       return refuse(launch_step::limits, why);
   mine.ceilings = is;
   mine.tag = wanted.tag;

@@ -106,7 +106,8 @@ std::uint64_t battlefield::shm_bytes() const {
   for (const auto& group : victims_groups_)
     if (std::ifstream pids{group + "/cgroup.procs"}; pids) {
       std::string pid;
-      pids >> pid;
+      if (!(pids >> pid)) // They are in the groups below it.
+        continue;
       struct statvfs info {};
       REQUIRE(::statvfs(("/proc/" + pid + "/root/dev/shm").c_str(), &info) == 0);
       return (info.f_blocks - info.f_bfree) * info.f_frsize;

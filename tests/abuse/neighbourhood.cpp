@@ -166,7 +166,10 @@ memory_reading neighbourhood::memory() const {
     now.charged += number_in(group + "/memory.current") +
                    number_in(group + "/memory.usage_in_bytes") +
                    number_in(group + "/memory.kmem.tcp.usage_in_bytes");
-    now.inside += sum_of(group + "/memory.stat", {"anon", "rss", "shmem"});
+    // With the groups below it: version 1 has names of their own for that.
+    const auto stat = group + "/memory.stat";
+    const auto with_others = sum_of(stat, {"total_rss", "total_shmem"});
+    now.inside += with_others > 0 ? with_others : sum_of(stat, {"anon", "shmem"});
   }
   return now;
 }

@@ -96,6 +96,7 @@ const std::vector<table_attack>& all_table_attacks() {
      "numbers",
      "./attack table semaphores",
      {"killed", "ENOMEM", "ENOSPC"}},
+    {"the sandbox's own figures", "numbers", "./attack figures 64", {"0"}},
     {"keyrings", "numbers", "./attack ask key", {"ENOSYS"}},
     {"mounts", "numbers", "./attack ask mount", {"ENOSYS"}},
 

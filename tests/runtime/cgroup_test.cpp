@@ -214,18 +214,36 @@ TEST_CASE("limits are written into the files of v1", "[runtime][cgroup]") {
   CHECK(kernel.read("memory/insula-k/host/cgroup.procs") == "0");
   CHECK(kernel.read("freezer/insula-k/host/cgroup.procs") == "0");
   REQUIRE(tree.create(3, some_limits));
-  CHECK(kernel.read("memory/insula-k/sandboxes/sb-3/memory.limit_in_bytes") == "268435456");
-  CHECK(kernel.read("memory/insula-k/sandboxes/sb-3/memory.memsw.limit_in_bytes") == "268435456");
+  CHECK(kernel.read("memory/insula-k/sandboxes/sb-3/memory.limit_in_bytes") == "285212672");
+  CHECK(kernel.read("memory/insula-k/sandboxes/sb-3/memory.memsw.limit_in_bytes") == "285212672");
   CHECK(kernel.read("memory/insula-k/sandboxes/sb-3/memory.kmem.tcp.limit_in_bytes") ==
-        "268435456");
-  CHECK(kernel.read("pids/insula-k/sandboxes/sb-3/pids.max") == "100");
+        "285212672");
+  CHECK(kernel.read("pids/insula-k/sandboxes/sb-3/pids.max") == "164");
   CHECK(kernel.read("cpu/insula-k/sandboxes/sb-3/cpu.cfs_quota_us") == "150000");
+  const std::string commands = "/insula-k/sandboxes/sb-3/commands/";
+  for (const char* file :
+       {"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"})
+    CHECK(kernel.read("memory" + commands + file) == "268435456");
+  CHECK(kernel.read("pids" + commands + "pids.max") == "100");
+  CHECK(kernel.read("cpu" + commands + "cpu.cfs_quota_us") == "150000");
+  CHECK_FALSE(kernel.exists("freezer" + commands));
   const auto procs = tree.open_procs(3);
   REQUIRE(procs);
   CHECK(procs->size() == 4);
-  kernel.put("memory/insula-k/sandboxes/sb-3/memory.oom_control",
-             "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n");
+  REQUIRE(tree.open_procs(3, cgroup_part::reserve));
+  CHECK(tree.open_procs(3, cgroup_part::reserve)->size() == 4);
+  const auto killed = [&](const std::string& group, int count) {
+    kernel.put("memory/insula-k/sandboxes/sb-3" + group + "/memory.oom_control",
+               "oom_kill_disable 0\nunder_oom 0\noom_kill " + std::to_string(count) + "\n");
+  };
+  killed("", 2);
+  killed("/commands", 5);
   CHECK(tree.out_of_memory_kills(3) == 7u);
+  // What is shown is what binds.
+  const auto shown = tree.shown(3);
+  REQUIRE(shown.size() == 3);
+  for (const auto& each : shown)
+    CHECK(each.directory.ends_with(each.name + "/insula-k/sandboxes/sb-3/commands"));
   CHECK(tree.remove(3));
   for (const char* each : {"memory", "pids", "cpu", "freezer"})
     CHECK_FALSE(kernel.exists(std::string{each} + "/insula-k/sandboxes/sb-3"));
@@ -248,18 +266,37 @@ TEST_CASE("a kernel that charges no sockets of version 1 apart has no limit for 
 
 TEST_CASE("limits are written into the files of v2", "[runtime][cgroup]") {
   const played_kernel kernel{v2_files()};
-  const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
   kernel.put("unified/cgroup.procs", std::to_string(::getppid()) + "\n");
+  const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
   REQUIRE(tree.prepare());
   // Ourselves and the one who started us are in the leaf, so that controllers can be handed down.
   CHECK(kernel.read("unified/insula-k/host/cgroup.procs") == std::to_string(::getppid()));
   CHECK(kernel.read("unified/cgroup.subtree_control").starts_with("+"));
   CHECK(kernel.read("unified/insula-k/cgroup.subtree_control").starts_with("+"));
   REQUIRE(tree.create(3, some_limits));
-  CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/memory.max") == "268435456");
+  CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/memory.max") == "285212672");
   CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/memory.swap.max") == "0");
-  CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/pids.max") == "100");
+  CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/pids.max") == "164");
   CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/cpu.max") == "150000 100000");
+  CHECK(kernel.read("unified/insula-k/sandboxes/sb-3/cgroup.subtree_control").starts_with("+"));
+  const std::string commands = "unified/insula-k/sandboxes/sb-3/commands/";
+  CHECK(kernel.read(commands + "memory.max") == "268435456");
+  CHECK(kernel.read(commands + "memory.swap.max") == "0");
+  CHECK(kernel.read(commands + "pids.max") == "100");
+  CHECK(kernel.read(commands + "cpu.max") == "150000 100000");
+  const std::string reserve = "unified/insula-k/sandboxes/sb-3/reserve/";
+  for (const char* file : {"memory.max", "pids.max", "cpu.max"})
+    CHECK(kernel.read(reserve + file).empty());
+  for (const auto& [part, at] :
+       {std::pair{cgroup_part::commands, commands}, std::pair{cgroup_part::reserve, reserve}}) {
+    const auto procs = tree.open_procs(3, part);
+    REQUIRE(procs);
+    REQUIRE(procs->size() == 1);
+    CHECK(::write(procs->front().get(), "0", 1) == 1);
+    CHECK(kernel.read(at + "cgroup.procs") == "0");
+  }
+  REQUIRE(tree.shown(3).size() == 1);
+  CHECK(tree.shown(3).front().directory.ends_with("unified/insula-k/sandboxes/sb-3/commands"));
   kernel.put("unified/insula-k/sandboxes/sb-3/memory.events",
              "low 0\nhigh 0\nmax 12\noom 1\noom_kill 2\n");
   CHECK(tree.out_of_memory_kills(3) == 2u);
@@ -275,24 +312,30 @@ TEST_CASE("a slot's limits change, and those that are none any more are lifted",
   REQUIRE(old.create(3, some_limits));
   const auto emptied = [](const played_kernel& kernel, const std::string& group) {
     for (const auto& each : fs::directory_iterator{kernel.dir / group})
-      std::ofstream{each.path()}; // A real one is written anew each time.
+      if (each.is_regular_file())
+        std::ofstream{each.path()}; // A real one is written anew each time.
   };
   const auto empty_v1 = [&] {
     for (const char* each : {"memory", "pids", "cpu"})
-      emptied(v1, std::string{each} + "/insula-k/sandboxes/sb-3");
+      for (const char* part : {"", "/commands"})
+        emptied(v1, std::string{each} + "/insula-k/sandboxes/sb-3" + part);
   };
   empty_v1();
   REQUIRE(old.limit(3, {1u << 30, 50, 7}));
-  CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.limit_in_bytes") == "1073741824");
-  CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.memsw.limit_in_bytes") == "1073741824");
-  CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.kmem.tcp.limit_in_bytes") == "1073741824");
-  CHECK(v1.read("pids/insula-k/sandboxes/sb-3/pids.max") == "7");
+  CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.limit_in_bytes") == "1107296256");
+  CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.memsw.limit_in_bytes") == "1107296256");
+  CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.kmem.tcp.limit_in_bytes") == "1107296256");
+  CHECK(v1.read("pids/insula-k/sandboxes/sb-3/pids.max") == "71");
+  CHECK(v1.read("pids/insula-k/sandboxes/sb-3/commands/pids.max") == "7");
+  CHECK(v1.read("memory/insula-k/sandboxes/sb-3/commands/memory.limit_in_bytes") == "1073741824");
   CHECK(v1.read("cpu/insula-k/sandboxes/sb-3/cpu.cfs_quota_us") == "50000");
   empty_v1();
   REQUIRE(old.limit(3, {}));
   CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.limit_in_bytes") == "-1");
   CHECK(v1.read("memory/insula-k/sandboxes/sb-3/memory.kmem.tcp.limit_in_bytes") == "-1");
   CHECK(v1.read("pids/insula-k/sandboxes/sb-3/pids.max") == "max");
+  CHECK(v1.read("pids/insula-k/sandboxes/sb-3/commands/pids.max") == "max");
+  CHECK(v1.read("memory/insula-k/sandboxes/sb-3/commands/memory.limit_in_bytes") == "-1");
   CHECK(v1.read("cpu/insula-k/sandboxes/sb-3/cpu.cfs_quota_us") == "-1");
 
   const played_kernel v2{v2_files()};
@@ -301,15 +344,35 @@ TEST_CASE("a slot's limits change, and those that are none any more are lifted",
   REQUIRE(unified.create(3, some_limits));
   emptied(v2, "unified/insula-k/sandboxes/sb-3");
   REQUIRE(unified.limit(3, {1u << 30, 50, 7}));
-  CHECK(v2.read("unified/insula-k/sandboxes/sb-3/memory.max") == "1073741824");
+  CHECK(v2.read("unified/insula-k/sandboxes/sb-3/memory.max") == "1107296256");
   CHECK(v2.read("unified/insula-k/sandboxes/sb-3/cpu.max") == "50000 100000");
-  CHECK(v2.read("unified/insula-k/sandboxes/sb-3/pids.max") == "7");
+  CHECK(v2.read("unified/insula-k/sandboxes/sb-3/pids.max") == "71");
   emptied(v2, "unified/insula-k/sandboxes/sb-3");
   REQUIRE(unified.limit(3, {}));
   CHECK(v2.read("unified/insula-k/sandboxes/sb-3/memory.max") == "max");
   CHECK(v2.read("unified/insula-k/sandboxes/sb-3/cpu.max") == "max 100000");
   CHECK(v2.read("unified/insula-k/sandboxes/sb-3/pids.max") == "max");
   CHECK(unified.limit(4, some_limits).reason().message.find("sb-4") != std::string::npos);
+}
+
+TEST_CASE("what is kept of the memory is little, and never most of it", "[runtime][cgroup]") {
+  CHECK(reserved_memory(0) == 0);
+  CHECK(reserved_memory(8u << 20) == 2u << 20);
+  CHECK(reserved_memory(32u << 20) == 4u << 20);
+  CHECK(reserved_memory(256u << 20) == 16u << 20);
+  CHECK(reserved_memory(64ull << 30) == 32u << 20);
+}
+
+TEST_CASE("a program that serves a bucket has one group, with its limits", "[runtime][cgroup]") {
+  const played_kernel kernel{v1_files()};
+  const cgroup_tree tree{v1_hierarchies(kernel), "k"};
+  REQUIRE(tree.prepare());
+  REQUIRE(tree.create(group_of_mount(3), some_limits));
+  CHECK(kernel.read("memory/insula-k/mount-3/memory.limit_in_bytes") == "268435456");
+  CHECK(kernel.read("pids/insula-k/mount-3/pids.max") == "100");
+  CHECK_FALSE(kernel.exists("pids/insula-k/mount-3/commands"));
+  CHECK(tree.open_procs(group_of_mount(3)));
+  CHECK(tree.remove(group_of_mount(3)));
 }
 
 TEST_CASE("leaving gives the place back as it was", "[runtime][cgroup]") {
@@ -340,8 +403,8 @@ TEST_CASE("the root of all groups hands down as before when a node leaves", "[ru
 TEST_CASE("a place that hands no controllers down is named, and nothing of the node stays there",
           "[runtime][cgroup]") {
   const played_kernel kernel{{{"unified", {"cgroup.procs", "cgroup.type"}}}};
-  const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
   kernel.put("unified/cgroup.procs", std::to_string(::getppid()) + "\n");
+  const cgroup_tree tree{{{"", kernel.at("unified")}}, "k"};
   const auto prepared = tree.prepare();
   REQUIRE_FALSE(prepared);
   CHECK(prepared.reason().code == errc::launch_failed);
@@ -600,9 +663,11 @@ TEST_CASE("this machine's cgroups are limited, removed and swept", "[runtime][cg
     CHECK(fs::is_directory(dir));
     const bool unified = each.controller.empty() && tree.mode() == "v2";
     if (each.controller == "memory" || unified)
-      CHECK(first_line(dir + (unified ? "/memory.max" : "/memory.limit_in_bytes")) == "268435456");
+      CHECK(first_line(dir + (unified ? "/memory.max" : "/memory.limit_in_bytes")) == "285212672");
     if (each.controller == "pids" || unified)
-      CHECK(first_line(dir + "/pids.max") == "100");
+      CHECK(first_line(dir + "/pids.max") == "164");
+    if (each.controller == "pids" || unified)
+      CHECK(first_line(dir + "/commands/pids.max") == "100");
     if (each.controller == "cpu")
       CHECK(first_line(dir + "/cpu.cfs_quota_us") == "150000");
   }
@@ -722,7 +787,6 @@ TEST_CASE("all slots of this machine's cgroups stand still together, those made 
         return ::read(ticks[0], sink, sizeof sink) > 0;
       }
     };
-    const auto groups = hierarchies.front().directory + "/insula-" + key + "/sandboxes";
     const auto start = [&] {
       const auto slot = ++slots;
       ticking made{};
@@ -738,8 +802,7 @@ TEST_CASE("all slots of this machine's cgroups stand still together, those made 
         for (;; ::usleep(1000))
           static_cast<void>(!::write(made.ticks[1], "t", 1));
       }
-      const auto list = groups + "/sb-" + std::to_string(slot) + "/cgroup.procs";
-      REQUIRE(eventually([&] { return first_line(list) == std::to_string(made.pid); }));
+      REQUIRE(eventually([&] { return tree.processes(slot) == std::vector{made.pid}; }));
       return made;
     };
     const auto one = start(), two = start();

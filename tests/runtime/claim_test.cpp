@@ -107,9 +107,20 @@ TEST_CASE("what is claimed has its new limits, higher and lower ones", "[runtime
   live_sandbox box{node, before};
   const auto heard = claim(*box, {"somebody", after});
   REQUIRE(heard->next() == "ready");
-  CHECK(either(node, "memory.max", "memory.limit_in_bytes") == std::to_string(after.memory_bytes));
-  CHECK(in_cgroup(node, "pids.max") == std::to_string(after.processes));
-  CHECK(either(node, "cpu.max", "cpu.cfs_quota_us").starts_with(higher ? "150000" : "50000"));
+  CHECK(either(node, "memory.max", "memory.limit_in_bytes") ==
+        std::to_string(after.memory_bytes + reserved_memory(after.memory_bytes)));
+  CHECK(in_cgroup(node, "commands/pids.max") == std::to_string(after.processes));
+  CHECK(in_cgroup(node, "pids.max") == std::to_string(after.processes + reserved_processes));
+  CHECK(either(node, "commands/memory.max", "commands/memory.limit_in_bytes") ==
+        std::to_string(after.memory_bytes));
+  // System V's segments have what /dev/shm leaves of half of the memory.
+  CHECK(box.run("cat /proc/sys/kernel/shmmax").out ==
+        std::to_string(after.memory_bytes / 2 - after.shm_bytes) + "\n");
+  CHECK(box.run("df --output=itotal /dev/shm | tail -n 1 | tr -d ' '").out ==
+        std::to_string(after.memory_bytes >> 14) + "\n");
+  for (const std::string part : {"", "commands/"})
+    CHECK(either(node, part + "cpu.max", part + "cpu.cfs_quota_us")
+            .starts_with(higher ? "150000" : "50000"));
   CHECK(box.run("ulimit -n").out == std::to_string(after.open_files) + "\n");
   CHECK(box.run("df -B1 --output=size /dev/shm | tail -n 1 | tr -d ' '").out ==
         std::to_string(after.shm_bytes) + "\n");

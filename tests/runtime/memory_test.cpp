@@ -1,6 +1,7 @@
 // What is decided about kernel memory that nobody is charged for, on made-up readings; and the
 // directories that a sandbox has in its own layer alone, in directories of the test's own.
 #include "runtime/spawner/memory_judgement.hpp"
+#include "runtime/spawner/memory_shares.hpp"
 #include "runtime/spawner/own_places.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -494,4 +495,40 @@ TEST_CASE("a link in an image leads nowhere when its directories are looked for"
   REQUIRE(at.make());
   CHECK_FALSE(fs::exists(fs::symlink_status(at.top / "u/tmp")));
   CHECK_FALSE(fs::exists(at.top / "u/opt"));
+}
+
+TEST_CASE("what no end of a process gives back is half of a sandbox's memory at most",
+          "[runtime][memory]") {
+  runtime::spawner::limits wanted{};
+  wanted.disk_bytes = 10 * GiB;
+  wanted.shm_bytes = 256 * MiB;
+  for (const auto memory : {16 * MiB, 100 * MiB, 256 * MiB, 512 * MiB, 2 * GiB, 64 * GiB}) {
+    CAPTURE(memory);
+    wanted.memory_bytes = memory;
+    const auto given = share_memory(wanted, false);
+    CHECK(given.shm_bytes <= wanted.shm_bytes);
+    CHECK(given.shm_bytes >= std::min(wanted.shm_bytes, memory * 3 / 8 - 4096));
+    CHECK(given.shm_bytes + given.segments <= memory / 2);
+    CHECK(given.segments >= memory / 8 - 4096); // However much /dev/shm is to have.
+    CHECK(given.shm_bytes % 4096 == 0);
+    CHECK(given.segments % 4096 == 0);
+    CHECK(given.shm_files <= 65'536);
+    CHECK(given.shm_files <= memory / 16'384);
+    CHECK(given.queues >= 1);
+    CHECK(given.queues <= memory / (16 * MiB));
+    CHECK(given.semaphores >= 250);
+    CHECK(given.semaphores <= memory / (32 * 64));
+    CHECK(given.disk_bytes == wanted.disk_bytes);
+    const auto in_memory = share_memory(wanted, true);
+    CHECK(in_memory.shm_bytes + in_memory.segments <= memory / 4);
+    CHECK(in_memory.disk_bytes == std::min(wanted.disk_bytes, memory / 2));
+    wanted.disk_bytes = 0; // As much as there is.
+    CHECK(share_memory(wanted, true).disk_bytes == memory / 2);
+    wanted.disk_bytes = 10 * GiB;
+  }
+  wanted.memory_bytes = 0;
+  const auto unlimited = share_memory(wanted, true);
+  CHECK(unlimited.shm_bytes == 256 * MiB);
+  CHECK(unlimited.disk_bytes == 10 * GiB);
+  CHECK(unlimited.queues == 32'000);
 }

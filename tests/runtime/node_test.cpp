@@ -256,6 +256,7 @@ TEST_CASE("a spawner that has no descriptors left still takes the next server", 
   const auto where = left_with_one_sandbox(node);
   auto link = connect_to_spawner(where);
   REQUIRE(link);
+  CHECK(link->layers_over_images);
   const plain_end server{std::move(link->socket)};
   const auto pid = node.spawner();
   rlimit before{};

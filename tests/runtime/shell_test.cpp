@@ -499,11 +499,9 @@ TEST_CASE("a keeper that is killed or stopped keeps nobody waiting", "[runtime][
     auto running = shell.start("echo in; sleep 1000");
     running.says("in\n");
     REQUIRE(box.run("pkill -STOP -x insula-shell").exited(0));
-    running.process().signal(SIGTERM);
-    running.process().signal(SIGKILL);
-    CHECK(running.finish().killed_by(SIGKILL));
-    shell.ended();
-    CHECK(eventually([&] { return box.run("pgrep -f '^bash --norc|sleep 1000'").exited(1); }));
+    running.process().signal(SIGTERM); // It goes on, and hears of it.
+    CHECK_FALSE(running.finish().failed);
+    CHECK(shell.run("echo on").out == "on\n");
   }
   {
     live_shell shell{box};

@@ -52,6 +52,8 @@ void again();
 /// "aio", "queues" (of POSIX messages), "signals", "timers", "watches" (of inotify), and those of
 /// System V: "segments", "messages", "semaphores".
 [[noreturn]] void fill_kernel_table(const char* kind);
+/// So many processes read what the sandbox is shown of its use, for ever.
+[[noreturn]] void read_figures(long processes);
 /// So many processes, each with all filters of system calls that it can load.
 [[noreturn]] void many_filters(long processes);
 /// Asks for one thing that nobody may have inside: "filter" (of a socket), "key", "mount", or

@@ -43,6 +43,8 @@ int main(int argc, char** argv) {
     fill_buffers(text);
   if (what == "table")
     fill_kernel_table(text);
+  if (what == "figures")
+    read_figures(number(1));
   if (what == "filters")
     many_filters(number(1));
   if (what == "ask")
