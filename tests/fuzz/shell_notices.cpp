@@ -65,6 +65,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                         [] { return false; },
                         [](int, std::uint64_t) { return false; },
                         [] { return std::uint64_t{0}; },
+                        [](const process_exit&, std::uint64_t) { return std::string{}; },
+                        [] {},
                         [] { return native_shell::log_share{}; },
                         {},
                         {},
