@@ -511,6 +511,7 @@ TEST_CASE("a command that a shell did not take before its end can be run by anot
       heard->tell("failed");
     };
     const auto running = it_lives.shell->run({"true", ""}, listener);
+    CHECK(it.agent.next(agent_op::make_room).head.id == it_lives.asked.head.id);
     if (started) {
       it_lives.say(runtime::agent::shell_event::started, 1);
       CHECK(heard->next() == "started");
