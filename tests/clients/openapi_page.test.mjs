@@ -114,7 +114,7 @@ describe('the page of the API', () => {
     await typed.goto(`${url}/v1/openapi.html`);
     await typed.locator('.opblock').first().waitFor();
     // And back to the sandboxes.
-    await typed.getByRole('link', { name: '← Sandboxes' }).click();
+    await typed.locator('.way-back').getByRole('link', { name: 'Sandboxes' }).click();
     await typed.getByRole('button', { name: 'New sandbox' }).waitFor();
     await typed.getByRole('link', { name: 'API' }).click();
     await typed.locator('.opblock').first().waitFor();
