@@ -135,10 +135,12 @@ const char* name_of(cgroup_part part) {
   return part == cgroup_part::commands ? "/commands" : "/reserve";
 }
 
+constexpr std::uint32_t most_processes = 4u << 20; ///< That pids.max takes.
+
 cgroup_limits limits_with_reserve(cgroup_limits slot) {
   slot.memory_bytes += reserved_memory(slot.memory_bytes);
   if (slot.processes > 0)
-    slot.processes += reserved_processes;
+    slot.processes = std::min(slot.processes + reserved_processes, most_processes);
   return slot;
 }
 

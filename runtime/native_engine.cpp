@@ -1198,12 +1198,12 @@ std::uint64_t native_sandbox::memory_kills() const {
 
 /// Of processes that nobody waited for, whoever ends next tells.
 std::string native_sandbox::words_of_kills(const process_exit& how, std::uint64_t kills_before) {
-  if (is_over()) // The slot may be another's.
-    return {};
-  const auto now = memory_kills();
-  std::uint64_t before = 0;
+  std::uint64_t now = 0, before = 0;
   {
     const std::lock_guard hold{guard_};
+    if (over_) // The slot may be another's.
+      return {};
+    now = memory_kills();
     before = std::min(kills_before, told_kills_);
     told_kills_ = std::max(told_kills_, now);
   }

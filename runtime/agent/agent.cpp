@@ -486,12 +486,10 @@ void send_signal(job& target, int number) {
     ::kill(pid, number);
 }
 
-/// A shell forks where it is. It is the first child of its keeper. The command may have begun: what
-/// it has started so far comes along, also what it starts while that is moved.
-void make_room(const job& of) {
-  const pid_t keeper = pid_of(of);
-  if (of.what != op::open_shell || of.ended || keeper <= 0 || !is_short())
-    return;
+/// The keeper of a session's shell, the shell, which is its first child, and what a command has
+/// begun so far, also what it begins while that is moved.
+void move_session(int keeper) {
+  open_process_list(); // That of PID 1 has one position for both.
   move_to_reserve(keeper);
   if (const pid_t shell = first_child_of(keeper); shell > 0) {
     move_to_reserve(shell);
@@ -500,6 +498,15 @@ void make_room(const job& of) {
       for (int i = 0, count = young_descendants_of(shell, young); i < count; ++i)
         move_to_reserve(young[i]);
   }
+}
+
+/// A shell forks where it is.
+void make_room(const job& of) {
+  const pid_t keeper = pid_of(of);
+  if (of.what != op::open_shell || of.ended || keeper <= 0 || !is_short())
+    return;
+  use_reserve();
+  move_in_child(move_session, keeper);
   look_around_soon();
 }
 
@@ -618,6 +625,7 @@ void let_stopped_go_on() {
         stopped.si_pid == leader)
       ::kill(leader, SIGCONT);
   }
+  let_movers_go_on();
 }
 
 /// At most a few at a time: whoever forks and dies as fast as it can must not keep PID 1 from its
@@ -634,7 +642,7 @@ bool reap() {
     const pid_t pid = ::wait4(-1, &status, WNOHANG, &used);
     if (pid <= 0)
       return false;
-    if (starter_ended(pid) || emptying_ended(pid))
+    if (starter_ended(pid) || mover_ended(pid))
       continue;
     for (std::size_t place = max_jobs; place < max_places; ++place)
       if (children[place] == pid)

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace insula::runtime::agent {
@@ -24,10 +25,14 @@ constexpr int most_rounds = 20;
 int hierarchies = 0;
 bool divided[max_cgroup_fds / 2]; ///< Those in which the two sets are not the same group,
 int listed = -1;                  ///< and the reserve in one of these.
-bool used = false;
-long used_at = 0;
-pid_t emptier = 0; ///< 0: there is none.
-long emptier_at = 0;
+long used_at = -settle_ms;
+
+/// Children that move others.
+struct mover {
+  pid_t pid = 0; ///< 0: there is none.
+  long began = 0;
+};
+mover emptier, movers[4];
 
 int file_of(cgroup_set where, int hierarchy) {
   return first_cgroup_fd + (where == cgroup_set::commands ? 0 : hierarchies) + hierarchy;
@@ -58,13 +63,30 @@ bool list_reserve(char (&pids)[4096]) {
   return n > 0;
 }
 
-[[noreturn]] void move_all() {
+void move_all(int) {
   char pids[4096];
   for (int round = 0; round < most_rounds && list_reserve(pids); ++round)
     for (char *rest = nullptr, *pid = ::strtok_r(pids, "\n", &rest); pid != nullptr;
          pid = ::strtok_r(nullptr, "\n", &rest))
       move_to(cgroup_set::commands, pid);
-  ::_exit(0);
+}
+
+void start(mover& which, void (*work)(int), int about) {
+  which.began = now_ms();
+  which.pid = std::max(::fork(), -1);
+  if (which.pid == 0) {
+    work(about);
+    ::_exit(0);
+  }
+}
+
+template <class Do>
+void each_mover(Do what) {
+  if (emptier.pid > 0)
+    what(emptier);
+  for (auto& each : movers)
+    if (each.pid > 0)
+      what(each);
 }
 
 } // namespace
@@ -93,42 +115,53 @@ bool enter(cgroup_set where) {
 }
 
 void move_to_reserve(int pid) {
-  use_reserve();
   char number[16];
   std::snprintf(number, sizeof number, "%d", pid);
   move_to(cgroup_set::reserve, number);
 }
 
+void move_in_child(void (*work)(int), int about) {
+  for (auto& each : movers)
+    if (each.pid <= 0)
+      return start(each, work, about);
+}
+
 void use_reserve() {
-  used = true;
   used_at = now_ms();
 }
 
 bool empty_reserve() {
-  if (!used)
-    return false;
-  if (emptier > 0) { // Something inside may have stopped it.
-    if (now_ms() - emptier_at > settle_ms)
-      ::kill(emptier, SIGKILL);
+  each_mover([](mover& each) { // Something inside may keep it from its end.
+    if (now_ms() - each.began > settle_ms)
+      ::kill(each.pid, SIGKILL);
+  });
+  if (emptier.pid > 0)
     return true;
-  }
   char pids[4096];
-  if (!list_reserve(pids)) {
-    used = now_ms() - used_at < settle_ms;
-  } else if (!is_short()) {
-    emptier_at = now_ms();
-    emptier = ::fork();
-    if (emptier == 0)
-      move_all();
-  }
-  return used;
+  const bool any = list_reserve(pids);
+  if (any && !is_short())
+    start(emptier, move_all, 0);
+  return any || now_ms() - used_at < settle_ms;
 }
 
-bool emptying_ended(int pid) {
-  if (emptier <= 0 || pid != emptier)
-    return false;
-  emptier = 0;
-  return true;
+bool mover_ended(int pid) {
+  bool found = false;
+  each_mover([&](mover& each) {
+    if (each.pid == pid) {
+      each.pid = 0;
+      found = true;
+    }
+  });
+  return found;
+}
+
+void let_movers_go_on() {
+  each_mover([](mover& each) {
+    siginfo_t stopped{};
+    if (::waitid(P_PID, static_cast<id_t>(each.pid), &stopped, WSTOPPED | WNOHANG) == 0 &&
+        stopped.si_pid == each.pid)
+      ::kill(each.pid, SIGCONT);
+  });
 }
 
 } // namespace insula::runtime::agent

@@ -15,7 +15,11 @@ bool open_cgroups(int files);
 bool enter(cgroup_set where);
 
 /// Has another process of the sandbox be in the reserve. What it starts from now on is there too.
+/// Waits for every fork on the machine, and is for a child of move_in_child().
 void move_to_reserve(int pid);
+
+/// Does `work` in a child, with `about`; not if there are as many of these as there may be.
+void move_in_child(void (*work)(int about), int about);
 
 /// To be called before something is made there.
 void use_reserve();
@@ -25,7 +29,10 @@ void use_reserve();
 /// long as it answers true: something may be there.
 bool empty_reserve();
 
-/// True: it was that child which has ended.
-bool emptying_ended(int pid);
+/// True: it was such a child that has ended.
+bool mover_ended(int pid);
+
+/// Those that something inside has stopped.
+void let_movers_go_on();
 
 } // namespace insula::runtime::agent

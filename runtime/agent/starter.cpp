@@ -189,7 +189,7 @@ bool starter_ended(pid_t pid) {
   // We hold its end of the way too, so that nothing in there is lost.
   make_all_here(there, where_there_is_room());
   // What it had just taken is lost. The commands' pipes say so; the others' channels do.
-  for (std::size_t place = max_jobs; place < max_places; ++place)
+  for (std::size_t place = 0; place < max_places; ++place)
     if (children[place] == ordered)
       children[place] = none;
   return true;
