@@ -555,7 +555,7 @@ TEST_CASE("maps that make no sense are refused", "[tar]") {
   };
   CHECK_FALSE(refused(with({{4096, 4096}}, 1u << 20), true));
   CHECK_FALSE(refused(with({{4096, 4096}, {8200, 1}}, 1u << 20), true));
-  CHECK(refused(with({{4096, 4096}}, 1u << 20))); // Nobody asked for it.
+  CHECK(refused(with({{4096, 4096}}, 1u << 20)));                  // Nobody asked for it.
   CHECK(refused(with({{4096, 4095}, {8200, 1}}, 1u << 20), true)); // Not a whole block.
   CHECK(refused(with({{4096, 4096}}, 8191), true));
   CHECK(refused(with({{4096, 0}}, 1u << 20), true));
