@@ -31,7 +31,8 @@ public:
   const bytes& ipv6() const { return bytes_; }
   std::string text() const;
 
-  auto operator<=>(const ip_address&) const = default;
+  // Its comparison with 0 is taken for one of pointers.
+  auto operator<=>(const ip_address&) const = default; // NOLINT(modernize-use-nullptr)
 
 private:
   bytes bytes_{};

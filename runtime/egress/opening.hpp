@@ -15,7 +15,7 @@ struct tcp_flow {
   ip_address from, to;
   std::uint16_t from_port = 0, to_port = 0;
 
-  auto operator<=>(const tcp_flow&) const = default;
+  auto operator<=>(const tcp_flow&) const = default; // NOLINT(modernize-use-nullptr)
 };
 
 /// The packet that asks for a connection (SYN), and what it can be answered with. All that is

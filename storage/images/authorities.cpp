@@ -342,7 +342,7 @@ result<std::string> trust(const std::string& place, const authorities& trusted) 
   if (there == !wanted.empty() && label == wanted && bundle.empty() == wanted.empty())
     return bundle;
   const auto mask = ::umask(022);
-  const auto made = [&]() -> result<std::string> {
+  auto made = [&]() -> result<std::string> {
     constexpr const char* next = "new-over";
     if (::unlinkat(top.get(), label_name, 0) != 0 && errno != ENOENT)
       return failed(place + "/" + label_name);
