@@ -283,6 +283,16 @@ void write_policy(writer& out, const egress_policy& policy) {
   out.EndObject();
 }
 
+/// When it was, and where to: what a refusal and a failure have alike.
+template <class Event>
+void write_place(writer& out, const Event& each) {
+  text(out, "at", iso_time(each.at_ms));
+  text(out, "protocol", each.protocol);
+  text(out, "name", each.name);
+  text(out, "address", each.address);
+  number(out, "port", each.port);
+}
+
 void write_figures(writer& out, const network_figures& figures) {
   out.StartObject();
   number(out, "bytes_in", figures.bytes_in);
@@ -295,11 +305,7 @@ void write_figures(writer& out, const network_figures& figures) {
   out.StartArray();
   for (const auto& each : figures.last_refusals) {
     out.StartObject();
-    text(out, "at", iso_time(each.at_ms));
-    text(out, "protocol", each.protocol);
-    text(out, "name", each.name);
-    text(out, "address", each.address);
-    number(out, "port", each.port);
+    write_place(out, each);
     text(out, "rule", each.rule);
     out.Key("let_through");
     out.Bool(each.let_through);
@@ -311,11 +317,7 @@ void write_figures(writer& out, const network_figures& figures) {
   out.StartArray();
   for (const auto& each : figures.last_failures) {
     out.StartObject();
-    text(out, "at", iso_time(each.at_ms));
-    text(out, "protocol", each.protocol);
-    text(out, "name", each.name);
-    text(out, "address", each.address);
-    number(out, "port", each.port);
+    write_place(out, each);
     text(out, "reason", to_text(each.reason));
     out.EndObject();
   }

@@ -49,10 +49,11 @@ namespace {
 /// In the namespace of whoever calls it.
 bool write_system_v(const memory_shares& given) {
   const auto bytes = std::to_string(given.segments);
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   // A set of few takes as much as eight.
   const auto sets = std::clamp<std::uint64_t>(given.semaphores / 8, 1, 32'000);
   for (const auto& [file, value] :
-       {std::pair<const char*, std::string>{"shmall", std::to_string(given.segments / 4096)},
+       {std::pair<const char*, std::string>{"shmall", std::to_string(given.segments / page)},
         {"shmmax", bytes},
         {"msgmni", std::to_string(given.queues)},
         {"sem", "32000 " + std::to_string(given.semaphores) + " 500 " + std::to_string(sets)}}) {

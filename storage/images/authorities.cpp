@@ -150,10 +150,12 @@ bool write_file(int top, const std::string& path, std::string_view text) {
 /// Where the directory `path` of an image is in the layer. A link that leads out of /etc, or
 /// nowhere, gives way to a directory with links to all that is there.
 std::optional<std::string> directory_in_layer(int root, int over, const std::string& path) {
-  const auto there = resolved(root, path);
+  if (path == "etc")
+    return path;
+  auto there = resolved(root, path);
   const auto old = there ? open_beneath(root, *there, O_RDONLY | O_DIRECTORY) : unique_fd{};
-  if (path == "etc" || (old && (*there + "/").starts_with("etc/")))
-    return path == "etc" ? path : *there;
+  if (old && (*there + "/").starts_with("etc/"))
+    return there;
   const fs::path name{path};
   const auto parent = directory_in_layer(root, over, name.parent_path().string());
   const auto in = parent ? open_beneath(over, *parent, O_PATH | O_DIRECTORY) : unique_fd{};

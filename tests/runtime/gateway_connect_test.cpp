@@ -3,6 +3,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/child_program.hpp"
 #include "tests/support/driven_gateway.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/internet.hpp"
 
 #include <algorithm>
@@ -84,12 +85,8 @@ struct scene : internet {
   network_failure last_failure() { return gateway.figures(slot).last_failures.at(0); }
   /// Looks until so many are counted.
   network_figures figures_after(std::uint64_t failures) {
-    const auto until = std::chrono::steady_clock::now() + patience;
-    auto now = gateway.figures(slot);
-    while (now.failures < failures && std::chrono::steady_clock::now() < until) {
-      ::usleep(5'000);
-      now = gateway.figures(slot);
-    }
+    network_figures now;
+    eventually([&] { return (now = gateway.figures(slot)).failures >= failures; }, patience);
     return now;
   }
 
@@ -423,9 +420,7 @@ TEST_CASE("a new policy refuses what is still held", "[gateway][connect]") {
   scene at;
   at.obey(true, {});
   child_program held{at.connecting(silent, 80)};
-  const auto until = std::chrono::steady_clock::now() + patience;
-  while (at.gateway.figures(slot).open_connections == 0 && std::chrono::steady_clock::now() < until)
-    ::usleep(1'000);
+  REQUIRE(eventually([&] { return at.gateway.figures(slot).open_connections > 0; }, patience));
   at.obey(false, {});
   CHECK(held.read_line(patience) == "ECONNREFUSED");
   CHECK(at.gateway.figures(slot).refusals == 1);
