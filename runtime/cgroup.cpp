@@ -53,14 +53,19 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
-/// The number in a file, or the one that follows `name` there.
-std::optional<std::uint64_t> number_in(const std::string& path, std::string_view name = {}) {
-  std::istringstream words{read_file(path)};
+/// The number in a text, or the one that follows `name` there.
+std::optional<std::uint64_t> number_of(std::string text, std::string_view name = {}) {
+  std::istringstream words{std::move(text)};
   std::string word;
   while (word != name && words >> word) {
   }
   std::uint64_t number = 0;
   return words >> number ? std::optional{number} : std::nullopt;
+}
+
+/// The same of a file.
+std::optional<std::uint64_t> number_in(const std::string& path, std::string_view name = {}) {
+  return number_of(read_file(path), name);
 }
 
 error failed(const std::string& what) {
@@ -504,20 +509,32 @@ bool cgroup_tree::remove(cgroup_id slot) const {
   return gone;
 }
 
-std::optional<std::uint64_t> cgroup_tree::out_of_memory_kills(std::uint32_t slot) const {
-  for (const auto& each : hierarchies_) {
-    if (limited(each))
-      return number_in(path(each, slot) + "/memory.events", "oom_kill");
-    if (each.controller != "memory")
+std::optional<std::uint64_t> killed_processes(const std::vector<unique_fd>& counts) {
+  std::optional<std::uint64_t> all;
+  for (const auto& each : counts) {
+    std::array<char, 512> text; // Of a few short lines.
+    const auto size = ::pread(each.get(), text.data(), text.size(), 0);
+    if (size <= 0)
       continue;
-    // Here each group counts its own.
-    std::optional<std::uint64_t> all;
-    for (const auto& group : groups(each, slot))
-      if (const auto own = number_in(group + "/memory.oom_control", "oom_kill"))
-        all = all.value_or(0) + *own;
-    return all;
+    if (const auto own = number_of({text.data(), static_cast<std::size_t>(size)}, "oom_kill"))
+      all = all.value_or(0) + *own;
   }
-  return std::nullopt;
+  return all;
+}
+
+std::vector<unique_fd> cgroup_tree::open_kill_counts(std::uint32_t slot) const {
+  std::vector<unique_fd> files;
+  const auto open = [&](const std::string& path) {
+    if (unique_fd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)})
+      files.push_back(std::move(file));
+  };
+  for (const auto& each : hierarchies_)
+    if (limited(each))
+      open(path(each, slot) + "/memory.events");
+    else if (each.controller == "memory")
+      for (const auto& group : groups(each, slot)) // Each counts its own.
+        open(group + "/memory.oom_control");
+  return files;
 }
 
 cgroup_usage cgroup_tree::usage(std::uint32_t slot) const {

@@ -88,6 +88,11 @@ inline cgroup_id group_of_mount(std::uint32_t number) {
   return {number, "mount"};
 }
 
+/// How many processes the kernel has ended for lack of memory, by the files that
+/// cgroup_tree::open_kill_counts() has opened. None: no file can be read, as once the groups are
+/// gone. Reading takes about a microsecond for each file.
+std::optional<std::uint64_t> killed_processes(const std::vector<unique_fd>& counts);
+
 /// The cgroups of one node: `<own>/insula-<key>/sandboxes/sb-<slot>` in every hierarchy in use. The
 /// limits are in two levels: those of the slot, and below it, in `commands`, those of what runs
 /// there. The reserve is the slot's own group, but in the unified hierarchy, where a group with
@@ -143,9 +148,9 @@ public:
   /// Removes them. False: something still lives in there.
   bool remove(cgroup_id slot) const;
 
-  /// How often the kernel has ended a process of this slot for lack of memory; none if it cannot be
-  /// told.
-  std::optional<std::uint64_t> out_of_memory_kills(std::uint32_t slot) const;
+  /// The files in which the kernel counts the processes of this slot that it has ended for lack of
+  /// memory. None: this machine does not count them, or the slot has no groups yet.
+  std::vector<unique_fd> open_kill_counts(std::uint32_t slot) const;
 
   /// Reads a small file for each of its figures. CPU time is told by every unified hierarchy, also
   /// one without controllers, and in v1 where cpuacct is mounted together with cpu, as it usually

@@ -416,7 +416,7 @@ private:
   /// With guard_ held.
   held_slot mine() const { return {slot_, epoch_}; }
   std::shared_ptr<packet_socket> connection();
-  std::uint64_t memory_kills() const;
+  std::uint64_t memory_kills();
   std::uint64_t kills_before(std::uint64_t id);
   std::string words_of_kills(const process_exit& how, std::uint64_t kills_before);
   std::function<std::string(const process_exit&)> last_words_link(std::uint64_t kills_before);
@@ -444,6 +444,9 @@ private:
   std::shared_ptr<log_account> log_account_; ///< The same.
   std::shared_ptr<std::atomic<std::size_t>> full_logs_ =
     std::make_shared<std::atomic<std::size_t>>(0);
+
+  std::mutex counting_;                ///< For kill_counts_.
+  std::vector<unique_fd> kill_counts_; ///< Open from the first command on: each one reads them.
 
   mutable std::mutex guard_; ///< For what follows.
   std::shared_ptr<packet_socket> agent_;
@@ -1192,8 +1195,11 @@ void native_sandbox::drop_script(std::uint64_t id) {
     at->second.script = {};
 }
 
-std::uint64_t native_sandbox::memory_kills() const {
-  return engine_->cgroups.out_of_memory_kills(slot_).value_or(0);
+std::uint64_t native_sandbox::memory_kills() {
+  const std::lock_guard hold{counting_};
+  if (kill_counts_.empty())
+    kill_counts_ = engine_->cgroups.open_kill_counts(slot_);
+  return killed_processes(kill_counts_).value_or(0);
 }
 
 /// Of processes that nobody waited for, whoever ends next tells.

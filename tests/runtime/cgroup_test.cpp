@@ -238,7 +238,11 @@ TEST_CASE("limits are written into the files of v1", "[runtime][cgroup]") {
   };
   killed("", 2);
   killed("/commands", 5);
-  CHECK(tree.out_of_memory_kills(3) == 7u);
+  const auto counts = tree.open_kill_counts(3);
+  CHECK(killed_processes(counts) == 7u);
+  killed("/commands", 6);
+  CHECK(killed_processes(counts) == 8u); // Of files that stay open.
+  CHECK(killed_processes({}) == std::nullopt);
   // What is shown is what binds.
   const auto shown = tree.shown(3);
   REQUIRE(shown.size() == 3);
@@ -248,7 +252,7 @@ TEST_CASE("limits are written into the files of v1", "[runtime][cgroup]") {
   for (const char* each : {"memory", "pids", "cpu", "freezer"})
     CHECK_FALSE(kernel.exists(std::string{each} + "/insula-k/sandboxes/sb-3"));
   CHECK(tree.remove(3));
-  CHECK_FALSE(tree.out_of_memory_kills(3));
+  CHECK_FALSE(killed_processes(tree.open_kill_counts(3)));
 }
 
 TEST_CASE("a kernel that charges no sockets of version 1 apart has no limit for them",
@@ -299,7 +303,7 @@ TEST_CASE("limits are written into the files of v2", "[runtime][cgroup]") {
   CHECK(tree.shown(3).front().directory.ends_with("unified/insula-k/sandboxes/sb-3/commands"));
   kernel.put("unified/insula-k/sandboxes/sb-3/memory.events",
              "low 0\nhigh 0\nmax 12\noom 1\noom_kill 2\n");
-  CHECK(tree.out_of_memory_kills(3) == 2u);
+  CHECK(killed_processes(tree.open_kill_counts(3)) == 2u);
   CHECK(tree.remove(3));
   CHECK_FALSE(kernel.exists("unified/insula-k/sandboxes/sb-3"));
 }
@@ -462,7 +466,7 @@ TEST_CASE("a server that was moved into the leaf still finds its sandboxes", "[r
   REQUIRE(spawners.create(3, some_limits));
   kernel.put("unified/insula-k/sandboxes/sb-3/memory.events", "oom_kill 1\n");
   const cgroup_tree servers{{{"", kernel.at("unified") + "/insula-k/host"}}, "k"};
-  CHECK(servers.out_of_memory_kills(3) == 1u);
+  CHECK(killed_processes(servers.open_kill_counts(3)) == 1u);
   // That leaf of another node is a place like any other.
   const cgroup_tree other{{{"", kernel.at("unified") + "/insula-k/host"}}, "other"};
   REQUIRE(other.prepare());
@@ -671,7 +675,7 @@ TEST_CASE("this machine's cgroups are limited, removed and swept", "[runtime][cg
     if (each.controller == "cpu")
       CHECK(first_line(dir + "/cpu.cfs_quota_us") == "150000");
   }
-  CHECK(tree.out_of_memory_kills(5) == 0u);
+  CHECK(killed_processes(tree.open_kill_counts(5)) == 0u);
   {
     const inhabitant lives{[&] {
       const auto procs = tree.open_procs(5);
