@@ -1,7 +1,7 @@
 #include "apps/reload.hpp"
 
 #include "base/log.hpp"
-#include "http/auth.hpp"
+#include "http/api/auth.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,7 @@
 #include "http/server.hpp"
 
 #include "base/log.hpp"
-#include "http/bridge/api.hpp"
+#include "http/api/dispatcher.hpp"
 #include "http/bridge/once.hpp"
 #include "http/cluster/fields.hpp"
 #include "http/cluster/gateway.hpp"

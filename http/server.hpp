@@ -5,10 +5,10 @@
 #include "base/io_pool.hpp"
 #include "base/limits.hpp"
 #include "base/metrics.hpp"
+#include "http/api/openapi.hpp"
 #include "http/cluster/picture.hpp"
 #include "http/cluster/routing.hpp"
-#include "http/front_door.hpp"
-#include "http/openapi.hpp"
+#include "http/transport/front_door.hpp"
 
 #include <caf/fwd.hpp>
 

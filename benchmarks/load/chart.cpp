@@ -1,7 +1,7 @@
 #include "benchmarks/load/chart.hpp"
 
 #include "benchmarks/load/figures.hpp"
-#include "http/utf8.hpp"
+#include "http/text/utf8.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include "benchmarks/load/plots.hpp"
 #include "benchmarks/load/reports.hpp"
 #include "benchmarks/load/whole_file.hpp"
-#include "http/utf8.hpp"
+#include "http/text/utf8.hpp"
 
 #include <filesystem>
 

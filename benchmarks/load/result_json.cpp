@@ -1,6 +1,6 @@
 #include "benchmarks/load/reports.hpp"
 #include "benchmarks/load/whole_file.hpp"
-#include "http/utf8.hpp"
+#include "http/text/utf8.hpp"
 #include "storage/images/json.hpp"
 
 #include <cmath>

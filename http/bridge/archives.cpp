@@ -1,9 +1,9 @@
 #include "http/bridge/archives.hpp"
 
 #include "base/limits.hpp"
-#include "http/bridge/ask_sandbox.hpp"
 #include "http/bridge/once.hpp"
-#include "http/percent.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/text/percent.hpp"
 
 #include <algorithm>
 

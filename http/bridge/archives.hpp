@@ -2,7 +2,7 @@
 
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
-#include "http/bridge/api.hpp"
+#include "http/api/dispatcher.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -1,7 +1,7 @@
-#include "http/bridge/api.hpp"
+#include "http/api/dispatcher.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/cluster/picture.hpp"
-#include "http/json.hpp"
+#include "http/json/json.hpp"
 
 namespace insula::http::bridge {
 

@@ -2,8 +2,8 @@
 
 #include "actors/protocol/lost_files.hpp"
 #include "base/log.hpp"
-#include "http/json.hpp"
-#include "http/retry_after.hpp"
+#include "http/json/json.hpp"
+#include "http/transport/retry_after.hpp"
 
 #include <cstdlib>
 #include <utility>

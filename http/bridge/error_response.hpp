@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
-#include "http/exchange.hpp"
+#include "http/transport/exchange.hpp"
 
 #include <string_view>
 

@@ -1,12 +1,12 @@
 #include "base/limits.hpp"
-#include "http/bridge/api.hpp"
-#include "http/bridge/command_line.hpp"
+#include "http/api/dispatcher.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/bridge/exec_stream.hpp"
 #include "http/bridge/once.hpp"
 #include "http/bridge/timeouts.hpp"
 #include "http/bridge/workspace_path.hpp"
-#include "http/json.hpp"
+#include "http/json/json.hpp"
+#include "http/sandboxes/command_line.hpp"
 
 #include <algorithm>
 

@@ -2,11 +2,11 @@
 
 #include "actors/protocol/errors.hpp"
 #include "base/size_text.hpp"
-#include "http/bridge/ask_sandbox.hpp"
 #include "http/bridge/error_response.hpp"
-#include "http/event_stream.hpp"
-#include "http/json.hpp"
-#include "http/utf8.hpp"
+#include "http/json/json.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/text/event_stream.hpp"
+#include "http/text/utf8.hpp"
 
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>

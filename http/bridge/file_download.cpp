@@ -1,9 +1,9 @@
 #include "http/bridge/file_download.hpp"
 
-#include "http/bridge/channel_reader.hpp"
 #include "http/bridge/error_response.hpp"
-#include "http/json.hpp"
-#include "http/told_entry.hpp"
+#include "http/json/json.hpp"
+#include "http/sandboxes/channel_reader.hpp"
+#include "http/sandboxes/told_entry.hpp"
 
 #include <algorithm>
 #include <cerrno>

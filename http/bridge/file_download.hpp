@@ -1,8 +1,8 @@
 #pragma once
 
 #include "actors/protocol/messages.hpp"
-#include "http/byte_range.hpp"
-#include "http/exchange.hpp"
+#include "http/sandboxes/byte_range.hpp"
+#include "http/transport/exchange.hpp"
 
 #include <functional>
 #include <optional>

@@ -1,8 +1,8 @@
 #include "http/bridge/file_upload.hpp"
 
-#include "http/bridge/ask_sandbox.hpp"
-#include "http/bridge/file_writer.hpp"
-#include "http/json.hpp"
+#include "http/json/json.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/sandboxes/file_writer.hpp"
 
 #include <optional>
 

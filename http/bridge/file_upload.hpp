@@ -1,7 +1,7 @@
 #pragma once
 
-#include "http/bridge/api.hpp"
-#include "http/exchange.hpp"
+#include "http/api/dispatcher.hpp"
+#include "http/transport/exchange.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -1,8 +1,8 @@
 #include "base/limits.hpp"
-#include "http/bridge/ask_sandbox.hpp"
 #include "http/bridge/file_download.hpp"
 #include "http/bridge/file_upload.hpp"
 #include "http/bridge/workspace_path.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
 
 #include <cerrno>
 #include <climits>

@@ -1,11 +1,11 @@
 #include "http/bridge/archives.hpp"
 
 #include "base/limits.hpp"
-#include "http/bridge/ask_sandbox.hpp"
 #include "http/bridge/once.hpp"
-#include "http/json.hpp"
-#include "http/tar_decoder.hpp"
-#include "http/watchdog.hpp"
+#include "http/json/json.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/sandboxes/tar_decoder.hpp"
+#include "http/transport/watchdog.hpp"
 
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>

@@ -1,6 +1,6 @@
-#include "http/bridge/ask_sandbox.hpp"
-#include "http/json.hpp"
-#include "http/mount_json.hpp"
+#include "http/bridge/mount_json.hpp"
+#include "http/json/json.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
 
 #include <chrono>
 

@@ -1,7 +1,7 @@
-#include "http/bridge/ask_sandbox.hpp"
+#include "http/bridge/network_json.hpp"
 #include "http/bridge/port_ready.hpp"
-#include "http/network_json.hpp"
-#include "http/percent.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/text/percent.hpp"
 
 #include <charconv>
 #include <chrono>

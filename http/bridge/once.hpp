@@ -2,7 +2,7 @@
 
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
-#include "http/router.hpp"
+#include "http/api/router.hpp"
 
 #include <memory>
 #include <string>

@@ -4,8 +4,8 @@
 #include "base/log.hpp"
 #include "base/stream_frames.hpp"
 #include "http/bridge/error_response.hpp"
-#include "http/tar_encoder.hpp"
-#include "http/watchdog.hpp"
+#include "http/sandboxes/tar_encoder.hpp"
+#include "http/transport/watchdog.hpp"
 
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/local/stream_protocol.hpp>

@@ -1,10 +1,10 @@
-#include "http/bridge/api.hpp"
+#include "http/api/dispatcher.hpp"
 
 #include "actors/protocol/errors.hpp"
 #include "base/limits.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/cluster/picture.hpp"
-#include "http/json.hpp"
+#include "http/json/json.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/event_based_actor.hpp>

@@ -1,8 +1,8 @@
 #include "http/bridge/port_ready.hpp"
 
-#include "http/bridge/ask_sandbox.hpp"
-#include "http/json.hpp"
-#include "http/network_json.hpp"
+#include "http/bridge/network_json.hpp"
+#include "http/json/json.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/bridge/api.hpp"
+#include "http/api/dispatcher.hpp"
 
 #include <chrono>
 #include <cstdint>

@@ -1,6 +1,6 @@
-#include "http/bridge/api.hpp"
+#include "http/api/dispatcher.hpp"
 #include "http/bridge/error_response.hpp"
-#include "http/network_json.hpp"
+#include "http/bridge/network_json.hpp"
 #include "http/opensandbox/execd.hpp"
 #include "http/preview/address.hpp"
 #include "http/preview/message.hpp"

@@ -1,10 +1,10 @@
 #include "base/limits.hpp"
-#include "http/bridge/api.hpp"
+#include "http/api/dispatcher.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/bridge/pty_words.hpp"
-#include "http/js_number.hpp"
-#include "http/json.hpp"
-#include "http/percent.hpp"
+#include "http/json/js_number.hpp"
+#include "http/json/json.hpp"
+#include "http/text/percent.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 #include "base/id.hpp"
-#include "http/bridge/ask_sandbox.hpp"
 #include "http/bridge/once.hpp"
-#include "http/json.hpp"
+#include "http/json/json.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
 
 namespace insula::http::bridge {
 

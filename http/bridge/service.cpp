@@ -1,7 +1,7 @@
-#include "http/bridge/api.hpp"
-#include "http/json.hpp"
-#include "http/openapi.hpp"
-#include "http/openapi_page.hpp"
+#include "http/api/dispatcher.hpp"
+#include "http/api/openapi.hpp"
+#include "http/api/openapi_page.hpp"
+#include "http/json/json.hpp"
 
 #include <boost/asio/post.hpp>
 

@@ -1,7 +1,7 @@
-#include "http/bridge/ask_sandbox.hpp"
 #include "http/bridge/once.hpp"
 #include "http/bridge/timeouts.hpp"
-#include "http/json.hpp"
+#include "http/json/json.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
 #include "http/bridge/workspace_path.hpp"
 
-#include "http/percent.hpp"
+#include "http/text/percent.hpp"
 
 #include <algorithm>
 #include <vector>

@@ -1,15 +1,15 @@
 #include "http/cluster/forward.hpp"
 
-#include "http/byte_tunnel.hpp"
 #include "http/cluster/fields.hpp"
-#include "http/connection.hpp"
-#include "http/header_text.hpp"
-#include "http/json.hpp"
-#include "http/message_reader.hpp"
+#include "http/json/json.hpp"
 #include "http/preview/message.hpp"
 #include "http/preview/session.hpp"
-#include "http/response_head.hpp"
-#include "http/retry_after.hpp"
+#include "http/proxy/byte_tunnel.hpp"
+#include "http/proxy/message_reader.hpp"
+#include "http/transport/connection.hpp"
+#include "http/transport/header_text.hpp"
+#include "http/transport/response_head.hpp"
+#include "http/transport/retry_after.hpp"
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>

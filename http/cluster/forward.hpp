@@ -2,10 +2,10 @@
 
 #include "base/error.hpp"
 #include "base/io_pool.hpp"
-#include "http/auth.hpp"
+#include "http/api/auth.hpp"
 #include "http/cluster/peer_links.hpp"
 #include "http/cluster/routing.hpp"
-#include "http/exchange.hpp"
+#include "http/transport/exchange.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -1,11 +1,11 @@
 #include "http/cluster/gateway.hpp"
 
 #include "http/cluster/fields.hpp"
-#include "http/connection.hpp"
-#include "http/header_text.hpp"
-#include "http/json.hpp"
+#include "http/json/json.hpp"
 #include "http/preview/message.hpp"
 #include "http/preview/session.hpp"
+#include "http/transport/connection.hpp"
+#include "http/transport/header_text.hpp"
 
 #include <utility>
 

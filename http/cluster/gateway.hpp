@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/auth.hpp"
+#include "http/api/auth.hpp"
 #include "http/cluster/forward.hpp"
 
 #include <memory>

@@ -1,6 +1,6 @@
 #include "http/cluster/peer_links.hpp"
 
-#include "http/certificate.hpp"
+#include "http/transport/certificate.hpp"
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/query.hpp>

@@ -3,8 +3,8 @@
 #include "base/error.hpp"
 #include "base/io_pool.hpp"
 #include "http/cluster/routing.hpp"
-#include "http/front_door.hpp"
-#include "http/watchdog.hpp"
+#include "http/transport/front_door.hpp"
+#include "http/transport/watchdog.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/ip/tcp.hpp>

@@ -4,7 +4,7 @@
 #include "base/clock.hpp"
 #include "base/limits.hpp"
 #include "http/console/page.hpp"
-#include "http/json.hpp"
+#include "http/json/json.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/event_based_actor.hpp>

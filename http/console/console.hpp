@@ -1,10 +1,10 @@
 #pragma once
 
 #include "actors/protocol/interfaces.hpp"
-#include "http/auth.hpp"
-#include "http/router.hpp"
-#include "http/sign_ins.hpp"
-#include "http/wrong_key_log.hpp"
+#include "http/api/auth.hpp"
+#include "http/api/router.hpp"
+#include "http/api/sign_ins.hpp"
+#include "http/api/wrong_key_log.hpp"
 
 #include <caf/fwd.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/embedded_page.hpp"
+#include "http/api/embedded_page.hpp"
 
 namespace insula::http::console {
 

@@ -1,6 +1,6 @@
 #include "http/opensandbox/execd_route.hpp"
 #include "http/opensandbox/pty_json.hpp"
-#include "http/percent.hpp"
+#include "http/text/percent.hpp"
 
 /// What execd offers elsewhere and not here, said so that its clients understand it: code is
 /// interpreted by nobody, and there is no sandbox within a sandbox.

@@ -1,10 +1,10 @@
 #include "base/limits.hpp"
-#include "http/bridge/ask_sandbox.hpp"
-#include "http/json.hpp"
+#include "http/json/json.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/log_cursor.hpp"
-#include "http/retry_after.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/transport/retry_after.hpp"
 
 #include <caf/stateful_actor.hpp>
 

@@ -1,9 +1,9 @@
 #include "actors/protocol/errors.hpp"
 #include "base/limits.hpp"
-#include "http/bridge/ask_sandbox.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/lines.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
 
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>

@@ -1,10 +1,10 @@
 #include "base/id.hpp"
-#include "http/bridge/ask_sandbox.hpp"
-#include "http/network_json.hpp"
+#include "http/bridge/network_json.hpp"
 #include "http/opensandbox/api.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd.hpp"
 #include "http/opensandbox/lifecycle.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
 
 #include <chrono>
 #include <string>

@@ -3,12 +3,12 @@
 #include "base/hex.hpp"
 #include "base/id.hpp"
 #include "base/limits.hpp"
-#include "http/bridge/ask_sandbox.hpp"
 #include "http/opensandbox/api.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/execd_route.hpp"
-#include "http/percent.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/text/percent.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "http/bridge/api.hpp"
-#include "http/router.hpp"
+#include "http/api/dispatcher.hpp"
+#include "http/api/router.hpp"
 
 #include <memory>
 #include <string>

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "base/limits.hpp"
-#include "http/bridge/api.hpp"
+#include "http/api/dispatcher.hpp"
+#include "http/api/router.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
-#include "http/router.hpp"
 
 #include <cstdint>
 #include <functional>

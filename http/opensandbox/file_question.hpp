@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/file_tasks.hpp"
-#include "http/exchange.hpp"
 #include "http/opensandbox/execd_route.hpp"
+#include "http/transport/exchange.hpp"
 
 #include <functional>
 #include <string>

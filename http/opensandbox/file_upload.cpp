@@ -1,10 +1,10 @@
 #include "http/opensandbox/file_upload.hpp"
 
-#include "http/bridge/ask_sandbox.hpp"
-#include "http/bridge/file_writer.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/files_json.hpp"
 #include "http/opensandbox/multipart.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/sandboxes/file_writer.hpp"
 
 #include <deque>
 #include <optional>

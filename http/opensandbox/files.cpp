@@ -1,8 +1,4 @@
 #include "base/limits.hpp"
-#include "http/bridge/ask_sandbox.hpp"
-#include "http/bridge/channel_reader.hpp"
-#include "http/byte_range.hpp"
-#include "http/header_text.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/execd_route.hpp"
@@ -10,7 +6,11 @@
 #include "http/opensandbox/file_upload.hpp"
 #include "http/opensandbox/files_json.hpp"
 #include "http/opensandbox/line_window.hpp"
-#include "http/percent.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/sandboxes/byte_range.hpp"
+#include "http/sandboxes/channel_reader.hpp"
+#include "http/text/percent.hpp"
+#include "http/transport/header_text.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 
 #include "base/limits.hpp"
 #include "http/opensandbox/execd_json.hpp"
-#include "http/utf8.hpp"
+#include "http/text/utf8.hpp"
 
 #include <rapidjson/document.h>
 #include <rapidjson/stringbuffer.h>

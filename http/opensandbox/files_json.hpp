@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
-#include "http/told_entry.hpp"
+#include "http/sandboxes/told_entry.hpp"
 
 #include <cstdint>
 #include <string>

@@ -2,16 +2,16 @@
 
 #include "base/id.hpp"
 #include "base/limits.hpp"
-#include "http/bridge/ask_sandbox.hpp"
-#include "http/bridge/command_line.hpp"
-#include "http/header_text.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/lifecycle_json.hpp"
-#include "http/percent.hpp"
 #include "http/preview/token.hpp"
-#include "http/retry_after.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/sandboxes/command_line.hpp"
+#include "http/text/percent.hpp"
+#include "http/transport/header_text.hpp"
+#include "http/transport/retry_after.hpp"
 
 #include <caf/send.hpp>
 

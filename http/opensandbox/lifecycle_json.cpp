@@ -1,8 +1,8 @@
 #include "http/opensandbox/lifecycle_json.hpp"
 
-#include "http/network_json.hpp"
+#include "http/bridge/network_json.hpp"
 #include "http/opensandbox/execd_json.hpp"
-#include "http/utf8.hpp"
+#include "http/text/utf8.hpp"
 
 #include <rapidjson/document.h>
 #include <rapidjson/stringbuffer.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/utf8.hpp"
+#include "http/text/utf8.hpp"
 
 #include <cstddef>
 #include <string>

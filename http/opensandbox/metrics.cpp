@@ -1,6 +1,6 @@
-#include "http/bridge/ask_sandbox.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/execd_route.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
 
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>

@@ -1,8 +1,8 @@
-#include "http/bridge/ask_sandbox.hpp"
 #include "http/opensandbox/execd_route.hpp"
 #include "http/opensandbox/pty_json.hpp"
 #include "http/opensandbox/pty_words.hpp"
-#include "http/percent.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/text/percent.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/bridge/pty_stream.hpp"
+#include "http/sandboxes/terminal_stream.hpp"
 
 #include <memory>
 #include <string>

@@ -1,9 +1,9 @@
 #include "base/id.hpp"
-#include "http/bridge/ask_sandbox.hpp"
-#include "http/bridge/command_line.hpp"
 #include "http/opensandbox/file_question.hpp"
 #include "http/opensandbox/files_json.hpp"
-#include "http/percent.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/sandboxes/command_line.hpp"
+#include "http/text/percent.hpp"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 #include "http/preview/address.hpp"
 
 #include "base/id.hpp"
-#include "http/header_text.hpp"
+#include "http/transport/header_text.hpp"
 
 #include <algorithm>
 #include <array>

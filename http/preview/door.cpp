@@ -1,14 +1,14 @@
 #include "http/preview/door.hpp"
 
+#include "http/api/origin.hpp"
 #include "http/cluster/fields.hpp"
-#include "http/connection.hpp"
-#include "http/header_text.hpp"
 #include "http/opensandbox/execd.hpp"
-#include "http/origin.hpp"
-#include "http/percent.hpp"
 #include "http/preview/message.hpp"
 #include "http/preview/session.hpp"
 #include "http/preview/token.hpp"
+#include "http/text/percent.hpp"
+#include "http/transport/connection.hpp"
+#include "http/transport/header_text.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/bridge/api.hpp"
+#include "http/api/dispatcher.hpp"
 #include "http/preview/address.hpp"
 
 #include <memory>

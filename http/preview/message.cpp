@@ -1,7 +1,7 @@
 #include "http/preview/message.hpp"
 
-#include "http/header_text.hpp"
-#include "http/percent.hpp"
+#include "http/text/percent.hpp"
+#include "http/transport/header_text.hpp"
 
 #include <algorithm>
 #include <array>

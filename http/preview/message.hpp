@@ -1,8 +1,8 @@
 #pragma once
 
-#include "http/auth.hpp"
-#include "http/exchange.hpp"
+#include "http/api/auth.hpp"
 #include "http/preview/address.hpp"
+#include "http/transport/exchange.hpp"
 
 #include <functional>
 #include <string>

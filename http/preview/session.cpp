@@ -1,13 +1,13 @@
 #include "http/preview/session.hpp"
 
-#include "http/connection.hpp"
-#include "http/header_text.hpp"
-#include "http/json.hpp"
-#include "http/message_reader.hpp"
+#include "http/json/json.hpp"
 #include "http/preview/message.hpp"
 #include "http/preview/tunnel.hpp"
 #include "http/preview/upstream.hpp"
-#include "http/response_head.hpp"
+#include "http/proxy/message_reader.hpp"
+#include "http/transport/connection.hpp"
+#include "http/transport/header_text.hpp"
+#include "http/transport/response_head.hpp"
 
 #include <boost/asio/write.hpp>
 

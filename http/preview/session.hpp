@@ -1,7 +1,7 @@
 #pragma once
 
-#include "http/auth.hpp"
-#include "http/bridge/api.hpp"
+#include "http/api/auth.hpp"
+#include "http/api/dispatcher.hpp"
 #include "http/preview/address.hpp"
 
 #include <cstdint>

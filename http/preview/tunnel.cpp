@@ -1,6 +1,6 @@
 #include "http/preview/tunnel.hpp"
 
-#include "http/byte_tunnel.hpp"
+#include "http/proxy/byte_tunnel.hpp"
 
 namespace insula::http::preview {
 

@@ -1,6 +1,6 @@
 #include "http/preview/upstream.hpp"
 
-#include "http/bridge/ask_sandbox.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
 
 #include <boost/asio/post.hpp>
 

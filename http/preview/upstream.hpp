@@ -1,8 +1,8 @@
 #pragma once
 
-#include "http/bridge/api.hpp"
-#include "http/exchange.hpp"
-#include "http/watchdog.hpp"
+#include "http/api/dispatcher.hpp"
+#include "http/transport/exchange.hpp"
+#include "http/transport/watchdog.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 

@@ -5,9 +5,9 @@
 #include "base/log.hpp"
 #include "http/cluster/fields.hpp"
 #include "http/cluster/gateway.hpp"
-#include "http/front_door.hpp"
-#include "http/header_text.hpp"
 #include "http/preview/message.hpp"
+#include "http/transport/front_door.hpp"
+#include "http/transport/header_text.hpp"
 #include "tests/fuzz/conversation.hpp"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 // What browsers send of cookies and origins, and the cookies that servers in sandboxes set, against
 // models that go letter by letter.
-#include "http/auth.hpp"
-#include "http/header_text.hpp"
-#include "http/origin.hpp"
+#include "http/api/auth.hpp"
+#include "http/api/origin.hpp"
+#include "http/api/sign_ins.hpp"
 #include "http/preview/message.hpp"
-#include "http/sign_ins.hpp"
+#include "http/transport/header_text.hpp"
 #include "tests/fuzz/bytes.hpp"
 #include "tests/support/played_head.hpp"
 

@@ -1,6 +1,6 @@
 // Texts that travel between server, gateway and agent, and bodies that say a policy.
 #include "base/network.hpp"
-#include "http/network_json.hpp"
+#include "http/bridge/network_json.hpp"
 #include "runtime/port_list.hpp"
 #include "tests/fuzz/bytes.hpp"
 

@@ -1,8 +1,8 @@
 // The body of an exec, up to the line that bash is given.
-#include "http/json.hpp"
+#include "http/json/json.hpp"
 #include "base/limits.hpp"
-#include "http/bridge/command_line.hpp"
-#include "http/utf8.hpp"
+#include "http/sandboxes/command_line.hpp"
+#include "http/text/utf8.hpp"
 #include "tests/fuzz/bytes.hpp"
 
 using namespace insula;

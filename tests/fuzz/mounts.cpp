@@ -1,6 +1,6 @@
 // The bodies of requests to mount a bucket and to unmount one.
 #include "base/limits.hpp"
-#include "http/mount_json.hpp"
+#include "http/bridge/mount_json.hpp"
 #include "tests/fuzz/bytes.hpp"
 
 #include <algorithm>

@@ -2,14 +2,14 @@
 // method, path, query, Host, Origin, Authorization, Accept-Encoding, Session-Id, Range.
 #include "base/byte_budget.hpp"
 #include "base/id.hpp"
-#include "http/bridge/api.hpp"
+#include "http/api/dispatcher.hpp"
 #include "http/bridge/archives.hpp"
 #include "http/bridge/workspace_path.hpp"
-#include "http/byte_range.hpp"
-#include "http/header_text.hpp"
-#include "http/percent.hpp"
 #include "http/preview/address.hpp"
 #include "http/preview/message.hpp"
+#include "http/sandboxes/byte_range.hpp"
+#include "http/text/percent.hpp"
+#include "http/transport/header_text.hpp"
 #include "tests/fuzz/bytes.hpp"
 
 #include <map>

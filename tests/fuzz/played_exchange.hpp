@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/protocol/messages.hpp"
-#include "http/exchange.hpp"
+#include "http/transport/exchange.hpp"
 #include "tests/fuzz/bytes.hpp"
 
 #include <boost/asio/io_context.hpp>

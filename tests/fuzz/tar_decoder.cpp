@@ -1,5 +1,5 @@
 // An archive of a client's, up to the entries that go into a sandbox.
-#include "http/tar_decoder.hpp"
+#include "http/sandboxes/tar_decoder.hpp"
 #include "base/stream_frames.hpp"
 #include "tests/fuzz/bytes.hpp"
 #include "tests/fuzz/tree_check.hpp"

@@ -1,7 +1,7 @@
 // A tree that comes out of a sandbox (base/tree_frames.hpp), up to the archive that a client gets.
 #include "base/log.hpp"
 #include "http/bridge/archives.hpp"
-#include "http/tar_decoder.hpp"
+#include "http/sandboxes/tar_decoder.hpp"
 #include "tests/fuzz/bytes.hpp"
 #include "tests/fuzz/played_exchange.hpp"
 #include "tests/fuzz/tree_check.hpp"

@@ -1,6 +1,6 @@
 // Text that comes in odd pieces. The first byte says how long they are; a piece ends nowhere inside
 // a character.
-#include "http/utf8.hpp"
+#include "http/text/utf8.hpp"
 #include "tests/fuzz/bytes.hpp"
 
 #include <string>

@@ -1,8 +1,8 @@
 // What a terminal's client says on its WebSocket, as both APIs read it, and the frames of a
 // server's answer, of which a node knows where they end.
 #include "http/bridge/pty_words.hpp"
-#include "http/frame_walk.hpp"
 #include "http/opensandbox/pty_words.hpp"
+#include "http/proxy/frame_walk.hpp"
 #include "tests/fuzz/bytes.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "http/bridge/api.hpp"
+#include "http/api/dispatcher.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/played_head.hpp"
 

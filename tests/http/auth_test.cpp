@@ -1,4 +1,4 @@
-#include "http/auth.hpp"
+#include "http/api/auth.hpp"
 #include "tests/support/catch.hpp"
 
 using insula::http::key_check;

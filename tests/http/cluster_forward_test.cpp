@@ -1,6 +1,6 @@
 #include "base/limits.hpp"
 #include "http/cluster/routing.hpp"
-#include "http/frame_walk.hpp"
+#include "http/proxy/frame_walk.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/http/inner_server.hpp"

@@ -1,4 +1,4 @@
-#include "http/bridge/command_line.hpp"
+#include "http/sandboxes/command_line.hpp"
 #include "tests/support/catch.hpp"
 
 #include <array>

@@ -1,4 +1,4 @@
-#include "http/disk_workers.hpp"
+#include "http/sandboxes/disk_workers.hpp"
 #include "tests/support/catch.hpp"
 
 #include <atomic>

@@ -2,7 +2,7 @@
 #include "http/opensandbox/files_json.hpp"
 #include "http/opensandbox/line_window.hpp"
 #include "http/opensandbox/multipart.hpp"
-#include "http/percent.hpp"
+#include "http/text/percent.hpp"
 #include "tests/support/catch.hpp"
 
 #include <cstring>

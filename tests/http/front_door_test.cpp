@@ -1,5 +1,5 @@
 #include "base/limits.hpp"
-#include "http/front_door.hpp"
+#include "http/transport/front_door.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"

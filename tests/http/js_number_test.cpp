@@ -1,4 +1,4 @@
-#include "http/js_number.hpp"
+#include "http/json/js_number.hpp"
 #include "tests/support/catch.hpp"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 #include "base/limits.hpp"
-#include "http/json.hpp"
+#include "http/json/json.hpp"
 #include "tests/support/catch.hpp"
 
 #include <random>

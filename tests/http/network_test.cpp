@@ -1,5 +1,5 @@
 #include "base/limits.hpp"
-#include "http/network_json.hpp"
+#include "http/bridge/network_json.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"

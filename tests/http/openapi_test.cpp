@@ -1,5 +1,5 @@
-#include "http/bridge/api.hpp"
-#include "http/openapi.hpp"
+#include "http/api/dispatcher.hpp"
+#include "http/api/openapi.hpp"
 #include "http/opensandbox/api.hpp"
 #include "http/opensandbox/execd.hpp"
 #include "tests/support/catch.hpp"

@@ -1,4 +1,4 @@
-#include "http/page_guard.hpp"
+#include "http/api/page_guard.hpp"
 #include "tests/support/catch.hpp"
 
 #include <string>

@@ -1,5 +1,5 @@
-#include "http/exchange.hpp"
-#include "http/request_track.hpp"
+#include "http/transport/exchange.hpp"
+#include "http/transport/request_track.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/metrics_text.hpp"
 

@@ -1,5 +1,5 @@
 #include "base/id.hpp"
-#include "http/openapi.hpp"
+#include "http/api/openapi.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"

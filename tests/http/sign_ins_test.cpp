@@ -1,8 +1,8 @@
-#include "http/sign_ins.hpp"
+#include "http/api/sign_ins.hpp"
 
 #include "base/limits.hpp"
-#include "http/bridge/api.hpp"
-#include "http/connection.hpp"
+#include "http/api/dispatcher.hpp"
+#include "http/transport/connection.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/played_head.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/front_door.hpp"
+#include "http/transport/front_door.hpp"
 #include "tests/support/events.hpp"
 
 #include <functional>

@@ -4,8 +4,8 @@
 #include "base/stream_frames.hpp"
 #include "base/tar_size.hpp"
 #include "base/unique_fd.hpp"
-#include "http/tar_decoder.hpp"
-#include "http/tar_encoder.hpp"
+#include "http/sandboxes/tar_decoder.hpp"
+#include "http/sandboxes/tar_encoder.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 

@@ -1,5 +1,5 @@
-#include "http/percent.hpp"
-#include "http/utf8.hpp"
+#include "http/text/percent.hpp"
+#include "http/text/utf8.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "http/wrong_key_log.hpp"
+#include "http/api/wrong_key_log.hpp"
 
 #include "base/limits.hpp"
 #include "tests/support/catch.hpp"

@@ -1,0 +1,487 @@
+#include "http/bridge/network_json.hpp"
+
+#include "http/text/utf8.hpp"
+
+#include <rapidjson/document.h>
+#include <rapidjson/stringbuffer.h>
+#include <rapidjson/writer.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <ctime>
+#include <initializer_list>
+#include <optional>
+
+namespace insula::http::json {
+
+namespace {
+
+using value = rapidjson::Value;
+using writer = rapidjson::Writer<rapidjson::StringBuffer>;
+
+error wrong(std::string why) {
+  return {errc::invalid_request, std::move(why)};
+}
+
+std::string_view text_of(const value& from) {
+  return {from.GetString(), from.GetStringLength()};
+}
+
+const error no_json{errc::invalid_request, "Invalid JSON body"};
+
+/// Without recursion, however deep it nests.
+bool parse(std::string_view body, rapidjson::Document& into) {
+  into.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag>(body.data(),
+                                                                                     body.size());
+  return !into.HasParseError();
+}
+
+/// A member by its name; null: there is none.
+const value* find(const value& object, const char* name) {
+  const auto at = object.FindMember(name);
+  return at == object.MemberEnd() ? nullptr : &at->value;
+}
+
+/// Nothing, if it has no other members than these.
+std::optional<error> only(const value& object, std::initializer_list<std::string_view> known,
+                          const std::string& where) {
+  for (const auto& each : object.GetObject()) {
+    const auto name = text_of(each.name);
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      return wrong("unknown member \"" + std::string{name} + "\"" + where);
+  }
+  return std::nullopt;
+}
+
+/// Reads the parts of one body, until the first thing that is wrong.
+class policy_reader {
+public:
+  result<egress_policy> read(const value& body) {
+    if (!body.IsObject())
+      return wrong("the body must be a JSON object");
+    if (find(body, "mode") != nullptr)
+      read_mode(body);
+    else if (find(body, "default") != nullptr || find(body, "rules") != nullptr)
+      read_rules(body);
+    else
+      read_lists(body);
+    return finish();
+  }
+
+  /// Of OpenSandbox's clients.
+  result<egress_policy> read_opensandbox(const value& body) {
+    policy_.allow_rest = false;
+    if (body.IsNull())
+      return policy_;
+    if (!body.IsObject())
+      return wrong("the body must be a JSON object");
+    if (knows(body, {"defaultAction", "egress"})) {
+      if (const auto* rest = find(body, "defaultAction"); rest != nullptr && !rest->IsNull())
+        policy_.allow_rest = read_action(rest, "defaultAction").value_or(false);
+      if (const auto* rules = find(body, "egress"); rules != nullptr && !rules->IsNull())
+        add_rules(*rules, "egress");
+    }
+    return finish();
+  }
+  result<egress_policy> read_rule_list(const value& rules) {
+    add_rules(rules, "the body");
+    return finish();
+  }
+
+private:
+  result<egress_policy> finish() {
+    if (why_)
+      return *why_;
+    return std::move(policy_);
+  }
+
+  /// Of several errors the first is told.
+  bool fail(error why) {
+    if (!why_)
+      why_ = std::move(why);
+    return false;
+  }
+  bool knows(const value& object, std::initializer_list<std::string_view> known,
+             const std::string& where = {}) {
+    auto other = only(object, known, where);
+    return !other || fail(std::move(*other));
+  }
+
+  void add(bool allow, const value& target, const std::string& where) {
+    if (!target.IsString())
+      return void(fail(wrong(where + " must be a string")));
+    auto normal = normalise_target(text_of(target));
+    if (!normal)
+      return void(fail(normal.reason()));
+    if (policy_.rules.size() >= max_egress_rules)
+      return void(fail({errc::limit_reached,
+                        "a policy has at most " + std::to_string(max_egress_rules) + " rules"}));
+    policy_.rules.push_back({allow, std::move(*normal)});
+  }
+
+  void read_flag(const value& body, const char* name, bool& into) {
+    const auto* given = find(body, name);
+    if (given == nullptr)
+      return;
+    if (!given->IsBool())
+      return void(fail(wrong(std::string{name} + " must be true or false")));
+    into = given->GetBool();
+  }
+
+  /// True: "allow".
+  std::optional<bool> read_action(const value* given, const char* name) {
+    const auto said = given != nullptr && given->IsString() ? text_of(*given) : std::string_view{};
+    if (said == "allow" || said == "deny")
+      return said == "allow";
+    fail(wrong(std::string{name} + " must be \"allow\" or \"deny\""));
+    return std::nullopt;
+  }
+
+  void read_mode(const value& body) {
+    const auto& mode = *find(body, "mode");
+    const auto said = mode.IsString() ? text_of(mode) : std::string_view{};
+    if (said == "custom")
+      return read_rules(body);
+    if (said != "allow-all" && said != "deny-all")
+      return void(fail(wrong("mode must be \"allow-all\", \"deny-all\" or \"custom\"")));
+    policy_.allow_rest = said == "allow-all";
+    // What this API answers can be sent back as it is.
+    if (!knows(body, {"mode", "default", "rules", "dry_run", "match_host"}))
+      return;
+    const auto* rules = find(body, "rules");
+    if (rules != nullptr && (!rules->IsArray() || !rules->Empty()))
+      return void(fail(wrong("mode \"" + std::string{said} + "\" has no rules")));
+    read_flag(body, "dry_run", policy_.dry_run);
+    read_flag(body, "match_host", policy_.match_host);
+  }
+
+  void read_rules(const value& body) {
+    if (!knows(body, {"mode", "default", "rules", "dry_run", "match_host"}))
+      return;
+    const auto rest = read_action(find(body, "default"), "default");
+    if (!rest)
+      return;
+    policy_.allow_rest = *rest;
+    read_flag(body, "dry_run", policy_.dry_run);
+    read_flag(body, "match_host", policy_.match_host);
+    const auto* rules = find(body, "rules");
+    if (rules == nullptr)
+      return;
+    add_rules(*rules, "rules");
+  }
+
+  void add_rules(const value& rules, const char* name) {
+    if (!rules.IsArray())
+      return void(fail(wrong(std::string{name} + " must be an array")));
+    for (const auto& each : rules.GetArray()) {
+      if (why_)
+        return;
+      if (!each.IsObject())
+        return void(fail(wrong("a rule must be an object")));
+      const auto* target = find(each, "target");
+      const auto action = read_action(find(each, "action"), "action");
+      if (target == nullptr)
+        return void(fail(wrong("a rule needs a target")));
+      if (action && knows(each, {"action", "target"}, " in a rule"))
+        add(*action, *target, "target");
+    }
+  }
+
+  void read_list(const value* list, bool allow, const char* name) {
+    if (list == nullptr)
+      return;
+    if (!list->IsArray())
+      return void(fail(wrong(std::string{name} + " must be an array")));
+    for (const auto& each : list->GetArray())
+      if (!why_)
+        add(allow, each, std::string{name} + "'s elements");
+  }
+
+  void read_lists(const value& body) {
+    policy_.allow_rest = false;
+    policy_.match_host = false;
+    if (!knows(body, {"allow", "subnets", "dry_run"}))
+      return;
+    read_flag(body, "dry_run", policy_.dry_run);
+    if (const auto* subnets = find(body, "subnets")) {
+      if (!subnets->IsObject())
+        return void(fail(wrong("subnets must be an object")));
+      if (!knows(*subnets, {"allow", "deny"}, " in subnets"))
+        return;
+      read_list(find(*subnets, "deny"), false, "subnets.deny");
+      read_list(find(*subnets, "allow"), true, "subnets.allow");
+      for (const auto& each : policy_.rules)
+        if (!is_subnet(each.target))
+          return void(fail(wrong("\"" + each.target + "\" is no address or subnet")));
+    }
+    const auto* allow = find(body, "allow");
+    if (allow == nullptr || allow->IsArray())
+      return read_list(allow, true, "allow");
+    if (!allow->IsObject())
+      return void(fail(wrong("allow must be an array or an object")));
+    for (const auto& each : allow->GetObject()) {
+      if (!each.value.IsArray() || !each.value.Empty())
+        return void(fail(wrong("rules for the domain \"" + std::string{text_of(each.name)} +
+                               "\" are not supported")));
+      if (!why_)
+        add(true, each.name, "allow's names");
+    }
+  }
+
+  egress_policy policy_;
+  std::optional<error> why_;
+};
+
+void text(writer& out, std::string_view name, std::string_view given) {
+  out.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
+  const auto clean = to_utf8(given);
+  out.String(clean.data(), static_cast<rapidjson::SizeType>(clean.size()));
+}
+
+void number(writer& out, const char* name, std::uint64_t given) {
+  out.Key(name);
+  out.Uint64(given);
+}
+
+/// 2026-01-31T12:00:00.000Z
+std::string iso_time(std::int64_t unix_ms) {
+  const std::time_t seconds = unix_ms / 1000;
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  std::array<char, 32> day{}, whole{};
+  std::strftime(day.data(), day.size(), "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(whole.data(), whole.size(), "%s.%03dZ", day.data(),
+                static_cast<int>(unix_ms % 1000));
+  return whole.data();
+}
+
+void write_rules(writer& out, const char* name, const std::vector<egress_rule>& rules) {
+  out.Key(name);
+  out.StartArray();
+  for (const auto& each : rules) {
+    out.StartObject();
+    text(out, "action", each.allow ? "allow" : "deny");
+    text(out, "target", each.target);
+    out.EndObject();
+  }
+  out.EndArray();
+}
+
+void write_policy(writer& out, const egress_policy& policy) {
+  out.StartObject();
+  text(out, "mode",
+       !policy.rules.empty() ? "custom"
+       : policy.allow_rest   ? "allow-all"
+                             : "deny-all");
+  text(out, "default", policy.allow_rest ? "allow" : "deny");
+  write_rules(out, "rules", policy.rules);
+  out.Key("dry_run");
+  out.Bool(policy.dry_run);
+  out.Key("match_host");
+  out.Bool(policy.match_host);
+  out.EndObject();
+}
+
+/// When it was, and where to: what a refusal and a failure have alike.
+template <class Event>
+void write_place(writer& out, const Event& each) {
+  text(out, "at", iso_time(each.at_ms));
+  text(out, "protocol", each.protocol);
+  text(out, "name", each.name);
+  text(out, "address", each.address);
+  number(out, "port", each.port);
+}
+
+void write_figures(writer& out, const network_figures& figures) {
+  out.StartObject();
+  number(out, "bytes_in", figures.bytes_in);
+  number(out, "bytes_out", figures.bytes_out);
+  number(out, "connections", figures.connections);
+  number(out, "open_connections", figures.open_connections);
+  number(out, "refusals", figures.refusals);
+  number(out, "gateway_ms", figures.gateway_us / 1000);
+  out.Key("last_refusals");
+  out.StartArray();
+  for (const auto& each : figures.last_refusals) {
+    out.StartObject();
+    write_place(out, each);
+    text(out, "rule", each.rule);
+    out.Key("let_through");
+    out.Bool(each.let_through);
+    out.EndObject();
+  }
+  out.EndArray();
+  number(out, "failures", figures.failures);
+  out.Key("last_failures");
+  out.StartArray();
+  for (const auto& each : figures.last_failures) {
+    out.StartObject();
+    write_place(out, each);
+    text(out, "reason", to_text(each.reason));
+    out.EndObject();
+  }
+  out.EndArray();
+  out.EndObject();
+}
+
+} // namespace
+
+result<egress_policy> read_network_policy(std::string_view body) {
+  rapidjson::Document parsed;
+  if (!parse(body, parsed))
+    return no_json;
+  return policy_reader{}.read(parsed);
+}
+
+result<egress_policy> read_opensandbox_policy(std::string_view body) {
+  if (body.find_first_not_of(" \t\r\n") == body.npos)
+    return egress_policy::deny_all();
+  rapidjson::Document parsed;
+  if (!parse(body, parsed))
+    return no_json;
+  return policy_reader{}.read_opensandbox(parsed);
+}
+
+result<std::vector<egress_rule>> read_opensandbox_rules(std::string_view body) {
+  rapidjson::Document parsed;
+  if (!parse(body, parsed))
+    return no_json;
+  auto read = policy_reader{}.read_rule_list(parsed);
+  if (!read)
+    return read.reason();
+  if (read->rules.empty())
+    return wrong("at least one rule is needed");
+  return std::move(read->rules);
+}
+
+result<std::vector<std::string>> read_opensandbox_targets(std::string_view body) {
+  rapidjson::Document parsed;
+  if (!parse(body, parsed))
+    return no_json;
+  if (!parsed.IsArray())
+    return wrong("the body must be an array of targets");
+  std::vector<std::string> targets;
+  for (const auto& each : parsed.GetArray()) {
+    if (!each.IsString())
+      return wrong("a target must be a string");
+    if (auto normal = normalise_target(text_of(each))) // Else no rule has it.
+      targets.push_back(std::move(*normal));
+  }
+  return targets;
+}
+
+std::string write_opensandbox_policy(const egress_policy& policy) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  text(out, "status", "ok");
+  text(out, "mode",
+       !policy.rules.empty() ? "enforcing"
+       : policy.allow_rest   ? "allow_all"
+                             : "deny_all");
+  text(out, "enforcementMode", "dns+nft");
+  out.Key("policy");
+  out.StartObject();
+  write_rules(out, "egress", policy.rules);
+  text(out, "defaultAction", policy.allow_rest ? "allow" : "deny");
+  out.EndObject();
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+std::string write_network(const network_state& state) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  out.Key("policy");
+  write_policy(out, state.policy);
+  out.Key("running");
+  out.Bool(state.running);
+  out.Key("figures");
+  state.running ? write_figures(out, state.figures) : void(out.Null());
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+result<preview_body> read_preview_body(std::string_view body) {
+  constexpr std::uint64_t most_ports = 65'535, longest_s = 30 * 24 * 3600;
+  rapidjson::Document document;
+  if (!parse(body, document))
+    return no_json;
+  if (!document.IsObject())
+    return wrong("the body must be a JSON object");
+  if (auto other = only(document, {"port", "expires_in_s"}, ""))
+    return *other;
+  preview_body read;
+  const auto* port = find(document, "port");
+  if (port == nullptr || !port->IsUint64() || port->GetUint64() < 1 ||
+      port->GetUint64() > most_ports)
+    return wrong("port must be a number from 1 to 65535");
+  read.port = static_cast<std::uint16_t>(port->GetUint64());
+  if (const auto* time = find(document, "expires_in_s")) {
+    if (!time->IsUint64() || time->GetUint64() < 1 || time->GetUint64() > longest_s)
+      return wrong("expires_in_s must be a number from 1 to 2592000");
+    read.expires_in_s = static_cast<std::uint32_t>(time->GetUint64());
+  }
+  return read;
+}
+
+std::string write_preview_link(const preview_link& link) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  number(out, "port", link.port);
+  if (link.url.empty()) {
+    out.Key("url");
+    out.Null();
+  } else {
+    text(out, "url", link.url);
+  }
+  text(out, "path", link.path);
+  if (link.token) {
+    text(out, "token", *link.token);
+    text(out, "expires_at", iso_time(link.expires_at_s * 1000));
+  } else {
+    out.Key("token");
+    out.Null();
+    out.Key("expires_at");
+    out.Null();
+  }
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+std::string write_port_ready(std::uint64_t waited_ms) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  out.Key("ready");
+  out.Bool(true);
+  number(out, "waited_ms", waited_ms);
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+std::string write_ports(const std::vector<listening_port>& ports) {
+  rapidjson::StringBuffer buffer;
+  writer out{buffer};
+  out.StartObject();
+  out.Key("ports");
+  out.StartArray();
+  for (const auto& each : ports) {
+    out.StartObject();
+    number(out, "port", each.port);
+    text(out, "address", each.address);
+    if (each.pid != 0)
+      number(out, "pid", static_cast<std::uint64_t>(each.pid));
+    if (!each.process.empty())
+      text(out, "process", each.process);
+    out.EndObject();
+  }
+  out.EndArray();
+  out.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+} // namespace insula::http::json

@@ -1,0 +1,104 @@
+#pragma once
+
+#include "actors/protocol/errors.hpp"
+#include "actors/protocol/interfaces.hpp"
+#include "base/limits.hpp"
+#include "http/api/dispatcher.hpp"
+#include "http/bridge/error_response.hpp"
+
+#include <caf/actor_system.hpp>
+#include <caf/event_based_actor.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace insula::http::bridge {
+
+/// What a request may wait for a sandbox to start and to answer. A little longer than the start
+/// itself may take, so that its own error is heard first.
+inline constexpr auto sandbox_patience =
+  std::chrono::milliseconds{limits::create_patience} + std::chrono::seconds{10};
+
+inline const error sandbox_ended{errc::sandbox_not_running, "the sandbox has ended"};
+
+/// A question to a sandbox that is found, or started, first.
+template <class Message, class Answer>
+struct sandbox_question {
+  directory_actor directory;
+  std::string id;
+  Message message; ///< With the context of the request.
+  std::function<void(const Answer&)> answered;
+  std::function<void(step, const error&)> failed; ///< The step is find_sandbox or `during`.
+  step during;
+  std::function<void()> found = {}; ///< Called when there is a sandbox to ask.
+  caf::actor_addr awaited = {};     ///< The sandbox that has been asked.
+  bool starts_it = true;            ///< The sandbox runs when it is asked.
+  bool may_repeat = true; ///< A handle can be stale: then the sandbox is looked for once more.
+};
+
+/// Said to oneself when a monitored actor has gone: a question that it never saw comes back at
+/// about the same time and counts for more, since it may be asked again.
+using ended_atom = caf::atom_constant<caf::atom("ended")>;
+
+template <class Message, class Answer>
+void ask_now(caf::event_based_actor* self,
+             std::shared_ptr<sandbox_question<Message, Answer>> question) {
+  // Time limits are the exchange's; here everything ends with the answer or with the asked one.
+  const auto give_up = [=](step at, const error& why) {
+    question->failed(at, why);
+    self->quit();
+  };
+  self->set_down_handler(
+    [=](const caf::down_msg& gone) { self->send(self, ended_atom::value, gone.source); });
+  self->become([=](ended_atom, const caf::actor_addr& who) {
+    if (who == question->awaited)
+      give_up(question->during, sandbox_ended);
+  });
+  const auto found = [=](const sandbox_actor& box) {
+    self->monitor(box);
+    question->awaited = box.address();
+    if (const auto& times = question->message.context.times)
+      times->reached(request_times::stage::queue);
+    if (question->found)
+      question->found();
+    self->request(box, caf::infinite, question->message)
+      .then(
+        [=](const Answer& answer) {
+          if (const auto& times = question->message.context.times)
+            times->reached(request_times::stage::start);
+          question->answered(answer);
+          self->quit();
+        },
+        [=](const caf::error& failure) {
+          const auto why = from_caf(failure);
+          if (why.code != errc::sandbox_not_running || !question->may_repeat)
+            return give_up(question->during, why);
+          question->may_repeat = false;
+          question->awaited = nullptr;
+          ask_now(self, question);
+        });
+  };
+  const auto not_found = [=](const caf::error& failure) {
+    give_up(step::find_sandbox, from_caf(failure));
+  };
+  const auto& [directory, id, context] =
+    std::tie(question->directory, question->id, question->message.context);
+  if (question->starts_it)
+    self->request(directory, caf::infinite, find_atom::value, id, context).then(found, not_found);
+  else
+    self->request(directory, caf::infinite, reach_atom::value, id, context).then(found, not_found);
+}
+
+/// Asks; one of the two functions of `question` is called, on a CAF worker.
+template <class Message, class Answer>
+void ask_sandbox(const services& with, sandbox_question<Message, Answer> question) {
+  using shared_question = std::shared_ptr<sandbox_question<Message, Answer>>;
+  with.system->spawn(
+    [](caf::event_based_actor* self, const shared_question& asked) { ask_now(self, asked); },
+    std::make_shared<sandbox_question<Message, Answer>>(std::move(question)));
+}
+
+} // namespace insula::http::bridge

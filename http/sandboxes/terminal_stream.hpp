@@ -1,0 +1,59 @@
+#pragma once
+
+#include "http/api/dispatcher.hpp"
+#include "http/bridge/error_response.hpp"
+#include "http/transport/web_socket.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace insula::http::bridge {
+
+/// What one message of a terminal's client wants.
+struct terminal_wish {
+  std::string typed = {};
+  std::optional<resize_terminal> size = {};
+  std::optional<signal_terminal> signal = {};
+  std::optional<web_socket_message> answer = {}; ///< What it is told at once.
+};
+
+/// How an API says what happens at a terminal. Stateless; any thread.
+class terminal_words {
+public:
+  virtual ~terminal_words() = default;
+
+  /// In place of a WebSocket.
+  virtual response refusal(step at, const error& why) const = 0;
+  virtual web_socket_message printed(std::string bytes) const = 0;
+  /// What it had printed before, from `offset` on.
+  virtual web_socket_message replayed(std::uint64_t offset, std::string bytes) const = 0;
+  /// That was all of it.
+  virtual web_socket_message ready() const = 0;
+  virtual web_socket_message ended(const process_end& how) const = 0;
+  virtual web_socket_message failed(std::string_view why) const = 0;
+  /// Of the close after its end.
+  virtual std::string_view farewell() const { return {}; }
+  /// What is printed is told in whole characters.
+  virtual bool whole_characters() const { return false; }
+  virtual terminal_wish read(web_socket_message said) const = 0;
+};
+
+/// One client that wants to be at a terminal.
+struct pty_job {
+  std::shared_ptr<const services> with;
+  std::string id; ///< The sandbox's.
+  open_terminal_request wanted;
+  web_socket_offer offer;
+  std::shared_ptr<const terminal_words> words;
+  reply to;
+  bool starts_sandbox = true; ///< Else it has to be there.
+  std::optional<std::uint64_t> since =
+    {}; ///< What it has already. None: what is kept for everybody.
+};
+
+/// Serves it: terminal, WebSocket, what was printed before, then both ways until one end goes.
+void start_pty_stream(pty_job job);
+
+} // namespace insula::http::bridge
