@@ -940,15 +940,15 @@ std::optional<peer> cluster_node::node(const std::string& name) const {
   return core_->peer_of(name);
 }
 
-http::cluster::picture cluster_node::look() const {
-  http::cluster::picture seen;
+http::picture cluster_node::look() const {
+  http::picture seen;
   seen.self = core_->values.self;
   const auto members = core_->nodes->all();
   const auto mine = core_->own_report();
   {
     const std::lock_guard lock{core_->mutex};
     for (const auto& [name, each] : core_->values.nodes) {
-      http::cluster::pictured_node node;
+      http::pictured_node node;
       node.name = name;
       node.address = each.internal.address + ":" + std::to_string(each.internal.port);
       const auto member = members.find(name);
@@ -980,8 +980,8 @@ http::cluster::picture cluster_node::look() const {
   return seen;
 }
 
-http::cluster::pool_sum cluster_node::others() const {
-  http::cluster::pool_sum sum;
+http::pool_sum cluster_node::others() const {
+  http::pool_sum sum;
   const std::lock_guard lock{core_->mutex};
   const auto oldest = steady::now() - report_counts_for;
   for (const auto& [name, each] : core_->reports) {

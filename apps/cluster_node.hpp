@@ -4,8 +4,8 @@
 #include "actors/instance_count.hpp"
 #include "actors/node.hpp"
 #include "apps/config.hpp"
-#include "http/cluster/picture.hpp"
 #include "http/cluster/routing.hpp"
+#include "http/sandboxes/cluster_control.hpp"
 #include "runtime/engine.hpp"
 #include "storage/etcd/cluster_store.hpp"
 
@@ -19,7 +19,7 @@ namespace insula {
 ///
 /// Threads: any, but what waits is not for HTTP's and the actors'.
 /// Owner:   ends after the server and the node's actors, and before the actor system's pool.
-class cluster_node final : public http::cluster::routing, public http::cluster::control {
+class cluster_node final : public http::cluster::routing, public http::cluster_control {
 public:
   /// Becomes a member, or goes on as the one that the server before on this state was; waits for
   /// that. `records`: a directory for what the next server has to know. Errors: node_unreachable,
@@ -68,8 +68,8 @@ public:
   std::optional<http::cluster::peer> node(const std::string& name) const override;
 
   // ---- control
-  http::cluster::picture look() const override;
-  http::cluster::pool_sum others() const override;
+  http::picture look() const override;
+  http::pool_sum others() const override;
   void drain(std::string node, std::function<void(result<void>)> then) override;
 
 private:

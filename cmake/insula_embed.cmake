@@ -1,10 +1,12 @@
 enable_language(ASM)
 
-# insula_embed(target file symbol): links a program that is built here, or a file of this build directory, into
-# the target, between symbol_begin and symbol_end.
+# insula_embed(target file symbol): links a program that is built here, a file of this build directory, or one with its whole
+# path, into the target, between symbol_begin and symbol_end.
 function(insula_embed target name symbol)
   set(file "${CMAKE_CURRENT_BINARY_DIR}/${name}")
-  if(TARGET ${name})
+  if(IS_ABSOLUTE "${name}")
+    set(file "${name}")
+  elseif(TARGET ${name})
     get_target_property(where ${name} BINARY_DIR)
     set(file "${where}/${name}")
   endif()

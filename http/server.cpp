@@ -2,13 +2,18 @@
 
 #include "base/log.hpp"
 #include "http/api/dispatcher.hpp"
+#include "http/api/openapi.hpp"
+#include "http/bridge/api.hpp"
 #include "http/bridge/once.hpp"
-#include "http/cluster/fields.hpp"
 #include "http/cluster/gateway.hpp"
 #include "http/console/console.hpp"
+#include "http/opensandbox/access.hpp"
 #include "http/opensandbox/api.hpp"
-#include "http/opensandbox/execd.hpp"
 #include "http/preview/door.hpp"
+#include "http/preview/links.hpp"
+#include "http/sandboxes/services.hpp"
+#include "http/sandboxes/session_id.hpp"
+#include "http/transport/node_fields.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -24,13 +29,20 @@ public:
       , key_(options.api_key)
       , browsers_(std::make_shared<sign_ins>(options.tls.has_value()))
       , forwarder_(forwarder_of(io, options))
-      , with_(services(system, options, std::move(directory), std::move(health)))
+      , links_(links_of(options))
+      , with_(services_of(system, options, std::move(directory), std::move(health)))
       , door_(io,
               {options.address, options.port, options.tls, options.max_connections,
                options.buffered_body_bytes, options.time, counts_, options.inherited},
-              asking({key_, page_guard{options.allowed_hosts}, all_routes(system, options), counts_,
-                      browsers_, previews(options), others(options), options.keeps_snapshots,
-                      wrong_keys_}))
+              asking({.known = credentials{key_, browsers_, links_},
+                      .pages = page_guard{options.allowed_hosts},
+                      .apis = all_apis(system, options),
+                      .counts = counts_,
+                      .claims = previews(options),
+                      .others = others(options),
+                      .keeps_snapshots = options.keeps_snapshots,
+                      .wrong_keys = wrong_keys_,
+                      .sign_in_page = &console::page}))
       , address_(options.address)
       , encrypted_(options.tls.has_value()) {
     if (options.metrics)
@@ -119,9 +131,9 @@ public:
   }
 
 private:
-  /// The door and its connections keep the API.
-  static front_door::admit_fn asking(bridge::api api) {
-    return [kept = std::make_shared<const bridge::api>(std::move(api))](const request_head& head) {
+  /// The door and its connections keep the dispatcher.
+  static front_door::admit_fn asking(dispatcher::options is) {
+    return [kept = std::make_shared<const dispatcher>(std::move(is))](const request_head& head) {
       return kept->admit(head);
     };
   }
@@ -129,8 +141,6 @@ private:
   /// A further door, for some routes alone.
   class side_door {
   public:
-    side_door(io_pool& io, front_door_options where, bridge::api api, std::string event)
-        : side_door(io, std::move(where), asking(std::move(api)), std::move(event)) {}
     side_door(io_pool& io, front_door_options where, front_door::admit_fn admit, std::string event)
         : event_(std::move(event))
         , address_(where.address)
@@ -161,15 +171,11 @@ private:
                                         where.asks_key ? options.tls : std::nullopt,
                                         limits::metrics_connections, options.buffered_body_bytes,
                                         options.time, counts_, options.inherited},
-                     bridge::api{where.asks_key ? key_ : key_check{{}},
-                                 page_guard{options.allowed_hosts},
-                                 {bridge::metrics_route(with_)},
-                                 counts_,
-                                 nullptr,
-                                 nullptr,
-                                 nullptr,
-                                 false,
-                                 wrong_keys_},
+                     asking({.known = credentials{where.asks_key ? key_ : key_check{{}}},
+                             .pages = page_guard{options.allowed_hosts},
+                             .apis = {bridge::make_metrics_api(with_)},
+                             .counts = counts_,
+                             .wrong_keys = wrong_keys_}),
                      "http.metrics_listening");
   }
 
@@ -180,10 +186,14 @@ private:
                    front_door_options{options.execd->address, options.execd->port, options.tls,
                                       options.max_connections, options.buffered_body_bytes,
                                       options.time, counts_, options.inherited},
-                   bridge::api{key_, page_guard{options.allowed_hosts},
-                               opensandbox::execd_routes(with_, {{}, id}), counts_, nullptr,
-                               previews(options, id), others(options, cluster::execd_door),
-                               options.keeps_snapshots, wrong_keys_},
+                   asking({.known = credentials{key_, nullptr, links_},
+                           .pages = page_guard{options.allowed_hosts},
+                           .apis = {opensandbox::make_execd_api(with_, id)},
+                           .counts = counts_,
+                           .claims = previews(options, id),
+                           .others = others(options, node_fields::execd_door),
+                           .keeps_snapshots = options.keeps_snapshots,
+                           .wrong_keys = wrong_keys_}),
                    "http.execd_listening");
   }
 
@@ -193,10 +203,14 @@ private:
     const auto& where = *options.cluster;
     const auto of_node =
       std::make_shared<const cluster::gateway>(forwarder_, cluster::gateway::door::node);
-    const auto inside = [&](std::vector<route> table, std::string execd_of) {
-      return std::make_shared<const bridge::api>(
-        key_check{{}}, page_guard{{}}, std::move(table), counts_, nullptr,
-        previews(options, std::move(execd_of), true), of_node, options.keeps_snapshots);
+    using apis = std::vector<std::shared_ptr<const public_api>>;
+    const auto inside = [&](apis served, std::string execd_of) {
+      return asking({.known = credentials{key_check{{}}, nullptr, links_},
+                     .apis = std::move(served),
+                     .counts = counts_,
+                     .claims = previews(options, std::move(execd_of), true),
+                     .others = of_node,
+                     .keeps_snapshots = options.keeps_snapshots});
     };
     const auto id = bridge::keyed_id(options.secret, "\nexecd");
     front_door_options how{where.address,
@@ -212,10 +226,10 @@ private:
     };
     internal_.emplace(
       io_, std::move(how),
-      [main = inside(all_routes(system, options), {}),
-       execd = inside(opensandbox::execd_routes(with_, {{}, id}), id)](const request_head& head) {
-        const bool by_execd = head.field(cluster::door_field) == cluster::execd_door;
-        return (by_execd ? execd : main)->admit(head);
+      [main = inside(all_apis(system, options), {}),
+       execd = inside({opensandbox::make_execd_api(with_, id)}, id)](const request_head& head) {
+        const bool by_execd = head.field(node_fields::door_field) == node_fields::execd_door;
+        return (by_execd ? execd : main)(head);
       },
       "http.internal_listening");
   }
@@ -236,10 +250,10 @@ private:
              : nullptr;
   }
 
-  std::shared_ptr<const bridge::services> services(caf::actor_system& system,
-                                                   const server_options& options,
-                                                   directory_actor directory, health_probe health) {
-    bridge::services with;
+  std::shared_ptr<const services> services_of(caf::actor_system& system,
+                                              const server_options& options,
+                                              directory_actor directory, health_probe health) {
+    services with;
     with.system = &system;
     with.directory = std::move(directory);
     with.pool = options.pool;
@@ -262,16 +276,31 @@ private:
     with.spooled = std::make_shared<byte_budget>(limits::spooled_body_bytes);
     with.decompressors = std::make_shared<byte_budget>(limits::open_decompressors);
     with.workers = workers_;
-    with.preview_domain = options.preview_domain;
-    with.previews_public = options.previews_public;
-    with.asks_key = !options.api_key.empty();
-    with.encrypted = options.tls.has_value();
+    with.links = links_;
     with.write_figures = [counts = counts_, more = options.more_figures](metrics::text& into) {
       counts->write(into);
       if (more)
         more(into);
     };
-    return std::make_shared<const bridge::services>(std::move(with));
+    return std::make_shared<const services>(std::move(with));
+  }
+
+  /// Ports of sandboxes that OpenSandbox's API serves itself.
+  static std::vector<preview::served_port> served_ports() {
+    return {{opensandbox::execd_port, opensandbox::access::execd},
+            {opensandbox::egress_port, nullptr}};
+  }
+
+  static std::shared_ptr<const preview::links> links_of(const server_options& options) {
+    return std::make_shared<const preview::links>(preview::links::settings{
+      options.preview_domain,
+      options.secret,
+      options.tls.has_value(),
+      !options.api_key.empty(),
+      options.previews_public,
+      {{opensandbox::execd_port, "port " + std::to_string(opensandbox::execd_port) +
+                                   " is execd's: a token for it would run commands; ask for it as "
+                                   "OpenSandbox's endpoint"}}});
   }
 
   std::shared_ptr<const preview::door> previews(const server_options& options,
@@ -279,19 +308,19 @@ private:
                                                 bool behind_node = false) const {
     return std::make_shared<const preview::door>(
       preview::settings{options.preview_domain, options.previews_public, options.secret,
-                        options.tls.has_value(), behind_node, std::move(execd_of)},
-      with_, key_, page_guard{options.allowed_hosts});
+                        options.tls.has_value(), behind_node, opensandbox::access::key,
+                        served_ports(), std::move(execd_of)},
+      with_, links_, key_, page_guard{options.allowed_hosts});
   }
 
-  std::vector<route> all_routes(caf::actor_system& system, const server_options& options) const {
-    auto table = bridge::routes(with_);
-    const auto more = console::routes(std::make_shared<const console::services>(
-      console::services{&system, with_->directory, key_, browsers_, wrong_keys_,
-                        options.cluster ? options.cluster->routing->self() : std::string{}}));
-    table.insert(table.end(), more.begin(), more.end());
-    const auto others = opensandbox::routes(with_);
-    table.insert(table.end(), others.begin(), others.end());
-    return table;
+  /// Of two that have a path the first says what is wrong with it.
+  std::vector<std::shared_ptr<const public_api>> all_apis(caf::actor_system& system,
+                                                          const server_options& options) const {
+    return {opensandbox::make_api(with_),
+            console::make_api(std::make_shared<const console::services>(console::services{
+              &system, with_->directory, key_, browsers_, wrong_keys_,
+              options.cluster ? options.cluster->routing->self() : std::string{}})),
+            bridge::make_api(with_, &openapi_document)};
   }
 
   io_pool& io_;
@@ -302,7 +331,8 @@ private:
   const std::shared_ptr<sign_ins> browsers_;
   const std::shared_ptr<wrong_key_log> wrong_keys_ = std::make_shared<wrong_key_log>();
   const std::shared_ptr<cluster::forwarder> forwarder_; ///< Null: there are no other nodes.
-  const std::shared_ptr<const bridge::services> with_;
+  const std::shared_ptr<const preview::links> links_;
+  const std::shared_ptr<const services> with_;
   front_door door_;
   std::optional<side_door> metrics_;
   std::optional<side_door> execd_;
@@ -352,6 +382,10 @@ void server::stop_accepting() {
 
 void server::stop(std::chrono::milliseconds patience) {
   impl_->stop(patience);
+}
+
+std::string openapi_document() {
+  return openapi_text({bridge::make_api(nullptr), opensandbox::make_api(nullptr)});
 }
 
 } // namespace insula::http

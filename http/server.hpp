@@ -5,9 +5,9 @@
 #include "base/io_pool.hpp"
 #include "base/limits.hpp"
 #include "base/metrics.hpp"
-#include "http/api/openapi.hpp"
-#include "http/cluster/picture.hpp"
 #include "http/cluster/routing.hpp"
+#include "http/sandboxes/cluster_control.hpp"
+#include "http/sandboxes/session_id.hpp"
 #include "http/transport/front_door.hpp"
 
 #include <caf/fwd.hpp>
@@ -65,7 +65,7 @@ struct server_options {
     tls_files tls;       ///< Shown to other nodes. `authority` has signed those of all members.
     std::string address; ///< Where other nodes' requests are served. No key is asked there.
     std::uint16_t port = 0;
-    cluster::control* control = nullptr; ///< Outlives the server. Null: nothing can be seen.
+    cluster_control* control = nullptr; ///< Outlives the server. Null: nothing can be seen.
   };
   std::optional<cluster_member> cluster; ///< None: one node, which has all.
   /// Below it, each port of each sandbox has a name: `<port>-<sandbox>.<domain>`.
@@ -76,6 +76,9 @@ struct server_options {
   /// Adds what the rest of the node counts to /metrics. Any thread; it may wait for a disk.
   std::function<void(metrics::text&)> more_figures;
 };
+
+/// The OpenAPI document of every API of a node.
+std::string openapi_document();
 
 /// What /health says: the essential parts that are missing, in words; empty when all is well. Any
 /// thread, quick.

@@ -24,6 +24,22 @@ const std::map<std::string, std::set<std::string>> may_include = {
   {"benchmarks/load", {"benchmarks/load", "benchmarks", "base", "http", "storage", "apps"}},
 };
 
+/// The same inside http/, room by room: an API's room includes no other API's. The files beside the
+/// rooms put everything together, and may include everything.
+const std::map<std::string, std::set<std::string>> rooms_may_include = {
+  {"text", {}},
+  {"json", {"text"}},
+  {"transport", {"text", "json"}},
+  {"api", {"text", "json", "transport"}},
+  {"proxy", {"text", "json", "transport", "api"}},
+  {"sandboxes", {"text", "json", "transport", "api", "proxy"}},
+  {"bridge", {"text", "json", "transport", "api", "sandboxes"}},
+  {"opensandbox", {"text", "json", "transport", "api", "sandboxes"}},
+  {"console", {"text", "json", "transport", "api", "sandboxes"}},
+  {"preview", {"text", "json", "transport", "api", "proxy", "sandboxes"}},
+  {"cluster", {"text", "json", "transport", "api", "proxy"}},
+};
+
 /// Of a layer, the only headers that another one may include.
 const std::map<std::pair<std::string, std::string>, std::set<std::string>> only = {
   {{"benchmarks/load", "benchmarks"}, {"benchmarks/this_machine.hpp"}},
@@ -49,6 +65,15 @@ std::string layer_of(const std::string& path) {
     if (path.starts_with(inner + "/"))
       return inner;
   return path.substr(0, path.find('/'));
+}
+
+/// Empty: the file is in no room.
+std::string room_of(const std::string& path) {
+  const std::string http = "http/";
+  const auto end = path.find('/', http.size());
+  return path.starts_with(http) && end != std::string::npos
+           ? path.substr(http.size(), end - http.size())
+           : std::string{};
 }
 
 } // namespace
@@ -82,5 +107,33 @@ TEST_CASE("a folder includes only what the layers allow", "[layers]") {
               CHECK(layers.count(layer) == 1);
       }
     }
+  CHECK(seen > 50);
+}
+
+TEST_CASE("a room of http/ includes only what its table allows", "[layers]") {
+  const fs::path root{INSULA_SOURCE_DIR};
+  const std::regex ours{R"re(^\s*#include "(http/[^"]+)")re"};
+  int seen = 0;
+  for (const auto& file : fs::recursive_directory_iterator{root / "http"}) {
+    if (file.path().extension() != ".hpp" && file.path().extension() != ".cpp")
+      continue;
+    const auto name = fs::relative(file.path(), root).string();
+    const auto room = room_of(name);
+    if (room.empty())
+      continue;
+    ++seen;
+    CAPTURE(name);
+    const auto allowed = rooms_may_include.find(room);
+    REQUIRE(allowed != rooms_may_include.end());
+    std::ifstream text{file.path()};
+    for (std::string line; std::getline(text, line);) {
+      std::smatch found;
+      if (!std::regex_search(line, found, ours))
+        continue;
+      const auto other = room_of(found[1].str());
+      CAPTURE(line);
+      CHECK((other == room || allowed->second.count(other) == 1));
+    }
+  }
   CHECK(seen > 50);
 }

@@ -1,7 +1,7 @@
 #include "http/api/auth.hpp"
 
+#include "http/text/header_text.hpp"
 #include "http/text/percent.hpp"
-#include "http/transport/header_text.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,15 @@
 #pragma once
 
+#include "http/api/public_api.hpp"
+
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace insula::http {
 
-/// The OpenAPI 3.1 document of every route, as compact JSON. It comes out of the route table.
-std::string openapi_document();
+/// An OpenAPI 3.1 document of all routes that have an operation, with the parts that each API
+/// brings.
+std::string openapi_text(const std::vector<std::shared_ptr<const public_api>>& apis);
 
 } // namespace insula::http

@@ -1,7 +1,5 @@
 #include "http/api/openapi_page.hpp"
 
-#include "http/api/openapi.hpp"
-
 extern "C" {
 extern const char
   insula_openapi_page_begin[]; ///< All of the page after the document, by `gzip -n`.
@@ -26,14 +24,12 @@ std::string beginning_with(std::string_view document) {
 
 } // namespace
 
-const embedded_page& shared_openapi_page() {
+embedded_page make_openapi_page(const std::string& document) {
   // A key may be in its address, which is told to nobody.
-  static const auto page =
-    make_page(beginning_with(openapi_document()),
-              {insula_openapi_page_begin,
-               static_cast<std::size_t>(insula_openapi_page_end - insula_openapi_page_begin)},
-              {"img-src data: blob:", "no-referrer"});
-  return page;
+  return make_page(beginning_with(document),
+                   {insula_openapi_page_begin,
+                    static_cast<std::size_t>(insula_openapi_page_end - insula_openapi_page_begin)},
+                   {"img-src data: blob:", "no-referrer"});
 }
 
 } // namespace insula::http

@@ -2,10 +2,12 @@
 
 #include "http/api/embedded_page.hpp"
 
+#include <string>
+
 namespace insula::http {
 
-/// The document as a page that shows it and sends requests. Made when first asked for, which takes
-/// some 20 ms, and kept: 2.5 MB. Any thread.
-const embedded_page& shared_openapi_page();
+/// What shows an OpenAPI document, with the document inside. Making it takes a moment: call it once
+/// for a document.
+embedded_page make_openapi_page(const std::string& document);
 
 } // namespace insula::http

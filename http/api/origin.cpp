@@ -1,6 +1,6 @@
 #include "http/api/origin.hpp"
 
-#include "http/transport/header_text.hpp"
+#include "http/text/header_text.hpp"
 
 namespace insula::http {
 

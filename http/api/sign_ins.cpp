@@ -1,7 +1,7 @@
 #include "http/api/sign_ins.hpp"
 
 #include "base/limits.hpp"
-#include "http/transport/header_text.hpp"
+#include "http/text/header_text.hpp"
 
 #include <openssl/evp.h>
 #include <openssl/rand.h>

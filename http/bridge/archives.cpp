@@ -1,6 +1,7 @@
 #include "http/bridge/archives.hpp"
 
 #include "base/limits.hpp"
+#include "http/bridge/error_response.hpp"
 #include "http/bridge/once.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 #include "http/text/percent.hpp"
@@ -17,17 +18,18 @@ void persist(const services& with, const std::string& id, std::vector<std::strin
                     error_response(step::find_sandbox,
                                    {errc::deadline_exceeded, "the sandbox was not ready in time"}));
   ask_sandbox<read_tree_request, file_channel>(
-    with,
-    {with.directory, id,
-     read_tree_request{std::string{workspace}, std::move(excludes), to->context(),
-                       wish == archive_wish::hydrating},
-     [to, wish](const file_channel& channel) { start_persist(channel, wish, to); },
-     [to](step at, const error& why) { to->respond(error_response(at, why)); }, step::read_tree});
+    with, {with.directory, id,
+           read_tree_request{std::string{workspace}, std::move(excludes), to->context(),
+                             wish == archive_wish::hydrating},
+           [to, wish](const file_channel& channel) { start_persist(channel, wish, to); },
+           [to, during = step::read_tree](question_stage at, const error& why) {
+             to->respond(error_response(step_of(at, during), why));
+           }});
 }
 
 /// Errors: invalid_request.
-result<archive_wish> wish_of(const call& what) {
-  const auto& wanted = what.for_hydrate;
+result<archive_wish> wish_of(const matched_request& what) {
+  const auto wanted = what.head().field("Insula-For-Hydrate");
   if (wanted.empty())
     return archive_wish::nothing;
   if (wanted == "true")
@@ -65,14 +67,14 @@ response archive_too_large(std::uint64_t bytes, std::uint64_t limit) {
                                                   "-byte limit"});
 }
 
-void add_archive_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+void add_archive_routes(std::vector<route>& table, const shared_services& with) {
   table.push_back(
     {verb::post,
      "/v1/sandbox/:id/persist",
      access::key,
      body_use::ignored,
      0,
-     [with](const call& what) {
+     [with](const matched_request& what) {
        admission plan;
        auto excludes = read_excludes(what.query);
        if (!excludes) {
@@ -84,7 +86,7 @@ void add_archive_routes(std::vector<route>& table, std::shared_ptr<const service
          plan.refusal = error_response(step::request, wish.reason());
          return plan;
        }
-       plan.answer = [with, id = what.id, excludes = std::move(*excludes),
+       plan.answer = [with, id = what.id(), excludes = std::move(*excludes),
                       wish = *wish](const std::string&, const reply& to) {
          persist(*with, id, excludes, wish, to);
        };
@@ -114,10 +116,11 @@ void add_archive_routes(std::vector<route>& table, std::shared_ptr<const service
      access::key,
      body_use::streamed,
      limits::archive_body_bytes,
-     [with](const call& what) {
+     [with](const matched_request& what) {
        admission plan;
-       if (const auto once = is_once(what))
-         plan.sink = make_hydrate(with, what, *once);
+       auto header = once_header_of(what);
+       if (const auto once = is_once(header))
+         plan.sink = make_hydrate(with, what.id(), std::move(header));
        else
          plan.refusal = error_response(step::request, once.reason());
        return plan;

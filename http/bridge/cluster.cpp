@@ -1,7 +1,8 @@
-#include "http/api/dispatcher.hpp"
+#include "http/bridge/api.hpp"
+#include "http/bridge/bridge_json.hpp"
 #include "http/bridge/error_response.hpp"
-#include "http/cluster/picture.hpp"
 #include "http/json/json.hpp"
+#include "http/sandboxes/cluster_control.hpp"
 
 namespace insula::http::bridge {
 
@@ -32,19 +33,19 @@ void drain(const services& with, const std::string& node, const reply& to) {
 
 } // namespace
 
-void add_cluster_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+void add_cluster_routes(std::vector<route>& table, const shared_services& with) {
   table.push_back(
     {verb::get,
      "/v1/cluster",
      access::key,
      body_use::ignored,
      0,
-     [with](const call&) {
+     [with](const matched_request&) {
        admission plan;
        plan.answer = [with](const std::string&, const reply& to) {
          to->respond(with->cluster == nullptr
                        ? no_cluster()
-                       : response{200, json::write_cluster(with->cluster->look())});
+                       : response{200, write_cluster(with->cluster->look())});
        };
        return plan;
      },
@@ -58,9 +59,9 @@ void add_cluster_routes(std::vector<route>& table, std::shared_ptr<const service
      access::key,
      body_use::ignored,
      0,
-     [with](const call& what) {
+     [with](const matched_request& what) {
        admission plan;
-       plan.answer = [with, node = what.node](const std::string&, const reply& to) {
+       plan.answer = [with, node = what["node"]](const std::string&, const reply& to) {
          drain(*with, node, to);
        };
        return plan;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
 #include "http/transport/exchange.hpp"
 
 #include <string_view>
@@ -23,6 +24,11 @@ enum class step : std::uint8_t {
   mount,
   unmount
 };
+
+/// What was being done when a question to a sandbox failed: finding it, or `during`.
+inline step step_of(question_stage at, step during) {
+  return at == question_stage::find ? step::find_sandbox : during;
+}
 
 /// The bridge's answer to a failure. The only place where an errc becomes a status.
 response error_response(step during, const error& why);

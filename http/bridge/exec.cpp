@@ -1,5 +1,6 @@
 #include "base/limits.hpp"
-#include "http/api/dispatcher.hpp"
+#include "http/bridge/api.hpp"
+#include "http/bridge/bridge_json.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/bridge/exec_stream.hpp"
 #include "http/bridge/once.hpp"
@@ -7,6 +8,7 @@
 #include "http/bridge/workspace_path.hpp"
 #include "http/json/json.hpp"
 #include "http/sandboxes/command_line.hpp"
+#include "http/sandboxes/session_id.hpp"
 
 #include <algorithm>
 
@@ -28,23 +30,32 @@ std::string why_not_startable(const std::string& cwd, const std::vector<std::str
   return "argv[" + std::to_string(bad - argv.begin()) + "] has a NUL character";
 }
 
+/// What the header says.
+struct exec_head {
+  std::string id;
+  std::string ends_with_shell;
+  std::optional<std::string> last_event_id;
+  once_header once; ///< And the session.
+};
+
 /// Everything that can be wrong with the request itself, in the contract's order.
-result<exec_job> read_job(const services& with, const call& what, std::string_view text) {
-  auto body = json::read_exec_body(text);
+result<exec_job> read_job(const services& with, const exec_head& head, std::string_view text) {
+  const auto& session = head.once.session;
+  auto body = read_exec_body(text);
   if (!body)
     return body.reason();
-  if (!what.session_id.empty() && !is_session_id(what.session_id))
+  if (!session.empty() && !is_session_id(session))
     return error{errc::invalid_request, "Invalid session ID format"};
   auto cwd = resolve_in_workspace(body->cwd.value_or(""));
   if (!cwd)
     return error{errc::outside_workspace, "cwd must resolve to a location within /workspace"};
   exec_job job;
-  job.id = what.id;
+  job.id = head.id;
   job.unstartable = why_not_startable(*cwd, body->argv);
   job.command.command_line = command_line(body->argv);
   job.command.posix_line = posix_command_line(body->argv);
-  job.command.session = what.session_id;
-  if (with.default_session && what.session_id.empty())
+  job.command.session = session;
+  if (with.default_session && session.empty())
     job.command.session = default_session;
   if (body->cwd || job.command.session.empty()) // Else it runs where the session is.
     job.command.cwd = std::move(*cwd);
@@ -52,25 +63,24 @@ result<exec_job> read_job(const services& with, const call& what, std::string_vi
     job.command.timeout_ms = whole_milliseconds(*body->timeout_ms);
     job.timeout_text = json::number_text(*body->timeout_ms);
   }
-  if (const auto& wanted = what.ends_with_shell; !wanted.empty()) {
+  if (const auto& wanted = head.ends_with_shell; !wanted.empty()) {
     if (wanted != "true" && wanted != "false")
       return error{errc::invalid_request, "Insula-End-With-Shell: expected true or false"};
     job.command.rules.with_its_shell = wanted == "true";
   }
-  const auto once = is_once(what);
+  const auto once = is_once(head.once);
   if (!once)
     return once.reason();
   if (!*once)
     return job;
-  job.command.once = once_of(what, text);
-  if (what.last_event_id && !(job.from = stream_position::read(*what.last_event_id)))
+  job.command.once = once_of(head.once, text);
+  if (head.last_event_id && !(job.from = stream_position::read(*head.last_event_id)))
     return error{errc::invalid_request, "Last-Event-ID is none of this stream's"};
   return job;
 }
 
-void exec(std::shared_ptr<const services> with, const call& what, std::string_view body,
-          const reply& to) {
-  auto job = read_job(*with, what, body);
+void exec(shared_services with, const exec_head& head, std::string_view body, const reply& to) {
+  auto job = read_job(*with, head, body);
   if (!job)
     return to->respond(error_response(step::request, job.reason()));
   job->with = std::move(with);
@@ -81,18 +91,19 @@ void exec(std::shared_ptr<const services> with, const call& what, std::string_vi
 
 } // namespace
 
-void add_exec_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+void add_exec_routes(std::vector<route>& table, const shared_services& with) {
   table.push_back(
     {verb::post,
      "/v1/sandbox/:id/exec",
      access::key,
      body_use::buffered,
      limits::exec_body_bytes,
-     [with](const call& what) {
+     [with](const matched_request& what) {
        admission plan;
-       plan.answer = [with, what](const std::string& body, const reply& to) {
-         exec(with, what, body, to);
-       };
+       plan.answer = [with,
+                      head = exec_head{what.id(), what.field("Insula-End-With-Shell"),
+                                       what.field_if_any("Last-Event-ID"), once_header_of(what)}](
+                       const std::string& body, const reply& to) { exec(with, head, body, to); };
        return plan;
      },
      {.id = "execCommand",

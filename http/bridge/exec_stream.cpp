@@ -2,6 +2,7 @@
 
 #include "actors/protocol/errors.hpp"
 #include "base/size_text.hpp"
+#include "http/bridge/bridge_json.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/json/json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
@@ -126,8 +127,8 @@ void append_end(std::string& events, exec_state& st, const process_end& end) {
   const auto text = end_text(st, end);
   if (!text.empty() && !std::exchange(st.end_told, true))
     append_output(events, st, output_stream::err, text);
-  sse::append_event(events, "exit",
-                    json::write_exit_code(end.timed_out ? timed_out_code : end.exit_code), st.id());
+  sse::append_event(events, "exit", write_exit_code(end.timed_out ? timed_out_code : end.exit_code),
+                    st.id());
 }
 
 /// The terminal event of a stream that does not end with the command's end.

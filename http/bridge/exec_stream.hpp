@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/protocol/messages.hpp"
-#include "http/api/dispatcher.hpp"
+#include "http/bridge/api.hpp"
 #include "http/bridge/stream_position.hpp"
 
 #include <memory>

@@ -1,5 +1,6 @@
 #include "http/bridge/file_upload.hpp"
 
+#include "http/bridge/error_response.hpp"
 #include "http/json/json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 #include "http/sandboxes/file_writer.hpp"
@@ -26,12 +27,13 @@ public:
     resume_ = std::move(resume);
     writer_ = std::make_shared<file_writer>(
       std::move(strand), resume_, [this](const file_writer::outcome& how) {
-        settle(how.why ? error_response(how.at, *how.why) : response{200, json::write_ok()});
+        settle(how.why ? error_response(step_of(how.at, step::write_file), *how.why)
+                       : response{200, json::write_ok()});
       });
     writer_->open([&](file_writer::opened opened, file_writer::not_opened failed) {
       ask_sandbox<write_file_request, file_channel>(
         *with_, {with_->directory, id_, write_file_request{path_, session_, std::move(of)},
-                 std::move(opened), std::move(failed), step::write_file});
+                 std::move(opened), std::move(failed)});
     });
   }
 

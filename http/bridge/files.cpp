@@ -1,8 +1,11 @@
 #include "base/limits.hpp"
+#include "http/bridge/api.hpp"
+#include "http/bridge/error_response.hpp"
 #include "http/bridge/file_download.hpp"
 #include "http/bridge/file_upload.hpp"
 #include "http/bridge/workspace_path.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
+#include "http/sandboxes/session_id.hpp"
 
 #include <cerrno>
 #include <climits>
@@ -13,7 +16,7 @@ namespace insula::http::bridge {
 namespace {
 
 /// The file that a request names, or why it names none; in the contract's order.
-result<std::string> file_of(const call& what) {
+result<std::string> file_of(const matched_request& what) {
   if (what.tail.empty())
     return error{errc::invalid_request, "file path must not be empty"};
   const auto path = decode_file_path(what.tail);
@@ -22,7 +25,8 @@ result<std::string> file_of(const call& what) {
   auto resolved = resolve_in_workspace(path);
   if (!resolved)
     return error{errc::outside_workspace, "path must resolve to a location within /workspace"};
-  if (!what.session_id.empty() && !is_session_id(what.session_id))
+  const auto session = what.head().field("Session-Id");
+  if (!session.empty() && !is_session_id(session))
     return error{errc::invalid_request, "Invalid session ID format"};
   if (resolved->size() >= PATH_MAX)
     return error{errc::io_failed, std::generic_category().message(ENAMETOOLONG)};
@@ -37,36 +41,46 @@ admission refused(step during, const error& why) {
 
 /// None: all of it. A Range that makes no sense, or names several parts, counts for nothing, and
 /// neither does one that is for a certain state of the file: no answer has told one.
-std::optional<byte_range> part_wanted(const call& what) {
-  if (what.range.empty() || !what.if_range.empty())
+std::optional<byte_range> part_wanted(const request_head& head) {
+  const auto range = head.field("Range");
+  if (head.head_only || range.empty() || !head.field("If-Range").empty())
     return std::nullopt;
-  auto asked = read_range(what.range);
+  auto asked = read_range(range);
   return asked.several || (asked.first && is_backwards(*asked.first)) ? std::nullopt
                                                                       : std::move(asked.first);
 }
 
-/// `range`: none of it is all.
-void ask_for(const std::shared_ptr<const services>& with, const call& what, const std::string& path,
-             const std::optional<byte_range>& range, const reply& to) {
-  read_file_request wanted{path, what.session_id, to->context()};
+struct wanted_file {
+  std::string id;
+  std::string session;
+  std::string path;
+  std::optional<byte_range> part; ///< None: all of it.
+};
+
+void ask_for(const shared_services& with, wanted_file file, const reply& to) {
+  read_file_request wanted{file.path, file.session, to->context()};
   std::optional<wanted_part> part;
-  if (range) {
-    wanted.part = {range->first, range->last};
-    part = {*range, [with, what, path, to] { ask_for(with, what, path, std::nullopt, to); }};
+  if (file.part) {
+    wanted.part = {file.part->first, file.part->last};
+    auto whole = file;
+    whole.part = std::nullopt;
+    part = {*file.part, [with, whole, to] { ask_for(with, whole, to); }};
   }
   ask_sandbox<read_file_request, file_channel>(
-    *with,
-    {with->directory, what.id, std::move(wanted),
-     [path, part, to](const file_channel& channel) { start_download(channel, path, part, to); },
-     [to](step at, const error& why) { to->respond(error_response(at, why)); }, step::read_file});
+    *with, {with->directory, file.id, std::move(wanted),
+            [path = file.path, part, to](const file_channel& channel) {
+              start_download(channel, path, part, to);
+            },
+            [to](question_stage at, const error& why) {
+              to->respond(error_response(step_of(at, step::read_file), why));
+            }});
 }
 
-void read(const std::shared_ptr<const services>& with, const call& what, const std::string& path,
-          const reply& to) {
+void read(const shared_services& with, const wanted_file& file, const reply& to) {
   to->answer_within(sandbox_patience,
                     error_response(step::find_sandbox,
                                    {errc::deadline_exceeded, "the sandbox was not ready in time"}));
-  ask_for(with, what, path, part_wanted(what), to);
+  ask_for(with, file, to);
 }
 
 std::vector<parameter> with_range(std::vector<parameter> all) {
@@ -81,21 +95,21 @@ const std::vector<parameter> parameters = {
 
 } // namespace
 
-void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+void add_file_routes(std::vector<route>& table, const shared_services& with) {
   table.push_back(
     {verb::get,
      "/v1/sandbox/:id/file/*",
      access::key,
      body_use::ignored,
      0,
-     [with](const call& what) {
+     [with](const matched_request& what) {
        const auto path = file_of(what);
        if (!path)
          return refused(step::read_file, path.reason());
        admission plan;
-       plan.answer = [with, what, path = *path](const std::string&, const reply& to) {
-         read(with, what, path, to);
-       };
+       plan.answer = [with, file = wanted_file{what.id(), what.field("Session-Id"), *path,
+                                               part_wanted(what.head())}](
+                       const std::string&, const reply& to) { read(with, file, to); };
        return plan;
      },
      {.id = "readFile",
@@ -115,12 +129,13 @@ void add_file_routes(std::vector<route>& table, std::shared_ptr<const services> 
      access::key,
      body_use::streamed,
      limits::file_body_bytes,
-     [with](const call& what) {
+     [with](const matched_request& what) {
        const auto path = file_of(what);
        if (!path)
          return refused(step::write_file, path.reason());
        admission plan;
-       plan.sink = make_upload(with, what.id, what.session_id, *path, limits::file_body_bytes);
+       plan.sink =
+         make_upload(with, what.id(), what.field("Session-Id"), *path, limits::file_body_bytes);
        return plan;
      },
      {.id = "writeFile",

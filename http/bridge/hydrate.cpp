@@ -1,6 +1,7 @@
 #include "http/bridge/archives.hpp"
 
 #include "base/limits.hpp"
+#include "http/bridge/error_response.hpp"
 #include "http/bridge/once.hpp"
 #include "http/json/json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
@@ -52,11 +53,11 @@ int append_to(int file, std::string_view bytes) {
 /// time; everything else is the strand's.
 class hydrate final : public body_sink, public std::enable_shared_from_this<hydrate> {
 public:
-  hydrate(std::shared_ptr<const services> with, const call& what, bool once)
+  hydrate(std::shared_ptr<const services> with, std::string id, once_header header)
       : with_(std::move(with))
-      , id_(what.id)
-      , what_(what)
-      , once_(once)
+      , id_(std::move(id))
+      , header_(std::move(header))
+      , once_(header_.key.has_value())
       , share_(with_->spooled)
       , decompressor_(with_->decompressors) {}
 
@@ -162,14 +163,15 @@ private:
                [here, then](const write_once_answer& answer) {
                  here([then, answer](hydrate& self) { then(self, answer); });
                },
-               [here](step at, const error& why) {
-                 here([at, why](hydrate& self) { self.settle(error_response(at, why)); });
-               },
-               step::write_tree});
+               [here](question_stage at, const error& why) {
+                 here([at, why](hydrate& self) {
+                   self.settle(error_response(step_of(at, step::write_tree), why));
+                 });
+               }});
   }
 
   void ask_whether_done() {
-    request_ = once_with_digest(what_, digest_.hexadecimal());
+    request_ = once_with_digest(header_, digest_.hexadecimal());
     ask_once([](hydrate& self, const write_once_answer& answer) {
       if (self.outcome_)
         return;
@@ -193,10 +195,11 @@ private:
                [here](const file_channel& channel) {
                  here([channel](hydrate& self) { self.open(channel); });
                },
-               [here](step at, const error& why) {
-                 here([at, why](hydrate& self) { self.settle(error_response(at, why)); });
-               },
-               step::write_tree});
+               [here](question_stage at, const error& why) {
+                 here([at, why](hydrate& self) {
+                   self.settle(error_response(step_of(at, step::write_tree), why));
+                 });
+               }});
   }
 
   void open(const file_channel& channel) {
@@ -301,7 +304,7 @@ private:
 
   const std::shared_ptr<const services> with_;
   const std::string id_;
-  const call what_;
+  const once_header header_;
   const bool once_; ///< It has its effect once.
   digest digest_;   ///< Then, of the body.
   once request_;
@@ -333,9 +336,9 @@ private:
 
 } // namespace
 
-std::shared_ptr<body_sink> make_hydrate(std::shared_ptr<const services> with, const call& what,
-                                        bool once) {
-  return std::make_shared<hydrate>(std::move(with), what, once);
+std::shared_ptr<body_sink> make_hydrate(std::shared_ptr<const services> with, std::string id,
+                                        once_header header) {
+  return std::make_shared<hydrate>(std::move(with), std::move(id), std::move(header));
 }
 
 } // namespace insula::http::bridge

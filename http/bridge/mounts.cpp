@@ -1,3 +1,5 @@
+#include "http/bridge/api.hpp"
+#include "http/bridge/error_response.hpp"
 #include "http/bridge/mount_json.hpp"
 #include "http/json/json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
@@ -25,15 +27,14 @@ void ask(const services& with, const std::string& id, Message wanted, bool start
   to->answer_within(patience, error_response(during, {errc::deadline_exceeded,
                                                       "the sandbox did not answer in time"}));
   wanted.context = to->context();
-  sandbox_question<Message, Answer> question{
-    with.directory,
-    id,
-    std::move(wanted),
-    [to, write](const Answer& answer) {
-      to->respond({200, write(answer)});
-    },
-    [to](step at, const error& why) { to->respond(error_response(at, why)); },
-    during};
+  sandbox_question<Message, Answer> question{with.directory, id, std::move(wanted),
+                                             [to, write](const Answer& answer) {
+                                               to->respond({200, write(answer)});
+                                             },
+                                             [to, during](question_stage at, const error& why) {
+                                               to->respond(
+                                                 error_response(step_of(at, during), why));
+                                             }};
   question.starts_it = starts_it;
   ask_sandbox<Message, Answer>(with, std::move(question));
 }
@@ -70,15 +71,15 @@ admission answered_by(Answer answer) {
 
 } // namespace
 
-void add_mount_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+void add_mount_routes(std::vector<route>& table, const shared_services& with) {
   table.push_back(
     {verb::post,
      "/v1/sandbox/:id/mount",
      access::key,
      body_use::buffered,
      limits::mount_body_bytes,
-     [with](const call& what) {
-       return answered_by([with, id = what.id](const std::string& body, const reply& to) {
+     [with](const matched_request& what) {
+       return answered_by([with, id = what.id()](const std::string& body, const reply& to) {
          mount(*with, id, body, to);
        });
      },
@@ -99,8 +100,8 @@ void add_mount_routes(std::vector<route>& table, std::shared_ptr<const services>
      access::key,
      body_use::buffered,
      limits::mount_body_bytes,
-     [with](const call& what) {
-       return answered_by([with, id = what.id](const std::string& body, const reply& to) {
+     [with](const matched_request& what) {
+       return answered_by([with, id = what.id()](const std::string& body, const reply& to) {
          unmount(*with, id, body, to);
        });
      },
@@ -120,9 +121,9 @@ void add_mount_routes(std::vector<route>& table, std::shared_ptr<const services>
      access::key,
      body_use::ignored,
      0,
-     [with](const call& what) {
+     [with](const matched_request& what) {
        return answered_by(
-         [with, id = what.id](const std::string&, const reply& to) { list(*with, id, to); });
+         [with, id = what.id()](const std::string&, const reply& to) { list(*with, id, to); });
      },
      {.id = "listMounts",
       .summary = "The buckets that are directories of the sandbox, or will be at its next start. "

@@ -1,3 +1,5 @@
+#include "http/bridge/api.hpp"
+#include "http/bridge/error_response.hpp"
 #include "http/bridge/network_json.hpp"
 #include "http/bridge/port_ready.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
@@ -25,14 +27,13 @@ void ask(const services& with, const std::string& id, Message wanted,
     error_response(step::network, {errc::deadline_exceeded, "the sandbox did not answer in time"}));
   wanted.context = to->context();
   sandbox_question<Message, Answer> question{
-    with.directory,
-    id,
-    std::move(wanted),
+    with.directory, id, std::move(wanted),
     [to, write](const Answer& answer) {
       to->respond({200, write(answer)});
     },
-    [to](step at, const error& why) { to->respond(error_response(at, why)); },
-    step::network};
+    [to, during = step::network](question_stage at, const error& why) {
+      to->respond(error_response(step_of(at, during), why));
+    }};
   question.starts_it = false;
   ask_sandbox<Message, Answer>(with, std::move(question));
 }
@@ -65,8 +66,8 @@ admission refused(std::string why) {
 constexpr std::uint64_t usual_wait_ms = 30'000;
 constexpr std::uint64_t longest_wait_ms = 300'000;
 
-admission admit_wait(const std::shared_ptr<const services>& with, const call& what) {
-  const auto port = read_number(what.port, 1, 65'535);
+admission admit_wait(const std::shared_ptr<const services>& with, const matched_request& what) {
+  const auto port = read_number(what["port"], 1, 65'535);
   if (!port)
     return refused("port must be a number from 1 to 65535");
   const auto text = form_value(what.query, "timeout_ms");
@@ -75,7 +76,7 @@ admission admit_wait(const std::shared_ptr<const services>& with, const call& wh
   if (!timeout)
     return refused("timeout_ms must be a number from 1 to 300000");
   admission plan;
-  plan.answer = [with, id = what.id, port = static_cast<std::uint16_t>(*port),
+  plan.answer = [with, id = what.id(), port = static_cast<std::uint16_t>(*port),
                  timeout = std::chrono::milliseconds{*timeout}](const std::string&,
                                                                 const reply& to) {
     wait_for_port(with, id, port, timeout, to);
@@ -92,15 +93,15 @@ admission answered_by(Answer answer) {
 
 } // namespace
 
-void add_network_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+void add_network_routes(std::vector<route>& table, const shared_services& with) {
   table.push_back(
     {verb::get,
      "/v1/sandbox/:id/network",
      access::key,
      body_use::ignored,
      0,
-     [with](const call& what) {
-       return answered_by([with, id = what.id](const std::string&, const reply& to) {
+     [with](const matched_request& what) {
+       return answered_by([with, id = what.id()](const std::string&, const reply& to) {
          ask<get_network_request, network_state>(*with, id, {}, json::write_network, to);
        });
      },
@@ -116,8 +117,8 @@ void add_network_routes(std::vector<route>& table, std::shared_ptr<const service
      access::key,
      body_use::buffered,
      limits::network_body_bytes,
-     [with](const call& what) {
-       return answered_by([with, id = what.id](const std::string& body, const reply& to) {
+     [with](const matched_request& what) {
+       return answered_by([with, id = what.id()](const std::string& body, const reply& to) {
          set(*with, id, body, to);
        });
      },
@@ -138,8 +139,8 @@ void add_network_routes(std::vector<route>& table, std::shared_ptr<const service
      access::key,
      body_use::ignored,
      0,
-     [with](const call& what) {
-       return answered_by([with, id = what.id](const std::string&, const reply& to) {
+     [with](const matched_request& what) {
+       return answered_by([with, id = what.id()](const std::string&, const reply& to) {
          ask<list_ports_request, std::vector<listening_port>>(*with, id, {}, json::write_ports, to);
        });
      },
@@ -154,7 +155,7 @@ void add_network_routes(std::vector<route>& table, std::shared_ptr<const service
      access::key,
      body_use::ignored,
      0,
-     [with](const call& what) { return admit_wait(with, what); },
+     [with](const matched_request& what) { return admit_wait(with, what); },
      {.id = "waitForPort",
       .summary =
         "Wait until something in the sandbox accepts connections at a port, on its loopback "

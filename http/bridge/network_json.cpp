@@ -1,8 +1,9 @@
 #include "http/bridge/network_json.hpp"
 
+#include "http/json/document.hpp"
+#include "http/sandboxes/policy_reader.hpp"
 #include "http/text/utf8.hpp"
 
-#include <rapidjson/document.h>
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
@@ -17,45 +18,12 @@ namespace insula::http::json {
 
 namespace {
 
-using value = rapidjson::Value;
 using writer = rapidjson::Writer<rapidjson::StringBuffer>;
-
-error wrong(std::string why) {
-  return {errc::invalid_request, std::move(why)};
-}
-
-std::string_view text_of(const value& from) {
-  return {from.GetString(), from.GetStringLength()};
-}
 
 const error no_json{errc::invalid_request, "Invalid JSON body"};
 
-/// Without recursion, however deep it nests.
-bool parse(std::string_view body, rapidjson::Document& into) {
-  into.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag>(body.data(),
-                                                                                     body.size());
-  return !into.HasParseError();
-}
-
-/// A member by its name; null: there is none.
-const value* find(const value& object, const char* name) {
-  const auto at = object.FindMember(name);
-  return at == object.MemberEnd() ? nullptr : &at->value;
-}
-
-/// Nothing, if it has no other members than these.
-std::optional<error> only(const value& object, std::initializer_list<std::string_view> known,
-                          const std::string& where) {
-  for (const auto& each : object.GetObject()) {
-    const auto name = text_of(each.name);
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      return wrong("unknown member \"" + std::string{name} + "\"" + where);
-  }
-  return std::nullopt;
-}
-
 /// Reads the parts of one body, until the first thing that is wrong.
-class policy_reader {
+class bridge_policy_reader : policy_reader {
 public:
   result<egress_policy> read(const value& body) {
     if (!body.IsObject())
@@ -69,75 +37,7 @@ public:
     return finish();
   }
 
-  /// Of OpenSandbox's clients.
-  result<egress_policy> read_opensandbox(const value& body) {
-    policy_.allow_rest = false;
-    if (body.IsNull())
-      return policy_;
-    if (!body.IsObject())
-      return wrong("the body must be a JSON object");
-    if (knows(body, {"defaultAction", "egress"})) {
-      if (const auto* rest = find(body, "defaultAction"); rest != nullptr && !rest->IsNull())
-        policy_.allow_rest = read_action(rest, "defaultAction").value_or(false);
-      if (const auto* rules = find(body, "egress"); rules != nullptr && !rules->IsNull())
-        add_rules(*rules, "egress");
-    }
-    return finish();
-  }
-  result<egress_policy> read_rule_list(const value& rules) {
-    add_rules(rules, "the body");
-    return finish();
-  }
-
 private:
-  result<egress_policy> finish() {
-    if (why_)
-      return *why_;
-    return std::move(policy_);
-  }
-
-  /// Of several errors the first is told.
-  bool fail(error why) {
-    if (!why_)
-      why_ = std::move(why);
-    return false;
-  }
-  bool knows(const value& object, std::initializer_list<std::string_view> known,
-             const std::string& where = {}) {
-    auto other = only(object, known, where);
-    return !other || fail(std::move(*other));
-  }
-
-  void add(bool allow, const value& target, const std::string& where) {
-    if (!target.IsString())
-      return void(fail(wrong(where + " must be a string")));
-    auto normal = normalise_target(text_of(target));
-    if (!normal)
-      return void(fail(normal.reason()));
-    if (policy_.rules.size() >= max_egress_rules)
-      return void(fail({errc::limit_reached,
-                        "a policy has at most " + std::to_string(max_egress_rules) + " rules"}));
-    policy_.rules.push_back({allow, std::move(*normal)});
-  }
-
-  void read_flag(const value& body, const char* name, bool& into) {
-    const auto* given = find(body, name);
-    if (given == nullptr)
-      return;
-    if (!given->IsBool())
-      return void(fail(wrong(std::string{name} + " must be true or false")));
-    into = given->GetBool();
-  }
-
-  /// True: "allow".
-  std::optional<bool> read_action(const value* given, const char* name) {
-    const auto said = given != nullptr && given->IsString() ? text_of(*given) : std::string_view{};
-    if (said == "allow" || said == "deny")
-      return said == "allow";
-    fail(wrong(std::string{name} + " must be \"allow\" or \"deny\""));
-    return std::nullopt;
-  }
-
   void read_mode(const value& body) {
     const auto& mode = *find(body, "mode");
     const auto said = mode.IsString() ? text_of(mode) : std::string_view{};
@@ -171,30 +71,13 @@ private:
     add_rules(*rules, "rules");
   }
 
-  void add_rules(const value& rules, const char* name) {
-    if (!rules.IsArray())
-      return void(fail(wrong(std::string{name} + " must be an array")));
-    for (const auto& each : rules.GetArray()) {
-      if (why_)
-        return;
-      if (!each.IsObject())
-        return void(fail(wrong("a rule must be an object")));
-      const auto* target = find(each, "target");
-      const auto action = read_action(find(each, "action"), "action");
-      if (target == nullptr)
-        return void(fail(wrong("a rule needs a target")));
-      if (action && knows(each, {"action", "target"}, " in a rule"))
-        add(*action, *target, "target");
-    }
-  }
-
   void read_list(const value* list, bool allow, const char* name) {
     if (list == nullptr)
       return;
     if (!list->IsArray())
       return void(fail(wrong(std::string{name} + " must be an array")));
     for (const auto& each : list->GetArray())
-      if (!why_)
+      if (!failed())
         add(allow, each, std::string{name} + "'s elements");
   }
 
@@ -224,13 +107,10 @@ private:
       if (!each.value.IsArray() || !each.value.Empty())
         return void(fail(wrong("rules for the domain \"" + std::string{text_of(each.name)} +
                                "\" are not supported")));
-      if (!why_)
+      if (!failed())
         add(true, each.name, "allow's names");
     }
   }
-
-  egress_policy policy_;
-  std::optional<error> why_;
 };
 
 void text(writer& out, std::string_view name, std::string_view given) {
@@ -328,66 +208,10 @@ void write_figures(writer& out, const network_figures& figures) {
 } // namespace
 
 result<egress_policy> read_network_policy(std::string_view body) {
-  rapidjson::Document parsed;
+  document parsed;
   if (!parse(body, parsed))
     return no_json;
-  return policy_reader{}.read(parsed);
-}
-
-result<egress_policy> read_opensandbox_policy(std::string_view body) {
-  if (body.find_first_not_of(" \t\r\n") == body.npos)
-    return egress_policy::deny_all();
-  rapidjson::Document parsed;
-  if (!parse(body, parsed))
-    return no_json;
-  return policy_reader{}.read_opensandbox(parsed);
-}
-
-result<std::vector<egress_rule>> read_opensandbox_rules(std::string_view body) {
-  rapidjson::Document parsed;
-  if (!parse(body, parsed))
-    return no_json;
-  auto read = policy_reader{}.read_rule_list(parsed);
-  if (!read)
-    return read.reason();
-  if (read->rules.empty())
-    return wrong("at least one rule is needed");
-  return std::move(read->rules);
-}
-
-result<std::vector<std::string>> read_opensandbox_targets(std::string_view body) {
-  rapidjson::Document parsed;
-  if (!parse(body, parsed))
-    return no_json;
-  if (!parsed.IsArray())
-    return wrong("the body must be an array of targets");
-  std::vector<std::string> targets;
-  for (const auto& each : parsed.GetArray()) {
-    if (!each.IsString())
-      return wrong("a target must be a string");
-    if (auto normal = normalise_target(text_of(each))) // Else no rule has it.
-      targets.push_back(std::move(*normal));
-  }
-  return targets;
-}
-
-std::string write_opensandbox_policy(const egress_policy& policy) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
-  out.StartObject();
-  text(out, "status", "ok");
-  text(out, "mode",
-       !policy.rules.empty() ? "enforcing"
-       : policy.allow_rest   ? "allow_all"
-                             : "deny_all");
-  text(out, "enforcementMode", "dns+nft");
-  out.Key("policy");
-  out.StartObject();
-  write_rules(out, "egress", policy.rules);
-  text(out, "defaultAction", policy.allow_rest ? "allow" : "deny");
-  out.EndObject();
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+  return bridge_policy_reader{}.read(parsed);
 }
 
 std::string write_network(const network_state& state) {
@@ -406,20 +230,20 @@ std::string write_network(const network_state& state) {
 
 result<preview_body> read_preview_body(std::string_view body) {
   constexpr std::uint64_t most_ports = 65'535, longest_s = 30 * 24 * 3600;
-  rapidjson::Document document;
-  if (!parse(body, document))
+  document parsed;
+  if (!parse(body, parsed))
     return no_json;
-  if (!document.IsObject())
+  if (!parsed.IsObject())
     return wrong("the body must be a JSON object");
-  if (auto other = only(document, {"port", "expires_in_s"}, ""))
+  if (auto other = only(parsed, {"port", "expires_in_s"}, ""))
     return *other;
   preview_body read;
-  const auto* port = find(document, "port");
+  const auto* port = find(parsed, "port");
   if (port == nullptr || !port->IsUint64() || port->GetUint64() < 1 ||
       port->GetUint64() > most_ports)
     return wrong("port must be a number from 1 to 65535");
   read.port = static_cast<std::uint16_t>(port->GetUint64());
-  if (const auto* time = find(document, "expires_in_s")) {
+  if (const auto* time = find(parsed, "expires_in_s")) {
     if (!time->IsUint64() || time->GetUint64() < 1 || time->GetUint64() > longest_s)
       return wrong("expires_in_s must be a number from 1 to 2592000");
     read.expires_in_s = static_cast<std::uint32_t>(time->GetUint64());
@@ -427,11 +251,11 @@ result<preview_body> read_preview_body(std::string_view body) {
   return read;
 }
 
-std::string write_preview_link(const preview_link& link) {
+std::string write_preview_link(std::uint16_t port, const port_link& link) {
   rapidjson::StringBuffer buffer;
   writer out{buffer};
   out.StartObject();
-  number(out, "port", link.port);
+  number(out, "port", port);
   if (link.url.empty()) {
     out.Key("url");
     out.Null();

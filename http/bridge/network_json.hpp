@@ -2,6 +2,7 @@
 
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
+#include "http/api/port_links.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -25,18 +26,6 @@ result<egress_policy> read_network_policy(std::string_view text);
 /// {"policy":{…},"running":true,"figures":{…}}; "figures" is null unless it runs.
 std::string write_network(const network_state& state);
 
-// ---- As OpenSandbox's clients say it
-
-/// {"defaultAction":"allow"|"deny","egress":[{"action":…,"target":…}]}; whatever says nothing
-/// denies everything. Errors as of read_network_policy().
-result<egress_policy> read_opensandbox_policy(std::string_view text);
-/// [{"action":…,"target":…}], at least one.
-result<std::vector<egress_rule>> read_opensandbox_rules(std::string_view text);
-/// ["target", …], which are normal in the answer.
-result<std::vector<std::string>> read_opensandbox_targets(std::string_view text);
-/// {"status":"ok","mode":"enforcing",…,"policy":{…}}
-std::string write_opensandbox_policy(const egress_policy& policy);
-
 /// {"port":3000,"expires_in_s":3600}; the latter is 1 to 30 days, an hour unless given. Errors:
 /// invalid_request.
 struct preview_body {
@@ -47,14 +36,7 @@ result<preview_body> read_preview_body(std::string_view text);
 
 /// {"port":3000,"url":"…","path":"…","token":"…","expires_at":"2026-01-01T00:00:00Z"}; the last two
 /// are null where no token is needed, and the url where the id is too long for one.
-struct preview_link {
-  std::uint16_t port = 0;
-  std::string url = {};
-  std::string path = {};
-  std::optional<std::string> token = {};
-  std::int64_t expires_at_s = 0;
-};
-std::string write_preview_link(const preview_link& link);
+std::string write_preview_link(std::uint16_t port, const port_link& link);
 
 /// {"ready":true,"waited_ms":12}
 std::string write_port_ready(std::uint64_t waited_ms);

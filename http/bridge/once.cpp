@@ -2,6 +2,7 @@
 
 #include "base/hex.hpp"
 #include "base/id.hpp"
+#include "http/bridge/api.hpp"
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -46,8 +47,12 @@ std::string digest::hexadecimal() {
   return to_hex({bytes.data(), count});
 }
 
-result<bool> is_once(const call& what) {
-  const auto& key = what.idempotency_key;
+once_header once_header_of(const matched_request& what) {
+  return {what.field_if_any("Idempotency-Key"), what.field("Session-Id")};
+}
+
+result<bool> is_once(const once_header& header) {
+  const auto& key = header.key;
   if (!key)
     return false;
   const auto visible = [](char c) { return c > ' ' && c < '\x7f'; };
@@ -57,16 +62,16 @@ result<bool> is_once(const call& what) {
   return true;
 }
 
-once once_of(const call& what, std::string_view body) {
+once once_of(const once_header& header, std::string_view body) {
   digest all;
-  all.add(what.session_id);
+  all.add(header.session);
   all.add({"\0", 1});
   all.add(body);
-  return once_with_digest(what, all.hexadecimal());
+  return once_with_digest(header, all.hexadecimal());
 }
 
-once once_with_digest(const call& what, std::string digest) {
-  return {hash(what.idempotency_key.value_or("")), std::move(digest)};
+once once_with_digest(const once_header& header, std::string digest) {
+  return {hash(header.key.value_or("")), std::move(digest)};
 }
 
 std::string keyed_id(std::string_view secret, std::string_view key) {

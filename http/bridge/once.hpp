@@ -2,9 +2,10 @@
 
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
-#include "http/api/router.hpp"
+#include "http/api/route.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,13 +22,20 @@ private:
   std::shared_ptr<void> context_;
 };
 
+/// What a request's header says of that.
+struct once_header {
+  std::optional<std::string> key; ///< None: the request may have its effect each time.
+  std::string session;            ///< The Session-Id; part of what the request says.
+};
+once_header once_header_of(const matched_request& what);
+
 /// Whether the request is one that has its effect once. Errors: invalid_request.
-result<bool> is_once(const call& what);
+result<bool> is_once(const once_header& header);
 
 /// Of a request for which that is so. `body`: all that it says besides its route and its sandbox.
-once once_of(const call& what, std::string_view body);
+once once_of(const once_header& header, std::string_view body);
 /// The same for a body that has been hashed meanwhile.
-once once_with_digest(const call& what, std::string digest);
+once once_with_digest(const once_header& header, std::string digest);
 
 /// The id of the sandbox that a request with this key makes, on nodes that have this secret.
 std::string keyed_id(std::string_view secret, std::string_view key);

@@ -1,10 +1,11 @@
-#include "http/api/dispatcher.hpp"
+#include "http/bridge/api.hpp"
 
 #include "actors/protocol/errors.hpp"
 #include "base/limits.hpp"
+#include "http/bridge/bridge_json.hpp"
 #include "http/bridge/error_response.hpp"
-#include "http/cluster/picture.hpp"
 #include "http/json/json.hpp"
+#include "http/sandboxes/cluster_control.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/event_based_actor.hpp>
@@ -60,18 +61,18 @@ admission answered_by(std::function<void(const reply&)> answer) {
 
 } // namespace
 
-void add_pool_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+void add_pool_routes(std::vector<route>& table, const shared_services& with) {
   table.push_back({verb::get,
                    "/v1/pool/stats",
                    access::key,
                    body_use::ignored,
                    0,
-                   [with](const call&) {
+                   [with](const matched_request&) {
                      return answered_by([with](const reply& to) {
                        ask<pool_stats>(*with, to, patience, status_atom::value,
                                        [with](pool_stats of) {
                                          add_others(*with, of);
-                                         return json::write_pool_stats(of);
+                                         return write_pool_stats(of);
                                        });
                      });
                    },
@@ -83,7 +84,7 @@ void add_pool_routes(std::vector<route>& table, std::shared_ptr<const services> 
                    access::key,
                    body_use::ignored,
                    0,
-                   [with](const call&) {
+                   [with](const matched_request&) {
                      return answered_by([with](const reply& to) {
                        ask<caf::ok_atom>(*with, to, patience, prime_pool{}, ok);
                      });
@@ -96,7 +97,7 @@ void add_pool_routes(std::vector<route>& table, std::shared_ptr<const services> 
                    access::key,
                    body_use::ignored,
                    0,
-                   [with](const call&) {
+                   [with](const matched_request&) {
                      return answered_by([with](const reply& to) {
                        ask<caf::ok_atom>(*with, to, limits::destroy_patience + patience,
                                          empty_atom::value, ok);

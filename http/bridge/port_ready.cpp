@@ -1,5 +1,6 @@
 #include "http/bridge/port_ready.hpp"
 
+#include "http/bridge/error_response.hpp"
 #include "http/bridge/network_json.hpp"
 #include "http/json/json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
@@ -49,10 +50,9 @@ public:
         boost::asio::post(self->strand_.executor(),
                           [self, got, ipv6] { self->try_out(got, ipv6); });
       },
-      [self = shared_from_this()](step at, const error& why) {
-        self->to_->respond(error_response(at, why));
-      },
-      step::network};
+      [self = shared_from_this()](question_stage at, const error& why) {
+        self->to_->respond(error_response(step_of(at, step::network), why));
+      }};
     question.starts_it = false;
     ask_sandbox(*with_, std::move(question));
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/api/dispatcher.hpp"
+#include "http/bridge/api.hpp"
 
 #include <chrono>
 #include <cstdint>

@@ -1,10 +1,14 @@
 #include "base/limits.hpp"
-#include "http/api/dispatcher.hpp"
+#include "http/bridge/api.hpp"
+#include "http/bridge/bridge_json.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/bridge/pty_words.hpp"
 #include "http/json/js_number.hpp"
 #include "http/json/json.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/sandboxes/session_id.hpp"
 #include "http/text/percent.hpp"
+#include "http/transport/web_socket.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -18,25 +22,27 @@ constexpr double largest_size = 65'535;
 
 class bridge_words final : public terminal_words {
 public:
-  response refusal(step at, const error& why) const override { return error_response(at, why); }
+  response refusal(question_stage at, const error& why) const override {
+    return error_response(step_of(at, step::terminal), why);
+  }
   web_socket_message printed(std::string bytes) const override { return {false, std::move(bytes)}; }
   web_socket_message replayed(std::uint64_t, std::string bytes) const override {
     return {false, std::move(bytes)};
   }
-  web_socket_message ready() const override { return {true, json::write_terminal_ready()}; }
+  web_socket_message ready() const override { return {true, write_terminal_ready()}; }
   web_socket_message ended(const process_end& how) const override {
-    return {true, json::write_terminal_exit(how.exit_code, signal_name(how.signal))};
+    return {true, write_terminal_exit(how.exit_code, signal_name(how.signal))};
   }
   web_socket_message failed(std::string_view why) const override {
-    return {true, json::write_terminal_error(why)};
+    return {true, write_terminal_error(why)};
   }
   bool whole_characters() const override { return true; }
 
   terminal_wish read(web_socket_message said) const override {
-    using kind = json::terminal_control::kind;
+    using kind = terminal_control::kind;
     if (!said.text)
       return {.typed = std::move(said.bytes)};
-    const auto control = json::read_terminal_control(said.bytes);
+    const auto control = read_terminal_control(said.bytes);
     switch (control.what) {
       case kind::ignored: return {};
       case kind::malformed: return {.answer = failed("Invalid control message")};
@@ -73,18 +79,20 @@ std::optional<std::uint16_t> read_size(std::string_view query, std::string_view 
 }
 
 /// Everything that can be wrong with the request itself, in the contract's order.
-result<open_terminal_request> read_request(const call& what) {
-  if (!what.offer.wanted)
+result<open_terminal_request> read_request(const matched_request& what,
+                                           const web_socket_offer& offer) {
+  if (!offer.wanted)
     return error{errc::invalid_request, "WebSocket upgrade required"};
   const auto columns = read_size(what.query, "cols", 80);
   const auto rows = read_size(what.query, "rows", 24);
   if (!columns || !rows)
     return error{errc::invalid_request, "cols and rows must be valid numbers"};
-  const auto session =
-    what.session_id.empty() ? form_value(what.query, "session") : what.session_id;
+  auto session = what.field("Session-Id");
+  if (session.empty())
+    session = form_value(what.query, "session");
   if (!session.empty() && !is_session_id(session))
     return error{errc::invalid_request, "Invalid session ID format"};
-  if (!what.offer.usable)
+  if (!offer.usable)
     return error{errc::invalid_request, "Invalid WebSocket handshake"};
   open_terminal_request wanted;
   if (!session.empty())
@@ -103,22 +111,23 @@ std::shared_ptr<const terminal_words> bridge_terminal_words() {
   return std::make_shared<bridge_words>();
 }
 
-void add_terminal_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+void add_terminal_routes(std::vector<route>& table, const shared_services& with) {
   table.push_back(
     {verb::get,
      "/v1/sandbox/:id/pty",
      access::key,
      body_use::ignored,
      0,
-     [with](const call& what) {
+     [with](const matched_request& what) {
        admission plan;
-       auto wanted = read_request(what);
+       auto offer = read_offer(what.head());
+       auto wanted = read_request(what, offer);
        if (!wanted) {
          plan.refusal = error_response(step::request, wanted.reason());
          return plan;
        }
-       plan.answer = [with, id = what.id, wanted = std::move(*wanted),
-                      offer = what.offer](const std::string&, const reply& to) mutable {
+       plan.answer = [with, id = what.id(), wanted = std::move(*wanted),
+                      offer = std::move(offer)](const std::string&, const reply& to) mutable {
          wanted.context = to->context();
          start_pty_stream(
            {with, id, std::move(wanted), std::move(offer), bridge_terminal_words(), to});

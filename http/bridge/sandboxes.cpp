@@ -1,4 +1,7 @@
 #include "base/id.hpp"
+#include "http/bridge/api.hpp"
+#include "http/bridge/bridge_json.hpp"
+#include "http/bridge/error_response.hpp"
 #include "http/bridge/once.hpp"
 #include "http/json/json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
@@ -21,7 +24,7 @@ admission answered_by(admission::answer_fn answer) {
 /// Clients send options here; nothing is started, so there is nothing to apply them to, but for
 /// what is remembered of an id.
 void create(const services& with, const std::string& id, const reply& to) {
-  const auto made = [to, id] { to->respond({200, json::write_id(id)}); };
+  const auto made = [to, id] { to->respond({200, write_id(id)}); };
   if (!to->context().persistent)
     return made();
   to->answer_within(sandbox_patience,
@@ -32,24 +35,26 @@ void create(const services& with, const std::string& id, const reply& to) {
     id,
     {to->context()},
     [made](caf::ok_atom) { made(); },
-    [to](step at, const error& why) { to->respond(error_response(at, why)); },
-    step::find_sandbox};
+    [to, during = step::find_sandbox](question_stage at, const error& why) {
+      to->respond(error_response(step_of(at, during), why));
+    }};
   question.starts_it = false;
   ask_sandbox(with, std::move(question));
 }
 
 /// With a key, the id comes from that, and from what nobody else knows: it is the same for good,
 /// and nobody can guess it.
-admission admit_create(const services* with, const call& what) {
-  const auto once = is_once(what);
+admission admit_create(const services* with, const matched_request& what) {
+  const auto header = once_header_of(what);
+  const auto once = is_once(header);
   if (!once) {
     admission refused;
     refused.refusal = error_response(step::request, once.reason());
     return refused;
   }
-  return answered_by([with, id = *once ? keyed_id(with->secret, *what.idempotency_key)
-                                       : sandbox_id::generate().str()](
-                       const std::string&, const reply& to) { create(*with, id, to); });
+  return answered_by(
+    [with, id = *once ? keyed_id(with->secret, *header.key) : sandbox_id::generate().str()](
+      const std::string&, const reply& to) { create(*with, id, to); });
 }
 
 void remove(const services& with, const std::string& id, const reply& to) {
@@ -82,42 +87,42 @@ void running(const services& with, const std::string& id, const reply& to) {
   to->answer_within(with.probe_patience,
                     error_response(step::find_sandbox,
                                    {errc::deadline_exceeded, "the sandbox was not ready in time"}));
-  ask_sandbox<probe_request, bool>(
-    with, {with.directory, id, probe_request{to->context()},
-           [to](bool is_running) {
-             to->respond({200, json::write_running(is_running)});
-           },
-           [to](step at, const error& why) {
-             if (at == step::find_sandbox)
-               to->respond(error_response(at, why));
-             else
-               to->respond({200, json::write_running(false)});
-           },
-           step::request,
-           [to, until] {
-             const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-               until - std::chrono::steady_clock::now());
-             to->answer_within(left, {200, json::write_running(false)});
-           }});
+  ask_sandbox<probe_request, bool>(with, {with.directory, id, probe_request{to->context()},
+                                          [to](bool is_running) {
+                                            to->respond({200, write_running(is_running)});
+                                          },
+                                          [to](question_stage at, const error& why) {
+                                            if (at == question_stage::find)
+                                              to->respond(error_response(step::find_sandbox, why));
+                                            else
+                                              to->respond({200, write_running(false)});
+                                          },
+                                          [to, until] {
+                                            const auto left =
+                                              std::chrono::ceil<std::chrono::milliseconds>(
+                                                until - std::chrono::steady_clock::now());
+                                            to->answer_within(left, {200, write_running(false)});
+                                          }});
 }
 
 } // namespace
 
-void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+void add_sandbox_routes(std::vector<route>& table, const shared_services& with) {
   table.push_back({verb::post,
                    "/v1/sandbox",
                    access::key,
                    body_use::ignored,
                    0,
-                   [with](const call& what) { return admit_create(with.get(), what); },
+                   [with](const matched_request& what) { return admit_create(with.get(), what); },
                    {.id = "createSandbox",
                     .summary = "Issue the id of a new sandbox. It starts with its first use.",
                     .parameters = {key_parameter},
                     .answers = {{"200", "The id.", "application/json", "CreateSandboxResponse"},
                                 {"400", "", "", "InvalidRequest"}}}});
-  table.back().about = [with](const call& what) {
-    const auto once = is_once(what);
-    return once && *once ? keyed_id(with->secret, *what.idempotency_key) : std::string{};
+  table.back().about = [with](const matched_request& what) {
+    const auto header = once_header_of(what);
+    const auto once = is_once(header);
+    return once && *once ? keyed_id(with->secret, *header.key) : std::string{};
   };
   table.push_back(
     {verb::del,
@@ -125,25 +130,25 @@ void add_sandbox_routes(std::vector<route>& table, std::shared_ptr<const service
      access::key,
      body_use::ignored,
      0,
-     [with](const call& what) {
+     [with](const matched_request& what) {
        return answered_by(
-         [with, id = what.id](const std::string&, const reply& to) { remove(*with, id, to); });
+         [with, id = what.id()](const std::string&, const reply& to) { remove(*with, id, to); });
      },
      {.id = "deleteSandbox",
       .summary = "End everything in a sandbox and remove its files.",
       .answers = {{"204", "Gone, or never there."},
                   {"400", "", "", "InvalidRequest"},
                   {"502", "It could not be ended.", "application/json", "ErrorResponse"}}}});
-  table.back().unknown = [](const call&) { return response{204, {}}; };
+  table.back().unknown = [](const request_path&) { return response{204, {}}; };
   table.push_back(
     {verb::get,
      "/v1/sandbox/:id/running",
      access::key,
      body_use::ignored,
      0,
-     [with](const call& what) {
+     [with](const matched_request& what) {
        return answered_by(
-         [with, id = what.id](const std::string&, const reply& to) { running(*with, id, to); });
+         [with, id = what.id()](const std::string&, const reply& to) { running(*with, id, to); });
      },
      {.id = "isSandboxRunning",
       .summary = "Whether the sandbox can run programs. Starts it if need be.",

@@ -1,9 +1,11 @@
-#include "http/api/dispatcher.hpp"
-#include "http/api/openapi.hpp"
 #include "http/api/openapi_page.hpp"
+#include "http/bridge/api.hpp"
+#include "http/bridge/bridge_json.hpp"
 #include "http/json/json.hpp"
 
 #include <boost/asio/post.hpp>
+
+#include <mutex>
 
 namespace insula::http::bridge {
 
@@ -17,11 +19,33 @@ admission answered_with(response answer) {
   return plan;
 }
 
+/// The document and the page that shows it: made when first asked for, and kept. Any thread.
+class kept_document {
+public:
+  explicit kept_document(std::function<std::string()> make)
+      : make_(std::move(make)) {}
+
+  const std::string& text() {
+    std::call_once(text_made_, [this] { text_ = make_(); });
+    return text_;
+  }
+  const embedded_page& page() {
+    std::call_once(page_made_, [this] { page_ = make_openapi_page(text()); });
+    return page_;
+  }
+
+private:
+  const std::function<std::string()> make_;
+  std::once_flag text_made_, page_made_;
+  std::string text_;
+  embedded_page page_;
+};
+
 response health(const services& with) {
   const auto missing = with.missing_parts ? with.missing_parts() : std::vector<std::string>{};
   if (missing.empty())
     return {200, json::write_ok()};
-  return {503, json::write_missing_parts(missing)};
+  return {503, write_missing_parts(missing)};
 }
 
 /// Looking at everything takes a moment: not for an HTTP thread.
@@ -35,13 +59,13 @@ void write_metrics(const std::shared_ptr<const services>& with, const reply& to)
 
 } // namespace
 
-route metrics_route(std::shared_ptr<const services> with) {
+route metrics_route(const shared_services& with) {
   return {verb::get,
           "/metrics",
           access::key,
           body_use::ignored,
           0,
-          [with](const call&) {
+          [with](const matched_request&) {
             admission plan;
             plan.answer = [with](const std::string&, const reply& to) { write_metrics(with, to); };
             return plan;
@@ -51,15 +75,16 @@ route metrics_route(std::shared_ptr<const services> with) {
            .answers = {{"200", "The text exposition format, version 0.0.4.", "text/plain", ""}}}};
 }
 
-void add_service_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+void add_service_routes(std::vector<route>& table, const shared_services& with,
+                        std::function<std::string()> document) {
+  const auto kept = std::make_shared<kept_document>(std::move(document));
   table.push_back({verb::get,
                    "/v1/openapi.json",
                    access::key_or_token,
                    body_use::ignored,
                    0,
-                   [](const call&) {
-                     static const std::string document = openapi_document();
-                     return answered_with({200, document});
+                   [kept](const matched_request&) {
+                     return answered_with({200, kept->text()});
                    },
                    {.id = "getOpenApiSchema",
                     .summary = "This document.",
@@ -71,8 +96,8 @@ void add_service_routes(std::vector<route>& table, std::shared_ptr<const service
                      access::key_or_token,
                      body_use::ignored,
                      0,
-                     [](const call& what) {
-                       return answered_with(page_response(shared_openapi_page(), what.takes_gzip));
+                     [kept](const matched_request& what) {
+                       return answered_with(page_response(kept->page(), what.takes_gzip()));
                      },
                      {}});
   table.push_back({verb::get,
@@ -80,7 +105,7 @@ void add_service_routes(std::vector<route>& table, std::shared_ptr<const service
                    access::everybody,
                    body_use::ignored,
                    0,
-                   [with](const call&) { return answered_with(health(*with)); },
+                   [with](const matched_request&) { return answered_with(health(*with)); },
                    {.id = "healthCheck",
                     .summary = "Whether everything that is needed is there.",
                     .answers = {{"200", "It is.", "application/json", "OkResponse"},

@@ -1,7 +1,11 @@
+#include "http/bridge/api.hpp"
+#include "http/bridge/bridge_json.hpp"
+#include "http/bridge/error_response.hpp"
 #include "http/bridge/once.hpp"
 #include "http/bridge/timeouts.hpp"
 #include "http/json/json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
+#include "http/sandboxes/session_id.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -34,7 +38,7 @@ bool is_variable(const std::pair<const std::string, std::string>& each) {
 
 /// `usual`: its id, if the body names none; empty: a new one.
 result<create_session_request> read_request(std::string_view text, std::string usual) {
-  auto body = json::read_session_body(text);
+  auto body = read_session_body(text);
   create_session_request wanted;
   wanted.id = body.id ? std::move(*body.id) : usual.empty() ? new_session_id() : std::move(usual);
   if (!is_session_id(wanted.id))
@@ -61,7 +65,9 @@ void ask(const services& with, const std::string& id, Message wanted, step durin
   ask_sandbox<Message, caf::ok_atom>(
     with, {with.directory, id, std::move(wanted),
            [to, done = std::move(done)](caf::ok_atom) { to->respond(done); },
-           [to](step at, const error& why) { to->respond(error_response(at, why)); }, during});
+           [to, during](question_stage at, const error& why) {
+             to->respond(error_response(step_of(at, during), why));
+           }});
 }
 
 /// The same for the same request.
@@ -69,13 +75,14 @@ std::string session_id_of(const once& request) {
   return "session-" + request.key.substr(0, 24);
 }
 
-void create(const services& with, const call& what, std::string_view body, const reply& to) {
-  const auto once = is_once(what);
+void create(const services& with, const std::string& id, const once_header& header,
+            std::string_view body, const reply& to) {
+  const auto once = is_once(header);
   if (!once)
     return to->respond(error_response(step::create_session, once.reason()));
   insula::once whole;
   if (*once)
-    whole = once_of(what, body);
+    whole = once_of(header, body);
   auto wanted = read_request(body, *once ? session_id_of(whole) : std::string{});
   if (!wanted)
     return to->respond(error_response(step::create_session, wanted.reason()));
@@ -84,31 +91,32 @@ void create(const services& with, const call& what, std::string_view body, const
       step::create_session,
       {errc::launch_failed, "Session ID '" + wanted->id + "' is reserved for internal use"}));
   wanted->once = std::move(whole);
-  response done{200, json::write_id(wanted->id)};
-  ask(with, what.id, std::move(*wanted), step::create_session, to, std::move(done));
+  response done{200, write_id(wanted->id)};
+  ask(with, id, std::move(*wanted), step::create_session, to, std::move(done));
 }
 
-void remove(const services& with, const call& what, const reply& to) {
-  if (what.sid == default_session)
+void remove(const services& with, const request_path& what, const reply& to) {
+  if (what["sid"] == default_session)
     return to->respond({502, json::write_error("Cannot delete default session 'default'. Use "
                                                "sandbox.destroy() to terminate the sandbox.",
                                                "session_error")});
-  ask(with, what.id, delete_session_request{what.sid}, step::delete_session, to, {204, {}});
+  ask(with, what.id(), delete_session_request{what["sid"]}, step::delete_session, to, {204, {}});
 }
 
 } // namespace
 
-void add_session_routes(std::vector<route>& table, std::shared_ptr<const services> with) {
+void add_session_routes(std::vector<route>& table, const shared_services& with) {
   table.push_back(
     {verb::post,
      "/v1/sandbox/:id/session",
      access::key,
      body_use::buffered,
      limits::session_body_bytes,
-     [with](const call& what) {
+     [with](const matched_request& what) {
        admission plan;
-       plan.answer = [with, what](const std::string& body, const reply& to) {
-         create(*with, what, body, to);
+       plan.answer = [with, id = what.id(), header = once_header_of(what)](const std::string& body,
+                                                                           const reply& to) {
+         create(*with, id, header, body, to);
        };
        return plan;
      },
@@ -134,11 +142,11 @@ void add_session_routes(std::vector<route>& table, std::shared_ptr<const service
      access::key,
      body_use::ignored,
      0,
-     [with](const call& what) {
+     [with](const matched_request& what) {
        admission plan;
-       if (is_session_id(what.sid))
-         plan.answer = [with, what](const std::string&, const reply& to) {
-           remove(*with, what, to);
+       if (is_session_id(what["sid"]))
+         plan.answer = [with, path = request_path{what}](const std::string&, const reply& to) {
+           remove(*with, path, to);
          };
        else
          plan.refusal = error_response(step::delete_session,

@@ -1,13 +1,14 @@
 #include "http/cluster/forward.hpp"
 
-#include "http/cluster/fields.hpp"
 #include "http/json/json.hpp"
-#include "http/preview/message.hpp"
-#include "http/preview/session.hpp"
 #include "http/proxy/byte_tunnel.hpp"
+#include "http/proxy/error_page.hpp"
 #include "http/proxy/message_reader.hpp"
+#include "http/proxy/request_fields.hpp"
+#include "http/text/header_text.hpp"
 #include "http/transport/connection.hpp"
-#include "http/transport/header_text.hpp"
+#include "http/transport/node_fields.hpp"
+#include "http/transport/request_semantics.hpp"
 #include "http/transport/response_head.hpp"
 #include "http/transport/retry_after.hpp"
 
@@ -48,7 +49,7 @@ constexpr std::string_view go_ahead = "HTTP/1.1 100 Continue\r\n\r\n";
 } // namespace
 
 response unreachable(const std::string& why, bool as_page) {
-  return with_retry_after(preview::failed_preview(503, "node_unreachable", why, as_page, true),
+  return with_retry_after(proxy::error_answer(503, "node_unreachable", why, as_page, true),
                           errc::node_unreachable);
 }
 
@@ -125,7 +126,7 @@ private:
 
   void name_owner(std::string name) {
     response other{421, json::write_error("another node has the sandbox", "node_unreachable")};
-    other.fields.push_back({owner_field, std::move(name)});
+    other.fields.push_back({node_fields::owner_field, std::move(name)});
     answer(other);
   }
 
@@ -270,7 +271,7 @@ private:
     const auto* const key = wanted_->key ? &*wanted_->key : nullptr;
     std::string lines;
     chunks_->each_trailer([&](std::string_view name, std::string_view value) {
-      lines += preview::trailer_line(name, value, key, wanted_->connection_options);
+      lines += proxy::trailer_line(name, value, key, wanted_->connection_options);
     });
     return lines;
   }
@@ -438,7 +439,7 @@ private:
     for (const auto& each : head) {
       const auto name = text_of(each.name_string());
       if (is_of_nodes(name))
-        disowned_ = disowned_ || same_letters(name, owner_field);
+        disowned_ = disowned_ || same_letters(name, node_fields::owner_field);
       else if (!is_of_one_connection(name) && !names(of_connection, name))
         (((lines_ += name) += ": ") += text_of(each.value())) += "\r\n";
     }
@@ -517,9 +518,9 @@ private:
   void give_up(const std::string& why) {
     if (is_repeatable())
       return fail(unreachable(why, wanted_->wants_page));
-    fail(preview::failed_preview(502, "node_unreachable",
-                                 why + ", and nobody knows whether the request was carried out",
-                                 wanted_->wants_page, false));
+    fail(proxy::error_answer(502, "node_unreachable",
+                             why + ", and nobody knows whether the request was carried out",
+                             wanted_->wants_page, false));
   }
 
   void no_answer_yet() { look_out(); }

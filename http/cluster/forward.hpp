@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/io_pool.hpp"
-#include "http/api/auth.hpp"
+#include "http/api/other_nodes.hpp"
 #include "http/cluster/peer_links.hpp"
 #include "http/cluster/routing.hpp"
 #include "http/transport/exchange.hpp"
@@ -16,14 +16,6 @@
 #include <unordered_map>
 
 namespace insula::http::cluster {
-
-/// What a request is about.
-struct concern {
-  std::string id; ///< Empty: a sandbox that has no id yet, if no node is named.
-  /// What is answered where no node has it; null: one of them has it from then on.
-  std::function<response()> unknown = nullptr;
-  std::string node = {}; ///< It is about this node, and no sandbox.
-};
 
 /// What is left of a request when its header has gone.
 struct forwarded {

@@ -1,11 +1,12 @@
 #include "http/cluster/gateway.hpp"
 
-#include "http/cluster/fields.hpp"
 #include "http/json/json.hpp"
-#include "http/preview/message.hpp"
-#include "http/preview/session.hpp"
+#include "http/proxy/error_page.hpp"
+#include "http/proxy/request_fields.hpp"
+#include "http/text/header_text.hpp"
 #include "http/transport/connection.hpp"
-#include "http/transport/header_text.hpp"
+#include "http/transport/node_fields.hpp"
+#include "http/transport/request_semantics.hpp"
 
 #include <utility>
 
@@ -23,7 +24,7 @@ void append_target(std::string& to, const request_head& head, const key_check* k
   if (head.query.data() == nullptr)
     return;
   const auto told =
-    key == nullptr ? std::string{head.query} : preview::without_token(head.query, key);
+    key == nullptr ? std::string{head.query} : proxy::without_token(head.query, key);
   if (!told.empty() || head.query.empty())
     (to += '?') += told;
 }
@@ -50,7 +51,7 @@ gateway::gateway(std::shared_ptr<forwarder> by, door kind, bool encrypted, std::
 std::optional<admission> gateway::admit(const request_head& head, concern about,
                                         const std::string& request_id, const key_check* key) const {
   admission plan;
-  const bool shows_page = preview::wants_page(head);
+  const bool shows_page = wants_page(head);
   if (!by_->way().may_serve()) {
     plan.refusal = unreachable("this node is cut off from the others", shows_page);
     return plan;
@@ -85,12 +86,12 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
   wanted->head_only = head.head_only;
   wanted->old_protocol = head.old_protocol;
   wanted->keep_alive = head.keep_alive;
-  wanted->upgrade = preview::wants_upgrade(head);
-  wanted->repeatable = preview::is_repeatable(head);
+  wanted->upgrade = wants_upgrade(head);
+  wanted->repeatable = is_repeatable(head);
   wanted->wants_page = shows_page;
   if (key != nullptr)
     wanted->key = *key;
-  wanted->connection_options = preview::connection_options(head);
+  wanted->connection_options = connection_options(head);
   plan.take_over = [by = by_, wanted = std::shared_ptr<const forwarded>{std::move(wanted)}](
                      std::shared_ptr<connection> client, request_track track) {
     by->serve(wanted, std::move(client), std::move(track));
@@ -104,7 +105,7 @@ std::string gateway::write_head(const request_head& head, const std::string& req
   text.reserve(1024);
   append_target(text, head, key);
   text += " HTTP/1.1\r\n";
-  const auto dropped = preview::connection_options(head); // By the client's own wish.
+  const auto dropped = connection_options(head); // By the client's own wish.
   bool has_host = false;
   head.each_field([&](std::string_view name, std::string_view value) {
     has_host = has_host || same_letters(name, "Host");
@@ -114,20 +115,20 @@ std::string gateway::write_head(const request_head& head, const std::string& req
     if (key == nullptr)
       return append(text, name, value);
     if (same_letters(name, "Cookie")) {
-      if (const auto kept = preview::cookies_for_server(value, key); !kept.empty())
+      if (const auto kept = proxy::cookies_for_server(value, key); !kept.empty())
         append(text, name, kept);
-    } else if (same_letters(name, "Host") || !preview::shows_key(name, value, key)) {
+    } else if (same_letters(name, "Host") || !proxy::shows_key(name, value, key)) {
       append(text, name, value);
     }
   });
   if (!has_host)
     append(text, "Host", "localhost");
   append(text, "X-Request-Id", request_id);
-  if (const auto* client = connection::current())
-    append(text, client_field, client->peer());
-  append(text, scheme_field, encrypted_ ? "https" : "http");
+  if (head.client != nullptr)
+    append(text, node_fields::client_field, head.client->peer());
+  append(text, node_fields::scheme_field, encrypted_ ? "https" : "http");
   if (!name_.empty())
-    append(text, door_field, name_);
+    append(text, node_fields::door_field, name_);
   if (head.chunked)
     append(text, "Transfer-Encoding", "chunked");
   else if (head.content_length)
@@ -141,7 +142,7 @@ std::string gateway::write_head(const request_head& head, const std::string& req
     if (!head.old_protocol && names(head.field("Connection"), "upgrade"))
       append(text, "Connection", "Upgrade");
     append(text, "Upgrade", protocol);
-  } else if (preview::takes_trailers(head)) {
+  } else if (takes_trailers(head)) {
     append(text, "Connection", "TE");
     append(text, "TE", "trailers");
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/api/auth.hpp"
+#include "http/api/other_nodes.hpp"
 #include "http/cluster/forward.hpp"
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace insula::http::cluster {
 
 /// What one of this node's doors has of the others: says of each request whether it is served here.
 /// Any thread.
-class gateway {
+class gateway final : public other_nodes {
 public:
   /// By which door requests come. own: their clients' own; node: another node's, which has let them
   /// in.
@@ -21,15 +21,10 @@ public:
   /// comes by this one; empty: the main one.
   gateway(std::shared_ptr<forwarder> by, door kind, bool encrypted = false, std::string name = {});
 
-  /// Whoever asks has been let in elsewhere.
-  bool is_behind_node() const { return kind_ == door::node; }
-
-  /// What becomes of a request that may be served; none: it is served here. `key`: this node's,
-  /// where the request is for a server in a sandbox: what shows the key stays here. The other node
-  /// may have another key, and asks for none.
+  bool is_behind_node() const override { return kind_ == door::node; }
   std::optional<admission> admit(const request_head& head, concern about,
                                  const std::string& request_id,
-                                 const key_check* key = nullptr) const;
+                                 const key_check* key = nullptr) const override;
 
   /// The request's header for its owner, whole: what concerns this connection stays on it, and what
   /// this node knows is said.

@@ -5,6 +5,9 @@
 #include "base/limits.hpp"
 #include "http/console/page.hpp"
 #include "http/json/json.hpp"
+#include "http/json/writer.hpp"
+#include "http/text/header_text.hpp"
+#include "http/transport/connection.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/event_based_actor.hpp>
@@ -21,17 +24,37 @@ admission answered_by(admission::answer_fn answer) {
   return plan;
 }
 
-bool is_encrypted(const call& what) {
-  return what.origin.substr(0, 6) == "https:";
+/// What the header says of the page that asks.
+struct asking_page {
+  explicit asking_page(const matched_request& what);
+
+  std::string host, origin;
+  std::string cookies; ///< Of all Cookie fields.
+  std::string network; ///< That the client is in.
+};
+
+asking_page::asking_page(const matched_request& what)
+    : host(what.field("Host"))
+    , origin(what.field("Origin")) {
+  what.head().each_field([&](std::string_view name, std::string_view value) {
+    if (same_letters(name, "Cookie"))
+      (cookies += cookies.empty() ? "" : "; ") += value;
+  });
+  if (const auto* client = what.head().client)
+    network = network_of(client->peer());
 }
 
-std::string cookie_name(const call& what) {
+bool is_encrypted(const asking_page& what) {
+  return what.origin.starts_with("https:");
+}
+
+std::string cookie_name(const asking_page& what) {
   return is_encrypted(what) ? sign_in_cookie_name_of_host(what.host)
                             : sign_in_cookie_name(what.host);
 }
 
 /// The cookie is for this node alone: no script reads it, and no other page's request brings it.
-header_field cookie(const call& what, const std::string& name, const std::string& value,
+header_field cookie(const asking_page& what, const std::string& name, const std::string& value,
                     std::string_view more) {
   auto text = name + "=" + value + "; Path=/; HttpOnly; SameSite=Strict";
   if (is_encrypted(what))
@@ -43,7 +66,7 @@ response refused(int status, std::string_view why, std::string_view code) {
   return {status, json::write_error(why, code)};
 }
 
-response sign_in(const services& with, const call& what, std::string_view typed) {
+response sign_in(const services& with, const asking_page& what, std::string_view typed) {
   if (with.key.open())
     return {204, {}};
   const auto now = sign_ins::clock::now();
@@ -67,7 +90,7 @@ response sign_in(const services& with, const call& what, std::string_view typed)
   return refused(401, "This is not the key.", "unauthorized");
 }
 
-response sign_out(const services& with, const call& what) {
+response sign_out(const services& with, const asking_page& what) {
   for (const auto token : sign_in_tokens(what.cookies, what.host))
     with.browsers->close(token);
   response answer{204, {}};
@@ -75,6 +98,33 @@ response sign_out(const services& with, const call& what) {
   if (is_encrypted(what)) // As it was called before.
     answer.fields.push_back(cookie(what, sign_in_cookie_name(what.host), {}, "; Max-Age=0"));
   return answer;
+}
+
+/// Of the console: {"key":true,"now_ms":0,"sandboxes":[{"id":"…","state":"…",…}]}. `asks_key`: this
+/// node does, so that one can sign out. `node`: its name in its cluster; empty: there is none. What
+/// is not known is left out.
+std::string write_sandboxes(const std::vector<sandbox_status>& rows, bool asks_key,
+                            std::int64_t now_ms, std::string_view node) {
+  json::writer out;
+  out.begin_object().key("key").boolean(asks_key).key("now_ms").integer(now_ms);
+  if (!node.empty())
+    out.key("node").text(node);
+  out.key("sandboxes").begin_array();
+  for (const auto& row : rows) {
+    out.begin_object().key("id").text(row.id).key("state").text(row.state);
+    out.key("current").boolean(row.current);
+    if (row.created_ms != 0)
+      out.key("created_ms").integer(row.created_ms);
+    if (row.memory_bytes)
+      out.key("memory_bytes").integer(static_cast<std::int64_t>(*row.memory_bytes));
+    if (row.cpu_us)
+      out.key("cpu_us").integer(static_cast<std::int64_t>(*row.cpu_us));
+    if (row.processes)
+      out.key("processes").integer(*row.processes);
+    out.key("sessions").integer(row.sessions).key("terminals").integer(row.terminals);
+    out.end_object();
+  }
+  return out.end_array().end_object().str();
 }
 
 void list(const services& with, const reply& to) {
@@ -85,8 +135,7 @@ void list(const services& with, const reply& to) {
     self->request(directory, caf::infinite, list_atom::value)
       .then(
         [=](const std::vector<sandbox_status>& rows) {
-          response answer{200,
-                          json::write_sandboxes(rows, asks_key, system_clock{}.unix_ms(), node)};
+          response answer{200, write_sandboxes(rows, asks_key, system_clock{}.unix_ms(), node)};
           answer.fields = {{"Cache-Control", "no-store"}};
           to->respond(std::move(answer));
         },
@@ -97,10 +146,8 @@ void list(const services& with, const reply& to) {
   with.system->spawn(ask, with.directory);
 }
 
-} // namespace
-
-std::vector<route> routes(const shared_services& with) {
-  const auto list_here = [with](const call&) {
+std::vector<route> routes_of(const shared_services& with) {
+  const auto list_here = [with](const matched_request&) {
     return answered_by([with](const std::string&, const reply& to) { list(*with, to); });
   };
   route list_at_node{
@@ -113,8 +160,8 @@ std::vector<route> routes(const shared_services& with) {
      access::everybody,
      body_use::ignored,
      0,
-     [](const call& what) {
-       return answered_by([gzip = what.takes_gzip](const std::string&, const reply& to) {
+     [](const matched_request& what) {
+       return answered_by([gzip = what.takes_gzip()](const std::string&, const reply& to) {
          to->respond(page_response(shared_page(), gzip));
        });
      },
@@ -125,10 +172,11 @@ std::vector<route> routes(const shared_services& with) {
      access::own_page,
      body_use::buffered,
      limits::typed_key_bytes,
-     [with](const call& what) {
-       return answered_by([with, what](const std::string& typed, const reply& to) {
-         to->respond(sign_in(*with, what, typed));
-       });
+     [with](const matched_request& what) {
+       return answered_by(
+         [with, page = asking_page{what}](const std::string& typed, const reply& to) {
+           to->respond(sign_in(*with, page, typed));
+         });
      },
      {}},
     {verb::post,
@@ -136,12 +184,37 @@ std::vector<route> routes(const shared_services& with) {
      access::own_page,
      body_use::ignored,
      0,
-     [with](const call& what) {
-       return answered_by(
-         [with, what](const std::string&, const reply& to) { to->respond(sign_out(*with, what)); });
+     [with](const matched_request& what) {
+       return answered_by([with, page = asking_page{what}](const std::string&, const reply& to) {
+         to->respond(sign_out(*with, page));
+       });
      },
      {}},
   };
+}
+
+class console_api final : public public_api {
+public:
+  explicit console_api(shared_services with)
+      : with_(std::move(with)) {}
+
+  std::vector<route> routes() const override { return routes_of(with_); }
+  bool claims(std::string_view) const override { return false; }
+  response no_route(const std::string& methods) const override { return http::no_route(methods); }
+  std::vector<std::string_view> key_fields() const override { return {}; }
+
+private:
+  const shared_services with_;
+};
+
+} // namespace
+
+std::shared_ptr<const public_api> make_api(shared_services with) {
+  return std::make_shared<console_api>(std::move(with));
+}
+
+response page(bool takes_gzip) {
+  return page_response(shared_page(), takes_gzip);
 }
 
 } // namespace insula::http::console

@@ -2,7 +2,7 @@
 
 #include "actors/protocol/interfaces.hpp"
 #include "http/api/auth.hpp"
-#include "http/api/router.hpp"
+#include "http/api/public_api.hpp"
 #include "http/api/sign_ins.hpp"
 #include "http/api/wrong_key_log.hpp"
 
@@ -25,6 +25,9 @@ struct services {
   std::string node = {}; ///< Its name in its cluster; empty: there is none.
 };
 
-std::vector<route> routes(const std::shared_ptr<const services>& with);
+std::shared_ptr<const public_api> make_api(std::shared_ptr<const services> with);
+
+/// The page itself, on which a key can be typed.
+response page(bool takes_gzip);
 
 } // namespace insula::http::console

@@ -17,26 +17,28 @@ response no_interpreter() {
                        "run, as a shell command");
 }
 
-void make_context(const execd_target&, const call&, const std::string& body, const reply& to) {
+void make_context(const execd_target&, const execd_call&, const std::string& body,
+                  const reply& to) {
   const auto checked = check_context_body(body);
   to->respond(checked ? no_interpreter() : execd_failure(checked.reason()));
 }
 
-void list_contexts(const execd_target&, const call&, const std::string&, const reply& to) {
+void list_contexts(const execd_target&, const execd_call&, const std::string&, const reply& to) {
   to->respond({200, "[]", json_type});
 }
 
-void end_contexts(const execd_target&, const call& what, const std::string&, const reply& to) {
+void end_contexts(const execd_target&, const execd_call& what, const std::string&,
+                  const reply& to) {
   if (form_value(what.query, "language").empty())
     return to->respond(execd_failure(400, "MISSING_QUERY", "missing query parameter 'language'"));
   to->respond({200, {}, {}});
 }
 
-void no_context(const execd_target&, const call& what, const std::string&, const reply& to) {
-  to->respond(execd_failure(404, "CONTEXT_NOT_FOUND", "there is no code context " + what.sid));
+void no_context(const execd_target&, const execd_call& what, const std::string&, const reply& to) {
+  to->respond(execd_failure(404, "CONTEXT_NOT_FOUND", "there is no code context " + what["sid"]));
 }
 
-void run_code(const execd_target& target, const call& what, const std::string& body,
+void run_code(const execd_target& target, const execd_call& what, const std::string& body,
               const reply& to) {
   auto wanted = read_code_body(body);
   if (!wanted)
@@ -98,7 +100,7 @@ void add_isolated_routes(std::vector<route>& table, const execd_target& target,
                          const std::string& prefix) {
   const std::string below = prefix + "/v1/isolated/";
   const auto answer = [](response said) {
-    return [said = std::move(said)](const execd_target&, const call&, const std::string&,
+    return [said = std::move(said)](const execd_target&, const execd_call&, const std::string&,
                                     const reply& to) { to->respond(said); };
   };
   const std::string_view why = "isolated sessions are not supported: make a sandbox for each";

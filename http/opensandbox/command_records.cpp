@@ -4,6 +4,7 @@
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/log_cursor.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
+#include "http/sandboxes/session_id.hpp"
 #include "http/transport/retry_after.hpp"
 
 #include <caf/stateful_actor.hpp>
@@ -33,17 +34,13 @@ template <class Message, class Answer>
 void ask(const command_question& asked, std::function<void(const Answer&)> answered) {
   asked.to->answer_within(
     patience, execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
-  bridge::sandbox_question<Message, Answer> question{
-    asked.with->directory,
-    asked.sandbox,
-    Message{asked.id, asked.to->context()},
-    std::move(answered),
-    [to = asked.to, id = asked.id](bridge::step, const error& why) {
+  sandbox_question<Message, Answer> question{
+    asked.with->directory, asked.sandbox, Message{asked.id, asked.to->context()},
+    std::move(answered), [to = asked.to, id = asked.id](question_stage, const error& why) {
       to->respond(why.code == errc::not_found ? unknown_command(id) : execd_failure(why));
-    },
-    bridge::step::exec};
+    }};
   question.starts_it = false;
-  bridge::ask_sandbox(*asked.with, std::move(question));
+  ask_sandbox(*asked.with, std::move(question));
 }
 
 // ---- The log
@@ -209,20 +206,19 @@ namespace {
 
 /// It is no command's id: it may be a session's.
 void end_session(const command_question& asked) {
-  bridge::sandbox_question<delete_session_request, caf::ok_atom> question{
+  sandbox_question<delete_session_request, caf::ok_atom> question{
     asked.with->directory,
     asked.sandbox,
     {asked.id, asked.to->context()},
     [to = asked.to](caf::ok_atom) {
       to->respond({200, "{}", "application/json; charset=utf-8"});
     },
-    [asked](bridge::step, const error& why) {
+    [asked](question_stage, const error& why) {
       asked.to->respond(why.code == errc::not_found ? unknown_command(asked.id)
                                                     : execd_failure(why));
-    },
-    bridge::step::exec};
+    }};
   question.starts_it = false;
-  bridge::ask_sandbox(*asked.with, std::move(question));
+  ask_sandbox(*asked.with, std::move(question));
 }
 
 } // namespace
@@ -230,22 +226,20 @@ void end_session(const command_question& asked) {
 void interrupt(const command_question& asked) {
   asked.to->answer_within(
     patience, execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
-  bridge::sandbox_question<interrupt_command, caf::ok_atom> question{
+  sandbox_question<interrupt_command, caf::ok_atom> question{
     asked.with->directory,
     asked.sandbox,
     {asked.id, asked.to->context()},
     [to = asked.to](caf::ok_atom) {
       to->respond({200, "{}", "application/json; charset=utf-8"});
     },
-    [asked](bridge::step, const error& why) {
+    [asked](question_stage, const error& why) {
       if (why.code != errc::not_found)
         return asked.to->respond(execd_failure(why));
-      bridge::is_session_id(asked.id) ? end_session(asked)
-                                      : asked.to->respond(unknown_command(asked.id));
-    },
-    bridge::step::exec};
+      is_session_id(asked.id) ? end_session(asked) : asked.to->respond(unknown_command(asked.id));
+    }};
   question.starts_it = false;
-  bridge::ask_sandbox(*asked.with, std::move(question));
+  ask_sandbox(*asked.with, std::move(question));
 }
 
 } // namespace insula::http::opensandbox

@@ -185,9 +185,8 @@ void ask_for_output(self_pointer self) {
             const auto why = from_caf(failure);
             if (why.code == errc::deadline_exceeded)
               return self->quit(); // It took nothing for too long: its connection is cut.
-            fail(self, why.code == errc::node_unreachable || is_silence(failure)
-                         ? bridge::sandbox_ended
-                         : why);
+            fail(self,
+                 why.code == errc::node_unreachable || is_silence(failure) ? sandbox_ended : why);
           });
 }
 
@@ -213,15 +212,11 @@ void leave(self_pointer self) {
   const auto& st = self->state;
   if (st.job.ends_with_client && st.process && !st.complete) {
     interrupt_command order{st.job.command.once.key, st.job.command.context};
-    bridge::sandbox_question<interrupt_command, caf::ok_atom> question{
-      st.job.with->directory,
-      st.job.sandbox,
-      std::move(order),
-      [](caf::ok_atom) {},
-      [](bridge::step, const error&) {}, // It has ended meanwhile.
-      bridge::step::exec};
+    sandbox_question<interrupt_command, caf::ok_atom> question{
+      st.job.with->directory, st.job.sandbox, std::move(order), [](caf::ok_atom) {},
+      [](question_stage, const error&) {}}; // It has ended meanwhile.
     question.starts_it = false;
-    bridge::ask_sandbox(*st.job.with, std::move(question));
+    ask_sandbox(*st.job.with, std::move(question));
   }
   self->quit();
 }
@@ -305,9 +300,8 @@ void find_sandbox(self_pointer self) {
 caf::behavior execd_stream(self_pointer self, const std::shared_ptr<command_job>& job) {
   self->state.job = std::move(*job);
   self->state.reader = self->id();
-  self->set_down_handler([self](const caf::down_msg& gone) {
-    self->send(self, bridge::ended_atom::value, gone.source);
-  });
+  self->set_down_handler(
+    [self](const caf::down_msg& gone) { self->send(self, ended_atom::value, gone.source); });
   find_sandbox(self);
   return {
     [self](taken_atom) {
@@ -354,14 +348,14 @@ caf::behavior execd_stream(self_pointer self, const std::shared_ptr<command_job>
       else if (!events.empty())
         write(self, std::move(events));
     },
-    [self](bridge::ended_atom, const caf::actor_addr& who) {
+    [self](ended_atom, const caf::actor_addr& who) {
       auto& st = self->state;
       if (who != st.awaited || st.complete)
         return;
       if (st.stream && !st.gone)
-        fail(self, bridge::sandbox_ended);
+        fail(self, sandbox_ended);
       else
-        refuse(self, bridge::sandbox_ended);
+        refuse(self, sandbox_ended);
     },
   };
 }
@@ -371,9 +365,8 @@ caf::behavior execd_stream(self_pointer self, const std::shared_ptr<command_job>
 void run_command(command_job job) {
   // In a session it has to wait for its turn, which clients are patient with.
   constexpr std::chrono::hours turn_patience{24};
-  job.to->answer_within(job.command.session.empty()
-                          ? std::chrono::milliseconds{bridge::sandbox_patience}
-                          : std::chrono::milliseconds{turn_patience},
+  job.to->answer_within(job.command.session.empty() ? std::chrono::milliseconds{sandbox_patience}
+                                                    : std::chrono::milliseconds{turn_patience},
                         execd_failure(500, "RUNTIME_ERROR", "the sandbox was not ready in time"));
   auto& system = *job.with->system;
   system.spawn(execd_stream, std::make_shared<command_job>(std::move(job)));

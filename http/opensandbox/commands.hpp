@@ -1,7 +1,8 @@
 #pragma once
 
 #include "actors/protocol/messages.hpp"
-#include "http/api/dispatcher.hpp"
+#include "http/sandboxes/services.hpp"
+#include "http/transport/exchange.hpp"
 
 #include <memory>
 #include <optional>
@@ -12,7 +13,7 @@ namespace insula::http::opensandbox {
 /// One command to be run, and told as events: all of its output, or, in the background, that it
 /// runs.
 struct command_job {
-  std::shared_ptr<const bridge::services> with;
+  std::shared_ptr<const services> with;
   std::string sandbox;
   bool makes_sandbox = false; ///< On first use; else it has to be there.
   exec_request command;       ///< once.key is its id.
@@ -31,7 +32,7 @@ void run_command(command_job job);
 
 /// One that has been asked for: `GET …/status/{id}`, `…/{id}/logs`, `DELETE …?id=`.
 struct command_question {
-  std::shared_ptr<const bridge::services> with;
+  std::shared_ptr<const services> with;
   std::string sandbox;
   std::string id;
   reply to;

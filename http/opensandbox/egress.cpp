@@ -1,9 +1,8 @@
 #include "base/id.hpp"
-#include "http/bridge/network_json.hpp"
+#include "http/opensandbox/access.hpp"
 #include "http/opensandbox/api.hpp"
 #include "http/opensandbox/commands.hpp"
-#include "http/opensandbox/execd.hpp"
-#include "http/opensandbox/lifecycle.hpp"
+#include "http/opensandbox/policy_json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 
 #include <chrono>
@@ -13,7 +12,6 @@ namespace insula::http::opensandbox {
 
 namespace {
 
-using bridge::services;
 using namespace std::chrono_literals;
 
 constexpr auto patience = 30s;
@@ -44,28 +42,20 @@ void ask(const services& with, const std::string& id, Message wanted, const repl
          std::function<void(const network_state&)> answered) {
   to->answer_within(patience, plain(504, "the sandbox did not answer in time"));
   wanted.context = to->context();
-  bridge::sandbox_question<Message, network_state> question{
-    with.directory,
-    id,
-    std::move(wanted),
-    std::move(answered),
-    [to](bridge::step, const error& why) { to->respond(failed(why)); },
-    bridge::step::network};
+  sandbox_question<Message, network_state> question{
+    with.directory, id, std::move(wanted), std::move(answered),
+    [to](question_stage, const error& why) { to->respond(failed(why)); }};
   question.starts_it = false;
-  bridge::ask_sandbox(with, std::move(question));
-}
-
-response unknown(const std::string& id) {
-  return execd_failure(404, "DOCKER::SANDBOX_NOT_FOUND", "Sandbox " + id + " not found.");
+  ask_sandbox(with, std::move(question));
 }
 
 void tell(const reply& to, const network_state& state) {
-  to->respond({200, json::write_opensandbox_policy(state.policy)});
+  to->respond({200, write_policy(state.policy)});
 }
 
 void read(const services& with, const std::string& id, const reply& to) {
   ask(with, id, get_network_request{}, to, [to, id](const network_state& state) {
-    state.exists ? tell(to, state) : to->respond(unknown(id));
+    state.exists ? tell(to, state) : to->respond(unknown_sandbox(id));
   });
 }
 
@@ -75,16 +65,14 @@ void write(const std::shared_ptr<const services>& with, const std::string& id, M
            const reply& to) {
   ask(*with, id, get_network_request{}, to, [=](const network_state& state) {
     if (!state.exists)
-      return to->respond(unknown(id));
+      return to->respond(unknown_sandbox(id));
     ask(*with, id, wanted, to, [to](const network_state& now) { tell(to, now); });
   });
 }
 
-using shared_services = std::shared_ptr<const services>;
-
 void replace(const shared_services& with, const std::string& id, const std::string& body,
              const reply& to) {
-  auto policy = json::read_opensandbox_policy(body);
+  auto policy = read_policy(body);
   if (!policy)
     return to->respond(failed(policy.reason()));
   write(with, id, set_network_request{std::move(*policy)}, to);
@@ -92,7 +80,7 @@ void replace(const shared_services& with, const std::string& id, const std::stri
 
 void merge(const shared_services& with, const std::string& id, const std::string& body,
            const reply& to) {
-  auto rules = json::read_opensandbox_rules(body);
+  auto rules = read_rules(body);
   if (!rules)
     return to->respond(failed(rules.reason()));
   write(with, id, change_network_request{std::move(*rules), {}}, to);
@@ -100,7 +88,7 @@ void merge(const shared_services& with, const std::string& id, const std::string
 
 void remove(const shared_services& with, const std::string& id, const std::string& body,
             const reply& to) {
-  auto targets = json::read_opensandbox_targets(body);
+  auto targets = read_targets(body);
   if (!targets)
     return to->respond(failed(targets.reason()));
   write(with, id, change_network_request{{}, std::move(*targets)}, to);
@@ -114,6 +102,7 @@ constexpr std::string_view tag = "OpenSandbox: network policy";
 route policy_route(verb method, const std::string& pattern, const shared_services& with,
                    handler what, operation document) {
   document.tag = tag;
+  document.needs_disk = false;
   document.answers = {{"200", "What holds now.", "application/json", "OpenSandboxPolicyStatus"},
                       {"404", "", "", "SandboxNotFound"},
                       {"502", "The egress gateway does not answer.", "text/plain", ""},
@@ -125,15 +114,16 @@ route policy_route(verb method, const std::string& pattern, const shared_service
   }
   return {method,
           pattern,
-          access::open_sandbox_key,
+          access::key,
           what == nullptr ? body_use::ignored : body_use::buffered,
           what == nullptr ? 0 : limits::network_body_bytes,
-          [with, what](const call& asked) {
+          [with, what](const matched_request& asked) {
             admission plan;
-            if (!sandbox_id::parse(asked.id))
-              plan.refusal = unknown(asked.id);
+            if (!sandbox_id::parse(asked.id()))
+              plan.refusal = unknown_sandbox(asked.id());
             else
-              plan.answer = [with, what, id = asked.id](const std::string& body, const reply& to) {
+              plan.answer = [with, what, id = asked.id()](const std::string& body,
+                                                          const reply& to) {
                 what == nullptr ? read(*with, id, to) : what(with, id, body, to);
               };
             return plan;
@@ -141,49 +131,15 @@ route policy_route(verb method, const std::string& pattern, const shared_service
           std::move(document),
           &too_large,
           nullptr,
-          [](const call& asked) { return unknown(asked.id); }};
+          [](const request_path& asked) { return unknown_sandbox(asked.id()); }};
 }
 
-/// What names a port that there cannot be; all others go on to the sandbox before there are routes.
-route no_port_route(verb method, const std::string& pattern) {
-  operation document;
-  if (method == verb::get)
-    document = {
-      .id = pattern.ends_with('*') ? "proxyToSandboxPath" : "proxyToSandbox",
-      .summary = "What a server in the sandbox answers at this port, by any method, "
-                 "WebSockets included.",
-      .answers = {{"200", "The server's answer, whatever its status.", "*/*"},
-                  {"400", "There is no such port.", "application/json", "OpenSandboxError"},
-                  {"404", "", "", "SandboxNotFound"},
-                  {"502", "Nothing listens there.", "application/json", "ErrorResponse"}},
-      .tag = "Previews"};
-  return {method,
-          pattern,
-          access::open_sandbox_key,
-          body_use::ignored,
-          0,
-          [](const call& asked) {
-            admission plan;
-            if (!sandbox_id::parse(asked.id))
-              plan.refusal = unknown(asked.id);
-            else if (asked.port == std::to_string(egress_port))
-              plan.refusal = no_route();
-            else
-              plan.refusal =
-                execd_failure(400, "DOCKER::INVALID_PORT", "the port must be from 1 to 65535");
-            return plan;
-          },
-          std::move(document),
-          nullptr,
-          nullptr,
-          [](const call& asked) { return unknown(asked.id); }};
-}
+} // namespace
 
-/// All that is there under one prefix, empty or /v1.
-std::vector<route> routes_below(const std::string& prefix, const shared_services& with) {
+std::vector<route> egress_routes(const shared_services& with, const std::string& prefix) {
   std::vector<route> table;
-  const auto proxy = prefix + "/sandboxes/:id/proxy/";
-  const auto policy = proxy + std::to_string(egress_port) + "/policy";
+  const auto below = prefix + "/sandboxes/:id/proxy/" + std::to_string(egress_port);
+  const auto policy = below + "/policy";
   table.push_back(policy_route(
     verb::get, policy, with, nullptr,
     {.id = "getEgressPolicy", .summary = "What the sandbox may reach. Starts nothing."}));
@@ -208,11 +164,11 @@ std::vector<route> routes_below(const std::string& prefix, const shared_services
                                 .body_type = "application/json",
                                 .body_schema = "OpenSandboxTargets"}));
   table.push_back({verb::get,
-                   proxy + std::to_string(egress_port) + "/healthz",
-                   access::open_sandbox_key,
+                   below + "/healthz",
+                   access::key,
                    body_use::ignored,
                    0,
-                   [](const call&) {
+                   [](const matched_request&) {
                      admission plan;
                      plan.answer = [](const std::string&, const reply& to) {
                        to->respond(plain(200, "ok"));
@@ -222,34 +178,12 @@ std::vector<route> routes_below(const std::string& prefix, const shared_services
                    {.id = "getEgressHealth",
                     .summary = "Whether policies can be asked for.",
                     .answers = {{"200", "They can.", "text/plain", ""}},
-                    .tag = tag},
+                    .tag = tag,
+                    .needs_disk = false},
                    nullptr,
                    nullptr,
-                   [](const call&) { return plain(200, "ok"); }});
-  for (auto& each : lifecycle_routes(with, prefix))
-    table.push_back(std::move(each));
-  for (auto& each : execd_routes(with, {proxy + std::to_string(execd_port), {}}))
-    table.push_back(std::move(each));
-  for (const auto method : all_verbs)
-    for (const auto* path : {":port", ":port/*"})
-      table.push_back(no_port_route(method, proxy + path));
+                   [](const request_path&) { return plain(200, "ok"); }});
   return table;
-}
-
-} // namespace
-
-std::vector<route> routes(const shared_services& with) {
-  auto table = routes_below("/v1", with);
-  for (auto& each : routes_below("", with)) {
-    each.document = {}; // It is listed once.
-    table.push_back(std::move(each));
-  }
-  return table;
-}
-
-response no_route(const std::string& methods) {
-  return execd_failure(404, "GENERAL::NOT_FOUND",
-                       methods.empty() ? "there is no such route" : "this path takes " + methods);
 }
 
 } // namespace insula::http::opensandbox

@@ -3,12 +3,15 @@
 #include "base/hex.hpp"
 #include "base/id.hpp"
 #include "base/limits.hpp"
+#include "http/api/route_table.hpp"
+#include "http/opensandbox/access.hpp"
 #include "http/opensandbox/api.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/execd_route.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 #include "http/text/percent.hpp"
+#include "http/transport/web_socket.hpp"
 
 #include <algorithm>
 #include <array>
@@ -30,14 +33,14 @@ response too_large(std::uint64_t, std::uint64_t limit) {
                        "the body exceeds " + std::to_string(limit) + " bytes");
 }
 
-void run(const execd_target& at, const call& what, const std::string& body, const reply& to) {
+void run(const execd_target& at, const execd_call& what, const std::string& body, const reply& to) {
   auto wanted = read_command_body(body);
   if (!wanted)
     return to->respond(execd_failure(wanted.reason()));
   run_command(make_job(at, what, std::move(*wanted), to));
 }
 
-command_question question_of(const execd_target& at, const call& what, std::string id,
+command_question question_of(const execd_target& at, const request_path& what, std::string id,
                              const reply& to) {
   return {at.with, at.id(what), std::move(id), to};
 }
@@ -50,38 +53,36 @@ std::optional<std::int64_t> read_cursor(std::string_view text) {
   return whole ? std::optional{value} : std::nullopt;
 }
 
-using known_rows = std::shared_ptr<const std::vector<std::pair<verb, std::string>>>;
+using known_rows = std::shared_ptr<const route_table>;
 
+/// What there is, without what it does.
 known_rows rows_of(const std::vector<route>& table) {
-  std::vector<std::pair<verb, std::string>> rows;
+  std::vector<route> rows;
   for (const auto& each : table)
-    rows.emplace_back(each.method, each.pattern);
-  return std::make_shared<const std::vector<std::pair<verb, std::string>>>(std::move(rows));
+    rows.push_back({each.method, each.pattern, each.who, each.body, each.body_limit, nullptr, {}});
+  return std::make_shared<const route_table>(std::move(rows));
 }
 
 /// A path that is known without the slash at its end is that one; any other is none.
-response elsewhere(const known_rows& rows, verb method, std::string path, const call& what) {
+response elsewhere(const known_rows& rows, verb method, std::string path,
+                   const request_path& what) {
   if (const auto at = path.find(":id"); at != std::string::npos)
-    path.replace(at, 3, what.id);
+    path.replace(at, 3, what.id());
   path += "/" + what.tail;
   path.pop_back();
-  const bool known =
-    what.tail.ends_with('/') && std::any_of(rows->begin(), rows->end(), [&](const auto& each) {
-      return each.first == method && fits(each.second, path);
-    });
-  if (!known)
+  if (!what.tail.ends_with('/') || !rows->has(method, path))
     return no_route();
   if (!what.query.empty())
     path += "?" + what.query;
   return {method == verb::get ? 301 : 307, {}, {}, {{"Location", std::move(path)}}};
 }
 
-response not_there(const call& what) {
-  return execd_failure(404, "DOCKER::SANDBOX_NOT_FOUND", "Sandbox " + what.id + " not found.");
+response not_there(const request_path& what) {
+  return unknown_sandbox(what.id());
 }
 
 /// What every one of execd's refuses: it is for no sandbox.
-std::optional<response> no_sandbox(const execd_target& target, const call& what) {
+std::optional<response> no_sandbox(const execd_target& target, const request_path& what) {
   if (sandbox_id::parse(target.id(what)))
     return std::nullopt;
   return not_there(what);
@@ -90,34 +91,39 @@ std::optional<response> no_sandbox(const execd_target& target, const call& what)
 /// Its sandbox is that of the path, and has to be there; or is one that is made.
 route of_sandbox(route row, const execd_target& target) {
   if (target.makes_sandbox())
-    row.about = [id = target.fixed_id](const call&) { return id; };
+    row.about = [id = target.fixed_id](const matched_request&) { return id; };
   else
     row.unknown = &not_there;
   return row;
 }
 
 /// Clients ask this to learn whether there is a sandbox at all.
-void ping(const execd_target& target, const call& what, const std::string&, const reply& to) {
+void ping(const execd_target& target, const request_path& what, const std::string&,
+          const reply& to) {
   if (target.makes_sandbox())
     return to->respond({200, {}, {}});
   to->answer_within(ping_patience,
                     execd_failure(504, "RUNTIME_ERROR", "the sandbox did not answer in time"));
   redefine_sandbox question;
   question.context = to->context();
-  bridge::sandbox_question<redefine_sandbox, sandbox_description> asked{
-    target.with->directory,
-    what.id,
-    std::move(question),
+  sandbox_question<redefine_sandbox, sandbox_description> asked{
+    target.with->directory, what.id(), std::move(question),
     [to, what](const sandbox_description& is) {
       to->respond(is.exists ? response{200, {}, {}} : not_there(what));
     },
-    [to](bridge::step, const error& why) { to->respond(execd_failure(why)); },
-    bridge::step::network};
+    [to](question_stage, const error& why) { to->respond(execd_failure(why)); }};
   asked.starts_it = false;
-  bridge::ask_sandbox(*target.with, std::move(asked));
+  ask_sandbox(*target.with, std::move(asked));
 }
 
 } // namespace
+
+execd_call::execd_call(const matched_request& what)
+    : request_path(what)
+    , user_agent(what.field("User-Agent"))
+    , range(what.head().head_only ? std::string{} : what.field("Range"))
+    , if_range(what.head().head_only ? std::string{} : what.field("If-Range"))
+    , offer(read_offer(what.head())) {}
 
 std::string new_command_id() {
   std::array<unsigned char, 16> bytes{};
@@ -126,7 +132,7 @@ std::string new_command_id() {
   return to_hex(bytes);
 }
 
-command_job make_job(const execd_target& at, const call& what, command_body wanted,
+command_job make_job(const execd_target& at, const execd_call& what, command_body wanted,
                      const reply& to) {
   command_job job;
   job.with = at.with;
@@ -162,12 +168,11 @@ command_job make_job(const execd_target& at, const call& what, command_body want
 
 route execd_route(verb method, std::string pattern, const execd_target& target, body_use body,
                   execd_answer answer, operation document, std::uint64_t body_limit) {
-  const auto admit = [target, answer = std::move(answer)](const call& what) {
+  const auto admit = [target, answer = std::move(answer)](const matched_request& what) {
     admission plan;
     plan.refusal = no_sandbox(target, what);
-    plan.answer = [target, answer, what](const std::string& text, const reply& to) {
-      answer(target, what, text, to);
-    };
+    plan.answer = [target, answer, call = execd_call{what}](
+                    const std::string& text, const reply& to) { answer(target, call, text, to); };
     return plan;
   };
   return of_sandbox({method, std::move(pattern), access::execd, body,
@@ -178,9 +183,9 @@ route execd_route(verb method, std::string pattern, const execd_target& target, 
 
 route execd_sink_route(
   verb method, std::string pattern, const execd_target& target, std::uint64_t body_limit,
-  std::function<std::shared_ptr<body_sink>(const execd_target&, const call&)> make,
+  std::function<std::shared_ptr<body_sink>(const execd_target&, const matched_request&)> make,
   operation document) {
-  const auto admit = [target, make = std::move(make)](const call& what) {
+  const auto admit = [target, make = std::move(make)](const matched_request& what) {
     admission plan;
     plan.refusal = no_sandbox(target, what);
     if (!plan.refusal)
@@ -192,8 +197,7 @@ route execd_sink_route(
                     target);
 }
 
-std::vector<route> execd_routes(std::shared_ptr<const bridge::services> with,
-                                const execd_place& where) {
+std::vector<route> execd_routes(shared_services with, const execd_place& where) {
   const execd_target target{std::move(with), where.id};
   const auto ignored = body_use::ignored;
   std::vector<route> table;
@@ -217,16 +221,16 @@ std::vector<route> execd_routes(std::shared_ptr<const bridge::services> with,
        .body_schema = "ExecdCommandRequest",
        .answers = {events_answer, bad_answer}});
   add(verb::get, "/command/status/:sid", ignored,
-      [](const execd_target& from, const call& what, const auto&, const reply& to) {
-        tell_status(question_of(from, what, percent_decode(what.sid), to));
+      [](const execd_target& from, const request_path& what, const auto&, const reply& to) {
+        tell_status(question_of(from, what, percent_decode(what["sid"]), to));
       },
       {.id = "getExecdCommandStatus",
        .summary = "What has become of a command. It is known for a day after its end.",
        .parameters = {command_id},
        .answers = {{"200", "How it is.", "application/json", "ExecdCommandStatus"}}});
   add(verb::get, "/command/:sid/logs", ignored,
-      [](const execd_target& from, const call& what, const auto&, const reply& to) {
-        tell_logs(question_of(from, what, percent_decode(what.sid), to),
+      [](const execd_target& from, const request_path& what, const auto&, const reply& to) {
+        tell_logs(question_of(from, what, percent_decode(what["sid"]), to),
                   read_cursor(form_value(what.query, "cursor")));
       },
       {.id = "getExecdCommandLogs",
@@ -243,7 +247,7 @@ std::vector<route> execd_routes(std::shared_ptr<const bridge::services> with,
   for (const auto& [path, name] :
        {std::pair{"/command", "interruptExecdCommand"}, std::pair{"/code", "interruptExecdCode"}})
     add(verb::del, path, ignored,
-        [](const execd_target& from, const call& what, const auto&, const reply& to) {
+        [](const execd_target& from, const request_path& what, const auto&, const reply& to) {
           auto id = form_value(what.query, "id");
           if (id.empty())
             return to->respond(execd_failure(400, "MISSING_QUERY", "missing query parameter 'id'"));
@@ -265,14 +269,14 @@ std::vector<route> execd_routes(std::shared_ptr<const bridge::services> with,
   for (const auto method : all_verbs)
     for (const auto* path : {"/proxy", "/proxy/*"})
       add(method, path, ignored,
-          [](const execd_target&, const call&, const auto&, const reply& to) {
+          [](const execd_target&, const request_path&, const auto&, const reply& to) {
             to->respond({400, "the path must name a port: /proxy/{port}/", "text/plain"});
           });
   const auto known = rows_of(table);
   for (const auto method : all_verbs)
     add(method, "/*", ignored,
-        [known, method, prefix = where.prefix](const execd_target&, const call& what, const auto&,
-                                               const reply& to) {
+        [known, method, prefix = where.prefix](const execd_target&, const request_path& what,
+                                               const auto&, const reply& to) {
           to->respond(elsewhere(known, method, prefix, what));
         });
   return table;

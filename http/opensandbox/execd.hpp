@@ -1,7 +1,6 @@
 #pragma once
 
-#include "http/api/dispatcher.hpp"
-#include "http/api/router.hpp"
+#include "http/opensandbox/api.hpp"
 
 #include <memory>
 #include <string>
@@ -11,11 +10,6 @@
 /// here; sandboxes and commands are those of every API.
 namespace insula::http::opensandbox {
 
-/// Where clients look for it in a sandbox.
-inline constexpr std::uint16_t execd_port = 44772;
-/// And the same of what the sandbox may reach.
-inline constexpr std::uint16_t egress_port = 18080;
-
 /// Which sandbox is meant: that of the path, which has to be there; or one and the same, which is
 /// made with its first use.
 struct execd_place {
@@ -23,7 +17,6 @@ struct execd_place {
   std::string id;     ///< Empty: the path says it.
 };
 
-std::vector<route> execd_routes(std::shared_ptr<const bridge::services> with,
-                                const execd_place& where);
+std::vector<route> execd_routes(shared_services with, const execd_place& where);
 
 } // namespace insula::http::opensandbox

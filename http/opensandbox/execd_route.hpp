@@ -1,10 +1,10 @@
 #pragma once
 
 #include "base/limits.hpp"
-#include "http/api/dispatcher.hpp"
-#include "http/api/router.hpp"
+#include "http/api/route.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd_json.hpp"
+#include "http/sandboxes/services.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -15,17 +15,25 @@
 /// What the files of execd's routes share.
 namespace insula::http::opensandbox {
 
+/// A request to execd: its path, and what its handlers need of its header.
+struct execd_call : request_path {
+  explicit execd_call(const matched_request& what);
+
+  std::string user_agent, range, if_range; ///< A HEAD has no range.
+  web_socket_offer offer;
+};
+
 /// Whose execd it is.
 struct execd_target {
-  std::shared_ptr<const bridge::services> with;
+  std::shared_ptr<const services> with;
   std::string fixed_id; ///< Empty: the path says it, and the sandbox has to be there.
 
-  std::string id(const call& what) const { return fixed_id.empty() ? what.id : fixed_id; }
+  std::string id(const request_path& what) const { return fixed_id.empty() ? what.id() : fixed_id; }
   bool makes_sandbox() const { return !fixed_id.empty(); }
 };
 
-using execd_answer =
-  std::function<void(const execd_target&, const call&, const std::string& body, const reply&)>;
+using execd_answer = std::function<void(const execd_target&, const execd_call&,
+                                        const std::string& body, const reply&)>;
 
 /// One that answers a whole request. `document`: without an id for what is refused, whatever it
 /// asks for.
@@ -36,7 +44,7 @@ route execd_route(verb method, std::string pattern, const execd_target& target, 
 /// One that takes a body as it comes. `make` makes what takes it.
 route execd_sink_route(
   verb method, std::string pattern, const execd_target& target, std::uint64_t body_limit,
-  std::function<std::shared_ptr<body_sink>(const execd_target&, const call&)> make,
+  std::function<std::shared_ptr<body_sink>(const execd_target&, const matched_request&)> make,
   operation document);
 
 /// What a route says that has nothing to say.
@@ -57,7 +65,7 @@ inline const documented_answer events_answer{"200",
 std::string new_command_id();
 
 /// A command that is to run, and be remembered by an id of its own.
-command_job make_job(const execd_target& target, const call& what, command_body wanted,
+command_job make_job(const execd_target& target, const execd_call& what, command_body wanted,
                      const reply& to);
 
 /// Files and directories. Paths follow `prefix`.

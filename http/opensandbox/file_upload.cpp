@@ -23,10 +23,10 @@ constexpr std::size_t most_waiting = 256; // Metadata whose files have not come.
 /// first failure the rest of the body is thrown away.
 class upload final : public body_sink, public std::enable_shared_from_this<upload> {
 public:
-  upload(const execd_target& target, const call& what)
+  upload(const execd_target& target, const matched_request& what)
       : target_(target)
       , id_(target.id(what)) {
-    if (auto boundary = boundary_of(what.content_type))
+    if (auto boundary = boundary_of(what.field("Content-Type")))
       parts_.emplace(*boundary);
     else
       outcome_ = execd_failure(400, "INVALID_FILE", "the body must be multipart/form-data");
@@ -133,19 +133,18 @@ private:
     wanted.context = context_;
     path_ = wanted.words.front();
     // Both come while this is there: it has the writer, and is kept from its body's end on.
-    writer_ = std::make_shared<bridge::file_writer>(
+    writer_ = std::make_shared<file_writer>(
       strand_,
       [this] {
         if (!finishing_)
           take_more();
       },
-      [this](const bridge::file_writer::outcome& how) { written(how); });
-    writer_->open([&](bridge::file_writer::opened opened, bridge::file_writer::not_opened failed) {
-      bridge::sandbox_question<file_task_request, file_channel> question{
-        target_.with->directory, id_, std::move(wanted), std::move(opened), std::move(failed),
-        bridge::step::write_file};
+      [this](const file_writer::outcome& how) { written(how); });
+    writer_->open([&](file_writer::opened opened, file_writer::not_opened failed) {
+      sandbox_question<file_task_request, file_channel> question{
+        target_.with->directory, id_, std::move(wanted), std::move(opened), std::move(failed)};
       question.starts_it = target_.makes_sandbox();
-      bridge::ask_sandbox(*target_.with, std::move(question));
+      ask_sandbox(*target_.with, std::move(question));
     });
   }
 
@@ -157,7 +156,7 @@ private:
       resume_();
   }
 
-  void written(const bridge::file_writer::outcome& how) {
+  void written(const file_writer::outcome& how) {
     writer_.reset();
     finishing_ = false;
     if (!how.why)
@@ -206,7 +205,7 @@ private:
   part now_ = part::other;
   std::string metadata_;
   std::deque<std::vector<std::string>> waiting_; ///< Words of what is said of files to come.
-  std::shared_ptr<bridge::file_writer> writer_;  ///< Of the file that is coming.
+  std::shared_ptr<file_writer> writer_;          ///< Of the file that is coming.
   std::string path_;                             ///< Its.
   bool any_metadata_ = false, any_file_ = false;
   bool busy_ = false;      ///< The file takes nothing now.
@@ -219,7 +218,8 @@ private:
 
 } // namespace
 
-std::shared_ptr<body_sink> make_file_upload(const execd_target& target, const call& what) {
+std::shared_ptr<body_sink> make_file_upload(const execd_target& target,
+                                            const matched_request& what) {
   return std::make_shared<upload>(target, what);
 }
 

@@ -9,8 +9,8 @@
 #include "http/sandboxes/ask_sandbox.hpp"
 #include "http/sandboxes/byte_range.hpp"
 #include "http/sandboxes/channel_reader.hpp"
+#include "http/text/header_text.hpp"
 #include "http/text/percent.hpp"
-#include "http/transport/header_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -74,7 +74,7 @@ response failure_of(const file_head& head, const asked_task& task) {
 }
 
 /// Has the task done, and its channel listened to.
-void ask(asked_task task, std::shared_ptr<bridge::channel_listener> listener) {
+void ask(asked_task task, std::shared_ptr<channel_listener> listener) {
   const auto to = task.to;
   if (std::any_of(task.words.begin(), task.words.end(),
                   [](const auto& each) { return each.find('\0') != std::string::npos; }))
@@ -82,28 +82,25 @@ void ask(asked_task task, std::shared_ptr<bridge::channel_listener> listener) {
   // Many files take minutes, and nothing may be said of them before the end.
   const std::chrono::milliseconds silence =
     task.what == file_task::read ? limits::reader_patience : limits::tree_check_patience;
-  to->answer_within(bridge::sandbox_patience + silence,
+  to->answer_within(sandbox_patience + silence,
                     execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
   file_task_request wanted;
   wanted.what = task.what;
   wanted.words = std::move(task.words);
   wanted.only_if_there = !task.target.makes_sandbox();
   wanted.context = to->context();
-  bridge::sandbox_question<file_task_request, file_channel> question{
-    task.target.with->directory,
-    task.id,
-    std::move(wanted),
+  sandbox_question<file_task_request, file_channel> question{
+    task.target.with->directory, task.id, std::move(wanted),
     [to, silence, listener = std::move(listener)](const file_channel& channel) {
-      bridge::read_channel(channel, to->strand(), listener, silence);
+      read_channel(channel, to->strand(), listener, silence);
     },
-    [to](bridge::step, const error& why) { to->respond(execd_failure(why)); },
-    bridge::step::read_file};
+    [to](question_stage, const error& why) { to->respond(execd_failure(why)); }};
   question.starts_it = task.target.makes_sandbox();
-  bridge::ask_sandbox(*task.target.with, std::move(question));
+  ask_sandbox(*task.target.with, std::move(question));
 }
 
 /// What all of them do with a failure.
-class task_listener : public bridge::channel_listener {
+class task_listener : public channel_listener {
 public:
   explicit task_listener(asked_task task)
       : task_(std::move(task)) {}
@@ -345,7 +342,8 @@ std::optional<std::uint64_t> line_number(const std::string& text) {
   return good ? std::optional{number} : std::nullopt;
 }
 
-void fetch(const execd_target& target, const call& what, const std::string&, const reply& to) {
+void fetch(const execd_target& target, const execd_call& what, const std::string&,
+           const reply& to) {
   const auto path = form_value(what.query, "path");
   if (path.empty())
     return to->respond(missing_query("path"));
@@ -377,35 +375,36 @@ void fetch(const execd_target& target, const call& what, const std::string&, con
 
 /// A task with the paths of a query. Without any there is nothing to do.
 execd_answer with_paths(file_task task, task_done then, std::string_view nothing) {
-  return [=](const execd_target& target, const call& what, const std::string&, const reply& to) {
-    auto paths = form_values(what.query, "path");
-    if (std::count(paths.begin(), paths.end(), std::string{}) > 0)
-      return to->respond(execd_failure(400, "INVALID_REQUEST_BODY", "a path is empty"));
-    if (paths.empty())
-      return to->respond({200, std::string{nothing}, json_type});
-    run_task({target, target.id(what), task, std::move(paths), to}, then);
-  };
+  return
+    [=](const execd_target& target, const execd_call& what, const std::string&, const reply& to) {
+      auto paths = form_values(what.query, "path");
+      if (std::count(paths.begin(), paths.end(), std::string{}) > 0)
+        return to->respond(execd_failure(400, "INVALID_REQUEST_BODY", "a path is empty"));
+      if (paths.empty())
+        return to->respond({200, std::string{nothing}, json_type});
+      run_task({target, target.id(what), task, std::move(paths), to}, then);
+    };
 }
 
 /// A task whose words are in a body.
 execd_answer with_body(file_task task,
                        result<std::vector<std::string>> (*read)(std::string_view body)) {
-  return
-    [=](const execd_target& target, const call& what, const std::string& body, const reply& to) {
-      auto words = read(body);
-      if (!words)
-        return to->respond(execd_failure(words.reason()));
-      if (words->empty())
-        return to->respond({200, {}, {}});
-      run_task({target, target.id(what), task, std::move(*words), to}, done);
-    };
+  return [=](const execd_target& target, const execd_call& what, const std::string& body,
+             const reply& to) {
+    auto words = read(body);
+    if (!words)
+      return to->respond(execd_failure(words.reason()));
+    if (words->empty())
+      return to->respond({200, {}, {}});
+    run_task({target, target.id(what), task, std::move(*words), to}, done);
+  };
 }
 
 void tell_entries(const asked_task& task, const std::string& bytes) {
   task.to->respond({200, write_entries_of(task.words, bytes), json_type});
 }
 
-void replace(const execd_target& target, const call& what, const std::string& body,
+void replace(const execd_target& target, const execd_call& what, const std::string& body,
              const reply& to) {
   auto words = read_replacements(body);
   if (!words)
@@ -426,7 +425,8 @@ void replace(const execd_target& target, const call& what, const std::string& bo
            });
 }
 
-void search(const execd_target& target, const call& what, const std::string&, const reply& to) {
+void search(const execd_target& target, const execd_call& what, const std::string&,
+            const reply& to) {
   const auto path = form_value(what.query, "path");
   if (path.empty())
     return to->respond(missing_query("path"));
@@ -439,7 +439,7 @@ void search(const execd_target& target, const call& what, const std::string&, co
   ask(task, std::make_shared<listing>(task));
 }
 
-void list(const execd_target& target, const call& what, const std::string&, const reply& to) {
+void list(const execd_target& target, const execd_call& what, const std::string&, const reply& to) {
   const auto path = form_value(what.query, "path");
   if (path.empty())
     return to->respond(missing_query("path"));

@@ -1,16 +1,16 @@
-#include "http/opensandbox/lifecycle.hpp"
+#include "http/opensandbox/api.hpp"
 
 #include "base/id.hpp"
 #include "base/limits.hpp"
+#include "http/opensandbox/access.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/lifecycle_json.hpp"
-#include "http/preview/token.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 #include "http/sandboxes/command_line.hpp"
+#include "http/text/header_text.hpp"
 #include "http/text/percent.hpp"
-#include "http/transport/header_text.hpp"
 #include "http/transport/retry_after.hpp"
 
 #include <caf/send.hpp>
@@ -26,7 +26,6 @@ namespace insula::http::opensandbox {
 namespace {
 
 using namespace std::chrono_literals;
-using shared_services = std::shared_ptr<const bridge::services>;
 
 constexpr auto patience = 30s;
 /// Their clients give up after 30 s.
@@ -38,6 +37,10 @@ constexpr unsigned most_tries = 5;
 /// Clients keep an endpoint for minutes, and a sandbox may live for a year.
 constexpr std::chrono::hours endpoint_lasts{24 * 366};
 constexpr std::string_view json_type = "application/json";
+
+struct lifecycle_call : request_path {
+  std::string host; ///< What the client calls this node.
+};
 
 std::int64_t now_ms() {
   using namespace std::chrono;
@@ -82,17 +85,14 @@ void ask(const shared_services& with, const std::string& id, Message wanted, con
   to->answer_within(patience,
                     refused({504, "GENERAL::UNKNOWN_ERROR", "the sandbox did not answer in time"}));
   wanted.context = to->context();
-  bridge::sandbox_question<Message, sandbox_description> question{
-    with->directory,
-    id,
-    std::move(wanted),
+  sandbox_question<Message, sandbox_description> question{
+    with->directory, id, std::move(wanted),
     [to, id, answered = std::move(answered)](const sandbox_description& is) {
       is.exists ? answered(is) : to->respond(not_found(id));
     },
-    [to, id, refuse](bridge::step, const error& why) { to->respond(refuse(id, why)); },
-    bridge::step::network};
+    [to, id, refuse](question_stage, const error& why) { to->respond(refuse(id, why)); }};
   question.starts_it = false;
-  bridge::ask_sandbox(*with, std::move(question));
+  ask_sandbox(*with, std::move(question));
 }
 
 void look(const shared_services& with, const std::string& id, const reply& to,
@@ -112,17 +112,16 @@ void run_entrypoint(const shared_services& with, const std::string& id,
       }))
     return;
   exec_request command;
-  command.command_line = bridge::command_line(words);
-  command.posix_line = bridge::posix_command_line(words);
+  command.command_line = command_line(words);
+  command.posix_line = posix_command_line(words);
   command.only_if_there = true;
   command.rules = {true, true};
   command.context = context;
-  bridge::ask_sandbox<exec_request, process_actor>(
+  ask_sandbox<exec_request, process_actor>(
     *with, {with->directory, id, std::move(command), [](const process_actor&) {},
-            [id](bridge::step, const error& why) {
+            [id](question_stage, const error& why) {
               log::warning("opensandbox.no_entrypoint", {{"id", id}, {"why", why.message}});
-            },
-            bridge::step::exec});
+            }});
 }
 
 /// The names of this node's images that are what a client means by `uri`: its last part, with the
@@ -178,13 +177,12 @@ void start_made(const shared_services& with, const std::string& id, const create
     run_entrypoint(with, id, wanted.notes.entrypoint, to->context());
     to->respond({202, write_sandbox(id, made, true), json_type});
   };
-  const auto not_started = [=](bridge::step, const error& why) {
+  const auto not_started = [=](question_stage, const error& why) {
     to->respond(failed(id, why));
     forget(with, id, to->context());
   };
-  bridge::ask_sandbox<probe_request, bool>(*with,
-                                           {with->directory, id, probe_request{to->context()},
-                                            started, not_started, bridge::step::find_sandbox});
+  ask_sandbox<probe_request, bool>(
+    *with, {with->directory, id, probe_request{to->context()}, started, not_started});
 }
 
 /// `images`: what it may start from, the first that there is. Empty names this node's own.
@@ -204,12 +202,10 @@ void define(const shared_services& with, const std::string& id, const create_bod
   message.context = to->context();
   if (wanted.timeout_s)
     message.expires_ms = now_ms() + *wanted.timeout_s * 1000;
-  bridge::sandbox_question<define_sandbox, sandbox_description> question{
-    with->directory,
-    id,
-    std::move(message),
+  sandbox_question<define_sandbox, sandbox_description> question{
+    with->directory, id, std::move(message),
     [=](const sandbox_description& made) { start_made(with, id, wanted, made, until, to); },
-    [=](bridge::step, const error& why) {
+    [=](question_stage, const error& why) {
       if (why.code == errc::not_found) // There is no such image here.
         return define(with, id, wanted, images, until, to);
       if (why.code == errc::already_exists) // Its id is new: this was asked twice.
@@ -217,13 +213,13 @@ void define(const shared_services& with, const std::string& id, const create_bod
           start_made(with, id, wanted, made, until, to);
         });
       to->respond(failed(id, why));
-    },
-    bridge::step::find_sandbox};
+    }};
   question.starts_it = false;
-  bridge::ask_sandbox(*with, std::move(question));
+  ask_sandbox(*with, std::move(question));
 }
 
-void create(const shared_services& with, const call&, const std::string& body, const reply& to) {
+void create(const shared_services& with, const lifecycle_call&, const std::string& body,
+            const reply& to) {
   create_body wanted;
   if (const auto wrong = read_create_body(body, wanted))
     return to->respond(refused(*wrong));
@@ -316,7 +312,8 @@ response listed(std::vector<described_sandbox> all, const list_wanted& wanted) {
   return {200, write_list(items, wanted.page, wanted.page_size, all.size()), json_type};
 }
 
-void list(const shared_services& with, const call& what, const std::string&, const reply& to) {
+void list(const shared_services& with, const lifecycle_call& what, const std::string&,
+          const reply& to) {
   list_wanted wanted;
   if (const auto wrong = read_list(what.query, wanted))
     return to->respond(refused(*wrong));
@@ -333,14 +330,16 @@ void list(const shared_services& with, const call& what, const std::string&, con
 
 // ---- Looking at one, and changing it
 
-void get(const shared_services& with, const call& what, const std::string&, const reply& to) {
-  look(with, what.id, to, [to, id = what.id](const sandbox_description& is) {
+void get(const shared_services& with, const lifecycle_call& what, const std::string&,
+         const reply& to) {
+  look(with, what.id(), to, [to, id = what.id()](const sandbox_description& is) {
     to->respond({200, write_sandbox(id, is, false), json_type});
   });
 }
 
-void remove(const shared_services& with, const call& what, const std::string&, const reply& to) {
-  look(with, what.id, to, [=, id = what.id](const sandbox_description&) {
+void remove(const shared_services& with, const lifecycle_call& what, const std::string&,
+            const reply& to) {
+  look(with, what.id(), to, [=, id = what.id()](const sandbox_description&) {
     with->system->spawn(
       [to, id](caf::event_based_actor* self, const directory_actor& directory) {
         self->request(directory, caf::infinite, delete_atom::value, id, to->context())
@@ -354,7 +353,7 @@ void remove(const shared_services& with, const call& what, const std::string&, c
   });
 }
 
-void renew(const shared_services& with, const call& what, const std::string& body,
+void renew(const shared_services& with, const lifecycle_call& what, const std::string& body,
            const reply& to) {
   const auto when = read_expiration(body);
   if (!when)
@@ -365,7 +364,7 @@ void renew(const shared_services& with, const call& what, const std::string& bod
   if (*when > now_ms() + longest_life_ms)
     return to->respond(
       refused({400, "DOCKER::INVALID_EXPIRATION", "expiresAt is at most a year ahead"}));
-  look(with, what.id, to, [=, id = what.id](const sandbox_description& is) {
+  look(with, what.id(), to, [=, id = what.id()](const sandbox_description& is) {
     if (!is.expires_ms)
       return to->respond(
         refused({409, "DOCKER::INVALID_EXPIRATION", "the sandbox has no expiration"}));
@@ -402,9 +401,9 @@ void try_patch(const shared_services& with, const std::string& id, const std::st
   });
 }
 
-void patch(const shared_services& with, const call& what, const std::string& body,
+void patch(const shared_services& with, const lifecycle_call& what, const std::string& body,
            const reply& to) {
-  try_patch(with, what.id, body, most_tries, to);
+  try_patch(with, what.id(), body, most_tries, to);
 }
 
 response not_paused(const std::string& id, const error& why) {
@@ -427,20 +426,21 @@ response not_resumed(const std::string& id, const error& why) {
 }
 
 template <bool paused>
-void set_paused(const shared_services& with, const call& what, const std::string&,
+void set_paused(const shared_services& with, const lifecycle_call& what, const std::string&,
                 const reply& to) {
   ask(
-    with, what.id, pause_sandbox{paused}, to,
+    with, what.id(), pause_sandbox{paused}, to,
     [to](const sandbox_description&) {
       to->respond({202, {}});
     },
     paused ? not_paused : not_resumed);
 }
 
-void endpoint(const shared_services& with, const call& what, const std::string&, const reply& to) {
+void endpoint(const shared_services& with, const lifecycle_call& what, const std::string&,
+              const reply& to) {
   std::uint32_t port = 0;
-  const auto end = what.port.data() + what.port.size();
-  const auto [at, why] = std::from_chars(what.port.data(), end, port);
+  const auto end = what["port"].data() + what["port"].size();
+  const auto [at, why] = std::from_chars(what["port"].data(), end, port);
   if (why != std::errc{} || at != end)
     return to->respond(refused({422, "GENERAL::INVALID_REQUEST", "the port must be a number"}));
   if (port < 1 || port > 65'535)
@@ -448,15 +448,11 @@ void endpoint(const shared_services& with, const call& what, const std::string&,
   if (!form_value(what.query, "expires").empty())
     return to->respond(
       refused({400, "SANDBOX::API_NOT_SUPPORTED", "signed routes are not supported"}));
-  look(with, what.id, to, [=, id = what.id, host = what.host](const sandbox_description&) {
+  look(with, what.id(), to, [=, id = what.id(), host = what.host](const sandbox_description&) {
     std::map<std::string, std::string> headers;
-    if (with->asks_key) {
-      const auto ends =
-        std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()) + endpoint_lasts;
-      const auto token =
-        preview::sign_token(with->secret, id, static_cast<std::uint16_t>(port), ends);
-      headers[port == execd_port ? "X-EXECD-ACCESS-TOKEN" : "X-Insula-Preview-Token"] = token;
-    }
+    if (auto token = with->links->token(id, static_cast<std::uint16_t>(port), endpoint_lasts))
+      headers[port == execd_port ? "X-EXECD-ACCESS-TOKEN" : "X-Insula-Preview-Token"] =
+        std::move(*token);
     to->respond(
       {200, write_endpoint(host + "/sandboxes/" + id + "/proxy/" + std::to_string(port), headers),
        json_type});
@@ -465,27 +461,29 @@ void endpoint(const shared_services& with, const call& what, const std::string&,
 
 // ---- Snapshots: none can be made
 
-void no_snapshots(const shared_services& with, const call& what, const std::string&,
+void no_snapshots(const shared_services& with, const lifecycle_call& what, const std::string&,
                   const reply& to) {
-  look(with, what.id, to, [to](const sandbox_description&) {
+  look(with, what.id(), to, [to](const sandbox_description&) {
     to->respond(refused({501, "SNAPSHOT::NOT_IMPLEMENTED", "this server can make no snapshots"}));
   });
 }
 
-void list_snapshots(const shared_services&, const call& what, const std::string&, const reply& to) {
+void list_snapshots(const shared_services&, const lifecycle_call& what, const std::string&,
+                    const reply& to) {
   list_wanted wanted;
   if (const auto wrong = read_list(what.query, wanted))
     return to->respond(refused(*wrong));
   to->respond({200, write_list({}, wanted.page, wanted.page_size, 0), json_type});
 }
 
-void unknown_snapshot(const shared_services&, const call& what, const std::string&,
+void unknown_snapshot(const shared_services&, const lifecycle_call& what, const std::string&,
                       const reply& to) {
-  to->respond(
-    refused({404, "SNAPSHOT::NOT_FOUND", "Snapshot " + percent_decode(what.sid) + " not found."}));
+  to->respond(refused(
+    {404, "SNAPSHOT::NOT_FOUND", "Snapshot " + percent_decode(what["sid"]) + " not found."}));
 }
 
-using handler = void (*)(const shared_services&, const call&, const std::string&, const reply&);
+using handler = void (*)(const shared_services&, const lifecycle_call&, const std::string&,
+                         const reply&);
 
 response too_large(std::uint64_t, std::uint64_t limit) {
   return refused(
@@ -494,26 +492,27 @@ response too_large(std::uint64_t, std::uint64_t limit) {
 
 } // namespace
 
-std::vector<route> lifecycle_routes(shared_services with, const std::string& prefix) {
+std::vector<route> lifecycle_routes(const shared_services& with, const std::string& prefix) {
   std::vector<route> table;
   const auto add = [&](verb method, std::string_view path, body_use body, handler what,
                        operation document) {
     document.tag = "OpenSandbox: lifecycle";
-    table.push_back({method, prefix + std::string{path}, access::lifecycle, body,
+    table.push_back({method, prefix + std::string{path}, opensandbox::access::lifecycle, body,
                      body == body_use::ignored ? 0 : limits::network_body_bytes,
-                     [with, what](const call& asked) {
+                     [with, what](const matched_request& asked) {
                        admission plan;
-                       if (!asked.id.empty() && !sandbox_id::parse(asked.id))
-                         plan.refusal = not_found(asked.id);
+                       if (!asked.id().empty() && !sandbox_id::parse(asked.id()))
+                         plan.refusal = not_found(asked.id());
                        else
-                         plan.answer = [with, what, asked](const std::string& body_text,
-                                                           const reply& to) {
+                         plan.answer = [with, what,
+                                        asked = lifecycle_call{asked, asked.field("Host")}](
+                                         const std::string& body_text, const reply& to) {
                            what(with, asked, body_text, to);
                          };
                        return plan;
                      },
                      std::move(document), &too_large});
-    table.back().unknown = [](const call& asked) { return not_found(asked.id); };
+    table.back().unknown = [](const request_path& asked) { return not_found(asked.id()); };
   };
   const auto none = body_use::ignored, some = body_use::buffered;
   constexpr std::string_view failure = "OpenSandboxError";
@@ -539,7 +538,7 @@ std::vector<route> lifecycle_routes(shared_services with, const std::string& pre
                    malformed,
                    {"500", "It could not be started; there is no such image.", json_type, failure},
                    {"504", "It was not ready in time.", json_type, failure}}});
-  table.back().about = [](const call&) { return std::string{}; };
+  table.back().about = [](const matched_request&) { return std::string{}; };
   add(verb::get, "/sandboxes", none, list,
       {.id = "listOpenSandboxes",
        .summary = "The sandboxes that are there, the newest first.",
@@ -610,7 +609,7 @@ std::vector<route> lifecycle_routes(shared_services with, const std::string& pre
        .parameters = {snapshot},
        .answers = {no_snapshot}});
   add(verb::post, "/metrics/events", none,
-      [](const shared_services&, const call&, const std::string&, const reply& to) {
+      [](const shared_services&, const lifecycle_call&, const std::string&, const reply& to) {
         to->respond({204, {}});
       },
       {.id = "noteOpenSandboxEvent",

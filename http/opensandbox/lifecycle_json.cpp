@@ -1,7 +1,7 @@
 #include "http/opensandbox/lifecycle_json.hpp"
 
-#include "http/bridge/network_json.hpp"
 #include "http/opensandbox/execd_json.hpp"
+#include "http/opensandbox/policy_json.hpp"
 #include "http/text/utf8.hpp"
 
 #include <rapidjson/document.h>
@@ -246,7 +246,7 @@ std::optional<refusal> read_create_body(std::string_view body, create_body& into
     rapidjson::StringBuffer buffer;
     writer out{buffer};
     policy->Accept(out);
-    auto read = json::read_opensandbox_policy({buffer.GetString(), buffer.GetSize()});
+    auto read = read_policy({buffer.GetString(), buffer.GetSize()});
     if (!read)
       return refusal{400, "SANDBOX::INVALID_PARAMETER", read.reason().message};
     into.network = std::move(*read);

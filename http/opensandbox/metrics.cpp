@@ -140,7 +140,7 @@ caf::behavior metrics(self_pointer self, execd_target target, const std::string&
   st.to = to;
   st.watches = watches;
   self->set_down_handler([self](const caf::down_msg&) {
-    self->state.to->respond(execd_failure(bridge::sandbox_ended)); // If nothing has been said.
+    self->state.to->respond(execd_failure(sandbox_ended)); // If nothing has been said.
     self->quit();
   });
   const auto then = [self](const sandbox_actor& box) { found(self, box); };
@@ -163,12 +163,12 @@ caf::behavior metrics(self_pointer self, execd_target target, const std::string&
 }
 
 execd_answer answer(bool watches) {
-  return
-    [watches](const execd_target& target, const call& what, const std::string&, const reply& to) {
-      to->answer_within(patience,
-                        execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
-      target.with->system->spawn(metrics, target, target.id(what), to, watches);
-    };
+  return [watches](const execd_target& target, const execd_call& what, const std::string&,
+                   const reply& to) {
+    to->answer_within(patience,
+                      execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
+    target.with->system->spawn(metrics, target, target.id(what), to, watches);
+  };
 }
 
 } // namespace

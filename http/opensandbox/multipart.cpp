@@ -1,6 +1,6 @@
 #include "http/opensandbox/multipart.hpp"
 
-#include "http/transport/header_text.hpp"
+#include "http/text/header_text.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -31,12 +31,12 @@ response refusal_of(const error& why) {
   }
 }
 
-class execd_words final : public bridge::terminal_words {
+class execd_words final : public terminal_words {
 public:
   explicit execd_words(std::string id)
       : id_(std::move(id)) {}
 
-  response refusal(bridge::step, const error& why) const override { return refusal_of(why); }
+  response refusal(question_stage, const error& why) const override { return refusal_of(why); }
   web_socket_message printed(std::string bytes) const override {
     return {false, bytes.insert(0, 1, printed_mark)};
   }
@@ -55,7 +55,7 @@ public:
   }
   std::string_view farewell() const override { return "process exited"; }
 
-  bridge::terminal_wish read(web_socket_message said) const override {
+  terminal_wish read(web_socket_message said) const override {
     if (!said.text) {
       if (said.bytes.empty() || said.bytes.front() != typed_mark)
         return {};
@@ -96,60 +96,54 @@ response no_such(const std::string& id) {
 
 /// `answered` comes on a CAF worker.
 template <class Message, class Answer>
-void ask(const execd_target& target, const call& what, Message wanted, const reply& to,
+void ask(const execd_target& target, const execd_call& what, Message wanted, const reply& to,
          std::function<void(const Answer&)> answered,
          std::function<response(const error&)> refused = &refusal_of) {
   to->answer_within(patience,
                     execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
   wanted.context = to->context();
-  bridge::sandbox_question<Message, Answer> question{
-    target.with->directory,
-    target.id(what),
-    std::move(wanted),
-    std::move(answered),
-    [to, refused = std::move(refused)](bridge::step, const error& why) {
+  sandbox_question<Message, Answer> question{
+    target.with->directory, target.id(what), std::move(wanted), std::move(answered),
+    [to, refused = std::move(refused)](question_stage, const error& why) {
       to->respond(refused(why));
-    },
-    bridge::step::terminal};
+    }};
   question.starts_it = false;
-  bridge::ask_sandbox(*target.with, std::move(question));
+  ask_sandbox(*target.with, std::move(question));
 }
 
-void make(const execd_target& target, const call& what, const std::string& body, const reply& to) {
+void make(const execd_target& target, const execd_call& what, const std::string& body,
+          const reply& to) {
   auto wanted = read_pty_body(body);
   if (!wanted)
     return to->respond(execd_failure(wanted.reason()));
   const auto id = new_command_id();
   define_terminal defined{id, std::move(wanted->command), std::move(wanted->cwd), to->context()};
-  to->answer_within(bridge::sandbox_patience,
+  to->answer_within(sandbox_patience,
                     execd_failure(500, "RUNTIME_ERROR", "the sandbox was not ready in time"));
-  bridge::sandbox_question<define_terminal, caf::ok_atom> question{
-    target.with->directory,
-    target.id(what),
-    std::move(defined),
+  sandbox_question<define_terminal, caf::ok_atom> question{
+    target.with->directory, target.id(what), std::move(defined),
     [to, id](caf::ok_atom) {
       to->respond({201, write_session(id), json_type});
     },
-    [to](bridge::step, const error& why) { to->respond(execd_failure(why)); },
-    bridge::step::terminal};
+    [to](question_stage, const error& why) { to->respond(execd_failure(why)); }};
   question.starts_it = target.makes_sandbox();
-  bridge::ask_sandbox(*target.with, std::move(question));
+  ask_sandbox(*target.with, std::move(question));
 }
 
-void tell(const execd_target& target, const call& what, const std::string&, const reply& to) {
-  if (!is_pty_id(what.sid))
-    return to->respond(no_such(what.sid));
+void tell(const execd_target& target, const execd_call& what, const std::string&, const reply& to) {
+  if (!is_pty_id(what["sid"]))
+    return to->respond(no_such(what["sid"]));
   ask<find_terminal, known_terminal>(
-    target, what, {what.sid, {}}, to, [to, id = what.sid](const known_terminal& found) {
+    target, what, {what["sid"], {}}, to, [to, id = what["sid"]](const known_terminal& found) {
       to->respond(found.known ? response{200, write_pty_status(id, found), json_type}
                               : no_such(id));
     });
 }
 
-void end(const execd_target& target, const call& what, const std::string&, const reply& to) {
-  if (!is_pty_id(what.sid))
-    return to->respond(no_such(what.sid));
-  ask<forget_terminal, caf::ok_atom>(target, what, {what.sid, {}}, to, [to](caf::ok_atom) {
+void end(const execd_target& target, const execd_call& what, const std::string&, const reply& to) {
+  if (!is_pty_id(what["sid"]))
+    return to->respond(no_such(what["sid"]));
+  ask<forget_terminal, caf::ok_atom>(target, what, {what["sid"], {}}, to, [to](caf::ok_atom) {
     to->respond({200, {}, {}});
   });
 }
@@ -161,38 +155,38 @@ std::uint64_t read_offset(std::string_view text) {
   return why == std::errc{} && end == text.data() + text.size() ? value : 0;
 }
 
-void open(const execd_target& target, const call& what, const std::string&, const reply& to) {
-  if (!is_pty_id(what.sid))
-    return to->respond(no_such(what.sid));
+void open(const execd_target& target, const execd_call& what, const std::string&, const reply& to) {
+  if (!is_pty_id(what["sid"]))
+    return to->respond(no_such(what["sid"]));
   if (form_value(what.query, "pty") == "0")
     return to->respond(execd_failure(
       400, "NOT_SUPPORTED", "pty=0 is not supported: a command has no standard input here"));
   if (!what.offer.usable) // Whoever asks for what is not there hears that first.
     return ask<find_terminal, known_terminal>(
-      target, what, {what.sid, {}}, to, [to, id = what.sid](const known_terminal& found) {
+      target, what, {what["sid"], {}}, to, [to, id = what["sid"]](const known_terminal& found) {
         to->respond(found.known ? execd_failure(400, "INVALID_REQUEST_BODY",
                                                 "a WebSocket handshake is needed here")
                                 : no_such(id));
       });
   open_terminal_request wanted;
-  wanted.defined = what.sid;
+  wanted.defined = what["sid"];
   wanted.takes_over = form_value(what.query, "takeover") == "1";
   wanted.context = to->context();
-  bridge::pty_job job;
+  pty_job job;
   job.with = target.with;
   job.id = target.id(what);
   job.wanted = std::move(wanted);
   job.offer = what.offer;
-  job.words = execd_terminal_words(what.sid);
+  job.words = execd_terminal_words(what["sid"]);
   job.to = to;
   job.starts_sandbox = false;
   job.since = read_offset(form_value(what.query, "since"));
-  bridge::start_pty_stream(std::move(job));
+  start_pty_stream(std::move(job));
 }
 
 } // namespace
 
-std::shared_ptr<const bridge::terminal_words> execd_terminal_words(std::string id) {
+std::shared_ptr<const terminal_words> execd_terminal_words(std::string id) {
   return std::make_shared<execd_words>(std::move(id));
 }
 

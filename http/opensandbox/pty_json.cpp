@@ -1,8 +1,8 @@
 #include "http/opensandbox/pty_json.hpp"
 
 #include "base/limits.hpp"
+#include "http/text/header_text.hpp"
 #include "http/text/utf8.hpp"
-#include "http/transport/header_text.hpp"
 
 #include <rapidjson/document.h>
 #include <rapidjson/stringbuffer.h>

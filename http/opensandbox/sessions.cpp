@@ -3,6 +3,7 @@
 #include "http/opensandbox/files_json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 #include "http/sandboxes/command_line.hpp"
+#include "http/sandboxes/session_id.hpp"
 #include "http/text/percent.hpp"
 
 #include <utility>
@@ -20,19 +21,16 @@ template <class Message>
 void ask(const execd_target& target, const std::string& id, Message message, const reply& to,
          response unknown, response done) {
   message.context = to->context();
-  bridge::sandbox_question<Message, caf::ok_atom> question{
-    target.with->directory,
-    id,
-    std::move(message),
+  sandbox_question<Message, caf::ok_atom> question{
+    target.with->directory, id, std::move(message),
     [to, done = std::move(done)](caf::ok_atom) { to->respond(done); },
-    [to, unknown = std::move(unknown)](bridge::step, const error& why) {
+    [to, unknown = std::move(unknown)](question_stage, const error& why) {
       if (why.code == errc::limit_reached)
         return to->respond(execd_failure(429, "RUNTIME_ERROR", why.message));
       to->respond(why.code == errc::not_found ? unknown : execd_failure(why));
-    },
-    bridge::step::exec};
+    }};
   question.starts_it = false;
-  bridge::ask_sandbox(*target.with, std::move(question));
+  ask_sandbox(*target.with, std::move(question));
 }
 
 /// The directory that is meant, as its sandbox calls it, once it is known to be one. `then` is
@@ -51,7 +49,7 @@ void find_directory(asked_task task, std::function<void(const asked_task&, std::
   });
 }
 
-void create(const execd_target& target, const call& what, const std::string& body,
+void create(const execd_target& target, const execd_call& what, const std::string& body,
             const reply& to) {
   const auto wanted = read_session_cwd(body);
   if (!wanted)
@@ -76,12 +74,13 @@ void create(const execd_target& target, const call& what, const std::string& bod
 
 /// Commands have a shell to stay in: what they change of its directory and its variables is there
 /// for the next one.
-void run(const execd_target& target, const call& what, const std::string& body, const reply& to) {
-  const auto session = percent_decode(what.sid);
+void run(const execd_target& target, const execd_call& what, const std::string& body,
+         const reply& to) {
+  const auto session = percent_decode(what["sid"]);
   auto wanted = read_command_body(body);
   if (!wanted)
     return to->respond(execd_failure(wanted.reason()));
-  if (!bridge::is_session_id(session))
+  if (!is_session_id(session))
     return to->respond(no_session(session));
   wanted->background = false;
   auto cwd = std::exchange(wanted->cwd, {});
@@ -98,16 +97,17 @@ void run(const execd_target& target, const call& what, const std::string& body, 
   asked_task task{target, target.id(what), file_task::look, {std::move(cwd)}, to};
   find_directory(std::move(task), [job](const asked_task&, const std::string& directory) mutable {
     job.command.command_line =
-      "\\builtin cd -- " + bridge::quote(directory) + " || return\n" + job.command.command_line;
+      "\\builtin cd -- " + quote(directory) + " || return\n" + job.command.command_line;
     run_command(std::move(job));
   });
 }
 
-void remove(const execd_target& target, const call& what, const std::string&, const reply& to) {
-  const auto session = percent_decode(what.sid);
-  if (!bridge::is_session_id(session))
+void remove(const execd_target& target, const execd_call& what, const std::string&,
+            const reply& to) {
+  const auto session = percent_decode(what["sid"]);
+  if (!is_session_id(session))
     return to->respond(no_session(session));
-  to->answer_within(bridge::sandbox_patience,
+  to->answer_within(sandbox_patience,
                     execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
   ask(target, target.id(what), delete_session_request{session}, to, no_session(session),
       {200, {}, {}});

@@ -1,7 +1,7 @@
 #include "http/preview/address.hpp"
 
 #include "base/id.hpp"
-#include "http/transport/header_text.hpp"
+#include "http/text/header_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -33,7 +33,7 @@ std::optional<address> made_of(std::string id, std::string_view port, std::strin
   const auto number = port_of(port);
   if (number == 0 || !sandbox_id::parse(id))
     return std::nullopt;
-  return address{std::move(id), number, {}, std::string{path}, false};
+  return address{std::move(id), number, {}, std::string{path}};
 }
 
 } // namespace
@@ -76,17 +76,17 @@ std::optional<address> address_of_path(std::string_view path) {
   return std::nullopt;
 }
 
-std::optional<address> address_in_execd(const address& execd) {
+std::optional<address> address_beyond(const address& served) {
   constexpr std::string_view before_port = "/proxy/";
-  if (!execd.path.starts_with(before_port))
+  if (!served.path.starts_with(before_port))
     return std::nullopt;
-  auto rest = std::string_view{execd.path}.substr(before_port.size());
+  auto rest = std::string_view{served.path}.substr(before_port.size());
   const auto port = rest.substr(0, rest.find('/'));
   rest.remove_prefix(port.size());
-  auto found = made_of(execd.id, port, rest.empty() ? "/" : rest);
+  auto found = made_of(served.id, port, rest.empty() ? "/" : rest);
   if (found) {
-    ((found->prefix = execd.prefix) += before_port) += port;
-    found->in_execd = true;
+    ((found->prefix = served.prefix) += before_port) += port;
+    found->served_by = served.port;
   }
   return found;
 }

@@ -14,7 +14,8 @@ struct address {
   std::uint16_t port = 0;
   std::string prefix; ///< What the path began with, without a last slash; empty: the host named it.
   std::string path;   ///< For that server, as it was sent: begins with a slash, or is `*`.
-  bool in_execd = false;  ///< It was asked of the sandbox's execd.
+  /// Asked of a port that an API serves, which goes on to `port`; 0: it was not.
+  std::uint16_t served_by = 0;
   std::string host = {};  ///< What the client calls this node: its Host.
   bool encrypted = false; ///< The client speaks TLS.
 };
@@ -28,9 +29,9 @@ std::optional<address> address_of_host(std::string_view host, std::string_view d
 /// <port>…`, with or without /v1. None: it is no such path, or its id or port is none.
 std::optional<address> address_of_path(std::string_view path);
 
-/// What execd goes on with to a port: of it is asked `/proxy/<port>…`. None: something else is, or
-/// the port is none.
-std::optional<address> address_in_execd(const address& execd);
+/// What goes on from a served port to another one: of it is asked `/proxy/<port>…`. None: something
+/// else is, or the port is none.
+std::optional<address> address_beyond(const address& served);
 
 /// The host of a port, without a port of its own; empty: the id is too long for a name in DNS.
 std::string host_of(std::string_view id, std::uint16_t port, std::string_view domain);

@@ -1,14 +1,17 @@
 #include "http/preview/door.hpp"
 
 #include "http/api/origin.hpp"
-#include "http/cluster/fields.hpp"
-#include "http/opensandbox/execd.hpp"
+#include "http/api/route.hpp"
 #include "http/preview/message.hpp"
 #include "http/preview/session.hpp"
 #include "http/preview/token.hpp"
+#include "http/proxy/error_page.hpp"
+#include "http/proxy/request_fields.hpp"
+#include "http/text/header_text.hpp"
 #include "http/text/percent.hpp"
 #include "http/transport/connection.hpp"
-#include "http/transport/header_text.hpp"
+#include "http/transport/node_fields.hpp"
+#include "http/transport/request_semantics.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -21,12 +24,6 @@ token_time now() {
   return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
 }
 
-admission refused(response answer) {
-  admission plan;
-  plan.refusal = std::move(answer);
-  return plan;
-}
-
 /// `https://a:1` is `a:1`.
 std::string_view host_in(std::string_view origin) {
   const auto at = origin.find("://");
@@ -35,46 +32,77 @@ std::string_view host_in(std::string_view origin) {
 
 } // namespace
 
-door::door(settings is, std::shared_ptr<const bridge::services> with, key_check key,
-           page_guard pages)
+door::door(settings is, std::shared_ptr<const services> with,
+           std::shared_ptr<const port_links> tokens, key_check key, page_guard pages)
     : is_(std::move(is))
     , with_(std::move(with))
+    , tokens_(std::move(tokens))
     , key_(std::move(key))
     , pages_(std::move(pages)) {}
 
-std::optional<address> door::find(const request_head& head) const {
-  if (!is_.execd_of.empty())
-    return address_in_execd(
-      {is_.execd_of, opensandbox::execd_port, {}, std::string{head.path}, false});
+std::vector<std::string> door::patterns() const {
+  return {":port-:id.*", "/v1/sandbox/:id/port/:port/*"};
+}
+
+const served_port* door::served_at(std::uint16_t port) const {
+  const auto at = std::find_if(is_.served.begin(), is_.served.end(),
+                               [&](const auto& each) { return each.port == port; });
+  return at == is_.served.end() ? nullptr : &*at;
+}
+
+std::optional<address> door::address_of(const request_head& head) const {
+  if (!is_.one_sandbox.empty())
+    for (const auto& each : is_.served)
+      if (each.scheme != nullptr)
+        return address_beyond({is_.one_sandbox, each.port, {}, std::string{head.path}});
   if (auto named = address_of_host(head.field("Host"), is_.domain, head.path))
     return named;
   auto behind = address_of_path(head.path);
   if (!behind)
     return behind;
   // Routes of this node's own.
-  const bool bridge = behind->prefix.find("/port/") != std::string::npos;
-  if (bridge && head.method == verb::get && behind->path == "/ready")
+  if (behind->prefix.find("/port/") != std::string::npos) {
+    const bool is_own = head.method == verb::get && behind->path == "/ready";
+    return is_own ? std::nullopt : behind;
+  }
+  const auto* served = served_at(behind->port);
+  if (served == nullptr)
+    return behind;
+  return served->scheme == nullptr ? std::nullopt : address_beyond(*behind);
+}
+
+std::optional<claimed_request> door::find(const request_head& head) const {
+  auto to = address_of(head);
+  if (!to)
     return std::nullopt;
-  if (!bridge && behind->port == opensandbox::execd_port)
-    return address_in_execd(*behind);
-  if (!bridge && behind->port == opensandbox::egress_port)
-    return std::nullopt;
-  return behind;
+  claimed_request found;
+  found.sandbox = to->id;
+  found.pattern = to->prefix.empty() ? 0 : 1;
+  const auto* served = to->served_by != 0 ? served_at(to->served_by) : nullptr;
+  found.scheme = served != nullptr ? served->scheme : is_.scheme;
+  found.needs_scheme = served != nullptr;
+  found.unknown = [port = to->port, as_page = wants_page(head)] {
+    return not_running(port, as_page);
+  };
+  found.admit = [this, &head, to = std::move(*to)](bool knows_key, const std::string& request_id) {
+    return admit(head, to, knows_key, request_id);
+  };
+  return found;
 }
 
 admission door::admit(const request_head& head, address to, bool knows_key,
                       const std::string& request_id) const {
   if (!to.path.starts_with('/') && !(to.path == "*" && head.method_name == "OPTIONS"))
-    return refused(failed_preview(400, "invalid_request", "the path must begin with a slash",
-                                  wants_page(head), false));
+    return refused(proxy::error_answer(400, "invalid_request", "the path must begin with a slash",
+                                       wants_page(head), false));
   if (!is_.behind_node)
     if (auto no = objection_to(head, to, knows_key))
       return refused(std::move(*no));
   const auto has_key = [&](std::string_view what) {
     return refused(
-      failed_preview(400, "invalid_request",
-                     std::string{what} + " has the node's API key in it, and goes no further",
-                     wants_page(head), false));
+      proxy::error_answer(400, "invalid_request",
+                          std::string{what} + " has the node's API key in it, and goes no further",
+                          wants_page(head), false));
   };
   if (key_.is_in_address(to.path))
     return has_key("the path");
@@ -97,10 +125,10 @@ admission door::admit(const request_head& head, address to, bool knows_key,
   from.request_id = request_id;
   from.encrypted = is_.encrypted;
   if (is_.behind_node) {
-    from.address = head.field(cluster::client_field);
-    from.encrypted = head.field(cluster::scheme_field) == "https";
-  } else if (auto* client = connection::current()) {
-    from.address = client->peer();
+    from.address = head.field(node_fields::client_field);
+    from.encrypted = head.field(node_fields::scheme_field) == "https";
+  } else if (head.client != nullptr) {
+    from.address = head.client->peer();
   }
   wanted.head = write_request(head, to, from);
   to.host = head.field("Host");
@@ -126,13 +154,13 @@ std::optional<response> door::objection_to(const request_head& head, const addre
   if (!needed || shows_token(head, to))
     return std::nullopt;
   if (!has_cookie(head, to))
-    return failed_preview(401, "unauthorized",
-                          "this preview needs the node's API key or a token for it",
-                          wants_page(head), false);
+    return proxy::error_answer(401, "unauthorized",
+                               "this preview needs the node's API key or a token for it",
+                               wants_page(head), false);
   if (comes_from_elsewhere(head, to))
-    return failed_preview(403, "invalid_request",
-                          "web pages of another sandbox or site are refused", wants_page(head),
-                          false);
+    return proxy::error_answer(403, "invalid_request",
+                               "web pages of another sandbox or site are refused", wants_page(head),
+                               false);
   return std::nullopt;
 }
 
@@ -152,7 +180,7 @@ bool door::comes_from_elsewhere(const request_head& head, const address& to) con
 /// Without a key.
 std::optional<response> door::objection(const request_head& head, const address& to) const {
   const auto refuse = [&](std::string_view why) {
-    return failed_preview(403, "invalid_request", std::string{why}, wants_page(head), false);
+    return proxy::error_answer(403, "invalid_request", std::string{why}, wants_page(head), false);
   };
   if (!to.prefix.empty()) {
     const auto why =
@@ -168,14 +196,14 @@ std::optional<response> door::objection(const request_head& head, const address&
 /// the address; if it is `needed`, it gets it as a cookie.
 std::optional<response> door::sign_in(const request_head& head, const address& to,
                                       bool needed) const {
-  const auto token = form_value(head.query, token_parameter);
+  const auto token = form_value(head.query, proxy::token_parameter);
   if (token.empty() || head.method != verb::get || wants_upgrade(head) || !wants_page(head))
     return std::nullopt;
   const auto time = now();
   const auto ends = check_token(is_.secret, to.id, to.port, token, time);
   if (needed && !ends)
     return std::nullopt;
-  const auto query = without_token(head.query, &key_);
+  const auto query = proxy::without_token(head.query, &key_);
   // A browser takes two slashes for another host.
   const bool odd = to.path.size() > 1 && (to.path[1] == '/' || to.path[1] == '\\');
   auto where = to.prefix + (to.prefix.empty() && odd ? "/." : "") + to.path;
@@ -190,20 +218,16 @@ std::optional<response> door::sign_in(const request_head& head, const address& t
   if (!needed)
     return answer;
   // In a frame of another site's page, only with that page: nobody else can have it sent along.
-  auto cookie = std::string{token_cookie} + "=" + token + "; Path=" + to.prefix +
+  auto cookie = std::string{proxy::token_cookie} + "=" + token + "; Path=" + to.prefix +
                 "/; HttpOnly; Max-Age=" + std::to_string((*ends - time).count());
   cookie += is_.encrypted ? "; Secure; SameSite=None; Partitioned" : "; SameSite=Lax";
   answer.fields.push_back({"Set-Cookie", std::move(cookie)});
   return answer;
 }
 
-bool door::holds(std::string_view token, const std::string& id, std::uint16_t port) const {
-  return !token.empty() && check_token(is_.secret, id, port, token, now()).has_value();
-}
-
 bool door::shows_token(const request_head& head, const address& to) const {
-  return holds(head.field(token_field), to.id, to.port) ||
-         holds(form_value(head.query, token_parameter), to.id, to.port);
+  return holds(head.field(proxy::token_field), to) ||
+         holds(form_value(head.query, proxy::token_parameter), to);
 }
 
 /// One of them: others of that name can have been set by pages of the same domain.
@@ -212,7 +236,7 @@ bool door::has_cookie(const request_head& head, const address& to) const {
   head.each_field([&](std::string_view name, std::string_view cookies) {
     while (same_letters(name, "Cookie") && !cookies.empty() && !any) {
       auto each = take_until(cookies, ';');
-      any = take_until(each, '=') == token_cookie && holds(each, to.id, to.port);
+      any = take_until(each, '=') == proxy::token_cookie && holds(each, to);
     }
   });
   return any;

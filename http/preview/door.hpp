@@ -1,13 +1,24 @@
 #pragma once
 
-#include "http/api/dispatcher.hpp"
+#include "http/api/claim.hpp"
+#include "http/api/page_guard.hpp"
 #include "http/preview/address.hpp"
+#include "http/sandboxes/services.hpp"
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace insula::http::preview {
+
+/// A port of every sandbox that an API serves itself, behind `/sandboxes/<id>/proxy/<port>`.
+struct served_port {
+  std::uint16_t port = 0;
+  /// How the key is shown for what goes on from there to other ports, by `/proxy/<port>`; null:
+  /// nothing does.
+  const access_scheme* scheme = nullptr;
+};
 
 struct settings {
   std::string domain = "localhost"; ///< Below it, each port of each sandbox has a name.
@@ -16,7 +27,10 @@ struct settings {
   bool encrypted = false;           ///< This node speaks TLS.
   /// Another node has decided that whoever asks may enter, and says who that is.
   bool behind_node = false;
-  std::string execd_of = {}; ///< Not empty: all that is asked is asked of this sandbox's execd.
+  const access_scheme* scheme = access::key; ///< How the key is shown for a preview.
+  std::vector<served_port> served = {};
+  /// Not empty: all that is asked is asked of this sandbox, at the served port that goes on.
+  std::string one_sandbox = {};
 };
 
 /// Who may enter a preview, and how. By a name, each port of each sandbox is an origin of its own;
@@ -25,24 +39,25 @@ struct settings {
 /// With a key: whoever shows it, or the port's token: in the query, once, from where a browser gets
 /// it as a cookie; as a cookie; or in a field. Without one: everybody. But neither a cookie nor
 /// having no key lets in what pages of another sandbox, or of somewhere else, ask. Any thread.
-class door {
+class door final : public claims {
 public:
-  door(settings is, std::shared_ptr<const bridge::services> with, key_check key, page_guard pages);
+  door(settings is, std::shared_ptr<const services> with, std::shared_ptr<const port_links> tokens,
+       key_check key, page_guard pages);
 
-  /// No key is asked for, though there may be one.
-  bool is_public() const { return is_.is_public; }
+  std::vector<std::string> patterns() const override;
+  std::optional<claimed_request> find(const request_head& head) const override;
 
-  /// None: the request is for this node itself.
-  std::optional<address> find(const request_head& head) const;
+  /// What a request names; none: it is for this node itself.
+  std::optional<address> address_of(const request_head& head) const;
 
+private:
   /// `knows_key`: it has shown the key in a way that all routes take.
   admission admit(const request_head& head, address to, bool knows_key,
                   const std::string& request_id) const;
-
-  /// A token of this node's, for this port of this sandbox, that has not ended.
-  bool holds(std::string_view token, const std::string& id, std::uint16_t port) const;
-
-private:
+  bool holds(std::string_view token, const address& to) const {
+    return tokens_->holds(token, to.id, to.port);
+  }
+  const served_port* served_at(std::uint16_t port) const;
   std::optional<response> objection_to(const request_head& head, const address& to,
                                        bool knows_key) const;
   std::optional<response> objection(const request_head& head, const address& to) const;
@@ -52,7 +67,8 @@ private:
   bool comes_from_elsewhere(const request_head& head, const address& to) const;
 
   const settings is_;
-  const std::shared_ptr<const bridge::services> with_;
+  const std::shared_ptr<const services> with_;
+  const std::shared_ptr<const port_links> tokens_;
   const key_check key_;
   const page_guard pages_;
 };

@@ -1,7 +1,8 @@
 #include "http/preview/message.hpp"
 
-#include "http/text/percent.hpp"
-#include "http/transport/header_text.hpp"
+#include "http/proxy/request_fields.hpp"
+#include "http/text/header_text.hpp"
+#include "http/transport/request_semantics.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,16 +17,6 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, N>& kno
   return std::any_of(known.begin(), known.end(),
                      [&](auto each) { return same_letters(name, each); });
 }
-
-/// Of a request, what is told anew or is for this node alone.
-constexpr std::array<std::string_view, 8> told_by_node{"Expect",
-                                                       "Forwarded",
-                                                       "X-Real-IP",
-                                                       "X-Request-Id",
-                                                       token_field,
-                                                       "OPEN-SANDBOX-API-KEY",
-                                                       "X-EXECD-ACCESS-TOKEN",
-                                                       "Insula-Persistent"};
 
 /// Of an answer, what a proxy in front of this node would obey: it sends a file of its own instead.
 constexpr std::array<std::string_view, 9> for_proxies{"X-Accel-Redirect",
@@ -104,18 +95,8 @@ constexpr std::array<std::string_view, 46> harmless{"Accept-Patch",
                                                     "Want-Digest",
                                                     "Warning"};
 
-constexpr std::string_view forwarded = "X-Forwarded-";
-constexpr std::string_view own_cookies = "insula";  ///< They begin with it,
-constexpr std::string_view of_one_host = "__Host-"; ///< perhaps behind this.
-
 void append(std::string& to, std::string_view name, std::string_view value) {
   (((to += name) += ": ") += value) += "\r\n";
-}
-
-bool is_own_cookie(std::string_view cookie) {
-  if (cookie.starts_with(of_one_host))
-    cookie.remove_prefix(of_one_host.size());
-  return cookie.starts_with(own_cookies);
 }
 
 /// A server that knows of its prefix, by X-Forwarded-Prefix, begins paths with it.
@@ -267,112 +248,24 @@ bool asks_for_bearer(std::string_view challenge) {
 
 } // namespace
 
-std::string cookies_for_server(std::string_view cookies, const key_check* key) {
-  std::string kept;
-  while (!cookies.empty()) {
-    const auto each = take_until(cookies, ';');
-    if (each.empty() || is_own_cookie(each) || (key != nullptr && key->is_in(each)))
-      continue;
-    if (!kept.empty())
-      kept += "; ";
-    kept += each;
-  }
-  return kept;
-}
-
-bool shows_key(std::string_view name, std::string_view value, const key_check* key) {
-  if (key == nullptr || same_letters(name, "Cookie"))
-    return false;
-  return same_letters(name, "Host") ? key->is_in_address(value) : key->is_in(value);
-}
-
-std::string without_token(std::string_view query, const key_check* key) {
-  const auto whole = query;
-  std::string kept;
-  bool any = false;
-  while (!query.empty()) {
-    const auto pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    if (percent_decode(pair.substr(0, pair.find('='))) == token_parameter ||
-        (key != nullptr && key->is_in(pair))) {
-      any = true;
-      continue;
-    }
-    if (!kept.empty())
-      kept += '&';
-    kept += pair;
-  }
-  return any ? kept : std::string{whole};
-}
-
-bool wants_upgrade(const request_head& head) {
-  return !head.old_protocol && !head.chunked && head.content_length.value_or(0) == 0 &&
-         !head.field("Upgrade").empty() && names(head.field("Connection"), "upgrade");
-}
-
-bool takes_trailers(const request_head& head) {
-  return !head.old_protocol && names(head.field("TE"), "trailers") &&
-         names(connection_options(head), "TE");
-}
-
-bool is_repeatable(const request_head& head) {
-  constexpr std::array<std::string_view, 5> known{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"};
-  return !head.chunked && head.content_length.value_or(0) == 0 &&
-         std::find(known.begin(), known.end(), head.method_name) != known.end();
-}
-
-std::string connection_options(const request_head& head) {
-  std::string all;
-  head.each_field([&](std::string_view name, std::string_view value) {
-    if (same_letters(name, "Connection"))
-      (all += value) += ',';
-  });
-  return all;
-}
-
-namespace {
-
-/// A field of a request, as the server is to see it, a line; empty: it stays here.
-std::string request_line(std::string_view name, std::string_view value, const key_check* key,
-                         std::string_view of_connection) {
-  std::string line;
-  if (is_of_one_connection(name) || is_one_of(name, told_by_node) || is_of_nodes(name) ||
-      same_letters(name.substr(0, forwarded.size()), forwarded) ||
-      (names(of_connection, name) && !same_letters(name, "Host")))
-    return line;
-  if (same_letters(name, "Cookie")) {
-    if (const auto kept = cookies_for_server(value, key); !kept.empty())
-      append(line, name, kept);
-  } else if (!shows_key(name, value, key)) {
-    append(line, name, value);
-  }
-  return line;
-}
-
-} // namespace
-
-std::string trailer_line(std::string_view name, std::string_view value, const key_check* key,
-                         std::string_view of_connection) {
-  return same_letters(name, "Host") ? std::string{} : request_line(name, value, key, of_connection);
-}
-
 std::string write_request(const request_head& head, const address& to, const sender& from) {
   std::string text;
   text.reserve(1024);
   (text += head.method_name) += ' ';
   text += to.path;
   if (head.query.data() != nullptr)
-    if (const auto query = without_token(head.query, from.key);
+    if (const auto query = proxy::without_token(head.query, from.key);
         !query.empty() || head.query.empty())
       (text += '?') += query;
   text += " HTTP/1.1\r\n";
   const auto options = connection_options(head);
   head.each_field([&](std::string_view name, std::string_view value) {
-    text += request_line(name, value, from.key, options);
+    text += proxy::request_line(name, value, from.key, options);
   });
   append(text, "X-Forwarded-For", from.address);
   append(text, "X-Forwarded-Proto", from.encrypted ? "https" : "http");
-  if (const auto host = head.field("Host"); !host.empty() && !shows_key("Host", host, from.key))
+  if (const auto host = head.field("Host");
+      !host.empty() && !proxy::shows_key("Host", host, from.key))
     append(text, "X-Forwarded-Host", host);
   else
     append(text, "Host", "localhost:" + std::to_string(to.port));

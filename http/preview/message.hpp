@@ -20,40 +20,9 @@ struct sender {
   const key_check* key = nullptr; ///< This node's, if there is one: it goes no further.
 };
 
-/// Names of what a client shows here, and no server in a sandbox is to see.
-inline constexpr std::string_view token_cookie = "insula-preview";
-inline constexpr std::string_view token_field = "X-Insula-Preview-Token";
-inline constexpr std::string_view token_parameter = "insula_preview_token";
-
-/// `query` without the token, and without each pair that has the key in it.
-std::string without_token(std::string_view query, const key_check* key = nullptr);
-
-/// A Cookie field without what the node's own cookies say, and without each that has the key in it.
-std::string cookies_for_server(std::string_view cookies, const key_check* key);
-
-/// Whether a field of a request has the key in it, but for a Cookie, which is looked at one by one.
-bool shows_key(std::string_view name, std::string_view value, const key_check* key);
-
-/// It asks to speak something else on its connection.
-bool wants_upgrade(const request_head& head);
-
-/// It says that fields behind a body in chunks reach whoever asks.
-bool takes_trailers(const request_head& head);
-
-/// Twice is as good as once, and there is no body.
-bool is_repeatable(const request_head& head);
-
 /// The header for the server, whole. Whatever the client says of who has sent it is replaced by
 /// what is true: X-Forwarded-For, -Proto, -Host and, where there is one, -Prefix.
 std::string write_request(const request_head& head, const address& to, const sender& from);
-
-/// One field that follows a request's body, as the server is to see it, a line; empty: it stays
-/// here. `of_connection`: what the request's own Connection names.
-std::string trailer_line(std::string_view name, std::string_view value, const key_check* key,
-                         std::string_view of_connection);
-
-/// What the fields Connection of a request name, with commas.
-std::string connection_options(const request_head& head);
 
 /// One field of its answer, as the client is to see it, a line; empty: it stays here. Behind a
 /// prefix, all sandboxes and this node are one origin to a browser, so a field passes only if it is

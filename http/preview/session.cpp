@@ -4,9 +4,11 @@
 #include "http/preview/message.hpp"
 #include "http/preview/tunnel.hpp"
 #include "http/preview/upstream.hpp"
+#include "http/proxy/error_page.hpp"
 #include "http/proxy/message_reader.hpp"
+#include "http/proxy/request_fields.hpp"
+#include "http/text/header_text.hpp"
 #include "http/transport/connection.hpp"
-#include "http/transport/header_text.hpp"
 #include "http/transport/response_head.hpp"
 
 #include <boost/asio/write.hpp>
@@ -37,22 +39,10 @@ constexpr auto header_bytes = message_header_bytes;
 /// Of what a server may say before its answer.
 constexpr unsigned most_interim_answers = 32;
 
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char c : text)
-    switch (c) {
-      case '<': safe += "&lt;"; break;
-      case '>': safe += "&gt;"; break;
-      case '&': safe += "&amp;"; break;
-      default: safe += c;
-    }
-  return safe;
-}
-
 class session : public std::enable_shared_from_this<session> {
 public:
-  session(std::shared_ptr<const bridge::services> with, request wanted,
-          std::shared_ptr<connection> client, request_track track)
+  session(std::shared_ptr<const services> with, request wanted, std::shared_ptr<connection> client,
+          request_track track)
       : with_(std::move(with))
       , wanted_(std::move(wanted))
       , client_(std::move(client))
@@ -65,7 +55,7 @@ public:
 
   void start() {
     answer_watch_.expires_after(soon);
-    if (auto known = std::exchange(client_->last_upstream, nullptr);
+    if (auto known = std::dynamic_pointer_cast<upstream>(std::exchange(client_->parked, nullptr));
         known && known->leads_to(wanted_.to.id, wanted_.to.port) && known->is_alive()) {
       known->wake();
       again_ = true;
@@ -175,7 +165,7 @@ private:
       const auto* const key = wanted_.key ? &*wanted_.key : nullptr;
       if (body_done_)
         chunks_->each_trailer([&](std::string_view name, std::string_view value) {
-          trailer += trailer_line(name, value, key, wanted_.connection_options);
+          trailer += proxy::trailer_line(name, value, key, wanted_.connection_options);
         });
       body_end_ = chunk_end(!body_.empty(), body_done_, trailer);
     }
@@ -442,7 +432,7 @@ private:
     client_->stop_watching();
     if (reusable && keeps_) {
       server_->rest();
-      client_->last_upstream = server_;
+      client_->parked = server_;
     } else {
       server_->close();
     }
@@ -461,8 +451,8 @@ private:
         server_->close();
       return client_->abort();
     }
-    auto answer = failed_preview(why.status, why.code, why.why, wanted_.wants_page,
-                                 why.code == "port_not_listening");
+    auto answer = proxy::error_answer(why.status, why.code, why.why, wanted_.wants_page,
+                                      why.code == "port_not_listening");
     keeps_ = wanted_.keep_alive && !client_->draining() && body_read();
     lead_ = status_and_type(answer.status, answer.content_type);
     append_fields(lead_, answer.fields);
@@ -505,7 +495,7 @@ private:
 
   static constexpr std::string_view go_ahead = "HTTP/1.1 100 Continue\r\n\r\n";
 
-  const std::shared_ptr<const bridge::services> with_;
+  const std::shared_ptr<const services> with_;
   const request wanted_;
   const std::shared_ptr<connection> client_;
   request_track track_;
@@ -545,40 +535,15 @@ private:
 
 } // namespace
 
-void serve(std::shared_ptr<const bridge::services> with, request wanted,
-           std::shared_ptr<connection> client, request_track track) {
+void serve(std::shared_ptr<const services> with, request wanted, std::shared_ptr<connection> client,
+           request_track track) {
   std::make_shared<session>(std::move(with), std::move(wanted), std::move(client), std::move(track))
     ->start();
 }
 
-response failed_preview(int status, std::string_view code, const std::string& why, bool as_page,
-                        bool retries) {
-  response answer{status, {}, "text/html; charset=utf-8", {{"Cache-Control", "no-store"}}};
-  if (!as_page) {
-    answer.content_type = "application/json";
-    answer.body = json::write_error(why, code);
-    return answer;
-  }
-  answer.body = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>" +
-                std::to_string(status) + "</title>";
-  if (retries)
-    answer.body += "<meta http-equiv=\"refresh\" content=\"2\">";
-  answer.body += "<body style=\"font:1em sans-serif;margin:4em\"><h1>" + std::to_string(status) +
-                 "</h1><p>" + escaped(why) + ".</p>";
-  if (retries)
-    answer.body += "<p>This page asks again every two seconds.</p>";
-  answer.body += "<p><small>Insula, " + std::string{code} + "</small></p></body></html>\n";
-  return answer;
-}
-
 response not_running(std::uint16_t port, bool as_page) {
   const auto why = is_not_running(port);
-  return failed_preview(why.status, why.code, why.why, as_page, false);
-}
-
-bool wants_page(const request_head& head) {
-  return head.method == verb::get &&
-         head.field("Accept").find("text/html") != std::string_view::npos;
+  return proxy::error_answer(why.status, why.code, why.why, as_page, false);
 }
 
 } // namespace insula::http::preview

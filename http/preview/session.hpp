@@ -1,8 +1,9 @@
 #pragma once
 
 #include "http/api/auth.hpp"
-#include "http/api/dispatcher.hpp"
 #include "http/preview/address.hpp"
+#include "http/sandboxes/services.hpp"
+#include "http/transport/exchange.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -33,18 +34,10 @@ struct request {
 /// Carries one request to its server and the answer back, both at once, byte by byte: no more is in
 /// memory than is under way. Then gives the connection back; after an upgrade, keeps it until
 /// either side ends. On the connection's strand.
-void serve(std::shared_ptr<const bridge::services> with, request wanted,
-           std::shared_ptr<connection> client, request_track track);
-
-/// The answer where the server has none, as JSON or, for who shows it, as a page. `retries`: the
-/// page asks again by itself.
-response failed_preview(int status, std::string_view code, const std::string& why, bool as_page,
-                        bool retries);
+void serve(std::shared_ptr<const services> with, request wanted, std::shared_ptr<connection> client,
+           request_track track);
 
 /// The answer where the sandbox does not run.
 response not_running(std::uint16_t port, bool as_page);
-
-/// Whether whoever asks is a browser that shows the answer.
-bool wants_page(const request_head& head);
 
 } // namespace insula::http::preview

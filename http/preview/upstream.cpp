@@ -33,7 +33,7 @@ failure failed(const error& why, std::uint16_t port) {
 /// On the strand, but for ask()'s answers.
 class connecting : public std::enable_shared_from_this<connecting> {
 public:
-  connecting(std::shared_ptr<const bridge::services> with, strand_handle strand, std::string id,
+  connecting(std::shared_ptr<const services> with, strand_handle strand, std::string id,
              std::uint16_t port, request_context context, connected_fn done)
       : with_(std::move(with))
       , strand_(std::move(strand))
@@ -42,11 +42,11 @@ public:
       , context_(std::move(context))
       , done_(std::move(done))
       , late_(strand_.executor(), [this] { too_late(); }) {
-    late_.expires_after(bridge::sandbox_patience);
+    late_.expires_after(sandbox_patience);
   }
 
   void ask(bool ipv6) {
-    bridge::sandbox_question<open_sockets_request, sandbox_sockets> question{
+    sandbox_question<open_sockets_request, sandbox_sockets> question{
       with_->directory,
       id_,
       {ipv6, 1, context_},
@@ -54,13 +54,12 @@ public:
         boost::asio::post(self->strand_.executor(),
                           [self, got, ipv6] { self->try_out(got, ipv6); });
       },
-      [self = shared_from_this()](bridge::step, const error& why) {
+      [self = shared_from_this()](question_stage, const error& why) {
         boost::asio::post(self->strand_.executor(),
                           [self, why] { self->end(nullptr, failed(why, self->port_)); });
-      },
-      bridge::step::network};
+      }};
     question.starts_it = false;
-    bridge::ask_sandbox(*with_, std::move(question));
+    ask_sandbox(*with_, std::move(question));
   }
 
 private:
@@ -108,7 +107,7 @@ private:
       tell(std::move(made), std::move(why));
   }
 
-  const std::shared_ptr<const bridge::services> with_;
+  const std::shared_ptr<const services> with_;
   const strand_handle strand_;
   const std::string id_;
   const std::uint16_t port_;
@@ -156,7 +155,7 @@ void upstream::close() {
   use_.reset();
 }
 
-void connect(std::shared_ptr<const bridge::services> with, strand_handle strand, std::string id,
+void connect(std::shared_ptr<const services> with, strand_handle strand, std::string id,
              std::uint16_t port, request_context context, connected_fn done) {
   std::make_shared<connecting>(std::move(with), std::move(strand), std::move(id), port,
                                std::move(context), std::move(done))

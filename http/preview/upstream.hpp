@@ -1,6 +1,7 @@
 #pragma once
 
-#include "http/api/dispatcher.hpp"
+#include "http/sandboxes/services.hpp"
+#include "http/transport/connection.hpp"
 #include "http/transport/exchange.hpp"
 #include "http/transport/watchdog.hpp"
 
@@ -25,7 +26,7 @@ failure is_not_running(std::uint16_t port);
 
 /// A connection to a server in a sandbox, on the strand of the client that it serves. As long as
 /// it is open, the sandbox is in use.
-class upstream {
+class upstream final : public parked_upstream {
 public:
   using socket_type = boost::asio::ip::tcp::socket;
 
@@ -59,7 +60,7 @@ using connected_fn = std::function<void(std::shared_ptr<upstream> made, failure 
 /// Connects to what listens at a port in a sandbox, on its loopback too: by IPv4, else by IPv6.
 /// A sandbox that stands still goes on; one that does not run is not started. `done` comes on the
 /// strand, with null and the reason, or a connection.
-void connect(std::shared_ptr<const bridge::services> with, strand_handle strand, std::string id,
+void connect(std::shared_ptr<const services> with, strand_handle strand, std::string id,
              std::uint16_t port, request_context context, connected_fn done);
 
 } // namespace insula::http::preview

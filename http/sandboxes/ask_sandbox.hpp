@@ -3,19 +3,19 @@
 #include "actors/protocol/errors.hpp"
 #include "actors/protocol/interfaces.hpp"
 #include "base/limits.hpp"
-#include "http/api/dispatcher.hpp"
-#include "http/bridge/error_response.hpp"
+#include "http/sandboxes/services.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/event_based_actor.hpp>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
 
-namespace insula::http::bridge {
+namespace insula::http {
 
 /// What a request may wait for a sandbox to start and to answer. A little longer than the start
 /// itself may take, so that its own error is heard first.
@@ -24,6 +24,12 @@ inline constexpr auto sandbox_patience =
 
 inline const error sandbox_ended{errc::sandbox_not_running, "the sandbox has ended"};
 
+/// How far a question has come when it fails.
+enum class question_stage : std::uint8_t {
+  find, ///< No sandbox was found to ask.
+  ask,  ///< The sandbox was asked.
+};
+
 /// A question to a sandbox that is found, or started, first.
 template <class Message, class Answer>
 struct sandbox_question {
@@ -31,8 +37,7 @@ struct sandbox_question {
   std::string id;
   Message message; ///< With the context of the request.
   std::function<void(const Answer&)> answered;
-  std::function<void(step, const error&)> failed; ///< The step is find_sandbox or `during`.
-  step during;
+  std::function<void(question_stage, const error&)> failed;
   std::function<void()> found = {}; ///< Called when there is a sandbox to ask.
   caf::actor_addr awaited = {};     ///< The sandbox that has been asked.
   bool starts_it = true;            ///< The sandbox runs when it is asked.
@@ -47,7 +52,7 @@ template <class Message, class Answer>
 void ask_now(caf::event_based_actor* self,
              std::shared_ptr<sandbox_question<Message, Answer>> question) {
   // Time limits are the exchange's; here everything ends with the answer or with the asked one.
-  const auto give_up = [=](step at, const error& why) {
+  const auto give_up = [=](question_stage at, const error& why) {
     question->failed(at, why);
     self->quit();
   };
@@ -55,7 +60,7 @@ void ask_now(caf::event_based_actor* self,
     [=](const caf::down_msg& gone) { self->send(self, ended_atom::value, gone.source); });
   self->become([=](ended_atom, const caf::actor_addr& who) {
     if (who == question->awaited)
-      give_up(question->during, sandbox_ended);
+      give_up(question_stage::ask, sandbox_ended);
   });
   const auto found = [=](const sandbox_actor& box) {
     self->monitor(box);
@@ -75,14 +80,14 @@ void ask_now(caf::event_based_actor* self,
         [=](const caf::error& failure) {
           const auto why = from_caf(failure);
           if (why.code != errc::sandbox_not_running || !question->may_repeat)
-            return give_up(question->during, why);
+            return give_up(question_stage::ask, why);
           question->may_repeat = false;
           question->awaited = nullptr;
           ask_now(self, question);
         });
   };
   const auto not_found = [=](const caf::error& failure) {
-    give_up(step::find_sandbox, from_caf(failure));
+    give_up(question_stage::find, from_caf(failure));
   };
   const auto& [directory, id, context] =
     std::tie(question->directory, question->id, question->message.context);
@@ -101,4 +106,4 @@ void ask_sandbox(const services& with, sandbox_question<Message, Answer> questio
     std::make_shared<sandbox_question<Message, Answer>>(std::move(question)));
 }
 
-} // namespace insula::http::bridge
+} // namespace insula::http

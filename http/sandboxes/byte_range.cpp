@@ -1,6 +1,6 @@
 #include "http/sandboxes/byte_range.hpp"
 
-#include "http/transport/header_text.hpp"
+#include "http/text/header_text.hpp"
 
 #include <algorithm>
 #include <charconv>

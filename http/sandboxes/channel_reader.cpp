@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-namespace insula::http::bridge {
+namespace insula::http {
 
 namespace {
 
@@ -96,4 +96,4 @@ void read_channel(file_channel channel, const strand_handle& strand,
   });
 }
 
-} // namespace insula::http::bridge
+} // namespace insula::http

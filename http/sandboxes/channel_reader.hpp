@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-namespace insula::http::bridge {
+namespace insula::http {
 
 /// Who is told what comes through a file_channel (base/stream_frames.hpp). On one strand.
 class channel_listener {
@@ -35,4 +35,4 @@ void read_channel(file_channel channel, const strand_handle& strand,
                   std::shared_ptr<channel_listener> listener,
                   std::chrono::milliseconds longest_silence = limits::reader_patience);
 
-} // namespace insula::http::bridge
+} // namespace insula::http

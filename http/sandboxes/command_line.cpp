@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-namespace insula::http::bridge {
+namespace insula::http {
 
 namespace {
 
@@ -140,4 +140,4 @@ std::string posix_command_line(const std::vector<std::string>& argv) {
   return line_of(argv, &posix_quote);
 }
 
-} // namespace insula::http::bridge
+} // namespace insula::http

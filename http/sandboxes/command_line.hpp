@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace insula::http::bridge {
+namespace insula::http {
 
 /// One element of argv as bash reads it back: as it stands if every character is harmless, else in
 /// `$'…'`. The harmless ones are a public contract, and the underscore is not among them.
@@ -17,4 +17,4 @@ std::string command_line(const std::vector<std::string>& argv);
 /// The same for shells that do not know `$'…'`. Empty if it is no other text.
 std::string posix_command_line(const std::vector<std::string>& argv);
 
-} // namespace insula::http::bridge
+} // namespace insula::http

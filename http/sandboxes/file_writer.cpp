@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-namespace insula::http::bridge {
+namespace insula::http {
 
 namespace asio = boost::asio;
 constexpr std::size_t longest = max_frame_bytes;
@@ -26,7 +26,7 @@ file_writer::file_writer(strand_handle strand, std::function<void()> on_room,
     , on_room_(std::move(on_room))
     , on_done_(std::move(on_done))
     , patience_(strand_.executor(), [this] {
-      settle({channel_ ? step::write_file : step::find_sandbox,
+      settle({channel_ ? question_stage::ask : question_stage::find,
               error{errc::deadline_exceeded, "the sandbox did not answer in time"}});
     }) {}
 
@@ -43,7 +43,7 @@ void file_writer::open(const std::function<void(opened, not_opened)>& ask) {
     [here](const file_channel& channel) {
       here([channel](file_writer& self) { self.take(channel); });
     },
-    [here](step at, const error& why) {
+    [here](question_stage at, const error& why) {
       here([at, why](file_writer& self) { self.settle({at, why}); });
     });
 }
@@ -83,7 +83,8 @@ void file_writer::take(const file_channel& channel) {
 
 void file_writer::judge(const error_code& ec, const file_head& head) {
   const auto failed = [&](std::string words) {
-    settle({step::write_file, error{errc::io_failed, std::move(words)}, ec ? file_head{} : head});
+    settle(
+      {question_stage::ask, error{errc::io_failed, std::move(words)}, ec ? file_head{} : head});
   };
   if (ec)
     failed("the sandbox ended the transfer");
@@ -92,7 +93,7 @@ void file_writer::judge(const error_code& ec, const file_head& head) {
   else if (!committed_)
     failed("the sandbox ended the transfer early");
   else
-    settle({step::write_file, std::nullopt, head});
+    settle({question_stage::ask, std::nullopt, head});
 }
 
 /// Sends one frame as far as the channel takes it; the rest goes to held_. No bytes: the last
@@ -167,4 +168,4 @@ void file_writer::settle(const outcome& how) {
   on_done_(how);
 }
 
-} // namespace insula::http::bridge
+} // namespace insula::http

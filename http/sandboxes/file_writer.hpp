@@ -3,7 +3,7 @@
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
 #include "base/stream_frames.hpp"
-#include "http/bridge/error_response.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
 #include "http/transport/exchange.hpp"
 #include "http/transport/watchdog.hpp"
 
@@ -15,22 +15,22 @@
 #include <string>
 #include <string_view>
 
-namespace insula::http::bridge {
+namespace insula::http {
 
 /// Writes one file of a sandbox as its bytes come. While the sandbox is being found, and whenever
 /// the channel is full, what has been written so far waits here. On its strand, all of it. Dropped
 /// before its end, it leaves the file as it was.
 class file_writer : public std::enable_shared_from_this<file_writer> {
 public:
-  /// How it went, and at which step. Without an error, the file is in place; with one, `head` is
+  /// How it went, and at which stage. Without an error, the file is in place; with one, `head` is
   /// what the sandbox has said, if it has said anything.
   struct outcome {
-    step at;
+    question_stage at;
     std::optional<error> why = {};
     file_head head = {};
   };
   using opened = std::function<void(const file_channel&)>;
-  using not_opened = std::function<void(step, const error&)>;
+  using not_opened = std::function<void(question_stage, const error&)>;
 
   /// `on_room`: more may be written. `on_done`: once. Neither is called any more once the writer is
   /// gone.
@@ -69,4 +69,4 @@ private:
   bool done_ = false;
 };
 
-} // namespace insula::http::bridge
+} // namespace insula::http

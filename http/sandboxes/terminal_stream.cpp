@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace insula::http::bridge {
+namespace insula::http {
 
 namespace {
 
@@ -31,12 +31,12 @@ struct opened {
 };
 
 } // namespace
-} // namespace insula::http::bridge
+} // namespace insula::http
 
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::http::bridge::opened)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::http::opened)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::http::web_socket_message)
 
-namespace insula::http::bridge {
+namespace insula::http {
 
 namespace {
 
@@ -227,7 +227,7 @@ void found_terminal(self_pointer self, const terminal_actor& terminal, std::uint
   open_socket(self);
 }
 
-void refuse(self_pointer self, step at, const error& why) {
+void refuse(self_pointer self, question_stage at, const error& why) {
   const auto& job = self->state.job;
   job.to->respond(job.words->refusal(at, why));
   self->quit();
@@ -250,7 +250,7 @@ void found_sandbox(self_pointer self, const sandbox_actor& box) {
         const auto why = from_caf(failure);
         // A stale handle, or a terminal that has just ended.
         if (why.code != errc::sandbox_not_running || !std::exchange(state.may_repeat, false))
-          return refuse(self, step::terminal, why);
+          return refuse(self, question_stage::ask, why);
         state.awaited = nullptr;
         self->demonitor(box.address());
         find_sandbox(self);
@@ -261,7 +261,7 @@ void find_sandbox(self_pointer self) {
   const auto& job = self->state.job;
   const auto found = [self](const sandbox_actor& box) { found_sandbox(self, box); };
   const auto failed = [self](const caf::error& why) {
-    refuse(self, step::find_sandbox, from_caf(why));
+    refuse(self, question_stage::find, from_caf(why));
   };
   const auto& context = job.wanted.context;
   if (job.starts_sandbox)
@@ -310,7 +310,7 @@ caf::behavior pty_stream(self_pointer self, const std::shared_ptr<pty_job>& job)
       if (st.socket)
         return close(self, close_reason::taken_over, taken_over);
       if (st.job.to)
-        return refuse(self, step::terminal, {errc::already_exists, std::string{taken_over}});
+        return refuse(self, question_stage::ask, {errc::already_exists, std::string{taken_over}});
       st.taken_over = true;
     },
     [self](gone_atom) {
@@ -324,7 +324,7 @@ caf::behavior pty_stream(self_pointer self, const std::shared_ptr<pty_job>& job)
       if (st.socket)
         fail(self, sandbox_ended);
       else if (st.job.to)
-        refuse(self, step::terminal, sandbox_ended);
+        refuse(self, question_stage::ask, sandbox_ended);
       else
         self->quit();
     },
@@ -336,10 +336,10 @@ caf::behavior pty_stream(self_pointer self, const std::shared_ptr<pty_job>& job)
 void start_pty_stream(pty_job job) {
   job.to->answer_within(
     sandbox_patience,
-    job.words->refusal(step::find_sandbox,
+    job.words->refusal(question_stage::find,
                        {errc::deadline_exceeded, "the sandbox was not ready in time"}));
   auto& system = *job.with->system;
   system.spawn(pty_stream, std::make_shared<pty_job>(std::move(job)));
 }
 
-} // namespace insula::http::bridge
+} // namespace insula::http

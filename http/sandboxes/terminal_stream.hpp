@@ -1,7 +1,8 @@
 #pragma once
 
-#include "http/api/dispatcher.hpp"
-#include "http/bridge/error_response.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/sandboxes/services.hpp"
+#include "http/transport/exchange.hpp"
 #include "http/transport/web_socket.hpp"
 
 #include <memory>
@@ -9,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace insula::http::bridge {
+namespace insula::http {
 
 /// What one message of a terminal's client wants.
 struct terminal_wish {
@@ -25,7 +26,7 @@ public:
   virtual ~terminal_words() = default;
 
   /// In place of a WebSocket.
-  virtual response refusal(step at, const error& why) const = 0;
+  virtual response refusal(question_stage at, const error& why) const = 0;
   virtual web_socket_message printed(std::string bytes) const = 0;
   /// What it had printed before, from `offset` on.
   virtual web_socket_message replayed(std::uint64_t offset, std::string bytes) const = 0;
@@ -56,4 +57,4 @@ struct pty_job {
 /// Serves it: terminal, WebSocket, what was printed before, then both ways until one end goes.
 void start_pty_stream(pty_job job);
 
-} // namespace insula::http::bridge
+} // namespace insula::http

@@ -397,7 +397,7 @@ void connection::time_is_up() {
 void connection::close_socket() {
   error_code ignored;
   socket_.close(ignored);
-  last_upstream = nullptr;
+  parked = nullptr;
   tell_end();
 }
 

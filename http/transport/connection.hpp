@@ -25,9 +25,12 @@
 
 namespace insula::http {
 
-namespace preview {
-class upstream;
-}
+/// A connection to a server, parked on its client's connection until the next request. The proxy
+/// that has parked it knows its type.
+class parked_upstream {
+public:
+  virtual ~parked_upstream() = default;
+};
 
 /// What an address is counted as, where clients are counted: of IPv6 the first 64 bits, which one
 /// client has all of.
@@ -175,8 +178,8 @@ public:
   /// Closes, unless it has been hung up: that ends by itself.
   void end_upgraded();
   const time_limits& time() const { return limits_; }
-  /// Where the last preview on this connection came from, while that may be of use for the next.
-  std::shared_ptr<preview::upstream> last_upstream;
+  /// The upstream connection of the last request, which the next one may use again.
+  std::shared_ptr<parked_upstream> parked;
 
   // ---- Everybody's side ----
 

@@ -18,6 +18,8 @@
 /// is the front door's business.
 namespace insula::http {
 
+class connection;
+
 enum class verb : std::uint8_t { get, put, post, patch, del, other };
 inline constexpr verb all_verbs[] = {verb::get,   verb::put, verb::post,
                                      verb::patch, verb::del, verb::other};
@@ -37,6 +39,7 @@ public:
   bool asks_first = false;                     ///< It sends its body once it has been told to.
   bool old_protocol = false;                   ///< HTTP/1.0: knows no chunks.
   bool keep_alive = false;                     ///< Another may follow on its connection.
+  connection* client = nullptr;                ///< Whose request it is; null in tests.
 
   /// Empty when there is no such field; of several, the first.
   virtual std::string_view field(std::string_view name) const = 0;

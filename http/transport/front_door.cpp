@@ -3,10 +3,10 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "http/json/json.hpp"
-#include "http/preview/message.hpp"
-#include "http/transport/header_text.hpp"
+#include "http/text/header_text.hpp"
 #include "http/transport/listener.hpp"
 #include "http/transport/places.hpp"
+#include "http/transport/request_semantics.hpp"
 #include "http/transport/response_head.hpp"
 #include "http/transport/retry_after.hpp"
 
@@ -158,8 +158,10 @@ int on_header_part(http_parser* parser, const char* at, std::size_t length) {
 
 class parsed_head final : public request_head {
 public:
-  parsed_head(const restinio::http_request_header_t& header, const http_parser& parser)
+  parsed_head(connection& of, const restinio::http_request_header_t& header,
+              const http_parser& parser)
       : header_(header) {
+    client = &of;
     method = verb_of(parser.method);
     method_name = http_method_str(static_cast<http_method>(parser.method));
     head_only = parser.method == HTTP_HEAD;
@@ -275,7 +277,7 @@ void hand_over(connection& self) {
 
 int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx_t& context) {
   parser.upgrade = 0; // For RESTinio it is a request like any other, also if it becomes more.
-  const parsed_head head{context.m_header, parser};
+  const parsed_head head{self, context.m_header, parser};
   if (!self.check_header(head.chunked) || !head.acceptable()) {
     refuse(self, 400, "Malformed HTTP request");
     return stop;
@@ -285,7 +287,7 @@ int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx
     return stop;
   }
   self.old_protocol = head.old_protocol;
-  self.repeatable = preview::is_repeatable(head);
+  self.repeatable = is_repeatable(head);
   self.body = {};
   self.body_memory.give_back();
   self.body_bytes = 0;

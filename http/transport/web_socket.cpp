@@ -1,10 +1,10 @@
 #include "http/transport/web_socket.hpp"
 
 #include "base/limits.hpp"
+#include "http/text/header_text.hpp"
 #include "http/transport/connection.hpp"
 #include "http/transport/exchange.hpp"
 #include "http/transport/figures.hpp"
-#include "http/transport/header_text.hpp"
 #include "http/transport/watchdog.hpp"
 
 #include <boost/asio/dispatch.hpp>

@@ -3,11 +3,12 @@
 #include "base/io_pool.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
-#include "http/cluster/fields.hpp"
 #include "http/cluster/gateway.hpp"
 #include "http/preview/message.hpp"
+#include "http/text/header_text.hpp"
 #include "http/transport/front_door.hpp"
-#include "http/transport/header_text.hpp"
+#include "http/transport/node_fields.hpp"
+#include "http/transport/request_semantics.hpp"
 #include "tests/fuzz/conversation.hpp"
 
 #include <algorithm>
@@ -62,7 +63,7 @@ private:
                   {},
                   head.content_length,
                   head.chunked,
-                  preview::wants_upgrade(head),
+                  wants_upgrade(head),
                   {},
                   {}};
     if (head.query.data() != nullptr)
@@ -124,8 +125,8 @@ void check(const understood& sent, const understood& got) {
   std::size_t doors = 0, schemes = 0;
   for (auto i = wanted.size(); i < got.fields.size(); ++i) {
     const auto& [name, value] = got.fields[i];
-    doors += name == cluster::door_field && value == "execd";
-    schemes += name == cluster::scheme_field && value == "https";
+    doors += name == node_fields::door_field && value == "execd";
+    schemes += name == node_fields::scheme_field && value == "https";
     must(is_of_nodes(name) || is_of_one_connection(name) || name == "Expect",
          "the rest is the node's own");
   }

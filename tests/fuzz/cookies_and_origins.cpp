@@ -4,7 +4,7 @@
 #include "http/api/origin.hpp"
 #include "http/api/sign_ins.hpp"
 #include "http/preview/message.hpp"
-#include "http/transport/header_text.hpp"
+#include "http/text/header_text.hpp"
 #include "tests/fuzz/bytes.hpp"
 #include "tests/support/played_head.hpp"
 
@@ -53,7 +53,7 @@ void check_tokens(std::string_view field, std::string_view host) {
 }
 
 void check_for_server(std::string_view field, const key_check& key, std::string_view secret) {
-  const auto kept = preview::cookies_for_server(field, &key);
+  const auto kept = proxy::cookies_for_server(field, &key);
   for (const auto& each : split(kept, ';')) {
     const auto cookie = trimmed(each);
     must(!cookie.starts_with("insula") && !cookie.starts_with("__Host-insula"),
@@ -62,7 +62,7 @@ void check_for_server(std::string_view field, const key_check& key, std::string_
     must(cookie.empty() || field.find(cookie) != std::string_view::npos,
          "what is kept is as it was");
   }
-  must(preview::cookies_for_server(kept, &key) == kept, "what is kept once is kept");
+  must(proxy::cookies_for_server(kept, &key) == kept, "what is kept once is kept");
 }
 
 /// What a browser would make of the line: the last Path and Domain count.

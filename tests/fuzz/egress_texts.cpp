@@ -1,6 +1,7 @@
 // Texts that travel between server, gateway and agent, and bodies that say a policy.
 #include "base/network.hpp"
 #include "http/bridge/network_json.hpp"
+#include "http/opensandbox/policy_json.hpp"
 #include "runtime/port_list.hpp"
 #include "tests/fuzz/bytes.hpp"
 
@@ -32,9 +33,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         must(static_cast<bool>(figures_from_text(to_text(*figures))), "figures stay figures");
       break;
     case 2: check(http::json::read_network_policy(text)); break;
-    case 3: check(http::json::read_opensandbox_policy(text)); break;
+    case 3: check(http::opensandbox::read_policy(text)); break;
     case 4:
-      if (const auto targets = http::json::read_opensandbox_targets(text))
+      if (const auto targets = http::opensandbox::read_targets(text))
         for (const auto& each : *targets)
           must(*normalise_target(each) == each, "targets are normal");
       break;

@@ -1,6 +1,7 @@
 // The body of an exec, up to the line that bash is given.
 #include "http/json/json.hpp"
 #include "base/limits.hpp"
+#include "http/bridge/bridge_json.hpp"
 #include "http/sandboxes/command_line.hpp"
 #include "http/text/utf8.hpp"
 #include "tests/fuzz/bytes.hpp"
@@ -45,7 +46,7 @@ bool is_utf8(std::string_view text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto text = text_of(data, size);
-  const auto body = json::read_exec_body(text);
+  const auto body = bridge::read_exec_body(text);
   if (!body) {
     must(body.reason().code == errc::invalid_request, "a bad body is the client's fault");
     must(is_utf8(json::write_error(body.reason().message, "invalid_request")), "errors are UTF-8");
@@ -53,13 +54,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   must(!body->argv.empty(), "an accepted argv has an element");
   for (const auto& element : body->argv)
-    must(unquoted(bridge::quote(element)) == element, "bash reads back what was quoted");
-  must(!bridge::command_line(body->argv).empty(), "there is a line");
+    must(unquoted(quote(element)) == element, "bash reads back what was quoted");
+  must(!command_line(body->argv).empty(), "there is a line");
   if (body->timeout_ms)
     must(!json::number_text(*body->timeout_ms).empty(), "a number has a text");
   // Whatever a message is made of, the error is JSON whose own reader takes it: as an argument.
   const auto error = json::write_error(text, "invalid_request");
   must(is_utf8(error), "errors are UTF-8");
-  must(!json::read_exec_body(error), "an error is no exec");
+  must(!bridge::read_exec_body(error), "an error is no exec");
   return 0;
 }

@@ -3,13 +3,16 @@
 #include "base/byte_budget.hpp"
 #include "base/id.hpp"
 #include "http/api/dispatcher.hpp"
+#include "http/bridge/api.hpp"
 #include "http/bridge/archives.hpp"
 #include "http/bridge/workspace_path.hpp"
 #include "http/preview/address.hpp"
 #include "http/preview/message.hpp"
+#include "http/proxy/request_fields.hpp"
 #include "http/sandboxes/byte_range.hpp"
+#include "http/sandboxes/session_id.hpp"
+#include "http/text/header_text.hpp"
 #include "http/text/percent.hpp"
-#include "http/transport/header_text.hpp"
 #include "tests/fuzz/bytes.hpp"
 
 #include <map>
@@ -92,30 +95,32 @@ void check_previews(std::string_view host, std::string_view path, std::string_vi
     must(behind->prefix + behind->path == path ||
            behind->prefix + behind->path == std::string{path} + "/",
          "a path is its prefix and the rest");
-  const auto kept = preview::without_token(query);
-  must(kept.size() <= query.size() && preview::without_token(kept) == kept,
+  const auto kept = proxy::without_token(query);
+  must(kept.size() <= query.size() && proxy::without_token(kept) == kept,
        "a token is taken out at once");
 }
 
-std::vector<route> every_route() {
-  bridge::services with; // Nothing is asked of them before a body has come.
+std::shared_ptr<const public_api> the_bridge() {
+  services with; // Nothing is asked of them before a body has come.
   with.spooled = std::make_shared<byte_budget>(1 << 20);
   with.decompressors = std::make_shared<byte_budget>(1);
-  return bridge::routes(std::make_shared<const bridge::services>(std::move(with)));
+  return bridge::make_api(std::make_shared<const services>(std::move(with)));
 }
 
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const auto table = every_route();
-  static const bridge::api open{key_check{""}, page_guard{{"insula.example"}}, table};
+  static const auto api = the_bridge();
+  static const route_table table{api->routes()};
+  static const dispatcher open{
+    {.known = credentials{key_check{""}}, .pages = page_guard{{"insula.example"}}, .apis = {api}}};
   static const key_check key{"s3cret"};
   const played_head head{byte_source{data, size}};
 
-  if (const auto found = find_route(table, head)) {
-    must(found->row->method == head.method, "a route is found by its method");
-    check_paths(found->what.tail);
-    must(found->what.id.find('/') == std::string::npos, "an id is one segment");
+  if (const auto found = table.find(head)) {
+    must(table.rows()[found->row].method == head.method, "a route is found by its method");
+    check_paths(found->path.tail);
+    must(found->path.id().find('/') == std::string::npos, "an id is one segment");
   }
   check_paths(head.path);
   if (const auto id = sandbox_id::parse(head.path))
@@ -126,7 +131,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
            "a pattern is one that can be passed on");
   check_previews(head.field("Host"), head.path, head.query);
   check_range(head.field("Range"));
-  bridge::is_session_id(head.field("Session-Id"));
+  is_session_id(head.field("Session-Id"));
   accepts_gzip(head.field("Accept-Encoding"));
 
   const auto credentials = head.field("Authorization");

@@ -1,7 +1,7 @@
 // What a server in a sandbox answers to one request, and what the node makes of the next one on the
 // same connections, through the real server: whatever the first answer is, the second is its own.
 // The sandbox is played: a port of this machine.
-#include "http/transport/header_text.hpp"
+#include "http/text/header_text.hpp"
 #include "tests/fuzz/preview_world.hpp"
 
 #include <algorithm>

@@ -16,7 +16,7 @@ using namespace insula::http;
 
 namespace {
 
-void check_wish(const bridge::terminal_wish& wish, std::string_view said, bool text) {
+void check_wish(const terminal_wish& wish, std::string_view said, bool text) {
   must(wish.typed.size() <= said.size(), "no more is typed than was said");
   if (wish.size)
     must(wish.size->columns > 0 && wish.size->rows > 0, "a terminal has a size");

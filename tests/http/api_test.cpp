@@ -1,4 +1,5 @@
 #include "http/api/dispatcher.hpp"
+#include "tests/http/plain_api.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/played_head.hpp"
 
@@ -17,8 +18,10 @@ public:
   }
 };
 
-route open_to(http::access who, const std::string& pattern) {
-  return {verb::get, pattern, who, body_use::ignored, 0, [](const call&) { return admission{}; },
+route open_to(const access_scheme* who, const std::string& pattern) {
+  return {verb::get, pattern,
+          who,       body_use::ignored,
+          0,         [](const matched_request&) { return admission{}; },
           {}};
 }
 
@@ -28,7 +31,7 @@ TEST_CASE("a route that wants the key gets it, wherever its path lies", "[http][
   const std::vector<route> table = {open_to(http::access::key, "/elsewhere"),
                                     open_to(http::access::key_or_token, "/document"),
                                     open_to(http::access::everybody, "/open")};
-  const bridge::api api{key_check{"s3cret"}, page_guard{{}}, table};
+  const dispatcher api{test::served(table, credentials{key_check{"s3cret"}})};
   const auto status = [&](const asked& head) {
     const auto plan = api.admit(head);
     return plan.refusal ? plan.refusal->status : 200;
@@ -42,7 +45,7 @@ TEST_CASE("a route that wants the key gets it, wherever its path lies", "[http][
   CHECK(status({"/document", "", "token=s3cret"}) == 200);
   CHECK(status({"/open", ""}) == 200);
   CHECK(status({"/nowhere", ""}) == 404);
-  const bridge::api keyless{key_check{""}, page_guard{{}}, table};
+  const dispatcher keyless{test::served(table, credentials{key_check{""}})};
   CHECK_FALSE(keyless.admit(asked{"/elsewhere", ""}).refusal);
 }
 
@@ -58,8 +61,9 @@ TEST_CASE("a request can want a persistent sandbox, and is refused where there i
           "[http][api]") {
   const std::vector<route> table = {open_to(http::access::everybody, "/open")};
   const auto admit = [&](bool keeps, const std::string& wanted) {
-    const bridge::api api{key_check{""}, page_guard{{}}, table,   std::make_shared<figures>(),
-                          nullptr,       nullptr,        nullptr, keeps};
+    auto is = test::served(table, credentials{key_check{""}});
+    is.keeps_snapshots = keeps;
+    const dispatcher api{std::move(is)};
     return api.admit(test::played_head{verb::get, "/open", {{"Insula-Persistent", wanted}}});
   };
   const auto kept = admit(true, "true");

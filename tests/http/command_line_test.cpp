@@ -7,8 +7,8 @@
 #include <random>
 #include <unistd.h>
 
-using insula::http::bridge::command_line;
-using insula::http::bridge::quote;
+using insula::http::command_line;
+using insula::http::quote;
 
 TEST_CASE("harmless elements stay as they are, others are quoted", "[http][command_line]") {
   const std::array<std::pair<std::string, std::string>, 21> table{{
@@ -101,12 +101,12 @@ TEST_CASE("bash reads a quoted element back as it was", "[http][command_line][pr
 }
 
 TEST_CASE("a shell that is no bash gets what it can read", "[command_line]") {
-  CHECK(insula::http::bridge::posix_command_line({"echo", "plain"}).empty());
-  CHECK(insula::http::bridge::posix_command_line({"sh", "-c", "echo $HOME; it's \\n"}) ==
+  CHECK(insula::http::posix_command_line({"echo", "plain"}).empty());
+  CHECK(insula::http::posix_command_line({"sh", "-c", "echo $HOME; it's \\n"}) ==
         "sh -c 'echo $HOME; it'\\''s \\n'");
-  CHECK(insula::http::bridge::posix_command_line({"a", ""}) == "a ''");
+  CHECK(insula::http::posix_command_line({"a", ""}) == "a ''");
   const auto script = "it's" + std::string(131'072, '#');
-  CHECK(insula::http::bridge::posix_command_line({"sh", "-c", script, "a"}) ==
+  CHECK(insula::http::posix_command_line({"sh", "-c", script, "a"}) ==
         "(insula_script='it'\\''s" + script.substr(4) +
           "'; { printf %s \"$insula_script\" | sh -c 'eval \"$(cat <&9 || echo exit 126)\" 9<&-' a "
           "9<&0 0<&8 8<&-; } 8<&0)");

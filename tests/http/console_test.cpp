@@ -1,4 +1,4 @@
-#include "http/api/openapi.hpp"
+#include "http/server.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"

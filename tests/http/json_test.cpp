@@ -1,4 +1,5 @@
 #include "base/limits.hpp"
+#include "http/bridge/bridge_json.hpp"
 #include "http/json/json.hpp"
 #include "tests/support/catch.hpp"
 
@@ -10,7 +11,7 @@ using namespace insula::http;
 namespace {
 
 std::string why_not(std::string_view text) {
-  const auto body = json::read_exec_body(text);
+  const auto body = bridge::read_exec_body(text);
   return body ? "accepted" : body.reason().message;
 }
 
@@ -20,7 +21,7 @@ const std::string no_argv = "argv must be a non-empty array";
 } // namespace
 
 TEST_CASE("an exec body is read", "[http][json]") {
-  const auto body = json::read_exec_body(
+  const auto body = bridge::read_exec_body(
     R"({"argv":["sh","-c","x"],"timeout_ms":1.5,"cwd":"src","other":{"a":[1]}})");
   REQUIRE(body);
   CHECK(body->argv == std::vector<std::string>{"sh", "-c", "x"});
@@ -29,7 +30,7 @@ TEST_CASE("an exec body is read", "[http][json]") {
 }
 
 TEST_CASE("members of the wrong type are ignored where the contract says so", "[http][json]") {
-  const auto body = json::read_exec_body(R"({"argv":["a",7,1.5],"timeout_ms":"9","cwd":null})");
+  const auto body = bridge::read_exec_body(R"({"argv":["a",7,1.5],"timeout_ms":"9","cwd":null})");
   REQUIRE(body);
   CHECK(body->argv == std::vector<std::string>{"a", "7", "1.5"});
   CHECK_FALSE(body->timeout_ms);
@@ -37,7 +38,7 @@ TEST_CASE("members of the wrong type are ignored where the contract says so", "[
 }
 
 TEST_CASE("of equal members the last counts, and a byte order mark is tolerated", "[http][json]") {
-  const auto body = json::read_exec_body("\xef\xbb\xbf{\"argv\":[],\"argv\":[\"b\"]}");
+  const auto body = bridge::read_exec_body("\xef\xbb\xbf{\"argv\":[],\"argv\":[\"b\"]}");
   REQUIRE(body);
   CHECK(body->argv == std::vector<std::string>{"b"});
 }
@@ -66,7 +67,7 @@ TEST_CASE("the number of arguments has a ceiling, which stops the reader", "[htt
     return list;
   };
   CHECK(limits::argv_elements == 65'536);
-  const auto most = json::read_exec_body("{\"argv\":[" + elements(65'536) + "]}");
+  const auto most = bridge::read_exec_body("{\"argv\":[" + elements(65'536) + "]}");
   REQUIRE(most);
   CHECK(most->argv.size() == 65'536);
   const std::string too_many = "argv must have at most 65536 elements";
@@ -82,7 +83,7 @@ TEST_CASE("only members of the outermost object count, and their last value", "[
   CHECK(why_not(R"({"argv":["a"],"argv":{"argv":["b"]}})") == no_argv);
   CHECK(why_not(R"({"argv":[["a"]]})") == "argv must contain only strings");
   CHECK(why_not(R"({"argv":[{"argv":["a"]}],"cwd":"x"})") == "argv must contain only strings");
-  const auto body = json::read_exec_body(
+  const auto body = bridge::read_exec_body(
     R"({"argv":[{}],"argv":["a"],"x":["b",{"cwd":"c"}],"timeout_ms":1,"timeout_ms":"2",)"
     R"("cwd":"x","cwd":["y"]})");
   REQUIRE(body);
@@ -118,7 +119,7 @@ TEST_CASE("a reader survives whatever is done to a body", "[http][json][property
     if (text.empty())
       text = "x";
   }
-  const auto body = json::read_exec_body(text);
+  const auto body = bridge::read_exec_body(text);
   if (body)
     CHECK_FALSE(body->argv.empty());
 }
@@ -135,9 +136,11 @@ TEST_CASE("numbers are printed as JavaScript does", "[http][json]") {
 }
 
 TEST_CASE("a terminal's control message is a resize, nothing, or a mistake", "[http][json]") {
-  using kind = json::terminal_control::kind;
-  const auto kind_of = [](std::string_view text) { return json::read_terminal_control(text).what; };
-  const auto said = json::read_terminal_control(
+  using kind = bridge::terminal_control::kind;
+  const auto kind_of = [](std::string_view text) {
+    return bridge::read_terminal_control(text).what;
+  };
+  const auto said = bridge::read_terminal_control(
     R"({"cols":1,"cols":132.5,"rows":-5e1,"type":"exit","type":"resize","more":{"cols":7}})");
   CHECK(said.what == kind::resize);
   CHECK(said.columns == 132.5);
@@ -162,16 +165,16 @@ TEST_CASE("a terminal's control message is a resize, nothing, or a mistake", "[h
 }
 
 TEST_CASE("answers are compact", "[http][json]") {
-  CHECK(json::write_terminal_ready() == R"({"type":"ready"})");
-  CHECK(json::write_terminal_exit(0, {}) == R"({"type":"exit","code":0})");
-  CHECK(json::write_terminal_exit(143, "SIGTERM") ==
+  CHECK(bridge::write_terminal_ready() == R"({"type":"ready"})");
+  CHECK(bridge::write_terminal_exit(0, {}) == R"({"type":"exit","code":0})");
+  CHECK(bridge::write_terminal_exit(143, "SIGTERM") ==
         R"({"type":"exit","code":143,"signal":"SIGTERM"})");
-  CHECK(json::write_terminal_error("no") == R"({"type":"error","message":"no"})");
+  CHECK(bridge::write_terminal_error("no") == R"({"type":"error","message":"no"})");
   CHECK(json::write_error("a \"b\"\n\xff", "c") ==
         "{\"error\":\"a \\\"b\\\"\\n\xef\xbf\xbd\",\"code\":\"c\"}");
-  CHECK(json::write_id("abc") == R"({"id":"abc"})");
-  CHECK(json::write_running(false) == R"({"running":false})");
+  CHECK(bridge::write_id("abc") == R"({"id":"abc"})");
+  CHECK(bridge::write_running(false) == R"({"running":false})");
   CHECK(json::write_ok() == R"({"ok":true})");
-  CHECK(json::write_missing_parts({"a", "b"}) == R"({"ok":false,"errors":["a","b"]})");
-  CHECK(json::write_exit_code(-1) == R"({"exit_code":-1})");
+  CHECK(bridge::write_missing_parts({"a", "b"}) == R"({"ok":false,"errors":["a","b"]})");
+  CHECK(bridge::write_exit_code(-1) == R"({"exit_code":-1})");
 }

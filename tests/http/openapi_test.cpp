@@ -1,7 +1,7 @@
-#include "http/api/dispatcher.hpp"
-#include "http/api/openapi.hpp"
+#include "http/bridge/api.hpp"
 #include "http/opensandbox/api.hpp"
 #include "http/opensandbox/execd.hpp"
+#include "http/server.hpp"
 #include "tests/support/catch.hpp"
 
 #include <rapidjson/document.h>
@@ -106,9 +106,9 @@ TEST_CASE("every route of every API is in the document, and nothing else", "[htt
   rapidjson::Document document;
   document.Parse(openapi_document().c_str());
   const auto listed = operations_of(document["paths"]);
-  auto expected = operations_of(bridge::routes(nullptr));
+  auto expected = operations_of(bridge::make_api(nullptr)->routes());
   std::vector<route> first, second; // With /v1 and without.
-  for (auto& row : opensandbox::routes(nullptr))
+  for (auto& row : opensandbox::make_api(nullptr)->routes())
     (row.pattern.starts_with("/v1/") ? first : second).push_back(std::move(row));
   for (auto& each : operations_of(first))
     expected.insert(each);

@@ -1,5 +1,5 @@
 #include "base/id.hpp"
-#include "http/api/openapi.hpp"
+#include "http/server.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"

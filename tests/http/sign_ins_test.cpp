@@ -2,7 +2,9 @@
 
 #include "base/limits.hpp"
 #include "http/api/dispatcher.hpp"
+#include "http/bridge/api.hpp"
 #include "http/transport/connection.hpp"
+#include "tests/http/plain_api.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/played_head.hpp"
 
@@ -151,18 +153,17 @@ TEST_CASE("a cookie is the key for this node's own pages, and for nobody else",
           "[http][sign_ins]") {
   const auto browsers = std::make_shared<sign_ins>(false);
   const auto token = browsers->open(sign_ins::clock::now());
-  const auto row = [](verb how, const std::string& pattern, http::access who) {
-    return route{how, pattern, who, body_use::ignored, 0, [](const call&) { return admission{}; },
-                 {}};
+  const auto row = [](verb how, const std::string& pattern, const access_scheme* who) {
+    return route{
+      how, pattern, who, body_use::ignored, 0, [](const matched_request&) { return admission{}; },
+      {}};
   };
-  const bridge::api api{key_check{"s3cret"},
-                        page_guard{{}},
-                        {row(verb::post, "/v1/sandbox", http::access::key),
-                         row(verb::get, "/v1/sandbox/:id/pty", http::access::key),
-                         row(verb::get, "/console/sandboxes", http::access::key),
-                         row(verb::post, "/console/sign-in", http::access::own_page)},
-                        std::make_shared<figures>(),
-                        browsers};
+  const dispatcher api{test::served({row(verb::post, "/v1/sandbox", http::access::key),
+                                     row(verb::get, "/v1/sandbox/:id/pty", http::access::key),
+                                     row(verb::get, "/console/sandboxes", http::access::key),
+                                     row(verb::post, "/console/sign-in", http::access::own_page)},
+                                    credentials{key_check{"s3cret"}, browsers},
+                                    bridge::make_api(nullptr))};
   const auto status = [&](verb how, std::string_view path, fields more) {
     more.emplace_back("Host", "node:8787");
     const auto plan = api.admit(browser_head{how, path, std::move(more)});

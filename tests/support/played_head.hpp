@@ -1,7 +1,7 @@
 #pragma once
 
+#include "http/text/header_text.hpp"
 #include "http/transport/exchange.hpp"
-#include "http/transport/header_text.hpp"
 
 #include <string>
 #include <string_view>

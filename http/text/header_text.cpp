@@ -1,4 +1,4 @@
-#include "http/transport/header_text.hpp"
+#include "http/text/header_text.hpp"
 
 #include <algorithm>
 #include <array>

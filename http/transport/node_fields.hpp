@@ -3,7 +3,7 @@
 #include <string_view>
 
 /// Header fields that nodes say to each other, and believe from nobody else.
-namespace insula::http::cluster {
+namespace insula::http::node_fields {
 
 inline constexpr std::string_view client_field = "Insula-Node-Client"; ///< Its address.
 inline constexpr std::string_view scheme_field = "Insula-Node-Scheme"; ///< That it speaks.
@@ -13,4 +13,4 @@ inline constexpr std::string_view execd_door = "execd";
 /// Of an answer with status 421: who has the sandbox, as far as the node knows that has not.
 inline constexpr std::string_view owner_field = "Insula-Node-Owner";
 
-} // namespace insula::http::cluster
+} // namespace insula::http::node_fields

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace insula::http::cluster {
+namespace insula::http {
 
 /// A node as those who look after the cluster see it.
 struct pictured_node {
@@ -47,9 +47,9 @@ struct pool_sum {
 /// What can be seen and told of a cluster.
 ///
 /// Threads: any; answers come on any.
-class control {
+class cluster_control {
 public:
-  virtual ~control() = default;
+  virtual ~cluster_control() = default;
   virtual picture look() const = 0;
   virtual pool_sum others() const = 0;
   /// The node hands over what it has, and takes nothing new until it is started again. Answered
@@ -57,4 +57,4 @@ public:
   virtual void drain(std::string node, std::function<void(result<void>)> then) = 0;
 };
 
-} // namespace insula::http::cluster
+} // namespace insula::http

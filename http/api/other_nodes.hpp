@@ -1,0 +1,37 @@
+#pragma once
+
+#include "http/api/auth.hpp"
+#include "http/transport/exchange.hpp"
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace insula::http {
+
+/// What a request is about.
+struct concern {
+  std::string id; ///< Empty: a sandbox that has no id yet, if no node is named.
+  /// What is answered where no node has the sandbox; null: one of them has it from then on.
+  std::function<response()> unknown = nullptr;
+  std::string node = {}; ///< The request is about this node, and no sandbox.
+};
+
+/// The other nodes, as one of this node's doors has them: says of each request whether it is served
+/// here. Any thread.
+class other_nodes {
+public:
+  virtual ~other_nodes() = default;
+
+  /// Requests come from another node, which has let their clients in.
+  virtual bool is_behind_node() const = 0;
+
+  /// What becomes of a request that may be served; none: it is served here. `key`: this node's,
+  /// where the request is for a server in a sandbox: what shows the key stays here. The other node
+  /// may have another key, and asks for none.
+  virtual std::optional<admission> admit(const request_head& head, concern about,
+                                         const std::string& request_id,
+                                         const key_check* key = nullptr) const = 0;
+};
+
+} // namespace insula::http

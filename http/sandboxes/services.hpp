@@ -1,0 +1,42 @@
+#pragma once
+
+#include "actors/protocol/interfaces.hpp"
+#include "base/byte_budget.hpp"
+#include "base/metrics.hpp"
+#include "http/api/port_links.hpp"
+#include "http/sandboxes/disk_workers.hpp"
+#include "http/sandboxes/session_id.hpp"
+
+#include <caf/fwd.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace insula::http {
+
+class cluster_control;
+
+/// What the routes of every API work with. Shared by them; nothing in it changes.
+struct services {
+  caf::actor_system* system = nullptr;
+  directory_actor directory;
+  pool_actor pool;
+  cluster_control* cluster = nullptr; ///< Null: one node, which has all. Outlives the server.
+  std::function<std::vector<std::string>()> missing_parts;
+  std::chrono::milliseconds heartbeat{};      ///< Silence on an event stream before a comment.
+  std::chrono::milliseconds probe_patience{}; ///< For a sandbox to be found and probed.
+  std::string spool_directory;                ///< For nameless files.
+  std::shared_ptr<byte_budget> spooled;       ///< What they may hold together.
+  std::shared_ptr<byte_budget> decompressors; ///< One for each that is open.
+  std::shared_ptr<disk_workers> workers;
+  std::string secret;           ///< That ids of sandboxes are made with, from clients' keys.
+  bool default_session = false; ///< Commands without a session's id run in the default one.
+  bool any_image = false; ///< An image that is not here is replaced by what the node starts from.
+  std::function<void(metrics::text&)> write_figures; ///< All that /metrics says. May wait.
+  std::shared_ptr<const port_links> links;           ///< To servers in sandboxes.
+};
+
+} // namespace insula::http
