@@ -2,7 +2,7 @@
 #include "http/bridge/api.hpp"
 #include "http/bridge/bridge_json.hpp"
 #include "http/bridge/error_response.hpp"
-#include "http/bridge/exec_stream.hpp"
+#include "http/bridge/exec_words.hpp"
 #include "http/bridge/once.hpp"
 #include "http/bridge/timeouts.hpp"
 #include "http/bridge/workspace_path.hpp"
@@ -39,7 +39,8 @@ struct exec_head {
 };
 
 /// Everything that can be wrong with the request itself, in the contract's order.
-result<exec_job> read_job(const services& with, const exec_head& head, std::string_view text) {
+result<command_job> read_job(const services& with, const exec_head& head, std::string_view text,
+                             bool shows_times) {
   const auto& session = head.once.session;
   auto body = read_exec_body(text);
   if (!body)
@@ -49,8 +50,14 @@ result<exec_job> read_job(const services& with, const exec_head& head, std::stri
   auto cwd = resolve_in_workspace(body->cwd.value_or(""));
   if (!cwd)
     return error{errc::outside_workspace, "cwd must resolve to a location within /workspace"};
-  exec_job job;
-  job.id = head.id;
+  command_job job;
+  std::optional<stream_position> from;
+  std::string timeout_text;
+  const auto finished = [&] {
+    job.words = exec_words(job.can_resume, std::move(from), std::move(timeout_text), shows_times);
+    return std::move(job);
+  };
+  job.sandbox = head.id;
   job.unstartable = why_not_startable(*cwd, body->argv);
   job.command.command_line = command_line(body->argv);
   job.command.posix_line = posix_command_line(body->argv);
@@ -61,7 +68,7 @@ result<exec_job> read_job(const services& with, const exec_head& head, std::stri
     job.command.cwd = std::move(*cwd);
   if (body->timeout_ms) {
     job.command.timeout_ms = whole_milliseconds(*body->timeout_ms);
-    job.timeout_text = json::number_text(*body->timeout_ms);
+    timeout_text = json::number_text(*body->timeout_ms);
   }
   if (const auto& wanted = head.ends_with_shell; !wanted.empty()) {
     if (wanted != "true" && wanted != "false")
@@ -72,21 +79,22 @@ result<exec_job> read_job(const services& with, const exec_head& head, std::stri
   if (!once)
     return once.reason();
   if (!*once)
-    return job;
+    return finished();
+  job.can_resume = true;
   job.command.once = once_of(head.once, text);
-  if (head.last_event_id && !(job.from = stream_position::read(*head.last_event_id)))
+  if (head.last_event_id && !(from = stream_position::read(*head.last_event_id)))
     return error{errc::invalid_request, "Last-Event-ID is none of this stream's"};
-  return job;
+  return finished();
 }
 
 void exec(shared_services with, const exec_head& head, std::string_view body, const reply& to) {
-  auto job = read_job(*with, head, body);
+  auto job = read_job(*with, head, body, to->context().times != nullptr);
   if (!job)
     return to->respond(error_response(step::request, job.reason()));
   job->with = std::move(with);
   job->command.context = to->context();
   job->to = to;
-  start_exec_stream(std::move(*job));
+  run_command(std::move(*job));
 }
 
 } // namespace

@@ -45,7 +45,7 @@ void run_code(const execd_target& target, const execd_call& what, const std::str
     return to->respond(execd_failure(wanted.reason()));
   if (!wanted->language.empty() || !wanted->context_id.empty())
     return to->respond(no_interpreter());
-  run_command(make_job(target, what, {std::move(wanted->code)}, to));
+  start_command(make_job(target, what, {std::move(wanted->code)}, to));
 }
 
 } // namespace

@@ -37,7 +37,7 @@ void run(const execd_target& at, const execd_call& what, const std::string& body
   auto wanted = read_command_body(body);
   if (!wanted)
     return to->respond(execd_failure(wanted.reason()));
-  run_command(make_job(at, what, std::move(*wanted), to));
+  start_command(make_job(at, what, std::move(*wanted), to));
 }
 
 command_question question_of(const execd_target& at, const request_path& what, std::string id,
@@ -132,18 +132,18 @@ std::string new_command_id() {
   return to_hex(bytes);
 }
 
-command_job make_job(const execd_target& at, const execd_call& what, command_body wanted,
-                     const reply& to) {
-  command_job job;
+execd_job make_job(const execd_target& at, const execd_call& what, command_body wanted,
+                   const reply& to) {
+  execd_job job;
   job.with = at.with;
   job.sandbox = at.id(what);
   job.makes_sandbox = at.makes_sandbox();
   job.background = wanted.background;
-  job.cwd_named = !wanted.cwd.empty();
+  job.told.cwd_named = !wanted.cwd.empty();
   // Their own clients compare lines without their ends, and could not tell a part of a line from
   // one. In a browser they cannot say their name.
-  job.keeps_ends = !what.user_agent.starts_with("OpenSandbox-");
-  job.tells_rest = job.keeps_ends && !what.user_agent.starts_with("Mozilla/");
+  job.told.keeps_ends = !what.user_agent.starts_with("OpenSandbox-");
+  job.told.tells_rest = job.told.keeps_ends && !what.user_agent.starts_with("Mozilla/");
   job.to = to;
   auto& command = job.command;
   // In the background both kinds of output are one, in their order.
@@ -162,7 +162,7 @@ command_job make_job(const execd_target& at, const execd_call& what, command_bod
   command.once = {new_command_id(), {}};
   command.only_if_there = !at.makes_sandbox();
   command.context = to->context();
-  job.told_id = command.once.key;
+  job.told.id = command.once.key;
   return job;
 }
 

@@ -65,8 +65,8 @@ inline const documented_answer events_answer{"200",
 std::string new_command_id();
 
 /// A command that is to run, and be remembered by an id of its own.
-command_job make_job(const execd_target& target, const execd_call& what, command_body wanted,
-                     const reply& to);
+execd_job make_job(const execd_target& target, const execd_call& what, command_body wanted,
+                   const reply& to);
 
 /// Files and directories. Paths follow `prefix`.
 void add_file_routes(std::vector<route>& table, const execd_target& target,

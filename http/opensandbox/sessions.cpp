@@ -85,20 +85,20 @@ void run(const execd_target& target, const execd_call& what, const std::string& 
   wanted->background = false;
   auto cwd = std::exchange(wanted->cwd, {});
   auto job = make_job(target, what, std::move(*wanted), to);
-  job.told_id = session;
-  job.merges = job.ends_with_client = true;
+  job.told.id = session;
+  job.told.merges = job.ends_with_client = true;
   job.command.session = session;
-  job.command.only_if_session = true;
+  job.command.only_if_session = job.told.needs_session = true;
   job.command.expands_cwd = false;
   job.command.rules = {};
   if (cwd.empty())
-    return run_command(std::move(job));
+    return start_command(std::move(job));
   // It is where the session is from then on.
   asked_task task{target, target.id(what), file_task::look, {std::move(cwd)}, to};
   find_directory(std::move(task), [job](const asked_task&, const std::string& directory) mutable {
     job.command.command_line =
       "\\builtin cd -- " + quote(directory) + " || return\n" + job.command.command_line;
-    run_command(std::move(job));
+    start_command(std::move(job));
   });
 }
 
