@@ -1,9 +1,9 @@
 #include "http/bridge/mount_json.hpp"
 
 #include "base/limits.hpp"
+#include "http/json/document.hpp"
 #include "http/text/utf8.hpp"
 
-#include <rapidjson/document.h>
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
@@ -15,39 +15,9 @@ namespace insula::http::json {
 
 namespace {
 
-using value = rapidjson::Value;
 using writer = rapidjson::Writer<rapidjson::StringBuffer>;
 
-error wrong(std::string why) {
-  return {errc::invalid_request, std::move(why)};
-}
-
-std::string text_of(const value& from) {
-  return {from.GetString(), from.GetStringLength()};
-}
-
-/// False: no JSON. Without recursion, however deep it nests.
-bool parse(std::string_view text, rapidjson::Document& into) {
-  constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
-  if (text.starts_with(byte_order_mark))
-    text.remove_prefix(byte_order_mark.size());
-  // The reader takes a NUL for the end of the text, whatever comes after it.
-  if (text.find('\0') != text.npos)
-    return false;
-  into.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag>(text.data(),
-                                                                                     text.size());
-  return !into.HasParseError();
-}
-
-/// A member by its name; of several the last. Null: there is none, or this is no object.
-const value* find(const value& in, std::string_view name) {
-  const value* found = nullptr;
-  if (in.IsObject())
-    for (const auto& each : in.GetObject())
-      if (name == std::string_view{each.name.GetString(), each.name.GetStringLength()})
-        found = &each.value;
-  return found;
-}
+constexpr strictness as_javascript{.byte_order_mark = true};
 
 bool is_text(const value* given) {
   return given != nullptr && given->IsString();
@@ -69,7 +39,7 @@ result<std::string> read_path(const value& body) {
     return wrong("mountPath must be a non-empty string");
   if (*path->GetString() != '/')
     return wrong("mountPath must be an absolute path (start with /)");
-  return text_of(*path);
+  return string_of(*path);
 }
 
 /// The members of a mount's body, and its options' ones; null: not there.
@@ -170,21 +140,21 @@ mount_bucket_request request_of(std::string path, const members& of) {
   mount_bucket_request wanted;
   wanted.path = std::move(path);
   if (of.endpoint != nullptr) {
-    wanted.endpoint = text_of(*of.endpoint);
-    wanted.bucket = text_of(*of.bucket);
+    wanted.endpoint = string_of(*of.endpoint);
+    wanted.bucket = string_of(*of.bucket);
   } else {
-    wanted.binding = text_of(of.binding != nullptr ? *of.binding : *of.bucket);
+    wanted.binding = string_of(of.binding != nullptr ? *of.binding : *of.bucket);
   }
   if (of.prefix != nullptr)
-    wanted.prefix = text_of(*of.prefix);
+    wanted.prefix = string_of(*of.prefix);
   wanted.read_only = of.read_only != nullptr && of.read_only->GetBool();
   wanted.by_proxy = of.by_proxy != nullptr && of.by_proxy->GetBool();
   if (of.credentials != nullptr)
-    wanted.credentials = {text_of(*find(*of.credentials, "accessKeyId")),
-                          text_of(*find(*of.credentials, "secretAccessKey"))};
+    wanted.credentials = {string_of(*find(*of.credentials, "accessKeyId")),
+                          string_of(*find(*of.credentials, "secretAccessKey"))};
   if (of.s3fs_options != nullptr)
     for (const auto& each : of.s3fs_options->GetArray())
-      wanted.options.push_back(text_of(each));
+      wanted.options.push_back(string_of(each));
   return wanted;
 }
 
@@ -220,8 +190,8 @@ void text_if_any(writer& out, std::string_view name, std::string_view given) {
 } // namespace
 
 result<mount_bucket_request> read_mount_body(std::string_view body) {
-  rapidjson::Document parsed;
-  if (!parse(body, parsed) || parsed.IsNull())
+  document parsed;
+  if (!parse(body, parsed, as_javascript) || parsed.IsNull())
     return no_json;
   const members of{parsed};
   if (of.bucket != nullptr && !is_some_text(of.bucket))
@@ -238,8 +208,8 @@ result<mount_bucket_request> read_mount_body(std::string_view body) {
 }
 
 result<unmount_bucket_request> read_unmount_body(std::string_view body) {
-  rapidjson::Document parsed;
-  if (!parse(body, parsed) || parsed.IsNull())
+  document parsed;
+  if (!parse(body, parsed, as_javascript) || parsed.IsNull())
     return no_json;
   auto path = read_path(parsed);
   if (!path)

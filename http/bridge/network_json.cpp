@@ -2,6 +2,7 @@
 
 #include "http/json/document.hpp"
 #include "http/sandboxes/policy_reader.hpp"
+#include "http/text/iso_time.hpp"
 #include "http/text/utf8.hpp"
 
 #include <rapidjson/stringbuffer.h>
@@ -122,18 +123,6 @@ void text(writer& out, std::string_view name, std::string_view given) {
 void number(writer& out, const char* name, std::uint64_t given) {
   out.Key(name);
   out.Uint64(given);
-}
-
-/// 2026-01-31T12:00:00.000Z
-std::string iso_time(std::int64_t unix_ms) {
-  const std::time_t seconds = unix_ms / 1000;
-  std::tm utc{};
-  ::gmtime_r(&seconds, &utc);
-  std::array<char, 32> day{}, whole{};
-  std::strftime(day.data(), day.size(), "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(whole.data(), whole.size(), "%s.%03dZ", day.data(),
-                static_cast<int>(unix_ms % 1000));
-  return whole.data();
 }
 
 void write_rules(writer& out, const char* name, const std::vector<egress_rule>& rules) {

@@ -39,6 +39,18 @@ std::string_view text_of(const value& from) {
   return {from.GetString(), from.GetStringLength()};
 }
 
+std::string string_of(const value& from) {
+  return std::string{text_of(from)};
+}
+
+bool parse_lenient_object(std::string_view text, document& into) {
+  if (!parse(text, into, {.any_rest = true}))
+    return false;
+  if (into.IsNull())
+    into.SetObject();
+  return into.IsObject();
+}
+
 error wrong(std::string why) {
   return {errc::invalid_request, std::move(why)};
 }

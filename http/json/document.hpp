@@ -30,10 +30,18 @@ struct member_rule {
   bool null_is_absent = false; ///< A member that is null counts as not there.
 };
 
+/// A member by its name in any letter case, as Go's reader finds it: null counts as not there.
+inline constexpr member_rule as_go{true, true};
+
 /// A member by its name, of several the last; null: there is none, or `in` is no object.
 const value* find(const value& in, std::string_view name, member_rule rule = {});
 
 std::string_view text_of(const value& from);
+std::string string_of(const value& from);
+
+/// As execd reads a text of its clients: what follows the first value is not looked at, and null is
+/// an empty object. False: there is no object.
+bool parse_lenient_object(std::string_view text, document& into);
 
 /// invalid_request.
 error wrong(std::string why);

@@ -1,10 +1,10 @@
 #include "http/opensandbox/execd_json.hpp"
 
 #include "base/limits.hpp"
-#include "http/text/header_text.hpp"
+#include "http/json/document.hpp"
+#include "http/text/iso_time.hpp"
 #include "http/text/utf8.hpp"
 
-#include <rapidjson/document.h>
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
@@ -20,38 +20,23 @@ namespace insula::http::opensandbox {
 
 namespace {
 
-using value = rapidjson::Value;
+using json::string_of;
+using json::value;
+using json::wrong;
 using writer = rapidjson::Writer<rapidjson::StringBuffer>;
 
-error wrong(std::string why) {
-  return {errc::invalid_request, std::move(why)};
-}
-
-std::string text_of(const value& from) {
-  return {from.GetString(), from.GetStringLength()};
-}
-
-/// A member by its name in any letter case, the last of several; null: it is not there, or null.
-const value* find(const value& object, std::string_view name) {
-  const value* found = nullptr;
-  for (const auto& each : object.GetObject())
-    if (same_letters({each.name.GetString(), each.name.GetStringLength()}, name))
-      found = each.value.IsNull() ? nullptr : &each.value;
-  return found;
-}
-
 std::optional<error> read_text(const value& body, std::string_view name, std::string& into) {
-  const auto* found = find(body, name);
+  const auto* found = json::find(body, name, json::as_go);
   if (found != nullptr && !found->IsString())
     return wrong(std::string{name} + " must be a string");
   if (found != nullptr)
-    into = text_of(*found);
+    into = string_of(*found);
   return std::nullopt;
 }
 
 std::optional<error> read_id(const value& body, std::string_view name,
                              std::optional<std::uint32_t>& into) {
-  const auto* found = find(body, name);
+  const auto* found = json::find(body, name, json::as_go);
   if (found != nullptr && (!found->IsUint() || found->GetUint() > limits::largest_user_id))
     return wrong(std::string{name} + " must be a whole number from 0 to " +
                  std::to_string(limits::largest_user_id));
@@ -82,28 +67,11 @@ std::string event(const rapidjson::StringBuffer& json) {
 
 } // namespace
 
-std::string iso_time(std::int64_t unix_ms) {
-  const auto ms = (unix_ms % 1000 + 1000) % 1000;
-  const std::time_t seconds = (unix_ms - ms) / 1000;
-  std::tm utc{};
-  ::gmtime_r(&seconds, &utc);
-  std::array<char, 32> day{};
-  std::array<char, 48> whole{};
-  std::strftime(day.data(), day.size(), "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(whole.data(), whole.size(), "%s.%03dZ", day.data(), static_cast<int>(ms));
-  return whole.data();
-}
-
 result<command_body> read_command_body(std::string_view body) {
-  rapidjson::Document document;
-  document.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseStopWhenDoneFlag>(body.data(),
-                                                                                     body.size());
-  if (document.HasParseError())
-    return wrong("the body is no JSON");
-  if (document.IsNull())
-    document.SetObject();
-  if (!document.IsObject())
-    return wrong("the body must be a JSON object");
+  json::document document;
+  if (!json::parse_lenient_object(body, document))
+    return wrong(document.HasParseError() ? "the body is no JSON"
+                                          : "the body must be a JSON object");
   command_body read;
   for (const auto& [name, into] : {std::pair{"command", &read.command}, {"cwd", &read.cwd}})
     if (auto failed = read_text(document, name, *into))
@@ -111,23 +79,23 @@ result<command_body> read_command_body(std::string_view body) {
   for (const auto& [name, into] : {std::pair{"uid", &read.uid}, {"gid", &read.gid}})
     if (auto failed = read_id(document, name, *into))
       return *failed;
-  if (const auto* found = find(document, "background")) {
+  if (const auto* found = json::find(document, "background", json::as_go)) {
     if (!found->IsBool())
       return wrong("background must be true or false");
     read.background = found->GetBool();
   }
-  if (const auto* found = find(document, "timeout")) {
+  if (const auto* found = json::find(document, "timeout", json::as_go)) {
     if (!found->IsInt64() || found->GetInt64() < 0)
       return wrong("timeout must be a whole number of milliseconds, 0 or more");
     read.timeout_ms = found->GetInt64();
   }
-  if (const auto* found = find(document, "envs")) {
+  if (const auto* found = json::find(document, "envs", json::as_go)) {
     if (!found->IsObject())
       return wrong("envs must be an object");
     for (const auto& each : found->GetObject()) {
       if (!each.value.IsString())
         return wrong("envs must have strings only");
-      auto name = text_of(each.name), content = text_of(each.value);
+      auto name = string_of(each.name), content = string_of(each.value);
       if (name.empty() || name.find('=') != std::string::npos ||
           name.find('\0') != std::string::npos || content.find('\0') != std::string::npos)
         return wrong("envs has a name or value that no environment can have");
@@ -146,15 +114,10 @@ result<command_body> read_command_body(std::string_view body) {
 result<std::string> read_session_cwd(std::string_view body) {
   if (body.find_first_not_of(" \t\r\n") == std::string_view::npos)
     return std::string{};
-  rapidjson::Document document;
-  document.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseStopWhenDoneFlag>(body.data(),
-                                                                                     body.size());
-  if (document.HasParseError())
-    return wrong("the body is no JSON");
-  if (document.IsNull())
-    document.SetObject();
-  if (!document.IsObject())
-    return wrong("the body must be a JSON object");
+  json::document document;
+  if (!json::parse_lenient_object(body, document))
+    return wrong(document.HasParseError() ? "the body is no JSON"
+                                          : "the body must be a JSON object");
   std::string cwd;
   if (auto failed = read_text(document, "cwd", cwd))
     return *failed;

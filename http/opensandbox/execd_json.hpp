@@ -45,9 +45,6 @@ std::string write_metrics(const sandbox_metrics& of);
 /// {"code":"…","message":"…"}
 std::string write_failure(std::string_view code, std::string_view message);
 
-/// "2026-11-20T09:16:36.215Z"
-std::string iso_time(std::int64_t unix_ms);
-
 /// How a command has ended, in the words of its clients.
 struct command_outcome {
   std::optional<std::int32_t> exit_code; ///< None: it has none to speak of.

@@ -1,10 +1,11 @@
 #include "http/opensandbox/files_json.hpp"
 
 #include "base/limits.hpp"
+#include "http/json/document.hpp"
 #include "http/opensandbox/execd_json.hpp"
+#include "http/text/iso_time.hpp"
 #include "http/text/utf8.hpp"
 
-#include <rapidjson/document.h>
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
@@ -19,7 +20,8 @@ namespace insula::http::opensandbox {
 
 namespace {
 
-using value = rapidjson::Value;
+using json::value;
+using json::wrong;
 using writer = rapidjson::Writer<rapidjson::StringBuffer>;
 
 /// Braces in braces make many patterns of few letters.
@@ -27,17 +29,9 @@ constexpr std::size_t most_patterns = 256;
 constexpr unsigned most_steps = 4096;
 constexpr std::size_t longest_glob = 1024; // No name has more than 255 bytes.
 
-error wrong(std::string why) {
-  return {errc::invalid_request, std::move(why)};
-}
-
-std::string text_of(const value& from) {
-  return {from.GetString(), from.GetStringLength()};
-}
-
 /// A path, or what replaces what: any text without NUL, since words end with one.
 bool is_word(const value& from) {
-  return from.IsString() && text_of(from).find('\0') == std::string::npos;
+  return from.IsString() && json::string_of(from).find('\0') == std::string::npos;
 }
 
 bool is_path(const value& from) {
@@ -66,12 +60,6 @@ private:
   std::size_t bytes_ = 0;
 };
 
-bool parse(std::string_view body, rapidjson::Document& into) {
-  into.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseStopWhenDoneFlag>(body.data(),
-                                                                                 body.size());
-  return !into.HasParseError();
-}
-
 /// A number, and none that a user or a group in a sandbox can have.
 bool is_wrong_id(std::string_view name) {
   const bool is_number = name.find_first_of("0123456789") != std::string_view::npos &&
@@ -97,7 +85,7 @@ std::optional<error> read_rights(const value& from, word_list& words) {
       continue;
     if (!is_word(at->value))
       return wrong(std::string{name} + " must be a string");
-    *into = text_of(at->value);
+    *into = json::string_of(at->value);
     if (is_wrong_id(*into))
       return wrong(std::string{name} + " must be a name or a whole number from 0 to " +
                    std::to_string(limits::largest_user_id));
@@ -217,8 +205,8 @@ bool expand(const std::string& glob, unsigned& steps, std::vector<std::string>& 
 } // namespace
 
 result<std::vector<std::string>> read_permissions(std::string_view body) {
-  rapidjson::Document document;
-  if (!parse(body, document) || !document.IsObject())
+  json::document document;
+  if (!json::parse(body, document, {.any_rest = true}) || !document.IsObject())
     return wrong("the body must be a JSON object of paths");
   word_list words;
   for (const auto& each : document.GetObject()) {
@@ -226,7 +214,7 @@ result<std::vector<std::string>> read_permissions(std::string_view body) {
       break;
     if (!is_path(each.name) || (!each.value.IsObject() && !each.value.IsNull()))
       return wrong("each path must have an object");
-    words.add(text_of(each.name));
+    words.add(json::string_of(each.name));
     static const value nothing{rapidjson::kObjectType};
     if (auto failed = read_rights(each.value.IsNull() ? nothing : each.value, words))
       return *failed;
@@ -235,8 +223,8 @@ result<std::vector<std::string>> read_permissions(std::string_view body) {
 }
 
 result<std::vector<std::string>> read_moves(std::string_view body) {
-  rapidjson::Document document;
-  if (!parse(body, document) || !document.IsArray())
+  json::document document;
+  if (!json::parse(body, document, {.any_rest = true}) || !document.IsArray())
     return wrong("the body must be a JSON array of {\"src\", \"dest\"}");
   word_list words;
   for (const auto& each : document.GetArray()) {
@@ -245,15 +233,15 @@ result<std::vector<std::string>> read_moves(std::string_view body) {
     for (const auto* name : {"src", "dest"}) {
       if (!each.IsObject() || !each.HasMember(name) || !is_path(each[name]))
         return wrong(std::string{name} + " must be a path");
-      words.add(text_of(each[name]));
+      words.add(json::string_of(each[name]));
     }
   }
   return words.taken();
 }
 
 result<std::vector<std::string>> read_replacements(std::string_view body) {
-  rapidjson::Document document;
-  if (!parse(body, document) || !document.IsObject())
+  json::document document;
+  if (!json::parse(body, document, {.any_rest = true}) || !document.IsObject())
     return wrong("the body must be a JSON object of paths");
   word_list words;
   for (const auto& each : document.GetObject()) {
@@ -262,7 +250,7 @@ result<std::vector<std::string>> read_replacements(std::string_view body) {
     const auto& what = each.value;
     if (!is_path(each.name) || !what.IsObject())
       return wrong("each path must have an object with old and new");
-    words.add(text_of(each.name));
+    words.add(json::string_of(each.name));
     for (const auto* name : {"old", "new"}) {
       const auto at = what.FindMember(name);
       const bool there = at != what.MemberEnd() && !at->value.IsNull();
@@ -270,22 +258,22 @@ result<std::vector<std::string>> read_replacements(std::string_view body) {
         return wrong(std::string{name} + " must be a string without NUL");
       if (name == std::string_view{"old"} && (!there || at->value.GetStringLength() == 0))
         return wrong("old must not be empty");
-      words.add(there ? text_of(at->value) : std::string{});
+      words.add(there ? json::string_of(at->value) : std::string{});
     }
   }
   return words.taken();
 }
 
 result<std::vector<std::string>> read_upload(std::string_view body) {
-  rapidjson::Document document;
-  if (!parse(body, document) || !document.IsObject())
+  json::document document;
+  if (!json::parse(body, document, {.any_rest = true}) || !document.IsObject())
     return wrong("the metadata must be a JSON object");
   const auto at = document.FindMember("path");
   if (at == document.MemberEnd() || !is_path(at->value))
     return wrong("the metadata must have a path");
   constexpr std::size_t longest_path = 4096, longest_in_all = longest_path + 1024;
   word_list words;
-  words.add(text_of(at->value));
+  words.add(json::string_of(at->value));
   if (auto failed = read_rights(document, words))
     return *failed;
   auto read = words.taken();

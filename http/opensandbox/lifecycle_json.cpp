@@ -2,6 +2,7 @@
 
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/policy_json.hpp"
+#include "http/text/iso_time.hpp"
 #include "http/text/utf8.hpp"
 
 #include <rapidjson/document.h>

@@ -1,10 +1,9 @@
 #include "http/opensandbox/pty_json.hpp"
 
 #include "base/limits.hpp"
-#include "http/text/header_text.hpp"
+#include "http/json/document.hpp"
 #include "http/text/utf8.hpp"
 
-#include <rapidjson/document.h>
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
@@ -17,45 +16,22 @@ namespace insula::http::opensandbox {
 
 namespace {
 
-using value = rapidjson::Value;
+using json::value;
+using json::wrong;
 using writer = rapidjson::Writer<rapidjson::StringBuffer>;
 
 /// Of a path.
 constexpr std::size_t longest_directory = 4096;
 
-error wrong(std::string why) {
-  return {errc::invalid_request, std::move(why)};
-}
-
-/// A member by its name in any letter case, the last of several; null: it is not there, or null.
-const value* find(const value& object, std::string_view name) {
-  const value* found = nullptr;
-  for (const auto& each : object.GetObject())
-    if (same_letters({each.name.GetString(), each.name.GetStringLength()}, name))
-      found = each.value.IsNull() ? nullptr : &each.value;
-  return found;
-}
-
 /// False: it is of another kind.
 bool read_text(const value& object, std::string_view name, std::string& into) {
-  const auto* found = find(object, name);
+  const auto* found = json::find(object, name, json::as_go);
   if (found == nullptr)
     return true;
   if (!found->IsString())
     return false;
-  into.assign(found->GetString(), found->GetStringLength());
+  into = json::string_of(*found);
   return true;
-}
-
-/// False: it is no object. What follows the first value is not looked at, and null is an empty one.
-bool read_object(std::string_view text, rapidjson::Document& into) {
-  into.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseStopWhenDoneFlag>(text.data(),
-                                                                                 text.size());
-  if (into.HasParseError())
-    return false;
-  if (into.IsNull())
-    into.SetObject();
-  return into.IsObject();
 }
 
 bool has_nul(std::string_view text) {
@@ -110,7 +86,7 @@ int signal_number(std::string_view name) {
 
 /// 0: no terminal has that many.
 std::uint16_t read_side(const value& frame, std::string_view name) {
-  const auto* found = find(frame, name);
+  const auto* found = json::find(frame, name, json::as_go);
   const bool usable = found != nullptr && found->IsUint() &&
                       found->GetUint() <= std::numeric_limits<std::uint16_t>::max();
   return usable ? static_cast<std::uint16_t>(found->GetUint()) : std::uint16_t{0};
@@ -122,8 +98,8 @@ result<pty_body> read_pty_body(std::string_view text) {
   pty_body read;
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
     return read;
-  rapidjson::Document document;
-  if (!read_object(text, document))
+  json::document document;
+  if (!json::parse_lenient_object(text, document))
     return wrong("the body must be a JSON object");
   if (!read_text(document, "cwd", read.cwd) || !read_text(document, "command", read.command))
     return wrong("cwd and command must be strings");
@@ -144,10 +120,10 @@ std::string write_pty_status(std::string_view id, const known_terminal& state) {
 
 pty_frame read_pty_frame(std::string_view text) {
   using kind = pty_frame::kind;
-  rapidjson::Document frame;
+  json::document frame;
   pty_frame read;
   std::string type, signal;
-  if (!read_object(text, frame) || !read_text(frame, "type", type) ||
+  if (!json::parse_lenient_object(text, frame) || !read_text(frame, "type", type) ||
       !read_text(frame, "data", read.data) || !read_text(frame, "signal", signal))
     return {};
   if (type == "stdin") {
@@ -187,13 +163,13 @@ std::string write_pty_error(std::string_view words, std::string_view code) {
 }
 
 result<code_body> read_code_body(std::string_view text) {
-  rapidjson::Document document;
-  if (!read_object(text, document))
+  json::document document;
+  if (!json::parse_lenient_object(text, document))
     return wrong("the body must be a JSON object");
   code_body read;
   if (!read_text(document, "code", read.code))
     return wrong("code must be a string");
-  if (const auto* context = find(document, "context")) {
+  if (const auto* context = json::find(document, "context", json::as_go)) {
     if (!context->IsObject() || !read_text(*context, "id", read.context_id) ||
         !read_text(*context, "language", read.language))
       return wrong("context must be an object, with strings");
@@ -206,9 +182,9 @@ result<code_body> read_code_body(std::string_view text) {
 }
 
 result<void> check_context_body(std::string_view text) {
-  rapidjson::Document document;
+  json::document document;
   std::string language, cwd;
-  if (!read_object(text, document) || !read_text(document, "language", language) ||
+  if (!json::parse_lenient_object(text, document) || !read_text(document, "language", language) ||
       !read_text(document, "cwd", cwd))
     return wrong("the body must be a JSON object, with strings");
   return {};

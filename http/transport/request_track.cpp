@@ -1,5 +1,7 @@
 #include "http/transport/request_track.hpp"
 
+#include "http/text/iso_time.hpp"
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -81,16 +83,6 @@ std::string server_timing(const request_times& of) {
   append_entry(text, "first", of.took(stage::first));
   append_entry(text, "total", of.so_far());
   return text;
-}
-
-std::string iso_time(std::int64_t unix_ms) {
-  const auto seconds = static_cast<std::time_t>(unix_ms / 1000);
-  std::tm parts{};
-  ::gmtime_r(&seconds, &parts);
-  std::array<char, 64> text{};
-  const auto end = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
-  const auto ms = std::to_string(1000 + unix_ms % 1000);
-  return std::string{text.data(), end} + "." + ms.substr(1) + "Z";
 }
 
 request_track::request_track(std::shared_ptr<figures> all, route_figures& row,

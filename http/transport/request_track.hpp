@@ -19,9 +19,6 @@ std::string request_id(std::string_view sent);
 /// `queue;dur=0.120, start;dur=1.500, …` in milliseconds: what is known by now.
 std::string server_timing(const request_times& of);
 
-/// `2026-05-01T10:00:00.000Z`.
-std::string iso_time(std::int64_t unix_ms);
-
 /// One request from its header to the end of its answer: its id, its figures, and its line in the
 /// log. Whoever has the request has this; where it ends without finish(), the answer was never
 /// complete.
