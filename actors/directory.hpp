@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/protocol/interfaces.hpp"
-#include "actors/sandbox.hpp"
+#include "actors/sandbox/sandbox.hpp"
 
 #include <caf/fwd.hpp>
 

@@ -2,7 +2,7 @@
 
 #include "actors/counted_mailbox.hpp"
 #include "actors/protocol/request_context.hpp"
-#include "actors/sandbox_lifecycle.hpp"
+#include "actors/sandbox/lifecycle.hpp"
 #include "base/metrics.hpp"
 
 #include <array>

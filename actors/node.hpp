@@ -2,7 +2,7 @@
 
 #include "actors/directory.hpp"
 #include "actors/protocol/interfaces.hpp"
-#include "actors/sandbox.hpp"
+#include "actors/sandbox/sandbox.hpp"
 #include "storage/store.hpp"
 
 #include <caf/fwd.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/sandbox.hpp"
+#include "actors/sandbox/sandbox.hpp"
 #include "apps/config.hpp"
 
 #include <map>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/directory.hpp"
-#include "actors/sandbox.hpp"
+#include "actors/sandbox/sandbox.hpp"
 #include "storage/memory_store.hpp"
 #include "tests/support/fake_engine.hpp"
 #include "tests/support/test_system.hpp"

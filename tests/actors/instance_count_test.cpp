@@ -1,5 +1,5 @@
 #include "actors/instance_count.hpp"
-#include "actors/sandbox_lifecycle.hpp"
+#include "actors/sandbox/lifecycle.hpp"
 #include "tests/support/catch.hpp"
 
 #include <optional>

@@ -2,7 +2,7 @@
 
 #include "actors/alarms.hpp"
 #include "actors/directory.hpp"
-#include "actors/sandbox.hpp"
+#include "actors/sandbox/sandbox.hpp"
 #include "storage/etcd/gateway_json.hpp"
 #include "tests/simulation/actor_history.hpp"
 

@@ -1,5 +1,5 @@
 #include "actors/protocol/lost_files.hpp"
-#include "actors/sandbox_state.hpp"
+#include "actors/sandbox/sandbox_state.hpp"
 
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"

@@ -1,4 +1,4 @@
-#include "actors/sandbox_state.hpp"
+#include "actors/sandbox/sandbox_state.hpp"
 
 #include "base/limits.hpp"
 

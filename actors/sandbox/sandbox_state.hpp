@@ -1,21 +1,21 @@
 #pragma once
 
 /// What the files of the sandbox's actor share, and nobody else includes: its state, the facts it
-/// is told, and who does what. sandbox.cpp has its messages, sandbox_start.cpp what leads to a
-/// running sandbox, sandbox_adopt.cpp what an earlier server has left, sandbox_idle.cpp what
-/// becomes of one that nobody uses, sandbox_pause.cpp of a paused one, sandbox_end.cpp its stop,
-/// its deletion and its alarms, sandbox_commands.cpp commands and files, sandbox_sessions.cpp
-/// sessions and their terminals, sandbox_terminals.cpp those that no session has,
-/// sandbox_terminal_room.cpp which of them gives way to a further one,
-/// sandbox_network.cpp what it may reach and how it is reached, sandbox_mounts.cpp the buckets in
-/// it, sandbox_definition.cpp what is said of it when it is made, sandbox_results.cpp what is asked
-/// for once and again, sandbox_files.cpp snapshots of its files.
+/// is told, and who does what. sandbox.cpp has its messages, start.cpp what leads to a
+/// running sandbox, adoption.cpp what an earlier server has left, idle.cpp what
+/// becomes of one that nobody uses, pause.cpp of a paused one, end.cpp its stop,
+/// its deletion and its alarms, commands.cpp commands and files, sessions.cpp
+/// sessions and their terminals, terminals.cpp those that no session has,
+/// terminal_room.cpp which of them gives way to a further one,
+/// egress.cpp what it may reach and how it is reached, mounts.cpp the buckets in
+/// it, description.cpp what is said of it when it is made, idempotency.cpp what is asked
+/// for once and again, workspace.cpp snapshots of its files.
 
 #include "actors/object.hpp"
 #include "actors/process.hpp"
 #include "actors/protocol/errors.hpp"
-#include "actors/sandbox.hpp"
-#include "actors/sandbox_lifecycle.hpp"
+#include "actors/sandbox/lifecycle.hpp"
+#include "actors/sandbox/sandbox.hpp"
 #include "actors/session.hpp"
 #include "actors/survivor_note.hpp"
 #include "actors/terminal.hpp"
@@ -388,7 +388,7 @@ void tell(const caf::actor_addr& sandbox, Fact fact) {
 /// One line of the log for one step, if somebody wants these.
 void note(std::string_view event, const sandbox_state& st, const request_context& context);
 
-// ---- sandbox_start.cpp
+// ---- start.cpp
 
 /// Calls it, now or once the sandbox runs; starts it if need be.
 void when_running(sandbox_pointer self, waiting_request request);
@@ -437,7 +437,7 @@ void heard(sandbox_pointer self, sandbox_failed& said);
 
 void heard(sandbox_pointer self, const survivor_ended& said);
 
-// ---- sandbox_adopt.cpp
+// ---- adoption.cpp
 
 /// An earlier server has left its sandbox running, and this one has not taken it over.
 bool has_survived(const sandbox_state& st);
@@ -448,7 +448,7 @@ void end_survivor(sandbox_pointer self);
 /// All that runs in it has its objects again.
 void take_over_all(sandbox_pointer self);
 
-// ---- sandbox_files.cpp
+// ---- workspace.cpp
 
 /// Its files outlive their node. Its record is loaded.
 bool is_persistent(const sandbox_state& st);
@@ -485,7 +485,7 @@ bool has_snapshots(const sandbox_state& st);
 /// Nothing of it is to be found any more. After its record has gone.
 void forget_snapshots(const sandbox_state& st);
 
-// ---- sandbox_end.cpp
+// ---- end.cpp
 
 /// It has been idle for long enough.
 void stop(sandbox_pointer self);
@@ -571,7 +571,7 @@ void when_there(sandbox_pointer self, Reply reply, const request_context& contex
   });
 }
 
-// ---- sandbox_definition.cpp
+// ---- description.cpp
 
 /// Of all that runs in it.
 std::map<std::string, std::string> own_environment(const sandbox_state& st);
@@ -586,7 +586,7 @@ std::optional<std::chrono::milliseconds> time_left(const sandbox_state& st);
 
 sandbox_description describe(const sandbox_state& st);
 
-// ---- sandbox_pause.cpp
+// ---- pause.cpp
 
 // Of one whose record is loaded, as that of whatever runs.
 
@@ -606,7 +606,7 @@ void refuse_impatient(sandbox_pointer self);
 /// It runs: each in its turn, unless one of them has it paused.
 void serve_waiting(sandbox_pointer self);
 
-// ---- sandbox_network.cpp
+// ---- egress.cpp
 
 inline const error network_lost{errc::launch_failed, "the egress gateway does not answer"};
 /// What its record says, which is loaded; else the node's default.
@@ -625,7 +625,7 @@ void open_sockets(sandbox_pointer self, const open_sockets_request& wanted,
 void list_ports(sandbox_pointer self, const list_ports_request& wanted,
                 reply_to<std::vector<listening_port>> reply);
 
-// ---- sandbox_mounts.cpp
+// ---- mounts.cpp
 
 /// What is recorded is mounted, or it is on its way to that and `then` is called, however it went.
 /// Of a sandbox that is about to run.
@@ -639,7 +639,7 @@ void unmount_bucket(sandbox_pointer self, const unmount_bucket_request& wanted,
 void list_mounts(sandbox_pointer self, const list_mounts_request& wanted,
                  reply_to<std::vector<mounted_bucket>> reply);
 
-// ---- sandbox_commands.cpp
+// ---- commands.cpp
 
 std::vector<std::string> environment(const sandbox_state& st,
                                      const std::map<std::string, std::string>& particular,
@@ -666,7 +666,7 @@ void run_file_task(sandbox_pointer self, file_task_request wanted, reply_to<file
 caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request wanted,
                                     request_context context);
 
-// ---- sandbox_sessions.cpp
+// ---- sessions.cpp
 
 /// The one of this id, which is made with defaults if it is not there.
 result<session_actor> find_session(sandbox_pointer self, const std::string& id);
@@ -691,7 +691,7 @@ void resume_session(sandbox_pointer self, const runtime::survivor& shell, const 
 void resume_terminal(sandbox_pointer self, const runtime::survivor& which,
                      const std::string& session);
 
-// ---- sandbox_terminal_room.cpp
+// ---- terminal_room.cpp
 
 /// Calls `go`, which may make one terminal, once there is room for it. If there is none, that of
 /// the terminals that was left longest ago gives way, if it is nothing but a shell at its prompt.
@@ -701,7 +701,7 @@ void with_terminal_room(sandbox_pointer self, std::function<void()> go,
 /// One has ended, so there may be room.
 void terminal_is_over(sandbox_pointer self);
 
-// ---- sandbox_terminals.cpp
+// ---- terminals.cpp
 
 void define(sandbox_pointer self, const define_terminal& wanted, reply_to<caf::ok_atom> reply);
 void find(sandbox_pointer self, const find_terminal& asked, reply_to<known_terminal> reply);
@@ -709,7 +709,7 @@ void forget(sandbox_pointer self, const forget_terminal& asked, reply_to<caf::ok
 void open_defined_terminal(sandbox_pointer self, const open_terminal_request& wanted,
                            reply_to<terminal_actor, std::uint64_t, std::uint64_t> reply);
 
-// ---- sandbox_results.cpp
+// ---- idempotency.cpp
 
 /// As run_command(), if it has not been asked for before.
 void run_once(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,

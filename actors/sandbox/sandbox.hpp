@@ -5,7 +5,7 @@
 #include "actors/object.hpp"
 #include "actors/pool.hpp"
 #include "actors/protocol/interfaces.hpp"
-#include "actors/sandbox_lifecycle.hpp"
+#include "actors/sandbox/lifecycle.hpp"
 #include "actors/workspaces.hpp"
 #include "base/bucket.hpp"
 #include "base/byte_budget.hpp"

@@ -1,5 +1,5 @@
 #include "actors/bucket_mount.hpp"
-#include "actors/sandbox_state.hpp"
+#include "actors/sandbox/sandbox_state.hpp"
 
 #include "base/limits.hpp"
 #include "base/log.hpp"

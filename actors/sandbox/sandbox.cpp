@@ -1,6 +1,6 @@
-#include "actors/sandbox.hpp"
+#include "actors/sandbox/sandbox.hpp"
 
-#include "actors/sandbox_state.hpp"
+#include "actors/sandbox/sandbox_state.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
