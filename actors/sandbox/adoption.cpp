@@ -1,88 +1,62 @@
-#include "actors/sandbox/sandbox_state.hpp"
-#include "actors/survivor_note.hpp"
+#include "actors/sandbox/adoption.hpp"
 
+#include "actors/sandbox/commands.hpp"
+#include "actors/sandbox/idempotency.hpp"
+#include "actors/sandbox/sessions.hpp"
+#include "actors/sandbox/terminals.hpp"
 #include "base/log.hpp"
 
+#include <algorithm>
+#include <map>
+
 namespace insula::actors::inside_sandbox {
-
-bool has_survived(const sandbox_state& st) {
-  return st.options->engine->survives(st.id->str());
-}
-
-void end_survivor(sandbox_pointer self) {
-  auto& st = self->state;
-  st.options->engine->disown(
-    st.id->str(), [me = self->address(), start = st.start] { tell(me, survivor_ended{start}); });
-}
-
-void adopt(sandbox_pointer self) {
-  const auto& st = self->state;
-  if (st.now == phase::asleep && has_survived(st))
-    begin_start(self);
-}
-
-namespace {
 
 using runtime::survivor;
 using runtime::survivor_kind;
 
-/// What cannot be taken over is ended: nobody would ever ask for it.
-void disown(sandbox_pointer self, const survivor& which) {
-  auto& st = self->state;
+/// What cannot be taken over is ended: no client would ever ask for it.
+void adoption::disown(const survivor& which) {
   if (which.kind == survivor_kind::command || which.kind == survivor_kind::shell_command)
-    st.knows_all = false;
-  st.place->disown(which);
+    with_.keys.forget_some();
+  engine_sandbox()->disown(which);
 }
 
-void resume_command(sandbox_pointer self, const survivor& which, const survivor_note& note) {
-  if (!note.key.empty() && !resume_result(self, note.key))
-    return disown(self, which);
-  auto options = make_options(self, note.timeout_ms, {});
-  options.rules = note.rules;
-  if (!which.ended) // Else it was in time, or it is in the note that it was not.
-    options.deadline = note.deadline;
-  if (!note.key.empty()) {
-    options.note = note;
-    options.on_over = over_with_result(self, note.key, nullptr);
-  }
-  options.launch = [place = self->state.place, which](runtime::process_listener listener) {
-    return place->take_over(which, std::move(listener));
-  };
-  const auto made = add_process(self, std::move(options));
+void adoption::resume_command(const survivor& which, const survivor_note& note) {
   if (note.key.empty())
-    return caf::anon_send(made, start_atom::value);
-  self->request(made, caf::infinite, start_atom::value)
-    .then([self, key = note.key](const process_actor& runs) { result_runs(self, key, runs); },
-          [self, key = note.key](const caf::error& why) {
-            result_does_not_run(self, key, from_caf(why));
-          });
+    return with_.jobs.resume(which, note, nullptr, std::nullopt);
+  const auto told = with_.keys.resume(note.key);
+  if (told)
+    with_.jobs.resume(which, note, with_.keys.over(note.key), told);
+  else
+    disown(which);
 }
 
 /// The options of its command in a session, if it has a readable label.
-std::shared_ptr<process_options> session_process(sandbox_pointer self, const survivor& which,
-                                                 std::function<void(result<process_actor>)>& told) {
+std::shared_ptr<process_options>
+adoption::session_process(const survivor& which, std::function<void(result<process_actor>)>& told) {
   const auto note = survivor_note::read(which.label);
-  if (!note || (!note->key.empty() && !resume_result(self, note->key)))
+  if (!note)
     return nullptr;
-  auto options = std::make_shared<process_options>(make_options(self, note->timeout_ms, {}));
-  options->deadline = note->deadline;
-  options->on_over = [use = new_use(self)] {};
-  if (note->key.empty())
-    return options;
-  options->note = note;
-  options->on_over = over_with_result(self, note->key, std::move(options->on_over));
-  told = [me = self->address(), key = note->key](result<process_actor> process) {
-    tell(me, result_resumed{key, std::move(process)});
+  const auto known = note->key.empty() ? std::nullopt : with_.keys.resume(note->key);
+  if (!note->key.empty() && !known)
+    return nullptr;
+  auto made = std::make_shared<process_options>(make_options(core_, note->timeout_ms, {}));
+  made->deadline = note->deadline;
+  made->on_over = [use = core_.keep_awake()] {};
+  if (!known)
+    return made;
+  made->note = note;
+  made->on_over = [use = core_.keep_awake(), over = with_.keys.over(note->key)] { over(); };
+  told = [to = *known, post = core_.post()](const result<process_actor>& process) {
+    post([to, process] { to.give(process); });
   };
-  return options;
+  return made;
 }
 
-} // namespace
-
-void take_over_all(sandbox_pointer self) {
-  auto& st = self->state;
-  st.watch.has_had_command = true;
-  auto left = st.place->survivors();
+void adoption::running(bool adopted) {
+  if (!adopted)
+    return;
+  auto left = engine_sandbox()->survivors();
   std::map<std::uint64_t, survivor> in_shells; // The one that runs, by its shell.
   for (const auto& each : left)
     if (each.kind == survivor_kind::shell_command)
@@ -92,43 +66,40 @@ void take_over_all(sandbox_pointer self) {
     const auto note = survivor_note::read(each.label);
     switch (each.kind) {
       case survivor_kind::shell_command: continue; // With its shell, or below.
-      case survivor_kind::command:
-        note ? resume_command(self, each, *note) : disown(self, each);
-        continue;
+      case survivor_kind::command: note ? resume_command(each, *note) : disown(each); continue;
       case survivor_kind::terminal:
-        if (!note || st.terminals.count(note->session) > 0)
-          disown(self, each);
+        if (!note || with_.room.has(note->session))
+          disown(each);
         else
-          resume_terminal(self, each, note->session);
+          with_.screens.resume(each, note->session);
         continue;
       case survivor_kind::shell: break;
     }
-    if (!note || st.sessions.count(note->session) > 0) {
-      disown(self, each);
+    if (!note || with_.shells.has(note->session)) {
+      disown(each);
       continue;
     }
     std::optional<survivor> command;
     std::shared_ptr<process_options> process;
     std::function<void(result<process_actor>)> told;
     if (const auto at = in_shells.find(each.id); at != in_shells.end()) {
-      process = session_process(self, at->second, told);
+      process = session_process(at->second, told);
       if (process)
         command = at->second;
       else
-        disown(self, at->second); // First: its shell would wait for it.
+        disown(at->second); // First: its shell would wait for it.
       in_shells.erase(at);
     }
-    resume_session(self, each, *note, std::move(command), std::move(process), std::move(told));
+    with_.shells.resume(each, *note, std::move(command), std::move(process), std::move(told));
   }
   for (const auto& [shell, each] : in_shells)
-    disown(self, each);
-  if (!st.results.empty())
-    drop_unknown_results(self);
-  st.options->figures->adopted();
-  log::info("sandbox.adopted", {{"id", st.id->str()},
-                                {"commands", st.processes.size()},
-                                {"sessions", st.sessions.size()},
-                                {"terminals", st.terminals.size()}});
+    disown(each);
+  with_.keys.drop_unknown();
+  options().figures->adopted();
+  log::info("sandbox.adopted", {{"id", core_.id()},
+                                {"commands", with_.jobs.count()},
+                                {"sessions", with_.shells.count()},
+                                {"terminals", with_.room.count()}});
 }
 
 } // namespace insula::actors::inside_sandbox

@@ -1,20 +1,20 @@
-#include "actors/sandbox/sandbox_state.hpp"
+#include "actors/sandbox/commands.hpp"
 
+#include "actors/sandbox/description.hpp"
 #include "actors/survivor_note.hpp"
 #include "base/limits.hpp"
 
+#include <algorithm>
 #include <cctype>
-#include <filesystem>
 
 namespace insula::actors::inside_sandbox {
 
-/// What every command is given, then the image's, then what is particular, each over those before.
-std::vector<std::string> environment(const sandbox_state& st,
+std::vector<std::string> environment(const core& of,
                                      const std::map<std::string, std::string>& particular,
                                      const std::map<std::string, std::string>& wanted) {
-  auto env = st.options->env;
-  const auto own = own_environment(st);
-  for (const auto* more : {&st.image->env, &own, &particular, &wanted})
+  auto env = of.options().env;
+  const auto own = own_environment(of);
+  for (const auto* more : {&of.image().env, &own, &particular, &wanted})
     for (const auto& [name, value] : *more)
       env[name] = value;
   std::vector<std::string> lines;
@@ -23,11 +23,11 @@ std::vector<std::string> environment(const sandbox_state& st,
   return lines;
 }
 
-result<std::string> expanded(const sandbox_state& st, const std::string& path) {
+result<std::string> expanded(const core& of, const std::string& path) {
   if (path.find_first_of("~$") == std::string::npos)
     return path;
   std::map<std::string, std::string> known;
-  for (const auto& each : environment(st, {}, {}))
+  for (const auto& each : environment(of))
     known[each.substr(0, each.find('='))] = each.substr(each.find('=') + 1);
   std::string whole;
   std::size_t at = 0;
@@ -56,15 +56,26 @@ result<std::string> expanded(const sandbox_state& st, const std::string& path) {
   return whole;
 }
 
-namespace {
+process_options make_options(core& of, std::optional<std::int64_t> timeout_ms,
+                             const request_context& context) {
+  note("sandbox.command", of, context);
+  process_options options;
+  options.place = of.engine_sandbox();
+  options.timeout_ms = timeout_ms;
+  options.memory_bytes = limits_of(of).memory_bytes;
+  options.figures = of.options().figures;
+  options.request = context.id;
+  options.start_began = of.take_start_began();
+  return options;
+}
 
 /// A shell takes a line as its argument up to a length; a longer one it reads from a descriptor
-/// that the line itself then does not see.
-runtime::process_spec make_spec(const sandbox_state& st, exec_request request) {
-  const auto& options = *st.options;
+/// that the line itself then does not see. The lines are taken out of the request.
+runtime::process_spec commands::make_spec(exec_request& request) const {
+  const auto& shell = core_.image().shell;
   runtime::process_spec spec;
-  spec.argv = {st.image->shell, "-c"};
-  const bool bash = st.image->shell.ends_with("/bash");
+  spec.argv = {shell, "-c"};
+  const bool bash = shell.ends_with("/bash");
   if (!bash && !request.posix_line.empty())
     request.command_line = std::move(request.posix_line);
   if (request.command_line.size() <= limits::inline_command_bytes) {
@@ -74,222 +85,102 @@ runtime::process_spec make_spec(const sandbox_state& st, exec_request request) {
                                 : "eval \"$(cat /proc/self/fd/9)\" 9<&-");
     spec.script = std::move(request.command_line);
   }
-  spec.env = environment(st, {}, request.env);
-  spec.cwd = request.cwd.empty() ? options.working_directory : request.cwd;
+  spec.env = environment(core_, {}, request.env);
+  spec.cwd = request.cwd.empty() ? options().working_directory : request.cwd;
   spec.user =
-    request.user ? runtime::sandbox_user{request.user->uid, request.user->gid} : options.user;
+    request.user ? runtime::sandbox_user{request.user->uid, request.user->gid} : options().user;
   return spec;
 }
 
-} // namespace
-
-process_options make_options(sandbox_pointer self, std::optional<std::int64_t> timeout_ms,
-                             const request_context& context) {
-  auto& st = self->state;
-  note("sandbox.command", st, context);
-  process_options options;
-  options.place = st.place;
-  options.timeout_ms = timeout_ms;
-  options.memory_bytes = limits_of(st).memory_bytes;
-  options.figures = st.options->figures;
-  options.request = context.id;
-  if (!std::exchange(st.watch.has_had_command, true))
-    options.start_began = st.watch.began;
-  return options;
-}
-
-std::shared_ptr<void> new_use(sandbox_pointer self) {
-  ++self->state.uses;
-  return {nullptr, [me = self->address()](void*) { tell(me, use_over{}); }};
-}
-
-started_process_actor add_process(sandbox_pointer self, process_options options) {
-  auto& st = self->state;
-  const auto number = ++st.last_process;
-  options.on_over = [me = self->address(), number, also = std::move(options.on_over)] {
+std::shared_ptr<child_process> commands::add(process_options options) {
+  const auto number = ++last_;
+  options.on_over = [this, number, post = core_.post(), also = std::move(options.on_over)] {
     if (also)
       also();
-    tell(me, process_over{number});
+    post([this, number] {
+      processes_.erase(number);
+      if (processes_.empty())
+        core_.mark_used();
+    });
   };
-  return st.processes.emplace(number, spawn_process(self->system(), std::move(options)))
-    .first->second;
+  return processes_.emplace(number, core_.start_process(std::move(options))).first->second;
 }
 
-namespace {
-
-started_process_actor add_command(sandbox_pointer self, runtime::process_spec spec,
-                                  std::optional<std::int64_t> timeout_ms,
-                                  const request_context& context, const std::string& key = {},
-                                  command_rules rules = {}) {
-  auto options = make_options(self, timeout_ms, context);
+std::shared_ptr<child_process> commands::start(runtime::process_spec spec,
+                                               const exec_request& wanted, then_function on_over) {
+  auto options = make_options(core_, wanted.timeout_ms, wanted.context);
   options.spec = std::move(spec);
-  options.rules = rules;
-  auto note = note_of({}, timeout_ms);
-  note.key = key;
-  note.rules = rules;
+  options.rules = wanted.rules;
+  options.on_over = std::move(on_over);
+  auto note = note_of({}, wanted.timeout_ms);
+  note.key = wanted.once.key;
+  note.rules = wanted.rules;
   options.spec.label = note.label();
-  if (!key.empty()) {
+  if (!note.key.empty()) {
     options.spec.kept = true;
     options.note = std::move(note);
-    options.on_over = over_with_result(self, key, nullptr);
   }
-  return add_process(self, std::move(options));
+  return add(std::move(options));
 }
 
 /// The kernel counts what commands start, but not the commands themselves: those are put into the
 /// sandbox from outside.
-bool full(const sandbox_state& st) {
-  const std::size_t wanted = st.options->limits.processes;
-  return st.processes.size() >= (wanted > 0 ? std::min(wanted, limits::commands_per_sandbox)
-                                            : limits::commands_per_sandbox);
+bool commands::is_full() const {
+  const std::size_t wanted = options().limits.processes;
+  return processes_.size() >= (wanted > 0 ? std::min(wanted, limits::commands_per_sandbox)
+                                          : limits::commands_per_sandbox);
 }
 
-const error too_many{errc::limit_reached, "too many commands run in this sandbox at once"};
-
-} // namespace
-
-std::shared_ptr<void> take_memory(sandbox_state& st, const exec_request& wanted) {
+std::shared_ptr<void> commands::take_memory(const exec_request& wanted) {
   const auto bytes = wanted.command_line.size() + wanted.posix_line.size();
-  auto taken = std::make_shared<std::pair<byte_share, byte_share>>(byte_share{st.waiting_bytes},
-                                                                   st.options->waiting_bytes);
+  auto taken = std::make_shared<std::pair<byte_share, byte_share>>(byte_share{waiting_bytes_},
+                                                                   options().waiting_bytes);
   return taken->first.take(bytes) && taken->second.take(bytes) ? taken : nullptr;
 }
 
-void run_command(sandbox_pointer self, exec_request wanted, std::shared_ptr<void> memory,
-                 reply_to<process_actor> reply) {
-  if (!wanted.once.key.empty())
-    return run_once(self, std::move(wanted), std::move(memory), reply);
-  if (!wanted.session.empty())
-    return run_in_session(self, std::move(wanted), std::move(memory), reply);
-  start_command(self, std::move(wanted), reply);
-}
-
-void start_command(sandbox_pointer self, exec_request wanted, reply_to<process_actor> reply) {
-  if (full(self->state))
-    return refuse_command(self, wanted, too_many, std::move(reply));
+void commands::run(waiting_command what, const reply<process_actor>& to) {
+  if (is_full())
+    return to.fail({errc::limit_reached, "too many commands run in this sandbox at once"});
+  auto& wanted = what.wanted;
   if (wanted.expands_cwd) {
-    auto whole = expanded(self->state, wanted.cwd);
+    auto whole = expanded(core_, wanted.cwd);
     if (!whole)
-      return refuse_command(self, wanted, whole.reason(), std::move(reply));
+      return to.fail(whole.reason());
     wanted.cwd = std::move(*whole);
   }
-  const auto timeout_ms = wanted.timeout_ms;
-  const auto context = std::move(wanted.context);
-  const auto key = wanted.once.key;
-  const auto rules = wanted.rules;
-  const auto made =
-    add_command(self, make_spec(self->state, std::move(wanted)), timeout_ms, context, key, rules);
-  if (key.empty())
-    return static_cast<void>(reply.delegate(made, start_atom::value));
-  self->request(made, caf::infinite, start_atom::value)
-    .then([self, key](const process_actor& runs) { result_runs(self, key, runs); },
-          [self, key](const caf::error& why) { result_does_not_run(self, key, from_caf(why)); });
+  start(make_spec(wanted), wanted, std::move(what.on_over))->start(to);
 }
 
-void run_probe(sandbox_pointer self, const request_context& context, reply_to<bool> reply) {
-  if (full(self->state))
-    return static_cast<void>(reply.deliver(false)); // It can run no program now.
+void commands::probe(const request_context& context, const reply<bool>& to) {
+  if (is_full())
+    return to.deliver(false); // It can run no program now.
   exec_request request;
   request.command_line = "true";
   constexpr std::int64_t patience_ms = 10'000;
-  reply.delegate(
-    add_command(self, make_spec(self->state, std::move(request)), patience_ms, context),
-    probe_atom::value);
+  request.timeout_ms = patience_ms;
+  request.context = context;
+  start(make_spec(request), request, nullptr)->probe(to);
 }
 
-// ---- Files
-
-namespace {
-
-/// `open` starts the operation once there is a sandbox to start it in.
-template <class Open>
-caf::result<file_channel> open_channel(sandbox_pointer self, request_context context, Open open,
-                                       std::string session = {}) {
-  auto reply = self->make_response_promise<file_channel>();
-  when_running(
-    self,
-    {[=]() mutable {
-       const auto& st = self->state;
-       note("sandbox.file", st, context);
-       if (!session.empty())
-         if (const auto made = find_session(self, session); !made)
-           return static_cast<void>(reply.deliver(to_caf(made.reason())));
-       auto socket = open(*st.place, st.options->user);
-       if (!socket)
-         return static_cast<void>(reply.deliver(to_caf(socket.reason())));
-       reply.deliver(file_channel{std::make_shared<unique_fd>(std::move(*socket)), new_use(self)});
-     },
-     [=](const error& why) mutable { reply.deliver(to_caf(why)); }, context});
-  return reply;
-}
-
-} // namespace
-
-caf::result<file_channel> open_file(sandbox_pointer self, runtime::file_operation what,
-                                    std::string path, request_context context,
-                                    std::string session) {
-  return open_channel(
-    self, std::move(context),
-    [what, path = std::move(path)](runtime::sandbox& place, const runtime::sandbox_user& user) {
-      return place.open_file(what, path, user);
-    },
-    std::move(session));
-}
-
-caf::result<file_channel> open_part(sandbox_pointer self, read_file_request wanted) {
-  return open_channel(
-    self, std::move(wanted.context),
-    [path = std::move(wanted.path),
-     part = std::move(*wanted.part)](runtime::sandbox& place, const runtime::sandbox_user& user) {
-      return place.open_file_task(file_task::read, {path, part.first, part.second}, user);
-    },
-    std::move(wanted.session));
-}
-
-caf::result<file_channel> open_tree(sandbox_pointer self, runtime::tree_request wanted,
-                                    request_context context) {
-  return open_channel(
-    self, std::move(context),
-    [wanted = std::move(wanted)](runtime::sandbox& place, const runtime::sandbox_user& user) {
-      return place.open_tree(wanted, user);
-    });
-}
-
-namespace {
-
-/// From `base` on, without empty segments, `.` and `..`, as text; a last /. stays.
-std::string clean(const std::string& base, const std::string& path) {
-  auto text = (std::filesystem::path{base} / path).lexically_normal().string();
-  while (text.size() > 1 && text.ends_with('/'))
-    text.pop_back();
-  return path.ends_with("/.") ? text + "/." : text;
-}
-
-} // namespace
-
-void run_file_task(sandbox_pointer self, file_task_request wanted, reply_to<file_channel> reply) {
-  const auto context = wanted.context;
-  const bool only_if_there = wanted.only_if_there;
-  const auto run = [=] {
-    when_running(self, reply, context, [=]() mutable {
-      const auto& st = self->state;
-      note("sandbox.file_task", st, context);
-      auto words = wanted.words;
-      for (std::size_t i = 0; i < words.size(); ++i) {
-        if (!is_path(wanted.what, i))
-          continue;
-        auto whole = expanded(st, words[i]);
-        if (!whole)
-          return static_cast<void>(reply.deliver(to_caf(whole.reason())));
-        words[i] = clean(st.options->working_directory, *whole);
-      }
-      auto socket = st.place->open_file_task(wanted.what, words, st.options->user);
-      if (!socket)
-        return static_cast<void>(reply.deliver(to_caf(socket.reason())));
-      reply.deliver(file_channel{std::make_shared<unique_fd>(std::move(*socket)), new_use(self)});
-    });
+void commands::resume(const runtime::survivor& which, const survivor_note& note,
+                      then_function on_over, const std::optional<reply<process_actor>>& told) {
+  auto options = make_options(core_, note.timeout_ms, {});
+  options.rules = note.rules;
+  if (!which.ended) // Else it was in time, or it is in the note that it was not.
+    options.deadline = note.deadline;
+  if (!note.key.empty())
+    options.note = note;
+  options.on_over = std::move(on_over);
+  options.launch = [in = engine_sandbox(), which](runtime::process_listener listener) {
+    return in->take_over(which, std::move(listener));
   };
-  only_if_there ? when_there(self, reply, context, run) : run();
+  const auto made = add(std::move(options));
+  told ? made->start(*told) : made->start();
+}
+
+void commands::ends(const error&) {
+  for (auto& [number, process] : processes_)
+    process->kill();
 }
 
 } // namespace insula::actors::inside_sandbox

@@ -1,15 +1,13 @@
-#include "actors/sandbox/sandbox_state.hpp"
-
-#include "base/log.hpp"
+#include "actors/sandbox/description.hpp"
 
 #include <charconv>
 
-/// What was said of a sandbox when it was made, by whoever did, and until when it is to be there.
 namespace insula::actors::inside_sandbox {
 
 namespace {
 
 constexpr const char* about_key = "about";
+constexpr const char* created_key = "created_ms";
 constexpr const char* env_key = "env";
 constexpr const char* expires_key = "expires_ms";
 constexpr const char* image_key = "image";
@@ -17,7 +15,9 @@ constexpr const char* network_key = "network";
 constexpr const char* memory_key = "memory_limit";
 constexpr const char* cpu_key = "cpu_limit";
 
-std::optional<std::int64_t> number_of(const object_storage& record, const char* key) {
+} // namespace
+
+std::optional<std::int64_t> number_in(const kept_record& record, std::string_view key) {
   const auto text = record.value(key);
   std::int64_t value = 0;
   const auto [end, why] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -25,32 +25,33 @@ std::optional<std::int64_t> number_of(const object_storage& record, const char* 
 }
 
 /// Together with the changes: it is ended at that time. None: that stays as it is.
-void write(sandbox_state& st, std::vector<storage::change> changes,
-           std::optional<std::int64_t> expires_ms) {
+void description::write(std::vector<storage::change> changes,
+                        std::optional<std::int64_t> expires_ms) {
   if (!expires_ms)
-    return st.record->write(std::move(changes));
+    return record().write(std::move(changes));
   changes.push_back({expires_key, std::to_string(*expires_ms)});
-  const auto left = std::max<std::int64_t>(*expires_ms - st.options->time->unix_ms(), 0);
-  st.record->set_alarm(std::chrono::milliseconds{left}, std::move(changes));
+  const auto left = std::max<std::int64_t>(*expires_ms - options().time->unix_ms(), 0);
+  record().set_alarm(std::chrono::milliseconds{left}, std::move(changes));
 }
 
-} // namespace
+void description::describe(sandbox_description& into) const {
+  into.about = record().value(about_key);
+  into.created_ms = number_in(record(), created_key).value_or(0);
+  into.expires_ms = number_in(record(), expires_key);
+  into.image = record().value(image_key);
+}
 
-sandbox_description describe(const sandbox_state& st) {
-  sandbox_description said;
-  said.exists = exists(st);
-  said.about = st.record->value(about_key);
-  said.created_ms = number_of(*st.record, "created_ms").value_or(0);
-  said.expires_ms = number_of(*st.record, expires_key);
-  said.image = st.record->value(image_key);
-  said.paused = is_paused(st);
-  return said;
+void description::count(sandbox_status& into) const {
+  into.created_ms = number_in(record(), created_key).value_or(0);
+  const auto limits = limits_of(core_);
+  into.memory_limit_bytes = limits.memory_bytes;
+  into.cpu_limit_percent = limits.cpu_percent;
 }
 
 /// NUL stands between its lines.
-std::map<std::string, std::string> own_environment(const sandbox_state& st) {
+std::map<std::string, std::string> own_environment(const core& of) {
   std::map<std::string, std::string> all;
-  const auto* text = st.record->find(env_key);
+  const auto* text = of.record().find(env_key);
   for (std::string_view left = text != nullptr ? *text : std::string_view{}; !left.empty();) {
     const auto line = left.substr(0, left.find('\0'));
     left.remove_prefix(std::min(left.size(), line.size() + 1));
@@ -61,39 +62,30 @@ std::map<std::string, std::string> own_environment(const sandbox_state& st) {
   return all;
 }
 
-void define(sandbox_pointer self, const define_sandbox& wanted,
-            reply_to<sandbox_description> reply) {
-  with_record(self, reply, wanted.context, [=](errand mine) {
-    auto& st = self->state;
-    const auto failed = [reply, mine](const error& why) {
-      auto to = reply;
-      to.deliver(to_caf(why));
-      mine.over();
-    };
-    // Nobody is told before what is written of it is durable.
-    const auto refuse = [self, failed] {
-      self->state.record->when_durable(
-        [failed] {
-          failed({errc::already_exists, "there is such a sandbox"});
+void description::define(const define_sandbox& wanted, const reply<sandbox_description>& to) {
+  core_.with_record(to, wanted.context, [this, wanted](const reply<sandbox_description>& mine) {
+    // The answer waits until what is written of the sandbox is durable.
+    const auto refuse = [this, mine] {
+      record().when_durable(
+        [mine] {
+          mine.fail({errc::already_exists, "there is such a sandbox"});
         },
-        failed);
+        mine.otherwise());
     };
-    if (exists(st) || lives(st))
+    if (core_.exists() || core_.lives())
       return refuse();
-    if (!wanted.image.empty() && st.options->images.count(wanted.image) == 0)
-      return failed({errc::not_found, "there is no image " + wanted.image});
-    with_lease(
-      self,
-      [=] {
-        auto& now = self->state;
+    if (!wanted.image.empty() && options().images.count(wanted.image) == 0)
+      return mine.fail({errc::not_found, "there is no image " + wanted.image});
+    core_.with_lease(
+      [=, this] {
         // Another definition, or a command, came while this one waited for the lease.
-        if (exists(now) || lives(now))
+        if (core_.exists() || core_.lives())
           return refuse();
         std::string lines;
         for (const auto& [name, value] : wanted.env)
           lines += name + "=" + value + '\0';
         std::vector<storage::change> changes{
-          {"created_ms", std::to_string(now.options->time->unix_ms())}, {about_key, wanted.about}};
+          {created_key, std::to_string(options().time->unix_ms())}, {about_key, wanted.about}};
         if (!lines.empty())
           changes.push_back({env_key, lines});
         if (!wanted.image.empty())
@@ -104,59 +96,43 @@ void define(sandbox_pointer self, const define_sandbox& wanted,
           changes.push_back({memory_key, std::to_string(wanted.memory_bytes)});
         if (wanted.cpu_percent > 0)
           changes.push_back({cpu_key, std::to_string(wanted.cpu_percent)});
-        write(now, std::move(changes), wanted.expires_ms);
-        now.record->when_durable(
-          [=] {
-            auto to = reply;
-            to.deliver(describe(self->state));
-            mine.over();
-          },
-          failed);
+        write(std::move(changes), wanted.expires_ms);
+        record().when_durable([this, mine] { mine.deliver(core_.describe()); }, mine.otherwise());
       },
-      failed);
+      mine.otherwise());
   });
 }
 
-void redefine(sandbox_pointer self, const redefine_sandbox& wanted,
-              reply_to<sandbox_description> reply) {
-  with_record(self, reply, wanted.context, [=](errand mine) {
-    const auto failed = [reply, mine](const error& why) {
-      auto to = reply;
-      to.deliver(to_caf(why));
-      mine.over();
-    };
-    const auto told = [=] {
-      auto to = reply;
-      to.deliver(describe(self->state));
-      mine.over();
+void description::redefine(const redefine_sandbox& wanted, const reply<sandbox_description>& to) {
+  core_.with_record(to, wanted.context, [this, wanted](const reply<sandbox_description>& mine) {
+    const auto answer = [this, mine] {
+      record().when_durable([this, mine] { mine.deliver(core_.describe()); }, mine.otherwise());
     };
     const bool changes_it = wanted.about || wanted.expires_ms;
-    const auto is_meant = [self, wanted] {
-      return exists(self->state) && (!wanted.only_if_about ||
-                                     *wanted.only_if_about == self->state.record->value(about_key));
+    const auto is_meant = [this, wanted] {
+      return core_.exists() &&
+             (!wanted.only_if_about || *wanted.only_if_about == record().value(about_key));
     };
     if (!changes_it || !is_meant())
-      return self->state.record->when_durable(told, failed);
-    with_lease(
-      self,
-      [=] {
-        auto& now = self->state;
+      return answer();
+    core_.with_lease(
+      [=, this] {
         if (!is_meant()) // Another change came while this one waited for the lease.
-          return now.record->when_durable(told, failed);
+          return answer();
         std::vector<storage::change> changes;
         if (wanted.about)
           changes.push_back({about_key, *wanted.about});
-        write(now, std::move(changes), wanted.expires_ms);
-        now.record->when_durable(told, failed);
+        write(std::move(changes), wanted.expires_ms);
+        answer();
       },
-      failed);
+      mine.otherwise());
   });
 }
 
-runtime::sandbox_limits limits_of(const sandbox_state& st) {
-  auto limits = st.options->limits;
-  const auto lower = [&st](auto& limit, const char* key) {
-    const auto wanted = number_of(*st.record, key).value_or(0);
+runtime::sandbox_limits limits_of(const core& of) {
+  auto limits = of.options().limits;
+  const auto lower = [&of](auto& limit, const char* key) {
+    const auto wanted = number_in(of.record(), key).value_or(0);
     using number = std::remove_reference_t<decltype(limit)>;
     if (wanted > 0 && (limit == 0 || static_cast<std::uint64_t>(wanted) < limit))
       limit = static_cast<number>(wanted);
@@ -166,9 +142,9 @@ runtime::sandbox_limits limits_of(const sandbox_state& st) {
   return limits;
 }
 
-std::optional<std::chrono::milliseconds> time_left(const sandbox_state& st) {
-  const auto when = number_of(*st.record, expires_key);
-  return when ? std::optional{std::chrono::milliseconds{*when - st.options->time->unix_ms()}}
+std::optional<std::chrono::milliseconds> time_left(const core& of) {
+  const auto when = number_in(of.record(), expires_key);
+  return when ? std::optional{std::chrono::milliseconds{*when - of.options().time->unix_ms()}}
               : std::nullopt;
 }
 

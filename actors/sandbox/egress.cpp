@@ -1,4 +1,4 @@
-#include "actors/sandbox/sandbox_state.hpp"
+#include "actors/sandbox/egress.hpp"
 
 #include "base/log.hpp"
 
@@ -12,143 +12,106 @@ namespace {
 constexpr const char* network_key = "network";
 
 const error not_running{errc::sandbox_not_running, "the sandbox does not run"};
-
-/// Has what the engine answers run on the actor; if that has ended, nobody waits any more.
-void on_actor(const caf::actor_addr& sandbox, std::function<void()> go) {
-  tell(sandbox, engine_answered{std::move(go)});
-}
-
-/// Has the running sandbox keep to what is durable. `told` is called on the actor.
-void tell_engine(sandbox_pointer self, std::function<void(const result<void>&)> told) {
-  auto& st = self->state;
-  st.told_network = st.network;
-  st.place->set_network(st.network, [me = self->address(), told](const result<void>& outcome) {
-    on_actor(me, [told, outcome] { told(outcome); });
-  });
-}
-
-/// It is durable. In a running sandbox it holds when this is answered; one that starts does not run
-/// anything before (network_settled()).
-void apply(sandbox_pointer self, const egress_policy& policy, reply_to<network_state> reply,
-           errand mine) {
-  auto& st = self->state;
-  st.network = policy;
-  log::info("sandbox.network_set", {{"id", st.id->str()},
-                                    {"default", policy.allow_rest ? "allow" : "deny"},
-                                    {"rules", policy.rules.size()},
-                                    {"dry_run", policy.dry_run}});
-  const bool running = is_alive(st.now) && st.place;
-  const auto answer = [=, there = exists(st)](const result<void>& outcome) {
-    auto to = reply;
-    if (outcome)
-      to.deliver(network_state{policy, running, there});
-    else
-      to.deliver(to_caf(outcome.reason()));
-    mine.over();
-  };
-  if (running)
-    tell_engine(self, answer);
-  else
-    answer({});
-}
-
-/// Durable first: who is told of it can build on it.
-void write_policy(sandbox_pointer self, const egress_policy& policy, reply_to<network_state> reply,
-                  const request_context& context, errand mine) {
-  const auto failed = [reply, mine](const error& why) {
-    auto to = reply;
-    to.deliver(to_caf(why));
-    mine.over();
-  };
-  if (policy.rules.size() > max_egress_rules)
-    return failed(
-      {errc::limit_reached, "a policy has at most " + std::to_string(max_egress_rules) + " rules"});
-  with_lease(
-    self,
-    [=] {
-      auto& record = *self->state.record;
-      record.write({{network_key, to_text(policy)}}, {}, context);
-      record.when_durable([=] { apply(self, policy, reply, mine); }, failed);
-    },
-    failed);
-}
-
-template <class Reply>
-void when_alive(sandbox_pointer self, Reply reply, const request_context& context,
-                std::function<void()> go) {
-  const auto& st = self->state;
-  if (lives(st))
-    return when_running(self, reply, context, std::move(go));
-  reply.deliver(to_caf(st.now == phase::deleting ? being_deleted : not_running));
-  rest(self);
-}
+const error network_lost{errc::launch_failed, "the egress gateway does not answer"};
 
 } // namespace
 
-egress_policy recorded_network(const sandbox_state& st) {
-  const auto* text = st.record->find(network_key);
+egress_policy egress::recorded() const {
+  const auto* text = record().find(network_key);
   if (text == nullptr)
-    return st.options->network;
+    return options().network;
   auto policy = policy_from_text(*text);
   if (policy)
     return std::move(*policy);
   // Another version has written it: what it allows is not known, so nothing is.
-  log::error("sandbox.network_unreadable", {{"id", st.id->str()}});
+  log::error("sandbox.network_unreadable", {{"id", core_.id()}});
   return egress_policy::deny_all();
 }
 
-bool network_settled(sandbox_pointer self, std::function<void()> then) {
-  auto& st = self->state;
-  if (st.network == st.told_network)
+const egress_policy& egress::of_start() {
+  return durable_ = told_ = recorded();
+}
+
+void egress::tell_engine(std::function<void(const result<void>&)> told) {
+  told_ = durable_;
+  engine_sandbox()->set_network(
+    durable_, [post = core_.post(), told = std::move(told)](const result<void>& outcome) {
+      post([told, outcome] { told(outcome); });
+    });
+}
+
+bool egress::settle(const then_function& then, const otherwise_function& failed) {
+  if (durable_ == told_)
     return true;
-  tell_engine(self, [self, then, start = st.start](const result<void>& outcome) {
-    auto& now = self->state;
-    if (start != now.start)
+  tell_engine([this, then, failed, start = core_.start()](const result<void>& outcome) {
+    if (start != core_.start())
       return;
     if (outcome)
       return then();
     log::error("sandbox.network_not_set",
-               {{"id", now.id->str()}, {"reason", outcome.reason().message}});
-    now.place->destroy([me = self->address(), start] {
-      tell(me, sandbox_failed{start, network_lost});
-    });
+               {{"id", core_.id()}, {"reason", outcome.reason().message}});
+    engine_sandbox()->destroy(
+      [failed, post = core_.post()] { post([failed] { failed(network_lost); }); });
   });
   return false;
 }
 
-void get_network(sandbox_pointer self, const request_context& context,
-                 reply_to<network_state> reply) {
-  with_record(self, reply, context, [=](errand mine) {
-    auto& st = self->state;
-    if (!is_alive(st.now) || !st.place) {
-      auto answer = reply;
-      answer.deliver(network_state{recorded_network(st), false, exists(st)});
-      return mine.over();
-    }
-    st.place->measure_network([=, me = self->address()](const result<network_figures>& read) {
-      on_actor(me, [=] {
-        auto answer = reply;
-        if (read)
-          answer.deliver(network_state{self->state.network, true, true, *read});
-        else
-          answer.deliver(to_caf(read.reason()));
-        mine.over();
-      });
-    });
+/// In a running sandbox it holds when this is answered; one that starts runs nothing before
+/// settle() is done.
+void egress::apply(const egress_policy& policy, const reply<network_state>& to) {
+  durable_ = policy;
+  log::info("sandbox.network_set", {{"id", core_.id()},
+                                    {"default", policy.allow_rest ? "allow" : "deny"},
+                                    {"rules", policy.rules.size()},
+                                    {"dry_run", policy.dry_run}});
+  const bool running = core_.runs();
+  const network_state now{policy, running, core_.exists()};
+  if (!running)
+    return to.deliver(now);
+  tell_engine([to, now](const result<void>& outcome) {
+    outcome ? to.deliver(now) : to.fail(outcome.reason());
   });
 }
 
-void set_network(sandbox_pointer self, const set_network_request& wanted,
-                 reply_to<network_state> reply) {
-  with_record(self, reply, wanted.context,
-              [=](errand mine) { write_policy(self, wanted.policy, reply, wanted.context, mine); });
+void egress::write(const egress_policy& policy, const reply<network_state>& to,
+                   const request_context& context) {
+  if (policy.rules.size() > max_egress_rules)
+    return to.fail(
+      {errc::limit_reached, "a policy has at most " + std::to_string(max_egress_rules) + " rules"});
+  core_.with_lease(
+    [=, this] {
+      record().write({{network_key, to_text(policy)}}, context);
+      record().when_durable([=, this] { apply(policy, to); }, to.otherwise());
+    },
+    to.otherwise());
 }
 
-void change_network(sandbox_pointer self, const change_network_request& wanted,
-                    reply_to<network_state> reply) {
-  with_record(self, reply, wanted.context, [=](errand mine) {
+void egress::get_network(const get_network_request& asked, const reply<network_state>& to) {
+  core_.with_record(to, asked.context, [this](const reply<network_state>& mine) {
+    if (!core_.runs())
+      return mine.deliver(network_state{recorded(), false, core_.exists()});
+    engine_sandbox()->measure_network(
+      [this, mine, post = core_.post()](const result<network_figures>& read) {
+        post([this, mine, read] {
+          if (read)
+            mine.deliver(network_state{durable_, true, true, *read});
+          else
+            mine.fail(read.reason());
+        });
+      });
+  });
+}
+
+void egress::set_network(const set_network_request& wanted, const reply<network_state>& to) {
+  core_.with_record(to, wanted.context, [this, wanted](const reply<network_state>& mine) {
+    write(wanted.policy, mine, wanted.context);
+  });
+}
+
+void egress::change_network(const change_network_request& wanted, const reply<network_state>& to) {
+  core_.with_record(to, wanted.context, [this, wanted](const reply<network_state>& mine) {
     // What is on its way to the disk is in it already: no change is lost.
-    auto policy = recorded_network(self->state);
+    auto policy = recorded();
     auto& rules = policy.rules;
     for (const auto& target : wanted.removed)
       std::erase_if(rules, [&](const auto& each) { return each.target == target; });
@@ -160,45 +123,39 @@ void change_network(sandbox_pointer self, const change_network_request& wanted,
         added.push_back(each);
     }
     rules.insert(rules.begin(), added.begin(), added.end());
-    write_policy(self, policy, reply, wanted.context, mine);
+    write(policy, mine, wanted.context);
   });
 }
 
-void open_sockets(sandbox_pointer self, const open_sockets_request& wanted,
-                  reply_to<sandbox_sockets> reply) {
+template <class... Ts>
+void egress::when_alive(const reply<Ts...>& to, const request_context& context, then_function go) {
+  if (core_.lives())
+    return core_.when_running(to, context, std::move(go));
+  to.fail(core_.now() == phase::deleting ? being_deleted : not_running);
+  core_.hibernate_if_idle();
+}
+
+void egress::open_sockets(const open_sockets_request& wanted, const reply<sandbox_sockets>& to) {
   if (wanted.count < 1 || wanted.count > runtime::max_sockets_at_once)
-    return static_cast<void>(
-      reply.deliver(to_caf({errc::invalid_request, "1 to 16 sockets at once"})));
-  when_alive(self, reply, wanted.context, [=] {
-    auto use = new_use(self);
-    self->state.place->open_sockets(
-      {wanted.ipv6, wanted.count}, [=, me = self->address()](result<std::vector<unique_fd>> made) {
+    return to.fail({errc::invalid_request, "1 to 16 sockets at once"});
+  when_alive(to, wanted.context, [this, wanted, to] {
+    engine_sandbox()->open_sockets(
+      {wanted.ipv6, wanted.count},
+      [to, use = core_.keep_awake(), post = core_.post()](result<std::vector<unique_fd>> made) {
         using all = std::vector<unique_fd>;
         const auto sockets = made ? std::make_shared<all>(std::move(*made)) : nullptr;
         const auto why = made ? error{} : made.reason();
-        on_actor(me, [=] {
-          auto answer = reply;
-          if (sockets)
-            answer.deliver(sandbox_sockets{sockets, use});
-          else
-            answer.deliver(to_caf(why));
-        });
+        post([=] { sockets ? to.deliver(sandbox_sockets{sockets, use}) : to.fail(why); });
       });
   });
 }
 
-void list_ports(sandbox_pointer self, const list_ports_request& wanted,
-                reply_to<std::vector<listening_port>> reply) {
-  when_alive(self, reply, wanted.context, [=] {
-    self->state.place->list_ports(
-      [=, me = self->address()](const result<std::vector<listening_port>>& read) {
-        on_actor(me, [=] {
-          auto answer = reply;
-          if (read)
-            answer.deliver(*read);
-          else
-            answer.deliver(to_caf(read.reason()));
-        });
+void egress::list_ports(const list_ports_request& wanted,
+                        const reply<std::vector<listening_port>>& to) {
+  when_alive(to, wanted.context, [this, to] {
+    engine_sandbox()->list_ports(
+      [to, post = core_.post()](const result<std::vector<listening_port>>& read) {
+        post([to, read] { to.give(read); });
       });
   });
 }

@@ -1,171 +1,191 @@
-#include "actors/sandbox/sandbox_state.hpp"
+#include "actors/sandbox/idle.hpp"
 
+#include "actors/sandbox/pause.hpp"
+#include "actors/sandbox/teardown.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <sstream>
-#include <string>
 #include <utility>
 
 namespace insula::actors::inside_sandbox {
-
-// What nobody uses stands still, and later is stopped. The clock is looked at now and then; no
-// request sets a timer. A paused one is left as it is.
 
 namespace {
 
 /// A paused one that has been adopted and does not stand still.
 constexpr std::chrono::seconds frozen_again_after{10};
 
+/// Shorter ones are not worth a write.
+constexpr std::chrono::seconds noted_after{10};
+
+constexpr const char* idle_key = "idle_since";
+
 } // namespace
 
-/// Until it stands still it is running, so whoever comes meanwhile meets no third state.
-void freeze(sandbox_pointer self) {
-  auto& st = self->state;
-  if (st.freezing || st.cannot_freeze)
+void idle::freeze() {
+  if (freezing_ || cannot_freeze_)
     return;
-  if (st.files.token)
-    st.files.token->cancel(); // Who reads them would stand still as well.
-  st.freezing = true;
-  st.place->freeze(
-    [me = self->address(), start = st.start, number = ++st.last_freezing](bool good) {
-      tell(me, stood_still{start, number, good});
+  core_.each_part([](part& one) { one.freezes(); });
+  freezing_ = true;
+  engine_sandbox()->freeze(
+    [this, start = core_.start(), number = ++last_freezing_, post = core_.post()](bool good) {
+      post([=, this] { on_still(start, number, good); });
     });
 }
 
-void heard(sandbox_pointer self, const stood_still& said) {
-  auto& st = self->state;
-  if (said.start != st.start || said.number != st.last_freezing || !st.freezing ||
-      st.now != phase::running)
-    return; // It has been used meanwhile, or ends.
-  st.freezing = false;
-  const bool idle = !is_held(st);
-  if (idle) {
-    st.cannot_freeze = !said.good;
-    st.options->figures->froze(said.good);
-  }
-  if (said.good)
-    st.become(phase::frozen);
-  log::info(said.good ? "sandbox.frozen" : "sandbox.not_frozen", {{"id", st.id->str()}});
-  if (idle)
-    return;
-  if (st.pausing && st.pausing->wanted)
-    return said.good
-             ? write_pause(self)
-             : pause_settled(self, error{errc::io_failed, "what runs in it does not stand still"});
-  if (!said.good && !st.look_set)
-    look_later(self, frozen_again_after);
+void idle::freeze_again() {
+  cannot_freeze_ = false;
+  freeze();
 }
 
-result<void> thaw(sandbox_pointer self, bool needed) {
-  auto& st = self->state;
-  if (!is_alive(st.now) || (!st.freezing && st.now != phase::frozen))
+void idle::on_still(std::uint64_t start, std::uint64_t number, bool good) {
+  if (start != core_.start() || number != last_freezing_ || !freezing_ ||
+      core_.now() != phase::running)
+    return; // It has been used meanwhile, or ends.
+  freezing_ = false;
+  const bool unused = !core_.is_held();
+  if (unused) {
+    cannot_freeze_ = !good;
+    options().figures->froze(good);
+  }
+  if (good)
+    core_.become(phase::frozen);
+  log::info(good ? "sandbox.frozen" : "sandbox.not_frozen", {{"id", core_.id()}});
+  if (unused)
+    return;
+  if (pause_.awaits_stillness())
+    return pause_.on_still(good);
+  if (!good && !scheduled_)
+    schedule_check(frozen_again_after);
+}
+
+result<void> idle::thaw(bool needed) {
+  if (!is_alive(core_.now()) || (!freezing_ && core_.now() != phase::frozen))
     return {};
   const auto began = steady_clock::now();
-  if (const auto done = st.place->thaw(); !done) {
-    log::error("sandbox.not_thawed", {{"id", st.id->str()}, {"reason", done.reason().message}});
+  if (const auto done = engine_sandbox()->thaw(); !done) {
+    log::error("sandbox.not_thawed", {{"id", core_.id()}, {"reason", done.reason().message}});
     return done.reason();
   }
-  st.freezing = false;
-  if (st.now == phase::frozen) {
+  freezing_ = false;
+  if (core_.now() == phase::frozen) {
     if (needed)
-      st.options->figures->thawed(steady_clock::now() - began);
-    st.become(phase::running);
-    log::info("sandbox.thawed", {{"id", st.id->str()}});
+      options().figures->thawed(steady_clock::now() - began);
+    core_.become(phase::running);
+    log::info("sandbox.thawed", {{"id", core_.id()}});
   }
   return {};
 }
 
+void idle::stand_as_left() {
+  if (core_.is_held())
+    return freeze();
+  freezing_ = true;
+  static_cast<void>(thaw());
+}
+
 // ---- For the server after this one
 
-namespace {
-
-constexpr const char* idle_key = "idle_since";
-
-/// Shorter ones are not worth a write.
-constexpr std::chrono::seconds noted_after{10};
-
-/// Since when it is idle, on the steady clock: whoever adopts it runs on the same start of the
-/// machine. The start of the sandbox tells it from an earlier one.
-std::string idle_note(const sandbox_state& st, std::chrono::steady_clock::time_point since) {
+/// Since when it is idle, on the steady clock: the server that adopts it runs on the same start of
+/// the machine. The start of the sandbox tells it from an earlier one.
+std::string idle::note_text(steady_clock::time_point since) const {
   std::ostringstream words;
-  words << st.record->value("started_ms") << ' ' << since.time_since_epoch().count() << ' '
-        << st.options->time->boot();
+  words << record().value("started_ms") << ' ' << since.time_since_epoch().count() << ' '
+        << options().time->boot();
   return words.str();
 }
 
-std::optional<std::chrono::steady_clock::time_point> read_idle_note(const sandbox_state& st) {
-  std::istringstream words{st.local->value(idle_key)};
+std::optional<steady_clock::time_point> idle::read_note() const {
+  std::istringstream words{local().value(idle_key)};
   std::string start;
-  std::chrono::steady_clock::rep count = 0;
+  steady_clock::rep count = 0;
   if (!(words >> start >> count))
     return std::nullopt;
-  const std::chrono::steady_clock::time_point since{std::chrono::steady_clock::duration{count}};
-  if (st.local->value(idle_key) != idle_note(st, since))
+  const steady_clock::time_point since{steady_clock::duration{count}};
+  if (local().value(idle_key) != note_text(since))
     return std::nullopt;
   return since;
 }
 
-void note_idle(sandbox_pointer self) {
-  self->state.local->load(
-    [self, since = self->state.last_used] {
-      auto& st = self->state;
-      if (!is_alive(st.now) || st.idle_noted || st.last_used != since)
+void idle::write_note() {
+  local().load(
+    [this, since = last_used_] {
+      if (!is_alive(core_.now()) || noted_ || last_used_ != since)
         return;
-      st.idle_noted = true;
-      st.local->write({{idle_key, idle_note(st, since)}});
+      noted_ = true;
+      local().write({{idle_key, note_text(since)}});
     },
     [](const error&) {}); // Then the next server's clock begins with it.
 }
 
-} // namespace
-
-void forget_idle(sandbox_pointer self) {
-  if (std::exchange(self->state.idle_noted, false))
-    self->state.local->write({{idle_key, std::nullopt}});
+void idle::forget_note() {
+  if (std::exchange(noted_, false))
+    local().write({{idle_key, std::nullopt}});
 }
 
-void recall_idle(sandbox_pointer self) {
-  self->state.local->load(
-    [self, touched = self->state.last_used] {
-      auto& st = self->state;
-      const auto since = read_idle_note(st);
+void idle::recall() {
+  local().load(
+    [this, before = last_used_] {
+      const auto since = read_note();
       if (!since)
         return;
-      st.idle_noted = true;
-      if (st.last_used != touched)
-        return forget_idle(self); // It has been used meanwhile.
-      st.last_used = std::min(*since, touched);
-      look(self);
+      noted_ = true;
+      if (last_used_ != before)
+        return forget_note(); // It has been used meanwhile.
+      last_used_ = std::min(*since, before);
+      check();
     },
     [](const error&) {});
 }
 
-void look(sandbox_pointer self) {
-  auto& st = self->state;
-  st.look_set = false;
-  if (!is_alive(st.now))
+// ---- The ladder
+
+void idle::schedule_check(std::chrono::nanoseconds left) {
+  // Or sooner, as core::after() wants it.
+  constexpr std::chrono::nanoseconds longest = std::chrono::seconds{20};
+  scheduled_ = true;
+  // Nor later than the first step: it can be used, and be idle again, while this is on its way.
+  const auto first = until_next_step(options().ladder, {}).value_or(longest);
+  core_.after(std::min({left, longest, first}), [this] { check(); });
+}
+
+void idle::used() {
+  last_used_ = options().time->now();
+  forget_note();
+  cannot_freeze_ = false;
+  const auto left = until_next_step(options().ladder, {});
+  if (!scheduled_ && is_alive(core_.now()) && left)
+    schedule_check(*left);
+}
+
+void idle::check() {
+  scheduled_ = false;
+  if (!is_alive(core_.now()))
     return;
-  if (is_held(st))
-    return st.now == phase::running ? freeze(self) : void();
-  const auto now = st.options->time->now();
-  if (st.in_use())
-    st.last_used = now;
-  const auto idle = now - st.last_used;
-  const auto& ladder = st.options->ladder;
-  if (!st.idle_noted && idle >= noted_after)
-    note_idle(self);
-  const auto step = step_due(ladder, st.now, idle);
-  if (step != idle_step::none && kept_first(self, step))
+  if (core_.is_held())
+    return core_.now() == phase::running ? freeze() : void();
+  const auto now = options().time->now();
+  if (core_.in_use())
+    last_used_ = now;
+  const auto unused = now - last_used_;
+  const auto& ladder = options().ladder;
+  if (!noted_ && unused >= noted_after)
+    write_note();
+  const auto step = step_due(ladder, core_.now(), unused);
+  if (step != idle_step::none && core_.delays(step))
     return;
   switch (step) {
     case idle_step::none: break;
-    case idle_step::freeze: freeze(self); break;
-    case idle_step::stop: return stop(self);
+    case idle_step::freeze: freeze(); break;
+    case idle_step::stop: return teardown_.stop();
   }
-  if (const auto left = until_next_step(ladder, idle))
-    look_later(self, *left);
+  if (const auto left = until_next_step(ladder, unused))
+    schedule_check(*left);
+}
+
+void idle::stopped(const error&) {
+  freezing_ = false;
+  noted_ = false; // What is noted was of the start that is over.
 }
 
 } // namespace insula::actors::inside_sandbox

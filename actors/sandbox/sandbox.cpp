@@ -1,320 +1,335 @@
 #include "actors/sandbox/sandbox.hpp"
 
-#include "actors/sandbox/sandbox_state.hpp"
-#include "base/limits.hpp"
-#include "base/log.hpp"
+#include "actors/sandbox/parts.hpp"
+#include "actors/sandbox/stored_record.hpp"
 
-#include <charconv>
+#include <caf/all.hpp>
+
+#include <map>
+
+/// The actor around the parts of a sandbox: its messages, its children, and its mailbox.
+namespace insula::actors {
+
+namespace inside_sandbox {
+
+/// Something that was posted to the mailbox.
+struct fact {
+  std::function<void()> happened;
+};
+
+} // namespace inside_sandbox
+} // namespace insula::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::inside_sandbox::fact)
 
 namespace insula::actors {
 
 namespace inside_sandbox {
 
-void note(std::string_view event, const sandbox_state& st, const request_context& context) {
-  if (log::enabled(log::level::debug))
-    log::debug(event, {{"id", st.id->str()}, {"request", context.id}});
-}
-
 namespace {
 
-sandbox_status status_of(const sandbox_state& st) {
-  sandbox_status row;
-  row.id = st.id->str();
-  row.state = name_of(st.now);
-  const auto made = st.record->value("created_ms");
-  std::from_chars(made.data(), made.data() + made.size(), row.created_ms);
-  row.sessions = static_cast<std::uint32_t>(st.sessions.size());
-  row.terminals = static_cast<std::uint32_t>(st.terminals.size());
-  const auto limits = limits_of(st);
-  row.memory_limit_bytes = limits.memory_bytes;
-  row.cpu_limit_percent = limits.cpu_percent;
-  if (const auto used = st.place ? st.place->usage() : std::nullopt) {
-    row.memory_bytes = used->memory_bytes;
-    if (used->cpu)
-      row.cpu_us = static_cast<std::uint64_t>(used->cpu->count());
-    row.processes = used->processes;
+using sandbox_impl = sandbox_object_actor::extend<caf::reacts_to<fact>>;
+
+class object;
+struct sandbox_state {
+  static inline const char* name = "sandbox";
+  std::shared_ptr<object> it;
+};
+using sandbox_pointer = counted_pointer<sandbox_state, sandbox_impl>;
+
+// ---- Its children
+
+/// Asks another actor. A sender gets its answer from there; a function is told in the mailbox.
+template <class... Ts, class Handle, class... Question>
+void ask(sandbox_pointer self, const Handle& whom, const reply<Ts...>& to, Question... question) {
+  if (const auto* sender = to.sender()) {
+    auto promise = *sender;
+    promise.delegate(whom, std::move(question)...);
+    return;
   }
-  return row;
+  self->request(whom, caf::infinite, std::move(question)...)
+    .then([to](const Ts&... values) { to.deliver(values...); },
+          [to](const caf::error& why) { to.fail(from_caf(why)); });
+}
+
+/// One of them, by its handle.
+template <class Interface, class Handle>
+class child_actor : public Interface {
+public:
+  child_actor(sandbox_pointer self, Handle whom)
+      : self_(self)
+      , whom_(std::move(whom)) {}
+
+  void kill() override { caf::anon_send_exit(whom_, caf::exit_reason::user_shutdown); }
+
+protected:
+  template <class... Ts, class... Question>
+  void ask(const reply<Ts...>& to, Question... question) {
+    inside_sandbox::ask(self_, whom_, to, std::move(question)...);
+  }
+
+  const sandbox_pointer self_;
+  const Handle whom_;
+};
+
+class process_child final : public child_actor<child_process, started_process_actor> {
+public:
+  using child_actor::child_actor;
+  process_actor handle() const override { return caf::actor_cast<process_actor>(whom_); }
+  void start(const reply<process_actor>& to) override { ask(to, start_atom::value); }
+  void start() override { caf::anon_send(whom_, start_atom::value); }
+  void probe(const reply<bool>& to) override { ask(to, probe_atom::value); }
+  void status(const reply<process_status>& to) override { ask(to, status_atom::value); }
+  void measure(const reply<std::uint64_t, std::uint64_t>& to) override {
+    ask(to, measure_atom::value);
+  }
+  void interrupt(const reply<caf::ok_atom>& to) override { ask(to, interrupt_atom::value); }
+};
+
+class session_child final : public child_actor<child_session, session_actor> {
+public:
+  using child_actor::child_actor;
+  void open(const reply<caf::ok_atom>& to) override { ask(to, open_atom::value); }
+  void run(session_command what, const reply<process_actor>& to) override {
+    ask(to, std::move(what));
+  }
+  void look_around(const reply<runtime::shell_surroundings>& to) override {
+    ask(to, look_around_atom::value);
+  }
+  void end(error why, const reply<caf::ok_atom>& to) override {
+    ask(to, end_session{std::move(why)});
+  }
+  void end(error why) override { caf::anon_send(whom_, end_session{std::move(why)}); }
+};
+
+class terminal_child final : public child_actor<child_terminal, joined_terminal_actor> {
+public:
+  using child_actor::child_actor;
+  void join(const join_reply& to) override { ask(to, join_atom::value); }
+  void join(bool takes_over, const join_reply& to) override {
+    ask(to, join_atom::value, takes_over);
+  }
+  void measure(const reply<std::uint64_t, std::uint64_t>& to) override {
+    ask(to, measure_atom::value);
+  }
+  void is_quiet(const std::vector<std::int32_t>& quiet, const reply<bool>& to) override {
+    ask(to, is_quiet_atom::value, quiet);
+  }
+  void signal(int number) override { caf::anon_send(whom_, signal_terminal{number}); }
+  void end() override { caf::anon_send(whom_, delete_atom::value); }
+};
+
+// ---- The core that is an actor's
+
+class object final : public core {
+public:
+  object(sandbox_pointer self, const sandbox_id& id, std::shared_ptr<const sandbox_options> options,
+         bool hibernates)
+      : core(id.str(), std::move(options))
+      , self_(self)
+      , hibernates_(hibernates)
+      , record_(self, options_->keep, kept_in::cluster, id_)
+      , local_(self, options_->keep, kept_in::node, id_)
+      , parts(*this, claim_from(options_->pool), [self] { self->quit(); }) {
+    parts_ = parts.table();
+    self->set_down_handler([this](const caf::down_msg& gone) {
+      if (const auto down = when_down_.extract(gone.source))
+        down.mapped()();
+    });
+  }
+
+  /// However the actor ends: each answer that is owed is given, and no child of it lives on.
+  ~object() override {
+    ends_ = true;
+    const error why{errc::sandbox_not_running, "the node is going down"};
+    each_part([&](part& one) { one.ends(why); });
+  }
+
+  kept_record& record() const override { return record_; }
+  kept_record& local() const override { return local_; }
+  void with_lease(then_function then, otherwise_function otherwise) override {
+    parts.right.acquire(std::move(then), std::move(otherwise));
+  }
+  storage::epoch epoch() const override { return parts.right.epoch(); }
+
+  using core::when_running;
+  void when_running(waiting_request request) override {
+    parts.requests.when_running(std::move(request));
+  }
+  result<void> thaw() override { return parts.ladder.thaw(); }
+  void hibernate_if_idle() override {
+    if (ends_ || now() != phase::asleep || operations() > 0)
+      return;
+    parts.right.give_back();
+    if (hibernates_)
+      post()([this] { // Later: something may have come meanwhile.
+        if (now() == phase::asleep && may_hibernate())
+          self_->quit();
+      });
+  }
+
+  poster post() const override {
+    return [me = self_->address()](std::function<void()> go) {
+      const auto target = caf::actor_cast<sandbox_impl>(me);
+      if (target)
+        caf::anon_send(target, fact{std::move(go)});
+      return target != nullptr;
+    };
+  }
+  void after(std::chrono::nanoseconds delay, std::function<void()> go) override {
+    self_->delayed_send(self_, delay, fact{std::move(go)});
+  }
+  std::shared_ptr<child_process> start_process(process_options options) override {
+    return std::make_shared<process_child>(self_,
+                                           spawn_process(self_->system(), std::move(options)));
+  }
+  std::shared_ptr<child_process> process_of(const process_actor& handle) override {
+    return std::make_shared<process_child>(self_, caf::actor_cast<started_process_actor>(handle));
+  }
+  std::shared_ptr<child_session>
+  start_session(session_options options,
+                std::function<void(const child_session&)> on_gone) override {
+    auto made = spawn_session(self_->system(), std::move(options));
+    self_->monitor(made);
+    const auto child = std::make_shared<session_child>(self_, made);
+    when_down_.emplace(made.address(),
+                       [which = std::weak_ptr<session_child>{child}, tell = std::move(on_gone)] {
+                         if (const auto gone = which.lock())
+                           tell(*gone);
+                       });
+    return child;
+  }
+  std::shared_ptr<child_terminal> start_terminal(terminal_options options) override {
+    return std::make_shared<terminal_child>(self_,
+                                            spawn_terminal(self_->system(), std::move(options)));
+  }
+
+private:
+  startup::claim_function claim_from(const node_pool_actor& pool) {
+    if (!pool)
+      return nullptr;
+    return [this, pool](claim_slot what, const reply<claim_answer>& to) {
+      ask(self_, pool, to, std::move(what));
+    };
+  }
+
+  const sandbox_pointer self_;
+  const bool hibernates_;
+  bool ends_ = false;
+  mutable stored_record record_, local_;
+  std::map<caf::actor_addr, then_function> when_down_;
+
+public:
+  all_parts parts;
+};
+
+// ---- Its messages
+
+/// The handler of one message: a function of a part, which owes the answer.
+template <class Part, class Message, class... Ts>
+auto serve(sandbox_pointer self, Part& by,
+           void (Part::*function)(const Message&, const reply<Ts...>&)) {
+  return [self, &by, function](const Message& asked) -> caf::result<Ts...> {
+    auto promise = self->make_response_promise<Ts...>();
+    (by.*function)(asked, promise);
+    return promise;
+  };
+}
+
+/// The same for what is asked for by an atom.
+template <class Atom, class Part>
+auto serve_atom(sandbox_pointer self, Part& by,
+                void (Part::*function)(const reply<caf::ok_atom>&)) {
+  return [self, &by, function](Atom) -> caf::result<caf::ok_atom> {
+    auto promise = self->make_response_promise<caf::ok_atom>();
+    (by.*function)(promise);
+    return promise;
+  };
 }
 
 sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
                                     std::shared_ptr<const sandbox_options> options,
                                     bool hibernates) {
-  auto& mine = self->state;
   self->count_mailbox(options->figures->sandboxes);
-  options->figures->entered(mine.now);
-  mine.id = id;
-  mine.hibernates = hibernates;
-  mine.record.emplace(self, options->keep, kept_in::cluster, id.str());
-  mine.local.emplace(self, options->keep, kept_in::node, id.str());
-  mine.options = std::move(options);
-  self->set_down_handler([self](const caf::down_msg& gone) {
-    std::erase_if(self->state.ending_sessions,
-                  [&](const auto& each) { return each.address() == gone.source; });
-  });
+  self->state.it = std::make_shared<object>(self, id, std::move(options), hibernates);
+  auto& it = *self->state.it;
+  auto& p = it.parts;
   return {
-    [self](exec_request& request) -> caf::result<process_actor> {
-      auto memory = take_memory(self->state, request);
-      if (!memory)
-        return to_caf({errc::limit_reached, "too much waits to be run"});
-      auto reply = self->make_response_promise<process_actor>();
-      const auto context = request.context;
-      auto wanted = std::make_shared<exec_request>(std::move(request));
-      const auto run = [=] {
-        when_running(self, reply, context, [=]() mutable {
-          run_command(self, std::move(*wanted), std::move(memory), reply);
-        });
-      };
-      wanted->only_if_there ? when_there(self, reply, context, run) : run();
-      return reply;
+    // Commands
+    [self, &p](exec_request& request) -> caf::result<process_actor> {
+      auto promise = self->make_response_promise<process_actor>();
+      p.run(std::move(request), promise);
+      return promise;
     },
-    [self](find_result& asked) -> caf::result<known_result> {
-      auto reply = self->make_response_promise<known_result>();
-      when_running(self, reply, asked.context, [=] { find_result_of(self, asked, reply); });
-      return reply;
+    [self, &it](const find_result& asked) -> caf::result<known_result> {
+      const reply<known_result> to{self->make_response_promise<known_result>()};
+      it.when_running(to, asked.context, [=, &it] { it.parts.keys.find_process(asked, to); });
+      return *to.sender();
     },
-    [self](const find_command& asked) -> caf::result<known_command> {
-      auto reply = self->make_response_promise<known_command>();
-      find_command_of(self, asked, reply);
-      return reply;
+    serve(self, p.records, &command_records::find),
+    serve(self, p.records, &command_records::interrupt),
+    [self, &it](const probe_request& asked) -> caf::result<bool> {
+      const reply<bool> to{self->make_response_promise<bool>()};
+      it.when_running({[=, &it] { it.parts.jobs.probe(asked.context, to); },
+                       [to](const error&) { to.deliver(false); }, asked.context});
+      return *to.sender();
     },
-    [self](const interrupt_command& asked) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      interrupt(self, asked, reply);
-      return reply;
+    // Sessions and terminals
+    [self, &it](const create_session_request& asked) -> caf::result<caf::ok_atom> {
+      const reply<caf::ok_atom> to{self->make_response_promise<caf::ok_atom>()};
+      it.when_running(to, asked.context, [=, &it] { it.parts.shells.create(asked, to); });
+      return *to.sender();
     },
-    [self](create_session_request& request) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      when_running(self, reply, request.context, [=] { create_session(self, request, reply); });
-      return reply;
+    serve(self, p.shells, &sessions::remove),
+    serve(self, p.screens, &terminals::open),
+    serve(self, p.screens, &terminals::define),
+    serve(self, p.screens, &terminals::find),
+    serve(self, p.screens, &terminals::forget),
+    // Files and buckets
+    serve(self, p.channels, &files::read),
+    serve(self, p.channels, &files::write),
+    serve(self, p.channels, &files::read_tree),
+    serve(self, p.channels, &files::write_tree),
+    serve(self, p.channels, &files::run_task),
+    [self, &it](const write_once_request& asked) -> caf::result<write_once_answer> {
+      const reply<write_once_answer> to{self->make_response_promise<write_once_answer>()};
+      it.when_running(to, asked.context, [=, &it] { it.parts.keys.write_once(asked, to); });
+      return *to.sender();
     },
-    [self](const delete_session_request& request) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      remove_session(self, request, reply);
-      return reply;
+    serve(self, p.tree, &workspace::mark),
+    serve(self, p.buckets, &mounts::mount),
+    serve(self, p.buckets, &mounts::unmount),
+    serve(self, p.buckets, &mounts::list),
+    // Network
+    serve(self, p.network, &egress::get_network),
+    serve(self, p.network, &egress::set_network),
+    serve(self, p.network, &egress::change_network),
+    serve(self, p.network, &egress::open_sockets),
+    serve(self, p.network, &egress::list_ports),
+    // The sandbox as a whole
+    [&it](status_atom) { return it.status(); },
+    serve(self, p.about, &description::define),
+    serve(self, p.about, &description::redefine),
+    serve(self, p.hold, &pause::set),
+    [self, &it](find_atom, const request_context& context) -> caf::result<caf::ok_atom> {
+      const reply<caf::ok_atom> to{self->make_response_promise<caf::ok_atom>()};
+      it.when_running(to, context, [to] { to.deliver(caf::ok_atom::value); });
+      return *to.sender();
     },
-    [self](
-      open_terminal_request& request) -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
-      auto reply = self->make_response_promise<terminal_actor, std::uint64_t, std::uint64_t>();
-      if (!request.defined.empty()) {
-        open_defined_terminal(self, request, reply);
-        return reply;
-      }
-      when_running(self, reply, request.context, [=] { open_terminal(self, request, reply); });
-      return reply;
+    [self, &p](delete_atom, request_context& context) -> caf::result<caf::ok_atom> {
+      auto promise = self->make_response_promise<caf::ok_atom>();
+      p.ends.remove(std::move(context), promise);
+      return promise;
     },
-    [self](const define_terminal& wanted) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      define(self, wanted, reply);
-      return reply;
-    },
-    [self](const find_terminal& asked) -> caf::result<known_terminal> {
-      auto reply = self->make_response_promise<known_terminal>();
-      find(self, asked, reply);
-      return reply;
-    },
-    [self](const forget_terminal& asked) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      forget(self, asked, reply);
-      return reply;
-    },
-    [self](status_atom) { return status_of(self->state); },
-    [self](read_file_request& request) {
-      if (request.part)
-        return open_part(self, std::move(request));
-      return open_file(self, runtime::file_operation::read, std::move(request.path),
-                       std::move(request.context), std::move(request.session));
-    },
-    [self](write_file_request& request) {
-      return open_file(self, runtime::file_operation::write, std::move(request.path),
-                       std::move(request.context), std::move(request.session));
-    },
-    [self](read_tree_request& request) {
-      return open_tree(self,
-                       {runtime::file_operation::read, std::move(request.path),
-                        std::move(request.excludes), false, request.compact},
-                       std::move(request.context));
-    },
-    [self](write_tree_request& request) {
-      return open_tree(self, {runtime::file_operation::write, std::move(request.path), {}},
-                       std::move(request.context));
-    },
-    [self](file_task_request& request) -> caf::result<file_channel> {
-      auto reply = self->make_response_promise<file_channel>();
-      run_file_task(self, std::move(request), reply);
-      return reply;
-    },
-    [self](write_once_request& asked) -> caf::result<write_once_answer> {
-      auto reply = self->make_response_promise<write_once_answer>();
-      when_running(self, reply, asked.context, [=] { write_once(self, asked, reply); });
-      return reply;
-    },
-    [self](get_network_request& asked) -> caf::result<network_state> {
-      auto reply = self->make_response_promise<network_state>();
-      get_network(self, asked.context, reply);
-      return reply;
-    },
-    [self](set_network_request& asked) -> caf::result<network_state> {
-      auto reply = self->make_response_promise<network_state>();
-      set_network(self, asked, reply);
-      return reply;
-    },
-    [self](change_network_request& asked) -> caf::result<network_state> {
-      auto reply = self->make_response_promise<network_state>();
-      change_network(self, asked, reply);
-      return reply;
-    },
-    [self](const define_sandbox& wanted) -> caf::result<sandbox_description> {
-      auto reply = self->make_response_promise<sandbox_description>();
-      define(self, wanted, reply);
-      return reply;
-    },
-    [self](const redefine_sandbox& wanted) -> caf::result<sandbox_description> {
-      auto reply = self->make_response_promise<sandbox_description>();
-      redefine(self, wanted, reply);
-      return reply;
-    },
-    [self](const pause_sandbox& wanted) -> caf::result<sandbox_description> {
-      auto reply = self->make_response_promise<sandbox_description>();
-      set_paused(self, wanted, reply);
-      return reply;
-    },
-    [self](const open_sockets_request& asked) -> caf::result<sandbox_sockets> {
-      auto reply = self->make_response_promise<sandbox_sockets>();
-      open_sockets(self, asked, reply);
-      return reply;
-    },
-    [self](const list_ports_request& asked) -> caf::result<std::vector<listening_port>> {
-      auto reply = self->make_response_promise<std::vector<listening_port>>();
-      list_ports(self, asked, reply);
-      return reply;
-    },
-    [self](mount_bucket_request& wanted) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      mount_bucket(self, wanted, reply);
-      return reply;
-    },
-    [self](const unmount_bucket_request& wanted) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      unmount_bucket(self, wanted, reply);
-      return reply;
-    },
-    [self](const list_mounts_request& asked) -> caf::result<std::vector<mounted_bucket>> {
-      auto reply = self->make_response_promise<std::vector<mounted_bucket>>();
-      list_mounts(self, asked, reply);
-      return reply;
-    },
-    [self](const mark_persistent& wanted) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      mark(self, wanted, reply);
-      return reply;
-    },
-    [self](probe_request& asked) -> caf::result<bool> {
-      auto reply = self->make_response_promise<bool>();
-      when_running(self, {[=, context = asked.context] { run_probe(self, context, reply); },
-                          [reply](const error&) mutable { reply.deliver(false); }, asked.context});
-      return reply;
-    },
-    [self](find_atom, request_context& context) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      when_running(self, reply, std::move(context),
-                   [reply]() mutable { reply.deliver(caf::ok_atom::value); });
-      return reply;
-    },
-    [self](delete_atom, request_context& context) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      auto& st = self->state;
-      st.deleting.push_back(reply);
-      if (st.now != phase::deleting) {
-        if (st.place && is_alive(st.now))
-          st.options->figures->ended(sandbox_end::deleted);
-        st.deletion = std::move(context);
-        begin_delete(self);
-      }
-      return reply;
-    },
-    [self](evict_atom) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      evict(self, reply);
-      return reply;
-    },
-    [self](hand_over_atom) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      hand_over(self, reply);
-      return reply;
-    },
-    [self](alarm_due& due) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      attend(self, std::move(due), reply);
-      return reply;
-    },
-    [self](keep_files_atom) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      keep_files(self, reply);
-      return reply;
-    },
-    [self](keep_used_files_atom) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
-      keep_used_files(self, reply);
-      return reply;
-    },
-    [self](files_kept& said) { heard(self, said); },
-    [self](const files_back& said) { heard(self, said); },
-    [self](files_due_atom) { look_at_files(self); },
-    [self](lease_settled& said) { heard(self, said); },
-    [self](sandbox_ready& said) { heard(self, said); },
-    [self](sandbox_failed& said) { heard(self, said); },
-    [self](const sandbox_ended& said) { heard(self, said); },
-    [self](const sandbox_gone& said) { heard(self, said); },
-    [self](const survivor_ended& said) { heard(self, said); },
-    [self](adopt_atom) { adopt(self); },
-    [self](const stood_still& said) { heard(self, said); },
-    [self](const process_over& said) {
-      self->state.processes.erase(said.number);
-      if (self->state.processes.empty())
-        touch(self);
-    },
-    [self](const result_resumed& said) {
-      said.process ? result_runs(self, said.key, *said.process)
-                   : result_does_not_run(self, said.key, said.process.reason());
-    },
-    [self](const result_over& said) { result_is_over(self, said.key); },
-    [self](const use_over&) {
-      --self->state.uses;
-      touch(self);
-    },
-    [](const engine_answered& said) { said.go(); },
-    [self](const terminal_over& said) {
-      auto& st = self->state;
-      st.ending_terminals.erase(said.number);
-      for (auto at = st.terminals.begin(); at != st.terminals.end(); ++at)
-        if (at->second.number == said.number) {
-          st.terminals.erase(at);
-          touch(self);
-          break;
-        }
-      terminal_is_over(self);
-    },
-    [self](const terminal_used& said) {
-      auto& st = self->state;
-      for (auto& [session, terminal] : st.terminals)
-        if (terminal.number == said.number) {
-          terminal.in_use = said.in_use;
-          if (!said.in_use)
-            terminal.left = ++st.last_left;
-          if (!is_held(st))
-            static_cast<void>(thaw(self)); // Who comes has asked for it before, but long ago maybe.
-          touch(self);
-        }
-    },
-    [self](hibernate_atom) {
-      const auto& st = self->state;
-      if (st.now == phase::asleep && st.waiting.empty() && st.deleting.empty() && st.alarms == 0 &&
-          st.errands == 0 && st.given_up.empty())
-        self->quit();
-    },
-    [self](idle_atom) { look(self); },
-    [self](patience_over_atom) { refuse_impatient(self); },
+    // From its node
+    serve(self, p.ends, &teardown::attend),
+    [&p](adopt_atom) { p.starts.adopt(); },
+    serve_atom<evict_atom>(self, p.ends, &teardown::evict),
+    serve_atom<hand_over_atom>(self, p.ends, &teardown::hand_over),
+    serve_atom<keep_files_atom>(self, p.tree, &workspace::keep),
+    serve_atom<keep_used_files_atom>(self, p.tree, &workspace::keep_if_used),
+    // From other threads, and from itself
+    [](const fact& what) { what.happened(); },
   };
 }
 

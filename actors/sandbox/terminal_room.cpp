@@ -1,34 +1,17 @@
-#include "actors/sandbox/sandbox_state.hpp"
+#include "actors/sandbox/terminal_room.hpp"
 
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
-#include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
-/// A sandbox has so many terminals and no more. Where one more is wanted, the one gives way that
-/// was left longest ago and is nothing but a shell at its prompt: the sandbox's agent says which
-/// are. Here is decided which, since whoever comes to a terminal comes by way of here: one that
-/// somebody has come to since it was asked about stays.
 namespace insula::actors::inside_sandbox {
 
 namespace {
 
 /// Clients that wait at once.
 constexpr std::size_t most_wishes = limits::terminals_per_sandbox;
-
-/// Those that are ending still have theirs.
-bool is_full(const sandbox_state& st) {
-  return st.terminals.size() + st.ending_terminals.size() >= limits::terminals_per_sandbox;
-}
-
-/// Each of the first waits for one that is ending.
-bool lacks_room(const sandbox_state& st) {
-  return st.terminal_wishes.size() > st.ending_terminals.size();
-}
 
 error no_room() {
   return {errc::limit_reached,
@@ -37,23 +20,66 @@ error no_room() {
             "one of them"};
 }
 
-/// One that nobody was at when the agent was asked.
-struct candidate {
-  std::string name;
-  std::uint64_t number, left;
-  unsigned joins;
-};
+} // namespace
 
-/// A search for one that gives way, with the agent's answer.
-struct search {
-  std::uint64_t start;
-  std::vector<std::int32_t> quiet;
-  std::vector<candidate> left; ///< The next one is the last.
-};
+live_terminal* terminal_room::find(const std::string& name) {
+  const auto at = live_.find(name);
+  return at == live_.end() ? nullptr : &at->second;
+}
 
-std::vector<candidate> candidates_in(const sandbox_state& st) {
+live_terminal* terminal_room::find(const candidate& which) {
+  auto* const found = find(which.name);
+  return found != nullptr && found->number == which.number ? found : nullptr;
+}
+
+bool terminal_room::is_full() const {
+  return live_.size() + ending_.size() >= limits::terminals_per_sandbox;
+}
+
+void terminal_room::add(const std::string& name, terminal_options wanted) {
+  const auto number = ++last_;
+  wanted.place = engine_sandbox();
+  wanted.figures = options().figures;
+  wanted.on_over = [this, number, post = core_.post()] { post([=, this] { on_over(number); }); };
+  wanted.on_use = [this, number, post = core_.post()](bool in_use) {
+    post([=, this] { on_use(number, in_use); });
+  };
+  live_.emplace(name, live_terminal{number, core_.start_terminal(std::move(wanted))});
+}
+
+void terminal_room::end(const std::string& name) {
+  if (const auto ending = live_.extract(name)) {
+    const auto& which = ending.mapped();
+    ending_.emplace(which.number, which.actor);
+    which.actor->end();
+  }
+}
+
+void terminal_room::on_over(std::uint64_t number) {
+  ending_.erase(number);
+  if (std::erase_if(live_, [number](const auto& each) { return each.second.number == number; }) > 0)
+    core_.mark_used();
+  serve_wishes();
+}
+
+void terminal_room::on_use(std::uint64_t number, bool in_use) {
+  const auto at = std::find_if(live_.begin(), live_.end(),
+                               [&](const auto& each) { return each.second.number == number; });
+  if (at == live_.end())
+    return;
+  at->second.in_use = in_use;
+  if (!in_use)
+    at->second.left = ++last_left_;
+  if (!core_.is_held())
+    static_cast<void>(core_.thaw()); // The client asked for it, but long ago maybe.
+  core_.mark_used();
+}
+
+// ---- Room for one more
+
+std::vector<terminal_room::candidate> terminal_room::candidates() const {
   std::vector<candidate> all;
-  for (const auto& [name, each] : st.terminals)
+  for (const auto& [name, each] : live_)
     if (!each.in_use)
       all.push_back({name, each.number, each.left, each.joins});
   std::sort(all.begin(), all.end(), [](const candidate& a, const candidate& b) {
@@ -62,97 +88,97 @@ std::vector<candidate> candidates_in(const sandbox_state& st) {
   return all;
 }
 
-void serve_wishes(sandbox_pointer self);
-
-/// Nothing gives way any more, so who waits for that waits in vain.
-void end_search(sandbox_pointer self) {
-  auto& st = self->state;
-  st.making_room = false;
-  while (lacks_room(st)) {
-    const auto refuse = std::move(st.terminal_wishes.back().refuse);
-    st.terminal_wishes.pop_back();
+/// Nothing gives way any more: the wishes that need it are refused.
+void terminal_room::end_search() {
+  searching_ = false;
+  while (lacks_room()) {
+    const auto refuse = std::move(wishes_.back().refuse);
+    wishes_.pop_back();
     refuse(no_room());
   }
 }
 
-void give_way(sandbox_pointer self, const candidate& which) {
-  auto& st = self->state;
-  const auto at = st.terminals.find(which.name);
-  if (at == st.terminals.end() || at->second.number != which.number ||
-      at->second.joins != which.joins)
+void terminal_room::give_way(const candidate& which) {
+  const auto* const found = find(which);
+  if (found == nullptr || found->joins != which.joins)
     return;
-  log::info("sandbox.terminal_gives_way", {{"id", st.id->str()}, {"terminal", which.name}});
-  st.end_terminal(which.name);
+  log::info("sandbox.terminal_gives_way", {{"id", core_.id()}, {"terminal", which.name}});
+  end(which.name);
 }
 
-void try_next(sandbox_pointer self, const std::shared_ptr<search>& among) {
-  auto& st = self->state;
-  if (among->start != st.start || !is_alive(st.now)) { // That sandbox has ended.
-    st.making_room = false;
-    return serve_wishes(self);
+void terminal_room::try_next(const std::shared_ptr<search>& among) {
+  if (among->start != core_.start() || !is_alive(core_.now())) { // That sandbox has ended.
+    searching_ = false;
+    return serve_wishes();
   }
-  if (!lacks_room(st) || among->left.empty())
-    return end_search(self);
+  if (!lacks_room() || among->left.empty())
+    return end_search();
   const auto next = std::move(among->left.back());
   among->left.pop_back();
-  const auto at = st.terminals.find(next.name);
-  if (at == st.terminals.end() || at->second.number != next.number)
-    return try_next(self, among);
-  self->request(at->second.actor, caf::infinite, is_quiet_atom::value, among->quiet)
-    .then(
-      [self, among, next](bool quiet) {
-        if (quiet)
-          give_way(self, next);
-        try_next(self, among);
-      },
-      [self, among](const caf::error&) { try_next(self, among); });
+  const auto* const found = find(next);
+  if (found == nullptr)
+    return try_next(among);
+  found->actor->is_quiet(among->quiet,
+                         reply<bool>::function{[this, among, next](const result<bool>& quiet) {
+                           if (quiet && *quiet)
+                             give_way(next);
+                           try_next(among);
+                         }});
 }
 
-void make_room(sandbox_pointer self) {
-  auto& st = self->state;
-  if (!lacks_room(st) || std::exchange(st.making_room, true))
+void terminal_room::make_room() {
+  if (!lacks_room() || std::exchange(searching_, true))
     return;
   // As they are before they are looked at: what comes to one since makes what is said of it old.
-  const auto among = std::make_shared<search>(search{st.start, {}, candidates_in(st)});
-  st.place->list_quiet_shells([self, me = self->address(), among](std::vector<std::int32_t> quiet) {
-    tell(me, engine_answered{[self, among, quiet = std::move(quiet)] {
-           among->quiet = quiet;
-           try_next(self, among);
-         }});
-  });
+  const auto among = std::make_shared<search>(search{core_.start(), {}, candidates()});
+  engine_sandbox()->list_quiet_shells(
+    [this, among, post = core_.post()](std::vector<std::int32_t> quiet) {
+      post([this, among, quiet = std::move(quiet)] {
+        among->quiet = quiet;
+        try_next(among);
+      });
+    });
 }
 
 /// As many as there is room for.
-void serve_wishes(sandbox_pointer self) {
-  auto& st = self->state;
-  const bool alive = is_alive(st.now) && st.place;
-  while (!st.terminal_wishes.empty() && (!alive || !is_full(st))) {
-    const auto wish = std::move(st.terminal_wishes.front());
-    st.terminal_wishes.pop_front();
-    if (alive)
-      wish.go();
+void terminal_room::serve_wishes() {
+  while (!wishes_.empty() && (!core_.runs() || !is_full())) {
+    const auto first = std::move(wishes_.front());
+    wishes_.pop_front();
+    if (core_.runs())
+      first.go();
     else
-      wish.refuse({errc::sandbox_not_running, "the sandbox has ended"});
+      first.refuse({errc::sandbox_not_running, "the sandbox has ended"});
   }
-  if (alive)
-    make_room(self);
+  if (core_.runs())
+    make_room();
 }
 
-} // namespace
-
-void with_terminal_room(sandbox_pointer self, std::function<void()> go,
-                        std::function<void(const error&)> refuse) {
-  auto& st = self->state;
-  if (st.terminal_wishes.empty() && !is_full(st))
+void terminal_room::with_room(then_function go, otherwise_function refuse) {
+  if (wishes_.empty() && !is_full())
     return go();
-  if (st.terminal_wishes.size() >= most_wishes)
+  if (wishes_.size() >= most_wishes)
     return refuse(no_room());
-  st.terminal_wishes.push_back({std::move(go), std::move(refuse)});
-  make_room(self);
+  wishes_.push_back({std::move(go), std::move(refuse)});
+  make_room();
 }
 
-void terminal_is_over(sandbox_pointer self) {
-  serve_wishes(self);
+void terminal_room::count(sandbox_status& into) const {
+  into.terminals = static_cast<std::uint32_t>(live_.size());
+}
+
+bool terminal_room::in_use() const {
+  return std::any_of(live_.begin(), live_.end(),
+                     [](const auto& each) { return each.second.in_use; });
+}
+
+void terminal_room::ends(const error& why) {
+  for (auto& each : std::exchange(wishes_, {}))
+    each.refuse(why);
+  for (const auto& [name, terminal] : live_)
+    terminal.actor->kill();
+  for (const auto& [number, terminal] : ending_)
+    terminal->kill();
 }
 
 } // namespace insula::actors::inside_sandbox

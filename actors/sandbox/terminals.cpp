@@ -1,13 +1,10 @@
-#include "actors/sandbox/sandbox_state.hpp"
+#include "actors/sandbox/terminals.hpp"
 
 #include "base/limits.hpp"
 
 #include <charconv>
 #include <csignal>
 
-/// Terminals that no session has. What one is stands in the sandbox's record, so that it can be
-/// opened as long as the sandbox is there; once it runs it is a terminal like any other, under a
-/// name that no session can have, by which the next server finds it.
 namespace insula::actors::inside_sandbox {
 
 namespace {
@@ -17,7 +14,7 @@ constexpr std::string_view definitions = "terminal/";
 /// More than can run at once, and each at most as long as a request's command.
 constexpr std::size_t most_definitions = 2 * limits::terminals_per_sandbox;
 
-using terminal_reply = reply_to<terminal_actor, std::uint64_t, std::uint64_t>;
+const error session_has_ended{errc::sandbox_not_running, "its session has ended"};
 
 /// Of its record, and among all terminals: a session's id has no slash.
 std::string name_of_terminal(const std::string& id) {
@@ -48,18 +45,106 @@ struct definition {
   }
 };
 
-/// In place of a new one, if there are as many as there may be: the oldest that does not run. An
-/// error: all of them do.
-result<std::vector<storage::change>> make_room(const sandbox_state& st) {
+/// Its client is counted before the terminal hears of it.
+child_terminal& joined(live_terminal& terminal) {
+  ++terminal.joins;
+  return *terminal.actor;
+}
+
+} // namespace
+
+void terminals::make(const std::string& name, runtime::process_spec spec,
+                     const open_terminal_request& wanted, bool blank) {
+  note("sandbox.terminal", core_, wanted.context);
+  terminal_options made;
+  made.spec = std::move(spec);
+  made.spec.label = note_of(name, {}).label();
+  made.size = {wanted.columns, wanted.rows};
+  made.request = wanted.context.id;
+  made.blank = blank;
+  room_.add(name, std::move(made));
+}
+
+void terminals::resume(const runtime::survivor& which, const std::string& name) {
+  terminal_options left;
+  left.survivor = which;
+  room_.add(name, std::move(left));
+}
+
+void terminals::open(const open_terminal_request& wanted, const join_reply& to) {
+  if (!wanted.defined.empty())
+    return open_defined(wanted, to);
+  core_.when_running(to, wanted.context, [=, this] { open_of_session(wanted, to); });
+}
+
+// ---- Of sessions
+
+/// The shell is a path, or a name that is looked for in PATH.
+runtime::process_spec terminals::spec_of(const std::string& shell,
+                                         const runtime::shell_surroundings& from) const {
+  runtime::process_spec spec;
+  if (shell.empty())
+    spec.argv = {core_.image().shell};
+  else if (shell.find('/') != std::string::npos)
+    spec.argv = {shell};
+  else
+    spec.argv = {core_.image().shell, "-c", "exec \"$0\"", shell};
+  spec.env = from.env;
+  spec.cwd = from.cwd;
+  spec.user = options().user;
+  return spec;
+}
+
+void terminals::make_and_join(const open_terminal_request& wanted,
+                              const runtime::shell_surroundings& from, const session& of,
+                              const join_reply& to) {
+  room_.with_room(
+    [=, this] {
+      if (of && !sessions_.is(wanted.session, of))
+        return to.fail(session_has_ended);
+      if (!room_.has(wanted.session))
+        make(wanted.session, spec_of(wanted.shell, from), wanted, true);
+      joined(*room_.find(wanted.session)).join(to);
+    },
+    to.otherwise());
+}
+
+/// An image without bash has no sessions, but may have terminals.
+void terminals::open_of_session(const open_terminal_request& wanted, const join_reply& to) {
+  if (auto* const live = room_.find(wanted.session))
+    return joined(*live).join(to);
+  if (!sessions_.possible())
+    return make_and_join(wanted, {options().working_directory, environment(core_)}, nullptr, to);
+  const auto found = sessions_.find(wanted.session);
+  if (!found)
+    return to.fail(found.reason());
+  using surroundings = reply<runtime::shell_surroundings>;
+  (*found)->look_around(surroundings::function{[=, this, of = *found, use = core_.keep_awake()](
+                                                 const result<runtime::shell_surroundings>& from) {
+    if (!from)
+      return to.fail(from.reason());
+    if (!sessions_.is(wanted.session, of))
+      return to.fail(session_has_ended);
+    if (auto* const live = room_.find(wanted.session))
+      return joined(*live).join(to);
+    make_and_join(wanted, *from, of, to);
+  }});
+}
+
+// ---- Of none
+
+/// Instead of a new one, if there are as many as there may be, the oldest goes that does not run.
+/// An error: all of them do.
+result<std::vector<storage::change>> terminals::room_for_definition() const {
   std::size_t count = 0;
   std::string oldest;
   std::int64_t made_ms = 0;
-  const auto& all = st.record->entries();
+  const auto& all = record().entries();
   for (auto at = all.lower_bound(definitions);
        at != all.end() && at->first.starts_with(definitions); ++at) {
     ++count;
     const auto made = definition::read(at->second).made_ms;
-    if (st.terminals.count(at->first) == 0 && (oldest.empty() || made < made_ms)) {
+    if (!room_.has(at->first) && (oldest.empty() || made < made_ms)) {
       oldest = at->first;
       made_ms = made;
     }
@@ -71,172 +156,112 @@ result<std::vector<storage::change>> make_room(const sandbox_state& st) {
   return std::vector<storage::change>{{oldest, std::nullopt}};
 }
 
-/// With the record loaded, and with what an earlier server has left taken over. Nothing is started.
-/// `go` calls what it is given when it has answered.
-template <class Reply>
-void with_terminals(sandbox_pointer self, Reply reply, const request_context& context,
-                    std::function<void(std::function<void()>)> go) {
-  if (lives(self->state))
-    return when_running(self, reply, context, [go] { go([] {}); });
-  with_record(self, reply, context, [go](errand mine) { go([mine] { mine.over(); }); });
-}
-
-runtime::process_spec spec_of(const sandbox_state& st, const definition& what,
-                              const std::string& cwd) {
-  runtime::process_spec spec;
-  spec.argv = {st.image->shell};
-  if (!what.command.empty())
-    spec.argv.insert(spec.argv.end(), {"-c", what.command});
-  spec.env = environment(st, {}, {});
-  spec.cwd = cwd.empty() ? st.options->working_directory : cwd;
-  spec.user = st.options->user;
-  return spec;
-}
-
-void join(sandbox_pointer self, const open_terminal_request& wanted, terminal_reply reply) {
-  auto& terminal = self->state.terminals.at(name_of_terminal(wanted.defined));
-  ++terminal.joins;
-  reply.delegate(terminal.actor, join_atom::value, wanted.takes_over);
+/// With the record loaded, and with what an earlier server has left taken over. Starts nothing.
+template <class... Ts, class Go>
+void terminals::with_terminals(const reply<Ts...>& to, const request_context& context, Go go) {
+  if (core_.lives())
+    return core_.when_running(to, context, [go, to] { go(to); });
+  core_.with_record(to, context, go);
 }
 
 /// Again what is defined, once there is room: it may have been forgotten meanwhile.
-void make_and_join(sandbox_pointer self, const open_terminal_request& wanted,
-                   terminal_reply reply) {
-  const auto& st = self->state;
+void terminals::make_and_join_defined(const open_terminal_request& wanted, const join_reply& to) {
   const auto name = name_of_terminal(wanted.defined);
-  const auto* const stored = st.record->find(name);
+  const auto* const stored = record().find(name);
   if (stored == nullptr)
-    return static_cast<void>(reply.deliver(to_caf(not_known(wanted.defined))));
-  if (st.terminals.count(name) == 0) {
+    return to.fail(not_known(wanted.defined));
+  if (!room_.has(name)) {
     const auto what = definition::read(*stored);
-    auto cwd = expanded(st, what.cwd);
+    auto cwd = expanded(core_, what.cwd);
     if (!cwd)
-      return static_cast<void>(reply.deliver(to_caf(cwd.reason())));
-    make_terminal(self, name, spec_of(st, what, *cwd), wanted, false);
+      return to.fail(cwd.reason());
+    auto spec = spec_of(
+      {}, {cwd->empty() ? options().working_directory : std::move(*cwd), environment(core_)});
+    if (!what.command.empty())
+      spec.argv.insert(spec.argv.end(), {"-c", what.command});
+    make(name, std::move(spec), wanted, false);
   }
-  join(self, wanted, std::move(reply));
+  joined(*room_.find(name)).join(wanted.takes_over, to);
 }
 
 /// When the sandbox runs.
-void join_or_make(sandbox_pointer self, const open_terminal_request& wanted, terminal_reply reply) {
-  const auto& st = self->state;
+void terminals::join_or_make_defined(const open_terminal_request& wanted, const join_reply& to) {
   const auto name = name_of_terminal(wanted.defined);
-  if (st.record->find(name) == nullptr)
-    return static_cast<void>(reply.deliver(to_caf(not_known(wanted.defined))));
-  if (st.terminals.count(name) > 0)
-    return join(self, wanted, std::move(reply));
-  with_terminal_room(
-    self, [=] { make_and_join(self, wanted, reply); },
-    [reply](const error& why) {
-      auto to = reply;
-      to.deliver(to_caf(why));
-    });
+  if (record().find(name) == nullptr)
+    return to.fail(not_known(wanted.defined));
+  if (auto* const live = room_.find(name))
+    return joined(*live).join(wanted.takes_over, to);
+  room_.with_room([=, this] { make_and_join_defined(wanted, to); }, to.otherwise());
 }
 
-} // namespace
+void terminals::open_defined(const open_terminal_request& wanted, const join_reply& to) {
+  const auto go = [=, this] {
+    core_.when_running(to, wanted.context, [=, this] { join_or_make_defined(wanted, to); });
+  };
+  if (core_.lives())
+    return go();
+  core_.with_record(
+    wanted.context,
+    [=, this] {
+      if (record().find(name_of_terminal(wanted.defined)) != nullptr)
+        go();
+      else
+        to.fail(not_known(wanted.defined));
+    },
+    to.otherwise());
+}
 
-void define(sandbox_pointer self, const define_terminal& wanted, reply_to<caf::ok_atom> reply) {
-  with_terminals(self, reply, wanted.context, [=](const std::function<void()>& over) {
-    const auto failed = [reply, over](const error& why) {
-      auto to = reply;
-      to.deliver(to_caf(why));
-      over();
-    };
-    if (!exists(self->state) && !lives(self->state))
-      return failed({errc::not_found, "Sandbox " + self->state.id->str() + " not found."});
-    with_lease(
-      self,
-      [=] {
-        auto& st = self->state;
-        auto changes = make_room(st);
+void terminals::define(const define_terminal& wanted, const reply<caf::ok_atom>& to) {
+  with_terminals(to, wanted.context, [this, wanted](const reply<caf::ok_atom>& mine) {
+    if (!core_.exists() && !core_.lives())
+      return mine.fail(core_.not_found());
+    core_.with_lease(
+      [=, this] {
+        auto changes = room_for_definition();
         if (!changes)
-          return failed(changes.reason());
-        const definition made{st.options->time->unix_ms(), wanted.cwd, wanted.command};
+          return mine.fail(changes.reason());
+        const definition made{options().time->unix_ms(), wanted.cwd, wanted.command};
         changes->push_back({name_of_terminal(wanted.id), made.text()});
-        st.record->write(std::move(*changes));
-        st.record->when_durable(
-          [reply, over] {
-            auto to = reply;
-            to.deliver(caf::ok_atom::value);
-            over();
-          },
-          failed);
+        record().write(std::move(*changes));
+        record().when_durable([mine] { mine.deliver(caf::ok_atom::value); }, mine.otherwise());
       },
-      failed);
+      mine.otherwise());
   });
 }
 
-void find(sandbox_pointer self, const find_terminal& asked, reply_to<known_terminal> reply) {
-  with_terminals(self, reply, asked.context, [=](const std::function<void()>& over) {
-    auto to = reply;
-    auto& st = self->state;
+void terminals::find(const find_terminal& asked, const reply<known_terminal>& to) {
+  with_terminals(to, asked.context, [this, asked](const reply<known_terminal>& mine) {
     const auto name = name_of_terminal(asked.id);
     known_terminal found;
-    found.known = st.record->find(name) != nullptr;
-    const auto at = st.terminals.find(name);
-    if (!found.known || at == st.terminals.end()) {
-      to.deliver(found);
-      return over();
-    }
-    self->request(at->second.actor, caf::infinite, measure_atom::value)
-      .then(
-        [=](std::uint64_t, std::uint64_t end) mutable {
-          found.running = true;
-          found.end_offset = end;
-          to.deliver(found);
-          over();
-        },
-        [=](const caf::error&) mutable { // It has ended meanwhile.
-          to.deliver(found);
-          over();
-        });
+    found.known = record().find(name) != nullptr;
+    const auto* const live = room_.find(name);
+    if (!found.known || live == nullptr)
+      return mine.deliver(found);
+    using extent = reply<std::uint64_t, std::uint64_t>;
+    live->actor->measure(extent::function{[found, mine](const result<extent::value>& read) mutable {
+      if (read) { // Else it has ended meanwhile.
+        found.running = true;
+        found.end_offset = std::get<1>(*read);
+      }
+      mine.deliver(found);
+    }});
   });
 }
 
-void forget(sandbox_pointer self, const forget_terminal& asked, reply_to<caf::ok_atom> reply) {
-  with_terminals(self, reply, asked.context, [=](const std::function<void()>& over) {
-    const auto failed = [reply, over](const error& why) {
-      auto to = reply;
-      to.deliver(to_caf(why));
-      over();
-    };
+void terminals::forget(const forget_terminal& asked, const reply<caf::ok_atom>& to) {
+  with_terminals(to, asked.context, [this, asked](const reply<caf::ok_atom>& mine) {
     const auto name = name_of_terminal(asked.id);
-    if (self->state.record->find(name) == nullptr)
-      return failed(not_known(asked.id));
-    with_lease(
-      self,
-      [=] {
-        auto& st = self->state;
-        if (const auto at = st.terminals.find(name); at != st.terminals.end())
-          caf::anon_send(at->second.actor, signal_terminal{SIGKILL});
-        st.end_terminal(name);
-        st.record->write({{name, std::nullopt}});
-        st.record->when_durable(
-          [reply, over] {
-            auto to = reply;
-            to.deliver(caf::ok_atom::value);
-            over();
-          },
-          failed);
+    if (record().find(name) == nullptr)
+      return mine.fail(not_known(asked.id));
+    core_.with_lease(
+      [=, this] {
+        if (const auto* const live = room_.find(name))
+          live->actor->signal(SIGKILL);
+        room_.end(name);
+        record().write({{name, std::nullopt}});
+        record().when_durable([mine] { mine.deliver(caf::ok_atom::value); }, mine.otherwise());
       },
-      failed);
-  });
-}
-
-void open_defined_terminal(sandbox_pointer self, const open_terminal_request& wanted,
-                           terminal_reply reply) {
-  const auto go = [=] {
-    when_running(self, reply, wanted.context, [=] { join_or_make(self, wanted, reply); });
-  };
-  if (lives(self->state))
-    return go();
-  with_record(self, reply, wanted.context, [=](errand mine) {
-    auto to = reply;
-    if (self->state.record->find(name_of_terminal(wanted.defined)) != nullptr)
-      go();
-    else
-      to.deliver(to_caf(not_known(wanted.defined)));
-    mine.over();
+      mine.otherwise());
   });
 }
 

@@ -1,0 +1,83 @@
+#include "actors/sandbox/command_records.hpp"
+
+namespace insula::actors::inside_sandbox {
+
+void command_records::measure(const std::shared_ptr<child_process>& process, known_command answer,
+                              const reply<known_command>& to) {
+  using extent = reply<std::uint64_t, std::uint64_t>;
+  process->measure(
+    extent::function{[answer = std::move(answer), to](const result<extent::value>& read) mutable {
+      if (!read)
+        return to.fail(read.reason());
+      std::tie(answer.begin_offset, answer.end_offset) = *read;
+      to.deliver(std::move(answer));
+    }});
+}
+
+void command_records::tell_of(const std::string& key, const reply<known_command>& to) {
+  const auto remembered = kept_.find_remembered(key);
+  if (!remembered)
+    return to.deliver(known_command{});
+  auto* const kept = kept_.find(key);
+  if (kept != nullptr && !kept->process)
+    return kept->when_known.push_back({[=, this] { tell_of(key, to); }, to.otherwise()});
+  known_command answer{command_state_of(*remembered)};
+  if (kept == nullptr) {
+    if (!answer.end) { // It was there when its sandbox ended.
+      answer.end = process_end{};
+      answer.end->lost = true;
+      answer.ended_ms = answer.started_ms;
+    }
+    return to.deliver(std::move(answer));
+  }
+  answer.process = kept->process->handle();
+  // Its end first: what is measured then is all of its output.
+  kept->process->status(reply<process_status>::function{
+    [=, this, process = kept->process](const result<process_status>& status) mutable {
+      if (!status)
+        return to.fail(status.reason());
+      if (status->ended) {
+        kept_.note_end(key, status->end);
+        if (const auto now = kept_.find_remembered(key))
+          static_cast<known_command_state&>(answer) = command_state_of(*now);
+        if (!answer.end) { // It could not be written down.
+          answer.end = status->end;
+          answer.ended_ms = options().time->unix_ms();
+        }
+      }
+      if (!answer.output)
+        return to.deliver(std::move(answer));
+      measure(process, std::move(answer), to);
+    }});
+}
+
+void command_records::find(const find_command& asked, const reply<known_command>& to) {
+  const auto tell = [this, id = asked.id](const reply<known_command>& told) {
+    local().load([=, this] { tell_of(id, told); }, told.otherwise());
+  };
+  if (core_.lives())
+    return core_.when_running(to, asked.context, [tell, to] { tell(to); });
+  core_.with_record(to, asked.context, tell);
+}
+
+void command_records::interrupt_now(const std::string& key, const reply<caf::ok_atom>& to) {
+  local().load(
+    [=, this] {
+      if (!kept_.find_remembered(key))
+        return to.fail({errc::not_found, "there is no such command"});
+      const auto* kept = kept_.find(key);
+      if (kept == nullptr || !kept->process)
+        return to.fail({errc::invalid_request, "the command has ended"});
+      kept->process->interrupt(to);
+    },
+    to.otherwise());
+}
+
+void command_records::interrupt(const interrupt_command& asked, const reply<caf::ok_atom>& to) {
+  const auto go = [this, id = asked.id, to] { interrupt_now(id, to); };
+  if (core_.lives())
+    return core_.when_running(to, asked.context, go);
+  core_.with_record(asked.context, go, to.otherwise());
+}
+
+} // namespace insula::actors::inside_sandbox

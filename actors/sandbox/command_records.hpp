@@ -1,0 +1,26 @@
+#pragma once
+
+#include "actors/sandbox/idempotency.hpp"
+
+namespace insula::actors::inside_sandbox {
+
+/// Remembered commands: what has become of one that can be asked for by its id.
+class command_records final : public part {
+public:
+  command_records(core& of, idempotency& kept)
+      : part(of)
+      , kept_(kept) {}
+
+  void find(const find_command& asked, const reply<known_command>& to);
+  void interrupt(const interrupt_command& asked, const reply<caf::ok_atom>& to);
+
+private:
+  void tell_of(const std::string& key, const reply<known_command>& to);
+  void measure(const std::shared_ptr<child_process>& process, known_command answer,
+               const reply<known_command>& to);
+  void interrupt_now(const std::string& key, const reply<caf::ok_atom>& to);
+
+  idempotency& kept_;
+};
+
+} // namespace insula::actors::inside_sandbox

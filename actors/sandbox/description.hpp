@@ -1,0 +1,36 @@
+#pragma once
+
+#include "actors/sandbox/core.hpp"
+
+#include <map>
+
+namespace insula::actors::inside_sandbox {
+
+/// What was said of the sandbox when it was made, and until when it is to be there. It stands in
+/// its record.
+class description final : public part {
+public:
+  using part::part;
+
+  void define(const define_sandbox& wanted, const reply<sandbox_description>& to);
+  void redefine(const redefine_sandbox& wanted, const reply<sandbox_description>& to);
+
+  void describe(sandbox_description& into) const override;
+  void count(sandbox_status& into) const override;
+
+private:
+  void write(std::vector<storage::change> changes, std::optional<std::int64_t> expires_ms);
+};
+
+// Of a sandbox whose record is loaded.
+
+/// What it may use.
+runtime::sandbox_limits limits_of(const core& of);
+/// Of all that runs in it.
+std::map<std::string, std::string> own_environment(const core& of);
+/// Until it is to be deleted; none: it stays.
+std::optional<std::chrono::milliseconds> time_left(const core& of);
+/// A number that stands in a record. None: there is no such key, or it is no number.
+std::optional<std::int64_t> number_in(const kept_record& record, std::string_view key);
+
+} // namespace insula::actors::inside_sandbox

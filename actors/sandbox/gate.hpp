@@ -1,0 +1,50 @@
+#pragma once
+
+#include "actors/sandbox/core.hpp"
+
+#include <deque>
+
+namespace insula::actors::inside_sandbox {
+
+class startup;
+
+/// The one gate that every request passes that needs the running sandbox. It starts the sandbox,
+/// has it go on, and waits for it to be resumed, for limits::pause_patience.
+class gate final : public part {
+public:
+  gate(core& of, startup& starts)
+      : part(of)
+      , startup_(starts) {}
+
+  void when_running(waiting_request request);
+  /// It runs: each in its turn, unless one of them has it paused.
+  void serve();
+  /// It is held: those who wait are refused when their patience is over.
+  void expect_resume();
+  void refuse_all(const error& why);
+
+  bool empty() const { return waiting_.empty(); }
+  /// Whose request makes the start necessary. Nobody's: no request waits.
+  request_context first() const {
+    return waiting_.empty() ? request_context{} : waiting_.front().context;
+  }
+  /// For figures: they have waited until now.
+  void account(steady_clock::time_point now) const;
+  /// They wait for the start after the one that ends.
+  std::deque<waiting_request> take() { return std::exchange(waiting_, {}); }
+  void wait_again(std::deque<waiting_request> all) { waiting_ = std::move(all); }
+
+  void stopped(const error& why) override { refuse_all(why); }
+  void deleting(const error& why) override { refuse_all(why); }
+  void ends(const error& why) override { refuse_all(why); }
+  bool may_hibernate() const override { return waiting_.empty(); }
+
+private:
+  void refuse_impatient();
+
+  startup& startup_;
+  std::deque<waiting_request> waiting_;
+  bool resume_expected_ = false; ///< A look at those who wait for it is on its way.
+};
+
+} // namespace insula::actors::inside_sandbox

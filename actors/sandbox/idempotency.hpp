@@ -1,0 +1,95 @@
+#pragma once
+
+#include "actors/sandbox/commands.hpp"
+#include "actors/sandbox/idempotency_record.hpp"
+
+#include <map>
+
+namespace insula::actors::inside_sandbox {
+
+/// A question that is answered later.
+struct waiting_question {
+  then_function ask;
+  otherwise_function otherwise; ///< The actor ends before.
+};
+
+/// A command that is to run once, from the request on.
+struct kept_command {
+  std::shared_ptr<child_process> process;    ///< Null: it does not run yet.
+  std::vector<reply<process_actor>> waiting; ///< As long as that is so.
+  /// An earlier server has started it, and it is not known yet what has become of it.
+  bool resuming = false;
+  std::vector<waiting_question> when_known; ///< Once it runs, or is known not to.
+  bool over = false;                        ///< It has ended, and its output is complete.
+};
+
+/// Requests that have their effect once. Of each there is a record in the node's store, durable
+/// before anything is done. The command itself is kept by the engine, with its output and its end,
+/// over any number of servers: a record whose command is not there, although nothing was lost since
+/// in which sandbox it was to run, is one of a command that was never started.
+class idempotency final : public part {
+public:
+  /// Runs it; the answer is that of the command.
+  using run_function = std::function<void(waiting_command, const reply<process_actor>&)>;
+
+  using part::part;
+
+  /// Runs it unless it has been asked for before.
+  void run(waiting_command what, const run_function& run, const reply<process_actor>& to);
+  void find_process(const find_result& asked, const reply<known_result>& to);
+  void write_once(const write_once_request& asked, const reply<write_once_answer>& to);
+  /// An alarm of the node's record.
+  void expire(const alarm_due& due);
+
+  /// An earlier server has started the command of this key. None: there is one of that key.
+  /// Else to be told whether it runs.
+  std::optional<reply<process_actor>> resume(const std::string& key);
+  /// For on_over of that command.
+  then_function over(const std::string& key);
+  /// Not all of what an earlier server has left could be taken over.
+  void forget_some() { knows_all_ = false; }
+  /// All that an earlier server has left has been taken over: what it had forgotten about goes.
+  void drop_unknown();
+
+  // For those who ask for remembered commands. The node's record is loaded.
+
+  /// Null: it is not known, or has been let go of.
+  kept_command* find(const std::string& key);
+  std::optional<idempotency_record> find_remembered(const std::string& key) const;
+  /// When its end was seen first is when it ended, from then on, and that is durable.
+  void note_end(const std::string& key, const process_end& end);
+
+  void starting() override { knows_all_ = true; }
+  void ends(const error& why) override;
+
+private:
+  /// A client was told that nothing is known of a key, and is about to ask for the command.
+  struct reservation {
+    std::string digest;
+    steady_clock::time_point until;
+  };
+
+  std::string this_start() const;
+  std::optional<idempotency_record> find_record(const std::string& key) const;
+  std::size_t count_records() const;
+  void write_record(const std::string& key, const idempotency_record& record);
+  void forget_one();
+  result<kept_command*> look_up(const once& wanted);
+  bool reserve(const find_result& asked);
+  void claim(waiting_command what, const run_function& run, const reply<process_actor>& to);
+
+  reply<process_actor> told(const std::string& key);
+  void on_running(const std::string& key, const process_actor& process);
+  void on_not_running(const std::string& key, const error& why);
+  void on_over(const std::string& key);
+  bool certainly_not_run(const std::string& key, const error& why) const;
+  void take_back(const std::string& key, const error& why);
+  void fail(const std::string& key, const error& why);
+
+  std::map<std::string, kept_command> commands_; ///< By key. What is over keeps nobody awake.
+  std::map<std::string, reservation> reserved_;  ///< By key.
+  /// All that an earlier server has left has been taken over: what is not there has not run.
+  bool knows_all_ = true;
+};
+
+} // namespace insula::actors::inside_sandbox

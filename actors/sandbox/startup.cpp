@@ -1,0 +1,389 @@
+#include "actors/sandbox/startup.hpp"
+
+#include "actors/sandbox/description.hpp"
+#include "actors/sandbox/egress.hpp"
+#include "actors/sandbox/gate.hpp"
+#include "actors/sandbox/idle.hpp"
+#include "actors/sandbox/mounts.hpp"
+#include "actors/sandbox/teardown.hpp"
+#include "actors/sandbox/workspace.hpp"
+#include "base/failpoint.hpp"
+#include "base/limits.hpp"
+#include "base/log.hpp"
+
+#include <utility>
+
+namespace insula::actors::inside_sandbox {
+
+namespace {
+
+void end_unwanted(runtime::sandbox& made, instance_count::place instance) {
+  made.destroy([kept = std::make_shared<instance_count::place>(std::move(instance))] {});
+}
+
+/// Of what the engine has refused.
+start_failure failure_of(const error& why) {
+  switch (why.code) {
+    case errc::capacity_exceeded: return start_failure::capacity;
+    case errc::machine_full: return start_failure::machine;
+    default: return start_failure::launch;
+  }
+}
+
+} // namespace
+
+// ---- The ways out of a start
+
+void startup::stopped(const error&) {
+  making_ = false;
+  recorded_ = false;
+  adopting_ = false;
+  slot_.reset();
+  warm_ = false;
+  instance_ = {};
+}
+
+void startup::fall_asleep(const error& why) {
+  core_.next_start();
+  core_.set_engine_sandbox(nullptr);
+  if (core_.now() != phase::deleting)
+    core_.become(phase::asleep);
+  core_.each_part([&](part& one) { one.stopped(why); });
+  core_.hibernate_if_idle();
+}
+
+void startup::give_up(const error& why) {
+  // It counts until it is gone.
+  if (engine_sandbox())
+    end_unwanted(*engine_sandbox(), std::move(instance_));
+  else if (making_)
+    given_up_.emplace(core_.start(), std::move(instance_));
+  fall_asleep(why);
+}
+
+/// No request waited for it any more when the engine was done with it. Its place, if that was kept.
+instance_count::place startup::take_given_up(std::uint64_t start) {
+  auto given_up = given_up_.extract(start);
+  if (!given_up)
+    return {};
+  core_.hibernate_if_idle(); // It may have stayed for that.
+  return std::move(given_up.mapped());
+}
+
+void startup::deleting(const error&) {
+  instance_.become(instance::passing);
+}
+
+// ---- The way in, step by step
+
+void startup::begin() {
+  core_.become(phase::starting);
+  core_.next_start();
+  core_.each_part([](part& one) { one.starting(); });
+  watch_ = {};
+  watch_.began = steady_clock::now();
+  watch_.whose = with_.requests.first();
+  core_.set_start_began(watch_.began);
+  claims_ = 0;
+  record().load([this] { make_unless_paused(); },
+                [this](const error& why) {
+                  options().figures->not_started(start_failure::record);
+                  fall_asleep(why);
+                },
+                watch_.whose);
+}
+
+void startup::adopt() {
+  if (core_.now() == phase::asleep && core_.has_survived())
+    begin();
+}
+
+/// Its record is there. A paused one is not made; those who want that wait.
+void startup::make_unless_paused() {
+  if (!core_.is_held() || core_.has_survived())
+    return choose_image_and_make();
+  core_.become(phase::asleep);
+  with_.requests.expect_resume();
+  core_.hibernate_if_idle();
+}
+
+/// A sandbox starts from the image that it was made from, whatever new ones start from by now.
+std::string startup::image_name() const {
+  const auto* recorded = record().find("image");
+  return recorded == nullptr ? options().image_name : *recorded;
+}
+
+void startup::choose_image_and_make() {
+  adopting_ = core_.has_survived();
+  if (adopting_ && (record().find("started_ms") == nullptr || with_.files.has_half_its_files()))
+    return end_survivor(); // No client was ever told of it.
+  const auto name = image_name();
+  const auto at = options().images.find(name);
+  static const sandbox_image
+    unknown; // It runs without, and all that is missing is its environment.
+  if (at == options().images.end() && !adopting_) {
+    log::error("sandbox.no_image",
+               {{"id", core_.id()}, {"image", name}, {"request", watch_.whose.id}});
+    options().figures->not_started(start_failure::image);
+    return fall_asleep(
+      {errc::launch_failed, "its image \"" + name +
+                              "\" is not there; once it has been imported again and the node "
+                              "restarted, the sandbox starts"});
+  }
+  core_.set_image(at == options().images.end() ? &unknown : &at->second);
+  if (!adopting_)
+    return take_place([this] { take_lease_and_make(); });
+  instance_ = options().instances->take_over();
+  take_lease_and_make();
+}
+
+/// Its own place among the node's instances.
+void startup::take_place_cold(const then_function& then) {
+  if (!instance_) { // It may have that of a warm one that was dead.
+    auto own = options().instances->take();
+    if (!own) {
+      options().figures->not_started(start_failure::capacity);
+      return fall_asleep(own.reason());
+    }
+    instance_ = std::move(*own);
+  }
+  then();
+}
+
+/// A warm one from the pool, or its own place.
+void startup::take_place(then_function then) {
+  if (auto full = options().engine->refuses_more()) {
+    options().figures->not_started(failure_of(*full));
+    return fall_asleep(*full);
+  }
+  if (!claim_ || claims_ >= limits::claims_in_vain)
+    return take_place_cold(then);
+  watch_.claimed = steady_clock::now();
+  claim_({{image_name(), options().engine_name}, watch_.whose},
+         reply<claim_answer>::function{
+           [this, then, start = core_.start()](const result<claim_answer>& answer) {
+             if (start != core_.start())
+               return; // What was claimed is removed with the answer.
+             if (core_.now() == phase::deleting)
+               return with_.ends.finish_delete();
+             // An error: the slot went just when it was to be asked.
+             const auto got = answer ? *answer : claim_answer{nullptr, true};
+             slot_ = got.slot;
+             if (slot_)
+               return then();
+             if (!got.again)
+               return take_place_cold(then);
+             ++claims_;
+             take_place(then);
+           }});
+}
+
+void startup::take_lease_and_make() {
+  watch_.lease_asked = steady_clock::now();
+  core_.with_lease(
+    [this] {
+      watch_.part(start_phase::lease) = steady_clock::now() - watch_.lease_asked;
+      if (core_.now() == phase::deleting)
+        return adopting_ ? end_survivor() : with_.ends.finish_delete();
+      if (!adopting_ && record().find("started_ms") != nullptr)
+        return write_record([this] { make(); });
+      if (adopting_)
+        recorded_ = true; // By the server that has started it.
+      else
+        write_record(nullptr);
+      make();
+    },
+    [this](const error& why) {
+      if (core_.now() == phase::deleting)
+        return with_.ends.finish_delete();
+      options().figures->not_started(start_failure::lease);
+      fall_asleep(why);
+    });
+}
+
+/// `before`: the engine was to be asked after it.
+void startup::record_failed(const error& why, bool before) {
+  log::error("sandbox.record_failed",
+             {{"id", core_.id()}, {"reason", why.message}, {"request", watch_.whose.id}});
+  options().figures->not_started(start_failure::record);
+  if (core_.now() == phase::deleting) // Else what is under way there ends it.
+    return before ? with_.ends.finish_delete() : void();
+  give_up({why.code, "its record could not be written: " + why.message});
+}
+
+/// The output gate of a start: no client learns of the sandbox before its record would survive a
+/// crash. `make`: what is to follow it; null: the engine has been asked already.
+void startup::write_record(const then_function& make) {
+  const auto now_ms = std::to_string(options().time->unix_ms());
+  std::vector<storage::change> changes{{"image", image_name()}, {"started_ms", now_ms}};
+  if (!core_.exists())
+    changes.push_back({"created_ms", now_ms});
+  with_.files.note_start(changes);
+  watch_.record_sent = steady_clock::now();
+  record().write(std::move(changes), watch_.whose);
+  record().when_durable(
+    [this, make, start = core_.start()] {
+      if (start != core_.start())
+        return;
+      watch_.part(start_phase::record) = steady_clock::now() - watch_.record_sent;
+      recorded_ = true;
+      if (!make)
+        run_if_ready();
+      else if (core_.now() == phase::deleting)
+        with_.ends.finish_delete();
+      else
+        make();
+    },
+    [this, make, start = core_.start()](const error& why) {
+      if (start == core_.start())
+        record_failed(why, make != nullptr);
+    });
+}
+
+runtime::sandbox_listener startup::listener() {
+  const auto start = core_.start();
+  const auto post = core_.post();
+  runtime::sandbox_listener made;
+  // One that comes to life after the actor has ended is removed again.
+  made.on_ready = [this, start, post](const std::shared_ptr<runtime::sandbox>& of) {
+    if (!post([=, this] { on_ready(start, of); }))
+      of->destroy([] {});
+  };
+  made.on_failed = [this, start, post](const error& why) {
+    post([=, this] { on_failed(start, why); });
+  };
+  const auto for_memory = std::make_shared<bool>(false);
+  made.on_forced_end = [for_memory] { *for_memory = true; };
+  made.on_ended = [this, start, post, for_memory] {
+    post([this, start, memory = *for_memory] { with_.ends.on_ended(start, memory); });
+  };
+  made.on_mount_ended = [this, start, post](const std::string& path) {
+    post([=, this] { with_.buckets.on_program_ended(start, path); });
+  };
+  return made;
+}
+
+/// The one that has survived, the one that was claimed, or else a new one.
+void startup::make() {
+  making_ = true;
+  runtime::sandbox_spec spec;
+  spec.name = core_.id();
+  spec.host_name = core_.id().substr(0, 63);
+  spec.image = core_.image().layers;
+  spec.limits = limits_of(core_);
+  spec.network = with_.network.of_start();
+  spec.epoch = core_.epoch();
+  if (adopting_)
+    return options().engine->adopt(spec, listener());
+  warm_ = slot_ != nullptr;
+  if (warm_) {
+    auto [made, instance] = std::exchange(slot_, nullptr)->take();
+    instance_ = std::move(instance);
+    failpoint("sandbox.claim");
+    return made->claim({spec.host_name, spec.limits, spec.name, spec.network, spec.epoch},
+                       listener());
+  }
+  options().figures->cold_start();
+  options().engine->create(std::move(spec), listener());
+}
+
+/// The start is over: what it took is counted, and told to those who wait.
+void startup::account() {
+  const auto now = steady_clock::now();
+  with_.requests.account(now);
+  if (adopting_)
+    return;
+  constexpr std::chrono::nanoseconds not_needed{-1};
+  const auto made = warm_ ? runtime::creation_times{not_needed, not_needed, not_needed, not_needed,
+                                                    not_needed, not_needed, not_needed}
+                          : engine_sandbox()->creation();
+  watch_.part(start_phase::slot) = made.slot;
+  watch_.part(start_phase::cgroup) = made.cgroup;
+  watch_.part(start_phase::disk) = made.disk;
+  watch_.part(start_phase::namespaces) = made.namespaces;
+  watch_.part(start_phase::layers) = made.layers;
+  watch_.part(start_phase::mounts) = made.mounts;
+  watch_.part(start_phase::agent) = made.agent;
+  watch_.part(start_phase::claim) = warm_ ? watch_.made_ours - watch_.claimed : not_needed;
+  watch_.part(start_phase::ready) = now - watch_.began;
+  options().figures->started(watch_.parts);
+  if (watch_.whose.times)
+    watch_.whose.times->started(watch_.parts);
+}
+
+void startup::run_if_ready() {
+  if (core_.now() != phase::starting || !engine_sandbox() || !recorded_ ||
+      !core_.settle([this] { run_if_ready(); },
+                    [this, start = core_.start()](const error& why) { on_failed(start, why); }))
+    return;
+  core_.become(phase::running);
+  instance_.become(instance::assigned);
+  account();
+  const bool adopted = std::exchange(adopting_, false), wanted = !with_.requests.empty();
+  if (adopted)
+    core_.set_start_began(std::nullopt);
+  core_.each_part([adopted](part& one) { one.running(adopted); });
+  log::info("sandbox.running",
+            {{"id", core_.id()}, {"epoch", core_.epoch()}, {"request", watch_.whose.id}});
+  if (adopted)
+    with_.ladder.stand_as_left();
+  if (core_.is_held())
+    return with_.requests.expect_resume();
+  with_.requests.serve();
+  core_.mark_used();
+  if (adopted && !wanted)
+    with_.ladder.recall();
+}
+
+// ---- What the engine says
+
+void startup::on_ready(std::uint64_t start, std::shared_ptr<runtime::sandbox> made) {
+  if (start != core_.start())
+    return end_unwanted(*made, take_given_up(start));
+  failpoint("sandbox.made");
+  making_ = false;
+  core_.set_engine_sandbox(std::move(made));
+  watch_.made_ours = steady_clock::now();
+  if (core_.now() == phase::deleting)
+    return with_.ends.destroy();
+  run_if_ready();
+}
+
+void startup::on_failed(std::uint64_t start, error why) {
+  if (start != core_.start())
+    return static_cast<void>(take_given_up(start));
+  making_ = false;
+  if (warm_ && core_.now() == phase::starting && why.code != errc::stale_epoch) {
+    options().figures->slot_died();
+    log::warning("pool.dead_slot", {{"reason", why.message}, {"request", watch_.whose.id}});
+    ++claims_;
+    return take_place([this] { make(); }); // With its place, since it is gone.
+  }
+  // The engine's own ceiling is told as the node's.
+  if (why.code == errc::capacity_exceeded)
+    why.message = options().instances->now();
+  log::error("sandbox.not_started",
+             {{"id", core_.id()}, {"reason", why.message}, {"request", watch_.whose.id}});
+  options().figures->not_started(failure_of(why));
+  if (core_.now() == phase::deleting) // One that was not to be had may still be there.
+    return core_.has_survived() ? end_survivor() : with_.ends.finish_delete();
+  fall_asleep(why);
+}
+
+void startup::end_survivor() {
+  options().engine->disown(core_.id(), [this, start = core_.start(), post = core_.post()] {
+    post([this, start] { on_survivor_ended(start); });
+  });
+}
+
+void startup::on_survivor_ended(std::uint64_t start) {
+  if (start != core_.start())
+    return;
+  if (core_.now() == phase::deleting)
+    return with_.ends.load_and_finish_delete();
+  if (with_.requests.empty())
+    return fall_asleep({errc::sandbox_not_running, "it was never used"});
+  make_unless_paused();
+}
+
+} // namespace insula::actors::inside_sandbox

@@ -1,0 +1,106 @@
+#pragma once
+
+#include "actors/sandbox/core.hpp"
+
+#include <map>
+
+namespace insula::actors::inside_sandbox {
+
+class egress;
+class gate;
+class idle;
+class mounts;
+class teardown;
+class workspace;
+
+/// The attempts to start the sandbox, one at a time. First the lease, then the record and the
+/// engine's sandbox side by side; it runs with both. Of a sandbox that has run before, the record
+/// goes first: a sandbox that a later server finds is of the start that is recorded.
+class startup final : public part {
+public:
+  /// What a start needs of the others.
+  struct others {
+    gate& requests;
+    idle& ladder;
+    workspace& files;
+    egress& network;
+    mounts& buckets;
+    teardown& ends;
+  };
+  using claim_function = std::function<void(claim_slot, const reply<claim_answer>&)>;
+
+  /// `claim` asks the pool for a warm one. Null: there is no pool.
+  startup(core& of, others with, claim_function claim)
+      : part(of)
+      , with_(with)
+      , claim_(std::move(claim)) {}
+
+  /// For the first of the requests that wait.
+  void begin();
+  /// What an earlier server has left is taken over, if nothing has yet.
+  void adopt();
+  /// What has been made for this start goes; those who wait are told why.
+  void give_up(const error& why);
+  /// It runs no more, or never did. Those who wait for it are told why.
+  void fall_asleep(const error& why);
+  /// Ends what an earlier server has left.
+  void end_survivor();
+
+  /// This start takes over what an earlier server has left.
+  bool adopting() const { return adopting_; }
+  /// The request that made it necessary.
+  const request_context& whose() const { return watch_.whose; }
+
+  void stopped(const error& why) override;
+  void deleting(const error& why) override;
+  bool may_hibernate() const override { return given_up_.empty(); }
+
+private:
+  /// What is measured of a start. Nothing is decided by it, so it is by the system's clock.
+  struct watch {
+    steady_clock::time_point began;
+    steady_clock::time_point lease_asked;
+    steady_clock::time_point record_sent;
+    steady_clock::time_point claimed;
+    steady_clock::time_point made_ours;
+    start_times parts{};
+    request_context whose;
+
+    std::chrono::nanoseconds& part(start_phase which) {
+      return parts[static_cast<std::size_t>(which)];
+    }
+  };
+
+  std::string image_name() const;
+  void make_unless_paused();
+  void choose_image_and_make();
+  void take_place(then_function then);
+  void take_place_cold(const then_function& then);
+  void take_lease_and_make();
+  void write_record(const then_function& make);
+  void record_failed(const error& why, bool before);
+  void make();
+  runtime::sandbox_listener listener();
+  void run_if_ready();
+  void account();
+
+  void on_ready(std::uint64_t start, std::shared_ptr<runtime::sandbox> made);
+  void on_failed(std::uint64_t start, error why);
+  void on_survivor_ended(std::uint64_t start);
+  instance_count::place take_given_up(std::uint64_t start);
+
+  const others with_;
+  const claim_function claim_;
+  instance_count::place instance_;
+  bool making_ = false; ///< The engine has been asked for this start, and has not said how it went.
+  /// By start: of those that are still being made though nobody wants them any more.
+  std::map<std::uint64_t, instance_count::place> given_up_;
+  std::shared_ptr<claimed_slot> slot_; ///< From the pool, until it is made ours.
+  bool warm_ = false;                  ///< This start is that of one from the pool.
+  unsigned claims_ = 0;                ///< Of this start, that found nobody alive.
+  bool recorded_ = false;              ///< This start is in the store.
+  bool adopting_ = false;
+  watch watch_; ///< Of the last start.
+};
+
+} // namespace insula::actors::inside_sandbox
