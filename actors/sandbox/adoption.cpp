@@ -14,7 +14,7 @@ namespace insula::actors::inside_sandbox {
 using runtime::survivor;
 using runtime::survivor_kind;
 
-/// What cannot be taken over is ended: no client would ever ask for it.
+/// A survivor that cannot be taken over is ended: no client would ever ask for it.
 void adoption::disown(const survivor& which) {
   if (which.kind == survivor_kind::command || which.kind == survivor_kind::shell_command)
     with_.keys.forget_some();

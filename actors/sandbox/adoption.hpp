@@ -11,8 +11,8 @@ class sessions;
 class terminal_room;
 class terminals;
 
-/// What an earlier server has left running in the sandbox has its objects again once this server
-/// has taken the sandbox over.
+/// The survivors of an earlier server get their objects again once this server has taken the
+/// sandbox over.
 class adoption final : public part {
 public:
   struct others {

@@ -18,7 +18,7 @@ public:
   virtual ~child_process() = default;
   virtual process_actor handle() const = 0; ///< For its readers.
   virtual void start(const reply<process_actor>& to) = 0;
-  virtual void start() = 0; ///< Nobody is told.
+  virtual void start() = 0; ///< Without an answer.
   virtual void probe(const reply<bool>& to) = 0;
   virtual void status(const reply<process_status>& to) = 0;
   virtual void measure(const reply<std::uint64_t, std::uint64_t>& to) = 0;
@@ -34,7 +34,7 @@ public:
   virtual void run(session_command what, const reply<process_actor>& to) = 0;
   virtual void look_around(const reply<runtime::shell_surroundings>& to) = 0;
   virtual void end(error why, const reply<caf::ok_atom>& to) = 0;
-  virtual void end(error why) = 0; ///< Nobody is told.
+  virtual void end(error why) = 0; ///< Without an answer.
   virtual void kill() = 0;         ///< The actor ends.
 };
 

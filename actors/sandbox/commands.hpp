@@ -24,8 +24,8 @@ public:
   void run(waiting_command what, const reply<process_actor>& to);
   void probe(const request_context& context, const reply<bool>& to);
 
-  /// A command that an earlier server has started. `told`: it runs, or why it does not. None: there
-  /// is nobody to tell.
+  /// A command that an earlier server has started. `told`: it runs, or why it does not. None: no
+  /// request waits for it.
   void resume(const runtime::survivor& which, const survivor_note& note, then_function on_over,
               const std::optional<reply<process_actor>>& told);
   std::size_t count() const { return processes_.size(); }

@@ -26,6 +26,7 @@ using steady_clock = std::chrono::steady_clock;
 
 /// The answer to a request of a sandbox that moves to another node: the client asks there.
 inline const error leaves_node{errc::node_unreachable, "it goes on at another node"};
+inline const error has_ended{errc::sandbox_not_running, "the sandbox has ended"};
 
 /// A request that needs the running sandbox. One of `go` and `refuse` is called, once.
 struct waiting_request {
@@ -53,45 +54,42 @@ public:
   virtual void starting() {}
   /// The engine's sandbox is there and is about to run. False: something has to be there first, and
   /// `then` is called once it is; or `failed`, once nothing is left of the engine's sandbox.
-  virtual bool settle([[maybe_unused]] const then_function& then,
-                      [[maybe_unused]] const otherwise_function& failed) {
+  virtual bool settle(const then_function& /*then*/, const otherwise_function& /*failed*/) {
     return true;
   }
   /// It runs. `adopted`: an earlier server has started it.
-  virtual void running([[maybe_unused]] bool adopted) {}
+  virtual void running(bool /*adopted*/) {}
   /// A request is about to be served.
-  virtual void served([[maybe_unused]] const request_context& context) {}
+  virtual void served(const request_context&) {}
   /// It was used just now.
   virtual void used() {}
   /// It is about to be told to stand still.
   virtual void freezes() {}
   /// The start is over: nothing of it runs.
-  virtual void stopped([[maybe_unused]] const error& why) {}
+  virtual void stopped(const error& /*why*/) {}
   /// The deletion begins.
-  virtual void deleting([[maybe_unused]] const error& why) {}
+  virtual void deleting(const error& /*why*/) {}
   /// The actor ends: each answer that is owed is given now.
-  virtual void ends([[maybe_unused]] const error& why) {}
+  virtual void ends(const error& /*why*/) {}
 
   // ---- Questions
 
   /// Before a request is served. True: something has to be durable first, and one of the two is
   /// called then. False: the request can be served.
-  virtual bool delays([[maybe_unused]] const request_context& context,
-                      [[maybe_unused]] const then_function& then,
-                      [[maybe_unused]] const otherwise_function& otherwise) {
+  virtual bool delays(const request_context&, const then_function&, const otherwise_function&) {
     return false;
   }
   /// Before an idle sandbox takes the step. True: something has to be done first; the idle check is
   /// made again when it is.
-  virtual bool delays([[maybe_unused]] idle_step next) { return false; }
+  virtual bool delays(idle_step) { return false; }
   /// As long as it is, the sandbox is not idle.
   virtual bool in_use() const { return false; }
   /// As long as it is, requests wait, and the sandbox is left as it is.
   virtual bool is_held() const { return false; }
   /// Adds what it knows. The record is loaded.
-  virtual void describe([[maybe_unused]] sandbox_description& into) const {}
+  virtual void describe(sandbox_description& /*into*/) const {}
   /// Adds what it knows. The record may not be loaded.
-  virtual void count([[maybe_unused]] sandbox_status& into) const {}
+  virtual void count(sandbox_status& /*into*/) const {}
   /// The actor of a sandbox that does not run may end.
   virtual bool may_hibernate() const { return true; }
 
@@ -118,7 +116,7 @@ private:
 /// Has a function run in the sandbox's mailbox. Any thread. False: the actor has ended.
 using poster = std::function<bool(std::function<void()>)>;
 
-/// What a part may ask of the object that it is part of.
+/// The object of one sandbox, as its parts see it.
 class core {
 public:
   core(std::string id, std::shared_ptr<const sandbox_options> options);

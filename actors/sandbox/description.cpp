@@ -1,5 +1,7 @@
 #include "actors/sandbox/description.hpp"
 
+#include "actors/sandbox/egress.hpp"
+
 #include <charconv>
 
 namespace insula::actors::inside_sandbox {
@@ -11,7 +13,6 @@ constexpr const char* created_key = "created_ms";
 constexpr const char* env_key = "env";
 constexpr const char* expires_key = "expires_ms";
 constexpr const char* image_key = "image";
-constexpr const char* network_key = "network";
 constexpr const char* memory_key = "memory_limit";
 constexpr const char* cpu_key = "cpu_limit";
 

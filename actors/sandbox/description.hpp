@@ -6,8 +6,8 @@
 
 namespace insula::actors::inside_sandbox {
 
-/// What was said of the sandbox when it was made, and until when it is to be there. It stands in
-/// its record.
+/// The description of the sandbox by the client that made it, with the time of its end. It stands
+/// in the record.
 class description final : public part {
 public:
   using part::part;
@@ -24,7 +24,7 @@ private:
 
 // Of a sandbox whose record is loaded.
 
-/// What it may use.
+/// The memory and processors that it may use.
 runtime::sandbox_limits limits_of(const core& of);
 /// Of all that runs in it.
 std::map<std::string, std::string> own_environment(const core& of);

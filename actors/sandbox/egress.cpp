@@ -9,8 +9,6 @@ namespace insula::actors::inside_sandbox {
 
 namespace {
 
-constexpr const char* network_key = "network";
-
 const error not_running{errc::sandbox_not_running, "the sandbox does not run"};
 const error network_lost{errc::launch_failed, "the egress gateway does not answer"};
 
@@ -110,7 +108,7 @@ void egress::set_network(const set_network_request& wanted, const reply<network_
 
 void egress::change_network(const change_network_request& wanted, const reply<network_state>& to) {
   core_.with_record(to, wanted.context, [this, wanted](const reply<network_state>& mine) {
-    // What is on its way to the disk is in it already: no change is lost.
+    // Changes on their way to the disk are in it already: none is lost.
     auto policy = recorded();
     auto& rules = policy.rules;
     for (const auto& target : wanted.removed)

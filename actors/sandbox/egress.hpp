@@ -4,7 +4,10 @@
 
 namespace insula::actors::inside_sandbox {
 
-/// What the sandbox may reach, and how it is reached. The policy stands in its record.
+/// The key of the policy in the sandbox's record.
+inline constexpr const char* network_key = "network";
+
+/// The network of the sandbox: its egress policy, which stands in its record, and the ways into it.
 class egress final : public part {
 public:
   using part::part;
@@ -16,7 +19,7 @@ public:
   void open_sockets(const open_sockets_request& wanted, const reply<sandbox_sockets>& to);
   void list_ports(const list_ports_request& wanted, const reply<std::vector<listening_port>>& to);
 
-  /// What the engine is told with the start. The record is loaded.
+  /// The policy that the engine is given with the start. The record is loaded.
   const egress_policy& of_start();
 
   /// The engine knows the policy that is durable by now.

@@ -17,20 +17,20 @@ public:
       , startup_(starts) {}
 
   void when_running(waiting_request request);
-  /// It runs: each in its turn, unless one of them has it paused.
+  /// The sandbox runs: each request in its turn, unless one of them has it paused.
   void serve();
-  /// It is held: those who wait are refused when their patience is over.
+  /// The sandbox is held: requests that wait are refused when their patience is over.
   void expect_resume();
   void refuse_all(const error& why);
 
   bool empty() const { return waiting_.empty(); }
-  /// Whose request makes the start necessary. Nobody's: no request waits.
+  /// The context of the request that makes the start necessary; empty: no request waits.
   request_context first() const {
     return waiting_.empty() ? request_context{} : waiting_.front().context;
   }
-  /// For figures: they have waited until now.
+  /// For figures: the requests have waited until now.
   void account(steady_clock::time_point now) const;
-  /// They wait for the start after the one that ends.
+  /// The requests wait for the start after the one that ends.
   std::deque<waiting_request> take() { return std::exchange(waiting_, {}); }
   void wait_again(std::deque<waiting_request> all) { waiting_ = std::move(all); }
 
@@ -44,7 +44,7 @@ private:
 
   startup& startup_;
   std::deque<waiting_request> waiting_;
-  bool resume_expected_ = false; ///< A look at those who wait for it is on its way.
+  bool resume_expected_ = false; ///< The next look at their patience is on its way.
 };
 
 } // namespace insula::actors::inside_sandbox

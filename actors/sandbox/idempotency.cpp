@@ -10,9 +10,9 @@ namespace insula::actors::inside_sandbox {
 
 namespace {
 
-constexpr std::string_view records = "idempotency/";
-constexpr std::string_view command_records = "idempotency/exec/";
-constexpr std::string_view tree_records = "idempotency/hydrate/";
+constexpr std::string_view all_records = "idempotency/";
+constexpr std::string_view exec_records = "idempotency/exec/";
+constexpr std::string_view hydrate_records = "idempotency/hydrate/";
 
 /// Requests that wait for one command to run.
 constexpr std::size_t max_waiting = 256;
@@ -20,9 +20,9 @@ constexpr std::size_t max_waiting = 256;
 /// In place of the name of a sandbox: whether it has run in any is not known.
 constexpr std::string_view in_doubt = "?";
 
-const error too_many{errc::limit_reached, "the sandbox keeps as many results as it may"};
-const error has_ended{errc::sandbox_not_running, "the sandbox has ended"};
-const error gone{errc::result_gone, "what this request has done is over, and its result is gone"};
+const error too_many_results{errc::limit_reached, "the sandbox keeps as many results as it may"};
+const error result_gone{errc::result_gone,
+                        "what this request has done is over, and its result is gone"};
 
 std::string key_of(std::string_view kind, const std::string& key) {
   return std::string{kind} + key;
@@ -31,7 +31,8 @@ std::string key_of(std::string_view kind, const std::string& key) {
 template <class Do>
 void for_each_record(const kept_record& in, Do what) {
   const auto& all = in.entries();
-  for (auto at = all.lower_bound(records); at != all.end() && at->first.starts_with(records); ++at)
+  for (auto at = all.lower_bound(all_records);
+       at != all.end() && at->first.starts_with(all_records); ++at)
     what(at->first, idempotency_record::read(at->second));
 }
 
@@ -51,7 +52,7 @@ std::optional<idempotency_record> idempotency::find_record(const std::string& ke
 }
 
 std::optional<idempotency_record> idempotency::find_remembered(const std::string& key) const {
-  const auto* const found = local().find(key_of(command_records, key));
+  const auto* const found = local().find(key_of(exec_records, key));
   if (found == nullptr)
     return std::nullopt;
   auto known = idempotency_record::read(*found);
@@ -66,7 +67,8 @@ kept_command* idempotency::find(const std::string& key) {
 std::size_t idempotency::count_records() const {
   const auto& all = local().entries();
   std::size_t count = 0;
-  for (auto at = all.lower_bound(records); at != all.end() && at->first.starts_with(records); ++at)
+  for (auto at = all.lower_bound(all_records);
+       at != all.end() && at->first.starts_with(all_records); ++at)
     ++count;
   return count;
 }
@@ -96,14 +98,14 @@ void idempotency::forget_one() {
   });
   if (oldest.empty())
     return;
-  commands_.erase(oldest.substr(command_records.size()));
+  commands_.erase(oldest.substr(exec_records.size()));
   local().write({{oldest, std::nullopt}});
 }
 
 /// Null: it has not run, and may. Errors: those of find_result.
 result<kept_command*> idempotency::look_up(const once& wanted) {
   const auto at = commands_.find(wanted.key);
-  const auto* const text = local().find(key_of(command_records, wanted.key));
+  const auto* const text = local().find(key_of(exec_records, wanted.key));
   auto known = text != nullptr ? std::optional{idempotency_record::read(*text)} : std::nullopt;
   const bool runs = at != commands_.end() && !at->second.over;
   if (known && known->expired(options().time->unix_ms()) && !runs)
@@ -112,7 +114,7 @@ result<kept_command*> idempotency::look_up(const once& wanted) {
     if (at != commands_.end())
       commands_.erase(at);
     if (text == nullptr && count_records() >= limits::kept_results_per_sandbox)
-      return too_many;
+      return too_many_results;
     return nullptr;
   }
   if (known->digest != wanted.digest)
@@ -121,7 +123,7 @@ result<kept_command*> idempotency::look_up(const once& wanted) {
     return &at->second;
   if (knows_all_ && known->which == this_start())
     return nullptr;
-  return gone;
+  return result_gone;
 }
 
 /// Two concurrent requests may use one key for different things: the second is refused while it
@@ -151,7 +153,7 @@ void idempotency::fail(const std::string& key, const error& why) {
 
 /// It certainly has not run: the same request may come again, as if it never had.
 void idempotency::take_back(const std::string& key, const error& why) {
-  const auto record_key = key_of(command_records, key);
+  const auto record_key = key_of(exec_records, key);
   if (core_.epoch() != 0 && local().loaded() && local().find(record_key) != nullptr)
     local().write({{record_key, std::nullopt}});
   fail(key, why);
@@ -162,7 +164,7 @@ void idempotency::claim(waiting_command what, const run_function& run,
   const auto key = what.wanted.once.key;
   commands_[key].waiting.push_back(to);
   reserved_.erase(key); // From here on its record says so.
-  const auto record_key = key_of(command_records, key);
+  const auto record_key = key_of(exec_records, key);
   if (!find_record(record_key)) {
     idempotency_record made{what.wanted.once.digest, options().time->unix_ms(), this_start()};
     if (auto& kept = what.wanted.remembered)
@@ -249,7 +251,7 @@ void idempotency::drop_unknown() {
     [this] {
       std::erase_if(commands_, [&](const auto& each) {
         return each.second.waiting.empty() &&
-               local().find(key_of(command_records, each.first)) == nullptr;
+               local().find(key_of(exec_records, each.first)) == nullptr;
       });
     },
     [](const error&) {}); // The next request for one of them hears of that.
@@ -303,7 +305,7 @@ void idempotency::on_not_running(const std::string& key, const error& why) {
   };
   local().load(
     [=, this] {
-      const auto record_key = key_of(command_records, key);
+      const auto record_key = key_of(exec_records, key);
       if (auto known = find_record(record_key); known && core_.epoch() != 0) {
         known->which = in_doubt;
         local().write({{record_key, known->text()}});
@@ -323,10 +325,10 @@ void idempotency::note_end(const std::string& key, const process_end& end) {
   known.end = end;
   known.ended_ms = options().time->unix_ms();
   remembered->status = text_of(known);
-  local().write({{key_of(command_records, key), remembered->text()}});
+  local().write({{key_of(exec_records, key), remembered->text()}});
 }
 
-/// What a remembered one needs no more is let go of.
+/// A remembered command without output needs its process no more.
 void idempotency::on_over(const std::string& key) {
   auto* known = find(key);
   if (known == nullptr)
@@ -350,7 +352,7 @@ void idempotency::on_over(const std::string& key) {
 void idempotency::write_once(const write_once_request& asked, const reply<write_once_answer>& to) {
   local().load(
     [=, this] {
-      const auto key = key_of(tree_records, asked.once.key);
+      const auto key = key_of(hydrate_records, asked.once.key);
       const auto known = find_record(key);
       if (known && known->digest != asked.once.digest)
         return to.fail(key_conflict);
@@ -362,7 +364,7 @@ void idempotency::write_once(const write_once_request& asked, const reply<write_
       if (!written && tells)
         write_record(key, {asked.once.digest, options().time->unix_ms(), start});
       else if (!known && count_records() >= limits::kept_results_per_sandbox)
-        return to.fail(too_many);
+        return to.fail(too_many_results);
       local().answer(to, write_once_answer{written || tells, start});
     },
     to.otherwise());
@@ -380,9 +382,8 @@ void idempotency::expire(const alarm_due& due) {
                          ? known.made_ms
                          : std::max(known.made_ms, command_state_of(known).ended_ms);
     auto left = since + limits::results_kept.count() - now;
-    const auto at = key.starts_with(command_records)
-                      ? commands_.find(key.substr(command_records.size()))
-                      : commands_.end();
+    const auto at = key.starts_with(exec_records) ? commands_.find(key.substr(exec_records.size()))
+                                                  : commands_.end();
     const bool runs = at != commands_.end() && !at->second.over;
     if (left <= 0 && runs)
       left = limits::kept_result_pause.count();

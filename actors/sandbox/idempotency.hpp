@@ -51,7 +51,7 @@ public:
   /// All that an earlier server has left has been taken over: what it had forgotten about goes.
   void drop_unknown();
 
-  // For those who ask for remembered commands. The node's record is loaded.
+  // For command_records. The node's record is loaded.
 
   /// Null: it is not known, or has been let go of.
   kept_command* find(const std::string& key);
@@ -86,8 +86,9 @@ private:
   void take_back(const std::string& key, const error& why);
   void fail(const std::string& key, const error& why);
 
-  std::map<std::string, kept_command> commands_; ///< By key. What is over keeps nobody awake.
-  std::map<std::string, reservation> reserved_;  ///< By key.
+  std::map<std::string, kept_command>
+    commands_;                                  ///< By key. One that is over does not count as use.
+  std::map<std::string, reservation> reserved_; ///< By key.
   /// All that an earlier server has left has been taken over: what is not there has not run.
   bool knows_all_ = true;
 };

@@ -25,8 +25,7 @@ struct idempotency_record {
   bool expired(std::int64_t now_ms) const;
 };
 
-/// What is known of a remembered command, for its record: numbers in one line, and its text behind
-/// it.
+/// The state of a remembered command, for its record: numbers in one line, and its text behind it.
 std::string text_of(const known_command_state& known);
 known_command_state command_state_of(const idempotency_record& record);
 

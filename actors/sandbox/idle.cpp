@@ -185,7 +185,7 @@ void idle::check() {
 
 void idle::stopped(const error&) {
   freezing_ = false;
-  noted_ = false; // What is noted was of the start that is over.
+  noted_ = false; // The note was of the start that is over.
 }
 
 } // namespace insula::actors::inside_sandbox

@@ -11,8 +11,8 @@
 
 namespace insula::actors::inside_sandbox {
 
-/// What a sandbox remembers in one of the two stores, as its parts see it. object_storage says what
-/// each function promises.
+/// The memory of a sandbox in one of the two stores, as its parts see it. object_storage has the
+/// promises of each function.
 class kept_record {
 public:
   using entry_map = std::map<std::string, std::string, std::less<>>;

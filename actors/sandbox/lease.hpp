@@ -15,10 +15,10 @@ public:
   storage::epoch epoch() const { return epoch_; }
   bool asked_for() const { return !waiting_.empty(); }
   void release();
-  /// The sandbox is at rest. One that was never taken is given back as well: nobody need own what
-  /// has no record.
+  /// The sandbox is at rest. A lease that was never taken is given back as well: a sandbox without
+  /// a record needs no owner.
   void give_back();
-  /// It is given to nobody any more; those who wait are told why.
+  /// The lease is given out no more; requests that wait for it are refused.
   void close(const error& why);
 
   void ends(const error&) override { release(); }

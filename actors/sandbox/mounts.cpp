@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view mount_keys = "mount="; ///< And the path.
 
-std::string key_of(const std::string& path) {
+std::string mount_key(const std::string& path) {
   return std::string{mount_keys} + path;
 }
 
@@ -37,8 +37,7 @@ error no_mount(const std::string& path) {
   return {errc::not_found, "No active mount found at path: " + path};
 }
 
-const error has_ended{errc::sandbox_not_running, "the sandbox has ended"};
-const error too_many{errc::limit_reached, "too many mounts wait in this sandbox"};
+const error too_many_mounts{errc::limit_reached, "too many mounts wait in this sandbox"};
 
 } // namespace
 
@@ -176,7 +175,7 @@ void mounts::mount_in_turn(const bucket_mount& wanted, const request_context& co
       return to.fail(outcome.reason());
     if (start != core_.start() || !core_.runs()) // Asleep it has no lease.
       return to.fail(has_ended);
-    record().write({{key_of(wanted.path), wanted.text()}}, context);
+    record().write({{mount_key(wanted.path), wanted.text()}}, context);
     record().when_durable(
       [=, this] {
         const std::chrono::duration<double, std::milli> took = steady_clock::now() - began;
@@ -198,14 +197,14 @@ void mounts::mount_in_turn(const bucket_mount& wanted, const request_context& co
 
 void mounts::unmount_in_turn(const std::string& path, const request_context& context,
                              const reply<caf::ok_atom>& to) {
-  if (record().find(key_of(path)) == nullptr)
+  if (record().find(mount_key(path)) == nullptr)
     return to.fail(no_mount(path));
   if (const auto why = something_inside(path))
     return to.fail(*why);
   const auto erase = [=, this] {
     core_.with_lease(
       [=, this] {
-        record().write({{key_of(path), std::nullopt}}, context);
+        record().write({{mount_key(path), std::nullopt}}, context);
         record().when_durable(
           [=, this] {
             log::info("mount.gone", {{"id", core_.id()}, {"path", path}, {"request", context.id}});
@@ -225,7 +224,7 @@ void mounts::unmount_in_turn(const std::string& path, const request_context& con
   });
 }
 
-/// What is not to be there, or is dead.
+/// Unmounts those that are dead, or are not to be there.
 void mounts::take_away(const std::vector<std::string>& paths, const then_function& over) {
   if (paths.empty() || !engine_sandbox())
     return over();
@@ -277,7 +276,7 @@ void mounts::put_back(const std::vector<bucket_mount>& lost, unsigned attempts,
     });
 }
 
-/// What is recorded and is not there, for any reason.
+/// The recorded mounts that are not there, for any reason.
 std::vector<bucket_mount> mounts::missing() const {
   auto all = recorded();
   const auto live = engine_sandbox()->mounts();
@@ -339,7 +338,7 @@ void mounts::mount(const mount_bucket_request& wanted, const reply<caf::ok_atom>
                     }});
     });
     if (!taken)
-      to.fail(too_many);
+      to.fail(too_many_mounts);
   });
 }
 
@@ -353,7 +352,7 @@ void mounts::unmount(const unmount_bucket_request& wanted, const reply<caf::ok_a
                       }});
     });
     if (!taken)
-      mine.fail(too_many);
+      mine.fail(too_many_mounts);
   });
 }
 
@@ -437,7 +436,7 @@ void mounts::on_program_ended(std::uint64_t start, const std::string& path) {
   if (count > limits::mount_revivals)
     return;
   in_turn([=, this](const then_function& over) {
-    if (start != core_.start() || !core_.runs() || record().find(key_of(path)) == nullptr)
+    if (start != core_.start() || !core_.runs() || record().find(mount_key(path)) == nullptr)
       return over();
     std::vector<std::string> dead{path}; // And what goes with it.
     for (const auto& each : engine_sandbox()->mounts())

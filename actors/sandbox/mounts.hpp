@@ -8,7 +8,7 @@
 
 namespace insula::actors::inside_sandbox {
 
-/// Buckets as directories of the sandbox. What is mounted stands in its record, and is put back
+/// Buckets as directories of the sandbox. The mounts stand in its record, and are put back
 /// whenever it starts. One change is made at a time: mounts depend on those before them.
 class mounts final : public part {
 public:
@@ -20,7 +20,7 @@ public:
   /// Its program has ended by itself: it gets another, a few times.
   void on_program_ended(std::uint64_t start, const std::string& path);
 
-  /// What is recorded is mounted, or has been tried.
+  /// Each recorded mount is there, or has been tried.
   bool settle(const then_function& then, const otherwise_function& failed) override;
   void stopped(const error& why) override;
 

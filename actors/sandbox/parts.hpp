@@ -26,8 +26,7 @@ namespace insula::actors::inside_sandbox {
 struct all_parts {
   /// `claim` and `quit`: as of startup and teardown.
   all_parts(core& of, startup::claim_function claim, then_function quit)
-      : object(of)
-      , right(of)
+      : right(of)
       , requests(of, starts)
       , hold(of, requests, ladder, starts)
       , ladder(of, hold, ends)
@@ -50,7 +49,6 @@ struct all_parts {
       , starts(of, {requests, ladder, tree, network, buckets, ends}, std::move(claim))
       , ends(of, {right, requests, starts, tree, keys}, std::move(quit)) {}
 
-  core& object;
   lease right;
   gate requests;
   pause hold;
@@ -77,9 +75,6 @@ struct all_parts {
     return {&starts,  &network, &ladder, &tree,    &buckets,  &about,    &left, &jobs, &keys,
             &records, &shells,  &room,   &screens, &channels, &requests, &hold, &ends, &right};
   }
-
-  /// Runs a command: of a session or of none, and once if it has a key.
-  void run(exec_request wanted, const reply<process_actor>& to);
 };
 
 } // namespace insula::actors::inside_sandbox

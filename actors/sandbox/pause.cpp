@@ -24,7 +24,7 @@ void pause::describe(sandbox_description& into) const {
   into.paused = change_ ? !change_->wanted : is_marked();
 }
 
-/// All that runs, and those who have waited.
+/// The processes go on, and so do the requests that wait.
 result<void> pause::go_on() {
   if (is_alive(core_.now())) {
     if (auto awake = idle_.thaw(false); !awake) {

@@ -1,7 +1,6 @@
 #include "actors/sandbox/sandbox.hpp"
 
 #include "actors/sandbox/parts.hpp"
-#include "actors/sandbox/stored_record.hpp"
 
 #include <caf/all.hpp>
 
@@ -121,6 +120,53 @@ public:
 
 // ---- The core that is an actor's
 
+/// A record in a store of the node.
+class stored_record final : public kept_record {
+public:
+  stored_record(caf::scheduled_actor* self, std::shared_ptr<const keepers> with, kept_in where,
+                const std::string& owner)
+      : in_(self, std::move(with), where, owner) {}
+
+  void load(then_function then, otherwise_function otherwise, request_context context) override {
+    in_.load(std::move(then), std::move(otherwise), std::move(context));
+  }
+  bool loaded() const override { return in_.loaded(); }
+  const entry_map& entries() const override { return in_.entries(); }
+  void write_at(storage::epoch now) override { in_.write_at(now); }
+  void write(std::vector<storage::change> changes, request_context context) override {
+    in_.write(std::move(changes), {}, std::move(context));
+  }
+  void when_durable(then_function then, otherwise_function otherwise) override {
+    in_.when_durable(std::move(then), std::move(otherwise));
+  }
+  void answer(const reply<caf::ok_atom>& to) override { answer_with(to, caf::ok_atom::value); }
+  void answer(const reply<write_once_answer>& to, write_once_answer what) override {
+    answer_with(to, std::move(what));
+  }
+  void set_alarm(std::chrono::milliseconds delay, std::vector<storage::change> changes) override {
+    in_.set_alarm(delay, std::move(changes));
+  }
+  bool is_set(const alarm_due& due) const override { return in_.is_set(due); }
+  void alarm_over(const alarm_due& due, std::vector<storage::change> changes) override {
+    in_.alarm_over(due, std::move(changes));
+  }
+  void destroy(then_function then, otherwise_function otherwise, request_context context) override {
+    in_.destroy(std::move(then), std::move(otherwise), std::move(context));
+  }
+  void abandon(const error& why) override { in_.abandon(why); }
+
+private:
+  template <class T>
+  void answer_with(const reply<T>& to, T what) {
+    if (const auto* sender = to.sender())
+      in_.answer(*sender, std::move(what));
+    else
+      in_.when_durable([=] { to.deliver(what); }, to.otherwise());
+  }
+
+  object_storage in_;
+};
+
 class object final : public core {
 public:
   object(sandbox_pointer self, const sandbox_id& id, std::shared_ptr<const sandbox_options> options,
@@ -204,6 +250,28 @@ public:
                                             spawn_terminal(self_->system(), std::move(options)));
   }
 
+  /// Runs a command: of a session or of none, and once if it has a key.
+  void run(exec_request wanted, const reply<process_actor>& to) {
+    auto memory = parts.jobs.take_memory(wanted);
+    if (!memory)
+      return to.fail({errc::limit_reached, "too much waits to be run"});
+    const auto what =
+      std::make_shared<waiting_command>(waiting_command{std::move(wanted), std::move(memory)});
+    const auto run_now = [this](waiting_command now, const reply<process_actor>& told) {
+      now.wanted.session.empty() ? parts.jobs.run(std::move(now), told)
+                                 : parts.shells.run(std::move(now), told);
+    };
+    const auto go = [=, this] {
+      when_running(to, what->wanted.context, [=, this] {
+        if (what->wanted.once.key.empty())
+          run_now(std::move(*what), to);
+        else
+          parts.keys.run(std::move(*what), run_now, to);
+      });
+    };
+    what->wanted.only_if_there ? when_there(what->wanted.context, go, to.otherwise()) : go();
+  }
+
 private:
   startup::claim_function claim_from(const node_pool_actor& pool) {
     if (!pool)
@@ -236,6 +304,17 @@ auto serve(sandbox_pointer self, Part& by,
   };
 }
 
+/// The same once the sandbox runs.
+template <class Part, class Message, class... Ts>
+auto serve_running(sandbox_pointer self, Part& by,
+                   void (Part::*function)(const Message&, const reply<Ts...>&)) {
+  return [self, &by, function](const Message& asked) -> caf::result<Ts...> {
+    const reply<Ts...> to{self->make_response_promise<Ts...>()};
+    self->state.it->when_running(to, asked.context, [=, &by] { (by.*function)(asked, to); });
+    return *to.sender();
+  };
+}
+
 /// The same for what is asked for by an atom.
 template <class Atom, class Part>
 auto serve_atom(sandbox_pointer self, Part& by,
@@ -256,16 +335,12 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
   auto& p = it.parts;
   return {
     // Commands
-    [self, &p](exec_request& request) -> caf::result<process_actor> {
+    [self, &it](exec_request& request) -> caf::result<process_actor> {
       auto promise = self->make_response_promise<process_actor>();
-      p.run(std::move(request), promise);
+      it.run(std::move(request), promise);
       return promise;
     },
-    [self, &it](const find_result& asked) -> caf::result<known_result> {
-      const reply<known_result> to{self->make_response_promise<known_result>()};
-      it.when_running(to, asked.context, [=, &it] { it.parts.keys.find_process(asked, to); });
-      return *to.sender();
-    },
+    serve_running(self, p.keys, &idempotency::find_process),
     serve(self, p.records, &command_records::find),
     serve(self, p.records, &command_records::interrupt),
     [self, &it](const probe_request& asked) -> caf::result<bool> {
@@ -275,11 +350,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       return *to.sender();
     },
     // Sessions and terminals
-    [self, &it](const create_session_request& asked) -> caf::result<caf::ok_atom> {
-      const reply<caf::ok_atom> to{self->make_response_promise<caf::ok_atom>()};
-      it.when_running(to, asked.context, [=, &it] { it.parts.shells.create(asked, to); });
-      return *to.sender();
-    },
+    serve_running(self, p.shells, &sessions::create),
     serve(self, p.shells, &sessions::remove),
     serve(self, p.screens, &terminals::open),
     serve(self, p.screens, &terminals::define),
@@ -291,11 +362,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     serve(self, p.channels, &files::read_tree),
     serve(self, p.channels, &files::write_tree),
     serve(self, p.channels, &files::run_task),
-    [self, &it](const write_once_request& asked) -> caf::result<write_once_answer> {
-      const reply<write_once_answer> to{self->make_response_promise<write_once_answer>()};
-      it.when_running(to, asked.context, [=, &it] { it.parts.keys.write_once(asked, to); });
-      return *to.sender();
-    },
+    serve_running(self, p.keys, &idempotency::write_once),
     serve(self, p.tree, &workspace::mark),
     serve(self, p.buckets, &mounts::mount),
     serve(self, p.buckets, &mounts::unmount),

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view bash = "/bin/bash";
 
-/// What a session was made with, as it stands in the record: its directory, the limit of its
+/// The definition of a session, as it stands in the record: its directory, the limit of its
 /// commands, and its variables, each ended by a NUL, which none of them has.
 std::string definition_key(const std::string& id) {
   return "session/" + id + "/definition";
@@ -295,7 +295,7 @@ void sessions::count(sandbox_status& into) const {
 void sessions::stopped(const error&) {
   for (auto& [id, session] : std::exchange(live_, {})) {
     ending_.insert(session);
-    session->end({errc::sandbox_not_running, "the sandbox has ended"});
+    session->end(has_ended);
   }
 }
 

@@ -98,7 +98,7 @@ void startup::adopt() {
     begin();
 }
 
-/// Its record is there. A paused one is not made; those who want that wait.
+/// Its record is there. A paused sandbox is not made; requests for it wait.
 void startup::make_unless_paused() {
   if (!core_.is_held() || core_.has_survived())
     return choose_image_and_make();
@@ -107,7 +107,7 @@ void startup::make_unless_paused() {
   core_.hibernate_if_idle();
 }
 
-/// A sandbox starts from the image that it was made from, whatever new ones start from by now.
+/// A sandbox starts from the image that it was made from, also when new ones start from another.
 std::string startup::image_name() const {
   const auto* recorded = record().find("image");
   return recorded == nullptr ? options().image_name : *recorded;
@@ -163,7 +163,7 @@ void startup::take_place(then_function then) {
          reply<claim_answer>::function{
            [this, then, start = core_.start()](const result<claim_answer>& answer) {
              if (start != core_.start())
-               return; // What was claimed is removed with the answer.
+               return; // The slot is removed with the answer.
              if (core_.now() == phase::deleting)
                return with_.ends.finish_delete();
              // An error: the slot went just when it was to be asked.
@@ -287,7 +287,7 @@ void startup::make() {
   options().engine->create(std::move(spec), listener());
 }
 
-/// The start is over: what it took is counted, and told to those who wait.
+/// The start is over: its times are counted, and told to the requests that wait.
 void startup::account() {
   const auto now = steady_clock::now();
   with_.requests.account(now);

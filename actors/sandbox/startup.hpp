@@ -18,7 +18,7 @@ class workspace;
 /// goes first: a sandbox that a later server finds is of the start that is recorded.
 class startup final : public part {
 public:
-  /// What a start needs of the others.
+  /// The parts that a start needs.
   struct others {
     gate& requests;
     idle& ladder;
@@ -37,11 +37,11 @@ public:
 
   /// For the first of the requests that wait.
   void begin();
-  /// What an earlier server has left is taken over, if nothing has yet.
+  /// Takes over the survivor of an earlier server, if there is one and no start has begun.
   void adopt();
-  /// What has been made for this start goes; those who wait are told why.
+  /// Ends the engine's sandbox of this start; requests that wait are refused.
   void give_up(const error& why);
-  /// It runs no more, or never did. Those who wait for it are told why.
+  /// The sandbox runs no more, or never did. Requests that wait are refused.
   void fall_asleep(const error& why);
   /// Ends what an earlier server has left.
   void end_survivor();
@@ -56,7 +56,7 @@ public:
   bool may_hibernate() const override { return given_up_.empty(); }
 
 private:
-  /// What is measured of a start. Nothing is decided by it, so it is by the system's clock.
+  /// The measured times of a start. Nothing is decided by them, so they are by the system's clock.
   struct watch {
     steady_clock::time_point began;
     steady_clock::time_point lease_asked;
@@ -93,11 +93,11 @@ private:
   const claim_function claim_;
   instance_count::place instance_;
   bool making_ = false; ///< The engine has been asked for this start, and has not said how it went.
-  /// By start: of those that are still being made though nobody wants them any more.
+  /// By start: the places of engine's sandboxes that are still being made for starts that are over.
   std::map<std::uint64_t, instance_count::place> given_up_;
   std::shared_ptr<claimed_slot> slot_; ///< From the pool, until it is made ours.
   bool warm_ = false;                  ///< This start is that of one from the pool.
-  unsigned claims_ = 0;                ///< Of this start, that found nobody alive.
+  unsigned claims_ = 0;                ///< Of this start, that found a dead slot.
   bool recorded_ = false;              ///< This start is in the store.
   bool adopting_ = false;
   watch watch_; ///< Of the last start.

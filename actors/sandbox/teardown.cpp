@@ -108,8 +108,9 @@ void teardown::leave(const reply<caf::ok_atom>& to) {
     stop();
 }
 
-/// What ends while a snapshot is taken has been told to its client, and may be in that snapshot or
-/// not: then another one is taken. So it is for what is about to end; what goes on and on is ended.
+/// A command that ends while a snapshot is taken has told its client, and its work may be in that
+/// snapshot or not: then another one is taken. The same goes for a command that is about to end;
+/// one that goes on and on is ended.
 void teardown::keep_and_leave(const reply<caf::ok_atom>& to, unsigned snapshots_left) {
   const auto kept = [=, this](const result<caf::ok_atom>& outcome) {
     auto why =
@@ -175,7 +176,7 @@ void teardown::deleted(const error* why_not) {
   else
     log::error("sandbox.record_stays",
                {{"id", core_.id()}, {"reason", why_not->message}, {"request", deletion_.id}});
-  // Those who still wait for the store are told, since nobody will be here to tell them later.
+  // Requests that still wait for the store are refused now: later there is no actor to do so.
   with_.right.close(told);
   record().abandon(told);
   local().abandon(told);
@@ -193,7 +194,7 @@ void teardown::deleted(const error* why_not) {
 /// client is told if it stays, though nothing runs any more.
 void teardown::finish_delete() {
   const auto failed = [this](const error& why) { deleted(&why); };
-  if (!evicted_ && with_.right.asked_for()) // It would be given to nobody, and held for ever.
+  if (!evicted_ && with_.right.asked_for()) // Else it would be held for ever.
     return core_.with_lease([this] { finish_delete(); },
                             [this](const error& why) {
                               const bool nothing = record().entries().empty();

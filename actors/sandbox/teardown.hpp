@@ -13,7 +13,7 @@ class workspace;
 /// The ends of the sandbox: its stop, its deletion, its move to another node, and its alarms.
 class teardown final : public part {
 public:
-  /// What an end needs of the others.
+  /// The parts that an end needs.
   struct others {
     lease& right;
     gate& requests;
@@ -38,7 +38,7 @@ public:
   void stop();
   /// It has ended by itself, or for the memory that it held.
   void on_ended(std::uint64_t start, bool for_memory);
-  /// Ends the engine's sandbox, whatever follows.
+  /// Ends the engine's sandbox. on_gone() follows.
   void destroy();
   /// Nothing of it runs any more: what is stored of it goes, too.
   void finish_delete();
@@ -66,7 +66,7 @@ private:
   const then_function quit_;
   request_context deletion_; ///< The request that ends it.
   waiting_replies deleting_, evicting_, handing_over_;
-  bool evicted_ = false; ///< Another node's by now, or nobody's: its record is not ours to change.
+  bool evicted_ = false; ///< Another node owns it, or none does: its record is not ours to change.
   bool leaving_ = false; ///< For another node.
   bool ended_ = false;   ///< The actor is about to: nothing is begun any more.
   steady_clock::time_point stays_until_{}; ///< It could not leave, and is not to try before.

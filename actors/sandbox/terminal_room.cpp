@@ -148,7 +148,7 @@ void terminal_room::serve_wishes() {
     if (core_.runs())
       first.go();
     else
-      first.refuse({errc::sandbox_not_running, "the sandbox has ended"});
+      first.refuse(has_ended);
   }
   if (core_.runs())
     make_room();

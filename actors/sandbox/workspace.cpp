@@ -329,7 +329,7 @@ void workspace::used() {
   expect_snapshot();
 }
 
-/// What reads them would stand still as well.
+/// The reader of its files would stand still as well.
 void workspace::freezes() {
   if (files_.token)
     files_.token->cancel();

@@ -36,7 +36,7 @@ public:
   /// After a failure: not before.
   steady_clock::time_point retry_at() const { return files_.retry_at; }
 
-  /// What stands in the record of a start, besides what it is made from.
+  /// Adds to the record of a start.
   void note_start(std::vector<storage::change>& into);
   /// It has been taken down while its files were put back: what it has is not all of them.
   bool has_half_its_files() const;
