@@ -1,0 +1,234 @@
+// The parts that stand in a sandbox's record: its description, its network, its mounts.
+#include "tests/actors/sandbox/fake_core.hpp"
+
+using namespace insula;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+TEST_CASE("a sandbox is defined once, and told when that is durable", "[parts]") {
+  fake_core core;
+  description about{core};
+  core.have({&about});
+  core.cluster.hold = true;
+  owed<sandbox_description> first, second;
+  define_sandbox wanted;
+  wanted.about = "mine";
+  wanted.expires_ms = core.time.unix_ms() + 7000;
+  wanted.memory_bytes = 1 << 20;
+  about.define(wanted, first);
+  CHECK(first.open());
+  about.define(wanted, second);
+  core.cluster.let_go();
+  CHECK(first.got().about == "mine");
+  CHECK(first.got().exists);
+  CHECK(second.code() == errc::already_exists);
+  CHECK(core.cluster.alarm == 7000ms);
+  CHECK(limits_of(core).memory_bytes == 1 << 20);
+  CHECK(time_left(core) == 7000ms);
+}
+
+TEST_CASE("a definition of an unknown image, or without the lease, changes nothing", "[parts]") {
+  fake_core core;
+  description about{core};
+  owed<sandbox_description> unknown, refused;
+  define_sandbox wanted;
+  wanted.image = "none";
+  about.define(wanted, unknown);
+  CHECK(unknown.code() == errc::not_found);
+  core.lease_error = error{errc::stale_epoch, "another's"};
+  about.define({}, refused);
+  CHECK(refused.code() == errc::stale_epoch);
+  CHECK(core.cluster.kept.empty());
+  CHECK(core.operations() == 0);
+}
+
+TEST_CASE("a description changes only if it is as the client knows it", "[parts]") {
+  fake_core core;
+  description about{core};
+  core.have({&about});
+  core.cluster.kept = {{"created_ms", "1"}, {"about", "a"}};
+  owed<sandbox_description> other, mine;
+  redefine_sandbox wanted;
+  wanted.about = "b";
+  wanted.only_if_about = "x";
+  about.redefine(wanted, other);
+  CHECK(other.got().about == "a");
+  wanted.only_if_about = "a";
+  about.redefine(wanted, mine);
+  CHECK(mine.got().about == "b");
+}
+
+TEST_CASE("the sandbox's own environment goes over the node's", "[parts]") {
+  fake_core core;
+  core.be_running();
+  core.cluster.kept["env"] = std::string{"HOME=/mine\0A=1\0", 15};
+  const auto all = environment(core, {}, {{"A", "2"}});
+  CHECK(all == std::vector<std::string>{"A=2", "HOME=/mine"});
+  CHECK(*expanded(core, "~/x/$A") == "/mine/x/1");
+  CHECK_FALSE(expanded(core, "$NONE"));
+}
+
+TEST_CASE("a policy is durable before the engine is told, and before it is answered", "[parts]") {
+  fake_core core;
+  egress network{core};
+  core.be_running();
+  network.of_start();
+  core.cluster.hold = true;
+  owed<network_state> told;
+  network.set_network({egress_policy::deny_all()}, told);
+  CHECK(core.place->policies.empty());
+  core.cluster.let_go();
+  CHECK(core.place->policies.size() == 1);
+  CHECK(told.open());
+  core.run();
+  CHECK(told.got().policy == egress_policy::deny_all());
+  CHECK(told.got().running);
+}
+
+TEST_CASE("a start waits until the engine has the policy that is durable", "[parts]") {
+  fake_core core;
+  egress network{core};
+  core.cluster.kept["created_ms"] = "1";
+  core.become(phase::starting);
+  core.next_start();
+  network.of_start();
+  owed<network_state> told;
+  network.set_network({egress_policy::deny_all()}, told); // The engine was asked already.
+  CHECK_FALSE(told.got().running);
+  core.set_engine_sandbox(core.place);
+  int settled = 0;
+  std::vector<errc> failed;
+  const auto settle = [&] {
+    return network.settle([&] { ++settled; },
+                          [&](const error& why) { failed.push_back(why.code); });
+  };
+  core.place->network_error = error{errc::io_failed, "no answer"};
+  CHECK_FALSE(settle());
+  core.run();
+  CHECK(failed == std::vector{errc::launch_failed});
+  CHECK(core.place->destroys == 1);
+  CHECK(settled == 0);
+  CHECK(settle()); // It was told.
+}
+
+TEST_CASE("changes of rules are made to what is on its way to the disk", "[parts]") {
+  fake_core core;
+  egress network{core};
+  core.cluster.hold = true;
+  owed<network_state> one, two;
+  network.change_network({{{true, "a.example"}}, {}}, one);
+  network.change_network({{{true, "b.example"}}, {}}, two);
+  core.cluster.let_go();
+  CHECK(two.got().policy.rules.size() == 2);
+}
+
+TEST_CASE("sockets keep the sandbox awake for as long as they are held", "[parts]") {
+  fake_core core;
+  egress network{core};
+  owed<sandbox_sockets> asleep, many, some;
+  network.open_sockets({}, asleep);
+  CHECK(asleep.code() == errc::sandbox_not_running);
+  core.be_running();
+  network.open_sockets({false, 17}, many);
+  CHECK(many.code() == errc::invalid_request);
+  network.open_sockets({false, 2}, some);
+  core.run();
+  CHECK(some.got().sockets->size() == 2);
+  CHECK(core.in_use());
+  some.given->clear();
+  core.run();
+  CHECK_FALSE(core.in_use());
+}
+
+namespace {
+
+mount_bucket_request bucket_at(std::string path) {
+  mount_bucket_request wanted;
+  wanted.path = std::move(path);
+  wanted.endpoint = "https://s3.example";
+  wanted.bucket = "things";
+  wanted.credentials = bucket_credentials{"id", "secret"};
+  return wanted;
+}
+
+} // namespace
+
+TEST_CASE("mounts are made one after the other, and recorded when they can be used", "[parts]") {
+  fake_core core;
+  mounts buckets{core};
+  core.be_running();
+  core.place->hold_mount = true;
+  owed<caf::ok_atom> first, second;
+  buckets.mount(bucket_at("/a"), first);
+  buckets.mount(bucket_at("/b"), second);
+  CHECK(core.place->mount_specs.size() == 1);
+  CHECK(core.in_use());
+  core.place->finish_mounts();
+  core.run();
+  first.got();
+  CHECK(core.cluster.kept.count("mount=/a") == 1);
+  CHECK(core.place->mount_specs.size() == 2);
+  CHECK(second.open());
+  core.place->finish_mounts();
+  core.run();
+  second.got();
+  owed<caf::ok_atom> again;
+  buckets.mount(bucket_at("/a"), again);
+  CHECK(again.code() == errc::already_exists);
+}
+
+TEST_CASE("what is recorded is mounted again before the sandbox runs", "[parts]") {
+  fake_core core;
+  mounts buckets{core};
+  core.have({&buckets});
+  core.be_running();
+  owed<caf::ok_atom> made;
+  buckets.mount(bucket_at("/a"), made);
+  core.run();
+  made.got();
+  core.stops();
+  core.place = std::make_shared<fake_sandbox>();
+  core.be_running();
+  bool settled = false;
+  CHECK_FALSE(buckets.settle([&] { settled = true; }, [](const error&) {}));
+  core.run();
+  CHECK(settled);
+  CHECK(core.place->mounted.size() == 1);
+}
+
+TEST_CASE("a mount whose program ends gets another, a few times", "[parts]") {
+  fake_core core;
+  mounts buckets{core};
+  core.be_running();
+  owed<caf::ok_atom> made;
+  buckets.mount(bucket_at("/a"), made);
+  core.run();
+  for (unsigned i = 0; i <= limits::mount_revivals; ++i) {
+    buckets.on_program_ended(core.start(), "/a");
+    core.run();
+  }
+  CHECK(core.place->mount_specs.size() == 1 + limits::mount_revivals);
+  buckets.on_program_ended(core.start() - 1, "/a"); // Of an earlier start.
+  CHECK(core.place->mount_specs.size() == 1 + limits::mount_revivals);
+}
+
+TEST_CASE("a mount is gone when its record is", "[parts]") {
+  fake_core core;
+  mounts buckets{core};
+  owed<caf::ok_atom> none, gone;
+  buckets.unmount({"/a"}, none);
+  CHECK(none.code() == errc::not_found);
+  core.be_running();
+  owed<caf::ok_atom> made;
+  buckets.mount(bucket_at("/a"), made);
+  core.run();
+  core.cluster.hold = true;
+  buckets.unmount({"/a/"}, gone);
+  core.run();
+  CHECK(gone.open());
+  core.cluster.let_go();
+  gone.got();
+  owed<std::vector<mounted_bucket>> all;
+  buckets.list({}, all);
+  CHECK(all.got().empty());
+}
