@@ -62,11 +62,10 @@ using terminal_actor = process_actor::extend<
   caf::replies_to<write_input>::with<caf::ok_atom>, caf::reacts_to<resize_terminal>,
   caf::reacts_to<signal_terminal>>;
 
-/// One isolated environment: started when first needed, with its commands and its end. Every
-/// request that needs the running sandbox waits for its start, or for its resume if it is paused:
-/// deadline_exceeded after limits::pause_patience. Whoever asks says for which request from
-/// outside.
-using sandbox_actor = caf::typed_actor<
+// What a sandbox can be asked, part by part. Its parts are in actors/sandbox/.
+
+/// Commands, their results, and what has become of them.
+using sandbox_commands = caf::typed_actor<
   // Starts a command. The answer comes once it runs, or could not: launch_failed,
   // sandbox_not_running, limit_reached, node_unreachable (the next server has the sandbox, and the
   // command was not started), not_found (only_if_there), invalid_request (its directory makes no
@@ -81,6 +80,12 @@ using sandbox_actor = caf::typed_actor<
   // Answers when nothing of it runs any more. Errors: not_found, invalid_request (it has ended),
   // sandbox_not_running.
   caf::replies_to<interrupt_command>::with<caf::ok_atom>,
+  // Runs the program `true` in it, starting the sandbox if need be. Never fails once the sandbox
+  // has been found.
+  caf::replies_to<probe_request>::with<bool>>;
+
+/// Sessions and terminals.
+using sandbox_shells = caf::typed_actor<
   // Makes a session and answers when its shell is up. Errors: already_exists (there is one of that
   // id), limit_reached, launch_failed, sandbox_not_running.
   caf::replies_to<create_session_request>::with<caf::ok_atom>,
@@ -97,9 +102,10 @@ using sandbox_actor = caf::typed_actor<
   // Starts nothing.
   caf::replies_to<find_terminal>::with<known_terminal>,
   // Its program is killed with what it has started there. Durable when answered. Errors: not_found.
-  caf::replies_to<forget_terminal>::with<caf::ok_atom>,
-  // Starts nothing.
-  caf::replies_to<status_atom>::with<sandbox_status>,
+  caf::replies_to<forget_terminal>::with<caf::ok_atom>>;
+
+/// Files, the buckets among them, and whether they outlive their node.
+using sandbox_files = caf::typed_actor<
   // Starts a file operation. Errors: launch_failed, sandbox_not_running.
   caf::replies_to<read_file_request>::with<file_channel>,
   caf::replies_to<write_file_request>::with<file_channel>,
@@ -112,26 +118,6 @@ using sandbox_actor = caf::typed_actor<
   // Errors: idempotency_conflict, limit_reached, sandbox_not_running (the start it was written in
   // is over).
   caf::replies_to<write_once_request>::with<write_once_answer>,
-  // Starts nothing. Its figures are of the running sandbox. Errors: io_failed.
-  caf::replies_to<get_network_request>::with<network_state>,
-  // Answers when the policy is durable, and holds if the sandbox runs. Starts nothing. Errors:
-  // io_failed (it is durable, and the gateway does not answer: nothing passes that it forbids),
-  // store_failed, disk_full, limit_reached (more than max_egress_rules).
-  caf::replies_to<set_network_request>::with<network_state>,
-  caf::replies_to<change_network_request>::with<network_state>,
-  // Durable when answered. Errors: already_exists, not_found (there is no such image),
-  // store_failed, disk_full.
-  caf::replies_to<define_sandbox>::with<sandbox_description>,
-  caf::replies_to<redefine_sandbox>::with<sandbox_description>,
-  // Answers when it is durable and all that runs in it stands still, or goes on. Errors:
-  // invalid_request (it is so already, or becomes so), io_failed (it does not stand still, and so
-  // goes on; or it does not go on), sandbox_not_running (it has ended meanwhile), store_failed,
-  // disk_full.
-  caf::replies_to<pause_sandbox>::with<sandbox_description>,
-  // Errors: sandbox_not_running, io_failed.
-  caf::replies_to<open_sockets_request>::with<sandbox_sockets>,
-  // Errors: sandbox_not_running, io_failed, deadline_exceeded.
-  caf::replies_to<list_ports_request>::with<std::vector<listening_port>>,
   // Durable when answered, and usable. Errors: not_found (no such binding), already_exists (its
   // path is in use), io_failed (in words that a person can use: what is wrong with what was asked
   // for, or why the bucket cannot be reached), limit_reached, sandbox_not_running, store_failed,
@@ -143,16 +129,48 @@ using sandbox_actor = caf::typed_actor<
   caf::replies_to<list_mounts_request>::with<std::vector<mounted_bucket>>,
   // Durable when answered. Errors: invalid_request (the node keeps no snapshots), store_failed,
   // disk_full.
-  caf::replies_to<mark_persistent>::with<caf::ok_atom>,
-  // Runs the program `true` in it, starting the sandbox if need be. Never fails once the sandbox
-  // has been found.
-  caf::replies_to<probe_request>::with<bool>,
+  caf::replies_to<mark_persistent>::with<caf::ok_atom>>;
+
+/// What it may reach, and how it is reached.
+using sandbox_network = caf::typed_actor<
+  // Starts nothing. Its figures are of the running sandbox. Errors: io_failed.
+  caf::replies_to<get_network_request>::with<network_state>,
+  // Answers when the policy is durable, and holds if the sandbox runs. Starts nothing. Errors:
+  // io_failed (it is durable, and the gateway does not answer: nothing passes that it forbids),
+  // store_failed, disk_full, limit_reached (more than max_egress_rules).
+  caf::replies_to<set_network_request>::with<network_state>,
+  caf::replies_to<change_network_request>::with<network_state>,
+  // Errors: sandbox_not_running, io_failed.
+  caf::replies_to<open_sockets_request>::with<sandbox_sockets>,
+  // Errors: sandbox_not_running, io_failed, deadline_exceeded.
+  caf::replies_to<list_ports_request>::with<std::vector<listening_port>>>;
+
+/// The sandbox as a whole: what is said of it, its start, its pause and its end.
+using sandbox_itself = caf::typed_actor<
+  // Durable when answered. Errors: already_exists, not_found (there is no such image),
+  // store_failed, disk_full.
+  caf::replies_to<define_sandbox>::with<sandbox_description>,
+  caf::replies_to<redefine_sandbox>::with<sandbox_description>,
+  // Starts nothing.
+  caf::replies_to<status_atom>::with<sandbox_status>,
+  // Answers when it is durable and all that runs in it stands still, or goes on. Errors:
+  // invalid_request (it is so already, or becomes so), io_failed (it does not stand still, and so
+  // goes on; or it does not go on), sandbox_not_running (it has ended meanwhile), store_failed,
+  // disk_full.
+  caf::replies_to<pause_sandbox>::with<sandbox_description>,
   // Starts it if it is not running, and answers when it is. Errors: capacity_exceeded,
   // launch_failed, sandbox_not_running.
   caf::replies_to<find_atom, request_context>::with<caf::ok_atom>,
   // Ends everything in it and forgets it; answers when that has happened. After the answer this
   // handle is dead.
   caf::replies_to<delete_atom, request_context>::with<caf::ok_atom>>;
+
+/// One isolated environment: started when first needed, with its commands and its end. Every
+/// request that needs the running sandbox waits for its start, or for its resume if it is paused:
+/// deadline_exceeded after limits::pause_patience. Each question says for which request from
+/// outside it is.
+using sandbox_actor =
+  sandbox_commands::extend_with<sandbox_shells, sandbox_files, sandbox_network, sandbox_itself>;
 
 /// From a sandbox's id to its actor.
 using directory_actor = caf::typed_actor<

@@ -230,8 +230,8 @@ public:
   // ---- The actor
 
   virtual poster post() const = 0;
-  /// In the sandbox's mailbox. A delay keeps the actor until it is over, also of a sandbox that has
-  /// been deleted: no more than 20 seconds.
+  /// In the sandbox's mailbox. The delay keeps the actor until it is over, also of a sandbox that
+  /// was deleted meanwhile: no more than half a minute, and longer ones in steps.
   virtual void after(std::chrono::nanoseconds delay, std::function<void()> go) = 0;
   virtual std::shared_ptr<child_process> start_process(process_options options) = 0;
   virtual std::shared_ptr<child_process> process_of(const process_actor& handle) = 0;

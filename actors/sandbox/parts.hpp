@@ -26,54 +26,55 @@ namespace insula::actors::inside_sandbox {
 struct all_parts {
   /// `claim` and `quit`: as of startup and teardown.
   all_parts(core& of, startup::claim_function claim, then_function quit)
-      : right(of)
-      , requests(of, starts)
-      , hold(of, requests, ladder, starts)
-      , ladder(of, hold, ends)
-      , about(of)
-      , network(of)
-      , tree(of, ladder, hold, starts, ends)
-      , buckets(of)
-      , jobs(of)
-      , keys(of)
-      , records(of, keys)
-      , room(of)
-      , shells(of, [this](const std::string& id) { room.end(id); })
-      , screens(of, shells, room)
-      , channels(of,
-                 [this](const std::string& id) {
-                   const auto made = shells.find(id);
-                   return made ? result<void>{} : result<void>{made.reason()};
-                 })
-      , left(of, {jobs, keys, shells, screens, room})
-      , starts(of, {requests, ladder, tree, network, buckets, ends}, std::move(claim))
-      , ends(of, {right, requests, starts, tree, keys}, std::move(quit)) {}
+      : lease_(of)
+      , gate_(of, startup_)
+      , pause_(of, gate_, idle_, startup_)
+      , idle_(of, pause_, teardown_)
+      , description_(of)
+      , egress_(of)
+      , workspace_(of, idle_, pause_, startup_, teardown_)
+      , mounts_(of)
+      , commands_(of)
+      , idempotency_(of)
+      , command_records_(of, idempotency_)
+      , terminal_room_(of)
+      , sessions_(of, [this](const std::string& id) { terminal_room_.end(id); })
+      , terminals_(of, sessions_, terminal_room_)
+      , files_(of,
+               [this](const std::string& id) {
+                 const auto made = sessions_.find(id);
+                 return made ? result<void>{} : result<void>{made.reason()};
+               })
+      , adoption_(of, {commands_, idempotency_, sessions_, terminals_, terminal_room_})
+      , startup_(of, {gate_, idle_, workspace_, egress_, mounts_, teardown_}, std::move(claim))
+      , teardown_(of, {lease_, gate_, startup_, workspace_, idempotency_}, std::move(quit)) {}
 
-  lease right;
-  gate requests;
-  pause hold;
-  idle ladder;
-  description about;
-  egress network;
-  workspace tree;
-  mounts buckets;
-  commands jobs;
-  idempotency keys;
-  command_records records;
-  terminal_room room;
-  sessions shells;
-  terminals screens;
-  files channels;
-  adoption left;
-  startup starts;
-  teardown ends;
+  lease lease_;
+  gate gate_;
+  pause pause_;
+  idle idle_;
+  description description_;
+  egress egress_;
+  workspace workspace_;
+  mounts mounts_;
+  commands commands_;
+  idempotency idempotency_;
+  command_records command_records_;
+  terminal_room terminal_room_;
+  sessions sessions_;
+  terminals terminals_;
+  files files_;
+  adoption adoption_;
+  startup startup_;
+  teardown teardown_;
 
   /// In the order in which they are told. Files settle before the mounts that lie among them; the
   /// idle check is scheduled before that of a snapshot; a pause is settled when no request waits
   /// any more; the lease is the last to go.
   std::vector<part*> table() {
-    return {&starts,  &network, &ladder, &tree,    &buckets,  &about,    &left, &jobs, &keys,
-            &records, &shells,  &room,   &screens, &channels, &requests, &hold, &ends, &right};
+    return {&startup_,   &egress_,   &idle_,        &workspace_,       &mounts_,   &description_,
+            &adoption_,  &commands_, &idempotency_, &command_records_, &sessions_, &terminal_room_,
+            &terminals_, &files_,    &gate_,        &pause_,           &teardown_, &lease_};
   }
 };
 

@@ -194,19 +194,19 @@ public:
   kept_record& record() const override { return record_; }
   kept_record& local() const override { return local_; }
   void with_lease(then_function then, otherwise_function otherwise) override {
-    parts.right.acquire(std::move(then), std::move(otherwise));
+    parts.lease_.acquire(std::move(then), std::move(otherwise));
   }
-  storage::epoch epoch() const override { return parts.right.epoch(); }
+  storage::epoch epoch() const override { return parts.lease_.epoch(); }
 
   using core::when_running;
   void when_running(waiting_request request) override {
-    parts.requests.when_running(std::move(request));
+    parts.gate_.when_running(std::move(request));
   }
-  result<void> thaw() override { return parts.ladder.thaw(); }
+  result<void> thaw() override { return parts.idle_.thaw(); }
   void hibernate_if_idle() override {
     if (ends_ || now() != phase::asleep || operations() > 0)
       return;
-    parts.right.give_back();
+    parts.lease_.give_back();
     if (hibernates_)
       post()([this] { // Later: something may have come meanwhile.
         if (now() == phase::asleep && may_hibernate())
@@ -252,21 +252,21 @@ public:
 
   /// Runs a command: of a session or of none, and once if it has a key.
   void run(exec_request wanted, const reply<process_actor>& to) {
-    auto memory = parts.jobs.take_memory(wanted);
+    auto memory = parts.commands_.take_memory(wanted);
     if (!memory)
       return to.fail({errc::limit_reached, "too much waits to be run"});
     const auto what =
       std::make_shared<waiting_command>(waiting_command{std::move(wanted), std::move(memory)});
     const auto run_now = [this](waiting_command now, const reply<process_actor>& told) {
-      now.wanted.session.empty() ? parts.jobs.run(std::move(now), told)
-                                 : parts.shells.run(std::move(now), told);
+      now.wanted.session.empty() ? parts.commands_.run(std::move(now), told)
+                                 : parts.sessions_.run(std::move(now), told);
     };
     const auto go = [=, this] {
       when_running(to, what->wanted.context, [=, this] {
         if (what->wanted.once.key.empty())
           run_now(std::move(*what), to);
         else
-          parts.keys.run(std::move(*what), run_now, to);
+          parts.idempotency_.run(std::move(*what), run_now, to);
       });
     };
     what->wanted.only_if_there ? when_there(what->wanted.context, go, to.otherwise()) : go();
@@ -340,44 +340,44 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
       it.run(std::move(request), promise);
       return promise;
     },
-    serve_running(self, p.keys, &idempotency::find_process),
-    serve(self, p.records, &command_records::find),
-    serve(self, p.records, &command_records::interrupt),
+    serve_running(self, p.idempotency_, &idempotency::find_process),
+    serve(self, p.command_records_, &command_records::find),
+    serve(self, p.command_records_, &command_records::interrupt),
     [self, &it](const probe_request& asked) -> caf::result<bool> {
       const reply<bool> to{self->make_response_promise<bool>()};
-      it.when_running({[=, &it] { it.parts.jobs.probe(asked.context, to); },
+      it.when_running({[=, &it] { it.parts.commands_.probe(asked.context, to); },
                        [to](const error&) { to.deliver(false); }, asked.context});
       return *to.sender();
     },
     // Sessions and terminals
-    serve_running(self, p.shells, &sessions::create),
-    serve(self, p.shells, &sessions::remove),
-    serve(self, p.screens, &terminals::open),
-    serve(self, p.screens, &terminals::define),
-    serve(self, p.screens, &terminals::find),
-    serve(self, p.screens, &terminals::forget),
+    serve_running(self, p.sessions_, &sessions::create),
+    serve(self, p.sessions_, &sessions::remove),
+    serve(self, p.terminals_, &terminals::open),
+    serve(self, p.terminals_, &terminals::define),
+    serve(self, p.terminals_, &terminals::find),
+    serve(self, p.terminals_, &terminals::forget),
     // Files and buckets
-    serve(self, p.channels, &files::read),
-    serve(self, p.channels, &files::write),
-    serve(self, p.channels, &files::read_tree),
-    serve(self, p.channels, &files::write_tree),
-    serve(self, p.channels, &files::run_task),
-    serve_running(self, p.keys, &idempotency::write_once),
-    serve(self, p.tree, &workspace::mark),
-    serve(self, p.buckets, &mounts::mount),
-    serve(self, p.buckets, &mounts::unmount),
-    serve(self, p.buckets, &mounts::list),
+    serve(self, p.files_, &files::read),
+    serve(self, p.files_, &files::write),
+    serve(self, p.files_, &files::read_tree),
+    serve(self, p.files_, &files::write_tree),
+    serve(self, p.files_, &files::run_task),
+    serve_running(self, p.idempotency_, &idempotency::write_once),
+    serve(self, p.workspace_, &workspace::mark),
+    serve(self, p.mounts_, &mounts::mount),
+    serve(self, p.mounts_, &mounts::unmount),
+    serve(self, p.mounts_, &mounts::list),
     // Network
-    serve(self, p.network, &egress::get_network),
-    serve(self, p.network, &egress::set_network),
-    serve(self, p.network, &egress::change_network),
-    serve(self, p.network, &egress::open_sockets),
-    serve(self, p.network, &egress::list_ports),
+    serve(self, p.egress_, &egress::get_network),
+    serve(self, p.egress_, &egress::set_network),
+    serve(self, p.egress_, &egress::change_network),
+    serve(self, p.egress_, &egress::open_sockets),
+    serve(self, p.egress_, &egress::list_ports),
     // The sandbox as a whole
     [&it](status_atom) { return it.status(); },
-    serve(self, p.about, &description::define),
-    serve(self, p.about, &description::redefine),
-    serve(self, p.hold, &pause::set),
+    serve(self, p.description_, &description::define),
+    serve(self, p.description_, &description::redefine),
+    serve(self, p.pause_, &pause::set),
     [self, &it](find_atom, const request_context& context) -> caf::result<caf::ok_atom> {
       const reply<caf::ok_atom> to{self->make_response_promise<caf::ok_atom>()};
       it.when_running(to, context, [to] { to.deliver(caf::ok_atom::value); });
@@ -385,16 +385,16 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     },
     [self, &p](delete_atom, request_context& context) -> caf::result<caf::ok_atom> {
       auto promise = self->make_response_promise<caf::ok_atom>();
-      p.ends.remove(std::move(context), promise);
+      p.teardown_.remove(std::move(context), promise);
       return promise;
     },
     // From its node
-    serve(self, p.ends, &teardown::attend),
-    [&p](adopt_atom) { p.starts.adopt(); },
-    serve_atom<evict_atom>(self, p.ends, &teardown::evict),
-    serve_atom<hand_over_atom>(self, p.ends, &teardown::hand_over),
-    serve_atom<keep_files_atom>(self, p.tree, &workspace::keep),
-    serve_atom<keep_used_files_atom>(self, p.tree, &workspace::keep_if_used),
+    serve(self, p.teardown_, &teardown::attend),
+    [&p](adopt_atom) { p.startup_.adopt(); },
+    serve_atom<evict_atom>(self, p.teardown_, &teardown::evict),
+    serve_atom<hand_over_atom>(self, p.teardown_, &teardown::hand_over),
+    serve_atom<keep_files_atom>(self, p.workspace_, &workspace::keep),
+    serve_atom<keep_used_files_atom>(self, p.workspace_, &workspace::keep_if_used),
     // From other threads, and from itself
     [](const fact& what) { what.happened(); },
   };

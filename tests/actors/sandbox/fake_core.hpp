@@ -306,18 +306,18 @@ public:
   }
 
   void with_lease(then_function then, otherwise_function otherwise) override {
-    parts.right.acquire(std::move(then), std::move(otherwise));
+    parts.lease_.acquire(std::move(then), std::move(otherwise));
   }
-  storage::epoch epoch() const override { return parts.right.epoch(); }
+  storage::epoch epoch() const override { return parts.lease_.epoch(); }
   using fake_core::when_running;
   void when_running(waiting_request request) override {
-    parts.requests.when_running(std::move(request));
+    parts.gate_.when_running(std::move(request));
   }
-  result<void> thaw() override { return parts.ladder.thaw(); }
+  result<void> thaw() override { return parts.idle_.thaw(); }
   void hibernate_if_idle() override {
     fake_core::hibernate_if_idle();
     if (now() == phase::asleep && operations() == 0)
-      parts.right.give_back();
+      parts.lease_.give_back();
   }
 
   /// A request that needs it running.

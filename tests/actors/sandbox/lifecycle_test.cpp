@@ -191,7 +191,7 @@ TEST_CASE("a paused sandbox keeps its requests waiting, for a while", "[parts]")
   whole_sandbox box;
   box.use().got();
   owed<sandbox_description> paused;
-  box.parts.hold.set({true}, paused);
+  box.parts.pause_.set({true}, paused);
   CHECK(paused.open()); // Until it stands still.
   box.run();
   CHECK(paused.got().paused);
@@ -205,10 +205,10 @@ TEST_CASE("a paused sandbox keeps its requests waiting, for a while", "[parts]")
 
   const auto patient = box.use();
   owed<sandbox_description> again;
-  box.parts.hold.set({true}, again);
+  box.parts.pause_.set({true}, again);
   CHECK(again.code() == errc::invalid_request);
   owed<sandbox_description> resumed;
-  box.parts.hold.set({false}, resumed);
+  box.parts.pause_.set({false}, resumed);
   box.run();
   CHECK_FALSE(resumed.got().paused);
   patient.got();
@@ -220,7 +220,7 @@ TEST_CASE("a pause that does not come to stand still is undone", "[parts]") {
   box.use().got();
   box.newest().hold_freeze = true;
   owed<sandbox_description> paused;
-  box.parts.hold.set({true}, paused);
+  box.parts.pause_.set({true}, paused);
   box.newest().finish_freeze(false);
   box.run();
   CHECK(paused.code() == errc::io_failed);
@@ -232,7 +232,7 @@ TEST_CASE("the end of a sandbox settles a pause that waits for it to stand still
   box.use().got();
   box.newest().hold_freeze = true;
   owed<sandbox_description> paused;
-  box.parts.hold.set({true}, paused);
+  box.parts.pause_.set({true}, paused);
   box.engine.creations.back().end();
   box.run();
   CHECK(paused.code() == errc::sandbox_not_running);
@@ -256,8 +256,8 @@ TEST_CASE("a deletion ends what runs, then what is kept, then the actor", "[part
   box.use().got();
   box.newest().hold_destroy = true;
   owed<caf::ok_atom> first, second;
-  box.parts.ends.remove({}, first);
-  box.parts.ends.remove({}, second);
+  box.parts.teardown_.remove({}, first);
+  box.parts.teardown_.remove({}, second);
   CHECK(box.now() == phase::deleting);
   CHECK(box.use().code() == errc::sandbox_not_running);
   CHECK_FALSE(box.cluster.kept.empty());
@@ -275,7 +275,7 @@ TEST_CASE("a deletion overtakes a start", "[parts]") {
   box.engine.ready_at_once = false;
   const auto waits = box.use();
   owed<caf::ok_atom> deleted;
-  box.parts.ends.remove({}, deleted);
+  box.parts.teardown_.remove({}, deleted);
   CHECK(waits.code() == errc::sandbox_not_running);
   CHECK(deleted.open());
   box.engine.creations.back().ready();
@@ -288,7 +288,7 @@ TEST_CASE("an evicted sandbox ends, and its record stays", "[parts]") {
   whole_sandbox box;
   box.use().got();
   owed<caf::ok_atom> evicted;
-  box.parts.ends.evict(evicted);
+  box.parts.teardown_.evict(evicted);
   box.run();
   evicted.got();
   CHECK_FALSE(box.cluster.kept.empty());
@@ -300,7 +300,7 @@ TEST_CASE("a sandbox that is handed over is stopped, and asked no more", "[parts
   whole_sandbox box;
   box.use().got();
   owed<caf::ok_atom> over;
-  box.parts.ends.hand_over(over);
+  box.parts.teardown_.hand_over(over);
   CHECK(box.use().code() == errc::node_unreachable);
   box.run();
   over.got();
@@ -315,12 +315,12 @@ TEST_CASE("an alarm of the sandbox deletes it when its time is over, and not bef
   box.cluster.alarm = 1ms;
   const alarm_due due{{kept_in::cluster, "abc", ""}, "x"};
   owed<caf::ok_atom> early, late;
-  box.parts.ends.attend(due, early);
+  box.parts.teardown_.attend(due, early);
   box.run();
   early.got();
   CHECK(box.cluster.alarm == 5000ms);
   box.time.advance(5s);
-  box.parts.ends.attend(due, late);
+  box.parts.teardown_.attend(due, late);
   box.run();
   late.got();
   CHECK(box.cluster.kept.empty());
@@ -393,7 +393,7 @@ TEST_CASE("what an earlier server has left is taken over, and ended if nobody wo
                  {4, survivor_kind::terminal, label("one")},
                  {5, survivor_kind::shell_command, "of another version", 3}};
   box.engine.left["abc"] = place;
-  box.parts.starts.adopt();
+  box.parts.startup_.adopt();
   box.run();
   CHECK(box.now() == phase::running);
   CHECK(place->disowned == std::vector<std::uint64_t>{5, 2});
