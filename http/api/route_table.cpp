@@ -57,18 +57,18 @@ bool matched_request::takes_gzip() const {
   return accepts_gzip(head_.field("Accept-Encoding"));
 }
 
-/// A walk along one path. No pattern is longer than `deepest` segments, so the walk has an end.
+/// A walk along one path. It is no deeper than the longest pattern.
 struct route_table::search {
-  using segment =
+  using named_segment =
     std::pair<std::string_view, std::string_view>; ///< Its name in the pattern, and it.
   static constexpr std::size_t most_named = 8;
 
   const std::vector<route>& rows;
   verb method;
   std::size_t best = std::string::npos;
-  std::array<segment, most_named> way{}; ///< To here.
+  std::array<named_segment, most_named> way{}; ///< To here.
   std::size_t named = 0;
-  std::array<segment, most_named> best_way{};
+  std::array<named_segment, most_named> best_way{};
   std::size_t best_named = 0;
   std::string_view best_tail{};
 
