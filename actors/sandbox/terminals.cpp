@@ -175,8 +175,8 @@ void terminals::make_and_join_defined(const open_terminal_request& wanted, const
     auto cwd = expanded(core_, what.cwd);
     if (!cwd)
       return to.fail(cwd.reason());
-    auto spec = spec_of(
-      {}, {cwd->empty() ? options().working_directory : std::move(*cwd), environment(core_)});
+    auto spec =
+      spec_of({}, {cwd->empty() ? options().working_directory : *cwd, environment(core_)});
     if (!what.command.empty())
       spec.argv.insert(spec.argv.end(), {"-c", what.command});
     make(name, std::move(spec), wanted, false);
