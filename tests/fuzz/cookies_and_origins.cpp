@@ -4,6 +4,7 @@
 #include "http/api/origin.hpp"
 #include "http/api/sign_ins.hpp"
 #include "http/preview/message.hpp"
+#include "http/proxy/request_fields.hpp"
 #include "http/text/header_text.hpp"
 #include "tests/fuzz/bytes.hpp"
 #include "tests/support/played_head.hpp"

@@ -104,7 +104,8 @@ std::shared_ptr<const public_api> the_bridge() {
   services with; // Nothing is asked of them before a body has come.
   with.spooled = std::make_shared<byte_budget>(1 << 20);
   with.decompressors = std::make_shared<byte_budget>(1);
-  return bridge::make_api(std::make_shared<const services>(std::move(with)));
+  return bridge::make_api(std::make_shared<const services>(std::move(with)),
+                          [] { return std::string{"{}"}; });
 }
 
 } // namespace
