@@ -2,10 +2,7 @@
 
 #include "base/limits.hpp"
 #include "http/json/document.hpp"
-#include "http/text/utf8.hpp"
-
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
+#include "http/json/writer.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -14,8 +11,6 @@
 namespace insula::http::json {
 
 namespace {
-
-using writer = rapidjson::Writer<rapidjson::StringBuffer>;
 
 constexpr strictness as_javascript{.byte_order_mark = true};
 
@@ -176,15 +171,9 @@ bool is_root(std::string_view path) {
 /// Of null as well; of other texts that are no object only the members are missed.
 const error no_json{errc::invalid_request, "Invalid JSON body"};
 
-void text(writer& out, std::string_view name, std::string_view given) {
-  out.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
-  const auto clean = to_utf8(given);
-  out.String(clean.data(), static_cast<rapidjson::SizeType>(clean.size()));
-}
-
-void text_if_any(writer& out, std::string_view name, std::string_view given) {
+void text_if_any(raw_writer& out, std::string_view name, std::string_view given) {
   if (!given.empty())
-    text(out, name, given);
+    text_member(out, name, given);
 }
 
 } // namespace
@@ -223,14 +212,14 @@ result<unmount_bucket_request> read_unmount_body(std::string_view body) {
 
 std::string write_mounts(const std::vector<mounted_bucket>& mounts) {
   rapidjson::StringBuffer buffer;
-  writer out{buffer};
+  raw_writer out{buffer};
   out.StartObject();
   out.Key("mounts");
   out.StartArray();
   for (const auto& each : mounts) {
     out.StartObject();
-    text(out, "mountPath", each.path);
-    text(out, "bucket", each.bucket);
+    text_member(out, "mountPath", each.path);
+    text_member(out, "bucket", each.bucket);
     text_if_any(out, "binding", each.binding);
     text_if_any(out, "endpoint", each.endpoint);
     text_if_any(out, "prefix", each.prefix);

@@ -1,25 +1,17 @@
 #include "http/bridge/network_json.hpp"
 
 #include "http/json/document.hpp"
-#include "http/sandboxes/policy_reader.hpp"
+#include "http/json/writer.hpp"
+#include "http/sandboxes/policy_json.hpp"
 #include "http/text/iso_time.hpp"
-#include "http/text/utf8.hpp"
-
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
-#include <ctime>
 #include <initializer_list>
 #include <optional>
 
 namespace insula::http::json {
 
 namespace {
-
-using writer = rapidjson::Writer<rapidjson::StringBuffer>;
 
 const error no_json{errc::invalid_request, "Invalid JSON body"};
 
@@ -114,36 +106,18 @@ private:
   }
 };
 
-void text(writer& out, std::string_view name, std::string_view given) {
-  out.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
-  const auto clean = to_utf8(given);
-  out.String(clean.data(), static_cast<rapidjson::SizeType>(clean.size()));
-}
-
-void number(writer& out, const char* name, std::uint64_t given) {
+void number(raw_writer& out, const char* name, std::uint64_t given) {
   out.Key(name);
   out.Uint64(given);
 }
 
-void write_rules(writer& out, const char* name, const std::vector<egress_rule>& rules) {
-  out.Key(name);
-  out.StartArray();
-  for (const auto& each : rules) {
-    out.StartObject();
-    text(out, "action", each.allow ? "allow" : "deny");
-    text(out, "target", each.target);
-    out.EndObject();
-  }
-  out.EndArray();
-}
-
-void write_policy(writer& out, const egress_policy& policy) {
+void write_policy(raw_writer& out, const egress_policy& policy) {
   out.StartObject();
-  text(out, "mode",
-       !policy.rules.empty() ? "custom"
-       : policy.allow_rest   ? "allow-all"
-                             : "deny-all");
-  text(out, "default", policy.allow_rest ? "allow" : "deny");
+  text_member(out, "mode",
+              !policy.rules.empty() ? "custom"
+              : policy.allow_rest   ? "allow-all"
+                                    : "deny-all");
+  text_member(out, "default", policy.allow_rest ? "allow" : "deny");
   write_rules(out, "rules", policy.rules);
   out.Key("dry_run");
   out.Bool(policy.dry_run);
@@ -154,15 +128,15 @@ void write_policy(writer& out, const egress_policy& policy) {
 
 /// When it was, and where to: what a refusal and a failure have alike.
 template <class Event>
-void write_place(writer& out, const Event& each) {
-  text(out, "at", iso_time(each.at_ms));
-  text(out, "protocol", each.protocol);
-  text(out, "name", each.name);
-  text(out, "address", each.address);
+void write_place(raw_writer& out, const Event& each) {
+  text_member(out, "at", iso_time(each.at_ms));
+  text_member(out, "protocol", each.protocol);
+  text_member(out, "name", each.name);
+  text_member(out, "address", each.address);
   number(out, "port", each.port);
 }
 
-void write_figures(writer& out, const network_figures& figures) {
+void write_figures(raw_writer& out, const network_figures& figures) {
   out.StartObject();
   number(out, "bytes_in", figures.bytes_in);
   number(out, "bytes_out", figures.bytes_out);
@@ -175,7 +149,7 @@ void write_figures(writer& out, const network_figures& figures) {
   for (const auto& each : figures.last_refusals) {
     out.StartObject();
     write_place(out, each);
-    text(out, "rule", each.rule);
+    text_member(out, "rule", each.rule);
     out.Key("let_through");
     out.Bool(each.let_through);
     out.EndObject();
@@ -187,7 +161,7 @@ void write_figures(writer& out, const network_figures& figures) {
   for (const auto& each : figures.last_failures) {
     out.StartObject();
     write_place(out, each);
-    text(out, "reason", to_text(each.reason));
+    text_member(out, "reason", to_text(each.reason));
     out.EndObject();
   }
   out.EndArray();
@@ -205,7 +179,7 @@ result<egress_policy> read_network_policy(std::string_view body) {
 
 std::string write_network(const network_state& state) {
   rapidjson::StringBuffer buffer;
-  writer out{buffer};
+  raw_writer out{buffer};
   out.StartObject();
   out.Key("policy");
   write_policy(out, state.policy);
@@ -242,19 +216,19 @@ result<preview_body> read_preview_body(std::string_view body) {
 
 std::string write_preview_link(std::uint16_t port, const port_link& link) {
   rapidjson::StringBuffer buffer;
-  writer out{buffer};
+  raw_writer out{buffer};
   out.StartObject();
   number(out, "port", port);
   if (link.url.empty()) {
     out.Key("url");
     out.Null();
   } else {
-    text(out, "url", link.url);
+    text_member(out, "url", link.url);
   }
-  text(out, "path", link.path);
+  text_member(out, "path", link.path);
   if (link.token) {
-    text(out, "token", *link.token);
-    text(out, "expires_at", iso_time(link.expires_at_s * 1000));
+    text_member(out, "token", *link.token);
+    text_member(out, "expires_at", iso_time(link.expires_at_s * 1000));
   } else {
     out.Key("token");
     out.Null();
@@ -267,7 +241,7 @@ std::string write_preview_link(std::uint16_t port, const port_link& link) {
 
 std::string write_port_ready(std::uint64_t waited_ms) {
   rapidjson::StringBuffer buffer;
-  writer out{buffer};
+  raw_writer out{buffer};
   out.StartObject();
   out.Key("ready");
   out.Bool(true);
@@ -278,18 +252,18 @@ std::string write_port_ready(std::uint64_t waited_ms) {
 
 std::string write_ports(const std::vector<listening_port>& ports) {
   rapidjson::StringBuffer buffer;
-  writer out{buffer};
+  raw_writer out{buffer};
   out.StartObject();
   out.Key("ports");
   out.StartArray();
   for (const auto& each : ports) {
     out.StartObject();
     number(out, "port", each.port);
-    text(out, "address", each.address);
+    text_member(out, "address", each.address);
     if (each.pid != 0)
       number(out, "pid", static_cast<std::uint64_t>(each.pid));
     if (!each.process.empty())
-      text(out, "process", each.process);
+      text_member(out, "process", each.process);
     out.EndObject();
   }
   out.EndArray();

@@ -129,7 +129,7 @@ void add_terminal_routes(std::vector<route>& table, const shared_services& with)
        plan.answer = [with, id = what.id(), wanted = std::move(*wanted),
                       offer = std::move(offer)](const std::string&, const reply& to) mutable {
          wanted.context = to->context();
-         start_pty_stream(
+         start_terminal_stream(
            {with, id, std::move(wanted), std::move(offer), bridge_terminal_words(), to});
        };
        return plan;

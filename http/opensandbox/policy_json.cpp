@@ -1,17 +1,14 @@
 #include "http/opensandbox/policy_json.hpp"
 
 #include "http/json/document.hpp"
-#include "http/sandboxes/policy_reader.hpp"
-#include "http/text/utf8.hpp"
-
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
+#include "http/json/writer.hpp"
+#include "http/sandboxes/policy_json.hpp"
 
 namespace insula::http::opensandbox {
 
 namespace {
 
-using writer = rapidjson::Writer<rapidjson::StringBuffer>;
+using writer = json::raw_writer;
 
 const error no_json{errc::invalid_request, "Invalid JSON body"};
 
@@ -36,24 +33,6 @@ public:
     return finish();
   }
 };
-
-void text(writer& out, std::string_view name, std::string_view given) {
-  out.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
-  const auto clean = to_utf8(given);
-  out.String(clean.data(), static_cast<rapidjson::SizeType>(clean.size()));
-}
-
-void write_rules(writer& out, const char* name, const std::vector<egress_rule>& rules) {
-  out.Key(name);
-  out.StartArray();
-  for (const auto& each : rules) {
-    out.StartObject();
-    text(out, "action", each.allow ? "allow" : "deny");
-    text(out, "target", each.target);
-    out.EndObject();
-  }
-  out.EndArray();
-}
 
 } // namespace
 
@@ -98,16 +77,16 @@ std::string write_policy(const egress_policy& policy) {
   rapidjson::StringBuffer buffer;
   writer out{buffer};
   out.StartObject();
-  text(out, "status", "ok");
-  text(out, "mode",
-       !policy.rules.empty() ? "enforcing"
-       : policy.allow_rest   ? "allow_all"
-                             : "deny_all");
-  text(out, "enforcementMode", "dns+nft");
+  json::text_member(out, "status", "ok");
+  json::text_member(out, "mode",
+                    !policy.rules.empty() ? "enforcing"
+                    : policy.allow_rest   ? "allow_all"
+                                          : "deny_all");
+  json::text_member(out, "enforcementMode", "dns+nft");
   out.Key("policy");
   out.StartObject();
   write_rules(out, "egress", policy.rules);
-  text(out, "defaultAction", policy.allow_rest ? "allow" : "deny");
+  json::text_member(out, "defaultAction", policy.allow_rest ? "allow" : "deny");
   out.EndObject();
   out.EndObject();
   return {buffer.GetString(), buffer.GetSize()};

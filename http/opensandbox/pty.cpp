@@ -172,7 +172,7 @@ void open(const execd_target& target, const execd_call& what, const std::string&
   wanted.defined = what["sid"];
   wanted.takes_over = form_value(what.query, "takeover") == "1";
   wanted.context = to->context();
-  pty_job job;
+  terminal_job job;
   job.with = target.with;
   job.id = target.id(what);
   job.wanted = std::move(wanted);
@@ -181,7 +181,7 @@ void open(const execd_target& target, const execd_call& what, const std::string&
   job.to = to;
   job.starts_sandbox = false;
   job.since = read_offset(form_value(what.query, "since"));
-  start_pty_stream(std::move(job));
+  start_terminal_stream(std::move(job));
 }
 
 } // namespace

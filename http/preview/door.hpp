@@ -47,10 +47,9 @@ public:
   std::vector<std::string> patterns() const override;
   std::optional<claimed_request> find(const request_head& head) const override;
 
+private:
   /// What a request names; none: it is for this node itself.
   std::optional<address> address_of(const request_head& head) const;
-
-private:
   /// `knows_key`: it has shown the key in a way that all routes take.
   admission admit(const request_head& head, address to, bool knows_key,
                   const std::string& request_id) const;

@@ -40,9 +40,9 @@ namespace insula::http {
 
 namespace {
 
-struct pty_state {
-  static inline const char* name = "pty_stream";
-  pty_job job;
+struct stream_state {
+  static inline const char* name = "terminal_stream";
+  terminal_job job;
   std::shared_ptr<web_socket> socket; ///< Set once it is open.
   terminal_actor terminal;
   caf::actor_addr awaited;      ///< Sandbox or terminal: without it nothing more will come.
@@ -58,7 +58,7 @@ struct pty_state {
   bool may_repeat = true;
 };
 
-using self_pointer = caf::stateful_actor<pty_state>*;
+using self_pointer = caf::stateful_actor<stream_state>*;
 
 void close(self_pointer self, close_reason why, std::string_view words = {}) {
   auto& st = self->state;
@@ -272,7 +272,7 @@ void find_sandbox(self_pointer self) {
       .then(found, failed);
 }
 
-caf::behavior pty_stream(self_pointer self, const std::shared_ptr<pty_job>& job) {
+caf::behavior terminal_stream(self_pointer self, const std::shared_ptr<terminal_job>& job) {
   self->state.job = std::move(*job);
   self->set_down_handler(
     [self](const caf::down_msg& gone) { self->send(self, ended_atom::value, gone.source); });
@@ -333,13 +333,13 @@ caf::behavior pty_stream(self_pointer self, const std::shared_ptr<pty_job>& job)
 
 } // namespace
 
-void start_pty_stream(pty_job job) {
+void start_terminal_stream(terminal_job job) {
   job.to->answer_within(
     sandbox_patience,
     job.words->refusal(question_stage::find,
                        {errc::deadline_exceeded, "the sandbox was not ready in time"}));
   auto& system = *job.with->system;
-  system.spawn(pty_stream, std::make_shared<pty_job>(std::move(job)));
+  system.spawn(terminal_stream, std::make_shared<terminal_job>(std::move(job)));
 }
 
 } // namespace insula::http

@@ -42,7 +42,7 @@ public:
 };
 
 /// One client that wants to be at a terminal.
-struct pty_job {
+struct terminal_job {
   std::shared_ptr<const services> with;
   std::string id; ///< The sandbox's.
   open_terminal_request wanted;
@@ -55,6 +55,6 @@ struct pty_job {
 };
 
 /// Serves it: terminal, WebSocket, what was printed before, then both ways until one end goes.
-void start_pty_stream(pty_job job);
+void start_terminal_stream(terminal_job job);
 
 } // namespace insula::http

@@ -1,4 +1,4 @@
-#include "http/sandboxes/policy_reader.hpp"
+#include "http/sandboxes/policy_json.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -78,6 +78,18 @@ void policy_reader::add_rules(const value& rules, const char* name) {
     if (action && knows(each, {"action", "target"}, " in a rule"))
       add(*action, *target, "target");
   }
+}
+
+void write_rules(json::raw_writer& out, const char* name, const std::vector<egress_rule>& rules) {
+  out.Key(name);
+  out.StartArray();
+  for (const auto& each : rules) {
+    out.StartObject();
+    json::text_member(out, "action", each.allow ? "allow" : "deny");
+    json::text_member(out, "target", each.target);
+    out.EndObject();
+  }
+  out.EndArray();
 }
 
 } // namespace insula::http

@@ -3,11 +3,13 @@
 #include "base/error.hpp"
 #include "base/network.hpp"
 #include "http/json/document.hpp"
+#include "http/json/writer.hpp"
 
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace insula::http {
 
@@ -41,5 +43,8 @@ protected:
 private:
   std::optional<error> why_;
 };
+
+/// A member: [{"action":"allow"|"deny","target":"…"}]
+void write_rules(json::raw_writer& out, const char* name, const std::vector<egress_rule>& rules);
 
 } // namespace insula::http
