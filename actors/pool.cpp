@@ -1,6 +1,7 @@
 #include "actors/pool.hpp"
 
 #include "actors/protocol/errors.hpp"
+#include "actors/weak_sender.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
@@ -91,12 +92,6 @@ struct pool_state {
 
 using pool_pointer = pool_impl::stateful_pointer<pool_state>;
 
-template <class Fact>
-void tell(const caf::actor_addr& pool, Fact fact) {
-  if (const auto target = caf::actor_cast<pool_impl>(pool))
-    caf::anon_send(target, std::move(fact));
-}
-
 void count_warm(pool_pointer self) {
   const auto& st = self->state;
   st.options.figures->warm_are(static_cast<std::int64_t>(st.count(slot_phase::warm)));
@@ -120,10 +115,12 @@ bool start_slot(pool_pointer self) {
   const auto number = ++st.last_slot;
   const auto me = self->address();
   slot_listener listener;
-  listener.on_ready = [me, number] { tell(me, slot_warm{number}); };
-  listener.on_failed = [me, number](error why) { tell(me, slot_refused{number, std::move(why)}); };
-  listener.on_ended = [me, number] { tell(me, slot_over{number, true}); };
-  listener.on_gone = [me, number] { tell(me, slot_over{number, false}); };
+  listener.on_ready = [me, number] { post_to<pool_impl>(me, slot_warm{number}); };
+  listener.on_failed = [me, number](error why) {
+    post_to<pool_impl>(me, slot_refused{number, std::move(why)});
+  };
+  listener.on_ended = [me, number] { post_to<pool_impl>(me, slot_over{number, true}); };
+  listener.on_gone = [me, number] { post_to<pool_impl>(me, slot_over{number, false}); };
   st.slots.emplace(number, pooled{spawn_slot(self->system(), *st.options.engine, st.options.spec,
                                              std::move(*place), std::move(listener))});
   st.options.figures->slot_started();

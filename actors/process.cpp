@@ -1,6 +1,8 @@
 #include "actors/process.hpp"
 
+#include "actors/deadline.hpp"
 #include "actors/protocol/errors.hpp"
+#include "actors/weak_sender.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -74,7 +76,7 @@ struct process_state {
   bool read = false; ///< Its first output, or its end.
   std::chrono::steady_clock::time_point asked_at = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point started_at;
-  caf::actor alarm; ///< Tells when the time is up.
+  deadline<process_impl, expire_atom> time; ///< To start, and then to run.
 
   /// Whatever ends this actor: nobody waits for it in vain.
   ~process_state() {
@@ -94,17 +96,12 @@ struct process_state {
     if (command && !ended)
       command->detach();
     stop_running();
-    stop_alarm();
+    time.stop();
   }
 
   void stop_running() {
     if (started && !ended)
       options.figures->command_over();
-  }
-
-  void stop_alarm() {
-    if (const auto unwanted = std::exchange(alarm, nullptr))
-      caf::anon_send_exit(unwanted, caf::exit_reason::user_shutdown);
   }
 
   void note(std::string_view event) const {
@@ -132,7 +129,7 @@ struct process_state {
     for (auto& each : std::exchange(interrupting, {}))
       each.deliver(caf::ok_atom::value);
     options.place.reset();
-    stop_alarm();
+    time.stop();
     if (const auto tell = std::exchange(options.on_over, nullptr))
       tell();
   }
@@ -154,14 +151,7 @@ process_end as_end(const runtime::process_exit& how, const process_state& st) {
 }
 
 output_chunk as_output(runtime::log_chunk from, const process_state& st) {
-  output_chunk chunk;
-  chunk.next_offset = from.next_offset;
-  chunk.lost_bytes = from.lost_bytes;
-  chunk.frames.reserve(from.frames.size());
-  for (auto& each : from.frames)
-    chunk.frames.push_back(
-      {each.stream == runtime::stream_id::out ? output_stream::out : output_stream::err,
-       std::move(each.bytes), each.end});
+  output_chunk chunk{std::move(static_cast<output_piece&>(from)), {}};
   if (from.ended)
     chunk.ended = as_end(*from.ended, st);
   return chunk;
@@ -183,25 +173,6 @@ namespace {
 
 using process_pointer = process_impl::stateful_pointer<process_state>;
 
-/// Carries what the runtime's thread says into the mailbox. The address is weak: a callback must
-/// not keep its process alive.
-template <class Fact>
-void tell(const caf::actor_addr& process, Fact fact) {
-  if (const auto target = caf::actor_cast<process_impl>(process))
-    caf::anon_send(target, std::move(fact));
-}
-
-/// An actor of its own: a delayed message keeps whom it is for, with its log, until it comes, and
-/// an hour may have been given to a command that takes a second.
-caf::behavior alarm(caf::event_based_actor* self, const caf::actor_addr& process,
-                    std::chrono::milliseconds limit) {
-  self->delayed_send(self, limit, expire_atom::value);
-  return {[self, process](expire_atom) {
-    tell(process, expire_atom::value);
-    self->quit();
-  }};
-}
-
 /// None: it has all the time there is.
 std::optional<std::chrono::milliseconds> time_left(const process_state& st) {
   using std::chrono::milliseconds;
@@ -213,18 +184,18 @@ std::optional<std::chrono::milliseconds> time_left(const process_state& st) {
   return left ? std::optional{std::max(*left, milliseconds{0})} : left;
 }
 
-void set_alarm(process_pointer self, std::chrono::milliseconds limit) {
-  self->state.alarm = self->system().spawn(alarm, self->address(), limit);
-}
-
 void start(process_pointer self) {
   auto& st = self->state;
   const auto me = self->address();
   runtime::process_listener listener;
-  listener.on_started = [me] { tell(me, command_started{}); };
-  listener.on_failed = [me](error why) { tell(me, command_failed{std::move(why)}); };
-  listener.on_ended = [me](runtime::process_exit how) { tell(me, command_ended{how}); };
-  listener.on_complete = [me] { tell(me, output_complete{}); };
+  listener.on_started = [me] { post_to<process_impl>(me, command_started{}); };
+  listener.on_failed = [me](error why) {
+    post_to<process_impl>(me, command_failed{std::move(why)});
+  };
+  listener.on_ended = [me](runtime::process_exit how) {
+    post_to<process_impl>(me, command_ended{how});
+  };
+  listener.on_complete = [me] { post_to<process_impl>(me, output_complete{}); };
   failpoint("exec.start");
   if (const auto launch = std::exchange(st.options.launch, nullptr))
     st.command = launch(std::move(listener));
@@ -232,14 +203,14 @@ void start(process_pointer self) {
     st.command = st.options.place->start(std::move(st.options.spec), std::move(listener));
   failpoint("exec.sent");
   // What is inside can stop a command before it is one.
-  set_alarm(self, limits::start_patience);
+  self->state.time.set(self, limits::start_patience);
 }
 
 void ask_for_output(process_pointer self, std::uint64_t number, const read_output& asked,
                     bool attached) {
   self->state.command->read(asked.offset, asked.max_bytes, attached,
                             [me = self->address(), number](runtime::log_chunk chunk) {
-                              tell(me, output_read{number, std::move(chunk)});
+                              post_to<process_impl>(me, output_read{number, std::move(chunk)});
                             });
 }
 
@@ -312,7 +283,7 @@ process_impl::behavior_type process(process_pointer self,
       const auto number = ++st.last_question;
       st.measuring.emplace(number, reply);
       st.command->measure([me = self->address(), number](runtime::log_extent extent) {
-        tell(me, output_measured{number, extent});
+        post_to<process_impl>(me, output_measured{number, extent});
       });
       return reply;
     },
@@ -344,11 +315,11 @@ process_impl::behavior_type process(process_pointer self,
       st.options.figures->command_runs();
       st.options.figures->took(exec_phase::start, st.started_at - st.asked_at);
       st.note("command.started");
-      st.stop_alarm();
+      st.time.stop();
       if (st.starting)
         std::exchange(st.starting, std::nullopt)->deliver(caf::actor_cast<process_actor>(self));
       if (const auto left = time_left(st))
-        set_alarm(self, *left);
+        self->state.time.set(self, *left);
     },
     [self](command_failed& said) {
       auto& st = self->state;
@@ -414,7 +385,8 @@ process_impl::behavior_type process(process_pointer self,
         return;
       if (!st.started) {
         if (st.options.place->stands_still())
-          return set_alarm(self, limits::start_patience); // It cannot, before that goes on.
+          return self->state.time.set(self,
+                                      limits::start_patience); // It cannot, before that goes on.
         st.command->signal(SIGKILL);
         if (st.starting)
           std::exchange(st.starting, std::nullopt)

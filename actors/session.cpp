@@ -2,6 +2,7 @@
 
 #include "actors/protocol/errors.hpp"
 #include "actors/survivor_note.hpp"
+#include "actors/weak_sender.hpp"
 #include "base/limits.hpp"
 
 #include <caf/all.hpp>
@@ -113,21 +114,18 @@ namespace {
 
 using session_pointer = session_impl::stateful_pointer<session_state>;
 
-/// The address is weak: a callback must not keep its session alive.
-template <class Fact>
-void tell(const caf::actor_addr& session, Fact fact) {
-  if (const auto target = caf::actor_cast<session_impl>(session))
-    caf::anon_send(target, std::move(fact));
-}
-
 void open_shell(session_pointer self, const runtime::survivor* left = nullptr) {
   auto& st = self->state;
   const auto me = self->address();
   const auto number = ++st.last_shell;
   runtime::shell_listener listener;
-  listener.on_ready = [me, number] { tell(me, shell_ready{number}); };
-  listener.on_failed = [me, number](error why) { tell(me, shell_failed{number, std::move(why)}); };
-  listener.on_ended = [me, number](runtime::process_exit) { tell(me, shell_ended{number}); };
+  listener.on_ready = [me, number] { post_to<session_impl>(me, shell_ready{number}); };
+  listener.on_failed = [me, number](error why) {
+    post_to<session_impl>(me, shell_failed{number, std::move(why)});
+  };
+  listener.on_ended = [me, number](runtime::process_exit) {
+    post_to<session_impl>(me, shell_ended{number});
+  };
   if (left != nullptr) {
     st.shell = st.options.place->take_over_shell(*left, std::move(listener));
     return;
@@ -146,11 +144,11 @@ runtime::process_listener with_turn(runtime::process_listener listener, const ca
                                     std::uint64_t number) {
   listener.on_ended = [me, number, next = std::move(listener.on_ended)](runtime::process_exit how) {
     next(how);
-    tell(me, turn_over{number});
+    post_to<session_impl>(me, turn_over{number});
   };
   listener.on_failed = [me, number, next = std::move(listener.on_failed)](error why) {
     next(std::move(why));
-    tell(me, turn_over{number});
+    post_to<session_impl>(me, turn_over{number});
   };
   return listener;
 }
@@ -180,7 +178,7 @@ const started_process_actor& add_command(session_pointer self, std::uint64_t num
                                          process_options process) {
   auto& st = self->state;
   process.on_over = [me = self->address(), number, over = std::move(process.on_over)] {
-    tell(me, command_over{number});
+    post_to<session_impl>(me, command_over{number});
     if (over)
       over();
   };
@@ -300,7 +298,7 @@ session_impl::behavior_type session(session_pointer self,
         return reply;
       st.busy = true;
       st.shell->look_around([me = self->address()](result<runtime::shell_surroundings> found) {
-        tell(me, looked_around{std::move(found)});
+        post_to<session_impl>(me, looked_around{std::move(found)});
       });
       return reply;
     },

@@ -1,6 +1,7 @@
 #include "actors/slot.hpp"
 
 #include "actors/protocol/errors.hpp"
+#include "actors/weak_sender.hpp"
 
 #include <caf/all.hpp>
 
@@ -59,12 +60,6 @@ struct slot_state {
 
 using slot_pointer = slot_impl::stateful_pointer<slot_state>;
 
-template <class... Facts>
-void tell(const caf::actor_addr& slot, Facts... facts) {
-  if (const auto target = caf::actor_cast<slot_impl>(slot))
-    caf::anon_send(target, std::move(facts)...);
-}
-
 runtime::sandbox_listener forward_to(const caf::actor_addr& me) {
   runtime::sandbox_listener listener;
   listener.on_ready = [me](std::shared_ptr<runtime::sandbox> it) {
@@ -73,13 +68,13 @@ runtime::sandbox_listener forward_to(const caf::actor_addr& me) {
     else
       it->destroy([] {});
   };
-  listener.on_failed = [me](error why) { tell(me, slot_failed{std::move(why)}); };
-  listener.on_ended = [me] { tell(me, ended_atom::value); };
+  listener.on_failed = [me](error why) { post_to<slot_impl>(me, slot_failed{std::move(why)}); };
+  listener.on_ended = [me] { post_to<slot_impl>(me, ended_atom::value); };
   return listener;
 }
 
 void end(slot_pointer self) {
-  self->state.it->destroy([me = self->address()] { tell(me, gone_atom::value); });
+  self->state.it->destroy([me = self->address()] { post_to<slot_impl>(me, gone_atom::value); });
 }
 
 /// Nothing of it is left. Its place is free before anybody hears of it.
@@ -115,7 +110,8 @@ slot_impl::behavior_type slot(slot_pointer self, runtime::engine* engine,
       const auto number = ++st.last_check;
       st.checks.emplace(number, reply);
       if (st.it)
-        st.it->ping([me = self->address(), number] { tell(me, pong_atom::value, number); });
+        st.it->ping(
+          [me = self->address(), number] { post_to<slot_impl>(me, pong_atom::value, number); });
       return reply;
     },
     [self](delete_atom) -> caf::result<caf::ok_atom> {

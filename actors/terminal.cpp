@@ -1,6 +1,8 @@
 #include "actors/terminal.hpp"
 
+#include "actors/deadline.hpp"
 #include "actors/protocol/errors.hpp"
+#include "actors/weak_sender.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
@@ -76,7 +78,7 @@ struct terminal_state {
   std::optional<error> never_ran;
   bool started = false;
   bool ended = false;
-  caf::actor alarm;
+  deadline<terminal_impl, kill_atom> time;
 
   /// Whatever ends this actor: nobody waits for it in vain, and nothing is left running.
   ~terminal_state() {
@@ -93,13 +95,8 @@ struct terminal_state {
       input.reply.deliver(why);
     if (command && !ended && !never_ran)
       command->signal(SIGKILL);
-    stop_alarm();
+    time.stop();
     leave();
-  }
-
-  void stop_alarm() {
-    if (const auto unwanted = std::exchange(alarm, nullptr))
-      caf::anon_send_exit(unwanted, caf::exit_reason::user_shutdown);
   }
 
   void leave() {
@@ -126,11 +123,7 @@ process_end as_end(const runtime::process_exit& how) {
 }
 
 output_chunk as_output(runtime::log_chunk from) {
-  output_chunk chunk;
-  chunk.next_offset = from.next_offset;
-  chunk.lost_bytes = from.lost_bytes;
-  for (auto& each : from.frames)
-    chunk.frames.push_back({output_stream::out, std::move(each.bytes)});
+  output_chunk chunk{std::move(static_cast<output_piece&>(from)), {}};
   if (from.ended)
     chunk.ended = as_end(*from.ended);
   return chunk;
@@ -152,30 +145,6 @@ namespace {
 
 using terminal_pointer = terminal_impl::stateful_pointer<terminal_state>;
 
-/// As in process.cpp: the address is weak, since a callback must not keep its actor alive.
-template <class Fact>
-void tell(const caf::actor_addr& terminal, Fact fact) {
-  if (const auto target = caf::actor_cast<terminal_impl>(terminal))
-    caf::anon_send(target, std::move(fact));
-}
-
-/// What comes to life too late is killed. An actor of its own, since a delayed message keeps whom
-/// it is for.
-caf::behavior alarm(caf::event_based_actor* self, const caf::actor_addr& terminal,
-                    std::chrono::milliseconds limit) {
-  self->delayed_send(self, limit, kill_atom::value);
-  return {[self, terminal](kill_atom) {
-    tell(terminal, kill_atom::value);
-    self->quit();
-  }};
-}
-
-void set_alarm(terminal_pointer self, std::chrono::milliseconds limit) {
-  auto& st = self->state;
-  st.stop_alarm();
-  st.alarm = self->system().spawn(alarm, self->address(), limit);
-}
-
 /// `word`: NAME=value, in place of what the name had.
 void set_variable(std::vector<std::string>& env, std::string word) {
   const auto name = word.substr(0, word.find('=') + 1);
@@ -196,14 +165,18 @@ void start(terminal_pointer self) {
   complete(st.options.spec.env, st.options.blank);
   const auto me = self->address();
   runtime::process_listener listener;
-  listener.on_started = [me] { tell(me, terminal_started{}); };
-  listener.on_failed = [me](error why) { tell(me, terminal_failed{std::move(why)}); };
-  listener.on_ended = [me](runtime::process_exit how) { tell(me, terminal_ended{how}); };
+  listener.on_started = [me] { post_to<terminal_impl>(me, terminal_started{}); };
+  listener.on_failed = [me](error why) {
+    post_to<terminal_impl>(me, terminal_failed{std::move(why)});
+  };
+  listener.on_ended = [me](runtime::process_exit how) {
+    post_to<terminal_impl>(me, terminal_ended{how});
+  };
   auto& place = *st.options.place;
   st.command = st.options.survivor
                  ? place.take_over_terminal(*st.options.survivor, std::move(listener))
                  : place.open_terminal(std::move(st.options.spec), st.options.size, listener);
-  set_alarm(self, limits::start_patience);
+  self->state.time.set(self, limits::start_patience);
 }
 
 /// True: it is one now.
@@ -263,14 +236,14 @@ caf::result<terminal_actor, std::uint64_t, std::uint64_t> join(terminal_pointer 
   const auto number = ++st.last_question;
   st.joining.emplace(number, reply);
   st.command->measure([me = self->address(), number](runtime::log_extent extent) {
-    tell(me, terminal_measured{number, extent});
+    post_to<terminal_impl>(me, terminal_measured{number, extent});
   });
   return reply;
 }
 
 void failed(terminal_pointer self, error why) {
   auto& st = self->state;
-  st.stop_alarm();
+  st.time.stop();
   st.never_ran = why;
   st.is_over(); // First: who asks again gets a new one.
   for (auto& each : std::exchange(st.starting, {}))
@@ -297,7 +270,7 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
       st.questions.emplace(number, open_question{reader, reply});
       st.command->read_for(reader, asked.offset, asked.max_bytes,
                            [me = self->address(), number](runtime::log_chunk chunk) {
-                             tell(me, terminal_read{number, std::move(chunk)});
+                             post_to<terminal_impl>(me, terminal_read{number, std::move(chunk)});
                            });
       return reply;
     },
@@ -314,7 +287,7 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
       st.input_bytes += bytes;
       st.inputs.emplace(number, waiting_input{bytes, reply});
       st.command->write(std::move(typed.bytes), [me = self->address(), number](bool whole) {
-        tell(me, input_taken{number, whole});
+        post_to<terminal_impl>(me, input_taken{number, whole});
       });
       return reply;
     },
@@ -342,7 +315,7 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
       const auto number = ++st.last_question;
       st.measuring.emplace(number, reply);
       st.command->measure([me = self->address(), number](runtime::log_extent extent) {
-        tell(me, terminal_measured{number, extent});
+        post_to<terminal_impl>(me, terminal_measured{number, extent});
       });
       return reply;
     },
@@ -353,12 +326,12 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
     },
     [self](delete_atom) {
       self->state.command->signal(SIGHUP);
-      set_alarm(self, limits::kill_grace);
+      self->state.time.set(self, limits::kill_grace);
     },
     [self](const terminal_started&) {
       auto& st = self->state;
       st.started = true;
-      st.stop_alarm();
+      st.time.stop();
       st.options.figures->terminal_runs();
       if (log::enabled(log::level::debug))
         log::debug("terminal.started", {{"request", st.options.request}});
@@ -372,7 +345,7 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
     },
     [self](const terminal_ended&) {
       auto& st = self->state;
-      st.stop_alarm();
+      st.time.stop();
       st.leave();
       st.ended = true;
       st.is_over();
@@ -414,7 +387,8 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
     [self](kill_atom) {
       auto& st = self->state;
       if (!st.started && !st.never_ran && st.options.place->stands_still())
-        return set_alarm(self, limits::start_patience); // It cannot, before that goes on.
+        return self->state.time.set(self,
+                                    limits::start_patience); // It cannot, before that goes on.
       st.command->signal(SIGKILL);
       if (!st.started && !st.never_ran)
         failed(self, {errc::launch_failed, "it did not come to life in time"});

@@ -40,7 +40,7 @@ namespace actors {
 struct terminal_options {
   std::shared_ptr<runtime::sandbox> place;
   runtime::process_spec spec;
-  runtime::terminal_size size;
+  terminal_size size;
   std::optional<runtime::survivor> survivor; ///< Taken over instead, if set.
   /// It has ended, or it never ran: the sandbox need not keep the handle. Once.
   std::function<void()> on_over;

@@ -4,6 +4,7 @@
 #include "base/file_tasks.hpp"
 #include "base/id.hpp"
 #include "base/network.hpp"
+#include "base/process_output.hpp"
 #include "base/unique_fd.hpp"
 
 #include <chrono>
@@ -83,15 +84,6 @@ struct process_spec {
   bool kept = false;
 };
 
-enum class stream_id : std::uint8_t { out = 1, err = 2 };
-
-/// What one read of the log gives.
-struct log_frame {
-  stream_id stream;
-  std::string bytes;
-  std::uint64_t end = 0; ///< The offset behind it, from which one can read as well. Of a log.
-};
-
 struct process_exit {
   int status = 0;    ///< A wait status; what waitpid() gives.
   bool lost = false; ///< The sandbox ended around it: nobody knows how it would have ended.
@@ -110,11 +102,8 @@ inline process_exit end_with_sandbox(const std::string& why) {
           .ended_for = why};
 }
 
-struct log_chunk {
-  std::vector<log_frame> frames;
-  std::uint64_t next_offset = 0;
-  std::uint64_t lost_bytes = 0; ///< Skipped, because the log no longer had them.
-  bool reader_dropped = false;  ///< The attached reader had asked for nothing for too long.
+struct log_chunk : output_piece {
+  bool reader_dropped = false; ///< The attached reader had asked for nothing for too long.
   std::optional<process_exit>
     ended; ///< The command has ended and there is nothing after next_offset.
 };
@@ -169,12 +158,7 @@ struct process_listener {
     on_complete; ///< The log has all of its output: nobody holds the pipes any more.
 };
 
-struct terminal_size {
-  std::uint16_t columns = 80;
-  std::uint16_t rows = 24;
-};
-
-/// A process behind a terminal. All of its output is stream_id::out, and offsets in its log are
+/// A process behind a terminal. All of its output is output_stream::out, and offsets in its log are
 /// bytes; the log keeps the newest limits::terminal_log_bytes. Its output waits for whoever reads
 /// it fastest, as reader_pace.hpp says, and for nobody else. It has ended when the process that was
 /// started has, whoever else still has the terminal open.

@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t max_marks = 256;
 constexpr std::uint64_t page_bytes = 4096;
 
-std::array<char, 4> encode_head(stream_id stream, std::size_t bytes) {
+std::array<char, 4> encode_head(output_stream stream, std::size_t bytes) {
   return {static_cast<char>(stream), static_cast<char>(bytes >> 16), static_cast<char>(bytes >> 8),
           static_cast<char>(bytes)};
 }
@@ -114,7 +114,7 @@ bool output_log::make_room(std::uint64_t bytes) {
 
 /// Before its bytes come, the file says whose they will be; afterwards, how many there were. If the
 /// writer dies in between, its length says that.
-bool output_log::announce(stream_id stream) {
+bool output_log::announce(output_stream stream) {
   if (announced_ == stream)
     return true;
   const auto head = encode_head(stream, 0);
@@ -129,7 +129,7 @@ void output_log::mark(std::uint64_t frame) {
     marks_.push_back(frame);
 }
 
-ssize_t output_log::append_from(int pipe, stream_id stream, std::size_t wanted) {
+ssize_t output_log::append_from(int pipe, output_stream stream, std::size_t wanted) {
   if (!open_file())
     return -1;
   const auto most = std::min(wanted, max_frame_bytes);
@@ -178,12 +178,12 @@ void output_log::recover() {
     auto bytes = std::uint64_t{length_in(head)};
     if (bytes == 0) {
       bytes = length - end_ - head_bytes;
-      const auto whole = encode_head(static_cast<stream_id>(*head), bytes);
+      const auto whole = encode_head(static_cast<output_stream>(*head), bytes);
       if (bytes > max_frame_bytes || !write_at(end_, whole.data(), whole.size()))
         break;
     }
     if (bytes > max_frame_bytes ||
-        (*head != char(stream_id::out) && *head != char(stream_id::err)) ||
+        (*head != char(output_stream::out) && *head != char(output_stream::err)) ||
         end_ + head_bytes + bytes > length)
       break;
     mark(end_);
@@ -236,7 +236,7 @@ output_log::piece output_log::read(std::uint64_t offset, std::size_t max_bytes) 
     const auto bytes = length_in(raw.data() + at);
     if (raw.size() - at < head_bytes + bytes)
       break;
-    const auto stream = static_cast<stream_id>(raw[at]);
+    const auto stream = static_cast<output_stream>(raw[at]);
     if (answer.frames.empty() || answer.frames.back().stream != stream)
       answer.frames.push_back({stream, {}});
     answer.frames.back().bytes.append(raw, at + head_bytes, bytes);

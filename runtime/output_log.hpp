@@ -36,7 +36,7 @@ public:
   static constexpr std::uint64_t ceiling_when_full = 144 * 1024; ///< Two frames.
 
   struct piece {
-    std::vector<log_frame> frames;
+    std::vector<output_frame> frames;
     std::uint64_t next_offset = 0;
     std::uint64_t lost_bytes = 0;
   };
@@ -57,7 +57,7 @@ public:
   /// Moves what the pipe holds, at most one frame and at most `wanted` bytes. Returns the bytes
   /// moved, 0 at the pipe's end, -1 with errno (EAGAIN: it is empty; anything else: the disk
   /// refused, and the bytes stay in the pipe).
-  ssize_t append_from(int pipe, stream_id stream, std::size_t wanted = max_frame_bytes);
+  ssize_t append_from(int pipe, output_stream stream, std::size_t wanted = max_frame_bytes);
 
   /// As much as fits into max_bytes, but at least one frame if there is one. Frames of one stream
   /// that follow each other come as one. An offset before begin() skips to it; one that lies beyond
@@ -77,7 +77,7 @@ private:
 
   void settle();
   bool open_file();
-  bool announce(stream_id stream);
+  bool announce(output_stream stream);
   bool write_at(std::uint64_t offset, const char* bytes, std::size_t count);
   std::size_t read_at(std::uint64_t offset, char* bytes, std::size_t count) const;
   std::uint64_t
@@ -93,7 +93,8 @@ private:
   unique_fd file_;
   std::uint64_t begin_ = 0;
   std::uint64_t end_ = 0;
-  std::optional<stream_id> announced_; ///< Whose frame is at the end by its head, without length.
+  std::optional<output_stream>
+    announced_; ///< Whose frame is at the end by its head, without length.
   std::deque<std::uint64_t>
     marks_; ///< Starts of some frames, a few hundred at most: where begin_ may go.
   mutable std::uint64_t told_ = 0; ///< The last offset that was told, which is a frame's start.

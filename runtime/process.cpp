@@ -30,8 +30,8 @@ native_process::native_process(boost::asio::io_context& io, output_log log,
     , listener_(std::move(listener))
     , to_(std::move(to))
     , log_(std::move(log))
-    , pipes_{pipe{stream_id::out, boost::asio::posix::stream_descriptor{io_}},
-             pipe{stream_id::err, boost::asio::posix::stream_descriptor{io_}}}
+    , pipes_{pipe{output_stream::out, boost::asio::posix::stream_descriptor{io_}},
+             pipe{output_stream::err, boost::asio::posix::stream_descriptor{io_}}}
     , reader_patience_(reader_patience)
     , patience_(io_) {}
 
@@ -325,7 +325,7 @@ void native_process::say_last_line() {
     return;
   const unique_fd from{ends[0]}, to{ends[1]};
   if (::write(to.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()))
-    log_.append_from(from.get(), stream_id::err);
+    log_.append_from(from.get(), output_stream::err);
 }
 
 void native_process::answer(question& asked) {

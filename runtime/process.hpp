@@ -86,7 +86,7 @@ public:
 
 private:
   struct pipe {
-    stream_id stream;
+    output_stream stream;
     boost::asio::posix::stream_descriptor end;
     bool waiting = false; ///< For the pipe; otherwise it is closed, or the log has no room.
     std::optional<std::size_t> left = {}; ///< Set by settle(): what is still to be taken.

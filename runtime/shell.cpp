@@ -78,7 +78,7 @@ private:
   void take(const log_chunk& chunk) {
     offset_ = chunk.next_offset;
     for (const auto& each : chunk.frames)
-      if (each.stream == stream_id::out && text_.size() <= limits::surroundings_bytes)
+      if (each.stream == output_stream::out && text_.size() <= limits::surroundings_bytes)
         text_ += each.bytes;
     if (!chunk.ended)
       return read();

@@ -291,7 +291,7 @@ void native_terminal::answer_questions() {
     auto bytes = log_.read(from, asked.max_bytes);
     chunk.next_offset = from + bytes.size();
     if (!bytes.empty())
-      chunk.frames.push_back({stream_id::out, std::move(bytes)});
+      chunk.frames.push_back({output_stream::out, std::move(bytes)});
     if (exit_ && chunk.next_offset == log_.end())
       chunk.ended = exit_;
     asked.on_output(std::move(chunk));

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/file_tasks.hpp"
 #include "base/network.hpp"
+#include "base/process_output.hpp"
 #include "base/unique_fd.hpp"
 
 #include <caf/allowed_unsafe_message_type.hpp>
@@ -138,10 +139,7 @@ struct write_input {
   std::string bytes;
 };
 
-struct resize_terminal {
-  std::uint16_t columns = 80;
-  std::uint16_t rows = 24;
-};
+using resize_terminal = terminal_size;
 
 /// For the group of the process that was started.
 struct signal_terminal {
@@ -196,14 +194,6 @@ struct process_end {
   bool lost = false;              ///< The sandbox ended around it: nobody knows how it would have.
 };
 
-enum class output_stream : std::uint8_t { out = 1, err = 2 };
-
-struct output_frame {
-  output_stream stream = output_stream::out;
-  std::string bytes;
-  std::uint64_t end = 0; ///< The offset behind it, from which one can read as well.
-};
-
 /// Of a remembered command. Starts nothing.
 struct find_command {
   std::string id;
@@ -237,11 +227,7 @@ struct read_output {
 };
 
 /// An answer to read_output: as much as there is, at least one frame unless the log has ended.
-struct output_chunk {
-  std::vector<output_frame> frames;
-  std::uint64_t next_offset = 0;
-  std::uint64_t lost_bytes =
-    0; ///< The log no longer had the bytes asked for; this many were skipped.
+struct output_chunk : output_piece {
   std::optional<process_end>
     ended; ///< Set once the process has ended and next_offset is the log's end.
 };

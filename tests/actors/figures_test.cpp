@@ -140,12 +140,12 @@ TEST_CASE("commands are counted from their start to their end", "[actors][figure
   auto second = run();
   CHECK(page_of(node).value("insula_commands_running") == 2);
   CHECK(commands_counted(node, "start") == 2);
-  node.process().print(runtime::stream_id::out, "text");
+  node.process().print(output_stream::out, "text");
   node.sys.ask<output_chunk>(second, read_output{0, 1024, true}).value();
   CHECK(commands_counted(node, "first_output") == 1);
   CHECK(phases_counted(node, "first_byte") == 0); // It is not the sandbox's first command.
   auto& older = *node.place().processes.front();
-  older.print(runtime::stream_id::out, "text");
+  older.print(output_stream::out, "text");
   node.sys.ask<output_chunk>(first, read_output{0, 1024, true}).value();
   CHECK(phases_counted(node, "first_byte") == 1);
   older.exit(0);

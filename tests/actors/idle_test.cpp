@@ -220,7 +220,7 @@ TEST_CASE(
   const auto first = visitor(node, joined);
   REQUIRE(node.place().processes.size() == 1);
   node.process().start();
-  node.process().print(runtime::stream_id::out, "$ ");
+  node.process().print(output_stream::out, "$ ");
   node.sys.run();
   REQUIRE(*joined);
   for (int i = 0; i < 3; ++i)

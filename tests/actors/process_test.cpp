@@ -48,7 +48,7 @@ struct running_command {
 TEST_CASE("a reader gets what there is, then waits for more, then hears of the end",
           "[actors][process]") {
   running_command cmd;
-  cmd.process().print(runtime::stream_id::out, "one\n");
+  cmd.process().print(output_stream::out, "one\n");
   auto first = cmd.read(0).value();
   REQUIRE(first.frames.size() == 1);
   CHECK(first.frames[0].bytes == "one\n");
@@ -56,7 +56,7 @@ TEST_CASE("a reader gets what there is, then waits for more, then hears of the e
   CHECK_FALSE(first.ended);
   const auto second = cmd.read(first.next_offset);
   CHECK(second.open());
-  cmd.process().print(runtime::stream_id::err, "two\n");
+  cmd.process().print(output_stream::err, "two\n");
   cmd.sys.run();
   CHECK(second.value().frames[0].stream == output_stream::err);
   cmd.process().exit(7 << 8);
@@ -94,7 +94,7 @@ TEST_CASE(
   "time that is up: TERM, three seconds, KILL, and what clings to the output is not waited for",
   "[actors][process]") {
   running_command cmd{1000};
-  cmd.process().print(runtime::stream_id::out, "so far\n");
+  cmd.process().print(output_stream::out, "so far\n");
   cmd.sys.advance(999ms);
   CHECK(cmd.process().signals.empty());
   cmd.sys.advance(1ms);
@@ -146,7 +146,7 @@ TEST_CASE(
   "a sandbox that ends around a command: first the output, then the loss, never an exit code",
   "[actors][process]") {
   running_command cmd;
-  cmd.process().print(runtime::stream_id::out, "half");
+  cmd.process().print(output_stream::out, "half");
   cmd.process().lose();
   cmd.sys.run();
   const auto first = cmd.read(0).value();
@@ -158,7 +158,7 @@ TEST_CASE(
 TEST_CASE("a reader that has gone is passed on, so that the command is not held up",
           "[actors][process]") {
   running_command cmd;
-  cmd.process().print(runtime::stream_id::out, "x");
+  cmd.process().print(output_stream::out, "x");
   cmd.read(0).value();
   cmd.leave(0);
   CHECK(cmd.process().detached);
@@ -170,14 +170,14 @@ TEST_CASE("a reader that was passed over is waited for again once the later one 
   const auto older = cmd.read(0, true, 1);
   const auto newer = cmd.read(0, true, 2);
   CHECK(cmd.process().detached);
-  cmd.process().print(runtime::stream_id::out, "x");
+  cmd.process().print(output_stream::out, "x");
   cmd.sys.run();
   CHECK(older.value().frames.size() == 1);
   CHECK(newer.value().frames.size() == 1);
   cmd.read(1, true, 1);
   CHECK_FALSE(cmd.process().last_attached);
   cmd.leave(2);
-  cmd.process().print(runtime::stream_id::out, "y");
+  cmd.process().print(output_stream::out, "y");
   cmd.sys.run();
   cmd.read(2, true, 1);
   CHECK(cmd.process().last_attached);
@@ -193,7 +193,7 @@ TEST_CASE("a reader that has gone leaves no question behind", "[actors][process]
   }
   const auto last = cmd.read(0, true, 301);
   CHECK(last.open());
-  cmd.process().print(runtime::stream_id::out, "x");
+  cmd.process().print(output_stream::out, "x");
   cmd.sys.run();
   CHECK(last.value().frames.size() == 1);
 }
@@ -201,7 +201,7 @@ TEST_CASE("a reader that has gone leaves no question behind", "[actors][process]
 TEST_CASE("several readers see the same output from wherever they like", "[actors][process]") {
   running_command cmd;
   for (const char* text : {"a", "b", "c"})
-    cmd.process().print(runtime::stream_id::out, text);
+    cmd.process().print(output_stream::out, text);
   CHECK(cmd.read(0, true).value().frames.size() == 3);
   CHECK(cmd.read(2, false).value().frames.size() == 1);
   CHECK(cmd.read(0, false).value().frames.size() == 3);

@@ -97,7 +97,7 @@ TEST_CASE("all who ask with one key get one process, also when it is over", "[ac
   node.process().start();
   node.sys.run();
   CHECK(first.value() == second.value());
-  node.process().print(runtime::stream_id::out, "hi");
+  node.process().print(output_stream::out, "hi");
   node.process().exit(3 << 8);
   node.process().complete_now();
   node.sys.run();
@@ -336,7 +336,7 @@ TEST_CASE("the newest foreground reader is the one that a command waits for", "[
   node.sys.run();
   CHECK_FALSE(process.detached);
   CHECK_FALSE(first.open());
-  process.print(runtime::stream_id::out, "hi");
+  process.print(output_stream::out, "hi");
   node.sys.run();
   CHECK(second.value().frames.size() == 1);
   caf::anon_send(handle, detach_atom::value, std::uint64_t{2});

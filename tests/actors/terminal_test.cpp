@@ -84,7 +84,7 @@ TEST_CASE("the first client makes a session's terminal, and the next ones join i
   CHECK(has(spec.env, "HOME=/home/sandbox"));
   CHECK(node.process().size->columns == 132);
   CHECK(node.process().size->rows == 50);
-  node.process().print(runtime::stream_id::out, "hello");
+  node.process().print(output_stream::out, "hello");
   const auto later = visit(node, box);
   CHECK(later->terminal == first->terminal);
   CHECK(later->begin == 0);
@@ -449,7 +449,7 @@ TEST_CASE("a defined terminal is durable, and its program starts when it is open
   CHECK(spec.cwd == "/home/sandbox/work");
   CHECK_FALSE(has(spec.env, "PROMPT_COMMAND=clear; unset PROMPT_COMMAND"));
   CHECK(node.place().shells.empty()); // It has no session.
-  node.process().print(runtime::stream_id::out, "hello");
+  node.process().print(output_stream::out, "hello");
   CHECK(look(node, box).running);
   CHECK(look(node, box).end_offset == 1);
   // A later server finds it by its name.

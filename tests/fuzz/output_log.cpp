@@ -20,7 +20,7 @@ constexpr int max_steps = 200;
 struct model {
   struct frame {
     std::uint64_t offset;
-    stream_id stream;
+    output_stream stream;
     std::string bytes;
   };
   std::deque<frame> frames;
@@ -38,8 +38,8 @@ struct pipe_pair {
   int ends[2];
 };
 
-void write(output_log& log, model& all, const pipe_pair& pipe, stream_id stream, std::size_t count,
-           char letter) {
+void write(output_log& log, model& all, const pipe_pair& pipe, output_stream stream,
+           std::size_t count, char letter) {
   const std::string bytes(count, letter);
   must(::write(pipe.ends[1], bytes.data(), count) == static_cast<ssize_t>(count),
        "the pipe has room");
@@ -89,8 +89,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::size_t number = from.plain<std::uint16_t>();
     const auto letter = static_cast<char>('a' + step % 26);
     switch (what % 4) {
-      case 0: write(log, all, pipe, stream_id::out, 1 + number, letter); break;
-      case 1: write(log, all, pipe, stream_id::err, 1 + number, letter); break;
+      case 0: write(log, all, pipe, output_stream::out, 1 + number, letter); break;
+      case 1: write(log, all, pipe, output_stream::err, 1 + number, letter); break;
       case 2: read(log, all, number % (all.frames.size() + 1), 1 + what * 1'000u); break;
       case 3:
         log.read(log.end() + number, 1'000); // Beyond the end is the end.

@@ -31,7 +31,7 @@ void append(output_log& log, std::size_t bytes) {
   while (bytes > 0) {
     const std::string some(std::min<std::size_t>(bytes, 32'768), 'x');
     REQUIRE(::write(to.get(), some.data(), some.size()) == static_cast<ssize_t>(some.size()));
-    REQUIRE(log.append_from(from.get(), stream_id::out) == static_cast<ssize_t>(some.size()));
+    REQUIRE(log.append_from(from.get(), output_stream::out) == static_cast<ssize_t>(some.size()));
     bytes -= some.size();
   }
 }

@@ -46,13 +46,13 @@ std::string random_bytes(std::mt19937& rng, std::size_t count) {
 /// The same thing, written the slow and obvious way: every frame there ever was, by its offset.
 struct model {
   struct frame {
-    stream_id stream;
+    output_stream stream;
     std::string bytes;
   };
   std::map<std::uint64_t, frame> frames;
   std::uint64_t end = 0;
 
-  void add(stream_id stream, std::string bytes) {
+  void add(output_stream stream, std::string bytes) {
     const auto size = head_bytes + bytes.size();
     frames[end] = {stream, std::move(bytes)};
     end += size;
@@ -60,8 +60,8 @@ struct model {
   bool starts_frame(std::uint64_t offset) const { return offset == end || frames.contains(offset); }
 
   /// What lies in [from, to), neighbours of one stream put together.
-  std::vector<log_frame> between(std::uint64_t from, std::uint64_t to) const {
-    std::vector<log_frame> all;
+  std::vector<output_frame> between(std::uint64_t from, std::uint64_t to) const {
+    std::vector<output_frame> all;
     for (auto at = frames.lower_bound(from); at != frames.end() && at->first < to; ++at) {
       if (all.empty() || all.back().stream != at->second.stream)
         all.push_back({at->second.stream, {}});
@@ -71,7 +71,7 @@ struct model {
   }
 };
 
-bool same(const std::vector<log_frame>& a, const std::vector<log_frame>& b) {
+bool same(const std::vector<output_frame>& a, const std::vector<output_frame>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](auto& x, auto& y) { return x.stream == y.stream && x.bytes == y.bytes; });
 }
@@ -82,12 +82,12 @@ struct written_log {
       : log(directory, ceiling) {}
 
   /// Writes `bytes` as the command would, and moves them; at most `most` frames. Returns how many.
-  void write(stream_id stream, const std::string& bytes) {
-    auto& from = stream == stream_id::out ? out : err;
+  void write(output_stream stream, const std::string& bytes) {
+    auto& from = stream == output_stream::out ? out : err;
     unmoved[stream] += from.put(bytes);
   }
-  bool move(stream_id stream) {
-    auto& from = stream == stream_id::out ? out : err;
+  bool move(output_stream stream) {
+    auto& from = stream == output_stream::out ? out : err;
     const ssize_t n = log.append_from(from.end.get(), stream);
     if (n <= 0) {
       REQUIRE(n == -1);
@@ -105,7 +105,7 @@ struct written_log {
   output_log log;
   model seen;
   source out, err;
-  std::map<stream_id, std::string> unmoved;
+  std::map<output_stream, std::string> unmoved;
 };
 
 } // namespace
@@ -120,7 +120,7 @@ TEST_CASE("an output log gives what was written, whatever it was",
   written_log both{dir.path().string(), ceiling};
   const auto typical = std::array{10u, 2'000u, 65'536u, 70'000u}[rng() % 4];
   for (int step = 0; step < 300; ++step) {
-    const auto stream = rng() % 3 == 0 ? stream_id::err : stream_id::out;
+    const auto stream = rng() % 3 == 0 ? output_stream::err : output_stream::out;
     both.write(stream, random_bytes(rng, rng() % typical + 1));
     const auto reader = rng() % 2 == 0 ? both.log.end() : both.log.begin();
     const bool promised = both.log.has_room_before(reader);
@@ -164,11 +164,11 @@ TEST_CASE("a reader that keeps up loses nothing, wherever in the log it stands",
   const auto typical = std::array{50u, 5'000u, 65'536u}[rng() % 3];
   std::uint64_t offset = 0;
   std::uint64_t wanted = 5 * output_log::min_ceiling;
-  std::vector<log_frame> got;
+  std::vector<output_frame> got;
   while (offset < wanted) {
     // As the process does it: whatever fits before the reader is taken, then the reader takes some.
     for (int i = 0; i < 40; ++i) {
-      const auto stream = rng() % 4 == 0 ? stream_id::err : stream_id::out;
+      const auto stream = rng() % 4 == 0 ? output_stream::err : output_stream::out;
       both.write(stream, random_bytes(rng, rng() % typical + 1));
       if (both.log.has_room_before(offset))
         both.move(stream);
@@ -187,8 +187,8 @@ TEST_CASE("an offset beyond the end of an output log is its end", "[runtime][out
   CHECK(nothing.frames.empty());
   CHECK(nothing.next_offset == 0);
   CHECK(nothing.lost_bytes == 0);
-  both.write(stream_id::out, "abc");
-  REQUIRE(both.move(stream_id::out));
+  both.write(output_stream::out, "abc");
+  REQUIRE(both.move(output_stream::out));
   const auto end = both.log.read(~0ull, 100);
   CHECK(end.frames.empty());
   CHECK(end.next_offset == both.log.end());
@@ -197,8 +197,8 @@ TEST_CASE("an offset beyond the end of an output log is its end", "[runtime][out
 TEST_CASE("an output log leaves no file", "[runtime][output_log]") {
   const temp_dir dir;
   written_log both{dir.path().string(), 0};
-  both.write(stream_id::out, "abc");
-  REQUIRE(both.move(stream_id::out));
+  both.write(output_stream::out, "abc");
+  REQUIRE(both.move(output_stream::out));
   CHECK(std::filesystem::is_empty(dir.path()));
 }
 
@@ -206,8 +206,8 @@ TEST_CASE("an output log's file stays below its ceiling", "[runtime][output_log]
   const small_disk disk{output_log::min_ceiling + 64 * 1024};
   written_log both{disk.path(), output_log::min_ceiling};
   for (int i = 0; i < 2'000; ++i) {
-    both.write(stream_id::out, std::string(5'000, 'x'));
-    while (both.move(stream_id::out)) {
+    both.write(output_stream::out, std::string(5'000, 'x'));
+    while (both.move(output_stream::out)) {
     }
   }
   CHECK(both.log.end() > 9 * output_log::min_ceiling);
@@ -217,10 +217,10 @@ TEST_CASE("the end of a pipe is told apart from an empty pipe", "[runtime][outpu
   const temp_dir dir;
   output_log log{dir.path().string(), 0};
   source from;
-  CHECK(log.append_from(from.end.get(), stream_id::out) == -1);
+  CHECK(log.append_from(from.end.get(), output_stream::out) == -1);
   CHECK(errno == EAGAIN);
   from.command.reset();
-  CHECK(log.append_from(from.end.get(), stream_id::out) == 0);
+  CHECK(log.append_from(from.end.get(), output_stream::out) == 0);
 }
 
 TEST_CASE("a full disk is reported, and what was on it stays readable", "[runtime][output_log]") {
@@ -230,11 +230,11 @@ TEST_CASE("a full disk is reported, and what was on it stays readable", "[runtim
   ssize_t moved = 0;
   for (int i = 0; i < 100 && moved >= 0; ++i) {
     const auto bytes = both.out.put(random_bytes(rng, 40'000));
-    both.unmoved[stream_id::out] += bytes;
-    moved = both.log.append_from(both.out.end.get(), stream_id::out);
+    both.unmoved[output_stream::out] += bytes;
+    moved = both.log.append_from(both.out.end.get(), output_stream::out);
     if (moved > 0) {
-      auto& left = both.unmoved[stream_id::out];
-      both.seen.add(stream_id::out, left.substr(0, static_cast<std::size_t>(moved)));
+      auto& left = both.unmoved[output_stream::out];
+      both.seen.add(output_stream::out, left.substr(0, static_cast<std::size_t>(moved)));
       left.erase(0, static_cast<std::size_t>(moved));
     }
   }
@@ -253,7 +253,7 @@ TEST_CASE("a log directory that does not exist is reported, and the bytes stay i
   output_log log{"/nonexistent/directory", 0};
   source from;
   REQUIRE(from.put("abc") == "abc");
-  CHECK(log.append_from(from.end.get(), stream_id::out) == -1);
+  CHECK(log.append_from(from.end.get(), output_stream::out) == -1);
   CHECK(errno == ENOENT);
   char bytes[8];
   CHECK(::read(from.end.get(), bytes, sizeof bytes) == 3);
@@ -268,7 +268,7 @@ TEST_CASE("an output log is found again as its writer left it", "[runtime][outpu
   written_log both{dir.path().string(), output_log::min_ceiling};
   const auto typical = std::array{10u, 3'000u, 70'000u}[rng() % 3];
   for (int step = 0; step < 200; ++step) {
-    const auto stream = rng() % 3 == 0 ? stream_id::err : stream_id::out;
+    const auto stream = rng() % 3 == 0 ? output_stream::err : output_stream::out;
     both.write(stream, random_bytes(rng, rng() % typical + 1));
     both.move(stream);
     if (step % 20 != 0)
@@ -287,8 +287,8 @@ TEST_CASE("an output log is found again as its writer left it", "[runtime][outpu
 TEST_CASE("a log whose file says what cannot be ends there", "[runtime][output_log]") {
   const temp_dir dir;
   written_log both{dir.path().string(), 0};
-  both.write(stream_id::out, "whole");
-  REQUIRE(both.move(stream_id::out));
+  both.write(output_stream::out, "whole");
+  REQUIRE(both.move(output_stream::out));
   const auto end = both.log.end();
   const auto broken =
     GENERATE(std::string{"\x07\0\0\x05hello", 9}, std::string{"\x01\0\0\x50hello", 9},
@@ -321,7 +321,8 @@ TEST_CASE("writers that are killed in the middle lose nothing and repeat nothing
       output_log log{unique_fd{::fcntl(file.get(), F_DUPFD_CLOEXEC, 3)}, output_log::min_ceiling};
       log.recover();
       for (;;)
-        log.append_from(from.end.get(), stream_id::out, 1 + static_cast<std::size_t>(round) * 50);
+        log.append_from(from.end.get(), output_stream::out,
+                        1 + static_cast<std::size_t>(round) * 50);
     }
     // As fast as it takes them, until it is killed.
     const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds{rng() % 4'000};

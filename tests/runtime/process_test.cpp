@@ -136,7 +136,7 @@ TEST_CASE("why the node has ended a sandbox is the last that its commands say",
   CHECK(p.heard->next() == "complete");
   const auto last = p.read(first.next_offset, true);
   REQUIRE(last.frames.size() == 1);
-  CHECK(last.frames[0].stream == stream_id::err);
+  CHECK(last.frames[0].stream == output_stream::err);
   CHECK(last.frames[0].bytes == "it took too much\n");
   REQUIRE(last.ended);
   CHECK(last.ended->status == SIGKILL);
@@ -155,7 +155,7 @@ TEST_CASE("a question waits until there is something to answer", "[runtime][proc
   for (int i = 0; i < 3; ++i) {
     const auto chunk = told->next();
     REQUIRE(chunk.frames.size() == 1);
-    CHECK(chunk.frames[0].stream == stream_id::err);
+    CHECK(chunk.frames[0].stream == output_stream::err);
   }
 }
 

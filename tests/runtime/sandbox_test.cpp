@@ -174,7 +174,7 @@ TEST_CASE("64 MiB reach a slow reader whole, and this process stays small", "[ru
     REQUIRE(chunk.lost_bytes == 0);
     REQUIRE_FALSE(chunk.reader_dropped);
     for (const auto& each : chunk.frames)
-      if (each.stream == stream_id::out) {
+      if (each.stream == output_stream::out) {
         REQUIRE(each.bytes.find_first_not_of('y') == std::string::npos);
         got += each.bytes.size();
       }

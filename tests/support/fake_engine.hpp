@@ -22,7 +22,7 @@ public:
     typed += bytes;
     taken(!ended);
   }
-  void resize(runtime::terminal_size to) override { size = to; }
+  void resize(terminal_size to) override { size = to; }
   void read_for(std::uint64_t reader, std::uint64_t offset, std::size_t max_bytes,
                 std::function<void(runtime::log_chunk)> on_output) override {
     readers.push_back(reader);
@@ -51,7 +51,7 @@ public:
   // The test plays the operating system.
   void start() { listener.on_started(); }
   void fail(errc code, std::string why) { listener.on_failed({code, std::move(why)}); }
-  void print(runtime::stream_id stream, std::string bytes) {
+  void print(output_stream stream, std::string bytes) {
     frames.push_back({stream, std::move(bytes)});
     answer();
   }
@@ -78,7 +78,7 @@ public:
 
   runtime::process_spec spec;
   runtime::process_listener listener;
-  std::vector<runtime::log_frame> frames; ///< Offsets count frames.
+  std::vector<output_frame> frames; ///< Offsets count frames.
   std::vector<int> signals;
   std::vector<std::uint64_t> readers, forgotten;
   std::optional<runtime::process_exit> ended;
@@ -87,8 +87,8 @@ public:
   bool cut = false;
   bool complete = false;
   std::string typed;
-  std::optional<runtime::terminal_size> size; ///< None: there is no terminal.
-  std::int32_t number = 0;                    ///< As which it runs.
+  std::optional<terminal_size> size; ///< None: there is no terminal.
+  std::int32_t number = 0;           ///< As which it runs.
 
 private:
   struct question {
@@ -175,8 +175,7 @@ public:
     processes.push_back(std::make_shared<fake_process>(std::move(spec), std::move(listener)));
     return processes.back();
   }
-  std::shared_ptr<runtime::terminal> open_terminal(runtime::process_spec spec,
-                                                   runtime::terminal_size size,
+  std::shared_ptr<runtime::terminal> open_terminal(runtime::process_spec spec, terminal_size size,
                                                    runtime::process_listener listener) override {
     processes.push_back(std::make_shared<fake_process>(std::move(spec), std::move(listener)));
     processes.back()->size = size;

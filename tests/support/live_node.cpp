@@ -196,7 +196,7 @@ bool live_command::read(bool attached) {
                  [told](log_chunk chunk) { told->tell(std::move(chunk)); });
   auto chunk = told->next(60s);
   for (auto& each : chunk.frames)
-    (each.stream == stream_id::out ? so_far_.out : so_far_.err) += each.bytes;
+    (each.stream == output_stream::out ? so_far_.out : so_far_.err) += each.bytes;
   so_far_.lost += chunk.lost_bytes;
   offset_ = chunk.next_offset;
   if (chunk.ended)
