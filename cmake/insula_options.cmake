@@ -2,9 +2,17 @@
 option(INSULA_WERROR "Warnings are errors" OFF)
 set(INSULA_SANITIZE "" CACHE STRING "Sanitizers for everything but the static agent, e.g. address,undefined or thread")
 
+# A precompiled header is the same text for ccache, whenever it was made and whatever is defined.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${CCACHE_PROGRAM}")
+endif()
+
+# Builds for tests link some eighty programs with debug information, each of which takes the usual linker five seconds.
+# What is shipped is linked by the usual one.
+find_program(MOLD_PROGRAM mold)
+if(MOLD_PROGRAM AND CMAKE_BUILD_TYPE STREQUAL Debug)
+  add_link_options(-fuse-ld=mold)
 endif()
 
 add_library(insula_options INTERFACE)
@@ -38,4 +46,12 @@ endfunction()
 # insula_alone(source...): what a unity build compiles by itself, because a file beside it has the same names for its own.
 function(insula_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# insula_precompile(target header...): headers of others that most sources of a target include are read once. Builds that
+# put many sources into one file read them less often anyway.
+function(insula_precompile target)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT CMAKE_UNITY_BUILD)
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
 endfunction()
