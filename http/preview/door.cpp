@@ -20,10 +20,6 @@ namespace insula::http::preview {
 
 namespace {
 
-token_time now() {
-  return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
-}
-
 /// `https://a:1` is `a:1`.
 std::string_view host_in(std::string_view origin) {
   const auto at = origin.find("://");
@@ -199,7 +195,7 @@ std::optional<response> door::sign_in(const request_head& head, const address& t
   const auto token = form_value(head.query, proxy::token_parameter);
   if (token.empty() || head.method != verb::get || wants_upgrade(head) || !wants_page(head))
     return std::nullopt;
-  const auto time = now();
+  const auto time = token_now();
   const auto ends = check_token(is_.secret, to.id, to.port, token, time);
   if (needed && !ends)
     return std::nullopt;

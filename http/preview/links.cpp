@@ -8,10 +8,6 @@ namespace insula::http::preview {
 
 namespace {
 
-token_time now() {
-  return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
-}
-
 /// The port that clients have asked this node at, with its colon; empty: the usual one.
 std::string_view port_in(std::string_view host) {
   const auto at = host.find_last_of(":]");
@@ -30,7 +26,7 @@ result<port_link> links::link(const std::string& id, std::uint16_t port, std::st
     made.url = (is_.encrypted ? "https://" : "http://") + name + std::string{port_in(host)} + "/";
   if (!is_.asks_key || is_.is_public)
     return made;
-  const auto ends = now() + lasts;
+  const auto ends = token_now() + lasts;
   made.token = sign_token(is_.secret, id, port, ends);
   made.expires_at_s = ends.time_since_epoch().count();
   const auto query = "?" + std::string{proxy::token_parameter} + "=" + *made.token;
@@ -44,11 +40,11 @@ std::optional<std::string> links::token(const std::string& id, std::uint16_t por
                                         std::chrono::seconds lasts) const {
   if (!is_.asks_key)
     return std::nullopt;
-  return sign_token(is_.secret, id, port, now() + lasts);
+  return sign_token(is_.secret, id, port, token_now() + lasts);
 }
 
 bool links::holds(std::string_view token, const std::string& id, std::uint16_t port) const {
-  return !token.empty() && check_token(is_.secret, id, port, token, now()).has_value();
+  return !token.empty() && check_token(is_.secret, id, port, token, token_now()).has_value();
 }
 
 } // namespace insula::http::preview

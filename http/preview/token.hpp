@@ -12,6 +12,10 @@ namespace insula::http::preview {
 /// of letters, digits and the dot. Whoever has it can read when it ends and change nothing.
 using token_time = std::chrono::sys_seconds;
 
+inline token_time token_now() {
+  return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+}
+
 /// `secret`: only this node's. The signature is HMAC-SHA256.
 std::string sign_token(std::string_view secret, std::string_view id, std::uint16_t port,
                        token_time ends);
