@@ -18,6 +18,10 @@ endif()
 add_library(insula_options INTERFACE)
 target_compile_options(insula_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers -Werror=switch -Werror=return-type)
+# A name without linkage means nothing to other files, but for a compiler that is given several files as one.
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  target_compile_options(insula_options INTERFACE -Wno-shadow -Wno-subobject-linkage)
+endif()
 if(INSULA_WERROR)
   target_compile_options(insula_options INTERFACE -Werror)
 endif()
