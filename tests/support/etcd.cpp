@@ -8,6 +8,7 @@
 #include <cstring>
 #include <netinet/in.h>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <sys/socket.h>
@@ -56,11 +57,13 @@ bool is_healthy(std::uint16_t port) {
 std::uint16_t free_port() {
   // Not where the kernel takes ports for connections: one would be in use again at once.
   static std::mt19937 random{std::random_device{}()};
+  static std::set<std::uint16_t> given; // None is given twice, as long as nobody listens there yet.
   std::uniform_int_distribution<int> below_those{20'000, 32'000};
   for (int tries = 0; tries < 1'000; ++tries) {
     const unique_fd socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     const auto at = loopback(static_cast<std::uint16_t>(below_those(random)));
-    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0)
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0 &&
+        given.insert(ntohs(at.sin_port)).second)
       return ntohs(at.sin_port);
   }
   throw std::runtime_error{std::string{"no free port: "} + std::strerror(errno)};
