@@ -1,5 +1,8 @@
 #include "storage/memory_store.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 namespace insula::storage {
 
 void memory_store::commit(write_batch batch, std::function<void(result<void>)> on_durable) {
@@ -35,13 +38,20 @@ result<void> memory_store::apply(const write_batch& batch) {
   if (batch.written_at < newest)
     return stale(batch, newest);
   newest = batch.written_at;
-  for (const auto& prefix : batch.cleared)
-    entries.erase(entries.lower_bound(prefix), entries.lower_bound(end_of(prefix)));
+  for (const auto& prefix : batch.cleared) {
+    const auto end = entries.lower_bound(end_of(prefix));
+    for (auto at = entries.lower_bound(prefix); at != end; at = entries.erase(at))
+      marked_.erase({at->first, batch.owner});
+  }
   for (const auto& [key, value] : batch.changes) {
-    if (value)
-      entries[key] = *value;
-    else
+    if (!value) {
       entries.erase(key);
+      marked_.erase({key, batch.owner});
+      continue;
+    }
+    entries[key] = *value;
+    if (is_marked(key))
+      marked_[{key, batch.owner}] = *value;
   }
   return {};
 }
@@ -67,6 +77,46 @@ result<std::vector<owned_entry>> memory_store::find(std::string_view prefix) {
            at != held.entries.end() && at->first.starts_with(prefix); ++at)
         all.push_back({id, at->first, at->second});
   return all;
+}
+
+memory_store::marks::const_iterator memory_store::begin_of(std::string_view mark,
+                                                           const mark_position& after) const {
+  const std::pair first{std::string{mark}, std::string{}};
+  return std::max(first, {after.key, after.owner}) == first
+           ? marked_.lower_bound(first)
+           : marked_.upper_bound({after.key, after.owner});
+}
+
+result<mark_page> memory_store::scan(std::string_view mark, const mark_position& after,
+                                     std::size_t limit) {
+  if (auto why = malformed_scan(mark, limit))
+    return std::move(*why);
+  const std::lock_guard lock{mutex_};
+  mark_page page;
+  std::size_t bytes = 0;
+  for (auto at = begin_of(mark, after); at != marked_.end() && at->first.first.starts_with(mark);
+       ++at) {
+    ++lines_read_;
+    page.more = page.lines.size() == limit || bytes >= max_page_bytes;
+    if (page.more)
+      break;
+    bytes +=
+      size_of(page.lines.emplace_back(owned_entry{at->first.second, at->first.first, at->second}));
+  }
+  return page;
+}
+
+result<std::uint64_t> memory_store::count(std::string_view mark) {
+  if (auto why = malformed_scan(mark))
+    return std::move(*why);
+  const std::lock_guard lock{mutex_};
+  const marks::const_iterator end = marked_.lower_bound({end_of(mark), {}});
+  return static_cast<std::uint64_t>(std::distance(begin_of(mark, {}), end));
+}
+
+std::uint64_t memory_store::lines_read() const {
+  const std::lock_guard lock{mutex_};
+  return lines_read_;
 }
 
 result<std::vector<std::string>> memory_store::owners() {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace insula::storage {
 
@@ -15,7 +16,12 @@ public:
   void commit(write_batch batch, std::function<void(result<void>)> on_durable) override;
   result<std::vector<entry>> read(std::string_view owner, std::string_view prefix = {}) override;
   result<std::vector<owned_entry>> find(std::string_view prefix) override;
+  result<mark_page> scan(std::string_view mark, const mark_position& after,
+                         std::size_t limit) override;
+  result<std::uint64_t> count(std::string_view mark) override;
   result<std::vector<std::string>> owners() override;
+
+  std::uint64_t lines_read() const; ///< By all calls of scan().
 
 private:
   struct waiting_batch {
@@ -27,10 +33,15 @@ private:
     std::map<std::string, std::string> entries;
   };
 
-  result<void> apply(const write_batch& batch);
+  using marks = std::map<std::pair<std::string, std::string>, std::string>; ///< By key and owner.
 
-  std::mutex mutex_;
+  result<void> apply(const write_batch& batch);
+  marks::const_iterator begin_of(std::string_view mark, const mark_position& after) const;
+
+  mutable std::mutex mutex_;
   std::map<std::string, owned, std::less<>> owned_;
+  marks marked_; ///< What is_marked() of `owned_`.
+  std::uint64_t lines_read_ = 0;
   std::deque<waiting_batch> waiting_;
   std::size_t waiting_bytes_ = 0;
   bool answering_ = false; ///< Some thread is in the loop of commit() and will take what waits.

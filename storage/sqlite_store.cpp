@@ -11,6 +11,7 @@
 #include <span>
 #include <sqlite3.h>
 #include <thread>
+#include <type_traits>
 #include <unistd.h>
 
 #include "base/unique_fd.hpp"
@@ -22,13 +23,24 @@ namespace {
 /// Tells our files from other SQLite files: "insl".
 constexpr std::int64_t application_id = 0x696e736c;
 
-constexpr std::int64_t schema_version = 1;
+/// 1 had no marks.
+constexpr std::int64_t schema_version = 2;
 
-constexpr auto schema = R"(
+constexpr auto tables = R"(
   CREATE TABLE owners(owner BLOB PRIMARY KEY, epoch INTEGER NOT NULL) STRICT, WITHOUT ROWID;
   CREATE TABLE entries(owner BLOB NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL,
                        PRIMARY KEY(owner, key)) STRICT, WITHOUT ROWID;
 )";
+
+/// Which entries are marked: '@' is 0x40. SQLite uses the index only for a statement that says the
+/// same in the same words.
+#define INSULA_IS_MARKED "key >= x'40' AND key < x'41'"
+
+constexpr auto marks = "CREATE INDEX marks ON entries(key, owner) WHERE " INSULA_IS_MARKED ";";
+
+std::string set_version() {
+  return "PRAGMA user_version=" + std::to_string(schema_version) + ";";
+}
 
 /// Pages in the log (4 MiB of it) after which they are moved to the file proper. SQLite's own
 /// number; but done after the answers went out, not within a COMMIT that somebody waits for.
@@ -86,7 +98,8 @@ public:
       : db_(db)
       , sql_(sql) {}
 
-  /// Binds the values, steps through the rows and leaves it ready for the next time.
+  /// Binds the values, steps through the rows and leaves it ready for the next time. What looks at
+  /// a row may say, with false, that it was the last one.
   template <class OnRow, class... Values>
   bool rows(OnRow on_row, const Values&... values) {
     if (!prepared())
@@ -94,9 +107,10 @@ public:
     [[maybe_unused]] int at = 0;
     bool good = (bind(++at, values) && ...);
     int step = SQLITE_DONE;
-    while (good && (step = sqlite3_step(held_.get())) == SQLITE_ROW)
-      on_row(*this);
-    good = good && step == SQLITE_DONE;
+    bool on = true;
+    while (good && on && (step = sqlite3_step(held_.get())) == SQLITE_ROW)
+      on = wants_more(on_row);
+    good = good && (!on || step == SQLITE_DONE);
     sqlite3_reset(held_.get()); // Repeats the code of a failed step, and keeps its message.
     sqlite3_clear_bindings(held_.get());
     return good;
@@ -116,6 +130,14 @@ public:
   }
 
 private:
+  template <class OnRow>
+  bool wants_more(OnRow& on_row) {
+    if constexpr (std::is_same_v<decltype(on_row(*this)), bool>)
+      return on_row(*this);
+    else
+      return on_row(*this), true;
+  }
+
   bool prepared() {
     if (held_)
       return true;
@@ -278,6 +300,36 @@ public:
     return all;
   }
 
+  result<mark_page> scan(std::string_view mark, const mark_position& after, std::size_t limit,
+                         metrics::counter& read) {
+    const bool at_begin = after.key < mark;
+    const std::string_view key = at_begin ? mark : after.key;
+    const std::string_view owner = at_begin ? std::string_view{} : after.owner;
+    const std::lock_guard lock{mutex_};
+    mark_page page;
+    std::size_t bytes = 0;
+    const auto take = [&](statement& row) {
+      read.add();
+      page.more = page.lines.size() == limit || bytes >= store::max_page_bytes;
+      if (!page.more)
+        bytes +=
+          size_of(page.lines.emplace_back(owned_entry{row.text(1), row.text(0), row.text(2)}));
+      return !page.more;
+    };
+    if (!scan_.rows(take, key, owner, std::string_view{end_of(mark)}, epoch{limit + 1}))
+      return failure_of(db_.get(), "reading a list");
+    return page;
+  }
+
+  result<std::uint64_t> count(std::string_view mark) {
+    const std::lock_guard lock{mutex_};
+    std::int64_t lines = 0;
+    if (!count_.rows([&](statement& row) { lines = row.number(0); }, mark,
+                     std::string_view{end_of(mark)}))
+      return failure_of(db_.get(), "counting a list");
+    return static_cast<std::uint64_t>(lines);
+  }
+
   result<std::vector<std::string>> owners() {
     const std::lock_guard lock{mutex_};
     std::vector<std::string> ids;
@@ -299,6 +351,12 @@ private:
   statement find_{db_.get(), "SELECT o.owner, e.key, e.value FROM owners o CROSS JOIN entries e "
                              "ON e.owner = o.owner AND e.key >= ? AND e.key < ? "
                              "WHERE substr(o.owner, 1, 1) <> x'5f' ORDER BY o.owner, e.key"};
+  statement scan_{db_.get(),
+                  "SELECT key, owner, value FROM entries INDEXED BY marks WHERE " INSULA_IS_MARKED
+                  " AND (key, owner) > (?, ?) AND key < ? ORDER BY key, owner LIMIT ?"};
+  statement count_{db_.get(),
+                   "SELECT count(*) FROM entries INDEXED BY marks WHERE " INSULA_IS_MARKED
+                   " AND key >= ? AND key < ?"};
 };
 
 constexpr auto what_to_do = "; put a copy of it back, or move it away together with the files of "
@@ -336,9 +394,9 @@ result<void> make(const std::string& path) {
     const auto db = connect(half, system_vfs());
     if (!db)
       return db.reason();
-    const std::string sql = "PRAGMA synchronous=FULL; BEGIN IMMEDIATE;" + std::string{schema} +
-                            "PRAGMA application_id=" + std::to_string(application_id) +
-                            "; PRAGMA user_version=" + std::to_string(schema_version) + "; COMMIT";
+    const std::string sql = "PRAGMA synchronous=FULL; BEGIN IMMEDIATE;" + std::string{tables} +
+                            marks + "PRAGMA application_id=" + std::to_string(application_id) +
+                            ";" + set_version() + "COMMIT";
     if (!execute(db->get(), sql.c_str()))
       return failure_of(db->get(), "making the tables in " + path, errc::io_failed);
   }
@@ -352,7 +410,8 @@ result<void> make(const std::string& path) {
   return {};
 }
 
-/// Is this file ours, of a version that we know, and whole?
+/// Is this file ours, of a version that we know, and whole? One of an earlier version is brought up
+/// to this one.
 result<void> prepare(sqlite3* db, const std::string& path, survives what) {
   const auto refused = [&](const std::string& why) {
     return error{errc::invalid_request, path + " " + why};
@@ -398,6 +457,10 @@ result<void> prepare(sqlite3* db, const std::string& path, survives what) {
     return unreadable("opening");
   if (mode != "wal")
     return error{errc::io_failed, path + " is on a file system that cannot hold SQLite's WAL"};
+  // Whole or not at all: until it is, the file is one of the version before.
+  if (*version < schema_version &&
+      !execute(db, (std::string{"BEGIN IMMEDIATE;"} + marks + set_version() + "COMMIT").c_str()))
+    return unreadable("bringing up to this version");
   // What a crash left in the log may be there without ever having been synced: a disk that failed
   // to sync it once counts it as clean. Moved to the file proper it is, before anything rests on
   // it.
@@ -533,6 +596,19 @@ result<std::vector<entry>> sqlite_store::read(std::string_view owner, std::strin
 
 result<std::vector<owned_entry>> sqlite_store::find(std::string_view prefix) {
   return impl_->from.find(prefix);
+}
+
+result<mark_page> sqlite_store::scan(std::string_view mark, const mark_position& after,
+                                     std::size_t limit) {
+  if (auto why = malformed_scan(mark, limit))
+    return std::move(*why);
+  return impl_->from.scan(mark, after, limit, impl_->counts.scanned);
+}
+
+result<std::uint64_t> sqlite_store::count(std::string_view mark) {
+  if (auto why = malformed_scan(mark))
+    return std::move(*why);
+  return impl_->from.count(mark);
 }
 
 result<std::vector<std::string>> sqlite_store::owners() {

@@ -19,6 +19,9 @@ enum class survives : std::uint8_t { power_cut, process_end };
 /// under its own savepoint. Where the disk refuses the transaction as a whole, its batches are
 /// tried again one by one, so that a large one on a full disk does not take small ones with it.
 /// Reading goes through a second connection and does not wait for writers.
+/// Marked entries are those of an index of the file's, so SQLite itself keeps them in step. open()
+/// makes that index in a file of an earlier version, in one transaction; such a file is then of
+/// this version.
 class sqlite_store final : public store {
 public:
   /// Opens or makes the file (mode 0600) at an absolute path, which is used exactly as it stands:
@@ -34,6 +37,9 @@ public:
   void commit(write_batch batch, std::function<void(result<void>)> on_durable) override;
   result<std::vector<entry>> read(std::string_view owner, std::string_view prefix = {}) override;
   result<std::vector<owned_entry>> find(std::string_view prefix) override;
+  result<mark_page> scan(std::string_view mark, const mark_position& after,
+                         std::size_t limit) override;
+  result<std::uint64_t> count(std::string_view mark) override;
   result<std::vector<std::string>> owners() override;
 
   const store_figures& figures() const; ///< For as long as the store lives.

@@ -49,6 +49,19 @@ std::optional<error> malformed(const write_batch& batch) {
   return std::nullopt;
 }
 
+std::optional<error> malformed_scan(std::string_view mark, std::size_t limit) {
+  const auto refused = [](std::string why) { return error{errc::invalid_request, std::move(why)}; };
+  if (!is_marked(mark) || mark.size() > store::max_key_bytes)
+    return refused("a mark begins with '@' and has at most 1,024 bytes");
+  if (limit == 0 || limit > store::max_page_lines)
+    return refused("a page has 1 to 1,000 lines, not " + std::to_string(limit));
+  return std::nullopt;
+}
+
+std::size_t size_of(const owned_entry& line) {
+  return line.owner.size() + line.key.size() + line.value.size();
+}
+
 std::string end_of(std::string_view prefix) {
   // Keys are ordered as bytes, and no byte follows 0xff.
   while (!prefix.empty() && prefix.back() == '\xff')

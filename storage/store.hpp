@@ -50,14 +50,32 @@ struct owned_entry {
   bool operator==(const owned_entry&) const = default;
 };
 
+/// A line of a list, as a place in it. Both empty: the place ahead of the first line.
+struct mark_position {
+  std::string key;
+  std::string owner;
+
+  bool operator==(const mark_position&) const = default;
+};
+
+/// A page of a list.
+struct mark_page {
+  std::vector<owned_entry> lines;
+  bool more = false; ///< Lines follow the last one of this page.
+};
+
 /// What objects remember: a durable key-value store in which every key belongs to an owner.
 /// To delete an owner, clear all of its keys in one batch; its epoch goes on being remembered.
 ///
+/// Marks:   an entry whose key begins with '@' is marked. The store keeps all marked entries in one
+///          more order, over all owners: by key, then by owner, both as bytes. That order is the
+///          lists that scan() pages through. A mark is written, replaced and removed with its
+///          entry, in the entry's own batch.
 /// Threads: any. commit() may be called while others wait, and from inside on_durable; the store
 ///          groups what comes together into one sync. Not for two processes at a time.
-/// Time:    read() and owners() look at the disk and wait for it. commit() never waits for the
-/// disk. Answers: on_durable is called exactly once, never two at a time for accepted batches, and
-/// for
+/// Time:    everything but commit() looks at the disk and waits for it. commit() never waits for
+/// the disk. Answers: on_durable is called exactly once, never two at a time for accepted batches,
+/// and for
 ///          those in the order of commit(). It runs on the store's own thread, or inside commit()
 ///          where nothing has to wait for a disk: be quick there, do not throw, and hold no lock
 ///          while committing that it takes. A batch that is refused before it is accepted
@@ -87,6 +105,11 @@ public:
 
   static constexpr std::size_t max_waiting = 16'384;
 
+  /// Lines of one page, and the bytes of its keys, owners and values: a page ends behind the line
+  /// that reaches them, and has one line at least.
+  static constexpr std::size_t max_page_lines = 1'000;
+  static constexpr std::size_t max_page_bytes = 4u << 20;
+
   /// So that a disk that stands still costs a known amount of memory.
   static constexpr std::size_t max_waiting_bytes = 64u << 20;
 
@@ -102,6 +125,22 @@ public:
   /// owner and key. It looks at each owner that there ever was: for starts, not for requests.
   virtual result<std::vector<owned_entry>> find(std::string_view prefix) = 0;
 
+  /// A page of the marked entries whose keys begin with `mark`: the `limit` lines that follow
+  /// `after`, which itself is not among them and need not exist any more. Sees every batch that was
+  /// acknowledged before the call; a line that is neither written nor removed between two pages is
+  /// on exactly one of them. It reads no more than one line beyond the page, however long the list
+  /// is.
+  /// Errors: invalid_request (`mark` does not begin with '@', or `limit` is not 1 to
+  ///         max_page_lines).
+  /// Where one marked key is the beginning of another one, the order of these two is the
+  /// implementation's.
+  virtual result<mark_page> scan(std::string_view mark, const mark_position& after,
+                                 std::size_t limit) = 0;
+
+  /// How many lines that list has. The implementation counts them without reading an entry.
+  /// Errors: as of scan().
+  virtual result<std::uint64_t> count(std::string_view mark) = 0;
+
   /// Every id that owns at least one key, ordered. Ids that begin with '_' are left out: no object
   /// has such an id, they are the records of storage/ itself.
   virtual result<std::vector<std::string>> owners() = 0;
@@ -109,6 +148,15 @@ public:
 
 /// What every store refuses without looking at the disk.
 std::optional<error> malformed(const write_batch& batch);
+std::optional<error> malformed_scan(std::string_view mark, std::size_t limit = 1);
+
+/// Marked: a line of a list.
+inline bool is_marked(std::string_view key) {
+  return key.starts_with('@');
+}
+
+/// What a line counts towards max_page_bytes.
+std::size_t size_of(const owned_entry& line);
 
 /// What a batch counts towards max_batch_bytes and max_waiting_bytes.
 std::size_t size_of(const write_batch& batch);

@@ -47,6 +47,7 @@ struct operation {
   lease_id lease = 0;
   std::int64_t limit = 0; ///< 0: as many as there are.
   bool keys_only = false;
+  bool count_only = false; ///< No key is told of, only how many there are.
 
   static operation put(std::string key, std::string value, lease_id lease = 0) {
     return {of::put, std::move(key), {}, std::move(value), lease};
@@ -57,6 +58,9 @@ struct operation {
   static operation read(std::string key, std::string end = {}, bool keys_only = false,
                         std::int64_t limit = 0) {
     return {of::read, std::move(key), std::move(end), {}, 0, limit, keys_only};
+  }
+  static operation count(std::string key, std::string end) {
+    return {of::read, std::move(key), std::move(end), {}, 0, 0, false, true};
   }
 };
 
@@ -72,6 +76,7 @@ struct outcome {
   revision at = 0;                           ///< Of the cluster, with it.
   term in = 0;                               ///< Of the member that answered, once it was done.
   std::vector<std::vector<key_value>> found; ///< One for each step that took place.
+  std::vector<std::int64_t> counts = {};     ///< The same: keys there are, whatever the limit.
 };
 
 struct renewal {

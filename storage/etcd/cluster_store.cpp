@@ -29,6 +29,25 @@ const error going_down{errc::io_failed, "the node is shutting down"};
 template <class T>
 using answer = std::function<void(result<T>)>;
 
+/// A key in a line of its own.
+std::string as_line(std::string_view key) {
+  std::string line;
+  for (const char each : key)
+    line += each == '\n' ? "\\n" : each == '\\' ? "\\\\" : std::string(1, each);
+  return line;
+}
+
+std::string as_key(std::string_view line) {
+  std::string key;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const bool escaped = line[i] == '\\' && i + 1 < line.size();
+    if (escaped)
+      ++i;
+    key += escaped && line[i] == 'n' ? '\n' : line[i];
+  }
+  return key;
+}
+
 bool begins_with_any(std::string_view key, const std::vector<std::string>& prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(),
                      [&](const auto& each) { return key.starts_with(each); });
@@ -100,8 +119,24 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
   std::string data_key(std::string_view id, std::string_view key = {}) const {
     return options.prefix + "data/" + std::string{id} + "/" + std::string{key};
   }
+  bool is_kept_marked(std::string_view key) const {
+    return is_marked(key) || begins_with_any(key, options.found_by);
+  }
   std::string mark_key(std::string_view key, std::string_view id) const {
-    return options.prefix + "mark/" + std::string{key} + "/" + std::string{id};
+    return marks() + std::string{key} + "/" + std::string{id};
+  }
+
+  std::string marks() const { return options.prefix + "mark/"; }
+
+  /// What was read below marks(), as entries.
+  std::vector<owned_entry> marked(std::vector<key_value> found) const {
+    const auto first = marks().size();
+    std::vector<owned_entry> entries;
+    for (auto& each : found)
+      if (const auto slash = each.key.rfind('/'); slash != std::string::npos && slash >= first)
+        entries.push_back({each.key.substr(slash + 1), each.key.substr(first, slash - first),
+                           std::move(each.value)});
+    return entries;
   }
 
   /// The head: which write it was, and the marks that there are. With a sign before it, it is all
@@ -111,7 +146,7 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
                              bool gone) {
     auto text = (gone ? "-" : "") + tag;
     for (const auto& each : marks)
-      text += '\n' + each;
+      text += '\n' + as_line(each);
     return text;
   }
   static bool is_gone(const std::string& head) { return head.starts_with('-'); }
@@ -124,7 +159,7 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
     auto at = head.find('\n');
     while (at != std::string::npos) {
       const auto end = head.find('\n', at + 1);
-      marks.insert(head.substr(at + 1, end == std::string::npos ? end : end - at - 1));
+      marks.insert(as_key(head.substr(at + 1, end == std::string::npos ? end : end - at - 1)));
       at = end;
     }
     return marks;
@@ -450,13 +485,14 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
       const auto first = data_key(batch.owner, prefix);
       remove_but(steps, first, end_of_prefix(first), puts);
       for (auto at = marks.lower_bound(prefix); at != marks.end() && at->starts_with(prefix);) {
-        if (const auto again = last.find(*at); again == last.end() || !again->second)
+        const auto again = last.find(*at);
+        if (again == last.end() || !again->second || !is_kept_marked(*at))
           steps.push_back(operation::remove(mark_key(*at, batch.owner)));
         at = marks.erase(at);
       }
     }
     for (const auto& [key, value] : last) {
-      const bool marked = begins_with_any(key, options.found_by);
+      const bool marked = is_kept_marked(key);
       if (value) {
         if (marked) {
           steps.push_back(operation::put(mark_key(key, batch.owner), *value));
@@ -468,6 +504,13 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
         steps.push_back(operation::remove(data_key(batch.owner, key)));
       if (marked && marks.erase(key) != 0)
         steps.push_back(operation::remove(mark_key(key, batch.owner)));
+    }
+    // An earlier version has marked other keys.
+    for (auto at = marks.begin(); at != marks.end();) {
+      const bool stays = is_kept_marked(*at);
+      if (!stays)
+        steps.push_back(operation::remove(mark_key(*at, batch.owner)));
+      at = stays ? std::next(at) : marks.erase(at);
     }
     for (auto& [key, value] : puts)
       steps.push_back(operation::put(key, std::move(value)));
@@ -660,20 +703,48 @@ result<std::vector<entry>> cluster_store::read(std::string_view owner, std::stri
 }
 
 result<std::vector<owned_entry>> cluster_store::find(std::string_view prefix) {
-  const auto first = state_->options.prefix + "mark/";
-  auto found = state_->range(first + std::string{prefix}, false);
+  auto found = state_->range(state_->marks() + std::string{prefix}, false);
   if (!found)
     return found.reason();
-  std::vector<owned_entry> entries;
-  for (auto& each : *found)
-    if (const auto slash = each.key.rfind('/'); slash >= first.size())
-      entries.push_back({each.key.substr(slash + 1),
-                         each.key.substr(first.size(), slash - first.size()),
-                         std::move(each.value)});
+  auto entries = state_->marked(std::move(*found));
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return std::tie(a.owner, a.key) < std::tie(b.owner, b.key);
   });
   return entries;
+}
+
+result<mark_page> cluster_store::scan(std::string_view mark, const mark_position& after,
+                                      std::size_t limit) {
+  if (auto why = malformed_scan(mark, limit))
+    return std::move(*why);
+  const auto first = state_->marks() + std::string{mark};
+  const auto from = std::max(first, state_->mark_key(after.key, after.owner) + '\0');
+  const auto end = end_of_prefix(first);
+  if (from >= end)
+    return mark_page{};
+  auto got = state_->ask({operation::read(from, end, false, static_cast<std::int64_t>(limit) + 1)});
+  if (!got)
+    return got.reason();
+  mark_page page;
+  if (got->found.empty())
+    return page;
+  page.lines = state_->marked(std::move(got->found[0]));
+  std::size_t kept = 0;
+  for (std::size_t bytes = 0; kept < page.lines.size() && kept < limit && bytes < max_page_bytes;)
+    bytes += size_of(page.lines[kept++]);
+  page.more = kept < page.lines.size();
+  page.lines.resize(kept);
+  return page;
+}
+
+result<std::uint64_t> cluster_store::count(std::string_view mark) {
+  if (auto why = malformed_scan(mark))
+    return std::move(*why);
+  const auto first = state_->marks() + std::string{mark};
+  const auto got = state_->ask({operation::count(first, end_of_prefix(first))});
+  if (!got)
+    return got.reason();
+  return got->counts.empty() ? 0 : static_cast<std::uint64_t>(got->counts[0]);
 }
 
 result<std::vector<std::string>> cluster_store::owners() {

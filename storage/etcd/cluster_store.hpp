@@ -19,7 +19,7 @@ inline constexpr unsigned activation_bits = 20;
 
 struct cluster_store_options {
   std::string prefix; ///< As the membership's.
-  /// find() finds what begins with one of these, and nothing else. At least one.
+  /// find() finds what is marked and what begins with one of these, and nothing else. At least one.
   std::vector<std::string> found_by;
   /// Something that begins with the first of these belongs to what has come to be this node's. On
   /// the client's thread.
@@ -57,6 +57,9 @@ public:
   void commit(write_batch batch, std::function<void(result<void>)> on_durable) override;
   result<std::vector<entry>> read(std::string_view owner, std::string_view prefix = {}) override;
   result<std::vector<owned_entry>> find(std::string_view prefix) override;
+  result<mark_page> scan(std::string_view mark, const mark_position& after,
+                         std::size_t limit) override;
+  result<std::uint64_t> count(std::string_view mark) override;
   result<std::vector<std::string>> owners() override;
 
   // ---- storage::lease_service

@@ -90,6 +90,10 @@ void step(writer& to, const operation& what) {
     to.Key("keys_only");
     to.Bool(true);
   }
+  if (what.count_only) {
+    to.Key("count_only");
+    to.Bool(true);
+  }
   to.EndObject();
   to.EndObject();
 }
@@ -185,7 +189,9 @@ result<outcome> read_outcome(std::string_view answer) {
     return read;
   for (const auto& each : responses->GetArray()) {
     auto& found = read.found.emplace_back();
-    const auto* keys = member(member(&each, "response_range"), "kvs");
+    const auto* range = member(&each, "response_range");
+    read.counts.push_back(number(range, "count"));
+    const auto* keys = member(range, "kvs");
     if (keys == nullptr || !keys->IsArray())
       continue;
     for (const auto& one : keys->GetArray())

@@ -79,6 +79,7 @@ outcome engine::apply(const transaction& what) {
   told.in = term_;
   for (const auto& each : steps) {
     auto& found = told.found.emplace_back();
+    auto& count = told.counts.emplace_back();
     switch (each.what) {
       case operation::of::put: {
         auto& key = keys_[each.key];
@@ -104,8 +105,9 @@ outcome engine::apply(const transaction& what) {
       case operation::of::read:
         for (auto at = keys_.lower_bound(each.key);
              at != keys_.end() && (each.end.empty() ? at->first == each.key : at->first < each.end);
-             ++at)
-          found.push_back(at->second);
+             ++at, ++count)
+          if (!each.count_only && (each.limit == 0 || count < each.limit))
+            found.push_back(at->second);
         break;
     }
   }

@@ -16,6 +16,7 @@
 #include <arpa/inet.h>
 #include <atomic>
 #include <future>
+#include <map>
 #include <mutex>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -124,7 +125,8 @@ struct node {
   using fits_fn = decltype(etcd::membership::listener::fits);
 
   explicit node(const etcd_server& server, std::string name, etcd::lease_id resumed = 0,
-                fits_fn fits = nullptr, bool waits_to_start = false)
+                fits_fn fits = nullptr, bool waits_to_start = false,
+                std::vector<std::string> found_by = {"@alarm/", "about"})
       : client(connect_to(server))
       , played(*client) {
     etcd::membership_options how;
@@ -151,7 +153,7 @@ struct node {
       gone();
     };
     member = std::make_unique<etcd::membership>(played, how, tell);
-    etcd::cluster_store_options keeping{"t/", {"@alarm/", "about"}};
+    etcd::cluster_store_options keeping{"t/", std::move(found_by)};
     keeping.found = [this] { ++found; };
     keeping.most_activations = most_activations;
     store = std::make_unique<etcd::cluster_store>(played, *member, keeping);
@@ -211,7 +213,44 @@ contents read_all(store& where, std::string_view owner) {
   return as_map(*all);
 }
 
+/// A cluster's store as the contract of scans sees it: one node, which is restarted to reopen it.
+class in_etcd {
+public:
+  store& open() {
+    one_ = std::make_unique<node>(server_, "n1");
+    one_->played.play([this](const etcd::transaction& what, auto got, auto then) {
+      for (std::size_t i = 0; got && i < got->found.size() && i < what.then.size(); ++i)
+        if (what.then[i].key.starts_with("t/mark/"))
+          lines_read_ += got->found[i].size();
+      then(std::move(got));
+    });
+    one_->wait_until_member();
+    return *one_->store;
+  }
+  store& reopen() {
+    one_.reset();
+    held_.clear();
+    return open();
+  }
+  epoch may_write(const std::string& owner) {
+    auto& held = held_[owner];
+    if (held == 0)
+      held = one_->hold(owner);
+    return held;
+  }
+  std::uint64_t lines_read() const { return lines_read_; }
+
+private:
+  etcd_server server_;
+  std::atomic<std::uint64_t> lines_read_{0};
+  std::map<std::string, epoch> held_;
+  std::unique_ptr<node> one_;
+};
+
 } // namespace
+
+#define INSULA_SCANNED in_etcd
+#include "tests/contract/scan_contract.hpp"
 
 TEST_CASE("base64 goes both ways", "[etcd]") {
   for (std::size_t length = 0; length < 70; ++length) {
@@ -538,6 +577,44 @@ TEST_CASE("a cluster's store keeps what it acknowledges", "[etcd]") {
       CHECK(each.get());
     CHECK(read_all(*one.store, "a")["n"] == "199");
   }
+}
+
+TEST_CASE("what an earlier version has marked is found until it is written again, and then no more",
+          "[etcd][scan]") {
+  etcd_server server;
+  const auto before = [&](const std::string& name) {
+    return std::make_unique<node>(server, name, 0, nullptr, false,
+                                  std::vector<std::string>{"@alarm/", "about", "image"});
+  };
+  auto one = before("n1");
+  one->wait_until_member();
+  for (const std::string id : {"a", "b", "c"})
+    REQUIRE(
+      commit_now(*one->store,
+                 {id, one->hold(id), {{"about", "of " + id}, {"image", "host"}, {"@alarm/", id}}}));
+  one.reset();
+  node now{server, "n2", 0, nullptr, false, {"@alarm/", "snapshot"}};
+  now.wait_until_member();
+  CHECK(now.store->find("about")->size() == 3);
+  CHECK(now.store->find("image")->size() == 3);
+  CHECK(*now.store->count("@alarm/") == 3);
+  SECTION("by any batch") {
+    REQUIRE(commit_now(*now.store, {"a", now.hold("a"), {{"@l/1", "x"}}}));
+    CHECK(read_all(*now.store, "a") ==
+          contents{{"about", "of a"}, {"image", "host"}, {"@alarm/", "a"}, {"@l/1", "x"}});
+  }
+  SECTION("by one that writes the same keys") {
+    REQUIRE(commit_now(*now.store, {"a", now.hold("a"), {{"about", "new"}}, {"about", "im"}}));
+    CHECK(read_all(*now.store, "a") == contents{{"about", "new"}, {"@alarm/", "a"}});
+  }
+  SECTION("by one that removes them") {
+    REQUIRE(commit_now(*now.store, {"a", now.hold("a"), {{"about", std::nullopt}}}));
+    CHECK(read_all(*now.store, "a") == contents{{"image", "host"}, {"@alarm/", "a"}});
+  }
+  CHECK(*now.store->find("about") ==
+        std::vector<owned_entry>{{"b", "about", "of b"}, {"c", "about", "of c"}});
+  CHECK(now.store->find("image")->size() == 2);
+  CHECK(*now.store->count("@alarm/") == 3);
 }
 
 TEST_CASE("what all nodes share is the first one's", "[etcd]") {

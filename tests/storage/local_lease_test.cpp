@@ -21,6 +21,11 @@ public:
   result<std::vector<owned_entry>> find(std::string_view prefix) override {
     return disk.find(prefix);
   }
+  result<mark_page> scan(std::string_view mark, const mark_position& after,
+                         std::size_t limit) override {
+    return disk.scan(mark, after, limit);
+  }
+  result<std::uint64_t> count(std::string_view mark) override { return disk.count(mark); }
   result<std::vector<std::string>> owners() override { return disk.owners(); }
 
   void finish() {
@@ -179,6 +184,10 @@ TEST_CASE("a store that cannot be read stops the service from starting", "[stora
     result<std::vector<owned_entry>> find(std::string_view) override {
       return std::vector<owned_entry>{};
     }
+    result<mark_page> scan(std::string_view, const mark_position&, std::size_t) override {
+      return mark_page{};
+    }
+    result<std::uint64_t> count(std::string_view) override { return std::uint64_t{0}; }
     result<std::vector<std::string>> owners() override { return std::vector<std::string>{}; }
   } disk;
   const auto opened = local_lease::open(disk);

@@ -2,6 +2,7 @@
 #include "storage/sqlite_store.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/faulty_vfs.hpp"
+#include "tests/support/older_store.hpp"
 #include "tests/support/store_calls.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -303,4 +304,42 @@ TEST_CASE("a file that is being made is there whole or not at all", "[storage][s
   REQUIRE(made);
   CHECK((*made)->owners()->empty());
   CHECK_FALSE(std::filesystem::exists(path + ".new"));
+}
+
+TEST_CASE("a store is brought up to marks whole or not at all, wherever it is cut off",
+          "[storage][sqlite][fault][scan]") {
+  const auto kind = GENERATE(fault::power_loss, fault::full, fault::short_write, fault::write_error,
+                             fault::sync_error);
+  const auto what = GENERATE(survives::power_cut, survives::process_end);
+  std::vector<older_row> rows;
+  for (int i = 0; i < 100; ++i) {
+    rows.push_back({"o" + std::to_string(i), "@alarm/", std::string(200, 'a')});
+    rows.push_back({"o" + std::to_string(i), "x", std::to_string(i)});
+  }
+  int cut_off = 0;
+  for (int after = 0;; ++after) {
+    CAPTURE(static_cast<int>(kind), after);
+    REQUIRE(after < 200);
+    const temp_dir dir;
+    const auto path = (dir / "insula.db").string();
+    write_older_store(path, rows);
+    faulty_vfs disk{static_cast<unsigned>(after)};
+    disk.fail(kind, after);
+    const bool opened = static_cast<bool>(sqlite_store::open(path, disk.name(), what));
+    const bool struck = disk.struck() > 0 || disk.off();
+    if (kind == fault::power_loss && disk.off())
+      disk.power_cut();
+    disk.boot();
+    cut_off += opened ? 0 : 1;
+    const auto again = sqlite_store::open(path, disk.name(), what);
+    if (!again)
+      FAIL(again.reason().message);
+    CHECK((*again)->find("x")->size() == 100);
+    CHECK((*again)->find("@alarm/")->size() == 100);
+    CHECK(*(*again)->count("@alarm/") == 100);
+    CHECK(commit_now(**again, {"o1", 6, {}}).reason().code == errc::stale_epoch);
+    if (!struck)
+      break;
+  }
+  CHECK(cut_off > 0);
 }

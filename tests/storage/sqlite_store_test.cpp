@@ -1,6 +1,7 @@
 #include "base/unique_fd.hpp"
 #include "storage/sqlite_store.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/older_store.hpp"
 #include "tests/support/store_calls.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -43,13 +44,76 @@ TEST_CASE("a store written by a newer version is refused and left alone", "[stor
   const temp_dir dir;
   const auto path = (dir / "insula.db").string();
   REQUIRE(commit_now(*open(path), {"a", 1, {{"x", "1"}}}));
-  with_sqlite(path, "PRAGMA user_version=2");
+  with_sqlite(path, "PRAGMA user_version=3");
   const auto why = why_not(path);
   CHECK(why.code == errc::invalid_request);
-  CHECK(why.message == path + " was written by a newer Insula (schema 2, this one knows 1); start "
+  CHECK(why.message == path + " was written by a newer Insula (schema 3, this one knows 2); start "
                               "that version, or put a copy back that is older");
-  with_sqlite(path, "PRAGMA user_version=1");
+  with_sqlite(path, "PRAGMA user_version=2");
   CHECK(as_map(*open(path)->read("a")) == contents{{"x", "1"}});
+}
+
+TEST_CASE("a store of an earlier version is brought up to marks, and has all that it had",
+          "[storage][sqlite][scan]") {
+  const temp_dir dir;
+  const auto path = (dir / "insula.db").string();
+  const std::string odd{"\0\xff/\n", 4};
+  write_older_store(path, {{"a", "@alarm/", "1"},
+                           {"a", "created_ms", "5"},
+                           {"a", odd, odd},
+                           {"b", "@alarm/s/", "2"},
+                           {"b", "x", ""},
+                           {"_lease", "reserved_until", "1000"}});
+  const auto version = [&] {
+    std::int64_t found = 0;
+    sqlite3* db = nullptr;
+    REQUIRE(sqlite3_open(path.c_str(), &db) == SQLITE_OK);
+    sqlite3_exec(
+      db, "PRAGMA user_version",
+      [](void* into, int, char** values, char**) {
+        *static_cast<std::int64_t*>(into) = std::stoll(values[0]);
+        return 0;
+      },
+      &found, nullptr);
+    sqlite3_close(db);
+    return found;
+  };
+  REQUIRE(version() == 1);
+  for (int start = 0; start < 2; ++start) {
+    const auto s = open(path);
+    CHECK(as_map(*s->read("a")) == contents{{"@alarm/", "1"}, {"created_ms", "5"}, {odd, odd}});
+    CHECK(as_map(*s->read("_lease")) == contents{{"reserved_until", "1000"}});
+    CHECK(s->scan("@", {}, 10)->lines ==
+          std::vector<owned_entry>{{"a", "@alarm/", "1"}, {"b", "@alarm/s/", "2"}});
+    CHECK(commit_now(*s, {"a", 6, {}}).reason().code == errc::stale_epoch);
+  }
+  CHECK(version() == 2);
+  const auto s = open(path);
+  REQUIRE(commit_now(*s, {"b", 7, {{"@alarm/s/", std::nullopt}, {"@alarm/t/", "3"}}}));
+  CHECK(s->scan("@", {}, 10)->lines ==
+        std::vector<owned_entry>{{"a", "@alarm/", "1"}, {"b", "@alarm/t/", "3"}});
+}
+
+TEST_CASE("a list of 10,000 lines is counted and paged without a walk through the store",
+          "[storage][sqlite][scan]") {
+  const temp_dir dir;
+  const auto path = (dir / "insula.db").string();
+  const auto s = open(path);
+  constexpr int many = 10'000;
+  std::vector<std::future<result<void>>> written;
+  for (int i = 0; i < many; ++i)
+    written.push_back(commit_async(
+      *s,
+      {"o" + std::to_string(i), 1, {{"@l/" + std::to_string(100'000 + i), "line"}, {"x", "y"}}}));
+  for (auto& each : written)
+    REQUIRE(each.get());
+  CHECK(*s->count("@l/") == many);
+  const auto before = s->figures().scanned.value();
+  const auto page = s->scan("@l/", {"@l/107000", "o7000"}, 100);
+  REQUIRE(page);
+  CHECK(page->lines.front().key == "@l/107001");
+  CHECK(page->lines.size() == 100);
+  CHECK(s->figures().scanned.value() - before == 101);
 }
 
 TEST_CASE("another program's database is refused and left alone", "[storage][sqlite]") {

@@ -5,7 +5,9 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
 namespace insula::test {
 
@@ -14,6 +16,8 @@ class in_memory {
 public:
   storage::store& open() { return store_; }
   storage::store& reopen() { return store_; }
+  storage::epoch may_write(const std::string&) const { return 2; }
+  std::uint64_t lines_read() const { return store_.lines_read(); }
 
 private:
   storage::memory_store store_;
@@ -34,10 +38,12 @@ public:
     store_.reset();
     return open();
   }
+  storage::epoch may_write(const std::string&) const { return 2; }
+  std::uint64_t lines_read() const { return store_->figures().scanned.value(); }
 
 private:
   temp_dir where_;
-  std::unique_ptr<storage::store> store_;
+  std::unique_ptr<storage::sqlite_store> store_;
 };
 
 using sqlite = sqlite_that<storage::survives::power_cut>;        ///< As the cluster's store is.
