@@ -1,15 +1,17 @@
 #include "actors/directory.hpp"
 
 #include "actors/protocol/errors.hpp"
+#include "actors/sandbox_list.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
 #include <caf/all.hpp>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
+#include <functional>
 #include <map>
+#include <optional>
+#include <set>
 #include <unordered_map>
 
 namespace insula::actors {
@@ -31,14 +33,23 @@ using disowned_atom = caf::atom_constant<caf::atom("disowned")>;
 using directory_impl =
   node_directory_actor::extend<caf::reacts_to<list_due_atom, std::uint64_t /* which list */>,
                                caf::reacts_to<disowned_atom>>;
-using list_promise = caf::typed_response_promise<std::vector<sandbox_status>>;
 
 struct activation {
   sandbox_object_actor actor;
+  std::uint64_t number = 0;  ///< Of all activations of this directory.
   sandbox_status last;       ///< As it was when it last said so.
   bool asked_status = false; ///< It has not answered yet, and is not asked once more.
+  bool late = false;         ///< Nor waited for once more.
   bool deleting = false;
   std::vector<waiting_find> after; ///< They want the id again once what was there has gone.
+};
+
+/// A page that waits for the answers of its sandboxes.
+struct waiting_page {
+  caf::typed_response_promise<activation_page> reply;
+  std::vector<std::uint64_t> numbers; ///< Of the activations, in order.
+  std::uint64_t next = 0;
+  std::set<std::uint64_t> lacks; ///< Those of them that have not answered.
 };
 
 struct directory_state {
@@ -46,18 +57,19 @@ struct directory_state {
   std::shared_ptr<const sandbox_options> options;
   std::unordered_map<std::string, activation> live;
   std::map<caf::actor_addr, sandbox_id> ids; ///< Of the live ones: whose end it is.
-  std::uint64_t list = 0;                    ///< Counts the lists.
-  std::vector<list_promise> want_list;       ///< Who waits for this one: all get the same.
-  std::size_t list_lacks = 0;                ///< So many of those asked for it have not answered.
-  std::size_t disowning = 0;                 ///< So many have not ended yet,
+  std::uint64_t activations = 0;             ///< Counts them.
+  std::map<std::uint64_t, std::string, std::greater<>> by_number; ///< Ids of the live ones.
+  std::uint64_t page = 0;                                         ///< Counts the pages.
+  std::map<std::uint64_t, waiting_page> pages;                    ///< Those that wait, by number.
+  std::size_t disowning = 0;                                      ///< So many have not ended yet,
   std::vector<caf::typed_response_promise<caf::ok_atom>> want_disowned; ///< for which these wait.
 
   /// CAF destroys the state before it runs what was attached to the actor: this is where an end can
   /// be told.
   ~directory_state() {
     const auto why = to_caf({errc::sandbox_not_running, "the node is going down"});
-    for (auto& each : want_list)
-      each.deliver(why);
+    for (auto& [number, each] : pages)
+      each.reply.deliver(why);
     for (auto& each : want_disowned)
       each.deliver(why);
     for (auto& [id, each] : live)
@@ -72,6 +84,8 @@ activation& activate(directory_pointer self, const sandbox_id& id) {
   if (!mine.actor) {
     mine.actor = spawn_sandbox(self->system(), id, self->state.options, true);
     mine.last.id = id.str();
+    mine.number = ++self->state.activations;
+    self->state.by_number.emplace(mine.number, id.str());
     self->state.ids.emplace(mine.actor.address(), id);
     self->monitor(mine.actor);
   }
@@ -144,6 +158,8 @@ void ring(directory_pointer self, const sandbox_id& id, alarm_due due,
           });
 }
 
+void take_answer(directory_pointer self, activation& from, sandbox_status* said);
+
 /// An activation has ended. Those who came for the id meanwhile get a new one. Several may have
 /// asked for that end, and the id may have its next activation when the last of them hears of it.
 void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr& which) {
@@ -152,6 +168,8 @@ void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr&
   if (at == self->state.live.end() || at->second.actor.address() != which)
     return;
   auto ended = self->state.live.extract(at);
+  self->state.by_number.erase(ended.mapped().number);
+  take_answer(self, ended.mapped(), nullptr);
   for (auto& each : ended.mapped().after)
     find(self, id, std::move(each));
 }
@@ -215,48 +233,79 @@ void hand_over(directory_pointer self, const std::string& id,
           });
 }
 
-// ---- The list: everybody is asked at once, and who does not answer in time holds nobody up
+// ---- Activations, by pages: all of a page are asked at once, and one that does not answer in time
+// holds nobody up
 
-void finish_list(directory_pointer self) {
+/// Answers with what is known. Without effect if that has happened.
+void finish_page(directory_pointer self, std::uint64_t which) {
   auto& st = self->state;
-  ++st.list;
-  std::vector<sandbox_status> rows;
-  for (const auto& [id, each] : st.live) {
-    rows.push_back(each.last);
-    rows.back().current = !each.asked_status;
+  auto done = st.pages.extract(which);
+  if (done.empty())
+    return;
+  auto& page = done.mapped();
+  activation_page told;
+  for (const auto number : page.numbers) {
+    const auto id = st.by_number.find(number);
+    if (id == st.by_number.end())
+      continue; // It has ended meanwhile.
+    auto& each = st.live.at(id->second);
+    each.late = each.asked_status;
+    told.sandboxes.push_back(each.last);
+    told.sandboxes.back().current = !each.asked_status;
   }
-  std::sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.id < b.id; });
-  for (auto& each : std::exchange(st.want_list, {}))
-    each.deliver(rows);
+  told.next = page.next;
+  told.total = st.live.size();
+  page.reply.deliver(std::move(told));
 }
 
-void begin_list(directory_pointer self) {
+/// `said` is null if it has ended instead.
+void take_answer(directory_pointer self, activation& from, sandbox_status* said) {
   auto& st = self->state;
-  st.list_lacks = 0;
-  for (auto& [id, each] : st.live) {
-    if (std::exchange(each.asked_status, true))
-      continue;
-    ++st.list_lacks;
-    // `said` is null if it has ended instead.
-    const auto answered = [self, which = st.list, id = id,
-                           whose = each.actor.address()](sandbox_status* said) {
-      auto& state = self->state;
-      const auto at = state.live.find(id);
-      if (at != state.live.end() && at->second.actor.address() == whose) {
-        at->second.asked_status = false;
-        if (said != nullptr)
-          at->second.last = std::move(*said);
-      }
-      if (which == state.list && --state.list_lacks == 0)
-        finish_list(self);
-    };
-    self->request(each.actor, caf::infinite, status_atom::value)
-      .then([answered](sandbox_status& said) { answered(&said); },
-            [answered](const caf::error&) { answered(nullptr); });
+  if (!std::exchange(from.asked_status, false))
+    return;
+  from.late = false;
+  if (said != nullptr)
+    from.last = std::move(*said);
+  std::vector<std::uint64_t> whole;
+  for (auto& [number, page] : st.pages)
+    if (page.lacks.erase(from.number) != 0 && page.lacks.empty())
+      whole.push_back(number);
+  for (const auto number : whole)
+    finish_page(self, number);
+}
+
+void ask_for_status(directory_pointer self, const std::string& id, activation& whom) {
+  if (std::exchange(whom.asked_status, true))
+    return;
+  const auto answered = [self, id, number = whom.number](sandbox_status* said) {
+    const auto at = self->state.live.find(id);
+    if (at != self->state.live.end() && at->second.number == number)
+      take_answer(self, at->second, said);
+  };
+  self->request(whom.actor, caf::infinite, status_atom::value)
+    .then([answered](sandbox_status& said) { answered(&said); },
+          [answered](const caf::error&) { answered(nullptr); });
+}
+
+void list_page(directory_pointer self, const list_activations& wanted,
+               caf::typed_response_promise<activation_page> reply) {
+  auto& st = self->state;
+  waiting_page page{std::move(reply)};
+  auto at = wanted.after == 0 ? st.by_number.begin() : st.by_number.upper_bound(wanted.after);
+  for (; at != st.by_number.end() && page.numbers.size() < wanted.limit; ++at) {
+    page.numbers.push_back(at->first);
+    auto& each = st.live.at(at->second);
+    ask_for_status(self, at->second, each);
+    if (!each.late)
+      page.lacks.insert(at->first);
   }
-  if (st.list_lacks == 0)
-    return finish_list(self);
-  self->delayed_send(self, limits::list_patience, list_due_atom::value, st.list);
+  page.next = at == st.by_number.end() ? 0 : page.numbers.back();
+  const auto which = ++st.page;
+  const bool whole = page.lacks.empty();
+  st.pages.emplace(which, std::move(page));
+  if (whole)
+    return finish_page(self, which);
+  self->delayed_send(self, limits::list_patience, list_due_atom::value, which);
 }
 
 void note(std::string_view event, const sandbox_id& id, const request_context& context) {
@@ -266,57 +315,36 @@ void note(std::string_view event, const sandbox_id& id, const request_context& c
 
 // ---- All that there are
 
-constexpr std::array<const char*, 5> described_by{"created_ms", "about", "image", "expires_ms",
-                                                  "paused"};
-
-std::int64_t number_in(const std::string& text) {
-  std::int64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
-}
-
-void describe(sandbox_description& into, const storage::owned_entry& by) {
-  if (by.key == described_by[0]) {
-    into.exists = true;
-    into.created_ms = number_in(by.value);
-  } else if (by.key == described_by[1]) {
-    into.about = by.value;
-  } else if (by.key == described_by[2]) {
-    into.image = by.value;
-  } else if (by.key == described_by[3]) {
-    into.expires_ms = number_in(by.value);
-  } else if (by.key == described_by[4]) {
-    into.paused = true;
-  }
-}
-
-void describe_all(directory_pointer self,
-                  caf::typed_response_promise<std::vector<described_sandbox>> reply) {
-  struct gathered {
-    std::map<std::string, sandbox_description> all;
-    std::size_t lacks = described_by.size();
-    bool failed = false;
-  };
-  const auto so_far = std::make_shared<gathered>();
-  for (const std::string key : described_by)
-    self->request(self->state.options->keep->finder, caf::infinite, find_keys_atom::value, key)
+void list_page(directory_pointer self, const list_sandboxes& wanted, storage::mark_position after,
+               caf::typed_response_promise<sandbox_page> reply) {
+  const std::string mark{sandbox_list};
+  const auto finder = self->state.options->keep->finder;
+  const auto failed = [reply](caf::error& why) mutable { reply.deliver(std::move(why)); };
+  const auto read = [=](std::uint64_t total) {
+    self->request(finder, caf::infinite, scan_marks{mark, after, wanted.limit})
       .then(
-        [=](const std::vector<storage::owned_entry>& found) mutable {
-          for (const auto& each : found)
-            describe(so_far->all[each.owner], each);
-          if (--so_far->lacks > 0 || so_far->failed)
-            return;
-          std::vector<described_sandbox> rows;
-          for (auto& [id, is] : so_far->all)
-            if (is.exists)
-              rows.push_back({id, std::move(is)});
-          reply.deliver(std::move(rows));
+        [to = reply, total](const storage::mark_page& found) mutable {
+          sandbox_page page;
+          for (const auto& each : found.lines)
+            page.sandboxes.push_back(read_line(each));
+          if (found.more)
+            page.next = cursor_of(found.lines.back());
+          page.total = total;
+          to.deliver(std::move(page));
         },
-        [=](caf::error& why) mutable {
-          if (!std::exchange(so_far->failed, true))
-            reply.deliver(std::move(why));
-          --so_far->lacks;
-        });
+        failed);
+  };
+  if (!wanted.counted)
+    return read(0);
+  self->request(finder, caf::infinite, count_marks_atom::value, mark).then(read, failed);
+}
+
+/// None: it is good.
+std::optional<error> check_limit(std::uint32_t limit) {
+  if (limit > 0 && limit <= limits::list_page_sandboxes)
+    return std::nullopt;
+  return error{errc::invalid_request,
+               "a page has 1 to " + std::to_string(limits::list_page_sandboxes) + " sandboxes"};
 }
 
 /// Connections that are open go on being served: what was used after its snapshot, while others had
@@ -424,16 +452,21 @@ directory_impl::behavior_type directory(directory_pointer self,
       keep_all_files(self, reply, keep_files_atom::value, more_rounds);
       return reply;
     },
-    [self](list_atom) -> caf::result<std::vector<sandbox_status>> {
-      auto reply = self->make_response_promise<std::vector<sandbox_status>>();
-      self->state.want_list.push_back(reply);
-      if (self->state.want_list.size() == 1)
-        begin_list(self);
+    [self](const list_activations& wanted) -> caf::result<activation_page> {
+      if (auto wrong = check_limit(wanted.limit))
+        return to_caf(*wrong);
+      auto reply = self->make_response_promise<activation_page>();
+      list_page(self, wanted, reply);
       return reply;
     },
-    [self](describe_atom) -> caf::result<std::vector<described_sandbox>> {
-      auto reply = self->make_response_promise<std::vector<described_sandbox>>();
-      describe_all(self, reply);
+    [self](const list_sandboxes& wanted) -> caf::result<sandbox_page> {
+      if (auto wrong = check_limit(wanted.limit))
+        return to_caf(*wrong);
+      auto after = position_of(wanted.after);
+      if (!after)
+        return to_caf(after.reason());
+      auto reply = self->make_response_promise<sandbox_page>();
+      list_page(self, wanted, std::move(*after), reply);
       return reply;
     },
     [self](disowned_atom) {
@@ -442,10 +475,7 @@ directory_impl::behavior_type directory(directory_pointer self,
         for (auto& each : std::exchange(st.want_disowned, {}))
           each.deliver(caf::ok_atom::value);
     },
-    [self](list_due_atom, std::uint64_t which) {
-      if (which == self->state.list)
-        finish_list(self);
-    },
+    [self](list_due_atom, std::uint64_t which) { finish_page(self, which); },
   };
 }
 

@@ -58,6 +58,7 @@ void object_storage::load(on_done then, on_failed otherwise, request_context con
          take(found);
          if (prefix_.empty()) {
            loaded_ = true;
+           catch_up();
            return then();
          }
          ask(true, caf::make_message(read_owner_atom::value, owner_, alarm_key(), context),
@@ -66,6 +67,7 @@ void object_storage::load(on_done then, on_failed otherwise, request_context con
                   return then();
                 take_alarm(alarms);
                 loaded_ = true;
+                catch_up();
                 then();
               },
               failed});
@@ -135,6 +137,42 @@ void object_storage::change_entries(pending& in, std::vector<storage::change> ch
     change_entry(in, key, value);
     add(in, {prefix_ + key, std::move(value)});
   }
+  for (auto& [key, value] : underived()) {
+    change_entry(in, key, value);
+    add(in, {prefix_ + key, std::move(value)});
+  }
+}
+
+void object_storage::derive(std::string prefix,
+                            std::function<std::optional<storage::entry>(const entries_map&)> rule) {
+  derived_at_ = std::move(prefix);
+  derived_by_ = std::move(rule);
+}
+
+std::vector<storage::change> object_storage::underived() const {
+  std::vector<storage::change> changes;
+  if (!derived_by_)
+    return changes;
+  const auto wanted = derived_by_(entries_);
+  for (auto at = entries_.lower_bound(derived_at_);
+       at != entries_.end() && at->first.starts_with(derived_at_); ++at)
+    if (!wanted || at->first != wanted->key)
+      changes.push_back({at->first, std::nullopt});
+  if (const auto* is = wanted ? find(wanted->key) : nullptr;
+      wanted && (is == nullptr || *is != wanted->value))
+    changes.push_back({wanted->key, wanted->value});
+  return changes;
+}
+
+void object_storage::write_at(storage::epoch now) {
+  epoch_ = now;
+  destroyed_ = false;
+  catch_up();
+}
+
+void object_storage::catch_up() {
+  if (loaded_ && epoch_ != 0 && !destroyed_)
+    write(underived());
 }
 
 void object_storage::change_alarm(pending& in, std::string record) {

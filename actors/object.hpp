@@ -49,6 +49,7 @@ class object_storage {
 public:
   using on_done = std::function<void()>;
   using on_failed = std::function<void(const error&)>;
+  using entries_map = std::map<std::string, std::string, std::less<>>;
 
   /// `prefix`: empty, or something that ends with '/'.
   object_storage(caf::scheduled_actor* self, std::shared_ptr<const keepers> with, kept_in where,
@@ -68,15 +69,18 @@ public:
   std::string value(std::string_view key) const;
   /// All that is kept, without the prefix. Of an owner, its objects' keys too, as they were when it
   /// was loaded: that is how it knows which objects it has.
-  const std::map<std::string, std::string, std::less<>>& entries() const { return entries_; }
+  const entries_map& entries() const { return entries_; }
 
   // ---- Writing
 
   /// The lease's. Before the first write, and after each new lease.
-  void write_at(storage::epoch now) {
-    epoch_ = now;
-    destroyed_ = false;
-  }
+  void write_at(storage::epoch now);
+
+  /// From now on the entries below `prefix` are those that `rule` makes of all others: each batch
+  /// that changes these has the changes of those as well. A record that was written without the
+  /// rule follows it as soon as it is loaded and may be written. Before load().
+  void derive(std::string prefix,
+              std::function<std::optional<storage::entry>(const entries_map&)> rule);
 
   /// Together, or not at all. Before the changes, what begins with one of `cleared` is removed.
   /// With a prefix go the objects below it, and their alarms; with the empty one this object's.
@@ -144,6 +148,9 @@ private:
   void change_entry(pending& in, const std::string& key, std::optional<std::string> value);
   void change_entries(pending& in, std::vector<storage::change> changes);
   void change_alarm(pending& in, std::string record);
+  /// What the derived entries lack of what their rule says.
+  std::vector<storage::change> underived() const;
+  void catch_up();
   void send_next();
   void settled(std::uint64_t number);
   void refused(std::uint64_t number, const error& why);
@@ -162,8 +169,11 @@ private:
   storage::epoch epoch_ = 0;
   bool destroyed_ = false;
   bool loaded_ = false;
-  std::map<std::string, std::string, std::less<>> entries_; ///< As they are when all is durable.
-  std::string alarm_;                                       ///< Its record; empty: none is set.
+  entries_map entries_;    ///< As they are when all is durable.
+  std::string derived_at_; ///< The prefix of what is derived.
+  std::function<std::optional<storage::entry>(const entries_map&)>
+    derived_by_;              ///< None: nothing is.
+  std::string alarm_;         ///< Its record; empty: none is set.
   std::deque<pending> queue_; ///< The first is on its way if `under_way_`.
   bool under_way_ = false;
   std::uint64_t number_ = 0; ///< Of the batch under way: an answer to another one counts no more.

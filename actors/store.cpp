@@ -78,6 +78,23 @@ store_impl::behavior_type store(counted_pointer<store_state, store_impl> self, s
       }
       return std::move(*found);
     },
+    [self](const scan_marks& wanted) -> caf::result<storage::mark_page> {
+      auto page = self->state.disk->scan(wanted.mark, wanted.after, wanted.limit);
+      if (!page) {
+        log::warning("store.unreadable",
+                     {{"mark", wanted.mark}, {"reason", page.reason().message}});
+        return to_caf(page.reason());
+      }
+      return std::move(*page);
+    },
+    [self](count_marks_atom, const std::string& mark) -> caf::result<std::uint64_t> {
+      const auto lines = self->state.disk->count(mark);
+      if (!lines) {
+        log::warning("store.unreadable", {{"mark", mark}, {"reason", lines.reason().message}});
+        return to_caf(lines.reason());
+      }
+      return *lines;
+    },
     [self](const batch_settled& said) {
       auto done = self->state.open.extract(said.number);
       if (done.empty())

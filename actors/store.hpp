@@ -8,6 +8,8 @@
 #include <caf/fwd.hpp>
 #include <caf/typed_actor.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,14 @@ namespace insula {
 
 using read_owner_atom = caf::atom_constant<caf::atom("read_owner")>;
 using find_keys_atom = caf::atom_constant<caf::atom("find_keys")>;
+using count_marks_atom = caf::atom_constant<caf::atom("countmarks")>;
+
+/// A page of a list: what storage::store::scan() is asked.
+struct scan_marks {
+  std::string mark;
+  storage::mark_position after;
+  std::size_t limit = 1;
+};
 
 /// storage::store behind a mailbox. It runs on a thread of its own, because reading waits for the
 /// disk.
@@ -26,7 +36,9 @@ using store_actor = caf::typed_actor<
                   request_context>::with<std::vector<storage::entry>>,
   // The same of all owners.
   caf::replies_to<find_keys_atom,
-                  std::string /* prefix */>::with<std::vector<storage::owned_entry>>>;
+                  std::string /* prefix */>::with<std::vector<storage::owned_entry>>,
+  caf::replies_to<scan_marks>::with<storage::mark_page>,
+  caf::replies_to<count_marks_atom, std::string /* mark */>::with<std::uint64_t>>;
 
 namespace actors {
 
@@ -39,5 +51,7 @@ store_actor spawn_store(caf::actor_system& system, storage::store* disk,
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::storage::write_batch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::storage::entry)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::storage::mark_page)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::scan_marks)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::storage::entry>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::storage::owned_entry>)

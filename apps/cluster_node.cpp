@@ -51,10 +51,8 @@ constexpr std::size_t taken_up_at_once = 64;
 constexpr std::size_t most_doubted = 1'024;
 /// Of those that clients ask for and that are in no table: each is a question to etcd.
 constexpr unsigned most_found_at_once = 256;
-/// What is kept in the cluster and looked for without knowing whose it is: alarms, and what lists
-/// of sandboxes are made of.
-const std::vector<std::string> found_by{"@alarm/",    "created_ms", "about",   "image",
-                                        "expires_ms", "paused",     "snapshot"};
+/// What is kept in the cluster and looked for without knowing whose it is, besides lines of lists.
+const std::vector<std::string> found_by{"@alarm/", "snapshot"};
 
 const error going_down{errc::io_failed, "the node is shutting down"};
 

@@ -2,6 +2,7 @@
 
 #include "actors/node.hpp"
 #include "actors/pool_scheduler.hpp"
+#include "actors/sandbox_list.hpp"
 #include "apps/cluster_node.hpp"
 #include "apps/find_images.hpp"
 #include "apps/node_figures.hpp"
@@ -264,6 +265,19 @@ void forget_earlier_life(const state_directory& state, runtime::engine& engine) 
     fs::remove(path_of(state.records) + name, ignored);
 }
 
+/// Records of an earlier version come to be in the list. A node that has just joined has nothing of
+/// its own, and so keeps none of those that it owns for this.
+void list_older_records(const kept_records& records, cluster_node* cluster) {
+  const bool gives_up = cluster != nullptr && !cluster->resumed();
+  const auto listed =
+    actors::list_older_records(*records.store, *records.leases, [&](const std::string& id) {
+      if (gives_up)
+        cluster->records().give_up(id, [](const result<void>&) {});
+    });
+  if (listed > 0)
+    log::info("records.listed", {{"sandboxes", listed}});
+}
+
 /// Several nodes may make it at the same time; the first one's is everybody's.
 result<std::string> common_secret(storage::store& where, std::string_view name) {
   auto secret = storage::kept_secret(where, name);
@@ -499,6 +513,7 @@ result<void> run(const config& values, const config_origin& from) {
   options.all_persistent = values.snapshots.all;
   options.network =
     values.network.allow_all ? egress_policy::allow_all() : egress_policy::deny_all();
+  list_older_records(*records, cluster.get());
   const auto counts = options.figures;
   const auto node_ends = options.node_ends;
   const pool_settings warm{values.pool.target, values.pool.refresh_interval,

@@ -167,6 +167,10 @@ inline constexpr std::size_t waiting_per_sandbox = 4096;
 /// their store does not.
 inline constexpr auto list_patience = 2s;
 
+/// What one question about a list is answered with at most, and what a look through the whole list
+/// takes at a time.
+inline constexpr std::uint32_t list_page_sandboxes = 256;
+
 /// Commands that run at once in one sandbox; its process limit usually ends earlier.
 inline constexpr std::size_t commands_per_sandbox = 2048;
 

@@ -2,18 +2,33 @@
 
 const other_patience_ms = 3_000; // One that does not answer holds up the list of the others.
 
-/// What every node says, as one list. Each sandbox has the time at its node, and in a cluster the node's name. Of a node that
+/// The first pages of one node's list as one, and those that follow up to the one that has `id`, if it is given.
+async function first_pages(ask_for, { pages, id }) {
+  const said = await ask_for();
+  for (let page = 1; said.next && (page < pages || (id && !said.sandboxes.some((each) => each.id === id))); ++page) {
+    const { sandboxes, next } = await ask_for(said.next);
+    said.sandboxes.push(...sandboxes);
+    said.next = next;
+  }
+  return said;
+}
+
+/// What every node says on so many first pages, as one list; `total` is how many there are in all. Each sandbox has the time at its node, and in a cluster the node's name. Of a node that
 /// does not answer, it has those that the others know of.
-async function look_everywhere() {
-  const said = await node.list();
+async function look_everywhere(wanted) {
+  const said = await first_pages((after) => node.list(after), wanted);
+  let [total, more] = [said.total ?? said.sandboxes.length, Boolean(said.next)];
   const seen_at = ({ now_ms, sandboxes }, name) => sandboxes.map((each) => ({ ...each, at_ms: now_ms, node: name }));
-  if (!said.node) return { ...said, sandboxes: seen_at(said) };
+  if (!said.node) return { ...said, sandboxes: seen_at(said), total, more };
   const cluster = await node.cluster();
   const others = cluster.nodes.filter((each) => each.name !== said.node && each.state !== 'away');
   const lists = await Promise.all(
     others.map(async ({ name }) => {
       try {
-        return seen_at(await node.list_of(name, other_patience_ms), name);
+        const there = await first_pages((after) => node.list_of(name, other_patience_ms, after), wanted);
+        total += there.total ?? there.sandboxes.length;
+        more ||= Boolean(there.next);
+        return seen_at(there, name);
       } catch (why) {
         if (why.status === 401) throw why;
         const owned = cluster.sandboxes.filter((each) => each.node === name);
@@ -23,7 +38,7 @@ async function look_everywhere() {
   );
   // One that moves just now may be in two lists.
   const once = new Map([...lists.flat(), ...seen_at(said, said.node)].map((each) => [each.id, each]));
-  return { ...said, cluster, sandboxes: [...once.values()] };
+  return { ...said, cluster, sandboxes: [...once.values()], total, more };
 }
 
 /// The table of nodes, which is there only in a cluster.

@@ -41,6 +41,8 @@ function ask_for_key() {
   close_terminal();
   close_network();
   list.clear();
+  pages = 1;
+  part('more').hidden = true;
   nodes.show();
   complain('');
   show('sign-in-view');
@@ -74,16 +76,18 @@ part('sign-out').addEventListener('click', ({ target }) =>
 // ---- The list
 
 let timer;
+let pages = 1; // So many of each node are shown.
 let newest = 0; // An answer that was overtaken is not shown.
 
-/// Looks once. What the node says about a sandbox is told to those who ask for it.
-async function look() {
+/// Looks once. What the node says about a sandbox is told to those who ask for it: of the one with `id`, however far down it is.
+async function look(id) {
   const mine = ++newest;
-  const said = await look_everywhere();
+  const said = await look_everywhere({ pages, id });
   part('sign-out').hidden = !said.key;
   if (part('alert').dataset.until === 'good') complain('');
   if (mine !== newest) return said;
   list.show(said, { open: (id) => go_to(id), reach: (id) => (location.hash = `#network/${id}`), remove });
+  part('more').hidden = !said.more;
   nodes.show(said.cluster);
   part('whole').textContent = said.cluster ? 'in this cluster' : 'on this node';
   part('line').textContent = first_line(said.key);
@@ -111,6 +115,11 @@ async function keep_looking() {
 }
 
 document.addEventListener('visibilitychange', keep_looking);
+
+part('more').addEventListener('click', () => {
+  ++pages;
+  keep_looking();
+});
 
 part('create').addEventListener('click', ({ currentTarget }) =>
   act(currentTarget, async () => {
@@ -159,7 +168,7 @@ function tell_terminal(words, again) {
 
 async function still_lives(id) {
   try {
-    const { sandboxes } = await look();
+    const { sandboxes } = await look(id);
     return sandboxes.some((each) => each.id === id && !['asleep', 'stopping', 'deleting'].includes(each.state));
   } catch (why) {
     if (why.status === 401) ask_for_key();

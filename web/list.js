@@ -57,7 +57,7 @@ class SandboxList {
   }
 
   /// `acts`: what the buttons of a row do, given its id.
-  show({ now_ms, sandboxes, cluster }, acts) {
+  show({ now_ms, sandboxes, cluster, total, more }, acts) {
     this.table.classList.toggle('clustered', Boolean(cluster));
     const newest_first = (a, b) => (b.created_ms ?? now_ms) - (a.created_ms ?? now_ms) || (a.id < b.id ? -1 : 1);
     const there = new Set(sandboxes.map((each) => each.id));
@@ -80,7 +80,7 @@ class SandboxList {
     }
     this.table.hidden = sandboxes.length === 0;
     this.empty.hidden = sandboxes.length !== 0;
-    this.count.textContent = sandboxes.length || '';
+    this.count.textContent = more ? `${sandboxes.length} of ${total}` : sandboxes.length || '';
   }
 
   focus(id) {

@@ -23,8 +23,9 @@ async function ask(method, path, { body, patience_ms = 20_000 } = {}) {
 const is_sandbox_id = (text) => /^[a-z2-7]{1,128}$/.test(text);
 
 const node = {
-  list: () => ask('GET', '/console/sandboxes'),
-  list_of: (name, patience_ms) => ask('GET', `/console/nodes/${encodeURIComponent(name)}/sandboxes`, { patience_ms }),
+  list: (after) => ask('GET', `/console/sandboxes${after ? `?after=${after}` : ''}`),
+  list_of: (name, patience_ms, after) =>
+    ask('GET', `/console/nodes/${encodeURIComponent(name)}/sandboxes${after ? `?after=${after}` : ''}`, { patience_ms }),
   cluster: () => ask('GET', '/v1/cluster'),
   sign_in: (key) => ask('POST', '/console/sign-in', { body: key }),
   sign_out: () => ask('POST', '/console/sign-out'),

@@ -10,9 +10,7 @@ namespace insula {
 using find_atom = caf::atom_constant<caf::atom("find")>;
 using delete_atom = caf::atom_constant<caf::atom("delete")>;
 using detach_atom = caf::atom_constant<caf::atom("detach")>;
-using list_atom = caf::atom_constant<caf::atom("list")>;
 using status_atom = caf::atom_constant<caf::atom("status")>;
-using describe_atom = caf::atom_constant<caf::atom("describe")>;
 using reach_atom = caf::atom_constant<caf::atom("reach")>;
 using empty_atom = caf::atom_constant<caf::atom("empty")>;
 /// Said to the client of a defined terminal: another one has taken its place.
@@ -181,12 +179,12 @@ using directory_actor = caf::typed_actor<
   caf::replies_to<reach_atom, std::string, request_context>::with<sandbox_actor>,
   // Deletes it if there is anything of it. Deleting what is not there succeeds.
   caf::replies_to<delete_atom, std::string, request_context>::with<caf::ok_atom>,
-  // Every activation of this node, by id. One that does not answer within limits::list_patience is
-  // told as it was when it last did.
-  caf::replies_to<list_atom>::with<std::vector<sandbox_status>>,
-  // All that there are, by id, whether they run or not. It looks through all that is stored.
-  // Errors: store_failed.
-  caf::replies_to<describe_atom>::with<std::vector<described_sandbox>>>;
+  // One that does not answer within limits::list_patience is told as it was when it last did.
+  // Errors: invalid_request (the limit).
+  caf::replies_to<list_activations>::with<activation_page>,
+  // Reads no more of the store than the page has. Errors: invalid_request (no such place, or the
+  // limit), store_failed; in a cluster also node_unreachable.
+  caf::replies_to<list_sandboxes>::with<sandbox_page>>;
 
 /// The warm sandboxes of a node. It looks after them in rounds, from the first question on.
 using pool_actor =

@@ -305,6 +305,27 @@ struct described_sandbox {
   std::string id;
   sandbox_description is;
 };
+/// A page of the list of all sandboxes that there are, whether they run or not: the newest first.
+struct list_sandboxes {
+  std::string after = {};  ///< `next` of the page before. Empty: this is the first page.
+  std::uint32_t limit = 1; ///< At most limits::list_page_sandboxes.
+  bool counted = false;    ///< The answer says how many there are in all.
+};
+struct sandbox_page {
+  std::vector<described_sandbox> sandboxes;
+  std::string next; ///< Empty: this is the last page.
+  std::uint64_t total = 0;
+};
+/// A page of the sandboxes that are active on this node: the one that was activated last is first.
+struct list_activations {
+  std::uint64_t after = 0; ///< `next` of the page before. 0: this is the first page.
+  std::uint32_t limit = 1; ///< At most limits::list_page_sandboxes.
+};
+struct activation_page {
+  std::vector<sandbox_status> sandboxes;
+  std::uint64_t next = 0;  ///< 0: this is the last page.
+  std::uint64_t total = 0; ///< On all pages.
+};
 
 /// Sockets in the sandbox's own network, to connect to what listens in it. Starts nothing; one that
 /// stands still goes on.
@@ -451,10 +472,12 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::request_context)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::resize_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::redefine_sandbox)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_description)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::described_sandbox>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_sandboxes)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_page)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_activations)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::activation_page)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_sockets)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_status)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::sandbox_status>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::set_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::signal_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::unmount_bucket_request)

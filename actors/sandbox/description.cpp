@@ -1,6 +1,7 @@
 #include "actors/sandbox/description.hpp"
 
 #include "actors/sandbox/egress.hpp"
+#include "actors/sandbox_list.hpp"
 
 #include <charconv>
 
@@ -36,10 +37,7 @@ void description::write(std::vector<storage::change> changes,
 }
 
 void description::describe(sandbox_description& into) const {
-  into.about = record().value(about_key);
-  into.created_ms = number_in(record(), created_key).value_or(0);
-  into.expires_ms = number_in(record(), expires_key);
-  into.image = record().value(image_key);
+  into = describe_record(record().entries());
 }
 
 void description::count(sandbox_status& into) const {

@@ -1,6 +1,7 @@
 #include "actors/sandbox/sandbox.hpp"
 
 #include "actors/sandbox/parts.hpp"
+#include "actors/sandbox_list.hpp"
 
 #include <caf/all.hpp>
 
@@ -127,6 +128,12 @@ public:
                 const std::string& owner)
       : in_(self, std::move(with), where, owner) {}
 
+  /// That of object_storage.
+  template <class Rule>
+  void derive(std::string prefix, Rule rule) {
+    in_.derive(std::move(prefix), std::move(rule));
+  }
+
   void load(then_function then, otherwise_function otherwise, request_context context) override {
     in_.load(std::move(then), std::move(otherwise), std::move(context));
   }
@@ -178,6 +185,7 @@ public:
       , local_(self, options_->keep, kept_in::node, id_)
       , parts(*this, claim_from(options_->pool), [self] { self->quit(); }) {
     parts_ = parts.table();
+    record_.derive(std::string{sandbox_list}, line_of);
     self->set_down_handler([this](const caf::down_msg& gone) {
       if (const auto down = when_down_.extract(gone.source))
         down.mapped()();

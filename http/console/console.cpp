@@ -7,10 +7,15 @@
 #include "http/json/json.hpp"
 #include "http/json/writer.hpp"
 #include "http/text/header_text.hpp"
+#include "http/text/percent.hpp"
 #include "http/transport/connection.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/event_based_actor.hpp>
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
 
 namespace insula::http::console {
 
@@ -100,17 +105,23 @@ response sign_out(const services& with, const asking_page& what) {
   return answer;
 }
 
-/// Of the console: {"key":true,"now_ms":0,"sandboxes":[{"id":"…","state":"…",…}]}. `asks_key`: this
-/// node does, so that one can sign out. `node`: its name in its cluster; empty: there is none. What
-/// is not known is left out.
-std::string write_sandboxes(const std::vector<sandbox_status>& rows, bool asks_key,
-                            std::int64_t now_ms, std::string_view node) {
+/// Of the console: {"key":true,"now_ms":0,"sandboxes":[{"id":"…","state":"…",…}]}, and if more
+/// pages follow `next`, the place where the next one begins, and `total`. `asks_key`: this node
+/// does, so that one can sign out. `node`: its name in its cluster; empty: there is none. What is
+/// not known is left out.
+std::string write_sandboxes(const activation_page& page, bool asks_key, std::int64_t now_ms,
+                            std::string_view node) {
   json::writer out;
   out.begin_object().key("key").boolean(asks_key).key("now_ms").integer(now_ms);
   if (!node.empty())
     out.key("node").text(node);
+  if (page.next != 0)
+    out.key("next")
+      .text(std::to_string(page.next))
+      .key("total")
+      .integer(static_cast<std::int64_t>(page.total));
   out.key("sandboxes").begin_array();
-  for (const auto& row : rows) {
+  for (const auto& row : page.sandboxes) {
     out.begin_object().key("id").text(row.id).key("state").text(row.state);
     out.key("current").boolean(row.current);
     if (row.created_ms != 0)
@@ -127,15 +138,27 @@ std::string write_sandboxes(const std::vector<sandbox_status>& rows, bool asks_k
   return out.end_array().end_object().str();
 }
 
-void list(const services& with, const reply& to) {
+/// None: it is no place in a list.
+std::optional<std::uint64_t> read_place(const std::string& text) {
+  std::uint64_t place = 0;
+  const auto end = text.data() + text.size();
+  const auto [stop, why] = std::from_chars(text.data(), end, place);
+  return text.empty() || (why == std::errc{} && stop == end) ? std::optional{place} : std::nullopt;
+}
+
+void list(const services& with, const std::string& query, const reply& to) {
+  const auto after = read_place(form_value(query, "after"));
+  if (!after)
+    return to->respond(refused(400, "after is no place in this list", "invalid_request"));
   constexpr auto patience = 2 * limits::list_patience;
   to->answer_within(patience, refused(504, "The list was not ready in time.", "deadline_exceeded"));
-  const auto ask = [to, asks_key = !with.key.open(), node = with.node](
+  const list_activations wanted{*after, limits::list_page_sandboxes};
+  const auto ask = [to, wanted, asks_key = !with.key.open(), node = with.node](
                      caf::event_based_actor* self, const directory_actor& directory) {
-    self->request(directory, caf::infinite, list_atom::value)
+    self->request(directory, caf::infinite, wanted)
       .then(
-        [=](const std::vector<sandbox_status>& rows) {
-          response answer{200, write_sandboxes(rows, asks_key, system_clock{}.unix_ms(), node)};
+        [=](const activation_page& page) {
+          response answer{200, write_sandboxes(page, asks_key, system_clock{}.unix_ms(), node)};
           answer.fields = {{"Cache-Control", "no-store"}};
           to->respond(std::move(answer));
         },
@@ -147,8 +170,9 @@ void list(const services& with, const reply& to) {
 }
 
 std::vector<route> routes_of(const shared_services& with) {
-  const auto list_here = [with](const matched_request&) {
-    return answered_by([with](const std::string&, const reply& to) { list(*with, to); });
+  const auto list_here = [with](const matched_request& what) {
+    return answered_by([with, query = std::string{what.query}](
+                         const std::string&, const reply& to) { list(*with, query, to); });
   };
   route list_at_node{
     verb::get, "/console/nodes/:node/sandboxes", access::key, body_use::ignored, 0, list_here, {}};

@@ -298,18 +298,62 @@ bool has_all(const sandbox_description& is, const std::map<std::string, std::str
   });
 }
 
-response listed(std::vector<described_sandbox> all, const list_wanted& wanted) {
-  std::erase_if(all, [&](const auto& each) {
-    return !(each.is.paused ? wanted.paused : wanted.running) || !has_all(each.is, wanted.metadata);
-  });
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
-    return a.is.created_ms > b.is.created_ms; // The newest first.
-  });
-  const auto from = std::min<std::uint64_t>((wanted.page - 1) * wanted.page_size, all.size());
-  const auto to = std::min<std::uint64_t>(from + wanted.page_size, all.size());
-  const std::vector<described_sandbox> items{all.begin() + static_cast<std::ptrdiff_t>(from),
-                                             all.begin() + static_cast<std::ptrdiff_t>(to)};
-  return {200, write_list(items, wanted.page, wanted.page_size, all.size()), json_type};
+/// A walk through the list, from its first sandbox to the end of the page that is wanted; with a
+/// filter to the end of the list, since the answer says how many there are. It reads some sandboxes
+/// at a time, so that it holds nobody up, and ends when its client is not there any more.
+struct list_walk {
+  list_wanted wanted;
+  std::chrono::steady_clock::time_point until;
+  std::uint64_t met = 0; ///< So many so far are what is wanted.
+  std::uint64_t total = 0;
+  std::vector<described_sandbox> items = {};
+
+  bool filters() const { return !wanted.running || !wanted.paused || !wanted.metadata.empty(); }
+  std::uint64_t first() const { return (wanted.page - 1) * wanted.page_size; }
+  std::uint64_t end() const { return first() + wanted.page_size; }
+
+  bool is_wanted(const sandbox_description& is) const {
+    return (is.paused ? wanted.paused : wanted.running) && has_all(is, wanted.metadata);
+  }
+
+  list_sandboxes next_step(std::string after) const {
+    constexpr std::uint64_t most = limits::list_page_sandboxes;
+    const auto left = filters() ? most : std::min(end() - met, most);
+    return {std::move(after), static_cast<std::uint32_t>(left), !filters() && met == 0};
+  }
+
+  /// Is there nothing more to read?
+  bool take(const sandbox_page& page) {
+    if (met == 0 && !filters())
+      total = page.total;
+    for (const auto& each : page.sandboxes) {
+      if (!is_wanted(each.is))
+        continue;
+      if (met >= first() && met < end())
+        items.push_back(each);
+      ++met;
+    }
+    if (filters())
+      total = met;
+    return page.next.empty() || (!filters() && (met >= end() || first() >= total));
+  }
+
+  response listed() const {
+    return {200, write_list(items, wanted.page, wanted.page_size, total), json_type};
+  }
+};
+
+void walk(caf::event_based_actor* self, const directory_actor& directory,
+          const std::shared_ptr<list_walk>& state, std::string after, const reply& to) {
+  self->request(directory, caf::infinite, state->next_step(std::move(after)))
+    .then(
+      [=](const sandbox_page& page) {
+        if (state->take(page))
+          to->respond(state->listed());
+        else if (std::chrono::steady_clock::now() < state->until) // Else it has its answer.
+          walk(self, directory, state, page.next, to);
+      },
+      [to](const caf::error& why) { to->respond(failed({}, from_caf(why))); });
 }
 
 void list(const shared_services& with, const lifecycle_call& what, const std::string&,
@@ -319,11 +363,13 @@ void list(const shared_services& with, const lifecycle_call& what, const std::st
     return to->respond(refused(*wrong));
   to->answer_within(patience,
                     refused({504, "GENERAL::UNKNOWN_ERROR", "the store did not answer in time"}));
+  if (!wanted.running && !wanted.paused) // No sandbox is ever in another state.
+    return to->respond(list_walk{std::move(wanted), {}}.listed());
+  const auto state = std::make_shared<list_walk>(
+    list_walk{std::move(wanted), std::chrono::steady_clock::now() + patience});
   with->system->spawn(
-    [to, wanted](caf::event_based_actor* self, const directory_actor& directory) {
-      self->request(directory, caf::infinite, describe_atom::value)
-        .then([=](const std::vector<described_sandbox>& all) { to->respond(listed(all, wanted)); },
-              [to](const caf::error& why) { to->respond(failed({}, from_caf(why))); });
+    [state, to](caf::event_based_actor* self, const directory_actor& directory) {
+      walk(self, directory, state, {}, to);
     },
     with->directory);
 }

@@ -28,8 +28,9 @@ survivor_note of_session(std::string session) {
 struct later_node : small_node {
   explicit later_node(std::vector<survivor> what = {}, bool recorded = true) {
     if (recorded)
-      store.disk.commit({"abc", 1, {{"created_ms", "5"}, {"started_ms", "6"}, {"image", "host"}}},
-                        [](result<void>) {});
+      store.disk.commit(
+        {"abc", 1, with_line({{"created_ms", "5"}, {"started_ms", "6"}, {"image", "host"}})},
+        [](result<void>) {});
     leases.last = 1;
     kept->left = std::move(what);
     engine.left["abc"] = kept;
@@ -188,7 +189,8 @@ TEST_CASE("the directory wakes what has a name that is an id, and ends the rest"
   node.sys.run();
   CHECK(node.engine.adoptions.size() == 1);
   CHECK(node.engine.disowned == std::vector<std::string>{"No Id"});
-  const auto rows = node.sys.ask<std::vector<sandbox_status>>(directory, list_atom::value).value();
+  const auto rows =
+    node.sys.ask<activation_page>(directory, list_activations{0, 256}).value().sandboxes;
   REQUIRE(rows.size() == 1);
   CHECK(rows[0].id == "abc");
   CHECK(rows[0].state == "running");

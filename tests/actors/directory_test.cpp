@@ -2,9 +2,21 @@
 #include "tests/actors/fixture.hpp"
 
 #include <algorithm>
+#include <set>
 
 using namespace insula;
 using namespace insula::test;
+
+namespace {
+
+/// The sandboxes of a page by their ids.
+std::vector<sandbox_status> all_active(activation_page page) {
+  std::sort(page.sandboxes.begin(), page.sandboxes.end(),
+            [](const auto& a, const auto& b) { return a.id < b.id; });
+  return page.sandboxes;
+}
+
+} // namespace
 
 TEST_CASE("one id has one activation, whoever asks and however often", "[actors][directory]") {
   small_node node;
@@ -129,11 +141,11 @@ TEST_CASE("ids that could not be started leave no actor behind", "[actors][direc
   CHECK(node.sys.get().registry().running() == one);
 }
 
-TEST_CASE("the list has every activation, by id, with what it uses", "[actors][directory]") {
+TEST_CASE("the list has every activation, with what it uses", "[actors][directory]") {
   small_node node;
   const auto directory = node.make_directory();
   const auto list = [&] {
-    return node.sys.ask<std::vector<sandbox_status>>(directory, list_atom::value).value();
+    return all_active(node.sys.ask<activation_page>(directory, list_activations{0, 256}).value());
   };
   CHECK(list().empty());
   for (const char* id : {"abd", "abc"})
@@ -159,7 +171,7 @@ TEST_CASE("a sandbox that is being deleted is on the list until it has gone",
   small_node node;
   const auto directory = node.make_directory();
   const auto list = [&] {
-    return node.sys.ask<std::vector<sandbox_status>>(directory, list_atom::value).value();
+    return all_active(node.sys.ask<activation_page>(directory, list_activations{0, 256}).value());
   };
   node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{})
     .value();
@@ -179,7 +191,7 @@ TEST_CASE("a sandbox that does not answer holds the list up once, and is told as
   small_node node;
   const auto directory = node.make_directory();
   const auto ask_list = [&] {
-    return node.sys.ask<std::vector<sandbox_status>>(directory, list_atom::value);
+    return node.sys.ask<activation_page>(directory, list_activations{0, 256});
   };
   node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{})
     .value();
@@ -191,19 +203,73 @@ TEST_CASE("a sandbox that does not answer holds the list up once, and is told as
   CHECK(first.open());
   CHECK(second.open());
   node.sys.advance(limits::list_patience);
-  for (const auto& each : {first.value(), second.value()}) {
+  for (const auto& each : {all_active(first.value()), all_active(second.value())}) {
     REQUIRE(each.size() == 2);
     CHECK(each[0].id == "abc");
     CHECK(each[0].current);
     CHECK(each[1].id == "abd");
     CHECK_FALSE(each[1].current);
   }
-  CHECK(ask_list().value().size() == 2); // It is asked once, and waited for once.
+  CHECK(ask_list().value().sandboxes.size() == 2); // It is asked once, and waited for once.
   CHECK(stuck.open());
   node.store.let_go();
   node.sys.run();
   CHECK_NOTHROW(stuck.value());
-  CHECK(ask_list().value()[1].current);
+  CHECK(all_active(ask_list().value())[1].current);
+}
+
+TEST_CASE("the list of those that are active comes by pages, the last activated first",
+          "[actors][directory]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  const auto find = [&](const std::string& id) {
+    node.sys.ask<sandbox_actor>(directory, find_atom::value, id, request_context{}).value();
+  };
+  const auto page = [&](std::uint64_t after, std::uint32_t limit) {
+    return node.sys.ask<activation_page>(directory, list_activations{after, limit}).value();
+  };
+  const auto ids = [](const activation_page& of) {
+    std::string all;
+    for (const auto& each : of.sandboxes)
+      all += each.id + (each.state == "running" ? " " : "? ");
+    return all;
+  };
+  for (const auto* id : {"aa", "bb", "cc", "dd", "ee"})
+    find(id);
+  const auto first = page(0, 2);
+  CHECK(ids(first) == "ee dd ");
+  CHECK(first.total == 5);
+  // What comes and goes between two pages moves no other one.
+  find("ff");
+  node.sys.ask<caf::ok_atom>(directory, delete_atom::value, "dd", request_context{}).value();
+  const auto second = page(first.next, 2);
+  CHECK(ids(second) == "cc bb ");
+  const auto third = page(second.next, 2);
+  CHECK(ids(third) == "aa ");
+  CHECK(third.next == 0);
+  CHECK(ids(page(0, 5)) == "ff ee cc bb aa ");
+  CHECK(page(0, 5).next == 0);
+  CHECK(page(1, 5).sandboxes.empty()); // Behind the last one.
+}
+
+TEST_CASE("a page of the list waits for nobody who is on another one", "[actors][directory]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  node.store.hold_reads = true;
+  const auto stuck =
+    node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abd"}, request_context{});
+  node.store.hold_reads = false;
+  node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{})
+    .value();
+  const auto first = node.sys.ask<activation_page>(directory, list_activations{0, 1}).value();
+  REQUIRE(first.sandboxes.size() == 1);
+  CHECK(first.sandboxes[0].id == "abc");
+  const auto second = node.sys.ask<activation_page>(directory, list_activations{first.next, 1});
+  CHECK(second.open());
+  node.sys.advance(limits::list_patience);
+  CHECK_FALSE(second.value().sandboxes.at(0).current);
+  node.store.let_go();
+  node.sys.run();
 }
 
 TEST_CASE("who waits for the list when the directory goes is told", "[actors][directory]") {
@@ -212,7 +278,7 @@ TEST_CASE("who waits for the list when the directory goes is told", "[actors][di
   node.store.hold_reads = true;
   const auto stuck =
     node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{});
-  const auto list = node.sys.ask<std::vector<sandbox_status>>(directory, list_atom::value);
+  const auto list = node.sys.ask<activation_page>(directory, list_activations{0, 256});
   CHECK(list.open());
   caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
   node.sys.run();
@@ -230,7 +296,20 @@ TEST_CASE("two thousand sandboxes are listed", "[actors][directory]") {
       id[static_cast<std::size_t>(at)] = static_cast<char>('a' + rest % 26);
     node.sys.ask<sandbox_actor>(directory, find_atom::value, id, request_context{}).value();
   }
-  const auto rows = node.sys.ask<std::vector<sandbox_status>>(directory, list_atom::value).value();
+  std::vector<sandbox_status> rows;
+  std::set<std::string> ids;
+  list_activations wanted{0, 256};
+  do {
+    const auto page = node.sys.ask<activation_page>(directory, wanted).value();
+    CHECK(page.total == 2000);
+    CHECK(page.sandboxes.size() <= 256);
+    for (const auto& each : page.sandboxes) {
+      rows.push_back(each);
+      ids.insert(each.id);
+    }
+    wanted.after = page.next;
+  } while (wanted.after != 0);
+  CHECK(ids.size() == 2000); // Each once.
   CHECK(rows.size() == 2000);
   CHECK(std::all_of(rows.begin(), rows.end(),
                     [](auto& each) { return each.current && each.state == "running"; }));

@@ -2,6 +2,7 @@
 
 #include "actors/directory.hpp"
 #include "actors/sandbox/sandbox.hpp"
+#include "actors/sandbox_list.hpp"
 #include "storage/memory_store.hpp"
 #include "tests/actors/fake_leases.hpp"
 #include "tests/support/fake_engine.hpp"
@@ -83,6 +84,19 @@ struct fake_store {
               return to_caf(*read_error);
             return std::move(*disk.find(prefix));
           },
+          [this](const scan_marks& wanted) -> caf::result<storage::mark_page> {
+            if (read_error)
+              return to_caf(*read_error);
+            auto page = disk.scan(wanted.mark, wanted.after, wanted.limit);
+            if (!page)
+              return to_caf(page.reason());
+            return std::move(*page);
+          },
+          [this](count_marks_atom, const std::string& mark) -> caf::result<std::uint64_t> {
+            if (read_error)
+              return to_caf(*read_error);
+            return *disk.count(mark);
+          },
           [this](release_atom) {
             for (auto& each : std::exchange(held, {}))
               each();
@@ -152,6 +166,16 @@ struct small_node {
 private:
   std::vector<caf::actor> made_;
 };
+
+/// A sandbox's record with its line in the list, as a server writes both.
+inline std::vector<storage::change> with_line(std::vector<storage::change> record) {
+  actors::record_entries entries;
+  for (const auto& each : record)
+    entries.emplace(each.key, each.value.value_or(""));
+  if (auto line = actors::line_of(entries))
+    record.push_back({std::move(line->key), std::move(line->value)});
+  return record;
+}
 
 inline exec_request command(std::string line) {
   exec_request request;

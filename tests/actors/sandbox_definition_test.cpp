@@ -152,7 +152,7 @@ TEST_CASE("all that there are is told, whether they run or not", "[actors][defin
   const auto all = [&] {
     std::string text;
     for (const auto& each :
-         node.sys.ask<std::vector<described_sandbox>>(directory, describe_atom::value).value())
+         node.sys.ask<sandbox_page>(directory, list_sandboxes{{}, 256}).value().sandboxes)
       text += each.id + " " + each.is.about + ";";
     return text;
   };

@@ -219,7 +219,8 @@ TEST_CASE("what is only looked at is not started, and goes to sleep again", "[ac
   auto state = node.sys.ask<network_state>(box.value(), get_network_request{});
   CHECK_FALSE(state.value().running);
   CHECK(node.leases.held.empty());
-  CHECK(node.sys.ask<std::vector<sandbox_status>>(directory, list_atom::value).value().empty());
+  CHECK(
+    node.sys.ask<activation_page>(directory, list_activations{0, 256}).value().sandboxes.empty());
   CHECK(node.sys.ask<sandbox_actor>(directory, reach_atom::value, "ABC", request_context{})
           .reason()
           .code == errc::invalid_request);

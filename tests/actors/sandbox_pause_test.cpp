@@ -368,15 +368,16 @@ TEST_CASE("a sandbox that sleeps is paused without being started", "[actors][pau
 
 TEST_CASE("an activation that finds its sandbox paused starts nothing", "[actors][pause]") {
   paused_node node;
-  node.store.disk.commit({"abc", 1, {{"created_ms", "5"}, {"started_ms", "6"}, {"paused", "1"}}},
-                         [](result<void>) {});
+  node.store.disk.commit(
+    {"abc", 1, with_line({{"created_ms", "5"}, {"started_ms", "6"}, {"paused", "1"}})},
+    [](result<void>) {});
   const auto directory = node.make_directory();
   const auto waits =
     node.sys.ask<sandbox_actor>(directory, find_atom::value, "abc", request_context{});
   CHECK(node.engine.creations.empty());
-  CHECK(node.sys.ask<std::vector<described_sandbox>>(directory, describe_atom::value)
+  CHECK(node.sys.ask<sandbox_page>(directory, list_sandboxes{{}, 10})
           .value()
-          .at(0)
+          .sandboxes.at(0)
           .is.paused);
   SECTION("until it is resumed") {
     const auto box =

@@ -147,6 +147,21 @@ describe('the console', () => {
     await row_of(id).getByText(/^running$/).waitFor();
   });
 
+  test('what is not on the first page is shown on request', limit, async () => {
+    const said = await (await call('GET', '/console/sandboxes')).json();
+    const other = { ...said.sandboxes[0], id: 'further' };
+    await page.route('**/console/sandboxes', (route) => route.fulfill({ json: { ...said, next: '7', total: 9 } }));
+    await page.route('**/console/sandboxes?after=7', (route) => route.fulfill({ json: { ...said, sandboxes: [other] } }));
+    await shows(page.getByRole('button', { name: 'Show more' }));
+    assert.equal(await page.locator('#count').textContent(), `${said.sandboxes.length} of 9`);
+    await page.getByRole('button', { name: 'Show more' }).click();
+    await row_of('further').waitFor();
+    await page.getByRole('button', { name: 'Show more' }).waitFor({ state: 'hidden' });
+    await page.unroute('**/console/sandboxes');
+    await page.unroute('**/console/sandboxes?after=7');
+    await row_of('further').waitFor({ state: 'detached' });
+  });
+
   test('a terminal opens and does what is typed', limit, async () => {
     await page.getByRole('button', { name: `Terminal in ${id}` }).click();
     await connected();

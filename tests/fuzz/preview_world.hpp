@@ -137,8 +137,8 @@ inline directory_actor::behavior_type directory(directory_actor::pointer self) {
     [](delete_atom, const std::string&, const request_context&) -> caf::result<caf::ok_atom> {
       return caf::ok_atom::value;
     },
-    [](list_atom) { return std::vector<sandbox_status>{}; },
-    [](describe_atom) { return std::vector<described_sandbox>{}; },
+    [](const list_activations&) { return activation_page{}; },
+    [](const list_sandboxes&) { return sandbox_page{}; },
   };
 }
 

@@ -184,6 +184,29 @@ TEST_CASE("without a key the console is for pages of this node only", "[http][co
   CHECK(chromium.send("GET", "/v1/sandbox/abc/running", by_link).status == 403);
 }
 
+TEST_CASE("the console's list comes by pages", "[http][console]") {
+  house h;
+  for (const auto* id : {"abc", "abd", "abe", "abf", "abg"})
+    h.plays().list.push_back({.id = id, .state = "running"});
+  h.plays().most_on_page = 2;
+  const auto list = [&](const std::string& query) {
+    const auto got = ask(h.port(), "GET", "/console/sandboxes" + query);
+    CHECK(got.status == 200);
+    std::string ids;
+    for (std::size_t at = 0; (at = got.body.find(R"({"id":")", at)) != std::string::npos; ++at)
+      ids += got.body.substr(at + 7, 3) + " ";
+    const auto next = got.body.find(R"(,"next":)");
+    const auto end = got.body.find(R"(,"sandboxes")");
+    return ids + (next == std::string::npos ? "" : got.body.substr(next + 1, end - next - 1));
+  };
+  CHECK(list("") == R"(abc abd "next":"2","total":5)");
+  CHECK(list("?after=2") == R"(abe abf "next":"4","total":5)");
+  CHECK(list("?after=4") == "abg ");
+  CHECK(list("?after=") == R"(abc abd "next":"2","total":5)");
+  for (const auto* odd : {"x", "-1", "1x", "18446744073709551616"})
+    CHECK(ask(h.port(), "GET", "/console/sandboxes?after=" + std::string{odd}).status == 400);
+}
+
 TEST_CASE("the list has what is known of every sandbox, and leaves out what is not",
           "[http][console]") {
   house h{with_key()};

@@ -508,6 +508,37 @@ struct directory_state {
   std::vector<std::pair<std::string, caf::typed_response_promise<sandbox_actor>>> held;
 };
 
+/// A place is how many came before.
+sandbox_page page_of(script& plays, const list_sandboxes& wanted) {
+  plays.list_steps.push_back(wanted);
+  auto all = plays.described;
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return std::pair{-a.is.created_ms, a.id} < std::pair{-b.is.created_ms, b.id};
+  });
+  sandbox_page page;
+  auto at = wanted.after.empty() ? std::size_t{0} : std::stoul(wanted.after);
+  for (; at < all.size() && page.sandboxes.size() < std::min(wanted.limit, plays.most_on_page);
+       ++at)
+    page.sandboxes.push_back(all[at]);
+  if (at < all.size())
+    page.next = std::to_string(at);
+  if (wanted.counted)
+    page.total = all.size();
+  return page;
+}
+
+activation_page page_of(const script& plays, const list_activations& wanted) {
+  activation_page page;
+  auto at = static_cast<std::size_t>(wanted.after);
+  for (;
+       at < plays.list.size() && page.sandboxes.size() < std::min(wanted.limit, plays.most_on_page);
+       ++at)
+    page.sandboxes.push_back(plays.list[at]);
+  page.next = at < plays.list.size() ? at : 0;
+  page.total = plays.list.size();
+  return page;
+}
+
 directory_impl::behavior_type directory(directory_impl::stateful_pointer<directory_state> self,
                                         together all) {
   const auto resolve = [self, all](const std::string& id) {
@@ -544,8 +575,8 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
       self->state.found.erase(id);
       return caf::ok_atom::value;
     },
-    [=](list_atom) { return all->plays->list; },
-    [=](describe_atom) { return all->plays->described; },
+    [=](const list_activations& wanted) { return page_of(*all->plays, wanted); },
+    [=](const list_sandboxes& wanted) { return page_of(*all->plays, wanted); },
     [=](release_atom) {
       for (auto& [id, promise] : self->state.held)
         promise.deliver(resolve(id));

@@ -52,8 +52,10 @@ struct script {
   bool written = false;                           ///< A tree has been, by that request.
   std::string start = "1";                        ///< Of the sandbox,
   std::string next_start = "1";                   ///< and once it has said which it is.
-  std::vector<sandbox_status> list;
-  std::vector<described_sandbox> described;
+  std::vector<sandbox_status> list;         ///< Those that are active, in the order of the list.
+  std::vector<described_sandbox> described; ///< All that there are, in any order.
+  std::vector<list_sandboxes> list_steps;   ///< What has been asked of them.
+  std::uint32_t most_on_page = 1'000;       ///< Answers have no more than that.
   pool_stats pool;
   network_state network;              ///< The policy that is set last is its own.
   std::optional<error> network_error; ///< Of whatever is asked of the sandbox's network.

@@ -344,6 +344,55 @@ TEST_CASE("OpenSandbox: sandboxes are listed by their states", "[http][opensandb
   CHECK(has("?state=Failed", false, false));
 }
 
+TEST_CASE("OpenSandbox: a page asks for no more than it shows, and a filter looks on in steps",
+          "[http][opensandbox]") {
+  house h;
+  constexpr int many = 1'000;
+  for (int i = 0; i < many; ++i) {
+    opensandbox::sandbox_notes notes;
+    notes.metadata = {{"rare", i % 250 == 0 ? "yes" : "no"}};
+    h.plays().described.push_back({"a" + std::string(static_cast<std::size_t>(1 + i / 26), 'b') +
+                                     static_cast<char>('a' + i % 26),
+                                   {true, opensandbox::write_notes(notes), "host", i, {}, i == 3}});
+  }
+  const auto steps_of = [&](const std::string& query) {
+    h.plays().list_steps.clear();
+    CHECK(ask(h.port(), "GET", "/v1/sandboxes" + query).status == 200);
+    std::string steps;
+    for (const auto& each : h.plays().list_steps)
+      steps += (each.after.empty() ? "0" : each.after) + "+" + std::to_string(each.limit) +
+               (each.counted ? "# " : " ");
+    return steps;
+  };
+  const auto pagination = [&](const std::string& query) {
+    const auto body = ask(h.port(), "GET", "/v1/sandboxes" + query).body;
+    return body.substr(body.find(R"("pagination")"));
+  };
+  CHECK(steps_of("") == "0+20# ");
+  CHECK(steps_of("?pageSize=200") == "0+200# ");
+  CHECK(steps_of("?state=Running&state=Paused&pageSize=1") == "0+1# "); // That is no filter.
+  CHECK(steps_of("?pageSize=200&page=3") == "0+256# 256+256 512+88 ");
+  CHECK(
+    pagination("?pageSize=200&page=3") ==
+    R"("pagination":{"page":3,"pageSize":200,"totalItems":1000,"totalPages":5,"hasNextPage":true}})");
+  CHECK(steps_of("?page=1000000000&pageSize=200") == "0+256# "); // It is past the end.
+  // How many there are is known at the end of the list alone.
+  CHECK(steps_of("?state=Paused") == "0+256 256+256 512+256 768+256 ");
+  CHECK(
+    pagination("?state=Paused") ==
+    R"("pagination":{"page":1,"pageSize":20,"totalItems":1,"totalPages":1,"hasNextPage":false}})");
+  CHECK(steps_of("?metadata=rare%3Dyes&pageSize=1") == "0+256 256+256 512+256 768+256 ");
+  CHECK(
+    pagination("?metadata=rare%3Dyes&pageSize=3&page=2") ==
+    R"("pagination":{"page":2,"pageSize":3,"totalItems":4,"totalPages":2,"hasNextPage":false}})");
+  CHECK(steps_of("?state=Failed").empty()); // None is ever in that state.
+  h.plays().most_on_page = 7;               // Large ones: pages end early.
+  CHECK(steps_of("?pageSize=10") == "0+10# 7+3 ");
+  CHECK(
+    pagination("?pageSize=10") ==
+    R"("pagination":{"page":1,"pageSize":10,"totalItems":1000,"totalPages":100,"hasNextPage":true}})");
+}
+
 TEST_CASE("OpenSandbox: sandboxes are listed by pages, the newest first", "[http][opensandbox]") {
   house h;
   for (int i = 0; i < 25; ++i) {

@@ -1,10 +1,12 @@
 #include "tests/simulation/actor_history.hpp"
 
 #include "actors/alarm.hpp"
+#include "actors/sandbox_list.hpp"
 #include "tests/simulation/actor_node.hpp"
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 
 namespace insula::simulation {
 
@@ -28,7 +30,7 @@ std::int64_t number_in(const std::string& text) {
 actor_history::actor_history(std::uint64_t seed)
     : history(seed)
     , links(time) {
-  found_by = {"@alarm/", "created_ms", "about"};
+  found_by = {"@alarm/"};
   decides.changed = [this](const etcd::event& what) { changed(what); };
 }
 
@@ -151,6 +153,7 @@ void actor_history::check_end() {
     demand(at != keys.end() && at->second.value == which, "the object of " + id + " is another");
   }
   const std::string data = "s/data/", alarm = "/@alarm/";
+  check_lists();
   for (const auto& [key, value] : keys) {
     if (!key.starts_with(data) || key.find(alarm) == std::string::npos)
       continue;
@@ -160,6 +163,32 @@ void actor_history::check_end() {
              actor_node::wall_ms(time.now()),
            "an alarm has not rung: " + key);
   }
+}
+
+/// Each record has the line that follows from it, and the list has that line and no other.
+void actor_history::check_lists() const {
+  const std::string data = "s/data/", mark = "s/mark/";
+  std::map<std::string, actors::record_entries> records;
+  std::map<std::string, std::string> marks, expected;
+  for (const auto& [key, is] : decides.keys())
+    if (key.starts_with(data)) {
+      const auto slash = key.find('/', data.size());
+      const auto id = key.substr(data.size(), slash - data.size());
+      records[id].emplace(key.substr(slash + 1), is.value);
+    } else if (key.starts_with(mark)) {
+      marks.emplace(key.substr(mark.size()), is.value);
+    }
+  for (const auto& [id, record] : records) {
+    for (const auto& [key, value] : record)
+      if (is_marked(key))
+        expected.emplace(key + '/' + id, value);
+    if (id.starts_with('_'))
+      continue;
+    const auto line = actors::line_of(record);
+    demand(!line || (record.contains(line->key) && record.at(line->key) == line->value),
+           id + " has not the line that follows from its record");
+  }
+  demand(marks == expected, "the marks are not what the records have");
 }
 
 // ---- What happens

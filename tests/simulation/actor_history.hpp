@@ -53,6 +53,7 @@ private:
   void heal() override;
   std::uint64_t progress(const std::string& id) const override;
   void check_end() override;
+  void check_lists() const;
 
   void changed(const storage::etcd::event& what);
   void written(const std::string& id, object& of, const std::string& text);

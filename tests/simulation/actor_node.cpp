@@ -31,6 +31,7 @@ using namespace storage;
 namespace {
 
 constexpr auto own_patience = 2s;
+const error no_lists{errc::internal, "no list is asked for here"};
 /// More is done at one moment by nobody.
 constexpr int most_steps = 1'000'000;
 
@@ -210,6 +211,10 @@ struct actor_node::server {
             });
           return reply;
         },
+        [](const scan_marks&) -> caf::result<mark_page> { return to_caf(no_lists); },
+        [](count_marks_atom, const std::string&) -> caf::result<std::uint64_t> {
+          return to_caf(no_lists);
+        },
         [](const settled& what) { what.answer(); },
       };
     });
@@ -234,6 +239,10 @@ struct actor_node::server {
         },
         [this](find_keys_atom, const std::string& prefix) -> caf::result<std::vector<owned_entry>> {
           return std::move(*self.local_.find(prefix));
+        },
+        [](const scan_marks&) -> caf::result<mark_page> { return to_caf(no_lists); },
+        [](count_marks_atom, const std::string&) -> caf::result<std::uint64_t> {
+          return to_caf(no_lists);
         },
       };
     });
