@@ -778,7 +778,8 @@ TEST_CASE("another version is refused, and both say so", "[actors][links]") {
     CHECK(said->version == cluster::link_version);
     CHECK(said->build == "build-of-b");
     CHECK(log.has("link.refused peer=a why=\"it speaks version 77 of links (build other), this "
-                  "node version 1 (build build-of-b)\""));
+                  "node version " +
+                  std::to_string(cluster::link_version) + " (build build-of-b)\""));
     CHECK(b.changes.empty());
   }
   SECTION("by the one that dials") {
