@@ -18,8 +18,7 @@ constexpr auto last_time = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t time_digits = 16;
 
 /// Of a record, what its line has as well.
-constexpr std::array<std::string_view, 5> told_of{"about", "created_ms", "expires_ms", "image",
-                                                  "paused"};
+constexpr std::array<std::string_view, 4> told_of{"created_ms", "expires_ms", "image", "paused"};
 
 std::string value_of(const record_entries& record, std::string_view key) {
   const auto at = record.find(key);
@@ -73,7 +72,7 @@ record_entries from_text(std::string_view text) {
 sandbox_description describe_record(const record_entries& record) {
   sandbox_description said;
   said.exists = record.contains("created_ms");
-  said.about = value_of(record, "about");
+  said.metadata = metadata_of(record);
   said.created_ms = number_in(value_of(record, "created_ms")).value_or(0);
   said.expires_ms = number_in(value_of(record, "expires_ms"));
   said.image = value_of(record, "image");
@@ -89,6 +88,9 @@ std::optional<storage::entry> line_of(const record_entries& record) {
   for (const auto key : told_of)
     if (const auto at = record.find(key); at != record.end())
       told.insert(*at);
+  for (const auto& each : record)
+    if (is_metadata(each.first))
+      told.insert(each);
   return storage::entry{std::string{sandbox_list} + turn_of(number_in(created->second).value_or(0)),
                         to_text(told)};
 }

@@ -1,12 +1,12 @@
 #pragma once
 
 #include "actors/protocol/messages.hpp"
+#include "actors/sandbox_metadata.hpp"
 #include "storage/lease.hpp"
 #include "storage/store.hpp"
 
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,8 +15,6 @@
 /// that a list tells of it. The newest sandbox is first; of two of the same moment, the one with
 /// the lower id. A record and its line are one batch, so they never differ.
 namespace insula::actors {
-
-using record_entries = std::map<std::string, std::string, std::less<>>;
 
 /// What the keys of the lines begin with.
 inline constexpr std::string_view sandbox_list = "@list/sandbox/";

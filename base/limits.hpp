@@ -167,6 +167,9 @@ inline constexpr std::size_t waiting_per_sandbox = 4096;
 /// their store does not.
 inline constexpr auto list_patience = 2s;
 
+/// All that APIs say of one sandbox. Its line in the list has that as well, and is one value.
+inline constexpr std::size_t metadata_bytes = 1'000'000;
+
 /// What one question about a list is answered with at most, and what a look through the whole list
 /// takes at a time.
 inline constexpr std::uint32_t list_page_sandboxes = 256;

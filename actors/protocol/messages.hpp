@@ -268,9 +268,13 @@ struct change_network_request {
   request_context context = {};
 };
 
+/// What APIs say of a sandbox, by the name of each: 1 to 32 of a-z. The text is the API's own, and
+/// no other API reads or changes it. All of a sandbox's have at most limits::metadata_bytes.
+using api_metadata = std::map<std::string, std::string>;
+
 /// What is said of a sandbox when it is made by more than its first use. Starts nothing.
 struct define_sandbox {
-  std::string about;                           ///< Words of whoever makes it, to be found again.
+  api_metadata metadata;
   std::map<std::string, std::string> env;      ///< Of all that runs in it, over the image's.
   std::string image = {};                      ///< Empty: the node's default.
   std::optional<std::int64_t> expires_ms = {}; ///< Unix time, when it is deleted. None: never.
@@ -280,16 +284,22 @@ struct define_sandbox {
   std::uint32_t cpu_percent = 0; ///< Of one CPU.
   request_context context = {};
 };
+/// One API's text becomes another one. The texts of other APIs do not matter to it.
+struct metadata_change {
+  std::string api;
+  std::string text;
+  std::optional<std::string> only_if =
+    {}; ///< As the text is now, "" for none; else nothing changes.
+};
 /// What is set is changed; none of it: nothing is.
 struct redefine_sandbox {
-  std::optional<std::string> about = {};
-  std::optional<std::string> only_if_about = {}; ///< As it is now; else nothing is changed.
+  std::optional<metadata_change> metadata = {};
   std::optional<std::int64_t> expires_ms = {};
   request_context context = {};
 };
 struct sandbox_description {
-  bool exists = false; ///< It has been defined, or has run, and was not deleted since.
-  std::string about;   ///< Empty: it was made by its first use.
+  bool exists = false;   ///< It has been defined, or has run, and was not deleted since.
+  api_metadata metadata; ///< None: it was made by its first use.
   std::string image;
   std::int64_t created_ms = 0;
   std::optional<std::int64_t> expires_ms;

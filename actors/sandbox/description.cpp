@@ -2,6 +2,7 @@
 
 #include "actors/sandbox/egress.hpp"
 #include "actors/sandbox_list.hpp"
+#include "actors/sandbox_metadata.hpp"
 
 #include <charconv>
 
@@ -9,13 +10,25 @@ namespace insula::actors::inside_sandbox {
 
 namespace {
 
-constexpr const char* about_key = "about";
 constexpr const char* created_key = "created_ms";
 constexpr const char* env_key = "env";
 constexpr const char* expires_key = "expires_ms";
 constexpr const char* image_key = "image";
 constexpr const char* memory_key = "memory_limit";
 constexpr const char* cpu_key = "cpu_limit";
+
+/// Empty: that API says nothing.
+std::string text_of(const std::string& api, const kept_record& record) {
+  auto all = metadata_of(record.entries());
+  return std::move(all[api]);
+}
+
+/// None: the record may have that text.
+std::optional<error> misfit(const metadata_change& wanted, const kept_record& record) {
+  auto all = metadata_of(record.entries());
+  all[wanted.api] = wanted.text;
+  return malformed_metadata(all);
+}
 
 } // namespace
 
@@ -73,6 +86,8 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
     };
     if (core_.exists() || core_.lives())
       return refuse();
+    if (const auto wrong = malformed_metadata(wanted.metadata))
+      return mine.fail(*wrong);
     if (!wanted.image.empty() && options().images.count(wanted.image) == 0)
       return mine.fail({errc::not_found, "there is no image " + wanted.image});
     core_.with_lease(
@@ -84,7 +99,10 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
         for (const auto& [name, value] : wanted.env)
           lines += name + "=" + value + '\0';
         std::vector<storage::change> changes{
-          {created_key, std::to_string(options().time->unix_ms())}, {about_key, wanted.about}};
+          {created_key, std::to_string(options().time->unix_ms())}};
+        for (const auto& [api, text] : wanted.metadata)
+          for (auto& each : metadata_changes(api, text))
+            changes.push_back(std::move(each));
         if (!lines.empty())
           changes.push_back({env_key, lines});
         if (!wanted.image.empty())
@@ -107,20 +125,29 @@ void description::redefine(const redefine_sandbox& wanted, const reply<sandbox_d
     const auto answer = [this, mine] {
       record().when_durable([this, mine] { mine.deliver(core_.describe()); }, mine.otherwise());
     };
-    const bool changes_it = wanted.about || wanted.expires_ms;
-    const auto is_meant = [this, wanted] {
-      return core_.exists() &&
-             (!wanted.only_if_about || *wanted.only_if_about == record().value(about_key));
+    // Is there nothing to write? Then it is answered.
+    const auto settled = [=, this] {
+      const auto& change = wanted.metadata;
+      const bool changes_it = change || wanted.expires_ms;
+      if (!changes_it || !core_.exists() ||
+          (change && change->only_if && *change->only_if != text_of(change->api, record()))) {
+        answer();
+        return true;
+      }
+      const auto wrong = change ? misfit(*change, record()) : std::nullopt;
+      if (wrong)
+        mine.fail(*wrong);
+      return wrong.has_value();
     };
-    if (!changes_it || !is_meant())
-      return answer();
+    if (settled())
+      return;
     core_.with_lease(
       [=, this] {
-        if (!is_meant()) // Another change came while this one waited for the lease.
-          return answer();
+        if (settled()) // Another change came while this one waited for the lease.
+          return;
         std::vector<storage::change> changes;
-        if (wanted.about)
-          changes.push_back({about_key, *wanted.about});
+        if (wanted.metadata)
+          changes = metadata_changes(wanted.metadata->api, wanted.metadata->text);
         write(std::move(changes), wanted.expires_ms);
         answer();
       },

@@ -193,7 +193,7 @@ void define(const shared_services& with, const std::string& id, const create_bod
   const auto image = std::move(images.front());
   images.erase(images.begin());
   define_sandbox message;
-  message.about = write_notes(wanted.notes);
+  message.metadata[metadata_api] = write_notes(wanted.notes);
   message.env = wanted.env;
   message.image = image;
   message.network = wanted.network;
@@ -291,7 +291,7 @@ std::optional<refusal> read_list(std::string_view query, list_wanted& into) {
 bool has_all(const sandbox_description& is, const std::map<std::string, std::string>& wanted) {
   if (wanted.empty())
     return true;
-  const auto metadata = read_notes(is.about).metadata;
+  const auto metadata = read_notes(text_of_notes(is)).metadata;
   return std::all_of(wanted.begin(), wanted.end(), [&](const auto& each) {
     const auto at = metadata.find(each.first);
     return at != metadata.end() && at->second == each.second;
@@ -426,18 +426,18 @@ void renew(const shared_services& with, const lifecycle_call& what, const std::s
 void try_patch(const shared_services& with, const std::string& id, const std::string& body,
                unsigned tries, const reply& to) {
   look(with, id, to, [=](const sandbox_description& is) {
-    auto notes = read_notes(is.about);
+    const auto before = text_of_notes(is);
+    auto notes = read_notes(before);
     if (const auto wrong = patch_metadata(body, notes.metadata))
       return to->respond(refused(*wrong));
     redefine_sandbox change;
-    change.about = write_notes(notes);
-    change.only_if_about = is.about;
-    if (change.about->size() > longest_notes)
+    const auto wanted = write_notes(notes);
+    change.metadata = {metadata_api, wanted, before};
+    if (wanted.size() > longest_notes)
       return to->respond(
         refused({400, "SANDBOX::INVALID_METADATA_LABEL", "there is too much metadata"}));
-    const auto wanted = *change.about;
     ask(with, id, std::move(change), to, [=](const sandbox_description& now) {
-      if (now.about == wanted)
+      if (text_of_notes(now) == wanted)
         to->respond({200, write_sandbox(id, now, false), json_type});
       else if (tries > 1)
         try_patch(with, id, body, tries - 1, to);

@@ -165,10 +165,15 @@ std::optional<refusal> read_limits(const texts& limits, create_body& into) {
 
 } // namespace
 
-sandbox_notes read_notes(std::string_view about) {
+std::string text_of_notes(const sandbox_description& of) {
+  const auto at = of.metadata.find(metadata_api);
+  return at == of.metadata.end() ? std::string{} : at->second;
+}
+
+sandbox_notes read_notes(std::string_view text) {
   sandbox_notes notes;
   rapidjson::Document document;
-  if (!parse(about, document))
+  if (!parse(text, document))
     return notes;
   if (const auto* image = find(document, "image"); image != nullptr && image->IsString())
     notes.image = text_of(*image);
@@ -323,7 +328,7 @@ namespace {
 
 void append_sandbox(writer& out, const std::string& id, const sandbox_description& of,
                     bool created) {
-  const auto notes = read_notes(of.about);
+  const auto notes = read_notes(text_of_notes(of));
   out.StartObject();
   text(out, "id", id);
   if (!created) {

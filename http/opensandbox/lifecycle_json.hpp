@@ -18,8 +18,12 @@ struct sandbox_notes {
   std::vector<std::string> entrypoint; ///< What it was made to run.
   std::map<std::string, std::string> metadata = {};
 };
-/// Of sandbox_description::about. One that another API has made has none of all that.
-sandbox_notes read_notes(std::string_view about);
+/// Whose metadata of a sandbox they are.
+inline constexpr const char* metadata_api = "opensandbox";
+/// This API's text among a sandbox's metadata. Empty: another API has made it.
+std::string text_of_notes(const sandbox_description& of);
+/// One that another API has made has none of all that.
+sandbox_notes read_notes(std::string_view text);
 std::string write_notes(const sandbox_notes& notes);
 
 /// Body of POST /sandboxes. Errors: invalid_request.

@@ -8,7 +8,7 @@ namespace {
 
 define_sandbox definition(std::optional<std::int64_t> expires_ms = {}) {
   define_sandbox wanted;
-  wanted.about = "{\"mine\":1}";
+  wanted.metadata["mine"] = "{\"mine\":1}";
   wanted.env = {{"A", "b"}, {"LINES", "one\ntwo"}};
   wanted.expires_ms = expires_ms;
   wanted.network = egress_policy::deny_all();
@@ -36,7 +36,7 @@ TEST_CASE("what a sandbox is made with is there before it starts, and holds in i
   CHECK_FALSE(look(node, box).exists);
   const auto made = node.sys.ask<sandbox_description>(box, definition()).value();
   CHECK(made.exists);
-  CHECK(made.about == "{\"mine\":1}");
+  CHECK(made.metadata.at("mine") == "{\"mine\":1}");
   CHECK(made.created_ms == node.sys.time.unix_ms());
   CHECK_FALSE(made.expires_ms);
   CHECK(node.engine.creations.empty());
@@ -86,7 +86,8 @@ TEST_CASE("a sandbox that a command has begun meanwhile is not defined", "[actor
   node.sys.run();
   CHECK_NOTHROW(asked.value());
   CHECK_FALSE(node.engine.creations.back().spec.network == egress_policy::deny_all());
-  CHECK(node.store.value("abc", "about").empty()); // It is the command's, and has no definition.
+  CHECK(node.store.value("abc", "metadata/mine")
+          .empty()); // It is the command's, and has no definition.
 }
 
 TEST_CASE("an image that is not there makes no sandbox", "[actors][definition]") {
@@ -116,12 +117,12 @@ TEST_CASE("a sandbox whose time is over is deleted", "[actors][definition]") {
   }
   SECTION("also when other things of it change") {
     redefine_sandbox change;
-    change.about = "other";
-    change.only_if_about = "not it";
-    CHECK(node.sys.ask<sandbox_description>(box, change).value().about == "{\"mine\":1}");
-    change.only_if_about = "{\"mine\":1}";
+    change.metadata = {"mine", "other", "not it"};
+    CHECK(node.sys.ask<sandbox_description>(box, change).value().metadata.at("mine") ==
+          "{\"mine\":1}");
+    change.metadata->only_if = "{\"mine\":1}";
     const auto now = node.sys.ask<sandbox_description>(box, change).value();
-    CHECK(now.about == "other");
+    CHECK(now.metadata.at("mine") == "other");
     CHECK(now.expires_ms == ends);
     CHECK_FALSE(due(node).record.empty());
   }
@@ -153,7 +154,7 @@ TEST_CASE("all that there are is told, whether they run or not", "[actors][defin
     std::string text;
     for (const auto& each :
          node.sys.ask<sandbox_page>(directory, list_sandboxes{{}, 256}).value().sandboxes)
-      text += each.id + " " + each.is.about + ";";
+      text += each.id + " " + (each.is.metadata.empty() ? "" : each.is.metadata.at("mine")) + ";";
     return text;
   };
   CHECK(all().empty());
@@ -194,7 +195,7 @@ TEST_CASE("whoever waits for the store when a node loses a sandbox is told",
   node.sys.ask<sandbox_description>(box, definition()).value();
   node.store.hold_writes = true;
   redefine_sandbox change;
-  change.about = "other";
+  change.metadata = {"mine", "other"};
   const auto asked = node.sys.ask<sandbox_description>(box, change);
   CHECK(asked.open());
   node.sys.ask<caf::ok_atom>(box, evict_atom::value).value();
@@ -217,7 +218,7 @@ TEST_CASE("a sandbox that is deleted while its lease is on its way gives that ba
     node.sys.run();
     CHECK(asked.value().exists); // First it was made.
     deleted.value();
-    CHECK(node.store.value("abc", "about").empty());
+    CHECK(node.store.value("abc", "metadata/mine").empty());
   }
   SECTION("it does not come") {
     node.leases.refusal = error{errc::node_unreachable, "no"};

@@ -69,7 +69,7 @@ TEST_CASE("a line tells what its record does, and the newest is first", "[actors
   CHECK_FALSE(line_of({{"network", "x"}, {"image", "host"}})); // There is none of it yet.
   auto record = record_of(1'700'000'000'123);
   record["expires_ms"] = "1800000000000";
-  record["about"] = std::string{"odd\n\0 5\nx", 9};
+  record["metadata/odd"] = std::string{"odd\n\0 5\nx", 9};
   record["paused"] = "1";
   const auto line = line_of(record);
   REQUIRE(line);
@@ -81,7 +81,7 @@ TEST_CASE("a line tells what its record does, and the newest is first", "[actors
   CHECK(told.is.created_ms == 1'700'000'000'123);
   CHECK(told.is.expires_ms == 1'800'000'000'000);
   CHECK(told.is.image == "host");
-  CHECK(told.is.about == record["about"]);
+  CHECK(told.is.metadata == api_metadata{{"odd", record["metadata/odd"]}});
   CHECK(told.is.paused);
   std::string last;
   for (const std::int64_t ms :
@@ -179,7 +179,7 @@ TEST_CASE("a record's line is written with whatever it tells of", "[actors][list
   small_node node;
   const auto box = node.make_sandbox();
   define_sandbox made;
-  made.about = "mine";
+  made.metadata["one"] = "mine";
   made.expires_ms = node.sys.time.unix_ms() + 100'000;
   const auto writes = node.store.writes;
   REQUIRE_NOTHROW(node.sys.ask<sandbox_description>(box, made).value());
@@ -189,16 +189,16 @@ TEST_CASE("a record's line is written with whatever it tells of", "[actors][list
     REQUIRE(all.size() == 1);
     return read_line(all[0]).is;
   };
-  CHECK(listed().about == "mine");
+  CHECK(listed().metadata.at("one") == "mine");
   CHECK(listed().expires_ms == made.expires_ms);
   redefine_sandbox change;
   change.expires_ms = *made.expires_ms + 1;
   node.sys.ask<sandbox_description>(box, change).value();
   CHECK(listed().expires_ms == *made.expires_ms + 1);
   change = {};
-  change.about = "other";
+  change.metadata = {"one", "other"};
   node.sys.ask<sandbox_description>(box, change).value();
-  CHECK(listed().about == "other");
+  CHECK(listed().metadata.at("one") == "other");
   node.sys.ask<sandbox_description>(box, pause_sandbox{true}).value();
   CHECK(listed().paused);
   node.sys.ask<sandbox_description>(box, pause_sandbox{false}).value();
@@ -211,17 +211,17 @@ TEST_CASE("a change that the disk refuses is not in the list", "[actors][list]")
   small_node node;
   const auto box = node.make_sandbox();
   define_sandbox made;
-  made.about = "mine";
+  made.metadata["one"] = "mine";
   node.sys.ask<sandbox_description>(box, made).value();
   node.store.write_error = error{errc::disk_full, "no room"};
   redefine_sandbox change;
-  change.about = "other";
+  change.metadata = {"one", "other"};
   CHECK(node.sys.ask<sandbox_description>(box, change).reason().code == errc::disk_full);
   node.store.write_error.reset();
-  CHECK(read_line(lines_in(node.store.disk).at(0)).is.about == "mine");
-  change.about = "third";
+  CHECK(read_line(lines_in(node.store.disk).at(0)).is.metadata.at("one") == "mine");
+  change.metadata->text = "third";
   node.sys.ask<sandbox_description>(box, change).value();
-  CHECK(read_line(lines_in(node.store.disk).at(0)).is.about == "third");
+  CHECK(read_line(lines_in(node.store.disk).at(0)).is.metadata.at("one") == "third");
 }
 
 TEST_CASE("an older record that is used gets its line with the first lease", "[actors][list]") {

@@ -115,8 +115,8 @@ TEST_CASE("a paused sandbox is looked at, changed and measured without going on"
   node.use();
   node.pause();
   redefine_sandbox change;
-  change.about = "other";
-  CHECK(node.sys.ask<sandbox_description>(node.box, change).value().about == "other");
+  change.metadata = {"one", "other"};
+  CHECK(node.sys.ask<sandbox_description>(node.box, change).value().metadata.at("one") == "other");
   node.place().used.memory_bytes = 4096;
   CHECK(node.sys.ask<sandbox_status>(node.box, status_atom::value).value().memory_bytes == 4096u);
   CHECK(node.sys.ask<network_state>(node.box, get_network_request{}).value().running);

@@ -82,6 +82,11 @@ TEST_CASE("a node goes on with what a server of an earlier version has left", "[
     CHECK(ids_of(it.ask("GET", "/v1/sandboxes?metadata=more%3Dx").body) ==
           std::string{patched} + " ");
     CHECK(ids_of(it.ask("GET", "/v1/sandboxes?metadata=patched%3Dyes").body).empty());
+    REQUIRE(it.stop(SIGTERM) == 0);
+    it.start();
+    const auto later = it.ask("GET", of_patched).body;
+    CHECK(has(later, R"("metadata":{"more":"x"})"));
+    CHECK(has(later, R"("image":{"uri":"host"})"));
   }
   SECTION("a request that has run does not run again") {
     const std::string body = R"({"argv": ["sh", "-c", "echo first; exit 3"]})";

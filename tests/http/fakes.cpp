@@ -421,7 +421,7 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
           known && !wanted.image.empty() && known->count(wanted.image) == 0)
         return to_caf({errc::not_found, "there is no image " + wanted.image});
       all->plays->description = {
-        true, wanted.about, wanted.image, 1'700'000'000'123, wanted.expires_ms, false};
+        true, wanted.metadata, wanted.image, 1'700'000'000'123, wanted.expires_ms, false};
       return all->plays->description;
     },
     [all](const redefine_sandbox& wanted) -> caf::result<sandbox_description> {
@@ -430,9 +430,17 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
         return to_caf(*all->plays->redefine_error);
       std::lock_guard lock{all->mutex};
       auto& is = all->plays->description;
-      if (is.exists && wanted.about)
-        is.about = *wanted.about;
-      if (is.exists && wanted.expires_ms)
+      const auto& change = wanted.metadata;
+      if (change && all->plays->meanwhile)
+        all->plays->meanwhile(is);
+      const auto now = change ? is.metadata.find(change->api) : is.metadata.end();
+      const bool differs = change && change->only_if &&
+                           *change->only_if != (now == is.metadata.end() ? "" : now->second);
+      if (!is.exists || differs)
+        return is;
+      if (change)
+        is.metadata[change->api] = change->text;
+      if (wanted.expires_ms)
         is.expires_ms = wanted.expires_ms;
       return is;
     },

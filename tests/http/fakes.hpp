@@ -8,6 +8,7 @@
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
+#include <caf/scoped_actor.hpp>
 
 #include <condition_variable>
 #include <deque>
@@ -64,9 +65,11 @@ struct script {
   std::optional<error> mount_error;  ///< Of whatever is asked of the sandbox's mounts.
   sandbox_description description;   ///< What is defined last, and what changes it.
   std::optional<error> define_error; ///< When it is to be.
-  std::optional<error> pause_error;  ///< When it is to be paused, or resumed.
-  known_terminal terminal;           ///< Of every id.
-  bool opens_terminals = false;      ///< That are defined; with what has been printed before.
+  /// Before each change of it: what another client does meanwhile.
+  std::function<void(sandbox_description&)> meanwhile;
+  std::optional<error> pause_error; ///< When it is to be paused, or resumed.
+  known_terminal terminal;          ///< Of every id.
+  bool opens_terminals = false;     ///< That are defined; with what has been printed before.
   std::optional<error> terminal_error;
   known_command_state command; ///< Of every id. Its process is the last one, if there is one.
   std::optional<error> interrupt_error; ///< When a command is to be interrupted.
@@ -99,6 +102,9 @@ public:
   std::uint16_t port() const { return server_.port(); }
   http::server& server() { return server_; }
   exec_request last_exec();
+  /// Asks the sandbox itself what it is, or changes that. Empty: it has refused.
+  template <class Message>
+  sandbox_description describe(const Message& question);
   void release();                                  ///< Answers the find_atom that is held.
   void print(output_stream to, std::string bytes); ///< The running command prints.
   void end_command(process_end how);
@@ -120,6 +126,21 @@ private:
   directory_actor directory_;
   http::server server_;
 };
+
+template <class Message>
+sandbox_description house::describe(const Message& question) {
+  caf::scoped_actor self{system_};
+  sandbox_description told;
+  const auto failed = [](const caf::error&) {};
+  self->request(directory_, caf::infinite, find_atom::value, std::string{"abc"}, request_context{})
+    .receive(
+      [&](const sandbox_actor& it) {
+        self->request(it, caf::infinite, question)
+          .receive([&](const sandbox_description& said) { told = said; }, failed);
+      },
+      failed);
+  return told;
+}
 
 // ---- For the other end of a file channel ----
 

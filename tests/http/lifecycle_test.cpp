@@ -1,4 +1,5 @@
 #include "http/opensandbox/lifecycle_json.hpp"
+#include "tests/contract/metadata_contract.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
@@ -327,10 +328,58 @@ TEST_CASE("OpenSandbox: why a sandbox is not paused, or not resumed, is told by 
   }
 }
 
+TEST_CASE("the sandbox that is played keeps metadata as the real one does",
+          "[http][opensandbox][contract]") {
+  house h;
+  check_metadata_contract([&](const auto& message) { return h.describe(message); });
+}
+
+TEST_CASE("OpenSandbox: a change of metadata begins anew after another one, and leaves other APIs' "
+          "alone",
+          "[http][opensandbox]") {
+  house h;
+  const auto made = ask(h.port(), "POST", "/v1/sandboxes", with(R"("metadata":{"k":"v"})"));
+  const auto path = "/v1/sandboxes/" + made.body.substr(7, 26) + "/metadata";
+  auto& is = h.plays().description;
+  is.metadata["other"] = "1";
+  int changes = 0, others = 0;
+  SECTION("another client's change is not lost") {
+    h.plays().meanwhile = [&](sandbox_description& now) {
+      if (++changes > 1)
+        return;
+      auto notes = opensandbox::read_notes(opensandbox::text_of_notes(now));
+      notes.metadata["theirs"] = "too";
+      now.metadata[opensandbox::metadata_api] = opensandbox::write_notes(notes);
+    };
+    const auto patched = ask(h.port(), "PATCH", path, R"({"mine":"x"})");
+    CHECK(patched.status == 200);
+    CHECK(patched.body.find(R"("metadata":{"k":"v","mine":"x","theirs":"too"})") !=
+          std::string::npos);
+    CHECK(changes == 2);
+  }
+  SECTION("one that never ends is told") {
+    h.plays().meanwhile = [&](sandbox_description& now) {
+      ++changes;
+      now.metadata[opensandbox::metadata_api] += ' ';
+    };
+    CHECK(ask(h.port(), "PATCH", path, R"({"mine":"x"})").status == 409);
+    CHECK(changes > 1);
+  }
+  SECTION("another API's change does not matter") {
+    h.plays().meanwhile = [&](sandbox_description& now) {
+      ++changes;
+      now.metadata["other"] = std::to_string(++others + 1);
+    };
+    CHECK(ask(h.port(), "PATCH", path, R"({"mine":"x"})").status == 200);
+    CHECK(changes == 1);
+    CHECK(is.metadata.at("other") == "2");
+  }
+}
+
 TEST_CASE("OpenSandbox: sandboxes are listed by their states", "[http][opensandbox]") {
   house h;
-  h.plays().described = {{"run", {true, "", "host", 2, {}, false}},
-                         {"still", {true, "", "host", 1, {}, true}}};
+  h.plays().described = {{"run", {true, {}, "host", 2, {}, false}},
+                         {"still", {true, {}, "host", 1, {}, true}}};
   const auto has = [&](const std::string& query, bool run, bool still) {
     const auto got = ask(h.port(), "GET", "/v1/sandboxes" + query).body;
     return (got.find(R"("id":"run")") != std::string::npos) == run &&
@@ -351,9 +400,10 @@ TEST_CASE("OpenSandbox: a page asks for no more than it shows, and a filter look
   for (int i = 0; i < many; ++i) {
     opensandbox::sandbox_notes notes;
     notes.metadata = {{"rare", i % 250 == 0 ? "yes" : "no"}};
-    h.plays().described.push_back({"a" + std::string(static_cast<std::size_t>(1 + i / 26), 'b') +
-                                     static_cast<char>('a' + i % 26),
-                                   {true, opensandbox::write_notes(notes), "host", i, {}, i == 3}});
+    h.plays().described.push_back(
+      {"a" + std::string(static_cast<std::size_t>(1 + i / 26), 'b') +
+         static_cast<char>('a' + i % 26),
+       {true, {{"opensandbox", opensandbox::write_notes(notes)}}, "host", i, {}, i == 3}});
   }
   const auto steps_of = [&](const std::string& query) {
     h.plays().list_steps.clear();
@@ -398,10 +448,11 @@ TEST_CASE("OpenSandbox: sandboxes are listed by pages, the newest first", "[http
   for (int i = 0; i < 25; ++i) {
     opensandbox::sandbox_notes notes;
     notes.metadata = {{"half", i % 2 == 0 ? "even" : "odd"}, {"all", "yes"}};
-    h.plays().described.push_back({std::string(3, static_cast<char>('a' + i)),
-                                   {true, opensandbox::write_notes(notes), "host", 1000 + i, {}}});
+    h.plays().described.push_back(
+      {std::string(3, static_cast<char>('a' + i)),
+       {true, {{"opensandbox", opensandbox::write_notes(notes)}}, "host", 1000 + i, {}}});
   }
-  h.plays().described.push_back({"zzz", {true, "", "host", 5, {}}}); // Another API's.
+  h.plays().described.push_back({"zzz", {true, {{"other", "x"}}, "host", 5, {}}}); // Another API's.
   const auto list = [&](const std::string& query) {
     const auto got = ask(h.port(), "GET", "/v1/sandboxes" + query);
     std::string ids;

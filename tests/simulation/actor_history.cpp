@@ -124,9 +124,9 @@ void actor_history::changed(const etcd::event& what) {
   auto& mine = known_[id];
   if (name == "expires_ms" && !what.removed)
     mine.ends.push_back({mine.there, number_in(what.what.value)});
-  else if (name == "about" && !what.removed)
+  else if (name == "metadata/sim" && !what.removed)
     written(id, mine, what.what.value);
-  else if (name == "about")
+  else if (name == "metadata/sim")
     removed(id, mine);
 }
 
@@ -143,13 +143,13 @@ void actor_history::check_end() {
   demand(links.all_up(), "two nodes have no link");
   const auto& keys = decides.keys();
   for (const auto& [id, mine] : known_) {
-    const auto at = keys.find("s/data/" + id + "/about");
+    const auto at = keys.find("s/data/" + id + "/metadata/sim");
     const auto is = at == keys.end() ? std::string{} : at->second.value;
     demand(is == (mine.there == 0 ? std::string{} : text_of(mine.there)),
            "what is there of " + id + " is not what was written last");
   }
   for (const auto& [id, which] : objects()) {
-    const auto at = keys.find("s/data/" + id + "/about");
+    const auto at = keys.find("s/data/" + id + "/metadata/sim");
     demand(at != keys.end() && at->second.value == which, "the object of " + id + " is another");
   }
   const std::string data = "s/data/", alarm = "/@alarm/";

@@ -31,6 +31,11 @@ using namespace storage;
 namespace {
 
 constexpr auto own_patience = 2s;
+std::string text_in(const sandbox_description& of) {
+  const auto at = of.metadata.find("sim");
+  return at == of.metadata.end() ? std::string{} : at->second;
+}
+
 const error no_lists{errc::internal, "no list is asked for here"};
 /// More is done at one moment by nobody.
 constexpr int most_steps = 1'000'000;
@@ -568,7 +573,7 @@ void actor_node::write(const std::string& id) {
     server_->directory,
     [=, this](sandbox_actor& it) {
       redefine_sandbox change;
-      change.about = text;
+      change.metadata = {"sim", text};
       change.expires_ms = expires;
       server_->ask<sandbox_description>(
         it,
@@ -577,7 +582,7 @@ void actor_node::write(const std::string& id) {
             return told().done(id, number);
           server_->ask<sandbox_description>(
             it, [=, this](sandbox_description&) { told().done(id, number); }, failed,
-            define_sandbox{text, {}, {}, expires});
+            define_sandbox{{{"sim", text}}, {}, {}, expires});
         },
         failed, change);
     },
@@ -598,10 +603,10 @@ void actor_node::describe(const std::string& id, Question what,
 void actor_node::make(const std::string& id) {
   const auto number = told().begun(id, false);
   describe(
-    id, define_sandbox{told().text_of(number), {}},
+    id, define_sandbox{{{"sim", told().text_of(number)}}, {}},
     [this, id, number](sandbox_description& now) {
       told().done(id, number);
-      all_.made(id, now.about);
+      all_.made(id, text_in(now));
     },
     [this, id, number](const error& why) {
       told().failed(id, number);
@@ -616,7 +621,7 @@ void actor_node::look_at(const std::string& id, int tries) {
     id, redefine_sandbox{},
     [this, id](sandbox_description& now) {
       if (now.exists)
-        all_.made(id, now.about);
+        all_.made(id, text_in(now));
     },
     [this, id, tries](const error& why) {
       if (why.code == errc::sandbox_not_running && tries > 1)

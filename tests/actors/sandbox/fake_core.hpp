@@ -239,7 +239,15 @@ public:
   kept_record& record() const override { return cluster; }
   kept_record& local() const override { return node; }
   void with_lease(then_function then, otherwise_function otherwise) override {
-    lease_error ? otherwise(*lease_error) : then();
+    const auto settle = [this, then = std::move(then), otherwise = std::move(otherwise)] {
+      lease_error ? otherwise(*lease_error) : then();
+    };
+    hold_lease ? want_lease.push_back(settle) : settle();
+  }
+  void let_lease_go() {
+    hold_lease = false;
+    for (const auto& each : std::exchange(want_lease, {}))
+      each();
   }
   storage::epoch epoch() const override { return 3; }
   using core::when_running;
@@ -287,6 +295,8 @@ public:
   std::shared_ptr<fake_sandbox> place = std::make_shared<fake_sandbox>();
   std::vector<waiting_request> waiting;
   std::optional<error> lease_error;
+  bool hold_lease = false; ///< Until let_lease_go().
+  std::vector<std::function<void()>> want_lease;
   int thaws = 0;
   int rests = 0; ///< How often it was to hibernate if it was idle.
   std::vector<std::shared_ptr<fake_child_process>> processes;

@@ -1,4 +1,5 @@
 // The parts that stand in a sandbox's record: its description, its network, its mounts.
+#include "base/limits.hpp"
 #include "tests/actors/sandbox/fake_core.hpp"
 
 using namespace insula;
@@ -12,14 +13,14 @@ TEST_CASE("a sandbox is defined once, and told when that is durable", "[parts]")
   core.cluster.hold = true;
   owed<sandbox_description> first, second;
   define_sandbox wanted;
-  wanted.about = "mine";
+  wanted.metadata["one"] = "mine";
   wanted.expires_ms = core.time.unix_ms() + 7000;
   wanted.memory_bytes = 1 << 20;
   about.define(wanted, first);
   CHECK(first.open());
   about.define(wanted, second);
   core.cluster.let_go();
-  CHECK(first.got().about == "mine");
+  CHECK(first.got().metadata == api_metadata{{"one", "mine"}});
   CHECK(first.got().exists);
   CHECK(second.code() == errc::already_exists);
   CHECK(core.cluster.alarm == 7000ms);
@@ -46,16 +47,36 @@ TEST_CASE("a description changes only if it is as the client knows it", "[parts]
   fake_core core;
   description about{core};
   core.have({&about});
-  core.cluster.kept = {{"created_ms", "1"}, {"about", "a"}};
+  core.cluster.kept = {{"created_ms", "1"}, {"metadata/one", "a"}, {"metadata/two", "x"}};
   owed<sandbox_description> other, mine;
   redefine_sandbox wanted;
-  wanted.about = "b";
-  wanted.only_if_about = "x";
+  wanted.metadata = {"one", "b", "x"};
   about.redefine(wanted, other);
-  CHECK(other.got().about == "a");
-  wanted.only_if_about = "a";
+  CHECK(other.got().metadata.at("one") == "a");
+  wanted.metadata->only_if = "a";
   about.redefine(wanted, mine);
-  CHECK(mine.got().about == "b");
+  CHECK(mine.got().metadata == api_metadata{{"one", "b"}, {"two", "x"}});
+}
+
+TEST_CASE("the ceiling of metadata holds for two changes that wait for the lease", "[parts]") {
+  fake_core core;
+  description about{core};
+  core.have({&about});
+  core.cluster.kept = {{"created_ms", "1"}};
+  core.hold_lease = true;
+  owed<sandbox_description> first, second, small;
+  const std::string half(limits::metadata_bytes / 2, 'x');
+  redefine_sandbox wanted;
+  wanted.metadata = {"one", half};
+  about.redefine(wanted, first);
+  wanted.metadata = {"two", half};
+  about.redefine(wanted, second);
+  wanted.metadata = {"two", "small"};
+  about.redefine(wanted, small);
+  core.let_lease_go();
+  CHECK(first.got().metadata.at("one") == half);
+  CHECK(second.code() == errc::invalid_request);
+  CHECK(small.got().metadata.at("two") == "small");
 }
 
 TEST_CASE("the sandbox's own environment goes over the node's", "[parts]") {

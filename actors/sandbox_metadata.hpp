@@ -1,0 +1,31 @@
+#pragma once
+
+#include "actors/protocol/messages.hpp"
+#include "base/error.hpp"
+#include "storage/store.hpp"
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What APIs say of a sandbox, as keys of its record: one for each API.
+namespace insula::actors {
+
+using record_entries = std::map<std::string, std::string, std::less<>>;
+
+/// Is this a key of that kind?
+bool is_metadata(std::string_view key);
+
+/// Of a record of an earlier version, which had one text without an API, OpenSandbox has that one.
+api_metadata metadata_of(const record_entries& record);
+
+/// With these the record has that text for that API.
+std::vector<storage::change> metadata_changes(const std::string& api, std::string text);
+
+/// None: a sandbox may have these. Errors: invalid_request.
+std::optional<error> malformed_metadata(const api_metadata& all);
+
+} // namespace insula::actors
