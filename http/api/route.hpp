@@ -86,4 +86,7 @@ bool accepts_gzip(std::string_view accept_encoding);
 /// A plan that refuses.
 admission refused(response answer);
 
+/// A plan that answers once the body is there; its row says what may be in it.
+admission answered_by(admission::answer_fn answer);
+
 } // namespace insula::http

@@ -41,6 +41,12 @@ admission refused(response answer) {
   return plan;
 }
 
+admission answered_by(admission::answer_fn answer) {
+  admission plan;
+  plan.answer = std::move(answer);
+  return plan;
+}
+
 const std::string& request_path::operator[](std::string_view name) const {
   static const std::string none;
   const auto at = std::find_if(segments_.begin(), segments_.end(),

@@ -14,17 +14,14 @@ namespace {
 
 void persist(const services& with, const std::string& id, std::vector<std::string> excludes,
              archive_wish wish, const reply& to) {
-  to->answer_within(sandbox_patience,
-                    error_response(step::find_sandbox,
-                                   {errc::deadline_exceeded, "the sandbox was not ready in time"}));
-  ask_sandbox<read_tree_request, file_channel>(
-    with, {with.directory, id,
-           read_tree_request{std::string{workspace}, std::move(excludes), to->context(),
-                             wish == archive_wish::hydrating},
-           [to, wish](const file_channel& channel) { start_persist(channel, wish, to); },
-           [to, during = step::read_tree](question_stage at, const error& why) {
-             to->respond(error_response(step_of(at, during), why));
-           }});
+  question{with, id,
+           read_tree_request{
+             std::string{workspace}, std::move(excludes), {}, wish == archive_wish::hydrating},
+           to}
+    .within(sandbox_patience, overdue(step::find_sandbox, not_ready))
+    .or_else(failing(step::read_tree))
+    .then<file_channel>(
+      [to, wish](const file_channel& channel) { start_persist(channel, wish, to); });
 }
 
 /// Errors: invalid_request.

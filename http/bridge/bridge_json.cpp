@@ -336,34 +336,32 @@ std::string write_terminal_ready() {
 
 std::string write_terminal_exit(int code, std::string_view signal) {
   writer out;
-  out.begin_object().key("type").text("exit").key("code").integer(code);
+  out.begin_object().member("type", "exit").member("code", code);
   if (!signal.empty())
-    out.key("signal").text(signal);
+    out.member("signal", signal);
   return out.end_object().str();
 }
 
 std::string write_terminal_error(std::string_view message) {
   return writer{}
     .begin_object()
-    .key("type")
-    .text("error")
-    .key("message")
-    .text(message)
+    .member("type", "error")
+    .member("message", message)
     .end_object()
     .str();
 }
 
 std::string write_id(std::string_view id) {
-  return writer{}.begin_object().key("id").text(id).end_object().str();
+  return writer{}.begin_object().member("id", id).end_object().str();
 }
 
 std::string write_running(bool running) {
-  return writer{}.begin_object().key("running").boolean(running).end_object().str();
+  return writer{}.begin_object().member("running", running).end_object().str();
 }
 
 std::string write_missing_parts(const std::vector<std::string>& errors) {
   writer out;
-  out.begin_object().key("ok").boolean(false).key("errors").begin_array();
+  out.begin_object().member("ok", false).key("errors").begin_array();
   for (const auto& what : errors)
     out.text(what);
   return out.end_array().end_object().str();
@@ -371,37 +369,25 @@ std::string write_missing_parts(const std::vector<std::string>& errors) {
 
 std::string write_cluster(const picture& seen) {
   json::writer to;
-  to.begin_object().key("self").text(seen.self).key("nodes").begin_array();
+  to.begin_object().member("self", seen.self).key("nodes").begin_array();
   for (const auto& each : seen.nodes)
     to.begin_object()
-      .key("name")
-      .text(each.name)
-      .key("address")
-      .text(each.address)
-      .key("state")
-      .text(each.state)
-      .key("version")
-      .text(each.version)
-      .key("lease")
-      .text(std::to_string(each.lease)) // More than JavaScript's numbers hold.
-      .key("sandboxes")
-      .integer(each.sandboxes)
-      .key("capacity")
-      .integer(each.capacity)
-      .key("warm")
-      .integer(each.warm)
-      .key("clockAheadMs")
-      .integer(each.clock_ahead_ms)
+      .member("name", each.name)
+      .member("address", each.address)
+      .member("state", each.state)
+      .member("version", each.version)
+      .member("lease", std::to_string(each.lease)) // More than JavaScript's numbers hold.
+      .member("sandboxes", each.sandboxes)
+      .member("capacity", each.capacity)
+      .member("warm", each.warm)
+      .member("clockAheadMs", each.clock_ahead_ms)
       .end_object();
   to.end_array().key("sandboxes").begin_array();
   for (const auto& each : seen.sandboxes)
     to.begin_object()
-      .key("id")
-      .text(each.id)
-      .key("node")
-      .text(each.node)
-      .key("epoch")
-      .integer(each.epoch)
+      .member("id", each.id)
+      .member("node", each.node)
+      .member("epoch", each.epoch)
       .end_object();
   return to.end_array().end_object().str();
 }
@@ -409,31 +395,23 @@ std::string write_cluster(const picture& seen) {
 std::string write_pool_stats(const pool_stats& of) {
   return writer{}
     .begin_object()
-    .key("warm")
-    .integer(of.warm)
-    .key("assigned")
-    .integer(of.assigned)
-    .key("total")
-    .integer(of.warm + of.assigned)
+    .member("warm", of.warm)
+    .member("assigned", of.assigned)
+    .member("total", of.warm + of.assigned)
     .key("config")
     .begin_object()
-    .key("warmTarget")
-    .integer(of.settings.target)
-    .key("refreshInterval")
-    .integer(of.settings.refresh_interval.count())
-    .key("maxInstances")
-    .integer(of.limit)
-    .key("scaleBatchSize")
-    .integer(of.settings.scale_batch_size)
+    .member("warmTarget", of.settings.target)
+    .member("refreshInterval", of.settings.refresh_interval.count())
+    .member("maxInstances", of.limit)
+    .member("scaleBatchSize", of.settings.scale_batch_size)
     .end_object()
-    .key("maxInstances")
-    .integer(of.limit)
+    .member("maxInstances", of.limit)
     .end_object()
     .str();
 }
 
 std::string write_exit_code(int exit_code) {
-  return writer{}.begin_object().key("exit_code").integer(exit_code).end_object().str();
+  return writer{}.begin_object().member("exit_code", exit_code).end_object().str();
 }
 
 } // namespace insula::http::bridge

@@ -41,13 +41,11 @@ void add_cluster_routes(std::vector<route>& table, const shared_services& with) 
      body_use::ignored,
      0,
      [with](const matched_request&) {
-       admission plan;
-       plan.answer = [with](const std::string&, const reply& to) {
+       return answered_by([with](const std::string&, const reply& to) {
          to->respond(with->cluster == nullptr
                        ? no_cluster()
                        : response{200, write_cluster(with->cluster->look())});
-       };
-       return plan;
+       });
      },
      {.id = "getCluster",
       .summary = "The nodes of this cluster, and which of them has which sandbox.",
@@ -60,11 +58,9 @@ void add_cluster_routes(std::vector<route>& table, const shared_services& with) 
      body_use::ignored,
      0,
      [with](const matched_request& what) {
-       admission plan;
-       plan.answer = [with, node = what["node"]](const std::string&, const reply& to) {
+       return answered_by([with, node = what["node"]](const std::string&, const reply& to) {
          drain(*with, node, to);
-       };
-       return plan;
+       });
      },
      {.id = "drainNode",
       .summary = "Have a node hand over its sandboxes, and take no others until it starts anew.",

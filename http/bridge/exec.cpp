@@ -107,12 +107,10 @@ void add_exec_routes(std::vector<route>& table, const shared_services& with) {
      body_use::buffered,
      limits::exec_body_bytes,
      [with](const matched_request& what) {
-       admission plan;
-       plan.answer = [with,
-                      head = exec_head{what.id(), what.field("Insula-End-With-Shell"),
-                                       what.field_if_any("Last-Event-ID"), once_header_of(what)}](
-                       const std::string& body, const reply& to) { exec(with, head, body, to); };
-       return plan;
+       return answered_by(
+         [with, head = exec_head{what.id(), what.field("Insula-End-With-Shell"),
+                                 what.field_if_any("Last-Event-ID"), once_header_of(what)}](
+           const std::string& body, const reply& to) { exec(with, head, body, to); });
      },
      {.id = "execCommand",
       .summary =

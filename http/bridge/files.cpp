@@ -34,9 +34,7 @@ result<std::string> file_of(const matched_request& what) {
 }
 
 admission refused(step during, const error& why) {
-  admission plan;
-  plan.refusal = error_response(during, why);
-  return plan;
+  return http::refused(error_response(during, why));
 }
 
 /// None: all of it. A Range that makes no sense, or names several parts, counts for nothing, and
@@ -58,7 +56,7 @@ struct wanted_file {
 };
 
 void ask_for(const shared_services& with, wanted_file file, const reply& to) {
-  read_file_request wanted{file.path, file.session, to->context()};
+  read_file_request wanted{file.path, file.session, {}};
   std::optional<wanted_part> part;
   if (file.part) {
     wanted.part = {file.part->first, file.part->last};
@@ -66,20 +64,15 @@ void ask_for(const shared_services& with, wanted_file file, const reply& to) {
     whole.part = std::nullopt;
     part = {*file.part, [with, whole, to] { ask_for(with, whole, to); }};
   }
-  ask_sandbox<read_file_request, file_channel>(
-    *with, {with->directory, file.id, std::move(wanted),
-            [path = file.path, part, to](const file_channel& channel) {
-              start_download(channel, path, part, to);
-            },
-            [to](question_stage at, const error& why) {
-              to->respond(error_response(step_of(at, step::read_file), why));
-            }});
+  question{*with, file.id, std::move(wanted), to}
+    .or_else(failing(step::read_file))
+    .then<file_channel>([path = file.path, part, to](const file_channel& channel) {
+      start_download(channel, path, part, to);
+    });
 }
 
 void read(const shared_services& with, const wanted_file& file, const reply& to) {
-  to->answer_within(sandbox_patience,
-                    error_response(step::find_sandbox,
-                                   {errc::deadline_exceeded, "the sandbox was not ready in time"}));
+  to->answer_within(sandbox_patience, overdue(step::find_sandbox, not_ready));
   ask_for(with, file, to);
 }
 
@@ -106,11 +99,9 @@ void add_file_routes(std::vector<route>& table, const shared_services& with) {
        const auto path = file_of(what);
        if (!path)
          return refused(step::read_file, path.reason());
-       admission plan;
-       plan.answer = [with, file = wanted_file{what.id(), what.field("Session-Id"), *path,
-                                               part_wanted(what.head())}](
-                       const std::string&, const reply& to) { read(with, file, to); };
-       return plan;
+       return answered_by([with, file = wanted_file{what.id(), what.field("Session-Id"), *path,
+                                                    part_wanted(what.head())}](
+                            const std::string&, const reply& to) { read(with, file, to); });
      },
      {.id = "readFile",
       .summary = "Read a file, or a part of it.",

@@ -171,9 +171,9 @@ bool is_root(std::string_view path) {
 /// Of null as well; of other texts that are no object only the members are missed.
 const error no_json{errc::invalid_request, "Invalid JSON body"};
 
-void text_if_any(raw_writer& out, std::string_view name, std::string_view given) {
+void text_if_any(writer& out, std::string_view name, std::string_view given) {
   if (!given.empty())
-    text_member(out, name, given);
+    out.member(name, given);
 }
 
 } // namespace
@@ -211,27 +211,24 @@ result<unmount_bucket_request> read_unmount_body(std::string_view body) {
 }
 
 std::string write_mounts(const std::vector<mounted_bucket>& mounts) {
-  rapidjson::StringBuffer buffer;
-  raw_writer out{buffer};
-  out.StartObject();
-  out.Key("mounts");
-  out.StartArray();
+  writer out;
+  out.begin_object();
+  out.key("mounts");
+  out.begin_array();
   for (const auto& each : mounts) {
-    out.StartObject();
-    text_member(out, "mountPath", each.path);
-    text_member(out, "bucket", each.bucket);
+    out.begin_object();
+    out.member("mountPath", each.path);
+    out.member("bucket", each.bucket);
     text_if_any(out, "binding", each.binding);
     text_if_any(out, "endpoint", each.endpoint);
     text_if_any(out, "prefix", each.prefix);
-    out.Key("readOnly");
-    out.Bool(each.read_only);
-    out.Key("mounted");
-    out.Bool(each.live);
-    out.EndObject();
+    out.member("readOnly", each.read_only);
+    out.member("mounted", each.live);
+    out.end_object();
   }
-  out.EndArray();
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+  out.end_array();
+  out.end_object();
+  return out.str();
 }
 
 } // namespace insula::http::json

@@ -20,53 +20,39 @@ constexpr auto mount_patience =
   sandbox_patience + limits::mount_patience + limits::unmount_patience;
 constexpr auto unmount_patience = limits::unmount_patience + limits::mount_patience + more;
 
-/// Asks the sandbox, and answers with what `write` makes of what it says.
-template <class Answer, class Message>
-void ask(const services& with, const std::string& id, Message wanted, bool starts_it, step during,
-         std::chrono::milliseconds patience, std::string (*write)(const Answer&), const reply& to) {
-  to->answer_within(patience, error_response(during, {errc::deadline_exceeded,
-                                                      "the sandbox did not answer in time"}));
-  wanted.context = to->context();
-  sandbox_question<Message, Answer> question{with.directory, id, std::move(wanted),
-                                             [to, write](const Answer& answer) {
-                                               to->respond({200, write(answer)});
-                                             },
-                                             [to, during](question_stage at, const error& why) {
-                                               to->respond(
-                                                 error_response(step_of(at, during), why));
-                                             }};
-  question.starts_it = starts_it;
-  ask_sandbox<Message, Answer>(with, std::move(question));
-}
-
-std::string ok(const caf::ok_atom&) {
-  return json::write_ok();
+std::function<void(caf::ok_atom)> ok(const reply& to) {
+  return [to](caf::ok_atom) { to->respond({200, json::write_ok()}); };
 }
 
 void mount(const services& with, const std::string& id, std::string_view body, const reply& to) {
   auto wanted = json::read_mount_body(body);
   if (!wanted)
     return to->respond(error_response(step::request, wanted.reason()));
-  ask<caf::ok_atom>(with, id, std::move(*wanted), true, step::mount, mount_patience, ok, to);
+  question{with, id, std::move(*wanted), to}
+    .within(mount_patience, overdue(step::mount))
+    .or_else(failing(step::mount))
+    .then<caf::ok_atom>(ok(to));
 }
 
 void unmount(const services& with, const std::string& id, std::string_view body, const reply& to) {
   auto wanted = json::read_unmount_body(body);
   if (!wanted)
     return to->respond(error_response(step::request, wanted.reason()));
-  ask<caf::ok_atom>(with, id, std::move(*wanted), false, step::unmount, unmount_patience, ok, to);
+  question{with, id, std::move(*wanted), to}
+    .within(unmount_patience, overdue(step::unmount))
+    .starts(false)
+    .or_else(failing(step::unmount))
+    .then<caf::ok_atom>(ok(to));
 }
 
 void list(const services& with, const std::string& id, const reply& to) {
-  ask<std::vector<mounted_bucket>>(with, id, list_mounts_request{}, false, step::find_sandbox,
-                                   unmount_patience, json::write_mounts, to);
-}
-
-template <class Answer>
-admission answered_by(Answer answer) {
-  admission plan;
-  plan.answer = std::move(answer);
-  return plan;
+  question{with, id, list_mounts_request{}, to}
+    .within(unmount_patience, overdue(step::find_sandbox))
+    .starts(false)
+    .or_else(failing(step::find_sandbox))
+    .then<std::vector<mounted_bucket>>([to](const std::vector<mounted_bucket>& are) {
+      to->respond({200, json::write_mounts(are)});
+    });
 }
 
 } // namespace

@@ -22,20 +22,13 @@ constexpr auto patience = 30s;
 template <class Message, class Answer>
 void ask(const services& with, const std::string& id, Message wanted,
          std::string (*write)(const Answer&), const reply& to) {
-  to->answer_within(
-    patience,
-    error_response(step::network, {errc::deadline_exceeded, "the sandbox did not answer in time"}));
-  wanted.context = to->context();
-  sandbox_question<Message, Answer> question{
-    with.directory, id, std::move(wanted),
-    [to, write](const Answer& answer) {
+  question{with, id, std::move(wanted), to}
+    .within(patience, overdue(step::network))
+    .starts(false)
+    .or_else(failing(step::network))
+    .template then<Answer>([to, write](const Answer& answer) {
       to->respond({200, write(answer)});
-    },
-    [to, during = step::network](question_stage at, const error& why) {
-      to->respond(error_response(step_of(at, during), why));
-    }};
-  question.starts_it = false;
-  ask_sandbox<Message, Answer>(with, std::move(question));
+    });
 }
 
 void set(const services& with, const std::string& id, std::string_view body, const reply& to) {
@@ -58,9 +51,7 @@ std::optional<std::uint64_t> read_number(std::string_view text, std::uint64_t le
 }
 
 admission refused(std::string why) {
-  admission plan;
-  plan.refusal = error_response(step::request, {errc::invalid_request, std::move(why)});
-  return plan;
+  return http::refused(error_response(step::request, {errc::invalid_request, std::move(why)}));
 }
 
 constexpr std::uint64_t usual_wait_ms = 30'000;
@@ -75,20 +66,11 @@ admission admit_wait(const std::shared_ptr<const services>& with, const matched_
     text.empty() ? std::optional{usual_wait_ms} : read_number(text, 1, longest_wait_ms);
   if (!timeout)
     return refused("timeout_ms must be a number from 1 to 300000");
-  admission plan;
-  plan.answer = [with, id = what.id(), port = static_cast<std::uint16_t>(*port),
-                 timeout = std::chrono::milliseconds{*timeout}](const std::string&,
-                                                                const reply& to) {
-    wait_for_port(with, id, port, timeout, to);
-  };
-  return plan;
-}
-
-template <class Answer>
-admission answered_by(Answer answer) {
-  admission plan;
-  plan.answer = std::move(answer);
-  return plan;
+  return answered_by(
+    [with, id = what.id(), port = static_cast<std::uint16_t>(*port),
+     timeout = std::chrono::milliseconds{*timeout}](const std::string&, const reply& to) {
+      wait_for_port(with, id, port, timeout, to);
+    });
 }
 
 } // namespace

@@ -106,66 +106,57 @@ private:
   }
 };
 
-void number(raw_writer& out, const char* name, std::uint64_t given) {
-  out.Key(name);
-  out.Uint64(given);
-}
-
-void write_policy(raw_writer& out, const egress_policy& policy) {
-  out.StartObject();
-  text_member(out, "mode",
-              !policy.rules.empty() ? "custom"
-              : policy.allow_rest   ? "allow-all"
-                                    : "deny-all");
-  text_member(out, "default", policy.allow_rest ? "allow" : "deny");
+void write_policy(writer& out, const egress_policy& policy) {
+  out.begin_object();
+  out.member("mode", !policy.rules.empty() ? "custom"
+                     : policy.allow_rest   ? "allow-all"
+                                           : "deny-all");
+  out.member("default", policy.allow_rest ? "allow" : "deny");
   write_rules(out, "rules", policy.rules);
-  out.Key("dry_run");
-  out.Bool(policy.dry_run);
-  out.Key("match_host");
-  out.Bool(policy.match_host);
-  out.EndObject();
+  out.member("dry_run", policy.dry_run);
+  out.member("match_host", policy.match_host);
+  out.end_object();
 }
 
 /// When it was, and where to: what a refusal and a failure have alike.
 template <class Event>
-void write_place(raw_writer& out, const Event& each) {
-  text_member(out, "at", iso_time(each.at_ms));
-  text_member(out, "protocol", each.protocol);
-  text_member(out, "name", each.name);
-  text_member(out, "address", each.address);
-  number(out, "port", each.port);
+void write_place(writer& out, const Event& each) {
+  out.member("at", iso_time(each.at_ms));
+  out.member("protocol", each.protocol);
+  out.member("name", each.name);
+  out.member("address", each.address);
+  out.member("port", each.port);
 }
 
-void write_figures(raw_writer& out, const network_figures& figures) {
-  out.StartObject();
-  number(out, "bytes_in", figures.bytes_in);
-  number(out, "bytes_out", figures.bytes_out);
-  number(out, "connections", figures.connections);
-  number(out, "open_connections", figures.open_connections);
-  number(out, "refusals", figures.refusals);
-  number(out, "gateway_ms", figures.gateway_us / 1000);
-  out.Key("last_refusals");
-  out.StartArray();
+void write_figures(writer& out, const network_figures& figures) {
+  out.begin_object();
+  out.member("bytes_in", figures.bytes_in);
+  out.member("bytes_out", figures.bytes_out);
+  out.member("connections", figures.connections);
+  out.member("open_connections", figures.open_connections);
+  out.member("refusals", figures.refusals);
+  out.member("gateway_ms", figures.gateway_us / 1000);
+  out.key("last_refusals");
+  out.begin_array();
   for (const auto& each : figures.last_refusals) {
-    out.StartObject();
+    out.begin_object();
     write_place(out, each);
-    text_member(out, "rule", each.rule);
-    out.Key("let_through");
-    out.Bool(each.let_through);
-    out.EndObject();
+    out.member("rule", each.rule);
+    out.member("let_through", each.let_through);
+    out.end_object();
   }
-  out.EndArray();
-  number(out, "failures", figures.failures);
-  out.Key("last_failures");
-  out.StartArray();
+  out.end_array();
+  out.member("failures", figures.failures);
+  out.key("last_failures");
+  out.begin_array();
   for (const auto& each : figures.last_failures) {
-    out.StartObject();
+    out.begin_object();
     write_place(out, each);
-    text_member(out, "reason", to_text(each.reason));
-    out.EndObject();
+    out.member("reason", to_text(each.reason));
+    out.end_object();
   }
-  out.EndArray();
-  out.EndObject();
+  out.end_array();
+  out.end_object();
 }
 
 } // namespace
@@ -178,17 +169,15 @@ result<egress_policy> read_network_policy(std::string_view body) {
 }
 
 std::string write_network(const network_state& state) {
-  rapidjson::StringBuffer buffer;
-  raw_writer out{buffer};
-  out.StartObject();
-  out.Key("policy");
+  writer out;
+  out.begin_object();
+  out.key("policy");
   write_policy(out, state.policy);
-  out.Key("running");
-  out.Bool(state.running);
-  out.Key("figures");
-  state.running ? write_figures(out, state.figures) : void(out.Null());
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+  out.member("running", state.running);
+  out.key("figures");
+  state.running ? write_figures(out, state.figures) : void(out.null());
+  out.end_object();
+  return out.str();
 }
 
 result<preview_body> read_preview_body(std::string_view body) {
@@ -215,60 +204,53 @@ result<preview_body> read_preview_body(std::string_view body) {
 }
 
 std::string write_preview_link(std::uint16_t port, const port_link& link) {
-  rapidjson::StringBuffer buffer;
-  raw_writer out{buffer};
-  out.StartObject();
-  number(out, "port", port);
+  writer out;
+  out.begin_object();
+  out.member("port", port);
   if (link.url.empty()) {
-    out.Key("url");
-    out.Null();
+    out.member("url", nullptr);
   } else {
-    text_member(out, "url", link.url);
+    out.member("url", link.url);
   }
-  text_member(out, "path", link.path);
+  out.member("path", link.path);
   if (link.token) {
-    text_member(out, "token", *link.token);
-    text_member(out, "expires_at", iso_time(link.expires_at_s * 1000));
+    out.member("token", *link.token);
+    out.member("expires_at", iso_time(link.expires_at_s * 1000));
   } else {
-    out.Key("token");
-    out.Null();
-    out.Key("expires_at");
-    out.Null();
+    out.member("token", nullptr);
+    out.member("expires_at", nullptr);
   }
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+  out.end_object();
+  return out.str();
 }
 
 std::string write_port_ready(std::uint64_t waited_ms) {
-  rapidjson::StringBuffer buffer;
-  raw_writer out{buffer};
-  out.StartObject();
-  out.Key("ready");
-  out.Bool(true);
-  number(out, "waited_ms", waited_ms);
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+  writer out;
+  out.begin_object();
+  out.member("ready", true);
+  out.member("waited_ms", waited_ms);
+  out.end_object();
+  return out.str();
 }
 
 std::string write_ports(const std::vector<listening_port>& ports) {
-  rapidjson::StringBuffer buffer;
-  raw_writer out{buffer};
-  out.StartObject();
-  out.Key("ports");
-  out.StartArray();
+  writer out;
+  out.begin_object();
+  out.key("ports");
+  out.begin_array();
   for (const auto& each : ports) {
-    out.StartObject();
-    number(out, "port", each.port);
-    text_member(out, "address", each.address);
+    out.begin_object();
+    out.member("port", each.port);
+    out.member("address", each.address);
     if (each.pid != 0)
-      number(out, "pid", static_cast<std::uint64_t>(each.pid));
+      out.member("pid", static_cast<std::uint64_t>(each.pid));
     if (!each.process.empty())
-      text_member(out, "process", each.process);
-    out.EndObject();
+      out.member("process", each.process);
+    out.end_object();
   }
-  out.EndArray();
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+  out.end_array();
+  out.end_object();
+  return out.str();
 }
 
 } // namespace insula::http::json

@@ -23,8 +23,7 @@ constexpr auto patience = 10s;
 template <class Answer, class Message>
 void ask(const services& with, const reply& to, std::chrono::milliseconds within, Message message,
          std::function<std::string(const Answer&)> write) {
-  to->answer_within(within, error_response(step::find_sandbox,
-                                           {errc::deadline_exceeded, "the pool does not answer"}));
+  to->answer_within(within, overdue(step::find_sandbox, "the pool does not answer"));
   const auto asking = [to, write, message](caf::event_based_actor* self, const pool_actor& pool) {
     self->request(pool, caf::infinite, message)
       .then(
@@ -53,12 +52,6 @@ std::string ok(const caf::ok_atom&) {
   return json::write_ok();
 }
 
-admission answered_by(std::function<void(const reply&)> answer) {
-  admission plan;
-  plan.answer = [answer = std::move(answer)](const std::string&, const reply& to) { answer(to); };
-  return plan;
-}
-
 } // namespace
 
 void add_pool_routes(std::vector<route>& table, const shared_services& with) {
@@ -68,7 +61,7 @@ void add_pool_routes(std::vector<route>& table, const shared_services& with) {
                    body_use::ignored,
                    0,
                    [with](const matched_request&) {
-                     return answered_by([with](const reply& to) {
+                     return answered_by([with](const std::string&, const reply& to) {
                        ask<pool_stats>(*with, to, patience, status_atom::value,
                                        [with](pool_stats of) {
                                          add_others(*with, of);
@@ -85,7 +78,7 @@ void add_pool_routes(std::vector<route>& table, const shared_services& with) {
                    body_use::ignored,
                    0,
                    [with](const matched_request&) {
-                     return answered_by([with](const reply& to) {
+                     return answered_by([with](const std::string&, const reply& to) {
                        ask<caf::ok_atom>(*with, to, patience, prime_pool{}, ok);
                      });
                    },
@@ -98,7 +91,7 @@ void add_pool_routes(std::vector<route>& table, const shared_services& with) {
                    body_use::ignored,
                    0,
                    [with](const matched_request&) {
-                     return answered_by([with](const reply& to) {
+                     return answered_by([with](const std::string&, const reply& to) {
                        ask<caf::ok_atom>(*with, to, limits::destroy_patience + patience,
                                          empty_atom::value, ok);
                      });

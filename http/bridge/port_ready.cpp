@@ -42,19 +42,13 @@ public:
 
   /// For a socket of this kind in the sandbox's network.
   void ask(bool ipv6) {
-    sandbox_question<open_sockets_request, sandbox_sockets> question{
-      with_->directory,
-      id_,
-      {ipv6, 1, to_->context()},
-      [self = shared_from_this(), ipv6](const sandbox_sockets& got) {
+    question{*with_, id_, open_sockets_request{ipv6, 1, {}}, to_}
+      .starts(false)
+      .or_else(failing(step::network))
+      .then<sandbox_sockets>([self = shared_from_this(), ipv6](const sandbox_sockets& got) {
         boost::asio::post(self->strand_.executor(),
                           [self, got, ipv6] { self->try_out(got, ipv6); });
-      },
-      [self = shared_from_this()](question_stage at, const error& why) {
-        self->to_->respond(error_response(step_of(at, step::network), why));
-      }};
-    question.starts_it = false;
-    ask_sandbox(*with_, std::move(question));
+      });
   }
 
 private:

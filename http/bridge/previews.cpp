@@ -33,15 +33,13 @@ void add_preview_routes(std::vector<route>& table, const shared_services& with) 
      body_use::buffered,
      body_bytes,
      [with](const matched_request& what) {
-       admission plan;
-       plan.answer = [with, id = what.id(), host = what.field("Host")](const std::string& body,
-                                                                       const reply& to) {
+       return answered_by([with, id = what.id(), host = what.field("Host")](const std::string& body,
+                                                                            const reply& to) {
          const auto wanted = json::read_preview_body(body);
          if (!wanted)
            return to->respond(error_response(step::request, wanted.reason()));
          to->respond(describe(*with, id, host, *wanted));
-       };
-       return plan;
+       });
      },
      {.id = "createPreview",
       .summary = "Where a server in the sandbox can be reached from outside, with a token for who "

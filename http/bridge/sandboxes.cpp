@@ -15,31 +15,17 @@ constexpr parameter key_parameter{
   "1 to 255 visible ASCII characters. The same key always gives the same id, whatever else the "
   "request says, also when that sandbox has been deleted."};
 
-admission answered_by(admission::answer_fn answer) {
-  admission plan;
-  plan.answer = std::move(answer);
-  return plan;
-}
-
 /// Clients send options here; nothing is started, so there is nothing to apply them to, but for
 /// what is remembered of an id.
 void create(const services& with, const std::string& id, const reply& to) {
-  const auto made = [to, id] { to->respond({200, write_id(id)}); };
+  const auto made = [to, id](caf::ok_atom) { to->respond({200, write_id(id)}); };
   if (!to->context().persistent)
-    return made();
-  to->answer_within(sandbox_patience,
-                    error_response(step::find_sandbox,
-                                   {errc::deadline_exceeded, "the sandbox was not made in time"}));
-  sandbox_question<mark_persistent, caf::ok_atom> question{
-    with.directory,
-    id,
-    {to->context()},
-    [made](caf::ok_atom) { made(); },
-    [to, during = step::find_sandbox](question_stage at, const error& why) {
-      to->respond(error_response(step_of(at, during), why));
-    }};
-  question.starts_it = false;
-  ask_sandbox(with, std::move(question));
+    return made({});
+  question{with, id, mark_persistent{}, to}
+    .within(sandbox_patience, overdue(step::find_sandbox, "the sandbox was not made in time"))
+    .starts(false)
+    .or_else(failing(step::find_sandbox))
+    .then<caf::ok_atom>(made);
 }
 
 /// With a key, the id comes from that, and from what nobody else knows: it is the same for good,
@@ -47,11 +33,8 @@ void create(const services& with, const std::string& id, const reply& to) {
 admission admit_create(const services* with, const matched_request& what) {
   const auto header = once_header_of(what);
   const auto once = is_once(header);
-  if (!once) {
-    admission refused;
-    refused.refusal = error_response(step::request, once.reason());
-    return refused;
-  }
+  if (!once)
+    return refused(error_response(step::request, once.reason()));
   return answered_by(
     [with, id = *once ? keyed_id(with->secret, *header.key) : sandbox_id::generate().str()](
       const std::string&, const reply& to) { create(*with, id, to); });
@@ -60,9 +43,7 @@ admission admit_create(const services* with, const matched_request& what) {
 void remove(const services& with, const std::string& id, const reply& to) {
   const auto patience =
     std::chrono::milliseconds{limits::destroy_patience} + std::chrono::seconds{10};
-  to->answer_within(patience,
-                    error_response(step::find_sandbox,
-                                   {errc::deadline_exceeded, "the sandbox did not end in time"}));
+  to->answer_within(patience, overdue(step::find_sandbox, "the sandbox did not end in time"));
   const auto ask = [id, to, context = to->context()](caf::event_based_actor* self,
                                                      const directory_actor& directory) {
     const auto failed = [to](const caf::error& failure) {
@@ -84,25 +65,20 @@ void remove(const services& with, const std::string& id, const reply& to) {
 
 void running(const services& with, const std::string& id, const reply& to) {
   const auto until = std::chrono::steady_clock::now() + with.probe_patience;
-  to->answer_within(with.probe_patience,
-                    error_response(step::find_sandbox,
-                                   {errc::deadline_exceeded, "the sandbox was not ready in time"}));
-  ask_sandbox<probe_request, bool>(with, {with.directory, id, probe_request{to->context()},
-                                          [to](bool is_running) {
-                                            to->respond({200, write_running(is_running)});
-                                          },
-                                          [to](question_stage at, const error& why) {
-                                            if (at == question_stage::find)
-                                              to->respond(error_response(step::find_sandbox, why));
-                                            else
-                                              to->respond({200, write_running(false)});
-                                          },
-                                          [to, until] {
-                                            const auto left =
-                                              std::chrono::ceil<std::chrono::milliseconds>(
-                                                until - std::chrono::steady_clock::now());
-                                            to->answer_within(left, {200, write_running(false)});
-                                          }});
+  question{with, id, probe_request{}, to}
+    .within(with.probe_patience, overdue(step::find_sandbox, not_ready))
+    .when_found([to, until] {
+      const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+      to->answer_within(left, {200, write_running(false)});
+    })
+    .or_else([](question_stage at, const error& why) {
+      return at == question_stage::find ? error_response(step::find_sandbox, why)
+                                        : response{200, write_running(false)};
+    })
+    .then<bool>([to](bool is_running) {
+      to->respond({200, write_running(is_running)});
+    });
 }
 
 } // namespace

@@ -12,11 +12,8 @@ namespace insula::http::bridge {
 namespace {
 
 admission answered_with(response answer) {
-  admission plan;
-  plan.answer = [answer = std::move(answer)](const std::string&, const reply& to) {
-    to->respond(answer);
-  };
-  return plan;
+  return answered_by(
+    [answer = std::move(answer)](const std::string&, const reply& to) { to->respond(answer); });
 }
 
 /// The document and the page that shows it: made when first asked for, and kept. Any thread.
@@ -66,9 +63,8 @@ route metrics_route(const shared_services& with) {
           body_use::ignored,
           0,
           [with](const matched_request&) {
-            admission plan;
-            plan.answer = [with](const std::string&, const reply& to) { write_metrics(with, to); };
-            return plan;
+            return answered_by(
+              [with](const std::string&, const reply& to) { write_metrics(with, to); });
           },
           {.id = "getMetrics",
            .summary = "What the server counts, for Prometheus.",

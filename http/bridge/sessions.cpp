@@ -58,16 +58,10 @@ result<create_session_request> read_request(std::string_view text, std::string u
 template <class Message>
 void ask(const services& with, const std::string& id, Message wanted, step during, const reply& to,
          response done) {
-  to->answer_within(sandbox_patience,
-                    error_response(step::find_sandbox,
-                                   {errc::deadline_exceeded, "the sandbox was not ready in time"}));
-  wanted.context = to->context();
-  ask_sandbox<Message, caf::ok_atom>(
-    with, {with.directory, id, std::move(wanted),
-           [to, done = std::move(done)](caf::ok_atom) { to->respond(done); },
-           [to, during](question_stage at, const error& why) {
-             to->respond(error_response(step_of(at, during), why));
-           }});
+  question{with, id, std::move(wanted), to}
+    .within(sandbox_patience, overdue(step::find_sandbox, not_ready))
+    .or_else(failing(during))
+    .template then<caf::ok_atom>([to, done = std::move(done)](caf::ok_atom) { to->respond(done); });
 }
 
 /// The same for the same request.
@@ -113,12 +107,9 @@ void add_session_routes(std::vector<route>& table, const shared_services& with) 
      body_use::buffered,
      limits::session_body_bytes,
      [with](const matched_request& what) {
-       admission plan;
-       plan.answer = [with, id = what.id(), header = once_header_of(what)](const std::string& body,
-                                                                           const reply& to) {
-         create(*with, id, header, body, to);
-       };
-       return plan;
+       return answered_by(
+         [with, id = what.id(), header = once_header_of(what)](
+           const std::string& body, const reply& to) { create(*with, id, header, body, to); });
      },
      {.id = "createSession",
       .summary = "Make a session: a shell whose directory, variables and functions last from one "

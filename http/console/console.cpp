@@ -23,12 +23,6 @@ namespace {
 
 using shared_services = std::shared_ptr<const services>;
 
-admission answered_by(admission::answer_fn answer) {
-  admission plan;
-  plan.answer = std::move(answer);
-  return plan;
-}
-
 /// What the header says of the page that asks.
 struct asking_page {
   explicit asking_page(const matched_request& what);
@@ -112,27 +106,24 @@ response sign_out(const services& with, const asking_page& what) {
 std::string write_sandboxes(const activation_page& page, bool asks_key, std::int64_t now_ms,
                             std::string_view node) {
   json::writer out;
-  out.begin_object().key("key").boolean(asks_key).key("now_ms").integer(now_ms);
+  out.begin_object().member("key", asks_key).member("now_ms", now_ms);
   if (!node.empty())
-    out.key("node").text(node);
+    out.member("node", node);
   if (page.next != 0)
-    out.key("next")
-      .text(std::to_string(page.next))
-      .key("total")
-      .integer(static_cast<std::int64_t>(page.total));
+    out.member("next", std::to_string(page.next)).member("total", page.total);
   out.key("sandboxes").begin_array();
   for (const auto& row : page.sandboxes) {
-    out.begin_object().key("id").text(row.id).key("state").text(row.state);
-    out.key("current").boolean(row.current);
+    out.begin_object().member("id", row.id).member("state", row.state);
+    out.member("current", row.current);
     if (row.created_ms != 0)
-      out.key("created_ms").integer(row.created_ms);
+      out.member("created_ms", row.created_ms);
     if (row.memory_bytes)
-      out.key("memory_bytes").integer(static_cast<std::int64_t>(*row.memory_bytes));
+      out.member("memory_bytes", static_cast<std::int64_t>(*row.memory_bytes));
     if (row.cpu_us)
-      out.key("cpu_us").integer(static_cast<std::int64_t>(*row.cpu_us));
+      out.member("cpu_us", static_cast<std::int64_t>(*row.cpu_us));
     if (row.processes)
-      out.key("processes").integer(*row.processes);
-    out.key("sessions").integer(row.sessions).key("terminals").integer(row.terminals);
+      out.member("processes", *row.processes);
+    out.member("sessions", row.sessions).member("terminals", row.terminals);
     out.end_object();
   }
   return out.end_array().end_object().str();

@@ -20,9 +20,9 @@ std::string number_text(double value) {
 
 std::string write_error(std::string_view message, std::string_view code, std::string_view reason) {
   writer out;
-  out.begin_object().key("error").text(message).key("code").text(code);
+  out.begin_object().member("error", message).member("code", code);
   if (!reason.empty())
-    out.key("reason").text(reason);
+    out.member("reason", reason);
   return out.end_object().str();
 }
 

@@ -5,20 +5,12 @@
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
-#include <cstdint>
+#include <concepts>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace insula::http::json {
-
-using raw_writer = rapidjson::Writer<rapidjson::StringBuffer>;
-
-/// A member with a text. Bytes that are no UTF-8 are replaced.
-inline void text_member(raw_writer& out, std::string_view name, std::string_view given) {
-  out.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
-  const auto clean = to_utf8(given);
-  out.String(clean.data(), static_cast<rapidjson::SizeType>(clean.size()));
-}
 
 /// Writes one JSON text. Bytes that are no UTF-8 are replaced.
 class writer {
@@ -28,19 +20,40 @@ public:
   writer& begin_array() { return out_.StartArray(), *this; }
   writer& end_array() { return out_.EndArray(), *this; }
   writer& key(std::string_view name) {
-    return out_.Key(name.data(), static_cast<rapidjson::SizeType>(name.size())), *this;
+    const auto valid = to_utf8(name);
+    return out_.Key(valid.data(), static_cast<rapidjson::SizeType>(valid.size())), *this;
   }
   writer& text(std::string_view bytes) {
     const auto valid = to_utf8(bytes);
     return out_.String(valid.data(), static_cast<rapidjson::SizeType>(valid.size())), *this;
   }
+  writer& null() { return out_.Null(), *this; }
   writer& boolean(bool given) { return out_.Bool(given), *this; }
-  writer& integer(std::int64_t given) { return out_.Int64(given), *this; }
-  std::string str() const { return {buffer_.GetString(), buffer_.GetSize()}; }
+  writer& integer(std::signed_integral auto given) { return out_.Int64(given), *this; }
+  writer& integer(std::unsigned_integral auto given) { return out_.Uint64(given), *this; }
+  /// With `places` digits after the point at most; the rest is cut off.
+  writer& decimal(double given, int places) {
+    out_.SetMaxDecimalPlaces(places);
+    return out_.Double(given), *this;
+  }
+
+  writer& member(std::string_view name, std::string_view given) { return key(name).text(given); }
+  writer& member(std::string_view name, std::nullptr_t) { return key(name).null(); }
+  template <std::integral T>
+  writer& member(std::string_view name, T given) {
+    if constexpr (std::same_as<T, bool>)
+      return key(name).boolean(given);
+    else
+      return key(name).integer(given);
+  }
+
+  std::string str() const { return std::string{view()}; }
+  /// Valid until something is written.
+  std::string_view view() const { return {buffer_.GetString(), buffer_.GetSize()}; }
 
 private:
   rapidjson::StringBuffer buffer_;
-  raw_writer out_{buffer_};
+  rapidjson::Writer<rapidjson::StringBuffer> out_{buffer_};
 };
 
 } // namespace insula::http::json

@@ -32,15 +32,13 @@ response unknown_command(const std::string& id) {
 /// Asks without starting anything. `answered` comes on a CAF worker.
 template <class Message, class Answer>
 void ask(const command_question& asked, std::function<void(const Answer&)> answered) {
-  asked.to->answer_within(
-    patience, execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
-  sandbox_question<Message, Answer> question{
-    asked.with->directory, asked.sandbox, Message{asked.id, asked.to->context()},
-    std::move(answered), [to = asked.to, id = asked.id](question_stage, const error& why) {
-      to->respond(why.code == errc::not_found ? unknown_command(id) : execd_failure(why));
-    }};
-  question.starts_it = false;
-  ask_sandbox(*asked.with, std::move(question));
+  question{*asked.with, asked.sandbox, Message{asked.id, {}}, asked.to}
+    .within(patience, no_answer_in_time())
+    .starts(false)
+    .or_else([id = asked.id](question_stage, const error& why) {
+      return why.code == errc::not_found ? unknown_command(id) : execd_failure(why);
+    })
+    .template then<Answer>(std::move(answered));
 }
 
 // ---- The log
@@ -156,6 +154,10 @@ response execd_failure(int status, std::string_view code, std::string_view why) 
   return {status, write_failure(code, why), "application/json; charset=utf-8"};
 }
 
+response no_answer_in_time() {
+  return execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time");
+}
+
 response execd_failure(const error& why) {
   switch (why.code) {
     case errc::invalid_request: return execd_failure(400, "INVALID_REQUEST_BODY", why.message);
@@ -206,27 +208,16 @@ namespace {
 
 /// It is no command's id: it may be a session's.
 void end_session(const command_question& asked) {
-  sandbox_question<delete_session_request, caf::ok_atom> question{
-    asked.with->directory,
-    asked.sandbox,
-    {asked.id, asked.to->context()},
-    [to = asked.to](caf::ok_atom) {
-      to->respond({200, "{}", "application/json; charset=utf-8"});
-    },
-    [asked](question_stage, const error& why) {
-      asked.to->respond(why.code == errc::not_found ? unknown_command(asked.id)
-                                                    : execd_failure(why));
-    }};
-  question.starts_it = false;
-  ask_sandbox(*asked.with, std::move(question));
+  ask<delete_session_request, caf::ok_atom>(asked, [to = asked.to](caf::ok_atom) {
+    to->respond({200, "{}", "application/json; charset=utf-8"});
+  });
 }
 
 } // namespace
 
 void interrupt(const command_question& asked) {
-  asked.to->answer_within(
-    patience, execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
-  sandbox_question<interrupt_command, caf::ok_atom> question{
+  asked.to->answer_within(patience, no_answer_in_time());
+  sandbox_question<interrupt_command, caf::ok_atom> order{
     asked.with->directory,
     asked.sandbox,
     {asked.id, asked.to->context()},
@@ -238,8 +229,8 @@ void interrupt(const command_question& asked) {
         return asked.to->respond(execd_failure(why));
       is_session_id(asked.id) ? end_session(asked) : asked.to->respond(unknown_command(asked.id));
     }};
-  question.starts_it = false;
-  ask_sandbox(*asked.with, std::move(question));
+  order.starts_it = false;
+  ask_sandbox(*asked.with, std::move(order));
 }
 
 } // namespace insula::http::opensandbox

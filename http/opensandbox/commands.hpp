@@ -52,5 +52,6 @@ void interrupt(const command_question& asked);
 /// The answer to a failure, as execd's clients read it.
 response execd_failure(int status, std::string_view code, std::string_view why);
 response execd_failure(const error& why);
+response no_answer_in_time();
 
 } // namespace insula::http::opensandbox

@@ -40,13 +40,11 @@ response too_large(std::uint64_t, std::uint64_t limit) {
 template <class Message>
 void ask(const services& with, const std::string& id, Message wanted, const reply& to,
          std::function<void(const network_state&)> answered) {
-  to->answer_within(patience, plain(504, "the sandbox did not answer in time"));
-  wanted.context = to->context();
-  sandbox_question<Message, network_state> question{
-    with.directory, id, std::move(wanted), std::move(answered),
-    [to](question_stage, const error& why) { to->respond(failed(why)); }};
-  question.starts_it = false;
-  ask_sandbox(with, std::move(question));
+  question{with, id, std::move(wanted), to}
+    .within(patience, plain(504, "the sandbox did not answer in time"))
+    .starts(false)
+    .or_else(failed)
+    .template then<network_state>(std::move(answered));
 }
 
 void tell(const reply& to, const network_state& state) {
@@ -169,11 +167,8 @@ std::vector<route> egress_routes(const shared_services& with, const std::string&
                    body_use::ignored,
                    0,
                    [](const matched_request&) {
-                     admission plan;
-                     plan.answer = [](const std::string&, const reply& to) {
-                       to->respond(plain(200, "ok"));
-                     };
-                     return plan;
+                     return answered_by(
+                       [](const std::string&, const reply& to) { to->respond(plain(200, "ok")); });
                    },
                    {.id = "getEgressHealth",
                     .summary = "Whether policies can be asked for.",

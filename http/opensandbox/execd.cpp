@@ -102,18 +102,14 @@ void ping(const execd_target& target, const request_path& what, const std::strin
           const reply& to) {
   if (target.makes_sandbox())
     return to->respond({200, {}, {}});
-  to->answer_within(ping_patience,
-                    execd_failure(504, "RUNTIME_ERROR", "the sandbox did not answer in time"));
-  redefine_sandbox question;
-  question.context = to->context();
-  sandbox_question<redefine_sandbox, sandbox_description> asked{
-    target.with->directory, what.id(), std::move(question),
-    [to, what](const sandbox_description& is) {
+  question{*target.with, what.id(), redefine_sandbox{}, to}
+    .within(ping_patience,
+            execd_failure(504, "RUNTIME_ERROR", "the sandbox did not answer in time"))
+    .starts(false)
+    .or_else(execd_failure)
+    .then<sandbox_description>([to, what](const sandbox_description& is) {
       to->respond(is.exists ? response{200, {}, {}} : not_there(what));
-    },
-    [to](question_stage, const error& why) { to->respond(execd_failure(why)); }};
-  asked.starts_it = false;
-  ask_sandbox(*target.with, std::move(asked));
+    });
 }
 
 } // namespace

@@ -2,19 +2,13 @@
 
 #include "base/limits.hpp"
 #include "http/json/document.hpp"
+#include "http/json/writer.hpp"
 #include "http/text/iso_time.hpp"
-#include "http/text/utf8.hpp"
-
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdio>
 #include <cstring>
-#include <ctime>
-#include <limits>
 
 namespace insula::http::opensandbox {
 
@@ -23,7 +17,6 @@ namespace {
 using json::string_of;
 using json::value;
 using json::wrong;
-using writer = rapidjson::Writer<rapidjson::StringBuffer>;
 
 std::optional<error> read_text(const value& body, std::string_view name, std::string& into) {
   const auto* found = json::find(body, name, json::as_go);
@@ -45,11 +38,6 @@ std::optional<error> read_id(const value& body, std::string_view name,
   return std::nullopt;
 }
 
-void text(writer& out, std::string_view name, std::string_view what) {
-  out.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
-  out.String(what.data(), static_cast<rapidjson::SizeType>(what.size()));
-}
-
 /// "killed", "segmentation fault".
 std::string signal_name(int number) {
   const char* known = ::sigdescr_np(number);
@@ -59,9 +47,9 @@ std::string signal_name(int number) {
   return name;
 }
 
-std::string event(const rapidjson::StringBuffer& json) {
+std::string event(const json::writer& out) {
   std::string all = "data: ";
-  all.append(json.GetString(), json.GetSize());
+  all += out.view();
   return all += "\n\n";
 }
 
@@ -129,32 +117,26 @@ std::string write_session(std::string_view id) {
 }
 
 std::string write_metrics(const sandbox_metrics& of) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
-  out.SetMaxDecimalPlaces(2);
-  out.StartObject();
+  json::writer out;
+  out.begin_object();
   for (const auto& [name, number] : {std::pair{"cpu_count", of.cpu_count},
                                      {"cpu_used_pct", of.cpu_used_pct},
                                      {"mem_total_mib", of.memory_total_mib},
-                                     {"mem_used_mib", of.memory_used_mib}}) {
-    out.Key(name);
-    out.Double(number);
-  }
-  out.Key("timestamp");
-  out.Int64(of.now_ms);
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+                                     {"mem_used_mib", of.memory_used_mib}})
+    out.key(name).decimal(number, 2);
+  out.member("timestamp", of.now_ms);
+  out.end_object();
+  return out.str();
 }
 
 std::string write_failure(std::string_view code, std::string_view message) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
-  out.StartObject();
-  text(out, "code", code);
+  json::writer out;
+  out.begin_object();
+  out.member("code", code);
   if (!message.empty())
-    text(out, "message", to_utf8(message));
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+    out.member("message", message);
+  out.end_object();
+  return out.str();
 }
 
 command_outcome outcome_of(const process_end& end) {
@@ -174,39 +156,30 @@ command_outcome outcome_of(const process_end& end) {
 }
 
 std::string write_command_status(const std::string& id, const known_command_state& state) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
+  json::writer out;
   const auto how = state.end ? outcome_of(*state.end) : command_outcome{};
-  out.StartObject();
-  text(out, "id", id);
-  text(out, "content", to_utf8(state.text));
-  out.Key("running");
-  out.Bool(!state.end);
-  out.Key("exit_code");
-  how.exit_code ? out.Int(*how.exit_code) : out.Null();
-  text(out, "error", how.words);
-  text(out, "started_at", iso_time(state.started_ms));
-  out.Key("finished_at");
-  if (state.end) {
-    const auto when = iso_time(state.ended_ms);
-    out.String(when.data(), static_cast<rapidjson::SizeType>(when.size()));
-  } else {
-    out.Null();
-  }
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+  out.begin_object();
+  out.member("id", id);
+  out.member("content", state.text);
+  out.member("running", !state.end);
+  out.key("exit_code");
+  how.exit_code ? out.integer(*how.exit_code) : out.null();
+  out.member("error", how.words);
+  out.member("started_at", iso_time(state.started_ms));
+  out.key("finished_at");
+  state.end ? out.text(iso_time(state.ended_ms)) : out.null();
+  out.end_object();
+  return out.str();
 }
 
 std::string write_text_event(std::string_view type, std::string_view what, std::int64_t now_ms) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
-  out.StartObject();
-  text(out, "type", type);
-  text(out, "text", to_utf8(what));
-  out.Key("timestamp");
-  out.Int64(now_ms);
-  out.EndObject();
-  return event(buffer);
+  json::writer out;
+  out.begin_object();
+  out.member("type", type);
+  out.member("text", what);
+  out.member("timestamp", now_ms);
+  out.end_object();
+  return event(out);
 }
 
 void append_line_event(std::string& to, std::string_view type, std::string_view line,
@@ -226,37 +199,31 @@ void append_line_event(std::string& to, std::string_view type, std::string_view 
 }
 
 std::string write_complete_event(std::int64_t took_ms, std::int64_t now_ms) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
-  out.StartObject();
-  text(out, "type", "execution_complete");
-  out.Key("execution_time");
-  out.Int64(took_ms);
-  out.Key("timestamp");
-  out.Int64(now_ms);
-  out.EndObject();
-  return event(buffer);
+  json::writer out;
+  out.begin_object();
+  out.member("type", "execution_complete");
+  out.member("execution_time", took_ms);
+  out.member("timestamp", now_ms);
+  out.end_object();
+  return event(out);
 }
 
 std::string write_error_event(std::string_view what, std::string_view words, std::int64_t now_ms) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
-  out.StartObject();
-  text(out, "type", "error");
-  out.Key("timestamp");
-  out.Int64(now_ms);
-  out.Key("error");
-  out.StartObject();
-  text(out, "ename", "CommandExecError");
-  text(out, "evalue", to_utf8(what));
-  out.Key("traceback");
-  out.StartArray();
-  const auto line = to_utf8(words);
-  out.String(line.data(), static_cast<rapidjson::SizeType>(line.size()));
-  out.EndArray();
-  out.EndObject();
-  out.EndObject();
-  return event(buffer);
+  json::writer out;
+  out.begin_object();
+  out.member("type", "error");
+  out.member("timestamp", now_ms);
+  out.key("error");
+  out.begin_object();
+  out.member("ename", "CommandExecError");
+  out.member("evalue", what);
+  out.key("traceback");
+  out.begin_array();
+  out.text(words);
+  out.end_array();
+  out.end_object();
+  out.end_object();
+  return event(out);
 }
 
 } // namespace insula::http::opensandbox

@@ -141,10 +141,10 @@ private:
       },
       [this](const file_writer::outcome& how) { written(how); });
     writer_->open([&](file_writer::opened opened, file_writer::not_opened failed) {
-      sandbox_question<file_task_request, file_channel> question{
+      sandbox_question<file_task_request, file_channel> asked{
         target_.with->directory, id_, std::move(wanted), std::move(opened), std::move(failed)};
-      question.starts_it = target_.makes_sandbox();
-      ask_sandbox(*target_.with, std::move(question));
+      asked.starts_it = target_.makes_sandbox();
+      ask_sandbox(*target_.with, std::move(asked));
     });
   }
 

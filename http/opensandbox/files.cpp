@@ -82,21 +82,17 @@ void ask(asked_task task, std::shared_ptr<channel_listener> listener) {
   // Many files take minutes, and nothing may be said of them before the end.
   const std::chrono::milliseconds silence =
     task.what == file_task::read ? limits::reader_patience : limits::tree_check_patience;
-  to->answer_within(sandbox_patience + silence,
-                    execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
   file_task_request wanted;
   wanted.what = task.what;
   wanted.words = std::move(task.words);
   wanted.only_if_there = !task.target.makes_sandbox();
-  wanted.context = to->context();
-  sandbox_question<file_task_request, file_channel> question{
-    task.target.with->directory, task.id, std::move(wanted),
-    [to, silence, listener = std::move(listener)](const file_channel& channel) {
+  question{*task.target.with, task.id, std::move(wanted), to}
+    .within(sandbox_patience + silence, no_answer_in_time())
+    .starts(task.target.makes_sandbox())
+    .or_else(execd_failure)
+    .then<file_channel>([to, silence, listener = std::move(listener)](const file_channel& channel) {
       read_channel(channel, to->strand(), listener, silence);
-    },
-    [to](question_stage, const error& why) { to->respond(execd_failure(why)); }};
-  question.starts_it = task.target.makes_sandbox();
-  ask_sandbox(*task.target.with, std::move(question));
+    });
 }
 
 /// What all of them do with a failure.

@@ -2,18 +2,13 @@
 
 #include "base/limits.hpp"
 #include "http/json/document.hpp"
+#include "http/json/writer.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/text/iso_time.hpp"
-#include "http/text/utf8.hpp"
-
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdio>
-#include <cstring>
 #include <optional>
 
 namespace insula::http::opensandbox {
@@ -22,7 +17,6 @@ namespace {
 
 using json::value;
 using json::wrong;
-using writer = rapidjson::Writer<rapidjson::StringBuffer>;
 
 /// Braces in braces make many patterns of few letters.
 constexpr std::size_t most_patterns = 256;
@@ -95,12 +89,6 @@ std::optional<error> read_rights(const value& from, word_list& words) {
   return std::nullopt;
 }
 
-void text(writer& out, std::string_view name, std::string_view what) {
-  out.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
-  const auto clean = to_utf8(what);
-  out.String(clean.data(), static_cast<rapidjson::SizeType>(clean.size()));
-}
-
 const char* name_of(file_kind kind) {
   switch (kind) {
     case file_kind::regular: return "file";
@@ -110,21 +98,20 @@ const char* name_of(file_kind kind) {
   }
 }
 
-void write_entry(writer& out, const told_entry& entry) {
-  std::array<char, 16> mode{};
-  std::snprintf(mode.data(), mode.size(), "%o", entry.is.mode & 07777u);
-  out.StartObject();
-  text(out, "path", entry.path);
-  text(out, "type", name_of(entry.is.kind));
-  out.Key("size");
-  out.Uint64(entry.is.size);
-  text(out, "modified_at", iso_time(entry.is.modified_ns / 1'000'000));
-  text(out, "created_at", iso_time(entry.is.changed_ns / 1'000'000));
-  text(out, "owner", entry.owner);
-  text(out, "group", entry.group);
-  out.Key("mode");
-  out.RawValue(mode.data(), std::strlen(mode.data()), rapidjson::kNumberType);
-  out.EndObject();
+void write_entry(json::writer& out, const told_entry& entry) {
+  unsigned mode = 0; // Octal digits, written as a decimal number.
+  for (unsigned i = 4; i-- > 0;)
+    mode = mode * 10 + ((entry.is.mode >> (3 * i)) & 7u);
+  out.begin_object();
+  out.member("path", entry.path);
+  out.member("type", name_of(entry.is.kind));
+  out.member("size", entry.is.size);
+  out.member("modified_at", iso_time(entry.is.modified_ns / 1'000'000));
+  out.member("created_at", iso_time(entry.is.changed_ns / 1'000'000));
+  out.member("owner", entry.owner);
+  out.member("group", entry.group);
+  out.member("mode", mode);
+  out.end_object();
 }
 
 /// Where what begins at `at` with a bracket or a brace ends; npos: nowhere.
@@ -297,43 +284,34 @@ result<std::vector<std::string>> read_glob(std::string_view glob) {
 }
 
 void append_entry(std::string& json, const told_entry& entry) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
+  json::writer out;
   write_entry(out, entry);
-  json.append(buffer.GetString(), buffer.GetSize());
+  json += out.view();
 }
 
 std::string write_entries_of(const std::vector<std::string>& paths, std::string_view entries) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
-  out.StartObject();
+  json::writer out;
+  out.begin_object();
   told_entry each;
   for (const auto& path : paths) {
     if (!take_entry(entries, each))
       break;
-    const auto key = to_utf8(path);
-    out.Key(key.data(), static_cast<rapidjson::SizeType>(key.size()));
+    out.key(path);
     write_entry(out, each);
   }
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+  out.end_object();
+  return out.str();
 }
 
 std::string write_counts(const std::vector<std::string>& paths,
                          const std::vector<std::uint64_t>& counts) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
-  out.StartObject();
+  json::writer out;
+  out.begin_object();
   for (std::size_t i = 0; i < paths.size() && i < counts.size(); ++i) {
-    const auto key = to_utf8(paths[i]);
-    out.Key(key.data(), static_cast<rapidjson::SizeType>(key.size()));
-    out.StartObject();
-    out.Key("replacedCount");
-    out.Uint64(counts[i]);
-    out.EndObject();
+    out.key(paths[i]).begin_object().member("replacedCount", counts[i]).end_object();
   }
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+  out.end_object();
+  return out.str();
 }
 
 } // namespace insula::http::opensandbox

@@ -82,17 +82,15 @@ template <class Message>
 void ask(const shared_services& with, const std::string& id, Message wanted, const reply& to,
          std::function<void(const sandbox_description&)> answered,
          response (*refuse)(const std::string&, const error&) = failed) {
-  to->answer_within(patience,
-                    refused({504, "GENERAL::UNKNOWN_ERROR", "the sandbox did not answer in time"}));
-  wanted.context = to->context();
-  sandbox_question<Message, sandbox_description> question{
-    with->directory, id, std::move(wanted),
-    [to, id, answered = std::move(answered)](const sandbox_description& is) {
-      is.exists ? answered(is) : to->respond(not_found(id));
-    },
-    [to, id, refuse](question_stage, const error& why) { to->respond(refuse(id, why)); }};
-  question.starts_it = false;
-  ask_sandbox(*with, std::move(question));
+  question{*with, id, std::move(wanted), to}
+    .within(patience,
+            refused({504, "GENERAL::UNKNOWN_ERROR", "the sandbox did not answer in time"}))
+    .starts(false)
+    .or_else([id, refuse](question_stage, const error& why) { return refuse(id, why); })
+    .template then<sandbox_description>(
+      [to, id, answered = std::move(answered)](const sandbox_description& is) {
+        is.exists ? answered(is) : to->respond(not_found(id));
+      });
 }
 
 void look(const shared_services& with, const std::string& id, const reply& to,
@@ -202,7 +200,7 @@ void define(const shared_services& with, const std::string& id, const create_bod
   message.context = to->context();
   if (wanted.timeout_s)
     message.expires_ms = now_ms() + *wanted.timeout_s * 1000;
-  sandbox_question<define_sandbox, sandbox_description> question{
+  sandbox_question<define_sandbox, sandbox_description> asked{
     with->directory, id, std::move(message),
     [=](const sandbox_description& made) { start_made(with, id, wanted, made, until, to); },
     [=](question_stage, const error& why) {
@@ -214,8 +212,8 @@ void define(const shared_services& with, const std::string& id, const create_bod
         });
       to->respond(failed(id, why));
     }};
-  question.starts_it = false;
-  ask_sandbox(*with, std::move(question));
+  asked.starts_it = false;
+  ask_sandbox(*with, std::move(asked));
 }
 
 void create(const shared_services& with, const lifecycle_call&, const std::string& body,

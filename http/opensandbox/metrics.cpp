@@ -165,8 +165,7 @@ caf::behavior metrics(self_pointer self, execd_target target, const std::string&
 execd_answer answer(bool watches) {
   return [watches](const execd_target& target, const execd_call& what, const std::string&,
                    const reply& to) {
-    to->answer_within(patience,
-                      execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
+    to->answer_within(patience, no_answer_in_time());
     target.with->system->spawn(metrics, target, target.id(what), to, watches);
   };
 }

@@ -8,8 +8,6 @@ namespace insula::http::opensandbox {
 
 namespace {
 
-using writer = json::raw_writer;
-
 const error no_json{errc::invalid_request, "Invalid JSON body"};
 
 class body_reader : policy_reader {
@@ -74,22 +72,20 @@ result<std::vector<std::string>> read_targets(std::string_view body) {
 }
 
 std::string write_policy(const egress_policy& policy) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
-  out.StartObject();
-  json::text_member(out, "status", "ok");
-  json::text_member(out, "mode",
-                    !policy.rules.empty() ? "enforcing"
-                    : policy.allow_rest   ? "allow_all"
-                                          : "deny_all");
-  json::text_member(out, "enforcementMode", "dns+nft");
-  out.Key("policy");
-  out.StartObject();
+  json::writer out;
+  out.begin_object();
+  out.member("status", "ok");
+  out.member("mode", !policy.rules.empty() ? "enforcing"
+                     : policy.allow_rest   ? "allow_all"
+                                           : "deny_all");
+  out.member("enforcementMode", "dns+nft");
+  out.key("policy");
+  out.begin_object();
   write_rules(out, "egress", policy.rules);
-  json::text_member(out, "defaultAction", policy.allow_rest ? "allow" : "deny");
-  out.EndObject();
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+  out.member("defaultAction", policy.allow_rest ? "allow" : "deny");
+  out.end_object();
+  out.end_object();
+  return out.str();
 }
 
 } // namespace insula::http::opensandbox

@@ -97,18 +97,12 @@ response no_such(const std::string& id) {
 /// `answered` comes on a CAF worker.
 template <class Message, class Answer>
 void ask(const execd_target& target, const execd_call& what, Message wanted, const reply& to,
-         std::function<void(const Answer&)> answered,
-         std::function<response(const error&)> refused = &refusal_of) {
-  to->answer_within(patience,
-                    execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
-  wanted.context = to->context();
-  sandbox_question<Message, Answer> question{
-    target.with->directory, target.id(what), std::move(wanted), std::move(answered),
-    [to, refused = std::move(refused)](question_stage, const error& why) {
-      to->respond(refused(why));
-    }};
-  question.starts_it = false;
-  ask_sandbox(*target.with, std::move(question));
+         std::function<void(const Answer&)> answered) {
+  question{*target.with, target.id(what), std::move(wanted), to}
+    .within(patience, no_answer_in_time())
+    .starts(false)
+    .or_else(refusal_of)
+    .template then<Answer>(std::move(answered));
 }
 
 void make(const execd_target& target, const execd_call& what, const std::string& body,
@@ -117,17 +111,15 @@ void make(const execd_target& target, const execd_call& what, const std::string&
   if (!wanted)
     return to->respond(execd_failure(wanted.reason()));
   const auto id = new_command_id();
-  define_terminal defined{id, std::move(wanted->command), std::move(wanted->cwd), to->context()};
-  to->answer_within(sandbox_patience,
-                    execd_failure(500, "RUNTIME_ERROR", "the sandbox was not ready in time"));
-  sandbox_question<define_terminal, caf::ok_atom> question{
-    target.with->directory, target.id(what), std::move(defined),
-    [to, id](caf::ok_atom) {
+  define_terminal defined{id, std::move(wanted->command), std::move(wanted->cwd), {}};
+  question{*target.with, target.id(what), std::move(defined), to}
+    .within(sandbox_patience,
+            execd_failure(500, "RUNTIME_ERROR", "the sandbox was not ready in time"))
+    .starts(target.makes_sandbox())
+    .or_else(execd_failure)
+    .then<caf::ok_atom>([to, id](caf::ok_atom) {
       to->respond({201, write_session(id), json_type});
-    },
-    [to](question_stage, const error& why) { to->respond(execd_failure(why)); }};
-  question.starts_it = target.makes_sandbox();
-  ask_sandbox(*target.with, std::move(question));
+    });
 }
 
 void tell(const execd_target& target, const execd_call& what, const std::string&, const reply& to) {

@@ -2,10 +2,7 @@
 
 #include "base/limits.hpp"
 #include "http/json/document.hpp"
-#include "http/text/utf8.hpp"
-
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
+#include "http/json/writer.hpp"
 
 #include <array>
 #include <csignal>
@@ -18,7 +15,6 @@ namespace {
 
 using json::value;
 using json::wrong;
-using writer = rapidjson::Writer<rapidjson::StringBuffer>;
 
 /// Of a path.
 constexpr std::size_t longest_directory = 4096;
@@ -37,39 +33,6 @@ bool read_text(const value& object, std::string_view name, std::string& into) {
 bool has_nul(std::string_view text) {
   return text.find('\0') != std::string_view::npos;
 }
-
-class object_text {
-public:
-  object_text() { out_.StartObject(); }
-  object_text& text(std::string_view name, std::string_view what) {
-    key(name);
-    const auto clean = to_utf8(what);
-    out_.String(clean.data(), static_cast<rapidjson::SizeType>(clean.size()));
-    return *this;
-  }
-  object_text& number(std::string_view name, std::int64_t what) {
-    key(name);
-    out_.Int64(what);
-    return *this;
-  }
-  object_text& truth(std::string_view name, bool what) {
-    key(name);
-    out_.Bool(what);
-    return *this;
-  }
-  std::string end() {
-    out_.EndObject();
-    return {buffer_.GetString(), buffer_.GetSize()};
-  }
-
-private:
-  void key(std::string_view name) {
-    out_.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
-  }
-
-  rapidjson::StringBuffer buffer_;
-  writer out_{buffer_};
-};
 
 /// 0: it is none that a client may send.
 int signal_number(std::string_view name) {
@@ -111,11 +74,9 @@ result<pty_body> read_pty_body(std::string_view text) {
 }
 
 std::string write_pty_status(std::string_view id, const known_terminal& state) {
-  return object_text{}
-    .text("session_id", id)
-    .truth("running", state.running)
-    .number("output_offset", static_cast<std::int64_t>(state.end_offset))
-    .end();
+  json::writer out;
+  out.begin_object().member("session_id", id).member("running", state.running);
+  return out.member("output_offset", state.end_offset).end_object().str();
 }
 
 pty_frame read_pty_frame(std::string_view text) {
@@ -144,22 +105,25 @@ pty_frame read_pty_frame(std::string_view text) {
 }
 
 std::string write_pty_connected(std::string_view id) {
-  return object_text{}.text("type", "connected").text("session_id", id).text("mode", "pty").end();
+  json::writer out;
+  out.begin_object().member("type", "connected").member("session_id", id);
+  return out.member("mode", "pty").end_object().str();
 }
 
 std::string write_pty_pong() {
-  return object_text{}.text("type", "pong").end();
+  return json::writer{}.begin_object().member("type", "pong").end_object().str();
 }
 
 std::string write_pty_exit(const process_end& end) {
-  return object_text{}
-    .text("type", "exit")
-    .number("exit_code", end.signal != 0 ? -1 : end.exit_code)
-    .end();
+  json::writer out;
+  out.begin_object().member("type", "exit");
+  return out.member("exit_code", end.signal != 0 ? -1 : end.exit_code).end_object().str();
 }
 
 std::string write_pty_error(std::string_view words, std::string_view code) {
-  return object_text{}.text("type", "error").text("error", words).text("code", code).end();
+  json::writer out;
+  out.begin_object().member("type", "error").member("error", words);
+  return out.member("code", code).end_object().str();
 }
 
 result<code_body> read_code_body(std::string_view text) {

@@ -20,17 +20,14 @@ response no_session(const std::string& id) {
 template <class Message>
 void ask(const execd_target& target, const std::string& id, Message message, const reply& to,
          response unknown, response done) {
-  message.context = to->context();
-  sandbox_question<Message, caf::ok_atom> question{
-    target.with->directory, id, std::move(message),
-    [to, done = std::move(done)](caf::ok_atom) { to->respond(done); },
-    [to, unknown = std::move(unknown)](question_stage, const error& why) {
+  question{*target.with, id, std::move(message), to}
+    .starts(false)
+    .or_else([unknown = std::move(unknown)](question_stage, const error& why) {
       if (why.code == errc::limit_reached)
-        return to->respond(execd_failure(429, "RUNTIME_ERROR", why.message));
-      to->respond(why.code == errc::not_found ? unknown : execd_failure(why));
-    }};
-  question.starts_it = false;
-  ask_sandbox(*target.with, std::move(question));
+        return execd_failure(429, "RUNTIME_ERROR", why.message);
+      return why.code == errc::not_found ? unknown : execd_failure(why);
+    })
+    .template then<caf::ok_atom>([to, done = std::move(done)](caf::ok_atom) { to->respond(done); });
 }
 
 /// The directory that is meant, as its sandbox calls it, once it is known to be one. `then` is
@@ -107,8 +104,7 @@ void remove(const execd_target& target, const execd_call& what, const std::strin
   const auto session = percent_decode(what["sid"]);
   if (!is_session_id(session))
     return to->respond(no_session(session));
-  to->answer_within(sandbox_patience,
-                    execd_failure(500, "RUNTIME_ERROR", "the sandbox did not answer in time"));
+  to->answer_within(sandbox_patience, no_answer_in_time());
   ask(target, target.id(what), delete_session_request{session}, to, no_session(session),
       {200, {}, {}});
 }

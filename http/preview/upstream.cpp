@@ -46,7 +46,7 @@ public:
   }
 
   void ask(bool ipv6) {
-    sandbox_question<open_sockets_request, sandbox_sockets> question{
+    sandbox_question<open_sockets_request, sandbox_sockets> asked{
       with_->directory,
       id_,
       {ipv6, 1, context_},
@@ -58,8 +58,8 @@ public:
         boost::asio::post(self->strand_.executor(),
                           [self, why] { self->end(nullptr, failed(why, self->port_)); });
       }};
-    question.starts_it = false;
-    ask_sandbox(*with_, std::move(question));
+    asked.starts_it = false;
+    ask_sandbox(*with_, std::move(asked));
   }
 
 private:

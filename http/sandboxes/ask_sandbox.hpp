@@ -106,4 +106,65 @@ void ask_sandbox(const services& with, sandbox_question<Message, Answer> questio
     std::make_shared<sandbox_question<Message, Answer>>(std::move(question)));
 }
 
+/// A question to a sandbox for which a request waits, in the words of an API:
+///   question{with, id, message, to}.within(patience,
+///   late).or_else(refusal).then<Answer>(answered);
+/// `then` asks. Threads: `answered` and `refusal` run on a CAF worker.
+template <class Message>
+class question {
+public:
+  using refusal_fn = std::function<response(question_stage, const error&)>;
+
+  question(const services& with, std::string id, Message message, reply to)
+      : with_(with)
+      , id_(std::move(id))
+      , message_(std::move(message))
+      , to_(std::move(to)) {
+    message_.context = to_->context();
+  }
+
+  /// If nothing else has been answered by then, `late` is.
+  question& within(std::chrono::milliseconds patience, response late) {
+    to_->answer_within(patience, std::move(late));
+    return *this;
+  }
+  /// Unless it is said otherwise, a sandbox that does not run is started.
+  question& starts(bool it_does) {
+    starts_ = it_does;
+    return *this;
+  }
+  question& when_found(std::function<void()> found) {
+    found_ = std::move(found);
+    return *this;
+  }
+  question& or_else(refusal_fn refusal) {
+    refusal_ = std::move(refusal);
+    return *this;
+  }
+  question& or_else(response (*refusal)(const error&)) {
+    return or_else([refusal](question_stage, const error& why) { return refusal(why); });
+  }
+
+  template <class Answer>
+  void then(std::function<void(const Answer&)> answered) {
+    sandbox_question<Message, Answer> asked{
+      with_.directory, std::move(id_), std::move(message_), std::move(answered),
+      [to = to_, refusal = std::move(refusal_)](question_stage at, const error& why) {
+        to->respond(refusal(at, why));
+      }};
+    asked.found = std::move(found_);
+    asked.starts_it = starts_;
+    ask_sandbox(with_, std::move(asked));
+  }
+
+private:
+  const services& with_; ///< Only until `then`.
+  std::string id_;
+  Message message_;
+  reply to_;
+  bool starts_ = true;
+  std::function<void()> found_;
+  refusal_fn refusal_;
+};
+
 } // namespace insula::http

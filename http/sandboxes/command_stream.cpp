@@ -234,11 +234,11 @@ void leave(self_pointer self) {
     return; // Until it is known whether the command runs.
   if (st.job.ends_with_client && st.process && !st.ended) {
     interrupt_command order{st.job.command.once.key, st.job.command.context};
-    sandbox_question<interrupt_command, caf::ok_atom> question{
+    sandbox_question<interrupt_command, caf::ok_atom> asked{
       st.job.with->directory, st.job.sandbox, std::move(order), [](caf::ok_atom) {},
       [](question_stage, const error&) {}}; // It has ended meanwhile.
-    question.starts_it = false;
-    ask_sandbox(*st.job.with, std::move(question));
+    asked.starts_it = false;
+    ask_sandbox(*st.job.with, std::move(asked));
   }
   self->quit();
 }

@@ -80,16 +80,16 @@ void policy_reader::add_rules(const value& rules, const char* name) {
   }
 }
 
-void write_rules(json::raw_writer& out, const char* name, const std::vector<egress_rule>& rules) {
-  out.Key(name);
-  out.StartArray();
+void write_rules(json::writer& out, const char* name, const std::vector<egress_rule>& rules) {
+  out.key(name);
+  out.begin_array();
   for (const auto& each : rules) {
-    out.StartObject();
-    json::text_member(out, "action", each.allow ? "allow" : "deny");
-    json::text_member(out, "target", each.target);
-    out.EndObject();
+    out.begin_object();
+    out.member("action", each.allow ? "allow" : "deny");
+    out.member("target", each.target);
+    out.end_object();
   }
-  out.EndArray();
+  out.end_array();
 }
 
 } // namespace insula::http

@@ -45,6 +45,6 @@ private:
 };
 
 /// A member: [{"action":"allow"|"deny","target":"…"}]
-void write_rules(json::raw_writer& out, const char* name, const std::vector<egress_rule>& rules);
+void write_rules(json::writer& out, const char* name, const std::vector<egress_rule>& rules);
 
 } // namespace insula::http
