@@ -1,13 +1,10 @@
 #include "http/opensandbox/lifecycle_json.hpp"
 
+#include "http/json/document.hpp"
+#include "http/json/writer.hpp"
 #include "http/opensandbox/execd_json.hpp"
 #include "http/opensandbox/policy_json.hpp"
 #include "http/text/iso_time.hpp"
-#include "http/text/utf8.hpp"
-
-#include <rapidjson/document.h>
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
 
 #include <algorithm>
 #include <array>
@@ -17,48 +14,35 @@ namespace insula::http::opensandbox {
 
 namespace {
 
-using value = rapidjson::Value;
-using writer = rapidjson::Writer<rapidjson::StringBuffer>;
+using json::string_of;
+using json::value;
 using texts = std::map<std::string, std::string>;
 
 constexpr std::string_view reserved = "opensandbox.io/";
 constexpr std::int64_t least_timeout_s = 60;
 constexpr std::int64_t longest_timeout_s = 365ll * 24 * 3600;
 
-std::string text_of(const value& from) {
-  return {from.GetString(), from.GetStringLength()};
+/// A member that is null counts as not there.
+const value* find(const value& object, std::string_view name) {
+  return json::find(object, name, {.null_is_absent = true});
 }
 
-const value* find(const value& object, const char* name) {
-  const auto at = object.FindMember(name);
-  return at == object.MemberEnd() || at->value.IsNull() ? nullptr : &at->value;
+bool parse_object(std::string_view text, json::document& into) {
+  return json::parse(text, into) && into.IsObject();
 }
 
-bool parse(std::string_view text, rapidjson::Document& into) {
-  into.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag>(text.data(),
-                                                                                     text.size());
-  return !into.HasParseError() && into.IsObject();
-}
-
-void text(writer& out, std::string_view name, std::string_view what) {
-  out.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
-  out.String(what.data(), static_cast<rapidjson::SizeType>(what.size()));
-}
-
-void text_map(writer& out, const char* name, const texts& all) {
-  out.Key(name);
-  out.StartObject();
+void text_map(json::writer& out, std::string_view name, const texts& all) {
+  out.key(name).begin_object();
   for (const auto& [key, content] : all)
-    text(out, key, content);
-  out.EndObject();
+    out.member(key, content);
+  out.end_object();
 }
 
-void text_list(writer& out, const char* name, const std::vector<std::string>& all) {
-  out.Key(name);
-  out.StartArray();
+void text_list(json::writer& out, std::string_view name, const std::vector<std::string>& all) {
+  out.key(name).begin_array();
   for (const auto& each : all)
-    out.String(each.data(), static_cast<rapidjson::SizeType>(each.size()));
-  out.EndArray();
+    out.text(each);
+  out.end_array();
 }
 
 refusal malformed(std::string why) {
@@ -76,7 +60,7 @@ bool read_texts(const value* from, texts& into, bool nulls) {
       continue;
     if (!each.value.IsString())
       return false;
-    into[text_of(each.name)] = text_of(each.value);
+    into[string_of(each.name)] = string_of(each.value);
   }
   return true;
 }
@@ -172,33 +156,32 @@ std::string text_of_notes(const sandbox_description& of) {
 
 sandbox_notes read_notes(std::string_view text) {
   sandbox_notes notes;
-  rapidjson::Document document;
-  if (!parse(text, document))
+  json::document document;
+  if (!parse_object(text, document))
     return notes;
   if (const auto* image = find(document, "image"); image != nullptr && image->IsString())
-    notes.image = text_of(*image);
+    notes.image = string_of(*image);
   if (const auto* words = find(document, "entrypoint"); words != nullptr && words->IsArray())
     for (const auto& each : words->GetArray())
       if (each.IsString())
-        notes.entrypoint.push_back(text_of(each));
+        notes.entrypoint.push_back(string_of(each));
   read_texts(find(document, "metadata"), notes.metadata, true);
   return notes;
 }
 
 std::string write_notes(const sandbox_notes& notes) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
-  out.StartObject();
-  text(out, "image", notes.image);
+  json::writer out;
+  out.begin_object();
+  out.member("image", notes.image);
   text_list(out, "entrypoint", notes.entrypoint);
   text_map(out, "metadata", notes.metadata);
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+  out.end_object();
+  return out.str();
 }
 
 std::optional<refusal> read_create_body(std::string_view body, create_body& into) {
-  rapidjson::Document document;
-  if (!parse(body, document))
+  json::document document;
+  if (!parse_object(body, document))
     return malformed("the body must be a JSON object");
   const auto* image = find(document, "image");
   if (const auto* snapshot = find(document, "snapshotId")) {
@@ -214,14 +197,14 @@ std::optional<refusal> read_create_body(std::string_view body, create_body& into
   const auto* uri = find(*image, "uri");
   if (uri == nullptr || !uri->IsString() || uri->GetStringLength() == 0)
     return malformed("image.uri is required");
-  into.notes.image = text_of(*uri);
+  into.notes.image = string_of(*uri);
   const auto* words = find(document, "entrypoint");
   if (words == nullptr || !words->IsArray() || words->Empty())
     return malformed("entrypoint must be an array of at least one string");
   for (const auto& each : words->GetArray()) {
     if (!each.IsString())
       return malformed("entrypoint must be an array of strings");
-    into.notes.entrypoint.push_back(text_of(each));
+    into.notes.entrypoint.push_back(string_of(each));
   }
   texts limits;
   if (find(document, "resourceLimits") == nullptr ||
@@ -249,10 +232,7 @@ std::optional<refusal> read_create_body(std::string_view body, create_body& into
     into.timeout_s = timeout->GetInt64();
   }
   if (const auto* policy = find(document, "networkPolicy")) {
-    rapidjson::StringBuffer buffer;
-    writer out{buffer};
-    policy->Accept(out);
-    auto read = read_policy({buffer.GetString(), buffer.GetSize()});
+    auto read = read_policy(*policy);
     if (!read)
       return refusal{400, "SANDBOX::INVALID_PARAMETER", read.reason().message};
     into.network = std::move(*read);
@@ -268,32 +248,32 @@ std::optional<refusal> read_create_body(std::string_view body, create_body& into
 }
 
 std::optional<refusal> patch_metadata(std::string_view body, texts& metadata) {
-  rapidjson::Document document;
-  if (!parse(body, document))
+  json::document document;
+  if (!parse_object(body, document))
     return malformed("the body must be a JSON object");
   for (const auto& each : document.GetObject()) {
-    const auto key = text_of(each.name);
+    const auto key = string_of(each.name);
     if (!each.value.IsString() && !each.value.IsNull())
       return malformed("metadata must be strings or null");
-    if (auto wrong = check_label(key, each.value.IsNull() ? "" : text_of(each.value)))
+    if (auto wrong = check_label(key, each.value.IsNull() ? "" : string_of(each.value)))
       return wrong;
     if (each.value.IsNull())
       metadata.erase(key);
     else
-      metadata[key] = text_of(each.value);
+      metadata[key] = string_of(each.value);
   }
   return std::nullopt;
 }
 
 result<std::int64_t> read_expiration(std::string_view body) {
   const error wrong{errc::invalid_request, "expiresAt must be a time such as 2026-01-01T00:00:00Z"};
-  rapidjson::Document document;
-  if (!parse(body, document))
+  json::document document;
+  if (!parse_object(body, document))
     return wrong;
   const auto* when = find(document, "expiresAt");
   if (when == nullptr || !when->IsString())
     return wrong;
-  const auto text = text_of(*when);
+  const auto text = string_of(*when);
   std::tm time{};
   int read = 0;
   if (std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d%n", &time.tm_year, &time.tm_mon,
@@ -326,67 +306,58 @@ result<std::int64_t> read_expiration(std::string_view body) {
 
 namespace {
 
-void append_sandbox(writer& out, const std::string& id, const sandbox_description& of,
+void append_sandbox(json::writer& out, const std::string& id, const sandbox_description& of,
                     bool created) {
   const auto notes = read_notes(text_of_notes(of));
-  out.StartObject();
-  text(out, "id", id);
+  out.begin_object();
+  out.member("id", id);
   if (!created) {
-    out.Key("image");
-    out.StartObject();
-    text(out, "uri", notes.image.empty() ? of.image : notes.image);
-    out.EndObject();
+    out.key("image").begin_object();
+    out.member("uri", notes.image.empty() ? of.image : notes.image);
+    out.end_object();
   }
-  out.Key("status");
-  out.StartObject();
-  text(out, "state", of.paused ? "Paused" : "Running");
-  text(out, "reason", of.paused ? "CONTAINER_PAUSED" : "CONTAINER_RUNNING");
-  text(out, "message", "");
-  text(out, "lastTransitionAt", iso_time(of.created_ms));
-  out.EndObject();
+  out.key("status").begin_object();
+  out.member("state", of.paused ? "Paused" : "Running");
+  out.member("reason", of.paused ? "CONTAINER_PAUSED" : "CONTAINER_RUNNING");
+  out.member("message", "");
+  out.member("lastTransitionAt", iso_time(of.created_ms));
+  out.end_object();
   if (!notes.metadata.empty())
     text_map(out, "metadata", notes.metadata);
   text_list(out, "entrypoint", notes.entrypoint);
   if (of.expires_ms)
-    text(out, "expiresAt", iso_time(*of.expires_ms));
-  text(out, "createdAt", iso_time(of.created_ms));
-  out.EndObject();
+    out.member("expiresAt", iso_time(*of.expires_ms));
+  out.member("createdAt", iso_time(of.created_ms));
+  out.end_object();
 }
 
 } // namespace
 
 std::string write_sandbox(const std::string& id, const sandbox_description& of, bool created) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
+  json::writer out;
   append_sandbox(out, id, of, created);
-  return {buffer.GetString(), buffer.GetSize()};
+  return out.str();
 }
 
 std::string write_list(const std::vector<described_sandbox>& items, std::uint64_t page,
                        std::uint64_t page_size, std::uint64_t total) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
+  json::writer out;
   const auto pages = (total + page_size - 1) / page_size;
-  out.StartObject();
-  out.Key("items");
-  out.StartArray();
+  out.begin_object();
+  out.key("items").begin_array();
   for (const auto& each : items)
     append_sandbox(out, each.id, each.is, false);
-  out.EndArray();
-  out.Key("pagination");
-  out.StartObject();
+  out.end_array();
+  out.key("pagination").begin_object();
   for (const auto& [name, number] : {std::pair{"page", page},
                                      {"pageSize", page_size},
                                      {"totalItems", total},
-                                     {"totalPages", pages}}) {
-    out.Key(name);
-    out.Uint64(number);
-  }
-  out.Key("hasNextPage");
-  out.Bool(page < pages);
-  out.EndObject();
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+                                     {"totalPages", pages}})
+    out.member(name, number);
+  out.member("hasNextPage", page < pages);
+  out.end_object();
+  out.end_object();
+  return out.str();
 }
 
 std::string write_expiration(std::int64_t expires_ms) {
@@ -394,14 +365,13 @@ std::string write_expiration(std::int64_t expires_ms) {
 }
 
 std::string write_endpoint(const std::string& endpoint, const texts& headers) {
-  rapidjson::StringBuffer buffer;
-  writer out{buffer};
-  out.StartObject();
-  text(out, "endpoint", to_utf8(endpoint));
+  json::writer out;
+  out.begin_object();
+  out.member("endpoint", endpoint);
   if (!headers.empty())
     text_map(out, "headers", headers);
-  out.EndObject();
-  return {buffer.GetString(), buffer.GetSize()};
+  out.end_object();
+  return out.str();
 }
 
 } // namespace insula::http::opensandbox

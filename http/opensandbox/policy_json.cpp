@@ -43,6 +43,10 @@ result<egress_policy> read_policy(std::string_view body) {
   return body_reader{}.read(parsed);
 }
 
+result<egress_policy> read_policy(const json::value& body) {
+  return body_reader{}.read(body);
+}
+
 result<std::vector<egress_rule>> read_rules(std::string_view body) {
   json::document parsed;
   if (!json::parse(body, parsed))

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/network.hpp"
+#include "http/json/document.hpp"
 
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@ namespace insula::http::opensandbox {
 /// denies everything. Errors: invalid_request; limit_reached
 /// (more than max_egress_rules).
 result<egress_policy> read_policy(std::string_view text);
+result<egress_policy> read_policy(const json::value& body);
 /// [{"action":…,"target":…}], at least one.
 result<std::vector<egress_rule>> read_rules(std::string_view text);
 /// ["target", …], which are normal in the answer.
