@@ -35,11 +35,12 @@ using directory_impl =
                                caf::reacts_to<disowned_atom>>;
 
 struct activation {
-  sandbox_object_actor actor;
-  std::uint64_t number = 0;  ///< Of all activations of this directory.
-  sandbox_status last;       ///< As it was when it last said so.
-  bool asked_status = false; ///< It has not answered yet, and is not asked once more.
-  bool late = false;         ///< Nor waited for once more.
+  owned_object_actor actor;
+  sandbox_object_actor sandbox; ///< The same. Null: it is of another kind, and on no list.
+  std::uint64_t number = 0;     ///< Of all activations of this directory.
+  sandbox_status last;          ///< As it was when it last said so.
+  bool asked_status = false;    ///< It has not answered yet, and is not asked once more.
+  bool late = false;            ///< Nor waited for once more.
   bool deleting = false;
   std::vector<waiting_find> after; ///< They want the id again once what was there has gone.
 };
@@ -55,9 +56,10 @@ struct waiting_page {
 struct directory_state {
   static inline const char* name = "directory";
   std::shared_ptr<const sandbox_options> options;
-  std::unordered_map<std::string, activation> live;
-  std::map<caf::actor_addr, sandbox_id> ids; ///< Of the live ones: whose end it is.
-  std::uint64_t activations = 0;             ///< Counts them.
+  object_kinds kinds;
+  std::unordered_map<std::string, activation> live; ///< By the name as an owner.
+  std::map<caf::actor_addr, object_name> names;     ///< Of the live ones: whose end it is.
+  std::uint64_t activations = 0;                    ///< Counts them.
   std::map<std::uint64_t, std::string, std::greater<>> by_number; ///< Ids of the live ones.
   std::uint64_t page = 0;                                         ///< Counts the pages.
   std::map<std::uint64_t, waiting_page> pages;                    ///< Those that wait, by number.
@@ -79,20 +81,39 @@ struct directory_state {
 
 using directory_pointer = counted_pointer<directory_state, directory_impl>;
 
-activation& activate(directory_pointer self, const sandbox_id& id) {
-  auto& mine = self->state.live[id.str()];
-  if (!mine.actor) {
-    mine.actor = spawn_sandbox(self->system(), id, self->state.options, true);
-    mine.last.id = id.str();
-    mine.number = ++self->state.activations;
-    self->state.by_number.emplace(mine.number, id.str());
-    self->state.ids.emplace(mine.actor.address(), id);
-    self->monitor(mine.actor);
+object_name name_of(const sandbox_id& id) {
+  return {{}, id.str()};
+}
+
+/// The kind is one of this node's.
+activation& activate(directory_pointer self, const object_name& name) {
+  auto& st = self->state;
+  auto& mine = st.live[name.owner()];
+  if (mine.actor)
+    return mine;
+  if (name.kind.empty()) {
+    mine.sandbox = spawn_sandbox(self->system(), *sandbox_id::parse(name.id), st.options, true);
+    mine.actor = mine.sandbox;
+    mine.last.id = name.id;
+    mine.number = ++st.activations;
+    st.by_number.emplace(mine.number, name.id);
+  } else {
+    mine.actor = st.kinds.find(name.kind)->second(self->system(), name.id);
   }
+  st.names.emplace(mine.actor.address(), name);
+  self->monitor(mine.actor);
   return mine;
 }
 
-void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr& which);
+/// None: there can be no such object.
+std::optional<object_name> known_object(directory_pointer self, std::string_view owner) {
+  auto name = object_name::parse(owner);
+  if (name && !name->kind.empty() && !self->state.kinds.contains(name->kind))
+    return std::nullopt;
+  return name;
+}
+
+void forget(directory_pointer self, const object_name& name, const caf::actor_addr& which);
 
 /// The question came too late: the activation had just hibernated. The next one is asked instead,
 /// once.
@@ -101,7 +122,7 @@ bool came_too_late(const caf::error& why) {
 }
 
 void find(directory_pointer self, const sandbox_id& id, waiting_find asked, bool again = false) {
-  auto& mine = activate(self, id);
+  auto& mine = activate(self, name_of(id));
   if (mine.deleting) {
     if (mine.after.size() >= limits::waiting_per_sandbox)
       asked.reply.deliver(to_caf({errc::limit_reached, "too many requests wait for this sandbox"}));
@@ -110,14 +131,14 @@ void find(directory_pointer self, const sandbox_id& id, waiting_find asked, bool
     return;
   }
   if (!asked.starts_it)
-    return static_cast<void>(asked.reply.deliver(sandbox_actor{mine.actor}));
-  self->request(mine.actor, caf::infinite, find_atom::value, asked.context)
-    .then([reply = asked.reply, actor = sandbox_actor{mine.actor}](
+    return static_cast<void>(asked.reply.deliver(sandbox_actor{mine.sandbox}));
+  self->request(mine.sandbox, caf::infinite, find_atom::value, asked.context)
+    .then([reply = asked.reply, actor = sandbox_actor{mine.sandbox}](
             caf::ok_atom) mutable { reply.deliver(std::move(actor)); },
           [self, id, asked, again, which = mine.actor.address()](caf::error& why) mutable {
             if (again || !came_too_late(why))
               return static_cast<void>(asked.reply.deliver(std::move(why)));
-            forget(self, id, which);
+            forget(self, name_of(id), which);
             find(self, id, std::move(asked), true);
           });
 }
@@ -125,16 +146,16 @@ void find(directory_pointer self, const sandbox_id& id, waiting_find asked, bool
 void remove(directory_pointer self, const sandbox_id& id,
             caf::typed_response_promise<caf::ok_atom> reply, const request_context& context,
             bool again = false) {
-  auto& mine = activate(self, id);
+  auto& mine = activate(self, name_of(id));
   mine.deleting = true;
-  self->request(mine.actor, caf::infinite, delete_atom::value, context)
+  self->request(mine.sandbox, caf::infinite, delete_atom::value, context)
     .then(
       [self, id, reply, which = mine.actor.address()](caf::ok_atom) mutable {
-        forget(self, id, which);
+        forget(self, name_of(id), which);
         reply.deliver(caf::ok_atom::value);
       },
       [self, id, reply, again, context, which = mine.actor.address()](caf::error& why) mutable {
-        forget(self, id, which);
+        forget(self, name_of(id), which);
         if (again || !came_too_late(why))
           reply.deliver(std::move(why));
         else
@@ -142,19 +163,19 @@ void remove(directory_pointer self, const sandbox_id& id,
       });
 }
 
-void ring(directory_pointer self, const sandbox_id& id, alarm_due due,
+void ring(directory_pointer self, const object_name& name, alarm_due due,
           caf::typed_response_promise<caf::ok_atom> reply, bool again = false) {
-  auto& mine = activate(self, id);
+  auto& mine = activate(self, name);
   if (mine.deleting)
     return static_cast<void>(
       reply.deliver(to_caf({errc::sandbox_not_running, "it is being deleted"})));
   self->request(mine.actor, caf::infinite, due)
     .then([reply](caf::ok_atom) mutable { reply.deliver(caf::ok_atom::value); },
-          [self, id, due, reply, again, which = mine.actor.address()](caf::error& why) mutable {
+          [self, name, due, reply, again, which = mine.actor.address()](caf::error& why) mutable {
             if (again || !came_too_late(why))
               return static_cast<void>(reply.deliver(std::move(why)));
-            forget(self, id, which);
-            ring(self, id, std::move(due), std::move(reply), true);
+            forget(self, name, which);
+            ring(self, name, std::move(due), std::move(reply), true);
           });
 }
 
@@ -162,16 +183,16 @@ void take_answer(directory_pointer self, activation& from, sandbox_status* said)
 
 /// An activation has ended. Those who came for the id meanwhile get a new one. Several may have
 /// asked for that end, and the id may have its next activation when the last of them hears of it.
-void forget(directory_pointer self, const sandbox_id& id, const caf::actor_addr& which) {
-  self->state.ids.erase(which);
-  const auto at = self->state.live.find(id.str());
+void forget(directory_pointer self, const object_name& name, const caf::actor_addr& which) {
+  self->state.names.erase(which);
+  const auto at = self->state.live.find(name.owner());
   if (at == self->state.live.end() || at->second.actor.address() != which)
     return;
   auto ended = self->state.live.extract(at);
   self->state.by_number.erase(ended.mapped().number);
   take_answer(self, ended.mapped(), nullptr);
   for (auto& each : ended.mapped().after)
-    find(self, id, std::move(each));
+    find(self, *sandbox_id::parse(name.id), std::move(each));
 }
 
 // ---- Leaving this node
@@ -201,9 +222,9 @@ void evict_all(directory_pointer self, caf::typed_response_promise<caf::ok_atom>
     return disown_survivors(self, std::move(reply));
   for (auto& [text, mine] : self->state.live) {
     mine.deleting = true;
-    auto over = [self, left, reply, id = *sandbox_id::parse(text),
+    auto over = [self, left, reply, name = *object_name::parse(text),
                  which = mine.actor.address()]() mutable {
-      forget(self, id, which);
+      forget(self, name, which);
       if (--*left == 0)
         disown_survivors(self, reply);
     };
@@ -213,14 +234,14 @@ void evict_all(directory_pointer self, caf::typed_response_promise<caf::ok_atom>
   }
 }
 
-void hand_over(directory_pointer self, const std::string& id,
+void hand_over(directory_pointer self, const std::string& owner,
                caf::typed_response_promise<caf::ok_atom> reply) {
-  const auto named = sandbox_id::parse(id);
-  const bool lives = self->state.live.contains(id);
+  const auto name = known_object(self, owner);
+  const bool lives = self->state.live.contains(owner);
   // What could not be adopted runs, though it has no activation: it gets one that ends it.
-  if (!named || (!lives && !self->state.options->engine->survives(id)))
+  if (!name || (!lives && !self->state.options->engine->survives(owner)))
     return static_cast<void>(reply.deliver(caf::ok_atom::value));
-  auto& mine = activate(self, *named);
+  auto& mine = activate(self, *name);
   if (mine.deleting)
     return static_cast<void>(reply.deliver(to_caf({errc::limit_reached, "it is being deleted"})));
   self->request(mine.actor, caf::infinite, hand_over_atom::value)
@@ -254,7 +275,7 @@ void finish_page(directory_pointer self, std::uint64_t which) {
     told.sandboxes.back().current = !each.asked_status;
   }
   told.next = page.next;
-  told.total = st.live.size();
+  told.total = st.by_number.size();
   page.reply.deliver(std::move(told));
 }
 
@@ -282,7 +303,7 @@ void ask_for_status(directory_pointer self, const std::string& id, activation& w
     if (at != self->state.live.end() && at->second.number == number)
       take_answer(self, at->second, said);
   };
-  self->request(whom.actor, caf::infinite, status_atom::value)
+  self->request(whom.sandbox, caf::infinite, status_atom::value)
     .then([answered](sandbox_status& said) { answered(&said); },
           [answered](const caf::error&) { answered(nullptr); });
 }
@@ -377,19 +398,21 @@ void keep_all_files(directory_pointer self, caf::typed_response_promise<std::uin
 }
 
 directory_impl::behavior_type directory(directory_pointer self,
-                                        std::shared_ptr<const sandbox_options> options) {
+                                        std::shared_ptr<const sandbox_options> options,
+                                        object_kinds kinds) {
   self->count_mailbox(options->figures->directories);
   self->state.options = std::move(options);
+  self->state.kinds = std::move(kinds);
   // One that hibernates says nothing; any other end is a bug, but its id must go on working.
   self->set_down_handler([self](const caf::down_msg& down) {
-    const auto at = self->state.ids.find(down.source);
-    if (at == self->state.ids.end())
+    const auto at = self->state.names.find(down.source);
+    if (at == self->state.names.end())
       return;
-    const auto id = at->second;
+    const auto name = at->second;
     if (down.reason && down.reason != caf::exit_reason::normal)
       log::error("directory.lost_activation",
-                 {{"id", id.str()}, {"reason", self->system().render(down.reason)}});
-    forget(self, id, down.source);
+                 {{"id", name.owner()}, {"reason", self->system().render(down.reason)}});
+    forget(self, name, down.source);
   });
   return {
     [self](find_atom, const std::string& text,
@@ -422,17 +445,26 @@ directory_impl::behavior_type directory(directory_pointer self,
       remove(self, *id, reply, context);
       return reply;
     },
+    [self](reach_atom, const object_name& asked) -> caf::result<owned_object_actor> {
+      const auto name = known_object(self, asked.owner());
+      if (!name || *name != asked || name->kind.empty())
+        return to_caf({errc::invalid_request, "there are no objects of that name"});
+      auto& mine = activate(self, *name);
+      if (mine.deleting)
+        return to_caf({errc::node_unreachable, "it goes on at another node"});
+      return mine.actor;
+    },
     [self](alarm_due& due) -> caf::result<caf::ok_atom> {
-      const auto id = sandbox_id::parse(due.whose.owner);
-      if (!id)
-        return to_caf({errc::invalid_request, "malformed sandbox id"});
+      const auto name = known_object(self, due.whose.owner);
+      if (!name)
+        return to_caf({errc::invalid_request, "there are no objects of that name"});
       auto reply = self->make_response_promise<caf::ok_atom>();
-      ring(self, *id, std::move(due), reply);
+      ring(self, *name, std::move(due), reply);
       return reply;
     },
     [self](adopt_atom, const std::string& name) {
       if (const auto id = sandbox_id::parse(name))
-        caf::anon_send(activate(self, *id).actor, adopt_atom::value);
+        caf::anon_send(activate(self, name_of(*id)).actor, adopt_atom::value);
       else
         self->state.options->engine->disown(name, [] {});
     },
@@ -482,8 +514,9 @@ directory_impl::behavior_type directory(directory_pointer self,
 } // namespace
 
 node_directory_actor spawn_directory(caf::actor_system& system,
-                                     std::shared_ptr<const sandbox_options> options) {
-  return system.spawn(directory, std::move(options));
+                                     std::shared_ptr<const sandbox_options> options,
+                                     object_kinds kinds) {
+  return system.spawn(directory, std::move(options), std::move(kinds));
 }
 
 } // namespace insula::actors

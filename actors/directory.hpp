@@ -9,6 +9,9 @@ namespace insula {
 
 /// The directory as its node sees it.
 using node_directory_actor = directory_actor::extend<
+  // The activation of an object of another kind, made on first use. Errors: invalid_request (no
+  // such kind, or a malformed id), node_unreachable (it leaves this node).
+  caf::replies_to<reach_atom, object_name>::with<owned_object_actor>,
   // Passes it on to the activation, which is made if need be, without starting its sandbox. Errors:
   // sandbox_not_running (it is being deleted), and those of sandbox_object_actor.
   caf::replies_to<alarm_due>::with<caf::ok_atom>,
@@ -24,9 +27,13 @@ using node_directory_actor = directory_actor::extend<
 
 namespace actors {
 
-/// The directory of one node: it makes a sandbox's actor on first use and knows it from then on.
+/// The directory of one node: it makes an object's actor on first use and knows it from then on.
+/// `kinds`: all but sandboxes.
 node_directory_actor spawn_directory(caf::actor_system& system,
-                                     std::shared_ptr<const sandbox_options> options);
+                                     std::shared_ptr<const sandbox_options> options,
+                                     object_kinds kinds = {});
 
 } // namespace actors
 } // namespace insula
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::object_name)

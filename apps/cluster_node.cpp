@@ -974,7 +974,8 @@ http::picture cluster_node::look() const {
     }
   }
   for (const auto& [id, owner] : core_->owners->all())
-    seen.sandboxes.push_back({id, owner.value, owner.created});
+    if (sandbox_id::parse(id)) // Else an object of another kind.
+      seen.sandboxes.push_back({id, owner.value, owner.created});
   return seen;
 }
 

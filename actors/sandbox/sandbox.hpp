@@ -3,6 +3,7 @@
 #include "actors/figures.hpp"
 #include "actors/instance_count.hpp"
 #include "actors/object.hpp"
+#include "actors/owned_object.hpp"
 #include "actors/pool.hpp"
 #include "actors/protocol/interfaces.hpp"
 #include "actors/sandbox/lifecycle.hpp"
@@ -26,31 +27,8 @@
 
 namespace insula {
 
-using adopt_atom = caf::atom_constant<caf::atom("adopt")>;
-using evict_atom = caf::atom_constant<caf::atom("evict")>;
-using hand_over_atom = caf::atom_constant<caf::atom("hand_over")>;
-using keep_files_atom = caf::atom_constant<caf::atom("keepfiles")>;
-using keep_used_files_atom = caf::atom_constant<caf::atom("keepused")>;
-
 /// A sandbox as its node sees it.
-using sandbox_object_actor = sandbox_actor::extend<
-  // Starts nothing. Errors: those of storage::store, and of the lease.
-  caf::replies_to<alarm_due>::with<caf::ok_atom>,
-  // Its sandbox may have been left running by an earlier server: then it is taken over.
-  caf::reacts_to<adopt_atom>,
-  // It is not this node's any more: whatever of it is here ends, and what the node kept of it is
-  // forgotten. Its record stays. Answered when nothing runs; the actor ends then.
-  caf::replies_to<evict_atom>::with<caf::ok_atom>,
-  // It is to go on elsewhere: it is stopped, as if nobody had used it for long. Answered when
-  // nothing runs and its lease is given back. Errors: limit_reached (it is being started, changed
-  // or deleted: later).
-  caf::replies_to<hand_over_atom>::with<caf::ok_atom>,
-  // Before it is handed over or ended: if it is persistent and runs, answers when a snapshot of its
-  // files as they are now, or later, is durable. Of any other at once. Errors: store_failed,
-  // io_failed, sandbox_not_running.
-  caf::replies_to<keep_files_atom>::with<caf::ok_atom>,
-  // The same if it was used since the last one began. Else at once.
-  caf::replies_to<keep_used_files_atom>::with<caf::ok_atom>>;
+using sandbox_object_actor = sandbox_actor::extend_with<owned_object_actor>;
 
 namespace actors {
 

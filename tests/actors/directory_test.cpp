@@ -16,7 +16,98 @@ std::vector<sandbox_status> all_active(activation_page page) {
   return page.sandboxes;
 }
 
+/// An object of another kind, and what it has heard.
+struct plain_object {
+  using pointer = owned_object_actor::pointer;
+
+  std::vector<std::string> made; ///< The ids of its activations.
+  std::string heard;
+
+  actors::object_kinds as(const std::string& kind) {
+    return {{kind, [this](caf::actor_system& system, const std::string& id) {
+               made.push_back(id);
+               return system.spawn([this](pointer self) { return behaviour(self); });
+             }}};
+  }
+
+private:
+  owned_object_actor::behavior_type behaviour(pointer self) {
+    const auto say = [this](const char* what) {
+      heard += what;
+      return caf::ok_atom::value;
+    };
+    return {
+      [=](const alarm_due&) {
+        self->quit(); // As one that hibernates.
+        return say("alarm ");
+      },
+      [=](adopt_atom) { say("adopt "); },
+      [=](evict_atom) {
+        self->quit();
+        return say("evict ");
+      },
+      [=](hand_over_atom) {
+        self->quit();
+        return say("hand over ");
+      },
+      [=](keep_files_atom) { return say("keep "); },
+      [=](keep_used_files_atom) { return say("keep used "); },
+    };
+  }
+};
+
 } // namespace
+
+TEST_CASE("an object's name says its kind", "[actors][directory]") {
+  CHECK(object_name::parse("abc") == object_name{"", "abc"});
+  CHECK(object_name::parse("run:abc.1_A-9") == object_name{"run", "abc.1_A-9"});
+  CHECK(object_name{"run", "abc"}.owner() == "run:abc");
+  CHECK(object_name{"", "abc"}.owner() == "abc");
+  for (const auto* wrong :
+       {"", ":", "run:", ":abc", "Run:abc", "run:a/b", "run:a b", "run:a:b", "ABC", "a/b"})
+    CHECK_FALSE(object_name::parse(wrong));
+  CHECK(object_name::parse("run:" + std::string(124, 'a')));
+  CHECK_FALSE(object_name::parse("run:" + std::string(125, 'a')));
+}
+
+TEST_CASE("an object of another kind has one activation as well", "[actors][directory]") {
+  small_node node;
+  plain_object objects;
+  const auto directory = node.make_directory(objects.as("run"));
+  const auto reach = [&](const object_name& name) {
+    return node.sys.ask<owned_object_actor>(directory, reach_atom::value, name);
+  };
+  const auto first = reach({"run", "one"}).value();
+  CHECK(reach({"run", "one"}).value() == first);
+  CHECK_FALSE(reach({"run", "two"}).value() == first);
+  CHECK(objects.made == std::vector<std::string>{"one", "two"});
+
+  for (const auto& wrong : {object_name{"drive", "one"}, {"", "abc"}, {"run", "a:b"}, {"run", ""}})
+    CHECK(reach(wrong).reason().code == errc::invalid_request);
+  CHECK(node.sys.ask<activation_page>(directory, list_activations{0, 1}).value().total == 0);
+
+  // Its alarm activates it.
+  node.sys.ask<caf::ok_atom>(directory, alarm_due{{kept_in::cluster, "run:three", {}}, "now"})
+    .value();
+  CHECK(objects.heard == "alarm ");
+  CHECK(objects.made.back() == "three");
+  CHECK(
+    node.sys.ask<caf::ok_atom>(directory, alarm_due{{kept_in::cluster, "drive:three", {}}, "now"})
+      .reason()
+      .code == errc::invalid_request);
+  reach({"run", "three"}).value(); // It has ended by itself: this is another one.
+  CHECK(objects.made.size() == 4);
+
+  objects.heard.clear();
+  node.sys.ask<caf::ok_atom>(directory, hand_over_atom::value, std::string{"run:two"}).value();
+  node.sys.ask<caf::ok_atom>(directory, hand_over_atom::value, std::string{"run:nowhere"}).value();
+  CHECK(objects.heard == "hand over ");
+  CHECK(node.sys.ask<std::uint64_t>(directory, keep_files_atom::value).value() == 0);
+  objects.heard.clear();
+  node.sys.ask<caf::ok_atom>(directory, evict_atom::value).value();
+  CHECK(objects.heard == "evict evict "); // Of "one" and "three".
+  CHECK_FALSE(reach({"run", "one"}).value() == first);
+}
 
 TEST_CASE("one id has one activation, whoever asks and however often", "[actors][directory]") {
   small_node node;

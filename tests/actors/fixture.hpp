@@ -153,8 +153,8 @@ struct small_node {
     made_.push_back(caf::actor_cast<caf::actor>(made));
     return made;
   }
-  node_directory_actor make_directory() {
-    auto made = actors::spawn_directory(sys.get(), options);
+  node_directory_actor make_directory(actors::object_kinds kinds = {}) {
+    auto made = actors::spawn_directory(sys.get(), options, std::move(kinds));
     made_.push_back(caf::actor_cast<caf::actor>(made));
     return made;
   }
