@@ -9,6 +9,7 @@
 #include <string>
 #include <unistd.h>
 
+using insula::output_stream;
 using namespace insula::fuzz;
 using namespace insula::runtime;
 
