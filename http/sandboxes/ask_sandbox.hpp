@@ -4,6 +4,7 @@
 #include "actors/protocol/interfaces.hpp"
 #include "base/limits.hpp"
 #include "http/sandboxes/services.hpp"
+#include "http/transport/exchange.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/event_based_actor.hpp>
