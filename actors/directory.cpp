@@ -448,7 +448,7 @@ directory_impl::behavior_type directory(directory_pointer self,
     [self](reach_atom, const object_name& asked) -> caf::result<owned_object_actor> {
       const auto name = known_object(self, asked.owner());
       if (!name || *name != asked || name->kind.empty())
-        return to_caf({errc::invalid_request, "there are no objects of that name"});
+        return to_caf({errc::invalid_request, "the object's kind or id is not valid"});
       auto& mine = activate(self, *name);
       if (mine.deleting)
         return to_caf({errc::node_unreachable, "it goes on at another node"});
@@ -457,7 +457,7 @@ directory_impl::behavior_type directory(directory_pointer self,
     [self](alarm_due& due) -> caf::result<caf::ok_atom> {
       const auto name = known_object(self, due.whose.owner);
       if (!name)
-        return to_caf({errc::invalid_request, "there are no objects of that name"});
+        return to_caf({errc::invalid_request, "the object's kind or id is not valid"});
       auto reply = self->make_response_promise<caf::ok_atom>();
       ring(self, *name, std::move(due), reply);
       return reply;

@@ -67,7 +67,7 @@ node_pool_actor spawn_pool_of(caf::actor_system& system, const sandbox_options& 
 } // namespace
 
 node::node(caf::actor_system& system, storage::store& cluster, storage::store& local,
-           sandbox_options options, const pool_settings& warm)
+           sandbox_options options, const pool_settings& warm, object_kinds kinds)
     : system_(&system)
     , swept_(std::make_shared<lent_store>()) {
   swept_->store = &local;
@@ -85,8 +85,8 @@ node::node(caf::actor_system& system, storage::store& cluster, storage::store& l
   options.pool = spawn_pool_of(system, options);
   pool_ = options.pool;
   caf::anon_send(pool_, prime_pool{warm});
-  const auto directory =
-    spawn_directory(system, std::make_shared<const sandbox_options>(std::move(options)));
+  const auto directory = spawn_directory(
+    system, std::make_shared<const sandbox_options>(std::move(options)), std::move(kinds));
   adopt_all(*engine, directory);
   caf::anon_send(alarms_, wake_by_atom::value, caf::actor_cast<caf::actor>(directory));
   directory_ = directory;

@@ -23,7 +23,7 @@ public:
   /// cluster's does not have is removed. `options.keep` and `options.pool` are filled in here.
   /// `warm`: what the pool of new sandboxes' image keeps, from now on.
   node(caf::actor_system& system, storage::store& cluster, storage::store& local,
-       sandbox_options options, const pool_settings& warm = {});
+       sandbox_options options, const pool_settings& warm = {}, object_kinds kinds = {});
 
   /// Every actor ends, and answers what it owes. Sandboxes that run go on running: they are the
   /// spawner's.

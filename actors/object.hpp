@@ -148,7 +148,7 @@ private:
   void change_entry(pending& in, const std::string& key, std::optional<std::string> value);
   void change_entries(pending& in, std::vector<storage::change> changes);
   void change_alarm(pending& in, std::string record);
-  /// What the derived entries lack of what their rule says.
+  /// Changes that bring the derived entries in step with their rule.
   std::vector<storage::change> underived() const;
   void catch_up();
   void send_next();

@@ -110,7 +110,7 @@ result<storage::mark_position> position_of(std::string_view cursor) {
   if (cursor.size() < time_digits + 2 || cursor[time_digits] != '.' ||
       cursor.size() > time_digits + 1 + storage::store::max_owner_bytes ||
       turn.find_first_not_of("0123456789abcdef") != std::string_view::npos)
-    return error{errc::invalid_request, "this is no place in the list of sandboxes"};
+    return error{errc::invalid_request, "the cursor is not valid"};
   return storage::mark_position{std::string{sandbox_list}.append(turn),
                                 std::string{cursor.substr(time_digits + 1)}};
 }

@@ -170,8 +170,8 @@ inline constexpr auto list_patience = 2s;
 /// All that APIs say of one sandbox. Its line in the list has that as well, and is one value.
 inline constexpr std::size_t metadata_bytes = 1'000'000;
 
-/// What one question about a list is answered with at most, and what a look through the whole list
-/// takes at a time.
+/// The most sandboxes in one page of a list, and in one step of a walk through all of the list.
+/// A step holds nothing else up.
 inline constexpr std::uint32_t list_page_sandboxes = 256;
 
 /// Commands that run at once in one sandbox; its process limit usually ends earlier.

@@ -74,8 +74,8 @@ struct mark_page {
 /// Threads: any. commit() may be called while others wait, and from inside on_durable; the store
 ///          groups what comes together into one sync. Not for two processes at a time.
 /// Time:    everything but commit() looks at the disk and waits for it. commit() never waits for
-/// the disk. Answers: on_durable is called exactly once, never two at a time for accepted batches,
-/// and for
+///          the disk.
+/// Answers: on_durable is called exactly once, never two at a time for accepted batches, and for
 ///          those in the order of commit(). It runs on the store's own thread, or inside commit()
 ///          where nothing has to wait for a disk: be quick there, do not throw, and hold no lock
 ///          while committing that it takes. A batch that is refused before it is accepted

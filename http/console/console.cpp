@@ -129,7 +129,7 @@ std::string write_sandboxes(const activation_page& page, bool asks_key, std::int
   return out.end_array().end_object().str();
 }
 
-/// None: it is no place in a list.
+/// None: it is no cursor of a list.
 std::optional<std::uint64_t> read_place(const std::string& text) {
   std::uint64_t place = 0;
   const auto end = text.data() + text.size();
@@ -140,7 +140,7 @@ std::optional<std::uint64_t> read_place(const std::string& text) {
 void list(const services& with, const std::string& query, const reply& to) {
   const auto after = read_place(form_value(query, "after"));
   if (!after)
-    return to->respond(refused(400, "after is no place in this list", "invalid_request"));
+    return to->respond(refused(400, "`after` is not a cursor of this list", "invalid_request"));
   constexpr auto patience = 2 * limits::list_patience;
   to->answer_within(patience, refused(504, "The list was not ready in time.", "deadline_exceeded"));
   const list_activations wanted{*after, limits::list_page_sandboxes};

@@ -208,9 +208,14 @@ namespace {
 
 /// It is no command's id: it may be a session's.
 void end_session(const command_question& asked) {
-  ask<delete_session_request, caf::ok_atom>(asked, [to = asked.to](caf::ok_atom) {
-    to->respond({200, "{}", "application/json; charset=utf-8"});
-  });
+  question{*asked.with, asked.sandbox, delete_session_request{asked.id, {}}, asked.to}
+    .starts(false)
+    .or_else([id = asked.id](question_stage, const error& why) {
+      return why.code == errc::not_found ? unknown_command(id) : execd_failure(why);
+    })
+    .then<caf::ok_atom>([to = asked.to](caf::ok_atom) {
+      to->respond({200, "{}", "application/json; charset=utf-8"});
+    });
 }
 
 } // namespace

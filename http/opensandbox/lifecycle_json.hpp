@@ -12,17 +12,17 @@
 
 namespace insula::http::opensandbox {
 
-/// What is remembered of a sandbox besides what every API knows of it.
+/// This API's metadata of a sandbox.
 struct sandbox_notes {
   std::string image;                   ///< As its maker called it.
   std::vector<std::string> entrypoint; ///< What it was made to run.
   std::map<std::string, std::string> metadata = {};
 };
-/// Whose metadata of a sandbox they are.
+/// This API's name among a sandbox's metadata.
 inline constexpr const char* metadata_api = "opensandbox";
 /// This API's text among a sandbox's metadata. Empty: another API has made it.
 std::string text_of_notes(const sandbox_description& of);
-/// One that another API has made has none of all that.
+/// A sandbox that another API has made has no notes.
 sandbox_notes read_notes(std::string_view text);
 std::string write_notes(const sandbox_notes& notes);
 

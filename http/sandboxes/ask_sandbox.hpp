@@ -108,9 +108,8 @@ void ask_sandbox(const services& with, sandbox_question<Message, Answer> questio
 }
 
 /// A question to a sandbox for which a request waits, in the words of an API:
-///   question{with, id, message, to}.within(patience,
-///   late).or_else(refusal).then<Answer>(answered);
-/// `then` asks. Threads: `answered` and `refusal` run on a CAF worker.
+///   question{with, id, message, to}.or_else(refusal).then<Answer>(answered);
+/// `then` asks, after or_else(). Threads: `answered` and `refusal` run on a CAF worker.
 template <class Message>
 class question {
 public:

@@ -77,7 +77,8 @@ TEST_CASE("metadata has a ceiling, and an API a name", "[actors][metadata]") {
   const auto code = [&](auto message) {
     return node.sys.ask<sandbox_description>(box, message).reason().code;
   };
-  for (const std::string odd : {"", "a/b", "A", "a1", std::string(33, 'a').c_str()}) {
+  for (const auto& odd : {std::string{}, std::string{"a/b"}, std::string{"A"}, std::string{"a1"},
+                          std::string(33, 'a')}) {
     made.metadata = {{odd, "x"}};
     CHECK(code(made) == errc::invalid_request);
   }
@@ -92,5 +93,7 @@ TEST_CASE("metadata has a ceiling, and an API a name", "[actors][metadata]") {
   more.metadata = {"a/b", "x"};
   CHECK(code(more) == errc::invalid_request);
   more.metadata = {"one", "small"};
+  CHECK(node.sys.ask<sandbox_description>(box, more).value().exists);
+  more.metadata = {std::string(32, 'a'), "x"};
   CHECK(node.sys.ask<sandbox_description>(box, more).value().metadata.at("one") == "small");
 }

@@ -339,8 +339,19 @@ TEST_CASE("a watcher of a directory sees one event for a file that is put", "[fi
       return of.put("workspace/w/both", std::string(200'000, i == 0 ? 'a' : 'b')).status;
     });
     CHECK(both == std::vector<int>{200, 200});
-    const auto told = there.events(); // Of two that wait to be read the kernel makes one.
+    const auto told =
+      there.events(); // Of two equal ones that wait to be read the kernel makes one.
     CHECK((told == "moved_to both\nmoved_to both\n" || told == "moved_to both\n"));
+  }
+  { // The same of two files.
+    watched there{it, "/workspace/w"};
+    const auto both = at_once(2, [&](std::size_t i) {
+      return of.put("workspace/w/both" + std::to_string(i), std::string(200'000, 'a')).status;
+    });
+    CHECK(both == std::vector<int>{200, 200});
+    const auto told = there.events();
+    CHECK(
+      (told == "moved_to both0\nmoved_to both1\n" || told == "moved_to both1\nmoved_to both0\n"));
   }
   { // An upload by execd's API, which has a mode; and a text that is replaced by it.
     watched there{it, "/tmp/w"};

@@ -191,6 +191,8 @@ TEST_CASE("OpenSandbox: what makes no sense is refused with its code", "[http][o
          {with(R"("env":{"A=B":"1"})"), 422, "GENERAL::INVALID_REQUEST"},
          {with(R"("metadata":{"opensandbox.io/x":"1"})"), 400, "SANDBOX::INVALID_METADATA_LABEL"},
          {with(R"("metadata":{"a b":"1"})"), 400, "SANDBOX::INVALID_METADATA_LABEL"},
+         // Of a member that comes twice the last one counts.
+         {with(R"("timeout":60,"timeout":30)"), 422, "GENERAL::INVALID_REQUEST"},
          {with(R"("metadata":{"a":"-"})"), 400, "SANDBOX::INVALID_METADATA_LABEL"},
          {with(R"("networkPolicy":{"defaultAction":"maybe"})"), 400, "SANDBOX::INVALID_PARAMETER"},
          {with(R"("volumes":[{"name":"a"}])"), 400, "SANDBOX::INVALID_PARAMETER"},
