@@ -1,5 +1,6 @@
 #include "actors/sandbox/core.hpp"
 
+#include "actors/sandbox_list.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
@@ -50,8 +51,7 @@ bool core::may_hibernate() const {
 }
 
 sandbox_description core::describe() const {
-  sandbox_description said;
-  said.exists = exists();
+  auto said = describe_record(record().entries());
   each_part([&](const part& one) { one.describe(said); });
   return said;
 }

@@ -86,7 +86,7 @@ public:
   virtual bool in_use() const { return false; }
   /// As long as it is, requests wait, and the sandbox is left as it is.
   virtual bool is_held() const { return false; }
-  /// Adds what it knows. The record is loaded.
+  /// Adds what it knows beyond the record, which is loaded.
   virtual void describe(sandbox_description& /*into*/) const {}
   /// Adds what it knows. The record may not be loaded.
   virtual void count(sandbox_status& /*into*/) const {}
@@ -174,6 +174,7 @@ public:
   bool in_use() const;
   bool is_held() const;
   bool may_hibernate() const;
+  /// By the record, and what the parts know beyond it.
   sandbox_description describe() const;
   sandbox_status status() const;
   void mark_used();

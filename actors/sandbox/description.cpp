@@ -1,7 +1,6 @@
 #include "actors/sandbox/description.hpp"
 
 #include "actors/sandbox/egress.hpp"
-#include "actors/sandbox_list.hpp"
 #include "actors/sandbox_metadata.hpp"
 
 #include <charconv>
@@ -47,10 +46,6 @@ void description::write(std::vector<storage::change> changes,
   changes.push_back({expires_key, std::to_string(*expires_ms)});
   const auto left = std::max<std::int64_t>(*expires_ms - options().time->unix_ms(), 0);
   record().set_alarm(std::chrono::milliseconds{left}, std::move(changes));
-}
-
-void description::describe(sandbox_description& into) const {
-  into = describe_record(record().entries());
 }
 
 void description::count(sandbox_status& into) const {

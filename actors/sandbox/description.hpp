@@ -15,7 +15,6 @@ public:
   void define(const define_sandbox& wanted, const reply<sandbox_description>& to);
   void redefine(const redefine_sandbox& wanted, const reply<sandbox_description>& to);
 
-  void describe(sandbox_description& into) const override;
   void count(sandbox_status& into) const override;
 
 private:

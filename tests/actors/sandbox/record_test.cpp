@@ -43,6 +43,29 @@ TEST_CASE("a definition of an unknown image, or without the lease, changes nothi
   CHECK(core.operations() == 0);
 }
 
+TEST_CASE("a part adds to what the record tells, wherever it stands in the table", "[parts]") {
+  class stands_still final : public part {
+  public:
+    using part::part;
+    void describe(sandbox_description& into) const override {
+      CHECK(into.image == "host");
+      into.paused = true;
+    }
+  };
+  fake_core core;
+  stands_still odd{core};
+  description about{core};
+  core.cluster.kept = {{"created_ms", "5"}, {"expires_ms", "9"}, {"image", "host"}};
+  for (const auto& order : {std::vector<part*>{&odd, &about}, {&about, &odd}}) {
+    core.have(order);
+    const auto said = core.describe();
+    CHECK(said.exists);
+    CHECK(said.created_ms == 5);
+    CHECK(said.expires_ms == 9);
+    CHECK(said.paused);
+  }
+}
+
 TEST_CASE("a description changes only if it is as the client knows it", "[parts]") {
   fake_core core;
   description about{core};
