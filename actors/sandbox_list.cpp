@@ -1,5 +1,7 @@
 #include "actors/sandbox_list.hpp"
 
+#include "actors/record_keys.hpp"
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -18,17 +20,11 @@ constexpr auto last_time = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t time_digits = 16;
 
 /// Of a record, what its line has as well.
-constexpr std::array<std::string_view, 4> told_of{"created_ms", "expires_ms", "image", "paused"};
+constexpr std::array told_of{created_key, expires_key, image_key, paused_key};
 
 std::string value_of(const record_entries& record, std::string_view key) {
   const auto at = record.find(key);
   return at == record.end() ? std::string{} : at->second;
-}
-
-std::optional<std::int64_t> number_in(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, why] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return why == std::errc{} && !text.empty() ? std::optional{value} : std::nullopt;
 }
 
 /// The later, the lower.
@@ -71,17 +67,17 @@ record_entries from_text(std::string_view text) {
 
 sandbox_description describe_record(const record_entries& record) {
   sandbox_description said;
-  said.exists = record.contains("created_ms");
+  said.exists = record.contains(created_key);
   said.metadata = metadata_of(record);
-  said.created_ms = number_in(value_of(record, "created_ms")).value_or(0);
-  said.expires_ms = number_in(value_of(record, "expires_ms"));
-  said.image = value_of(record, "image");
-  said.paused = record.contains("paused");
+  said.created_ms = number_in(record, created_key).value_or(0);
+  said.expires_ms = number_in(record, expires_key);
+  said.image = value_of(record, image_key);
+  said.paused = record.contains(paused_key);
   return said;
 }
 
 std::optional<storage::entry> line_of(const record_entries& record) {
-  const auto created = record.find("created_ms");
+  const auto created = record.find(created_key);
   if (created == record.end())
     return std::nullopt;
   record_entries told;
@@ -169,13 +165,13 @@ std::optional<storage::change> line_that_lacks(storage::store& records, const st
 std::size_t list_older_records(storage::store& records, storage::lease_service& leases,
                                const std::function<void(const std::string& owner)>& let_go) {
   const auto listed = listed_already(records);
-  const auto all = listed ? records.find("created_ms") : listed.reason();
+  const auto all = listed ? records.find(created_key) : listed.reason();
   std::size_t written = 0;
   if (!all)
     return written;
   std::vector<std::string> lacking;
   for (const auto& each : *all)
-    if (each.key == "created_ms" && !listed->contains(each.owner))
+    if (each.key == created_key && !listed->contains(each.owner))
       lacking.push_back(each.owner);
   for (std::size_t from = 0; from < lacking.size(); from += at_once) {
     std::vector<older_record> some;

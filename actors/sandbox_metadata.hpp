@@ -1,11 +1,11 @@
 #pragma once
 
 #include "actors/protocol/messages.hpp"
+#include "actors/record_keys.hpp"
 #include "base/error.hpp"
 #include "storage/store.hpp"
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,8 +13,6 @@
 
 /// What APIs say of a sandbox, as keys of its record: one for each API.
 namespace insula::actors {
-
-using record_entries = std::map<std::string, std::string, std::less<>>;
 
 /// Is this a key of that kind?
 bool is_metadata(std::string_view key);

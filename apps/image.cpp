@@ -1,5 +1,6 @@
 #include "apps/image.hpp"
 
+#include "actors/record_keys.hpp"
 #include "apps/config.hpp"
 #include "apps/progress_bar.hpp"
 #include "storage/images/image_store.hpp"
@@ -249,7 +250,7 @@ int image_commands::impl::run_remove(images::image_store& store, const config& v
     return complain(found.reason());
   if (!force) {
     const auto users =
-      storage::owners_with(values.state.directory + "/records/insula.db", "image", name);
+      storage::owners_with(values.state.directory + "/records/insula.db", actors::image_key, name);
     if (!users)
       return complain(users.reason());
     if (!users->empty())

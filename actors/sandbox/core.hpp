@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/record_keys.hpp"
 #include "actors/sandbox/children.hpp"
 #include "actors/sandbox/kept_record.hpp"
 #include "actors/sandbox/lifecycle.hpp"
@@ -144,7 +145,7 @@ public:
     return is_alive(now_) || now_ == phase::starting || (now_ == phase::asleep && has_survived());
   }
   /// It has been defined or has run, and was not deleted since. Its record is loaded.
-  bool exists() const { return record().find("created_ms") != nullptr; }
+  bool exists() const { return record().find(created_key) != nullptr; }
   /// Why nothing is asked of it any more. None: it may be asked.
   const std::optional<error>& refusal() const { return refusal_; }
   error not_found() const { return {errc::not_found, "Sandbox " + id_ + " not found."}; }

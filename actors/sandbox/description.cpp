@@ -1,18 +1,14 @@
 #include "actors/sandbox/description.hpp"
 
+#include "actors/record_keys.hpp"
 #include "actors/sandbox/egress.hpp"
 #include "actors/sandbox_metadata.hpp"
-
-#include <charconv>
 
 namespace insula::actors::inside_sandbox {
 
 namespace {
 
-constexpr const char* created_key = "created_ms";
 constexpr const char* env_key = "env";
-constexpr const char* expires_key = "expires_ms";
-constexpr const char* image_key = "image";
 constexpr const char* memory_key = "memory_limit";
 constexpr const char* cpu_key = "cpu_limit";
 
@@ -31,13 +27,6 @@ std::optional<error> misfit(const metadata_change& wanted, const kept_record& re
 
 } // namespace
 
-std::optional<std::int64_t> number_in(const kept_record& record, std::string_view key) {
-  const auto text = record.value(key);
-  std::int64_t value = 0;
-  const auto [end, why] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return why == std::errc{} && !text.empty() ? std::optional{value} : std::nullopt;
-}
-
 /// Together with the changes: it is ended at that time. None: that stays as it is.
 void description::write(std::vector<storage::change> changes,
                         std::optional<std::int64_t> expires_ms) {
@@ -49,7 +38,7 @@ void description::write(std::vector<storage::change> changes,
 }
 
 void description::count(sandbox_status& into) const {
-  into.created_ms = number_in(record(), created_key).value_or(0);
+  into.created_ms = number_in(record().entries(), created_key).value_or(0);
   const auto limits = limits_of(core_);
   into.memory_limit_bytes = limits.memory_bytes;
   into.cpu_limit_percent = limits.cpu_percent;
@@ -153,7 +142,7 @@ void description::redefine(const redefine_sandbox& wanted, const reply<sandbox_d
 runtime::sandbox_limits limits_of(const core& of) {
   auto limits = of.options().limits;
   const auto lower = [&of](auto& limit, const char* key) {
-    const auto wanted = number_in(of.record(), key).value_or(0);
+    const auto wanted = number_in(of.record().entries(), key).value_or(0);
     using number = std::remove_reference_t<decltype(limit)>;
     if (wanted > 0 && (limit == 0 || static_cast<std::uint64_t>(wanted) < limit))
       limit = static_cast<number>(wanted);
@@ -164,7 +153,7 @@ runtime::sandbox_limits limits_of(const core& of) {
 }
 
 std::optional<std::chrono::milliseconds> time_left(const core& of) {
-  const auto when = number_in(of.record(), expires_key);
+  const auto when = number_in(of.record().entries(), expires_key);
   return when ? std::optional{std::chrono::milliseconds{*when - of.options().time->unix_ms()}}
               : std::nullopt;
 }

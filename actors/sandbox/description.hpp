@@ -29,7 +29,5 @@ runtime::sandbox_limits limits_of(const core& of);
 std::map<std::string, std::string> own_environment(const core& of);
 /// Until it is to be deleted; none: it stays.
 std::optional<std::chrono::milliseconds> time_left(const core& of);
-/// A number that stands in a record. None: there is no such key, or it is no number.
-std::optional<std::int64_t> number_in(const kept_record& record, std::string_view key);
 
 } // namespace insula::actors::inside_sandbox

@@ -40,7 +40,7 @@ void for_each_record(const kept_record& in, Do what) {
 
 /// This start of the sandbox: what ran in another one is gone with it.
 std::string idempotency::this_start() const {
-  return record().value("started_ms");
+  return record().value(started_key);
 }
 
 std::optional<idempotency_record> idempotency::find_record(const std::string& key) const {

@@ -90,7 +90,7 @@ void idle::stand_as_left() {
 /// the machine. The start of the sandbox tells it from an earlier one.
 std::string idle::note_text(steady_clock::time_point since) const {
   std::ostringstream words;
-  words << record().value("started_ms") << ' ' << since.time_since_epoch().count() << ' '
+  words << record().value(started_key) << ' ' << since.time_since_epoch().count() << ' '
         << options().time->boot();
   return words.str();
 }

@@ -2,9 +2,9 @@
 
 #include "actors/object.hpp"
 #include "actors/protocol/messages.hpp"
+#include "actors/record_keys.hpp"
 #include "actors/sandbox/reply.hpp"
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +15,7 @@ namespace insula::actors::inside_sandbox {
 /// promises of each function.
 class kept_record {
 public:
-  using entry_map = std::map<std::string, std::string, std::less<>>;
+  using entry_map = record_entries;
 
   virtual ~kept_record() = default;
 

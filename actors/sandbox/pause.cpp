@@ -1,5 +1,6 @@
 #include "actors/sandbox/pause.hpp"
 
+#include "actors/record_keys.hpp"
 #include "actors/sandbox/gate.hpp"
 #include "actors/sandbox/idle.hpp"
 #include "actors/sandbox/startup.hpp"
@@ -8,12 +9,6 @@
 #include <utility>
 
 namespace insula::actors::inside_sandbox {
-
-namespace {
-
-constexpr const char* paused_key = "paused";
-
-} // namespace
 
 /// The mark is in its record, durable or on its way to that.
 bool pause::is_marked() const {

@@ -1,5 +1,6 @@
 #include "actors/sandbox/startup.hpp"
 
+#include "actors/record_keys.hpp"
 #include "actors/sandbox/description.hpp"
 #include "actors/sandbox/egress.hpp"
 #include "actors/sandbox/gate.hpp"
@@ -109,13 +110,13 @@ void startup::make_unless_paused() {
 
 /// A sandbox starts from the image that it was made from, also when new ones start from another.
 std::string startup::image_name() const {
-  const auto* recorded = record().find("image");
+  const auto* recorded = record().find(image_key);
   return recorded == nullptr ? options().image_name : *recorded;
 }
 
 void startup::choose_image_and_make() {
   adopting_ = core_.has_survived();
-  if (adopting_ && (record().find("started_ms") == nullptr || with_.files.has_half_its_files()))
+  if (adopting_ && (record().find(started_key) == nullptr || with_.files.has_half_its_files()))
     return end_survivor(); // No client was ever told of it.
   const auto name = image_name();
   const auto at = options().images.find(name);
@@ -185,7 +186,7 @@ void startup::take_lease_and_make() {
       watch_.part(start_phase::lease) = steady_clock::now() - watch_.lease_asked;
       if (core_.now() == phase::deleting)
         return adopting_ ? end_survivor() : with_.ends.finish_delete();
-      if (!adopting_ && record().find("started_ms") != nullptr)
+      if (!adopting_ && record().find(started_key) != nullptr)
         return write_record([this] { make(); });
       if (adopting_)
         recorded_ = true; // By the server that has started it.
@@ -215,9 +216,9 @@ void startup::record_failed(const error& why, bool before) {
 /// crash. `make`: what is to follow it; null: the engine has been asked already.
 void startup::write_record(const then_function& make) {
   const auto now_ms = std::to_string(options().time->unix_ms());
-  std::vector<storage::change> changes{{"image", image_name()}, {"started_ms", now_ms}};
+  std::vector<storage::change> changes{{image_key, image_name()}, {started_key, now_ms}};
   if (!core_.exists())
-    changes.push_back({"created_ms", now_ms});
+    changes.push_back({created_key, now_ms});
   with_.files.note_start(changes);
   watch_.record_sent = steady_clock::now();
   record().write(std::move(changes), watch_.whose);

@@ -1,6 +1,7 @@
 #include "actors/sandbox/workspace.hpp"
 
 #include "actors/protocol/lost_files.hpp"
+#include "actors/record_keys.hpp"
 #include "actors/sandbox/description.hpp"
 #include "actors/sandbox/idle.hpp"
 #include "actors/sandbox/pause.hpp"
@@ -122,7 +123,7 @@ void workspace::mark(const mark_persistent& wanted, const reply<caf::ok_atom>& t
 // ---- Where its files are not
 
 void workspace::note_start(std::vector<storage::change>& into) {
-  files_.ran_before = record().find("started_ms") != nullptr;
+  files_.ran_before = record().find(started_key) != nullptr;
   if (is_persistent(core_) && !is_marked()) // It stays so.
     into.push_back({persistent_key, std::to_string(options().time->unix_ms())});
   if (record().find(snapshot_key) != nullptr)
@@ -137,7 +138,8 @@ bool workspace::settle(const then_function& then, const otherwise_function&) {
     files_.now = state::settled;
     // It was lost before the first snapshot.
     if (!startup_.adopting() && files_.ran_before && is_persistent(core_))
-      files_.recovered = std::make_shared<recovery>(number_in(record(), "created_ms").value_or(0));
+      files_.recovered =
+        std::make_shared<recovery>(number_in(record().entries(), created_key).value_or(0));
     return true;
   }
   files_.now = state::settling;

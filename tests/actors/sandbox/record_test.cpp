@@ -43,6 +43,14 @@ TEST_CASE("a definition of an unknown image, or without the lease, changes nothi
   CHECK(core.operations() == 0);
 }
 
+TEST_CASE("a number in a record is the whole of its text", "[parts]") {
+  CHECK(actors::number_in("-12") == -12);
+  for (const auto* odd : {"", " 1", "1 ", "12x", "x", "9223372036854775808"})
+    CHECK_FALSE(actors::number_in(odd));
+  CHECK(actors::number_in({{"created_ms", "5"}}, actors::created_key) == 5);
+  CHECK_FALSE(actors::number_in({{"image", "5"}}, actors::created_key));
+}
+
 TEST_CASE("a part adds to what the record tells, wherever it stands in the table", "[parts]") {
   class stands_still final : public part {
   public:

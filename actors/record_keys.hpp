@@ -1,0 +1,36 @@
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+/// The record of a sandbox, and those of its keys that more than one part reads.
+namespace insula::actors {
+
+using record_entries = std::map<std::string, std::string, std::less<>>;
+
+inline constexpr const char* created_key = "created_ms"; ///< With it there is such a sandbox.
+inline constexpr const char* started_key = "started_ms";
+inline constexpr const char* expires_key = "expires_ms";
+inline constexpr const char* image_key = "image";
+inline constexpr const char* paused_key = "paused"; ///< It is, whatever the value.
+
+/// None: the text is no number, or is more than one.
+inline std::optional<std::int64_t> number_in(std::string_view text) {
+  std::int64_t value = 0;
+  const auto* const end = text.data() + text.size();
+  const auto [at, why] = std::from_chars(text.data(), end, value);
+  return why == std::errc{} && at == end ? std::optional{value} : std::nullopt;
+}
+
+/// None: there is no such key, or it has no number.
+inline std::optional<std::int64_t> number_in(const record_entries& record, std::string_view key) {
+  const auto at = record.find(key);
+  return at == record.end() ? std::nullopt : number_in(at->second);
+}
+
+} // namespace insula::actors
