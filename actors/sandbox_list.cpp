@@ -1,14 +1,15 @@
 #include "actors/sandbox_list.hpp"
 
 #include "actors/record_keys.hpp"
+#include "base/log.hpp"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <future>
+#include <iterator>
 #include <limits>
 #include <memory>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,11 @@ std::string turn_of(std::int64_t created_ms) {
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), left, 16).ptr;
   const auto count = static_cast<std::size_t>(end - digits.data());
   return std::string(time_digits - count, '0').append(digits.data(), count);
+}
+
+/// Of the record with that text as its created_key.
+std::string line_key(std::string_view created) {
+  return std::string{sandbox_list} + turn_of(number_in(created).value_or(0));
 }
 
 // ---- A line's text: "<key> <bytes of the value>\n<value>\n" for each.
@@ -87,8 +93,7 @@ std::optional<storage::entry> line_of(const record_entries& record) {
   for (const auto& each : record)
     if (is_metadata(each.first))
       told.insert(each);
-  return storage::entry{std::string{sandbox_list} + turn_of(number_in(created->second).value_or(0)),
-                        to_text(told)};
+  return storage::entry{line_key(created->second), to_text(told)};
 }
 
 described_sandbox read_line(const storage::owned_entry& line) {
@@ -127,80 +132,186 @@ std::pair<std::function<void(result<T>)>, std::future<result<T>>> answer_to() {
 
 struct older_record {
   std::string owner;
-  std::future<result<storage::epoch>> lease;
+  std::string line; ///< The key that its line has.
+  std::future<result<storage::epoch>> lease = {};
   storage::epoch held = 0;
-  std::future<result<void>> written;
+  std::future<result<void>> written = {};
 };
 
-result<std::set<std::string>> listed_already(storage::store& records) {
-  std::set<std::string> owners;
-  storage::mark_position after;
-  while (true) {
-    const auto page = records.scan(sandbox_list, after, storage::store::max_page_lines);
-    if (!page)
-      return page.reason();
-    for (const auto& each : page->lines)
-      owners.insert(each.owner);
-    if (!page->more)
-      return owners;
-    after = {page->lines.back().key, page->lines.back().owner};
-  }
+result<bool> is_listed(storage::store& records, const older_record& which) {
+  const auto line = records.read(which.owner, which.line);
+  if (!line)
+    return line.reason();
+  return !line->empty();
 }
 
-std::optional<storage::change> line_that_lacks(storage::store& records, const std::string& owner) {
+/// Those without a line, as far as that is known before their leases are held.
+result<std::vector<older_record>> without_line(storage::store& records, found_records found) {
+  const auto all = records.find(created_key);
+  if (!all)
+    return all.reason();
+  std::vector<older_record> some;
+  for (const auto& each : *all)
+    if (each.key == created_key)
+      some.push_back({each.owner, line_key(each.value)});
+  if (some.empty() || found == found_records::older)
+    return some;
+  // There is no line without a record.
+  const auto lines = records.count(sandbox_list);
+  if (!lines)
+    return lines.reason();
+  if (*lines == some.size())
+    return std::vector<older_record>{};
+  std::vector<older_record> lacking;
+  for (auto& each : some) {
+    const auto listed = is_listed(records, each);
+    if (!listed)
+      return listed.reason();
+    if (!*listed)
+      lacking.push_back(std::move(each));
+  }
+  return lacking;
+}
+
+/// With its lease held. None: it has one by now, or has been deleted.
+result<std::optional<storage::change>> line_that_lacks(storage::store& records,
+                                                       const std::string& owner) {
   const auto found = records.read(owner);
   if (!found)
-    return std::nullopt; // The next start tries again.
+    return found.reason();
   record_entries record;
   for (const auto& [key, value] : *found)
     record.emplace(key, value);
   auto line = line_of(record);
   if (!line || record.contains(line->key))
-    return std::nullopt;
-  return storage::change{std::move(line->key), std::move(line->value)};
+    return std::optional<storage::change>{};
+  return std::optional{storage::change{std::move(line->key), std::move(line->value)}};
 }
+
+/// Of one start.
+class listing {
+public:
+  listing(storage::store& records, storage::lease_service& leases, const owner_function& let_go)
+      : records_(records)
+      , leases_(leases)
+      , let_go_(let_go) {}
+
+  /// False: none of them could be done, so nothing suggests that others can.
+  bool take(std::vector<older_record> some) {
+    const auto before = failed_.size();
+    for (auto& each : some) {
+      auto [told, got] = answer_to<storage::epoch>();
+      each.lease = std::move(got);
+      leases_.acquire(each.owner, std::move(told));
+    }
+    bool readable = true;
+    for (auto& each : some)
+      readable = hold(each, readable);
+    for (auto& each : some)
+      finish(each);
+    return failed_.size() - before < some.size();
+  }
+
+  void leave(older_record which) { failed_.push_back(std::move(which)); }
+
+  listed_records outcome() {
+    // Another node may have been quicker.
+    for (std::size_t i = 0; i < failed_.size(); ++i) {
+      const auto listed = is_listed(records_, failed_[i]);
+      if (!listed) { // Nor are the others asked for, each of which may take seconds.
+        said_.left += failed_.size() - i;
+        break;
+      }
+      said_.left += *listed ? 0 : 1;
+    }
+    if (said_.left == 0)
+      said_.why.reset();
+    return std::move(said_);
+  }
+
+private:
+  /// May records be read?
+  bool hold(older_record& one, bool readable) {
+    const auto held = one.lease.get();
+    if (!held) {
+      if (held.reason().code != errc::stale_epoch) // Else it is another node's to bring up.
+        fail(one, held.reason());
+      return readable;
+    }
+    one.held = *held;
+    if (!readable) {
+      failed_.push_back({one.owner, one.line});
+      return false;
+    }
+    auto line = line_that_lacks(records_, one.owner);
+    if (!line) {
+      fail(one, line.reason());
+      return false;
+    }
+    if (*line) {
+      auto [told, got] = answer_to<void>();
+      one.written = std::move(got);
+      records_.commit({one.owner, one.held, {std::move(**line)}}, std::move(told));
+    }
+    return true;
+  }
+
+  void finish(older_record& one) {
+    if (one.written.valid()) {
+      if (const auto outcome = one.written.get())
+        ++said_.written;
+      else
+        fail(one, outcome.reason());
+    }
+    if (one.held == 0)
+      return;
+    leases_.release(one.owner, one.held);
+    let_go_(one.owner);
+  }
+
+  void fail(const older_record& one, const error& why) {
+    failed_.push_back({one.owner, one.line});
+    if (!said_.why)
+      said_.why = why;
+  }
+
+  storage::store& records_;
+  storage::lease_service& leases_;
+  const owner_function& let_go_;
+  listed_records said_;
+  std::vector<older_record> failed_;
+};
 
 } // namespace
 
-std::size_t list_older_records(storage::store& records, storage::lease_service& leases,
-                               const std::function<void(const std::string& owner)>& let_go) {
-  const auto listed = listed_already(records);
-  const auto all = listed ? records.find(created_key) : listed.reason();
-  std::size_t written = 0;
-  if (!all)
-    return written;
-  std::vector<std::string> lacking;
-  for (const auto& each : *all)
-    if (each.key == created_key && !listed->contains(each.owner))
-      lacking.push_back(each.owner);
-  for (std::size_t from = 0; from < lacking.size(); from += at_once) {
-    std::vector<older_record> some;
-    for (auto i = from; i < std::min(from + at_once, lacking.size()); ++i) {
-      auto [told, got] = answer_to<storage::epoch>();
-      some.push_back({lacking[i], std::move(got), 0, {}});
-      leases.acquire(lacking[i], std::move(told));
-    }
-    for (auto& each : some) {
-      const auto held = each.lease.get();
-      if (!held)
-        continue;
-      each.held = *held;
-      if (auto line = line_that_lacks(records, each.owner)) {
-        auto [told, got] = answer_to<void>();
-        each.written = std::move(got);
-        records.commit({each.owner, each.held, {std::move(*line)}}, std::move(told));
-      }
-    }
-    for (auto& each : some) {
-      if (each.written.valid() && each.written.get())
-        ++written;
-      if (each.held == 0)
-        continue;
-      leases.release(each.owner, each.held);
-      let_go(each.owner);
-    }
+listed_records list_older_records(storage::store& records, storage::lease_service& leases,
+                                  found_records found, const owner_function& let_go) {
+  auto lacking = without_line(records, found);
+  if (!lacking)
+    return {0, 0, lacking.reason()};
+  listing of{records, leases, let_go};
+  bool goes_on = true;
+  for (auto at = lacking->begin(); at != lacking->end();) {
+    const auto end =
+      at + std::min<std::ptrdiff_t>(at_once, static_cast<std::ptrdiff_t>(lacking->end() - at));
+    std::vector<older_record> some{std::move_iterator{at}, std::move_iterator{end}};
+    at = end;
+    if (goes_on)
+      goes_on = of.take(std::move(some));
+    else
+      for (auto& each : some)
+        of.leave(std::move(each));
   }
-  return written;
+  return of.outcome();
+}
+
+void tell(const listed_records& of) {
+  if (of.written > 0)
+    log::info("records.listed", {{"sandboxes", of.written}});
+  if (of.why)
+    log::warning("records.not_listed",
+                 {{"sandboxes", of.left > 0 ? std::to_string(of.left) : "unknown"},
+                  {"reason", of.why->message}});
 }
 
 } // namespace insula::actors

@@ -6,6 +6,7 @@
 #include "storage/store.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -32,11 +33,28 @@ described_sandbox read_line(const storage::owned_entry& line);
 std::string cursor_of(const storage::owned_entry& line);
 result<storage::mark_position> position_of(std::string_view cursor);
 
+// ---- Records of an earlier version
+
+/// What the store finds by created_key: all records, or those of an earlier version alone, as a
+/// cluster's does.
+enum class found_records : std::uint8_t { all, older };
+
+struct listed_records {
+  std::size_t written = 0;       ///< So many have got their line.
+  std::size_t left = 0;          ///< So many have none, and are not another node's to bring up.
+  std::optional<error> why = {}; ///< Of the first that is left; if none is, nobody knows how many.
+};
+
+using owner_function = std::function<void(const std::string& owner)>;
+
 /// Gives each record of an earlier version its line, under the lease of its owner. It waits for the
-/// store: for starts. A record whose lease is held by somebody else is left to that one. `let_go`
-/// is called with each owner whose lease was taken for it, once that is given back. Cut off
-/// anywhere, the next start goes on with it. Returns how many have got one.
-std::size_t list_older_records(storage::store& records, storage::lease_service& leases,
-                               const std::function<void(const std::string& owner)>& let_go);
+/// store: for starts. Where there is none of them it reads no line. A record that another node owns
+/// is left to that one. `let_go` is called with each owner whose lease was taken for it, once that
+/// is given back. Cut off anywhere, or where the store fails, the next start goes on with it.
+listed_records list_older_records(storage::store& records, storage::lease_service& leases,
+                                  found_records found, const owner_function& let_go);
+
+/// The log has how many got their line, and as a warning how many did not, and why.
+void tell(const listed_records& of);
 
 } // namespace insula::actors

@@ -269,13 +269,12 @@ void forget_earlier_life(const state_directory& state, runtime::engine& engine) 
 /// its own, and so keeps none of those that it owns for this.
 void list_older_records(const kept_records& records, cluster_node* cluster) {
   const bool gives_up = cluster != nullptr && !cluster->resumed();
-  const auto listed =
-    actors::list_older_records(*records.store, *records.leases, [&](const std::string& id) {
+  const auto found = cluster != nullptr ? actors::found_records::older : actors::found_records::all;
+  actors::tell(
+    actors::list_older_records(*records.store, *records.leases, found, [&](const std::string& id) {
       if (gives_up)
         cluster->records().give_up(id, [](const result<void>&) {});
-    });
-  if (listed > 0)
-    log::info("records.listed", {{"sandboxes", listed}});
+    }));
 }
 
 /// Several nodes may make it at the same time; the first one's is everybody's.

@@ -3,6 +3,7 @@
 #include "base/limits.hpp"
 #include "storage/local_lease.hpp"
 #include "tests/actors/fixture.hpp"
+#include "tests/support/stderr_of.hpp"
 #include "tests/support/store_calls.hpp"
 
 #include <algorithm>
@@ -55,6 +56,54 @@ std::unique_ptr<storage::local_lease> open_leases(storage::store& where) {
   auto opened = storage::local_lease::open(where);
   REQUIRE(opened);
   return std::move(*opened);
+}
+
+/// A store in memory that counts what it is asked for, and refuses what the test wants it to.
+class watched_store final : public storage::store {
+public:
+  void commit(storage::write_batch batch, std::function<void(result<void>)> on_durable) override {
+    ++commits;
+    if (write_error)
+      return on_durable(*write_error);
+    if (batch.owner == refused)
+      return on_durable(error{errc::invalid_request, "not this one"});
+    inner.commit(std::move(batch), std::move(on_durable));
+  }
+  result<std::vector<storage::entry>> read(std::string_view owner,
+                                           std::string_view prefix = {}) override {
+    ++reads;
+    return read_error ? result<std::vector<storage::entry>>{*read_error}
+                      : inner.read(owner, prefix);
+  }
+  result<lines> find(std::string_view prefix) override {
+    ++finds;
+    auto found = find_error ? result<lines>{*find_error} : inner.find(prefix);
+    if (found && !only_found.empty())
+      std::erase_if(*found, [&](const auto& each) { return each.owner != only_found; });
+    return found;
+  }
+  result<storage::mark_page> scan(std::string_view mark, const storage::mark_position& after,
+                                  std::size_t limit) override {
+    ++scans;
+    return inner.scan(mark, after, limit);
+  }
+  result<std::uint64_t> count(std::string_view mark) override {
+    ++counts;
+    return inner.count(mark);
+  }
+  result<std::vector<std::string>> owners() override { return inner.owners(); }
+
+  storage::memory_store inner;
+  int commits = 0, reads = 0, finds = 0, scans = 0, counts = 0;
+  std::optional<error> write_error, read_error, find_error;
+  std::string refused;    ///< The owner that cannot be written.
+  std::string only_found; ///< The only one that find() finds, if set.
+};
+
+std::size_t written_of(const listed_records& outcome) {
+  CHECK(outcome.left == 0);
+  CHECK_FALSE(outcome.why);
+  return outcome.written;
 }
 
 /// Record by record, as a server of an earlier version has left them.
@@ -125,14 +174,17 @@ TEST_CASE("a place in the list goes out and comes back", "[actors][list]") {
 }
 
 TEST_CASE("records of an earlier version come to be in the list, once", "[actors][list]") {
-  storage::memory_store disk;
+  watched_store disk;
   for (int i = 0; i < 300; ++i)
     write_older(disk, id_of(i), 1'000 + i);
   REQUIRE(commit_now(disk, {"nothing", 5, {{"network", "x"}}}));
   REQUIRE(commit_now(disk, {"_secret", 1, {{"created_ms", "1"}}}));
   auto leases = open_leases(disk);
   std::set<std::string> let_go;
-  const auto note = [&](const std::string& id) { let_go.insert(id); };
+  const auto bring_up = [&] {
+    return list_older_records(disk, *leases, found_records::all,
+                              [&](const std::string& id) { let_go.insert(id); });
+  };
   // The counter of a store that has been written to is beyond all that it was written at.
   while (true) {
     auto held = std::make_shared<storage::epoch>(0);
@@ -142,37 +194,123 @@ TEST_CASE("records of an earlier version come to be in the list, once", "[actors
       break;
   }
   SECTION("all of them") {
-    CHECK(list_older_records(disk, *leases, note) == 300);
+    CHECK(written_of(bring_up()) == 300);
     CHECK(let_go.size() == 300);
   }
   SECTION("those that somebody else holds are left to that one") {
     leases->acquire(id_of(7), [](result<storage::epoch>) {});
-    CHECK(list_older_records(disk, *leases, note) == 299);
+    const auto outcome = bring_up();
+    CHECK(outcome.written == 299);
+    CHECK(outcome.left == 1);
+    CHECK(outcome.why.value().code == errc::limit_reached);
     CHECK(lines_in(disk).size() == 299);
     CHECK_FALSE(let_go.contains(id_of(7)));
     leases = open_leases(disk); // The next start goes on with it.
-    CHECK(list_older_records(disk, *leases, note) == 1);
+    CHECK(written_of(bring_up()) == 1);
   }
   const auto all = lines_in(disk);
   REQUIRE(all.size() == 300);
   CHECK(all.front().owner == id_of(299));
   CHECK(all.back().owner == id_of(0));
   CHECK(as_map(*disk.read(id_of(0))).at("started_ms") == "9");
-  CHECK(list_older_records(disk, *leases, note) == 0);
+  CHECK(written_of(bring_up()) == 0);
   leases->acquire(id_of(0), [](result<storage::epoch> held) { CHECK(held); }); // It was given back.
 }
 
-TEST_CASE("a disk that refuses leaves older records out of the list, and all that they have",
+TEST_CASE("a start after all records are in the list reads none of them", "[actors][list]") {
+  watched_store disk;
+  fake_leases leases;
+  leases.last = 10;
+  const auto bring_up = [&](found_records found) {
+    return list_older_records(disk, leases, found, [](const auto&) {});
+  };
+  CHECK(written_of(bring_up(found_records::all)) == 0); // There are none at all.
+  CHECK(disk.counts == 0);
+  for (int i = 0; i < 300; ++i)
+    write_older(disk, id_of(i), 1'000 + i);
+  REQUIRE(commit_now(disk, {"nothing", 5, {{"network", "x"}}})); // This one never has a line.
+  CHECK(written_of(bring_up(found_records::all)) == 300);
+  const auto reads = disk.reads, finds = disk.finds;
+  CHECK(written_of(bring_up(found_records::all)) == 0);
+  CHECK(disk.reads == reads);
+  CHECK(disk.finds == finds + 1); // It asks for their times alone, and how many lines there are.
+  CHECK(disk.counts > 0);
+  CHECK(disk.scans == 0);
+  const auto last = leases.last;
+  write_older(disk, "zzzzz", 7); // One more takes one lease.
+  CHECK(written_of(bring_up(found_records::all)) == 1);
+  CHECK(leases.last == last + 1);
+  write_older(disk, "zzzzx",
+              7); // Where all that are found are older, the number of lines says nothing.
+  disk.only_found = "zzzzx";
+  CHECK(written_of(bring_up(found_records::older)) == 1);
+  CHECK(lines_in(disk).size() == 302);
+}
+
+TEST_CASE("a store that refuses leaves older records out of the list, all that they have, and says "
+          "why",
           "[actors][list]") {
-  storage::memory_store disk;
-  write_older(disk, "abc", 7);
-  fake_leases leases; // Whose epochs begin at 1: the store refuses them.
-  CHECK(list_older_records(disk, leases, [](const auto&) {}) == 0);
-  CHECK(leases.held.empty());
-  CHECK(lines_in(disk).empty());
-  CHECK(as_map(*disk.read("abc")).size() == 3);
-  leases.refusal = error{errc::node_unreachable, "no"};
-  CHECK(list_older_records(disk, leases, [](const auto&) {}) == 0);
+  watched_store disk;
+  constexpr int many = 300;
+  for (int i = 0; i < many; ++i)
+    write_older(disk, id_of(i), 1'000 + i);
+  fake_leases leases;
+  leases.last = 10;
+  auto found = found_records::all;
+  const auto bring_up = [&] { return list_older_records(disk, leases, found, [](const auto&) {}); };
+  const auto left = [&](int count, errc why) {
+    const auto outcome = bring_up();
+    CHECK(outcome.written + outcome.left == (count > 0 ? many : 0));
+    CHECK(outcome.left == static_cast<std::size_t>(count));
+    REQUIRE(outcome.why);
+    CHECK(outcome.why->code == why);
+    CHECK(leases.held.empty());
+    const auto line = stderr_of([&] { tell(outcome); });
+    CHECK(line.find("warning records.not_listed sandboxes=" +
+                    (count > 0 ? std::to_string(count) : "unknown")) != std::string::npos);
+    CHECK(line.find(outcome.why->message) != std::string::npos);
+  };
+  const auto commits = disk.commits;
+  SECTION("nothing can be read") {
+    disk.find_error = error{errc::store_failed, "no disk"};
+    left(0, errc::store_failed);
+    disk.find_error.reset();
+    disk.read_error = error{errc::store_failed, "no records"};
+    left(0, errc::store_failed);
+    found = found_records::older;
+    disk.reads = 0;
+    left(many, errc::store_failed);
+    CHECK(disk.reads == 2); // A store that is away takes its time for each.
+  }
+  SECTION("the disk is full") {
+    disk.write_error = error{errc::disk_full, "no room"};
+    left(many, errc::disk_full);
+    CHECK(disk.commits - commits < many); // It does not try them all.
+    CHECK(lines_in(disk).empty());
+  }
+  SECTION("their leases are refused") {
+    leases.refusal = error{errc::node_unreachable, "cut off"};
+    left(many, errc::node_unreachable);
+    leases.refusal = error{errc::stale_epoch, "they are on node n2"};
+    const auto outcome = bring_up(); // Which is for that node to do.
+    CHECK(outcome.written + outcome.left == 0);
+    CHECK_FALSE(outcome.why);
+  }
+  SECTION("their epochs are too old") {
+    leases.last = 0;
+    left(4, errc::stale_epoch); // Those that got one below that which all are written at.
+  }
+  SECTION("one cannot be written") {
+    disk.refused = id_of(7);
+    left(1, errc::invalid_request);
+    CHECK(lines_in(disk).size() == many - 1);
+    disk.refused.clear();
+    const auto outcome = bring_up();
+    CHECK(outcome.written == 1);
+    CHECK(stderr_of([&] { tell(outcome); }).find("info records.listed sandboxes=1\n") !=
+          std::string::npos);
+  }
+  CHECK(as_map(*disk.inner.read(id_of(7))).contains("started_ms"));
 }
 
 TEST_CASE("a record's line is written with whatever it tells of", "[actors][list]") {

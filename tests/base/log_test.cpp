@@ -1,34 +1,12 @@
 #include "base/log.hpp"
-#include "base/unique_fd.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/stderr_of.hpp"
 
 #include <regex>
 #include <string>
-#include <unistd.h>
 
 using namespace insula;
-
-namespace {
-
-/// What is written to stderr while `what` runs.
-template <class What>
-std::string stderr_of(What&& what) {
-  int ends[2];
-  REQUIRE(::pipe(ends) == 0);
-  const unique_fd in{ends[0]};
-  unique_fd out{ends[1]};
-  const unique_fd before{::dup(STDERR_FILENO)};
-  ::dup2(out.get(), STDERR_FILENO);
-  what();
-  ::dup2(before.get(), STDERR_FILENO);
-  out.reset();
-  std::string text(4096, '\0');
-  text.resize(
-    static_cast<std::size_t>(std::max<ssize_t>(::read(in.get(), text.data(), text.size()), 0)));
-  return text;
-}
-
-} // namespace
+using insula::test::stderr_of;
 
 TEST_CASE("an event is one line with its time, level and fields", "[base][log]") {
   const auto line = stderr_of([] { log::info("sandbox.ready", {{"id", "abc"}, {"ms", 4}}); });
