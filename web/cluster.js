@@ -32,6 +32,7 @@ async function look_everywhere(wanted) {
       } catch (why) {
         if (why.status === 401) throw why;
         const owned = cluster.sandboxes.filter((each) => each.node === name);
+        total += owned.length;
         return owned.map(({ id }) => ({ id, node: name, state: 'unknown', current: false, at_ms: said.now_ms }));
       }
     }),

@@ -92,6 +92,12 @@ describe('the console of a cluster', () => {
     await page.route(`**/console/nodes/${owner}/sandboxes`, (route) => route.abort());
     await row_of(id).getByText('unknown, not answering').waitFor();
     assert.equal(await row_of(id).locator('[data-label="Node"]').textContent(), owner);
+    // Among those that there are in all it counts as well.
+    const said = await (await call('GET', '/console/sandboxes')).json();
+    assert.equal(said.sandboxes.length, 0);
+    await page.route('**/console/sandboxes', (route) => route.fulfill({ json: { ...said, next: '7', total: 3 } }));
+    await page.locator('#count').getByText(/^1 of 4$/).waitFor();
+    await page.unroute('**/console/sandboxes');
     await page.unroute(`**/console/nodes/${owner}/sandboxes`);
     await row_of(id).getByText(/^running$/).waitFor();
   });
