@@ -501,9 +501,9 @@ result<void> run(const config& values, const config_origin& from) {
   options.image_name = values.image.default_name;
   options.images = std::move(*images);
   options.limits = limits_of(values.sandbox);
-  options.env = {{"HOME", "/home/sandbox"}, {"LANG", "C.UTF-8"},
-                 {"LOGNAME", "sandbox"},    {"PATH", std::string{default_path}},
-                 {"SHELL", "/bin/bash"},    {"USER", "sandbox"}};
+  options.profile.env = {{"HOME", "/home/sandbox"}, {"LANG", "C.UTF-8"},
+                         {"LOGNAME", "sandbox"},    {"PATH", std::string{default_path}},
+                         {"SHELL", "/bin/bash"},    {"USER", "sandbox"}};
   options.ladder = {values.sandbox.freeze_after, values.sandbox.stop_after};
   options.buckets = values.buckets;
   options.buckets.allowed_private = values.network.allow_private;

@@ -146,8 +146,8 @@ using sandbox_network = caf::typed_actor<
 /// The sandbox as a whole: what is said of it, its start, its pause and its end.
 using sandbox_itself = caf::typed_actor<
   // Durable when answered. Errors: already_exists, not_found (there is no such image),
-  // invalid_request (the metadata is too long, or an API has no such name), store_failed,
-  // disk_full.
+  // invalid_request (the metadata is too long, an API has no such name, or no sandbox may have the
+  // profile), store_failed, disk_full.
   caf::replies_to<define_sandbox>::with<sandbox_description>,
   caf::replies_to<redefine_sandbox>::with<sandbox_description>,
   // Starts nothing.

@@ -272,6 +272,19 @@ struct change_network_request {
 /// no other API reads or changes it. All of a sandbox's have at most limits::metadata_bytes.
 using api_metadata = std::map<std::string, std::string>;
 
+/// What programs in a sandbox may gain beyond what they are started with. none: no rights at all.
+enum class privileges : std::uint8_t { none };
+
+/// As which user, where and with which variables a sandbox's programs run if a request does not say
+/// otherwise.
+struct sandbox_profile {
+  command_user user = {1000, 1000};
+  std::string home = {};                       ///< Empty: the image's.
+  std::string cwd = "/workspace";              ///< Snapshots of its files have what is there.
+  std::map<std::string, std::string> env = {}; ///< Where the image says nothing.
+  privileges gains = privileges::none;
+};
+
 /// What is said of a sandbox when it is made by more than its first use. Starts nothing.
 struct define_sandbox {
   api_metadata metadata;
@@ -281,7 +294,8 @@ struct define_sandbox {
   std::optional<egress_policy> network = {};   ///< None: the node's default.
   // What it may use, if that is less than what the node gives to each. 0: that.
   std::uint64_t memory_bytes = 0;
-  std::uint32_t cpu_percent = 0; ///< Of one CPU.
+  std::uint32_t cpu_percent = 0;               ///< Of one CPU.
+  std::optional<sandbox_profile> profile = {}; ///< None: the node's.
   request_context context = {};
 };
 /// One API's text becomes another one. The texts of other APIs do not matter to it.

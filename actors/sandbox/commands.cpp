@@ -1,6 +1,7 @@
 #include "actors/sandbox/commands.hpp"
 
 #include "actors/sandbox/description.hpp"
+#include "actors/sandbox/profile.hpp"
 #include "actors/survivor_note.hpp"
 #include "base/limits.hpp"
 
@@ -12,11 +13,17 @@ namespace insula::actors::inside_sandbox {
 std::vector<std::string> environment(const core& of,
                                      const std::map<std::string, std::string>& particular,
                                      const std::map<std::string, std::string>& wanted) {
-  auto env = of.options().env;
-  const auto own = own_environment(of);
-  for (const auto* more : {&of.image().env, &own, &particular, &wanted})
-    for (const auto& [name, value] : *more)
+  auto env = of.profile().env;
+  const auto add = [&env](const std::map<std::string, std::string>& more) {
+    for (const auto& [name, value] : more)
       env[name] = value;
+  };
+  add(of.image().env);
+  if (!of.profile().home.empty())
+    env["HOME"] = of.profile().home;
+  add(own_environment(of));
+  add(particular);
+  add(wanted);
   std::vector<std::string> lines;
   for (const auto& [name, value] : env)
     lines.push_back(name + "=" + value);
@@ -86,9 +93,9 @@ runtime::process_spec commands::make_spec(exec_request& request) const {
     spec.script = std::move(request.command_line);
   }
   spec.env = environment(core_, {}, request.env);
-  spec.cwd = request.cwd.empty() ? options().working_directory : request.cwd;
+  spec.cwd = request.cwd.empty() ? core_.profile().cwd : request.cwd;
   spec.user =
-    request.user ? runtime::sandbox_user{request.user->uid, request.user->gid} : options().user;
+    request.user ? runtime::sandbox_user{request.user->uid, request.user->gid} : user_of(core_);
   return spec;
 }
 

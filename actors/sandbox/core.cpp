@@ -20,7 +20,8 @@ void pending_operation::over() const {
 
 core::core(std::string id, std::shared_ptr<const sandbox_options> options)
     : id_(std::move(id))
-    , options_(std::move(options)) {
+    , options_(std::move(options))
+    , profile_(options_->profile) {
   options_->figures->entered(now_);
 }
 

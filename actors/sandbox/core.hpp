@@ -137,6 +137,8 @@ public:
   const std::shared_ptr<runtime::sandbox>& engine_sandbox() const { return engine_sandbox_; }
   /// That the last start took. One of the options'.
   const sandbox_image& image() const { return *image_; }
+  /// The same; before any start the node's.
+  const sandbox_profile& profile() const { return profile_; }
   bool runs() const { return is_alive(now_) && engine_sandbox_ != nullptr; }
   /// An earlier server has left it running, and this one has not taken it over.
   bool has_survived() const { return options_->engine->survives(id_); }
@@ -157,6 +159,7 @@ public:
     engine_sandbox_ = std::move(made);
   }
   void set_image(const sandbox_image* taken) { image_ = taken; }
+  void set_profile(sandbox_profile taken) { profile_ = std::move(taken); }
   void set_refusal(std::optional<error> why) { refusal_ = std::move(why); }
 
   /// For figures: when the start began, for its first command. None: there was one.
@@ -256,6 +259,7 @@ private:
   std::uint64_t start_ = 0;
   std::shared_ptr<runtime::sandbox> engine_sandbox_;
   const sandbox_image* image_ = nullptr;
+  sandbox_profile profile_;
   std::optional<error> refusal_;
   std::optional<steady_clock::time_point> start_began_;
   std::size_t operations_ = 0;

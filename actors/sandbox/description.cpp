@@ -2,6 +2,7 @@
 
 #include "actors/record_keys.hpp"
 #include "actors/sandbox/egress.hpp"
+#include "actors/sandbox/profile.hpp"
 #include "actors/sandbox_metadata.hpp"
 
 namespace insula::actors::inside_sandbox {
@@ -72,6 +73,8 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
       return refuse();
     if (const auto wrong = malformed_metadata(wanted.metadata))
       return mine.fail(*wrong);
+    if (const auto wrong = wanted.profile ? malformed_profile(*wanted.profile) : std::nullopt)
+      return mine.fail(*wrong);
     if (!wanted.image.empty() && options().images.count(wanted.image) == 0)
       return mine.fail({errc::not_found, "there is no image " + wanted.image});
     core_.with_lease(
@@ -91,6 +94,8 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
           changes.push_back({env_key, lines});
         if (!wanted.image.empty())
           changes.push_back({image_key, wanted.image});
+        if (wanted.profile)
+          changes.push_back({std::string{profile_key}, write_profile(*wanted.profile)});
         if (wanted.network)
           changes.push_back({network_key, to_text(*wanted.network)});
         if (wanted.memory_bytes > 0)

@@ -1,6 +1,7 @@
 #include "actors/sandbox/files.hpp"
 
 #include "actors/sandbox/commands.hpp"
+#include "actors/sandbox/profile.hpp"
 
 #include <filesystem>
 
@@ -31,7 +32,7 @@ void files::open(const request_context& context, const std::string& session, ope
     if (!session.empty())
       if (const auto made = find_session_(session); !made)
         return to.fail(made.reason());
-    give_channel(open(*engine_sandbox(), options().user), core_, to);
+    give_channel(open(*engine_sandbox(), user_of(core_)), core_, to);
   });
 }
 
@@ -81,9 +82,9 @@ void files::run_task_now(const file_task_request& wanted, const reply<file_chann
     auto whole = expanded(core_, words[i]);
     if (!whole)
       return to.fail(whole.reason());
-    words[i] = clean(options().working_directory, *whole);
+    words[i] = clean(core_.profile().cwd, *whole);
   }
-  give_channel(engine_sandbox()->open_file_task(wanted.what, words, options().user), core_, to);
+  give_channel(engine_sandbox()->open_file_task(wanted.what, words, user_of(core_)), core_, to);
 }
 
 void files::run_task(const file_task_request& wanted, const reply<file_channel>& to) {

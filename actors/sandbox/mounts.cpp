@@ -1,5 +1,6 @@
 #include "actors/sandbox/mounts.hpp"
 
+#include "actors/sandbox/profile.hpp"
 #include "actors/sandbox/workspace.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -24,13 +25,6 @@ bool is_inside(const std::string& path, const std::string& other) {
 bool is_inside_any(const std::string& path, const std::vector<std::string>& others) {
   return std::any_of(others.begin(), others.end(),
                      [&](const auto& other) { return is_inside(path, other); });
-}
-
-std::string home_of(const core& of) {
-  for (const auto* env : {&of.image().env, &of.options().env})
-    if (const auto at = env->find("HOME"); at != env->end())
-      return at->second;
-  return {};
 }
 
 error no_mount(const std::string& path) {
@@ -62,11 +56,11 @@ void mounts::mount_now(const bucket_mount& wanted, const on_outcome& told) {
   if (!driver)
     return told(error{errc::io_failed, "this node has no driver \"" + node.driver + "\""});
   auto plan =
-    driver->plan(*source, {wanted.path, options().user, node.cache_bytes, node.allowed_private});
+    driver->plan(*source, {wanted.path, user_of(core_), node.cache_bytes, node.allowed_private});
   if (!plan)
     return told(error{errc::io_failed, plan.reason().message});
   // Directories that every command needs; any other goes with its mount if it is empty.
-  for (const auto& each : {options().working_directory, home_of(core_), std::string{"/tmp"}})
+  for (const auto& each : {core_.profile().cwd, home_of(core_), std::string{"/tmp"}})
     plan->keeps_directory |= each == wanted.path;
   std::string title{driver->name()};
   std::transform(title.begin(), title.end(), title.begin(),
@@ -163,12 +157,11 @@ void mounts::mount_in_turn(const bucket_mount& wanted, const request_context& co
     return to.fail(has_ended);
   if (const auto why = in_the_way(wanted))
     return to.fail(*why);
-  if (is_persistent(core_) && wanted.path.starts_with("/workspace/") &&
+  if (is_persistent(core_) && is_inside(wanted.path, core_.profile().cwd) &&
       std::find(wanted.options.begin(), wanted.options.end(), "nonempty") != wanted.options.end())
-    return to.fail(
-      {errc::invalid_request,
-       "The option \"nonempty\" cannot be used below /workspace in a persistent sandbox: "
-       "what the mount hides would be in no snapshot."});
+    return to.fail({errc::invalid_request,
+                    "The option \"nonempty\" cannot be used below " + core_.profile().cwd +
+                      " in a persistent sandbox: what the mount hides would be in no snapshot."});
   const auto began = steady_clock::now();
   mount_now(wanted, [=, this, start = core_.start()](const result<void>& outcome) {
     if (!outcome)

@@ -35,7 +35,7 @@ namespace actors {
 /// What sandboxes start from, and what commands in them need of it.
 struct sandbox_image {
   runtime::image_layers layers;
-  std::map<std::string, std::string> env; ///< Goes over what every command is given.
+  std::map<std::string, std::string> env; ///< Goes over a profile's.
   std::string shell = "/bin/bash";
 };
 
@@ -54,9 +54,7 @@ struct sandbox_options {
   std::string image_name = "host"; ///< Of sandboxes that are new; later it stands in their record.
   std::map<std::string, sandbox_image> images; ///< By name: all that records may name.
   runtime::sandbox_limits limits;
-  runtime::sandbox_user user;
-  std::map<std::string, std::string> env; ///< What every command is given.
-  std::string working_directory = "/workspace";
+  sandbox_profile profile; ///< Of one for which no other was said.
   /// In a cluster: does this node own the id? Any thread, quick. None: it owns all.
   std::function<bool(const std::string& id)> ours = {};
   idle_ladder ladder;          ///< For one in which nothing runs and of which nothing is asked.

@@ -1,5 +1,6 @@
 #include "actors/sandbox/sessions.hpp"
 
+#include "actors/sandbox/profile.hpp"
 #include "base/limits.hpp"
 
 #include <charconv>
@@ -131,7 +132,7 @@ session_options sessions::options_of(create_session_request wanted) const {
   made.id = std::move(wanted.id);
   made.place = engine_sandbox();
   made.defaults = {
-    std::string{bash}, environment(core_, locale), options().working_directory, options().user, {}};
+    std::string{bash}, environment(core_, locale), core_.profile().cwd, user_of(core_), {}};
   made.first = made.defaults;
   made.first.env = environment(core_, locale, wanted.env);
   if (!wanted.cwd.empty())

@@ -6,6 +6,7 @@
 #include "actors/sandbox/gate.hpp"
 #include "actors/sandbox/idle.hpp"
 #include "actors/sandbox/mounts.hpp"
+#include "actors/sandbox/profile.hpp"
 #include "actors/sandbox/teardown.hpp"
 #include "actors/sandbox/workspace.hpp"
 #include "base/failpoint.hpp"
@@ -131,7 +132,16 @@ void startup::choose_image_and_make() {
                               "\" is not there; once it has been imported again and the node "
                               "restarted, the sandbox starts"});
   }
+  auto profile = recorded_profile(core_);
+  if (!profile) {
+    log::error(
+      "sandbox.no_profile",
+      {{"id", core_.id()}, {"reason", profile.reason().message}, {"request", watch_.whose.id}});
+    options().figures->not_started(start_failure::record);
+    return fall_asleep(profile.reason());
+  }
   core_.set_image(at == options().images.end() ? &unknown : &at->second);
+  core_.set_profile(std::move(*profile));
   if (!adopting_)
     return take_place([this] { take_lease_and_make(); });
   instance_ = options().instances->take_over();

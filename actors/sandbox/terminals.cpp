@@ -1,5 +1,6 @@
 #include "actors/sandbox/terminals.hpp"
 
+#include "actors/sandbox/profile.hpp"
 #include "base/limits.hpp"
 
 #include <charconv>
@@ -91,7 +92,7 @@ runtime::process_spec terminals::spec_of(const std::string& shell,
     spec.argv = {core_.image().shell, "-c", "exec \"$0\"", shell};
   spec.env = from.env;
   spec.cwd = from.cwd;
-  spec.user = options().user;
+  spec.user = user_of(core_);
   return spec;
 }
 
@@ -114,7 +115,7 @@ void terminals::open_of_session(const open_terminal_request& wanted, const join_
   if (auto* const live = room_.find(wanted.session))
     return joined(*live).join(to);
   if (!sessions_.possible())
-    return make_and_join(wanted, {options().working_directory, environment(core_)}, nullptr, to);
+    return make_and_join(wanted, {core_.profile().cwd, environment(core_)}, nullptr, to);
   const auto found = sessions_.find(wanted.session);
   if (!found)
     return to.fail(found.reason());
@@ -175,8 +176,7 @@ void terminals::make_and_join_defined(const open_terminal_request& wanted, const
     auto cwd = expanded(core_, what.cwd);
     if (!cwd)
       return to.fail(cwd.reason());
-    auto spec =
-      spec_of({}, {cwd->empty() ? options().working_directory : *cwd, environment(core_)});
+    auto spec = spec_of({}, {cwd->empty() ? core_.profile().cwd : *cwd, environment(core_)});
     if (!what.command.empty())
       spec.argv.insert(spec.argv.end(), {"-c", what.command});
     make(name, std::move(spec), wanted, false);

@@ -24,15 +24,14 @@ constexpr const char* snapshot_key = "snapshot";     ///< When it was taken, and
 /// Its files are being put back: if that is cut short, what is there is not all of them.
 constexpr const char* half_key = "half_files";
 
-constexpr const char* workspace_path = "/workspace";
-
 /// Reads all files, whatever their permissions are, and makes way for those that come.
 constexpr runtime::sandbox_user root{0, 0};
 
 /// Opens the tree as a snapshot needs it.
-open_tree_function opener(const std::shared_ptr<runtime::sandbox>& of,
-                          runtime::file_operation what) {
-  return [of, what] { return of->open_tree({what, workspace_path, {}, true}, root); };
+open_tree_function opener(const core& of, runtime::file_operation what) {
+  return [in = of.engine_sandbox(), what, path = of.profile().cwd] {
+    return in->open_tree({what, path, {}, true}, root);
+  };
 }
 
 } // namespace
@@ -153,10 +152,8 @@ bool workspace::settle(const then_function& then, const otherwise_function&) {
     return false;
   }
   files_.token = std::make_shared<work_token>();
-  options().files->put_back({core_.id(), from->where,
-                             opener(engine_sandbox(), runtime::file_operation::write),
-                             files_.token},
-                            told);
+  options().files->put_back(
+    {core_.id(), from->where, opener(core_, runtime::file_operation::write), files_.token}, told);
   return false;
 }
 
@@ -234,7 +231,7 @@ void workspace::begin_snapshot() {
     std::max(options().time->unix_ms(), before ? before->taken_ms + 1 : std::int64_t{0});
   options().files->keep({core_.id(), core_.epoch(), taken_ms,
                          before && !record_unsure_ ? before->where : snapshot_reference{},
-                         opener(engine_sandbox(), runtime::file_operation::read), files_.token},
+                         opener(core_, runtime::file_operation::read), files_.token},
                         [this, start = core_.start(), number = ++number_, taken_ms,
                          post = core_.post()](const result<snapshot_reference>& outcome) {
                           post([=, this] { on_kept(start, number, taken_ms, outcome); });

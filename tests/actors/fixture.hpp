@@ -137,7 +137,7 @@ struct small_node {
       actors::keepers{store.spawn(sys.get()), local.spawn(sys.get()), {}, &sys.time});
     options->instances = std::make_shared<actors::instance_count>(10);
     options->images["host"] = {{"host", true}, {}, "/bin/bash"};
-    options->env = {{"HOME", "/home/sandbox"}, {"PATH", "/usr/bin:/bin"}};
+    options->profile.env = {{"HOME", "/home/sandbox"}, {"PATH", "/usr/bin:/bin"}};
     options->ladder.stop_after = std::chrono::minutes{10};
   }
   ~small_node() {

@@ -211,7 +211,8 @@ public:
   void disown(const runtime::survivor& which) override { disowned.push_back(which.id); }
   std::optional<runtime::sandbox_usage> usage() const override { return used; }
   result<unique_fd> open_file(runtime::file_operation what, const std::string& path,
-                              runtime::sandbox_user) override {
+                              runtime::sandbox_user user) override {
+    last_user = user;
     files.push_back((what == runtime::file_operation::read ? "read " : "write ") + path);
     if (refuse_files)
       return error{errc::sandbox_not_running, "it takes no more requests"};
@@ -228,7 +229,8 @@ public:
     return unique_fd{};
   }
   result<unique_fd> open_file_task(file_task what, const std::vector<std::string>& words,
-                                   runtime::sandbox_user) override {
+                                   runtime::sandbox_user user) override {
+    last_user = user;
     auto line = "task " + std::to_string(static_cast<unsigned>(what));
     for (const auto& each : words)
       line += " " + each;
@@ -342,6 +344,7 @@ public:
   runtime::sandbox_usage used;
   runtime::creation_times took;
   std::vector<std::string> files;
+  runtime::sandbox_user last_user{};   ///< Of the last file that was opened.
   std::vector<runtime::survivor> left; ///< By an earlier server.
   std::vector<std::uint64_t> taken, disowned;
   std::vector<egress_policy> policies; ///< That were set, in their order.

@@ -181,7 +181,7 @@ struct fake_world {
     options->time = &time;
     options->instances = std::make_shared<actors::instance_count>(10);
     options->images["host"] = {{"host", true}, {}, "/bin/bash"};
-    options->env = {{"HOME", "/home/sandbox"}};
+    options->profile.env = {{"HOME", "/home/sandbox"}};
   }
 };
 

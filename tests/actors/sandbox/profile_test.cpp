@@ -1,0 +1,195 @@
+// The profile of a sandbox: what it is made with, and what all that runs in it has of it.
+#include "base/limits.hpp"
+#include "tests/actors/fake_workspaces.hpp"
+#include "tests/actors/sandbox/fake_core.hpp"
+
+#include "actors/sandbox/profile.hpp"
+
+using namespace insula;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+sandbox_profile sample() {
+  sandbox_profile made;
+  made.user = {7, 8};
+  made.home = "/srv/home";
+  made.cwd = "/srv/work";
+  made.env = {{"HOME", "/other"}, {"EDITOR", "a=b\nc"}, {"EMPTY", ""}};
+  return made;
+}
+
+void define(whole_sandbox& box, std::optional<sandbox_profile> with) {
+  owed<sandbox_description> told;
+  define_sandbox wanted;
+  wanted.profile = std::move(with);
+  box.parts.description_.define(wanted, told);
+  box.run();
+  CHECK(told.got().exists);
+}
+
+/// The spec of a command, once it is to start.
+runtime::process_spec command(whole_sandbox& box, exec_request wanted = {}) {
+  owed<process_actor> told;
+  wanted.command_line = "true";
+  box.parts.commands_.run({std::move(wanted), nullptr}, told);
+  return box.processes.back()->options.spec;
+}
+
+bool has(const std::vector<std::string>& env, const std::string& line) {
+  return std::find(env.begin(), env.end(), line) != env.end();
+}
+
+bool is(const runtime::sandbox_user& user, std::uint32_t uid, std::uint32_t gid) {
+  return user.uid == uid && user.gid == gid;
+}
+
+} // namespace
+
+TEST_CASE("a profile is read as it was written", "[parts][profile]") {
+  const auto wrote = sample();
+  const auto read = read_profile(write_profile(wrote));
+  REQUIRE(read);
+  CHECK(read->user.uid == 7);
+  CHECK(read->user.gid == 8);
+  CHECK(read->home == wrote.home);
+  CHECK(read->cwd == wrote.cwd);
+  CHECK(read->env == wrote.env);
+  CHECK(read->gains == privileges::none);
+  // The form of records: it stays.
+  CHECK(write_profile({}) ==
+        std::string{"user=1000:1000\0home=\0cwd=/workspace\0privileges=none\0", 52});
+  for (const std::string later : {"limbs=4", "privileges=all", "user=root", "user=1", "user=1:2:3",
+                                  "env", "user=-1:1", "user=99999999999:1"})
+    CHECK(read_profile(later).reason().code == errc::launch_failed);
+}
+
+TEST_CASE("all that runs in a sandbox has its profile", "[parts][profile]") {
+  whole_sandbox box;
+  box.fake_world::options->images["host"].env = {{"HOME", "/image"}, {"EDITOR", "image's"}};
+  define(box, sample());
+  box.use().got();
+  SECTION("commands") {
+    const auto spec = command(box);
+    CHECK(is(spec.user, 7, 8));
+    CHECK(spec.cwd == "/srv/work");
+    CHECK(has(spec.env, "HOME=/srv/home"));
+    CHECK(has(spec.env, "EDITOR=image's")); // What an image says of its programs counts.
+    CHECK(has(spec.env, "EMPTY="));
+    exec_request other;
+    other.user = command_user{1, 2};
+    other.cwd = "/else";
+    CHECK(is(command(box, other).user, 1, 2));
+    CHECK(command(box, other).cwd == "/else");
+  }
+  SECTION("sessions and terminals") {
+    owed<caf::ok_atom> told;
+    box.parts.sessions_.create({"mine"}, told);
+    REQUIRE(box.sessions.size() == 1);
+    const auto& spec = box.sessions[0]->options.first;
+    CHECK(is(spec.user, 7, 8));
+    CHECK(spec.cwd == "/srv/work");
+    CHECK(has(spec.env, "HOME=/srv/home"));
+    box.fake_world::options->images["host"].shell = "/bin/sh"; // Then it needs no session.
+    owed<terminal_actor, std::uint64_t, std::uint64_t> opened;
+    open_terminal_request wanted;
+    wanted.session = "other";
+    box.parts.terminals_.open(wanted, opened);
+    box.run();
+    REQUIRE(box.terminals.size() == 1);
+    CHECK(is(box.terminals[0]->options.spec.user, 7, 8));
+    CHECK(box.terminals[0]->options.spec.cwd == "/srv/work");
+  }
+  SECTION("file operations") {
+    owed<file_channel> read, task;
+    box.parts.files_.read({"/a"}, read);
+    CHECK(is(box.newest().last_user, 7, 8));
+    box.newest().last_user = {};
+    box.parts.files_.run_task({file_task::read, {"b", "0", "1"}}, task);
+    CHECK(box.newest().files.back().find(" /srv/work/b ") != std::string::npos);
+    CHECK(is(box.newest().last_user, 7, 8));
+  }
+}
+
+TEST_CASE("snapshots keep the directory of the profile", "[parts][profile]") {
+  whole_sandbox box;
+  fake_workspaces files;
+  box.fake_world::options->files = &files;
+  box.fake_world::options->keep_interval = 10min;
+  box.fake_world::options->ladder.freeze_after = 1min;
+  define(box, sample());
+  request_context wants;
+  wants.persistent = true;
+  box.use(wants).got();
+  box.use(wants).got();
+  box.advance(61s);
+  REQUIRE(files.kept.size() == 1);
+  CHECK(box.newest().files.back() == "read tree /srv/work");
+  box.stops();
+  box.use().got();
+  CHECK(box.newest().files.back() == "write tree /srv/work");
+}
+
+TEST_CASE("a profile is read once in each start", "[parts][profile]") {
+  whole_sandbox box;
+  define(box, sample());
+  CHECK(box.profile().cwd == "/workspace"); // It has not been started.
+  box.use().got();
+  auto other = sample();
+  other.cwd = "/later";
+  box.cluster.kept[std::string{profile_key}] = write_profile(other);
+  CHECK(command(box).cwd == "/srv/work");
+  box.stops();
+  box.use().got();
+  CHECK(command(box).cwd == "/later");
+}
+
+TEST_CASE("a sandbox without a profile of its own has the node's", "[parts][profile]") {
+  whole_sandbox box;
+  define(box, {});
+  CHECK(box.cluster.kept.count(std::string{profile_key}) == 0);
+  box.use().got();
+  const auto spec = command(box);
+  CHECK(is(spec.user, 1000, 1000));
+  CHECK(spec.cwd == "/workspace");
+  CHECK(has(spec.env, "HOME=/home/sandbox"));
+}
+
+TEST_CASE("a sandbox whose profile is of a later version does not start", "[parts][profile]") {
+  whole_sandbox box;
+  box.cluster.kept = {{"created_ms", "1"},
+                      {"profile", std::string{"user=1:1\0privileges=all\0", 24}}};
+  const auto told = box.use();
+  CHECK(told.code() == errc::launch_failed);
+  CHECK(box.engine.creations.empty());
+  CHECK(box.now() == phase::asleep);
+}
+
+TEST_CASE("a profile that no sandbox may have makes none", "[parts][profile]") {
+  fake_core core;
+  description about{core};
+  const auto code = [&](auto spoil) {
+    auto with = sample();
+    spoil(with);
+    owed<sandbox_description> told;
+    define_sandbox wanted;
+    wanted.profile = std::move(with);
+    about.define(wanted, told);
+    return told.code();
+  };
+  const std::string nul{"/a\0b", 4};
+  for (const auto& path : {std::string{}, std::string{"a"}, std::string{"/"}, std::string{"/a/"},
+                           std::string{"/a/../b"}, std::string{"//a"}, nul,
+                           "/" + std::string(limits::image_path_bytes, 'x')})
+    CHECK(code([&](auto& it) { it.cwd = path; }) == errc::invalid_request);
+  CHECK(code([&](auto& it) { it.home = nul; }) == errc::invalid_request);
+  CHECK(code([&](auto& it) { it.user.uid = 65536; }) == errc::invalid_request);
+  CHECK(code([&](auto& it) { it.user.gid = 65536; }) == errc::invalid_request);
+  CHECK(code([&](auto& it) { it.env["A=B"] = "x"; }) == errc::invalid_request);
+  CHECK(code([&](auto& it) { it.env[""] = "x"; }) == errc::invalid_request);
+  CHECK(code([&](auto& it) { it.env["A"] = nul; }) == errc::invalid_request);
+  CHECK(code([&](auto& it) { it.env["A"].assign(limits::image_environment_bytes, 'x'); }) ==
+        errc::invalid_request);
+  CHECK(core.cluster.kept.empty());
+}
