@@ -938,15 +938,15 @@ std::optional<peer> cluster_node::node(const std::string& name) const {
   return core_->peer_of(name);
 }
 
-http::picture cluster_node::look() const {
-  http::picture seen;
+http::cluster_status cluster_node::look() const {
+  http::cluster_status seen;
   seen.self = core_->values.self;
   const auto members = core_->nodes->all();
   const auto mine = core_->own_report();
   {
     const std::lock_guard lock{core_->mutex};
     for (const auto& [name, each] : core_->values.nodes) {
-      http::pictured_node node;
+      http::cluster_statusd_node node;
       node.name = name;
       node.address = each.internal.address + ":" + std::to_string(each.internal.port);
       const auto member = members.find(name);
@@ -979,8 +979,8 @@ http::picture cluster_node::look() const {
   return seen;
 }
 
-http::pool_sum cluster_node::others() const {
-  http::pool_sum sum;
+http::cluster_pool_totals cluster_node::others() const {
+  http::cluster_pool_totals sum;
   const std::lock_guard lock{core_->mutex};
   const auto oldest = steady::now() - report_counts_for;
   for (const auto& [name, each] : core_->reports) {

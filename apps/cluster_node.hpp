@@ -68,8 +68,8 @@ public:
   std::optional<http::cluster::peer> node(const std::string& name) const override;
 
   // ---- control
-  http::picture look() const override;
-  http::pool_sum others() const override;
+  http::cluster_status look() const override;
+  http::cluster_pool_totals others() const override;
   void drain(std::string node, std::function<void(result<void>)> then) override;
 
 private:

@@ -4,7 +4,7 @@
 #include "http/api/dispatcher.hpp"
 #include "http/api/openapi.hpp"
 #include "http/bridge/api.hpp"
-#include "http/bridge/once.hpp"
+#include "http/bridge/idempotency.hpp"
 #include "http/cluster/gateway.hpp"
 #include "http/console/console.hpp"
 #include "http/opensandbox/access.hpp"

@@ -27,7 +27,7 @@ using process_actor = caf::typed_actor<
   caf::reacts_to<detach_atom, std::uint64_t>>;
 
 /// What find_command finds.
-struct known_command : known_command_state {
+struct command_status : command_state {
   process_actor process; ///< Null: it is not there any more.
   // What of its output can be read.
   std::uint64_t begin_offset = 0;
@@ -35,7 +35,7 @@ struct known_command : known_command_state {
 };
 
 /// What find_result finds.
-struct known_result {
+struct replay_status {
   /// Null: nothing is known of such a request, or its command has not come to run yet.
   process_actor process;
   bool known = false; ///< It has been asked for.
@@ -46,8 +46,8 @@ struct known_result {
 
 } // namespace insula
 
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::known_command)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::known_result)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::command_status)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::replay_status)
 
 namespace insula {
 
@@ -72,9 +72,9 @@ using sandbox_commands = caf::typed_actor<
   caf::replies_to<exec_request>::with<process_actor>,
   // Starts nothing in it. Errors: limit_reached (no more results can be kept),
   // idempotency_conflict, result_gone.
-  caf::replies_to<find_result>::with<known_result>,
+  caf::replies_to<find_result>::with<replay_status>,
   // Errors: sandbox_not_running (the sandbox was started anew meanwhile, or the store is gone).
-  caf::replies_to<find_command>::with<known_command>,
+  caf::replies_to<find_command>::with<command_status>,
   // Answers when nothing of it runs any more. Errors: not_found, invalid_request (it has ended),
   // sandbox_not_running.
   caf::replies_to<interrupt_command>::with<caf::ok_atom>,
@@ -98,7 +98,7 @@ using sandbox_shells = caf::typed_actor<
   // run).
   caf::replies_to<define_terminal>::with<caf::ok_atom>,
   // Starts nothing.
-  caf::replies_to<find_terminal>::with<known_terminal>,
+  caf::replies_to<find_terminal>::with<terminal_status>,
   // Its program is killed with what it has started there. Durable when answered. Errors: not_found.
   caf::replies_to<forget_terminal>::with<caf::ok_atom>>;
 

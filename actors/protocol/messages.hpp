@@ -25,7 +25,7 @@ namespace insula {
 
 /// A request that has its effect once, however often it is sent: who sends it again, within
 /// limits::results_kept, gets the same result.
-struct once {
+struct idempotency_key {
   std::string key;    ///< Of the client, as its hash in hexadecimal digits. Empty: it is not one.
   std::string digest; ///< Of what is asked for: the same key for something else is an error.
 };
@@ -65,7 +65,7 @@ struct exec_request {
   std::string session = {};
   bool only_if_session = false; ///< There is such a session; else nothing is made.
   request_context context = {};
-  insula::once once = {};
+  idempotency_key idempotency = {};
   command_rules rules = {};
   std::optional<command_user> user = {}; ///< None: the sandbox's.
   bool expands_cwd = false; ///< cwd may begin with ~, and have variables of its environment in it.
@@ -76,7 +76,7 @@ struct exec_request {
 
 /// What has become of a command that is to run once.
 struct find_result {
-  insula::once once;
+  idempotency_key idempotency;
   request_context context = {};
   /// Who asks is about to ask for the command itself if nothing is known of it.
   bool runs_it = true;
@@ -89,7 +89,7 @@ struct create_session_request {
   std::map<std::string, std::string> env = {};         ///< In addition to the image's.
   std::optional<std::int64_t> command_timeout_ms = {}; ///< For commands that bring none.
   request_context context = {};
-  insula::once once = {};
+  idempotency_key idempotency = {};
 };
 
 struct delete_session_request {
@@ -124,7 +124,7 @@ struct find_terminal {
   std::string id;
   request_context context = {};
 };
-struct known_terminal {
+struct terminal_status {
   bool known = false;
   bool running = false;
   std::uint64_t end_offset = 0; ///< Of what it has printed, if it runs.
@@ -204,7 +204,7 @@ struct interrupt_command {
   std::string id;
   request_context context = {};
 };
-struct known_command_state {
+struct command_state {
   bool known = false;
   bool output = false;
   std::string text;
@@ -235,7 +235,7 @@ struct output_chunk : output_piece {
 /// Has a tree been written by this request already? If not, and it is to be remembered, it is told
 /// afterwards in which start of the sandbox it was.
 struct write_once_request {
-  insula::once once;
+  idempotency_key idempotency;
   std::string written_in = {}; ///< Of the answer to the question; empty: this is the question.
   request_context context = {};
 };
@@ -474,7 +474,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::forget_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::interrupt_command)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::get_network_request)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::known_terminal)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::terminal_status)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_mounts_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_ports_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::listening_port>)

@@ -2,8 +2,8 @@
 
 namespace insula::actors::inside_sandbox {
 
-void command_records::measure(const std::shared_ptr<child_process>& process, known_command answer,
-                              const reply<known_command>& to) {
+void command_records::measure(const std::shared_ptr<child_process>& process, command_status answer,
+                              const reply<command_status>& to) {
   using extent = reply<std::uint64_t, std::uint64_t>;
   process->measure(
     extent::function{[answer = std::move(answer), to](const result<extent::value>& read) mutable {
@@ -14,14 +14,14 @@ void command_records::measure(const std::shared_ptr<child_process>& process, kno
     }});
 }
 
-void command_records::tell_of(const std::string& key, const reply<known_command>& to) {
+void command_records::tell_of(const std::string& key, const reply<command_status>& to) {
   const auto remembered = kept_.find_remembered(key);
   if (!remembered)
-    return to.deliver(known_command{});
+    return to.deliver(command_status{});
   auto* const kept = kept_.find(key);
   if (kept != nullptr && !kept->process)
     return kept->when_known.push_back({[=, this] { tell_of(key, to); }, to.otherwise()});
-  known_command answer{command_state_of(*remembered)};
+  command_status answer{command_state_of(*remembered)};
   if (kept == nullptr) {
     if (!answer.end) { // It was there when its sandbox ended.
       answer.end = process_end{};
@@ -39,7 +39,7 @@ void command_records::tell_of(const std::string& key, const reply<known_command>
       if (status->ended) {
         kept_.note_end(key, status->end);
         if (const auto now = kept_.find_remembered(key))
-          static_cast<known_command_state&>(answer) = command_state_of(*now);
+          static_cast<command_state&>(answer) = command_state_of(*now);
         if (!answer.end) { // It could not be written down.
           answer.end = status->end;
           answer.ended_ms = options().time->unix_ms();
@@ -51,8 +51,8 @@ void command_records::tell_of(const std::string& key, const reply<known_command>
     }});
 }
 
-void command_records::find(const find_command& asked, const reply<known_command>& to) {
-  const auto tell = [this, id = asked.id](const reply<known_command>& told) {
+void command_records::find(const find_command& asked, const reply<command_status>& to) {
+  const auto tell = [this, id = asked.id](const reply<command_status>& told) {
     local().load([=, this] { tell_of(id, told); }, told.otherwise());
   };
   if (core_.lives())

@@ -11,13 +11,13 @@ public:
       : part(of)
       , kept_(kept) {}
 
-  void find(const find_command& asked, const reply<known_command>& to);
+  void find(const find_command& asked, const reply<command_status>& to);
   void interrupt(const interrupt_command& asked, const reply<caf::ok_atom>& to);
 
 private:
-  void tell_of(const std::string& key, const reply<known_command>& to);
-  void measure(const std::shared_ptr<child_process>& process, known_command answer,
-               const reply<known_command>& to);
+  void tell_of(const std::string& key, const reply<command_status>& to);
+  void measure(const std::shared_ptr<child_process>& process, command_status answer,
+               const reply<command_status>& to);
   void interrupt_now(const std::string& key, const reply<caf::ok_atom>& to);
 
   idempotency& kept_;

@@ -120,7 +120,7 @@ std::shared_ptr<child_process> commands::start(runtime::process_spec spec,
   options.rules = wanted.rules;
   options.on_over = std::move(on_over);
   auto note = note_of({}, wanted.timeout_ms);
-  note.key = wanted.once.key;
+  note.key = wanted.idempotency.key;
   note.rules = wanted.rules;
   options.spec.label = note.label();
   if (!note.key.empty()) {

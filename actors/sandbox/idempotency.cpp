@@ -103,7 +103,7 @@ void idempotency::forget_one() {
 }
 
 /// Null: it has not run, and may. Errors: those of find_result.
-result<kept_command*> idempotency::look_up(const once& wanted) {
+result<kept_command*> idempotency::look_up(const idempotency_key& wanted) {
   const auto at = commands_.find(wanted.key);
   const auto* const text = local().find(key_of(exec_records, wanted.key));
   auto known = text != nullptr ? std::optional{idempotency_record::read(*text)} : std::nullopt;
@@ -133,11 +133,11 @@ bool idempotency::reserve(const find_result& asked) {
   constexpr auto patience = std::chrono::seconds{10};
   const auto now = options().time->now();
   std::erase_if(reserved_, [&](const auto& each) { return each.second.until <= now; });
-  const auto at = reserved_.find(asked.once.key);
+  const auto at = reserved_.find(asked.idempotency.key);
   if (at != reserved_.end())
-    return at->second.digest == asked.once.digest;
+    return at->second.digest == asked.idempotency.digest;
   if (asked.runs_it && reserved_.size() < limits::kept_results_per_sandbox)
-    reserved_.emplace(asked.once.key, reservation{asked.once.digest, now + patience});
+    reserved_.emplace(asked.idempotency.key, reservation{asked.idempotency.digest, now + patience});
   return true;
 }
 
@@ -161,12 +161,13 @@ void idempotency::take_back(const std::string& key, const error& why) {
 
 void idempotency::claim(waiting_command what, const run_function& run,
                         const reply<process_actor>& to) {
-  const auto key = what.wanted.once.key;
+  const auto key = what.wanted.idempotency.key;
   commands_[key].waiting.push_back(to);
   reserved_.erase(key); // From here on its record says so.
   const auto record_key = key_of(exec_records, key);
   if (!find_record(record_key)) {
-    idempotency_record made{what.wanted.once.digest, options().time->unix_ms(), this_start()};
+    idempotency_record made{what.wanted.idempotency.digest, options().time->unix_ms(),
+                            this_start()};
     if (auto& kept = what.wanted.remembered)
       made.status = text_of({true, kept->output, std::move(kept->text)});
     write_record(record_key, made);
@@ -191,7 +192,7 @@ void idempotency::run(waiting_command what, const run_function& run,
     [=, this] {
       if (shared->wanted.remembered)
         forget_one();
-      const auto found = look_up(shared->wanted.once);
+      const auto found = look_up(shared->wanted.idempotency);
       if (!found)
         return to.fail(found.reason());
       if (*found == nullptr)
@@ -206,15 +207,15 @@ void idempotency::run(waiting_command what, const run_function& run,
     to.otherwise());
 }
 
-void idempotency::find_process(const find_result& asked, const reply<known_result>& to) {
+void idempotency::find_process(const find_result& asked, const reply<replay_status>& to) {
   local().load(
     [=, this] {
-      const auto found = look_up(asked.once);
+      const auto found = look_up(asked.idempotency);
       if (!found)
         return to.fail(found.reason());
       if (*found == nullptr && !reserve(asked))
         return to.fail(key_conflict);
-      known_result answer;
+      replay_status answer;
       answer.known = *found != nullptr;
       if (answer.known && (*found)->resuming)
         return (*found)->when_known.push_back(
@@ -352,9 +353,9 @@ void idempotency::on_over(const std::string& key) {
 void idempotency::write_once(const write_once_request& asked, const reply<write_once_answer>& to) {
   local().load(
     [=, this] {
-      const auto key = key_of(hydrate_records, asked.once.key);
+      const auto key = key_of(hydrate_records, asked.idempotency.key);
       const auto known = find_record(key);
-      if (known && known->digest != asked.once.digest)
+      if (known && known->digest != asked.idempotency.digest)
         return to.fail(key_conflict);
       const auto start = this_start();
       const bool tells = !asked.written_in.empty();
@@ -362,7 +363,7 @@ void idempotency::write_once(const write_once_request& asked, const reply<write_
         return to.fail(has_ended);
       const bool written = known && known->which == start;
       if (!written && tells)
-        write_record(key, {asked.once.digest, options().time->unix_ms(), start});
+        write_record(key, {asked.idempotency.digest, options().time->unix_ms(), start});
       else if (!known && count_records() >= limits::kept_results_per_sandbox)
         return to.fail(too_many_results);
       local().answer(to, write_once_answer{written || tells, start});

@@ -36,7 +36,7 @@ public:
 
   /// Runs it unless it has been asked for before.
   void run(waiting_command what, const run_function& run, const reply<process_actor>& to);
-  void find_process(const find_result& asked, const reply<known_result>& to);
+  void find_process(const find_result& asked, const reply<replay_status>& to);
   void write_once(const write_once_request& asked, const reply<write_once_answer>& to);
   /// An alarm of the node's record.
   void expire(const alarm_due& due);
@@ -74,7 +74,7 @@ private:
   std::size_t count_records() const;
   void write_record(const std::string& key, const idempotency_record& record);
   void forget_one();
-  result<kept_command*> look_up(const once& wanted);
+  result<kept_command*> look_up(const idempotency_key& wanted);
   bool reserve(const find_result& asked);
   void claim(waiting_command what, const run_function& run, const reply<process_actor>& to);
 

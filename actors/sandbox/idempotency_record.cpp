@@ -31,7 +31,7 @@ bool idempotency_record::expired(std::int64_t now_ms) const {
   return now_ms - made_ms >= limits::results_kept.count();
 }
 
-std::string text_of(const known_command_state& known) {
+std::string text_of(const command_state& known) {
   const auto end = known.end.value_or(process_end{});
   std::string text = known.output ? "1" : "0";
   for (const std::int64_t each :
@@ -42,8 +42,8 @@ std::string text_of(const known_command_state& known) {
   return text + '\n' + known.text;
 }
 
-known_command_state command_state_of(const idempotency_record& record) {
-  known_command_state known;
+command_state command_state_of(const idempotency_record& record) {
+  command_state known;
   const std::string_view text = record.status;
   auto numbers = text.substr(0, text.find('\n'));
   const auto next = [&numbers] {

@@ -26,7 +26,7 @@ struct idempotency_record {
 };
 
 /// The state of a remembered command, for its record: numbers in one line, and its text behind it.
-std::string text_of(const known_command_state& known);
-known_command_state command_state_of(const idempotency_record& record);
+std::string text_of(const command_state& known);
+command_state command_state_of(const idempotency_record& record);
 
 } // namespace insula::actors::inside_sandbox

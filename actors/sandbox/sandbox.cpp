@@ -271,7 +271,7 @@ public:
     };
     const auto go = [=, this] {
       when_running(to, what->wanted.context, [=, this] {
-        if (what->wanted.once.key.empty())
+        if (what->wanted.idempotency.key.empty())
           run_now(std::move(*what), to);
         else
           parts.idempotency_.run(std::move(*what), run_now, to);

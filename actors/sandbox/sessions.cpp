@@ -204,7 +204,7 @@ void sessions::run(waiting_command what, const reply<process_actor>& to) {
   (*session)->run({std::make_shared<process_options>(std::move(process)),
                    {std::move(wanted.command_line), std::move(wanted.cwd), {}},
                    std::move(what.memory),
-                   wanted.once.key},
+                   wanted.idempotency.key},
                   to);
 }
 
@@ -225,13 +225,13 @@ void sessions::forget(const std::string& id) {
 void sessions::create(const create_session_request& wanted, const reply<caf::ok_atom>& to) {
   const auto& id = wanted.id;
   std::vector<storage::change> changes{{definition_key(id), as_definition(wanted)}};
-  if (const auto& once = wanted.once; !once.key.empty()) {
-    if (const auto made = made_by(once.key)) {
-      if (made->second.digest != once.digest)
+  if (const auto& request = wanted.idempotency; !request.key.empty()) {
+    if (const auto made = made_by(request.key)) {
+      if (made->second.digest != request.digest)
         return to.fail(key_conflict);
       return await(made->first, to);
     }
-    const idempotency_record maker{once.digest, options().time->unix_ms(), once.key};
+    const idempotency_record maker{request.digest, options().time->unix_ms(), request.key};
     changes.push_back({maker_key(id), maker.text()});
   }
   if (has(id))

@@ -229,10 +229,10 @@ void terminals::define(const define_terminal& wanted, const reply<caf::ok_atom>&
   });
 }
 
-void terminals::find(const find_terminal& asked, const reply<known_terminal>& to) {
-  with_terminals(to, asked.context, [this, asked](const reply<known_terminal>& mine) {
+void terminals::find(const find_terminal& asked, const reply<terminal_status>& to) {
+  with_terminals(to, asked.context, [this, asked](const reply<terminal_status>& mine) {
     const auto name = name_of_terminal(asked.id);
-    known_terminal found;
+    terminal_status found;
     found.known = record().find(name) != nullptr;
     const auto* const live = room_.find(name);
     if (!found.known || live == nullptr)

@@ -20,7 +20,7 @@ public:
 
   void open(const open_terminal_request& wanted, const join_reply& to);
   void define(const define_terminal& wanted, const reply<caf::ok_atom>& to);
-  void find(const find_terminal& asked, const reply<known_terminal>& to);
+  void find(const find_terminal& asked, const reply<terminal_status>& to);
   void forget(const forget_terminal& asked, const reply<caf::ok_atom>& to);
 
   /// An earlier server has left it. `name`: its session, or as a defined one is named.

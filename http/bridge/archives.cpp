@@ -2,7 +2,7 @@
 
 #include "base/limits.hpp"
 #include "http/bridge/error_response.hpp"
-#include "http/bridge/once.hpp"
+#include "http/bridge/idempotency.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 #include "http/text/percent.hpp"
 
@@ -115,11 +115,11 @@ void add_archive_routes(std::vector<route>& table, const shared_services& with) 
      limits::archive_body_bytes,
      [with](const matched_request& what) {
        admission plan;
-       auto header = once_header_of(what);
-       if (const auto once = is_once(header))
+       auto header = idempotency_header_of(what);
+       if (const auto keyed = has_idempotency_key(header))
          plan.sink = make_hydrate(with, what.id(), std::move(header));
        else
-         plan.refusal = error_response(step::request, once.reason());
+         plan.refusal = error_response(step::request, keyed.reason());
        return plan;
      },
      {.id = "hydrateWorkspace",

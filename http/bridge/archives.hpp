@@ -3,7 +3,7 @@
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
 #include "http/bridge/api.hpp"
-#include "http/bridge/once.hpp"
+#include "http/bridge/idempotency.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -33,7 +33,7 @@ void start_persist(file_channel channel, archive_wish wish, reply to);
 /// Takes an archive, and puts it into the workspace once all of it is here.
 /// `once`: it has its effect once, by the key that it brings.
 std::shared_ptr<body_sink> make_hydrate(std::shared_ptr<const services> with, std::string id,
-                                        once_header header);
+                                        idempotency_header header);
 
 /// 400, by the contract.
 response archive_too_large(std::uint64_t bytes, std::uint64_t limit);

@@ -367,7 +367,7 @@ std::string write_missing_parts(const std::vector<std::string>& errors) {
   return out.end_array().end_object().str();
 }
 
-std::string write_cluster(const picture& seen) {
+std::string write_cluster(const cluster_status& seen) {
   json::writer to;
   to.begin_object().member("self", seen.self).key("nodes").begin_array();
   for (const auto& each : seen.nodes)

@@ -60,7 +60,7 @@ std::string write_running(bool running);
 std::string write_missing_parts(const std::vector<std::string>& errors);
 
 /// {"self":"n1","nodes":[{"name":"n1",…}],"sandboxes":[{"id":"…","node":"n1","epoch":1}]}
-std::string write_cluster(const picture& seen);
+std::string write_cluster(const cluster_status& seen);
 
 /// {"warm":0,"assigned":0,"total":0,"config":{…},"maxInstances":1000}
 std::string write_pool_stats(const pool_stats& of);

@@ -3,7 +3,7 @@
 #include "http/bridge/bridge_json.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/bridge/exec_words.hpp"
-#include "http/bridge/once.hpp"
+#include "http/bridge/idempotency.hpp"
 #include "http/bridge/timeouts.hpp"
 #include "http/bridge/workspace_path.hpp"
 #include "http/json/json.hpp"
@@ -35,13 +35,13 @@ struct exec_head {
   std::string id;
   std::string ends_with_shell;
   std::optional<std::string> last_event_id;
-  once_header once; ///< And the session.
+  idempotency_header idempotency; ///< And the session.
 };
 
 /// Everything that can be wrong with the request itself, in the contract's order.
 result<command_job> read_job(const services& with, const exec_head& head, std::string_view text,
                              bool shows_times) {
-  const auto& session = head.once.session;
+  const auto& session = head.idempotency.session;
   auto body = read_exec_body(text);
   if (!body)
     return body.reason();
@@ -75,13 +75,13 @@ result<command_job> read_job(const services& with, const exec_head& head, std::s
       return error{errc::invalid_request, "Insula-End-With-Shell: expected true or false"};
     job.command.rules.with_its_shell = wanted == "true";
   }
-  const auto once = is_once(head.once);
-  if (!once)
-    return once.reason();
-  if (!*once)
+  const auto keyed = has_idempotency_key(head.idempotency);
+  if (!keyed)
+    return keyed.reason();
+  if (!*keyed)
     return finished();
   job.can_resume = true;
-  job.command.once = once_of(head.once, text);
+  job.command.idempotency = idempotency_key_of(head.idempotency, text);
   if (head.last_event_id && !(from = stream_position::read(*head.last_event_id)))
     return error{errc::invalid_request, "Last-Event-ID is none of this stream's"};
   return finished();
@@ -109,7 +109,7 @@ void add_exec_routes(std::vector<route>& table, const shared_services& with) {
      [with](const matched_request& what) {
        return answered_by(
          [with, head = exec_head{what.id(), what.field("Insula-End-With-Shell"),
-                                 what.field_if_any("Last-Event-ID"), once_header_of(what)}](
+                                 what.field_if_any("Last-Event-ID"), idempotency_header_of(what)}](
            const std::string& body, const reply& to) { exec(with, head, body, to); });
      },
      {.id = "execCommand",

@@ -33,9 +33,9 @@ std::string out_of_memory_text(const process_end& end) {
 
 class words final : public command_words {
 public:
-  words(bool is_once, std::optional<stream_position> from, std::string timeout_text,
+  words(bool is_keyed, std::optional<stream_position> from, std::string timeout_text,
         bool shows_times)
-      : is_once_(is_once)
+      : is_keyed_(is_keyed)
       , from_(std::move(from))
       , timeout_text_(std::move(timeout_text))
       , shows_times_(shows_times) {}
@@ -88,7 +88,7 @@ public:
 
   bool is_at_beginning() const override { return !from_ || *from_ == stream_position{}; }
 
-  result<std::uint64_t> resume(const known_result& found) override {
+  result<std::uint64_t> resume(const replay_status& found) override {
     const error gone{errc::result_gone, "what follows this Last-Event-ID is not there any more"};
     if (!found.process)
       return is_at_beginning() ? result<std::uint64_t>{std::uint64_t{0}} : gone;
@@ -107,8 +107,8 @@ public:
 private:
   /// Of what has been put into events, for a client that can go on from there.
   std::string id() const {
-    return is_once_ ? stream_position{passed_, out_.held(), err_.held(), end_told_}.text()
-                    : std::string{};
+    return is_keyed_ ? stream_position{passed_, out_.held(), err_.held(), end_told_}.text()
+                     : std::string{};
   }
 
   void append(std::string& to, output_stream stream, std::string_view bytes) {
@@ -137,7 +137,7 @@ private:
     return end.out_of_memory ? out_of_memory_text(end) : std::string{};
   }
 
-  const bool is_once_;
+  const bool is_keyed_;
   const std::optional<stream_position> from_;
   const std::string timeout_text_;
   const bool shows_times_;
@@ -149,9 +149,9 @@ private:
 
 } // namespace
 
-std::unique_ptr<command_words> exec_words(bool is_once, std::optional<stream_position> from,
+std::unique_ptr<command_words> exec_words(bool is_keyed, std::optional<stream_position> from,
                                           std::string timeout_text, bool shows_times) {
-  return std::make_unique<words>(is_once, std::move(from), std::move(timeout_text), shows_times);
+  return std::make_unique<words>(is_keyed, std::move(from), std::move(timeout_text), shows_times);
 }
 
 } // namespace insula::http::bridge

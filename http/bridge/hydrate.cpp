@@ -2,7 +2,7 @@
 
 #include "base/limits.hpp"
 #include "http/bridge/error_response.hpp"
-#include "http/bridge/once.hpp"
+#include "http/bridge/idempotency.hpp"
 #include "http/json/json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 #include "http/sandboxes/tar_decoder.hpp"
@@ -53,7 +53,7 @@ int append_to(int file, std::string_view bytes) {
 /// time; everything else is the strand's.
 class hydrate final : public body_sink, public std::enable_shared_from_this<hydrate> {
 public:
-  hydrate(std::shared_ptr<const services> with, std::string id, once_header header)
+  hydrate(std::shared_ptr<const services> with, std::string id, idempotency_header header)
       : with_(std::move(with))
       , id_(std::move(id))
       , header_(std::move(header))
@@ -171,7 +171,7 @@ private:
   }
 
   void ask_whether_done() {
-    request_ = once_with_digest(header_, digest_.hexadecimal());
+    request_ = idempotency_key_with_digest(header_, digest_.hexadecimal());
     ask_once([](hydrate& self, const write_once_answer& answer) {
       if (self.outcome_)
         return;
@@ -304,10 +304,10 @@ private:
 
   const std::shared_ptr<const services> with_;
   const std::string id_;
-  const once_header header_;
+  const idempotency_header header_;
   const bool once_; ///< It has its effect once.
   digest digest_;   ///< Then, of the body.
-  once request_;
+  idempotency_key request_;
   std::string start_;       ///< Of the sandbox, in which the tree had not been written.
   byte_share share_;        ///< Of the disk that bodies may fill.
   byte_share decompressor_; ///< Taken by a worker.
@@ -337,7 +337,7 @@ private:
 } // namespace
 
 std::shared_ptr<body_sink> make_hydrate(std::shared_ptr<const services> with, std::string id,
-                                        once_header header) {
+                                        idempotency_header header) {
   return std::make_shared<hydrate>(std::move(with), std::move(id), std::move(header));
 }
 

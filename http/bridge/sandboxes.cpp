@@ -2,7 +2,7 @@
 #include "http/bridge/api.hpp"
 #include "http/bridge/bridge_json.hpp"
 #include "http/bridge/error_response.hpp"
-#include "http/bridge/once.hpp"
+#include "http/bridge/idempotency.hpp"
 #include "http/json/json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 
@@ -31,12 +31,12 @@ void create(const services& with, const std::string& id, const reply& to) {
 /// With a key, the id comes from that, and from what nobody else knows: it is the same for good,
 /// and nobody can guess it.
 admission admit_create(const services* with, const matched_request& what) {
-  const auto header = once_header_of(what);
-  const auto once = is_once(header);
-  if (!once)
-    return refused(error_response(step::request, once.reason()));
+  const auto header = idempotency_header_of(what);
+  const auto keyed = has_idempotency_key(header);
+  if (!keyed)
+    return refused(error_response(step::request, keyed.reason()));
   return answered_by(
-    [with, id = *once ? keyed_id(with->secret, *header.key) : sandbox_id::generate().str()](
+    [with, id = *keyed ? keyed_id(with->secret, *header.key) : sandbox_id::generate().str()](
       const std::string&, const reply& to) { create(*with, id, to); });
 }
 
@@ -96,9 +96,9 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with) 
                     .answers = {{"200", "The id.", "application/json", "CreateSandboxResponse"},
                                 {"400", "", "", "InvalidRequest"}}}});
   table.back().about = [with](const matched_request& what) {
-    const auto header = once_header_of(what);
-    const auto once = is_once(header);
-    return once && *once ? keyed_id(with->secret, *header.key) : std::string{};
+    const auto header = idempotency_header_of(what);
+    const auto keyed = has_idempotency_key(header);
+    return keyed && *keyed ? keyed_id(with->secret, *header.key) : std::string{};
   };
   table.push_back(
     {verb::del,

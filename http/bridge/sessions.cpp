@@ -1,7 +1,7 @@
 #include "http/bridge/api.hpp"
 #include "http/bridge/bridge_json.hpp"
 #include "http/bridge/error_response.hpp"
-#include "http/bridge/once.hpp"
+#include "http/bridge/idempotency.hpp"
 #include "http/bridge/timeouts.hpp"
 #include "http/json/json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
@@ -65,26 +65,26 @@ void ask(const services& with, const std::string& id, Message wanted, step durin
 }
 
 /// The same for the same request.
-std::string session_id_of(const once& request) {
+std::string session_id_of(const idempotency_key& request) {
   return "session-" + request.key.substr(0, 24);
 }
 
-void create(const services& with, const std::string& id, const once_header& header,
+void create(const services& with, const std::string& id, const idempotency_header& header,
             std::string_view body, const reply& to) {
-  const auto once = is_once(header);
-  if (!once)
-    return to->respond(error_response(step::create_session, once.reason()));
-  insula::once whole;
-  if (*once)
-    whole = once_of(header, body);
-  auto wanted = read_request(body, *once ? session_id_of(whole) : std::string{});
+  const auto keyed = has_idempotency_key(header);
+  if (!keyed)
+    return to->respond(error_response(step::create_session, keyed.reason()));
+  idempotency_key whole;
+  if (*keyed)
+    whole = idempotency_key_of(header, body);
+  auto wanted = read_request(body, *keyed ? session_id_of(whole) : std::string{});
   if (!wanted)
     return to->respond(error_response(step::create_session, wanted.reason()));
   if (wanted->id == reserved)
     return to->respond(error_response(
       step::create_session,
       {errc::launch_failed, "Session ID '" + wanted->id + "' is reserved for internal use"}));
-  wanted->once = std::move(whole);
+  wanted->idempotency = std::move(whole);
   response done{200, write_id(wanted->id)};
   ask(with, id, std::move(*wanted), step::create_session, to, std::move(done));
 }
@@ -108,7 +108,7 @@ void add_session_routes(std::vector<route>& table, const shared_services& with) 
      limits::session_body_bytes,
      [with](const matched_request& what) {
        return answered_by(
-         [with, id = what.id(), header = once_header_of(what)](
+         [with, id = what.id(), header = idempotency_header_of(what)](
            const std::string& body, const reply& to) { create(*with, id, header, body, to); });
      },
      {.id = "createSession",

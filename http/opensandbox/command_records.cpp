@@ -46,7 +46,7 @@ void ask(const command_question& asked, std::function<void(const Answer&)> answe
 struct log_state {
   static inline const char* name = "execd_log";
   command_question asked;
-  known_command of;
+  command_status of;
   log_cursor cursor;
   std::uint64_t offset = 0; ///< What is asked for next, in the process' log,
   std::uint64_t passed = 0; ///< and so many bytes of text before that.
@@ -178,8 +178,8 @@ response execd_failure(const error& why) {
 }
 
 void tell_status(const command_question& asked) {
-  ask<find_command, known_command>(
-    asked, [to = asked.to, id = asked.id](const known_command& found) {
+  ask<find_command, command_status>(
+    asked, [to = asked.to, id = asked.id](const command_status& found) {
       if (!found.known)
         return to->respond(unknown_command(id));
       to->respond({200, write_command_status(id, found), "application/json; charset=utf-8"});
@@ -187,7 +187,7 @@ void tell_status(const command_question& asked) {
 }
 
 void tell_logs(const command_question& asked, std::optional<std::int64_t> after) {
-  ask<find_command, known_command>(asked, [asked, after](const known_command& found) {
+  ask<find_command, command_status>(asked, [asked, after](const command_status& found) {
     if (!found.known)
       return asked.to->respond(unknown_command(asked.id));
     if (!found.output)

@@ -155,10 +155,10 @@ execd_job make_job(const execd_target& at, const execd_call& what, command_body 
   if (wanted.command.size() > longest_remembered)
     wanted.command.resize(longest_remembered);
   command.remembered = remembered_command{wanted.background, std::move(wanted.command)};
-  command.once = {new_command_id(), {}};
+  command.idempotency = {new_command_id(), {}};
   command.only_if_there = !at.makes_sandbox();
   command.context = to->context();
-  job.told.id = command.once.key;
+  job.told.id = command.idempotency.key;
   return job;
 }
 

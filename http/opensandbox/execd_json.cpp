@@ -155,7 +155,7 @@ command_outcome outcome_of(const process_end& end) {
   return {end.exit_code, number, "exit status " + number + why};
 }
 
-std::string write_command_status(const std::string& id, const known_command_state& state) {
+std::string write_command_status(const std::string& id, const command_state& state) {
   json::writer out;
   const auto how = state.end ? outcome_of(*state.end) : command_outcome{};
   out.begin_object();

@@ -54,7 +54,7 @@ struct command_outcome {
 command_outcome outcome_of(const process_end& end);
 
 /// Of GET /command/status/{id}.
-std::string write_command_status(const std::string& id, const known_command_state& state);
+std::string write_command_status(const std::string& id, const command_state& state);
 
 // ---- Events: `data: {…}` and a blank line.
 

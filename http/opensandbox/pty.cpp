@@ -125,8 +125,8 @@ void make(const execd_target& target, const execd_call& what, const std::string&
 void tell(const execd_target& target, const execd_call& what, const std::string&, const reply& to) {
   if (!is_pty_id(what["sid"]))
     return to->respond(no_such(what["sid"]));
-  ask<find_terminal, known_terminal>(
-    target, what, {what["sid"], {}}, to, [to, id = what["sid"]](const known_terminal& found) {
+  ask<find_terminal, terminal_status>(
+    target, what, {what["sid"], {}}, to, [to, id = what["sid"]](const terminal_status& found) {
       to->respond(found.known ? response{200, write_pty_status(id, found), json_type}
                               : no_such(id));
     });
@@ -154,8 +154,8 @@ void open(const execd_target& target, const execd_call& what, const std::string&
     return to->respond(execd_failure(
       400, "NOT_SUPPORTED", "pty=0 is not supported: a command has no standard input here"));
   if (!what.offer.usable) // Whoever asks for what is not there hears that first.
-    return ask<find_terminal, known_terminal>(
-      target, what, {what["sid"], {}}, to, [to, id = what["sid"]](const known_terminal& found) {
+    return ask<find_terminal, terminal_status>(
+      target, what, {what["sid"], {}}, to, [to, id = what["sid"]](const terminal_status& found) {
         to->respond(found.known ? execd_failure(400, "INVALID_REQUEST_BODY",
                                                 "a WebSocket handshake is needed here")
                                 : no_such(id));

@@ -73,7 +73,7 @@ result<pty_body> read_pty_body(std::string_view text) {
   return read;
 }
 
-std::string write_pty_status(std::string_view id, const known_terminal& state) {
+std::string write_pty_status(std::string_view id, const terminal_status& state) {
   json::writer out;
   out.begin_object().member("session_id", id).member("running", state.running);
   return out.member("output_offset", state.end_offset).end_object().str();

@@ -19,7 +19,7 @@ struct pty_body {
 result<pty_body> read_pty_body(std::string_view text);
 
 /// {"session_id":"…","running":true,"output_offset":0}
-std::string write_pty_status(std::string_view id, const known_terminal& state);
+std::string write_pty_status(std::string_view id, const terminal_status& state);
 
 /// A text frame of a terminal's client.
 struct pty_frame {

@@ -11,7 +11,7 @@
 namespace insula::http {
 
 /// A node as those who look after the cluster see it.
-struct pictured_node {
+struct cluster_node_status {
   std::string name;
   std::string address;    ///< Of its internal listener.
   std::string state;      ///< member, draining or away.
@@ -24,20 +24,20 @@ struct pictured_node {
   std::int64_t clock_ahead_ms = 0; ///< Of this node's, as far as that can be told.
 };
 
-struct pictured_sandbox {
+struct cluster_sandbox {
   std::string id;
   std::string node;
   std::int64_t epoch = 0;
 };
 
-struct picture {
+struct cluster_status {
   std::string self;
-  std::vector<pictured_node> nodes;        ///< By name.
-  std::vector<pictured_sandbox> sandboxes; ///< By id.
+  std::vector<cluster_node_status> nodes; ///< By name.
+  std::vector<cluster_sandbox> sandboxes; ///< By id.
 };
 
 /// The other nodes' warm sandboxes, and those that somebody has.
-struct pool_sum {
+struct cluster_pool_totals {
   std::uint32_t warm = 0;
   std::uint32_t assigned = 0;
   std::uint32_t limit = 0;
@@ -50,8 +50,8 @@ struct pool_sum {
 class cluster_control {
 public:
   virtual ~cluster_control() = default;
-  virtual picture look() const = 0;
-  virtual pool_sum others() const = 0;
+  virtual cluster_status look() const = 0;
+  virtual cluster_pool_totals others() const = 0;
   /// The node hands over what it has, and takes nothing new until it is started again. Answered
   /// when it has begun. Errors: not_found, node_unreachable.
   virtual void drain(std::string node, std::function<void(result<void>)> then) = 0;

@@ -233,7 +233,7 @@ void leave(self_pointer self) {
   if (st.starting && !st.process)
     return; // Until it is known whether the command runs.
   if (st.job.ends_with_client && st.process && !st.ended) {
-    interrupt_command order{st.job.command.once.key, st.job.command.context};
+    interrupt_command order{st.job.command.idempotency.key, st.job.command.context};
     sandbox_question<interrupt_command, caf::ok_atom> asked{
       st.job.with->directory, st.job.sandbox, std::move(order), [](caf::ok_atom) {},
       [](question_stage, const error&) {}}; // It has ended meanwhile.
@@ -306,7 +306,7 @@ void start(self_pointer self, const sandbox_actor& box) {
 }
 
 /// What has become of a command that may have been started before.
-void known(self_pointer self, const sandbox_actor& box, const known_result& answer) {
+void known(self_pointer self, const sandbox_actor& box, const replay_status& answer) {
   auto& st = self->state;
   const auto from = st.words().resume(answer);
   if (!from)
@@ -329,8 +329,8 @@ void found(self_pointer self, const sandbox_actor& box) {
   const auto& command = st.job.command;
   self
     ->request(box, caf::infinite,
-              find_result{command.once, command.context, st.words().is_at_beginning()})
-    .then([self, box](const known_result& answer) { known(self, box, answer); },
+              find_result{command.idempotency, command.context, st.words().is_at_beginning()})
+    .then([self, box](const replay_status& answer) { known(self, box, answer); },
           [self](const caf::error& failure) {
             const auto why = from_caf(failure);
             auto& state = self->state;

@@ -61,7 +61,7 @@ public:
   /// The client has had nothing of it.
   virtual bool is_at_beginning() const { return true; }
   /// Where in the command's output the client goes on. Errors: result_gone, invalid_request.
-  virtual result<std::uint64_t> resume(const known_result&) { return std::uint64_t{0}; }
+  virtual result<std::uint64_t> resume(const replay_status&) { return std::uint64_t{0}; }
 };
 
 /// One command to be run, and told as it runs.

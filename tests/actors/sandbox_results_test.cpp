@@ -14,7 +14,7 @@ constexpr auto record = "idempotency/exec/key";
 
 exec_request once_command(const std::string& key = "key", const std::string& digest = "digest") {
   auto request = command("echo hi");
-  request.once = {key, digest};
+  request.idempotency = {key, digest};
   return request;
 }
 
@@ -23,9 +23,9 @@ pending<process_actor> ask(small_node& node, const sandbox_object_actor& box,
   return node.sys.ask<process_actor>(box, request);
 }
 
-pending<known_result> look(small_node& node, const sandbox_object_actor& box,
-                           const once& which = {"key", "digest"}) {
-  return node.sys.ask<known_result>(box, find_result{which, {}});
+pending<replay_status> look(small_node& node, const sandbox_object_actor& box,
+                            const idempotency_key& which = {"key", "digest"}) {
+  return node.sys.ask<replay_status>(box, find_result{which, {}});
 }
 
 /// One that has run to its end.
@@ -128,7 +128,7 @@ TEST_CASE("who asks with a key that somebody else is about to use for something 
   }
   SECTION("unless that one only asks what has become of it") {
     const find_result asked{{"another", "body"}, {}, false};
-    CHECK_FALSE(node.sys.ask<known_result>(box, asked).value().known);
+    CHECK_FALSE(node.sys.ask<replay_status>(box, asked).value().known);
     CHECK_FALSE(look(node, box, {"another", "other"}).value().known);
   }
   SECTION("but not for ever, should that one not come") {
@@ -373,7 +373,7 @@ TEST_CASE("a session that was made with a key is made once, until it is deleted"
   const auto box = node.make_sandbox();
   const auto create = [&](const std::string& digest) {
     create_session_request wanted{.id = "s"};
-    wanted.once = {"key", digest};
+    wanted.idempotency = {"key", digest};
     return node.sys.ask<caf::ok_atom>(box, wanted);
   };
   const auto first = create("digest");
@@ -386,7 +386,7 @@ TEST_CASE("a session that was made with a key is made once, until it is deleted"
   CHECK(create("other").reason().code == errc::idempotency_conflict);
   const auto next = adopted(node, {});
   create_session_request again{.id = "s"};
-  again.once = {"key", "digest"};
+  again.idempotency = {"key", "digest"};
   CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(next, again).value());
 }
 
@@ -418,14 +418,14 @@ namespace {
 
 exec_request remembered(const std::string& id, bool output) {
   auto request = command("echo hi");
-  request.once = {id, {}};
+  request.idempotency = {id, {}};
   request.rules = {true, true};
   request.remembered = remembered_command{output, "echo\nhi"};
   return request;
 }
 
-known_command known(small_node& node, const sandbox_object_actor& box, const std::string& id) {
-  return node.sys.ask<known_command>(box, find_command{id}).value();
+command_status known(small_node& node, const sandbox_object_actor& box, const std::string& id) {
+  return node.sys.ask<command_status>(box, find_command{id}).value();
 }
 
 } // namespace

@@ -427,8 +427,8 @@ open_terminal_request defined(bool takes_over = false) {
   return wanted;
 }
 
-known_terminal look(small_node& node, const sandbox_actor& box) {
-  return node.sys.ask<known_terminal>(box, find_terminal{"t1", {}}).value();
+terminal_status look(small_node& node, const sandbox_actor& box) {
+  return node.sys.ask<terminal_status>(box, find_terminal{"t1", {}}).value();
 }
 
 } // namespace
@@ -534,7 +534,7 @@ TEST_CASE("of too many defined terminals the oldest that does not run is forgott
   }
   CHECK(look(node, box).known);
   const auto known = [&](const std::string& id) {
-    return node.sys.ask<known_terminal>(box, find_terminal{id, {}}).value().known;
+    return node.sys.ask<terminal_status>(box, find_terminal{id, {}}).value().known;
   };
   CHECK_FALSE(known("n0"));
   CHECK(known("n1"));

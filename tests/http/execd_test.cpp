@@ -397,7 +397,7 @@ TEST_CASE("a client that leaves interrupts its command in a session", "[http][ex
   one.send(request("POST", base + "/session/s1/run", R"({"command":"x"})"));
   one.read_until("pong");
   one.close();
-  CHECK(h.heard().has("interrupt " + h.last_exec().once.key));
+  CHECK(h.heard().has("interrupt " + h.last_exec().idempotency.key));
 }
 
 TEST_CASE("what a sandbox says about its files is told with care", "[http][execd]") {

@@ -51,7 +51,7 @@ struct house::shared {
   std::shared_ptr<diary> heard;
   std::mutex mutex;
   exec_request last_exec; ///< Guarded by mutex, as what follows.
-  once last_once;
+  idempotency_key last_idempotency;
   caf::actor process;
   caf::actor terminal;
   caf::actor at_terminal; ///< Its client.
@@ -267,23 +267,23 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       all->process = caf::actor_cast<caf::actor>(started);
       return process_actor{started};
     },
-    [all](const find_result& asked) -> caf::result<known_result> {
+    [all](const find_result& asked) -> caf::result<replay_status> {
       all->heard->add("find_result");
       std::lock_guard lock{all->mutex};
-      all->last_once = asked.once;
+      all->last_idempotency = asked.idempotency;
       if (all->plays->result_error)
         return to_caf(*all->plays->result_error);
-      known_result found;
+      replay_status found;
       found.known = all->plays->known_process;
       if (found.known && all->process)
         found.process = caf::actor_cast<process_actor>(all->process);
       std::tie(found.begin, found.end) = all->plays->extent;
       return found;
     },
-    [all](const find_command& asked) -> caf::result<known_command> {
+    [all](const find_command& asked) -> caf::result<command_status> {
       all->heard->add("find_command " + asked.id);
       std::lock_guard lock{all->mutex};
-      known_command found{all->plays->command};
+      command_status found{all->plays->command};
       if (all->process)
         found.process = caf::actor_cast<process_actor>(all->process);
       std::tie(found.begin_offset, found.end_offset) = all->plays->extent;

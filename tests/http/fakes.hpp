@@ -68,10 +68,10 @@ struct script {
   /// Before each change of it: what another client does meanwhile.
   std::function<void(sandbox_description&)> meanwhile;
   std::optional<error> pause_error; ///< When it is to be paused, or resumed.
-  known_terminal terminal;          ///< Of every id.
+  terminal_status terminal;         ///< Of every id.
   bool opens_terminals = false;     ///< That are defined; with what has been printed before.
   std::optional<error> terminal_error;
-  known_command_state command; ///< Of every id. Its process is the last one, if there is one.
+  command_state command; ///< Of every id. Its process is the last one, if there is one.
   std::optional<error> interrupt_error; ///< When a command is to be interrupted.
   /// Makes the sockets that are asked for. None: sockets of this network.
   std::function<std::vector<unique_fd>(bool ipv6, std::uint32_t count)> sockets;

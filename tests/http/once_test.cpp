@@ -1,5 +1,5 @@
 #include "base/id.hpp"
-#include "http/bridge/once.hpp"
+#include "http/bridge/idempotency.hpp"
 #include "http/bridge/stream_position.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
@@ -57,10 +57,10 @@ TEST_CASE("events of a command with a key have ids, and those of others none", "
   CHECK(got.events[0] == exec_event{"stderr", "b", "3-e282-"});
   CHECK(got.events[1] == exec_event{"stdout", "\xe2\x82\xac", "4"});
   CHECK(got.events[2] == exec_event{"exit", R"({"exit_code":0})", "4"});
-  CHECK(h.last_exec().once.key.size() == 64);
+  CHECK(h.last_exec().idempotency.key.size() == 64);
   for (const auto& event : run(h, "").events)
     CHECK(event.id.empty());
-  CHECK(h.last_exec().once.key.empty());
+  CHECK(h.last_exec().idempotency.key.empty());
 }
 
 TEST_CASE("a stream goes on behind the event that is named", "[http][once]") {

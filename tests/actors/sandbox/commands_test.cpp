@@ -10,7 +10,7 @@ namespace {
 waiting_command line(std::string text, std::string key = {}, std::string digest = "d") {
   exec_request wanted;
   wanted.command_line = std::move(text);
-  wanted.once = {std::move(key), std::move(digest)};
+  wanted.idempotency = {std::move(key), std::move(digest)};
   return {std::move(wanted), nullptr};
 }
 
@@ -149,7 +149,7 @@ TEST_CASE("a command that certainly has not run can be asked for again", "[parts
 
 TEST_CASE("of two requests with one key the one for something else is refused early", "[parts]") {
   keyed_core core;
-  owed<known_result> first, other, later;
+  owed<replay_status> first, other, later;
   core.keys.find_process({{"k", "d"}}, first);
   CHECK_FALSE(first.got().known);
   core.keys.find_process({{"k", "other"}}, other);
@@ -174,7 +174,7 @@ TEST_CASE("an answer that waits for a command of an earlier server is given", "[
   const auto told = core.keys.resume("k");
   REQUIRE(told);
   CHECK_FALSE(core.keys.resume("k"));
-  owed<known_result> asked, at_end;
+  owed<replay_status> asked, at_end;
   core.keys.find_process({{"k", "d"}}, asked);
   CHECK(asked.open());
   core.processes.push_back(std::make_shared<fake_child_process>());
@@ -224,7 +224,7 @@ TEST_CASE("what has become of a remembered command outlives the command", "[part
   what.wanted.remembered = remembered_command{false, "mine"};
   owed<process_actor> runs;
   core.keys.run(std::move(what), core.run_it, runs);
-  owed<known_command> early, running, over;
+  owed<command_status> early, running, over;
   core.records.find({"id"}, early);
   CHECK(early.open()); // It is known once it runs.
   core.start(0);
@@ -238,7 +238,7 @@ TEST_CASE("what has become of a remembered command outlives the command", "[part
   core.records.find({"id"}, over);
   CHECK(over.got().end->exit_code == 3);
   CHECK(over.got().ended_ms == core.time.unix_ms());
-  owed<known_command> unknown;
+  owed<command_status> unknown;
   core.records.find({"no"}, unknown);
   CHECK_FALSE(unknown.got().known);
 }
@@ -261,7 +261,7 @@ TEST_CASE("only a remembered command that runs is interrupted", "[parts]") {
 }
 
 TEST_CASE("a record of a request is read as it was written", "[parts]") {
-  known_command_state known{true, true, "two\nlines", 11, 12, process_end{}};
+  command_state known{true, true, "two\nlines", 11, 12, process_end{}};
   known.end->exit_code = 137;
   known.end->signal = 9;
   known.end->lost = true;
@@ -325,7 +325,7 @@ TEST_CASE("results of an earlier version are read", "[parts]") {
   core.node.kept["idempotency/hydrate/k"] = "d\n" + now + "\n7";
   CHECK(core.ask("true", "old").code() == errc::result_gone);
   CHECK(core.ask("true", "doubt").code() == errc::result_gone);
-  owed<known_command> found;
+  owed<command_status> found;
   core.records.find({"id"}, found);
   CHECK(found.got().text == "my\ntext");
   CHECK(found.got().ended_ms == 77);

@@ -63,14 +63,14 @@ TEST_CASE("a session whose shell does not start is not there", "[parts]") {
 TEST_CASE("a session that is asked for again by its key is the same", "[parts]") {
   shells_core core;
   create_session_request wanted{"one"};
-  wanted.once = {"k", "d"};
+  wanted.idempotency = {"k", "d"};
   const auto first = core.create(wanted), second = core.create(wanted);
   CHECK(core.fake_core::sessions.size() == 1);
   for (const auto& each : core.fake_core::sessions[0]->opening)
     each.deliver(caf::ok_atom::value);
   first.got();
   second.got();
-  wanted.once.digest = "other";
+  wanted.idempotency.digest = "other";
   CHECK(core.create(wanted).code() == errc::idempotency_conflict);
 }
 
@@ -190,7 +190,7 @@ TEST_CASE("the terminal that was left longest ago gives way if its shell is quie
 TEST_CASE("a defined terminal is known for as long as it is defined", "[parts]") {
   shells_core core;
   owed<caf::ok_atom> made, gone, again;
-  owed<known_terminal> idle, running;
+  owed<terminal_status> idle, running;
   core.screens.define({"t", "top", "$HOME"}, made);
   made.got();
   core.screens.find({"t"}, idle);
@@ -237,7 +237,7 @@ TEST_CASE("definitions of an earlier version are read", "[parts]") {
   CHECK(options.command_timeout_ms == 500);
   CHECK(std::count(options.first.env.begin(), options.first.env.end(), "B=2=3") == 1);
   create_session_request again{"two"};
-  again.once = {"k", "d"};
+  again.idempotency = {"k", "d"};
   core.create(again);
   CHECK(core.fake_core::sessions.size() == 1);
   core.open({}, "t").got();

@@ -23,19 +23,19 @@ private:
 };
 
 /// What a request's header says of that.
-struct once_header {
+struct idempotency_header {
   std::optional<std::string> key; ///< None: the request may have its effect each time.
   std::string session;            ///< The Session-Id; part of what the request says.
 };
-once_header once_header_of(const matched_request& what);
+idempotency_header idempotency_header_of(const matched_request& what);
 
 /// Whether the request is one that has its effect once. Errors: invalid_request.
-result<bool> is_once(const once_header& header);
+result<bool> has_idempotency_key(const idempotency_header& header);
 
 /// Of a request for which that is so. `body`: all that it says besides its route and its sandbox.
-once once_of(const once_header& header, std::string_view body);
+idempotency_key idempotency_key_of(const idempotency_header& header, std::string_view body);
 /// The same for a body that has been hashed meanwhile.
-once once_with_digest(const once_header& header, std::string digest);
+idempotency_key idempotency_key_with_digest(const idempotency_header& header, std::string digest);
 
 /// The id of the sandbox that a request with this key makes, on nodes that have this secret.
 std::string keyed_id(std::string_view secret, std::string_view key);

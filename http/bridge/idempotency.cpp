@@ -1,4 +1,4 @@
-#include "http/bridge/once.hpp"
+#include "http/bridge/idempotency.hpp"
 
 #include "base/hex.hpp"
 #include "base/id.hpp"
@@ -47,11 +47,11 @@ std::string digest::hexadecimal() {
   return to_hex({bytes.data(), count});
 }
 
-once_header once_header_of(const matched_request& what) {
+idempotency_header idempotency_header_of(const matched_request& what) {
   return {what.field_if_any("Idempotency-Key"), what.field("Session-Id")};
 }
 
-result<bool> is_once(const once_header& header) {
+result<bool> has_idempotency_key(const idempotency_header& header) {
   const auto& key = header.key;
   if (!key)
     return false;
@@ -62,15 +62,15 @@ result<bool> is_once(const once_header& header) {
   return true;
 }
 
-once once_of(const once_header& header, std::string_view body) {
+idempotency_key idempotency_key_of(const idempotency_header& header, std::string_view body) {
   digest all;
   all.add(header.session);
   all.add({"\0", 1});
   all.add(body);
-  return once_with_digest(header, all.hexadecimal());
+  return idempotency_key_with_digest(header, all.hexadecimal());
 }
 
-once once_with_digest(const once_header& header, std::string digest) {
+idempotency_key idempotency_key_with_digest(const idempotency_header& header, std::string digest) {
   return {hash(header.key.value_or("")), std::move(digest)};
 }
 
