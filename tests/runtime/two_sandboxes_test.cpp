@@ -140,7 +140,7 @@ TEST_CASE("what one sandbox locks, watches and offers, the other does not find",
     CAPTURE(sought.err);
     CHECK(sought.out == "done\n");
     there.process().signal(SIGUSR1);
-    CHECK(there.says("end\n").ends_with("seen nothing end\n"));
+    CHECK_THAT(there.says("end\n"), Catch::Matchers::EndsWith("seen nothing end\n"));
     // Whoever is in the same sandbox finds all of it.
     const auto found = one.run(python(seeker, words), who).out;
     for (const auto* each :
