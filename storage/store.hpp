@@ -128,8 +128,8 @@ public:
   /// A page of the marked entries whose keys begin with `mark`: the `limit` lines that follow
   /// `after`, which itself is not among them and need not exist any more. Sees every batch that was
   /// acknowledged before the call; a line that is neither written nor removed between two pages is
-  /// on exactly one of them. It reads no more than one line beyond the page, however long the list
-  /// is.
+  /// on exactly one of them. However long the list is, it reads one line beyond the page at most,
+  /// and where the bytes end the page, as many as the implementation says.
   /// Errors: invalid_request (`mark` does not begin with '@', or `limit` is not 1 to
   ///         max_page_lines).
   /// Where one marked key is the beginning of another one, the order of these two is the

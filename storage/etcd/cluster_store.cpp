@@ -718,23 +718,32 @@ result<mark_page> cluster_store::scan(std::string_view mark, const mark_position
   if (auto why = malformed_scan(mark, limit))
     return std::move(*why);
   const auto first = state_->marks() + std::string{mark};
-  const auto from = std::max(first, state_->mark_key(after.key, after.owner) + '\0');
+  auto from = std::max(first, state_->mark_key(after.key, after.owner) + '\0');
   const auto end = end_of_prefix(first);
   if (from >= end)
     return mark_page{};
-  auto got = state_->ask({operation::read(from, end, false, static_cast<std::int64_t>(limit) + 1)});
-  if (!got)
-    return got.reason();
   mark_page page;
-  if (got->found.empty())
-    return page;
-  page.lines = state_->marked(std::move(got->found[0]));
-  std::size_t kept = 0;
-  for (std::size_t bytes = 0; kept < page.lines.size() && kept < limit && bytes < max_page_bytes;)
-    bytes += size_of(page.lines[kept++]);
-  page.more = kept < page.lines.size();
-  page.lines.resize(kept);
-  return page;
+  std::size_t bytes = 0;
+  while (true) {
+    const auto wanted =
+      bytes < max_page_bytes ? std::min(limit + 1 - page.lines.size(), lines_at_once) : 1;
+    auto got = state_->ask({operation::read(from, end, false, static_cast<std::int64_t>(wanted))});
+    if (!got)
+      return got.reason();
+    auto found = got->found.empty() ? std::vector<key_value>{} : std::move(got->found[0]);
+    const bool last = found.size() < wanted;
+    if (!last)
+      from = found.back().key + '\0';
+    for (auto& each : state_->marked(std::move(found))) {
+      page.more = page.lines.size() == limit || bytes >= max_page_bytes;
+      if (page.more)
+        return page;
+      bytes += size_of(each);
+      page.lines.push_back(std::move(each));
+    }
+    if (last)
+      return page;
+  }
 }
 
 result<std::uint64_t> cluster_store::count(std::string_view mark) {

@@ -49,6 +49,9 @@ struct cluster_store_options {
 class cluster_store final : public store, public lease_service {
 public:
   static constexpr std::size_t max_owned = 65'536;
+  /// scan() reads so many lines at a time, which one answer has room for however large they are. So
+  /// of a page that its bytes end it has read fewer than so many lines beyond it.
+  static constexpr std::size_t lines_at_once = 24;
 
   cluster_store(client& with, const membership& member, cluster_store_options options);
   ~cluster_store() override;

@@ -252,6 +252,33 @@ private:
 #define INSULA_SCANNED in_etcd
 #include "tests/contract/scan_contract.hpp"
 
+TEST_CASE("a page of a list whose lines are as large as can be is read a few lines at a time",
+          "[etcd][scan]") {
+  in_etcd one;
+  auto& s = one.open();
+  const std::string large(store::max_value_bytes, 'v');
+  constexpr int many = 56; // Together more than an answer of the client may have.
+  for (int i = 0; i < many; ++i) {
+    const auto owner = "o" + std::to_string(i);
+    REQUIRE(
+      commit_now(s, {owner, one.may_write(owner), {{"@l/" + std::to_string(100 + i), large}}}));
+  }
+  for (const std::size_t limit : {many, 1'000}) {
+    const auto before = one.lines_read();
+    const auto page = s.scan("@l/", {}, limit);
+    if (!page)
+      FAIL(page.reason().message);
+    CHECK(page->lines.size() == 4);
+    CHECK(page->more);
+    CHECK(page->lines.front().key == "@l/100");
+    CHECK(one.lines_read() - before < page->lines.size() + etcd::cluster_store::lines_at_once);
+  }
+  const auto last = s.scan("@l/", {"@l/152", "o52"}, 1'000);
+  REQUIRE(last);
+  CHECK(last->lines.size() == 3);
+  CHECK_FALSE(last->more);
+}
+
 TEST_CASE("base64 goes both ways", "[etcd]") {
   for (std::size_t length = 0; length < 70; ++length) {
     std::string bytes;
