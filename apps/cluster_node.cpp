@@ -54,6 +54,10 @@ constexpr unsigned most_found_at_once = 256;
 /// What is kept in the cluster and looked for without knowing whose it is, besides lines of lists.
 const std::vector<std::string> found_by{"@alarm/", "snapshot"};
 
+/// Of the records, the marks and the lines of lists in etcd. A version that an earlier one would
+/// misread, or that would write what lacks something, has another number.
+constexpr std::uint32_t stored_format = 2;
+
 const error going_down{errc::io_failed, "the node is shutting down"};
 
 std::int64_t unix_ms() {
@@ -220,6 +224,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     how.self = values.self;
     how.record = own_record().text();
     how.resumed = kept_lease(lease_file).value_or(0);
+    how.format = stored_format;
     storage::etcd::membership::listener tell;
     tell.fits = [this](const auto& others) { return speaks_as(own_record(), others); };
     tell.joined = [this](bool again) { joined(again); };

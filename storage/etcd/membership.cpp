@@ -3,6 +3,7 @@
 #include "storage/etcd/gateway_json.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <future>
 #include <optional>
 #include <utility>
@@ -18,6 +19,8 @@ constexpr auto pause_between_tries = 250ms;
 constexpr auto join_patience = 2'000ms;
 /// Where the two answers of one renewal come from different terms, etcd has a new leader by now.
 constexpr auto pause_between_terms = 100ms;
+constexpr std::uint32_t first_format = 1; ///< Of versions that wrote no number.
+constexpr std::size_t most_of_a_format = 32;
 
 } // namespace
 
@@ -27,13 +30,15 @@ struct membership::state : std::enable_shared_from_this<state> {
       , options(std::move(o))
       , tell(std::move(l))
       , all_keys(options.prefix + "nodes/")
-      , own_key(all_keys + options.self) {}
+      , own_key(all_keys + options.self)
+      , format_key(options.prefix + "format") {}
 
   client& with;
   const membership_options options;
   const listener tell;
   const std::string all_keys;
   const std::string own_key;
+  const std::string format_key;
 
   // Read by any thread:
   std::atomic<std::int64_t> until{0}; ///< Nanoseconds of client::now(). 0: no member.
@@ -47,6 +52,7 @@ struct membership::state : std::enable_shared_from_this<state> {
   std::uint64_t turn = 0; ///< Counts joinings: what belongs to an earlier one counts no more.
   std::string said;       ///< The last reason it waits for.
   std::uint64_t renewals = 0;
+  revision format_at = 0; ///< When the format was written that this node has seen.
 
   nanoseconds deadline_of(nanoseconds sent) const { return sent + options.lives - options.margin; }
 
@@ -71,22 +77,61 @@ struct membership::state : std::enable_shared_from_this<state> {
 
   void join() {
     ++turn;
-    with.transact({{}, {operation::read(all_keys, end_of_prefix(all_keys))}, {}}, join_patience,
-                  mine([](state& st, result<outcome> got) {
-                    const auto fits = got ? st.look_at_others(*got) : result<void>{got.reason()};
-                    if (!fits) {
-                      st.waits(fits.reason());
-                      return st.join_later();
-                    }
-                    if (st.first && st.options.resumed != 0)
-                      return st.resume();
-                    st.begin();
+    with.transact(
+      {{}, {operation::read(format_key), operation::read(all_keys, end_of_prefix(all_keys))}, {}},
+      join_patience, mine([](state& st, result<outcome> got) {
+        const auto format = got ? st.look_at_format(*got) : got.reason();
+        const auto fits = format ? st.look_at_others(*got) : format.reason();
+        if (!fits) {
+          st.waits(fits.reason());
+          return st.join_later();
+        }
+        if (*format < st.options.format)
+          return st.raise_format();
+        if (st.first && st.options.resumed != 0)
+          return st.resume();
+        st.begin();
+      }));
+  }
+
+  /// The number of what is stored. Nobody has written one: 1.
+  result<std::uint32_t> look_at_format(const outcome& got) {
+    const auto found = got.found.empty() ? std::vector<key_value>{} : got.found[0];
+    format_at = found.empty() ? 0 : found[0].modified;
+    if (found.empty())
+      return first_format;
+    const auto& text = found[0].value;
+    std::uint32_t number = 0;
+    const auto* const end = text.data() + text.size();
+    const auto [at, why] = std::from_chars(text.data(), end, number);
+    if (why == std::errc{} && at == end && number >= first_format && number <= options.format)
+      return number;
+    return error{errc::invalid_request,
+                 "what is stored in etcd below " + options.prefix + " has format " +
+                   text.substr(0, most_of_a_format) + ", and this version knows none beyond " +
+                   std::to_string(options.format) +
+                   ": start the version that the other nodes had, or a later one"};
+  }
+
+  /// Then it looks again: another node may have written it at the same time.
+  void raise_format() {
+    transaction what;
+    what.conditions = {{format_key, condition::of::modified, format_at}};
+    what.then = {operation::put(format_key, std::to_string(options.format))};
+    with.transact(std::move(what), join_patience, mine([](state& st, result<outcome> got) {
+                    if (got)
+                      return st.join();
+                    st.waits(got.reason());
+                    st.join_later();
                   }));
   }
 
+  /// What is stored is as it was when this node looked.
+  condition same_format() const { return {format_key, condition::of::modified, format_at}; }
+
   result<void> look_at_others(const outcome& got) const {
     std::map<std::string, std::string> others;
-    for (const auto& each : got.found.empty() ? std::vector<key_value>{} : got.found[0])
+    for (const auto& each : got.found.size() < 2 ? std::vector<key_value>{} : got.found[1])
       if (each.key != own_key)
         others.emplace(each.key.substr(all_keys.size()), each.value);
     return tell.fits(others);
@@ -125,7 +170,7 @@ struct membership::state : std::enable_shared_from_this<state> {
   /// that the lease has been renewed, as the read of a later renewal does.
   void go_on(lease_id which, revision from, nanoseconds sent, term in) {
     transaction what;
-    what.conditions = {{own_key, condition::of::created, from}};
+    what.conditions = {{own_key, condition::of::created, from}, same_format()};
     what.then = {operation::put(own_key, options.record, which)};
     with.transact(std::move(what), join_patience,
                   mine([which, from, sent, in](state& st, result<outcome> got) {
@@ -155,7 +200,7 @@ struct membership::state : std::enable_shared_from_this<state> {
 
   void enter(lease_id which, nanoseconds sent) {
     transaction what;
-    what.conditions = {{own_key, condition::of::created, 0}};
+    what.conditions = {{own_key, condition::of::created, 0}, same_format()};
     what.then = {operation::put(own_key, options.record, which)};
     what.otherwise = {operation::read(own_key)};
     with.transact(std::move(what), join_patience, mine([which, sent](state& st, auto got) {
@@ -169,6 +214,8 @@ struct membership::state : std::enable_shared_from_this<state> {
     if (got && !got->found.empty() && !got->found[0].empty() && got->found[0][0].lease == which)
       return is_member(which, got->found[0][0].created, sent, false); // By an earlier attempt.
     with.revoke(which, join_patience, [](const auto&) {});
+    if (got && (got->found.empty() || got->found[0].empty()))
+      return join_later(); // The format is another one by now.
     waits(got ? error{errc::already_exists, "a node " + options.self +
                                               " is a member already; if it is this one, as it "
                                               "was before, that is over in a moment"}

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +19,9 @@ struct membership_options {
   /// The lease of the server before this one on the same state, if its sandboxes are still there:
   /// if it lives, the node goes on as the same member. 0: none.
   lease_id resumed = 0;
+  /// Of all that is stored below the prefix. A node raises the number that stands in the key
+  /// `format`, and is no member where a later one stands: it would misread what is there.
+  std::uint32_t format = 1;
 
   std::chrono::milliseconds lives{3'000}; ///< Whole seconds.
   std::chrono::milliseconds renewal{500};

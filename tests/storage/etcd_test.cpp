@@ -126,7 +126,7 @@ struct node {
 
   explicit node(const etcd_server& server, std::string name, etcd::lease_id resumed = 0,
                 fits_fn fits = nullptr, bool waits_to_start = false,
-                std::vector<std::string> found_by = {"@alarm/", "about"})
+                std::vector<std::string> found_by = {"@alarm/", "about"}, std::uint32_t format = 1)
       : client(connect_to(server))
       , played(*client) {
     etcd::membership_options how;
@@ -134,6 +134,7 @@ struct node {
     how.self = name;
     how.record = "I am " + name;
     how.resumed = resumed;
+    how.format = format;
     etcd::membership::listener tell;
     if (fits)
       tell.fits = std::move(fits);
@@ -277,6 +278,91 @@ TEST_CASE("a page of a list whose lines are as large as can be is read a few lin
   REQUIRE(last);
   CHECK(last->lines.size() == 3);
   CHECK_FALSE(last->more);
+}
+
+TEST_CASE("a node that is too old for what is stored is no member, and says what to do", "[etcd]") {
+  etcd_server server;
+  const auto made = [&](const std::string& name, std::uint32_t format, etcd::lease_id resumed = 0,
+                        node::fits_fn fits = nullptr) {
+    return std::make_unique<node>(server, name, resumed, std::move(fits), true,
+                                  std::vector<std::string>{"@alarm/"}, format);
+  };
+  const auto format_now = [&](node& at) {
+    const auto got = wait_for<etcd::outcome>([&](auto then) {
+      at.client->transact({{}, {etcd::operation::read("t/format")}, {}}, 5'000ms, then);
+    });
+    REQUIRE(got);
+    return got->found[0].empty() ? "none" : got->found[0][0].value;
+  };
+  const auto refused = [&](node& which, const std::string& number) {
+    which.member->start();
+    CHECK(eventually([&] {
+      const std::lock_guard lock{which.mutex};
+      return which.waits.find("below t/ has format " + number + ", and this version knows none") !=
+             std::string::npos;
+    }));
+    CHECK_FALSE(which.member->good());
+  };
+  const auto first = made("n1", 1);
+  first->member->start();
+  first->wait_until_member();
+  CHECK(format_now(*first) == "none");
+
+  // One that cannot be among those that there are raises nothing.
+  auto misfit = made("n2", 2, 0, [](const auto& others) {
+    return others.empty() ? result<void>{} : error{errc::invalid_request, "another protocol"};
+  });
+  misfit->member->start();
+  REQUIRE(eventually([&] {
+    const std::lock_guard lock{misfit->mutex};
+    return misfit->waits == "another protocol";
+  }));
+  CHECK(format_now(*first) == "none");
+  const auto lease = first->member->lease();
+  first->stop(true);
+  misfit->wait_until_member();
+  CHECK(format_now(*misfit) == "2");
+
+  refused(*made("n3", 1), "2");
+  refused(*made("n1", 1, lease), "2");
+  const auto same = made("n4", 2);
+  same->member->start();
+  same->wait_until_member();
+
+  // It was raised after this one had looked.
+  const auto late = made("n5", 2);
+  std::atomic<bool> raised{false};
+  late->played.play([&](const etcd::transaction& what, auto got, auto then) {
+    if (what.then.empty() || what.then[0].key != "t/format" || raised.exchange(true))
+      return then(std::move(got));
+    late->client->transact({{}, {etcd::operation::put("t/format", "3")}, {}}, 5'000ms,
+                           [got, then](const auto&) { then(got); });
+  });
+  refused(*late, "3");
+  CHECK(late->joined == 0);
+  late->played.play(nullptr);
+  auto newest = made("n6", 4);
+  newest->member->start();
+  newest->wait_until_member();
+  CHECK(format_now(*newest) == "4");
+  for (const auto* odd : {"", "x", "0", "4x", "99999999999"}) {
+    REQUIRE(wait_for<etcd::outcome>([&](auto then) {
+      newest->client->transact({{}, {etcd::operation::put("t/format", odd)}, {}}, 5'000ms, then);
+    }));
+    refused(*made("n7", 4), odd);
+  }
+}
+
+TEST_CASE("two new nodes that start at once agree on the format", "[etcd]") {
+  etcd_server server;
+  std::vector<std::unique_ptr<node>> all;
+  for (const auto* name : {"n1", "n2", "n3"})
+    all.push_back(std::make_unique<node>(server, name, 0, nullptr, true,
+                                         std::vector<std::string>{"@alarm/"}, 2));
+  for (auto& each : all)
+    each->member->start();
+  for (auto& each : all)
+    each->wait_until_member();
 }
 
 TEST_CASE("base64 goes both ways", "[etcd]") {
