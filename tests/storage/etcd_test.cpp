@@ -1,3 +1,4 @@
+#include "actors/sandbox_list.hpp"
 #include "base/unique_fd.hpp"
 #include "storage/etcd/cluster_store.hpp"
 #include "storage/etcd/gateway_json.hpp"
@@ -365,6 +366,82 @@ TEST_CASE("two new nodes that start at once agree on the format", "[etcd]") {
     each->wait_until_member();
 }
 
+TEST_CASE(
+  "records that an earlier version has marked come to be in the list once, by two nodes at once",
+  "[etcd][list]") {
+  etcd_server server;
+  constexpr int many = 150;
+  const auto id_of = [](int i) { return "s" + std::to_string(1'000 + i); };
+  {
+    node older{server, "n0", 0, nullptr, false, {"@alarm/", "about", "created_ms", "image"}};
+    older.wait_until_member();
+    for (int i = 0; i < many; ++i) {
+      std::vector<change> record{{"created_ms", std::to_string(1'000 + i)},
+                                 {"image", "host"},
+                                 {"started_ms", "9"},
+                                 {"about", "of " + std::to_string(i)}};
+      REQUIRE(commit_now(*older.store, {id_of(i), older.hold(id_of(i)), std::move(record)}));
+    }
+    CHECK(older.store->find("created_ms")->size() == many);
+    CHECK(*older.store->count(actors::sandbox_list) == 0);
+  }
+  const auto bring_up = [](node& at) {
+    return actors::list_older_records(
+      *at.store, *at.store, actors::found_records::older,
+      [&at](const auto& id) { at.store->give_up(id, [](const auto&) {}); });
+  };
+  const std::vector<std::string> found_by{"@alarm/", "snapshot"};
+  node one{server, "n1", 0, nullptr, false, found_by};
+  node two{server, "n2", 0, nullptr, false, found_by};
+  one.wait_until_member();
+  two.wait_until_member();
+  {
+    auto by_one = std::async(std::launch::async, [&] { return bring_up(one); });
+    const auto by_two = bring_up(two);
+    const auto outcome = by_one.get();
+    CHECK(outcome.written + by_two.written == many);
+    for (const auto& each : {outcome, by_two}) {
+      CHECK(each.left == 0);
+      CHECK((each.why ? each.why->message : "") == "");
+    }
+  }
+  const auto page = one.store->scan(actors::sandbox_list, {}, 1'000);
+  REQUIRE(page);
+  REQUIRE(page->lines.size() == many);
+  for (int i = 0; i < many; ++i) {
+    const auto told = actors::read_line(page->lines[static_cast<std::size_t>(many - 1 - i)]);
+    CHECK(told.id == id_of(i));
+    CHECK(told.is.created_ms == 1'000 + i);
+    CHECK(told.is.metadata == api_metadata{{"opensandbox", "of " + std::to_string(i)}});
+    CHECK(read_all(*two.store, id_of(i)).size() == 5);
+  }
+  const auto keys_below = [&](const std::string& prefix) {
+    const auto got = wait_for<etcd::outcome>([&](auto then) {
+      one.client->transact(
+        {{}, {etcd::operation::read(prefix, etcd::end_of_prefix(prefix), true)}, {}}, 5'000ms,
+        then);
+    });
+    REQUIRE(got);
+    return got->found[0];
+  };
+  for (const auto& each : keys_below("t/mark/"))
+    CHECK(each.key.starts_with("t/mark/" + std::string{actors::sandbox_list}));
+  CHECK(eventually([&] { return keys_below("t/owner/").empty(); }));
+  CHECK(one.store->mine().empty());
+  CHECK(two.store->mine().empty());
+
+  std::atomic<int> looked_at{0}; // Lines and records, by a later start.
+  one.played.play([&](const etcd::transaction& what, auto got, auto then) {
+    for (const auto& each : what.then)
+      looked_at += each.key.starts_with("t/data/") || each.key.starts_with("t/mark/@list");
+    then(std::move(got));
+  });
+  const auto later = bring_up(one);
+  CHECK(later.written + later.left == 0);
+  CHECK(looked_at == 0);
+  one.played.play(nullptr);
+}
+
 TEST_CASE("base64 goes both ways", "[etcd]") {
   for (std::size_t length = 0; length < 70; ++length) {
     std::string bytes;
@@ -595,7 +672,9 @@ TEST_CASE("a server goes on with the lease of the one before", "[etcd]") {
 
 TEST_CASE("one node owns an id until it is gone", "[etcd]") {
   etcd_server server;
-  node one{server, "n1"}, two{server, "n2"};
+  const std::vector<std::string> found_by{"@alarm/", "snapshot"};
+  node one{server, "n1", 0, nullptr, false, found_by};
+  node two{server, "n2", 0, nullptr, false, found_by};
   one.wait_until_member();
   two.wait_until_member();
   const auto held = one.hold("a");
@@ -732,7 +811,9 @@ TEST_CASE("what an earlier version has marked is found until it is written again
 
 TEST_CASE("what all nodes share is the first one's", "[etcd]") {
   etcd_server server;
-  node one{server, "n1"}, two{server, "n2"};
+  const std::vector<std::string> found_by{"@alarm/", "snapshot"};
+  node one{server, "n1", 0, nullptr, false, found_by};
+  node two{server, "n2", 0, nullptr, false, found_by};
   one.wait_until_member();
   two.wait_until_member();
   const auto first = kept_secret(*one.store, "ids");
@@ -912,7 +993,9 @@ TEST_CASE("etcd may be gone for a while", "[etcd]") {
 
 TEST_CASE("what is owned and not used is given up", "[etcd]") {
   etcd_server server;
-  node one{server, "n1"}, two{server, "n2"};
+  const std::vector<std::string> found_by{"@alarm/", "snapshot"};
+  node one{server, "n1", 0, nullptr, false, found_by};
+  node two{server, "n2", 0, nullptr, false, found_by};
   one.wait_until_member();
   two.wait_until_member();
   for (const auto* id : {"unused", "asked", "held", "written", "refused"})
@@ -974,7 +1057,9 @@ TEST_CASE(
 
 TEST_CASE("an id that is activated again and again goes on with later epochs", "[etcd]") {
   etcd_server server;
-  node one{server, "n1"}, two{server, "n2"};
+  const std::vector<std::string> found_by{"@alarm/", "snapshot"};
+  node one{server, "n1", 0, nullptr, false, found_by};
+  node two{server, "n2", 0, nullptr, false, found_by};
   one.wait_until_member();
   two.wait_until_member();
   epoch before = 0;
