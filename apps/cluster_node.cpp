@@ -951,7 +951,7 @@ http::cluster_status cluster_node::look() const {
   {
     const std::lock_guard lock{core_->mutex};
     for (const auto& [name, each] : core_->values.nodes) {
-      http::cluster_statusd_node node;
+      http::cluster_node_status node;
       node.name = name;
       node.address = each.internal.address + ":" + std::to_string(each.internal.port);
       const auto member = members.find(name);

@@ -298,7 +298,8 @@ bool has_all(const sandbox_description& is, const std::map<std::string, std::str
 
 /// A walk through the list, from its first sandbox to the end of the page that is wanted; with a
 /// filter to the end of the list, since the answer says how many there are. It reads some sandboxes
-/// at a time, so that it holds nobody up, and ends when its client is not there any more.
+/// at a time, so that it holds nobody up, and ends once its answer is late. A client that has gone
+/// does not end it: an exchange does not tell of that before it is answered.
 struct list_walk {
   list_wanted wanted;
   std::chrono::steady_clock::time_point until;
