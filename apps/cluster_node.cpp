@@ -54,8 +54,8 @@ constexpr unsigned most_found_at_once = 256;
 /// What is kept in the cluster and looked for without knowing whose it is, besides lines of lists.
 const std::vector<std::string> found_by{"@alarm/", "snapshot"};
 
-/// Of the records, the marks and the lines of lists in etcd. A version that an earlier one would
-/// misread, or that would write what lacks something, has another number.
+/// Of the records, the marks and the lines of lists in etcd. Where an earlier version would misread
+/// what this one stores, or store less than this one reads, the number is another one.
 constexpr std::uint32_t stored_format = 2;
 
 const error going_down{errc::io_failed, "the node is shutting down"};
