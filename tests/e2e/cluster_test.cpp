@@ -462,6 +462,27 @@ TEST_CASE("a node that speaks another protocol than the others does not start, a
   CHECK(eventually([&] { return small_cluster::members(nodes[0]) == 2; }));
 }
 
+TEST_CASE(
+  "a node that is too old for what its cluster has stored does not start, and says what to do",
+  "[cluster]") {
+  small_cluster nodes{2};
+  const auto put = [&](const std::string& number) {
+    tell_etcd(nodes.etcd, "put",
+              R"({"key":")" + base64("insula/format") + R"(","value":")" + base64(number) + "\"}");
+  };
+  nodes[1].stop(SIGTERM);
+  put("99");
+  const auto why = why_not([&] { nodes[1].start(); });
+  CHECK(
+    why.find("insula: node n2 cannot join its cluster: what is stored in etcd below insula/ has "
+             "format 99, and this version knows none beyond 2: start the version that the "
+             "other nodes had, or a later one") != std::string::npos);
+  CHECK(nodes[0].sh("stored", "echo on").out == "on\n"); // It was a member before.
+  put("1");
+  nodes[1].start(); // It raises the number again.
+  CHECK(eventually([&] { return small_cluster::members(nodes[0]) == 2; }));
+}
+
 TEST_CASE("a node whose certificate etcd has as revoked says so, and serves no more", "[cluster]") {
   made_authority of_etcd;
   const auto server = of_etcd.issue("127.0.0.1");
