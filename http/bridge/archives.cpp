@@ -3,6 +3,7 @@
 #include "base/limits.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/bridge/idempotency.hpp"
+#include "http/bridge/workspace_path.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 #include "http/text/percent.hpp"
 

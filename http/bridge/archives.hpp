@@ -11,11 +11,8 @@
 #include <string_view>
 #include <vector>
 
-/// POST .../persist and .../hydrate: the workspace as a tar archive.
+/// POST .../persist and .../hydrate: the workspace as a tar archive, of which it is the root.
 namespace insula::http::bridge {
-
-/// What is archived and where archives go.
-inline constexpr std::string_view workspace = "/workspace";
 
 /// The patterns that a query's `excludes` asks for. Errors: invalid_request.
 result<std::vector<std::string>> read_excludes(std::string_view query);

@@ -3,6 +3,7 @@
 #include "http/bridge/error_response.hpp"
 #include "http/bridge/idempotency.hpp"
 #include "http/bridge/timeouts.hpp"
+#include "http/bridge/workspace_path.hpp"
 #include "http/json/json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 #include "http/sandboxes/session_id.hpp"
@@ -49,7 +50,7 @@ result<create_session_request> read_request(std::string_view text, std::string u
     return error{errc::invalid_request, "cwd must not contain NUL"};
   wanted.env = std::move(body.env);
   if (body.cwd && !body.cwd->empty())
-    wanted.cwd = body.cwd->front() == '/' ? *body.cwd : "/workspace/" + *body.cwd;
+    wanted.cwd = body.cwd->front() == '/' ? *body.cwd : std::string{workspace} + '/' + *body.cwd;
   if (body.command_timeout_ms)
     wanted.command_timeout_ms = whole_milliseconds(*body.command_timeout_ms);
   return wanted;

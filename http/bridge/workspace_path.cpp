@@ -9,8 +9,6 @@ namespace insula::http::bridge {
 
 namespace {
 
-constexpr std::string_view workspace = "/workspace";
-
 /// Calls `take` with every piece of `text` between slashes.
 template <class Take>
 void for_each_segment(std::string_view text, Take take) {
