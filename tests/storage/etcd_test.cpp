@@ -152,8 +152,8 @@ struct node {
     tell.renewed = [this](std::chrono::nanoseconds until) { good_until = until; };
     tell.lost = [this](auto gone) {
       was_good_until = good_until.load();
-      ++lost;
       store->forget_all();
+      ++lost; // The last of it: tests wait for this.
       gone();
     };
     member = std::make_unique<etcd::membership>(played, how, tell);
