@@ -114,7 +114,9 @@ public:
     auto made = std::make_unique<call>();
     made->path = std::move(path);
     made->body = std::move(body);
-    made->until = boot_time() + patience;
+    // A large question has as much more time in all as each attempt has.
+    made->until =
+      boot_time() + patience + std::chrono::milliseconds{made->body.size() / bytes_per_ms};
     made->then = std::move(done);
     post([this, ahead, held = std::make_shared<std::unique_ptr<call>>(std::move(made))] {
       auto mine = std::move(*held);
