@@ -961,6 +961,10 @@ void native_sandbox::await_network(const egress_policy& policy) {
 
 /// One that runs already goes on: what held before holds, or nothing passes.
 void native_sandbox::network_refused(const error& why) {
+  // The gateway may miss a sandbox before the spawner says that it has ended: the reason comes with
+  // that.
+  if (!adopting_ && why.code == errc::sandbox_not_running)
+    return;
   if (!adopting_)
     return give_up({errc::launch_failed, why.message});
   log::error("sandbox.network_not_set", {{"sandbox", name_}, {"reason", why.message}});
