@@ -371,6 +371,9 @@ result<connection> connect(const std::string& path, const char* vfs) {
     return failure_of(db.get(), "opening " + path, errc::io_failed);
   sqlite3_extended_result_codes(db.get(), 1);
   sqlite3_busy_timeout(db.get(), busy_patience_ms);
+  // Else each new value for a statement has it planned anew: it might be one that a partial index
+  // fits.
+  sqlite3_db_config(db.get(), SQLITE_DBCONFIG_ENABLE_QPSG, 1, nullptr);
   return db;
 }
 
