@@ -27,6 +27,7 @@ result<descriptor> read_descriptor(const Value& from) {
   if (const auto* platform = member(from, "platform")) {
     made.os = text_of(*platform, "os");
     made.architecture = text_of(*platform, "architecture");
+    made.variant = text_of(*platform, "variant");
   }
   if (const auto* notes = member(from, "annotations"))
     made.name = text_of(*notes, "org.opencontainers.image.ref.name");

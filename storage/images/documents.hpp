@@ -17,8 +17,8 @@ struct descriptor {
   std::string media_type;
   std::string digest; ///< A well-formed one.
   std::uint64_t size = 0;
-  std::string os, architecture; ///< Empty: not said.
-  std::string name;             ///< org.opencontainers.image.ref.name, a tag. Empty: not said.
+  std::string os, architecture, variant; ///< Empty: not said.
+  std::string name; ///< org.opencontainers.image.ref.name, a tag. Empty: not said.
 };
 
 struct oci_index {
