@@ -2,8 +2,11 @@
 
 #include "actors/record_keys.hpp"
 #include "apps/config.hpp"
+#include "apps/fetch_image.hpp"
 #include "apps/progress_bar.hpp"
 #include "storage/images/image_store.hpp"
+#include "storage/registry/credentials.hpp"
+#include "storage/registry/reference.hpp"
 #include "storage/sqlite_store.hpp"
 
 #include <CLI/CLI.hpp>
@@ -12,8 +15,10 @@
 #include <array>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <unistd.h>
 
 namespace insula {
@@ -21,6 +26,7 @@ namespace insula {
 namespace {
 
 namespace images = storage::images;
+namespace registry = storage::registry;
 
 volatile std::sig_atomic_t was_interrupted = 0;
 
@@ -31,18 +37,8 @@ void watch_for_interrupts() {
     ::sigaction(number, &note, nullptr);
 }
 
-/// A name out of a file's: "/tmp/Debian_12.tar.gz" makes "debian_12". May be none.
-std::string name_from(const std::string& source) {
-  auto path = std::filesystem::path{source}.lexically_normal();
-  auto name = (path.filename().empty() ? path.parent_path() : path).filename().string();
-  for (bool cut = true; cut;) {
-    cut = false;
-    for (const char* end : {".tar", ".gz", ".tgz", ".zst", ".xz", ".bz2", ".oci"})
-      if (name.size() > std::string_view{end}.size() && name.ends_with(end)) {
-        name.resize(name.size() - std::string_view{end}.size());
-        cut = true;
-      }
-  }
+/// The same in letters that names have. May be none.
+std::string name_from(const std::string& name) {
   constexpr std::size_t longest = 63;
   std::string made;
   for (const char each : name) {
@@ -54,6 +50,27 @@ std::string name_from(const std::string& source) {
       break;
   }
   return made;
+}
+
+/// A name out of a file's: "/tmp/Debian_12.tar.gz" makes "debian_12". May be none.
+std::string name_of_file(const std::string& source) {
+  auto path = std::filesystem::path{source}.lexically_normal();
+  auto name = (path.filename().empty() ? path.parent_path() : path).filename().string();
+  for (bool cut = true; cut;) {
+    cut = false;
+    for (const char* end : {".tar", ".gz", ".tgz", ".zst", ".xz", ".bz2", ".oci"})
+      if (name.size() > std::string_view{end}.size() && name.ends_with(end)) {
+        name.resize(name.size() - std::string_view{end}.size());
+        cut = true;
+      }
+  }
+  return name_from(name);
+}
+
+/// "docker.io/library/debian:12" makes "debian-12", and "latest" goes without saying.
+std::string name_of_image(const registry::image_reference& from) {
+  const auto last = from.repository.substr(from.repository.rfind('/') + 1);
+  return name_from(from.tag.empty() || from.tag == "latest" ? last : last + ":" + from.tag);
 }
 
 std::string size_text(std::uint64_t bytes) {
@@ -85,11 +102,13 @@ std::string short_digest(const std::string& digest) {
 }
 
 void print_table(const std::vector<images::image_record>& all) {
-  std::vector<std::array<std::string, 5>> rows{{"NAME", "SIZE", "CREATED", "DIGEST", "BASE"}};
+  std::vector<std::array<std::string, 6>> rows{
+    {"NAME", "SIZE", "CREATED", "DIGEST", "SOURCE", "BASE"}};
+  const auto or_dash = [](const std::string& text) { return text.empty() ? "-" : text; };
   for (const auto& each : all)
     rows.push_back({each.name, size_text(each.size_bytes), time_text(each.created_ms),
-                    short_digest(each.digest), each.base.empty() ? "-" : each.base});
-  std::array<std::size_t, 4> widths{};
+                    short_digest(each.digest), or_dash(each.reference), or_dash(each.base)});
+  std::array<std::size_t, 5> widths{};
   for (const auto& row : rows)
     for (std::size_t i = 0; i < widths.size(); ++i)
       widths[i] = std::max(widths[i], row[i].size());
@@ -105,10 +124,40 @@ int complain(const error& why) {
   return 1;
 }
 
+std::map<std::string, std::string> login_variables() {
+  std::map<std::string, std::string> all;
+  for (const char* name : {"REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "HOME"})
+    if (const char* value = std::getenv(name))
+      all[name] = value;
+  return all;
+}
+
+/// All of standard input, but for the end of its line.
+result<std::string> read_password() {
+  constexpr std::size_t longest = 64u << 10; // A token of a cloud's has a few thousand bytes.
+  std::string text;
+  std::array<char, 4096> piece{};
+  while (text.size() <= longest && std::cin.read(piece.data(), piece.size()).gcount() > 0)
+    text.append(piece.data(), static_cast<std::size_t>(std::cin.gcount()));
+  while (text.ends_with('\n') || text.ends_with('\r'))
+    text.pop_back();
+  if (text.empty() || text.size() > longest)
+    return error{errc::invalid_request,
+                 "--password-stdin reads a password of 1 byte to 64 KiB from standard input"};
+  return text;
+}
+
+/// May the next pull of the same image go on where this one has ended?
+bool may_go_on(const error& why) {
+  return why.code == errc::io_failed || why.code == errc::limit_reached ||
+         why.code == errc::deadline_exceeded;
+}
+
 } // namespace
 
 struct image_commands::impl {
   CLI::App* group = nullptr;
+  CLI::App* pull = nullptr;
   CLI::App* import = nullptr;
   CLI::App* list = nullptr;
   CLI::App* show = nullptr;
@@ -117,11 +166,17 @@ struct image_commands::impl {
   std::optional<std::string> state, config_file;
   std::string source, name;
   images::import_options how;
+  std::string platform, user;
+  bool password_by_input = false;
+  bool insecure = false;
   bool json = false;
   bool force = false;
 
   int run();
+  int run_pull(images::image_store& store, const config& values);
   int run_import(images::image_store& store);
+  int import_and_tell(images::image_store& store, const std::string& from);
+  result<registry::login> find_login(const registry::image_reference& image, std::string& helper);
   int run_list(const images::image_store& store) const;
   int run_show(const images::image_store& store) const;
   int run_remove(images::image_store& store, const config& values);
@@ -132,6 +187,30 @@ image_commands::image_commands(CLI::App& program)
   auto& my = *impl_;
   my.group = program.add_subcommand("image", "Bring, list and remove what sandboxes start from");
   my.group->require_subcommand(1);
+  my.pull = my.group->add_subcommand("pull", "Bring an image here from a registry, by its name");
+  my.pull->add_option("reference", my.source, "HOST/NAME:TAG or HOST/NAME@DIGEST")->required();
+  my.pull->add_option("--name", my.name,
+                      "What it is called here. Default: made from the reference: debian-12");
+  my.pull->add_option("--platform", my.platform,
+                      "OS/ARCHITECTURE/VARIANT, where there are several. Default: this machine's");
+  my.pull->add_flag("--replace", my.how.replace, "Put it in the place of an image of that name");
+  auto* user = my.pull->add_option(
+    "--username", my.user,
+    "Who asks. Default: as REGISTRY_AUTH_FILE, DOCKER_CONFIG or ~/.docker/config.json say");
+  user->needs(
+    my.pull
+      ->add_flag("--password-stdin", my.password_by_input, "Read the password from standard input")
+      ->needs(user));
+  my.pull->add_flag("--insecure", my.insecure,
+                    "Also by HTTP, and with a certificate that cannot be verified");
+  my.pull
+    ->add_option("--max-size", my.how.max_bytes,
+                 "What its layers may have, packed and unpacked, such as 10GiB. Default: 64GiB")
+    ->transform(CLI::AsSizeValue(true));
+  my.pull->footer(
+    "A pull that is interrupted leaves no image, and the next one of the same reference goes on "
+    "where it was. A server that runs finds new images when it is started next.");
+
   my.import = my.group->add_subcommand(
     "import", "Bring an image here: an OCI layout (a directory), an oci-archive tar or a file of "
               "docker save");
@@ -164,7 +243,7 @@ image_commands::image_commands(CLI::App& program)
   my.remove->add_flag("--force", my.force,
                       "Also when sandboxes start from it: they start again only once it is back");
 
-  for (auto* each : {my.import, my.list, my.show, my.remove}) {
+  for (auto* each : {my.pull, my.import, my.list, my.show, my.remove}) {
     each->add_option("--state", my.state, "The server's state directory. Default: /var/lib/insula");
     each->add_option("--config", my.config_file, "The server's configuration, which names it too");
   }
@@ -188,6 +267,8 @@ int image_commands::impl::run() {
     return complain(
       {errc::invalid_request, "insula image needs root: only root may look into images"});
   images::image_store store{values->state.directory};
+  if (pull->parsed())
+    return run_pull(store, *values);
   if (import->parsed())
     return run_import(store);
   if (list->parsed())
@@ -198,18 +279,22 @@ int image_commands::impl::run() {
 }
 
 int image_commands::impl::run_import(images::image_store& store) {
-  how.name = name.empty() ? name_from(source) : name;
+  how.name = name.empty() ? name_of_file(source) : name;
   if (name.empty() && (!images::is_image_name(how.name) || how.name == "host")) {
     std::cerr << "insula: the name of " << source << " makes no name for an image: give it one "
               << "with --name\n";
     return 2;
   }
   watch_for_interrupts();
+  return import_and_tell(store, source);
+}
+
+int image_commands::impl::import_and_tell(images::image_store& store, const std::string& from) {
   how.cancelled = [] { return was_interrupted != 0; };
   auto made = [&] {
     progress_bar bar;
     how.on_progress = [&bar](const images::import_progress& now) { bar.show(now); };
-    return store.import_image(source, how);
+    return store.import_image(from, how);
   }();
   if (!made && made.reason().code == errc::deadline_exceeded)
     return complain({errc::deadline_exceeded, "interrupted; nothing was imported"});
@@ -222,6 +307,93 @@ int image_commands::impl::run_import(images::image_store& store) {
     std::cerr << "insula: " << made->name << " has neither /bin/bash nor /bin/sh, so sandboxes "
               << "start from it, but no command runs in them\n";
   return 0;
+}
+
+result<registry::login> image_commands::impl::find_login(const registry::image_reference& image,
+                                                         std::string& helper) {
+  if (!user.empty()) {
+    if (user.find(':') != user.npos)
+      return error{errc::invalid_request, "a --username has no ':'"};
+    auto password = read_password();
+    if (!password)
+      return password.reason();
+    return registry::login{user, std::move(*password), {}};
+  }
+  const auto known = registry::read_credentials(login_variables());
+  if (!known)
+    return known.reason();
+  auto found = known->find(image);
+  helper = std::move(found.helper);
+  return std::move(found.who);
+}
+
+int image_commands::impl::run_pull(images::image_store& store, const config& values) {
+  const auto image = registry::parse_reference(source);
+  auto which = platform.empty() ? result<registry::platform>{registry::machine_platform()}
+                                : registry::parse_platform(platform);
+  if (!image || !which) {
+    std::cerr << "insula: " << (image ? which.reason() : image.reason()).message << '\n';
+    return 2;
+  }
+  const auto machine = registry::machine_platform();
+  if (which->os != machine.os || which->architecture != machine.architecture)
+    return complain(
+      {errc::invalid_request,
+       "an image for " + which->str() + " does not run here: this machine is " + machine.str()});
+  how.name = name.empty() ? name_of_image(*image) : name;
+  how.reference = image->str();
+  if (auto ok = store.check_name(how); !ok)
+    return complain(ok.reason());
+  fetch_order order{*image, {}, *which, how.max_bytes, {}};
+  order.client.insecure = insecure;
+  auto who = find_login(*image, order.client.helper);
+  if (!who)
+    return complain(who.reason());
+  order.client.who = std::move(*who);
+  const auto all = store.list();
+  if (!all)
+    return complain(all.reason());
+  for (const auto& each : *all)
+    if (each.name != "host")
+      order.here.insert(each.digest);
+
+  watch_for_interrupts();
+  auto place = pull_place::take(values.state.directory, image->str() + " " + which->str());
+  if (!place)
+    return complain(place.reason());
+  auto fetched = [&] {
+    progress_bar bar;
+    return fetch_image(
+      order, *place, [&bar](const registry::pull_progress& now) { bar.show(now); },
+      [] { return was_interrupted != 0; });
+  }();
+  // Of an index with the digest that was asked for, the fetcher has chosen the manifest.
+  if (fetched && !fetched->was_here && !image->digest.empty())
+    if (auto ok = registry::check_way(place->layout(), image->digest, fetched->digest); !ok)
+      fetched = ok.reason();
+  if (!fetched) {
+    if (!may_go_on(fetched.reason()))
+      place->remove();
+    if (fetched.reason().code == errc::deadline_exceeded)
+      return complain(
+        {errc::deadline_exceeded, "interrupted; the next pull goes on with what has come"});
+    return complain(fetched.reason());
+  }
+  if (fetched->was_here) {
+    const auto named = store.name_again(fetched->digest, how);
+    place->remove();
+    if (!named)
+      return complain(named.reason());
+    std::cout << named->name << ": " << (named->base.empty() ? "named" : named->base)
+              << ", was here already, " << named->digest << '\n';
+    return 0;
+  }
+  how.digest = fetched->digest;
+  const int status = import_and_tell(store, place->layout());
+  // What has been interrupted may go on; what the importer refuses, it refuses again.
+  if (was_interrupted == 0)
+    place->remove();
+  return status;
 }
 
 int image_commands::impl::run_list(const images::image_store& store) const {

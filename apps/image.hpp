@@ -11,7 +11,7 @@ class App;
 
 namespace insula {
 
-/// `insula image import|ls|show|rm`: the images that sandboxes start from.
+/// `insula image pull|import|ls|show|rm`: the images that sandboxes start from.
 ///
 /// Exit status: 0 when it is done, 1 when it could not be done, 2 for a command line that makes no
 /// sense.

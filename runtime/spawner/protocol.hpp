@@ -164,11 +164,14 @@ inline constexpr std::uint32_t max_slots = 36'863;
 /// Whom the egress gateway runs as: neither the server's user nor anybody in a sandbox.
 inline constexpr std::uint32_t gateway_uid = first_uid - 2;
 
+/// Whom the processes run as that fetch images from registries.
+inline constexpr std::uint32_t fetcher_uid = first_uid - 3;
+
 /// Whom the programs run as that serve the mounts of a slot: nobody else.
 constexpr std::uint32_t mount_user(std::uint32_t slot) {
   return first_uid - uids_per_slot + slot;
 }
-static_assert(mount_user(max_slots) < gateway_uid);
+static_assert(mount_user(max_slots) < fetcher_uid && fetcher_uid < gateway_uid);
 
 /// Steps of making a sandbox, in their order; dev, proc, sys and masks are the child's, while the
 /// spawner goes on to network and layers.

@@ -34,6 +34,8 @@ void put(writer& to, const image_record& from) {
   put(to, "name", from.name);
   put(to, "format", from.format);
   put(to, "digest", from.digest);
+  if (!from.reference.empty())
+    put(to, "reference", from.reference);
   put(to, "base", from.base);
   put(to, "architecture", from.architecture);
   put(to, "created_ms", static_cast<std::uint64_t>(from.created_ms));
@@ -93,6 +95,7 @@ result<image_record> read_image_record(std::string_view json) {
   made.name = text_of(*text, "name");
   made.format = text_of(*text, "format");
   made.digest = text_of(*text, "digest");
+  made.reference = text_of(*text, "reference");
   made.base = text_of(*text, "base");
   made.architecture = text_of(*text, "architecture");
   made.created_ms = static_cast<std::int64_t>(number_of(*text, "created_ms"));

@@ -14,10 +14,11 @@ namespace insula::storage::images {
 /// What is known of an image. All but `root` stands in image.json beside its tree.
 struct image_record {
   std::string name;
-  std::string root;   ///< Its tree, by a path that never leads to another one.
-  std::string format; ///< What it was made from: "oci", "docker" or "host".
-  std::string digest; ///< What it was made from, as the image's makers call it.
-  std::string base;   ///< In words for people, such as "Debian GNU/Linux 12 (bookworm)".
+  std::string root;      ///< Its tree, by a path that never leads to another one.
+  std::string format;    ///< What it was made from: "oci", "docker" or "host".
+  std::string digest;    ///< What it was made from, as the image's makers call it.
+  std::string reference; ///< In a registry, from where it came first. Empty: from none.
+  std::string base;      ///< In words for people, such as "Debian GNU/Linux 12 (bookworm)".
   std::string architecture;
   std::int64_t created_ms = 0;  ///< When it came here; Unix time.
   std::uint64_t size_bytes = 0; ///< Of its files. 0: not known.

@@ -188,6 +188,10 @@ result<image_record> image_store::build(const std::string& source, const import_
   if (!image)
     return error{image.reason().code, source + ": " + image.reason().message};
 
+  if (!how.digest.empty() && image->digest != how.digest)
+    return error{errc::invalid_request,
+                 source + ": its image is " + image->digest + ", not " + how.digest};
+
   const auto here = directory.get();
   remove_all_at(here, place.c_str());
   if (::mkdirat(here, place.c_str(), 0700) != 0)
@@ -225,6 +229,7 @@ result<image_record> image_store::build(const std::string& source, const import_
   made.name = how.name;
   made.format = image->format;
   made.digest = image->digest;
+  made.reference = how.reference;
   made.base = pretty_name(tree.root());
   made.architecture =
     image->config.architecture.empty() ? machine_architecture() : image->config.architecture;
@@ -242,13 +247,39 @@ result<image_record> image_store::build(const std::string& source, const import_
   return made;
 }
 
+result<void> image_store::check_name(int here, const import_options& how) const {
+  if (!is_image_name(how.name) || how.name == "host")
+    return {{errc::invalid_request,
+             "\"" + how.name +
+               "\" is no name for an image: expected at most 63 of a-z, 0-9, '.', '_' and "
+               "'-', beginning with a letter or digit, and not \"host\""}};
+  struct stat info {};
+  const bool taken = ::fstatat(here, how.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+  if (taken && !S_ISLNK(info.st_mode))
+    return {
+      {errc::invalid_request, directory_ + "/" + how.name + " is no image, and in the way of one"}};
+  if (taken && !how.replace)
+    return {{errc::invalid_request, "there is an image \"" + how.name +
+                                      "\" already; --replace puts this one in its "
+                                      "place, and --name gives it another name"}};
+  return {};
+}
+
+result<void> image_store::lead(int here, const std::string& name, const std::string& tree) const {
+  const auto place = new_prefix + name;
+  if (::symlinkat(tree.c_str(), here, place.c_str()) != 0 || ::fsync(here) != 0 ||
+      ::renameat(here, place.c_str(), here, name.c_str()) != 0 || ::fsync(here) != 0)
+    return {failed(directory_ + "/" + name)};
+  return {};
+}
+
+result<void> image_store::check_name(const import_options& how) const {
+  const auto here = open_directory(directory_);
+  return check_name(here.get(), how); // In a directory that is not there, no name is taken.
+}
+
 result<image_record> image_store::import_image(const std::string& source,
                                                const import_options& how) {
-  if (!is_image_name(how.name) || how.name == "host")
-    return error{errc::invalid_request,
-                 "\"" + how.name +
-                   "\" is no name for an image: expected at most 63 of a-z, 0-9, '.', '_' and "
-                   "'-', beginning with a letter or digit, and not \"host\""};
   const auto held = lock();
   if (!held)
     return held.reason();
@@ -256,32 +287,47 @@ result<image_record> image_store::import_image(const std::string& source,
   if (!here)
     return failed(directory_);
   remove_leftovers(!in_use());
-  struct stat info {};
-  const bool taken = ::fstatat(here.get(), how.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
-  if (taken && !S_ISLNK(info.st_mode))
-    return error{errc::invalid_request,
-                 directory_ + "/" + how.name + " is no image, and in the way of one"};
-  if (taken && !how.replace)
-    return error{errc::invalid_request, "there is an image \"" + how.name +
-                                          "\" already; --replace puts this one in its "
-                                          "place, and --name gives it another name"};
+  if (auto ok = check_name(here.get(), how); !ok)
+    return ok.reason();
   const auto place = new_prefix + how.name;
   auto made = build(source, how, place, here);
   if (!made) {
     remove_all_at(here.get(), place.c_str());
     return made;
   }
-  // The name changes in one step: a crash leaves the old one or the new one.
   const auto tree = new_tree();
-  if (::renameat(here.get(), place.c_str(), here.get(), tree.c_str()) != 0 ||
-      ::symlinkat(tree.c_str(), here.get(), place.c_str()) != 0 || ::fsync(here.get()) != 0 ||
-      ::renameat(here.get(), place.c_str(), here.get(), how.name.c_str()) != 0 ||
-      ::fsync(here.get()) != 0) {
-    auto why = failed(directory_ + "/" + how.name);
-    remove_leftovers(!in_use());
-    return why;
-  }
+  const bool moved = ::renameat(here.get(), place.c_str(), here.get(), tree.c_str()) == 0;
+  const auto led =
+    moved ? lead(here.get(), how.name, tree) : result<void>{failed(directory_ + "/" + how.name)};
   made->root = root_in(tree);
+  remove_leftovers(!in_use());
+  if (!led)
+    return led.reason();
+  return made;
+}
+
+result<image_record> image_store::name_again(const std::string& digest, const import_options& how) {
+  const auto held = lock();
+  if (!held)
+    return held.reason();
+  const auto here = open_directory(directory_);
+  if (!here)
+    return failed(directory_);
+  if (auto ok = check_name(here.get(), how); !ok)
+    return ok.reason();
+  const auto all = list();
+  if (!all)
+    return all.reason();
+  const auto at = std::find_if(all->begin(), all->end(), [&](const image_record& each) {
+    return each.digest == digest && each.name != "host";
+  });
+  if (at == all->end())
+    return error{errc::not_found, "there is no image with the digest " + digest};
+  auto made = *at;
+  made.name = how.name;
+  remove_all_at(here.get(), (new_prefix + how.name).c_str());
+  if (auto ok = lead(here.get(), how.name, place_of(here.get(), at->name)); !ok)
+    return ok.reason();
   remove_leftovers(!in_use());
   return made;
 }

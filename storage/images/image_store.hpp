@@ -27,16 +27,19 @@ struct import_options {
   std::string name;
   std::string tag;                               ///< Which image of several. Empty: there is one.
   bool replace = false;                          ///< An image of that name may be there.
+  std::string reference;                         ///< For its record.
+  std::string digest;                            ///< Which it has to have. Empty: any.
   std::uint64_t max_bytes = limits::image_bytes; ///< Of all layers unpacked.
   std::function<void(const import_progress&)> on_progress; ///< Often; be quick.
   std::function<bool()> cancelled; ///< Often. True: the import ends with deadline_exceeded.
 };
 
 /// The images of a node: `<state>/images/.tree-<stamp>/root`, a plain tree with owners from 0, and
-/// `image.json` beside it; `<state>/images/<name>` is a symlink to it. An image is there whole or
-/// not at all, and never changes: replacing leads its name to another tree. A tree that no name
-/// leads to any more is kept as long as a server runs on the state directory: its sandboxes start
-/// from what it found when it started. The machine's own image, "host", is a directory instead.
+/// `image.json` beside it; `<state>/images/<name>` is a symlink to it, and another name may be one
+/// as well. An image is there whole or not at all, and never changes: replacing leads its name to
+/// another tree. A tree that no name leads to any more is kept as long as a server runs on the
+/// state directory: its sandboxes start from what it found when it started. The machine's own
+/// image, "host", is a directory instead.
 ///
 /// Needs root for everything that writes. For several processes at a time; those that write refuse
 /// to be two. All calls wait for the disk.
@@ -51,6 +54,14 @@ public:
   /// io_failed;
   ///         limit_reached when another one writes; deadline_exceeded when it was cancelled.
   result<image_record> import_image(const std::string& source, const import_options& how);
+
+  /// Gives an image that is here, and has the digest, one more name, which costs nothing: the tree
+  /// stays as long as one of its names does. Of `how`, `name` and `replace` count.
+  /// Errors: as import_image(); not_found.
+  result<image_record> name_again(const std::string& digest, const import_options& how);
+
+  /// May an import have this name, as things are? Errors: invalid_request.
+  result<void> check_name(const import_options& how) const;
 
   /// Ordered by name. What cannot be read is left out.
   result<std::vector<image_record>> list() const;
@@ -74,6 +85,9 @@ private:
   /// What imports have left halfway, and trees that no name leads to unless they are `needed`.
   void remove_leftovers(bool also_trees, std::set<std::string> needed = {}) const;
   bool in_use() const;
+  result<void> check_name(int here, const import_options& how) const;
+  /// Leads the name to the tree, in one step: a crash leaves the old one or the new one.
+  result<void> lead(int here, const std::string& name, const std::string& tree) const;
   result<image_record> build(const std::string& source, const import_options& how,
                              const std::string& place, const unique_fd& directory) const;
 

@@ -1,6 +1,8 @@
 #include "storage/registry/pull.hpp"
 
+#include "storage/images/digest.hpp"
 #include "storage/images/documents.hpp"
+#include "storage/images/file_set.hpp"
 #include "storage/images/image_source.hpp"
 #include "storage/images/json.hpp"
 #include "storage/registry/spool.hpp"
@@ -152,8 +154,10 @@ public:
       return ok.reason();
     if (auto ok = fetch_layers(std::move(layers), count); !ok)
       return ok.reason();
-    if (auto ok = spool_.put(found->digest, found->text); !ok)
-      return ok.reason();
+    way_.push_back(*found);
+    for (const auto& each : way_)
+      if (auto ok = spool_.put(each.digest, each.text); !ok)
+        return ok.reason();
     if (auto ok = spool_.finish(R"({"mediaType":")" + type + R"(","digest":")" + found->digest +
                                 R"(","size":)" + std::to_string(found->text.size()) + "}");
         !ok)
@@ -180,6 +184,7 @@ private:
         return refused("more than " + std::to_string(limits::image_index_depth) +
                        " indexes lead to each other");
       const auto index = images::read_index(found->text);
+      way_.push_back(*found);
       if (!index)
         return refused("its index: " + index.reason().message);
       const auto chosen = choose(*index, options_.which);
@@ -298,7 +303,8 @@ private:
   spool& spool_;
   const pull_options& options_;
   const std::function<bool()>& cancelled_;
-  std::atomic<bool> ended_ = false; ///< One layer cannot be had, so no other is wanted.
+  std::vector<registry_client::document> way_; ///< The indexes, and at the end the manifest.
+  std::atomic<bool> ended_ = false;            ///< One layer cannot be had, so no other is wanted.
 };
 
 } // namespace
@@ -344,6 +350,32 @@ result<pulled> pull(registry_client& client, const image_reference& image,
   std::replace_if(
     why.begin(), why.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return error{made.reason().code, std::move(why)};
+}
+
+result<void> check_way(const std::string& directory, const std::string& asked,
+                       const std::string& manifest) {
+  const auto files = images::open_file_set(directory, directory, 0);
+  if (!files)
+    return files.reason();
+  std::set<std::string> at{asked};
+  for (std::size_t depth = 0; depth <= limits::image_index_depth; ++depth) {
+    if (at.contains(manifest))
+      return {};
+    std::set<std::string> next;
+    for (const auto& digest : at) {
+      const auto colon = digest.find(':');
+      const auto name = "blobs/" + digest.substr(0, colon) + "/" + digest.substr(colon + 1);
+      const auto text = images::read_small(**files, name, limits::image_document_bytes);
+      // Of an index all but one are not there.
+      if (!text || images::digest_of(*text, digest) != digest)
+        continue;
+      if (const auto index = images::read_index(*text))
+        for (const auto& each : index->manifests)
+          next.insert(each.digest);
+    }
+    at = std::move(next);
+  }
+  return {refused(asked + " does not lead to the image that has come, " + manifest)};
 }
 
 } // namespace insula::storage::registry

@@ -50,7 +50,8 @@ struct pulled {
   bool was_here = false; ///< options.is_here has said so, and nothing was fetched.
 };
 
-/// Fetches an image into `directory` as an OCI layout with that one image, which an importer reads.
+/// Fetches an image into `directory` as an OCI layout with that one image, which an importer reads,
+/// and the indexes that have led to it.
 /// What an earlier call has left there is gone on with, after it has been read again. Whatever ends
 /// this one early leaves no index.json, and so no layout. `client` is one for `image`, and
 /// `cancelled` what its options say as well.
@@ -61,5 +62,11 @@ struct pulled {
 result<pulled> pull(registry_client& client, const image_reference& image,
                     const std::string& directory, const pull_options& options,
                     const std::function<bool()>& cancelled);
+
+/// For somebody who does not believe the one who has pulled: does the digest that was asked for
+/// lead to this manifest, by documents of the layout that have their digests? Errors:
+/// invalid_request; io_failed.
+result<void> check_way(const std::string& directory, const std::string& asked,
+                       const std::string& manifest);
 
 } // namespace insula::storage::registry

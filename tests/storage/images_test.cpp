@@ -556,6 +556,68 @@ TEST_CASE("a removed image is gone, and its name is free", "[images][store]") {
   it.imported(from);
 }
 
+TEST_CASE("one image has several names, and stays as long as one does", "[images][store]") {
+  image_fixture at;
+  layout_builder one, other;
+  one.add({{"file", 'f', "one"}});
+  other.add({{"file", 'f', "other"}});
+  images::import_options how;
+  how.name = "first";
+  how.reference = "registry.example/one:1";
+  const auto first = at.imported(one, how);
+  CHECK(at.store.find("first")->reference == "registry.example/one:1");
+  how.name = "second";
+  const auto second = at.store.name_again(first.digest, how);
+  REQUIRE(second);
+  CHECK(second->name == "second");
+  CHECK(second->root == first.root);
+  CHECK(at.store.list()->size() == 2);
+
+  INFO("the name is free, or replaced when that is wanted, and the image has to be here");
+  const auto taken = at.store.name_again(first.digest, how);
+  REQUIRE_FALSE(taken);
+  CHECK(taken.reason().message.find("there is an image \"second\" already") != std::string::npos);
+  how.name = "Bad";
+  CHECK_FALSE(at.store.name_again(first.digest, how));
+  how.name = "third";
+  const auto missing = at.store.name_again(sha256("nothing"), how);
+  REQUIRE_FALSE(missing);
+  CHECK(missing.reason().code == errc::not_found);
+  images::import_options another;
+  another.name = "other";
+  const auto replaced = at.imported(other, another);
+  another.replace = true;
+  REQUIRE(at.store.name_again(first.digest, another));
+  CHECK(at.store.find("other")->root == first.root);
+  CHECK_FALSE(fs::exists(replaced.root)); // No name leads there any more.
+
+  REQUIRE(at.store.remove("first"));
+  REQUIRE(at.store.remove("other"));
+  CHECK(read_file(fs::path{at.store.find("second")->root} / "file") == "one");
+  REQUIRE(at.store.remove("second"));
+  CHECK_FALSE(fs::exists(first.root));
+  CHECK(at.leftovers().empty());
+}
+
+TEST_CASE("an image that has to have a digest is no other one", "[images][store]") {
+  image_fixture at;
+  layout_builder one;
+  one.add({{"file", 'f', "one"}});
+  images::import_options how;
+  how.digest = sha256("another");
+  CHECK(at.refusal(one, how).find(", not " + how.digest) != std::string::npos);
+}
+
+TEST_CASE("a record may say more than a program knows", "[images][store]") {
+  images::image_record record;
+  record.name = "it";
+  auto text = images::to_json(record);
+  text.insert(1, R"("of_tomorrow": {"a": [1]}, )");
+  const auto again = images::read_image_record(text);
+  REQUIRE(again);
+  CHECK(*again == record);
+}
+
 TEST_CASE("while a server runs, nothing is taken from under its sandboxes", "[images][store]") {
   image_fixture it;
   layout_builder from;

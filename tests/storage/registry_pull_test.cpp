@@ -209,12 +209,12 @@ TEST_CASE("of an index the image for the platform is taken", "[registry]") {
     return R"({"schemaVersion":2,"manifests":[)" + all + "]}";
   };
   const auto v9 = sha256("nothing"); // Is never asked for.
-  server.put_manifest("all",
-                      index(unknown + "," + one(arm, "arm", "v7") + "," +
-                            described(manifest_type, v9, 7,
-                                      R"(,"platform":{"os":"linux","architecture":")" + machine +
-                                        R"(","variant":"v9"})") +
-                            "," + one(mine_is, machine, "")),
+  const auto all_platforms = index(
+    unknown + "," + one(arm, "arm", "v7") + "," +
+    described(manifest_type, v9, 7,
+              R"(,"platform":{"os":"linux","architecture":")" + machine + R"(","variant":"v9"})") +
+    "," + one(mine_is, machine, ""));
+  server.put_manifest("all", all_platforms,
                       "application/vnd.docker.distribution.manifest.list.v2+json; charset=utf-8");
   puller usual{server, "thing:all"};
   const auto got = usual.run();
@@ -230,6 +230,18 @@ TEST_CASE("of an index the image for the platform is taken", "[registry]") {
   puller for_other{server, "thing:all"};
   for_other.how.which = {"linux", "riscv64", ""};
   has(for_other.reason(), "it is not there for linux/riscv64; its platforms: linux/" + machine);
+
+  // By its digest, the way to the image can be followed by somebody else.
+  const auto all = sha256(all_platforms);
+  puller exact{server, "thing@" + all};
+  REQUIRE(exact.run());
+  exact.check_layers(mine_is);
+  CHECK(check_way(exact.where.path().string(), all, mine_is.digest));
+  CHECK(check_way(exact.where.path().string(), mine_is.digest, mine_is.digest));
+  CHECK_FALSE(check_way(exact.where.path().string(), all, sha256("another")));
+  CHECK_FALSE(check_way(exact.where.path().string(), sha256("another"), mine_is.digest));
+  write_file(exact.where / ("blobs/sha256/" + all.substr(7)), all_platforms + " ");
+  CHECK_FALSE(check_way(exact.where.path().string(), all, mine_is.digest));
 
   // One in the other, and too deep.
   auto inner = index(one(mine_is, machine, ""));

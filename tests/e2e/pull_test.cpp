@@ -1,0 +1,310 @@
+#include "runtime/spawner/protocol.hpp"
+#include "tests/e2e/image_trees.hpp"
+#include "tests/e2e/node.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/counting_relay.hpp"
+#include "tests/support/image_builder.hpp"
+
+#include <csignal>
+#include <fstream>
+#include <random>
+#include <thread>
+
+using namespace insula::test;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Debian's own registry, with an image in it.
+class docker_registry {
+public:
+  /// `more`: further lines of its configuration.
+  explicit docker_registry(const std::string& more = "") {
+    std::ofstream{where_ / "config.yml"}
+      << "version: 0.1\nlog: {accesslog: {disabled: true}}\nstorage: {filesystem: {rootdirectory: "
+      << (where_ / "data").string() << "}}\nhttp: {addr: '127.0.0.1:0', secret: x}\n"
+      << more;
+    program_.emplace(
+      std::vector<std::string>{"docker-registry", "serve", (where_ / "config.yml").string()},
+      child_program::options{.error_file = (where_ / "err").string()});
+    const std::string before = "listening on 127.0.0.1:";
+    REQUIRE(eventually([&] {
+      const auto said = fs::exists(where_ / "err") ? content_of(where_ / "err") : "";
+      const auto at = said.find(before);
+      if (at == said.npos)
+        return false;
+      port_ = static_cast<std::uint16_t>(std::stoul(said.substr(at + before.size(), 6)));
+      return true;
+    }));
+  }
+
+  std::uint16_t port() const { return port_; }
+  std::string host() const { return "127.0.0.1:" + std::to_string(port_); }
+
+  void push(const std::string& from, const std::string& as, const std::string& login = "") const {
+    std::vector<std::string> words{"skopeo", "copy", "--quiet", "--dest-tls-verify=false"};
+    if (!login.empty())
+      words.insert(words.end(), {"--dest-creds", login});
+    words.insert(words.end(), {from, "docker://" + host() + "/" + as});
+    output_of(words);
+  }
+
+private:
+  temp_dir where_;
+  std::uint16_t port_ = 0;
+  std::optional<child_program> program_;
+};
+
+const std::string debian = "oci:" + (inputs / "layout").string() + ":debian";
+
+/// Of the images of a state directory.
+std::string tree_of(const std::string& state, const std::string& name) {
+  return fs::read_symlink(state + "/images/" + name).string();
+}
+
+std::string status_of(pid_t pid, const std::string& key) {
+  std::ifstream file{"/proc/" + std::to_string(pid) + "/status"};
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key + ":\t"))
+      return line.substr(key.size() + 2);
+  return {};
+}
+
+pid_t child_of(pid_t pid) {
+  std::ifstream file{"/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children"};
+  pid_t found = 0;
+  file >> found;
+  return found;
+}
+
+} // namespace
+
+TEST_CASE("what is pulled is the tree that skopeo's copy makes, and sandboxes start from it",
+          "[images][pull]") {
+  const docker_registry registry;
+  registry.push(debian, "acme/debian:12");
+  counting_relay way{registry.port()};
+  node it{"image: {default: debian-12}", [&](const std::string& state) {
+            const auto made = image(state, {"pull", way.host() + "/acme/debian:12"});
+            INFO(made.err);
+            REQUIRE(made.status == 0);
+            CHECK(made.out.starts_with("debian-12: Debian GNU/Linux 12 (bookworm), "));
+          }};
+  const temp_dir where;
+  const auto layout = (where / "layout").string();
+  output_of({"skopeo", "copy", "--quiet", "--src-tls-verify=false",
+             "docker://" + registry.host() + "/acme/debian:12", "oci:" + layout + ":x"});
+  REQUIRE(image(it.state(), {"import", layout, "--name", "copied"}).status == 0);
+  const fs::path images = it.state() + "/images";
+  CHECK(differences(images / "debian-12/root", images / "copied/root") ==
+        std::vector<std::string>{});
+  REQUIRE(image(it.state(), {"rm", "copied"}).status == 0);
+  CHECK_FALSE(fs::exists(it.state() + "/pulls"));
+  CHECK(it.sh("a", "cat /opt/kit/only; echo $FROM_IMAGE").out == "fresh\nyes\n");
+
+  INFO("its record says where it is from, and so does the list");
+  const auto shown = image(it.state(), {"show", "debian-12"}).out;
+  CHECK(shown.find("\"reference\": \"" + way.host() + "/acme/debian:12\"") != std::string::npos);
+  CHECK(image(it.state(), {"ls"}).out.find("  " + way.host() + "/acme/debian:12  ") !=
+        std::string::npos);
+
+  INFO("another name, or the digest, is the same tree, for which no layer comes again");
+  const auto digest = shown.substr(shown.find("sha256:"), 71);
+  const auto before = way.bytes();
+  const auto again =
+    image(it.state(), {"pull", way.host() + "/acme/debian@" + digest, "--name", "other"});
+  INFO(again.err);
+  CHECK(again.status == 0);
+  CHECK(again.out.find("was here already, " + digest) != std::string::npos);
+  CHECK(way.bytes() - before < 10'000);
+  CHECK(tree_of(it.state(), "other") == tree_of(it.state(), "debian-12"));
+  const auto taken = image(it.state(), {"pull", way.host() + "/acme/debian:12"});
+  CHECK(taken.status == 1);
+  CHECK(taken.err.find("there is an image \"debian-12\" already") != std::string::npos);
+  CHECK(image(it.state(), {"rm", "debian-12", "--force"}).status == 0);
+  CHECK(image(it.state(), {"show", "other"}).out.find(digest) != std::string::npos);
+  CHECK(fs::exists(images / "other/root/usr/bin"));
+}
+
+TEST_CASE("a pull that is killed anywhere leaves nothing that counts, and the next one goes on",
+          "[images][pull]") {
+  const docker_registry registry;
+  registry.push(debian, "debian:12");
+  std::uint64_t size = 0;
+  for (const auto& each : fs::recursive_directory_iterator{inputs / "layout/blobs"})
+    size += each.is_regular_file() ? each.file_size() : 0;
+  const temp_dir where;
+  const auto state = (where / "state").string(), pulls = state + "/pulls";
+  counting_relay way{registry.port()};
+  const std::vector<std::string> words{
+    INSULA_PROGRAM, "image", "pull", way.host() + "/debian:12", "--name", "it", "--state", state};
+  constexpr std::uint64_t points = 20;
+  for (std::uint64_t i = 0; i < points; ++i) {
+    CAPTURE(i);
+    way.hold_at(way.bytes() + (i == 0 ? 100 : size / points));
+    child_program pull{words};
+    REQUIRE(way.wait_until_held(60s));
+    if (i == 3) {
+      const auto fetcher = child_of(pull.pid());
+      const auto user = std::to_string(insula::runtime::spawner::fetcher_uid);
+      CHECK(status_of(fetcher, "Name") == "insula-fetch");
+      CHECK(status_of(fetcher, "Uid") == user + "\t" + user + "\t" + user + "\t" + user);
+      CHECK(status_of(fetcher, "Groups").find_first_not_of(' ') == std::string::npos);
+      for (const auto* which : {"CapInh", "CapPrm", "CapEff", "CapAmb"})
+        CHECK(status_of(fetcher, which) == "0000000000000000");
+      CHECK(status_of(fetcher, "NoNewPrivs") == "1");
+      CHECK(status_of(fetcher, "Seccomp") == "2");
+      CHECK(fs::read_symlink("/proc/" + std::to_string(fetcher) + "/root").parent_path() == pulls);
+      const auto second = image(state, {"pull", way.host() + "/debian:12", "--name", "it"});
+      CHECK(second.err.find("another one fetches this image") != std::string::npos);
+    }
+    const bool by_hand = i % 5 == 4;
+    const auto fetcher = open_process(child_of(pull.pid()));
+    pull.signal(by_hand ? SIGINT : SIGKILL);
+    const auto status = pull.wait(10s);
+    REQUIRE(status);
+    CHECK((by_hand ? WIFEXITED(*status) && WEXITSTATUS(*status) == 1 : WIFSIGNALED(*status)));
+    CHECK(wait_for_end(fetcher, 10s)); // It does not outlive the command.
+    CHECK_FALSE(fs::exists(state + "/images/it"));
+    for (const auto& each : fs::directory_iterator{pulls})
+      CHECK_FALSE(fs::exists(each.path() / "layout/index.json"));
+  }
+  way.hold_at(~0ull);
+  const auto made = image(state, {"pull", way.host() + "/debian:12", "--name", "it"});
+  INFO(made.err);
+  REQUIRE(made.status == 0);
+  CHECK_FALSE(fs::exists(pulls));
+  CHECK(differences(state + "/images/it/root", inputs / "bundle/rootfs") ==
+        std::vector<std::string>{});
+  // Each byte came once, but for what was on its way when somebody was killed.
+  INFO(way.bytes() << " bytes for " << size);
+  CHECK(way.bytes() < size + points * (2u << 20) + (1u << 20));
+  CHECK(way.bytes() >= size);
+}
+
+TEST_CASE("a killed import of what was pulled costs no second pull", "[images][pull]") {
+  const docker_registry registry;
+  registry.push(debian, "debian:12");
+  const temp_dir where;
+  const auto state = (where / "state").string();
+  counting_relay way{registry.port()};
+  const auto unpacking = [&] { return fs::exists(state + "/images/.new-it/root/usr"); };
+  {
+    child_program pull{{INSULA_PROGRAM, "image", "pull", way.host() + "/debian:12", "--name", "it",
+                        "--state", state}};
+    REQUIRE(eventually(unpacking));
+    pull.signal(SIGKILL);
+    pull.wait(10s);
+  }
+  CHECK_FALSE(fs::exists(state + "/images/it"));
+  const auto before = way.bytes();
+  const auto made = image(state, {"pull", way.host() + "/debian:12", "--name", "it"});
+  INFO(made.err);
+  CHECK(made.status == 0);
+  CHECK(way.bytes() - before < 10'000);
+  CHECK_FALSE(unpacking());
+  CHECK_FALSE(fs::exists(state + "/pulls"));
+}
+
+TEST_CASE("a registry that wants to know who asks is told, from where the operator has said it",
+          "[images][pull]") {
+  const temp_dir where;
+  // The password is "secret".
+  std::ofstream{where / "htpasswd"}
+    << "me:$2y$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a\n";
+  const docker_registry registry{
+    "auth: {htpasswd: {realm: here, path: " + (where / "htpasswd").string() + "}}\n"};
+  layout_builder small;
+  small.add({{"etc", 'd'}, {"etc/made", 'f', "yes"}});
+  small.write();
+  registry.push("oci:" + small.path(), "small:1", "me:secret");
+  const auto state = (where / "state").string();
+  const auto reference = registry.host() + "/small:1";
+  const auto pull = [&](const std::string& before, const std::string& more) {
+    const auto error_file = (where / "err").string();
+    fs::remove(error_file);
+    child_program run{{"sh", "-c",
+                       before + " " INSULA_PROGRAM " image pull " + reference +
+                         " --replace --state " + state + " " + more},
+                      {.error_file = error_file}};
+    run.read_all(60s);
+    const auto status = run.wait(10s);
+    REQUIRE(status);
+    return std::pair{WEXITSTATUS(*status), content_of(error_file)};
+  };
+  const auto nobody = pull("HOME=/nowhere", "");
+  CHECK(nobody.first == 1);
+  CHECK(nobody.second.find("to nobody who has not logged in") != std::string::npos);
+  CHECK(nobody.second.find("--password-stdin") != std::string::npos);
+  const auto wrong = pull("echo wrong |", "--username me --password-stdin");
+  CHECK(wrong.first == 1);
+  CHECK(wrong.second.find("does not give small to me") != std::string::npos);
+  CHECK(pull("", "--username me").first == 2);
+  CHECK(pull("", "--password-stdin").first == 2);
+  CHECK_FALSE(fs::exists(state + "/images/small-1"));
+  CHECK(pull("echo secret |", "--username me --password-stdin").first == 0);
+  CHECK(content_of(state + "/images/small-1/root/etc/made") == "yes");
+
+  std::ofstream{where / "config.json"} << R"({"auths":{")" << registry.host()
+                                       << R"(":{"auth":"bWU6c2VjcmV0"}}})";
+  std::ofstream{where / "helped.json"} << R"({"credsStore":"desktop"})";
+  CHECK(pull("DOCKER_CONFIG=" + where.path().string(), "").first == 0);
+  CHECK(pull("REGISTRY_AUTH_FILE=" + (where / "config.json").string(), "").first == 0);
+  const auto helped = pull("REGISTRY_AUTH_FILE=" + (where / "helped.json").string(), "");
+  CHECK(helped.first == 1);
+  CHECK(helped.second.find("docker-credential-desktop") != std::string::npos);
+  CHECK(pull("REGISTRY_AUTH_FILE=/nowhere", "").first == 1);
+}
+
+TEST_CASE("what cannot be pulled is said in words, and leaves nothing", "[images][pull]") {
+  const docker_registry registry;
+  const temp_dir where;
+  const auto state = (where / "state").string();
+  const auto refusal = [&](std::vector<std::string> words, int status = 1) {
+    words.insert(words.begin(), "pull");
+    const auto made = image(state, words);
+    CHECK(made.status == status);
+    CHECK_FALSE(fs::exists(state + "/pulls"));
+    return made.err;
+  };
+  const auto says = [](const std::string& text, const std::string& part) {
+    INFO(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  const auto at = [&](const std::string& name) { return registry.host() + "/" + name; };
+  says(refusal({at("nothing:1")}), "it has no nothing:1");
+  says(refusal({"docker://x"}, 2), "names no image of a registry");
+  says(refusal({at("x"), "--platform", "linux"}, 2), "a platform is OS/ARCHITECTURE");
+  says(refusal({at("x"), "--platform", "linux/s390x"}), "does not run here");
+  says(refusal({at("x"), "--name", "Bad Name"}), "is no name for an image");
+  layout_builder foreign;
+  foreign.architecture = "s390x";
+  foreign.add({{"etc", 'd'}});
+  foreign.write();
+  registry.push("oci:" + foreign.path(), "foreign:1");
+  says(refusal({at("foreign:1")}), "it is for linux/s390x, not for");
+  layout_builder large;
+  std::string noise(2 << 20, '\0'); // skopeo packs it.
+  for (std::mt19937 next; auto& each : noise)
+    each = static_cast<char>(next());
+  large.add({{"file", 'f', noise}});
+  large.write();
+  registry.push("oci:" + large.path(), "large:1");
+  says(refusal({at("large:1"), "--max-size", "1MiB"}), "more than the 1 MiB that are allowed");
+  layout_builder hostile;
+  hostile.add({{"etc", 'd'}, {"out", 'l', "/etc"}});
+  hostile.add({{"out/passwd", 'f', "root::0:0::/:/bin/sh\n"}});
+  hostile.write();
+  registry.push("oci:" + hostile.path(), "hostile:1");
+  says(refusal({at("hostile:1")}), "out: the way there is a symlink");
+  CHECK_FALSE(fs::exists(state + "/images/hostile-1"));
+  layout_builder scripts;
+  scripts.add({{"etc", 'd'}, {"etc/os-release", 'f', "PRETTY_NAME=\"Tiny\"\n"}});
+  scripts.write();
+  registry.push("oci:" + scripts.path(), "tiny");
+  const auto tiny = image(state, {"pull", at("tiny")});
+  CHECK(tiny.status == 0);
+  CHECK(tiny.out.starts_with("tiny: Tiny, "));
+  says(tiny.err, "has neither /bin/bash nor /bin/sh");
+}
