@@ -350,9 +350,10 @@ result<std::vector<image_record>> image_store::list() const {
 }
 
 result<image_record> image_store::find(const std::string& name) const {
-  const error missing{errc::not_found, "there is no image \"" + name + "\" in " + directory_ +
-                                         "; insula image import brings one, and insula image ls "
-                                         "shows those that are there"};
+  const error missing{
+    errc::not_found, "there is no image \"" + name + "\" in " + directory_ +
+                       "; insula image pull or insula image import brings one, and insula image ls "
+                       "shows those that are there"};
   if (!is_image_name(name))
     return missing;
   const auto here = open_directory(directory_);

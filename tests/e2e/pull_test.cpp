@@ -4,6 +4,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/counting_relay.hpp"
 #include "tests/support/image_builder.hpp"
+#include "tests/support/small_disk.hpp"
 
 #include <csignal>
 #include <fstream>
@@ -307,4 +308,25 @@ TEST_CASE("what cannot be pulled is said in words, and leaves nothing", "[images
   CHECK(tiny.status == 0);
   CHECK(tiny.out.starts_with("tiny: Tiny, "));
   says(tiny.err, "has neither /bin/bash nor /bin/sh");
+}
+
+TEST_CASE("a disk that has no room for an image keeps nothing of it", "[images][pull]") {
+  const docker_registry registry;
+  registry.push(debian, "debian:12");
+  // For its layers there is room, or not even for those; and then for what they unpack to.
+  const std::size_t size = GENERATE(20u << 20, 100u << 20);
+  CAPTURE(size);
+  const small_disk disk{size};
+  const auto own = disk.path(); // A command finds it by this process.
+  const auto state =
+    "/proc/" + std::to_string(::getpid()) + own.substr(own.find("/fd/")) + "/state";
+  const auto made = image(state, {"pull", registry.host() + "/debian:12"});
+  INFO(made.err);
+  CHECK(made.status == 1);
+  CHECK(made.err.find(size < (60u << 20) ? "it needs another" : "No space left on device") !=
+        std::string::npos);
+  CHECK_FALSE(fs::exists(state + "/pulls"));
+  CHECK(image(state, {"ls", "--json"}).out == "[]\n");
+  // Nothing takes its room.
+  CHECK(fs::space(own).available > size - (1u << 20));
 }

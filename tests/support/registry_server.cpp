@@ -109,7 +109,7 @@ private:
   SSL* tls_ = nullptr;
   const std::atomic<bool>& ends_;
   std::string text_;
-  bool closed_ = false;
+  std::atomic<bool> closed_ = false;
 };
 
 std::string registry_server::request::field(const std::string& name) const {
