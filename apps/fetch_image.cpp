@@ -285,6 +285,17 @@ result<pull_place> pull_place::take(const std::string& state_directory, const st
   return pull_place{path, std::move(mine)};
 }
 
+bool pull_place::is_empty() const {
+  bool empty = true;
+  for (const char* each : {"/blobs/sha256", "/blobs/sha512"}) {
+    const unique_fd here{
+      ::open((layout() + each).c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+    const auto none = [](const std::string&) { return false; };
+    empty = empty && (!here || images::for_each_name(here.get(), none));
+  }
+  return empty;
+}
+
 void pull_place::remove() {
   const auto slash = path_.rfind('/');
   const auto all = path_.substr(0, slash);

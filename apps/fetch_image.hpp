@@ -28,6 +28,8 @@ public:
   std::string layout() const { return path_ + "/layout"; }
   /// Until its last copy is closed, nobody else takes the place.
   int lock() const { return lock_.get(); }
+  /// Has anything come that the next pull can go on with?
+  bool is_empty() const;
   void remove();
 
 private:

@@ -372,7 +372,7 @@ int image_commands::impl::run_pull(images::image_store& store, const config& val
     if (auto ok = registry::check_way(place->layout(), image->digest, fetched->digest); !ok)
       fetched = ok.reason();
   if (!fetched) {
-    if (!may_go_on(fetched.reason()))
+    if (!may_go_on(fetched.reason()) || place->is_empty())
       place->remove();
     if (fetched.reason().code == errc::deadline_exceeded)
       return complain(

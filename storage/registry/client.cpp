@@ -703,8 +703,12 @@ private:
           broken = last.broken;
       }
       // Nobody is there: whoever has mistyped a name wants to hear of it at once.
-      if (last.status == 0 && !last.fatal)
-        last.fatal = error{errc::io_failed, broken.empty() ? last.broken : broken};
+      if (last.status == 0 && !last.fatal) {
+        auto why = broken.empty() ? last.broken : broken;
+        if (why.find("wrong version number") != why.npos) // OpenSSL's words.
+          why += "; it may speak HTTP alone, which has to be allowed (--insecure)";
+        last.fatal = error{errc::io_failed, std::move(why)};
+      }
       return last;
     });
     if (!said || said->status == 429 || said->status >= 500) {

@@ -4,6 +4,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/counting_relay.hpp"
 #include "tests/support/image_builder.hpp"
+#include "tests/support/made_authority.hpp"
 #include "tests/support/small_disk.hpp"
 
 #include <csignal>
@@ -20,11 +21,11 @@ namespace fs = std::filesystem;
 /// Debian's own registry, with an image in it.
 class docker_registry {
 public:
-  /// `more`: further lines of its configuration.
+  /// `more`: further lines of its configuration, behind those of `http`.
   explicit docker_registry(const std::string& more = "") {
     std::ofstream{where_ / "config.yml"}
       << "version: 0.1\nlog: {accesslog: {disabled: true}}\nstorage: {filesystem: {rootdirectory: "
-      << (where_ / "data").string() << "}}\nhttp: {addr: '127.0.0.1:0', secret: x}\n"
+      << (where_ / "data").string() << "}}\nhttp:\n  addr: '127.0.0.1:0'\n  secret: x\n"
       << more;
     program_.emplace(
       std::vector<std::string>{"docker-registry", "serve", (where_ / "config.yml").string()},
@@ -160,12 +161,20 @@ TEST_CASE("a pull that is killed anywhere leaves nothing that counts, and the ne
       const auto second = image(state, {"pull", way.host() + "/debian:12", "--name", "it"});
       CHECK(second.err.find("another one fetches this image") != std::string::npos);
     }
-    const bool by_hand = i % 5 == 4;
-    const auto fetcher = open_process(child_of(pull.pid()));
-    pull.signal(by_hand ? SIGINT : SIGKILL);
+    // The command, its process that fetches, or by hand.
+    const bool by_hand = i % 5 == 4, fetcher_alone = i % 5 == 2;
+    const auto fetcher_pid = child_of(pull.pid());
+    const auto fetcher = open_process(fetcher_pid);
+    if (fetcher_alone)
+      ::kill(fetcher_pid, SIGKILL);
+    else
+      pull.signal(by_hand ? SIGINT : SIGKILL);
     const auto status = pull.wait(10s);
     REQUIRE(status);
-    CHECK((by_hand ? WIFEXITED(*status) && WEXITSTATUS(*status) == 1 : WIFSIGNALED(*status)));
+    if (by_hand || fetcher_alone)
+      CHECK((WIFEXITED(*status) && WEXITSTATUS(*status) == 1));
+    else
+      CHECK(WIFSIGNALED(*status));
     CHECK(wait_for_end(fetcher, 10s)); // It does not outlive the command.
     CHECK_FALSE(fs::exists(state + "/images/it"));
     for (const auto& each : fs::directory_iterator{pulls})
@@ -258,6 +267,48 @@ TEST_CASE("a registry that wants to know who asks is told, from where the operat
   CHECK(pull("REGISTRY_AUTH_FILE=/nowhere", "").first == 1);
 }
 
+TEST_CASE("a registry's certificate is verified, by authorities of one's own too",
+          "[images][pull]") {
+  made_authority ours;
+  const auto files = ours.issue("localhost");
+  const docker_registry registry{"  tls: {certificate: " + files.certificate +
+                                 ", key: " + files.key + "}\n"};
+  layout_builder small;
+  small.add({{"etc", 'd'}, {"etc/made", 'f', "yes"}});
+  small.write();
+  registry.push("oci:" + small.path(), "small:1");
+  const temp_dir where;
+  const auto state = (where / "state").string();
+  const auto pull = [&](const std::string& host, const std::string& authorities,
+                        const std::string& more = "") {
+    const auto error_file = (where / "err").string();
+    fs::remove(error_file);
+    child_program run{{"sh", "-c",
+                       "SSL_CERT_FILE=" + authorities + " " INSULA_PROGRAM " image pull " + host +
+                         ":" + std::to_string(registry.port()) + "/small:1 --replace --state " +
+                         state + more},
+                      {.error_file = error_file}};
+    run.read_all(60s);
+    const auto status = run.wait(10s);
+    REQUIRE(status);
+    return std::pair{WEXITSTATUS(*status), content_of(error_file)};
+  };
+  const auto stranger = pull("localhost", "");
+  CHECK(stranger.first == 1);
+  CHECK(stranger.second.find("its certificate cannot be verified") != std::string::npos);
+  const auto other_name = pull("127.0.0.1", ours.file());
+  CHECK(other_name.first == 1);
+  CHECK(other_name.second.find("its certificate cannot be verified") != std::string::npos);
+  CHECK_FALSE(fs::exists(state + "/images/small-1"));
+  CHECK_FALSE(fs::exists(state + "/pulls"));
+  // The name is looked up by the process without rights, too.
+  const auto good = pull("localhost", ours.file());
+  INFO(good.second);
+  CHECK(good.first == 0);
+  CHECK(content_of(state + "/images/small-1/root/etc/made") == "yes");
+  CHECK(pull("127.0.0.1", "", " --insecure").first == 0);
+}
+
 TEST_CASE("what cannot be pulled is said in words, and leaves nothing", "[images][pull]") {
   const docker_registry registry;
   const temp_dir where;
@@ -275,6 +326,8 @@ TEST_CASE("what cannot be pulled is said in words, and leaves nothing", "[images
   };
   const auto at = [&](const std::string& name) { return registry.host() + "/" + name; };
   says(refusal({at("nothing:1")}), "it has no nothing:1");
+  says(refusal({"127.0.0.1:1/nothing"}), "127.0.0.1");
+  says(refusal({"nowhere.invalid/nothing"}), "nowhere.invalid");
   says(refusal({"docker://x"}, 2), "names no image of a registry");
   says(refusal({at("x"), "--platform", "linux"}, 2), "a platform is OS/ARCHITECTURE");
   says(refusal({at("x"), "--platform", "linux/s390x"}), "does not run here");
