@@ -72,11 +72,11 @@ constexpr int way_out = 3, held_lock = 4;
 
 /// The lock as well: until this process is gone, nobody else writes there.
 void keep_only(int way, int lock) {
-  const unique_fd nothing{::open("/dev/null", O_RDWR | O_CLOEXEC)};
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC); // Closed with all others.
   const int first = ::fcntl(way, F_DUPFD, held_lock + 1);
   const int second = ::fcntl(lock, F_DUPFD, held_lock + 1);
   for (const int each : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    ::dup2(nothing.get(), each);
+    ::dup2(nothing, each);
   ::dup2(first, way_out);
   ::dup2(second, held_lock);
   ::close_range(held_lock + 1, ~0u, 0);

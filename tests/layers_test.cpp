@@ -26,7 +26,7 @@ const std::map<std::string, std::set<std::string>> may_include = {
 
 /// The same inside http/, room by room: an API's room includes no other API's. The files beside the
 /// rooms put everything together, and may include everything.
-const std::map<std::string, std::set<std::string>> rooms_may_include = {
+const std::map<std::string, std::set<std::string>> rooms_of_http = {
   {"text", {}},
   {"json", {"text"}},
   {"transport", {"text", "json"}},
@@ -38,6 +38,13 @@ const std::map<std::string, std::set<std::string>> rooms_may_include = {
   {"console", {"text", "json", "transport", "api", "sandboxes"}},
   {"preview", {"text", "json", "transport", "api", "proxy", "sandboxes"}},
   {"cluster", {"text", "json", "transport", "api", "proxy"}},
+};
+
+/// And inside storage/, where the files beside the rooms are what rooms share.
+const std::map<std::string, std::set<std::string>> rooms_of_storage = {
+  {"images", {}},        {"registry", {"images"}},
+  {"blobs", {"images"}}, {"snapshots", {"images", "blobs"}},
+  {"etcd", {}},
 };
 
 /// Of a layer, the only headers that another one may include.
@@ -67,12 +74,12 @@ std::string layer_of(const std::string& path) {
   return path.substr(0, path.find('/'));
 }
 
-/// Empty: the file is in no room.
-std::string room_of(const std::string& path) {
-  const std::string http = "http/";
-  const auto end = path.find('/', http.size());
-  return path.starts_with(http) && end != std::string::npos
-           ? path.substr(http.size(), end - http.size())
+/// Empty: the file is in no room of that layer.
+std::string room_of(const std::string& layer, const std::string& path) {
+  const auto begin = layer + "/";
+  const auto end = path.find('/', begin.size());
+  return path.starts_with(begin) && end != std::string::npos
+           ? path.substr(begin.size(), end - begin.size())
            : std::string{};
 }
 
@@ -110,29 +117,32 @@ TEST_CASE("a folder includes only what the layers allow", "[layers]") {
   CHECK(seen > 50);
 }
 
-TEST_CASE("a room of http/ includes only what its table allows", "[layers]") {
+TEST_CASE("a room includes only what its table allows", "[layers]") {
+  const auto& [layer, rooms, shared] =
+    GENERATE(table<std::string, std::map<std::string, std::set<std::string>>, bool>(
+      {{"http", rooms_of_http, false}, {"storage", rooms_of_storage, true}}));
   const fs::path root{INSULA_SOURCE_DIR};
-  const std::regex ours{R"re(^\s*#include "(http/[^"]+)")re"};
+  const std::regex ours{"^\\s*#include \"(" + layer + "/[^\"]+)\""};
   int seen = 0;
-  for (const auto& file : fs::recursive_directory_iterator{root / "http"}) {
+  for (const auto& file : fs::recursive_directory_iterator{root / layer}) {
     if (file.path().extension() != ".hpp" && file.path().extension() != ".cpp")
       continue;
     const auto name = fs::relative(file.path(), root).string();
-    const auto room = room_of(name);
+    const auto room = room_of(layer, name);
     if (room.empty())
       continue;
     ++seen;
     CAPTURE(name);
-    const auto allowed = rooms_may_include.find(room);
-    REQUIRE(allowed != rooms_may_include.end());
+    const auto allowed = rooms.find(room);
+    REQUIRE(allowed != rooms.end());
     std::ifstream text{file.path()};
     for (std::string line; std::getline(text, line);) {
       std::smatch found;
       if (!std::regex_search(line, found, ours))
         continue;
-      const auto other = room_of(found[1].str());
+      const auto other = room_of(layer, found[1].str());
       CAPTURE(line);
-      CHECK((other == room || allowed->second.count(other) == 1));
+      CHECK((other == room || allowed->second.count(other) == 1 || (shared && other.empty())));
     }
   }
   CHECK(seen > 50);

@@ -90,7 +90,8 @@ TEST_CASE("a command that there is not is answered with those that there are", "
   CHECK(wrong({"help", "start"}, 2) == "insula: insula has no command start; it has: " + all);
   CHECK(wrong({"image", "list"}, 2) ==
         "insula: insula image has no command list; it has: pull, import, ls, show and rm\n");
-  CHECK(wrong({"image"}, 2) == "insula: insula image needs a command: pull, import, ls, show and rm\n");
+  CHECK(wrong({"image"}, 2) ==
+        "insula: insula image needs a command: pull, import, ls, show and rm\n");
   CHECK(wrong({"bench", "compare"}, 1) ==
         "insula: insula bench has no command compare; it has: run, merge and report\n");
 }
