@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <fstream>
 #include <future>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -743,6 +744,82 @@ TEST_CASE("an address that was good for a time is asked for again", "[registry]"
   puller mine{server};
   REQUIRE(mine.run());
   mine.check_layers(it);
+}
+
+TEST_CASE("whatever goes wrong on the way, an image is whole or not there", "[registry]") {
+  for (unsigned seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    std::mutex guard;
+    std::mt19937 random{seed};
+    const auto below = [&](unsigned most) {
+      const std::lock_guard hold{guard};
+      return random() % most;
+    };
+    std::map<std::string, std::string> blobs;
+    image it;
+    for (unsigned i = 0, count = 1 + below(5); i < count; ++i)
+      it.layers.push_back(noise(below(300'000), seed * 10 + i));
+    for (const auto& each : it.layers)
+      blobs[sha256(each)] = each;
+    // A part of a blob, by the rules or not, and perhaps no more than a beginning of that.
+    const auto send = [&](const registry_server::request& what, registry_server::client& to,
+                          const std::string& bytes) {
+      const auto range = what.field("range");
+      std::size_t from = range.empty() || below(4) == 0 ? 0 : std::stoul(range.substr(6));
+      const auto part = bytes.substr(from);
+      const auto head = from > 0 ? "HTTP/1.1 206 X\r\nContent-Range: bytes " +
+                                     std::to_string(from) + "-" + std::to_string(bytes.size() - 1) +
+                                     "/" + std::to_string(bytes.size()) + "\r\n"
+                                 : std::string{"HTTP/1.1 200 X\r\n"};
+      const auto sent = below(2) == 0 ? part.substr(0, below(300'000)) : part;
+      to.send(head + "Content-Length: " + std::to_string(part.size()) + "\r\n\r\n" + sent);
+      if (sent.size() < part.size())
+        to.close();
+    };
+    registry_server store{[&](const registry_server::request& what, registry_server::client& to) {
+      if (below(4) == 0)
+        to.answer(below(2) == 0 ? 403 : 500);
+      else
+        send(what, to, blobs.at(what.target.substr(1)));
+      return true;
+    }};
+    std::atomic<unsigned> token = 1;
+    registry_server server{[&](const registry_server::request& what, registry_server::client& to) {
+      const guarded rules{"token-" + std::to_string(token)};
+      if (below(10) == 0)
+        return to.answer(below(2) == 0 ? 429 : 503), true;
+      if (below(10) == 0)
+        return to.close(), true;
+      if (rules(what, to))
+        return true;
+      if (below(10) == 0)
+        ++token; // From the next request on.
+      const auto at = blobs.find(what.target.substr(what.target.rfind('/') + 1));
+      if (at == blobs.end())
+        return false;
+      if (below(2) == 0)
+        to.answer(307, "", "Location: http://" + store.host() + "/" + at->first + "\r\n");
+      else
+        send(what, to, at->second);
+      return true;
+    }};
+    it.push(server);
+    puller mine{server};
+    mine.client.tries = 6;
+    bool done = false;
+    for (int tries = 0; tries < 50 && !done; ++tries) {
+      const auto got = mine.run();
+      done = static_cast<bool>(got);
+      CHECK(std::filesystem::exists(mine.where / "index.json") == done);
+      if (!got) {
+        INFO(got.reason().message);
+        CHECK((got.reason().code == errc::io_failed || got.reason().code == errc::limit_reached ||
+               got.reason().code == errc::unauthorized));
+      }
+    }
+    REQUIRE(done);
+    mine.check_layers(it);
+  }
 }
 
 TEST_CASE("a manifest and a header without an end are left", "[registry]") {
