@@ -228,14 +228,14 @@ void registry_server::answer_by_rules(const request& what, client& to) {
 
 std::string registry_server::put_manifest(const std::string& tag, const std::string& text,
                                           const std::string& media_type) {
-  const auto digest = storage::images::digest_of(text);
+  auto digest = storage::images::digest_of(text);
   const std::lock_guard hold{guard_};
   manifests_[tag] = manifests_[digest] = {text, media_type};
   return digest;
 }
 
 std::string registry_server::put_blob(const std::string& bytes) {
-  const auto digest = storage::images::digest_of(bytes);
+  auto digest = storage::images::digest_of(bytes);
   const std::lock_guard hold{guard_};
   blobs_[digest] = bytes;
   return digest;
