@@ -9,7 +9,8 @@ namespace insula::runtime::spawner {
 
 /// A layer with one program, usr/local/bin/sudo, that goes over the image of each sandbox in which
 /// users may become root. There, before all others in the usual PATH, no package has its files:
-/// what is installed later beside it changes nothing.
+/// what is installed later beside it changes nothing. A sudo of a package's finds a rule of its own
+/// in etc/sudoers.d; the image of the machine has that itself.
 ///
 /// Threads: the spawner's.
 class sudo_layer {

@@ -140,6 +140,16 @@ void forget_environment(const account& user) {
   ::setenv("SHELL", user.shell.c_str(), 1);
 }
 
+/// A user's PATH often lacks the directories of root's programs, which package managers look for.
+void complete_path() {
+  const char* own = std::getenv("PATH");
+  std::string path = own != nullptr ? own : "/usr/local/bin:/usr/bin:/bin";
+  for (const std::string each : {"/usr/local/sbin", "/usr/sbin", "/sbin"})
+    if ((':' + path + ':').find(':' + each + ':') == std::string::npos)
+      path += ':' + each;
+  ::setenv("PATH", path.c_str(), 1);
+}
+
 struct wishes {
   const char* user = nullptr;
   const char* group = nullptr;
@@ -259,6 +269,8 @@ int main(int argc, char** argv) {
   ::setenv("SUDO_GID", std::to_string(from.gid).c_str(), 1);
   ::setenv("USER", user.name.c_str(), 1);
   ::setenv("LOGNAME", user.name.c_str(), 1);
+  if (user.uid == 0)
+    complete_path();
   if (wanted.home || wanted.login)
     ::setenv("HOME", user.home.c_str(), 1);
   ::umask(::umask(0) | 022);

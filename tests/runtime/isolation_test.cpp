@@ -206,11 +206,21 @@ TEST_CASE("nothing of the host is there but its /usr", "[runtime][isolation]") {
                "-v :$ | grep .",
                root)
           .out.empty());
-  CHECK(box.run("cat /etc/shadow /etc/gshadow; stat -c %s /etc/shadow", root).out == "0\n");
-  CHECK(box.run("cut -d: -f1 /etc/passwd").out == "root\ndaemon\nbin\nsandbox\n_apt\nnobody\n");
+  // Nobody has a password, and of the machine's people there is none.
+  CHECK(box.run("cut -d: -f2 /etc/shadow /etc/gshadow | sort -u", root).out == "*\n");
+  CHECK(box.run("stat -c '%a %u %g' /etc/shadow /etc/gshadow").out == "640 0 42\n640 0 42\n");
+  CHECK(box.run("cut -d: -f1 /etc/passwd").out.starts_with("root\ndaemon\nbin\nsandbox\n_apt\n"));
+  CHECK(box.run("awk -F: '$3 >= 1000 { print $1 }' /etc/passwd").out == "sandbox\nnobody\n");
+  CHECK(box
+          .run("for field in 1 3; do for each in passwd group; do cut -d: -f$field /etc/$each | "
+               "sort | uniq -d; done; done")
+          .out.empty());
   CHECK(box.run("ls -A /home/sandbox").out == ".local\n.profile\n");
   CHECK(
-    box.run("ls /etc/ssh/ssh_host_* /etc/sudoers /etc/ssl/private 2>/dev/null", root).out.empty());
+    box.run("grep -vxe 'root ALL=(ALL:ALL) ALL' -e '@includedir /etc/sudoers.d' /etc/sudoers",
+            root)
+      .out.empty()); // Not the machine's, if there is one.
+  CHECK(box.run("ls /etc/ssh/ssh_host_* /etc/ssl/private 2>/dev/null", root).out.empty());
   std::string machine_id;
   std::getline(std::ifstream{"/etc/machine-id"}, machine_id);
   CHECK(box.run("cat /etc/machine-id").out.size() == 33);

@@ -115,6 +115,10 @@ TEST_CASE("sudo makes a user root of the sandbox, and of nothing else", "[runtim
   CHECK(
     box.run("cd /var/tmp; A='b c' PATH=/opt/x:$PATH sudo sh -c 'pwd; echo $A $PATH $1' sh '* d'")
       .out.starts_with("/var/tmp\nb c /opt/x:"));
+  CHECK(box
+          .run("PATH=/usr/bin:/usr/sbin /usr/local/bin/sudo printenv PATH; "
+               "PATH=/bin /usr/local/bin/sudo -u nobody printenv PATH")
+          .out == "/usr/bin:/usr/sbin:/usr/local/sbin:/sbin\n/bin\n");
   CHECK(box.run("sudo printenv HOME").out == box.run("printenv HOME").out);
   CHECK(box.run("sudo -H printenv HOME USER LOGNAME SUDO_USER SUDO_UID SUDO_GID").out ==
         "/root\nroot\nroot\nsandbox\n1000\n1000\n");
