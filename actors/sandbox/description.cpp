@@ -80,7 +80,7 @@ bool description::delays(const request_context& context, const then_function& th
       if (core_.now() == phase::deleting)
         return otherwise({errc::sandbox_not_running, "the sandbox is being deleted"});
       if (!core_.exists() && !core_.lives() && record().find(profile_key) == nullptr)
-        record().write({{std::string{profile_key}, write_profile(*context.gains)}}, context);
+        record().write({{std::string{profile_key}, write_privileges(*context.gains)}}, context);
       record().when_durable(then, otherwise);
     },
     otherwise);
@@ -162,7 +162,7 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
           whole.gains = gains;
           changes.push_back({std::string{profile_key}, write_profile(whole)});
         } else if (gains != privileges::none) {
-          changes.push_back({std::string{profile_key}, write_profile(gains)});
+          changes.push_back({std::string{profile_key}, write_privileges(gains)});
         }
         if (wanted.network)
           changes.push_back({network_key, to_text(*wanted.network)});

@@ -81,7 +81,7 @@ std::string write_profile(const sandbox_profile& what) {
   return text;
 }
 
-std::string write_profile(privileges gains) {
+std::string write_privileges(privileges gains) {
   std::string text;
   append_line(text, privileges_line, word_of(gains));
   return text;

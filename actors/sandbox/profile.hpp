@@ -17,7 +17,7 @@ inline constexpr std::string_view profile_key = "profile";
 /// NUL stands between its lines.
 std::string write_profile(const sandbox_profile& what);
 /// Of one that has the node's in all but this.
-std::string write_profile(privileges gains);
+std::string write_privileges(privileges gains);
 /// `of_node`: what holds where the text says nothing. Errors: launch_failed: a later version has
 /// written it.
 result<sandbox_profile> read_profile(std::string_view text, sandbox_profile of_node);

@@ -237,7 +237,7 @@ void startup::write_record(const then_function& make) {
   if (!core_.exists()) {
     changes.push_back({created_key, now_ms});
     if (core_.profile().gains != privileges::none) // For good, whatever the node says later.
-      changes.push_back({std::string{profile_key}, write_profile(core_.profile().gains)});
+      changes.push_back({std::string{profile_key}, write_privileges(core_.profile().gains)});
   }
   with_.files.note_start(changes);
   watch_.record_sent = steady_clock::now();
