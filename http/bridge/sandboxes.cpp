@@ -36,7 +36,8 @@ void create(const services& with, const std::string& id, const reply& to) {
 }
 
 response no_such_sandbox(const std::string& id) {
-  return {404, json::write_error("Sandbox " + id + " not found.", "not_found")};
+  return {404, json::write_error(id.empty() ? "404 Not Found" : "Sandbox " + id + " not found.",
+                                 "not_found")};
 }
 
 /// What it is, and what it may use.
@@ -154,10 +155,7 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with) 
                   {"400", "", "", "InvalidRequest"},
                   {"404", "It has never run, or was deleted.", "application/json", "ErrorResponse"},
                   {"502", "It cannot be asked.", "application/json", "ErrorResponse"}}}});
-  table.back().unknown = [](const request_path& path) {
-    return path.id().empty() ? response{404, json::write_error("404 Not Found", "not_found")}
-                             : no_such_sandbox(path.id());
-  };
+  table.back().unknown = [](const request_path& path) { return no_such_sandbox(path.id()); };
   table.push_back(
     {verb::get,
      "/v1/sandbox/:id/running",
