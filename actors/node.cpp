@@ -51,7 +51,7 @@ void adopt_all(const runtime::engine& engine, const node_directory_actor& direct
 /// For sandboxes that are new.
 node_pool_actor spawn_pool_of(caf::actor_system& system, const sandbox_options& from) {
   pool_options options;
-  options.key = {from.image_name, from.engine_name};
+  options.key = {from.image_name, from.engine_name, from.profile.gains};
   options.engine = from.engine;
   options.instances = from.instances;
   options.spec.host_name = "warm"; // Until it is somebody's.
@@ -59,6 +59,7 @@ node_pool_actor spawn_pool_of(caf::actor_system& system, const sandbox_options& 
     options.spec.image = image->second.layers;
   options.spec.limits = from.limits;
   options.spec.network = from.network;
+  options.spec.may_gain_rights = from.profile.gains == privileges::sudo;
   options.figures = from.figures;
   options.node_ends = from.node_ends;
   return spawn_pool(system, std::move(options));

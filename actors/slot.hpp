@@ -18,6 +18,7 @@ namespace actors {
 struct pool_key {
   std::string image = "host";
   std::string engine = "native";
+  privileges gains = privileges::none;
 
   bool operator==(const pool_key&) const = default;
 };

@@ -489,6 +489,11 @@ const std::vector<key>& keys() {
     {"sandbox.freeze_after", time(FIELD(sandbox.freeze_after), {0ms, 8760h})},
     {"sandbox.stop_after", time(FIELD(sandbox.stop_after), {0ms, 8760h})},
     {"sandbox.seccomp_filters", yes_or_no(FIELD(sandbox.seccomp_filters))},
+    {"sandbox.privileges",
+     one_of(FIELD(sandbox.gains),
+            choices<privileges>{{"none", privileges::none}, {"sudo", privileges::sudo}},
+            "none or sudo")},
+    {"sandbox.allow_sudo", yes_or_no(FIELD(sandbox.allow_sudo))},
     {env_path, only_section(FIELD(sandbox.env),
                             "a section of variables with their values, such as {http_proxy: "
                             "\"http://proxy.example:3128\"}")},
@@ -775,6 +780,9 @@ const std::vector<agreement>& agreements() {
     {"sandbox.max_instances",
      [](const config& c) { return c.sandbox.max_instances <= c.runtime.slots; },
      "expected at most runtime.slots, since each sandbox needs one"},
+    {"sandbox.privileges",
+     [](const config& c) { return c.sandbox.gains == privileges::none || c.sandbox.allow_sudo; },
+     "sudo needs sandbox.allow_sudo: true"},
   };
   return table;
 }

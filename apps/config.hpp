@@ -3,6 +3,7 @@
 #include "base/bucket.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/privileges.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -64,7 +65,9 @@ struct sandbox_config {
   unsigned max_instances = 1000;
   std::chrono::milliseconds freeze_after = std::chrono::minutes{10}; ///< 0: never, as the next.
   std::chrono::milliseconds stop_after = std::chrono::hours{24};
-  bool seccomp_filters = true; ///< Processes inside may load filters of system calls.
+  bool seccomp_filters = true;         ///< Processes inside may load filters of system calls.
+  privileges gains = privileges::none; ///< Of new ones of which nothing else is said.
+  bool allow_sudo = true;              ///< Some may have the privileges `sudo`.
   std::uint64_t memory_bytes = 2ull << 30;
   double cpus = 2.0; ///< 0: no limit.
   unsigned processes = 4096;

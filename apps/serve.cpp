@@ -504,6 +504,8 @@ result<void> run(const config& values, const config_origin& from) {
   options.profile.env = {{"HOME", "/home/sandbox"}, {"LANG", "C.UTF-8"},
                          {"LOGNAME", "sandbox"},    {"PATH", std::string{default_path}},
                          {"SHELL", "/bin/bash"},    {"USER", "sandbox"}};
+  options.profile.gains = values.sandbox.gains;
+  options.allow_sudo = values.sandbox.allow_sudo;
   options.ladder = {values.sandbox.freeze_after, values.sandbox.stop_after};
   options.buckets = values.buckets;
   options.buckets.allowed_private = values.network.allow_private;

@@ -33,6 +33,8 @@ enum class errc : std::uint8_t {
   result_gone,          ///< The result, or the part of it that is asked for, is not there any more.
   machine_full, ///< The whole machine has no room for another sandbox: in its memory, or in a table
                 ///< of the kernel's. Trying later may help.
+  forbidden,    ///< The configuration of the node does not allow it.
+  sandbox_mismatch, ///< The sandbox is there, and was made otherwise than the request asks for.
 };
 
 /// A failure, and the sentence a person would want to read about it.

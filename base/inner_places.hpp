@@ -14,4 +14,10 @@ inline constexpr std::string_view inner_profile =
   "# Programs that are installed without root.\n"
   "PATH=\"$HOME/.local/bin:$HOME/.cargo/bin:$HOME/go/bin:$PATH\"\n";
 
+/// A file of /etc/sudoers.d, for a sudo of a package's: each user becomes any other without a
+/// password, as by Insula's own.
+inline constexpr std::string_view inner_sudo_rule =
+  "Defaults !use_pty,!env_reset,!secure_path,lecture=never\n"
+  "ALL ALL=(ALL:ALL) NOPASSWD: SETENV: ALL\n";
+
 } // namespace insula

@@ -55,6 +55,9 @@ struct sandbox_spec {
   std::string name;      ///< By which a later server adopts it. Empty: none does, and it is ended.
   egress_policy network; ///< Holds before anything is told of it.
   std::uint64_t epoch = 0; ///< Under which its id is held by whoever asks; 0: it is nobody's yet.
+  /// Programs that change the user work in it, so its users may become its root: one of its own
+  /// ids, with the capabilities that its root always has.
+  bool may_gain_rights = false;
 };
 
 /// What a sandbox gets that was made before anybody wanted it.

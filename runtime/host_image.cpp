@@ -45,6 +45,7 @@ struct text_file {
 };
 
 constexpr std::array files{
+  // Those of the machine's packages follow.
   text_file{"etc/passwd", "root:x:0:0:root:/root:/bin/bash\n"
                           "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n"
                           "bin:x:2:2:bin:/bin:/usr/sbin/nologin\n"
@@ -55,8 +56,6 @@ constexpr std::array files{
     "etc/group",
     "root:x:0:\ndaemon:x:1:\nbin:x:2:\nsys:x:3:\nadm:x:4:\ntty:x:5:\ndisk:x:6:\nmail:x:8:\n"
     "shadow:x:42:\nutmp:x:43:\nstaff:x:50:\nusers:x:100:\nsandbox:x:1000:\nnogroup:x:65534:\n"},
-  text_file{"etc/shadow", ""},
-  text_file{"etc/gshadow", ""},
   text_file{"etc/nsswitch.conf",
             "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\n"
             "protocols: files\n"},
@@ -74,9 +73,24 @@ struct directory {
   uid_t owner;
 };
 
+/// What a program asks that knows users by PAM: root changes to anybody, and a user with a
+/// password. The machine's own say how its users sign in.
+constexpr std::array pam_files{
+  text_file{"etc/pam.d/common-auth", "auth required pam_unix.so\n"},
+  text_file{"etc/pam.d/common-account", "account required pam_unix.so\n"},
+  text_file{"etc/pam.d/common-password", "password required pam_unix.so yescrypt\n"},
+  text_file{"etc/pam.d/common-session", "session required pam_permit.so\n"},
+  text_file{"etc/pam.d/common-session-noninteractive", "session required pam_permit.so\n"},
+};
+
+constexpr text_file sudo_rule{"etc/sudoers.d/90-sandbox", inner_sudo_rule.data()};
+constexpr text_file sudo_rules{"etc/sudoers", "root ALL=(ALL:ALL) ALL\n"
+                                              "@includedir /etc/sudoers.d\n"};
+
 constexpr std::array directories{
   directory{"etc", 0755, 0},
   directory{"etc/ssl", 0755, 0},
+  directory{"etc/sudoers.d", 0750, 0},
   directory{"root", 0700, 0},
   directory{"home", 0755, 0},
   directory{"home/sandbox", 0755, 1000},
@@ -127,10 +141,14 @@ constexpr std::array links{link{"etc/mtab", "/proc/mounts"},
 /// directory of its own, the machine is not of the kind this image is made for.
 constexpr std::array root_links{"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
 
-void give_away(const fs::path& path, uid_t owner) {
-  if (::lchown(path.c_str(), owner, owner) != 0)
+void give_away(const fs::path& path, uid_t owner, gid_t group) {
+  if (::lchown(path.c_str(), owner, group) != 0)
     throw fs::filesystem_error{"giving away", path,
                                std::error_code{errno, std::generic_category()}};
+}
+
+void give_away(const fs::path& path, uid_t owner) {
+  give_away(path, owner, owner);
 }
 
 constexpr auto options = fs::copy_options::recursive | fs::copy_options::copy_symlinks;
@@ -194,6 +212,73 @@ void write_etc(const fs::path& etc, const std::vector<etc_part>& parts) {
   }
 }
 
+void write_text(const fs::path& root, const text_file& file, fs::perms may = fs::perms{0644}) {
+  std::ofstream{root / file.path} << file.text;
+  fs::permissions(root / file.path, may);
+}
+
+std::vector<std::string> fields_of(const std::string& line) {
+  std::vector<std::string> all(1);
+  for (const char each : line)
+    if (each == ':')
+      all.emplace_back();
+    else
+      all.back() += each;
+  return all;
+}
+
+/// The accounts that packages of the machine have made, with their numbers: files in its /usr
+/// belong to them, and packages expect to find them. Of people there is nothing.
+///
+/// `file`: etc/passwd or etc/group, which has the image's own by now. Gives back all names in it.
+std::vector<std::string>
+add_system_accounts(const fs::path& root, const char* file, std::size_t fields,
+                    std::string (*line_of)(const std::vector<std::string>&)) {
+  constexpr unsigned long first_of_people = 1000;
+  std::vector<std::string> names, numbers;
+  std::string line;
+  for (std::ifstream own{root / file}; std::getline(own, line);) {
+    names.push_back(fields_of(line)[0]);
+    numbers.push_back(fields_of(line)[2]);
+  }
+  std::ofstream out{root / file, std::ios::app};
+  for (std::ifstream machines{fs::path{"/"} / file}; std::getline(machines, line);) {
+    const auto all = fields_of(line);
+    const auto is_new = [&](const std::vector<std::string>& known, const std::string& value) {
+      return std::find(known.begin(), known.end(), value) == known.end();
+    };
+    if (all.size() != fields || all[2].empty() || all[2].size() > 3 ||
+        all[2].find_first_not_of("0123456789") != std::string::npos ||
+        std::stoul(all[2]) >= first_of_people || !is_new(names, all[0]) || !is_new(numbers, all[2]))
+      continue;
+    out << line_of(all);
+    names.push_back(all[0]);
+    numbers.push_back(all[2]);
+  }
+  return names;
+}
+
+/// No account has a password, and root can give it one.
+void add_accounts(const fs::path& root) {
+  const auto users = add_system_accounts(root, "etc/passwd", 7, [](const auto& all) {
+    return all[0] + ":x:" + all[2] + ":" + all[3] + "::" + all[5] + ":/usr/sbin/nologin\n";
+  });
+  const auto groups = add_system_accounts(
+    root, "etc/group", 4, [](const auto& all) { return all[0] + ":x:" + all[2] + ":\n"; });
+  constexpr gid_t shadow_group = 42;
+  const auto write = [&](const char* file, const auto& names, const char* rest) {
+    {
+      std::ofstream out{root / file};
+      for (const auto& each : names)
+        out << each << rest;
+    }
+    fs::permissions(root / file, fs::perms{0640});
+    give_away(root / file, 0, shadow_group);
+  };
+  write("etc/shadow", users, ":*:19000:0:99999:7:::\n");
+  write("etc/gshadow", groups, ":*::\n");
+}
+
 /// Where apt finds packages of the machine's release, and which of them are in /usr. The machine's
 /// own sources stay out: they can contain a password.
 void add_apt(const fs::path& root) {
@@ -208,14 +293,23 @@ void add_apt(const fs::path& root) {
   constexpr const char* packages = "/var/lib/dpkg/status";
   if (release["ID"] != "debian" || !is_name || !fs::exists(packages))
     return;
-  fs::create_directories(root / "etc/apt");
+  for (const char* each : {"apt.conf.d", "preferences.d", "trusted.gpg.d"})
+    fs::create_directories(root / "etc/apt" / each);
   const std::string by = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] "
                          "http://deb.debian.org/";
   std::ofstream{root / "etc/apt/sources.list"} << by << "debian " << name << " main\n"
                                                << by << "debian " << name << "-updates main\n"
                                                << by << "debian-security " << name
                                                << "-security main\n";
-  fs::copy_file(packages, root / "var/lib/dpkg/status");
+  // Which files packages have, and their scripts: else dpkg knows none that is installed.
+  const fs::path machines{"/var/lib/dpkg"}, own = root / "var/lib/dpkg";
+  for (const char* each : {"status", "diversions", "alternatives", "info", "triggers"})
+    if (fs::exists(machines / each)) {
+      fs::copy(machines / each, own / each, options);
+      remove_what_others_may_not_read(own / each);
+    }
+  // The machine's own wishes for owners and modes.
+  std::ofstream{own / "statoverride"};
 }
 
 /// `corepack enable` puts its programs beside the corepack that is found first.
@@ -239,10 +333,12 @@ void make(const fs::path& root) {
     std::ofstream{root / each.path} << each.text;
     if (std::string_view{each.path}.starts_with("home/"))
       give_away(root / each.path, sandbox_user_id);
-    fs::permissions(root / each.path, std::strstr(each.path, "shadow") != nullptr
-                                        ? fs::perms{0640}
-                                        : fs::perms{0644});
+    fs::permissions(root / each.path, fs::perms{0644});
   }
+  add_accounts(root);
+  write_text(root, sudo_rule, fs::perms{0440});
+  if (fs::exists("/usr/bin/sudo"))
+    write_text(root, sudo_rules, fs::perms{0440});
   for (const auto& each : links)
     fs::create_symlink(each.target, root / each.path);
   for (const char* name : root_links) {
@@ -260,13 +356,16 @@ void make(const fs::path& root) {
     write_etc(root / "etc", parts);
   else
     copy_usual_etc(root / "etc");
+  if (fs::is_directory(root / "etc/pam.d"))
+    for (const auto& each : pam_files)
+      write_text(root, each);
 }
 
 /// What the skeleton was made from: when one of these has changed, it is made again.
 std::string identity() {
-  std::string text = "5";
+  std::string text = "6";
   for (const char* path : {"/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/usr/lib",
-                           "/usr/bin", "/var/lib/dpkg/status"}) {
+                           "/usr/bin", "/var/lib/dpkg/status", "/etc/passwd", "/etc/group"}) {
     struct stat info {};
     ::stat(path, &info);
     text += " " + std::to_string(info.st_ino) + ":" + std::to_string(info.st_mtim.tv_sec) + "." +

@@ -56,6 +56,7 @@ struct native_engine_core {
       , gateway(pool.context(0), {options.resolvers, options.allowed_private})
       , spawner(pool.context(0), link, [this](unique_fd way) { gateway.connect(std::move(way)); })
       , generation(link.generation)
+      , gaining_rights(link.gaining_rights)
       , cgroups(cgroup_tree::of_process(link.pid, options.key)) {
     std::set<std::uint32_t> used;
     for (auto& each : link.survivors) {
@@ -139,6 +140,7 @@ struct native_engine_core {
   std::atomic<std::uint64_t> failed_launches{0};
   std::atomic<bool> handed_over{false}; ///< What is adopted from then on is left as it is.
   const std::uint64_t generation;       ///< Of this server, among those of its spawner.
+  const bool gaining_rights;            ///< Its spawner can make sandboxes with `sudo`.
   machine_meter memory;
   cgroup_tree cgroups;
   std::mutex guard; ///< For what follows.
@@ -494,6 +496,8 @@ void native_sandbox::launch(const sandbox_spec& spec) {
     wanted.flags |= spawner::create_with_machines_usr;
   if (!engine_->options.seccomp_filters)
     wanted.flags |= spawner::create_without_filters;
+  if (spec.may_gain_rights)
+    wanted.flags |= spawner::create_may_gain_rights;
   const auto fits =
     spec.host_name.copy(wanted.host_name, spawner::max_host_name - 1) == spec.host_name.size() &&
     spec.image.tree.copy(wanted.tree, spawner::max_tree_name - 1) == spec.image.tree.size() &&
@@ -1881,6 +1885,14 @@ void native_engine::create(sandbox_spec spec, sandbox_listener listener) {
   if (auto why = refuses_more()) {
     boost::asio::post(core_->pool.here(),
                       [tell = std::move(listener.on_failed), why = std::move(*why)] { tell(why); });
+    return;
+  }
+  if (spec.may_gain_rights && !core_->gaining_rights) {
+    boost::asio::post(core_->pool.here(), [tell = std::move(listener.on_failed)] {
+      tell({errc::launch_failed,
+            "the sandboxes of an earlier version keep its spawner, which makes none with `sudo`; "
+            "end them"});
+    });
     return;
   }
   const auto slot = core_->take_slot();

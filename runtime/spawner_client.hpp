@@ -63,6 +63,7 @@ struct spawner_link {
   pid_t pid = 0;     ///< Of the spawner.
   unique_fd gateway; ///< The way to the egress gateway. None: it does not run just now.
   bool layers_over_images = false; ///< Its sandboxes have what is in an image's `over`.
+  bool gaining_rights = false;     ///< It can make sandboxes whose users may become their root.
 };
 
 /// Finds the spawner of this state directory, with all that an earlier server has left, or starts

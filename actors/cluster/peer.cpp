@@ -126,7 +126,9 @@ errc known_code(std::uint8_t code) {
     case errc::store_failed:
     case errc::idempotency_conflict:
     case errc::result_gone:
-    case errc::machine_full: return static_cast<errc>(code);
+    case errc::machine_full:
+    case errc::forbidden:
+    case errc::sandbox_mismatch: return static_cast<errc>(code);
   }
   return errc::internal;
 }

@@ -272,9 +272,6 @@ struct change_network_request {
 /// no other API reads or changes it. All of a sandbox's have at most limits::metadata_bytes.
 using api_metadata = std::map<std::string, std::string>;
 
-/// What programs in a sandbox may gain beyond what they are started with. none: no rights at all.
-enum class privileges : std::uint8_t { none };
-
 /// As which user, where and with which variables a sandbox's programs run if a request does not say
 /// otherwise.
 struct sandbox_profile {
@@ -296,6 +293,8 @@ struct define_sandbox {
   std::uint64_t memory_bytes = 0;
   std::uint32_t cpu_percent = 0;               ///< Of one CPU.
   std::optional<sandbox_profile> profile = {}; ///< None: the node's.
+  /// None: those of the profile, or else those that the context or the node says.
+  std::optional<privileges> gains = {};
   request_context context = {};
 };
 /// One API's text becomes another one. The texts of other APIs do not matter to it.
@@ -318,6 +317,12 @@ struct sandbox_description {
   std::int64_t created_ms = 0;
   std::optional<std::int64_t> expires_ms;
   bool paused = false;
+  // Of one that is asked, and not of those in a list. What the next start gives it.
+  sandbox_profile profile = {};
+  std::uint64_t memory_limit_bytes = 0, disk_limit_bytes = 0;
+  std::uint32_t cpu_limit_percent = 0; ///< Of one CPU; 0: there is no limit.
+  std::uint32_t process_limit = 0;
+  std::string_view state = "asleep"; ///< Its phase: a literal.
 };
 /// Paused, all that runs in it stands still, and who needs it waits, until it is resumed, whatever
 /// becomes of the server. Starts nothing.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/privileges.hpp"
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -152,6 +154,9 @@ struct request_context {
   /// Null: nobody is told.
   std::shared_ptr<recovery_place> recovered = nullptr;
   bool persistent = false; ///< It asks for its sandbox's files to outlive their node.
+  /// It asks for a sandbox with these: a new one gets them, another one is not to be served. None:
+  /// any will do.
+  std::optional<privileges> gains = {};
 };
 
 } // namespace insula

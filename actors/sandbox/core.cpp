@@ -76,10 +76,15 @@ void core::mark_used() {
     each_part([](part& one) { one.used(); });
 }
 
+/// One after the other: behind one that delays all are asked again.
 bool core::delays(const request_context& context, const then_function& then,
                   const otherwise_function& otherwise) {
+  const then_function again = [=, this] {
+    if (!delays(context, then, otherwise))
+      then();
+  };
   return std::any_of(parts_.begin(), parts_.end(),
-                     [&](auto* each) { return each->delays(context, then, otherwise); });
+                     [&](auto* each) { return each->delays(context, again, otherwise); });
 }
 
 bool core::delays(idle_step next) {

@@ -26,6 +26,27 @@ std::optional<error> misfit(const metadata_change& wanted, const kept_record& re
   return malformed_metadata(all);
 }
 
+/// Those that a new sandbox gets.
+privileges gains_of(const define_sandbox& wanted, const sandbox_options& of_node) {
+  const auto of_profile = wanted.profile ? wanted.profile->gains : of_node.profile.gains;
+  return wanted.gains.value_or(wanted.context.gains.value_or(of_profile));
+}
+
+/// As it runs, or else as it would.
+result<sandbox_profile> profile_of(const core& of) {
+  if (of.runs())
+    return of.profile();
+  return recorded_profile(of);
+}
+
+std::optional<error> mismatch(privileges wanted, privileges has) {
+  if (wanted == has)
+    return std::nullopt;
+  return error{errc::sandbox_mismatch,
+               "the sandbox has the privileges `" + std::string{word_of(has)} + "`, not `" +
+                 std::string{word_of(wanted)} + "`: they are settled when it is made"};
+}
+
 } // namespace
 
 /// Together with the changes: it is ended at that time. None: that stays as it is.
@@ -36,6 +57,45 @@ void description::write(std::vector<storage::change> changes,
   changes.push_back({expires_key, std::to_string(*expires_ms)});
   const auto left = std::max<std::int64_t>(*expires_ms - options().time->unix_ms(), 0);
   record().set_alarm(std::chrono::milliseconds{left}, std::move(changes));
+}
+
+/// What a request asks of a sandbox that is not there yet is durable before the request is served.
+bool description::delays(const request_context& context, const then_function& then,
+                         const otherwise_function& otherwise) {
+  if (!context.gains || core_.now() == phase::starting) // What starts is looked at once it runs.
+    return false;
+  if (core_.exists() || core_.runs() || record().find(profile_key) != nullptr) {
+    const auto is = profile_of(core_);
+    const auto wrong = is ? mismatch(*context.gains, is->gains) : std::nullopt;
+    if (wrong)
+      otherwise(*wrong);
+    return wrong.has_value();
+  }
+  if (const auto wrong = objection_to(*context.gains, options())) {
+    otherwise(*wrong);
+    return true;
+  }
+  core_.with_lease(
+    [=, this] {
+      if (core_.now() == phase::deleting)
+        return otherwise({errc::sandbox_not_running, "the sandbox is being deleted"});
+      if (!core_.exists() && !core_.lives() && record().find(profile_key) == nullptr)
+        record().write({{std::string{profile_key}, write_privileges(*context.gains)}}, context);
+      record().when_durable(then, otherwise);
+    },
+    otherwise);
+  return true;
+}
+
+void description::describe(sandbox_description& into) const {
+  if (auto is = profile_of(core_))
+    into.profile = std::move(*is);
+  const auto limits = limits_of(core_);
+  into.memory_limit_bytes = limits.memory_bytes;
+  into.disk_limit_bytes = limits.disk_bytes;
+  into.cpu_limit_percent = limits.cpu_percent;
+  into.process_limit = limits.processes;
+  into.state = name_of(core_.now());
 }
 
 void description::count(sandbox_status& into) const {
@@ -75,6 +135,9 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
       return mine.fail(*wrong);
     if (const auto wrong = wanted.profile ? malformed_profile(*wanted.profile) : std::nullopt)
       return mine.fail(*wrong);
+    const auto gains = gains_of(wanted, options());
+    if (const auto wrong = objection_to(gains, options()))
+      return mine.fail(*wrong);
     if (!wanted.image.empty() && options().images.count(wanted.image) == 0)
       return mine.fail({errc::not_found, "there is no image " + wanted.image});
     core_.with_lease(
@@ -94,8 +157,13 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
           changes.push_back({env_key, lines});
         if (!wanted.image.empty())
           changes.push_back({image_key, wanted.image});
-        if (wanted.profile)
-          changes.push_back({std::string{profile_key}, write_profile(*wanted.profile)});
+        if (wanted.profile) {
+          auto whole = *wanted.profile;
+          whole.gains = gains;
+          changes.push_back({std::string{profile_key}, write_profile(whole)});
+        } else if (gains != privileges::none) {
+          changes.push_back({std::string{profile_key}, write_privileges(gains)});
+        }
         if (wanted.network)
           changes.push_back({network_key, to_text(*wanted.network)});
         if (wanted.memory_bytes > 0)

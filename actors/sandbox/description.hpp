@@ -15,6 +15,9 @@ public:
   void define(const define_sandbox& wanted, const reply<sandbox_description>& to);
   void redefine(const redefine_sandbox& wanted, const reply<sandbox_description>& to);
 
+  bool delays(const request_context& context, const then_function& then,
+              const otherwise_function& otherwise) override;
+  void describe(sandbox_description& into) const override;
   void count(sandbox_status& into) const override;
 
 private:

@@ -22,7 +22,7 @@ constexpr const char* idle_key = "idle_since";
 
 } // namespace
 
-void idle::freeze() {
+void idle::stand_still() {
   if (freezing_ || cannot_freeze_)
     return;
   core_.each_part([](part& one) { one.freezes(); });
@@ -35,7 +35,7 @@ void idle::freeze() {
 
 void idle::freeze_again() {
   cannot_freeze_ = false;
-  freeze();
+  stand_still();
 }
 
 void idle::on_still(std::uint64_t start, std::uint64_t number, bool good) {
@@ -79,7 +79,7 @@ result<void> idle::thaw(bool needed) {
 
 void idle::stand_as_left() {
   if (core_.is_held())
-    return freeze();
+    return stand_still();
   freezing_ = true;
   static_cast<void>(thaw());
 }
@@ -163,7 +163,7 @@ void idle::check() {
   if (!is_alive(core_.now()))
     return;
   if (core_.is_held())
-    return core_.now() == phase::running ? freeze() : void();
+    return core_.now() == phase::running ? stand_still() : void();
   const auto now = options().time->now();
   if (core_.in_use())
     last_used_ = now;
@@ -176,7 +176,7 @@ void idle::check() {
     return;
   switch (step) {
     case idle_step::none: break;
-    case idle_step::freeze: freeze(); break;
+    case idle_step::freeze: stand_still(); break;
     case idle_step::stop: return teardown_.stop();
   }
   if (const auto left = until_next_step(ladder, unused))

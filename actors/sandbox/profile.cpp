@@ -36,6 +36,12 @@ bool read_user(std::string_view text, command_user& into) {
   return group.ec == std::errc{} && group.ptr == end;
 }
 
+constexpr std::string_view user_line = "user", privileges_line = "privileges";
+
+void append_line(std::string& text, std::string_view name, std::string_view value) {
+  ((text.append(name) += '=').append(value)) += '\0';
+}
+
 /// False: this version does not know the line.
 bool read_line(std::string_view line, sandbox_profile& into) {
   const auto equals = line.find('=');
@@ -46,14 +52,19 @@ bool read_line(std::string_view line, sandbox_profile& into) {
     into.env[std::string{name.substr(env_line.size())}] = value;
     return true;
   }
-  if (name == "user")
+  if (name == user_line)
     return read_user(value, into.user);
+  if (name == privileges_line) {
+    const auto gains = privileges_of(value);
+    into.gains = gains.value_or(privileges::none);
+    return gains.has_value();
+  }
   if (name == "home")
     into.home = value;
   else if (name == "cwd")
     into.cwd = value;
   else
-    return name == "privileges" && value == "none";
+    return false;
   return true;
 }
 
@@ -61,22 +72,24 @@ bool read_line(std::string_view line, sandbox_profile& into) {
 
 std::string write_profile(const sandbox_profile& what) {
   std::string text;
-  const auto line = [&](std::string name, const std::string& value) {
-    text += std::move(name) + '=' + value + '\0';
-  };
-  line("user", std::to_string(what.user.uid) + ':' + std::to_string(what.user.gid));
-  line("home", what.home);
-  line("cwd", what.cwd);
-  switch (what.gains) {
-    case privileges::none: line("privileges", "none"); break;
-  }
+  append_line(text, user_line, std::to_string(what.user.uid) + ':' + std::to_string(what.user.gid));
+  append_line(text, "home", what.home);
+  append_line(text, "cwd", what.cwd);
+  append_line(text, privileges_line, word_of(what.gains));
   for (const auto& [name, value] : what.env)
-    line(std::string{env_line} + name, value);
+    append_line(text, std::string{env_line} + name, value);
   return text;
 }
 
-result<sandbox_profile> read_profile(std::string_view text) {
-  sandbox_profile found;
+std::string write_privileges(privileges gains) {
+  std::string text;
+  append_line(text, privileges_line, word_of(gains));
+  return text;
+}
+
+result<sandbox_profile> read_profile(std::string_view text, sandbox_profile of_node) {
+  // One that begins with its user is whole.
+  auto found = text.starts_with(user_line) ? sandbox_profile{} : std::move(of_node);
   while (!text.empty()) {
     const auto line = text.substr(0, text.find('\0'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
@@ -108,7 +121,17 @@ std::optional<error> malformed_profile(const sandbox_profile& what) {
 
 result<sandbox_profile> recorded_profile(const core& of) {
   const auto* text = of.record().find(profile_key);
-  return text == nullptr ? of.options().profile : read_profile(*text);
+  auto of_node = of.options().profile;
+  if (text != nullptr || of.exists())
+    of_node.gains = privileges::none;
+  return text == nullptr ? of_node : read_profile(*text, std::move(of_node));
+}
+
+std::optional<error> objection_to(privileges gains, const sandbox_options& of_node) {
+  if (gains == privileges::none || of_node.allow_sudo)
+    return std::nullopt;
+  return error{errc::forbidden,
+               "this node makes no sandboxes with the privileges `sudo` (sandbox.allow_sudo)"};
 }
 
 runtime::sandbox_user user_of(const core& of) {

@@ -54,7 +54,8 @@ struct sandbox_options {
   std::string image_name = "host"; ///< Of sandboxes that are new; later it stands in their record.
   std::map<std::string, sandbox_image> images; ///< By name: all that records may name.
   runtime::sandbox_limits limits;
-  sandbox_profile profile; ///< Of one for which no other was said.
+  sandbox_profile profile; ///< Of one for which no other was said. Its privileges: of a new one.
+  bool allow_sudo = true;  ///< If not, none gets the privileges `sudo`, and none with them starts.
   /// In a cluster: does this node own the id? Any thread, quick. None: it owns all.
   std::function<bool(const std::string& id)> ours = {};
   idle_ladder ladder;          ///< For one in which nothing runs and of which nothing is asked.

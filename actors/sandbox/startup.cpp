@@ -140,6 +140,13 @@ void startup::choose_image_and_make() {
     options().figures->not_started(start_failure::record);
     return fall_asleep(profile.reason());
   }
+  // A new one gets what its first request asks for.
+  if (!core_.exists() && record().find(profile_key) == nullptr)
+    profile->gains = watch_.whose.gains.value_or(profile->gains);
+  if (const auto wrong = objection_to(profile->gains, options()); wrong && !adopting_) {
+    options().figures->not_started(start_failure::record);
+    return fall_asleep(*wrong);
+  }
   core_.set_image(at == options().images.end() ? &unknown : &at->second);
   core_.set_profile(std::move(*profile));
   if (!adopting_)
@@ -170,7 +177,7 @@ void startup::take_place(then_function then) {
   if (!claim_ || claims_ >= limits::claims_in_vain)
     return take_place_cold(then);
   watch_.claimed = steady_clock::now();
-  claim_({{image_name(), options().engine_name}, watch_.whose},
+  claim_({{image_name(), options().engine_name, core_.profile().gains}, watch_.whose},
          reply<claim_answer>::function{
            [this, then, start = core_.start()](const result<claim_answer>& answer) {
              if (start != core_.start())
@@ -227,8 +234,11 @@ void startup::record_failed(const error& why, bool before) {
 void startup::write_record(const then_function& make) {
   const auto now_ms = std::to_string(options().time->unix_ms());
   std::vector<storage::change> changes{{image_key, image_name()}, {started_key, now_ms}};
-  if (!core_.exists())
+  if (!core_.exists()) {
     changes.push_back({created_key, now_ms});
+    if (core_.profile().gains != privileges::none) // For good, whatever the node says later.
+      changes.push_back({std::string{profile_key}, write_privileges(core_.profile().gains)});
+  }
   with_.files.note_start(changes);
   watch_.record_sent = steady_clock::now();
   record().write(std::move(changes), watch_.whose);
@@ -284,6 +294,7 @@ void startup::make() {
   spec.limits = limits_of(core_);
   spec.network = with_.network.of_start();
   spec.epoch = core_.epoch();
+  spec.may_gain_rights = core_.profile().gains == privileges::sudo;
   if (adopting_)
     return options().engine->adopt(spec, listener());
   warm_ = slot_ != nullptr;

@@ -291,11 +291,11 @@ void workspace::snapshot_over(const result<void>& outcome) {
   }
   const bool refreeze = std::exchange(files_.refreeze, false) && unused;
   if (core_.is_held())
-    return core_.now() == phase::running ? idle_.freeze() : void();
+    return core_.now() == phase::running ? idle_.stand_still() : void();
   if (before_stop && outcome && unused)
     return teardown_.stop();
   if (refreeze && !before_stop)
-    idle_.freeze();
+    idle_.stand_still();
   if (!idle_.check_scheduled())
     idle_.check(); // The step that was due when this began.
   expect_snapshot();
@@ -357,7 +357,7 @@ bool workspace::delays(idle_step next) {
     if (!stops)
       return false; // It can be kept later as well.
     if (core_.now() == phase::running && options().ladder.freeze_after.count() > 0)
-      idle_.freeze();
+      idle_.stand_still();
     idle_.schedule_check(files_.retry_at - options().time->now());
     return true;
   }

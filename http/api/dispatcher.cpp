@@ -14,6 +14,7 @@ namespace insula::http {
 namespace {
 
 constexpr std::string_view persistent_field = "Insula-Persistent";
+constexpr std::string_view privileges_field = "Insula-Privileges";
 
 std::vector<route> rows_of(const std::vector<std::shared_ptr<const public_api>>& apis) {
   std::vector<route> all;
@@ -129,8 +130,12 @@ void dispatcher::note_wrong_key(const request_head& head, const admission& plan,
                          std::string{row.method} + " " + row.route);
 }
 
-/// A client must not believe that the files of its sandbox are kept when they are not.
-std::optional<response> dispatcher::objection_to_persistence(const request_head& head) const {
+/// A client must not believe that the files of its sandbox are kept when they are not, nor that it
+/// has the privileges of which it has misspelt the name.
+std::optional<response> dispatcher::objection_to_wishes(const request_head& head) const {
+  if (const auto gains = head.field(privileges_field); !gains.empty() && !privileges_of(gains))
+    return response{
+      400, json::write_error("Insula-Privileges: expected none or sudo", "invalid_request")};
   const auto wanted = head.field(persistent_field);
   if (wanted.empty() || wanted == "false" || (wanted == "true" && is_.keeps_snapshots))
     return std::nullopt;
@@ -150,6 +155,7 @@ request_track dispatcher::track_of(const request_head& head, route_figures& row,
   request_context context{request_id(is_.known.key().is_in(sent) ? std::string_view{} : sent)};
   if (head.field("X-Server-Timing") == "1")
     context.times = std::make_shared<request_times>(request_times::clock::now());
+  context.gains = privileges_of(head.field(privileges_field));
   if (is_.keeps_snapshots) {
     context.recovered = std::make_shared<recovery_place>();
     context.persistent = head.field(persistent_field) == "true";
@@ -213,7 +219,7 @@ admission dispatcher::decide(const request_head& head, std::optional<route_table
 admission dispatcher::plan_of(const route& row, const matched_request& what,
                               const other_nodes* others, const request_context& context) const {
   const auto& head = what.head();
-  if (auto no = objection_to_persistence(head))
+  if (auto no = objection_to_wishes(head))
     return refused(std::move(*no));
   if (others != nullptr)
     if (auto about = concern_of(row, what))

@@ -57,7 +57,7 @@ private:
   std::string_view place_of_key(const request_head& head) const;
   void note_wrong_key(const request_head& head, const admission& plan,
                       const route_figures& row) const;
-  std::optional<response> objection_to_persistence(const request_head& head) const;
+  std::optional<response> objection_to_wishes(const request_head& head) const;
 
   const options is_;
   const bool behind_node_;

@@ -355,6 +355,23 @@ std::string write_id(std::string_view id) {
   return writer{}.begin_object().member("id", id).end_object().str();
 }
 
+std::string write_description(std::string_view id, const sandbox_description& is) {
+  const auto& profile = is.profile;
+  writer out;
+  out.begin_object().member("id", id).member("state", is.state).member("image", is.image);
+  out.member("privileges", word_of(profile.gains)).key("user").begin_object();
+  out.member("uid", profile.user.uid).member("gid", profile.user.gid).end_object();
+  if (!profile.home.empty())
+    out.member("home", profile.home);
+  out.member("cwd", profile.cwd).key("limits").begin_object();
+  out.member("memory_bytes", is.memory_limit_bytes).member("cpu_percent", is.cpu_limit_percent);
+  out.member("processes", is.process_limit).member("disk_bytes", is.disk_limit_bytes).end_object();
+  out.member("created_ms", is.created_ms);
+  if (is.expires_ms)
+    out.member("expires_ms", *is.expires_ms);
+  return out.end_object().str();
+}
+
 std::string write_running(bool running) {
   return writer{}.begin_object().member("running", running).end_object().str();
 }

@@ -62,6 +62,8 @@ wire_error classify(step during, errc code) {
     case errc::store_failed: return {503, "storage_unavailable"};
     case errc::idempotency_conflict: return {409, "idempotency_conflict"};
     case errc::result_gone: return {410, "result_gone"};
+    case errc::forbidden: return {403, "forbidden"};
+    case errc::sandbox_mismatch: return {409, "sandbox_mismatch"};
     case errc::stale_epoch: // It has become another node's.
     case errc::node_unreachable: return {503, "node_unreachable"};
     case errc::limit_reached:

@@ -19,13 +19,36 @@ constexpr parameter key_parameter{
 /// what is remembered of an id.
 void create(const services& with, const std::string& id, const reply& to) {
   const auto made = [to, id](caf::ok_atom) { to->respond({200, write_id(id)}); };
-  if (!to->context().persistent)
-    return made({});
-  question{with, id, mark_persistent{}, to}
-    .within(sandbox_patience, overdue(step::find_sandbox, "the sandbox was not made in time"))
+  const auto ask = [&](auto message) {
+    question asked{with, id, std::move(message), to};
+    asked.within(sandbox_patience, overdue(step::find_sandbox, "the sandbox was not made in time"))
+      .starts(false)
+      .or_else(failing(step::find_sandbox));
+    return asked;
+  };
+  if (to->context().persistent)
+    return ask(mark_persistent{}).template then<caf::ok_atom>(made);
+  if (to->context().gains)
+    return ask(redefine_sandbox{}).template then<sandbox_description>([made](const auto&) {
+      made({});
+    });
+  made({});
+}
+
+response no_such_sandbox(const std::string& id) {
+  return {404, json::write_error(id.empty() ? "404 Not Found" : "Sandbox " + id + " not found.",
+                                 "not_found")};
+}
+
+/// What it is, and what it may use.
+void describe(const services& with, const std::string& id, const reply& to) {
+  question{with, id, redefine_sandbox{}, to}
+    .within(sandbox_patience, overdue(step::find_sandbox, "the sandbox did not answer in time"))
     .starts(false)
     .or_else(failing(step::find_sandbox))
-    .then<caf::ok_atom>(made);
+    .then<sandbox_description>([to, id](const sandbox_description& is) {
+      to->respond(is.exists ? response{200, write_description(id, is)} : no_such_sandbox(id));
+    });
 }
 
 /// With a key, the id comes from that, and from what nobody else knows: it is the same for good,
@@ -116,6 +139,23 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with) 
                   {"400", "", "", "InvalidRequest"},
                   {"502", "It could not be ended.", "application/json", "ErrorResponse"}}}});
   table.back().unknown = [](const request_path&) { return response{204, {}}; };
+  table.push_back(
+    {verb::get,
+     "/v1/sandbox/:id",
+     access::key,
+     body_use::ignored,
+     0,
+     [with](const matched_request& what) {
+       return answered_by(
+         [with, id = what.id()](const std::string&, const reply& to) { describe(*with, id, to); });
+     },
+     {.id = "describeSandbox",
+      .summary = "What a sandbox is made from, what it may use and gain. Starts nothing.",
+      .answers = {{"200", "The sandbox.", "application/json", "SandboxDescription"},
+                  {"400", "", "", "InvalidRequest"},
+                  {"404", "It has never run, or was deleted.", "application/json", "ErrorResponse"},
+                  {"502", "It cannot be asked.", "application/json", "ErrorResponse"}}}});
+  table.back().unknown = [](const request_path& path) { return no_such_sandbox(path.id()); };
   table.push_back(
     {verb::get,
      "/v1/sandbox/:id/running",

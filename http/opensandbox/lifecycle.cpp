@@ -59,6 +59,8 @@ response failed(const std::string& id, const error& why) {
   switch (why.code) {
     case errc::not_found: return not_found(id);
     case errc::invalid_request: return refused({400, "SANDBOX::INVALID_PARAMETER", why.message});
+    case errc::forbidden: return refused({403, "SANDBOX::INVALID_PARAMETER", why.message});
+    case errc::sandbox_mismatch: return refused({409, "SANDBOX::INVALID_PARAMETER", why.message});
     case errc::capacity_exceeded:
     case errc::machine_full:
     case errc::store_failed:
@@ -195,6 +197,7 @@ void define(const shared_services& with, const std::string& id, const create_bod
   message.env = wanted.env;
   message.image = image;
   message.network = wanted.network;
+  message.gains = wanted.gains;
   message.memory_bytes = wanted.memory_bytes;
   message.cpu_percent = wanted.cpu_percent;
   message.context = to->context();

@@ -224,6 +224,15 @@ std::optional<refusal> read_create_body(std::string_view body, create_body& into
   for (const auto& [key, content] : into.notes.metadata)
     if (auto wrong = check_label(key, content))
       return wrong;
+  texts extensions;
+  if (!read_texts(find(document, "extensions"), extensions, true))
+    return malformed("extensions must be an object of strings");
+  if (const auto at = extensions.find("insula.privileges"); at != extensions.end()) {
+    into.gains = privileges_of(at->second);
+    if (!into.gains)
+      return refusal{400, "SANDBOX::INVALID_PARAMETER",
+                     "extensions[\"insula.privileges\"] is none or sudo"};
+  }
   if (const auto* timeout = find(document, "timeout")) {
     if (!timeout->IsInt64() || timeout->GetInt64() < least_timeout_s)
       return malformed("timeout must be a whole number of seconds, 60 or more");

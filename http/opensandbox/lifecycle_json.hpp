@@ -34,7 +34,8 @@ struct create_body {
   std::optional<egress_policy> network = {};
   // Of resourceLimits. 0: none.
   std::uint64_t memory_bytes = 0;
-  std::uint32_t cpu_percent = 0; ///< Of one CPU.
+  std::uint32_t cpu_percent = 0;        ///< Of one CPU.
+  std::optional<privileges> gains = {}; ///< Of extensions. None: the node's.
   bool metadata_given = false;
 };
 struct refusal {

@@ -39,9 +39,10 @@ namespace insula::runtime::spawner {
 namespace {
 
 /// The layers that come from the spawner, and where they are attached: the image's files and what
-/// goes over them, the disk, the machine's /usr and what hides some of it.
-enum layer : std::size_t { of_image, over_image, of_disk, of_usr, over_usr, max_layers };
-constexpr std::array<const char*, max_layers> layer_places{"l0", "o", "d", "l1", "h"};
+/// goes over them, the disk, the machine's /usr and what hides some of it, and sudo, which goes
+/// over the last that is there of both.
+enum layer : std::size_t { of_image, over_image, of_disk, of_usr, over_usr, of_sudo, max_layers };
+constexpr std::array<const char*, max_layers> layer_places{"l0", "o", "d", "l1", "h", "s"};
 /// Which of them there are, a bit for each.
 using layer_set = unsigned char;
 constexpr bool has(layer_set set, std::size_t which) {
@@ -101,19 +102,21 @@ bool move_in(const char* name) {
 }
 
 /// `volatile`: unmounting must not wait for the disk, and a sandbox's fsync must not stop its
-/// neighbours.
-bool mount_root(layer_set layers) {
-  constexpr auto flags = MS_NODEV | MS_NOSUID;
-  if (::mount("overlay", "root", "overlay", flags,
-              has(layers, over_image)
-                ? "volatile,userxattr,lowerdir=o:l0,upperdir=d/u,workdir=d/w"
-                : "volatile,userxattr,lowerdir=l0,upperdir=d/u,workdir=d/w") != 0)
-    return false;
-  return !has(layers, of_usr) ||
-         ::mount("overlay", "root/usr", "overlay", flags,
-                 has(layers, over_usr)
-                   ? "volatile,userxattr,lowerdir=h:l1,upperdir=d/uu,workdir=d/uw"
-                   : "volatile,userxattr,lowerdir=l1,upperdir=d/uu,workdir=d/uw") == 0;
+/// neighbours. Programs that change their user are of effect only where the sandbox may gain
+/// rights, and devices never are.
+bool mount_root(layer_set layers, bool gaining_rights) {
+  const unsigned long flags = gaining_rights ? MS_NODEV : MS_NODEV | MS_NOSUID;
+  const auto overlay = [&](const char* target, bool sudo, const char* over, const char* own) {
+    char options[96];
+    std::snprintf(options, sizeof options, "volatile,userxattr,lowerdir=%s%s%s", sudo ? "s:" : "",
+                  over, own);
+    return ::mount("overlay", target, "overlay", flags, options) == 0;
+  };
+  const bool usr = has(layers, of_usr), sudo = has(layers, of_sudo);
+  return overlay("root", sudo && !usr, has(layers, over_image) ? "o:" : "",
+                 "l0,upperdir=d/u,workdir=d/w") &&
+         (!usr || overlay("root/usr", sudo, has(layers, over_usr) ? "h:" : "",
+                          "l1,upperdir=d/uu,workdir=d/uw"));
 }
 
 /// The rest of /dev is there already.
@@ -317,16 +320,21 @@ constexpr std::uint64_t kept_capabilities =
   1ull << CAP_NET_BIND_SERVICE | 1ull << CAP_SYS_CHROOT | 1ull << CAP_KILL |
   1ull << CAP_AUDIT_WRITE;
 
-bool drop_capabilities() {
+/// For good: no program that is started later has more, whatever its file says.
+bool drop_bounding_set() {
   for (int each = 0; each <= CAP_LAST_CAP; ++each)
     if ((kept_capabilities >> each & 1) == 0 && ::prctl(PR_CAPBSET_DROP, each, 0, 0, 0) != 0 &&
         errno != EINVAL)
       return false;
+  return true;
+}
+
+bool drop_own_capabilities() {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   const auto low = static_cast<std::uint32_t>(kept_capabilities);
   const auto high = static_cast<std::uint32_t>(kept_capabilities >> 32);
   const __user_cap_data_struct data[2] = {{low, low, 0}, {high, high, 0}};
-  return ::syscall(SYS_capset, &header, data) == 0 && ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+  return ::syscall(SYS_capset, &header, data) == 0;
 }
 
 void limit(int resource, std::uint64_t value) {
@@ -392,7 +400,7 @@ bool load_filter(const std::vector<sock_filter>& filter) {
     std::snprintf(place, sizeof place, "sys/fs/cgroup/%s", wanted.shown_cgroups[i].name.c_str());
     need(attach(mounts[next++], place), launch_step::sys);
   }
-  need(mount_root(layers) && ::chdir("root") == 0, launch_step::overlay);
+  need(mount_root(layers, wanted.may_gain_rights) && ::chdir("root") == 0, launch_step::overlay);
   // The directory under /proc is out of everybody's reach. The agent is left there: new_file.hpp.
   const int below_proc = ::open("proc", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   need(below_proc >= 0, launch_step::proc);
@@ -443,9 +451,14 @@ bool load_filter(const std::vector<sock_filter>& filter) {
 
   need(::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) >= 0 || errno == ENOSYS,
        launch_step::keyring);
-  need(drop_capabilities(), launch_step::capabilities);
+  need(drop_bounding_set(), launch_step::capabilities);
+  // While this still is its namespace's administrator: nobody else loads a filter without giving up
+  // that programs may change their user.
   need(load_filter(wanted.seccomp_filters ? tools.filter : tools.without_filters),
        launch_step::seccomp);
+  need(drop_own_capabilities() &&
+         (wanted.may_gain_rights || ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0),
+       launch_step::capabilities);
 
   char groups[8], now[24];
   std::snprintf(groups, sizeof groups, "%zu", cgroup_procs.size());
@@ -610,8 +623,12 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
     return fail(launch_step::network);
   made.namespaces_done = monotonic_ns();
   const int machines_usr = wanted.machines_usr ? tools.machines_usr : -1;
-  const std::array<int, max_layers> from{wanted.root_layer, wanted.over_root, wanted.disk,
-                                         machines_usr, machines_usr < 0 ? -1 : tools.hidden};
+  const std::array<int, max_layers> from{wanted.root_layer,
+                                         wanted.over_root,
+                                         wanted.disk,
+                                         machines_usr,
+                                         machines_usr < 0 ? -1 : tools.hidden,
+                                         wanted.sudo};
   std::array<unique_fd, max_mounts> mounts;
   layer_set which = 0;
   std::size_t used = 0;

@@ -37,6 +37,9 @@ struct launch_request {
   memory_shares memory{};
   std::uint32_t open_files = 0;
   bool seccomp_filters = true; ///< Its processes may load filters of their own.
+  int sudo = -1;               ///< A layer over the image, or over its /usr; -1: none.
+  bool may_gain_rights =
+    false; ///< Its users may become its root, by programs that change the user.
   /// Handed to the agent, for the commands: those of their own groups, then as many of the reserve.
   const std::vector<unique_fd>* cgroup_procs = nullptr;
   /// Appear below /sys/fs/cgroup, at most max_shown_cgroups.

@@ -59,6 +59,10 @@ enum class op : std::uint32_t {
 inline constexpr std::uint32_t create_with_machines_usr = 1; ///< It goes over /usr of the tree.
 inline constexpr std::uint32_t create_without_filters =
   2; ///< Its processes may load no filters of system calls.
+inline constexpr std::uint32_t create_may_gain_rights =
+  4; ///< Programs that change the user work in it: its users may become its root.
+inline constexpr std::uint32_t create_flags =
+  create_with_machines_usr | create_without_filters | create_may_gain_rights;
 
 // Flags of a mount.
 inline constexpr std::uint32_t mount_read_only = 1;
@@ -142,6 +146,7 @@ struct launch_clock {
 /// Flags of a hello: what this spawner does beyond its version. An earlier one says none.
 inline constexpr std::uint32_t layers_over_images = 1; ///< Sandboxes have the files of a tree's
                                                        ///< `over`.
+inline constexpr std::uint32_t gaining_rights = 2; ///< It knows create_may_gain_rights.
 
 struct notice {
   event what;

@@ -67,8 +67,7 @@ int check(const request& wanted, std::string_view text, std::size_t fds) {
     case op::create:
       if (!is_tree_name(wanted.tree))
         return EPERM;
-      return valid((wanted.flags & ~(create_with_machines_usr | create_without_filters)) == 0 &&
-                   are_ceilings(wanted.ceilings));
+      return valid((wanted.flags & ~create_flags) == 0 && are_ceilings(wanted.ceilings));
     case op::claim: return valid(are_ceilings(wanted.ceilings));
     case op::charge_logs: return valid(wanted.name <= max_bytes);
     case op::open_sockets: return valid(wanted.count >= 1 && wanted.count <= max_fds);

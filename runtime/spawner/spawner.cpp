@@ -24,6 +24,7 @@
 #include "runtime/spawner/protocol.hpp"
 #include "runtime/spawner/request_check.hpp"
 #include "runtime/spawner/seccomp_filter.hpp"
+#include "runtime/spawner/sudo_layer.hpp"
 
 #include <algorithm>
 #include <array>
@@ -166,6 +167,7 @@ private:
   unique_fd agent_, null_;
   layers layers_;
   hidden_files hidden_;
+  sudo_layer sudo_;
   unique_fd spare_; ///< Given up so that a server can be taken when there are no descriptors left.
   std::unique_ptr<disk_pool> disks_;
   own_places places_;
@@ -255,7 +257,7 @@ result<void> spawner::prepare() {
       ::mount("insula", scratch.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64k") != 0 ||
       ::chdir(scratch.c_str()) != 0)
     return failed(scratch);
-  for (const char* each : {"root", "l0", "o", "l1", "h", "d", "dev", "proc", "sys", "sysfs"})
+  for (const char* each : {"root", "l0", "o", "l1", "h", "s", "d", "dev", "proc", "sys", "sysfs"})
     if (::mkdir(each, 0755) != 0)
       return failed(scratch);
 
@@ -392,7 +394,7 @@ void spawner::send(notice said, std::string_view text, std::span<const int> fds)
 void spawner::tell_all() {
   notice said{};
   said.what = event::hello;
-  said.flags = layers_over_images;
+  said.flags = layers_over_images | gaining_rights;
   said.name = ++servers_;
   send(said, {}, {});
   give_gateway();
@@ -726,6 +728,16 @@ void spawner::create(const request& wanted) {
   launching.memory = memory;
   launching.open_files = wanted.ceilings.open_files;
   launching.seccomp_filters = (wanted.flags & create_without_filters) == 0;
+  if ((wanted.flags & create_may_gain_rights) != 0) {
+    if (auto ok = sudo_.make(given_.state_directory + "/disk/sudo"); !ok)
+      return refuse(launch_step::layers, EIO, ok.reason().message);
+    launching.may_gain_rights = true;
+    launching.sudo = sudo_.over(machines_usr ? layers_.machines_usr() : root.get(), machines_usr);
+    if (launching.sudo < 0)
+      log::warning("spawner.no_sudo", {{"slot", slot},
+                                       {"tree", wanted.tree},
+                                       {"reason", "usr/local/bin of the image is behind a link"}});
+  }
   launching.cgroup_procs = &procs;
   launching.shown_cgroups = cgroups_.shown(slot);
   auto made = launch(tools_, launching);

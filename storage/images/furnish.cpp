@@ -72,14 +72,49 @@ result<std::string> read_file(int root, const std::string& path) {
   return text;
 }
 
+bool has_name(const std::string& text, const std::string& name) {
+  return text.starts_with(name + ":") || text.find("\n" + name + ":") != std::string::npos;
+}
+
+/// "sandbox", or a name like it that nobody has.
+std::string free_name(const std::string& text) {
+  std::string name = "sandbox";
+  while (has_name(text, name))
+    name += "_";
+  return name;
+}
+
+void append(std::string& text, const std::string& line) {
+  if (!text.empty() && text.back() != '\n')
+    text += '\n';
+  text += line + '\n';
+}
+
 /// A new file in the place of what is there: other names of the old one keep their content.
-result<void> write_file(int root, const std::string& path, const std::string& text) {
+result<void> write_file(int root, const std::string& path, const std::string& text,
+                        mode_t mode = 0644, uid_t owner = 0, gid_t group = 0) {
   const auto fresh = path + ".insula-new";
   auto file = open_beneath(root, fresh, O_CREAT | O_EXCL | O_WRONLY, 0600);
   if (!file || !write_all(file.get(), text.data(), text.size()) ||
-      ::fchmod(file.get(), 0644) != 0 || ::renameat(root, fresh.c_str(), root, path.c_str()) != 0)
+      ::fchown(file.get(), owner, group) != 0 || ::fchmod(file.get(), mode) != 0 ||
+      ::renameat(root, fresh.c_str(), root, path.c_str()) != 0)
     return {failed(path)};
   return {};
+}
+
+/// A line for a new account in a list of passwords, if the image has one: without it root cannot
+/// become that user by PAM. `rest`: behind the name; it has no password.
+result<void> list_in(int root, const std::string& path, const std::string& name,
+                     const std::string& rest) {
+  struct stat info {};
+  auto text = read_file(root, path);
+  if (!text)
+    return {text.reason()};
+  if (text->empty() || has_name(*text, name) ||
+      ::fstatat(root, path.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
+    return {};
+  append(*text, name + rest);
+  return write_file(root, path, *text, info.st_mode & 07777, info.st_uid, info.st_gid);
 }
 
 /// A link in /etc, in the place of what is there.
@@ -106,24 +141,6 @@ std::optional<std::vector<std::string>> find_account(const std::string& text) {
         fields.size() >= 3 && fields[2] == std::to_string(sandbox_id) && !fields[0].empty())
       return fields;
   return std::nullopt;
-}
-
-bool has_name(const std::string& text, const std::string& name) {
-  return text.starts_with(name + ":") || text.find("\n" + name + ":") != std::string::npos;
-}
-
-/// "sandbox", or a name like it that nobody has.
-std::string free_name(const std::string& text) {
-  std::string name = "sandbox";
-  while (has_name(text, name))
-    name += "_";
-  return name;
-}
-
-void append(std::string& text, const std::string& line) {
-  if (!text.empty() && text.back() != '\n')
-    text += '\n';
-  text += line + '\n';
 }
 
 bool is_program(int root, const std::string& path) {
@@ -210,12 +227,17 @@ result<image_account> furnish(int root) {
     append(*users, made.name + ":x:1000:1000:sandbox:/home/sandbox:" + made.shell);
     if (auto ok = write_file(root, "etc/passwd", *users); !ok)
       return ok.reason();
+    if (auto ok = list_in(root, "etc/shadow", made.name, ":*:19000:0:99999:7:::"); !ok)
+      return ok.reason();
   }
   if (!find_account(*groups)) {
     if (groups->empty())
       append(*groups, "root:x:0:");
-    append(*groups, free_name(*groups) + ":x:1000:");
+    const auto name = free_name(*groups);
+    append(*groups, name + ":x:1000:");
     if (auto ok = write_file(root, "etc/group", *groups); !ok)
+      return ok.reason();
+    if (auto ok = list_in(root, "etc/gshadow", name, ":*::"); !ok)
       return ok.reason();
   }
   if (hosts->empty())

@@ -35,7 +35,7 @@ TEST_CASE("orphans are buried as fast as they come, and leave no zombies", "[abu
   auto storm = field.attack("zombies");
   CHECK(storm.why == "EAGAIN");
   CHECK(field.processes() <= processes_limit + slack);
-  CHECK(field.server.sh("victim", "pkill -KILL -x attack").exit_code == 0);
+  CHECK(field.server.sh("victim", field.by + "pkill -KILL -x attack").exit_code == 0);
   CHECK(
     eventually([&] { return field.server.sh("victim", "ps -eo stat= | grep -c Z").out == "0\n"; }));
   field.end();
@@ -201,8 +201,8 @@ TEST_CASE("ten gigabytes of output wait for a reader that stands still", "[abuse
   battlefield field;
   auto flood = field.attack("flood 10");
   REQUIRE(eventually([&] {
-    return field.server.sh("victim", "cat /proc/$(pgrep -x attack)/wchan").out.find("pipe") !=
-           std::string::npos;
+    return field.server.sh("victim", field.by + "cat /proc/$(pgrep -x attack)/wchan")
+             .out.find("pipe") != std::string::npos;
   }));
   CHECK(field.log_bytes() <= 2 * log_limit);
   CHECK(field.server.exec("victim", {"echo", "works"}).out == "works\n");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -36,7 +37,8 @@ std::uint64_t blocks_of(const fs::path& file) {
 } // namespace
 
 battlefield::battlefield(const std::string& more)
-    : server(ceilings + more) {
+    : by(std::getenv("INSULA_ABUSE_SUDO") != nullptr ? "sudo " : "")
+    , server(ceilings + std::string{by.empty() ? "" : "  privileges: sudo\n"} + more) {
   arm("neighbour");
   arm_victim();
   server_bytes_ = resident_bytes(server.pid());
@@ -65,7 +67,8 @@ void battlefield::arm_victim() {
 attack_report battlefield::attack(const std::string& words, std::chrono::milliseconds patience) {
   attack_report report;
   report.stream = std::make_unique<exec_stream>(
-    server.port(), "victim", exec_body({"bash", "-c", "exec ./attack " + words}), "", patience);
+    server.port(), "victim", exec_body({"bash", "-c", "exec " + by + "./attack " + words}), "",
+    patience);
   if (const auto first = report.stream->next(); first && first->name == "stdout")
     std::istringstream{first->data} >> report.count >> report.why;
   return report;

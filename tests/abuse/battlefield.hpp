@@ -27,7 +27,8 @@ struct attack_report {
 };
 
 /// A server with two sandboxes, `victim` and `neighbour`, that both have the programs
-/// /workspace/attack and /workspace/neighbours.
+/// /workspace/attack and /workspace/neighbours. With INSULA_ABUSE_SUDO in the environment,
+/// sandboxes have the privileges `sudo`, and the victim attacks as root.
 class battlefield {
 public:
   /// `more`: sections of cluster.yaml other than `runtime` and `sandbox`.
@@ -51,6 +52,7 @@ public:
   std::uint64_t disk_bytes() const; ///< In use of the disk that only the spawner sees.
   std::uint64_t log_bytes() const;  ///< Of the output that the server keeps.
 
+  const std::string by; ///< In front of what the victim runs: empty, or "sudo ".
   node server;
 
 private:

@@ -180,8 +180,8 @@ running_attack::running_attack(const battlefield& field, const table_attack& wha
     , ended_before_(ends_in(field.server.log())) {
   const auto command = "exec " + what.command;
   if (what.who == table_attack::by::user) {
-    as_user_ = std::make_unique<exec_stream>(field.server.port(), "victim",
-                                             exec_body({"bash", "-c", command}));
+    as_user_ = std::make_unique<exec_stream>(
+      field.server.port(), "victim", exec_body({"bash", "-c", "exec " + field.by + what.command}));
     return;
   }
   // Who speaks execd's language may be root inside.

@@ -116,6 +116,8 @@ sandbox:
   freeze_after: 0
   stop_after: 48h
   seccomp_filters: false
+  privileges: sudo
+  allow_sudo: true
   limits:
     memory: 512MiB
     cpus: 0.5
@@ -159,6 +161,8 @@ log: {level: debug}
   CHECK(c.sandbox.freeze_after == 0ms);
   CHECK(c.sandbox.stop_after == 48h);
   CHECK_FALSE(c.sandbox.seccomp_filters);
+  CHECK(c.sandbox.gains == privileges::sudo);
+  CHECK(c.sandbox.allow_sudo);
   CHECK(c.sandbox.memory_bytes == 512ull << 20);
   CHECK(c.sandbox.cpus == 0.5);
   CHECK(c.sandbox.processes == 64);
@@ -267,6 +271,8 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
     {"sandbox.stop_after", "9000h", "a duration from 0 to 8760h, got \"9000h\""},
     {"sandbox.idle_timeout", "9000h", "a duration from 0 to 8760h, got \"9000h\""},
     {"sandbox.seccomp_filters", "1", "true or false, got \"1\""},
+    {"sandbox.privileges", "root", "none or sudo, got \"root\""},
+    {"sandbox.allow_sudo", "yes", "true or false, got \"yes\""},
     {"sandbox.limits.memory", "lots", "a size such as 2GiB, got \"lots\""},
     {"sandbox.limits.memory", "2GB", "a size such as 2GiB, got \"2GB\""},
     {"sandbox.limits.memory", "GiB", "a size such as 2GiB, got \"GiB\""},
@@ -539,6 +545,8 @@ TEST_CASE("values that do not go together are refused", "[apps][config]") {
     "cluster.yaml:3: runtime.slots: expected runtime.first_slot and runtime.slots to be at most "
     "36863 together");
   CHECK(loaded("runtime: {first_slot: 35863, slots: 1000}").runtime.first_slot == 35'863);
+  CHECK(mistake("sandbox:\n  privileges: sudo\n  allow_sudo: false\n") ==
+        "cluster.yaml:2: sandbox.privileges: sudo needs sandbox.allow_sudo: true");
   CHECK(mistake("sandbox:\n  max_instances: 5000\n") ==
         "cluster.yaml:2: sandbox.max_instances: expected at most runtime.slots, since each sandbox "
         "needs one");

@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::optional<http::bridge::wanted_part> part;
     if (range)
       part = {*range, [&] { ++asked_whole; }};
-    const auto got = play([&](http::reply to) {
+    auto got = play([&](http::reply to) {
       http::bridge::start_download(channel_with(text_of(data, size)), "/workspace/x",
                                    std::move(part), std::move(to));
     });

@@ -76,6 +76,15 @@ TEST_CASE("a request can want a persistent sandbox, and is refused where there i
     CHECK_FALSE(admit(false, no).refusal);
     CHECK_FALSE(admit(false, no).track.context().recovered);
   }
+  const auto gains = [&](const std::string& wanted) {
+    const dispatcher api{test::served(table, credentials{key_check{""}})};
+    return api.admit(test::played_head{verb::get, "/open", {{"Insula-Privileges", wanted}}});
+  };
+  CHECK(gains("sudo").track.context().gains == privileges::sudo);
+  CHECK(gains("none").track.context().gains == privileges::none);
+  CHECK_FALSE(gains("").track.context().gains);
+  for (const auto* no : {"root", "SUDO", "sudo none"})
+    CHECK(gains(no).refusal->status == 400);
   CHECK(admit(false, "true").refusal->status == 400);
   CHECK(admit(true, "yes").refusal->status == 400);
 }

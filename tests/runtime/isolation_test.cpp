@@ -28,7 +28,7 @@ constexpr sandbox_user root{0, 0};
 
 /// One line of expected.tsv.
 struct expectation {
-  std::string name, as_user, as_root;
+  std::string name, as_user, as_root, with_sudo, by_sudo;
 };
 
 std::vector<expectation> expectations() {
@@ -42,12 +42,16 @@ std::vector<expectation> expectations() {
     std::getline(columns, each.name, '\t');
     std::getline(columns, each.as_user, '\t');
     std::getline(columns, each.as_root, '\t');
+    std::getline(columns, each.with_sudo, '\t');
+    std::getline(columns, each.by_sudo, '\t');
   }
   REQUIRE(all.size() > 200);
   return all;
 }
 
-std::map<std::string, std::string> probed(live_sandbox& box, sandbox_user user) {
+/// `by`: what runs the probe.
+std::map<std::string, std::string> probed(live_sandbox& box, sandbox_user user,
+                                          const std::string& by = {}) {
   std::ifstream file{INSULA_PROBE, std::ios::binary};
   const std::string program{std::istreambuf_iterator<char>{file}, {}};
   REQUIRE(write_file(*box, "/workspace/probe", program).head.error == 0);
@@ -63,7 +67,7 @@ std::map<std::string, std::string> probed(live_sandbox& box, sandbox_user user) 
     ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
     ::listen(listener.get(), 1) == 0;
   CHECK((listens || errno == EADDRINUSE)); // Another test's does as well.
-  const auto ran = box.run("./probe", user);
+  const auto ran = box.run(by + "./probe", user);
   REQUIRE(ran.exited(0));
   std::map<std::string, std::string> got;
   std::istringstream lines{ran.out};
@@ -85,9 +89,10 @@ bool is_one_of(const std::string& found, const std::string& wanted) {
   }
 }
 
-void compare(std::map<std::string, std::string> got, bool as_root) {
+void compare(std::map<std::string, std::string> got, bool as_root, bool gains = false) {
   for (const auto& each : expectations()) {
-    const auto& wanted = as_root ? each.as_root : each.as_user;
+    const auto& wanted =
+      gains ? (as_root ? each.by_sudo : each.with_sudo) : (as_root ? each.as_root : each.as_user);
     const auto found = got.contains(each.name) ? got[each.name] : "not tried";
     INFO(each.name << " is " << found << " and should be " << wanted);
     if (wanted != "-")
@@ -109,7 +114,7 @@ void compare(std::map<std::string, std::string> got, bool as_root) {
   CHECK(take("uid_map") == "0 shifted 65536");
   CHECK(take("descriptors") == "3");
   CHECK(take("interfaces") == "1");
-  CHECK(take("NoNewPrivs") == "1");
+  CHECK(take("NoNewPrivs") == (gains ? "0" : "1"));
   CHECK(take("Seccomp") == "2");
   // chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service,
   // sys_chroot, audit_write, setfcap
@@ -136,6 +141,18 @@ TEST_CASE("root inside can do what the table says, and nothing else", "[runtime]
   live_sandbox box{shared_node()};
   compare(probed(box, root), true);
   CHECK(box.run("echo works").out == "works\n");
+}
+
+TEST_CASE("where users may become root, they and it can do what the table says, and nothing else",
+          "[runtime][isolation]") {
+  auto spec = shared_node().spec();
+  spec.may_gain_rights = true;
+  // One for each, as the probe leaves things behind.
+  live_sandbox box{shared_node(), spec}, other{shared_node(), spec}, third{shared_node(), spec};
+  compare(probed(box, {}), false, true);
+  compare(probed(other, root), true, true);
+  compare(probed(third, {}, "sudo "), true, true);
+  CHECK(third.run("echo works").out == "works\n");
 }
 
 TEST_CASE("where the configuration says so, processes inside load no filters of system calls",
@@ -189,11 +206,21 @@ TEST_CASE("nothing of the host is there but its /usr", "[runtime][isolation]") {
                "-v :$ | grep .",
                root)
           .out.empty());
-  CHECK(box.run("cat /etc/shadow /etc/gshadow; stat -c %s /etc/shadow", root).out == "0\n");
-  CHECK(box.run("cut -d: -f1 /etc/passwd").out == "root\ndaemon\nbin\nsandbox\n_apt\nnobody\n");
+  // Nobody has a password, and of the machine's people there is none.
+  CHECK(box.run("cut -d: -f2 /etc/shadow /etc/gshadow | sort -u", root).out == "*\n");
+  CHECK(box.run("stat -c '%a %u %g' /etc/shadow /etc/gshadow").out == "640 0 42\n640 0 42\n");
+  CHECK(box.run("cut -d: -f1 /etc/passwd").out.starts_with("root\ndaemon\nbin\nsandbox\n_apt\n"));
+  CHECK(box.run("awk -F: '$3 >= 1000 { print $1 }' /etc/passwd").out == "sandbox\nnobody\n");
+  CHECK(box
+          .run("for field in 1 3; do for each in passwd group; do cut -d: -f$field /etc/$each | "
+               "sort | uniq -d; done; done")
+          .out.empty());
   CHECK(box.run("ls -A /home/sandbox").out == ".local\n.profile\n");
   CHECK(
-    box.run("ls /etc/ssh/ssh_host_* /etc/sudoers /etc/ssl/private 2>/dev/null", root).out.empty());
+    box.run("grep -vxe 'root ALL=(ALL:ALL) ALL' -e '@includedir /etc/sudoers.d' /etc/sudoers",
+            root)
+      .out.empty()); // Not the machine's, if there is one.
+  CHECK(box.run("ls /etc/ssh/ssh_host_* /etc/ssl/private 2>/dev/null", root).out.empty());
   std::string machine_id;
   std::getline(std::ifstream{"/etc/machine-id"}, machine_id);
   CHECK(box.run("cat /etc/machine-id").out.size() == 33);

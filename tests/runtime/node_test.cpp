@@ -257,6 +257,7 @@ TEST_CASE("a spawner that has no descriptors left still takes the next server", 
   auto link = connect_to_spawner(where);
   REQUIRE(link);
   CHECK(link->layers_over_images);
+  CHECK(link->gaining_rights);
   const plain_end server{std::move(link->socket)};
   const auto pid = node.spawner();
   rlimit before{};

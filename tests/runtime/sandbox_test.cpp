@@ -353,7 +353,7 @@ TEST_CASE("what is kept of a sandbox's output counts as its disk", "[runtime][sa
     std::vector<live_command> printed;
     for (int i = 0; i < 8; ++i) {
       CHECK(printed.emplace_back(box.start("head -c 5000000 /dev/zero")).ended().status == 0);
-      live_sandbox{shared_node()};
+      const live_sandbox behind{shared_node()};
     }
     const auto full = box.run(fill);
     CHECK((full.err.find("Disk quota exceeded") != std::string::npos ||

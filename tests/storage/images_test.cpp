@@ -292,6 +292,8 @@ TEST_CASE("what a sandbox needs is added, and what is there stays", "[images][fu
     from.add({{"etc/passwd", 'f', "root:x:0:0::/root:/bin/sh\nsandbox:x:999:999::/:/bin/sh"},
               {"etc/passwd-", 'h', "etc/passwd"},
               {"etc/group", 'f', "root:x:0:\nother:x:1000:\n"},
+              {"etc/shadow", 'f', "root:*:1::::::", 0640},
+              {"etc/gshadow", 'f', "root:*::\n", 0640},
               {"etc/hosts", 'f', "10.0.0.1 me\n"},
               {"bin", 'l', "usr/bin"},
               {"usr/bin/dash", 'f', "", 0755},
@@ -305,6 +307,9 @@ TEST_CASE("what a sandbox needs is added, and what is there stays", "[images][fu
     CHECK(it.text("etc/passwd")
             .ends_with("/bin/sh\nsandbox_:x:1000:1000:sandbox:/home/sandbox:/bin/sh\n"));
     CHECK_FALSE(contains(it.text("etc/passwd-"), "1000"));
+    CHECK(it.text("etc/shadow") == "root:*:1::::::\nsandbox_:*:19000:0:99999:7:::\n");
+    CHECK((it.status("etc/shadow").st_mode & 07777) == 0640);
+    CHECK(it.text("etc/gshadow") == "root:*::\n"); // The group was there.
     CHECK(it.text("etc/group") == "root:x:0:\nother:x:1000:\n");
     CHECK(it.text("etc/hosts") == "10.0.0.1 me\n");
     CHECK(it.text("workspace/there") == "there");

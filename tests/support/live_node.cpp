@@ -255,11 +255,21 @@ std::optional<live_sandbox> live_sandbox::adopted(live_node& in, const std::stri
   return box.box_ ? std::optional{std::move(box)} : std::nullopt;
 }
 
-live_sandbox::live_sandbox(live_node& in, std::optional<sandbox_limits> limits)
-    : heard_(std::make_shared<heard>()) {
-  auto wanted = in.spec();
+namespace {
+
+sandbox_spec with_limits(sandbox_spec wanted, const std::optional<sandbox_limits>& limits) {
   if (limits)
     wanted.limits = *limits;
+  return wanted;
+}
+
+} // namespace
+
+live_sandbox::live_sandbox(live_node& in, std::optional<sandbox_limits> limits)
+    : live_sandbox(in, with_limits(in.spec(), limits)) {}
+
+live_sandbox::live_sandbox(live_node& in, sandbox_spec wanted)
+    : heard_(std::make_shared<heard>()) {
   in.engine().create(std::move(wanted), listener(heard_));
   box_ = heard_->ready.next(60s);
   if (!box_)

@@ -68,6 +68,7 @@ class live_node;
 class live_sandbox {
 public:
   explicit live_sandbox(live_node& in, std::optional<runtime::sandbox_limits> limits = {});
+  live_sandbox(live_node& in, runtime::sandbox_spec wanted);
   /// One that an earlier server has left; null if it could not be had.
   static std::optional<live_sandbox> adopted(live_node& in, const std::string& name);
   live_sandbox(live_sandbox&&) = default;

@@ -20,10 +20,12 @@ sandbox_profile sample() {
   return made;
 }
 
-void define(whole_sandbox& box, std::optional<sandbox_profile> with) {
+void define(whole_sandbox& box, std::optional<sandbox_profile> with,
+            std::optional<privileges> gains = {}) {
   owed<sandbox_description> told;
   define_sandbox wanted;
   wanted.profile = std::move(with);
+  wanted.gains = gains;
   box.parts.description_.define(wanted, told);
   box.run();
   CHECK(told.got().exists);
@@ -49,7 +51,10 @@ bool is(const runtime::sandbox_user& user, std::uint32_t uid, std::uint32_t gid)
 
 TEST_CASE("a profile is read as it was written", "[parts][profile]") {
   const auto wrote = sample();
-  const auto read = read_profile(write_profile(wrote));
+  sandbox_profile of_node;
+  of_node.env = {{"OF", "node"}};
+  of_node.cwd = "/of/node";
+  const auto read = read_profile(write_profile(wrote), of_node);
   REQUIRE(read);
   CHECK(read->user.uid == 7);
   CHECK(read->user.gid == 8);
@@ -62,7 +67,45 @@ TEST_CASE("a profile is read as it was written", "[parts][profile]") {
         std::string{"user=1000:1000\0home=\0cwd=/workspace\0privileges=none\0", 52});
   for (const std::string later : {"limbs=4", "privileges=all", "user=root", "user=1", "user=1:2:3",
                                   "env", "user=-1:1", "user=99999999999:1"})
-    CHECK(read_profile(later).reason().code == errc::launch_failed);
+    CHECK(read_profile(later, {}).reason().code == errc::launch_failed);
+  auto with_sudo = wrote;
+  with_sudo.gains = privileges::sudo;
+  CHECK(read_profile(write_profile(with_sudo), {})->gains == privileges::sudo);
+  // One that says nothing but the privileges has all else of the node.
+  CHECK(write_privileges(privileges::sudo) == std::string{"privileges=sudo\0", 16});
+  const auto part = read_profile(write_privileges(privileges::sudo), of_node);
+  REQUIRE(part);
+  CHECK(part->gains == privileges::sudo);
+  CHECK(part->cwd == of_node.cwd);
+  CHECK(part->env == of_node.env);
+}
+
+TEST_CASE("a sandbox keeps the privileges with which it came to be", "[parts][profile]") {
+  const auto gains = [](privileges of_node, std::optional<privileges> wanted, bool defined) {
+    whole_sandbox box;
+    box.fake_world::options->profile.gains = of_node;
+    if (defined)
+      define(box, {}, wanted);
+    request_context context;
+    if (!defined)
+      context.gains = wanted;
+    box.use(context).got();
+    CHECK((box.engine.creations.back().spec.may_gain_rights) ==
+          (box.profile().gains == privileges::sudo));
+    const auto first = box.profile().gains;
+    box.stops();
+    box.use().got();
+    CHECK(box.profile().gains == first);
+    return first;
+  };
+  for (const bool defined : {true, false}) {
+    CAPTURE(defined);
+    for (const auto of_node : {privileges::none, privileges::sudo}) {
+      CHECK(gains(of_node, {}, defined) == of_node);
+      for (const auto wanted : {privileges::none, privileges::sudo})
+        CHECK(gains(of_node, wanted, defined) == wanted);
+    }
+  }
 }
 
 TEST_CASE("all that runs in a sandbox has its profile", "[parts][profile]") {

@@ -167,7 +167,7 @@ TEST_CASE("a terminal with a client keeps the sandbox in use, and wakes it", "[p
 TEST_CASE("the terminal that was left longest ago gives way if its shell is quiet", "[parts]") {
   shells_core core;
   for (std::size_t i = 0; i < limits::terminals_per_sandbox; ++i) {
-    core.open("s" + std::to_string(i % 2), i < 2 ? "" : "");
+    core.open("s" + std::to_string(i % 2), "");
     owed<caf::ok_atom> defined;
     core.screens.define({"t" + std::to_string(i)}, defined);
     if (core.room.count() < limits::terminals_per_sandbox)

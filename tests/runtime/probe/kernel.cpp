@@ -73,13 +73,21 @@ static void memory() {
 static void own_filters() {
   static sock_filter everything[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
   static const sock_fprog filter{1, everything};
+  const auto give_up_rights = [] { return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); };
   attempt("own_filter", [] { return call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter); });
-  attempt("own_filter_by_prctl",
-          [] { return ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0); });
-  attempt("own_filter_listener", [] { // A descriptor that keeps it when its process has ended.
-    return call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
+  attempt("own_filter_without_new_rights", [=] { // As programs load them.
+    return give_up_rights() != 0 ? -1 : call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter);
   });
-  attempt("own_filters_without_end", [] { // The kernel itself lets a process have 32,768.
+  attempt("own_filter_by_prctl", [=] {
+    return give_up_rights() != 0 ? -1 : ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0);
+  });
+  attempt("own_filter_listener", [=] { // A descriptor that keeps it when its process has ended.
+    return give_up_rights() != 0 ? -1
+                                 : call(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                                        SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
+  });
+  attempt("own_filters_without_end", [=] { // The kernel itself lets a process have 32,768.
+    give_up_rights();
     static sock_filter many[4096];
     for (auto& each : many)
       each = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
