@@ -50,7 +50,6 @@ constexpr std::array files{
                           "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n"
                           "bin:x:2:2:bin:/bin:/usr/sbin/nologin\n"
                           "sandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\n"
-                          "_apt:x:100:65534::/nonexistent:/usr/sbin/nologin\n"
                           "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"},
   text_file{
     "etc/group",
@@ -212,7 +211,9 @@ void write_etc(const fs::path& etc, const std::vector<etc_part>& parts) {
   }
 }
 
+/// In the place of what is there, which may be a link to a file of the machine.
 void write_text(const fs::path& root, const text_file& file, fs::perms may = fs::perms{0644}) {
+  fs::remove(root / file.path);
   std::ofstream{root / file.path} << file.text;
   fs::permissions(root / file.path, may);
 }
@@ -227,14 +228,19 @@ std::vector<std::string> fields_of(const std::string& line) {
   return all;
 }
 
-/// The accounts that packages of the machine have made, with their numbers: files in its /usr
-/// belong to them, and packages expect to find them. Of people there is nothing.
+/// Of an account that is no person's.
+bool is_system_id(const std::string& number) {
+  return !number.empty() && number.size() <= 3 &&
+         number.find_first_not_of("0123456789") == std::string::npos;
+}
+
+/// The system's accounts of the machine, with their numbers: files in its /usr belong to them, and
+/// packages expect to find them. Of people there is nothing.
 ///
 /// `file`: etc/passwd or etc/group, which has the image's own by now. Gives back all names in it.
 std::vector<std::string>
 add_system_accounts(const fs::path& root, const char* file, std::size_t fields,
                     std::string (*line_of)(const std::vector<std::string>&)) {
-  constexpr unsigned long first_of_people = 1000;
   std::vector<std::string> names, numbers;
   std::string line;
   for (std::ifstream own{root / file}; std::getline(own, line);) {
@@ -247,9 +253,8 @@ add_system_accounts(const fs::path& root, const char* file, std::size_t fields,
     const auto is_new = [&](const std::vector<std::string>& known, const std::string& value) {
       return std::find(known.begin(), known.end(), value) == known.end();
     };
-    if (all.size() != fields || all[2].empty() || all[2].size() > 3 ||
-        all[2].find_first_not_of("0123456789") != std::string::npos ||
-        std::stoul(all[2]) >= first_of_people || !is_new(names, all[0]) || !is_new(numbers, all[2]))
+    if (all.size() != fields || !is_system_id(all[2]) || !is_new(names, all[0]) ||
+        !is_new(numbers, all[2]))
       continue;
     out << line_of(all);
     names.push_back(all[0]);
@@ -260,9 +265,20 @@ add_system_accounts(const fs::path& root, const char* file, std::size_t fields,
 
 /// No account has a password, and root can give it one.
 void add_accounts(const fs::path& root) {
-  const auto users = add_system_accounts(root, "etc/passwd", 7, [](const auto& all) {
-    return all[0] + ":x:" + all[2] + ":" + all[3] + "::" + all[5] + ":/usr/sbin/nologin\n";
+  auto users = add_system_accounts(root, "etc/passwd", 7, [](const auto& all) {
+    // A place of its packages, and no other of the machine's.
+    bool is_usual = false;
+    for (const char* each : {"/var/lib/", "/var/cache/", "/var/spool/", "/var/run/", "/run/"})
+      is_usual |= all[5].starts_with(each);
+    return all[0] + ":x:" + all[2] + ":" + (is_system_id(all[3]) ? all[3] : "65534") +
+           "::" + (is_usual ? all[5] : "/nonexistent") + ":/usr/sbin/nologin\n";
   });
+  // apt's own, on a machine that has none.
+  if (std::find(users.begin(), users.end(), "_apt") == users.end()) {
+    std::ofstream{root / "etc/passwd", std::ios::app}
+      << "_apt:x:999:65534::/nonexistent:/usr/sbin/nologin\n";
+    users.emplace_back("_apt");
+  }
   const auto groups = add_system_accounts(
     root, "etc/group", 4, [](const auto& all) { return all[0] + ":x:" + all[2] + ":\n"; });
   constexpr gid_t shadow_group = 42;
@@ -303,11 +319,20 @@ void add_apt(const fs::path& root) {
                                                << "-security main\n";
   // Which files packages have, and their scripts: else dpkg knows none that is installed.
   const fs::path machines{"/var/lib/dpkg"}, own = root / "var/lib/dpkg";
-  for (const char* each : {"status", "diversions", "alternatives", "info", "triggers"})
-    if (fs::exists(machines / each)) {
-      fs::copy(machines / each, own / each, options);
-      remove_what_others_may_not_read(own / each);
+  for (const char* each : {"status", "diversions"})
+    if (fs::exists(machines / each))
+      fs::copy_file(machines / each, own / each);
+  for (const char* each : {"alternatives", "info", "triggers"}) {
+    fs::create_directories(own / each);
+    std::error_code none;
+    for (const auto& file : fs::directory_iterator{machines / each, none}) {
+      // Packages may be installed meanwhile: a file that goes is one that was about to be replaced.
+      std::error_code gone;
+      if (file.is_regular_file(gone) &&
+          fs::copy_file(file.path(), own / each / file.path().filename(), gone))
+        remove_what_others_may_not_read(own / each / file.path().filename());
     }
+  }
   // The machine's own wishes for owners and modes.
   std::ofstream{own / "statoverride"};
 }

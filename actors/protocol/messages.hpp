@@ -308,6 +308,9 @@ struct metadata_change {
 struct redefine_sandbox {
   std::optional<metadata_change> metadata = {};
   std::optional<std::int64_t> expires_ms = {};
+  /// What the context asks of a sandbox holds for one that does not exist yet, whenever it comes to
+  /// be.
+  bool keeps_wishes = false;
   request_context context = {};
 };
 struct sandbox_description {

@@ -59,32 +59,40 @@ void description::write(std::vector<storage::change> changes,
   record().set_alarm(std::chrono::milliseconds{left}, std::move(changes));
 }
 
-/// What a request asks of a sandbox that is not there yet is durable before the request is served.
-bool description::delays(const request_context& context, const then_function& then,
+/// A request that asks for what the sandbox has not is not served. What starts is looked at once it
+/// runs.
+bool description::delays(const request_context& context, const then_function& /*then*/,
                          const otherwise_function& otherwise) {
-  if (!context.gains || core_.now() == phase::starting) // What starts is looked at once it runs.
+  const bool is_settled = core_.exists() || core_.runs() || record().find(profile_key) != nullptr;
+  if (!context.gains || core_.now() == phase::starting || !is_settled)
     return false;
-  if (core_.exists() || core_.runs() || record().find(profile_key) != nullptr) {
-    const auto is = profile_of(core_);
-    const auto wrong = is ? mismatch(*context.gains, is->gains) : std::nullopt;
-    if (wrong)
-      otherwise(*wrong);
-    return wrong.has_value();
-  }
-  if (const auto wrong = objection_to(*context.gains, options())) {
+  const auto is = profile_of(core_);
+  const auto wrong = is ? mismatch(*context.gains, is->gains) : std::nullopt;
+  if (wrong)
     otherwise(*wrong);
-    return true;
-  }
+  return wrong.has_value();
+}
+
+/// Of a sandbox that does not exist yet.
+void description::keep_wishes(const request_context& context,
+                              const reply<sandbox_description>& to) {
+  const auto answer = [this, to] {
+    record().when_durable([this, to] { to.deliver(core_.describe()); }, to.otherwise());
+  };
+  if (core_.lives()) // It is on its way: what it has is known once it runs.
+    return core_.when_running(to, context, answer);
+  if (!context.gains || record().find(profile_key) != nullptr)
+    return answer();
+  if (const auto wrong = objection_to(*context.gains, options()))
+    return to.fail(*wrong);
   core_.with_lease(
     [=, this] {
-      if (core_.now() == phase::deleting)
-        return otherwise({errc::sandbox_not_running, "the sandbox is being deleted"});
-      if (!core_.exists() && !core_.lives() && record().find(profile_key) == nullptr)
-        record().write({{std::string{profile_key}, write_privileges(*context.gains)}}, context);
-      record().when_durable(then, otherwise);
+      if (core_.exists() || core_.lives()) // Meanwhile.
+        return core_.when_running(to, context, answer);
+      record().write({{std::string{profile_key}, write_privileges(*context.gains)}}, context);
+      answer();
     },
-    otherwise);
-  return true;
+    to.otherwise());
 }
 
 void description::describe(sandbox_description& into) const {
@@ -161,7 +169,7 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
           auto whole = *wanted.profile;
           whole.gains = gains;
           changes.push_back({std::string{profile_key}, write_profile(whole)});
-        } else if (gains != privileges::none) {
+        } else if (gains != privileges::none || record().find(profile_key) != nullptr) {
           changes.push_back({std::string{profile_key}, write_privileges(gains)});
         }
         if (wanted.network)
@@ -179,6 +187,8 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
 
 void description::redefine(const redefine_sandbox& wanted, const reply<sandbox_description>& to) {
   core_.with_record(to, wanted.context, [this, wanted](const reply<sandbox_description>& mine) {
+    if (wanted.keeps_wishes && !core_.exists())
+      return keep_wishes(wanted.context, mine);
     const auto answer = [this, mine] {
       record().when_durable([this, mine] { mine.deliver(core_.describe()); }, mine.otherwise());
     };

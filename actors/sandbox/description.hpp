@@ -21,6 +21,7 @@ public:
   void count(sandbox_status& into) const override;
 
 private:
+  void keep_wishes(const request_context& context, const reply<sandbox_description>& to);
   void write(std::vector<storage::change> changes, std::optional<std::int64_t> expires_ms);
 };
 

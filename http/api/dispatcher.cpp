@@ -177,6 +177,8 @@ admission dispatcher::admit(const request_head& head) const {
   auto track = track_of(head, row, std::move(decided));
   auto plan = decide(head, std::move(found), others, track.context());
   note_wrong_key(head, plan, row);
+  if (plan.from == caller::visitor)
+    track.forget_wishes();
   plan.track = std::move(track);
   return plan;
 }
@@ -196,6 +198,8 @@ admission dispatcher::admit_claimed(const request_head& head, const claimed_requ
     plan.from = to.scheme->caller_of(head, is_.known);
   else if (let_in)
     plan.from = caller::visitor;
+  if (!knows_key)
+    track.forget_wishes();
   plan.track = std::move(track);
   return plan;
 }

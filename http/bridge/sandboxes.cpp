@@ -26,12 +26,12 @@ void create(const services& with, const std::string& id, const reply& to) {
       .or_else(failing(step::find_sandbox));
     return asked;
   };
+  redefine_sandbox wishes;
+  wishes.keeps_wishes = true;
+  if (to->context().gains)
+    return ask(wishes).template then<sandbox_description>([made](const auto&) { made({}); });
   if (to->context().persistent)
     return ask(mark_persistent{}).template then<caf::ok_atom>(made);
-  if (to->context().gains)
-    return ask(redefine_sandbox{}).template then<sandbox_description>([made](const auto&) {
-      made({});
-    });
   made({});
 }
 
@@ -117,7 +117,13 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with) 
                     .summary = "Issue the id of a new sandbox. It starts with its first use.",
                     .parameters = {key_parameter},
                     .answers = {{"200", "The id.", "application/json", "CreateSandboxResponse"},
-                                {"400", "", "", "InvalidRequest"}}}});
+                                {"400", "", "", "InvalidRequest"},
+                                {"403", "The node does not allow what a header asks for.",
+                                 "application/json", "ErrorResponse"},
+                                {"409", "The key's sandbox is there, and has other privileges.",
+                                 "application/json", "ErrorResponse"},
+                                {"502", "What a header asks for could not be remembered.",
+                                 "application/json", "ErrorResponse"}}}});
   table.back().about = [with](const matched_request& what) {
     const auto header = idempotency_header_of(what);
     const auto keyed = has_idempotency_key(header);
@@ -146,6 +152,8 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with) 
      body_use::ignored,
      0,
      [with](const matched_request& what) {
+       if (what.id().empty())
+         return refused(no_such_sandbox({}));
        return answered_by(
          [with, id = what.id()](const std::string&, const reply& to) { describe(*with, id, to); });
      },

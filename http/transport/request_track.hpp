@@ -37,6 +37,8 @@ public:
   ~request_track();
 
   const request_context& context() const { return context_; }
+  /// Of a visitor, who has no say in what a sandbox is made with.
+  void forget_wishes() { context_.gains.reset(); }
 
   /// Header fields of the answer, a line each.
   void append_fields(std::string& head) const;

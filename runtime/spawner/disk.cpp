@@ -314,7 +314,7 @@ result<std::unique_ptr<disk_pool>> make_tmpfs_pool(const std::string& state_dire
   const auto target = state_directory + "/disk";
   if (::mkdir(target.c_str(), 0700) != 0 && errno != EEXIST)
     return failed(target);
-  if (::mount("insula", target.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=700,size=1m") != 0)
+  if (::mount("insula", target.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=700,size=4m") != 0)
     return failed(target);
   return std::unique_ptr<disk_pool>{std::make_unique<tmpfs_pool>(target)};
 }

@@ -734,9 +734,11 @@ void spawner::create(const request& wanted) {
     launching.may_gain_rights = true;
     launching.sudo = sudo_.over(machines_usr ? layers_.machines_usr() : root.get(), machines_usr);
     if (launching.sudo < 0)
-      log::warning("spawner.no_sudo", {{"slot", slot},
-                                       {"tree", wanted.tree},
-                                       {"reason", "usr/local/bin of the image is behind a link"}});
+      log::warning(
+        "spawner.no_sudo",
+        {{"slot", slot},
+         {"tree", wanted.tree},
+         {"reason", "a link is in the way to usr/local/bin or etc/sudoers.d of the image"}});
   }
   launching.cgroup_procs = &procs;
   launching.shown_cgroups = cgroups_.shown(slot);
@@ -757,7 +759,8 @@ void spawner::create(const request& wanted) {
   mine.freezer = cgroups_.open_freezer(slot);
   mine.id = ++last_id_;
   memory_.add({mine.id, slot, mine.pid, given_.state_directory + "/images/" + wanted.tree + "/root",
-               given_.state_directory + "/disk/sb-" + std::to_string(slot)});
+               given_.state_directory + "/disk/sb-" + std::to_string(slot),
+               launching.sudo < 0 ? std::string{} : given_.state_directory + "/disk/sudo"});
   gateway_.add(slot, std::move(made.network), wanted.host_name);
   if (made.failed == launch_step::none)
     return tell(event::created, slot, 0, launch_step::none,

@@ -16,6 +16,7 @@
 #include <pwd.h>
 #include <string>
 #include <string_view>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
@@ -239,6 +240,8 @@ void become(const account& user, gid_t group, bool keeps_groups) {
 
 int main(int argc, char** argv) {
   const auto wanted = read_options(argc, argv);
+  if (::geteuid() != 0 && ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
+    refuse("this process was started with no_new_privs: programs change their user no more");
   if (::geteuid() != 0)
     refuse("this sandbox has the privileges `none`: nobody in it becomes root; ask for `sudo` when "
            "it is made");

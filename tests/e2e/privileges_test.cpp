@@ -118,6 +118,12 @@ TEST_CASE("OpenSandbox's clients ask for privileges among the extensions", "[pri
                            R"({"command":"sudo id -u; id -u"})");
   CHECK(said.body.find(R"("text":"0\n")") != std::string::npos);
   CHECK(make("root").status == 400);
+  // Two words for one sandbox are refused, and make none.
+  const auto both = it.ask("POST", "/v1/sandboxes",
+                           R"({"image":{"uri":"host"},"entrypoint":["true"],"resourceLimits":{},)"
+                           R"("extensions":{"insula.privileges":"none"}})",
+                           wants_sudo);
+  CHECK(both.status == 409);
 }
 
 TEST_CASE("a sandbox of an earlier version gains nothing, whatever the node says", "[privileges]") {
