@@ -28,7 +28,10 @@ TEST_CASE("what is imported is the tree that umoci unpacks", "[images]") {
   // And of what was added to it, what counts.
   CHECK(
     content_of(root / "etc/passwd").starts_with(content_of(inputs / "bundle/rootfs/etc/passwd")));
-  CHECK(content_of(root / "etc/group").starts_with(content_of(inputs / "bundle/rootfs/etc/group")));
+  for (const auto* each : {"etc/group", "etc/shadow", "etc/gshadow"}) {
+    CAPTURE(each);
+    CHECK(content_of(root / each).starts_with(content_of(inputs / "bundle/rootfs" / each)));
+  }
   CHECK((fs::status(root / "tmp").permissions() & fs::perms::mask) ==
         (fs::perms::all | fs::perms::sticky_bit));
   CHECK(fs::is_directory(root / "workspace"));
