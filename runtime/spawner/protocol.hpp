@@ -146,7 +146,7 @@ struct launch_clock {
 /// Flags of a hello: what this spawner does beyond its version. An earlier one says none.
 inline constexpr std::uint32_t layers_over_images = 1; ///< Sandboxes have the files of a tree's
                                                        ///< `over`.
-inline constexpr std::uint32_t gaining_rights = 2; ///< It knows create_may_gain_rights.
+inline constexpr std::uint32_t gaining_rights = 2;     ///< It knows create_may_gain_rights.
 
 struct notice {
   event what;
