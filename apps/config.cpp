@@ -489,10 +489,7 @@ const std::vector<key>& keys() {
     {"sandbox.freeze_after", time(FIELD(sandbox.freeze_after), {0ms, 8760h})},
     {"sandbox.stop_after", time(FIELD(sandbox.stop_after), {0ms, 8760h})},
     {"sandbox.seccomp_filters", yes_or_no(FIELD(sandbox.seccomp_filters))},
-    {"sandbox.privileges",
-     one_of(FIELD(sandbox.gains),
-            choices<privileges>{{"none", privileges::none}, {"sudo", privileges::sudo}},
-            "none or sudo")},
+    {"sandbox.privileges", parsed(FIELD(sandbox.gains), privileges_of, "none or sudo")},
     {"sandbox.allow_sudo", yes_or_no(FIELD(sandbox.allow_sudo))},
     {env_path, only_section(FIELD(sandbox.env),
                             "a section of variables with their values, such as {http_proxy: "

@@ -1,6 +1,7 @@
 #include "apps/fetch_image.hpp"
 
 #include "apps/server_calls.hpp"
+#include "base/printable.hpp"
 #include "runtime/spawner/protocol.hpp"
 #include "storage/images/beneath.hpp"
 #include "storage/images/digest.hpp"
@@ -183,12 +184,6 @@ public:
 private:
   const pid_t pid_;
 };
-
-std::string printable(std::string words) {
-  std::replace_if(
-    words.begin(), words.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return words;
-}
 
 /// None: there is more to come.
 std::optional<result<registry::pulled>> judge(const news_head& head, std::string words) {

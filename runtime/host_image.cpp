@@ -265,7 +265,7 @@ add_system_accounts(const fs::path& root, const char* file, std::size_t fields,
 
 /// No account has a password, and root can give it one.
 void add_accounts(const fs::path& root) {
-  auto users = add_system_accounts(root, "etc/passwd", 7, [](const auto& all) {
+  const auto users = add_system_accounts(root, "etc/passwd", 7, [](const auto& all) {
     // A place of its packages, and no other of the machine's.
     bool is_usual = false;
     for (const char* each : {"/var/lib/", "/var/cache/", "/var/spool/", "/var/run/", "/run/"})
@@ -273,12 +273,6 @@ void add_accounts(const fs::path& root) {
     return all[0] + ":x:" + all[2] + ":" + (is_system_id(all[3]) ? all[3] : "65534") +
            "::" + (is_usual ? all[5] : "/nonexistent") + ":/usr/sbin/nologin\n";
   });
-  // apt's own, on a machine that has none.
-  if (std::find(users.begin(), users.end(), "_apt") == users.end()) {
-    std::ofstream{root / "etc/passwd", std::ios::app}
-      << "_apt:x:999:65534::/nonexistent:/usr/sbin/nologin\n";
-    users.emplace_back("_apt");
-  }
   const auto groups = add_system_accounts(
     root, "etc/group", 4, [](const auto& all) { return all[0] + ":x:" + all[2] + ":\n"; });
   constexpr gid_t shadow_group = 42;

@@ -293,7 +293,7 @@ struct define_sandbox {
   std::uint64_t memory_bytes = 0;
   std::uint32_t cpu_percent = 0;               ///< Of one CPU.
   std::optional<sandbox_profile> profile = {}; ///< None: the node's.
-  /// None: those of the profile, or else those that the context or the node says.
+  /// None: those that the context asks for, or else the profile's, or else the node's.
   std::optional<privileges> gains = {};
   request_context context = {};
 };

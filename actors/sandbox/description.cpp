@@ -89,6 +89,8 @@ void description::keep_wishes(const request_context& context,
     [=, this] {
       if (core_.exists() || core_.lives()) // Meanwhile.
         return core_.when_running(to, context, answer);
+      if (delays(context, answer, to.otherwise())) // Another wish came while this one waited.
+        return;
       record().write({{std::string{profile_key}, write_privileges(*context.gains)}}, context);
       answer();
     },

@@ -18,7 +18,6 @@ public:
 
   /// Has it stand still, unless it is known not to do so. Until it does it is running: a request
   /// that comes meanwhile meets no third state.
-  // NOLINTNEXTLINE(bugprone-virtual-near-miss): the event of that name is said by it.
   void stand_still();
   /// The same, also if it did not stand still before.
   void freeze_again();

@@ -37,18 +37,9 @@ bool write_file(int top, const char* path, const void* bytes, std::size_t count,
   if (::unlinkat(top, path, 0) != 0 && errno != ENOENT)
     return false;
   const unique_fd file{::openat(top, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
-  const auto* at = static_cast<const char*>(bytes);
-  while (file && count > 0) {
-    const auto n = ::write(file.get(), at, count);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0)
-      return false;
-    at += n;
-    count -= static_cast<std::size_t>(n);
-  }
-  // Last: writing to a program takes from it that it changes the user.
-  return file && ::fchmod(file.get(), mode) == 0;
+  // The mode last: writing to a program takes from it that it changes the user.
+  return file && ::write(file.get(), bytes, count) == static_cast<ssize_t>(count) &&
+         ::fchmod(file.get(), mode) == 0;
 }
 
 bool is_directory_or_missing(int root, const char* path) {

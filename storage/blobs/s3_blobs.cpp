@@ -1,9 +1,8 @@
 #include "storage/blobs/s3_blobs.hpp"
 
 #include "base/limits.hpp"
+#include "storage/curl_library.hpp"
 #include "storage/images/digest.hpp"
-
-#include <curl/curl.h>
 
 #include <algorithm>
 #include <array>
@@ -91,12 +90,6 @@ std::string printable(std::string text) {
 }
 
 const error closing{errc::sandbox_not_running, "the node is going down"};
-
-/// Once in this process, before its first request.
-void begin_curl() {
-  static const CURLcode once = ::curl_global_init(CURL_GLOBAL_DEFAULT);
-  static_cast<void>(once);
-}
 
 } // namespace
 

@@ -1,11 +1,11 @@
 #include "storage/etcd/http_client.hpp"
 
+#include "storage/curl_library.hpp"
 #include "storage/etcd/gateway_json.hpp"
 
 #include <algorithm>
 #include <array>
 #include <ctime>
-#include <curl/curl.h>
 #include <deque>
 #include <fstream>
 #include <map>
@@ -51,17 +51,13 @@ struct easy_end {
 };
 using easy = std::unique_ptr<CURL, easy_end>;
 
-struct curl_library {
-  curl_library() { ::curl_global_init(CURL_GLOBAL_DEFAULT); }
-};
-
 } // namespace
 
 class http_client::core {
 public:
   explicit core(http_options options)
       : options_(std::move(options))
-      , multi_(::curl_multi_init())
+      , multi_((begin_curl(), ::curl_multi_init()))
       , headers_(::curl_slist_append(nullptr, "Content-Type: application/json")) {
     headers_ = ::curl_slist_append(headers_, "Expect:");
     ::curl_multi_setopt(multi_, CURLMOPT_MAXCONNECTS, static_cast<long>(idle_connections));
@@ -520,7 +516,6 @@ private:
   }
 
   const http_options options_;
-  curl_library library_;
   CURLM* const multi_;
   curl_slist* headers_;
   std::atomic<std::uint64_t> questions_ = 0;

@@ -1,6 +1,8 @@
 #include "storage/registry/client.hpp"
 
 #include "base/limits.hpp"
+#include "base/printable.hpp"
+#include "storage/curl_library.hpp"
 #include "storage/images/digest.hpp"
 #include "storage/images/json.hpp"
 #include "storage/registry/challenge.hpp"
@@ -9,7 +11,6 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <curl/curl.h>
 #include <fstream>
 #include <iterator>
 #include <mutex>
@@ -41,17 +42,10 @@ constexpr const char* manifest_types = "Accept: application/vnd.oci.image.index.
 
 const error was_cancelled{errc::deadline_exceeded, "the pull was cancelled"};
 
-/// Nothing of somebody else's gets to a terminal or a log but letters.
-std::string printable(std::string text) {
-  text.resize(std::min(text.size(), shown_bytes));
-  std::replace_if(
-    text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return text;
-}
-
-void begin_curl() {
-  static const CURLcode once = ::curl_global_init(CURL_GLOBAL_DEFAULT);
-  static_cast<void>(once);
+/// The beginning of what somebody else says.
+std::string shown(std::string words) {
+  words.resize(std::min(words.size(), shown_bytes));
+  return printable(std::move(words));
 }
 
 struct free_list {
@@ -145,19 +139,11 @@ std::string fields_of(CURL* of, const char* name) {
   return all;
 }
 
-std::string encoded(std::string_view text) {
-  constexpr std::string_view plain =
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
-  constexpr std::string_view digits = "0123456789ABCDEF";
-  std::string made;
-  for (const char each : text) {
-    const auto byte = static_cast<unsigned char>(each);
-    if (plain.find(each) != plain.npos)
-      made += each;
-    else
-      made.append({'%', digits[byte >> 4u], digits[byte & 15u]});
-  }
-  return made;
+std::string encoded(const std::string& text) {
+  char* const made = ::curl_easy_escape(nullptr, text.data(), static_cast<int>(text.size()));
+  std::string url = made != nullptr ? made : "";
+  ::curl_free(made);
+  return url;
 }
 
 /// "bytes 100-199/200" begins at 100. None: it says nothing that can be read.
@@ -419,7 +405,7 @@ private:
     // Of a refusal, what has come of its words is enough.
     if (ended == CURLE_WRITE_ERROR && said.status > 299)
       return said;
-    said.broken = printable(why.front() == '\0' ? ::curl_easy_strerror(*ended) : why.data());
+    said.broken = shown(why.front() == '\0' ? ::curl_easy_strerror(*ended) : why.data());
     said.speaks_otherwise = said.status == 0 && ended != CURLE_PEER_FAILED_VERIFICATION &&
                             ended != CURLE_OPERATION_TIMEDOUT;
     if (ended == CURLE_PEER_FAILED_VERIFICATION || ended == CURLE_SSL_CACERT_BADFILE)
@@ -443,8 +429,8 @@ private:
         return said;
       const auto next = parts_of(said.redirect);
       if (!next || !may_go_to(*next) || !wanted.form.empty()) {
-        said.fatal = error{errc::invalid_request, "it leads on to " + printable(said.redirect) +
-                                                    ", where nobody goes for it"};
+        said.fatal = error{errc::invalid_request,
+                           "it leads on to " + shown(said.redirect) + ", where nobody goes for it"};
         return said;
       }
       // Another host never hears who asks, and neither does one that it leads back to.
@@ -581,9 +567,9 @@ private:
       std::string why = whom.empty() ? "it gives " + image_.repository +
                                          " to nobody who has not logged in, or has no such image"
                                      : "it does not give " + image_.repository + " to " +
-                                         printable(whom) + ", or has no such image";
+                                         shown(whom) + ", or has no such image";
       if (!options_.helper.empty())
-        why += "; the login is with the program docker-credential-" + printable(options_.helper) +
+        why += "; the login is with the program docker-credential-" + shown(options_.helper) +
                ", which is not run for it: use --username and --password-stdin";
       else if (whom.empty())
         why += "; --username and --password-stdin log in, and so does a config.json of docker's";
@@ -603,7 +589,7 @@ private:
     const auto* all = text ? images::member(*text, "errors") : nullptr;
     if (all == nullptr || !all->IsArray() || all->Empty())
       return {};
-    const auto words = printable(images::text_of((*all)[0], "message"));
+    const auto words = shown(images::text_of((*all)[0], "message"));
     return words.empty() ? "" : " (\"" + words + "\")";
   }
 
@@ -646,7 +632,7 @@ private:
     const auto where = parts_of(realm);
     if (!where || where->host.empty() || !may_go_to(*where))
       return from_here({errc::invalid_request, "the token service that it names, \"" +
-                                                 printable(realm) + "\", is no place to ask"});
+                                                 shown(realm) + "\", is no place to ask"});
     // What is needed, whatever the challenge would have.
     const auto query = "service=" + encoded(of("service")) +
                        "&scope=" + encoded("repository:" + image_.repository + ":pull");
@@ -671,7 +657,7 @@ private:
     const auto plain = [](char c) { return c > ' ' && c <= '~'; };
     if (token.empty() || token.size() > longest_token ||
         !std::all_of(token.begin(), token.end(), plain))
-      return from_here({errc::invalid_request, "the token service at " + printable(where->host) +
+      return from_here({errc::invalid_request, "the token service at " + shown(where->host) +
                                                  " answers without a good token"});
     return token;
   }

@@ -1,5 +1,6 @@
 #include "storage/registry/pull.hpp"
 
+#include "base/printable.hpp"
 #include "storage/images/digest.hpp"
 #include "storage/images/documents.hpp"
 #include "storage/images/file_set.hpp"
@@ -345,11 +346,8 @@ result<pulled> pull(registry_client& client, const image_reference& image,
   auto made = one_pull{client, image, *into, options, cancelled}.run();
   if (made || made.reason().code == errc::deadline_exceeded)
     return made;
-  auto why = image.str() + ": " + made.reason().message;
   // Some of it may be what the registry's documents say.
-  std::replace_if(
-    why.begin(), why.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return error{made.reason().code, std::move(why)};
+  return error{made.reason().code, printable(image.str() + ": " + made.reason().message)};
 }
 
 result<void> check_way(const std::string& directory, const std::string& asked,

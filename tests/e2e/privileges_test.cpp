@@ -89,6 +89,8 @@ TEST_CASE("where `sudo` is not allowed nobody gets it, and none with it starts",
   it.crash_both(); // A sandbox that runs goes on otherwise.
   it.configure("sandbox: {allow_sudo: false}");
   it.start();
+  for (int i = 0; i < 2; ++i) // To ask what it is starts nothing.
+    CHECK(it.ask("GET", "/v1/sandbox/a").body.find(R"("state":"asleep")") != std::string::npos);
   const auto stays = run(it, "a", "true");
   CHECK(stays.status == 403);
   CHECK(stays.refusal.find("sandbox.allow_sudo") != std::string::npos);

@@ -206,6 +206,28 @@ TEST_CASE("root inside that has the machine remember names is ended and told why
   box.wait_until_ended();
 }
 
+TEST_CASE("root by way of sudo that has the machine remember names is ended and told why",
+          "[runtime][memory]") {
+  wait_until_given_back();
+  live_node node{{}, 32 * MiB};
+  // An image without a place for sudo: of the layers below, that with sudo alone has it.
+  const fs::path root = node.state() + "/images/.tree-7/root";
+  for (const char* each : {"dev", "etc", "proc", "sys", "tmp", "usr", "workspace"})
+    fs::create_directories(root / each);
+  fs::copy_file(INSULA_ATTACK, root / "attack");
+  auto spec = node.spec();
+  spec.image = {".tree-7", false};
+  spec.may_gain_rights = true;
+  live_sandbox box{node, spec};
+  process_spec attack;
+  attack.argv = {"/attack", "directories", "/etc/sudoers.d", "40", "15000"};
+  attack.user = {0, 0};
+  const auto how = box.start(attack).ended(patience);
+  CHECK(how.ended_for.starts_with("Sandbox ended: it holds kernel memory outside of its limit "
+                                  "(names of open directories: "));
+  box.wait_until_ended();
+}
+
 TEST_CASE("files that an image has where the user may write are there", "[runtime][memory]") {
   live_node node;
   const fs::path root = node.state() + "/images/host/root";

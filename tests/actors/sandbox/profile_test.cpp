@@ -108,6 +108,26 @@ TEST_CASE("a sandbox keeps the privileges with which it came to be", "[parts][pr
   }
 }
 
+TEST_CASE("of two wishes for a sandbox that is not there the first is kept", "[parts][profile]") {
+  whole_sandbox box;
+  redefine_sandbox wish;
+  wish.keeps_wishes = true;
+  owed<sandbox_description> first, other, same;
+  for (const auto& [gains, told] :
+       {std::pair{privileges::sudo, &first}, std::pair{privileges::none, &other},
+        std::pair{privileges::sudo, &same}}) {
+    wish.context.gains = gains;
+    box.parts.description_.redefine(wish, *told);
+  }
+  box.run();
+  CHECK_FALSE(first.got().exists);
+  CHECK(other.code() == errc::sandbox_mismatch);
+  CHECK_FALSE(same.got().exists);
+  CHECK(box.engine.creations.empty());
+  box.use().got();
+  CHECK(box.profile().gains == privileges::sudo);
+}
+
 TEST_CASE("all that runs in a sandbox has its profile", "[parts][profile]") {
   whole_sandbox box;
   box.fake_world::options->images["host"].env = {{"HOME", "/image"}, {"EDITOR", "image's"}};
