@@ -110,7 +110,7 @@ TEST_CASE("a full disk is the sandbox's own", "[abuse]") {
   CHECK(eventually([&] { return field.disk_bytes() < before + (64u << 20); }, 60s));
 }
 
-TEST_CASE("empty files count as disk, too", "[abuse]") {
+TEST_CASE("empty files count as disk, too", "[abuse][any_user]") {
   battlefield field;
   const auto before = field.disk_bytes();
   auto fill = field.attack("inodes .", 100s);
@@ -181,7 +181,8 @@ TEST_CASE("terminals end at the sandbox's own limit", "[abuse]") {
   field.end();
 }
 
-TEST_CASE("ten gigabytes of output without a reader keep the log at its ceiling", "[abuse]") {
+TEST_CASE("ten gigabytes of output without a reader keep the log at its ceiling",
+          "[abuse][any_user]") {
   battlefield field;
   field.attack("flood 10").stream->connection().abandon();
   std::uint64_t most = 0;
@@ -197,7 +198,7 @@ TEST_CASE("ten gigabytes of output without a reader keep the log at its ceiling"
   field.end();
 }
 
-TEST_CASE("ten gigabytes of output wait for a reader that stands still", "[abuse]") {
+TEST_CASE("ten gigabytes of output wait for a reader that stands still", "[abuse][any_user]") {
   battlefield field;
   auto flood = field.attack("flood 10");
   REQUIRE(eventually([&] {

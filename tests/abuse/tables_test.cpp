@@ -88,7 +88,8 @@ TEST_CASE("numbers and queues of one sandbox are nothing to another", "[abuse][t
   attack_all("numbers");
 }
 
-TEST_CASE("what one sandbox has the gateway do is nothing to another", "[abuse][tables]") {
+TEST_CASE("what one sandbox has the gateway do is nothing to another",
+          "[abuse][tables][any_user]") {
   attack_all("gateway");
 }
 
