@@ -105,8 +105,11 @@ long fill_netlink() {
 
 /// What came of datagrams to a port where nobody is, for a socket that wants to know.
 long fill_errors() {
+  // A port that the kernel gives to no socket which asks for any: one of thousands would be there.
   sockaddr_in nobody{};
-  ::close(bound(SOCK_DGRAM, nobody));
+  nobody.sin_family = AF_INET;
+  nobody.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  nobody.sin_port = htons(9);
   for (long count = 0;; ++count) {
     sockaddr_in own{};
     const int made = bound(SOCK_DGRAM, own);
