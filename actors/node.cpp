@@ -55,8 +55,8 @@ node_pool_actor spawn_pool_of(caf::actor_system& system, const sandbox_options& 
   options.engine = from.engine;
   options.instances = from.instances;
   options.spec.host_name = "warm"; // Until it is somebody's.
-  if (const auto image = from.images.find(from.image_name); image != from.images.end())
-    options.spec.image = image->second.layers;
+  if (const auto image = from.images->find(from.image_name))
+    options.spec.image = image->layers;
   options.spec.limits = from.limits;
   options.spec.network = from.network;
   options.spec.may_gain_rights = from.profile.gains == privileges::sudo;

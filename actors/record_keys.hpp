@@ -16,8 +16,11 @@ using record_entries = std::map<std::string, std::string, std::less<>>;
 inline constexpr const char* created_key = "created_ms"; ///< With it there is such a sandbox.
 inline constexpr const char* started_key = "started_ms";
 inline constexpr const char* expires_key = "expires_ms";
-inline constexpr const char* image_key = "image";
-inline constexpr const char* paused_key = "paused"; ///< It is, whatever the value.
+inline constexpr const char* image_key = "image"; ///< Its name on the node that has started it.
+/// REPOSITORY@DIGEST of that image. None: it is from no registry.
+inline constexpr const char* image_source_key = "image_source";
+inline constexpr const char* image_asked_key = "image_asked"; ///< In its maker's words.
+inline constexpr const char* paused_key = "paused";           ///< It is, whatever the value.
 
 /// None: the text is no number, or is more than one.
 inline std::optional<std::int64_t> number_in(std::string_view text) {

@@ -3,6 +3,8 @@
 #include "apps/yaml_document.hpp"
 #include "base/network.hpp"
 #include "storage/images/image_record.hpp"
+#include "storage/registry/allow.hpp"
+#include "storage/registry/reference.hpp"
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -160,6 +162,15 @@ std::optional<std::string> address(const std::string& text) {
 
 std::optional<std::string> image_name(const std::string& text) {
   return storage::images::is_image_name(text) ? std::optional{text} : std::nullopt;
+}
+
+std::optional<std::string> image_pattern(const std::string& text) {
+  return storage::registry::check_pattern(text) ? std::optional{text} : std::nullopt;
+}
+
+std::optional<std::string> registry_host(const std::string& text) {
+  const auto image = storage::registry::parse_reference(text + "/any");
+  return image && image->host == text ? std::optional{text} : std::nullopt;
 }
 
 /// Has it only these characters, and at least one of them?
@@ -418,6 +429,9 @@ const std::string bindings_path = "buckets.bindings";
 /// The same for variables, each with its value.
 const std::string env_path = "sandbox.env";
 
+/// The same for runtimes, each with its image.
+const std::string runtimes_path = "runtimes";
+
 /// The same for the cluster's nodes.
 const std::string nodes_path = "cluster.nodes";
 
@@ -515,6 +529,24 @@ const std::vector<key>& keys() {
     {"image.unknown",
      one_of(FIELD(image.replaces_unknown), choices<bool>{{"refuse", false}, {"default", true}},
             "refuse or default")},
+    {"images.pull", one_of(FIELD(images.pull),
+                           choices<image_pull>{{"never", image_pull::never},
+                                               {"missing", image_pull::missing},
+                                               {"always", image_pull::always}},
+                           "never, missing or always")},
+    {"images.allow",
+     appended(FIELD(images.allow), image_pattern,
+              "a list of patterns such as [docker.io/library/*, \"ghcr.io/acme/**\"]"),
+     false, true},
+    {"images.insecure",
+     appended(FIELD(images.insecure), registry_host,
+              "a list of registries such as [registry.example:5000]"),
+     false, true},
+    {"images.auth_file", path(FIELD(images.auth_file), true)},
+    {"images.max_size", size(FIELD(images.max_bytes), {1 * MiB, 1 * TiB})},
+    {"images.keep_unused", time(FIELD(images.keep_unused), {0ms, 8760h})},
+    {runtimes_path, only_section(FIELD(runtimes),
+                                 "a section of names with their images, such as {node24: node24}")},
     {"network.default",
      one_of(FIELD(network.allow_all), choices<bool>{{"allow-all", true}, {"deny-all", false}},
             "allow-all or deny-all")},
@@ -887,6 +919,8 @@ private:
       return read_bindings(value);
     if (path == env_path && (value.IsMap() || value.IsNull()))
       return read_variables(value);
+    if (path == runtimes_path && (value.IsMap() || value.IsNull()))
+      return read_runtimes(value);
     if (path == nodes_path && (value.IsMap() || value.IsNull()))
       return read_nodes(value);
     if (is_section(path)) {
@@ -972,6 +1006,32 @@ private:
       if (bytes > most_variables_bytes)
         return refused(here + ": expected at most 16KiB of names and values");
       into_.sandbox.env.emplace(name, item.second.Scalar());
+    }
+    return {};
+  }
+
+  result<void> read_runtimes(const YAML::Node& runtimes) {
+    constexpr std::size_t most = 64;
+    for (const auto& item : runtimes) {
+      const auto line = item.first.Mark().line;
+      const auto here = at(line) + ": " + runtimes_path;
+      if (!item.first.IsScalar() || !image_name(item.first.Scalar()))
+        return refused(here + ": expected names such as node24, got " + spelled(item.first));
+      const auto& name = item.first.Scalar();
+      const auto path = runtimes_path + "." + name;
+      if (const auto [first, fresh] = lines_.emplace(path, line); !fresh)
+        return refused(at(line) + ": " + path + ": given twice, first in line " +
+                       std::to_string(first->second + 1));
+      if (!item.second.IsScalar() ||
+          !(item.second.Scalar().empty() || image_name(item.second.Scalar()) ||
+            storage::registry::parse_reference(item.second.Scalar())))
+        return refused(at(line) + ": " + path +
+                       ": expected the name of an image, a reference of a registry's, or \"\" for "
+                       "the default image, got " +
+                       spelled(item.second));
+      into_.runtimes[name] = item.second.Scalar();
+      if (into_.runtimes.size() > most)
+        return refused(here + ": expected at most 64 runtimes");
     }
     return {};
   }
@@ -1222,8 +1282,9 @@ result<config> read_config(const config_origin& from, const config_text& file) {
 
 bool config::operator==(const config& other) const {
   const auto rest = [](const config& c) {
-    return std::tie(c.server, c.state, c.runtime, c.node, c.sandbox, c.image, c.network, c.preview,
-                    c.snapshots, c.cluster, c.pool, c.default_session, c.log_level, c.exposed_file);
+    return std::tie(c.server, c.state, c.runtime, c.node, c.sandbox, c.image, c.images, c.runtimes,
+                    c.network, c.preview, c.snapshots, c.cluster, c.pool, c.default_session,
+                    c.log_level, c.exposed_file);
   };
   return rest(*this) == rest(other) && are_same(buckets, other.buckets);
 }

@@ -89,6 +89,28 @@ struct image_config {
   bool operator==(const image_config&) const = default;
 };
 
+/// Does the node fetch images from registries?
+enum class image_pull : std::uint8_t {
+  never,
+  missing, ///< Those that are not here.
+  always,  ///< Also to see whether the registry has another one of that name by now.
+};
+
+struct images_config {
+  image_pull pull = image_pull::never;
+  std::vector<std::string> allow;        ///< Patterns over references. None: nothing is fetched.
+  std::vector<std::string> insecure;     ///< Registries: also by HTTP, or with a bad certificate.
+  std::string auth_file;                 ///< A path, as docker's config.json. Empty: none.
+  std::uint64_t max_bytes = 64ull << 30; ///< Of one image, packed and unpacked.
+  std::chrono::milliseconds keep_unused{0}; ///< A fetched image goes after so long. 0: it stays.
+
+  bool operator==(const images_config&) const = default;
+};
+
+/// Images by the name of what they run, such as node24. Empty: the image of that name, or else the
+/// default one.
+using runtimes_config = std::map<std::string, std::string>;
+
 struct pool_config {
   unsigned target = 0;
   std::chrono::milliseconds refresh_interval = std::chrono::seconds{10};
@@ -162,6 +184,8 @@ struct config {
   node_config node;
   sandbox_config sandbox;
   image_config image;
+  images_config images;
+  runtimes_config runtimes = {{"node22", {}}, {"node24", {}}, {"node26", {}}, {"python3.13", {}}};
   network_config network;
   preview_config preview;
   bucket_settings buckets; ///< Its credentials come from the environment alone.

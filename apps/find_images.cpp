@@ -6,7 +6,9 @@
 #include "storage/images/digest.hpp"
 #include "storage/images/image_source.hpp"
 #include "storage/images/image_store.hpp"
+#include "storage/images/programs.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <fcntl.h>
 #include <filesystem>
@@ -38,6 +40,7 @@ result<void> record_host(images::image_store& store, const runtime::host_image& 
   record.account = host_account;
   const auto before = store.find("host");
   record.created_ms = before ? before->created_ms : 0;
+  record.used_ms = before ? before->used_ms : 0;
   if (before && *before == record)
     return {};
   record.created_ms = unix_ms();
@@ -80,35 +83,54 @@ std::map<std::string, std::string> environment_of(const images::image_record& fr
 
 } // namespace
 
-result<std::map<std::string, actors::sandbox_image>> find_images(const std::string& state_directory,
-                                                                 const config& values) {
+actors::sandbox_image image_from(const images::image_record& record, const std::string& tree,
+                                 const std::string& bundle,
+                                 const std::map<std::string, std::string>& env) {
+  actors::sandbox_image made{{tree, false}, environment_of(record)};
+  if (!record.account.shell.empty())
+    made.shell = record.account.shell;
+  else
+    made.shell = "/bin/sh";
+  if (!bundle.empty())
+    trust_also(made.env, bundle);
+  for (const auto& [variable, value] : env)
+    made.env[variable] = value;
+  made.digest = record.digest;
+  made.reference = record.reference;
+  made.base = record.base;
+  made.size_bytes = record.size_bytes;
+  made.created_ms = record.created_ms;
+  made.used_ms = record.used_ms;
+  return made;
+}
+
+result<images::authorities> trusted_authorities(const config& values) {
   const auto& ca_file = values.sandbox.ca_file;
   auto trusted = ca_file.empty() ? result<images::authorities>{images::authorities{}}
                                  : images::read_authorities(ca_file);
   if (!trusted)
     return error{trusted.reason().code, "sandbox.ca_file: " + trusted.reason().message};
+  return trusted;
+}
+
+result<std::map<std::string, actors::sandbox_image>>
+find_images(const std::string& state_directory, const config& values,
+            const images::authorities& trusted) {
   images::image_store store{state_directory};
-  std::map<std::string, actors::sandbox_image> all;
   auto host = runtime::prepare_host_image(state_directory + "/images/host");
   if (!host)
     return host.reason();
   if (auto ok = record_host(store, *host); !ok)
     return ok.reason();
-  images::image_record own;
-  own.account = host_account;
-  all["host"] = {host->layers, environment_of(own)};
-
   const auto imported = store.list();
   if (!imported)
     return imported.reason();
-  for (const auto& each : *imported)
-    if (each.name != "host")
-      all[each.name] = {{std::filesystem::path{each.root}.parent_path().filename().string(), false},
-                        environment_of(each),
-                        each.account.shell.empty() ? "/bin/sh" : each.account.shell};
-
+  const auto is_there = [&](const std::string& name) {
+    return std::any_of(imported->begin(), imported->end(),
+                       [&](const auto& each) { return each.name == name; });
+  };
   const auto need = [&](const char* key, const std::string& name) -> result<void> {
-    if (all.contains(name))
+    if (name == "host" || is_there(name))
       return {};
     const auto found = store.find(name);
     return {{errc::invalid_request,
@@ -120,16 +142,26 @@ result<std::map<std::string, actors::sandbox_image>> find_images(const std::stri
   for (const auto& each : values.image.available)
     if (auto ok = need("image.available", each); !ok)
       return ok.reason();
-  for (auto& [name, image] : all) {
-    auto bundle = images::trust(state_directory + "/images/" + image.layers.tree, *trusted);
-    if (!bundle && name == "host")
+
+  std::map<std::string, actors::sandbox_image> all;
+  for (const auto& each : *imported) {
+    const bool is_host = each.name == "host";
+    const auto tree = is_host ? host->layers.tree
+                              : std::filesystem::path{each.root}.parent_path().filename().string();
+    auto bundle = images::trust(state_directory + "/images/" + tree, trusted);
+    if (!bundle && is_host)
       return bundle.reason();
-    if (!bundle) // One image does not keep all others from being served.
-      log::warning("image.authorities", {{"image", name}, {"reason", bundle.reason().message}});
-    else if (!bundle->empty())
-      trust_also(image.env, *bundle);
-    for (const auto& [variable, value] : values.sandbox.env)
-      image.env[variable] = value;
+    if (!bundle) { // One image does not keep all others from being served.
+      log::warning("image.authorities",
+                   {{"image", each.name}, {"reason", bundle.reason().message}});
+      bundle = std::string{};
+    }
+    auto& made = all[each.name] = image_from(each, tree, *bundle, values.sandbox.env);
+    if (is_host)
+      made.layers = host->layers;
+    const unique_fd root{
+      ::open(is_host ? "/" : each.root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+    made.programs = images::programs_of(root.get());
   }
   return all;
 }

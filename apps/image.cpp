@@ -2,8 +2,8 @@
 
 #include "actors/record_keys.hpp"
 #include "apps/config.hpp"
-#include "apps/fetch_image.hpp"
 #include "apps/progress_bar.hpp"
+#include "apps/pull_image.hpp"
 #include "storage/images/image_store.hpp"
 #include "storage/registry/credentials.hpp"
 #include "storage/registry/reference.hpp"
@@ -37,21 +37,6 @@ void watch_for_interrupts() {
     ::sigaction(number, &note, nullptr);
 }
 
-/// The same in letters that names have. May be none.
-std::string name_from(const std::string& name) {
-  constexpr std::size_t longest = 63;
-  std::string made;
-  for (const char each : name) {
-    const auto small = each >= 'A' && each <= 'Z' ? static_cast<char>(each - 'A' + 'a') : each;
-    const bool plain = (small >= 'a' && small <= 'z') || (small >= '0' && small <= '9');
-    if (plain || (!made.empty() && made.size() < longest))
-      made += plain || small == '.' || small == '_' ? small : '-';
-    if (made.size() == longest)
-      break;
-  }
-  return made;
-}
-
 /// A name out of a file's: "/tmp/Debian_12.tar.gz" makes "debian_12". May be none.
 std::string name_of_file(const std::string& source) {
   auto path = std::filesystem::path{source}.lexically_normal();
@@ -64,13 +49,7 @@ std::string name_of_file(const std::string& source) {
         cut = true;
       }
   }
-  return name_from(name);
-}
-
-/// "docker.io/library/debian:12" makes "debian-12", and "latest" goes without saying.
-std::string name_of_image(const registry::image_reference& from) {
-  const auto last = from.repository.substr(from.repository.rfind('/') + 1);
-  return name_from(from.tag.empty() || from.tag == "latest" ? last : last + ":" + from.tag);
+  return image_name_from(name);
 }
 
 std::string size_text(std::uint64_t bytes) {
@@ -102,13 +81,14 @@ std::string short_digest(const std::string& digest) {
 }
 
 void print_table(const std::vector<images::image_record>& all) {
-  std::vector<std::array<std::string, 6>> rows{
-    {"NAME", "SIZE", "CREATED", "DIGEST", "SOURCE", "BASE"}};
+  std::vector<std::array<std::string, 7>> rows{
+    {"NAME", "SIZE", "CREATED", "LAST USED", "DIGEST", "SOURCE", "BASE"}};
   const auto or_dash = [](const std::string& text) { return text.empty() ? "-" : text; };
   for (const auto& each : all)
     rows.push_back({each.name, size_text(each.size_bytes), time_text(each.created_ms),
-                    short_digest(each.digest), or_dash(each.reference), or_dash(each.base)});
-  std::array<std::size_t, 5> widths{};
+                    each.used_ms > 0 ? time_text(each.used_ms) : "-", short_digest(each.digest),
+                    or_dash(each.reference), or_dash(each.base)});
+  std::array<std::size_t, 6> widths{};
   for (const auto& row : rows)
     for (std::size_t i = 0; i < widths.size(); ++i)
       widths[i] = std::max(widths[i], row[i].size());
@@ -147,12 +127,6 @@ result<std::string> read_password() {
   return text;
 }
 
-/// May the next pull of the same image go on where this one has ended?
-bool may_go_on(const error& why) {
-  return why.code == errc::io_failed || why.code == errc::limit_reached ||
-         why.code == errc::deadline_exceeded;
-}
-
 } // namespace
 
 struct image_commands::impl {
@@ -175,7 +149,7 @@ struct image_commands::impl {
   int run();
   int run_pull(images::image_store& store, const config& values);
   int run_import(images::image_store& store);
-  int import_and_tell(images::image_store& store, const std::string& from);
+  int tell(const images::image_record& made);
   result<registry::login> find_login(const registry::image_reference& image, std::string& helper);
   int run_list(const images::image_store& store) const;
   int run_show(const images::image_store& store) const;
@@ -228,9 +202,9 @@ image_commands::image_commands(CLI::App& program)
     ->add_option("--max-size", my.how.max_bytes,
                  "What its layers may unpack to together, such as 10GiB. Default: 64GiB")
     ->transform(CLI::AsSizeValue(true));
-  my.import->footer(
-    "A server that runs finds new images when it is started next. Name the image in "
-    "cluster.yaml (image.default) to have sandboxes start from it.");
+  my.import->footer("A server that runs knows new images at once. Name the image in cluster.yaml "
+                    "(image.default) to "
+                    "have all new sandboxes start from it.");
 
   my.list = my.group->add_subcommand("ls", "List the images that are here");
   my.list->add_flag("--json", my.json, "Everything that is known of them, as JSON");
@@ -286,25 +260,26 @@ int image_commands::impl::run_import(images::image_store& store) {
     return 2;
   }
   watch_for_interrupts();
-  return import_and_tell(store, source);
-}
-
-int image_commands::impl::import_and_tell(images::image_store& store, const std::string& from) {
   how.cancelled = [] { return was_interrupted != 0; };
-  auto made = [&] {
+  const auto made = [&] {
     progress_bar bar;
     how.on_progress = [&bar](const images::import_progress& now) { bar.show(now); };
-    return store.import_image(from, how);
+    return store.import_image(source, how);
   }();
   if (!made && made.reason().code == errc::deadline_exceeded)
     return complain({errc::deadline_exceeded, "interrupted; nothing was imported"});
   if (!made)
     return complain(made.reason());
-  std::cout << made->name << ": " << (made->base.empty() ? "imported" : made->base) << ", "
-            << made->entries << " files, " << size_text(made->size_bytes) << ", " << made->digest
+  return tell(*made);
+}
+
+/// Of an image that is here now.
+int image_commands::impl::tell(const images::image_record& made) {
+  std::cout << made.name << ": " << (made.base.empty() ? "imported" : made.base) << ", "
+            << made.entries << " files, " << size_text(made.size_bytes) << ", " << made.digest
             << '\n';
-  if (made->account.shell.empty())
-    std::cerr << "insula: " << made->name << " has neither /bin/bash nor /bin/sh, so sandboxes "
+  if (made.account.shell.empty())
+    std::cerr << "insula: " << made.name << " has neither /bin/bash nor /bin/sh, so sandboxes "
               << "start from it, but no command runs in them\n";
   return 0;
 }
@@ -344,56 +319,32 @@ int image_commands::impl::run_pull(images::image_store& store, const config& val
   how.reference = image->str();
   if (auto ok = store.check_name(how); !ok)
     return complain(ok.reason());
-  fetch_order order{*image, {}, *which, how.max_bytes, {}};
+  pull_order order{*image, *which, {}, how.name, how.replace, how.max_bytes};
   order.client.insecure = insecure;
   auto who = find_login(*image, order.client.helper);
   if (!who)
     return complain(who.reason());
   order.client.who = std::move(*who);
-  const auto all = store.list();
-  if (!all)
-    return complain(all.reason());
-  for (const auto& each : *all)
-    if (each.name != "host")
-      order.here.insert(each.digest);
 
   watch_for_interrupts();
-  auto place = pull_place::take(values.state.directory, image->str() + " " + which->str());
-  if (!place)
-    return complain(place.reason());
-  auto fetched = [&] {
+  auto made = [&] {
     progress_bar bar;
-    return fetch_image(
-      order, *place, [&bar](const registry::pull_progress& now) { bar.show(now); },
-      [] { return was_interrupted != 0; });
+    return pull_image(values.state.directory, order,
+                      {[&bar](const registry::pull_progress& now) { bar.show(now); },
+                       [&bar](const images::import_progress& now) { bar.show(now); },
+                       [] { return was_interrupted != 0; }});
   }();
-  // Of an index with the digest that was asked for, the fetcher has chosen the manifest.
-  if (fetched && !fetched->was_here && !image->digest.empty())
-    if (auto ok = registry::check_way(place->layout(), image->digest, fetched->digest); !ok)
-      fetched = ok.reason();
-  if (!fetched) {
-    if (!may_go_on(fetched.reason()) || place->is_empty())
-      place->remove();
-    if (fetched.reason().code == errc::deadline_exceeded)
-      return complain(
-        {errc::deadline_exceeded, "interrupted; the next pull goes on with what has come"});
-    return complain(fetched.reason());
-  }
-  if (fetched->was_here) {
-    const auto named = store.name_again(fetched->digest, how);
-    place->remove();
-    if (!named)
-      return complain(named.reason());
-    std::cout << named->name << ": " << (named->base.empty() ? "named" : named->base)
-              << ", was here already, " << named->digest << '\n';
-    return 0;
-  }
-  how.digest = fetched->digest;
-  const int status = import_and_tell(store, place->layout());
-  // What has been interrupted may go on; what the importer refuses, it refuses again.
-  if (was_interrupted == 0)
-    place->remove();
-  return status;
+  if (!made && made.reason().code == errc::deadline_exceeded)
+    return complain(
+      {errc::deadline_exceeded, "interrupted; the next pull goes on with what has come"});
+  if (!made)
+    return complain(made.reason());
+  if (!made->was_here)
+    return tell(made->record);
+  std::cout << made->record.name << ": "
+            << (made->record.base.empty() ? "named" : made->record.base) << ", was here already, "
+            << made->record.digest << '\n';
+  return 0;
 }
 
 int image_commands::impl::run_list(const images::image_store& store) const {

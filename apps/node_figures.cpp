@@ -87,6 +87,21 @@ void write_network_totals(metrics::text& into, const network_totals& of) {
     into.sample(of.failures[i], {{"reason", to_text(static_cast<connection_failure>(i))}});
 }
 
+void write_image_figures(metrics::text& into, const image_supply::figures& of) {
+  using metrics::kind;
+  into.single("insula_images", kind::gauge, "Images that sandboxes can start from.",
+              std::uint64_t{of.images});
+  into.single("insula_images_bytes", kind::gauge, "What their files have.", of.image_bytes);
+  into.single("insula_image_pulls", kind::gauge, "Images that are on their way.",
+              std::uint64_t{of.on_their_way});
+  into.family("insula_image_pulls_total", kind::counter, "Pulls that are over, by outcome.");
+  into.sample(of.pulled, {{"outcome", "here"}});
+  into.sample(of.failed, {{"outcome", "failed"}});
+  into.single("insula_image_pulled_bytes_total", kind::counter, "Of layers, packed.", of.bytes);
+  into.single("insula_images_removed_total", kind::counter, "Images that the node has removed.",
+              of.removed);
+}
+
 void write_process_figures(metrics::text& into) {
   using metrics::kind;
   const auto stat = stat_fields();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "apps/image_supply.hpp"
 #include "base/metrics.hpp"
 #include "base/network.hpp"
 
@@ -19,6 +20,9 @@ struct node_description {
 
 /// insula_build_info: one sample, 1, with all of it and of the machine as labels.
 void write_build_info(metrics::text& into, const node_description& of);
+
+/// The node's images, and what has become of pulls.
+void write_image_figures(metrics::text& into, const image_supply::figures& of);
 
 /// What has not been on the way out of sandboxes.
 void write_network_totals(metrics::text& into, const network_totals& of);

@@ -2,9 +2,12 @@
 
 #include "actors/node.hpp"
 #include "actors/pool_scheduler.hpp"
+#include "actors/record_keys.hpp"
 #include "actors/sandbox_list.hpp"
 #include "apps/cluster_node.hpp"
 #include "apps/find_images.hpp"
+#include "apps/image_room.hpp"
+#include "apps/image_supply.hpp"
 #include "apps/node_figures.hpp"
 #include "apps/reload.hpp"
 #include "apps/resolvers.hpp"
@@ -361,6 +364,28 @@ void keep_files(const actors::node& node, const sigset_t& signals) {
     log::error("node.files_not_kept", {{"sandboxes", failed}});
 }
 
+image_supply::settings supply_of(const config& values, const state_directory& state,
+                                 bool may_sweep) {
+  image_supply::settings how{values.images,
+                             values.image.default_name,
+                             values.sandbox.env,
+                             values.runtimes,
+                             {values.image.available.begin(), values.image.available.end()},
+                             may_sweep};
+  how.pinned.insert({values.image.default_name, "host"});
+  for (const auto& [runtime, image] : values.runtimes)
+    how.pinned.insert(image.empty() ? runtime : image);
+  if (!values.cluster.self.empty()) // A cluster's records are elsewhere, and of all nodes.
+    return how;
+  auto finder = storage::owner_finder::open(path_of(state.records) + "/insula.db");
+  if (finder)
+    how.users = [records = std::make_shared<storage::owner_finder>(std::move(*finder))](
+                  const std::string& name) { return records->find(actors::image_key, name); };
+  else
+    log::warning("images.not_removed", {{"reason", finder.reason().message}});
+  return how;
+}
+
 result<void> run(const config& values, const config_origin& from) {
   if (::geteuid() != 0)
     return {{errc::invalid_request,
@@ -377,7 +402,10 @@ result<void> run(const config& values, const config_origin& from) {
   auto state = state_directory::prepare(values.state.directory, *user);
   if (!state)
     return state.reason();
-  auto images = find_images(state->path, values);
+  auto trusted = trusted_authorities(values);
+  if (!trusted)
+    return trusted.reason();
+  auto images = find_images(state->path, values, *trusted);
   if (!images)
     return images.reason();
   runtime::spawner_options spawning{state->path, runtime::node_key(state->path),
@@ -391,9 +419,8 @@ result<void> run(const config& values, const config_origin& from) {
     log::warning("spawner.ca_file_unused",
                  {{"reason", "the sandboxes of an earlier version keep its spawner, which does not "
                              "know of sandbox.ca_file"}});
-    auto without = values;
-    without.sandbox.ca_file.clear();
-    images = find_images(state->path, without);
+    *trusted = {};
+    images = find_images(state->path, values, *trusted);
     if (!images)
       return images.reason();
   }
@@ -413,6 +440,9 @@ result<void> run(const config& values, const config_origin& from) {
   auto again = reloader::prepare(values, from, user->uid, user->gid);
   if (!again)
     return again.reason();
+  auto room = image_room::prepare({state->path, std::move(*trusted), values.images.auth_file});
+  if (!room)
+    return room.reason();
   // Before there is a second thread, since this is each thread's own. The spawner, which needs its
   // privileges, runs.
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
@@ -484,6 +514,9 @@ result<void> run(const config& values, const config_origin& from) {
     snapshots.emplace(std::move(*blobs), space_of(*space), *records->store, time);
   }
 
+  const auto catalogue = std::make_shared<actors::image_catalogue>(std::move(*images));
+  image_supply supply{std::move(*room), catalogue, supply_of(values, *state, first)};
+
   caf::actor_system_config settings;
   actors::run_actors_on(pool, settings);
   if (cluster)
@@ -499,7 +532,8 @@ result<void> run(const config& values, const config_origin& from) {
   if (cluster)
     options.ours = [of = cluster.get()](const std::string& id) { return of->is_here(id); };
   options.image_name = values.image.default_name;
-  options.images = std::move(*images);
+  options.images = catalogue;
+  options.supply = &supply;
   options.limits = limits_of(values.sandbox);
   options.profile.env = {{"HOME", "/home/sandbox"}, {"LANG", "C.UTF-8"},
                          {"LOGNAME", "sandbox"},    {"PATH", std::string{default_path}},
@@ -585,8 +619,9 @@ result<void> run(const config& values, const config_origin& from) {
                        cluster.get()};
   }
   serving.pool = node->pool();
+  serving.images = &supply;
   serving.keeps_snapshots = snapshots.has_value();
-  serving.more_figures = [described, counts, &snapshots, store = records->figures, &engine,
+  serving.more_figures = [described, counts, &snapshots, &supply, store = records->figures, &engine,
                           of = cluster.get()](metrics::text& into) {
     write_build_info(into, described);
     counts->write(into);
@@ -594,6 +629,7 @@ result<void> run(const config& values, const config_origin& from) {
       store->write(into);
     if (snapshots)
       snapshots->write(into);
+    write_image_figures(into, supply.read_figures());
     if (const auto totals = engine.total_network())
       write_network_totals(into, *totals);
     write_process_figures(into);

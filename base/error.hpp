@@ -35,6 +35,8 @@ enum class errc : std::uint8_t {
                 ///< of the kernel's. Trying later may help.
   forbidden,    ///< The configuration of the node does not allow it.
   sandbox_mismatch, ///< The sandbox is there, and was made otherwise than the request asks for.
+  image_refused,    ///< The image that is named is not to be had.
+  image_pending,    ///< The image is on its way to the node. Trying later helps.
 };
 
 /// A failure, and the sentence a person would want to read about it.

@@ -452,6 +452,14 @@ inline constexpr std::size_t blob_bytes = 17u << 20;
 /// image with all of a machine learning kit has 20 GiB.
 inline constexpr std::uint64_t image_bytes = 64ull << 30;
 
+/// How long a request waits for an image that is fetched for it. Clients of OpenSandbox give up
+/// after 30 s.
+inline constexpr std::chrono::seconds image_patience{20};
+
+/// Images that wait until others have been fetched, and requests that wait for one.
+inline constexpr std::size_t images_waiting = 32;
+inline constexpr std::size_t waiting_per_image = 256;
+
 /// Files and directories in all layers together; a large distribution has a tenth.
 inline constexpr std::uint64_t image_entries = 4'000'000;
 

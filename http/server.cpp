@@ -257,6 +257,7 @@ private:
     with.system = &system;
     with.directory = std::move(directory);
     with.pool = options.pool;
+    with.images = options.images;
     if (options.cluster)
       with.cluster = options.cluster->control;
     with.missing_parts = std::move(health);

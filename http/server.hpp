@@ -7,6 +7,7 @@
 #include "base/metrics.hpp"
 #include "http/cluster/routing.hpp"
 #include "http/sandboxes/cluster_control.hpp"
+#include "http/sandboxes/node_images.hpp"
 #include "http/sandboxes/session_id.hpp"
 #include "http/transport/front_door.hpp"
 
@@ -70,9 +71,10 @@ struct server_options {
   std::optional<cluster_member> cluster; ///< None: one node, which has all.
   /// Below it, each port of each sandbox has a name: `<port>-<sandbox>.<domain>`.
   std::string preview_domain = "localhost";
-  bool previews_public = false; ///< Nobody is asked for a key or a token there.
-  pool_actor pool;              ///< Of warm sandboxes.
-  bool keeps_snapshots = false; ///< Clients may ask for sandboxes whose files outlive the node.
+  bool previews_public = false;  ///< Nobody is asked for a key or a token there.
+  pool_actor pool;               ///< Of warm sandboxes.
+  node_images* images = nullptr; ///< Outlives the server. Null: nothing is told of them.
+  bool keeps_snapshots = false;  ///< Clients may ask for sandboxes whose files outlive the node.
   /// Adds what the rest of the node counts to /metrics. Any thread; it may wait for a disk.
   std::function<void(metrics::text&)> more_figures;
 };

@@ -618,19 +618,45 @@ result<std::vector<std::string>> sqlite_store::owners() {
   return impl_->from.owners();
 }
 
+struct owner_finder::impl {
+  std::string path;
+  decltype(connect({}, nullptr)) db;
+};
+
+owner_finder::owner_finder(std::unique_ptr<impl> made)
+    : impl_(std::move(made)) {}
+owner_finder::owner_finder(owner_finder&&) noexcept = default;
+owner_finder::~owner_finder() = default;
+
+result<owner_finder> owner_finder::open(const std::string& path) {
+  auto db = connect(path, nullptr);
+  if (!db)
+    return db.reason();
+  owner_finder made{std::make_unique<impl>(impl{path, std::move(db)})};
+  if (const auto first = made.find("", ""); !first) // The journal is opened by the first question.
+    return first.reason();
+  return made;
+}
+
+result<std::vector<std::string>> owner_finder::find(std::string_view key,
+                                                    std::string_view value) const {
+  auto* const db = impl_->db->get();
+  std::vector<std::string> ids;
+  statement look{db, "SELECT owner FROM entries WHERE key = ? AND value = ? AND "
+                     "substr(owner, 1, 1) <> x'5f' ORDER BY owner"};
+  if (!look.rows([&](statement& row) { ids.push_back(row.text(0)); }, key, value))
+    return failure_of(db, "reading " + impl_->path, errc::io_failed);
+  return ids;
+}
+
 result<std::vector<std::string>> owners_with(const std::string& path, std::string_view key,
                                              std::string_view value) {
   if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT)
     return std::vector<std::string>{};
-  auto db = connect(path, nullptr);
-  if (!db)
-    return db.reason();
-  std::vector<std::string> ids;
-  statement look{db->get(), "SELECT owner FROM entries WHERE key = ? AND value = ? AND "
-                            "substr(owner, 1, 1) <> x'5f' ORDER BY owner"};
-  if (!look.rows([&](statement& row) { ids.push_back(row.text(0)); }, key, value))
-    return failure_of(db->get(), "reading " + path, errc::io_failed);
-  return ids;
+  const auto finder = owner_finder::open(path);
+  if (!finder)
+    return finder.reason();
+  return finder->find(key, value);
 }
 
 } // namespace insula::storage

@@ -51,6 +51,26 @@ private:
   std::unique_ptr<impl> impl_;
 };
 
+/// Finds objects by what they have, in the file of a store that may be another process's, also
+/// while that runs. All files are open from the beginning: the path need not lead there later.
+///
+/// Threads: one at a time; each call waits for the disk.
+class owner_finder {
+public:
+  /// Errors: io_failed.
+  static result<owner_finder> open(const std::string& path);
+  owner_finder(owner_finder&&) noexcept;
+  ~owner_finder();
+
+  /// The ids of objects whose entry `key` is `value`, ordered. Errors: io_failed.
+  result<std::vector<std::string>> find(std::string_view key, std::string_view value) const;
+
+private:
+  struct impl;
+  explicit owner_finder(std::unique_ptr<impl> made);
+  std::unique_ptr<impl> impl_;
+};
+
 /// The ids of objects whose entry `key` is `value`, ordered, of the store in that file; for another
 /// process than the one whose store it is, also while that runs. No file: no objects.
 /// Errors: io_failed.

@@ -5,6 +5,7 @@ const refresh_ms = 2_000;
 
 const list = new SandboxList(part('sandboxes'), part('rows'), part('empty'), part('count'));
 const nodes = new NodeTable(part('nodes'), part('node-rows'));
+const images = new ImageTable(part('images'), part('image-rows'), part('image'));
 let terminal;
 let network;
 
@@ -82,13 +83,15 @@ let newest = 0; // An answer that was overtaken is not shown.
 /// Looks once. What the node says about a sandbox is told to those who ask for it: of the one with `id`, however far down it is.
 async function look(id) {
   const mine = ++newest;
-  const said = await look_everywhere({ pages, id });
+  const [said, images_here] = await Promise.all([look_everywhere({ pages, id }), node.images()]);
   part('sign-out').hidden = !said.key;
   if (part('alert').dataset.until === 'good') complain('');
   if (mine !== newest) return said;
   list.show(said, { open: (id) => go_to(id), reach: (id) => (location.hash = `#network/${id}`), remove });
   part('more').hidden = !said.more;
   nodes.show(said.cluster);
+  images.show(images_here);
+  part('images-of').textContent = said.cluster ? `of ${said.node}` : '';
   part('whole').textContent = said.cluster ? 'in this cluster' : 'on this node';
   part('line').textContent = first_line(said.key);
   return said;
@@ -124,13 +127,33 @@ part('more').addEventListener('click', () => {
 part('create').addEventListener('click', ({ currentTarget }) =>
   act(currentTarget, async () => {
     complain('');
-    const id = await node.create();
+    const id = await node.create(part('image').value);
     const started = node.start(id); // The node knows of it by then, and the list shows how it starts.
     keep_looking();
     if (!(await started).running) throw new NodeError('The sandbox did not start.', 0);
     await look();
     list.focus(id);
   }));
+
+part('pull').addEventListener('submit', (event) => {
+  event.preventDefault();
+  const field = part('reference');
+  part('pull-state').textContent = 'Asking\u2026';
+  act(part('pull-button'), async () => {
+    complain('');
+    const asked = node.pull(field.value.trim());
+    keep_looking(); // The list shows how far it is.
+    try {
+      const { name } = await asked;
+      part('pull-state').textContent = name ? `${name} is here.` : 'On its way.';
+      field.value = '';
+    } catch (why) {
+      part('pull-state').textContent = '';
+      throw why;
+    }
+    await look();
+  });
+});
 
 function remove(id) {
   const dialog = part('confirm');

@@ -7,10 +7,10 @@ class NodeError extends Error {
   }
 }
 
-async function ask(method, path, { body, patience_ms = 20_000 } = {}) {
+async function ask(method, path, { body, headers, patience_ms = 20_000 } = {}) {
   let answer;
   try {
-    answer = await fetch(path, { method, body, redirect: 'error', signal: AbortSignal.timeout(patience_ms) });
+    answer = await fetch(path, { method, body, headers, redirect: 'error', signal: AbortSignal.timeout(patience_ms) });
   } catch {
     throw new NodeError('The node does not answer.', 0);
   }
@@ -29,7 +29,10 @@ const node = {
   cluster: () => ask('GET', '/v1/cluster'),
   sign_in: (key) => ask('POST', '/console/sign-in', { body: key }),
   sign_out: () => ask('POST', '/console/sign-out'),
-  create: async () => (await ask('POST', '/v1/sandbox')).id,
+  /// `image`: empty for the node's own.
+  create: async (image) => (await ask('POST', '/v1/sandbox', { headers: image ? { 'Insula-Image': image } : {} })).id,
+  images: () => ask('GET', '/v1/images'),
+  pull: (reference) => ask('POST', '/v1/images/pull', { body: JSON.stringify({ reference }), patience_ms: 40_000 }),
   start: (id) => ask('GET', `/v1/sandbox/${id}/running`, { patience_ms: 60_000 }),
   remove: (id) => ask('DELETE', `/v1/sandbox/${id}`, { patience_ms: 60_000 }),
   network: (id) => ask('GET', `/v1/sandbox/${id}/network`),

@@ -128,7 +128,9 @@ errc known_code(std::uint8_t code) {
     case errc::result_gone:
     case errc::machine_full:
     case errc::forbidden:
-    case errc::sandbox_mismatch: return static_cast<errc>(code);
+    case errc::sandbox_mismatch:
+    case errc::image_refused:
+    case errc::image_pending: return static_cast<errc>(code);
   }
   return errc::internal;
 }

@@ -285,8 +285,10 @@ struct sandbox_profile {
 /// What is said of a sandbox when it is made by more than its first use. Starts nothing.
 struct define_sandbox {
   api_metadata metadata;
-  std::map<std::string, std::string> env;      ///< Of all that runs in it, over the image's.
-  std::string image = {};                      ///< Empty: the node's default.
+  std::map<std::string, std::string> env; ///< Of all that runs in it, over the image's.
+  /// A name of the node's, or a reference of a registry's. Empty: that of the context, or else the
+  /// node's default.
+  std::string image = {};
   std::optional<std::int64_t> expires_ms = {}; ///< Unix time, when it is deleted. None: never.
   std::optional<egress_policy> network = {};   ///< None: the node's default.
   // What it may use, if that is less than what the node gives to each. 0: that.
@@ -295,6 +297,7 @@ struct define_sandbox {
   std::optional<sandbox_profile> profile = {}; ///< None: the node's.
   /// None: those that the context asks for, or else the profile's, or else the node's.
   std::optional<privileges> gains = {};
+  std::vector<std::string> image_names = {}; ///< Names that mean the same to the API's clients.
   request_context context = {};
 };
 /// One API's text becomes another one. The texts of other APIs do not matter to it.

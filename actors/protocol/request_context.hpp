@@ -157,6 +157,8 @@ struct request_context {
   /// It asks for a sandbox with these: a new one gets them, another one is not to be served. None:
   /// any will do.
   std::optional<privileges> gains = {};
+  /// The same for the image: a name of the node's, or a reference of a registry's. Empty: any.
+  std::string image = {};
 };
 
 } // namespace insula

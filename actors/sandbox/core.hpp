@@ -135,7 +135,7 @@ public:
   std::uint64_t start() const { return start_; }
   /// The engine's sandbox of this start. Null: there is none, or not yet.
   const std::shared_ptr<runtime::sandbox>& engine_sandbox() const { return engine_sandbox_; }
-  /// That the last start took. One of the options'.
+  /// That the last start took.
   const sandbox_image& image() const { return *image_; }
   /// The same; before any start the node's.
   const sandbox_profile& profile() const { return profile_; }
@@ -158,7 +158,7 @@ public:
   void set_engine_sandbox(std::shared_ptr<runtime::sandbox> made) {
     engine_sandbox_ = std::move(made);
   }
-  void set_image(const sandbox_image* taken) { image_ = taken; }
+  void set_image(shared_image taken) { image_ = std::move(taken); }
   void set_profile(sandbox_profile taken) { profile_ = std::move(taken); }
   void set_refusal(std::optional<error> why) { refusal_ = std::move(why); }
 
@@ -258,7 +258,7 @@ private:
   phase now_ = phase::asleep;
   std::uint64_t start_ = 0;
   std::shared_ptr<runtime::sandbox> engine_sandbox_;
-  const sandbox_image* image_ = nullptr;
+  shared_image image_;
   sandbox_profile profile_;
   std::optional<error> refusal_;
   std::optional<steady_clock::time_point> start_began_;

@@ -2,6 +2,7 @@
 
 #include "actors/record_keys.hpp"
 #include "actors/sandbox/egress.hpp"
+#include "actors/sandbox/image_choice.hpp"
 #include "actors/sandbox/profile.hpp"
 #include "actors/sandbox_metadata.hpp"
 
@@ -63,11 +64,15 @@ void description::write(std::vector<storage::change> changes,
 /// runs.
 bool description::delays(const request_context& context, const then_function& /*then*/,
                          const otherwise_function& otherwise) {
-  const bool is_settled = core_.exists() || core_.runs() || record().find(profile_key) != nullptr;
-  if (!context.gains || core_.now() == phase::starting || !is_settled)
+  if (core_.now() == phase::starting)
     return false;
-  const auto is = profile_of(core_);
-  const auto wrong = is ? mismatch(*context.gains, is->gains) : std::nullopt;
+  const bool is_there = core_.exists() || core_.runs();
+  std::optional<error> wrong;
+  if (context.gains && (is_there || record().find(profile_key) != nullptr))
+    if (const auto is = profile_of(core_))
+      wrong = mismatch(*context.gains, is->gains);
+  if (!wrong && (is_there || record().find(image_asked_key) != nullptr))
+    wrong = image_mismatch(core_, context.image);
   if (wrong)
     otherwise(*wrong);
   return wrong.has_value();
@@ -81,20 +86,55 @@ void description::keep_wishes(const request_context& context,
   };
   if (core_.lives()) // It is on its way: what it has is known once it runs.
     return core_.when_running(to, context, answer);
-  if (!context.gains || record().find(profile_key) != nullptr)
+  std::vector<storage::change> changes;
+  if (context.gains && record().find(profile_key) == nullptr)
+    changes.push_back({std::string{profile_key}, write_privileges(*context.gains)});
+  if (!context.image.empty() && record().find(image_asked_key) == nullptr)
+    changes.push_back({image_asked_key, context.image});
+  if (changes.empty())
     return answer();
-  if (const auto wrong = objection_to(*context.gains, options()))
+  if (const auto wrong = context.gains ? objection_to(*context.gains, options()) : std::nullopt)
     return to.fail(*wrong);
-  core_.with_lease(
-    [=, this] {
-      if (core_.exists() || core_.lives()) // Meanwhile.
-        return core_.when_running(to, context, answer);
-      if (delays(context, answer, to.otherwise())) // Another wish came while this one waited.
-        return;
-      record().write({{std::string{profile_key}, write_privileges(*context.gains)}}, context);
-      answer();
-    },
-    to.otherwise());
+  const auto keep = [=, this] {
+    core_.with_lease(
+      [=, this] {
+        if (core_.exists() || core_.lives()) // Meanwhile.
+          return core_.when_running(to, context, answer);
+        if (delays(context, answer, to.otherwise())) // Another wish came while this one waited.
+          return;
+        record().write(changes, context);
+        answer();
+      },
+      to.otherwise());
+  };
+  if (context.image.empty())
+    return keep();
+  // An image that is on its way may be used later; one that is not to be had is told now.
+  with_image({context.image}, to, [=](const result<std::string>& found) {
+    if (found || found.reason().code == errc::image_pending)
+      keep();
+    else
+      to.fail(found.reason());
+  });
+}
+
+/// `then` gets the name on this node; for no text, none.
+void description::with_image(const image_wish& wanted, const reply<sandbox_description>& to,
+                             image_supply::found_function then) {
+  if (wanted.text.empty())
+    return then(std::string{});
+  auto names = wanted.names;
+  names.push_back(wanted.text);
+  if (options().supply == nullptr) {
+    for (const auto& each : names)
+      if (options().images->find(each))
+        return then(each);
+    return then(error{errc::image_refused, "there is no image " + wanted.text + " on this node"});
+  }
+  options().supply->find(wanted, [to, then, post = core_.post()](const result<std::string>& found) {
+    if (!post([then, found] { then(found); }))
+      to.fail({errc::sandbox_not_running, "the sandbox has ended"});
+  });
 }
 
 void description::describe(sandbox_description& into) const {
@@ -148,42 +188,51 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
     const auto gains = gains_of(wanted, options());
     if (const auto wrong = objection_to(gains, options()))
       return mine.fail(*wrong);
-    if (!wanted.image.empty() && options().images.count(wanted.image) == 0)
-      return mine.fail({errc::not_found, "there is no image " + wanted.image});
-    core_.with_lease(
-      [=, this] {
-        // Another definition, or a command, came while this one waited for the lease.
-        if (core_.exists() || core_.lives())
-          return refuse();
-        std::string lines;
-        for (const auto& [name, value] : wanted.env)
-          lines += name + "=" + value + '\0';
-        std::vector<storage::change> changes{
-          {created_key, std::to_string(options().time->unix_ms())}};
-        for (const auto& [api, text] : wanted.metadata)
-          for (auto& each : metadata_changes(api, text))
-            changes.push_back(std::move(each));
-        if (!lines.empty())
-          changes.push_back({env_key, lines});
-        if (!wanted.image.empty())
-          changes.push_back({image_key, wanted.image});
-        if (wanted.profile) {
-          auto whole = *wanted.profile;
-          whole.gains = gains;
-          changes.push_back({std::string{profile_key}, write_profile(whole)});
-        } else if (gains != privileges::none || record().find(profile_key) != nullptr) {
-          changes.push_back({std::string{profile_key}, write_privileges(gains)});
-        }
-        if (wanted.network)
-          changes.push_back({network_key, to_text(*wanted.network)});
-        if (wanted.memory_bytes > 0)
-          changes.push_back({memory_key, std::to_string(wanted.memory_bytes)});
-        if (wanted.cpu_percent > 0)
-          changes.push_back({cpu_key, std::to_string(wanted.cpu_percent)});
-        write(std::move(changes), wanted.expires_ms);
-        record().when_durable([this, mine] { mine.deliver(core_.describe()); }, mine.otherwise());
-      },
-      mine.otherwise());
+    const auto& asked = wanted.image.empty() ? wanted.context.image : wanted.image;
+    const auto write_it = [=, this](const result<std::string>& image) {
+      if (!image)
+        return mine.fail(image.reason());
+      core_.with_lease(
+        [=, this] {
+          // Another definition, or a command, came while this one waited for the lease.
+          if (core_.exists() || core_.lives())
+            return refuse();
+          std::string lines;
+          for (const auto& [name, value] : wanted.env)
+            lines += name + "=" + value + '\0';
+          std::vector<storage::change> changes{
+            {created_key, std::to_string(options().time->unix_ms())}};
+          for (const auto& [api, text] : wanted.metadata)
+            for (auto& each : metadata_changes(api, text))
+              changes.push_back(std::move(each));
+          if (!lines.empty())
+            changes.push_back({env_key, lines});
+          if (!asked.empty()) {
+            changes.push_back({image_key, *image});
+            changes.push_back({image_asked_key, asked});
+            if (const auto found = options().images->find(*image))
+              if (auto source = source_of(*found); !source.empty())
+                changes.push_back({image_source_key, std::move(source)});
+          }
+          if (wanted.profile) {
+            auto whole = *wanted.profile;
+            whole.gains = gains;
+            changes.push_back({std::string{profile_key}, write_profile(whole)});
+          } else if (gains != privileges::none || record().find(profile_key) != nullptr) {
+            changes.push_back({std::string{profile_key}, write_privileges(gains)});
+          }
+          if (wanted.network)
+            changes.push_back({network_key, to_text(*wanted.network)});
+          if (wanted.memory_bytes > 0)
+            changes.push_back({memory_key, std::to_string(wanted.memory_bytes)});
+          if (wanted.cpu_percent > 0)
+            changes.push_back({cpu_key, std::to_string(wanted.cpu_percent)});
+          write(std::move(changes), wanted.expires_ms);
+          record().when_durable([this, mine] { mine.deliver(core_.describe()); }, mine.otherwise());
+        },
+        mine.otherwise());
+    };
+    with_image({asked, wanted.image_names}, mine, write_it);
   });
 }
 

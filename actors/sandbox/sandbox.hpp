@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/figures.hpp"
+#include "actors/image_catalogue.hpp"
 #include "actors/instance_count.hpp"
 #include "actors/object.hpp"
 #include "actors/owned_object.hpp"
@@ -32,13 +33,6 @@ using sandbox_object_actor = sandbox_actor::extend_with<owned_object_actor>;
 
 namespace actors {
 
-/// What sandboxes start from, and what commands in them need of it.
-struct sandbox_image {
-  runtime::image_layers layers;
-  std::map<std::string, std::string> env; ///< Goes over a profile's.
-  std::string shell = "/bin/bash";
-};
-
 /// What every sandbox of a node is made with. Nothing here is owned but what is shared; all
 /// outlives the actor system.
 struct sandbox_options {
@@ -52,7 +46,8 @@ struct sandbox_options {
   bucket_settings buckets;
   egress_policy network;           ///< Of one for which nobody has said another.
   std::string image_name = "host"; ///< Of sandboxes that are new; later it stands in their record.
-  std::map<std::string, sandbox_image> images; ///< By name: all that records may name.
+  std::shared_ptr<image_catalogue> images = std::make_shared<image_catalogue>();
+  image_supply* supply = nullptr; ///< Null: an image that is not here is not to be had.
   runtime::sandbox_limits limits;
   sandbox_profile profile; ///< Of one for which no other was said. Its privileges: of a new one.
   bool allow_sudo = true;  ///< If not, none gets the privileges `sudo`, and none with them starts.

@@ -5,6 +5,7 @@
 #include "actors/sandbox/egress.hpp"
 #include "actors/sandbox/gate.hpp"
 #include "actors/sandbox/idle.hpp"
+#include "actors/sandbox/image_choice.hpp"
 #include "actors/sandbox/mounts.hpp"
 #include "actors/sandbox/profile.hpp"
 #include "actors/sandbox/teardown.hpp"
@@ -109,28 +110,53 @@ void startup::make_unless_paused() {
   core_.hibernate_if_idle();
 }
 
-/// A sandbox starts from the image that it was made from, also when new ones start from another.
-std::string startup::image_name() const {
-  const auto* recorded = record().find(image_key);
-  return recorded == nullptr ? options().image_name : *recorded;
-}
-
 void startup::choose_image_and_make() {
   adopting_ = core_.has_survived();
   if (adopting_ && (record().find(started_key) == nullptr || with_.files.has_half_its_files()))
     return end_survivor(); // No client was ever told of it.
-  const auto name = image_name();
-  const auto at = options().images.find(name);
-  static const sandbox_image
-    unknown; // It runs without, and all that is missing is its environment.
-  if (at == options().images.end() && !adopting_) {
+  const auto from = image_of(core_, watch_.whose);
+  image_name_ = from.name;
+  auto here = options().images->find(from.name);
+  if (options().supply == nullptr || adopting_ || (here && has_bytes_of(from, *here)))
+    return make_from(std::move(here));
+  options().supply->find(
+    {from.source.empty() ? from.name : from.source},
+    [this, start = core_.start(), post = core_.post()](const result<std::string>& found) {
+      post([=, this] { on_image(start, found); });
+    });
+}
+
+void startup::on_image(std::uint64_t start, const result<std::string>& found) {
+  if (start != core_.start())
+    return;
+  if (core_.now() == phase::deleting)
+    return with_.ends.finish_delete();
+  if (found)
+    image_name_ = *found;
+  auto image = options().images->find(image_name_);
+  // Another image of that name has taken its place, and this one is not to be had any more.
+  if (found || image)
+    return make_from(std::move(image));
+  const auto& why = found.reason();
+  log::warning("sandbox.no_image", {{"id", core_.id()},
+                                    {"image", image_name_},
+                                    {"reason", why.message},
+                                    {"request", watch_.whose.id}});
+  options().figures->not_started(start_failure::image);
+  fall_asleep(why);
+}
+
+/// Null: there is no such image.
+void startup::make_from(shared_image image) {
+  static const auto unknown = std::make_shared<const sandbox_image>(); // All that a survivor lacks
+                                                                       // is its environment.
+  if (!image && !adopting_) {
     log::error("sandbox.no_image",
-               {{"id", core_.id()}, {"image", name}, {"request", watch_.whose.id}});
+               {{"id", core_.id()}, {"image", image_name_}, {"request", watch_.whose.id}});
     options().figures->not_started(start_failure::image);
-    return fall_asleep(
-      {errc::launch_failed, "its image \"" + name +
-                              "\" is not there; once it has been imported again and the node "
-                              "restarted, the sandbox starts"});
+    return fall_asleep({core_.exists() ? errc::launch_failed : errc::image_refused,
+                        "its image \"" + image_name_ +
+                          "\" is not there; once it has been imported again, the sandbox starts"});
   }
   auto profile = recorded_profile(core_);
   if (!profile) {
@@ -147,7 +173,7 @@ void startup::choose_image_and_make() {
     options().figures->not_started(start_failure::record);
     return fall_asleep(*wrong);
   }
-  core_.set_image(at == options().images.end() ? &unknown : &at->second);
+  core_.set_image(image ? std::move(image) : unknown);
   core_.set_profile(std::move(*profile));
   if (!adopting_)
     return take_place([this] { take_lease_and_make(); });
@@ -177,7 +203,7 @@ void startup::take_place(then_function then) {
   if (!claim_ || claims_ >= limits::claims_in_vain)
     return take_place_cold(then);
   watch_.claimed = steady_clock::now();
-  claim_({{image_name(), options().engine_name, core_.profile().gains}, watch_.whose},
+  claim_({{image_name_, options().engine_name, core_.profile().gains}, watch_.whose},
          reply<claim_answer>::function{
            [this, then, start = core_.start()](const result<claim_answer>& answer) {
              if (start != core_.start())
@@ -233,9 +259,14 @@ void startup::record_failed(const error& why, bool before) {
 /// crash. `make`: what is to follow it; null: the engine has been asked already.
 void startup::write_record(const then_function& make) {
   const auto now_ms = std::to_string(options().time->unix_ms());
-  std::vector<storage::change> changes{{image_key, image_name()}, {started_key, now_ms}};
+  std::vector<storage::change> changes{{image_key, image_name_}, {started_key, now_ms}};
+  if (const auto source = source_of(core_.image()); record().find(image_source_key) == nullptr)
+    if (!source.empty())
+      changes.push_back({image_source_key, source});
   if (!core_.exists()) {
     changes.push_back({created_key, now_ms});
+    if (!watch_.whose.image.empty() && record().find(image_asked_key) == nullptr)
+      changes.push_back({image_asked_key, watch_.whose.image});
     if (core_.profile().gains != privileges::none) // For good, whatever the node says later.
       changes.push_back({std::string{profile_key}, write_privileges(core_.profile().gains)});
   }
@@ -341,6 +372,8 @@ void startup::run_if_ready() {
   core_.become(phase::running);
   instance_.become(instance::assigned);
   account();
+  if (options().supply != nullptr)
+    options().supply->used(image_name_);
   const bool adopted = std::exchange(adopting_, false), wanted = !with_.requests.empty();
   if (adopted)
     core_.set_start_began(std::nullopt);

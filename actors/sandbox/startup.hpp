@@ -71,9 +71,10 @@ private:
     }
   };
 
-  std::string image_name() const;
   void make_unless_paused();
   void choose_image_and_make();
+  void on_image(std::uint64_t start, const result<std::string>& found);
+  void make_from(shared_image image);
   void take_place(then_function then);
   void take_place_cold(const then_function& then);
   void take_lease_and_make();
@@ -92,6 +93,7 @@ private:
   const others with_;
   const claim_function claim_;
   instance_count::place instance_;
+  std::string image_name_; ///< Of this start.
   bool making_ = false; ///< The engine has been asked for this start, and has not said how it went.
   /// By start: the places of engine's sandboxes that are still being made for starts that are over.
   std::map<std::uint64_t, instance_count::place> given_up_;

@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::string_view persistent_field = "Insula-Persistent";
 constexpr std::string_view privileges_field = "Insula-Privileges";
+constexpr std::string_view image_field = "Insula-Image";
+constexpr std::size_t longest_image = 512;
 
 std::vector<route> rows_of(const std::vector<std::shared_ptr<const public_api>>& apis) {
   std::vector<route> all;
@@ -136,6 +138,9 @@ std::optional<response> dispatcher::objection_to_wishes(const request_head& head
   if (const auto gains = head.field(privileges_field); !gains.empty() && !privileges_of(gains))
     return response{
       400, json::write_error("Insula-Privileges: expected none or sudo", "invalid_request")};
+  if (head.field(image_field).size() > longest_image)
+    return response{
+      400, json::write_error("Insula-Image: expected at most 512 bytes", "invalid_request")};
   const auto wanted = head.field(persistent_field);
   if (wanted.empty() || wanted == "false" || (wanted == "true" && is_.keeps_snapshots))
     return std::nullopt;
@@ -156,6 +161,7 @@ request_track dispatcher::track_of(const request_head& head, route_figures& row,
   if (head.field("X-Server-Timing") == "1")
     context.times = std::make_shared<request_times>(request_times::clock::now());
   context.gains = privileges_of(head.field(privileges_field));
+  context.image = head.field(image_field);
   if (is_.keeps_snapshots) {
     context.recovered = std::make_shared<recovery_place>();
     context.persistent = head.field(persistent_field) == "true";

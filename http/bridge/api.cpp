@@ -52,6 +52,7 @@ constexpr route_group groups[] = {{"Sandboxes", add_sandbox_routes},
                                   {"Buckets", add_mount_routes},
                                   {"Network", add_network_routes, true},
                                   {"Previews", add_preview_routes, true},
+                                  {"Images", add_image_routes, true},
                                   {"Pool", add_pool_routes},
                                   {"Cluster", add_cluster_routes, true}};
 

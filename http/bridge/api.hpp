@@ -31,6 +31,7 @@ void add_terminal_routes(std::vector<route>& table, const shared_services& with)
 void add_mount_routes(std::vector<route>& table, const shared_services& with);
 void add_network_routes(std::vector<route>& table, const shared_services& with);
 void add_preview_routes(std::vector<route>& table, const shared_services& with);
+void add_image_routes(std::vector<route>& table, const shared_services& with);
 void add_pool_routes(std::vector<route>& table, const shared_services& with);
 void add_cluster_routes(std::vector<route>& table, const shared_services& with);
 void add_service_routes(std::vector<route>& table, const shared_services& with,

@@ -372,6 +372,57 @@ std::string write_description(std::string_view id, const sandbox_description& is
   return out.end_object().str();
 }
 
+namespace {
+
+void put(writer& out, const node_image& is) {
+  out.begin_object().member("name", is.name);
+  if (!is.reference.empty())
+    out.member("reference", is.reference);
+  out.member("digest", is.digest).member("base", is.base).member("size_bytes", is.size_bytes);
+  out.member("created_ms", is.created_ms);
+  if (is.used_ms > 0)
+    out.member("used_ms", is.used_ms);
+  out.member("default", is.is_default).key("programs").begin_object();
+  for (const auto& [program, version] : is.programs)
+    out.member(program, version);
+  out.end_object().end_object();
+}
+
+void put(writer& out, const image_on_its_way& is) {
+  out.begin_object().member("reference", is.reference).member("bytes", is.bytes);
+  out.member("total_bytes", is.total_bytes).end_object();
+}
+
+} // namespace
+
+std::string write_images(const node_images& all) {
+  writer out;
+  out.begin_object().key("images").begin_array();
+  for (const auto& each : all.list())
+    put(out, each);
+  out.end_array().key("pulling").begin_array();
+  for (const auto& each : all.on_their_way())
+    put(out, each);
+  out.end_array().key("runtimes").begin_array();
+  for (const auto& each : all.runtimes()) {
+    out.begin_object().member("name", each.name).member("image", each.image);
+    out.member("version", each.version).end_object();
+  }
+  return out.end_array().end_object().str();
+}
+
+std::string write_image(const node_image& is) {
+  writer out;
+  put(out, is);
+  return out.str();
+}
+
+std::string write_pull(const image_on_its_way& is) {
+  writer out;
+  put(out, is);
+  return out.str();
+}
+
 std::string write_running(bool running) {
   return writer{}.begin_object().member("running", running).end_object().str();
 }

@@ -3,6 +3,7 @@
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
 #include "http/sandboxes/cluster_control.hpp"
+#include "http/sandboxes/node_images.hpp"
 
 #include <cstdint>
 #include <map>
@@ -66,6 +67,11 @@ std::string write_missing_parts(const std::vector<std::string>& errors);
 
 /// {"self":"n1","nodes":[{"name":"n1",…}],"sandboxes":[{"id":"…","node":"n1","epoch":1}]}
 std::string write_cluster(const cluster_status& seen);
+
+/// {"images":[{"name":"debian-12",…}],"pulling":[{"reference":"…","bytes":0,"total_bytes":0}]}
+std::string write_images(const node_images& all);
+std::string write_image(const node_image& is);
+std::string write_pull(const image_on_its_way& is);
 
 /// {"warm":0,"assigned":0,"total":0,"config":{…},"maxInstances":1000}
 std::string write_pool_stats(const pool_stats& of);

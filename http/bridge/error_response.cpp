@@ -64,6 +64,8 @@ wire_error classify(step during, errc code) {
     case errc::result_gone: return {410, "result_gone"};
     case errc::forbidden: return {403, "forbidden"};
     case errc::sandbox_mismatch: return {409, "sandbox_mismatch"};
+    case errc::image_refused: return {400, "image_refused"};
+    case errc::image_pending: return {503, "image_pending"};
     case errc::stale_epoch: // It has become another node's.
     case errc::node_unreachable: return {503, "node_unreachable"};
     case errc::limit_reached:

@@ -28,7 +28,7 @@ void create(const services& with, const std::string& id, const reply& to) {
   };
   redefine_sandbox wishes;
   wishes.keeps_wishes = true;
-  if (to->context().gains)
+  if (to->context().gains || !to->context().image.empty())
     return ask(wishes).template then<sandbox_description>([made](const auto&) { made({}); });
   if (to->context().persistent)
     return ask(mark_persistent{}).template then<caf::ok_atom>(made);
@@ -120,7 +120,7 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with) 
                                 {"400", "", "", "InvalidRequest"},
                                 {"403", "The node does not allow what a header asks for.",
                                  "application/json", "ErrorResponse"},
-                                {"409", "The key's sandbox is there, and has other privileges.",
+                                {"409", "The key's sandbox is there, and was made otherwise.",
                                  "application/json", "ErrorResponse"},
                                 {"502", "What a header asks for could not be remembered.",
                                  "application/json", "ErrorResponse"}}}});

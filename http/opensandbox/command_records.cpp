@@ -165,10 +165,12 @@ response execd_failure(const error& why) {
     case errc::forbidden: return execd_failure(403, "RUNTIME_ERROR", why.message);
     case errc::sandbox_mismatch: return execd_failure(409, "RUNTIME_ERROR", why.message);
     case errc::payload_too_large: return execd_failure(413, "INVALID_REQUEST_BODY", why.message);
+    case errc::image_refused: return execd_failure(400, "INVALID_REQUEST_BODY", why.message);
     case errc::disk_full: return execd_failure(507, "RUNTIME_ERROR", "the node's disk is full");
     case errc::capacity_exceeded:
     case errc::machine_full:
     case errc::store_failed:
+    case errc::image_pending:
       return with_retry_after(execd_failure(503, "RUNTIME_ERROR", why.message), why.code);
     case errc::sandbox_not_running:
       return is_being_deleted(why) ? execd_failure(404, "DOCKER::SANDBOX_NOT_FOUND", why.message)

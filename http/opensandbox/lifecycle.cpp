@@ -66,7 +66,10 @@ response failed(const std::string& id, const error& why) {
     case errc::store_failed:
     case errc::stale_epoch:
     case errc::node_unreachable:
+    case errc::image_pending:
       return with_retry_after(refused({503, "GENERAL::UNKNOWN_ERROR", why.message}), why.code);
+    case errc::image_refused:
+      return refused({500, "DOCKER::SANDBOX_IMAGE_PULL_FAILED", why.message});
     case errc::disk_full:
       return refused({507, "GENERAL::UNKNOWN_ERROR", "the node's disk is full"});
     case errc::sandbox_not_running:
@@ -142,8 +145,9 @@ std::vector<std::string> names_of_image(const std::string& uri) {
   return names;
 }
 
-response no_such_image(const std::string& uri, const std::vector<std::string>& names) {
-  auto why = "there is no image " + uri + " on this node";
+response no_such_image(const std::string& uri, const error& refusal) {
+  auto why = refusal.message;
+  const auto names = names_of_image(uri);
   const auto may_be_name = [](const std::string& name) {
     return name.size() < 64 && std::all_of(name.begin(), name.end(), [](char c) {
              return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
@@ -185,30 +189,30 @@ void start_made(const shared_services& with, const std::string& id, const create
     *with, {with->directory, id, probe_request{to->context()}, started, not_started});
 }
 
-/// `images`: what it may start from, the first that there is. Empty names this node's own.
+/// `image`: what it starts from, and empty the node's own, whatever the client has named.
 void define(const shared_services& with, const std::string& id, const create_body& wanted,
-            std::vector<std::string> images, time_point until, const reply& to) {
-  if (images.empty())
-    return to->respond(no_such_image(wanted.notes.image, names_of_image(wanted.notes.image)));
-  const auto image = std::move(images.front());
-  images.erase(images.begin());
+            const std::string& image, time_point until, const reply& to) {
   define_sandbox message;
   message.metadata[metadata_api] = write_notes(wanted.notes);
   message.env = wanted.env;
   message.image = image;
+  message.image_names = names_of_image(image);
   message.network = wanted.network;
   message.gains = wanted.gains;
   message.memory_bytes = wanted.memory_bytes;
   message.cpu_percent = wanted.cpu_percent;
   message.context = to->context();
+  message.context.image.clear(); // The body says it.
   if (wanted.timeout_s)
     message.expires_ms = now_ms() + *wanted.timeout_s * 1000;
   sandbox_question<define_sandbox, sandbox_description> asked{
     with->directory, id, std::move(message),
     [=](const sandbox_description& made) { start_made(with, id, wanted, made, until, to); },
     [=](question_stage, const error& why) {
-      if (why.code == errc::not_found) // There is no such image here.
-        return define(with, id, wanted, images, until, to);
+      if (why.code == errc::image_refused && with->any_image && !image.empty())
+        return define(with, id, wanted, {}, until, to);
+      if (why.code == errc::image_refused)
+        return to->respond(no_such_image(image, why));
       if (why.code == errc::already_exists) // Its id is new: this was asked twice.
         return look(with, id, to, [=](const sandbox_description& made) {
           start_made(with, id, wanted, made, until, to);
@@ -226,10 +230,7 @@ void create(const shared_services& with, const lifecycle_call&, const std::strin
     return to->respond(refused(*wrong));
   to->answer_within(create_patience,
                     refused({504, "GENERAL::UNKNOWN_ERROR", "the sandbox was not ready in time"}));
-  auto images = names_of_image(wanted.notes.image);
-  if (with->any_image)
-    images.emplace_back();
-  define(with, sandbox_id::generate().str(), wanted, std::move(images),
+  define(with, sandbox_id::generate().str(), wanted, wanted.notes.image,
          std::chrono::steady_clock::now() + create_patience, to);
 }
 

@@ -11,15 +11,16 @@ namespace insula::http::proxy {
 namespace {
 
 /// Of a request, what is told anew or is for this node alone.
-constexpr std::array<std::string_view, 9> told_by_node{"Expect",
-                                                       "Forwarded",
-                                                       "X-Real-IP",
-                                                       "X-Request-Id",
-                                                       token_field,
-                                                       "OPEN-SANDBOX-API-KEY",
-                                                       "X-EXECD-ACCESS-TOKEN",
-                                                       "Insula-Persistent",
-                                                       "Insula-Privileges"};
+constexpr std::array<std::string_view, 10> told_by_node{"Expect",
+                                                        "Forwarded",
+                                                        "X-Real-IP",
+                                                        "X-Request-Id",
+                                                        token_field,
+                                                        "OPEN-SANDBOX-API-KEY",
+                                                        "X-EXECD-ACCESS-TOKEN",
+                                                        "Insula-Persistent",
+                                                        "Insula-Privileges",
+                                                        "Insula-Image"};
 
 constexpr std::string_view forwarded = "X-Forwarded-";
 constexpr std::string_view own_cookies = "insula";  ///< They begin with it,

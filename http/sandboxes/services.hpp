@@ -18,6 +18,7 @@
 namespace insula::http {
 
 class cluster_control;
+class node_images;
 
 /// What the routes of every API work with. Shared by them; nothing in it changes.
 struct services {
@@ -25,6 +26,7 @@ struct services {
   directory_actor directory;
   pool_actor pool;
   cluster_control* cluster = nullptr; ///< Null: one node, which has all. Outlives the server.
+  node_images* images = nullptr;      ///< Null: nothing is told of them. Outlives the server.
   std::function<std::vector<std::string>()> missing_parts;
   std::chrono::milliseconds heartbeat{};      ///< Silence on an event stream before a comment.
   std::chrono::milliseconds probe_patience{}; ///< For a sandbox to be found and probed.

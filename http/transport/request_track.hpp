@@ -38,7 +38,10 @@ public:
 
   const request_context& context() const { return context_; }
   /// Of a visitor, who has no say in what a sandbox is made with.
-  void forget_wishes() { context_.gains.reset(); }
+  void forget_wishes() {
+    context_.gains.reset();
+    context_.image.clear();
+  }
 
   /// Header fields of the answer, a line each.
   void append_fields(std::string& head) const;

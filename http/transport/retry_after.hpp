@@ -14,6 +14,7 @@ constexpr int seconds_to_retry(errc code) {
     case errc::stale_epoch: // The sandbox has become another node's, which the next request finds.
     case errc::node_unreachable: return 1;
     case errc::machine_full: return 5; // What fills a machine does not go within a second.
+    case errc::image_pending: return 3;
     default: return 0;
   }
 }

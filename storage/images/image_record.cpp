@@ -39,6 +39,8 @@ void put(writer& to, const image_record& from) {
   put(to, "base", from.base);
   put(to, "architecture", from.architecture);
   put(to, "created_ms", static_cast<std::uint64_t>(from.created_ms));
+  if (from.used_ms > 0)
+    put(to, "used_ms", static_cast<std::uint64_t>(from.used_ms));
   put(to, "size_bytes", from.size_bytes);
   put(to, "entries", from.entries);
   to.Key("sandbox");
@@ -99,6 +101,7 @@ result<image_record> read_image_record(std::string_view json) {
   made.base = text_of(*text, "base");
   made.architecture = text_of(*text, "architecture");
   made.created_ms = static_cast<std::int64_t>(number_of(*text, "created_ms"));
+  made.used_ms = static_cast<std::int64_t>(number_of(*text, "used_ms"));
   made.size_bytes = number_of(*text, "size_bytes");
   made.entries = number_of(*text, "entries");
   const auto* account = member(*text, "sandbox");

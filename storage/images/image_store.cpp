@@ -24,6 +24,7 @@ namespace insula::storage::images {
 namespace {
 
 constexpr auto record_file = "image.json";
+constexpr auto used_file = "used"; ///< Its time is that of the last use.
 // No image has a name that begins with a dot.
 const std::string new_prefix = ".new-", tree_prefix = ".tree-", lock_file = ".lock";
 
@@ -372,7 +373,23 @@ result<image_record> image_store::find(const std::string& name) const {
                  directory_ + "/" + name + "/" + record_file + ": " + record.reason().message};
   record->name = name;
   record->root = root_in(where);
+  struct stat info {};
+  const auto note = directory_ + "/" + where + "/" + used_file;
+  if (::lstat(note.c_str(), &info) == 0)
+    record->used_ms = std::int64_t{info.st_mtim.tv_sec} * 1000 + info.st_mtim.tv_nsec / 1'000'000;
   return record;
+}
+
+void image_store::mark_used(const std::string& name) const {
+  if (!is_image_name(name))
+    return;
+  const auto here = open_directory(directory_);
+  const auto where = here ? place_of(here.get(), name) : std::string{};
+  const unique_fd note{where.empty() ? -1
+                                     : ::openat(here.get(), (where + "/" + used_file).c_str(),
+                                                O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644)};
+  if (note)
+    ::futimens(note.get(), nullptr);
 }
 
 result<void> image_store::remove(const std::string& name) {

@@ -72,6 +72,9 @@ public:
   /// Errors: not_found; limit_reached when another one writes; io_failed.
   result<void> remove(const std::string& name);
 
+  /// A sandbox starts from it now. Best effort.
+  void mark_used(const std::string& name) const;
+
   /// For the machine's own image: writes `record` to where `find` looks.
   result<void> write_record(const image_record& record);
 

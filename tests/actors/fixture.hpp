@@ -136,7 +136,7 @@ struct small_node {
     options->keep = std::make_shared<const actors::keepers>(
       actors::keepers{store.spawn(sys.get()), local.spawn(sys.get()), {}, &sys.time});
     options->instances = std::make_shared<actors::instance_count>(10);
-    options->images["host"] = {{"host", true}, {}, "/bin/bash"};
+    options->images->put("host", {{"host", true}, {}, "/bin/bash"});
     options->profile.env = {{"HOME", "/home/sandbox"}, {"PATH", "/usr/bin:/bin"}};
     options->ladder.stop_after = std::chrono::minutes{10};
   }

@@ -333,7 +333,7 @@ TEST_CASE("12.4 where the engine has no more room, that is told as the limit", "
 
 TEST_CASE("only what was made for the same image and engine is claimed", "[actors][pool]") {
   pooled_node node;
-  node.options->images["other"] = {{".tree-3", false}, {}, "/bin/bash"};
+  node.options->images->put("other", {{".tree-3", false}, {}, "/bin/bash"});
   const auto made = node.engine.creations.size();
   SECTION("image") {
     node.options->image_name = "other";

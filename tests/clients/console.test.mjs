@@ -114,6 +114,14 @@ describe('the console', () => {
     assert.ok(watch.asked.every((url) => !url.includes(key)));
   });
 
+  test('the images of the node are listed, and one that may not be fetched is refused in words', limit, async () => {
+    await shows(page.locator('tr[data-image="host"]').filter({ hasText: /python [\d.]+/ }));
+    await page.getByLabel('From a registry').fill('debian:12');
+    await page.getByRole('button', { name: 'Fetch' }).click();
+    await shows(page.getByText('does not fetch the image docker.io/library/debian:12'));
+    await page.getByRole('button', { name: 'Dismiss' }).click();
+  });
+
   test('a sandbox is made, and the list says how it is', limit, async () => {
     await page.getByRole('button', { name: 'New sandbox' }).click();
     await shows(page.locator('tr[data-state="running"]'));

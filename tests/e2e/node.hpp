@@ -59,9 +59,9 @@ public:
   /// devices, files.
   std::vector<std::string> traces() const;
   std::vector<pid_t> processes() const;
-  /// Of those the ones that are there without a sandbox: server, the child that opens its
-  /// configuration, spawner and egress gateway.
-  static constexpr std::size_t own_processes = 4;
+  /// Of those the ones that are there without a sandbox: server, the children that open its
+  /// configuration and bring images, spawner and egress gateway.
+  static constexpr std::size_t own_processes = 5;
   pid_t gateway() const;
   /// Every directory of one sandbox's cgroups.
   std::vector<std::string> sandbox_groups() const;

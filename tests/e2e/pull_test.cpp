@@ -1,4 +1,5 @@
 #include "runtime/spawner/protocol.hpp"
+#include "tests/e2e/docker_registry.hpp"
 #include "tests/e2e/image_trees.hpp"
 #include "tests/e2e/node.hpp"
 #include "tests/support/catch.hpp"
@@ -17,48 +18,6 @@ using namespace insula::test;
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Debian's own registry, with an image in it.
-class docker_registry {
-public:
-  /// `more`: further lines of its configuration, behind those of `http`.
-  explicit docker_registry(const std::string& more = "") {
-    std::ofstream{where_ / "config.yml"}
-      << "version: 0.1\nlog: {accesslog: {disabled: true}}\nstorage: {filesystem: {rootdirectory: "
-      << (where_ / "data").string() << "}}\nhttp:\n  addr: '127.0.0.1:0'\n  secret: x\n"
-      << more;
-    program_.emplace(
-      std::vector<std::string>{"docker-registry", "serve", (where_ / "config.yml").string()},
-      child_program::options{.error_file = (where_ / "err").string()});
-    const std::string before = "listening on 127.0.0.1:";
-    REQUIRE(eventually([&] {
-      const auto said = fs::exists(where_ / "err") ? content_of(where_ / "err") : "";
-      const auto at = said.find(before);
-      if (at == said.npos)
-        return false;
-      port_ = static_cast<std::uint16_t>(std::stoul(said.substr(at + before.size(), 6)));
-      return true;
-    }));
-  }
-
-  std::uint16_t port() const { return port_; }
-  std::string host() const { return "127.0.0.1:" + std::to_string(port_); }
-
-  void push(const std::string& from, const std::string& as, const std::string& login = "") const {
-    std::vector<std::string> words{"skopeo", "copy", "--quiet", "--dest-tls-verify=false"};
-    if (!login.empty())
-      words.insert(words.end(), {"--dest-creds", login});
-    words.insert(words.end(), {from, "docker://" + host() + "/" + as});
-    output_of(words);
-  }
-
-private:
-  temp_dir where_;
-  std::uint16_t port_ = 0;
-  std::optional<child_program> program_;
-};
-
-const std::string debian = "oci:" + (inputs / "layout").string() + ":debian";
 
 /// Of the images of a state directory.
 std::string tree_of(const std::string& state, const std::string& name) {

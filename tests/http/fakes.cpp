@@ -417,11 +417,18 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       if (all->plays->define_error)
         return to_caf(*all->plays->define_error);
       std::lock_guard lock{all->mutex};
-      if (const auto& known = all->plays->images;
-          known && !wanted.image.empty() && known->count(wanted.image) == 0)
-        return to_caf({errc::not_found, "there is no image " + wanted.image});
-      all->plays->description = {
-        true, wanted.metadata, wanted.image, 1'700'000'000'123, wanted.expires_ms, false};
+      auto image = wanted.image;
+      if (const auto& known = all->plays->images; known && !image.empty()) {
+        auto names = wanted.image_names;
+        names.push_back(image);
+        const auto at = std::find_if(names.begin(), names.end(),
+                                     [&](const auto& each) { return known->contains(each); });
+        if (at == names.end())
+          return to_caf({errc::image_refused, "there is no image " + image + " on this node"});
+        image = *at;
+      }
+      all->plays->description = {true, wanted.metadata, image, 1'700'000'000'123, wanted.expires_ms,
+                                 false};
       return all->plays->description;
     },
     [all](const redefine_sandbox& wanted) -> caf::result<sandbox_description> {

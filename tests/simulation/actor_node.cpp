@@ -136,7 +136,7 @@ struct actor_node::server {
     options->time = &time;
     options->keep = std::make_shared<const keepers>(std::move(keep));
     options->instances = std::make_shared<instance_count>(100);
-    options->images["host"] = {{"host", true}, {}, "/bin/bash"};
+    options->images->put("host", {{"host", true}, {}, "/bin/bash"});
     options->ours = ours();
     options->ladder.stop_after = 3s;
     directory = spawn_directory(system, std::move(options));

@@ -61,7 +61,7 @@ TEST_CASE("a long line is read from a descriptor, and a shell that is no bash ha
           "[parts]") {
   fake_core core;
   commands jobs{core};
-  core.fake_world::options->images["host"].shell = "/bin/sh";
+  core.have_image({{"host", true}, {}, "/bin/sh"});
   core.be_running();
   owed<process_actor> told;
   auto what = line("bash line");

@@ -180,7 +180,7 @@ struct fake_world {
     options->leases = &leases;
     options->time = &time;
     options->instances = std::make_shared<actors::instance_count>(10);
-    options->images["host"] = {{"host", true}, {}, "/bin/bash"};
+    options->images->put("host", {{"host", true}, {}, "/bin/bash"});
     options->profile.env = {{"HOME", "/home/sandbox"}};
   }
 };
@@ -196,12 +196,17 @@ public:
 
   /// The parts of the test, in the order in which they are told.
   void have(std::vector<part*> all) { parts_ = std::move(all); }
+  void have_image(actors::sandbox_image is) {
+    options().images->put("host", std::move(is));
+    if (runs())
+      set_image(options().images->find("host"));
+  }
   void be_running() {
     cluster.kept["created_ms"] = "1";
     cluster.kept["started_ms"] = "7";
     become(phase::starting);
     next_start();
-    set_image(&options().images.at("host"));
+    set_image(options().images->find("host"));
     set_engine_sandbox(place);
     become(phase::running);
   }

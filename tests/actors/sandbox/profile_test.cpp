@@ -130,7 +130,7 @@ TEST_CASE("of two wishes for a sandbox that is not there the first is kept", "[p
 
 TEST_CASE("all that runs in a sandbox has its profile", "[parts][profile]") {
   whole_sandbox box;
-  box.fake_world::options->images["host"].env = {{"HOME", "/image"}, {"EDITOR", "image's"}};
+  box.have_image({{"host", true}, {{"HOME", "/image"}, {"EDITOR", "image's"}}});
   define(box, sample());
   box.use().got();
   SECTION("commands") {
@@ -154,7 +154,7 @@ TEST_CASE("all that runs in a sandbox has its profile", "[parts][profile]") {
     CHECK(is(spec.user, 7, 8));
     CHECK(spec.cwd == "/srv/work");
     CHECK(has(spec.env, "HOME=/srv/home"));
-    box.fake_world::options->images["host"].shell = "/bin/sh"; // Then it needs no session.
+    box.have_image({{"host", true}, {}, "/bin/sh"}); // Then it needs no session.
     owed<terminal_actor, std::uint64_t, std::uint64_t> opened;
     open_terminal_request wanted;
     wanted.session = "other";

@@ -94,7 +94,7 @@ TEST_CASE("an image without bash has no sessions, and a sandbox only so many", "
     CHECK(core.shells.find(std::to_string(i)));
   CHECK(core.shells.find("more").reason().code == errc::limit_reached);
   shells_core small;
-  small.fake_world::options->images["host"].shell = "/bin/sh";
+  small.have_image({{"host", true}, {}, "/bin/sh"});
   CHECK(small.shells.find("one").reason().code == errc::launch_failed);
 }
 

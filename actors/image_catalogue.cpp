@@ -1,0 +1,72 @@
+#include "actors/image_catalogue.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace insula::actors {
+
+image_catalogue::image_catalogue(std::map<std::string, sandbox_image> found) {
+  for (auto& [name, image] : found)
+    put(name, std::move(image));
+}
+
+shared_image image_catalogue::find(const std::string& name) const {
+  const std::lock_guard hold{guard_};
+  const auto at = all_.find(name);
+  return at == all_.end() ? nullptr : at->second;
+}
+
+template <class Fits>
+std::pair<std::string, shared_image> image_catalogue::find_if(Fits fits) const {
+  const std::lock_guard hold{guard_};
+  const auto at =
+    std::find_if(all_.begin(), all_.end(), [&](const auto& each) { return fits(*each.second); });
+  if (at == all_.end())
+    return {};
+  return {at->first, at->second};
+}
+
+std::pair<std::string, shared_image> image_catalogue::find_digest(const std::string& digest) const {
+  return find_if([&](const sandbox_image& each) { return each.digest == digest; });
+}
+
+std::pair<std::string, shared_image>
+image_catalogue::find_reference(const std::string& reference) const {
+  return find_if([&](const sandbox_image& each) { return each.reference == reference; });
+}
+
+std::map<std::string, shared_image> image_catalogue::list() const {
+  const std::lock_guard hold{guard_};
+  return all_;
+}
+
+void image_catalogue::put(const std::string& name, sandbox_image image) {
+  auto shared = std::make_shared<const sandbox_image>(std::move(image));
+  const std::lock_guard hold{guard_};
+  auto& at = all_[name];
+  if (at)
+    nameless_.emplace_back(at);
+  at = std::move(shared);
+}
+
+std::vector<std::string> image_catalogue::trees() const {
+  const std::lock_guard hold{guard_};
+  std::vector<std::string> found;
+  for (const auto& [name, image] : all_)
+    found.push_back(image->layers.tree);
+  std::erase_if(nameless_, [&](const auto& each) {
+    const auto image = each.lock();
+    if (image)
+      found.push_back(image->layers.tree);
+    return image == nullptr;
+  });
+  return found;
+}
+
+void image_catalogue::remove(const std::string& name) {
+  const std::lock_guard hold{guard_};
+  if (auto gone = all_.extract(name))
+    nameless_.emplace_back(gone.mapped());
+}
+
+} // namespace insula::actors

@@ -1,0 +1,89 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "runtime/engine.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace insula::actors {
+
+/// What sandboxes start from, and what commands in them need of it.
+struct sandbox_image {
+  runtime::image_layers layers;
+  std::map<std::string, std::string> env = {}; ///< Goes over a profile's.
+  std::string shell = "/bin/bash";
+  std::string digest = {};    ///< Of its manifest. Empty: not known.
+  std::string reference = {}; ///< In its registry, in full. Empty: it is from none.
+  /// Runtimes of languages, with their versions: "node" -> "22.11.0".
+  std::map<std::string, std::string> programs = {};
+  // For people:
+  std::string base = {};
+  std::uint64_t size_bytes = 0; ///< 0: not known.
+  std::int64_t created_ms = 0;  ///< When it came here; Unix time.
+  std::int64_t used_ms = 0;     ///< When a sandbox last started from it, before this server.
+};
+
+using shared_image = std::shared_ptr<const sandbox_image>;
+
+/// The images of a node, by name. Images come and go while the node runs. A sandbox holds the one
+/// that it has started from, so that its files stay.
+///
+/// Threads: any.
+class image_catalogue {
+public:
+  image_catalogue() = default;
+  explicit image_catalogue(std::map<std::string, sandbox_image> found);
+
+  shared_image find(const std::string& name) const;
+  /// Null: there is none with that digest.
+  std::pair<std::string, shared_image> find_digest(const std::string& digest) const;
+  std::pair<std::string, shared_image> find_reference(const std::string& reference) const;
+  std::map<std::string, shared_image> list() const;
+
+  /// Trees of the images that somebody holds, or that have a name.
+  std::vector<std::string> trees() const;
+
+  /// Sandboxes that have started from an earlier one of that name go on with it.
+  void put(const std::string& name, sandbox_image image);
+  void remove(const std::string& name);
+
+private:
+  template <class Fits>
+  std::pair<std::string, shared_image> find_if(Fits fits) const;
+
+  mutable std::mutex guard_;
+  std::map<std::string, shared_image> all_;
+  mutable std::vector<std::weak_ptr<const sandbox_image>> nameless_;
+};
+
+/// An image as somebody asks for it.
+struct image_wish {
+  std::string text; ///< A name of the catalogue's, or the reference of an image in a registry.
+  std::vector<std::string> names = {}; ///< Names that mean the same to a client of one API.
+};
+
+/// Brings images that are not here.
+///
+/// Threads: any.
+class image_supply {
+public:
+  using found_function = std::function<void(const result<std::string>&)>;
+
+  virtual ~image_supply() = default;
+
+  /// `then` gets the name of an image in the catalogue, once, on any thread, perhaps before this
+  /// returns. Errors: image_refused; forbidden by the configuration; image_pending: it is on its
+  /// way, and takes longer than a request waits; disk_full.
+  virtual void find(const image_wish& wanted, found_function then) = 0;
+  /// A sandbox has started from it.
+  virtual void used(const std::string& name) = 0;
+};
+
+} // namespace insula::actors

@@ -1,0 +1,88 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/unique_fd.hpp"
+#include "storage/images/authorities.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace insula {
+
+/// What a server has its image room do.
+enum class room_task : std::uint32_t {
+  pull = 1, ///< The image of a reference. One answer, after the news of its image.
+  remove,   ///< The image of a name. One answer.
+  sweep,    ///< Trees that no name leads to, but for those that are named. No answer.
+  used,     ///< The image of a name, just now. No answer.
+};
+
+struct room_order {
+  room_task task{};
+  std::uint32_t insecure = 0; ///< Of a pull: also by HTTP, and with a bad certificate.
+  std::uint64_t number = 0;   ///< The answer has it.
+  std::uint64_t max_bytes = 0;
+};
+
+enum class room_news : std::uint32_t {
+  image = 1, ///< There is an image, or another one of that name.
+  gone,      ///< No image has that name any more.
+  progress,  ///< Of a pull.
+  done,      ///< The answer. Of a pull: the name of the image.
+  failed,    ///< The other answer.
+};
+
+struct room_head {
+  room_news kind{};
+  std::uint32_t code = 0; ///< Of a failure.
+  std::uint64_t number = 0;
+  std::uint64_t bytes = 0, total_bytes = 0; ///< Of progress.
+  std::uint32_t ours = 0;                   ///< The server's own order has led to it.
+};
+
+struct room_packet {
+  room_head head;
+  std::string text;
+};
+
+/// `text` of an image: its record as JSON, its tree, where sandboxes have the certificates that
+/// their programs trust, and its programs: "node 22.11.0\npython \n". A NUL stands between them.
+struct told_image {
+  std::string record, tree, bundle;
+  std::map<std::string, std::string> programs;
+};
+std::optional<told_image> read_told_image(std::string_view text);
+
+/// A process that has the rights which a server gives up: to fetch images, to unpack and to remove
+/// them. The process sees images that others bring or remove while the server runs, and tells the
+/// server of them. The server says no more than a reference or a name, which the process reads
+/// anew; the process needs no network, and what reads a registry's words has no rights
+/// (fetch_image.hpp).
+///
+/// Owner:   the server. The process ends with the server's end of the way.
+/// Threads: one sends, one receives.
+class image_room {
+public:
+  struct settings {
+    std::string state_directory;
+    storage::images::authorities trusted; ///< By sandboxes of all images.
+    std::string auth_file;                ///< Empty: nobody in particular asks registries.
+  };
+
+  /// With one thread in the process, while it is root. Errors: launch_failed.
+  static result<image_room> prepare(const settings& how);
+
+  int way() const { return way_.get(); }
+  /// False: the process has ended.
+  bool send(const room_order& order, std::string_view text) const;
+  /// Waits. None: the process has ended.
+  std::optional<room_packet> receive() const;
+
+private:
+  unique_fd way_;
+};
+
+} // namespace insula

@@ -1,0 +1,245 @@
+// A server that fetches the images which sandboxes name, and sees those that others bring.
+#include "tests/e2e/docker_registry.hpp"
+#include "tests/e2e/node.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/counting_relay.hpp"
+#include "tests/support/image_builder.hpp"
+
+#include <csignal>
+#include <fstream>
+#include <future>
+#include <thread>
+
+using namespace insula::test;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// One without a shell costs nothing.
+std::string small_image(const docker_registry& registry, const std::string& as,
+                        const std::string& text) {
+  layout_builder small;
+  small.add({{"etc", 'd'}, {"etc/made", 'f', text}});
+  small.write();
+  registry.push("oci:" + small.path(), as);
+  return registry.host() + "/" + as;
+}
+
+std::string pulls(const std::string& policy, const std::string& more = "allow: ['**']") {
+  return "images: {pull: " + policy + ", " + more + "}\n";
+}
+
+http_answer ask_with(const node& it, const std::string& id, const std::string& image) {
+  return it.ask("POST", "/v1/sandbox/" + id + "/exec", exec_body({"cat", "/opt/kit/only"}),
+                "Insula-Image: " + image + "\r\n");
+}
+
+exec_outcome exec_with(const node& it, const std::string& id, const std::string& image) {
+  return exec_stream{it.port(), id, exec_body({"cat", "/opt/kit/only"}),
+                     "Insula-Image: " + image + "\r\n"}
+    .rest();
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+} // namespace
+
+TEST_CASE("an image that a request names is fetched once, and its sandboxes start from it",
+          "[images][pull]") {
+  const docker_registry registry;
+  registry.push(debian, "acme/debian:12");
+  counting_relay way{registry.port()};
+  const auto reference = way.host() + "/acme/debian:12";
+  node it{pulls("missing")};
+  constexpr int askers = 8;
+  std::vector<std::future<exec_outcome>> all;
+  for (int i = 0; i < askers; ++i)
+    all.push_back(std::async(std::launch::async, [&, i] {
+      exec_outcome got;
+      // An answer that says "later" is asked again.
+      do
+        got = exec_with(it, std::string{"a"} + static_cast<char>('a' + i), reference);
+      while (got.status == 503 && has(got.refusal, "image_pending"));
+      return got;
+    }));
+  for (auto& each : all) {
+    const auto got = each.get();
+    INFO(got.refusal << got.err);
+    CHECK(got.out == "fresh\n");
+  }
+  std::uint64_t size = 0;
+  for (const auto& each : fs::recursive_directory_iterator{inputs / "layout/blobs"})
+    size += each.is_regular_file() ? each.file_size() : 0;
+  CHECK(way.bytes() < size + (1u << 20));
+  CHECK_FALSE(fs::exists(it.state() + "/pulls"));
+
+  INFO("what a sandbox is made from is told, and other words are refused");
+  CHECK(has(it.ask("GET", "/v1/sandbox/aa").body, "\"image\":\"debian-12\""));
+  const auto other = exec_with(it, "aa", "host");
+  CHECK(other.status == 409);
+  CHECK(has(other.refusal, "sandbox_mismatch"));
+
+  INFO("the other API's clients name it as they like");
+  const auto made = it.ask("POST", "/v1/sandboxes",
+                           R"({"image":{"uri":")" + reference +
+                             R"("},"entrypoint":["tail","-f","/dev/null"],"resourceLimits":{}})",
+                           "Content-Type: application/json\r\n");
+  INFO(made.body);
+  CHECK(made.status == 202);
+
+  INFO("the next server has it too, and sandboxes go on starting from it");
+  it.stop(SIGINT);
+  it.configure(pulls("never"));
+  it.start();
+  CHECK(it.sh("aa", "cat /opt/kit/only").out == "fresh\n");
+  const auto listed = it.ask("GET", "/v1/images").body;
+  CHECK(has(listed, "\"name\":\"debian-12\",\"reference\":\"" + reference));
+  CHECK(has(listed, "\"used_ms\""));
+  CHECK(has(image(it.state(), {"ls"}).out, "LAST USED"));
+}
+
+TEST_CASE("an image that is not to be had is refused with the reason, and makes no sandbox",
+          "[images][pull]") {
+  const docker_registry registry;
+  const auto mine = small_image(registry, "acme/small:1", "one");
+  const auto refused = [](const node& it, const std::string& image, int status,
+                          const std::string& part) {
+    CAPTURE(image);
+    const auto got = ask_with(it, "a", image);
+    INFO(got.body);
+    CHECK(got.status == status);
+    CHECK(has(got.body, part));
+    CHECK(it.ask("GET", "/v1/sandbox/a").status == 404);
+  };
+  {
+    node it{pulls("never")};
+    refused(it, mine, 400, "there is no image " + mine + " on this node");
+    refused(it, "Bad Name", 400, "there is no image Bad Name on this node");
+    const auto pulled = it.ask("POST", "/v1/images/pull", R"({"reference":")" + mine + R"("})");
+    INFO(pulled.body);
+    CHECK(pulled.status == 200); // Somebody asks for just that.
+    CHECK(has(pulled.body, "\"name\":\"small-1\""));
+  }
+  node it{pulls("missing", "allow: ['" + registry.host() + "/acme/*']")};
+  refused(it, registry.host() + "/other/small:1", 403, "images.allow");
+  refused(it, "debian:12", 403, "docker.io/library/debian:12");
+  refused(it, registry.host() + "/acme/none:1", 400, "it has no acme/none:1");
+  const auto nobody = it.ask("POST", "/v1/images/pull", R"({"reference":"debian:12"})");
+  CHECK(nobody.status == 403);
+  CHECK(it.ask("POST", "/v1/images/pull", "[]").status == 400);
+  CHECK(it.ask("DELETE", "/v1/images/none").status == 404);
+  CHECK(it.ask("DELETE", "/v1/images/host").status == 409);
+  const auto made = it.ask("POST", "/v1/sandboxes",
+                           R"({"image":{"uri":")" + registry.host() +
+                             R"(/acme/none:1"},"entrypoint":["true"],"resourceLimits":{}})",
+                           "Content-Type: application/json\r\n");
+  CHECK(made.status == 500);
+  CHECK(has(made.body, "DOCKER::SANDBOX_IMAGE_PULL_FAILED"));
+  CHECK(has(made.body, "it has no acme/none:1"));
+}
+
+TEST_CASE("a pull that takes long is told of, goes on without its asker, and ends with its server",
+          "[images][pull]") {
+  const docker_registry registry;
+  registry.push(debian, "debian:12");
+  counting_relay way{registry.port()};
+  const auto reference = way.host() + "/debian:12";
+  node it{pulls("missing")};
+  way.hold_at(1u << 20);
+  const auto first = ask_with(it, "a", reference);
+  INFO(first.body);
+  CHECK(first.status == 503);
+  CHECK(has(first.body, "image_pending"));
+  CHECK(has(first.body, reference + " is being fetched ("));
+  CHECK(first.fields.contains("retry-after"));
+  const auto listed = it.ask("GET", "/v1/images").body;
+  CHECK(has(listed, "\"pulling\":[{\"reference\":\"" + reference + "\",\"bytes\":"));
+  CHECK(has(it.ask("GET", "/metrics").body, "insula_image_pulls 1"));
+  SECTION("it goes on") {
+    way.hold_at(~0ull);
+    REQUIRE(eventually([&] { return has(it.log(), "image.here image=debian-12"); }, 60s));
+    CHECK(exec_with(it, "a", reference).out == "fresh\n");
+    CHECK(has(it.ask("GET", "/metrics").body, "insula_image_pulls_total{outcome=\"here\"} 1"));
+  }
+  SECTION("the server ends") {
+    it.stop(SIGTERM);
+    CHECK(eventually([&] { return it.processes().empty(); }));
+    CHECK_FALSE(fs::exists(it.state() + "/images/debian-12"));
+    way.hold_at(~0ull);
+    it.start(); // The next pull goes on with what has come.
+    CHECK(eventually([&] { return exec_with(it, "a", reference).out == "fresh\n"; }, 60s));
+  }
+  SECTION("what fetches is killed") {
+    for (const auto pid : it.processes())
+      if (std::ifstream name{"/proc/" + std::to_string(pid) + "/comm"}; name) {
+        std::string is;
+        name >> is;
+        if (is == "insula-fetch")
+          ::kill(pid, SIGKILL);
+      }
+    REQUIRE(eventually([&] { return has(it.log(), "image.not_pulled"); }));
+    way.hold_at(~0ull);
+    CHECK(eventually([&] { return exec_with(it, "a", reference).out == "fresh\n"; }, 60s));
+  }
+}
+
+TEST_CASE("a server that runs sees the images that others bring and remove", "[images][pull]") {
+  const docker_registry registry;
+  registry.push(debian, "debian:12");
+  node it;
+  CHECK(ask_with(it, "a", "mine").status == 400);
+  const auto made = image(it.state(), {"pull", registry.host() + "/debian:12", "--name", "mine"});
+  INFO(made.err);
+  REQUIRE(made.status == 0);
+  CHECK(eventually([&] { return exec_with(it, "a", "mine").out == "fresh\n"; }));
+  const auto in_use = it.ask("DELETE", "/v1/images/mine");
+  CHECK(in_use.status == 409);
+  CHECK(has(in_use.body, "sandboxes run from the image mine"));
+  CHECK(it.remove("a") == 204);
+  http_answer gone;
+  const bool is_gone = eventually([&] {
+    gone = it.ask("DELETE", "/v1/images/mine");
+    return gone.status == 204;
+  });
+  INFO(gone.body);
+  CHECK(is_gone);
+  CHECK(ask_with(it, "b", "mine").status == 400);
+  CHECK_FALSE(fs::exists(it.state() + "/images/mine"));
+}
+
+TEST_CASE("what the node has fetched and nobody uses goes, and what somebody needs stays",
+          "[images][pull]") {
+  const docker_registry registry;
+  registry.push(debian, "debian:12");
+  const auto unused = small_image(registry, "unused:1", "nobody");
+  const auto settings = pulls("missing", "allow: ['**'], keep_unused: 1ms");
+  node it{pulls("missing")};
+  CHECK(exec_with(it, "a", registry.host() + "/debian:12").out == "fresh\n");
+  CHECK(it.ask("POST", "/v1/images/pull", R"({"reference":")" + unused + R"("})").status == 200);
+  it.stop(SIGINT); // Its sandbox sleeps, and stands on its image by its record.
+  it.configure(settings);
+  it.start();
+  CHECK(eventually([&] { return !fs::exists(it.state() + "/images/unused-1"); }, 120s));
+  CHECK(fs::exists(it.state() + "/images/debian-12"));
+  CHECK(it.sh("a", "cat /opt/kit/only").out == "fresh\n");
+}
+
+TEST_CASE("without the process that fetches, all that needs none goes on", "[images][pull]") {
+  node it{pulls("missing")};
+  CHECK(it.sh("a", "echo here").out == "here\n");
+  for (const auto pid : it.processes())
+    if (std::ifstream name{"/proc/" + std::to_string(pid) + "/comm"}; name) {
+      std::string is;
+      name >> is;
+      if (is == "insula-images")
+        ::kill(pid, SIGKILL);
+    }
+  REQUIRE(eventually([&] { return has(it.log(), "images.room_gone"); }));
+  CHECK(it.sh("b", "echo here").out == "here\n");
+  const auto got = ask_with(it, "c", "127.0.0.1:1/x");
+  CHECK(got.status == 400);
+  CHECK(has(got.body, "needs a restart"));
+}
