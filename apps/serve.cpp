@@ -424,6 +424,12 @@ result<void> run(const config& values, const config_origin& from) {
     if (!images)
       return images.reason();
   }
+  if (spawner->gaining_rights && !spawner->lists_of_packages && values.sandbox.allow_sudo)
+    log::warning("spawner.no_package_lists",
+                 {{"reason", "the sandboxes of an earlier version keep its spawner, which does not "
+                             "know of dpkg's lists"},
+                  {"consequence", "in new sandboxes with sudo dpkg knows no files of packages of "
+                                  "this machine's image"}});
   std::set<std::string> roots;
   for (const auto& [name, image] : *images)
     roots.insert(state->path + "/images/" + image.layers.tree + "/root");

@@ -150,6 +150,11 @@ inline constexpr std::chrono::seconds freeze_patience{2};
 /// hidden from sandboxes. Most machines have a few.
 inline constexpr std::size_t hidden_files = 65'536;
 
+/// What dpkg knows of the machine's packages, for sandboxes with the privileges `sudo`: four files
+/// for each package, 40 KB together.
+inline constexpr std::size_t package_list_files = 32'768;
+inline constexpr std::uint64_t package_list_bytes = 256ull << 20;
+
 /// Silence on an event stream after which a comment is sent, since proxies cut idle connections.
 inline constexpr auto stream_heartbeat = 20s;
 

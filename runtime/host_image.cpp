@@ -311,12 +311,12 @@ void add_apt(const fs::path& root) {
                                                << by << "debian " << name << "-updates main\n"
                                                << by << "debian-security " << name
                                                << "-security main\n";
-  // Which files packages have, and their scripts: else dpkg knows none that is installed.
+  // All but thousands of lists and scripts: spawner/package_lists.hpp.
   const fs::path machines{"/var/lib/dpkg"}, own = root / "var/lib/dpkg";
-  for (const char* each : {"status", "diversions"})
+  for (const char* each : {"status", "diversions", "info/format"})
     if (fs::exists(machines / each))
       fs::copy_file(machines / each, own / each);
-  for (const char* each : {"alternatives", "info", "triggers"}) {
+  for (const char* each : {"alternatives", "triggers"}) {
     fs::create_directories(own / each);
     std::error_code none;
     for (const auto& file : fs::directory_iterator{machines / each, none}) {
@@ -382,7 +382,7 @@ void make(const fs::path& root) {
 
 /// What the skeleton was made from: when one of these has changed, it is made again.
 std::string identity() {
-  std::string text = "6";
+  std::string text = "7";
   for (const char* path : {"/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/usr/lib",
                            "/usr/bin", "/var/lib/dpkg/status", "/etc/passwd", "/etc/group"}) {
     struct stat info {};

@@ -6,11 +6,17 @@ namespace insula::runtime::spawner {
 
 namespace {
 
-bool can_be_made(const request& wanted, bool usr_is_known) {
-  return usr_is_known || (wanted.flags & create_with_machines_usr) == 0;
+bool can_be_made(const request& wanted, const at_hand& there) {
+  return (there.machines_usr || (wanted.flags & create_with_machines_usr) == 0) &&
+         (there.package_lists || !needs_package_lists(wanted));
 }
 
 } // namespace
+
+bool needs_package_lists(const request& create) {
+  constexpr auto both = create_with_machines_usr | create_may_gain_rights;
+  return (create.flags & both) == both;
+}
 
 const request* create_queue::of(std::uint32_t slot) const {
   const auto at = std::find_if(waiting_.begin(), waiting_.end(),
@@ -26,9 +32,9 @@ std::uint64_t create_queue::newest_epoch(std::string_view tag) const {
   return newest;
 }
 
-bool create_queue::has_next(bool usr_is_known) const {
+bool create_queue::has_next(const at_hand& there) const {
   return std::any_of(waiting_.begin(), waiting_.end(),
-                     [=](const auto& each) { return can_be_made(each, usr_is_known); });
+                     [&](const auto& each) { return can_be_made(each, there); });
 }
 
 template <class Is>
@@ -41,13 +47,12 @@ std::optional<request> create_queue::take_if(Is is) {
   return taken;
 }
 
-std::optional<request> create_queue::take_next(bool usr_is_known) {
-  return take_if([=](const auto& each) { return can_be_made(each, usr_is_known); });
+std::optional<request> create_queue::take_next(const at_hand& there) {
+  return take_if([&](const auto& each) { return can_be_made(each, there); });
 }
 
-std::optional<request> create_queue::take(std::uint32_t slot, bool usr_is_known) {
-  return take_if(
-    [=](const auto& each) { return each.slot == slot && can_be_made(each, usr_is_known); });
+std::optional<request> create_queue::take(std::uint32_t slot, const at_hand& there) {
+  return take_if([&](const auto& each) { return each.slot == slot && can_be_made(each, there); });
 }
 
 void create_queue::drop(std::uint32_t slot) {

@@ -9,8 +9,17 @@
 
 namespace insula::runtime::spawner {
 
-/// The creates that wait until there is nothing else to do, in their order. Those that need the
-/// machine's /usr wait until all of that has been looked at as well; the others pass them.
+/// What some creates need, and others do not. Is it there?
+struct at_hand {
+  bool machines_usr;  ///< All of it has been looked at.
+  bool package_lists; ///< They have been copied.
+};
+
+/// Is it for a sandbox of the machine's image in which packages can be installed?
+bool needs_package_lists(const request& create);
+
+/// The creates that wait until there is nothing else to do, in their order. Those that need what is
+/// not at hand wait for that as well; the others pass them.
 ///
 /// Single-threaded. Ceiling: `most`.
 class create_queue {
@@ -29,11 +38,11 @@ public:
   std::uint64_t newest_epoch(std::string_view tag) const;
 
   /// Is there one for take_next()?
-  bool has_next(bool usr_is_known) const;
+  bool has_next(const at_hand& there) const;
   /// The first that does not have to wait.
-  std::optional<request> take_next(bool usr_is_known);
+  std::optional<request> take_next(const at_hand& there);
   /// The one of that slot, if it does not have to wait.
-  std::optional<request> take(std::uint32_t slot, bool usr_is_known);
+  std::optional<request> take(std::uint32_t slot, const at_hand& there);
   /// The one of that slot is not made.
   void drop(std::uint32_t slot);
 

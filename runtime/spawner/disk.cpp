@@ -99,22 +99,17 @@ public:
       , most_(pool_bytes / 2) {}
 
   result<unique_fd> create(std::uint32_t slot, std::uint64_t wanted_bytes) override {
-    const auto name = name_of_slot(slot);
-    btrfs_ioctl_vol_args wanted{};
-    std::snprintf(wanted.name, sizeof wanted.name, "%s", name.c_str());
-    if (::ioctl(top_.get(), BTRFS_IOC_SUBVOL_CREATE, &wanted) != 0)
-      return failed("making a subvolume");
-    unique_fd made{::openat(top_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-    if (!made || !make_overlay_directories(made.get()) || !limit(made.get(), wanted_bytes)) {
+    auto made = make(name_of_slot(slot), wanted_bytes);
+    if (made && !make_overlay_directories(made->get())) {
       auto why = failed("preparing a subvolume");
       destroy(slot);
       return why;
     }
-    btrfs_ioctl_ino_lookup_args lookup{};
-    lookup.objectid = first_free_object; // The subvolume's own root; the answer names its tree.
-    if (::ioctl(made.get(), BTRFS_IOC_INO_LOOKUP, &lookup) == 0)
-      live_.push_back({slot, lookup.treeid});
     return made;
+  }
+
+  result<unique_fd> create_shared(const std::string& name, std::uint64_t bytes) override {
+    return make(name, std::min(bytes, most_));
   }
 
   result<void> resize(std::uint32_t slot, std::uint64_t bytes) override {
@@ -144,13 +139,15 @@ public:
     return false;
   }
 
-  bool destroy(std::uint32_t slot) override {
+  bool destroy(std::uint32_t slot) override { return destroy_shared(name_of_slot(slot)); }
+
+  bool destroy_shared(const std::string& name) override {
     btrfs_ioctl_vol_args unwanted{};
-    std::snprintf(unwanted.name, sizeof unwanted.name, "%s", name_of_slot(slot).c_str());
+    std::snprintf(unwanted.name, sizeof unwanted.name, "%s", name.c_str());
     if (::ioctl(top_.get(), BTRFS_IOC_SNAP_DESTROY, &unwanted) != 0 && errno != ENOENT)
       return false;
     for (auto at = live_.begin(); at != live_.end(); ++at)
-      if (at->slot == slot) {
+      if (at->name == name) {
         retired_.push_back(at->tree);
         live_.erase(at);
         break;
@@ -164,9 +161,27 @@ public:
 
 private:
   struct volume {
-    std::uint32_t slot;
+    std::string name;
     std::uint64_t tree;
   };
+
+  result<unique_fd> make(const std::string& name, std::uint64_t bytes) {
+    btrfs_ioctl_vol_args wanted{};
+    std::snprintf(wanted.name, sizeof wanted.name, "%s", name.c_str());
+    if (::ioctl(top_.get(), BTRFS_IOC_SUBVOL_CREATE, &wanted) != 0)
+      return failed("making a subvolume");
+    unique_fd made{::openat(top_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    if (!made || !limit(made.get(), bytes)) {
+      auto why = failed("preparing a subvolume");
+      destroy_shared(name);
+      return why;
+    }
+    btrfs_ioctl_ino_lookup_args lookup{};
+    lookup.objectid = first_free_object; // The subvolume's own root; the answer names its tree.
+    if (::ioctl(made.get(), BTRFS_IOC_INO_LOOKUP, &lookup) == 0)
+      live_.push_back({name, lookup.treeid});
+    return made;
+  }
 
   bool limit(int subvolume, std::uint64_t wanted) {
     if (wanted > most_ && !std::exchange(told_, true))
@@ -205,23 +220,29 @@ public:
       : path_(std::move(path)) {}
 
   result<unique_fd> create(std::uint32_t slot, std::uint64_t bytes) override {
-    const auto path = path_ + "/" + name_of_slot(slot);
-    const auto options = "mode=755" + ceilings(bytes, bytes);
-    if (::mkdir(path.c_str(), 0755) != 0)
-      return failed(path);
-    if (::mount("insula", path.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, options.c_str()) != 0) {
-      auto why = failed(path);
-      ::rmdir(path.c_str());
-      return why;
-    }
-    unique_fd made{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-    if (!made || !make_overlay_directories(made.get())) {
-      auto why = failed(path);
+    auto made = create_shared(name_of_slot(slot), bytes);
+    if (made && !make_overlay_directories(made->get())) {
+      auto why = failed(path_ + "/" + name_of_slot(slot));
       destroy(slot);
       return why;
     }
     limits_[slot] = bytes;
     return made;
+  }
+
+  result<unique_fd> create_shared(const std::string& name, std::uint64_t bytes) override {
+    const auto path = path_ + "/" + name;
+    const auto options = "mode=755" + ceilings(bytes, bytes);
+    if (::mkdir(path.c_str(), 0755) != 0)
+      return failed(path);
+    unique_fd made;
+    if (::mount("insula", path.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, options.c_str()) == 0)
+      made.reset(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (made)
+      return made;
+    auto why = failed(path);
+    destroy_shared(name);
+    return why;
   }
 
   result<void> resize(std::uint32_t slot, std::uint64_t bytes) override {
@@ -242,9 +263,13 @@ public:
   }
 
   bool destroy(std::uint32_t slot) override {
-    const auto path = path_ + "/" + name_of_slot(slot);
-    ::umount2(path.c_str(), MNT_DETACH);
     limits_.erase(slot);
+    return destroy_shared(name_of_slot(slot));
+  }
+
+  bool destroy_shared(const std::string& name) override {
+    const auto path = path_ + "/" + name;
+    ::umount2(path.c_str(), MNT_DETACH);
     return ::rmdir(path.c_str()) == 0 || errno == ENOENT;
   }
 

@@ -33,6 +33,13 @@ public:
   /// Removes it with all that is in it; that nothing is there is fine. False: it is still busy.
   virtual bool destroy(std::uint32_t slot) = 0;
 
+  /// Makes an empty directory beside those of the slots, in which at most so many bytes have room,
+  /// and opens it: for files that several sandboxes have below their own. Errors: launch_failed.
+  virtual result<unique_fd> create_shared(const std::string& name, std::uint64_t bytes) = 0;
+
+  /// Removes it with all that is in it; that nothing is there is fine. False: it is still busy.
+  virtual bool destroy_shared(const std::string& name) = 0;
+
   /// Is what is written memory, which counts as the sandbox's?
   virtual bool in_memory() const = 0;
 

@@ -38,11 +38,20 @@ namespace insula::runtime::spawner {
 
 namespace {
 
-/// The layers that come from the spawner, and where they are attached: the image's files and what
-/// goes over them, the disk, the machine's /usr and what hides some of it, and sudo, which goes
-/// over the last that is there of both.
-enum layer : std::size_t { of_image, over_image, of_disk, of_usr, over_usr, of_sudo, max_layers };
-constexpr std::array<const char*, max_layers> layer_places{"l0", "o", "d", "l1", "h", "s"};
+/// The layers that come from the spawner, and where they are attached: the image's files, what goes
+/// over them and lists of packages, the disk, the machine's /usr and what hides some of it, and
+/// sudo, which goes over the last that is there of both.
+enum layer : std::size_t {
+  of_image,
+  over_image,
+  of_packages,
+  of_disk,
+  of_usr,
+  over_usr,
+  of_sudo,
+  max_layers
+};
+constexpr std::array<const char*, max_layers> layer_places{"l0", "o", "p", "d", "l1", "h", "s"};
 /// Which of them there are, a bit for each.
 using layer_set = unsigned char;
 constexpr bool has(layer_set set, std::size_t which) {
@@ -106,17 +115,28 @@ bool move_in(const char* name) {
 /// rights, and devices never are.
 bool mount_root(layer_set layers, bool gaining_rights) {
   const unsigned long flags = gaining_rights ? MS_NODEV : MS_NODEV | MS_NOSUID;
-  const auto overlay = [&](const char* target, bool sudo, const char* over, const char* own) {
+  const auto overlay = [&](const char* target, std::initializer_list<const char*> over,
+                           const char* own) {
     char options[96];
-    std::snprintf(options, sizeof options, "volatile,userxattr,lowerdir=%s%s%s", sudo ? "s:" : "",
-                  over, own);
+    int length = std::snprintf(options, sizeof options, "volatile,userxattr,lowerdir=");
+    const auto add = [&](const char* text) {
+      const auto used = static_cast<std::size_t>(length);
+      length += std::snprintf(options + used, sizeof options - used, "%s", text);
+    };
+    for (const char* each : over)
+      add(each);
+    add(own);
     return ::mount("overlay", target, "overlay", flags, options) == 0;
   };
-  const bool usr = has(layers, of_usr), sudo = has(layers, of_sudo);
-  return overlay("root", sudo && !usr, has(layers, over_image) ? "o:" : "",
+  const auto if_there = [&](layer which, const char* place) {
+    return has(layers, which) ? place : "";
+  };
+  const bool usr = has(layers, of_usr);
+  const char* const sudo = if_there(of_sudo, "s:");
+  return overlay("root", {usr ? "" : sudo, if_there(of_packages, "p:"), if_there(over_image, "o:")},
                  "l0,upperdir=d/u,workdir=d/w") &&
-         (!usr || overlay("root/usr", sudo, has(layers, over_usr) ? "h:" : "",
-                          "l1,upperdir=d/uu,workdir=d/uw"));
+         (!usr ||
+          overlay("root/usr", {sudo, if_there(over_usr, "h:")}, "l1,upperdir=d/uu,workdir=d/uw"));
 }
 
 /// The rest of /dev is there already.
@@ -623,11 +643,9 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
     return fail(launch_step::network);
   made.namespaces_done = monotonic_ns();
   const int machines_usr = wanted.machines_usr ? tools.machines_usr : -1;
-  const std::array<int, max_layers> from{wanted.root_layer,
-                                         wanted.over_root,
-                                         wanted.disk,
-                                         machines_usr,
-                                         machines_usr < 0 ? -1 : tools.hidden,
+  const std::array<int, max_layers> from{wanted.root_layer,    wanted.over_root,
+                                         wanted.package_lists, wanted.disk,
+                                         machines_usr,         machines_usr < 0 ? -1 : tools.hidden,
                                          wanted.sudo};
   std::array<unique_fd, max_mounts> mounts;
   layer_set which = 0;

@@ -32,6 +32,7 @@ struct launch_request {
   std::function<bool()> fill_layers; ///< Puts into them what is to be there from the first moment.
   int root_layer = -1;               ///< The image's files.
   int over_root = -1;                ///< Those over them; -1: there are none.
+  int package_lists = -1;            ///< And over them; -1: there are none.
   bool machines_usr = false;         ///< The machine's /usr goes over that of the image.
   std::string host_name;
   memory_shares memory{};
@@ -59,7 +60,7 @@ struct launched {
 };
 
 /// Makes the namespaces of one sandbox and starts its agent. The working directory must have
-/// directories root, l0, o, l1, h, d, dev, proc, sys and sysfs, to mount on in the child's
+/// directories root, l0, o, p, l1, h, s, d, dev, proc, sys and sysfs, to mount on in the child's
 /// namespace: the child inherits it there, and need not be able to search its parents. Returns as
 /// soon as the child has everything that it needs; the rest of its way to the agent it goes by
 /// itself, while the next one is made.

@@ -47,9 +47,15 @@ unique_fd open_below(const std::string& top, std::string_view path) {
     static_cast<int>(::syscall(SYS_openat2, from.get(), below.c_str(), &how, sizeof how))};
 }
 
-/// Is the directory in the image, in the machine's /usr, or in the layer with sudo?
+/// In the layer, which need not be there.
+unique_fd open_in_layer(const std::string& layer, std::string_view path) {
+  return layer.empty() ? unique_fd{} : open_below(layer, path);
+}
+
+/// Is the directory in the image, in a layer over it, or in the machine's /usr?
 bool is_below(const watched_sandbox& who, const std::string& path) {
-  return open_below(who.image, path) || (!who.sudo.empty() && open_below(who.sudo, path)) ||
+  return open_below(who.image, path) || open_in_layer(who.sudo, path) ||
+         open_in_layer(who.lists, path) ||
          (!below_usr(path).empty() && open_below("/usr", below_usr(path)));
 }
 
@@ -111,9 +117,9 @@ public:
     if (left_ == 0)
       return bytes_ / directories_; // As those before it, on the average.
     auto bytes = bytes_of_names(open_below(who_.disk + "/u", path), left_) +
-                 bytes_of_names(open_below(who_.image, path), left_);
-    if (!who_.sudo.empty())
-      bytes += bytes_of_names(open_below(who_.sudo, path), left_);
+                 bytes_of_names(open_below(who_.image, path), left_) +
+                 bytes_of_names(open_in_layer(who_.sudo, path), left_) +
+                 bytes_of_names(open_in_layer(who_.lists, path), left_);
     if (const auto usr = below_usr(path); !usr.empty())
       bytes += bytes_of_names(open_below(who_.disk + "/uu", usr), left_) +
                bytes_of_names(open_below("/usr", usr), left_);

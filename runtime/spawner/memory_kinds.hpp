@@ -17,10 +17,11 @@ namespace insula::runtime::spawner {
 struct watched_sandbox {
   std::uint64_t id = 0;
   std::uint32_t slot = 0;
-  pid_t first = -1;      ///< Its PID 1 as the machine numbers it.
-  std::string image;     ///< The root of its image, and
-  std::string disk;      ///< its own disk, with the upper layers `u` and `uu`.
-  std::string sudo = {}; ///< The layer with sudo, which goes over both. Empty: there is none.
+  pid_t first = -1;       ///< Its PID 1 as the machine numbers it.
+  std::string image;      ///< The root of its image, and
+  std::string disk;       ///< its own disk, with the upper layers `u` and `uu`.
+  std::string sudo = {};  ///< The layer with sudo, which goes over both. Empty: there is none.
+  std::string lists = {}; ///< That with lists of packages, which goes over the image. The same.
 };
 
 /// One sandbox as its kinds are read. What several kinds need is read once.

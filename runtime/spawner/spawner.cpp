@@ -19,6 +19,7 @@
 #include "runtime/spawner/memory_shares.hpp"
 #include "runtime/spawner/memory_watch.hpp"
 #include "runtime/spawner/own_places.hpp"
+#include "runtime/spawner/package_lists.hpp"
 #include "runtime/spawner/past_epochs.hpp"
 #include "runtime/spawner/permission.hpp"
 #include "runtime/spawner/protocol.hpp"
@@ -93,6 +94,7 @@ struct tenant {
   std::string tag;
   epoch_fence fence;
   std::map<std::uint64_t, held_things> held;
+  std::shared_ptr<const package_lists> lists; ///< That are below it. None: it has none.
 };
 
 memory_rules rules_of(const options& given) {
@@ -136,6 +138,8 @@ private:
   bool nobody_left() const { return had_server_ && !server_ && tenants_.empty(); }
   bool settle_create(const request& wanted);
   void wait_to_create(const request& wanted);
+  at_hand there() const;
+  void want_package_lists(const std::string& tree);
   void create(const request& wanted);
   bool create_next();
   void claim(const request& wanted);
@@ -170,6 +174,8 @@ private:
   sudo_layer sudo_;
   unique_fd spare_; ///< Given up so that a server can be taken when there are no descriptors left.
   std::unique_ptr<disk_pool> disks_;
+  std::shared_ptr<package_lists> lists_; ///< Of the image for which they were wanted last.
+  std::uint64_t lists_made_ = 0;
   own_places places_;
   gateway_link gateway_;
   bucket_mounts mounts_;
@@ -257,7 +263,8 @@ result<void> spawner::prepare() {
       ::mount("insula", scratch.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=64k") != 0 ||
       ::chdir(scratch.c_str()) != 0)
     return failed(scratch);
-  for (const char* each : {"root", "l0", "o", "l1", "h", "s", "d", "dev", "proc", "sys", "sysfs"})
+  for (const char* each :
+       {"root", "l0", "o", "p", "l1", "h", "s", "d", "dev", "proc", "sys", "sysfs"})
     if (::mkdir(each, 0755) != 0)
       return failed(scratch);
 
@@ -394,7 +401,7 @@ void spawner::send(notice said, std::string_view text, std::span<const int> fds)
 void spawner::tell_all() {
   notice said{};
   said.what = event::hello;
-  said.flags = layers_over_images | gaining_rights;
+  said.flags = layers_over_images | gaining_rights | lists_of_packages;
   said.name = ++servers_;
   send(said, {}, {});
   give_gateway();
@@ -628,9 +635,9 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
   }
 }
 
-/// What is asked of a sandbox comes after its creation, unless that waits for /usr: nothing here
-/// does, so the slot is one that nobody has yet. Its end comes in place of its creation. False: the
-/// asker does not hold it any more.
+/// What is asked of a sandbox comes after its creation, unless that waits for what is not at hand:
+/// nothing here does, so the slot is one that nobody has yet. Its end comes in place of its
+/// creation. False: the asker does not hold it any more.
 bool spawner::settle_create(const request& wanted) {
   const auto* waits = to_create_.of(wanted.slot);
   switch (wanted.what) {
@@ -648,7 +655,7 @@ bool spawner::settle_create(const request& wanted) {
       tell(event::create_failed, wanted.slot, ECANCELED, launch_step::request);
       return true;
     default:
-      if (const auto now = to_create_.take(wanted.slot, hidden_.ready()))
+      if (const auto now = to_create_.take(wanted.slot, there()))
         create(*now);
       return true;
   }
@@ -662,9 +669,25 @@ void spawner::wait_to_create(const request& wanted) {
   if (!has_room || to_create_.of(wanted.slot) != nullptr)
     return tell(event::create_failed, wanted.slot, has_room ? EBUSY : EAGAIN, launch_step::request);
   to_create_.add(wanted);
+  if (needs_package_lists(wanted))
+    want_package_lists(wanted.tree);
 }
 
-/// Not before hidden_.ready(), if it needs the machine's /usr.
+at_hand spawner::there() const {
+  return {hidden_.ready(), !lists_ || lists_->ready()};
+}
+
+/// Begins to copy them, unless that has been done for the image as it is now.
+void spawner::want_package_lists(const std::string& tree) {
+  const auto root = layers_.root_of(tree);
+  if (!package_lists::can_be_over(root.get()) ||
+      (lists_ && lists_->is_over(root.get()) && !lists_->failed()))
+    return;
+  lists_ =
+    std::make_shared<package_lists>(*disks_, "lists-" + std::to_string(++lists_made_), root.get());
+}
+
+/// Not before all that it needs is there().
 void spawner::create(const request& wanted) {
   const auto slot = wanted.slot;
   const auto refuse = [&](launch_step step, int error, const std::string& why) {
@@ -689,7 +712,8 @@ void spawner::create(const request& wanted) {
   launch_clock done{};
   done.begun = monotonic_ns();
   // A sandbox's root owns what is mounted for it. So the server, which is not root, does not choose
-  // freely: only root puts images there, and the machine lends nothing but its /usr.
+  // freely: only root puts images there, and the machine lends nothing but its /usr and a copy of
+  // what dpkg knows of that.
   const auto root = layers_.root_of(wanted.tree);
   if (!root)
     return refuse(launch_step::layers, errno, std::strerror(errno));
@@ -733,6 +757,8 @@ void spawner::create(const request& wanted) {
       return refuse(launch_step::layers, EIO, ok.reason().message);
     launching.may_gain_rights = true;
     launching.sudo = sudo_.over(machines_usr ? layers_.machines_usr() : root.get(), machines_usr);
+    if (machines_usr && lists_ && lists_->is_over(root.get()))
+      launching.package_lists = lists_->layer();
     if (launching.sudo < 0)
       log::warning(
         "spawner.no_sudo",
@@ -758,9 +784,13 @@ void spawner::create(const request& wanted) {
   mine.ceilings = wanted.ceilings;
   mine.freezer = cgroups_.open_freezer(slot);
   mine.id = ++last_id_;
+  if (launching.package_lists >= 0)
+    mine.lists = lists_;
+  const auto on_disk = given_.state_directory + "/disk/";
   memory_.add({mine.id, slot, mine.pid, given_.state_directory + "/images/" + wanted.tree + "/root",
-               given_.state_directory + "/disk/sb-" + std::to_string(slot),
-               launching.sudo < 0 ? std::string{} : given_.state_directory + "/disk/sudo"});
+               on_disk + "sb-" + std::to_string(slot),
+               launching.sudo < 0 ? std::string{} : on_disk + "sudo",
+               mine.lists ? on_disk + mine.lists->name() : std::string{}});
   gateway_.add(slot, std::move(made.network), wanted.host_name);
   if (made.failed == launch_step::none)
     return tell(event::created, slot, 0, launch_step::none,
@@ -776,7 +806,7 @@ void spawner::create(const request& wanted) {
 /// A create takes a millisecond or two; what is quick and waited for goes first. False: there is
 /// none that can be made now.
 bool spawner::create_next() {
-  const auto wanted = to_create_.take_next(hidden_.ready());
+  const auto wanted = to_create_.take_next(there());
   if (wanted)
     create(*wanted);
   return wanted.has_value();
@@ -1021,7 +1051,7 @@ void spawner::end_everything() {
   ending_ = true;
   // A server that comes now waits for an answer, until it finds this one gone and starts another.
   ::epoll_ctl(poller_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
-  while (const auto wanted = to_create_.take_next(true))
+  while (const auto wanted = to_create_.take_next({true, true}))
     create(*wanted); // They are refused now.
   for (auto& [slot, each] : tenants_)
     destroy(slot);
@@ -1031,6 +1061,7 @@ void spawner::end_everything() {
 /// the machine's disk.
 void spawner::leave() {
   gateway_.end();
+  lists_.reset();
   disks_.reset();
   for (const char* each : {"/scratch", "/disk"}) {
     const auto path = given_.state_directory + each;
@@ -1048,7 +1079,7 @@ int spawner::serve() {
   for (;;) {
     std::array<epoll_event, 16> events;
     constexpr int again_ms = 2, dying_ms = 10;
-    int patience = to_create_.has_next(hidden_.ready())     ? 0
+    int patience = to_create_.has_next(there())             ? 0
                    : !to_create_.empty() || !ended_.empty() ? again_ms
                    : let_die()                              ? dying_ms
                                                             : -1;

@@ -70,8 +70,10 @@ TEST_CASE("a client asks for the privileges of a sandbox when it makes it", "[pr
 
 TEST_CASE("a node gives its privileges to new sandboxes, also from the pool", "[privileges]") {
   node it{"sandbox: {privileges: sudo}\npool: {target: 2}"};
-  for (const auto* id : {"a", "b", "c"})
+  for (const auto* id : {"a", "b", "c"}) {
     CHECK(run(it, id, "sudo id -u").out == "0\n");
+    CHECK(run(it, id, "dpkg -S /usr/bin/dpkg").out == "dpkg: /usr/bin/dpkg\n");
+  }
   CHECK(run(it, "d", "command -v sudo", wants_none).exit_code != 0);
   CHECK(privileges_of(it, "d") == "none");
   // Another word of the node's changes none that is there.

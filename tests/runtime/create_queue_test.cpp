@@ -8,6 +8,8 @@ using namespace insula::runtime::spawner;
 
 namespace {
 
+constexpr at_hand nothing{false, false}, usr_alone{true, false}, all_of_it{true, true};
+
 request create(std::uint32_t slot, bool with_usr, std::uint64_t epoch = 0,
                const std::string& tag = "") {
   request made{};
@@ -25,16 +27,37 @@ TEST_CASE("creates of other images pass those that wait for /usr", "[runtime][cr
   create_queue all;
   for (const auto& [slot, with_usr] : {std::pair{1u, true}, {2u, false}, {3u, true}, {4u, false}})
     all.add(create(slot, with_usr));
-  CHECK(all.has_next(false));
-  CHECK(all.take_next(false)->slot == 2);
-  CHECK(all.take_next(false)->slot == 4);
-  CHECK_FALSE(all.has_next(false));
-  CHECK_FALSE(all.take_next(false));
-  CHECK(all.has_next(true));
+  CHECK(all.has_next(nothing));
+  CHECK(all.take_next(nothing)->slot == 2);
+  CHECK(all.take_next(nothing)->slot == 4);
+  CHECK_FALSE(all.has_next(nothing));
+  CHECK_FALSE(all.take_next(nothing));
+  CHECK(all.has_next(all_of_it));
   all.add(create(5, false));
-  CHECK(all.take_next(true)->slot == 1); // Once it is known they have their order.
-  CHECK(all.take_next(true)->slot == 3);
-  CHECK(all.take_next(true)->slot == 5);
+  CHECK(all.take_next(all_of_it)->slot == 1); // Once it is known they have their order.
+  CHECK(all.take_next(all_of_it)->slot == 3);
+  CHECK(all.take_next(all_of_it)->slot == 5);
+  CHECK(all.empty());
+}
+
+TEST_CASE("creates with packages to install wait for their lists, and hold up no others",
+          "[runtime][creates]") {
+  create_queue all;
+  const auto gaining = [](request made) {
+    made.flags |= create_may_gain_rights;
+    return made;
+  };
+  all.add(gaining(create(1, true)));
+  all.add(gaining(create(2, false))); // An imported image has its own.
+  all.add(create(3, true));
+  CHECK(needs_package_lists(gaining(create(1, true))));
+  CHECK_FALSE(needs_package_lists(gaining(create(2, false))));
+  CHECK_FALSE(needs_package_lists(create(3, true)));
+  CHECK(all.take_next({false, true})->slot == 2); // Both are waited for.
+  CHECK(all.take_next(usr_alone)->slot == 3);
+  CHECK_FALSE(all.has_next(usr_alone));
+  CHECK_FALSE(all.take(1, usr_alone));
+  CHECK(all.take(1, all_of_it)->slot == 1);
   CHECK(all.empty());
 }
 
@@ -44,8 +67,8 @@ TEST_CASE("one that waits for /usr is dropped, and made for nobody's sake", "[ru
   all.add(create(2, false));
   REQUIRE(all.of(1) != nullptr);
   CHECK(all.of(1)->epoch == 7);
-  CHECK_FALSE(all.take(1, false)); // Whatever else is asked of its slot.
-  CHECK(all.take(2, false)->slot == 2);
+  CHECK_FALSE(all.take(1, nothing)); // Whatever else is asked of its slot.
+  CHECK(all.take(2, nothing)->slot == 2);
   all.drop(1);
   CHECK(all.of(1) == nullptr);
   CHECK(all.empty());

@@ -228,6 +228,33 @@ TEST_CASE("root by way of sudo that has the machine remember names is ended and 
   box.wait_until_ended();
 }
 
+TEST_CASE(
+  "root by way of sudo that has the machine remember lists of packages is ended and told why",
+  "[runtime][memory]") {
+  if (!fs::exists("/var/lib/dpkg/info"))
+    return;
+  wait_until_given_back();
+  live_node node{{}, 32 * MiB};
+  auto spec = node.spec();
+  spec.may_gain_rights = true;
+  live_sandbox box{node, spec};
+  // The image has no names there: they come from the layer with the lists.
+  auto attack = box.start("exec sudo python3 -c \"\n"
+                          "import os,time\n"
+                          "place='/var/lib/dpkg/info'\n"
+                          "held=[]\n"
+                          "for h in range(900):\n"
+                          " os.close(os.open(f'{place}/change',os.O_CREAT|os.O_WRONLY))\n"
+                          " held.append(os.open(place,os.O_RDONLY)); os.listdir(held[-1])\n"
+                          " os.unlink(f'{place}/change')\n"
+                          "print('held',len(held),flush=True)\n"
+                          "time.sleep(600)\"");
+  const auto how = attack.ended(patience);
+  CHECK(how.ended_for.starts_with("Sandbox ended: it holds kernel memory outside of its limit "
+                                  "(names of open directories: "));
+  box.wait_until_ended();
+}
+
 TEST_CASE("files that an image has where the user may write are there", "[runtime][memory]") {
   live_node node;
   const fs::path root = node.state() + "/images/host/root";

@@ -258,6 +258,7 @@ TEST_CASE("a spawner that has no descriptors left still takes the next server", 
   REQUIRE(link);
   CHECK(link->layers_over_images);
   CHECK(link->gaining_rights);
+  CHECK(link->lists_of_packages);
   const plain_end server{std::move(link->socket)};
   const auto pid = node.spawner();
   rlimit before{};

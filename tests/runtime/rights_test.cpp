@@ -1,9 +1,14 @@
 // Sandboxes whose users may become their root: what opens with that, what stays shut, and sudo.
+#include "runtime/host_image.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/live_node.hpp"
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <sys/stat.h>
 
@@ -11,8 +16,11 @@ using namespace insula;
 using namespace insula::runtime;
 using namespace insula::test;
 
+namespace fs = std::filesystem;
+
 namespace {
 
+constexpr const char* machines_lists = "/var/lib/dpkg/info";
 constexpr sandbox_user inner_root{0, 0}, inner_user{};
 
 sandbox_spec gaining() {
@@ -99,6 +107,65 @@ TEST_CASE("a program that changes the user does that where a sandbox may gain ri
     CHECK_FALSE(box.run("chown 65536 own", inner_root).exited(0));
     CHECK(box.run("chown 65535:65535 own && stat -c %u:%g own", inner_root).out == "65535:65535\n");
   }
+}
+
+TEST_CASE("dpkg knows the files of the machine's packages where these can be installed",
+          "[runtime][rights]") {
+  if (!fs::exists(machines_lists))
+    return;
+  const auto count = std::distance(fs::directory_iterator{machines_lists}, {});
+  live_node node;
+  const auto on_disk = [&](const char* name) {
+    return fs::exists("/proc/" + std::to_string(node.spawner()) + "/root" + node.state() +
+                      "/disk/" + name);
+  };
+  const auto lists_in = [](live_sandbox& box) {
+    return box.run(std::string{"ls "} + machines_lists + " | wc -l").out;
+  };
+  auto spec = node.spec();
+  live_sandbox plain{node, spec};
+  CHECK(plain.run("dpkg -s dpkg | grep ^Status").out == "Status: install ok installed\n");
+  CHECK(plain.run("dpkg -l dpkg | grep -c ^ii").out == "1\n");
+  CHECK(lists_in(plain) == "1\n"); // Of which form they are.
+  CHECK_FALSE(on_disk("lists-1")); // Nobody has needed them.
+
+  spec.may_gain_rights = true;
+  std::optional<live_sandbox> box{std::in_place, node, spec};
+  spec.name = "other";
+  live_sandbox other{node, spec};
+  for (auto* each : {&*box, &other}) {
+    CHECK(lists_in(*each) == std::to_string(count) + "\n");
+    CHECK(each->run("dpkg -S $(command -v dpkg)").out == "dpkg: /usr/bin/dpkg\n");
+    CHECK(each->run("dpkg -L dpkg | grep -x /usr/bin/dpkg").out == "/usr/bin/dpkg\n");
+    CHECK(
+      each->run("stat -c %a%u%g / /var /var/lib /var/lib/dpkg /var/lib/dpkg/info | sort -u").out ==
+      "75500\n");
+  }
+  // What one does with them is its own.
+  CHECK(box->run("sudo rm -r /var/lib/dpkg/info && sudo mkdir /var/lib/dpkg/info").exited(0));
+  CHECK(lists_in(*box) == "0\n");
+  CHECK(lists_in(other) == std::to_string(count) + "\n");
+  CHECK(on_disk("lists-1"));
+  CHECK_FALSE(on_disk("lists-2"));
+
+  // The machine has changed, and a server starts: what it makes has lists of its own.
+  const auto image = node.state() + "/images/host";
+  std::ofstream{image + "/identity"} << "of before\n";
+  REQUIRE(prepare_host_image(image));
+  spec.name = "new";
+  std::optional<live_sandbox> newer{std::in_place, node, spec};
+  CHECK(lists_in(*newer) == std::to_string(count) + "\n");
+  CHECK(lists_in(other) == std::to_string(count) + "\n");
+  CHECK(on_disk("lists-1"));
+  CHECK(on_disk("lists-2"));
+  // Those of before go with the last that stands on them.
+  box.reset();
+  CHECK(on_disk("lists-1"));
+  other.destroy();
+  other.let_go();
+  CHECK(eventually([&] { return !on_disk("lists-1"); }));
+  newer.reset();
+  CHECK(on_disk("lists-2")); // The next one has them at once.
 }
 
 TEST_CASE("sudo makes a user root of the sandbox, and of nothing else", "[runtime][rights]") {
