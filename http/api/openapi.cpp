@@ -40,6 +40,7 @@ const parameter path_parameters[] = {
   {"port", "path", "1 to 65535.", true, "8000", port_schema},
   {"sid", "path", "Its id.", true},
   {"node", "path", "The node's name.", true},
+  {"name", "path", "The image's name.", true},
   {"path", "path", "The rest of the path.", true},
 };
 
