@@ -64,8 +64,8 @@ ENVIRONMENT = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 OF_THE_NETWORK = re.compile(
     r"Failed to fetch|Unable to fetch|Could not (connect|resolve)|Temporary failure|Connection (failed|timed out)|"
     r"Hash Sum mismatch|File has unexpected size|is not valid yet|"
-    r"npm (ERR!|error) (code|errno) (E5\d\d|E408|E429|EAI_AGAIN|ENOTFOUND|ECONN\w+|ETIMEDOUT|ESOCKETTIMEDOUT|ERR_SOCKET_TIMEOUT|EPIPE|"
-    r"FETCH_ERROR|UND_ERR\w+|EINTEGRITY|Z_BUF_ERROR|TAR_BAD_ARCHIVE)")
+    r"npm (ERR!|error) (code|errno) (E5\d\d|E408|E429|EAI_AGAIN|ENOTFOUND|ECONN\w+|E(SOCKET)?TIMEDOUT|ERR_SOCKET_TIMEOUT|"
+    r"EPIPE|FETCH_ERROR|UND_ERR\w+|EINTEGRITY|Z_BUF_ERROR|TAR_BAD_ARCHIVE)")
 
 MADE_BY = 1  # To be raised when layers come out differently: those that are kept are then made again.
 
@@ -86,12 +86,20 @@ def as_root(*words):
     return [*words] if os.geteuid() == 0 else ["sudo", "--", *words]
 
 
+def family_of(pid):
+    """A process and all that come from it."""
+    found = [pid]
+    for each in found:  # It grows meanwhile.
+        found += map(int, text_of(f"/proc/{each}/task/{each}/children").split())
+    return found
+
+
 def end(child):
-    """Ends a program that was started here, and waits until it has tidied up."""
-    try:
-        child.terminate()
-    except PermissionError:  # sudo is root's.
-        subprocess.run(["sudo", "-n", "kill", str(child.pid)], start_new_session=True, check=False)
+    """Ends a program that was started here with all that it has started, as Ctrl-C does, and waits until it has tidied up.
+
+    mmdebstrap alone would wait until apt has ended, which may be a minute.
+    """
+    subprocess.run(as_root("kill", *map(str, family_of(child.pid))), stderr=subprocess.DEVNULL, check=False)
     child.wait()
 
 
@@ -220,7 +228,8 @@ def read_lock(path, runtime, architecture):
             found[name] = Package(name, version, integrity)
     wanted = [f"node-linux-{architecture}", "npm", "corepack"]
     if sorted(found) != sorted(wanted):
-        raise Failed(f"{path}: {runtime} on {architecture} has to have {', '.join(wanted)}, and has {', '.join(found) or 'nothing'}")
+        raise Failed(f"{path}: {runtime} on {architecture} has to have {', '.join(wanted)}, "
+                     f"and has {', '.join(found) or 'nothing'}")
     return [found[each] for each in wanted]
 
 
@@ -242,7 +251,8 @@ def fetch(package, downloads, work, log):
     say(f"{package}: fetching it")
     into = tempfile.mkdtemp(prefix="npm.", dir=work)
     run_from_outside(f"npm pack {package}", log, "npm's registry",
-                     ["npm", "pack", str(package), "--pack-destination", into, "--ignore-scripts", "--loglevel=error"], cwd=into)
+                     ["npm", "pack", str(package), "--pack-destination", into, "--ignore-scripts", "--loglevel=error"],
+                     cwd=into)
     names = os.listdir(into)
     if len(names) != 1:
         raise Failed(f"{package}: npm brought {len(names)} files in place of one")
@@ -324,8 +334,8 @@ def installed_packages(path):
 
 def make_debian(title, packages, path, work, log, lock):
     """Writes a Debian with these packages as a tar. Errors: Failed."""
-    sources = subprocess.run([f"{TREE}/tests/images/debian_sources"], capture_output=True, text=True, check=True).stdout
-    settings = subprocess.run(["apt-config", "dump", "--no-empty", "Acquire"], capture_output=True, text=True, check=False).stdout
+    sources, settings = (subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout for words in
+                         ([f"{TREE}/tests/images/debian_sources"], ["apt-config", "dump", "--no-empty", "Acquire"]))
     of_fetching = re.compile(r"Acquire::(http|https|Check-|Retries|Force|AllowInsecure|AllowDowngrade)")
     for name, content in (("machine.list", sources), ("sources.list", SOURCES),
                           ("apt.conf", "".join(each for each in settings.splitlines(True) if of_fetching.match(each)))):
@@ -435,7 +445,8 @@ class Store:
             manifests[name] = {"mediaType": f"{OCI}.manifest.v1+json", "digest": digest, "size": size,
                                "annotations": {name_of: name}}
         write_json(f"{self.layout}/index.json", {
-            "schemaVersion": 2, "mediaType": f"{OCI}.index.v1+json", "manifests": [manifests[each] for each in sorted(manifests)]})
+            "schemaVersion": 2, "mediaType": f"{OCI}.index.v1+json",
+            "manifests": [manifests[each] for each in sorted(manifests)]})
         used = set()
         for each in manifests.values():
             manifest = read_json(self.path_of(each["digest"])) or {"config": {"digest": ""}, "layers": []}
@@ -474,7 +485,8 @@ def make_image(store, name, layers, architecture):
     return store.add_json({
         "schemaVersion": 2, "mediaType": f"{OCI}.manifest.v1+json",
         "config": {"mediaType": f"{OCI}.config.v1+json", "digest": config, "size": size},
-        "layers": [{"mediaType": f"{OCI}.layer.v1.tar+zstd", "digest": each["digest"], "size": each["size"]} for each in layers],
+        "layers": [{"mediaType": f"{OCI}.layer.v1.tar+zstd", "digest": each["digest"], "size": each["size"]}
+                   for each in layers],
     })
 
 
@@ -494,7 +506,8 @@ def make_all(store, names, lock_file, machine, update=False):
             pack(files_of_runtime(all_, paths[runtime]), path)
             return {"version": all_[0].version, "packages": [str(each) for each in all_]}
 
-        return store.layer(f"{runtime} ({all_[0].version}, npm {all_[1].version})", [[str(each), each.integrity] for each in all_], make)
+        return store.layer(f"{runtime} ({all_[0].version}, npm {all_[1].version})",
+                           [[str(each), each.integrity] for each in all_], make)
 
     def debian_layer(debian):
         def make(path):
@@ -512,7 +525,8 @@ def make_all(store, names, lock_file, machine, update=False):
 
 def import_image(store, program, state, name, digest):
     """Errors: Failed."""
-    shown = subprocess.run(as_root(program, "image", "show", name, "--state", state), capture_output=True, text=True, check=False)
+    shown = subprocess.run(as_root(program, "image", "show", name, "--state", state), stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True, check=False)
     with contextlib.suppress(ValueError, AttributeError):
         if shown.returncode == 0 and json.loads(shown.stdout).get("digest") == digest:
             say(f"{name}: {digest[:19]} is in {state} already")
@@ -566,7 +580,7 @@ def main(words):
             digests = make_all(store, arguments.names, arguments.lock, machine, arguments.update)
             for name, digest in digests.items():
                 import_image(store, arguments.insula, arguments.state, name, digest)
-        say(f"{len(digests)} images in {time.monotonic() - began:.0f} s; name one in the configuration: "
+        say(f"{', '.join(digests)}: done in {time.monotonic() - began:.0f} s; for sandboxes that are new, say in the configuration "
             f"image: {{default: {arguments.names[0]}}}")
         return 0
     except (Failed, OSError, subprocess.CalledProcessError) as error:
