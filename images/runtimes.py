@@ -6,8 +6,8 @@ images that have it share it. The second is Node.js with npm and corepack, out o
 runtimes.lock names. The same packages give the same layers, byte for byte: nothing of a layer is of this machine, or of
 the time when it is made.
 
-Everything is kept below build/images: `layout`, the OCI layout with one tag per image; `downloads`; and `layers`, what
-each layer of the layout was made from. What is kept is verified before it is used.
+Everything is kept below build/images: `layout`, the OCI layout with one tag per image; `downloads`; and `layers`, a
+record of each layer, by a hash of its inputs. Files that are kept are verified before they are used.
 """
 
 import argparse
@@ -33,7 +33,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 TREE = os.path.dirname(HERE)
 
 SUITE = "bookworm"
-# 2026-07-11, a day of a point release. What is newer than that has this time in a layer, and passwords are of this day.
+# 2026-07-11, a day of a point release. Newer files get this time in a layer, and passwords are of this day.
 EPOCH = 1783728000
 
 SLIM = "ca-certificates curl git login openssl passwd procps sudo unzip xz-utils zip zstd".split()
@@ -73,7 +73,7 @@ OCI = "application/vnd.oci.image"
 
 
 class Failed(Exception):
-    """What could not be done, in words for the operator."""
+    """Something that could not be done, in words for the operator."""
 
 
 def say(words):
@@ -155,7 +155,7 @@ def run_from_outside(title, log, where, words, **options):
 
 @contextlib.contextmanager
 def ends_on_signals():
-    """Turns the signals that end a program into SystemExit, so that what is made is removed."""
+    """Turns the signals that end a program into SystemExit, so that half an image is removed."""
     def leave(number, _):
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, signal.SIG_IGN)  # The removing is not to be cut short.
@@ -177,7 +177,7 @@ def digest_of(path):
 
 
 def write_json(path, value):
-    """In one step: a reader sees all of it or what was there before."""
+    """In one step: a reader sees all of it, or the file that was there before."""
     with open(path + ".new", "w") as file:
         json.dump(value, file, indent=1, sort_keys=True)
         file.flush()
@@ -247,7 +247,7 @@ def fetch(package, downloads, work, log):
     if os.path.exists(path):
         if integrity_of(path) == package.integrity:
             return path
-        say(f"{package}: the file in {downloads} is not what the lock file has, and is fetched again")
+        say(f"{package}: the file in {downloads} does not have the integrity of the lock file, and is fetched again")
     say(f"{package}: fetching it")
     into = tempfile.mkdtemp(prefix="npm.", dir=work)
     run_from_outside(f"npm pack {package}", log, "npm's registry",
@@ -278,7 +278,7 @@ def members_of(path, package):
 
 
 def files_of_runtime(packages, paths):
-    """What a runtime's layer has, by name: (mode, content), or (None, target) of a symlink."""
+    """The files of a runtime's layer, by name: (mode, content), or (None, target) of a symlink."""
     files = {}
     for package, path in zip(packages, paths):
         is_node = package.name.startswith("node-linux-")
@@ -341,7 +341,7 @@ def make_debian(title, packages, path, work, log, lock):
                           ("apt.conf", "".join(each for each in settings.splitlines(True) if of_fetching.match(each)))):
         with open(f"{work}/{name}", "w") as file:
             file.write(content)
-    # How this machine fetches stays out, and what it is called; a sandbox has its own.
+    # This machine's name and its settings for fetching stay out; a sandbox has its own.
     forget = 'cd "$1/etc" && rm -f apt/apt.conf.d/99mmdebstrap apt/sources.list.d/* hostname resolv.conf && ' \
              f"cat >apt/sources.list <<'end' && chmod 644 apt/sources.list\n{SOURCES}end\n"
     run_from_outside(
@@ -365,7 +365,7 @@ class Store:
 
     @contextlib.contextmanager
     def working(self):
-        """Holds the store's lock, and has a directory for what is being made, which goes at the end."""
+        """Holds the store's lock, and has a directory for half-made files, which goes at the end."""
         self.lock = os.open(f"{self.where}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             try:
@@ -413,7 +413,7 @@ class Store:
         return None
 
     def layer(self, title, made_from, make, again=False):
-        """The record of a layer: one that is kept, or else of the tar that make(path) writes. What that returns is in it."""
+        """The record of a layer: one that is kept, or else of the tar that make(path) writes, with all that it returns."""
         key = hashlib.sha256(json.dumps([MADE_BY, EPOCH, made_from], sort_keys=True).encode()).hexdigest()[:32]
         record = self.kept(key)
         if record and not again:
@@ -421,7 +421,7 @@ class Store:
             return record
         began, path = time.monotonic(), f"{self.work}/layer.tar"
         more = make(path)
-        # One thread: what comes out must not hang on how many processors there are.
+        # One thread: the digest must not hang on the number of processors.
         status = run(f"{title}: compressing", f"{self.logs}/zstd.log",
                      ["zstd", "-q", "-f", "-6", "--single-thread", "--no-progress", "-o", path + ".zst", path])
         if status != 0:
@@ -436,7 +436,7 @@ class Store:
         return record
 
     def tag(self, images):
-        """Puts the manifests under their names, beside those of other names, and removes what nothing uses any more."""
+        """Puts the manifests under their names, beside those of other names, and removes blobs that nothing uses any more."""
         write_json(f"{self.layout}/oci-layout", {"imageLayoutVersion": "1.0.0"})
         name_of = "org.opencontainers.image.ref.name"
         index = read_json(f"{self.layout}/index.json") or {"manifests": []}
@@ -548,8 +548,8 @@ def arguments_of(words):
   node22, node24, node26  Node.js with npm and corepack, git, curl, sudo, Python with pip, and a compiler
   slim                    Node.js 24 without Python and the compiler
 
-Versions are in images/runtimes.lock; Debian's are those of the mirrors that this machine uses. What is made and fetched is
-kept below build/images, and used again. A server that runs finds new images when it is started next.""")
+Versions are in images/runtimes.lock; Debian's are those of the mirrors that this machine uses. Layers and downloads are kept
+below build/images, and used again. A server that runs finds new images when it is started next.""")
     parser.add_argument("names", nargs="*", metavar="name", help="which images; all of them unless told")
     parser.add_argument("--state", default=f"{TREE}/build/state", metavar="DIR",
                         help="the server's state directory; that of ./dev serve unless told")
@@ -580,7 +580,7 @@ def main(words):
             digests = make_all(store, arguments.names, arguments.lock, machine, arguments.update)
             for name, digest in digests.items():
                 import_image(store, arguments.insula, arguments.state, name, digest)
-        say(f"{', '.join(digests)}: done in {time.monotonic() - began:.0f} s; for sandboxes that are new, say in the configuration "
+        say(f"{', '.join(digests)}: done in {time.monotonic() - began:.0f} s; to have new sandboxes start from one, configure "
             f"image: {{default: {arguments.names[0]}}}")
         return 0
     except (Failed, OSError, subprocess.CalledProcessError) as error:

@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -B
-"""The images of ./dev images, in small: what npm and mmdebstrap bring is made here, and no network is asked."""
+"""The images of ./dev images, in small: stand-ins of npm and mmdebstrap make their inputs, and no network is asked."""
 
 import base64
 import contextlib
@@ -138,7 +138,7 @@ class Case(unittest.TestCase):
             return file.read()
 
     def asked(self):
-        """What the programs were asked since the last time."""
+        """The questions to the programs since the last time."""
         lines = self.read("asked").splitlines()
         self.write("asked", "")
         return lines
@@ -237,7 +237,7 @@ class Fetching(Case):
         with open(self.fetch(), "r+b") as file:
             file.write(b"damaged")
         self.assertEqual(runtimes.integrity_of(self.fetch()), self.node.integrity)
-        self.assertIn("is not what the lock file has", self.said.getvalue())
+        self.assertIn("does not have the integrity of the lock file", self.said.getvalue())
 
     def test_a_network_is_asked_three_times_and_a_registry_that_says_no_once(self):
         for errors, times in ((["ECONNRESET"], 2), (["E503", "ETIMEDOUT"], 3)):
