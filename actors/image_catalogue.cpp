@@ -19,11 +19,11 @@ shared_image image_catalogue::find(const std::string& name) const {
 template <class Fits>
 std::pair<std::string, shared_image> image_catalogue::find_if(Fits fits) const {
   const std::lock_guard hold{guard_};
-  const auto at =
-    std::find_if(all_.begin(), all_.end(), [&](const auto& each) { return fits(*each.second); });
-  if (at == all_.end())
-    return {};
-  return {at->first, at->second};
+  std::pair<std::string, shared_image> found;
+  for (const auto& each : all_)
+    if (fits(*each.second) && (!found.second || found.second->created_ms < each.second->created_ms))
+      found = each;
+  return found;
 }
 
 std::pair<std::string, shared_image> image_catalogue::find_digest(const std::string& digest) const {
@@ -63,10 +63,19 @@ std::vector<std::string> image_catalogue::trees() const {
   return found;
 }
 
-void image_catalogue::remove(const std::string& name) {
+shared_image image_catalogue::take(const std::string& name) {
   const std::lock_guard hold{guard_};
-  if (auto gone = all_.extract(name))
-    nameless_.emplace_back(gone.mapped());
+  auto gone = all_.extract(name);
+  if (!gone)
+    return nullptr;
+  nameless_.emplace_back(gone.mapped());
+  return std::move(gone.mapped());
+}
+
+void image_catalogue::restore(const std::string& name, shared_image image) {
+  const std::lock_guard hold{guard_};
+  if (image)
+    all_.try_emplace(name, std::move(image));
 }
 
 } // namespace insula::actors

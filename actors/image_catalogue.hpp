@@ -21,6 +21,7 @@ struct sandbox_image {
   std::string shell = "/bin/bash";
   std::string digest = {};    ///< Of its manifest. Empty: not known.
   std::string reference = {}; ///< In its registry, in full. Empty: it is from none.
+  bool by_node = false;       ///< The node has fetched it for itself.
   /// Runtimes of languages, with their versions: "node" -> "22.11.0".
   std::map<std::string, std::string> programs = {};
   // For people:
@@ -42,7 +43,8 @@ public:
   explicit image_catalogue(std::map<std::string, sandbox_image> found);
 
   shared_image find(const std::string& name) const;
-  /// Null: there is none with that digest.
+  /// Null: there is none with that digest, or of that reference. Of several, the one that came
+  /// last.
   std::pair<std::string, shared_image> find_digest(const std::string& digest) const;
   std::pair<std::string, shared_image> find_reference(const std::string& reference) const;
   std::map<std::string, shared_image> list() const;
@@ -52,7 +54,10 @@ public:
 
   /// Sandboxes that have started from an earlier one of that name go on with it.
   void put(const std::string& name, sandbox_image image);
-  void remove(const std::string& name);
+  /// The name leads to no image any more. Null: it led to none.
+  shared_image take(const std::string& name);
+  /// Unless the name leads to another one by now, or the image is null.
+  void restore(const std::string& name, shared_image image);
 
 private:
   template <class Fits>

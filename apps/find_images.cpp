@@ -97,6 +97,7 @@ actors::sandbox_image image_from(const images::image_record& record, const std::
     made.env[variable] = value;
   made.digest = record.digest;
   made.reference = record.reference;
+  made.by_node = record.by_node;
   made.base = record.base;
   made.size_bytes = record.size_bytes;
   made.created_ms = record.created_ms;

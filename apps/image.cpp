@@ -319,7 +319,7 @@ int image_commands::impl::run_pull(images::image_store& store, const config& val
   how.reference = image->str();
   if (auto ok = store.check_name(how); !ok)
     return complain(ok.reason());
-  pull_order order{*image, *which, {}, how.name, how.replace, how.max_bytes};
+  pull_order order{*image, *which, {}, how.name, how.replace, false, how.max_bytes};
   order.client.insecure = insecure;
   auto who = find_login(*image, order.client.helper);
   if (!who)

@@ -2,9 +2,9 @@
 
 #include "apps/pull_image.hpp"
 #include "base/log.hpp"
-#include "storage/images/digest.hpp"
 #include "storage/images/image_store.hpp"
 #include "storage/images/programs.hpp"
+#include "storage/registry/allow.hpp"
 #include "storage/registry/credentials.hpp"
 
 #include <algorithm>
@@ -47,13 +47,13 @@ constexpr auto import_patience = 30min; ///< For an import of somebody else.
 constexpr auto quiet = 50ms;            ///< A change of the directory comes in several steps.
 
 template <class Head>
-bool send_packet(int way, const Head& head, std::string_view text) {
+bool send_packet(int way, const Head& head, std::string_view text, int flags = 0) {
   std::array<iovec, 2> parts{
     {{const_cast<Head*>(&head), sizeof head}, {const_cast<char*>(text.data()), text.size()}}};
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = parts.size();
-  return ::sendmsg(way, &message, MSG_NOSIGNAL) >= 0;
+  return ::sendmsg(way, &message, MSG_NOSIGNAL | flags) >= 0;
 }
 
 /// None: the other end is closed, or has said what makes no sense.
@@ -62,11 +62,14 @@ std::optional<std::pair<Head, std::string>> receive_packet(int way) {
   Head head{};
   std::string text(longest_text, '\0');
   std::array<iovec, 2> parts{{{&head, sizeof head}, {text.data(), text.size()}}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
   ssize_t n = 0;
   do {
-    n = ::readv(way, parts.data(), parts.size());
+    n = ::recvmsg(way, &message, 0);
   } while (n < 0 && errno == EINTR);
-  if (n < static_cast<ssize_t>(sizeof head))
+  if (n < static_cast<ssize_t>(sizeof head) || (message.msg_flags & MSG_TRUNC) != 0)
     return std::nullopt;
   text.resize(static_cast<std::size_t>(n) - sizeof head);
   return std::pair{head, std::move(text)};
@@ -100,8 +103,8 @@ bool keep_only_rights() {
   };
   if (::getppid() != parent)
     ::_exit(0);
-  if (!how.auth_file.empty()) {
-    const auto known = registry::read_credentials({{"REGISTRY_AUTH_FILE", how.auth_file}});
+  if (const auto& file = how.policy.auth_file; !file.empty()) {
+    const auto known = registry::read_credentials({{"REGISTRY_AUTH_FILE", file}});
     if (!known)
       fail(known.reason());
     auto found = known->find(order.image);
@@ -143,7 +146,6 @@ public:
 private:
   struct pull {
     std::uint64_t number;
-    std::string name;
     pid_t process;
     unique_fd way;
   };
@@ -152,10 +154,9 @@ private:
   void begin_pull(const room_order& order, const std::string& reference);
   void hear(pull& of);
   void look_again(const std::string& ours = {});
-  bool tell_image(const images::image_record& record, bool ours);
+  bool tell_image(const images::image_record& record);
   void answer(std::uint64_t number, const result<std::string>& how) const;
   result<std::string> remove(const std::string& name);
-  std::string free_name(const registry::image_reference& image) const;
 
   const int way_;
   const image_room::settings& how_;
@@ -183,9 +184,9 @@ void room::serve() {
       std::array<char, 4096> read;
       while (::read(changes.get(), read.data(), read.size()) > 0) {
       }
-      changed = changed.value_or(clock::now());
+      changed = clock::now();
     }
-    if (changed && (all[1].revents == 0 || clock::now() - *changed > 20 * quiet)) {
+    if (changed && clock::now() - *changed >= quiet) {
       changed.reset();
       look_again();
     }
@@ -235,34 +236,20 @@ void room::answer(std::uint64_t number, const result<std::string>& how) const {
       how.reason().message);
 }
 
-/// The image of another reference may have the shortest one.
-std::string room::free_name(const registry::image_reference& image) const {
-  constexpr std::size_t enough = 12, longest = 63;
-  const auto end_of = [](const std::string& digest) {
-    return "-" + digest.substr(digest.find(':') + 1, enough);
-  };
-  auto name = name_of_image(image);
-  if (name.empty() || name == "host")
-    name = "image";
-  if (!image.digest.empty())
-    name = name.substr(0, longest - enough - 1) + end_of(image.digest);
-  const auto there = store_.find(name);
-  if (there ? there->reference == image.str() : there.reason().code == errc::not_found)
-    return name;
-  return name.substr(0, longest - enough - 1) + end_of(images::digest_of(image.str()));
-}
-
 void room::begin_pull(const room_order& order, const std::string& reference) {
   const auto image = registry::parse_reference(reference);
   if (!image)
     return answer(order.number, image.reason());
   if (pulls_.size() >= most_at_once)
     return answer(order.number, error{errc::limit_reached, "too many images are being fetched"});
+  const auto& policy = how_.policy;
+  if (!registry::allows(policy.allow, *image))
+    return answer(order.number, error{errc::forbidden, "images.allow does not name " + reference});
   pull_order wanted{*image};
-  wanted.client.insecure = order.insecure != 0;
-  wanted.name = free_name(*image);
-  wanted.replace = true;
-  wanted.max_bytes = order.max_bytes;
+  wanted.client.insecure =
+    std::find(policy.insecure.begin(), policy.insecure.end(), image->host) != policy.insecure.end();
+  wanted.by_node = true;
+  wanted.max_bytes = policy.max_bytes;
   wanted.patience = import_patience;
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
@@ -275,10 +262,11 @@ void room::begin_pull(const room_order& order, const std::string& reference) {
     return answer(order.number, error{errc::io_failed, std::strerror(errno)});
   if (process == 0) {
     ::close(way_);
+    pulls_.clear();
     ours.reset();
     run_pull(how_, std::move(wanted), theirs.get(), parent);
   }
-  pulls_.push_back({order.number, wanted.name, process, std::move(ours)});
+  pulls_.push_back({order.number, process, std::move(ours)});
 }
 
 void room::hear(pull& of) {
@@ -293,21 +281,20 @@ void room::hear(pull& of) {
   const auto mine =
     std::find_if(pulls_.begin(), pulls_.end(), [&](const pull& each) { return &each == &of; });
   const auto number = of.number;
-  const auto name = of.name;
   pulls_.erase(mine);
   if (!got)
     return answer(number, error{errc::io_failed, "the process that fetches has ended"});
   if (got->first.kind == room_news::failed)
     return answer(number, error{static_cast<errc>(got->first.code), got->second});
-  look_again(name);
-  if (known_.contains(name))
-    answer(number, name);
+  look_again();
+  if (known_.contains(got->second))
+    answer(number, got->second);
   else
-    answer(number, error{errc::io_failed, "the image " + name + " cannot be read"});
+    answer(number, error{errc::io_failed, "the image " + got->second + " cannot be read"});
 }
 
 /// False: no sandbox can start from it.
-bool room::tell_image(const images::image_record& record, bool ours) {
+bool room::tell_image(const images::image_record& record) {
   const auto place = fs::path{record.root}.parent_path();
   auto bundle = images::trust(place.string(), how_.trusted);
   if (!bundle) {
@@ -324,11 +311,11 @@ bool room::tell_image(const images::image_record& record, bool ours) {
                  {{"image", record.name}, {"reason", "its settings have more than 64 KiB"}});
     return false;
   }
-  send_packet(way_, room_head{room_news::image, 0, 0, 0, 0, ours ? 1u : 0u}, text);
+  send_packet(way_, room_head{room_news::image}, text);
   return true;
 }
 
-/// `ours`: the name that the server's own order has changed.
+/// `ours`: the name that the server's own order has removed.
 void room::look_again(const std::string& ours) {
   const auto all = store_.list();
   if (!all)
@@ -338,8 +325,7 @@ void room::look_again(const std::string& ours) {
     if (each.name == "host")
       continue;
     const auto before = known_.find(each.name);
-    if ((before != known_.end() && before->second == each.root) ||
-        tell_image(each, each.name == ours))
+    if ((before != known_.end() && before->second == each.root) || tell_image(each))
       now[each.name] = each.root;
   }
   for (const auto& [name, root] : known_)
@@ -350,7 +336,7 @@ void room::look_again(const std::string& ours) {
 
 result<std::string> room::remove(const std::string& name) {
   if (!images::is_image_name(name) || name == "host")
-    return error{errc::invalid_request, "\"" + name + "\" is no image that can be removed"};
+    return error{errc::invalid_request, "the image " + name + " cannot be removed"};
   if (auto ok = store_.remove(name); !ok)
     return ok.reason();
   look_again(name);
@@ -406,7 +392,7 @@ result<image_room> image_room::prepare(const settings& how) {
 }
 
 bool image_room::send(const room_order& order, std::string_view text) const {
-  return send_packet(way_.get(), order, text);
+  return send_packet(way_.get(), order, text, MSG_DONTWAIT);
 }
 
 std::optional<room_packet> image_room::receive() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "apps/config.hpp"
 #include "base/error.hpp"
 #include "base/unique_fd.hpp"
 #include "storage/images/authorities.hpp"
@@ -22,9 +23,7 @@ enum class room_task : std::uint32_t {
 
 struct room_order {
   room_task task{};
-  std::uint32_t insecure = 0; ///< Of a pull: also by HTTP, and with a bad certificate.
-  std::uint64_t number = 0;   ///< The answer has it.
-  std::uint64_t max_bytes = 0;
+  std::uint64_t number = 0; ///< The answer has it.
 };
 
 enum class room_news : std::uint32_t {
@@ -69,14 +68,14 @@ public:
   struct settings {
     std::string state_directory;
     storage::images::authorities trusted; ///< By sandboxes of all images.
-    std::string auth_file;                ///< Empty: nobody in particular asks registries.
+    images_config policy;                 ///< The process fetches no image that it forbids.
   };
 
   /// With one thread in the process, while it is root. Errors: launch_failed.
   static result<image_room> prepare(const settings& how);
 
   int way() const { return way_.get(); }
-  /// False: the process has ended.
+  /// Does not wait. False: the process has ended, or is too busy to take it.
   bool send(const room_order& order, std::string_view text) const;
   /// Waits. None: the process has ended.
   std::optional<room_packet> receive() const;

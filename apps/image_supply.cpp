@@ -40,25 +40,21 @@ error not_here(const std::string& text) {
   return {errc::image_refused, "there is no image " + text + " on this node"};
 }
 
-/// What a client is told of a pull that has failed.
-error told(const std::string& reference, const error& why) {
-  switch (why.code) {
-    case errc::disk_full:
-    case errc::image_pending:
-    case errc::forbidden: return why;
-    case errc::limit_reached: return {errc::image_pending, why.message};
-    default: break;
-  }
-  const auto& text = why.message;
-  return {errc::image_refused, text.find(reference) != std::string::npos
-                                 ? text
-                                 : "the image " + reference + ": " + text};
-}
-
 /// Will it be the same in a moment?
 bool is_final(const error& why) {
   return why.code != errc::io_failed && why.code != errc::limit_reached &&
-         why.code != errc::disk_full && why.code != errc::deadline_exceeded;
+         why.code != errc::disk_full && why.code != errc::deadline_exceeded &&
+         why.code != errc::image_pending;
+}
+
+/// What a client is told of a pull that has failed: the next one may do better, or not.
+error told(const std::string& reference, const error& why) {
+  if (why.code == errc::disk_full || why.code == errc::forbidden)
+    return why;
+  const auto& text = why.message;
+  return {is_final(why) ? errc::image_refused : errc::image_pending,
+          text.find(reference) != std::string::npos ? text
+                                                    : "the image " + reference + ": " + text};
 }
 
 error pending(const std::string& reference, std::uint64_t bytes, std::uint64_t total) {
@@ -89,12 +85,17 @@ image_supply::image_supply(image_room room, std::shared_ptr<actors::image_catalo
 }
 
 image_supply::~image_supply() {
+  end();
+}
+
+void image_supply::end() {
   {
     const std::lock_guard hold{guard_};
     ends_ = true;
   }
   wake();
-  hears_.join();
+  if (hears_.joinable())
+    hears_.join();
 }
 
 void image_supply::wake() const {
@@ -109,7 +110,7 @@ image_supply::known(const actors::image_wish& wanted,
                     std::optional<registry::image_reference>& image, bool asked_for) const {
   const auto& policy = how_.policy;
   const bool fetches = policy.pull != image_pull::never;
-  const auto& text = image_of(wanted.text);
+  const auto& text = asked_for ? reference_of(wanted.text) : image_of(wanted.text);
   if (!asked_for && all_->find(text))
     return text;
   if (auto parsed = registry::parse_reference(text))
@@ -123,13 +124,15 @@ image_supply::known(const actors::image_wish& wanted,
       return name;
   if (!image)
     return not_here(text);
-  const bool looks_again = asked_for || policy.pull == image_pull::always;
-  if (!image->digest.empty()) {
-    if (auto [name, is] = all_->find_digest(image->digest); is)
+  // What a digest leads to never changes.
+  const bool looks_again =
+    image->digest.empty() && (asked_for || policy.pull == image_pull::always);
+  if (!looks_again) {
+    if (const auto at = fetched_.find(reference); at != fetched_.end())
+      if (const auto is = all_->find(at->second.name); is && is->digest == at->second.digest)
+        return at->second.name;
+    if (auto [name, is] = all_->find_digest(image->digest); is && !image->digest.empty())
       return name;
-  } else if (!looks_again) {
-    if (const auto at = names_.find(reference); at != names_.end() && all_->find(at->second))
-      return at->second;
     if (auto [name, is] = all_->find_reference(reference); is)
       return name;
   }
@@ -139,7 +142,7 @@ image_supply::known(const actors::image_wish& wanted,
     return error{errc::forbidden,
                  "this node does not fetch the image " + reference + " (images.allow)"};
   if (room_gone_)
-    return error{errc::image_refused, "the process that fetches images has ended; the server needs "
+    return error{errc::image_pending, "the process that fetches images has ended; the server needs "
                                       "a restart"};
   if (const auto at = failures_.find(reference);
       at != failures_.end() && at->second.until > clock::now())
@@ -148,14 +151,18 @@ image_supply::known(const actors::image_wish& wanted,
 }
 
 void image_supply::find(const actors::image_wish& wanted, found_function then) {
+  ask(wanted, false, std::move(then));
+}
+
+void image_supply::ask(const actors::image_wish& wanted, bool asked_for, found_function then) {
   std::optional<result<std::string>> answer;
   {
     const std::lock_guard hold{guard_};
     std::optional<registry::image_reference> image;
-    answer = known(wanted, image, false);
+    answer = known(wanted, image, asked_for);
     if (!answer) {
       const auto at = pulls_.find(image->str());
-      if ((at == pulls_.end() && turns_.size() >= limits::images_waiting) ||
+      if (ends_ || (at == pulls_.end() && turns_.size() >= limits::images_waiting) ||
           (at != pulls_.end() && at->second.waiters.size() >= limits::waiting_per_image))
         answer = error{errc::image_pending, "too many images are being fetched; ask again"};
       else
@@ -169,31 +176,15 @@ void image_supply::find(const actors::image_wish& wanted, found_function then) {
 }
 
 void image_supply::pull(const std::string& reference, answer then) {
-  std::optional<result<std::string>> now;
-  {
-    const std::lock_guard hold{guard_};
-    std::optional<registry::image_reference> image;
-    now = known({reference}, image, true);
-    if (!now && !pulls_.contains(image->str()) && turns_.size() >= limits::images_waiting)
-      now = error{errc::image_pending, "too many images are being fetched; ask again"};
-    if (!now)
-      join(*image, {std::nullopt, then});
-  }
-  if (now)
-    then(*now);
-  else
-    wake();
+  ask({reference}, true, std::move(then));
 }
 
 void image_supply::join(const registry::image_reference& image, waiter who) {
   const auto reference = image.str();
   auto [at, is_new] = pulls_.try_emplace(reference);
   at->second.waiters.push_back(std::move(who));
-  if (!is_new)
-    return;
-  const auto& insecure = how_.policy.insecure;
-  at->second.insecure = std::find(insecure.begin(), insecure.end(), image.host) != insecure.end();
-  turns_.push_back(reference);
+  if (is_new)
+    turns_.push_back(reference);
 }
 
 void image_supply::used(const std::string& name) {
@@ -226,6 +217,15 @@ const std::string& image_supply::image_of(const std::string& runtime) const {
   if (at == how_.runtimes.end() || (at->second.empty() && all_->find(runtime)))
     return runtime;
   return at->second.empty() ? how_.default_name : at->second;
+}
+
+/// The same text, if it is no runtime that leads to a registry.
+const std::string& image_supply::reference_of(const std::string& runtime) const {
+  const auto at = how_.runtimes.find(runtime);
+  return at == how_.runtimes.end() || storage::images::is_image_name(at->second) ||
+             at->second.empty()
+           ? runtime
+           : at->second;
 }
 
 std::vector<http::node_runtime> image_supply::runtimes() const {
@@ -279,9 +279,11 @@ void image_supply::hear() {
   while (true) {
     calls then;
     int patience_ms = -1;
+    bool ends = false;
     {
       const std::lock_guard hold{guard_};
-      if (ends_) {
+      ends = ends_;
+      if (ends) {
         refuse_all(then);
       } else {
         begin_pulls(then);
@@ -294,9 +296,9 @@ void image_supply::hear() {
     }
     for (const auto& each : then)
       each();
-    begin_removals();
-    if (ends_)
+    if (ends)
       return;
+    begin_removals();
     if (clock::now() >= next_collection_)
       collect();
     std::array<pollfd, 2> heard{
@@ -329,7 +331,7 @@ std::optional<image_supply::clock::time_point> image_supply::next_deadline() con
   auto next = how_.policy.keep_unused > 0ms ? std::optional{next_collection_} : std::nullopt;
   for (const auto& [reference, pull] : pulls_)
     for (const auto& each : pull.waiters)
-      if (each.until && (!next || *each.until < *next))
+      if (!next || each.until < *next)
         next = each.until;
   return next;
 }
@@ -344,10 +346,8 @@ void image_supply::begin_pulls(calls& then) {
     pull.number = ++last_number_;
     ++running;
     log::info("image.pulling", {{"image", reference}});
-    if (!room_.send({room_task::pull, pull.insecure, pull.number, how_.policy.max_bytes},
-                    reference))
-      finish(pull.number, error{errc::io_failed, "the process that fetches images has ended"},
-             then);
+    if (!room_.send({room_task::pull, pull.number}, reference))
+      finish(pull.number, error{errc::io_failed, "the process that fetches images is busy"}, then);
   }
 }
 
@@ -355,7 +355,7 @@ void image_supply::refuse_impatient(calls& then) {
   const auto now = clock::now();
   for (auto& [reference, pull] : pulls_)
     pull.waiters.remove_if([&, &reference = reference, &pull = pull](waiter& each) {
-      if (!each.until || *each.until > now)
+      if (each.until > now)
         return false;
       then.push_back([to = std::move(each.then),
                       why = pending(reference, pull.bytes, pull.total_bytes)] { to(why); });
@@ -364,15 +364,17 @@ void image_supply::refuse_impatient(calls& then) {
 }
 
 void image_supply::refuse_all(calls& then) {
-  const error why{errc::image_refused, "the server ends, or can fetch no more images"};
+  const error why{errc::image_pending, "the server ends, or fetches no images any more"};
   for (auto& [reference, pull] : pulls_)
     for (auto& each : pull.waiters)
       then.push_back([to = std::move(each.then), why] { to(why); });
   pulls_.clear();
   turns_.clear();
-  for (auto& [number, to] : removals_)
-    then.push_back([to = std::move(to), why] { to(error{errc::io_failed, why.message}); });
+  for (auto& [number, each] : removals_)
+    then.push_back([to = std::move(each.then), why] { to(error{errc::io_failed, why.message}); });
   removals_.clear();
+  for (auto& [name, to] : std::exchange(wanted_removals_, {}))
+    then.push_back([to = std::move(to), why] { to(error{errc::io_failed, why.message}); });
 }
 
 void image_supply::take(const room_packet& packet, calls& then) {
@@ -381,8 +383,9 @@ void image_supply::take(const room_packet& packet, calls& then) {
     case room_news::image: return take_image(packet);
     case room_news::gone:
       if (head.ours != 0 || !found_.contains(packet.text)) {
-        all_->remove(packet.text);
+        all_->take(packet.text);
         used_.erase(packet.text);
+        found_.erase(packet.text);
       }
       return;
     case room_news::progress:
@@ -405,8 +408,7 @@ void image_supply::take_image(const room_packet& packet) {
   if (!record)
     return log::error("images.unreadable", {{"reason", record.reason().message}});
   const auto before = all_->find(record->name);
-  if (before && (before->layers.tree == told->tree ||
-                 (packet.head.ours == 0 && found_.contains(record->name))))
+  if (before && (before->layers.tree == told->tree || found_.contains(record->name)))
     return;
   auto made = image_from(*record, told->tree, told->bundle, how_.env);
   made.programs = told->programs;
@@ -418,8 +420,11 @@ void image_supply::take_image(const room_packet& packet) {
 
 void image_supply::finish(std::uint64_t number, const result<std::string>& how, calls& then) {
   if (auto removal = removals_.extract(number)) {
+    auto& is = removal.mapped();
     counts_.removed += how ? 1 : 0;
-    then.push_back([to = std::move(removal.mapped()), how] { to(how); });
+    if (!how)
+      all_->restore(is.name, std::move(is.image));
+    then.push_back([to = std::move(is.then), how] { to(how); });
     return;
   }
   const auto at = std::find_if(pulls_.begin(), pulls_.end(),
@@ -431,7 +436,8 @@ void image_supply::finish(std::uint64_t number, const result<std::string>& how, 
   if (how) {
     ++counts_.pulled;
     counts_.bytes += pull.total_bytes;
-    names_[reference] = *how;
+    if (const auto is = all_->find(*how))
+      fetched_[reference] = {*how, is->digest};
     failures_.erase(reference);
   } else {
     ++counts_.failed;
@@ -449,18 +455,20 @@ void image_supply::finish(std::uint64_t number, const result<std::string>& how, 
 
 // ---- Images that go
 
-/// None: nobody needs it.
-std::optional<error> image_supply::objection_to_removal(const std::string& name) const {
-  const auto is = all_->find(name);
+/// None: no sandbox needs the image, of which the caller knows so many copies of the pointer.
+std::optional<error> image_supply::objection_to_removal(const std::string& name,
+                                                        const actors::shared_image& is,
+                                                        long copies) const {
+  const auto is_pinned = [this](const std::string& each) { return how_.pinned.contains(each); };
   if (!is)
     return error{errc::not_found, "there is no image " + name + " on this node"};
-  if (how_.pinned.contains(name))
+  if (is_pinned(name) || is_pinned(is->reference))
     return error{errc::limit_reached, "the configuration names the image " + name};
-  constexpr long mine = 2; // The catalogue's, and this one.
-  if (is.use_count() > mine)
+  if (is.use_count() > copies)
     return error{errc::limit_reached, "sandboxes run from the image " + name};
   if (!how_.users)
-    return std::nullopt;
+    return error{errc::limit_reached, "this server cannot tell which sandboxes need the image " +
+                                        name + "; insula image rm removes it"};
   const auto users = how_.users(name);
   if (!users)
     return users.reason();
@@ -468,6 +476,30 @@ std::optional<error> image_supply::objection_to_removal(const std::string& name)
     return error{errc::limit_reached, "the sandbox " + users->front() + " starts from the image " +
                                         name + "; delete it first"};
   return std::nullopt;
+}
+
+/// No sandbox begins with the image from the moment of the question on.
+void image_supply::begin_removal(const std::string& name, answer then) {
+  if (room_gone_)
+    return then(
+      error{errc::io_failed, "the server can remove no image any more; it needs a restart"});
+  if (const auto why = objection_to_removal(name, all_->find(name), 2))
+    return then(*why);
+  auto is = all_->take(name);
+  if (const auto why = objection_to_removal(name, is, 1)) { // It was needed just now.
+    all_->restore(name, std::move(is));
+    return then(*why);
+  }
+  calls now;
+  {
+    const std::lock_guard hold{guard_};
+    const auto number = ++last_number_;
+    removals_[number] = {name, std::move(is), std::move(then)};
+    if (!room_.send({room_task::remove, number}, name))
+      finish(number, error{errc::limit_reached, "the process that removes images is busy"}, now);
+  }
+  for (const auto& each : now)
+    each();
 }
 
 void image_supply::begin_removals() {
@@ -480,37 +512,33 @@ void image_supply::begin_removals() {
       next = std::move(wanted_removals_.front());
       wanted_removals_.pop_front();
     }
-    if (const auto why = room_gone_ || ends_
-                           ? std::optional{error{errc::io_failed, "the server ends, or can remove "
-                                                                  "no image any more"}}
-                           : objection_to_removal(next.first)) {
-      next.second(*why);
-      continue;
-    }
-    std::uint64_t number = 0;
-    {
-      const std::lock_guard hold{guard_};
-      number = ++last_number_;
-      removals_[number] = std::move(next.second);
-    }
-    room_.send({room_task::remove, 0, number}, next.first);
+    begin_removal(next.first, std::move(next.second));
   }
 }
 
-/// What the node has fetched, and nobody has used for long.
+/// Images that the node has fetched, and that no sandbox has used for long.
 void image_supply::collect() {
   next_collection_ =
     clock::now() + std::clamp<clock::duration>(how_.policy.keep_unused, 1s, collection_pause);
   if (how_.policy.keep_unused <= 0ms || !how_.users)
     return;
   const auto oldest = unix_ms() - how_.policy.keep_unused.count();
-  for (const auto& each : list())
-    if (!each.reference.empty() && std::max(each.used_ms, each.created_ms) < oldest &&
-        !objection_to_removal(each.name)) {
-      log::info("image.unused", {{"image", each.name}, {"reference", each.reference}});
-      remove(each.name, [](const result<std::string>&) {});
+  std::vector<std::string> unused;
+  {
+    const std::lock_guard hold{guard_};
+    for (const auto& [name, is] : all_->list()) {
+      const auto at = used_.find(name);
+      const auto last =
+        std::max({at == used_.end() ? std::int64_t{0} : at->second, is->used_ms, is->created_ms});
+      if (is->by_node && last < oldest)
+        unused.push_back(name);
     }
-  begin_removals();
+  }
+  for (const auto& name : unused)
+    begin_removal(name, [name](const result<std::string>& gone) {
+      if (gone)
+        log::info("image.unused", {{"image", name}});
+    });
   sweep();
 }
 
@@ -521,7 +549,9 @@ void image_supply::sweep() {
   std::string needed;
   for (const auto& each : all_->trees())
     needed += each + '\0';
-  room_.send({room_task::sweep}, needed);
+  constexpr std::size_t longest = 32u << 10;
+  if (needed.size() <= longest)
+    room_.send({room_task::sweep}, needed);
 }
 
 } // namespace insula

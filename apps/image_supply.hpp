@@ -7,6 +7,7 @@
 #include "http/sandboxes/node_images.hpp"
 #include "storage/registry/reference.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -52,6 +53,9 @@ public:
   image_supply(const image_supply&) = delete;
   image_supply& operator=(const image_supply&) = delete;
 
+  /// Refuses all that wait, before the asking actors go. Nothing is fetched after it.
+  void end();
+
   void find(const actors::image_wish& wanted, found_function then) override;
   void used(const std::string& name) override;
 
@@ -73,14 +77,21 @@ private:
   using clock = std::chrono::steady_clock;
 
   struct waiter {
-    std::optional<clock::time_point> until; ///< None: for as long as it takes.
+    clock::time_point until;
     found_function then;
   };
   struct pull_state {
     std::uint64_t number = 0; ///< 0: it waits for its turn.
-    bool insecure = false;
     std::uint64_t bytes = 0, total_bytes = 0;
     std::list<waiter> waiters;
+  };
+  struct removal {
+    std::string name;
+    actors::shared_image image; ///< For when it stays.
+    answer then;
+  };
+  struct fetched_image {
+    std::string name, digest;
   };
   struct failure {
     error why;
@@ -100,7 +111,11 @@ private:
   void collect();
   void sweep();
   const std::string& image_of(const std::string& runtime) const;
-  std::optional<error> objection_to_removal(const std::string& name) const;
+  void ask(const actors::image_wish& wanted, bool asked_for, found_function then);
+  const std::string& reference_of(const std::string& runtime) const;
+  void begin_removal(const std::string& name, answer then);
+  std::optional<error> objection_to_removal(const std::string& name, const actors::shared_image& is,
+                                            long copies) const;
   std::optional<result<std::string>> known(const actors::image_wish& wanted,
                                            std::optional<storage::registry::image_reference>& image,
                                            bool asked_for) const;
@@ -114,17 +129,17 @@ private:
   unique_fd woken_;
   mutable std::mutex guard_;
   bool ends_ = false;
-  bool room_gone_ = false;
+  std::atomic<bool> room_gone_ = false;
   std::uint64_t last_number_ = 0;
   std::map<std::string, pull_state> pulls_; ///< By reference.
   std::list<std::string> turns_;            ///< Of those that wait.
-  std::map<std::uint64_t, answer> removals_;
+  std::map<std::uint64_t, removal> removals_;
   std::list<std::pair<std::string, answer>> wanted_removals_; ///< Not looked at yet.
   clock::time_point next_collection_;
-  std::map<std::string, std::string> names_; ///< By reference, of what this server has fetched.
-  std::map<std::string, failure> failures_;  ///< By reference.
-  std::map<std::string, std::int64_t> used_; ///< By name; Unix time in ms.
-  std::set<std::string> found_;              ///< Names that were here when it started.
+  std::map<std::string, fetched_image> fetched_; ///< By reference.
+  std::map<std::string, failure> failures_;      ///< By reference.
+  std::map<std::string, std::int64_t> used_;     ///< By name; Unix time in ms.
+  std::set<std::string> found_;                  ///< Names that were here when it started.
   figures counts_;
   std::thread hears_;
 };

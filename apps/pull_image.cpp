@@ -2,6 +2,7 @@
 
 #include "apps/fetch_image.hpp"
 
+#include <algorithm>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -31,6 +32,32 @@ auto when_nobody_writes(const pull_order& order, const pull_watch& watch, Write 
       return made;
     std::this_thread::sleep_for(pause);
   }
+}
+
+/// Under any name.
+result<images::image_record> image_with(const images::image_store& store,
+                                        const std::string& digest) {
+  const auto all = store.list();
+  if (!all)
+    return all.reason();
+  const auto at =
+    std::find_if(all->begin(), all->end(), [&](const auto& each) { return each.digest == digest; });
+  if (at == all->end())
+    return error{errc::io_failed, "the image " + digest + " has been removed meanwhile"};
+  return *at;
+}
+
+/// The shortest one, or else one with the beginning of the digest.
+std::string free_name(const images::image_store& store, const registry::image_reference& image,
+                      const std::string& digest) {
+  constexpr std::size_t enough = 12, longest = 63;
+  auto name = name_of_image(image);
+  if (name.empty() || name == "host")
+    name = "image";
+  const auto there = store.find(name);
+  if (image.digest.empty() && !there && there.reason().code == errc::not_found)
+    return name;
+  return name.substr(0, longest - enough - 1) + "-" + digest.substr(digest.find(':') + 1, enough);
 }
 
 } // namespace
@@ -79,7 +106,7 @@ result<pulled_image> pull_image(const std::string& state_directory, const pull_o
     return fetched.reason();
   }
   images::import_options how;
-  how.name = order.name;
+  how.by_node = order.by_node;
   how.replace = order.replace;
   how.reference = order.image.str();
   how.digest = fetched->digest;
@@ -87,6 +114,9 @@ result<pulled_image> pull_image(const std::string& state_directory, const pull_o
   how.on_progress = watch.on_import;
   how.cancelled = watch.cancelled;
   auto made = when_nobody_writes(order, watch, [&] {
+    if (order.name.empty() && fetched->was_here)
+      return image_with(store, fetched->digest);
+    how.name = order.name.empty() ? free_name(store, order.image, fetched->digest) : order.name;
     return fetched->was_here ? store.name_again(fetched->digest, how)
                              : store.import_image(place->layout(), how);
   });

@@ -17,8 +17,10 @@ struct pull_order {
   storage::registry::image_reference image;
   storage::registry::platform which = storage::registry::machine_platform();
   storage::registry::client_options client; ///< Without `cancelled` and `authorities`.
-  std::string name;                         ///< On this node.
-  bool replace = false;                     ///< An image of that name may be there.
+  /// On this node. Empty: a free one is made, and none for an image that is here.
+  std::string name;
+  bool replace = false; ///< An image of that name may be there.
+  bool by_node = false; ///< For its record.
   std::uint64_t max_bytes = limits::image_bytes;
   /// Another import may run for so long before this one gives up.
   std::chrono::milliseconds patience{0};

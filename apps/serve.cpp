@@ -380,7 +380,10 @@ image_supply::settings supply_of(const config& values, const state_directory& st
   auto finder = storage::owner_finder::open(path_of(state.records) + "/insula.db");
   if (finder)
     how.users = [records = std::make_shared<storage::owner_finder>(std::move(*finder))](
-                  const std::string& name) { return records->find(actors::image_key, name); };
+                  const std::string& name) -> result<std::vector<std::string>> {
+      auto users = records->find(actors::image_key, name);
+      return !users || !users->empty() ? users : records->find(actors::image_asked_key, name);
+    };
   else
     log::warning("images.not_removed", {{"reason", finder.reason().message}});
   return how;
@@ -446,7 +449,7 @@ result<void> run(const config& values, const config_origin& from) {
   auto again = reloader::prepare(values, from, user->uid, user->gid);
   if (!again)
     return again.reason();
-  auto room = image_room::prepare({state->path, std::move(*trusted), values.images.auth_file});
+  auto room = image_room::prepare({state->path, std::move(*trusted), values.images});
   if (!room)
     return room.reason();
   // Before there is a second thread, since this is each thread's own. The spawner, which needs its
@@ -703,6 +706,7 @@ result<void> run(const config& values, const config_origin& from) {
     cluster->forget_node();
   if (snapshots)
     snapshots->end(); // What it has of sandboxes goes before their engine.
+  supply.end();
   node.reset();
   leave_cluster(for_good);
   server.stop(request_patience);

@@ -110,7 +110,7 @@ void description::keep_wishes(const request_context& context,
   if (context.image.empty())
     return keep();
   // An image that is on its way may be used later; one that is not to be had is told now.
-  with_image({context.image}, to, [=](const result<std::string>& found) {
+  with_image({context.image}, [=](const result<std::string>& found) {
     if (found || found.reason().code == errc::image_pending)
       keep();
     else
@@ -119,8 +119,7 @@ void description::keep_wishes(const request_context& context,
 }
 
 /// `then` gets the name on this node; for no text, none.
-void description::with_image(const image_wish& wanted, const reply<sandbox_description>& to,
-                             image_supply::found_function then) {
+void description::with_image(const image_wish& wanted, image_supply::found_function then) {
   if (wanted.text.empty())
     return then(std::string{});
   auto names = wanted.names;
@@ -131,9 +130,8 @@ void description::with_image(const image_wish& wanted, const reply<sandbox_descr
         return then(each);
     return then(error{errc::image_refused, "there is no image " + wanted.text + " on this node"});
   }
-  options().supply->find(wanted, [to, then, post = core_.post()](const result<std::string>& found) {
-    if (!post([then, found] { then(found); }))
-      to.fail({errc::sandbox_not_running, "the sandbox has ended"});
+  options().supply->find(wanted, [then, post = core_.post()](const result<std::string>& found) {
+    post([then, found] { then(found); }); // With the actor its requests have ended.
   });
 }
 
@@ -232,7 +230,7 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
         },
         mine.otherwise());
     };
-    with_image({asked, wanted.image_names}, mine, write_it);
+    with_image({asked, wanted.image_names}, write_it);
   });
 }
 

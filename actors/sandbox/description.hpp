@@ -21,8 +21,7 @@ public:
   void count(sandbox_status& into) const override;
 
 private:
-  void with_image(const image_wish& wanted, const reply<sandbox_description>& to,
-                  image_supply::found_function then);
+  void with_image(const image_wish& wanted, image_supply::found_function then);
   void keep_wishes(const request_context& context, const reply<sandbox_description>& to);
   void write(std::vector<storage::change> changes, std::optional<std::int64_t> expires_ms);
 };

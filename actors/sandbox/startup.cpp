@@ -41,6 +41,7 @@ void startup::stopped(const error&) {
   making_ = false;
   recorded_ = false;
   adopting_ = false;
+  awaits_image_ = false;
   slot_.reset();
   warm_ = false;
   instance_ = {};
@@ -75,6 +76,10 @@ instance_count::place startup::take_given_up(std::uint64_t start) {
 
 void startup::deleting(const error&) {
   instance_.become(instance::passing);
+  if (awaits_image_) // However long that takes.
+    core_.post()([this, start = core_.start()] {
+      on_image(start, error{errc::sandbox_not_running, "it is being deleted"});
+    });
 }
 
 // ---- The way in, step by step
@@ -119,6 +124,7 @@ void startup::choose_image_and_make() {
   auto here = options().images->find(from.name);
   if (options().supply == nullptr || adopting_ || (here && has_bytes_of(from, *here)))
     return make_from(std::move(here));
+  awaits_image_ = true;
   options().supply->find(
     {from.source.empty() ? from.name : from.source},
     [this, start = core_.start(), post = core_.post()](const result<std::string>& found) {
@@ -129,14 +135,22 @@ void startup::choose_image_and_make() {
 void startup::on_image(std::uint64_t start, const result<std::string>& found) {
   if (start != core_.start())
     return;
-  if (core_.now() == phase::deleting)
+  awaits_image_ = false;
+  if (core_.now() == phase::deleting) {
+    core_.next_start(); // The answer that comes later is that of no start.
     return with_.ends.finish_delete();
+  }
   if (found)
     image_name_ = *found;
   auto image = options().images->find(image_name_);
-  // Another image of that name has taken its place, and this one is not to be had any more.
-  if (found || image)
+  if (found)
     return make_from(std::move(image));
+  // Its bytes are not to be had any more: then its name decides.
+  if (image && found.reason().code != errc::image_pending) {
+    log::warning("sandbox.other_image",
+                 {{"id", core_.id()}, {"image", image_name_}, {"reason", found.reason().message}});
+    return make_from(std::move(image));
+  }
   const auto& why = found.reason();
   log::warning("sandbox.no_image", {{"id", core_.id()},
                                     {"image", image_name_},

@@ -102,7 +102,8 @@ private:
   unsigned claims_ = 0;                ///< Of this start, that found a dead slot.
   bool recorded_ = false;              ///< This start is in the store.
   bool adopting_ = false;
-  watch watch_; ///< Of the last start.
+  bool awaits_image_ = false; ///< This start waits until its image is here.
+  watch watch_;               ///< Of the last start.
 };
 
 } // namespace insula::actors::inside_sandbox

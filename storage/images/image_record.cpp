@@ -36,6 +36,10 @@ void put(writer& to, const image_record& from) {
   put(to, "digest", from.digest);
   if (!from.reference.empty())
     put(to, "reference", from.reference);
+  if (from.by_node) {
+    to.Key("by_node");
+    to.Bool(true);
+  }
   put(to, "base", from.base);
   put(to, "architecture", from.architecture);
   put(to, "created_ms", static_cast<std::uint64_t>(from.created_ms));
@@ -98,6 +102,8 @@ result<image_record> read_image_record(std::string_view json) {
   made.format = text_of(*text, "format");
   made.digest = text_of(*text, "digest");
   made.reference = text_of(*text, "reference");
+  const auto* by_node = member(*text, "by_node");
+  made.by_node = by_node != nullptr && by_node->IsTrue();
   made.base = text_of(*text, "base");
   made.architecture = text_of(*text, "architecture");
   made.created_ms = static_cast<std::int64_t>(number_of(*text, "created_ms"));

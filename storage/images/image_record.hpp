@@ -21,6 +21,7 @@ struct image_record {
   std::string base;      ///< In words for people, such as "Debian GNU/Linux 12 (bookworm)".
   std::string architecture;
   std::int64_t created_ms = 0;  ///< When it came here; Unix time.
+  bool by_node = false;         ///< A server has fetched it, and removes it when nobody uses it.
   std::int64_t used_ms = 0;     ///< When a sandbox last started from it. 0: never, or not known.
   std::uint64_t size_bytes = 0; ///< Of its files. 0: not known.
   std::uint64_t entries = 0;    ///< Files and directories. 0: not known.

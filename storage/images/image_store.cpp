@@ -231,6 +231,7 @@ result<image_record> image_store::build(const std::string& source, const import_
   made.format = image->format;
   made.digest = image->digest;
   made.reference = how.reference;
+  made.by_node = how.by_node;
   made.base = pretty_name(tree.root());
   made.architecture =
     image->config.architecture.empty() ? machine_architecture() : image->config.architecture;

@@ -29,6 +29,7 @@ struct import_options {
   bool replace = false;                          ///< An image of that name may be there.
   std::string reference;                         ///< For its record.
   std::string digest;                            ///< Which it has to have. Empty: any.
+  bool by_node = false;                          ///< For its record.
   std::uint64_t max_bytes = limits::image_bytes; ///< Of all layers unpacked.
   std::function<void(const import_progress&)> on_progress; ///< Often; be quick.
   std::function<bool()> cancelled; ///< Often. True: the import ends with deadline_exceeded.

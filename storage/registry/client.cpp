@@ -409,7 +409,8 @@ private:
     said.speaks_otherwise = said.status == 0 && ended != CURLE_PEER_FAILED_VERIFICATION &&
                             ended != CURLE_OPERATION_TIMEDOUT;
     if (ended == CURLE_PEER_FAILED_VERIFICATION || ended == CURLE_SSL_CACERT_BADFILE)
-      said.fatal = error{errc::io_failed, "its certificate cannot be verified: " + said.broken};
+      said.fatal =
+        error{errc::invalid_request, "its certificate cannot be verified: " + said.broken};
     return said;
   }
 

@@ -95,7 +95,7 @@ TEST_CASE("an image that is not there makes no sandbox", "[actors][definition]")
   const auto box = node.make_sandbox();
   auto wanted = definition();
   wanted.image = "nowhere";
-  CHECK(node.sys.ask<sandbox_description>(box, wanted).reason().code == errc::not_found);
+  CHECK(node.sys.ask<sandbox_description>(box, wanted).reason().code == errc::image_refused);
   CHECK_FALSE(look(node, box).exists);
 }
 

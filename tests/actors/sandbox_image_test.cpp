@@ -63,7 +63,7 @@ TEST_CASE("a sandbox whose image has gone is refused, and nothing of it is lost"
   node.options->image_name = "bookworm";
   const auto first = node.make_sandbox();
   node.sys.ask<caf::ok_atom>(first, find_atom::value, request_context{}).value();
-  node.options->images->remove("bookworm");
+  node.options->images->take("bookworm");
   node.options->image_name = "host";
   const auto leases = node.leases.held.size();
   const auto creations = node.engine.creations.size();
@@ -152,7 +152,10 @@ struct node_that_pulls : node_with_images {
   }
   void bring(const std::string& digest = "sha256:1") {
     options->images->put("tool-1", tool(digest));
-    supply.answer(std::string{"tool-1"});
+    answer(std::string{"tool-1"});
+  }
+  void answer(const result<std::string>& with) {
+    supply.answer(with);
     sys.run();
   }
 
@@ -187,7 +190,7 @@ TEST_CASE("a first request's image is brought before the sandbox starts from it"
     CHECK(other.reason().message.find(wanted) != std::string::npos);
   }
   SECTION("it takes longer than a request waits, and the next one finds it") {
-    node.supply.answer(error{errc::image_pending, "on its way"});
+    node.answer(error{errc::image_pending, "on its way"});
     CHECK(asked.reason().code == errc::image_pending);
     CHECK(node.store.value("abc", "created_ms").empty());
     asked = node.sys.ask<caf::ok_atom>(box, find_atom::value, node.asking_for(wanted));
@@ -197,7 +200,7 @@ TEST_CASE("a first request's image is brought before the sandbox starts from it"
     CHECK(node.tree_of_newest() == ".tree-9");
   }
   SECTION("it is not to be had") {
-    node.supply.answer(error{errc::image_refused, "no such image"});
+    node.answer(error{errc::image_refused, "no such image"});
     CHECK(asked.reason().code == errc::image_refused);
     CHECK(node.engine.creations.empty());
     CHECK(node.store.value("abc", "created_ms").empty());
@@ -230,12 +233,12 @@ TEST_CASE("a sandbox starts from the bytes that it has started from before",
     auto old = tool("sha256:1");
     old.layers.tree = ".tree-old";
     node.options->images->put("tool-old", old);
-    node.supply.answer(std::string{"tool-old"});
+    node.answer(std::string{"tool-old"});
     asked.value();
     CHECK(node.tree_of_newest() == ".tree-old");
   }
   SECTION("unless they are not to be had: then its name decides") {
-    node.supply.answer(error{errc::image_refused, "not here"});
+    node.answer(error{errc::image_refused, "not here"});
     asked.value();
     CHECK(node.tree_of_newest() == ".tree-9");
   }
@@ -259,7 +262,7 @@ TEST_CASE("a definition waits for its image, and remembers it", "[actors][sandbo
     CHECK(node.tree_of_newest() == ".tree-9");
   }
   SECTION("it is not to be had") {
-    node.supply.answer(error{errc::forbidden, "not allowed"});
+    node.answer(error{errc::forbidden, "not allowed"});
     CHECK(asked.reason().code == errc::forbidden);
     CHECK(node.store.value("abc", "created_ms").empty());
   }

@@ -101,6 +101,7 @@ TEST_CASE("what was done is what the figures say", "[metrics]") {
   double parts = 0;
   for (const char* phase :
        {"lease", "slot", "cgroup", "disk", "namespaces", "layers", "mounts", "agent"}) {
+    CAPTURE(phase);
     CHECK(page.value("insula_sandbox_create_phase_seconds_count", {{"phase", phase}}) == 1);
     const auto took = page.value("insula_sandbox_create_phase_seconds_sum", {{"phase", phase}});
     CHECK(took > 0);

@@ -240,6 +240,6 @@ TEST_CASE("without the process that fetches, all that needs none goes on", "[ima
   REQUIRE(eventually([&] { return has(it.log(), "images.room_gone"); }));
   CHECK(it.sh("b", "echo here").out == "here\n");
   const auto got = ask_with(it, "c", "127.0.0.1:1/x");
-  CHECK(got.status == 400);
+  CHECK(got.status == 503);
   CHECK(has(got.body, "needs a restart"));
 }

@@ -35,7 +35,7 @@ TEST_CASE("a definition of an unknown image, or without the lease, changes nothi
   define_sandbox wanted;
   wanted.image = "none";
   about.define(wanted, unknown);
-  CHECK(unknown.code() == errc::not_found);
+  CHECK(unknown.code() == errc::image_refused);
   core.lease_error = error{errc::stale_epoch, "another's"};
   about.define({}, refused);
   CHECK(refused.code() == errc::stale_epoch);
