@@ -92,7 +92,7 @@ void write_image_figures(metrics::text& into, const image_supply::figures& of) {
   into.single("insula_images", kind::gauge, "Images that sandboxes can start from.",
               std::uint64_t{of.images});
   into.single("insula_images_bytes", kind::gauge, "What their files have.", of.image_bytes);
-  into.single("insula_image_pulls", kind::gauge, "Images that are on their way.",
+  into.single("insula_images_on_their_way", kind::gauge, "Images that are on their way.",
               std::uint64_t{of.on_their_way});
   into.family("insula_image_pulls_total", kind::counter, "Pulls that are over, by outcome.");
   into.sample(of.pulled, {{"outcome", "here"}});

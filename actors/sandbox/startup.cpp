@@ -152,6 +152,8 @@ void startup::on_image(std::uint64_t start, const result<std::string>& found) {
     return make_from(std::move(image));
   }
   const auto& why = found.reason();
+  if (core_.exists() && why.code == errc::image_refused)
+    return make_from(nullptr); // That is no fault of the request.
   log::warning("sandbox.no_image", {{"id", core_.id()},
                                     {"image", image_name_},
                                     {"reason", why.message},

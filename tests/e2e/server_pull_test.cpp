@@ -157,7 +157,7 @@ TEST_CASE("a pull that takes long is told of, goes on without its asker, and end
   CHECK(first.fields.contains("retry-after"));
   const auto listed = it.ask("GET", "/v1/images").body;
   CHECK(has(listed, "\"pulling\":[{\"reference\":\"" + reference + "\",\"bytes\":"));
-  CHECK(has(it.ask("GET", "/metrics").body, "insula_image_pulls 1"));
+  CHECK(has(it.ask("GET", "/metrics").body, "insula_images_on_their_way 1"));
   SECTION("it goes on") {
     way.hold_at(~0ull);
     REQUIRE(eventually([&] { return has(it.log(), "image.here image=debian-12"); }, 60s));
