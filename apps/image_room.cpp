@@ -97,7 +97,7 @@ bool keep_only_rights() {
   ::prctl(PR_SET_NAME, "insula-pull");
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
   const auto fail = [way](const error& why) {
-    send_packet(way, room_head{room_news::failed, static_cast<std::uint32_t>(why.code), 0, 0, 0, 1},
+    send_packet(way, room_head{room_news::failed, static_cast<std::uint32_t>(why.code)},
                 std::string_view{why.message}.substr(0, longest_text / 2));
     ::_exit(0);
   };
@@ -112,12 +112,12 @@ bool keep_only_rights() {
     order.client.helper = std::move(found.helper);
   }
   auto next = clock::now();
-  // Fetching is most of it; what is unpacked counts for the rest.
+  // While the image is unpacked, all of it has come.
   const auto tell = [&](std::uint64_t bytes, std::uint64_t total) {
     if (clock::now() < next)
       return;
     next = clock::now() + 100ms;
-    send_packet(way, room_head{room_news::progress, 0, 0, bytes, total, 1}, {});
+    send_packet(way, room_head{room_news::progress, 0, 0, bytes, total}, {});
   };
   const auto made =
     pull_image(how.state_directory, order,
@@ -126,7 +126,7 @@ bool keep_only_rights() {
                 [] { return false; }}); // It is killed.
   if (!made)
     fail(made.reason());
-  send_packet(way, room_head{room_news::done, 0, 0, 0, 0, 1}, made->record.name);
+  send_packet(way, room_head{room_news::done}, made->record.name);
   ::_exit(0);
 }
 
@@ -228,12 +228,11 @@ bool room::take_order() {
 
 void room::answer(std::uint64_t number, const result<std::string>& how) const {
   if (how)
-    send_packet(way_, room_head{room_news::done, 0, number, 0, 0, 1}, *how);
+    send_packet(way_, room_head{room_news::done, 0, number}, *how);
   else
-    send_packet(
-      way_,
-      room_head{room_news::failed, static_cast<std::uint32_t>(how.reason().code), number, 0, 0, 1},
-      how.reason().message);
+    send_packet(way_,
+                room_head{room_news::failed, static_cast<std::uint32_t>(how.reason().code), number},
+                how.reason().message);
 }
 
 void room::begin_pull(const room_order& order, const std::string& reference) {

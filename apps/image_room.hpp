@@ -39,7 +39,7 @@ struct room_head {
   std::uint32_t code = 0; ///< Of a failure.
   std::uint64_t number = 0;
   std::uint64_t bytes = 0, total_bytes = 0; ///< Of progress.
-  std::uint32_t ours = 0;                   ///< The server's own order has led to it.
+  std::uint32_t ours = 0;                   ///< Of a name that is gone: the server wanted it.
 };
 
 struct room_packet {
@@ -58,8 +58,8 @@ std::optional<told_image> read_told_image(std::string_view text);
 /// A process that has the rights which a server gives up: to fetch images, to unpack and to remove
 /// them. The process sees images that others bring or remove while the server runs, and tells the
 /// server of them. The server says no more than a reference or a name, which the process reads
-/// anew; the process needs no network, and what reads a registry's words has no rights
-/// (fetch_image.hpp).
+/// anew; the process needs no network, and the one that reads a registry's words has no
+/// rights (fetch_image.hpp).
 ///
 /// Owner:   the server. The process ends with the server's end of the way.
 /// Threads: one sends, one receives.

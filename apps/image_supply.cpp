@@ -1,6 +1,7 @@
 #include "apps/image_supply.hpp"
 
 #include "apps/find_images.hpp"
+#include "base/clock.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "storage/images/image_record.hpp"
@@ -25,16 +26,11 @@ namespace registry = storage::registry;
 constexpr std::size_t most_at_once = 2;       ///< As the room takes.
 constexpr auto refused_for = 30s;             ///< What a registry says it has not, or not for us.
 constexpr auto failed_for = 5s;               ///< All else.
-constexpr std::size_t most_remembered = 1024; ///< Of failures.
+constexpr std::size_t most_remembered = 1024; ///< Of failures, and of references with their names.
 constexpr std::int64_t used_step_ms = 60'000; ///< Uses are noted as often as that.
+constexpr auto beyond_answer = 10s; ///< Of one that is answered in any case while it waits.
 constexpr auto collection_pause = 10min;
 constexpr auto first_collection = 1min;
-
-std::int64_t unix_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-           std::chrono::system_clock::now().time_since_epoch())
-    .count();
-}
 
 error not_here(const std::string& text) {
   return {errc::image_refused, "there is no image " + text + " on this node"};
@@ -155,22 +151,23 @@ void image_supply::find(const actors::image_wish& wanted, found_function then) {
 }
 
 void image_supply::ask(const actors::image_wish& wanted, bool asked_for, found_function then) {
-  std::optional<result<std::string>> answer;
+  std::optional<result<std::string>> at_once;
   {
     const std::lock_guard hold{guard_};
     std::optional<registry::image_reference> image;
-    answer = known(wanted, image, asked_for);
-    if (!answer) {
+    at_once = known(wanted, image, asked_for);
+    if (!at_once) {
       const auto at = pulls_.find(image->str());
       if (ends_ || (at == pulls_.end() && turns_.size() >= limits::images_waiting) ||
           (at != pulls_.end() && at->second.waiters.size() >= limits::waiting_per_image))
-        answer = error{errc::image_pending, "too many images are being fetched; ask again"};
+        at_once = error{errc::image_pending, "too many images are being fetched; ask again"};
       else
-        join(*image, {clock::now() + limits::image_patience, then});
+        join(*image,
+             {clock::now() + limits::image_patience + (asked_for ? beyond_answer : 0s), then});
     }
   }
-  if (answer)
-    then(*answer);
+  if (at_once)
+    then(*at_once);
   else
     wake();
 }
@@ -188,7 +185,7 @@ void image_supply::join(const registry::image_reference& image, waiter who) {
 }
 
 void image_supply::used(const std::string& name) {
-  const auto now = unix_ms();
+  const auto now = system_clock{}.unix_ms();
   {
     const std::lock_guard hold{guard_};
     auto& last = used_[name];
@@ -419,8 +416,8 @@ void image_supply::take_image(const room_packet& packet) {
 }
 
 void image_supply::finish(std::uint64_t number, const result<std::string>& how, calls& then) {
-  if (auto removal = removals_.extract(number)) {
-    auto& is = removal.mapped();
+  if (auto ended = removals_.extract(number)) {
+    auto& is = ended.mapped();
     counts_.removed += how ? 1 : 0;
     if (!how)
       all_->restore(is.name, std::move(is.image));
@@ -436,6 +433,8 @@ void image_supply::finish(std::uint64_t number, const result<std::string>& how, 
   if (how) {
     ++counts_.pulled;
     counts_.bytes += pull.total_bytes;
+    if (fetched_.size() >= most_remembered) // They are asked for once more.
+      fetched_.clear();
     if (const auto is = all_->find(*how))
       fetched_[reference] = {*how, is->digest};
     failures_.erase(reference);
@@ -522,7 +521,7 @@ void image_supply::collect() {
     clock::now() + std::clamp<clock::duration>(how_.policy.keep_unused, 1s, collection_pause);
   if (how_.policy.keep_unused <= 0ms || !how_.users)
     return;
-  const auto oldest = unix_ms() - how_.policy.keep_unused.count();
+  const auto oldest = system_clock{}.unix_ms() - how_.policy.keep_unused.count();
   std::vector<std::string> unused;
   {
     const std::lock_guard hold{guard_};

@@ -189,7 +189,7 @@ void startup::make_from(shared_image image) {
     options().figures->not_started(start_failure::record);
     return fall_asleep(*wrong);
   }
-  core_.set_image(image ? std::move(image) : unknown);
+  core_.set_image(image ? image : unknown);
   core_.set_profile(std::move(*profile));
   if (!adopting_)
     return take_place([this] { take_lease_and_make(); });
@@ -276,9 +276,14 @@ void startup::record_failed(const error& why, bool before) {
 void startup::write_record(const then_function& make) {
   const auto now_ms = std::to_string(options().time->unix_ms());
   std::vector<storage::change> changes{{image_key, image_name_}, {started_key, now_ms}};
-  if (const auto source = source_of(core_.image()); record().find(image_source_key) == nullptr)
+  const auto* recorded = record().find(image_source_key);
+  if (recorded == nullptr || !has_bytes_of({{}, *recorded}, core_.image())) {
+    const auto source = source_of(core_.image());
     if (!source.empty())
       changes.push_back({image_source_key, source});
+    else if (recorded != nullptr)
+      changes.push_back({image_source_key, std::nullopt});
+  }
   if (!core_.exists()) {
     changes.push_back({created_key, now_ms});
     if (!watch_.whose.image.empty() && record().find(image_asked_key) == nullptr)

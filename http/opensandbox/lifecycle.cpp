@@ -209,7 +209,8 @@ void define(const shared_services& with, const std::string& id, const create_bod
     with->directory, id, std::move(message),
     [=](const sandbox_description& made) { start_made(with, id, wanted, made, until, to); },
     [=](question_stage, const error& why) {
-      if (why.code == errc::image_refused && with->any_image && !image.empty())
+      const bool is_no_image = why.code == errc::image_refused || why.code == errc::forbidden;
+      if (is_no_image && with->any_image && !image.empty())
         return define(with, id, wanted, {}, until, to);
       if (why.code == errc::image_refused)
         return to->respond(no_such_image(image, why));

@@ -4,6 +4,7 @@
 #include <utility>
 
 using namespace insula;
+using namespace insula::actors;
 using namespace insula::test;
 using namespace std::chrono_literals;
 
@@ -241,6 +242,12 @@ TEST_CASE("a sandbox starts from the bytes that it has started from before",
     node.answer(error{errc::image_refused, "not here"});
     asked.value();
     CHECK(node.tree_of_newest() == ".tree-9");
+    CHECK(node.store.value("abc", "image_source") == "registry.example/acme/tool@sha256:2");
+  }
+  SECTION("and while the registry does not give them, it waits") {
+    node.answer(error{errc::image_pending, "on their way"});
+    CHECK(asked.reason().code == errc::image_pending);
+    CHECK(node.store.value("abc", "image_source") == "registry.example/acme/tool@sha256:1");
   }
 }
 

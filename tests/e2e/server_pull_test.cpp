@@ -41,6 +41,14 @@ exec_outcome exec_with(const node& it, const std::string& id, const std::string&
     .rest();
 }
 
+void kill_by_name(const node& it, const std::string& name) {
+  for (const auto pid : it.processes()) {
+    std::ifstream file{"/proc/" + std::to_string(pid) + "/comm"};
+    if (std::string is; file >> is && is == name)
+      ::kill(pid, SIGKILL);
+  }
+}
+
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -139,6 +147,13 @@ TEST_CASE("an image that is not to be had is refused with the reason, and makes 
   CHECK(made.status == 500);
   CHECK(has(made.body, "DOCKER::SANDBOX_IMAGE_PULL_FAILED"));
   CHECK(has(made.body, "it has no acme/none:1"));
+  INFO("unless the operator says that the default takes the place of any");
+  const node kind{"image: {unknown: default}\n" + pulls("missing", "allow: []")};
+  CHECK(kind
+          .ask("POST", "/v1/sandboxes",
+               R"({"image":{"uri":"debian:12"},"entrypoint":["true"],"resourceLimits":{}})",
+               "Content-Type: application/json\r\n")
+          .status == 202);
 }
 
 TEST_CASE("a pull that takes long is told of, goes on without its asker, and ends with its server",
@@ -159,6 +174,9 @@ TEST_CASE("a pull that takes long is told of, goes on without its asker, and end
   CHECK(has(listed, "\"pulling\":[{\"reference\":\"" + reference + "\",\"bytes\":"));
   CHECK(has(it.ask("GET", "/metrics").body, "insula_images_on_their_way 1"));
   SECTION("it goes on") {
+    const auto asked = it.ask("POST", "/v1/images/pull", R"({"reference":")" + reference + R"("})");
+    CHECK(asked.status == 202);
+    CHECK(has(asked.body, reference));
     way.hold_at(~0ull);
     REQUIRE(eventually([&] { return has(it.log(), "image.here image=debian-12"); }, 60s));
     CHECK(exec_with(it, "a", reference).out == "fresh\n");
@@ -173,13 +191,7 @@ TEST_CASE("a pull that takes long is told of, goes on without its asker, and end
     CHECK(eventually([&] { return exec_with(it, "a", reference).out == "fresh\n"; }, 60s));
   }
   SECTION("what fetches is killed") {
-    for (const auto pid : it.processes())
-      if (std::ifstream name{"/proc/" + std::to_string(pid) + "/comm"}; name) {
-        std::string is;
-        name >> is;
-        if (is == "insula-fetch")
-          ::kill(pid, SIGKILL);
-      }
+    kill_by_name(it, "insula-fetch");
     REQUIRE(eventually([&] { return has(it.log(), "image.not_pulled"); }));
     way.hold_at(~0ull);
     CHECK(eventually([&] { return exec_with(it, "a", reference).out == "fresh\n"; }, 60s));
@@ -230,13 +242,7 @@ TEST_CASE("what the node has fetched and nobody uses goes, and what somebody nee
 TEST_CASE("without the process that fetches, all that needs none goes on", "[images][pull]") {
   node it{pulls("missing")};
   CHECK(it.sh("a", "echo here").out == "here\n");
-  for (const auto pid : it.processes())
-    if (std::ifstream name{"/proc/" + std::to_string(pid) + "/comm"}; name) {
-      std::string is;
-      name >> is;
-      if (is == "insula-images")
-        ::kill(pid, SIGKILL);
-    }
+  kill_by_name(it, "insula-images");
   REQUIRE(eventually([&] { return has(it.log(), "images.room_gone"); }));
   CHECK(it.sh("b", "echo here").out == "here\n");
   const auto got = ask_with(it, "c", "127.0.0.1:1/x");
