@@ -1,7 +1,11 @@
 #pragma once
 
+#include "actors/image_sign.hpp"
+
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +19,8 @@ struct node_load {
   std::uint32_t capacity = 0; ///< Of them all.
   std::uint32_t warm = 0;
   bool draining = false;
-  bool failing = false; ///< It could not make or take one a moment ago.
+  bool failing = false;           ///< It could not make or take one a moment ago.
+  shared_image_signs images = {}; ///< Null: it does not say.
 };
 
 /// So many nodes are looked at for one sandbox: the best of a few is nearly as good as the best of
@@ -26,15 +31,31 @@ inline constexpr std::size_t looked_at = 3;
 /// sandboxes if there is any, and then the one with the largest part free. The first in the list
 /// is preferred where it is as good. One that fails is taken where there is no other. None: no
 /// node takes any.
+///
+/// `wanted`: the image that the sandbox starts from, by any of its signs. The nodes that have it
+/// go before all others, since a pull takes longer than a start on a busy node; they have nothing
+/// warm of it. Empty: it is the default image, which all nodes have.
 inline std::optional<std::size_t> place_sandbox(const std::vector<node_load>& nodes,
-                                                std::uint64_t random) {
-  const auto has_room = [](const node_load& node) {
+                                                std::uint64_t random,
+                                                const image_signs& wanted = {}) {
+  const auto takes = [](const node_load& node) {
     return !node.draining && node.used - node.warm < node.capacity;
   };
-  const auto is_better = [](const node_load& one, const node_load& other) {
+  const auto has_image = [&](const node_load& node) {
+    return node.images && std::any_of(wanted.begin(), wanted.end(), [&](image_sign each) {
+             return std::binary_search(node.images->begin(), node.images->end(), each);
+           });
+  };
+  const bool some_have_it = std::any_of(nodes.begin(), nodes.end(), [&](const node_load& each) {
+    return takes(each) && !each.failing && has_image(each);
+  });
+  const auto has_room = [&](const node_load& node) {
+    return takes(node) && (!some_have_it || has_image(node));
+  };
+  const auto is_better = [&](const node_load& one, const node_load& other) {
     if (one.failing != other.failing)
       return other.failing;
-    if ((one.warm > 0) != (other.warm > 0))
+    if (wanted.empty() && (one.warm > 0) != (other.warm > 0))
       return one.warm > 0;
     // By eighths: a difference that does not matter is none.
     const auto free_part = [](const node_load& node) {

@@ -47,6 +47,24 @@ void image_catalogue::put(const std::string& name, sandbox_image image) {
   if (at)
     nameless_.emplace_back(at);
   at = std::move(shared);
+  sign_all();
+}
+
+shared_image_signs image_catalogue::signs() const {
+  const std::lock_guard hold{guard_};
+  return signs_;
+}
+
+/// With the guard.
+void image_catalogue::sign_all() {
+  auto signs = std::make_shared<image_signs>();
+  for (const auto& [name, image] : all_)
+    for (const auto& each : {name, image->reference, image->digest})
+      if (!each.empty() && signs->size() < most_image_signs)
+        signs->push_back(sign_of(each));
+  std::sort(signs->begin(), signs->end());
+  signs->erase(std::unique(signs->begin(), signs->end()), signs->end());
+  signs_ = std::move(signs);
 }
 
 std::vector<std::string> image_catalogue::trees() const {
@@ -69,13 +87,14 @@ shared_image image_catalogue::take(const std::string& name) {
   if (!gone)
     return nullptr;
   nameless_.emplace_back(gone.mapped());
+  sign_all();
   return std::move(gone.mapped());
 }
 
 void image_catalogue::restore(const std::string& name, shared_image image) {
   const std::lock_guard hold{guard_};
-  if (image)
-    all_.try_emplace(name, std::move(image));
+  if (image && all_.try_emplace(name, std::move(image)).second)
+    sign_all();
 }
 
 } // namespace insula::actors

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "actors/image_sign.hpp"
+#include "actors/image_wish.hpp"
 #include "base/error.hpp"
 #include "runtime/engine.hpp"
 
@@ -49,6 +51,9 @@ public:
   std::pair<std::string, shared_image> find_reference(const std::string& reference) const;
   std::map<std::string, shared_image> list() const;
 
+  /// Of the names, references and digests of all images, at most most_image_signs. Quick.
+  shared_image_signs signs() const;
+
   /// Trees of the images that somebody holds, or that have a name.
   std::vector<std::string> trees() const;
 
@@ -62,16 +67,12 @@ public:
 private:
   template <class Fits>
   std::pair<std::string, shared_image> find_if(Fits fits) const;
+  void sign_all();
 
   mutable std::mutex guard_;
   std::map<std::string, shared_image> all_;
+  shared_image_signs signs_ = std::make_shared<image_signs>();
   mutable std::vector<std::weak_ptr<const sandbox_image>> nameless_;
-};
-
-/// An image as somebody asks for it.
-struct image_wish {
-  std::string text; ///< A name of the catalogue's, or the reference of an image in a registry.
-  std::vector<std::string> names = {}; ///< Names that mean the same to a client of one API.
 };
 
 /// Brings images that are not here.

@@ -2,6 +2,7 @@
 
 #include "actors/cluster/greeting.hpp"
 #include "actors/cluster_placement.hpp"
+#include "actors/record_keys.hpp"
 #include "apps/cluster_entry.hpp"
 #include "base/log.hpp"
 #include "storage/etcd/http_client.hpp"
@@ -52,7 +53,7 @@ constexpr std::size_t most_doubted = 1'024;
 /// Of those that clients ask for and that are in no table: each is a question to etcd.
 constexpr unsigned most_found_at_once = 256;
 /// What is kept in the cluster and looked for without knowing whose it is, besides lines of lists.
-const std::vector<std::string> found_by{"@alarm/", "snapshot"};
+const std::vector<std::string> found_by{"@alarm/", "snapshot", actors::image_source_key};
 
 /// Of the records, the marks and the lines of lists in etcd. Where an earlier version would misread
 /// what this one stores, or store less than this one reads, the number is another one.
@@ -77,7 +78,11 @@ struct report {
   std::string text() const {
     std::ostringstream words;
     words << load.used << ' ' << load.capacity << ' ' << load.warm << ' ' << load.draining << ' '
-          << assigned << ' ' << target << ' ' << unix_ms << ' ' << version << ' ' << load.failing;
+          << assigned << ' ' << target << ' ' << unix_ms << ' ' << version << ' ' << load.failing
+          << std::hex;
+    if (load.images)
+      for (const auto each : *load.images)
+        words << ' ' << each;
     return words.str();
   }
   static std::optional<report> parse(const std::string& name, const std::string& text) {
@@ -87,7 +92,13 @@ struct report {
     words >> read.load.used >> read.load.capacity >> read.load.warm >> read.load.draining >>
       read.assigned >> read.target >> read.unix_ms >> read.version;
     const bool good = !words.fail() && read.load.capacity > 0 && read.load.warm <= read.load.used;
-    words >> read.load.failing; // A node of an earlier version does not say it.
+    // A node of an earlier version does not say what follows.
+    words >> read.load.failing >> std::hex;
+    actors::image_signs images;
+    for (actors::image_sign each = 0; images.size() < actors::most_image_signs && words >> each;)
+      images.push_back(each);
+    std::sort(images.begin(), images.end());
+    read.load.images = std::make_shared<const actors::image_signs>(std::move(images));
     return good ? std::optional{std::move(read)} : std::nullopt;
   }
 };
@@ -137,6 +148,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   io_pool* pool = nullptr;
   std::shared_ptr<actors::instance_count> instances;
   std::function<std::uint64_t()> failures;
+  std::shared_ptr<const actors::image_catalogue> images;
+  std::function<actors::image_signs(const actors::image_wish&)> signs_of;
   std::uint32_t pool_target = 0;
   std::map<std::string, heard_report> reports;
   std::map<std::string, steady::time_point> failed; ///< Nodes that took none when they were asked.
@@ -243,7 +256,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     membership = std::make_unique<storage::etcd::membership>(*client, how, tell);
     store = std::make_unique<cluster_store>(
       *client, *membership,
-      storage::etcd::cluster_store_options{how.prefix, found_by, [this] { may_have_alarms(); }});
+      storage::etcd::cluster_store_options{how.prefix, found_by, actors::image_source_key,
+                                           [this] { may_have_alarms(); }});
     nodes = std::make_unique<storage::etcd::watched_keys>(*client, how.prefix + "nodes/",
                                                           [this] { members_changed(); });
     owners = std::make_unique<storage::etcd::watched_keys>(*client, how.prefix + "owner/", [] {});
@@ -539,6 +553,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
       mine.assigned = instances->of(instance::assigned);
       mine.load.used = mine.load.warm + mine.assigned + instances->of(instance::passing);
     }
+    if (images)
+      mine.load.images = images->signs();
     return mine;
   }
 
@@ -649,7 +665,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     return false;
   }
 
-  void find(const std::string& id, bool make, const found_fn& then) {
+  void find(const std::string& id, bool make, const actors::image_wish& image,
+            const found_fn& then) {
     if (!membership->good())
       return then(error{errc::node_unreachable, "this node is cut off from its cluster"});
     if (store->is_mine(id))
@@ -661,21 +678,21 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
       --being_found;
       return then(error{errc::node_unreachable, "too many sandboxes are being looked for"});
     }
-    store->find_owner(
-      id, [self = shared_from_this(), id, make, then](result<cluster_store::found_owner> got) {
-        --self->being_found;
-        if (!got)
-          return then(got.reason());
-        if (self->is_ending())
-          return then(going_down);
-        if (got->node.empty() && !got->has_been && !make)
-          return then(error{errc::not_found, "there is no sandbox " + id});
-        if (got->node.empty())
-          return self->place_it(id, then);
-        if (got->node == self->values.self)
-          return self->own_here(id, then);
-        self->answer_with(id, got->node, then);
-      });
+    store->find_owner(id, [self = shared_from_this(), id, make, image,
+                           then](result<cluster_store::found_owner> got) {
+      --self->being_found;
+      if (!got)
+        return then(got.reason());
+      if (self->is_ending())
+        return then(going_down);
+      if (got->node.empty() && !got->has_been && !make)
+        return then(error{errc::not_found, "there is no sandbox " + id});
+      if (got->node.empty())
+        return self->place_it(id, got->told.empty() ? image : actors::image_wish{got->told}, then);
+      if (got->node == self->values.self)
+        return self->own_here(id, then);
+      self->answer_with(id, got->node, then);
+    });
   }
 
   /// Also what this node gives up just now, as etcd may still say that it is its.
@@ -708,34 +725,47 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     failed[name] = steady::now() + failure_counts_for;
   }
 
-  std::optional<std::string> choose() {
+  /// Empty text: the default image.
+  std::optional<std::string> choose(const actors::image_wish& image) {
     const auto all = loads();
     std::uint64_t turn = 0;
+    actors::image_signs wanted;
     {
       const std::lock_guard lock{mutex};
+      if (signs_of && !image.text.empty())
+        wanted = signs_of(image);
       random = random * 6'364'136'223'846'793'005u + 1'442'695'040'888'963'407u;
       turn = random >> 33;
     }
-    const auto at = actors::place_sandbox(all, turn);
+    const auto at = actors::place_sandbox(all, turn, wanted);
     return at ? std::optional{all[*at].name} : std::nullopt;
+  }
+
+  bool images_differ() {
+    const auto all = loads();
+    const auto& mine = all.front().images;
+    return std::any_of(all.begin() + 1, all.end(), [&](const actors::node_load& each) {
+      return mine && each.images && *mine != *each.images;
+    });
   }
 
   /// A node that refuses, or does not answer, is not the last word: the next best one is asked,
   /// once, and then it is this one. An answer that came too late decides nothing, since etcd does.
-  void place_it(const std::string& id, const found_fn& then, bool again = false) {
+  void place_it(const std::string& id, const actors::image_wish& image, const found_fn& then,
+                bool again = false) {
     // None has room: whoever was asked says so, in the words of each API.
-    const auto name = choose().value_or(values.self);
+    const auto name = choose(image).value_or(values.self);
     if (name == values.self)
       return own_here(id, then);
     links->ask(name, "own", id, own_patience,
-               [self = shared_from_this(), id, then, again, name](result<std::string> who) {
+               [self = shared_from_this(), id, image, then, again, name](result<std::string> who) {
                  if (who)
                    return self->answer_with(id, *who, then);
                  if (self->is_ending())
                    return then(going_down);
                  self->note_failure(name);
                  if (!again)
-                   return self->place_it(id, then, true);
+                   return self->place_it(id, image, then, true);
                  if (self->is_closed())
                    return then(error{errc::node_unreachable, who.reason().message});
                  self->own_here(id, then);
@@ -858,6 +888,14 @@ void cluster_node::on_failures(std::function<std::uint64_t()> count) {
   core_->failures = std::move(count);
 }
 
+void cluster_node::set_images(
+  std::shared_ptr<const actors::image_catalogue> here,
+  std::function<actors::image_signs(const actors::image_wish&)> signs_of) {
+  const std::lock_guard lock{core_->mutex};
+  core_->images = std::move(here);
+  core_->signs_of = std::move(signs_of);
+}
+
 void cluster_node::take_no_more() {
   core_->takes_none = true;
 }
@@ -868,6 +906,7 @@ void cluster_node::forget_node() {
   core_->node = nullptr;
   core_->engine = nullptr;
   core_->failures = nullptr;
+  core_->signs_of = nullptr;
   core_->peer_lost = nullptr;
 }
 
@@ -880,6 +919,7 @@ void cluster_node::end_links() {
     core_->pool = nullptr;
     core_->engine = nullptr;
     core_->failures = nullptr;
+    core_->signs_of = nullptr;
     core_->peer_lost = nullptr;
     core_->woken.notify_one();
   }
@@ -906,9 +946,9 @@ bool cluster_node::is_here(std::string_view id) const {
   return core_->membership->good() && core_->store->is_mine(id);
 }
 
-void cluster_node::find(std::string id, bool make,
+void cluster_node::find(std::string id, bool make, const actors::image_wish& image,
                         std::function<void(result<std::optional<peer>>)> then) {
-  core_->find(id, make, then);
+  core_->find(id, make, image, then);
 }
 
 void cluster_node::doubt(const std::string& id, const std::string& node) {
@@ -921,9 +961,13 @@ void cluster_node::doubt(const std::string& id, const std::string& node) {
   core_->doubted[id] = known->created;
 }
 
-std::optional<peer> cluster_node::place() {
-  const auto name = core_->choose().value_or(core_->values.self);
+std::optional<peer> cluster_node::place(const actors::image_wish& image) {
+  const auto name = core_->choose(image).value_or(core_->values.self);
   return name == core_->values.self ? std::nullopt : core_->peer_of(name);
+}
+
+bool cluster_node::images_differ() const {
+  return core_->images_differ();
 }
 
 bool cluster_node::may_serve() const {

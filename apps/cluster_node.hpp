@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/cluster/links.hpp"
+#include "actors/image_catalogue.hpp"
 #include "actors/instance_count.hpp"
 #include "actors/node.hpp"
 #include "apps/config.hpp"
@@ -41,6 +42,10 @@ public:
   /// How many sandboxes could not be made here, so far: others are placed elsewhere for a moment.
   /// Quick; not asked any more after forget_node().
   void on_failures(std::function<std::uint64_t()> count);
+  /// What this node tells of its images, and the signs by which another node may have one; none: it
+  /// is the default image. Quick; not asked any more after forget_node().
+  void set_images(std::shared_ptr<const actors::image_catalogue> here,
+                  std::function<actors::image_signs(const actors::image_wish&)> signs_of);
   /// Listens for the other nodes, and takes part. Errors: those of links::start().
   result<void> start_links(caf::actor_system& system, io_pool& pool, const cluster_config& values);
   /// That node's lease is over, or, if not `for_good`, nothing is heard of it.
@@ -58,10 +63,11 @@ public:
 
   // ---- routing
   bool is_here(std::string_view id) const override;
-  void find(std::string id, bool make,
+  void find(std::string id, bool make, const actors::image_wish& image,
             std::function<void(result<std::optional<http::cluster::peer>>)> then) override;
   void doubt(const std::string& id, const std::string& node) override;
-  std::optional<http::cluster::peer> place() override;
+  std::optional<http::cluster::peer> place(const actors::image_wish& image) override;
+  bool images_differ() const override;
   bool may_serve() const override;
   std::string self() const override;
   std::string member(std::string_view certificate_name) const override;

@@ -150,6 +150,23 @@ void image_supply::find(const actors::image_wish& wanted, found_function then) {
   ask(wanted, false, std::move(then));
 }
 
+actors::image_signs image_supply::signs_of(const actors::image_wish& wanted) const {
+  const auto& text = image_of(wanted.text);
+  std::vector<std::string> all = wanted.names;
+  all.push_back(text);
+  if (std::find(all.begin(), all.end(), how_.default_name) != all.end())
+    return {};
+  if (const auto image = registry::parse_reference(text)) {
+    all.push_back(image->str());
+    all.push_back(image->digest);
+  }
+  actors::image_signs signs;
+  for (const auto& each : all)
+    if (!each.empty())
+      signs.push_back(actors::sign_of(each));
+  return signs;
+}
+
 void image_supply::ask(const actors::image_wish& wanted, bool asked_for, found_function then) {
   std::optional<result<std::string>> at_once;
   {
@@ -468,7 +485,7 @@ std::optional<error> image_supply::objection_to_removal(const std::string& name,
   if (!how_.users)
     return error{errc::limit_reached, "this server cannot tell which sandboxes need the image " +
                                         name + "; insula image rm removes it"};
-  const auto users = how_.users(name);
+  const auto users = how_.users(name, *is);
   if (!users)
     return users.reason();
   if (!users->empty())

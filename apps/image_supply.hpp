@@ -43,9 +43,11 @@ public:
     runtimes_config runtimes;
     std::set<std::string> pinned; ///< Names that are not removed.
     bool may_sweep = false;       ///< No sandbox of an earlier server stands on any tree.
-    /// Sandboxes whose records name an image of that name. Null: nobody can tell, and nothing is
-    /// removed for not being used. It may wait for a disk.
-    std::function<result<std::vector<std::string>>(const std::string& name)> users = {};
+    /// Sandboxes whose records name that image. Null: nobody can tell, and nothing is removed. It
+    /// may wait for a disk or a network. Errors: limit_reached: nobody can tell of this image.
+    std::function<result<std::vector<std::string>>(const std::string& name,
+                                                   const actors::sandbox_image& is)>
+      users = {};
   };
 
   image_supply(image_room room, std::shared_ptr<actors::image_catalogue> all, settings how);
@@ -58,6 +60,9 @@ public:
 
   void find(const actors::image_wish& wanted, found_function then) override;
   void used(const std::string& name) override;
+
+  /// By which nodes are found that have it. None: it is the default image.
+  actors::image_signs signs_of(const actors::image_wish& wanted) const;
 
   std::vector<http::node_image> list() const override;
   std::vector<http::image_on_its_way> on_their_way() const override;

@@ -364,8 +364,25 @@ void keep_files(const actors::node& node, const sigset_t& signals) {
     log::error("node.files_not_kept", {{"sandboxes", failed}});
 }
 
+/// In a cluster, where any node may start the sandbox next.
+result<std::vector<std::string>> users_in(storage::store& records, const std::string& name,
+                                          const actors::sandbox_image& is) {
+  if (is.digest.empty() || is.reference.empty())
+    return error{errc::limit_reached, "the image " + name +
+                                        " is from no registry, and sandboxes of other nodes may "
+                                        "need it; insula image rm removes it"};
+  const auto all = records.find(actors::image_source_key);
+  if (!all)
+    return all.reason();
+  std::vector<std::string> users;
+  for (const auto& each : *all)
+    if (each.key == actors::image_source_key && each.value.ends_with("@" + is.digest))
+      users.push_back(each.owner);
+  return users;
+}
+
 image_supply::settings supply_of(const config& values, const state_directory& state,
-                                 bool may_sweep) {
+                                 cluster_node* cluster, bool may_sweep) {
   image_supply::settings how{values.images,
                              values.image.default_name,
                              values.sandbox.env,
@@ -375,12 +392,18 @@ image_supply::settings supply_of(const config& values, const state_directory& st
   how.pinned.insert({values.image.default_name, "host"});
   for (const auto& [runtime, image] : values.runtimes)
     how.pinned.insert(image.empty() ? runtime : image);
-  if (!values.cluster.self.empty()) // A cluster's records are elsewhere, and of all nodes.
+  if (cluster != nullptr) {
+    how.users = [records = &cluster->records()](const std::string& name,
+                                                const actors::sandbox_image& is) {
+      return users_in(*records, name, is);
+    };
     return how;
+  }
   auto finder = storage::owner_finder::open(path_of(state.records) + "/insula.db");
   if (finder)
     how.users = [records = std::make_shared<storage::owner_finder>(std::move(*finder))](
-                  const std::string& name) -> result<std::vector<std::string>> {
+                  const std::string& name,
+                  const actors::sandbox_image&) -> result<std::vector<std::string>> {
       auto users = records->find(actors::image_key, name);
       return !users || !users->empty() ? users : records->find(actors::image_asked_key, name);
     };
@@ -524,7 +547,7 @@ result<void> run(const config& values, const config_origin& from) {
   }
 
   const auto catalogue = std::make_shared<actors::image_catalogue>(std::move(*images));
-  image_supply supply{std::move(*room), catalogue, supply_of(values, *state, first)};
+  image_supply supply{std::move(*room), catalogue, supply_of(values, *state, cluster.get(), first)};
 
   caf::actor_system_config settings;
   actors::run_actors_on(pool, settings);
@@ -590,6 +613,8 @@ result<void> run(const config& values, const config_origin& from) {
   if (cluster) {
     cluster->set_node(*node, instances, static_cast<std::uint32_t>(warm.target));
     cluster->on_failures([&engine] { return engine.failed_launches(); });
+    cluster->set_images(catalogue,
+                        [&supply](const auto& wanted) { return supply.signs_of(wanted); });
     if (auto ok = cluster->start_links(system, pool, values.cluster); !ok)
       return ok;
   }

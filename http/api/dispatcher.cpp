@@ -37,6 +37,8 @@ std::optional<concern> concern_of(const route& row, const matched_request& what)
     about.id = what.id();
   else
     return std::nullopt;
+  about.image.text = what.head().field(image_field);
+  about.image_in = row.image_in;
   if (row.unknown)
     about.unknown = [say = row.unknown, path = request_path{what}] { return say(path); };
   return about;

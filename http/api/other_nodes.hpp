@@ -1,11 +1,13 @@
 #pragma once
 
+#include "actors/image_wish.hpp"
 #include "http/api/auth.hpp"
 #include "http/transport/exchange.hpp"
 
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace insula::http {
 
@@ -15,6 +17,10 @@ struct concern {
   /// What is answered where no node has the sandbox; null: one of them has it from then on.
   std::function<response()> unknown = nullptr;
   std::string node = {}; ///< The request is about this node, and no sandbox.
+  /// What a sandbox that it makes starts from. No text: the default, or it is in the body.
+  actors::image_wish image = {};
+  /// Reads it in a body; null: no body says it.
+  actors::image_wish (*image_in)(std::string_view body) = nullptr;
 };
 
 /// The other nodes, as one of this node's doors has them: says of each request whether it is served

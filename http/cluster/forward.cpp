@@ -72,7 +72,7 @@ public:
     answer_watch_.expires_after(soon);
     if (wanted_->to)
       return go_to(*wanted_->to);
-    find_owner();
+    wanted_->peek ? peek() : find_owner();
   }
 
   const asio::any_io_executor& executor() const { return strand_.executor(); }
@@ -86,6 +86,7 @@ private:
     waits_ = true;
     by_->keep(shared_from_this());
     by_->way().find(wanted_->about.id, !wanted_->at_owner && !wanted_->about.unknown,
+                    wanted_->about.image,
                     [weak = weak_from_this(), round](result<std::optional<peer>> found) {
                       auto self = weak.lock();
                       if (!self)
@@ -96,6 +97,43 @@ private:
                           self->owner_found(found);
                       });
                     });
+  }
+
+  /// The body, for the image that it names; then it is put back, and comes as any other.
+  void peek() {
+    if (!wanted_->asks_first)
+      return peek_further();
+    ask_for_body([this] { peek_further(); });
+  }
+
+  void peek_further() {
+    if (body_.size() == body_left_) {
+      client_->put_back(body_);
+      const auto to = by_->way().place(wanted_->about.image_in(std::exchange(body_, {})));
+      return to ? go_to(*to) : serve_here();
+    }
+    body_watch_.expires_after(client_->time().progress);
+    client_->read_upgraded(body_in_.room(),
+                           [self = shared_from_this()](const error_code& ec, std::size_t bytes) {
+                             self->body_watch_.disarm();
+                             if (self->over_)
+                               return;
+                             if (ec)
+                               return self->client_gone();
+                             self->peeked(bytes);
+                           });
+  }
+
+  void peeked(std::size_t bytes) {
+    body_in_.came(bytes);
+    const auto all = body_in_.bytes();
+    const auto used =
+      static_cast<std::size_t>(std::min<std::uint64_t>(all.size(), body_left_ - body_.size()));
+    body_.append(all.substr(0, used));
+    if (used < all.size())
+      client_->put_back(all.substr(used)); // It belongs to the next request.
+    body_in_.used(all.size());
+    peek_further();
   }
 
   void owner_found(const result<std::optional<peer>>& found) {
@@ -183,18 +221,21 @@ private:
 
   void invite_body() {
     body_begun_ = true;
-    if (!wanted_->asks_first) {
+    const auto begin = [this] {
       begin_body();
-      return go_on_reading();
-    }
+      go_on_reading();
+    };
+    !wanted_->asks_first || wanted_->peek ? begin() : ask_for_body(begin);
+  }
+
+  /// `then` is called in this session.
+  template <class Then>
+  void ask_for_body(Then then) {
     client_->write_upgraded(asio::buffer(go_ahead),
-                            [self = shared_from_this()](const error_code& ec, std::size_t) {
+                            [self = shared_from_this(), then](const error_code& ec, std::size_t) {
                               if (self->over_)
                                 return;
-                              if (ec)
-                                return self->client_gone();
-                              self->begin_body();
-                              self->go_on_reading();
+                              ec ? self->client_gone() : then();
                             });
   }
 

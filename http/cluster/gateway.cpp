@@ -29,14 +29,19 @@ void append_target(std::string& to, const request_head& head, const key_check* k
     (to += '?') += told;
 }
 
-/// As it has come.
-std::string copy_of(const request_head& head) {
+/// A body that says which image a sandbox starts from is as short as that.
+constexpr std::uint64_t longest_peek = 64 * 1024;
+
+/// As it has come. `body_is_here`: nobody is to be asked for it again.
+std::string copy_of(const request_head& head, bool body_is_here) {
   std::string text;
   text.reserve(1024);
   append_target(text, head);
   text += head.old_protocol ? " HTTP/1.0\r\n" : " HTTP/1.1\r\n";
-  head.each_field(
-    [&](std::string_view name, std::string_view value) { append(text, name, value); });
+  head.each_field([&](std::string_view name, std::string_view value) {
+    if (!body_is_here || !same_letters(name, "Expect"))
+      append(text, name, value);
+  });
   return text += "\r\n";
 }
 
@@ -57,6 +62,7 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
     return plan;
   }
   std::optional<peer> to;
+  bool peek = false;
   if (!about.node.empty()) {
     if (is_behind_node() || about.node == by_->way().self())
       return std::nullopt;
@@ -66,9 +72,12 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
       return plan;
     }
   } else if (about.id.empty()) {
-    if (!is_behind_node())
-      to = by_->way().place();
-    if (!to)
+    if (is_behind_node())
+      return std::nullopt;
+    peek = image_is_in_body(head, about);
+    if (!peek)
+      to = by_->way().place(about.image);
+    if (!peek && !to)
       return std::nullopt;
   } else if (by_->way().is_here(about.id)) {
     return std::nullopt;
@@ -77,7 +86,8 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
   wanted->about = std::move(about);
   wanted->to = std::move(to);
   wanted->at_owner = is_behind_node();
-  wanted->came = copy_of(head);
+  wanted->peek = peek;
+  wanted->came = copy_of(head, peek);
   if (!is_behind_node())
     wanted->head = write_head(head, request_id, key);
   wanted->length = head.content_length.value_or(0);
@@ -97,6 +107,13 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
     by->serve(wanted, std::move(client), std::move(track));
   };
   return plan;
+}
+
+/// And does it matter?
+bool gateway::image_is_in_body(const request_head& head, const concern& about) const {
+  const auto length = head.content_length.value_or(0);
+  return about.image_in != nullptr && !head.chunked && length > 0 && length <= longest_peek &&
+         by_->way().images_differ();
 }
 
 std::string gateway::write_head(const request_head& head, const std::string& request_id,

@@ -32,6 +32,8 @@ public:
                          const key_check* key = nullptr) const;
 
 private:
+  bool image_is_in_body(const request_head& head, const concern& about) const;
+
   const std::shared_ptr<forwarder> by_;
   const door kind_;
   const bool encrypted_;

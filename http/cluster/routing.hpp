@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/image_wish.hpp"
 #include "base/error.hpp"
 
 #include <cstdint>
@@ -32,16 +33,19 @@ public:
   virtual bool is_here(std::string_view id) const = 0;
 
   /// Who owns `id`. None: this node does. `make`: if nobody does, a node is chosen and owns it from
-  /// now on; otherwise not_found. Errors: node_unreachable (this node is cut off, or the chosen one
-  /// is).
-  virtual void find(std::string id, bool make,
+  /// now on; otherwise not_found. `image`: what a new sandbox starts from; a node that has it is
+  /// preferred. Errors: node_unreachable (this node is cut off, or the chosen one is).
+  virtual void find(std::string id, bool make, const actors::image_wish& image,
                     std::function<void(result<std::optional<peer>>)> then) = 0;
 
   /// That node has said that it is not its.
   virtual void doubt(const std::string& id, const std::string& node) = 0;
 
-  /// Where a new sandbox that has no id yet is best made; none: here.
-  virtual std::optional<peer> place() = 0;
+  /// Where a new sandbox that has no id yet is best made; none: here. `image`: as above.
+  virtual std::optional<peer> place(const actors::image_wish& image) = 0;
+  /// Some node has an image that another one has not, as far as is known: what is to start from it
+  /// is better placed once its image is known. Quick.
+  virtual bool images_differ() const = 0;
 
   /// This node is a member in good standing.
   virtual bool may_serve() const = 0;

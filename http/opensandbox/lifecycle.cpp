@@ -145,6 +145,12 @@ std::vector<std::string> names_of_image(const std::string& uri) {
   return names;
 }
 
+actors::image_wish image_in_body(std::string_view body) {
+  auto uri = image_of_create_body(body);
+  auto names = names_of_image(uri);
+  return {std::move(uri), std::move(names)};
+}
+
 response no_such_image(const std::string& uri, const error& refusal) {
   auto why = refusal.message;
   const auto names = names_of_image(uri);
@@ -589,6 +595,7 @@ std::vector<route> lifecycle_routes(const shared_services& with, const std::stri
                    {"500", "It could not be started; there is no such image.", json_type, failure},
                    {"504", "It was not ready in time.", json_type, failure}}});
   table.back().about = [](const matched_request&) { return std::string{}; };
+  table.back().image_in = &image_in_body;
   add(verb::get, "/sandboxes", none, list,
       {.id = "listOpenSandboxes",
        .summary = "The sandboxes that are there, the newest first.",

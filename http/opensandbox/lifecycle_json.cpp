@@ -179,6 +179,15 @@ std::string write_notes(const sandbox_notes& notes) {
   return out.str();
 }
 
+std::string image_of_create_body(std::string_view body) {
+  json::document document;
+  if (!parse_object(body, document))
+    return {};
+  const auto* image = find(document, "image");
+  const auto* uri = image != nullptr && image->IsObject() ? find(*image, "uri") : nullptr;
+  return uri != nullptr && uri->IsString() ? string_of(*uri) : std::string{};
+}
+
 std::optional<refusal> read_create_body(std::string_view body, create_body& into) {
   json::document document;
   if (!parse_object(body, document))

@@ -46,6 +46,9 @@ struct refusal {
 /// None: it is good.
 std::optional<refusal> read_create_body(std::string_view text, create_body& into);
 
+/// Of a body that may be malformed. Empty: it names none.
+std::string image_of_create_body(std::string_view body);
+
 /// Body of PATCH …/metadata, applied. None: it is good.
 std::optional<refusal> patch_metadata(std::string_view text,
                                       std::map<std::string, std::string>& metadata);

@@ -787,18 +787,22 @@ void cluster_store::own(std::string id, std::function<void(result<owning>)> then
 
 void cluster_store::find_owner(std::string id, std::function<void(result<found_owner>)> then) {
   auto& st = *state_;
-  st.with.transact({{}, {operation::read(st.owner_key(id)), operation::read(st.head_key(id))}, {}},
-                   patience, [then = std::move(then)](result<outcome> got) {
-                     if (!got)
-                       return then(got.reason());
-                     found_owner found;
-                     if (got->found.size() > 1) {
-                       found.node = got->found[0].empty() ? "" : got->found[0][0].value;
-                       found.has_been =
-                         !got->found[1].empty() && !state::is_gone(got->found[1][0].value);
-                     }
-                     then(std::move(found));
-                   });
+  std::vector<operation> reads{operation::read(st.owner_key(id)), operation::read(st.head_key(id))};
+  if (!st.options.told_of_owned.empty())
+    reads.push_back(operation::read(st.mark_key(st.options.told_of_owned, id)));
+  st.with.transact(
+    {{}, std::move(reads), {}}, patience, [then = std::move(then)](result<outcome> got) {
+      if (!got)
+        return then(got.reason());
+      found_owner found;
+      if (got->found.size() > 1) {
+        found.node = got->found[0].empty() ? "" : got->found[0][0].value;
+        found.has_been = !got->found[1].empty() && !state::is_gone(got->found[1][0].value);
+      }
+      if (got->found.size() > 2 && !got->found[2].empty())
+        found.told = std::move(got->found[2][0].value);
+      then(std::move(found));
+    });
 }
 
 bool cluster_store::knows(std::string_view id) const {

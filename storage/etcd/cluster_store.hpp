@@ -21,8 +21,11 @@ struct cluster_store_options {
   std::string prefix; ///< As the membership's.
   /// find() finds what is marked and what begins with one of these, and nothing else. At least one.
   std::vector<std::string> found_by;
-  /// Something that begins with the first of these belongs to what has come to be this node's. On
-  /// the client's thread.
+  /// find_owner() tells the value of this key, which is marked or begins with one of found_by.
+  /// Empty: it tells none.
+  std::string told_of_owned = {};
+  /// Something that begins with the first of found_by belongs to what has come to be this node's.
+  /// On the client's thread.
   std::function<void()> found = [] {};
   /// Of an id, from one revision on; then a later one is asked for. At most as many as fit in
   /// activation_bits.
@@ -83,6 +86,7 @@ public:
   struct found_owner {
     std::string node;      ///< Empty: nobody.
     bool has_been = false; ///< There is a record of it.
+    std::string told;      ///< The value of told_of_owned in it.
   };
   /// As etcd has it now.
   void find_owner(std::string id, std::function<void(result<found_owner>)> then);

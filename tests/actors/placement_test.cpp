@@ -1,6 +1,7 @@
 #include "actors/cluster_placement.hpp"
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
 #include <map>
 
 using namespace insula::actors;
@@ -53,4 +54,35 @@ TEST_CASE("a node that has just failed is the last to be chosen", "[actors][clus
   many.push_back({"works", 99, 100, 0, false});
   for (std::uint64_t random = 0; random < 40; ++random)
     CHECK(place_sandbox(many, random) == 20u);
+}
+
+TEST_CASE("a node that has the image goes before all others", "[actors][cluster][images]") {
+  const auto has = [](std::initializer_list<const char*> names) {
+    image_signs signs;
+    for (const auto* each : names)
+      signs.push_back(sign_of(each));
+    std::sort(signs.begin(), signs.end());
+    return std::make_shared<const image_signs>(std::move(signs));
+  };
+  std::vector<node_load> nodes(20, {"n", 5, 100, 5, false, false, has({"host"})});
+  nodes.push_back({"has", 90, 100, 0, false, false, has({"host", "debian"})});
+  nodes.push_back({"older", 50, 100, 0, false});
+  const image_signs wanted{sign_of("docker.io/library/debian:12"), sign_of("debian")};
+  for (std::uint64_t random = 0; random < 40; ++random)
+    CHECK(place_sandbox(nodes, random, wanted) == 20u);
+
+  INFO("of those that have it, the one with most room");
+  nodes.push_back({"too", 10, 100, 0, false, false, has({"debian"})});
+  for (std::uint64_t random = 0; random < 40; ++random)
+    CHECK(place_sandbox(nodes, random, wanted) == 22u);
+
+  INFO("but none that is full, drained or failing");
+  nodes[22].failing = true;
+  CHECK(place_sandbox(nodes, 1, wanted) == 20u);
+  nodes[20].draining = true;
+  CHECK(place_sandbox(nodes, 1, wanted) != std::nullopt);
+  CHECK(place_sandbox(nodes, 1, wanted) < 20u);
+
+  INFO("an image that no node has goes where there is room");
+  CHECK(place_sandbox(nodes, 1, {sign_of("alpine")}) < 20u);
 }

@@ -68,9 +68,11 @@ public:
     const auto at = all_->owners.find(std::string{id});
     return sure_ && may_serve_ && at != all_->owners.end() && at->second == self_;
   }
-  void find(std::string id, bool make,
+  void find(std::string id, bool make, const insula::actors::image_wish& image,
             std::function<void(result<std::optional<cluster::peer>>)> then) override {
     asked.tell(id);
+    if (!image.text.empty())
+      wishes.tell(image.text);
     if (held_) {
       waiting.tell([this, id, make, then] { then(owner_of(id, make)); });
       return;
@@ -84,10 +86,13 @@ public:
     }
     doubts.tell(id + " at " + node);
   }
-  std::optional<cluster::peer> place() override {
+  std::optional<cluster::peer> place(const insula::actors::image_wish& image) override {
+    if (!image.text.empty())
+      wishes.tell(image.text);
     const std::lock_guard hold{all_->mutex};
     return place_.empty() ? std::nullopt : std::optional{all_->members.at(place_)};
   }
+  bool images_differ() const override { return images_differ_; }
   bool may_serve() const override { return may_serve_; }
   std::string self() const override { return self_; }
   std::string member(std::string_view name) const override {
@@ -112,9 +117,11 @@ public:
   void be_member(bool is) { may_serve_ = is; }
   /// What is asked from now on waits, in `waiting`.
   void hold() { held_ = true; }
+  void have_other_images() { images_differ_ = true; }
 
   events<std::string> asked;
   events<std::string> doubts;
+  events<std::string> wishes; ///< Images, by their words.
   events<std::function<void()>> waiting;
 
 private:
@@ -141,6 +148,7 @@ private:
   std::atomic<bool> sure_ = true;
   std::atomic<bool> may_serve_ = true;
   std::atomic<bool> held_ = false;
+  std::atomic<bool> images_differ_ = false;
 };
 
 /// A server, its fakes, and its routing.
@@ -781,6 +789,83 @@ TEST_CASE("a new sandbox is made where there is most room", "[http][cluster]") {
     CHECK(first.find(id) != std::string::npos);
     CHECK(both.all->owner(id) == "n2");
     CHECK(with_key(both.n2.port()) == first);
+  }
+}
+
+TEST_CASE("where a sandbox is made is asked with its image", "[http][cluster]") {
+  pair_of_nodes both;
+  auto& routing = *both.n1.routing;
+  SECTION("of a header") {
+    CHECK(ask(both.n1.port(), "GET", running, {}, "Insula-Image: debian\r\n").status == 200);
+    CHECK(routing.wishes.next() == "debian");
+    CHECK(ask(both.n1.port(), "POST", "/v1/sandbox", {}, "Insula-Image: node24\r\n").status == 200);
+    CHECK(routing.wishes.next() == "node24");
+  }
+  SECTION("of a body, if that matters") {
+    const std::string wanted =
+      R"({"image":{"uri":"r.example/acme/x:1"},"entrypoint":["sleep","9"],"resourceLimits":{}})";
+    const auto create = request("POST", "/v1/sandboxes", wanted);
+    client one{both.n1.port()};
+    const auto made_at = [&](node& where) {
+      CHECK(one.receive().status == 202);
+      CHECK(routing.wishes.next() == "r.example/acme/x:1");
+      CHECK_FALSE(where.is_untouched());
+      one.send(request("GET", "/health"));
+      CHECK(one.receive().body == R"({"ok":true})");
+    };
+    SECTION("which it does not where all have the same ones") {
+      routing.place_at("n2");
+      one.send(create);
+      CHECK(one.receive().status == 202);
+      CHECK(routing.wishes.empty());
+      CHECK_FALSE(both.n2.is_untouched());
+    }
+    routing.have_other_images();
+    SECTION("here") {
+      one.send(create);
+      made_at(both.n1);
+    }
+    SECTION("elsewhere") {
+      routing.place_at("n2");
+      one.send(create);
+      made_at(both.n2);
+      CHECK(both.n1.is_untouched());
+    }
+    SECTION("here where the other one is gone") {
+      both.add_absent("n3");
+      routing.place_at("n3");
+      one.send(create);
+      made_at(both.n1);
+    }
+    SECTION("with a request behind it") {
+      routing.place_at("n2");
+      one.send(create + request("GET", running));
+      CHECK(one.receive().status == 202);
+      CHECK(one.receive().body == R"({"running":true})");
+    }
+    SECTION("that comes in pieces") {
+      routing.place_at("n2");
+      const auto half = create.size() - wanted.size() / 2;
+      one.send(create.substr(0, half));
+      one.send(create.substr(half));
+      made_at(both.n2);
+    }
+    for (const std::string where : {"n1", "n2"})
+      SECTION("that is to be asked for, at " + where) {
+        if (where == "n2")
+          routing.place_at("n2");
+        one.send("POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+                 "Content-Type: application/json\r\nContent-Length: " +
+                 std::to_string(wanted.size()) + "\r\n\r\n");
+        CHECK(one.read_until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
+        one.send(wanted);
+        made_at(where == "n1" ? both.n1 : both.n2);
+      }
+    SECTION("that is no JSON") {
+      one.send(request("POST", "/v1/sandboxes", "image"));
+      CHECK(one.receive().status == 422);
+      CHECK(routing.wishes.empty());
+    }
   }
 }
 

@@ -160,6 +160,7 @@ struct node {
     etcd::cluster_store_options keeping{"t/", std::move(found_by)};
     keeping.found = [this] { ++found; };
     keeping.most_activations = most_activations;
+    keeping.told_of_owned = "about";
     store = std::make_unique<etcd::cluster_store>(played, *member, keeping);
     if (!waits_to_start)
       member->start();
@@ -810,6 +811,27 @@ TEST_CASE("what an earlier version has marked is found until it is written again
         std::vector<owned_entry>{{"b", "about", "of b"}, {"c", "about", "of c"}});
   CHECK(now.store->find("image")->size() == 2);
   CHECK(*now.store->count("@alarm/") == 3);
+}
+
+TEST_CASE("of what is looked for, its owner and one key are told", "[etcd]") {
+  etcd_server server;
+  node one{server, "n1"};
+  one.wait_until_member();
+  const auto found = [&](const std::string& id) {
+    const auto got = wait_for<etcd::cluster_store::found_owner>(
+      [&](auto then) { one.store->find_owner(id, then); });
+    REQUIRE(got);
+    return got->node + (got->has_been ? ", with a record, " : ", ") + got->told;
+  };
+  CHECK(found("a") == ", ");
+  const auto held = one.hold("a");
+  REQUIRE(commit_now(*one.store, {"a", held, {{"about", "of a"}, {"state", "x"}}}));
+  CHECK(found("a") == "n1, with a record, of a");
+  REQUIRE(commit_now(*one.store, {"b", one.hold("b"), {{"state", "x"}}}));
+  CHECK(found("b") == "n1, with a record, ");
+  one.store->release("a", held);
+  REQUIRE(wait_for<void>([&](auto then) { one.store->give_up("a", then); }));
+  CHECK(found("a") == ", with a record, of a");
 }
 
 TEST_CASE("what all nodes share is the first one's", "[etcd]") {
