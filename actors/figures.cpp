@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::array<std::string_view, start_failures> failure_names{
   "capacity", "image", "lease", "record", "launch", "files", "machine"};
-constexpr std::array<std::string_view, sandbox_ends> end_names{"deleted", "idle", "died", "memory"};
+constexpr std::array<std::string_view, sandbox_ends> end_names{"deleted", "idle", "died", "memory",
+                                                               "stopped"};
 constexpr std::array<std::string_view, exec_phases> exec_names{"start", "first_output", "exit"};
 
 /// One sample for each, told apart by one label.

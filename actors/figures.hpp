@@ -18,8 +18,8 @@ inline constexpr std::size_t start_failures = 7;
 
 /// Why one that ran does so no more. `died`: its first process ended by itself. `memory`: the node
 /// ended it, since it held kernel memory outside of its limit.
-enum class sandbox_end : std::uint8_t { deleted, idle, died, memory };
-inline constexpr std::size_t sandbox_ends = 4;
+enum class sandbox_end : std::uint8_t { deleted, idle, died, memory, stopped };
+inline constexpr std::size_t sandbox_ends = 5;
 
 /// From a command's acceptance to the stage; `first_output` from its start, as `exit`.
 enum class exec_phase : std::uint8_t { start, first_output, exit };

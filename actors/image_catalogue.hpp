@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/image_sign.hpp"
-#include "actors/image_wish.hpp"
+#include "actors/protocol/image_wish.hpp"
 #include "base/error.hpp"
 #include "runtime/engine.hpp"
 

@@ -303,6 +303,10 @@ process_impl::behavior_type process(process_pointer self,
       }
       return reply;
     },
+    [self](const signal_terminal& what) {
+      if (self->state.started && !self->state.ended)
+        self->state.command->signal(what.number);
+    },
     [self](const output_measured& said) {
       if (auto open = self->state.measuring.extract(said.question))
         open.mapped().deliver(said.extent.begin, said.extent.end);

@@ -40,6 +40,8 @@ using started_process_actor = process_actor::extend<
   // Ends it by SIGTERM, or at last by SIGKILL; answers when that is so. Errors: invalid_request (it
   // does not run).
   caf::replies_to<interrupt_atom>::with<caf::ok_atom>,
+  // To its process group, if it runs.
+  caf::reacts_to<signal_terminal>,
   // What of its output can be read.
   caf::replies_to<measure_atom>::with<std::uint64_t, std::uint64_t>>;
 

@@ -22,6 +22,9 @@ inline constexpr const char* image_source_key = "image_source";
 inline constexpr const char* image_asked_key = "image_asked"; ///< In its maker's words.
 inline constexpr const char* paused_key = "paused";           ///< It is, whatever the value.
 
+/// What the alarm of a run is below, as an object of the sandbox's.
+inline constexpr std::string_view run_clock_prefix = "deadline/";
+
 /// None: the text is no number, or is more than one.
 inline std::optional<std::int64_t> number_in(std::string_view text) {
   std::int64_t value = 0;

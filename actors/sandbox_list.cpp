@@ -1,6 +1,7 @@
 #include "actors/sandbox_list.hpp"
 
 #include "actors/record_keys.hpp"
+#include "actors/run_record.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ constexpr auto last_time = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t time_digits = 16;
 
 /// Of a record, what its line has as well.
-constexpr std::array told_of{created_key, expires_key, image_key, paused_key};
+constexpr std::array told_of{created_key, expires_key, image_key, paused_key, run_totals_key};
 
 std::string value_of(const record_entries& record, std::string_view key) {
   const auto at = record.find(key);
@@ -79,6 +80,8 @@ sandbox_description describe_record(const record_entries& record) {
   said.expires_ms = number_in(record, expires_key);
   said.image = value_of(record, image_key);
   said.paused = record.contains(paused_key);
+  said.run = last_run(record);
+  said.totals = totals_of(record);
   return said;
 }
 
@@ -93,6 +96,8 @@ std::optional<storage::entry> line_of(const record_entries& record) {
   for (const auto& each : record)
     if (is_metadata(each.first))
       told.insert(each);
+  if (const auto run = last_run(record))
+    told[key_of_run(run->number)] = text_of(*run);
   return storage::entry{line_key(created->second), to_text(told)};
 }
 

@@ -37,6 +37,7 @@ enum class errc : std::uint8_t {
   sandbox_mismatch, ///< The sandbox is there, and was made otherwise than the request asks for.
   image_refused,    ///< The image that is named is not to be had.
   image_pending,    ///< The image is on its way to the node. Trying later helps.
+  run_over,         ///< The run of the sandbox that is asked for is over, or none is alive.
 };
 
 /// A failure, and the sentence a person would want to read about it.

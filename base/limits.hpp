@@ -194,6 +194,9 @@ inline constexpr std::size_t kept_results_per_sandbox = 1000;
 /// runs then is looked at again.
 inline constexpr std::chrono::milliseconds results_kept = 24h;
 
+/// Of each sandbox that has runs, in its record. The sums count all of them.
+inline constexpr std::size_t kept_runs = 100;
+
 /// From an interrupt's SIGTERM to its SIGKILL, as OpenSandbox's clients expect it.
 inline constexpr std::chrono::seconds interrupt_grace{3};
 inline constexpr std::chrono::milliseconds kept_result_pause = 10min;

@@ -76,7 +76,7 @@ struct sandbox_user {
 };
 
 struct process_spec {
-  std::vector<std::string> argv; ///< argv[0] is the program's absolute path.
+  std::vector<std::string> argv; ///< argv[0] is a path, or a name that is looked for along PATH.
   std::vector<std::string> env;  ///< "NAME=value".
   std::string cwd = "/";
   std::string script; ///< If not empty: the command can read it as descriptor 9.

@@ -143,6 +143,20 @@ using sandbox_network = caf::typed_actor<
   // Errors: sandbox_not_running, io_failed, deadline_exceeded.
   caf::replies_to<list_ports_request>::with<std::vector<listening_port>>>;
 
+/// The runs of a sandbox that has them. Once it has had a run, no other request starts it:
+/// run_over.
+using sandbox_runs = caf::typed_actor<
+  // Answers when the run is alive: as if it had been asked for by find_atom, with its errors.
+  // not_found: there is no such sandbox.
+  caf::replies_to<begin_run>::with<run_report>,
+  // Errors: not_found (there is no such sandbox).
+  caf::replies_to<find_runs>::with<run_list>,
+  // Answers when nothing of the run is there any more, and that is durable; also of one that is
+  // over. Errors: not_found (there is no such run), store_failed, disk_full.
+  caf::replies_to<stop_run>::with<run_report>,
+  // Errors: not_found, run_over, invalid_request (it would be more than it may have).
+  caf::replies_to<extend_run>::with<run_report>>;
+
 /// The sandbox as a whole: what is said of it, its start, its pause and its end.
 using sandbox_itself = caf::typed_actor<
   // Durable when answered. Errors: already_exists, not_found (there is no such image),
@@ -168,8 +182,8 @@ using sandbox_itself = caf::typed_actor<
 /// request that needs the running sandbox waits for its start, or for its resume if it is paused:
 /// deadline_exceeded after limits::pause_patience. Each question says for which request from
 /// outside it is.
-using sandbox_actor =
-  sandbox_commands::extend_with<sandbox_shells, sandbox_files, sandbox_network, sandbox_itself>;
+using sandbox_actor = sandbox_commands::extend_with<sandbox_shells, sandbox_files, sandbox_network,
+                                                    sandbox_runs, sandbox_itself>;
 
 /// From a sandbox's id to its actor.
 using directory_actor = caf::typed_actor<

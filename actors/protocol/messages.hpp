@@ -51,11 +51,14 @@ struct remembered_command {
   std::string text;    ///< Whatever its asker wants to find again.
 };
 
-/// Run one command line with bash in the sandbox.
+/// Run one command line with bash in the sandbox, or a program.
 struct exec_request {
   std::string command_line; ///< What bash is given; quoting is the caller's. No NUL. Up to 16 MiB.
   /// The same for a shell that is no bash, since images can be without. Empty: the same text.
   std::string posix_line;
+  /// Not empty: this program, without a shell. A name without a slash is looked for along PATH. No
+  /// NUL in it. If there is a line, the program can read it, any bytes, as descriptor 9.
+  std::vector<std::string> argv = {};
   std::string cwd;                        ///< Absolute, as the sandbox sees it. Empty: /workspace.
   std::map<std::string, std::string> env; ///< In addition to the image's.
   std::optional<std::int64_t>
@@ -203,6 +206,8 @@ struct find_command {
 struct interrupt_command {
   std::string id;
   request_context context = {};
+  /// Not 0: by this signal alone, to its process group; what comes of it is not waited for.
+  int signal = 0;
 };
 struct command_state {
   bool known = false;
@@ -316,6 +321,37 @@ struct redefine_sandbox {
   bool keeps_wishes = false;
   request_context context = {};
 };
+/// A sandbox may have runs: each is one start of it, from when a client asks for it until it is
+/// stopped, its time is up, or it ends by itself.
+enum class run_state : std::uint8_t { pending, running, stopping, stopped, failed, aborted };
+inline constexpr std::size_t run_states = 6;
+constexpr std::string_view name_of(run_state now) {
+  constexpr std::string_view names[run_states] = {"pending", "running", "stopping",
+                                                  "stopped", "failed",  "aborted"};
+  return names[static_cast<std::size_t>(now)];
+}
+struct sandbox_run {
+  std::uint64_t number = 0; ///< Of all runs of one id, each has a larger one than those before.
+  run_state state = run_state::pending;
+  // Unix time; 0: not yet.
+  std::int64_t asked_ms = 0;
+  std::int64_t started_ms = 0;
+  std::int64_t stop_asked_ms = 0;
+  std::int64_t ended_ms = 0;
+  std::int64_t timeout_ms = 0; ///< From its start, with what was added.
+  // Of one that was stopped.
+  std::int64_t cpu_ms = 0;
+  std::uint64_t bytes_in = 0; ///< To the sandbox.
+  std::uint64_t bytes_out = 0;
+};
+/// Of all runs that are over.
+struct run_totals {
+  std::uint64_t runs = 0;
+  std::int64_t duration_ms = 0;
+  std::int64_t cpu_ms = 0;
+  std::uint64_t bytes_in = 0;
+  std::uint64_t bytes_out = 0;
+};
 struct sandbox_description {
   bool exists = false;   ///< It has been defined, or has run, and was not deleted since.
   api_metadata metadata; ///< None: it was made by its first use.
@@ -323,6 +359,8 @@ struct sandbox_description {
   std::int64_t created_ms = 0;
   std::optional<std::int64_t> expires_ms;
   bool paused = false;
+  std::optional<sandbox_run> run = {}; ///< The one that is alive, or was last. None: it has none.
+  run_totals totals = {};
   // Of one that is asked, and not of those in a list. What the next start gives it.
   sandbox_profile profile = {};
   std::uint64_t memory_limit_bytes = 0, disk_limit_bytes = 0;
@@ -330,6 +368,39 @@ struct sandbox_description {
   std::uint32_t process_limit = 0;
   std::string_view state = "asleep"; ///< Its phase: a literal.
 };
+/// A new run, unless one is alive. While one stops, the new one waits for that.
+struct begin_run {
+  std::int64_t timeout_ms = 0;
+  request_context context = {};
+};
+/// Starts nothing. The newest first.
+struct find_runs {
+  std::uint64_t number = 0; ///< That one alone. 0: all.
+  std::uint64_t before = 0; ///< Only those with lower numbers. 0: all.
+  std::uint32_t limit = 1;
+  request_context context = {};
+};
+struct stop_run {
+  std::uint64_t number = 0;
+  request_context context = {};
+};
+struct extend_run {
+  std::uint64_t number = 0;
+  std::int64_t by_ms = 0;
+  std::int64_t most_ms = 0; ///< In all.
+  request_context context = {};
+};
+struct run_report {
+  sandbox_run run;
+  bool begun = false; ///< By this request.
+  sandbox_description sandbox;
+};
+struct run_list {
+  std::vector<sandbox_run> runs;
+  bool more = false;
+  sandbox_description sandbox;
+};
+
 /// Paused, all that runs in it stands still, and who needs it waits, until it is resumed, whatever
 /// becomes of the server. Starts nothing.
 struct pause_sandbox {
@@ -471,16 +542,19 @@ struct file_channel {
 
 // All of these stay on their node so far; what is sent to another one gets an inspect() and a
 // protocol version.
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::begin_run)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::change_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::create_session_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::define_sandbox)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::define_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::delete_session_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::exec_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::extend_run)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_channel)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_task_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_command)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_result)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_runs)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::forget_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::interrupt_command)
@@ -506,6 +580,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_file_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::request_context)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::resize_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::redefine_sandbox)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::run_list)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::run_report)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_description)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_sandboxes)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_page)
@@ -515,6 +591,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_sockets)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_status)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::set_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::signal_terminal)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::stop_run)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::unmount_bucket_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_input)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_once_answer)

@@ -159,6 +159,8 @@ struct request_context {
   std::optional<privileges> gains = {};
   /// The same for the image: a name of the node's, or a reference of a registry's. Empty: any.
   std::string image = {};
+  /// It is for this run of a sandbox that has runs, and for no other. 0: any.
+  std::uint64_t run = 0;
 };
 
 } // namespace insula

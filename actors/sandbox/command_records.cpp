@@ -60,7 +60,8 @@ void command_records::find(const find_command& asked, const reply<command_status
   core_.with_record(to, asked.context, tell);
 }
 
-void command_records::interrupt_now(const std::string& key, const reply<caf::ok_atom>& to) {
+void command_records::interrupt_now(const std::string& key, int signal,
+                                    const reply<caf::ok_atom>& to) {
   local().load(
     [=, this] {
       if (!kept_.find_remembered(key))
@@ -68,13 +69,18 @@ void command_records::interrupt_now(const std::string& key, const reply<caf::ok_
       const auto* kept = kept_.find(key);
       if (kept == nullptr || !kept->process)
         return to.fail({errc::invalid_request, "the command has ended"});
-      kept->process->interrupt(to);
+      if (signal == 0)
+        return kept->process->interrupt(to);
+      kept->process->signal(signal);
+      to.deliver(caf::ok_atom::value);
     },
     to.otherwise());
 }
 
 void command_records::interrupt(const interrupt_command& asked, const reply<caf::ok_atom>& to) {
-  const auto go = [this, id = asked.id, to] { interrupt_now(id, to); };
+  const auto go = [this, id = asked.id, signal = asked.signal, to] {
+    interrupt_now(id, signal, to);
+  };
   if (core_.lives())
     return core_.when_running(to, asked.context, go);
   core_.with_record(asked.context, go, to.otherwise());

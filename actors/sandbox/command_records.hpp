@@ -18,7 +18,7 @@ private:
   void tell_of(const std::string& key, const reply<command_status>& to);
   void measure(const std::shared_ptr<child_process>& process, command_status answer,
                const reply<command_status>& to);
-  void interrupt_now(const std::string& key, const reply<caf::ok_atom>& to);
+  void interrupt_now(const std::string& key, int signal, const reply<caf::ok_atom>& to);
 
   idempotency& kept_;
 };

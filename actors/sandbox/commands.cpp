@@ -85,7 +85,10 @@ runtime::process_spec commands::make_spec(exec_request& request) const {
   const bool bash = shell.ends_with("/bash");
   if (!bash && !request.posix_line.empty())
     request.command_line = std::move(request.posix_line);
-  if (request.command_line.size() <= limits::inline_command_bytes) {
+  if (!request.argv.empty()) {
+    spec.argv = std::move(request.argv);
+    spec.script = std::move(request.command_line);
+  } else if (request.command_line.size() <= limits::inline_command_bytes) {
     spec.argv.push_back(std::move(request.command_line));
   } else {
     spec.argv.emplace_back(bash ? "eval \"$(</proc/self/fd/9)\" 9<&-"
@@ -139,7 +142,9 @@ bool commands::is_full() const {
 }
 
 std::shared_ptr<void> commands::take_memory(const exec_request& wanted) {
-  const auto bytes = wanted.command_line.size() + wanted.posix_line.size();
+  auto bytes = wanted.command_line.size() + wanted.posix_line.size();
+  for (const auto& each : wanted.argv)
+    bytes += each.size();
   auto taken = std::make_shared<std::pair<byte_share, byte_share>>(byte_share{waiting_bytes_},
                                                                    options().waiting_bytes);
   return taken->first.take(bytes) && taken->second.take(bytes) ? taken : nullptr;
@@ -183,6 +188,16 @@ void commands::resume(const runtime::survivor& which, const survivor_note& note,
   };
   const auto made = add(std::move(options));
   told ? made->start(*told) : made->start();
+}
+
+void commands::interrupt_all(const then_function& then) {
+  const auto left = std::make_shared<std::size_t>(processes_.size());
+  const auto one_less = [left, then](const result<caf::ok_atom>&) {
+    if (--*left == 0)
+      then();
+  };
+  for (const auto& [number, process] : std::map{processes_})
+    process->interrupt(reply<caf::ok_atom>::function{one_less});
 }
 
 void commands::ends(const error&) {

@@ -29,6 +29,8 @@ public:
   void resume(const runtime::survivor& which, const survivor_note& note, then_function on_over,
               const std::optional<reply<process_actor>>& told);
   std::size_t count() const { return processes_.size(); }
+  /// By SIGTERM, and at last by SIGKILL; `then` is called when all have ended.
+  void interrupt_all(const then_function& then);
 
   bool in_use() const override { return !processes_.empty(); }
   void ends(const error& why) override;

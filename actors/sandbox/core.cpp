@@ -36,6 +36,13 @@ void core::become(phase next) {
   now_ = next;
 }
 
+std::optional<error> core::forbids_start() const {
+  for (const auto* each : parts_)
+    if (auto why = each->forbids_start())
+      return why;
+  return std::nullopt;
+}
+
 bool core::in_use() const {
   return uses_ > 0 ||
          std::any_of(parts_.begin(), parts_.end(), [](const auto* each) { return each->in_use(); });

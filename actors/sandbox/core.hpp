@@ -83,6 +83,8 @@ public:
   /// Before an idle sandbox takes the step. True: something has to be done first; the idle check is
   /// made again when it is.
   virtual bool delays(idle_step) { return false; }
+  /// Why the sandbox is not to be started now. Its record is loaded.
+  virtual std::optional<error> forbids_start() const { return std::nullopt; }
   /// As long as it is, the sandbox is not idle.
   virtual bool in_use() const { return false; }
   /// As long as it is, requests wait, and the sandbox is left as it is.
@@ -175,6 +177,7 @@ public:
     for (auto* one : parts_)
       tell(*one);
   }
+  std::optional<error> forbids_start() const;
   bool in_use() const;
   bool is_held() const;
   bool may_hibernate() const;
@@ -193,6 +196,8 @@ public:
   virtual kept_record& record() const = 0;
   /// In the node's store. Not loaded before it is needed.
   virtual kept_record& local() const = 0;
+  /// In the cluster's store, for the alarm of a run alone. Not loaded before it is needed.
+  virtual kept_record& run_clock() const = 0;
   /// The right to write. It is asked for if it is not held.
   virtual void with_lease(then_function then, otherwise_function otherwise) = 0;
   /// At which is written. 0: the lease is not held.

@@ -25,6 +25,7 @@ void lease::on_settled(std::uint64_t number, const result<storage::epoch>& outco
     epoch_ = *outcome;
     record().write_at(epoch_);
     local().write_at(epoch_);
+    core_.run_clock().write_at(epoch_);
   }
   for (const auto& each : std::exchange(waiting_, {}))
     outcome ? each.then() : each.otherwise(outcome.reason());

@@ -12,6 +12,7 @@
 #include "actors/sandbox/lease.hpp"
 #include "actors/sandbox/mounts.hpp"
 #include "actors/sandbox/pause.hpp"
+#include "actors/sandbox/runs.hpp"
 #include "actors/sandbox/sessions.hpp"
 #include "actors/sandbox/startup.hpp"
 #include "actors/sandbox/teardown.hpp"
@@ -47,7 +48,9 @@ struct all_parts {
                })
       , adoption_(of, {commands_, idempotency_, sessions_, terminals_, terminal_room_})
       , startup_(of, {gate_, idle_, workspace_, egress_, mounts_, teardown_}, std::move(claim))
-      , teardown_(of, {lease_, gate_, startup_, workspace_, idempotency_}, std::move(quit)) {}
+      , runs_(of, {commands_, teardown_})
+      , teardown_(of, {lease_, gate_, startup_, workspace_, idempotency_, runs_}, std::move(quit)) {
+  }
 
   lease lease_;
   gate gate_;
@@ -66,15 +69,17 @@ struct all_parts {
   files files_;
   adoption adoption_;
   startup startup_;
+  runs runs_;
   teardown teardown_;
 
   /// In the order in which they are told. Files settle before the mounts that lie among them; the
   /// idle check is scheduled before that of a snapshot; a pause is settled when no request waits
   /// any more; the lease is the last to go.
   std::vector<part*> table() {
-    return {&startup_,   &egress_,   &idle_,        &workspace_,       &mounts_,   &description_,
-            &adoption_,  &commands_, &idempotency_, &command_records_, &sessions_, &terminal_room_,
-            &terminals_, &files_,    &gate_,        &pause_,           &teardown_, &lease_};
+    return {&startup_,     &egress_,        &idle_,      &workspace_,   &mounts_,
+            &description_, &adoption_,      &commands_,  &idempotency_, &command_records_,
+            &sessions_,    &terminal_room_, &terminals_, &files_,       &runs_,
+            &gate_,        &pause_,         &teardown_,  &lease_};
   }
 };
 

@@ -84,6 +84,7 @@ public:
     ask(to, measure_atom::value);
   }
   void interrupt(const reply<caf::ok_atom>& to) override { ask(to, interrupt_atom::value); }
+  void signal(int number) override { caf::anon_send(whom_, signal_terminal{number}); }
 };
 
 class session_child final : public child_actor<child_session, session_actor> {
@@ -125,8 +126,8 @@ public:
 class stored_record final : public kept_record {
 public:
   stored_record(caf::scheduled_actor* self, std::shared_ptr<const keepers> with, kept_in where,
-                const std::string& owner)
-      : in_(self, std::move(with), where, owner) {}
+                const std::string& owner, std::string_view prefix = {})
+      : in_(self, std::move(with), where, owner, std::string{prefix}) {}
 
   /// That of object_storage.
   template <class Rule>
@@ -183,6 +184,7 @@ public:
       , hibernates_(hibernates)
       , record_(self, options_->keep, kept_in::cluster, id_)
       , local_(self, options_->keep, kept_in::node, id_)
+      , run_clock_(self, options_->keep, kept_in::cluster, id_, run_clock_prefix)
       , parts(*this, claim_from(options_->pool), [self] { self->quit(); }) {
     parts_ = parts.table();
     record_.derive(std::string{sandbox_list}, line_of);
@@ -201,6 +203,7 @@ public:
 
   kept_record& record() const override { return record_; }
   kept_record& local() const override { return local_; }
+  kept_record& run_clock() const override { return run_clock_; }
   void with_lease(then_function then, otherwise_function otherwise) override {
     parts.lease_.acquire(std::move(then), std::move(otherwise));
   }
@@ -292,7 +295,7 @@ private:
   const sandbox_pointer self_;
   const bool hibernates_;
   bool ends_ = false;
-  mutable stored_record record_, local_;
+  mutable stored_record record_, local_, run_clock_;
   std::map<caf::actor_addr, then_function> when_down_;
 
 public:
@@ -381,6 +384,11 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     serve(self, p.egress_, &egress::change_network),
     serve(self, p.egress_, &egress::open_sockets),
     serve(self, p.egress_, &egress::list_ports),
+    // Runs
+    serve(self, p.runs_, &runs::begin),
+    serve(self, p.runs_, &runs::find),
+    serve(self, p.runs_, &runs::stop),
+    serve(self, p.runs_, &runs::extend),
     // The sandbox as a whole
     [&it](status_atom) { return it.status(); },
     serve(self, p.description_, &description::define),

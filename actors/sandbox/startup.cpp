@@ -108,6 +108,8 @@ void startup::adopt() {
 
 /// Its record is there. A paused sandbox is not made; requests for it wait.
 void startup::make_unless_paused() {
+  if (const auto why = core_.has_survived() ? std::nullopt : core_.forbids_start())
+    return fall_asleep(*why);
   if (!core_.is_held() || core_.has_survived())
     return choose_image_and_make();
   core_.become(phase::asleep);

@@ -4,6 +4,7 @@
 #include "actors/sandbox/gate.hpp"
 #include "actors/sandbox/idempotency.hpp"
 #include "actors/sandbox/lease.hpp"
+#include "actors/sandbox/runs.hpp"
 #include "actors/sandbox/startup.hpp"
 #include "actors/sandbox/workspace.hpp"
 #include "base/failpoint.hpp"
@@ -20,10 +21,10 @@ void teardown::destroy() {
   });
 }
 
-void teardown::stop() {
+void teardown::stop(sandbox_end why) {
   core_.become(phase::stopping);
-  options().figures->ended(sandbox_end::idle);
-  log::info("sandbox.idle", {{"id", core_.id()}});
+  options().figures->ended(why);
+  log::info(why == sandbox_end::idle ? "sandbox.idle" : "sandbox.stopped", {{"id", core_.id()}});
   destroy();
 }
 
@@ -180,6 +181,7 @@ void teardown::deleted(const error* why_not) {
   with_.right.close(told);
   record().abandon(told);
   local().abandon(told);
+  core_.run_clock().abandon(told);
   for (const auto& each : std::exchange(deleting_, {}))
     if (moved)
       each.fail(leaves_node);
@@ -270,7 +272,10 @@ void teardown::attend(const alarm_due& due, const reply<caf::ok_atom>& to) {
   if (core_.now() == phase::deleting)
     return to.fail({errc::sandbox_not_running, "it is being deleted"});
   const pending_operation mine{core_};
-  auto& kept = due.whose.where == kept_in::cluster ? record() : local();
+  const bool of_run = due.whose.where == kept_in::cluster && due.whose.object == run_clock_prefix;
+  auto& kept = of_run                                ? core_.run_clock()
+               : due.whose.where == kept_in::cluster ? record()
+                                                     : local();
   const auto done = [to, mine] {
     to.deliver(caf::ok_atom::value);
     mine.over();
@@ -279,6 +284,18 @@ void teardown::attend(const alarm_due& due, const reply<caf::ok_atom>& to) {
     to.fail(why);
     mine.over();
   };
+  const auto attend_run = [=, this, &kept] {
+    if (!kept.is_set(due))
+      return done();
+    core_.with_lease(
+      [=, this, &kept] {
+        with_.asked_for.attend(due);
+        kept.when_durable(done, failed);
+      },
+      failed);
+  };
+  if (of_run) // What it is about stands in the record.
+    return record().load([=, &kept] { kept.load(attend_run, failed); }, failed);
   kept.load(
     [=, this, &kept] {
       if (due.whose.object.empty() && !kept.is_set(due))

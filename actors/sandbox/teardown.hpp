@@ -7,6 +7,7 @@ namespace insula::actors::inside_sandbox {
 class gate;
 class idempotency;
 class lease;
+class runs;
 class startup;
 class workspace;
 
@@ -20,6 +21,7 @@ public:
     startup& starts;
     workspace& files;
     idempotency& keys;
+    runs& asked_for;
   };
 
   /// `quit` ends the actor.
@@ -34,8 +36,8 @@ public:
   void hand_over(const reply<caf::ok_atom>& to);
   void attend(const alarm_due& due, const reply<caf::ok_atom>& to);
 
-  /// It has been idle for long enough.
-  void stop();
+  /// It has been idle for long enough, or its run is to end.
+  void stop(sandbox_end why = sandbox_end::idle);
   /// It has ended by itself, or for the memory that it held.
   void on_ended(std::uint64_t start, bool for_memory);
   /// Ends the engine's sandbox. on_gone() follows.

@@ -38,7 +38,8 @@ std::optional<concern> concern_of(const route& row, const matched_request& what)
   else
     return std::nullopt;
   about.image.text = what.head().field(image_field);
-  about.image_in = row.image_in;
+  about.in_body = row.in_body;
+  about.id_in_body = row.id_in_body;
   if (row.unknown)
     about.unknown = [say = row.unknown, path = request_path{what}] { return say(path); };
   return about;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/image_wish.hpp"
+#include "actors/protocol/image_wish.hpp"
 #include "http/api/auth.hpp"
 #include "http/transport/exchange.hpp"
 
@@ -11,6 +11,13 @@
 
 namespace insula::http {
 
+/// What the body of a request says of the sandbox that it makes.
+struct told_by_body {
+  std::string id; ///< Empty: the sandbox has no id yet.
+  /// What the sandbox starts from. No text: the default, or the body is malformed.
+  actors::image_wish image;
+};
+
 /// What a request is about.
 struct concern {
   std::string id; ///< Empty: a sandbox that has no id yet, if no node is named.
@@ -19,8 +26,9 @@ struct concern {
   std::string node = {}; ///< The request is about this node, and no sandbox.
   /// What a sandbox that it makes starts from. No text: the default, or it is in the body.
   actors::image_wish image = {};
-  /// Reads it in a body; null: no body says it.
-  actors::image_wish (*image_in)(std::string_view body) = nullptr;
+  /// Reads its body; null: that says nothing of this.
+  std::function<told_by_body(std::string_view body)> in_body = nullptr;
+  bool id_in_body = false; ///< Else the image alone.
 };
 
 /// The other nodes, as one of this node's doors has them: says of each request whether it is served

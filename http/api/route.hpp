@@ -1,8 +1,8 @@
 #pragma once
 
-#include "actors/image_wish.hpp"
 #include "http/api/access.hpp"
 #include "http/api/document.hpp"
+#include "http/api/other_nodes.hpp"
 #include "http/transport/exchange.hpp"
 
 #include <cstdint>
@@ -77,9 +77,9 @@ struct route {
   std::function<std::string(const matched_request&)> about = nullptr;
   /// What is said where no node has that sandbox. Null: one of them has it from then on.
   std::function<response(const request_path&)> unknown = nullptr;
-  /// The image of the sandbox that a request makes, as its body says it. No text: it says none, or
-  /// is malformed. Null: no body says it.
-  actors::image_wish (*image_in)(std::string_view body) = nullptr;
+  /// What a body says of the sandbox that its request makes. Null: nothing.
+  std::function<told_by_body(std::string_view body)> in_body = nullptr;
+  bool id_in_body = false; ///< Which sandbox that is; else its image alone.
   /// The node that `:node` stands for answers, and no other.
   bool at_node = false;
 };

@@ -66,6 +66,8 @@ public:
       , answer_watch_(strand_.executor(), [this] { no_answer_yet(); })
       , find_watch_(strand_.executor(), [this] { not_found_in_time(); })
       , body_watch_(strand_.executor(), [this] { body_stalls(); })
+      , id_(wanted_->about.id)
+      , image_(wanted_->about.image)
       , body_left_(wanted_->length) {}
 
   void start() {
@@ -85,8 +87,7 @@ private:
     find_watch_.expires_after(find_patience);
     waits_ = true;
     by_->keep(shared_from_this());
-    by_->way().find(wanted_->about.id, !wanted_->at_owner && !wanted_->about.unknown,
-                    wanted_->about.image,
+    by_->way().find(id_, !wanted_->at_owner && !wanted_->about.unknown, image_,
                     [weak = weak_from_this(), round](result<std::optional<peer>> found) {
                       auto self = weak.lock();
                       if (!self)
@@ -109,7 +110,12 @@ private:
   void peek_further() {
     if (body_.size() == body_left_) {
       client_->put_back(body_);
-      const auto to = by_->way().place(wanted_->about.image_in(std::exchange(body_, {})));
+      auto told = wanted_->about.in_body(std::exchange(body_, {}));
+      id_ = std::move(told.id);
+      image_ = std::move(told.image);
+      if (!id_.empty())
+        return find_owner();
+      const auto to = by_->way().place(image_);
       return to ? go_to(*to) : serve_here();
     }
     body_watch_.expires_after(client_->time().progress);
@@ -201,7 +207,7 @@ private:
   }
 
   void not_connected() {
-    if (wanted_->about.id.empty() && wanted_->about.node.empty())
+    if (id_.empty() && wanted_->about.node.empty())
       return serve_here(); // Any node will do.
     answer(unreachable("the node " + owner_.name + " does not answer", wanted_->wants_page));
   }
@@ -398,7 +404,7 @@ private:
     in_.clear();
     lines_.clear();
     disowned_ = again_ = heard_ = owner_deaf_ = false;
-    by_->way().doubt(wanted_->about.id, owner_.name);
+    by_->way().doubt(id_, owner_.name);
     find_owner();
   }
 
@@ -664,8 +670,10 @@ private:
   bool over_ = false;
   bool looks_out_ = false;
 
-  bool waits_ = false; ///< For whoever knows the owner.
-  unsigned round_ = 0; ///< Of looking for the owner.
+  std::string id_;           ///< Of the sandbox, and
+  actors::image_wish image_; ///< what a new one starts from.
+  bool waits_ = false;       ///< For whoever knows the owner.
+  unsigned round_ = 0;       ///< Of looking for the owner.
   unsigned doubts_ = 0;
   peer owner_;
   std::shared_ptr<peer_link> link_;

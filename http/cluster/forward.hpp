@@ -21,7 +21,7 @@ namespace insula::http::cluster {
 struct forwarded {
   concern about;
   std::optional<peer> to; ///< Known already.
-  bool peek = false;      ///< The body says the image, and by that the node. It has a length.
+  bool peek = false;      ///< The body says the sandbox, or its image. It has a length.
   /// It has come from another node, which takes this one for the owner: this is so, or the other
   /// one is told who is.
   bool at_owner = false;

@@ -29,7 +29,7 @@ void append_target(std::string& to, const request_head& head, const key_check* k
     (to += '?') += told;
 }
 
-/// A body that says which image a sandbox starts from is as short as that.
+/// A body that says where it goes is as short as that.
 constexpr std::uint64_t longest_peek = 64 * 1024;
 
 /// As it has come. `body_is_here`: nobody is to be asked for it again.
@@ -74,7 +74,7 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
   } else if (about.id.empty()) {
     if (is_behind_node())
       return std::nullopt;
-    peek = image_is_in_body(head, about);
+    peek = has_to_peek(head, about);
     if (!peek)
       to = by_->way().place(about.image);
     if (!peek && !to)
@@ -109,11 +109,11 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
   return plan;
 }
 
-/// And does it matter?
-bool gateway::image_is_in_body(const request_head& head, const concern& about) const {
+/// Does the body say where it goes?
+bool gateway::has_to_peek(const request_head& head, const concern& about) const {
   const auto length = head.content_length.value_or(0);
-  return about.image_in != nullptr && !head.chunked && length > 0 && length <= longest_peek &&
-         by_->way().images_differ();
+  return about.in_body != nullptr && !head.chunked && length > 0 && length <= longest_peek &&
+         (about.id_in_body || by_->way().images_differ());
 }
 
 std::string gateway::write_head(const request_head& head, const std::string& request_id,

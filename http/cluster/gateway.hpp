@@ -32,7 +32,7 @@ public:
                          const key_check* key = nullptr) const;
 
 private:
-  bool image_is_in_body(const request_head& head, const concern& about) const;
+  bool has_to_peek(const request_head& head, const concern& about) const;
 
   const std::shared_ptr<forwarder> by_;
   const door kind_;

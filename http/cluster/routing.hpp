@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/image_wish.hpp"
+#include "actors/protocol/image_wish.hpp"
 #include "base/error.hpp"
 
 #include <cstdint>

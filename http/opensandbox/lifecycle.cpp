@@ -60,7 +60,8 @@ response failed(const std::string& id, const error& why) {
     case errc::not_found: return not_found(id);
     case errc::invalid_request: return refused({400, "SANDBOX::INVALID_PARAMETER", why.message});
     case errc::forbidden: return refused({403, "SANDBOX::INVALID_PARAMETER", why.message});
-    case errc::sandbox_mismatch: return refused({409, "SANDBOX::INVALID_PARAMETER", why.message});
+    case errc::sandbox_mismatch:
+    case errc::run_over: return refused({409, "SANDBOX::INVALID_PARAMETER", why.message});
     case errc::capacity_exceeded:
     case errc::machine_full:
     case errc::store_failed:
@@ -145,10 +146,10 @@ std::vector<std::string> names_of_image(const std::string& uri) {
   return names;
 }
 
-actors::image_wish image_in_body(std::string_view body) {
+told_by_body image_in_body(std::string_view body) {
   auto uri = image_of_create_body(body);
   auto names = names_of_image(uri);
-  return {std::move(uri), std::move(names)};
+  return {{}, {std::move(uri), std::move(names)}};
 }
 
 response no_such_image(const std::string& uri, const error& refusal) {
@@ -595,7 +596,7 @@ std::vector<route> lifecycle_routes(const shared_services& with, const std::stri
                    {"500", "It could not be started; there is no such image.", json_type, failure},
                    {"504", "It was not ready in time.", json_type, failure}}});
   table.back().about = [](const matched_request&) { return std::string{}; };
-  table.back().image_in = &image_in_body;
+  table.back().in_body = &image_in_body;
   add(verb::get, "/sandboxes", none, list,
       {.id = "listOpenSandboxes",
        .summary = "The sandboxes that are there, the newest first.",

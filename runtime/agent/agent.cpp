@@ -24,6 +24,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -229,6 +231,36 @@ bool attach_output(const int* fds, int count) {
          (fds[3] == script_fd ? ::fcntl(script_fd, F_SETFD, 0) : ::dup2(fds[3], script_fd)) >= 0;
 }
 
+/// A name without a slash is looked for along the command's PATH. Returns with errno, if at all.
+void become_program(const command& wanted) {
+  const char* const name = wanted.argv[0];
+  const char* path = nullptr;
+  for (char** each = wanted.env; *each != nullptr && path == nullptr; ++each)
+    if (::strncmp(*each, "PATH=", 5) == 0)
+      path = *each + 5;
+  if (path == nullptr || *name == '\0' || ::strchr(name, '/') != nullptr) {
+    ::execve(name, wanted.argv, wanted.env);
+    return;
+  }
+  static char file[PATH_MAX];
+  int why = ENOENT;
+  for (;; ++path) {
+    const char* const end = ::strchrnul(path, ':');
+    const int length = static_cast<int>(end - path);
+    const int bytes = length == 0 ? ::snprintf(file, sizeof file, "./%s", name)
+                                  : ::snprintf(file, sizeof file, "%.*s/%s", length, path, name);
+    if (bytes > 0 && bytes < static_cast<int>(sizeof file)) {
+      ::execve(file, wanted.argv, wanted.env);
+      if (errno != ENOENT && errno != ENOTDIR)
+        why = errno; // It is there, and cannot be run; another one may be.
+    }
+    if (*end == '\0')
+      break;
+    path = end;
+  }
+  errno = why;
+}
+
 /// The rest of a child's life up to exec. Returns only what failed.
 start_failure run_command(const request& req, const command& wanted, const int* fds, int count,
                           const cgroup_set* enters) {
@@ -255,7 +287,10 @@ start_failure run_command(const request& req, const command& wanted, const int* 
     return {exec_step::cwd, errno};
   if (::chdir(wanted.cwd) != 0 && (must_be_there || ::chdir(home_of(wanted)) != 0))
     return {exec_step::cwd, errno};
-  ::execve(shell ? "/proc/self/exe" : wanted.argv[0], wanted.argv, wanted.env);
+  if (shell)
+    ::execve("/proc/self/exe", wanted.argv, wanted.env);
+  else
+    become_program(wanted);
   return {exec_step::exec, errno};
 }
 

@@ -451,6 +451,43 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
         is.expires_ms = wanted.expires_ms;
       return is;
     },
+    [all](const begin_run& wanted) -> caf::result<run_report> {
+      all->heard->add("begin " + std::to_string(wanted.timeout_ms));
+      std::lock_guard lock{all->mutex};
+      auto& is = all->plays->description;
+      if (!is.exists)
+        return to_caf({errc::not_found, "there is no such sandbox"});
+      const auto number = is.run ? is.run->number + 1 : 1;
+      is.run = sandbox_run{number, run_state::running, 1000, 1100, 0, 0, wanted.timeout_ms};
+      return run_report{*is.run, true, is};
+    },
+    [all](const find_runs&) -> caf::result<run_list> {
+      std::lock_guard lock{all->mutex};
+      const auto& is = all->plays->description;
+      if (!is.exists)
+        return to_caf({errc::not_found, "there is no such sandbox"});
+      run_list found{{}, false, is};
+      if (is.run)
+        found.runs.push_back(*is.run);
+      return found;
+    },
+    [all](const stop_run& wanted) -> caf::result<run_report> {
+      all->heard->add("stop " + std::to_string(wanted.number));
+      std::lock_guard lock{all->mutex};
+      auto& is = all->plays->description;
+      if (!is.run || is.run->number != wanted.number)
+        return to_caf({errc::not_found, "there is no such run"});
+      is.run->state = run_state::stopped;
+      return run_report{*is.run, false, is};
+    },
+    [all](const extend_run& wanted) -> caf::result<run_report> {
+      std::lock_guard lock{all->mutex};
+      auto& is = all->plays->description;
+      if (!is.run || is.run->number != wanted.number)
+        return to_caf({errc::not_found, "there is no such run"});
+      is.run->timeout_ms += wanted.by_ms;
+      return run_report{*is.run, false, is};
+    },
     [all](const pause_sandbox& wanted) -> caf::result<sandbox_description> {
       all->heard->add(wanted.paused ? "pause" : "resume");
       if (all->plays->pause_error)

@@ -115,9 +115,11 @@ struct fake_child_process final : child_process {
     interrupted = true;
     to.deliver(caf::ok_atom::value);
   }
+  void signal(int number) override { signals.push_back(number); }
   void kill() override { killed = true; }
 
   actors::process_options options;
+  std::vector<int> signals;
   std::vector<reply<process_actor>> starting;
   process_status now;
   bool started = false, interrupted = false, killed = false;
@@ -243,6 +245,7 @@ public:
 
   kept_record& record() const override { return cluster; }
   kept_record& local() const override { return node; }
+  kept_record& run_clock() const override { return clock; }
   void with_lease(then_function then, otherwise_function otherwise) override {
     const auto settle = [this, then = std::move(then), otherwise = std::move(otherwise)] {
       lease_error ? otherwise(*lease_error) : then();
@@ -296,7 +299,7 @@ public:
     return terminals.back();
   }
 
-  mutable fake_record cluster, node;
+  mutable fake_record cluster, node, clock;
   std::shared_ptr<fake_sandbox> place = std::make_shared<fake_sandbox>();
   std::vector<waiting_request> waiting;
   std::optional<error> lease_error;

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "actors/protocol/messages.hpp"
+#include "actors/record_keys.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// The runs of a sandbox in its record: a key for each, in the order of their numbers, and one for
+/// the sums of all that are over.
+namespace insula::actors {
+
+inline constexpr std::string_view run_keys = "run/";
+inline constexpr const char* run_totals_key = "run_totals";
+
+std::string key_of_run(std::uint64_t number);
+/// 0: it is the key of no run.
+std::uint64_t run_of_key(std::string_view key);
+
+/// A run in the record, and back. None: a later version has written it.
+std::string text_of(const sandbox_run& run);
+std::optional<sandbox_run> read_run(std::uint64_t number, std::string_view text);
+
+/// The one that is alive, or was last. None: there was none.
+std::optional<sandbox_run> last_run(const record_entries& record);
+
+std::string text_of(const run_totals& all);
+run_totals totals_of(const record_entries& record);
+
+constexpr bool is_alive(run_state now) {
+  return now == run_state::pending || now == run_state::running || now == run_state::stopping;
+}
+
+} // namespace insula::actors

@@ -1,0 +1,471 @@
+#include "actors/sandbox/runs.hpp"
+
+#include "actors/sandbox/commands.hpp"
+#include "actors/sandbox/teardown.hpp"
+#include "base/limits.hpp"
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace insula::actors::inside_sandbox {
+
+namespace {
+
+/// Programs have so long between SIGTERM and the end of all.
+constexpr std::chrono::milliseconds stop_grace{500};
+
+const error run_is_over{errc::run_over, "the run of the sandbox is over"};
+
+std::int64_t begin_of(const sandbox_run& run) {
+  return run.started_ms != 0 ? run.started_ms : run.asked_ms;
+}
+
+} // namespace
+
+// ---- The record
+
+std::optional<sandbox_run> runs::run_of(std::uint64_t number) const {
+  const auto* text = record().find(key_of_run(number));
+  return text == nullptr ? std::nullopt : read_run(number, *text);
+}
+
+std::optional<sandbox_run> runs::current() const {
+  return last_run(record().entries());
+}
+
+void runs::write(const sandbox_run& run) {
+  record().write({{key_of_run(run.number), text_of(run)}});
+}
+
+/// With the sums, and without the oldest run, in one batch.
+void runs::write_end(sandbox_run run, run_state how) {
+  run.state = how;
+  run.ended_ms = options().time->unix_ms();
+  if (run.started_ms == 0)
+    run.started_ms = run.ended_ms;
+  auto all = totals_of(record().entries());
+  ++all.runs;
+  all.duration_ms += run.ended_ms - run.started_ms;
+  all.cpu_ms += run.cpu_ms;
+  all.bytes_in += run.bytes_in;
+  all.bytes_out += run.bytes_out;
+  std::vector<storage::change> changes{{key_of_run(run.number), text_of(run)},
+                                       {run_totals_key, text_of(all)}};
+  std::vector<std::string> kept;
+  for (const auto& [key, text] : record().entries())
+    if (run_of_key(key) != 0)
+      kept.push_back(key);
+  for (std::size_t i = 0; i + limits::kept_runs < kept.size(); ++i)
+    changes.push_back({kept[i], std::nullopt});
+  record().write(std::move(changes));
+  log::info("sandbox.run_over", {{"id", core_.id()},
+                                 {"run", run.number},
+                                 {"state", name_of(how)},
+                                 {"ms", run.ended_ms - run.started_ms}});
+}
+
+run_report runs::report(const sandbox_run& run, bool begun) const {
+  return {run, begun, core_.describe()};
+}
+
+/// The server, or the machine, has ended around it.
+bool runs::is_lost(const sandbox_run& run) const {
+  return is_alive(run.state) && !starting_ && !core_.lives() && core_.now() != phase::stopping &&
+         core_.now() != phase::deleting;
+}
+
+void runs::with_settled_record(const request_context& context, const then_function& go,
+                               const otherwise_function& otherwise) {
+  core_.with_record(
+    context,
+    [=, this] {
+      const auto last = current();
+      if (!last || !is_lost(*last))
+        return go();
+      const pending_operation mine{core_};
+      core_.with_lease(
+        [=, this] {
+          if (const auto now = current(); now && is_lost(*now))
+            write_end(*now, run_state::aborted);
+          go();
+          mine.over();
+        },
+        [=](const error& why) {
+          otherwise(why);
+          mine.over();
+        });
+    },
+    otherwise);
+}
+
+// ---- What is asked
+
+void runs::find(const find_runs& wanted, const reply<run_list>& to) {
+  const pending_operation mine{core_};
+  const auto answer = [=](result<run_list> outcome) {
+    to.give(std::move(outcome));
+    mine.over();
+  };
+  const auto refuse = [=](const error& why) { answer(why); };
+  with_settled_record(
+    wanted.context,
+    [=, this] {
+      if (!core_.exists())
+        return answer(core_.not_found());
+      run_list all;
+      const auto& entries = record().entries();
+      for (auto at = entries.rbegin(); at != entries.rend() && !all.more; ++at) {
+        const auto number = run_of_key(at->first);
+        const auto run = number == 0 ? std::nullopt : read_run(number, at->second);
+        const bool fits = run && (wanted.before == 0 || run->number < wanted.before) &&
+                          (wanted.number == 0 || run->number == wanted.number);
+        if (fits && all.runs.size() >= wanted.limit)
+          all.more = true;
+        else if (fits)
+          all.runs.push_back(*run);
+      }
+      all.sandbox = core_.describe();
+      record().when_durable([=] { answer(all); }, refuse);
+    },
+    refuse);
+}
+
+void runs::begin(const begin_run& wanted, const reply<run_report>& to) {
+  const pending_operation mine{core_};
+  const auto refuse = [=](const error& why) {
+    to.fail(why);
+    mine.over();
+  };
+  with_settled_record(
+    wanted.context,
+    [=, this] {
+      if (!core_.exists())
+        return refuse(core_.not_found());
+      if (begins_.size() >= limits::waiting_per_sandbox)
+        return refuse({errc::limit_reached, "too many requests wait for this sandbox"});
+      const auto last = current();
+      if (last && last->state == run_state::running && !starting_) {
+        to.deliver(report(*last));
+        return mine.over();
+      }
+      begins_.push_back({wanted, to});
+      begin_next();
+      mine.over();
+    },
+    refuse);
+}
+
+void runs::stop(const stop_run& wanted, const reply<run_report>& to) {
+  const pending_operation mine{core_};
+  const auto refuse = [=](const error& why) {
+    to.fail(why);
+    mine.over();
+  };
+  with_settled_record(
+    wanted.context,
+    [=, this] {
+      const auto run = run_of(wanted.number);
+      if (!core_.exists() || !run)
+        return refuse({errc::not_found, "there is no such run"});
+      if (is_alive(run->state)) {
+        stops_.push_back(to);
+        end_current();
+        return mine.over();
+      }
+      record().when_durable(
+        [=, this] {
+          to.deliver(report(*run));
+          mine.over();
+        },
+        refuse);
+    },
+    refuse);
+}
+
+void runs::extend(const extend_run& wanted, const reply<run_report>& to) {
+  const pending_operation mine{core_};
+  const auto refuse = [=](const error& why) {
+    to.fail(why);
+    mine.over();
+  };
+  const auto go = [=, this] {
+    auto run = run_of(wanted.number);
+    if (!core_.exists() || !run)
+      return refuse({errc::not_found, "there is no such run"});
+    if (run->state != run_state::running)
+      return refuse(run_is_over);
+    if (wanted.by_ms <= 0 || wanted.by_ms > wanted.most_ms - run->timeout_ms)
+      return refuse({errc::invalid_request, "a run may take " + std::to_string(wanted.most_ms) +
+                                              " ms in all, and this one has " +
+                                              std::to_string(run->timeout_ms) + " already"});
+    run->timeout_ms += wanted.by_ms;
+    write(*run);
+    set_clock(*run);
+    record().when_durable(
+      [=, this] {
+        to.deliver(report(*run));
+        mine.over();
+      },
+      refuse);
+  };
+  with_settled_record(
+    wanted.context, [=, this] { core_.with_lease(go, refuse); }, refuse);
+}
+
+// ---- A run begins
+
+void runs::begin_next() {
+  if (begins_.empty() || starting_)
+    return;
+  const auto last = current();
+  if (last && is_alive(last->state))
+    return; // Its end comes back here.
+  starting_ = true;
+  core_.with_lease([this] { begin_one(); },
+                   [this](const error& why) {
+                     starting_ = false;
+                     for (const auto& each : std::exchange(begins_, {}))
+                       each.to.fail(why);
+                   });
+}
+
+void runs::begin_one() {
+  if (begins_.empty() || core_.now() == phase::deleting) {
+    starting_ = false;
+    return;
+  }
+  const auto last = current();
+  const auto& wanted = begins_.front().wanted;
+  sandbox_run run;
+  run.number = std::max<std::uint64_t>(last ? last->number + 1 : 1, core_.epoch());
+  run.asked_ms = options().time->unix_ms();
+  run.timeout_ms = wanted.timeout_ms;
+  write(run);
+  set_clock(run);
+  auto context = wanted.context;
+  context.run = run.number;
+  core_.when_running(
+    {[this, number = run.number] { on_running(number); },
+     [this, number = run.number](const error& why) { on_not_running(number, why); },
+     std::move(context)});
+}
+
+void runs::on_running(std::uint64_t number) {
+  auto run = run_of(number);
+  if (!run || !std::exchange(starting_, false))
+    return;
+  run->state = run_state::running;
+  run->started_ms = options().time->unix_ms();
+  write(*run);
+  log::info("sandbox.run", {{"id", core_.id()}, {"run", number}});
+  const pending_operation mine{core_};
+  record().when_durable(
+    [this, number, mine] {
+      bool first = true;
+      if (const auto now = run_of(number))
+        for (const auto& each : std::exchange(begins_, {}))
+          each.to.deliver(report(*now, std::exchange(first, false)));
+      if (!stops_.empty())
+        end_current();
+      mine.over();
+    },
+    [this, mine](const error& why) {
+      for (const auto& each : std::exchange(begins_, {}))
+        each.to.fail(why);
+      mine.over();
+    });
+}
+
+void runs::on_not_running(std::uint64_t number, const error& why) {
+  if (!std::exchange(starting_, false))
+    return;
+  const auto all = std::exchange(begins_, {});
+  const auto answer = [all, why] {
+    for (const auto& each : all)
+      each.to.fail(why);
+  };
+  if (core_.now() == phase::deleting)
+    return answer();
+  const pending_operation mine{core_};
+  core_.with_lease(
+    [=, this] {
+      const auto run = run_of(number);
+      if (run && is_alive(run->state)) {
+        write_end(*run, run_state::failed);
+        tell_end(number);
+      }
+      answer();
+      mine.over();
+    },
+    [=](const error&) { // The next look at the record finds that nothing runs.
+      answer();
+      mine.over();
+    });
+}
+
+/// The deadline, from the start of the run on if that is known.
+void runs::set_clock(const sandbox_run& run) {
+  const auto left =
+    std::max<std::int64_t>(begin_of(run) + run.timeout_ms - options().time->unix_ms(), 0);
+  auto& clock = core_.run_clock();
+  clock.load([&clock, left] { clock.set_alarm(std::chrono::milliseconds{left}); },
+             [this](const error& why) {
+               log::error("sandbox.no_deadline", {{"id", core_.id()}, {"reason", why.message}});
+             });
+}
+
+// ---- A run ends
+
+void runs::attend(const alarm_due& due) {
+  auto& clock = core_.run_clock();
+  if (const auto run = current(); run && is_alive(run->state)) {
+    const auto left = begin_of(*run) + run->timeout_ms - options().time->unix_ms();
+    if (left > 0)
+      return clock.set_alarm(std::chrono::milliseconds{left});
+    log::info("sandbox.run_expired", {{"id", core_.id()}, {"run", run->number}});
+    is_lost(*run) ? write_end(*run, run_state::aborted) : end_current();
+  }
+  clock.alarm_over(due);
+}
+
+/// One that starts is ended once it runs.
+void runs::end_current() {
+  const auto run = current();
+  if (stopping_ || starting_ || !run || !is_alive(run->state))
+    return;
+  stopping_ = true;
+  core_.with_lease(
+    [this, number = run->number] {
+      auto now = run_of(number);
+      if (!now || !is_alive(now->state) || core_.now() == phase::deleting) {
+        stopping_ = false;
+        return;
+      }
+      now->state = run_state::stopping;
+      now->stop_asked_ms = options().time->unix_ms();
+      write(*now);
+      if (is_alive(core_.now())) {
+        static_cast<void>(core_.thaw());
+        return end_programs(number);
+      }
+      stopping_ = false;
+      if (core_.lives()) // An earlier server has left it.
+        return core_.when_running({[this] { end_current(); }, [](const error&) {}, {}});
+      write_end(*now, run_state::aborted);
+      tell_end(number);
+    },
+    [this](const error& why) {
+      stopping_ = false;
+      for (const auto& each : std::exchange(stops_, {}))
+        each.fail(why);
+    });
+}
+
+/// By SIGTERM; what does not end goes with the sandbox.
+void runs::end_programs(std::uint64_t number) {
+  const auto go = [this, number, done = std::make_shared<bool>(false)] {
+    if (!std::exchange(*done, true))
+      measure_and_stop(number);
+  };
+  if (with_.programs.count() == 0)
+    return go();
+  with_.programs.interrupt_all(go);
+  core_.after(stop_grace, go);
+}
+
+void runs::measure_and_stop(std::uint64_t number) {
+  if (!stopping_ || !core_.runs())
+    return; // It has ended meanwhile, and stopped() was told.
+  engine_sandbox()->measure_network([this, number, start = core_.start(),
+                                     post = core_.post()](const result<network_figures>& figures) {
+    post([=, this] {
+      if (start != core_.start() || !stopping_ || !core_.runs())
+        return;
+      usage_ = {};
+      measured_ = number;
+      if (figures) {
+        usage_.bytes_in = figures->bytes_in;
+        usage_.bytes_out = figures->bytes_out;
+      }
+      if (const auto used = engine_sandbox()->usage(); used && used->cpu)
+        usage_.cpu_ms = std::chrono::duration_cast<std::chrono::milliseconds>(*used->cpu).count();
+      with_.ends.stop(sandbox_end::stopped);
+    });
+  });
+}
+
+/// The sandbox runs no more: so does its run.
+void runs::stopped(const error& why) {
+  stopping_ = false;
+  if (core_.now() == phase::deleting || !record().loaded())
+    return refuse_all(why);
+  auto run = current();
+  if (starting_ || !run || !is_alive(run->state))
+    return;
+  if (core_.epoch() == 0) // It is not ours any more: the next look at the record finds that.
+    return refuse_all(why);
+  const bool was_asked = run->state == run_state::stopping && measured_ == run->number;
+  if (was_asked) {
+    run->cpu_ms = usage_.cpu_ms;
+    run->bytes_in = usage_.bytes_in;
+    run->bytes_out = usage_.bytes_out;
+  }
+  write_end(*run, was_asked ? run_state::stopped : run_state::aborted);
+  tell_end(run->number);
+}
+
+void runs::tell_end(std::uint64_t number) {
+  const pending_operation mine{core_};
+  record().when_durable(
+    [this, number, mine] {
+      if (const auto now = run_of(number))
+        for (const auto& each : std::exchange(stops_, {}))
+          each.deliver(report(*now));
+      core_.post()([this] { begin_next(); }); // The end that this is a part of comes first.
+      mine.over();
+    },
+    [this, mine](const error& why) {
+      refuse_all(why);
+      mine.over();
+    });
+}
+
+void runs::refuse_all(const error& why) {
+  starting_ = stopping_ = false;
+  for (const auto& each : std::exchange(begins_, {}))
+    each.to.fail(why);
+  for (const auto& each : std::exchange(stops_, {}))
+    each.fail(why);
+}
+
+// ---- For the other parts
+
+std::optional<error> runs::forbids_start() const {
+  const auto last = current();
+  return last && !is_alive(last->state) ? std::optional{run_is_over} : std::nullopt;
+}
+
+/// A request for another run than the one that is alive is not served.
+bool runs::delays(const request_context& context, const then_function& /*then*/,
+                  const otherwise_function& otherwise) {
+  if (context.run == 0)
+    return false;
+  const auto last = current();
+  if (last && last->number == context.run && is_alive(last->state) &&
+      last->state != run_state::stopping)
+    return false;
+  otherwise(last && last->number >= context.run
+              ? run_is_over
+              : error{errc::not_found, "the sandbox has no such run"});
+  return true;
+}
+
+bool runs::in_use() const {
+  if (!record().loaded())
+    return false;
+  const auto last = current();
+  return last && is_alive(last->state);
+}
+
+} // namespace insula::actors::inside_sandbox

@@ -1,0 +1,82 @@
+#pragma once
+
+#include "actors/run_record.hpp"
+#include "actors/sandbox/core.hpp"
+
+#include <optional>
+#include <vector>
+
+namespace insula::actors::inside_sandbox {
+
+class commands;
+class teardown;
+
+/// The runs of a sandbox that has them, one at a time: from a start that a client asks for to a
+/// stop that it asks for, or to a deadline. Such a sandbox is not started by its first use, and
+/// does not sleep while a run is alive. Each run stands in the record, the last limits::kept_runs
+/// of them and the sums of all; the deadline is an alarm of its own.
+class runs final : public part {
+public:
+  /// The parts that a stop needs.
+  struct others {
+    commands& programs;
+    teardown& ends;
+  };
+
+  runs(core& of, others with)
+      : part(of)
+      , with_(with) {}
+
+  // As sandbox_runs says.
+  void begin(const begin_run& wanted, const reply<run_report>& to);
+  void find(const find_runs& wanted, const reply<run_list>& to);
+  void stop(const stop_run& wanted, const reply<run_report>& to);
+  void extend(const extend_run& wanted, const reply<run_report>& to);
+
+  /// The alarm of the run's clock, whose record is loaded, with the lease held.
+  void attend(const alarm_due& due);
+
+  bool delays(const request_context& context, const then_function& then,
+              const otherwise_function& otherwise) override;
+  std::optional<error> forbids_start() const override;
+  bool in_use() const override;
+  void stopped(const error& why) override;
+  void deleting(const error& why) override { refuse_all(why); }
+  void ends(const error& why) override { refuse_all(why); }
+  bool may_hibernate() const override { return begins_.empty() && stops_.empty(); }
+
+private:
+  struct beginner {
+    begin_run wanted;
+    reply<run_report> to;
+  };
+
+  std::optional<sandbox_run> current() const;
+  std::optional<sandbox_run> run_of(std::uint64_t number) const;
+  void write(const sandbox_run& run);
+  void write_end(sandbox_run run, run_state how);
+  run_report report(const sandbox_run& run, bool begun = false) const;
+  bool is_lost(const sandbox_run& run) const;
+  void with_settled_record(const request_context& context, const then_function& go,
+                           const otherwise_function& otherwise);
+  void begin_next();
+  void begin_one();
+  void on_running(std::uint64_t number);
+  void on_not_running(std::uint64_t number, const error& why);
+  void end_current();
+  void end_programs(std::uint64_t number);
+  void measure_and_stop(std::uint64_t number);
+  void tell_end(std::uint64_t number);
+  void set_clock(const sandbox_run& run);
+  void refuse_all(const error& why);
+
+  const others with_;
+  std::vector<beginner> begins_;         ///< The first of them has begun the run that starts.
+  std::vector<reply<run_report>> stops_; ///< Of the run that is alive.
+  bool starting_ = false;                ///< A run waits for the sandbox.
+  bool stopping_ = false;                ///< The steps of a stop are under way.
+  std::uint64_t measured_ = 0;           ///< The run that has been measured for its stop,
+  sandbox_run usage_{};                  ///< and what it had used.
+};
+
+} // namespace insula::actors::inside_sandbox

@@ -1,0 +1,268 @@
+// The runs of a sandbox that has them, without an actor system.
+#include "tests/actors/sandbox/fake_core.hpp"
+
+using namespace insula;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A sandbox that is defined, and has had no run yet.
+class box_with_runs final {
+public:
+  box_with_runs() { box.cluster.kept["created_ms"] = "1"; }
+
+  owed<run_report> begin(std::chrono::milliseconds timeout = 5min) {
+    owed<run_report> told;
+    box.parts.runs_.begin({timeout.count()}, told);
+    box.run();
+    return told;
+  }
+  owed<run_report> stop(std::uint64_t number) {
+    owed<run_report> told;
+    box.parts.runs_.stop({number}, told);
+    box.run();
+    return told;
+  }
+  run_list find(find_runs asked = {0, 0, 10}) {
+    owed<run_list> told;
+    box.parts.runs_.find(asked, told);
+    box.run();
+    return told.got();
+  }
+  /// A request of one run's, or of any.
+  owed<caf::ok_atom> use(std::uint64_t run = 0) {
+    request_context context;
+    context.run = run;
+    return box.use(context);
+  }
+  /// As the alarm does it.
+  void attend() {
+    owed<caf::ok_atom> told;
+    box.parts.teardown_.attend({{kept_in::cluster, "abc", "deadline/"}, "1"}, told);
+    box.run();
+    told.got();
+  }
+
+  whole_sandbox box;
+};
+
+} // namespace
+
+TEST_CASE("a run begins with its sandbox, and ends with it", "[parts][runs]") {
+  box_with_runs it;
+  auto& box = it.box;
+  const auto begun = it.begin().got();
+  CHECK(begun.begun);
+  CHECK(begun.run.state == run_state::running);
+  CHECK(begun.run.timeout_ms == 300'000);
+  CHECK(begun.run.number > 0);
+  CHECK(box.now() == phase::running);
+  CHECK(box.clock.alarm == 5min);
+  it.use(begun.run.number).got();
+  it.use().got();
+
+  INFO("who asks for one meanwhile gets the same");
+  const auto again = it.begin().got();
+  CHECK_FALSE(again.begun);
+  CHECK(again.run.number == begun.run.number);
+
+  box.newest().used = runtime::sandbox_usage{{}, 1500ms, {}};
+  box.time.advance(7s);
+  const auto stopped = it.stop(begun.run.number).got();
+  CHECK(stopped.run.state == run_state::stopped);
+  CHECK(stopped.run.ended_ms - stopped.run.started_ms == 7000);
+  CHECK(stopped.run.cpu_ms == 1500);
+  CHECK(stopped.sandbox.totals.runs == 1);
+  CHECK(stopped.sandbox.totals.duration_ms == 7000);
+  CHECK(box.now() == phase::asleep);
+  CHECK(box.newest().destroys == 1);
+  CHECK(box.leases.held.empty());
+
+  INFO("stopped again, it answers the same");
+  CHECK(it.stop(begun.run.number).got().run.ended_ms == stopped.run.ended_ms);
+  CHECK(it.stop(99).code() == errc::not_found);
+}
+
+TEST_CASE("without a run such a sandbox is not started", "[parts][runs]") {
+  box_with_runs it;
+  const auto first = it.begin().got().run.number;
+  it.stop(first).got();
+  CHECK(it.use().code() == errc::run_over);
+  CHECK(it.use(first).code() == errc::run_over);
+  CHECK(it.box.engine.creations.size() == 1);
+  const auto second = it.begin().got();
+  CHECK(second.begun);
+  CHECK(second.run.number > first);
+  CHECK(it.box.engine.creations.size() == 2);
+  CHECK(it.use(first).code() == errc::run_over);
+  it.use(second.run.number).got();
+  CHECK(it.use(second.run.number + 1).code() == errc::not_found);
+}
+
+TEST_CASE("those who begin a run at the same time get one", "[parts][runs]") {
+  box_with_runs it;
+  it.box.engine.ready_at_once = false;
+  const auto one = it.begin(), other = it.begin();
+  CHECK(one.open());
+  CHECK(it.find().runs.front().state == run_state::pending);
+  it.box.engine.creations.back().ready();
+  it.box.run();
+  CHECK(one.got().begun);
+  CHECK_FALSE(other.got().begun);
+  CHECK(one.got().run.number == other.got().run.number);
+  CHECK(it.box.engine.creations.size() == 1);
+}
+
+TEST_CASE("those who stop a run wait for the same stop, and the next run for its end",
+          "[parts][runs]") {
+  box_with_runs it;
+  const auto number = it.begin().got().run.number;
+  auto& place = it.box.newest();
+  place.hold_destroy = true;
+  const auto one = it.stop(number), other = it.stop(number);
+  CHECK(one.open());
+  const auto late = it.use(number);
+  CHECK(late.open());
+  const auto next = it.begin();
+  CHECK(next.open());
+  CHECK(it.find().runs.front().state == run_state::stopping);
+  place.finish_destroy();
+  it.box.run();
+  CHECK(one.got().run.state == run_state::stopped);
+  CHECK(other.got().run.state == run_state::stopped);
+  CHECK(next.got().begun);
+  CHECK(next.got().run.number > number);
+  CHECK(late.code() == errc::run_over);
+}
+
+TEST_CASE("a run that is stopped while it starts ends once it runs", "[parts][runs]") {
+  box_with_runs it;
+  it.box.engine.ready_at_once = false;
+  const auto begun = it.begin();
+  const auto stopped = it.stop(it.find().runs.front().number);
+  CHECK(stopped.open());
+  it.box.engine.creations.back().ready();
+  it.box.run();
+  CHECK(begun.got().begun);
+  CHECK(stopped.got().run.state == run_state::stopped);
+}
+
+TEST_CASE("a run whose sandbox does not start has failed", "[parts][runs]") {
+  box_with_runs it;
+  it.box.engine.ready_at_once = false;
+  const auto told = it.begin();
+  it.box.engine.creations.back().fail("no");
+  it.box.run();
+  CHECK(told.code() == errc::launch_failed);
+  CHECK(it.find().runs.front().state == run_state::failed);
+  it.box.engine.ready_at_once = true;
+  CHECK(it.begin().got().begun);
+}
+
+TEST_CASE("a run ends at its deadline, which can be put off", "[parts][runs]") {
+  box_with_runs it;
+  auto& box = it.box;
+  const auto number = it.begin(1min).got().run.number;
+  const auto extend = [&](std::int64_t by_ms, std::int64_t most_ms) {
+    owed<run_report> told;
+    box.parts.runs_.extend({number, by_ms, most_ms}, told);
+    box.run();
+    return told;
+  };
+  box.advance(30s);
+  CHECK(extend(60'000, 119'999).code() == errc::invalid_request);
+  CHECK(extend(60'000, 120'000).got().run.timeout_ms == 120'000);
+  CHECK(box.clock.alarm == 90s);
+  INFO("an alarm of the earlier deadline does nothing");
+  box.advance(31s);
+  it.attend();
+  CHECK(box.now() == phase::running);
+  CHECK(box.clock.alarm == 59s);
+  box.advance(59s);
+  it.attend();
+  CHECK(box.now() == phase::asleep);
+  CHECK_FALSE(box.clock.alarm);
+  const auto run = it.find().runs.front();
+  CHECK(run.state == run_state::stopped);
+  CHECK(run.ended_ms - run.started_ms == 120'000);
+  CHECK(extend(1, 1'000'000).code() == errc::run_over);
+}
+
+TEST_CASE("a run whose sandbox ends by itself was aborted", "[parts][runs]") {
+  box_with_runs it;
+  const auto number = it.begin().got().run.number;
+  SECTION("as it is seen") {
+    it.box.engine.creations.back().end();
+    it.box.run();
+  }
+  SECTION("as the next server finds it") {
+    it.box.stops();
+    it.box.cluster.kept["run/" + std::string(15, '0') + std::to_string(number)] =
+      "1 1 1 0 0 300000 0 0 0";
+  }
+  const auto run = it.find().runs.front();
+  CHECK(run.state == run_state::aborted);
+  CHECK(run.ended_ms > 0);
+  CHECK(it.use().code() == errc::run_over);
+  CHECK(it.begin().got().begun);
+}
+
+TEST_CASE("a sandbox with a run does not sleep", "[parts][runs]") {
+  box_with_runs it;
+  it.box.fake_world::options->ladder = {1min, 1h};
+  it.begin(24h).got();
+  it.box.advance(3h);
+  CHECK(it.box.now() == phase::running);
+}
+
+TEST_CASE("programs are asked to end before their run does", "[parts][runs]") {
+  box_with_runs it;
+  const auto number = it.begin().got().run.number;
+  owed<process_actor> started;
+  exec_request wanted;
+  wanted.command_line = "sleep 9";
+  it.box.parts.commands_.run({wanted, nullptr}, started);
+  it.stop(number).got();
+  CHECK(it.box.processes.back()->interrupted);
+}
+
+TEST_CASE("runs are told by pages, and the oldest are forgotten but in the sums", "[parts][runs]") {
+  box_with_runs it;
+  for (std::size_t i = 0; i < limits::kept_runs + 3; ++i)
+    it.stop(it.begin().got().run.number).got();
+  const auto first = it.find({0, 0, 2});
+  REQUIRE(first.runs.size() == 2);
+  CHECK(first.more);
+  CHECK(first.runs[0].number > first.runs[1].number);
+  CHECK(first.sandbox.totals.runs == limits::kept_runs + 3);
+  const auto next = it.find({0, first.runs[1].number, 1'000});
+  CHECK(next.runs.size() == limits::kept_runs - 2);
+  CHECK_FALSE(next.more);
+  CHECK(next.runs.front().number < first.runs[1].number);
+  CHECK(it.find({first.runs[1].number, 0, 1}).runs.size() == 1);
+}
+
+TEST_CASE("a sandbox that is deleted refuses those who wait for a run", "[parts][runs]") {
+  box_with_runs it;
+  it.box.engine.ready_at_once = false;
+  const auto told = it.begin();
+  owed<caf::ok_atom> gone;
+  it.box.parts.teardown_.remove({}, gone);
+  it.box.engine.creations.back().ready();
+  it.box.run();
+  CHECK(told.code() == errc::sandbox_not_running);
+  gone.got();
+  CHECK(it.box.cluster.kept.empty());
+}
+
+TEST_CASE("there is no run of what is not there", "[parts][runs]") {
+  whole_sandbox box;
+  owed<run_report> begun;
+  box.parts.runs_.begin({1000}, begun);
+  owed<run_list> found;
+  box.parts.runs_.find({}, found);
+  box.run();
+  CHECK(begun.code() == errc::not_found);
+  CHECK(found.code() == errc::not_found);
+}
