@@ -11,9 +11,11 @@
 #include "http/opensandbox/api.hpp"
 #include "http/preview/door.hpp"
 #include "http/preview/links.hpp"
+#include "http/sandboxes/keyed_id.hpp"
 #include "http/sandboxes/services.hpp"
 #include "http/sandboxes/session_id.hpp"
 #include "http/transport/node_fields.hpp"
+#include "http/vercel/api.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -181,7 +183,7 @@ private:
 
   /// For one sandbox: no client can have its id made by a key of its own.
   void add_execd(const server_options& options) {
-    const auto id = bridge::keyed_id(options.secret, "\nexecd");
+    const auto id = keyed_id(options.secret, "\nexecd");
     execd_.emplace(io_,
                    front_door_options{options.execd->address, options.execd->port, options.tls,
                                       options.max_connections, options.buffered_body_bytes,
@@ -212,7 +214,7 @@ private:
                      .others = of_node,
                      .keeps_snapshots = options.keeps_snapshots});
     };
-    const auto id = bridge::keyed_id(options.secret, "\nexecd");
+    const auto id = keyed_id(options.secret, "\nexecd");
     front_door_options how{where.address,
                            where.port,
                            where.tls,
@@ -317,7 +319,7 @@ private:
   /// Of two that have a path the first says what is wrong with it.
   std::vector<std::shared_ptr<const public_api>> all_apis(caf::actor_system& system,
                                                           const server_options& options) const {
-    return {opensandbox::make_api(with_),
+    return {opensandbox::make_api(with_), vercel::make_api(with_),
             console::make_api(std::make_shared<const console::services>(console::services{
               &system, with_->directory, key_, browsers_, wrong_keys_,
               options.cluster ? options.cluster->routing->self() : std::string{}})),

@@ -35,6 +35,7 @@ const std::map<std::string, std::set<std::string>> rooms_of_http = {
   {"sandboxes", {"text", "json", "transport", "api", "proxy"}},
   {"bridge", {"text", "json", "transport", "api", "sandboxes"}},
   {"opensandbox", {"text", "json", "transport", "api", "sandboxes"}},
+  {"vercel", {"text", "json", "transport", "api", "sandboxes"}},
   {"console", {"text", "json", "transport", "api", "sandboxes"}},
   {"preview", {"text", "json", "transport", "api", "proxy", "sandboxes"}},
   {"cluster", {"text", "json", "transport", "api", "proxy"}},

@@ -1,11 +1,9 @@
 #include "http/bridge/idempotency.hpp"
 
 #include "base/hex.hpp"
-#include "base/id.hpp"
 #include "http/bridge/api.hpp"
 
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
 #include <array>
@@ -72,15 +70,6 @@ idempotency_key idempotency_key_of(const idempotency_header& header, std::string
 
 idempotency_key idempotency_key_with_digest(const idempotency_header& header, std::string digest) {
   return {hash(header.key.value_or("")), std::move(digest)};
-}
-
-std::string keyed_id(std::string_view secret, std::string_view key) {
-  constexpr std::size_t id_bytes = 16;
-  std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
-  unsigned count = 0;
-  HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-       reinterpret_cast<const unsigned char*>(key.data()), key.size(), bytes.data(), &count);
-  return base32(bytes.data(), id_bytes);
 }
 
 } // namespace insula::http::bridge

@@ -37,9 +37,6 @@ idempotency_key idempotency_key_of(const idempotency_header& header, std::string
 /// The same for a body that has been hashed meanwhile.
 idempotency_key idempotency_key_with_digest(const idempotency_header& header, std::string digest);
 
-/// The id of the sandbox that a request with this key makes, on nodes that have this secret.
-std::string keyed_id(std::string_view secret, std::string_view key);
-
 /// For the document.
 inline constexpr parameter idempotency_parameter{
   "Idempotency-Key", "header",

@@ -5,6 +5,7 @@
 #include "http/bridge/idempotency.hpp"
 #include "http/json/json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
+#include "http/sandboxes/keyed_id.hpp"
 
 namespace insula::http::bridge {
 

@@ -13,34 +13,37 @@
 namespace insula::http::json {
 
 /// Writes one JSON text. Bytes that are no UTF-8 are replaced.
-class writer {
+template <class Encoding>
+class basic_writer {
 public:
-  writer& begin_object() { return out_.StartObject(), *this; }
-  writer& end_object() { return out_.EndObject(), *this; }
-  writer& begin_array() { return out_.StartArray(), *this; }
-  writer& end_array() { return out_.EndArray(), *this; }
-  writer& key(std::string_view name) {
+  basic_writer& begin_object() { return out_.StartObject(), *this; }
+  basic_writer& end_object() { return out_.EndObject(), *this; }
+  basic_writer& begin_array() { return out_.StartArray(), *this; }
+  basic_writer& end_array() { return out_.EndArray(), *this; }
+  basic_writer& key(std::string_view name) {
     const auto valid = to_utf8(name);
     return out_.Key(valid.data(), static_cast<rapidjson::SizeType>(valid.size())), *this;
   }
-  writer& text(std::string_view bytes) {
+  basic_writer& text(std::string_view bytes) {
     const auto valid = to_utf8(bytes);
     return out_.String(valid.data(), static_cast<rapidjson::SizeType>(valid.size())), *this;
   }
-  writer& null() { return out_.Null(), *this; }
-  writer& boolean(bool given) { return out_.Bool(given), *this; }
-  writer& integer(std::signed_integral auto given) { return out_.Int64(given), *this; }
-  writer& integer(std::unsigned_integral auto given) { return out_.Uint64(given), *this; }
+  basic_writer& null() { return out_.Null(), *this; }
+  basic_writer& boolean(bool given) { return out_.Bool(given), *this; }
+  basic_writer& integer(std::signed_integral auto given) { return out_.Int64(given), *this; }
+  basic_writer& integer(std::unsigned_integral auto given) { return out_.Uint64(given), *this; }
   /// With `places` digits after the point at most; the rest is cut off.
-  writer& decimal(double given, int places) {
+  basic_writer& decimal(double given, int places) {
     out_.SetMaxDecimalPlaces(places);
     return out_.Double(given), *this;
   }
 
-  writer& member(std::string_view name, std::string_view given) { return key(name).text(given); }
-  writer& member(std::string_view name, std::nullptr_t) { return key(name).null(); }
+  basic_writer& member(std::string_view name, std::string_view given) {
+    return key(name).text(given);
+  }
+  basic_writer& member(std::string_view name, std::nullptr_t) { return key(name).null(); }
   template <std::integral T>
-  writer& member(std::string_view name, T given) {
+  basic_writer& member(std::string_view name, T given) {
     if constexpr (std::same_as<T, bool>)
       return key(name).boolean(given);
     else
@@ -53,7 +56,11 @@ public:
 
 private:
   rapidjson::StringBuffer buffer_;
-  rapidjson::Writer<rapidjson::StringBuffer> out_{buffer_};
+  rapidjson::Writer<rapidjson::StringBuffer, rapidjson::UTF8<>, Encoding> out_{buffer_};
 };
+
+using writer = basic_writer<rapidjson::UTF8<>>;
+/// What is not ASCII is escaped, so that no reader of a part meets half a character.
+using ascii_writer = basic_writer<rapidjson::ASCII<>>;
 
 } // namespace insula::http::json

@@ -1,6 +1,7 @@
 #include "base/id.hpp"
 #include "http/bridge/idempotency.hpp"
 #include "http/bridge/stream_position.hpp"
+#include "http/sandboxes/keyed_id.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
@@ -40,12 +41,12 @@ TEST_CASE("a place in a stream is what its id says", "[http][once]") {
 
 TEST_CASE("the id of a sandbox made with a key is one, and depends on key and secret",
           "[http][once]") {
-  const auto id = http::bridge::keyed_id("secret", "key");
+  const auto id = http::keyed_id("secret", "key");
   CHECK(id.size() == 26);
   CHECK(sandbox_id::parse(id));
-  CHECK(http::bridge::keyed_id("secret", "key") == id);
-  CHECK(http::bridge::keyed_id("secret", "other") != id);
-  CHECK(http::bridge::keyed_id("other", "key") != id);
+  CHECK(http::keyed_id("secret", "key") == id);
+  CHECK(http::keyed_id("secret", "other") != id);
+  CHECK(http::keyed_id("other", "key") != id);
 }
 
 TEST_CASE("events of a command with a key have ids, and those of others none", "[http][once]") {

@@ -1,0 +1,78 @@
+#include "http/vercel/api.hpp"
+
+#include "http/vercel/failures.hpp"
+
+extern "C" {
+extern const char insula_vercel_preload_begin[]; ///< All of insula-vercel.mjs.
+extern const char insula_vercel_preload_end[];
+}
+
+namespace insula::http::vercel {
+
+namespace {
+
+/// The module with which programs find this server.
+route preload_route() {
+  return {
+    verb::get,
+    "/insula-vercel.mjs",
+    http::access::everybody,
+    body_use::ignored,
+    0,
+    [](const matched_request&) {
+      return answered_by([](const std::string&, const reply& to) {
+        to->respond({200,
+                     {insula_vercel_preload_begin, insula_vercel_preload_end},
+                     "text/javascript; charset=utf-8"});
+      });
+    },
+    {.id = "getVercelPreload",
+     .summary = "The module with which programs for the Vercel Sandbox service use this server.",
+     .answers = {{"200", "It.", "text/javascript"}}}};
+}
+
+class vercel_api final : public public_api {
+public:
+  explicit vercel_api(shared_services with)
+      : with_(std::move(with)) {}
+
+  std::vector<route> routes() const override {
+    std::vector<route> table{preload_route()};
+    for (const std::string prefix : {"", "/api"}) {
+      // Words that are no names come first.
+      add_session_routes(table, with_, prefix);
+      add_command_routes(table, with_, prefix);
+      add_file_routes(table, with_, prefix);
+      add_sandbox_routes(table, with_, prefix);
+    }
+    return table;
+  }
+
+  bool claims(std::string_view path) const override {
+    if (path.starts_with("/api/"))
+      path.remove_prefix(4);
+    for (const std::string_view root : {"/v2/sandboxes", "/v3/sandboxes"})
+      if (path.starts_with(root) && (path.size() == root.size() || path[root.size()] == '/'))
+        return true;
+    return false;
+  }
+
+  response no_route(const std::string& methods) const override {
+    return failure(
+      refusal{404, "not_found",
+              methods.empty() ? "There is no such route." : "This path takes " + methods + "."});
+  }
+
+  std::vector<std::string_view> key_fields() const override { return {}; }
+
+private:
+  const shared_services with_;
+};
+
+} // namespace
+
+std::shared_ptr<const public_api> make_api(shared_services with) {
+  return std::make_shared<vercel_api>(std::move(with));
+}
+
+} // namespace insula::http::vercel

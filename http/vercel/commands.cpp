@@ -1,0 +1,380 @@
+#include "base/clock.hpp"
+#include "base/limits.hpp"
+#include "http/sandboxes/command_stream.hpp"
+#include "http/vercel/session_call.hpp"
+#include "http/vercel/words.hpp"
+
+#include <caf/stateful_actor.hpp>
+
+#include <chrono>
+#include <csignal>
+#include <map>
+#include <utility>
+
+namespace insula::http::vercel {
+
+namespace {
+
+using namespace std::chrono_literals;
+using taken_atom = caf::atom_constant<caf::atom("taken")>;
+using gone_atom = caf::atom_constant<caf::atom("gone")>;
+
+constexpr std::uint32_t read_bytes = 256 * 1024;
+/// Clients give up after 300 s without a header, and take white space in front of JSON.
+constexpr auto keep_alive_every = 30s;
+constexpr std::int64_t shortest_timeout_ms = 100;
+constexpr std::size_t most_words = 3'500; ///< As many as one program can be started with.
+
+response unknown_command() {
+  return failure(refusal{404, "not_found", "Command not found."});
+}
+
+// ---- A command to be run
+
+struct wanted_command {
+  std::string program;
+  std::vector<std::string> args;
+  std::string cwd;
+  std::map<std::string, std::string> env;
+  bool sudo = false, waits = false, logs = false;
+  std::optional<std::int64_t> timeout_ms;
+};
+
+bool has_nul(const std::string& text) {
+  return text.find('\0') != std::string::npos;
+}
+
+std::optional<refusal> read_flag(const json::value& in, const char* name, bool& into) {
+  const auto* value = json::find(in, name, {false, true});
+  if (value == nullptr)
+    return std::nullopt;
+  if (!value->IsBool())
+    return bad_request(std::string{name} + " must be true or false");
+  into = value->GetBool();
+  return std::nullopt;
+}
+
+std::optional<refusal> read_env(const json::value& in, std::map<std::string, std::string>& into) {
+  const auto* env = json::find(in, "env", {false, true});
+  if (env == nullptr)
+    return std::nullopt;
+  if (!env->IsObject())
+    return bad_request("env must be an object of strings");
+  for (const auto& [name, text] : env->GetObject()) {
+    const auto key = json::string_of(name);
+    if (!text.IsString())
+      return bad_request("env." + key + " must be a string");
+    auto value = json::string_of(text);
+    if (key.empty() || key.find('=') != std::string::npos || has_nul(key) || has_nul(value))
+      return bad_request("env has a name or value that no environment can have");
+    into[key] = std::move(value);
+  }
+  return std::nullopt;
+}
+
+std::optional<refusal> read_command(std::string_view body, wanted_command& into) {
+  json::document document;
+  if (!json::parse(body, document) || !document.IsObject())
+    return bad_request("the body must be a JSON object");
+  const auto* program = json::find(document, "command");
+  if (program == nullptr || !program->IsString() || program->GetStringLength() == 0)
+    return bad_request("command is required");
+  into.program = json::string_of(*program);
+  if (const auto* args = json::find(document, "args", {false, true})) {
+    if (!args->IsArray())
+      return bad_request("args must be an array of strings");
+    for (const auto& each : args->GetArray()) {
+      if (!each.IsString())
+        return bad_request("args must be an array of strings");
+      into.args.push_back(json::string_of(each));
+    }
+  }
+  if (into.args.size() > most_words)
+    return bad_request("args: too many");
+  if (const auto* cwd = json::find(document, "cwd", {false, true})) {
+    if (!cwd->IsString())
+      return bad_request("cwd must be a string");
+    into.cwd = json::string_of(*cwd);
+  }
+  for (const auto* each : {&into.program, &into.cwd})
+    if (has_nul(*each))
+      return bad_request("command and cwd must have no NUL");
+  for (const auto& each : into.args)
+    if (has_nul(each))
+      return bad_request("args must have no NUL");
+  for (auto wrong :
+       {read_flag(document, "sudo", into.sudo), read_flag(document, "wait", into.waits),
+        read_flag(document, "logs", into.logs), read_env(document, into.env)})
+    if (wrong)
+      return wrong;
+  if (const auto* timeout = json::find(document, "timeout", {false, true})) {
+    if (!timeout->IsInt64() || timeout->GetInt64() < shortest_timeout_ms)
+      return bad_request("timeout must be at least 100 milliseconds");
+    into.timeout_ms = timeout->GetInt64();
+  }
+  return std::nullopt;
+}
+
+/// From a directory that a client names, which may be relative.
+std::string resolved(const std::string& cwd) {
+  if (cwd.empty())
+    return std::string{working_directory};
+  return cwd.front() == '/' ? cwd : std::string{working_directory} + '/' + cwd;
+}
+
+exec_request request_of(const session_call& call, wanted_command& wanted,
+                        const command_view& view) {
+  exec_request command;
+  command.argv.push_back(std::move(wanted.program));
+  for (auto& each : wanted.args)
+    command.argv.push_back(std::move(each));
+  command.cwd = view.cwd;
+  command.env = std::move(wanted.env);
+  if (wanted.sudo) {
+    command.user = command_user{0, 0};
+    command.env.try_emplace("HOME", "/root");
+    command.env.try_emplace("USER", "root");
+    command.env.try_emplace("LOGNAME", "root");
+  }
+  command.timeout_ms = wanted.timeout_ms;
+  command.rules = {true, true};
+  command.only_if_there = true;
+  command.idempotency = {key_of_command(view.id), key_of_command(view.id)};
+  command.remembered = remembered_command{true, text_of(view)};
+  command.context.run = call.session.run;
+  return command;
+}
+
+void run(const session_call& call, const std::string& body, const reply& to) {
+  wanted_command wanted;
+  if (const auto wrong = read_command(body, wanted))
+    return to->respond(failure(*wrong));
+  command_view view{new_command_id(),     wanted.program,      wanted.args,
+                    resolved(wanted.cwd), call.session.text(), system_clock{}.unix_ms()};
+  auto command = request_of(call, wanted, view);
+  const auto run_number = command.context.run;
+  command.context = to->context();
+  command.context.run = run_number;
+  if (wanted.waits) {
+    command_job job;
+    job.with = call.with;
+    job.sandbox = call.sandbox();
+    job.starts_sandbox = false;
+    job.command = std::move(command);
+    job.words = waited_command_words(std::move(view), wanted.logs);
+    job.to = to;
+    return run_command(std::move(job));
+  }
+  to->answer_within(sandbox_patience, late_answer());
+  sandbox_question<exec_request, process_actor> asked{
+    call.with->directory, call.sandbox(), std::move(command),
+    [to, view](const process_actor&) {
+      json::ascii_writer out;
+      out.begin_object().key("command");
+      write_command(out, view);
+      out.end_object();
+      to->respond({200, out.str()});
+    },
+    [to](question_stage, const error& why) { to->respond(not_started(why)); }};
+  asked.starts_it = false;
+  asked.may_repeat = false;
+  ask_sandbox(*call.with, std::move(asked));
+}
+
+// ---- A command that has been run
+
+/// As its record has it; none: it is not one of this run's.
+std::optional<command_view> view_of(const session_call& call, const command_status& of) {
+  if (!of.known)
+    return std::nullopt;
+  auto view = read_command_view(of.text);
+  if (view.session != call.session.text())
+    return std::nullopt;
+  if (of.end && !of.end->lost) {
+    view.exit_code = exit_code_of(*of.end);
+    view.duration_ms = std::max<std::int64_t>(of.ended_ms - view.started_ms, 0);
+  }
+  return view;
+}
+
+std::string command_json(const command_view& view) {
+  json::ascii_writer out;
+  out.begin_object().key("command");
+  write_command(out, view);
+  out.end_object();
+  return out.str();
+}
+
+/// `found` is called for a command of this run's.
+void find(const session_call& call, const reply& to,
+          std::function<void(const command_view&, const command_status&)> found) {
+  const auto key = key_of_command(call.command);
+  if (key.empty())
+    return to->respond(unknown_command());
+  ask_session<command_status>(call, find_command{key}, to, [=](const command_status& status) {
+    const auto view = view_of(call, status);
+    view ? found(*view, status) : to->respond(unknown_command());
+  });
+}
+
+// ---- Its log
+
+struct following {
+  process_actor process;
+  command_view view;
+  std::shared_ptr<answer_stream> stream;
+  log_lines lines;
+  std::uint64_t offset = 0;
+  bool tells_log = true; ///< Else its end alone, as one JSON text.
+};
+struct following_state {
+  static inline const char* name = "vercel_log";
+  std::shared_ptr<following> of;
+};
+using follower = caf::stateful_actor<following_state>*;
+
+void read_on(follower self);
+
+void finish(follower self, std::string bytes) {
+  self->state.of->stream->finish(std::move(bytes));
+  self->quit();
+}
+
+void write(follower self, std::string bytes) {
+  if (bytes.empty())
+    return read_on(self);
+  self->state.of->stream->write(
+    std::move(bytes), [me = caf::actor_cast<caf::actor>(self)](bool taken) {
+      taken ? caf::anon_send(me, taken_atom::value) : caf::anon_send(me, gone_atom::value);
+    });
+}
+
+void tell_end(follower self, const process_end& end, std::string bytes) {
+  auto& of = *self->state.of;
+  if (!of.tells_log) {
+    if (end.lost)
+      return finish(self, failure(error{errc::run_over, {}}).body);
+    of.view.exit_code = exit_code_of(end);
+    of.view.duration_ms = std::max<std::int64_t>(system_clock{}.unix_ms() - of.view.started_ms, 0);
+    return finish(self, command_json(of.view));
+  }
+  of.lines.finish(bytes);
+  if (end.lost)
+    append_error_line(bytes, {errc::run_over, {}});
+  finish(self, std::move(bytes));
+}
+
+void read_on(follower self) {
+  auto& of = *self->state.of;
+  read_output question;
+  question.offset = of.offset;
+  question.max_bytes = read_bytes;
+  self->request(of.process, caf::infinite, question)
+    .then(
+      [=](const output_chunk& chunk) {
+        auto& st = *self->state.of;
+        std::string bytes;
+        if (st.tells_log)
+          st.lines.output(bytes, chunk.frames);
+        st.offset = chunk.next_offset;
+        if (chunk.ended)
+          return tell_end(self, *chunk.ended, std::move(bytes));
+        write(self, std::move(bytes));
+      },
+      [=](const caf::error& why) {
+        std::string bytes;
+        append_error_line(bytes, from_caf(why));
+        finish(self, self->state.of->tells_log ? std::move(bytes) : failure(from_caf(why)).body);
+      });
+}
+
+caf::behavior follow(follower self, std::shared_ptr<following> of) {
+  self->state.of = std::move(of);
+  self->state.of->stream->on_gone(
+    [me = caf::actor_cast<caf::actor>(self)] { caf::anon_send(me, gone_atom::value); });
+  read_on(self);
+  return {[=](taken_atom) { read_on(self); }, [=](gone_atom) { self->quit(); }};
+}
+
+void tell_log(const session_call& call, const std::string&, const reply& to) {
+  find(call, to, [=](const command_view& view, const command_status& status) {
+    const stream_head head{lines_type, {{"Cache-Control", "no-cache"}}, true};
+    if (!status.process) { // It has ended, and nothing of its output is there any more.
+      if (auto stream = to->stream(head))
+        stream->finish({});
+      return;
+    }
+    auto stream = to->stream(head);
+    if (!stream)
+      return;
+    call.with->system->spawn(
+      follow, std::make_shared<following>(
+                following{status.process, view, std::move(stream), {}, status.begin_offset, true}));
+  });
+}
+
+void look(const session_call& call, const std::string&, const reply& to) {
+  find(call, to, [=](const command_view& view, const command_status& status) {
+    if (status.end && status.end->lost && call.waits)
+      return to->respond(failure(error{errc::run_over, {}}));
+    if (!call.waits || view.exit_code || !status.process)
+      return to->respond({200, command_json(view)});
+    auto stream = to->stream({"application/json", {}, true});
+    if (!stream)
+      return;
+    stream->fill_silence("\n", keep_alive_every);
+    call.with->system->spawn(
+      follow, std::make_shared<following>(
+                following{status.process, view, std::move(stream), {}, status.end_offset, false}));
+  });
+}
+
+void kill(const session_call& call, const std::string& body, const reply& to) {
+  int number = SIGTERM;
+  json::document document;
+  if (!body.empty()) {
+    if (!json::parse(body, document) || !document.IsObject())
+      return to->respond(failure(bad_request("the body must be a JSON object")));
+    if (const auto* signal = json::find(document, "signal", {false, true})) {
+      if (!signal->IsInt() || signal->GetInt() < 1 || signal->GetInt() > SIGRTMAX)
+        return to->respond(failure(bad_request("signal must be a number from 1 to 64")));
+      number = signal->GetInt();
+    }
+  }
+  find(call, to, [=](const command_view& view, const command_status& status) {
+    if (status.end)
+      return to->respond({200, command_json(view)});
+    interrupt_command order{key_of_command(call.command), {}, number};
+    sandbox_question<interrupt_command, caf::ok_atom> asked{
+      call.with->directory, call.sandbox(), order,
+      [=](caf::ok_atom) {
+        to->respond({200, command_json(view)});
+      },
+      [=](question_stage, const error& why) {
+        // It has ended meanwhile.
+        to->respond(why.code == errc::invalid_request || why.code == errc::run_over
+                      ? response{200, command_json(view)}
+                      : failure(why));
+      }};
+    asked.starts_it = false;
+    ask_sandbox(*call.with, std::move(asked));
+  });
+}
+
+} // namespace
+
+void add_command_routes(std::vector<route>& table, const shared_services& with,
+                        const std::string& prefix) {
+  const auto add = [&](verb method, const std::string& rest, session_handler handle) {
+    table.push_back(session_route(with, prefix, method, rest, handle));
+  };
+  add(verb::post, "/cmd", run);
+  add(verb::get, "/cmd/:cmd", look);
+  add(verb::get, "/cmd/:cmd/logs", tell_log);
+  add(verb::post, "/cmd/:cmd/kill", kill);
+  for (auto& each : table)
+    if (each.pattern.ends_with("/cmd"))
+      each.body_limit = limits::exec_body_bytes;
+}
+
+} // namespace insula::http::vercel

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// Ids of this API say where their objects live: which sandbox a path is about is a function of the
+/// path and the node's secret alone.
+namespace insula::http::vercel {
+
+/// The sandbox of that name in that project.
+std::string sandbox_of(std::string_view secret, std::string_view project, std::string_view name);
+
+/// `sbx_<sandbox><run>`.
+struct session_id {
+  std::string sandbox;
+  std::uint64_t run = 0;
+
+  std::string text() const;
+  static std::optional<session_id> parse(std::string_view text);
+};
+
+/// `cmd_` and the key of a remembered command.
+std::string new_command_id();
+/// Empty: it is none.
+std::string key_of_command(std::string_view id);
+
+/// A name that nobody guesses, and that can be read: "amber-heron-k3f9w2qd7x4m".
+std::string generate_name();
+
+/// 1 to 128 of [a-zA-Z0-9_-], and no word that a path has in that place.
+bool is_sandbox_name(std::string_view text);
+
+} // namespace insula::http::vercel

@@ -1,0 +1,164 @@
+#include "http/vercel/objects_json.hpp"
+
+#include "http/vercel/ids.hpp"
+
+namespace insula::http::vercel {
+
+namespace {
+
+using writer = json::ascii_writer;
+
+/// Unless it is 0.
+void time_member(writer& out, std::string_view name, std::int64_t ms) {
+  if (ms != 0)
+    out.member(name, ms);
+}
+
+std::int64_t begin_of(const sandbox_run& run) {
+  return run.started_ms != 0 ? run.started_ms : run.asked_ms;
+}
+
+std::int64_t status_since(const sandbox_run& run) {
+  switch (run.state) {
+    case run_state::pending: return run.asked_ms;
+    case run_state::running: return begin_of(run);
+    case run_state::stopping: return run.stop_asked_ms;
+    case run_state::stopped:
+    case run_state::failed:
+    case run_state::aborted: return run.ended_ms;
+  }
+  return run.asked_ms;
+}
+
+bool is_over(run_state now) {
+  return now == run_state::stopped || now == run_state::failed || now == run_state::aborted;
+}
+
+} // namespace
+
+void write_sandbox(writer& out, const sandbox_view& of) {
+  const auto& is = of.is;
+  out.begin_object();
+  out.member("name", is.name).member("persistent", is.persistent);
+  out.member("createdAt", of.created_ms);
+  out.member("updatedAt", std::max({is.updated_ms, of.created_ms, status_since(of.run)}));
+  out.member("currentSessionId", session_id{of.id, of.run.number}.text());
+  out.member("status", name_of(of.run.state)).member("statusUpdatedAt", status_since(of.run));
+  out.member("region", is.region);
+  out.member("vcpus", is.vcpus).member("memory", is.vcpus * memory_of_vcpu_mb);
+  if (!is.runtime.empty())
+    out.member("runtime", is.runtime);
+  if (!is.image.empty())
+    out.member("image", is.image);
+  if (!is.network_id.empty())
+    out.member("networkId", is.network_id);
+  out.member("timeout", is.timeout_ms);
+  if (!is_over(of.run.state))
+    out.member("expiresAt", begin_of(of.run) + of.run.timeout_ms);
+  out.key("networkPolicy");
+  write_policy(out, is.network);
+  out.member("cwd", working_directory);
+  out.key("tags").begin_object();
+  for (const auto& [key, text] : is.tags)
+    out.member(key, text);
+  out.end_object();
+  if (is.snapshot_expiration_ms)
+    out.member("snapshotExpiration", *is.snapshot_expiration_ms);
+  if (is.keep_last) {
+    out.key("keepLastSnapshots").begin_object().member("count", is.keep_last->count);
+    if (is.keep_last->expiration_ms)
+      out.member("expiration", *is.keep_last->expiration_ms);
+    out.member("deleteEvicted", is.keep_last->delete_evicted).end_object();
+  }
+  if (of.totals.runs > 0) {
+    out.member("totalEgressBytes", of.totals.bytes_out);
+    out.member("totalIngressBytes", of.totals.bytes_in);
+    out.member("totalActiveCpuDurationMs", of.totals.cpu_ms);
+    out.member("totalDurationMs", of.totals.duration_ms);
+  }
+  out.end_object();
+}
+
+void write_session(writer& out, const sandbox_view& of) {
+  const auto& run = of.run;
+  out.begin_object();
+  out.member("id", session_id{of.id, run.number}.text()).member("status", name_of(run.state));
+  out.member("memory", of.is.vcpus * memory_of_vcpu_mb).member("vcpus", of.is.vcpus);
+  out.member("timeout", run.timeout_ms).member("region", of.is.region);
+  out.member("cwd", working_directory);
+  out.member("requestedAt", run.asked_ms).member("createdAt", run.asked_ms);
+  out.member("updatedAt", status_since(run));
+  time_member(out, "startedAt", run.started_ms);
+  time_member(out, "requestedStopAt", run.stop_asked_ms);
+  if (run.state == run_state::stopped || run.state == run_state::failed)
+    time_member(out, "stoppedAt", run.ended_ms);
+  if (run.state == run_state::aborted)
+    time_member(out, "abortedAt", run.ended_ms);
+  if (is_over(run.state))
+    out.member("duration", run.ended_ms - begin_of(run));
+  if (!of.is.runtime.empty())
+    out.member("runtime", of.is.runtime);
+  out.member("interactivePort", interactive_port);
+  out.key("networkPolicy");
+  write_policy(out, of.is.network);
+  if (is_over(run.state)) {
+    out.member("activeCpuDurationMs", run.cpu_ms).member("activeCpuUsageMs", run.cpu_ms);
+    out.key("networkTransfer").begin_object();
+    out.member("ingress", run.bytes_in).member("egress", run.bytes_out).end_object();
+  }
+  out.member("sourceSandboxName", of.is.name).member("projectId", of.is.project);
+  out.end_object();
+}
+
+void write_routes(writer& out, const std::vector<route_view>& all) {
+  out.begin_array();
+  for (const auto& each : all) {
+    out.begin_object().member("port", each.port).member("subdomain", each.subdomain);
+    out.member("url", each.url).end_object();
+  }
+  out.end_array();
+}
+
+void write_pagination(writer& out, std::size_t count, const std::optional<std::string>& next) {
+  out.begin_object().member("count", count);
+  next ? out.member("next", *next) : out.member("next", nullptr);
+  out.end_object();
+}
+
+void write_command(writer& out, const command_view& of) {
+  out.begin_object().member("id", of.id).member("name", of.name).key("args").begin_array();
+  for (const auto& each : of.args)
+    out.text(each);
+  out.end_array().member("cwd", of.cwd).member("sessionId", of.session);
+  of.exit_code ? out.member("exitCode", *of.exit_code) : out.member("exitCode", nullptr);
+  out.member("startedAt", of.started_ms);
+  if (of.exit_code)
+    out.member("durationMs", of.duration_ms);
+  out.end_object();
+}
+
+std::string text_of(const command_view& of) {
+  writer out;
+  write_command(out, of);
+  return out.str();
+}
+
+command_view read_command_view(std::string_view text) {
+  command_view is;
+  json::document document;
+  if (!json::parse(text, document) || !document.IsObject())
+    return is;
+  for (const auto& [name, to] : {std::pair{"id", &is.id}, std::pair{"name", &is.name},
+                                 std::pair{"cwd", &is.cwd}, std::pair{"sessionId", &is.session}})
+    if (const auto* value = json::find(document, name); value != nullptr && value->IsString())
+      *to = json::string_of(*value);
+  if (const auto* args = json::find(document, "args"); args != nullptr && args->IsArray())
+    for (const auto& each : args->GetArray())
+      if (each.IsString())
+        is.args.push_back(json::string_of(each));
+  if (const auto* at = json::find(document, "startedAt"); at != nullptr && at->IsInt64())
+    is.started_ms = at->GetInt64();
+  return is;
+}
+
+} // namespace insula::http::vercel

@@ -1,0 +1,381 @@
+#include "base/clock.hpp"
+#include "http/sandboxes/node_images.hpp"
+#include "http/sandboxes/short_command.hpp"
+#include "http/text/percent.hpp"
+#include "http/vercel/access.hpp"
+#include "http/vercel/listing.hpp"
+#include "http/vercel/session_call.hpp"
+#include "http/vercel/set_up.hpp"
+#include "http/vercel/views.hpp"
+
+#include <caf/event_based_actor.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace insula::http::vercel {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Clients repeat a request that has had no header for 300 s.
+constexpr auto create_patience = 280s;
+constexpr auto delete_patience = std::chrono::milliseconds{limits::destroy_patience} + 10s;
+constexpr std::uint64_t create_body_bytes = 4u << 20;
+
+response unknown_sandbox(const std::string& name) {
+  return failure(
+    refusal{404, "not_found", "Named sandbox '" + name + "' not found for this project."});
+}
+
+response taken_name(const std::string& name) {
+  return failure(refusal{
+    400, "bad_request", "A sandbox with the name '" + name + "' already exists for this project."});
+}
+
+// ---- One sandbox, by its name
+
+/// A request about one.
+struct named_call {
+  shared_services with;
+  std::string project, name;
+  std::string host; ///< What the client calls this node.
+  bool resumes = false;
+
+  std::string id() const { return sandbox_of(with->secret, project, name); }
+};
+
+response sandbox_answer(const named_call& call, const sandbox_view& view, bool resumed = false) {
+  json::ascii_writer out;
+  out.begin_object().key("sandbox");
+  write_sandbox(out, view);
+  out.key("session");
+  write_session(out, view);
+  out.key("routes");
+  write_routes(out, routes_of(*call.with, view, call.host));
+  if (resumed)
+    out.member("resumed", true);
+  out.end_object();
+  return {200, out.str()};
+}
+
+/// `found` is called for a sandbox of this project with that name.
+void find(const named_call& call, const reply& to,
+          std::function<void(const sandbox_view&, const sandbox_description&)> found) {
+  question{*call.with, call.id(), find_runs{}, to}
+    .within(look_patience, late_answer())
+    .starts(false)
+    .or_else([name = call.name](question_stage, const error& why) {
+      return why.code == errc::not_found ? unknown_sandbox(name) : failure(why);
+    })
+    .then<run_list>([=](const run_list& all) {
+      const auto view = view_of(call.id(), all.sandbox);
+      view ? found(*view, all.sandbox) : to->respond(unknown_sandbox(call.name));
+    });
+}
+
+// ---- Making one
+
+bool has_not_run(const sandbox_run& run) {
+  return run.state == run_state::pending || run.state == run_state::failed ||
+         (run.state == run_state::aborted && run.ended_ms == run.started_ms);
+}
+
+/// A sandbox that is being made. What fails is undone before it is answered, since a client that
+/// asks again must not find half of it.
+class making : public std::enable_shared_from_this<making> {
+public:
+  making(named_call call, create_request wanted, reply to)
+      : call_(std::move(call))
+      , id_(call_.id())
+      , wanted_(std::move(wanted))
+      , to_(std::move(to))
+      , until_(std::chrono::steady_clock::now() + create_patience) {}
+
+  void begin() {
+    to_->answer_within(create_patience, failure(refusal{503, "internal_server_error",
+                                                        "The sandbox was not ready in time."}));
+    define();
+  }
+
+private:
+  template <class Answer, class Message>
+  void ask(Message message, void (making::*then)(const Answer&),
+           void (making::*otherwise)(const error&) = &making::undo) {
+    message.context = to_->context();
+    message.context.image.clear(); // The body says it.
+    message.context.gains.reset();
+    sandbox_question<Message, Answer> asked{
+      call_.with->directory, id_, std::move(message),
+      [self = shared_from_this(), then](const Answer& answer) { (*self.*then)(answer); },
+      [self = shared_from_this(), otherwise](question_stage, const error& why) {
+        (*self.*otherwise)(why);
+      }};
+    asked.starts_it = false;
+    ask_sandbox(*call_.with, std::move(asked));
+  }
+
+  void define() {
+    auto message = definition_of(wanted_);
+    wanted_.wanted.updated_ms = system_clock{}.unix_ms();
+    message.metadata[metadata_api] = text_of(wanted_.wanted);
+    ask<sandbox_description>(std::move(message), &making::defined, &making::not_defined);
+  }
+  void defined(const sandbox_description&) { start(); }
+
+  /// It is there: or an earlier attempt has been cut off in its middle.
+  void not_defined(const error& why) {
+    if (why.code != errc::already_exists)
+      return to_->respond(failure(why));
+    ask<run_list>(find_runs{}, &making::looked_at, &making::refuse);
+  }
+  void looked_at(const run_list& all) {
+    const auto is = settings_of(all.sandbox);
+    const bool never_ran =
+      all.runs.empty() || (all.sandbox.totals.runs <= 1 && has_not_run(all.runs.front()));
+    if (!is || !never_ran)
+      return to_->respond(taken_name(call_.name));
+    wanted_.wanted = *is; // As it was asked for first.
+    start();
+  }
+
+  void start() { ask<run_report>(begin_run{wanted_.wanted.timeout_ms}, &making::started); }
+
+  void started(const run_report& report) {
+    report_ = report;
+    run_steps(steps_of(wanted_));
+  }
+
+  /// One after the other; the first that fails ends it.
+  void run_steps(std::vector<set_up_step> steps) {
+    if (steps.empty())
+      return prepared();
+    auto next = std::move(steps.front());
+    steps.erase(steps.begin());
+    next.command.context = to_->context();
+    next.command.context.run = report_.run.number;
+    run_short_command(
+      *call_.with, id_, std::move(next.command),
+      [self = shared_from_this(), steps = std::move(steps),
+       fails = next.failure](const result<short_outcome>& outcome) mutable {
+        if (!outcome)
+          return self->undo(outcome.reason());
+        if (outcome->end.exit_code != 0)
+          return self->undo({errc::invalid_request, fails + last_line(outcome->err)});
+        self->run_steps(std::move(steps));
+      });
+  }
+
+  void prepared() {
+    if (!has_source(wanted_) || wanted_.wanted.network.mode == network_wish::kind::allow_all)
+      return answer();
+    // Sources were fetched before the policy binds.
+    ask<network_state>(set_network_request{policy_of(wanted_.wanted.network)},
+                       &making::network_is_set);
+  }
+  void network_is_set(const network_state&) { answer(); }
+
+  void answer() {
+    if (std::chrono::steady_clock::now() >= until_)
+      return undo({errc::deadline_exceeded, "too late"});
+    const auto view = view_of(id_, report_.sandbox, report_.run);
+    to_->respond(view ? sandbox_answer(call_, *view) : unknown_sandbox(call_.name));
+  }
+
+  void refuse(const error& why) { to_->respond(failure(why)); }
+
+  void undo(const error& why) {
+    call_.with->system->spawn(
+      [](caf::event_based_actor* self, const std::shared_ptr<making>& it, const error& because) {
+        const auto told = [=] { it->to_->respond(failure(because)); };
+        self
+          ->request(it->call_.with->directory, caf::infinite, delete_atom::value, it->id_,
+                    it->to_->context())
+          .then([told](caf::ok_atom) { told(); }, [told](const caf::error&) { told(); });
+      },
+      shared_from_this(), why);
+  }
+
+  const named_call call_;
+  const std::string id_;
+  create_request wanted_;
+  const reply to_;
+  const std::chrono::steady_clock::time_point until_;
+  run_report report_;
+};
+
+/// None: the node can make what is asked for.
+std::optional<refusal> objection(const services& with, const settings& wanted) {
+  if (wanted.runtime.empty() || with.images == nullptr)
+    return std::nullopt;
+  const auto known = with.images->runtimes();
+  if (std::any_of(known.begin(), known.end(),
+                  [&](const auto& each) { return each.name == wanted.runtime; }))
+    return std::nullopt;
+  return refusal{400, "bad_request", "runtime: this server has no " + wanted.runtime};
+}
+
+void create(const shared_services& with, const std::string& host, const std::string& body,
+            const reply& to) {
+  create_request wanted;
+  if (const auto wrong = read_create(body, wanted))
+    return to->respond(failure(*wrong));
+  if (const auto wrong = objection(*with, wanted.wanted))
+    return to->respond(failure(*wrong));
+  named_call call{with, wanted.wanted.project, wanted.wanted.name, host};
+  std::make_shared<making>(std::move(call), std::move(wanted), to)->begin();
+}
+
+// ---- What is asked of one
+
+void get(const named_call& call, const std::string&, const reply& to) {
+  find(call, to, [=](const sandbox_view& view, const sandbox_description&) {
+    if (!call.resumes || view.run.state == run_state::running)
+      return to->respond(sandbox_answer(call, view));
+    // A run that begins or stops is waited for.
+    if (view.run.state == run_state::pending) {
+      question{*call.with, call.id(), begin_run{view.is.timeout_ms}, to}
+        .within(create_patience, late_answer())
+        .starts(false)
+        .or_else([](question_stage, const error& why) { return failure(why); })
+        .then<run_report>([=](const run_report& report) {
+          auto now = view;
+          now.run = report.run;
+          to->respond(sandbox_answer(call, now));
+        });
+      return;
+    }
+    to->respond(
+      failure(refusal{410, "snapshot_not_found", "Cannot resume sandbox: no snapshot available."}));
+  });
+}
+
+void patch(const named_call& call, const std::string& body, const reply& to) {
+  find(call, to, [=](const sandbox_view& view, const sandbox_description& is) {
+    auto changed = view.is;
+    bool changes_network = false;
+    if (const auto wrong = apply_patch(body, changed, changes_network))
+      return to->respond(failure(*wrong));
+    changed.updated_ms = system_clock{}.unix_ms();
+    redefine_sandbox message;
+    message.metadata =
+      metadata_change{metadata_api, text_of(changed), is.metadata.at(metadata_api)};
+    question{*call.with, call.id(), std::move(message), to}
+      .within(look_patience, late_answer())
+      .starts(false)
+      .or_else([](question_stage, const error& why) { return failure(why); })
+      .then<sandbox_description>([=](const sandbox_description& now) {
+        const auto told = view_of(call.id(), now);
+        if (!told || text_of(told->is) != text_of(changed))
+          return to->respond(
+            failure(refusal{409, "conflict", "The sandbox has been changed just now; ask again."}));
+        json::ascii_writer out;
+        out.begin_object().key("sandbox");
+        write_sandbox(out, *told);
+        out.key("routes");
+        write_routes(out, routes_of(*call.with, *told, call.host));
+        out.end_object();
+        to->respond({200, out.str()});
+      });
+  });
+}
+
+void remove(const named_call& call, const std::string&, const reply& to) {
+  find(call, to, [=](sandbox_view view, const sandbox_description&) {
+    to->answer_within(delete_patience, late_answer());
+    // What is told is how it stands when nothing of it runs.
+    if (is_alive(view.run.state)) {
+      view.run.state = run_state::stopped;
+      view.run.ended_ms = system_clock{}.unix_ms();
+    }
+    json::ascii_writer out;
+    out.begin_object().key("sandbox");
+    write_sandbox(out, view);
+    out.end_object();
+    call.with->system->spawn(
+      [](caf::event_based_actor* self, const directory_actor& directory, const std::string& id,
+         const reply& told, const std::string& text) {
+        self->request(directory, caf::infinite, delete_atom::value, id, told->context())
+          .then(
+            [=](caf::ok_atom) {
+              told->respond({200, text});
+            },
+            [=](const caf::error& failed) {
+              const auto why = from_caf(failed);
+              told->respond(why.code == errc::sandbox_not_running ? response{200, text}
+                                                                  : failure(why));
+            });
+      },
+      call.with->directory, call.id(), to, out.str());
+  });
+}
+
+using named_handler = void (*)(const named_call&, const std::string& body, const reply&);
+
+std::string decoded(const std::string& segment) {
+  return percent_decode(segment);
+}
+
+route named_route(const shared_services& with, const std::string& prefix, verb method,
+                  named_handler handle) {
+  route made{method,
+             prefix + "/v2/sandboxes/:name",
+             access::bearer,
+             method == verb::patch ? body_use::buffered : body_use::ignored,
+             method == verb::patch ? small_body_bytes : 0,
+             [with, handle](const matched_request& what) -> admission {
+               const auto& query = what.head().query;
+               named_call call{with, form_value(query, "projectId"), decoded(what["name"]),
+                               what.field("Host"), form_value(query, "resume") == "true"};
+               if (call.project.empty())
+                 return refused(failure(refusal{400, "bad_request", "projectId is required"}));
+               if (!is_sandbox_name(call.name))
+                 return refused(unknown_sandbox(call.name));
+               return answered_by(
+                 [call = std::move(call), handle](const std::string& body, const reply& to) {
+                   handle(call, body, to);
+                 });
+             },
+             {}};
+  made.about = [with](const matched_request& what) {
+    return sandbox_of(with->secret, form_value(what.head().query, "projectId"),
+                      decoded(what["name"]));
+  };
+  made.unknown = [](const request_path& path) { return unknown_sandbox(decoded(path["name"])); };
+  return made;
+}
+
+} // namespace
+
+void add_sandbox_routes(std::vector<route>& table, const shared_services& with,
+                        const std::string& prefix) {
+  for (const auto* version : {"/v2", "/v3"}) {
+    table.push_back({verb::post,
+                     prefix + version + "/sandboxes",
+                     access::bearer,
+                     body_use::buffered,
+                     create_body_bytes,
+                     [with](const matched_request& what) {
+                       return answered_by([with, host = what.field("Host")](const std::string& body,
+                                                                            const reply& to) {
+                         create(with, host, body, to);
+                       });
+                     },
+                     {}});
+    table.back().about = [](const matched_request&) { return std::string{}; };
+    table.back().in_body = [with](std::string_view body) {
+      const auto [project, name] = project_and_name(body);
+      return told_by_body{name.empty() ? std::string{} : sandbox_of(with->secret, project, name),
+                          {}};
+    };
+    table.back().id_in_body = true;
+  }
+  add_list_route(table, with, prefix);
+  table.push_back(named_route(with, prefix, verb::get, get));
+  table.push_back(named_route(with, prefix, verb::patch, patch));
+  table.push_back(named_route(with, prefix, verb::del, remove));
+}
+
+} // namespace insula::http::vercel

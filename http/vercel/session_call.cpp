@@ -1,0 +1,48 @@
+#include "http/vercel/session_call.hpp"
+
+#include "http/text/percent.hpp"
+#include "http/vercel/access.hpp"
+
+namespace insula::http::vercel {
+
+response unknown_session() {
+  return failure(refusal{404, "not_found", "Sandbox session not found."});
+}
+
+response late_answer() {
+  return failure(refusal{503, "internal_server_error", "The sandbox did not answer in time."});
+}
+
+route session_route(const shared_services& with, const std::string& prefix, verb method,
+                    const std::string& rest, session_handler handle) {
+  const bool has_body = method == verb::post;
+  route made{method,
+             prefix + "/v2/sandboxes/sessions/:session" + rest,
+             access::bearer,
+             has_body ? body_use::buffered : body_use::ignored,
+             has_body ? small_body_bytes : 0,
+             [with, handle](const matched_request& what) -> admission {
+               auto session = session_id::parse(what["session"]);
+               if (!session)
+                 return refused(unknown_session());
+               session_call call{with, std::move(*session), what["cmd"], what.field("x-cwd"),
+                                 form_value(what.head().query, "wait") == "true"};
+               return answered_by(
+                 [call = std::move(call), handle](const std::string& body, const reply& to) {
+                   handle(call, body, to);
+                 });
+             },
+             {}};
+  made.about = [](const matched_request& what) {
+    const auto session = session_id::parse(what["session"]);
+    return session ? session->sandbox : std::string{};
+  };
+  made.unknown = [](const request_path&) { return unknown_session(); };
+  made.too_large = [](std::uint64_t, std::uint64_t limit) {
+    return failure(
+      refusal{413, "payload_too_large", "The body may have " + std::to_string(limit) + " bytes."});
+  };
+  return made;
+}
+
+} // namespace insula::http::vercel

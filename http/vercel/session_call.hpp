@@ -1,0 +1,53 @@
+#pragma once
+
+#include "http/api/route.hpp"
+#include "http/json/document.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
+#include "http/vercel/api.hpp"
+#include "http/vercel/failures.hpp"
+#include "http/vercel/ids.hpp"
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+namespace insula::http::vercel {
+
+/// A request about one run.
+struct session_call {
+  shared_services with;
+  session_id session;
+  std::string command; ///< The segment of its path; empty: the path has none.
+  std::string cwd;     ///< The field x-cwd.
+  bool waits = false;  ///< wait=true
+
+  const std::string& sandbox() const { return session.sandbox; }
+};
+
+constexpr std::uint64_t small_body_bytes = 1u << 20;
+constexpr std::chrono::seconds look_patience{30};
+
+response unknown_session();
+response late_answer();
+
+/// Asks without starting anything; `answered` comes on a CAF worker.
+template <class Answer, class Message>
+void ask_session(
+  const session_call& call, Message message, const reply& to,
+  std::function<void(const Answer&)> answered,
+  std::function<response(const error&)> refused = [](const error& why) { return failure(why); }) {
+  question{*call.with, call.sandbox(), std::move(message), to}
+    .within(look_patience, late_answer())
+    .starts(false)
+    .or_else([refused = std::move(refused)](question_stage, const error& why) {
+      return why.code == errc::not_found ? unknown_session() : refused(why);
+    })
+    .template then<Answer>(std::move(answered));
+}
+
+/// One row, below `/v2/sandboxes/sessions/:session`.
+using session_handler = void (*)(const session_call&, const std::string& body, const reply&);
+route session_route(const shared_services& with, const std::string& prefix, verb method,
+                    const std::string& rest, session_handler handle);
+
+} // namespace insula::http::vercel

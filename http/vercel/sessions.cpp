@@ -1,0 +1,210 @@
+#include "base/clock.hpp"
+#include "http/text/percent.hpp"
+#include "http/vercel/access.hpp"
+#include "http/vercel/listing.hpp"
+#include "http/vercel/session_call.hpp"
+#include "http/vercel/views.hpp"
+
+#include <chrono>
+#include <utility>
+
+namespace insula::http::vercel {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto stop_patience = std::chrono::milliseconds{limits::destroy_patience} + 10s;
+constexpr std::int64_t least_extension_ms = 1000;
+
+response session_answer(const sandbox_view& view) {
+  json::ascii_writer out;
+  out.begin_object().key("session");
+  write_session(out, view);
+  out.end_object();
+  return {200, out.str()};
+}
+
+void get(const session_call& call, const std::string&, const reply& to) {
+  find_runs question;
+  question.number = call.session.run;
+  ask_session<run_list>(call, question, to, [=](const run_list& all) {
+    const auto view =
+      all.runs.empty() ? std::nullopt : view_of(call.sandbox(), all.sandbox, all.runs.front());
+    if (!view)
+      return to->respond(unknown_session());
+    json::ascii_writer out;
+    out.begin_object().key("session");
+    write_session(out, *view);
+    out.key("routes");
+    write_routes(out, routes_of(*call.with, *view, {}));
+    out.end_object();
+    to->respond({200, out.str()});
+  });
+}
+
+void stop(const session_call& call, const std::string&, const reply& to) {
+  question{*call.with, call.sandbox(), stop_run{call.session.run}, to}
+    .within(stop_patience, late_answer())
+    .starts(false)
+    .or_else([](question_stage, const error& why) {
+      return why.code == errc::not_found ? unknown_session() : failure(why);
+    })
+    .then<run_report>([=](const run_report& report) {
+      const auto session = view_of(call.sandbox(), report.sandbox, report.run);
+      const auto sandbox = view_of(call.sandbox(), report.sandbox);
+      if (!session || !sandbox)
+        return to->respond(unknown_session());
+      json::ascii_writer out;
+      out.begin_object().key("session");
+      write_session(out, *session);
+      out.key("sandbox");
+      write_sandbox(out, *sandbox);
+      out.end_object();
+      to->respond({200, out.str()});
+    });
+}
+
+void extend(const session_call& call, const std::string& body, const reply& to) {
+  json::document document;
+  const auto* duration =
+    json::parse(body, document) && document.IsObject() ? json::find(document, "duration") : nullptr;
+  if (duration == nullptr || !duration->IsInt64() || duration->GetInt64() < least_extension_ms)
+    return to->respond(
+      failure(refusal{400, "bad_request", "duration must be at least 1000 milliseconds"}));
+  const extend_run wanted{call.session.run, duration->GetInt64(), most_timeout_ms};
+  ask_session<run_report>(
+    call, wanted, to,
+    [=](const run_report& report) {
+      const auto view = view_of(call.sandbox(), report.sandbox, report.run);
+      to->respond(view ? session_answer(*view) : unknown_session());
+    },
+    [](const error& why) {
+      return why.code == errc::invalid_request
+               ? failure(refusal{400, "sandbox_timeout_invalid", why.message})
+               : failure(why);
+    });
+}
+
+/// First it is durable as the sandbox's, then it holds.
+void set_network(const session_call& call, const std::string& body, const reply& to) {
+  json::document document;
+  network_wish wish;
+  if (!json::parse(body, document))
+    return to->respond(failure(refusal{400, "bad_request", "the body must be a JSON object"}));
+  if (const auto wrong = read_policy(document, wish))
+    return to->respond(failure(*wrong));
+  find_runs look;
+  look.number = call.session.run;
+  ask_session<run_list>(call, look, to, [=](const run_list& all) {
+    if (all.runs.empty() || !settings_of(all.sandbox))
+      return to->respond(unknown_session());
+    if (all.runs.front().state != run_state::running)
+      return to->respond(failure(error{errc::run_over, {}}));
+    auto changed = *settings_of(all.sandbox);
+    changed.network = wish;
+    changed.updated_ms = system_clock{}.unix_ms();
+    redefine_sandbox message;
+    message.metadata =
+      metadata_change{metadata_api, text_of(changed), all.sandbox.metadata.at(metadata_api)};
+    ask_session<sandbox_description>(
+      call, std::move(message), to, [=](const sandbox_description& now) {
+        ask_session<network_state>(call, set_network_request{policy_of(wish)}, to,
+                                   [=](const network_state&) {
+                                     const auto view = view_of(call.sandbox(), now);
+                                     to->respond(view ? session_answer(*view) : unknown_session());
+                                   });
+      });
+  });
+}
+
+// ---- Lists
+
+void list(const shared_services& with, const std::string& id, std::uint32_t limit,
+          std::uint64_t before, bool ascends, const reply& to) {
+  find_runs wanted;
+  wanted.limit = limits::kept_runs;
+  question{*with, id, wanted, to}
+    .within(look_patience, late_answer())
+    .starts(false)
+    .or_else([](question_stage, const error& why) {
+      return why.code == errc::not_found
+               ? failure(refusal{404, "not_found", "The sandbox was not found."})
+               : failure(why);
+    })
+    .then<run_list>([=](const run_list& all) {
+      auto runs = all.runs;
+      if (ascends)
+        std::reverse(runs.begin(), runs.end());
+      std::erase_if(runs, [&](const sandbox_run& each) {
+        return before != 0 && (ascends ? each.number <= before : each.number >= before);
+      });
+      const auto count = std::min<std::size_t>(limit, runs.size());
+      json::ascii_writer out;
+      out.begin_object().key("sessions").begin_array();
+      for (std::size_t i = 0; i < count; ++i)
+        if (const auto view = view_of(id, all.sandbox, runs[i]))
+          write_session(out, *view);
+      out.end_array().key("pagination");
+      write_pagination(out, count,
+                       count < runs.size()
+                         ? std::optional{cursor_text(std::to_string(runs[count - 1].number))}
+                         : std::nullopt);
+      out.end_object();
+      to->respond({200, out.str()});
+    });
+}
+
+admission admit_list(const shared_services& with, const matched_request& what) {
+  const auto bad = [](std::string why) {
+    return refused(failure(refusal{400, "bad_request", std::move(why)}));
+  };
+  const auto& query = what.head().query;
+  const auto project = form_value(query, "project"), name = form_value(query, "name");
+  const auto order = form_value(query, "sortOrder");
+  const auto limit = page_limit(query);
+  if (project.empty() || name.empty())
+    return bad("project and name are required");
+  if (!limit)
+    return bad("limit must be from 1 to 50");
+  if (!order.empty() && order != "asc" && order != "desc")
+    return bad("sortOrder must be asc or desc");
+  std::uint64_t before = 0;
+  if (const auto cursor = form_value(query, "cursor"); !cursor.empty()) {
+    const auto place = place_of_cursor(cursor);
+    if (!place || place->empty() || place->size() > 19 ||
+        place->find_first_not_of("0123456789") != std::string::npos)
+      return bad("the cursor is not valid");
+    before = std::stoull(*place);
+  }
+  return answered_by([=, id = sandbox_of(with->secret, project, name),
+                      count = *limit](const std::string&, const reply& to) {
+    list(with, id, count, before, order == "asc", to);
+  });
+}
+
+} // namespace
+
+void add_session_routes(std::vector<route>& table, const shared_services& with,
+                        const std::string& prefix) {
+  table.push_back({verb::get,
+                   prefix + "/v2/sandboxes/sessions",
+                   access::bearer,
+                   body_use::ignored,
+                   0,
+                   [with](const matched_request& what) { return admit_list(with, what); },
+                   {}});
+  table.back().about = [with](const matched_request& what) {
+    const auto& query = what.head().query;
+    return sandbox_of(with->secret, form_value(query, "project"), form_value(query, "name"));
+  };
+  table.back().unknown = [](const request_path&) {
+    return failure(refusal{404, "not_found", "The sandbox was not found."});
+  };
+  table.push_back(session_route(with, prefix, verb::get, "", get));
+  table.push_back(session_route(with, prefix, verb::post, "/stop", stop));
+  table.push_back(session_route(with, prefix, verb::post, "/extend-timeout", extend));
+  table.push_back(session_route(with, prefix, verb::post, "/network-policy", set_network));
+}
+
+} // namespace insula::http::vercel

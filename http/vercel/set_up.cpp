@@ -1,0 +1,143 @@
+#include "http/vercel/set_up.hpp"
+
+#include "http/vercel/objects_json.hpp"
+
+#include <algorithm>
+
+namespace insula::http::vercel {
+
+namespace {
+
+constexpr std::string_view user_name = "vercel-sandbox", home = "/home/vercel-sandbox";
+constexpr command_user root{0, 0}, user{1000, 1000};
+constexpr std::int64_t set_up_ms = 30'000, fetch_ms = 240'000;
+
+/// The user of the image with the id 1000 gets this API's name, home and directory. /workspace,
+/// where other APIs look for files, leads there.
+constexpr std::string_view make_home = R"(set -e
+sed -i -e 's|^[^:]*:\([^:]*\):1000:\([0-9]*\):\([^:]*\):[^:]*:.*$|vercel-sandbox:\1:1000:\2:\3:/home/vercel-sandbox:/bin/bash|' /etc/passwd
+sed -i -e 's|^[^:]*:\([^:]*\):1000:|vercel-sandbox:\1:1000:|' /etc/group
+mkdir -p /vercel/sandbox /home/vercel-sandbox
+chown 1000:1000 /vercel /vercel/sandbox /home/vercel-sandbox
+if [ ! -L /workspace ] && rmdir /workspace 2>/dev/null; then ln -s /vercel/sandbox /workspace; fi
+)";
+
+set_up_step step(std::string script, command_user by, std::string failure, std::int64_t patience) {
+  set_up_step made;
+  made.command.argv = {"/bin/sh", "-c", std::move(script)};
+  made.command.cwd = "/";
+  made.command.user = by;
+  made.command.timeout_ms = patience;
+  made.command.rules = {true, true};
+  made.command.only_if_there = true;
+  made.failure = std::move(failure);
+  return made;
+}
+
+/// What the clone is called, as git itself names it.
+std::string directory_of(const std::string& url) {
+  auto path = url.substr(0, url.find_first_of("?#"));
+  while (path.ends_with('/'))
+    path.pop_back();
+  if (path.ends_with(".git"))
+    path.resize(path.size() - 4);
+  auto name = path.substr(path.rfind('/') + 1);
+  std::erase_if(name, [](char c) { return c == '\0' || c == '/'; });
+  return name.empty() || name == "." || name == ".." ? std::string{"repository"} : name;
+}
+
+/// The credentials are in the environment of this one command, and asked for by git from there.
+set_up_step clone(const git_source& from) {
+  constexpr std::string_view script = R"(set -e
+cd /vercel/sandbox
+export GIT_TERMINAL_PROMPT=0
+if [ -n "$SOURCE_PASSWORD$SOURCE_USERNAME" ]; then
+  ask=$(mktemp)
+  printf '%s\n' '#!/bin/sh' 'case $1 in Username*) printf %s "$SOURCE_USERNAME";; *) printf %s "$SOURCE_PASSWORD";; esac' >"$ask"
+  chmod 700 "$ask"
+  export GIT_ASKPASS="$ask"
+  trap 'rm -f "$ask"' EXIT
+fi
+git init -q "$SOURCE_DIRECTORY"
+cd "$SOURCE_DIRECTORY"
+git remote add origin "$SOURCE_URL"
+if [ -n "$SOURCE_REVISION" ]; then
+  if ! git fetch -q ${SOURCE_DEPTH:+--depth "$SOURCE_DEPTH"} origin "$SOURCE_REVISION" 2>/dev/null; then
+    git fetch -q --tags origin '+refs/heads/*:refs/remotes/origin/*'
+    git checkout -q "$SOURCE_REVISION" 2>/dev/null || git checkout -q "origin/$SOURCE_REVISION"
+  else
+    git checkout -q FETCH_HEAD
+  fi
+else
+  git fetch -q ${SOURCE_DEPTH:+--depth "$SOURCE_DEPTH"} origin HEAD
+  git remote set-head origin -a >/dev/null 2>&1 || true
+  head=$(git symbolic-ref -q --short refs/remotes/origin/HEAD || echo origin/main)
+  git checkout -q -B "${head#origin/}" FETCH_HEAD
+fi
+)";
+  auto made = step(std::string{script}, user, "The git source could not be fetched: ", fetch_ms);
+  made.command.env = {
+    {"SOURCE_URL", from.url},           {"SOURCE_DIRECTORY", directory_of(from.url)},
+    {"SOURCE_REVISION", from.revision}, {"SOURCE_USERNAME", from.username},
+    {"SOURCE_PASSWORD", from.password}, {"HOME", std::string{home}}};
+  if (from.depth > 0)
+    made.command.env["SOURCE_DEPTH"] = std::to_string(from.depth);
+  return made;
+}
+
+set_up_step unpack(const tarball_source& from) {
+  constexpr std::string_view script = R"(set -e
+cd /vercel/sandbox
+archive=$(mktemp)
+trap 'rm -f "$archive"' EXIT
+curl -fsSL --proto '=http,https' --max-redirs 10 --max-time 200 --max-filesize 2147483648 -o "$archive" -- "$SOURCE_URL"
+tar -xf "$archive" --no-same-owner
+)";
+  auto made = step(std::string{script}, user, "The tarball could not be fetched: ", fetch_ms);
+  made.command.env = {{"SOURCE_URL", from.url}, {"HOME", std::string{home}}};
+  return made;
+}
+
+} // namespace
+
+define_sandbox definition_of(const create_request& wanted) {
+  const auto& is = wanted.wanted;
+  define_sandbox message;
+  message.env = wanted.env;
+  for (const auto& [name, value] : {std::pair{"USER", user_name}, std::pair{"LOGNAME", user_name},
+                                    std::pair{"SHELL", std::string_view{"/bin/bash"}},
+                                    std::pair{"LANG", std::string_view{"C.UTF-8"}}})
+    message.env.try_emplace(name, value); // Over the image's; what the client says wins.
+  message.image = image_name(is);
+  message.network = has_source(wanted) ? egress_policy::allow_all() : policy_of(is.network);
+  message.memory_bytes = static_cast<std::uint64_t>(is.vcpus * memory_of_vcpu_mb) << 20;
+  message.cpu_percent = is.vcpus * 100;
+  sandbox_profile profile;
+  profile.user = user;
+  profile.home = home;
+  profile.cwd = working_directory;
+  profile.env = {{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}};
+  profile.gains = privileges::sudo;
+  message.profile = std::move(profile);
+  message.gains = privileges::sudo;
+  return message;
+}
+
+std::vector<set_up_step> steps_of(const create_request& wanted) {
+  std::vector<set_up_step> all{
+    step(std::string{make_home}, root, "The sandbox could not be set up: ", set_up_ms)};
+  if (wanted.git)
+    all.push_back(clone(*wanted.git));
+  if (wanted.tarball)
+    all.push_back(unpack(*wanted.tarball));
+  return all;
+}
+
+std::string last_line(std::string_view text) {
+  while (text.ends_with('\n'))
+    text.remove_suffix(1);
+  const auto line = text.substr(text.rfind('\n') + 1);
+  return line.empty() ? std::string{"it failed without a word"} : std::string{line};
+}
+
+} // namespace insula::http::vercel

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "actors/protocol/messages.hpp"
+#include "http/vercel/settings.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What a sandbox of this API is made of, and what is done in it before its client has it.
+namespace insula::http::vercel {
+
+/// Without the settings, which are metadata.
+define_sandbox definition_of(const create_request& wanted);
+
+/// A command, and what is told if it fails: its last words follow.
+struct set_up_step {
+  exec_request command;
+  std::string failure;
+};
+std::vector<set_up_step> steps_of(const create_request& wanted);
+
+inline bool has_source(const create_request& wanted) {
+  return wanted.git.has_value() || wanted.tarball.has_value();
+}
+
+/// Of what a command has said on stderr.
+std::string last_line(std::string_view text);
+
+} // namespace insula::http::vercel

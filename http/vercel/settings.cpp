@@ -1,0 +1,374 @@
+#include "http/vercel/settings.hpp"
+
+#include "http/vercel/ids.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace insula::http::vercel {
+
+namespace {
+
+using json::find;
+
+constexpr std::size_t most_ports = 15, most_tags = 5, longest_tag = 256, most_env = 1000;
+constexpr std::int64_t day_ms = 24LL * 60 * 60 * 1000;
+
+refusal bad_timeout(const std::string& why) {
+  return {400, "sandbox_timeout_invalid", why};
+}
+
+/// null counts as not there, as for every reader of JavaScript's.
+const json::value* given(const json::value& in, std::string_view name) {
+  return find(in, name, {false, true});
+}
+
+std::optional<refusal> read_text(const json::value& in, const char* name, std::string& into) {
+  const auto* value = given(in, name);
+  if (value == nullptr)
+    return std::nullopt;
+  if (!value->IsString())
+    return bad_request(std::string{name} + " must be a string");
+  into = json::string_of(*value);
+  if (into.find('\0') != std::string::npos)
+    return bad_request(std::string{name} + " must have no NUL");
+  return std::nullopt;
+}
+
+std::optional<refusal> read_flag(const json::value& in, const char* name, bool& into) {
+  const auto* value = given(in, name);
+  if (value != nullptr && !value->IsBool())
+    return bad_request(std::string{name} + " must be true or false");
+  into = value == nullptr ? into : value->GetBool();
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> whole_number(const json::value& value) {
+  if (value.IsInt64())
+    return value.GetInt64();
+  if (value.IsDouble() && value.GetDouble() == static_cast<double>(static_cast<std::int64_t>(
+                                                 std::clamp(value.GetDouble(), -9e15, 9e15))))
+    return static_cast<std::int64_t>(value.GetDouble());
+  return std::nullopt;
+}
+
+std::optional<refusal> read_texts(const json::value& in, const char* name,
+                                  std::map<std::string, std::string>& into) {
+  const auto* value = given(in, name);
+  if (value == nullptr)
+    return std::nullopt;
+  if (!value->IsObject())
+    return bad_request(std::string{name} + " must be an object of strings");
+  into.clear();
+  for (const auto& [key, text] : value->GetObject()) {
+    if (!text.IsString())
+      return bad_request(std::string{name} + "." + json::string_of(key) + " must be a string");
+    into[json::string_of(key)] = json::string_of(text);
+  }
+  return std::nullopt;
+}
+
+std::optional<refusal> read_ports(const json::value& in, std::vector<std::uint16_t>& into) {
+  const auto* list = given(in, "ports");
+  if (list == nullptr)
+    return std::nullopt;
+  if (!list->IsArray())
+    return bad_request("ports must be an array of numbers");
+  if (list->Size() > most_ports)
+    return bad_request("ports: a sandbox has at most " + std::to_string(most_ports));
+  std::vector<std::uint16_t> all;
+  for (const auto& each : list->GetArray()) {
+    const auto port = whole_number(each);
+    if (!port || *port < 1024 || *port > 65535)
+      return bad_request("ports: each must be a number from 1024 to 65535");
+    if (std::find(all.begin(), all.end(), *port) != all.end())
+      return bad_request("ports: " + std::to_string(*port) + " is there twice");
+    all.push_back(static_cast<std::uint16_t>(*port));
+  }
+  into = std::move(all);
+  return std::nullopt;
+}
+
+std::optional<refusal> read_timeout(const json::value& in, std::int64_t& into) {
+  const auto* value = given(in, "timeout");
+  if (value == nullptr)
+    return std::nullopt;
+  const auto ms = whole_number(*value);
+  if (!ms)
+    return bad_request("timeout must be a number of milliseconds");
+  if (*ms < 1000 || *ms > most_timeout_ms)
+    return bad_timeout("timeout must be from 1000 to " + std::to_string(most_timeout_ms) +
+                       " milliseconds");
+  into = *ms;
+  return std::nullopt;
+}
+
+std::optional<refusal> read_resources(const json::value& in, unsigned& into) {
+  const auto* resources = given(in, "resources");
+  if (resources == nullptr)
+    return std::nullopt;
+  if (!resources->IsObject())
+    return bad_request("resources must be an object");
+  const auto* vcpus = given(*resources, "vcpus");
+  const auto* memory = given(*resources, "memory");
+  const auto count = vcpus != nullptr ? whole_number(*vcpus) : std::optional<std::int64_t>{into};
+  if (!count || *count < 1 || *count > most_vcpus || (*count != 1 && *count % 2 != 0))
+    return bad_request("resources.vcpus must be 1 or an even number up to " +
+                       std::to_string(most_vcpus));
+  if (memory != nullptr && whole_number(*memory) != *count * memory_of_vcpu_mb)
+    return bad_request("resources.memory must be 2048 times resources.vcpus");
+  into = static_cast<unsigned>(*count);
+  return std::nullopt;
+}
+
+std::optional<refusal> read_tags(const json::value& in, std::map<std::string, std::string>& into) {
+  std::map<std::string, std::string> all = into;
+  if (auto wrong = read_texts(in, "tags", all))
+    return wrong;
+  if (all.size() > most_tags)
+    return bad_request("tags: a sandbox has at most " + std::to_string(most_tags));
+  for (const auto& [key, text] : all)
+    if (key.empty() || key.size() > longest_tag || text.size() > longest_tag)
+      return bad_request("tags." + key.substr(0, 64) + " must have at most 256 characters");
+  into = std::move(all);
+  return std::nullopt;
+}
+
+std::optional<refusal> check_expiration(std::int64_t ms, const char* name) {
+  if (ms == 0 || ms >= day_ms)
+    return std::nullopt;
+  return bad_request(std::string{name} + " must be 0 or at least " + std::to_string(day_ms) +
+                     " milliseconds");
+}
+
+std::optional<refusal> read_snapshot_settings(const json::value& in, settings& into,
+                                              bool null_clears) {
+  if (const auto* value = given(in, "snapshotExpiration")) {
+    const auto ms = whole_number(*value);
+    if (!ms)
+      return bad_request("snapshotExpiration must be a number of milliseconds");
+    if (auto wrong = check_expiration(*ms, "snapshotExpiration"))
+      return wrong;
+    into.snapshot_expiration_ms = *ms;
+  }
+  const auto* keep = find(in, "keepLastSnapshots");
+  if (keep == nullptr)
+    return std::nullopt;
+  if (keep->IsNull()) {
+    if (null_clears)
+      into.keep_last.reset();
+    return std::nullopt;
+  }
+  if (!keep->IsObject())
+    return bad_request("keepLastSnapshots must be an object");
+  retention kept;
+  const auto* count = given(*keep, "count");
+  const auto number = count != nullptr ? whole_number(*count) : std::nullopt;
+  if (!number || *number < 1 || *number > 10)
+    return bad_request("keepLastSnapshots.count must be from 1 to 10");
+  kept.count = static_cast<int>(*number);
+  if (const auto* value = given(*keep, "expiration")) {
+    const auto ms = whole_number(*value);
+    if (!ms)
+      return bad_request("keepLastSnapshots.expiration must be a number of milliseconds");
+    if (auto wrong = check_expiration(*ms, "keepLastSnapshots.expiration"))
+      return wrong;
+    kept.expiration_ms = *ms;
+  }
+  if (auto wrong = read_flag(*keep, "deleteEvicted", kept.delete_evicted))
+    return wrong;
+  into.keep_last = kept;
+  return std::nullopt;
+}
+
+/// What create and PATCH both have.
+std::optional<refusal> read_common(const json::value& in, settings& into, bool& changes_network,
+                                   bool null_clears) {
+  for (auto wrong :
+       {read_flag(in, "persistent", into.persistent), read_timeout(in, into.timeout_ms),
+        read_resources(in, into.vcpus), read_ports(in, into.ports), read_tags(in, into.tags),
+        read_snapshot_settings(in, into, null_clears), read_text(in, "region", into.region),
+        read_text(in, "networkId", into.network_id)})
+    if (wrong)
+      return wrong;
+  if (into.region.empty() || into.region.size() > 64)
+    return bad_request("region must have 1 to 64 characters");
+  if (const auto* id = find(in, "networkId"); null_clears && id != nullptr && id->IsNull())
+    into.network_id.clear();
+  if (const auto* mounts = given(in, "mounts");
+      mounts != nullptr && (!mounts->IsObject() || !mounts->ObjectEmpty()))
+    return bad_request("mounts: drives are not supported");
+  const auto* policy = given(in, "networkPolicy");
+  changes_network = policy != nullptr;
+  return policy == nullptr ? std::nullopt : read_policy(*policy, into.network);
+}
+
+bool is_web_address(const std::string& url) {
+  return (url.starts_with("https://") || url.starts_with("http://")) && url.size() <= 4096 &&
+         std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+}
+
+std::optional<refusal> read_git(const json::value& in, create_request& into) {
+  git_source from;
+  for (auto wrong :
+       {read_text(in, "url", from.url), read_text(in, "revision", from.revision),
+        read_text(in, "username", from.username), read_text(in, "password", from.password)})
+    if (wrong)
+      return wrong;
+  if (!is_web_address(from.url))
+    return bad_request("source.url must be an http or https URL");
+  if (from.revision.starts_with('-'))
+    return bad_request("source.revision must not begin with a hyphen");
+  if (const auto* depth = given(in, "depth")) {
+    const auto number = whole_number(*depth);
+    if (!number || *number < 1 || *number > 1'000'000)
+      return bad_request("source.depth must be a number from 1 on");
+    from.depth = static_cast<int>(*number);
+  }
+  into.git = std::move(from);
+  return std::nullopt;
+}
+
+std::optional<refusal> read_source(const json::value& in, create_request& into) {
+  const auto* source = given(in, "source");
+  if (source == nullptr)
+    return std::nullopt;
+  std::string type;
+  if (!source->IsObject())
+    return bad_request("source must be an object");
+  if (auto wrong = read_text(*source, "type", type))
+    return wrong;
+  if (type == "git")
+    return read_git(*source, into);
+  if (type == "tarball") {
+    into.tarball.emplace();
+    if (auto wrong = read_text(*source, "url", into.tarball->url))
+      return wrong;
+    return is_web_address(into.tarball->url)
+             ? std::nullopt
+             : std::optional{bad_request("source.url must be an http or https URL")};
+  }
+  if (type == "snapshot")
+    return refusal{404, "not_found", "The snapshot of the source was not found."};
+  return bad_request("source.type must be git, tarball or snapshot");
+}
+
+} // namespace
+
+std::pair<std::string, std::string> project_and_name(std::string_view body) {
+  json::document document;
+  std::string project, name;
+  if (!json::parse(body, document) || !document.IsObject() ||
+      read_text(document, "projectId", project) || read_text(document, "name", name))
+    return {};
+  return {std::move(project), std::move(name)};
+}
+
+std::optional<refusal> read_create(std::string_view body, create_request& into) {
+  json::document document;
+  if (!json::parse(body, document) || !document.IsObject())
+    return bad_request("the body must be a JSON object");
+  auto& wanted = into.wanted;
+  bool changes_network = false;
+  for (auto wrong :
+       {read_text(document, "projectId", wanted.project), read_text(document, "name", wanted.name),
+        read_text(document, "runtime", wanted.runtime), read_text(document, "image", wanted.image),
+        read_texts(document, "env", into.env)})
+    if (wrong)
+      return wrong;
+  if (wanted.project.empty() || wanted.project.size() > 128)
+    return bad_request("projectId is required");
+  if (wanted.name.empty() && find(document, "name") == nullptr)
+    wanted.name = generate_name();
+  if (!is_sandbox_name(wanted.name))
+    return bad_request(
+      "name must have 1 to 128 characters of a-z, A-Z, 0-9, _ and -, and not be sessions, "
+      "snapshots or drives");
+  if (!wanted.runtime.empty() && !wanted.image.empty())
+    return bad_request("runtime and image cannot be there both");
+  if (wanted.runtime.size() > 64 || wanted.image.size() > 512)
+    return bad_request("runtime or image is too long");
+  if (into.env.size() > most_env)
+    return bad_request("env has too many variables");
+  for (const auto& [name, text] : into.env)
+    if (name.empty() || name.find_first_of(std::string_view{"=\0", 2}) != std::string::npos ||
+        text.find('\0') != std::string::npos)
+      return bad_request("env has a name or value that no environment can have");
+  if (auto wrong = read_common(document, wanted, changes_network, false))
+    return wrong;
+  return read_source(document, into);
+}
+
+std::optional<refusal> apply_patch(std::string_view body, settings& to, bool& changes_network) {
+  json::document document;
+  if (!json::parse(body, document) || !document.IsObject())
+    return bad_request("the body must be a JSON object");
+  if (given(document, "currentSnapshotId") != nullptr)
+    return refusal{404, "not_found", "The snapshot was not found."};
+  auto changed = to;
+  if (auto wrong = read_common(document, changed, changes_network, true))
+    return wrong;
+  to = std::move(changed);
+  return std::nullopt;
+}
+
+std::string image_name(const settings& of) {
+  return of.runtime.empty() ? of.image : of.runtime;
+}
+
+// ---- As metadata
+
+std::string text_of(const settings& what) {
+  json::ascii_writer out;
+  out.begin_object();
+  out.member("project", what.project).member("name", what.name);
+  out.member("persistent", what.persistent).member("timeout", what.timeout_ms);
+  out.member("vcpus", what.vcpus).member("updated", what.updated_ms).member("region", what.region);
+  for (const auto& [key, text] :
+       {std::pair{"runtime", &what.runtime}, std::pair{"image", &what.image},
+        std::pair{"networkId", &what.network_id}})
+    if (!text->empty())
+      out.member(key, *text);
+  out.key("ports").begin_array();
+  for (const auto each : what.ports)
+    out.integer(each);
+  out.end_array().key("tags").begin_object();
+  for (const auto& [key, text] : what.tags)
+    out.member(key, text);
+  out.end_object().key("networkPolicy");
+  write_policy(out, what.network);
+  if (what.snapshot_expiration_ms)
+    out.member("snapshotExpiration", *what.snapshot_expiration_ms);
+  if (what.keep_last) {
+    out.key("keepLastSnapshots").begin_object().member("count", what.keep_last->count);
+    if (what.keep_last->expiration_ms)
+      out.member("expiration", *what.keep_last->expiration_ms);
+    out.member("deleteEvicted", what.keep_last->delete_evicted).end_object();
+  }
+  out.end_object();
+  return out.str();
+}
+
+std::optional<settings> read_settings(std::string_view text) {
+  json::document document;
+  settings is;
+  bool ignored = false;
+  if (!json::parse(text, document) || !document.IsObject() ||
+      read_text(document, "project", is.project) || read_text(document, "name", is.name) ||
+      read_text(document, "runtime", is.runtime) || read_text(document, "image", is.image) ||
+      read_common(document, is, ignored, false))
+    return std::nullopt;
+  if (const auto* at = find(document, "updated"); at != nullptr && at->IsInt64())
+    is.updated_ms = at->GetInt64();
+  if (const auto* count = find(document, "vcpus"); count != nullptr && count->IsUint())
+    is.vcpus = count->GetUint();
+  return is;
+}
+
+std::optional<settings> settings_of(const sandbox_description& is) {
+  const auto at = is.metadata.find(metadata_api);
+  return at == is.metadata.end() ? std::nullopt : read_settings(at->second);
+}
+
+} // namespace insula::http::vercel

@@ -1,0 +1,82 @@
+#pragma once
+
+#include "actors/protocol/messages.hpp"
+#include "http/vercel/failures.hpp"
+#include "http/vercel/policy.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What a sandbox of this API is to be: said when it is made, changed by PATCH, and kept as this
+/// API's metadata in the sandbox's record.
+namespace insula::http::vercel {
+
+/// The name of this API's metadata.
+inline constexpr const char* metadata_api = "vercel";
+
+inline constexpr std::int64_t default_timeout_ms = 300'000;
+inline constexpr std::int64_t most_timeout_ms = 24LL * 60 * 60 * 1000;
+inline constexpr unsigned most_vcpus = 32;
+inline constexpr std::int64_t memory_of_vcpu_mb = 2048;
+inline constexpr const char* default_region = "iad1";
+
+struct retention {
+  int count = 1;
+  std::optional<std::int64_t> expiration_ms = {};
+  bool delete_evicted = true;
+};
+
+struct settings {
+  std::string project, name;
+  bool persistent = true;
+  std::int64_t timeout_ms = default_timeout_ms;
+  unsigned vcpus = 2;
+  std::string runtime = {}, image = {}; ///< Empty: none was asked for.
+  std::vector<std::uint16_t> ports = {};
+  std::map<std::string, std::string> tags = {};
+  network_wish network = {};
+  std::optional<std::int64_t> snapshot_expiration_ms = {};
+  std::optional<retention> keep_last = {};
+  std::string region = default_region;
+  std::string network_id = {};
+  std::int64_t updated_ms = 0;
+};
+
+struct git_source {
+  std::string url, revision = {}, username = {}, password = {};
+  int depth = 0; ///< 0: all of it.
+};
+struct tarball_source {
+  std::string url;
+};
+
+struct create_request {
+  settings wanted;
+  std::map<std::string, std::string> env = {};
+  std::optional<git_source> git = {};
+  std::optional<tarball_source> tarball = {};
+};
+
+/// Of a request to make one. None: it is well formed. A name is made if there is none.
+std::optional<refusal> read_create(std::string_view body, create_request& into);
+
+/// The project and the name in a body that may be malformed; the name may be empty.
+std::pair<std::string, std::string> project_and_name(std::string_view body);
+
+/// All or nothing of it. `changes_network`: the policy is another one from now on.
+std::optional<refusal> apply_patch(std::string_view body, settings& to, bool& changes_network);
+
+/// As metadata, and back. None: a later version has written it.
+std::string text_of(const settings& what);
+std::optional<settings> read_settings(std::string_view text);
+/// None: the sandbox is not this API's.
+std::optional<settings> settings_of(const sandbox_description& is);
+
+/// What the image is called elsewhere in this node.
+std::string image_name(const settings& of);
+
+} // namespace insula::http::vercel

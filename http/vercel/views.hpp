@@ -1,0 +1,23 @@
+#pragma once
+
+#include "http/sandboxes/services.hpp"
+#include "http/vercel/objects_json.hpp"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace insula::http::vercel {
+
+/// None: the sandbox is not this API's, or has never had a run. `run`: another one than the latest.
+std::optional<sandbox_view> view_of(const std::string& id, const sandbox_description& is,
+                                    const std::optional<sandbox_run>& run = std::nullopt);
+
+/// Where its ports are reached from outside. `host`: what the client calls this node.
+std::vector<route_view> routes_of(const services& with, const sandbox_view& of,
+                                  std::string_view host);
+
+bool is_alive(run_state now);
+
+} // namespace insula::http::vercel

@@ -1,0 +1,405 @@
+// The SDK of the Vercel Sandbox service, unmodified, against a running Insula: INSULA_URL says where, INSULA_API_KEY with
+// which key. Node.js is started with insula-vercel.mjs. Cases have the numbers of the features that they show.
+import assert from 'node:assert/strict';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Writable } from 'node:stream';
+import { after, before, describe, test } from 'node:test';
+
+import { Sandbox } from '@vercel/sandbox';
+
+const key = process.env.INSULA_API_KEY;
+assert.ok(process.env.INSULA_URL && key, 'INSULA_URL or INSULA_API_KEY is not set; tests/clients/run starts a server and sets them');
+
+const limit = { timeout: 120_000 };
+const scope = { token: key, teamId: 'team_test', projectId: 'prj_test' };
+const pause = (ms) => new Promise((resume) => setTimeout(resume, ms));
+const refused = (status, code) => (why) => {
+  assert.equal(why.response?.status, status, why.message);
+  assert.equal(why.json?.error?.code, code, JSON.stringify(why.json));
+  return true;
+};
+
+describe('the SDK', () => {
+  let box;
+  const options = {
+    name: 'main-box', ports: [3000, 8080], timeout: 600_000, env: { GREETING: 'hello', SHARED: 'sandbox' },
+    tags: { owner: 'tests', kind: 'a:b' }, resources: { vcpus: 2 },
+  };
+  const output = async (cmd, ...args) => (await box.runCommand(cmd, args)).stdout();
+  const sh = (script) => box.runCommand('sh', ['-c', script]);
+
+  before(async () => { box = await Sandbox.create({ ...scope, ...options }); }, limit);
+  after(async () => { await box?.delete().catch(() => {}); }, limit);
+
+  test('V001 a token with the team and the project in it', limit, async () => {
+    const part = (value) => Buffer.from(JSON.stringify(value)).toString('base64url');
+    const token = `${part({ alg: 'none' })}.${part({ owner_id: 'team_test', project_id: 'prj_test', exp: 9_999_999_999 })}.x`;
+    // The server looks at the key alone, which no such token is.
+    process.env.VERCEL_OIDC_TOKEN = token;
+    await assert.rejects(Sandbox.get({ name: 'main-box' }), refused(403, 'forbidden'));
+    delete process.env.VERCEL_OIDC_TOKEN;
+  });
+  test('V002 an access token, the right one alone', limit, async () => {
+    assert.equal((await Sandbox.get({ ...scope, name: 'main-box' })).name, 'main-box');
+    await assert.rejects(Sandbox.get({ ...scope, token: 'wrong', name: 'main-box' }), refused(403, 'forbidden'));
+  });
+  test('V003 V011 V037 V046 a runtime by its name', limit, async () => {
+    const other = await Sandbox.create({ ...scope, runtime: 'node24' });
+    assert.equal(other.runtime, 'node24');
+    assert.match(await (await other.runCommand('node', ['--version'])).stdout(), /^v\d+\./);
+    await other.delete();
+    await assert.rejects(Sandbox.create({ ...scope, runtime: 'cobol9' }), refused(400, 'bad_request'));
+  });
+
+  test('V004 to V014 what it says of itself', limit, async () => {
+    assert.equal(box.name, 'main-box');
+    assert.equal(box.persistent, true);
+    assert.equal(box.status, 'running');
+    assert.equal(box.timeout, 600_000);
+    assert.deepEqual(box.tags, { owner: 'tests', kind: 'a:b' });
+    assert.equal(box.vcpus, 2);
+    assert.equal(box.memory, 4096);
+    assert.equal(box.runtime, undefined);
+    assert.equal(box.region, 'iad1');
+    assert.ok(Math.abs(box.createdAt - Date.now()) < 120_000);
+    assert.ok(box.updatedAt >= box.createdAt);
+    assert.ok(box.expiresAt > new Date());
+  });
+
+  test('V026 to V033 V035 lists, by pages', limit, async () => {
+    const made = [];
+    for (const name of ['list-a', 'list-b', 'list-c'])
+      made.push(await Sandbox.create({ ...scope, projectId: 'prj_lists', name, tags: { which: name }, timeout: 60_000 }));
+    const lists = { ...scope, projectId: 'prj_lists' };
+    const names = async (query) => (await Sandbox.list({ ...lists, ...query })).sandboxes.map((each) => each.name);
+    assert.deepEqual(await names({}), ['list-c', 'list-b', 'list-a']);
+    assert.deepEqual(await names({ sortOrder: 'asc' }), ['list-a', 'list-b', 'list-c']);
+    assert.deepEqual(await names({ sortBy: 'name', namePrefix: 'list-b' }), ['list-b']);
+    assert.deepEqual(await names({ sortBy: 'name', sortOrder: 'desc' }), ['list-c', 'list-b', 'list-a']);
+    assert.deepEqual(await names({ tags: { which: 'list-a' } }), ['list-a']);
+    await assert.rejects(Sandbox.list({ ...lists, namePrefix: 'list' }), refused(400, 'bad_request'));
+    const first = await Sandbox.list({ ...lists, limit: 2 });
+    assert.equal(first.pagination.count, 2);
+    await made[2].delete(); // A cursor holds while what it has passed goes.
+    assert.deepEqual(await names({ limit: 2, cursor: first.pagination.next }), ['list-a']);
+    const seen = [];
+    for await (const each of await Sandbox.list({ ...lists, limit: 1 })) seen.push(each.name);
+    assert.deepEqual(seen, ['list-b', 'list-a']);
+    await Promise.all(made.slice(0, 2).map((each) => each.delete()));
+    assert.deepEqual(await names({}), []);
+  });
+
+  test('V036 V038 names are unique in a project, and are made if there are none', limit, async () => {
+    await assert.rejects(Sandbox.create({ ...scope, name: 'main-box' }), (why) => {
+      refused(400, 'bad_request')(why);
+      assert.match(why.message, /already exists/);
+      return true;
+    });
+    const there = await Sandbox.create({ ...scope, projectId: 'prj_other', name: 'main-box', timeout: 60_000 });
+    await there.delete();
+    const named = await Sandbox.create({ ...scope, timeout: 60_000 });
+    assert.match(named.name, /^[a-z0-9-]{10,}$/);
+    await named.delete();
+    for (const name of ['sessions', 'a b', 'x'.repeat(129)])
+      await assert.rejects(Sandbox.create({ ...scope, name }), refused(400, 'bad_request'));
+  });
+  test('V045 V047 V048 V051 V053 V054 what is out of range is refused', limit, async () => {
+    const wrong = [
+      { resources: { vcpus: 3 } }, { ports: [80] }, { ports: [3000, 3000] }, { ports: Array.from({ length: 16 }, (_, i) => 3000 + i) },
+      { tags: Object.fromEntries(Array.from({ length: 6 }, (_, i) => [`t${i}`, 'x'])) }, { tags: { a: 'x'.repeat(257) } },
+      { snapshotExpiration: 5 }, { keepLastSnapshots: { count: 11 } },
+    ];
+    for (const each of wrong) await assert.rejects(Sandbox.create({ ...scope, ...each }), refused(400, 'bad_request'), JSON.stringify(each));
+    for (const timeout of [999, 90_000_000])
+      await assert.rejects(Sandbox.create({ ...scope, timeout }), refused(400, 'sandbox_timeout_invalid'));
+  });
+  test('V050 V076 variables, the later over the earlier', limit, async () => {
+    assert.equal(await output('printenv', 'GREETING'), 'hello\n');
+    const over = await box.runCommand({ cmd: 'sh', args: ['-c', 'echo $GREETING $SHARED $USER $HOME'], env: { SHARED: 'command' } });
+    assert.equal(await over.stdout(), 'hello command vercel-sandbox /home/vercel-sandbox\n');
+  });
+  test('V057 a scope that ends stops its sandbox', limit, async () => {
+    const one = await Sandbox.create({ ...scope, timeout: 60_000 });
+    await one[Symbol.asyncDispose](); // What `await using` calls at the end of its block.
+    const ended = await Sandbox.get({ ...scope, name: one.name });
+    assert.equal(ended.status, 'stopped');
+    await ended.delete();
+  });
+
+  test('V058 V062 V063 V064 get, and get or create', limit, async () => {
+    await assert.rejects(Sandbox.get({ ...scope, name: 'nobody' }), refused(404, 'not_found'));
+    let created = 0;
+    const params = { ...scope, name: 'lazy', timeout: 60_000, onCreate: () => { ++created; } };
+    const one = await Sandbox.getOrCreate(params);
+    const two = await Sandbox.getOrCreate(params);
+    assert.equal(created, 1);
+    assert.equal(one.currentSession().sessionId, two.currentSession().sessionId);
+    await two.delete();
+    const three = await Sandbox.getOrCreate({ ...scope, timeout: 60_000, onCreate: () => { ++created; } });
+    assert.equal(created, 2);
+    await three.delete();
+  });
+  test('V065 one that has stopped is made anew', limit, async () => {
+    const params = { ...scope, name: 'again', timeout: 60_000, resume: true };
+    const one = await Sandbox.getOrCreate(params);
+    await one.stop();
+    const two = await Sandbox.getOrCreate(params);
+    assert.notEqual(two.currentSession().sessionId, one.currentSession().sessionId);
+    assert.equal(two.status, 'running');
+    await two.delete();
+  });
+
+  test('V071 V073 V074 V079 V154 V155 a command that is waited for', limit, async () => {
+    const seen = { out: '', err: '' };
+    const into = (which) => new Writable({ write(chunk, _, done) { seen[which] += chunk; done(); } });
+    const done = await box.runCommand({ cmd: 'sh', args: ['-c', 'echo out; echo err >&2; exit 7'], stdout: into('out'), stderr: into('err') });
+    assert.equal(done.exitCode, 7);
+    assert.equal(await done.stdout(), 'out\n');
+    assert.equal(await done.stderr(), 'err\n');
+    assert.deepEqual(seen, { out: 'out\n', err: 'err\n' });
+    assert.match(done.cmdId, /^cmd_/);
+    assert.ok(done.durationMs >= 0);
+    // Arguments are no shell's.
+    assert.equal(await output('printf', '%s|', 'a b', '$HOME', '"', "'", '\\', 'ü€😀', ''), 'a b|$HOME|"|\'|\\|ü€😀||');
+    // What is no text is replaced, and no character is divided.
+    const long = await (await sh('printf "\\377"; for i in $(seq 20000); do printf "€😀"; done')).stdout();
+    assert.equal(long, `\ufffd${'€😀'.repeat(20000)}`);
+    await assert.rejects(box.runCommand('no-such-program'), refused(400, 'executable_not_found'));
+    await assert.rejects(box.runCommand({ cmd: 'true', cwd: '/no/such/place' }), refused(400, 'bad_request'));
+  });
+  test('V072 aborted, the command goes on', limit, async () => {
+    const abort = new AbortController();
+    const run = box.runCommand('sh', ['-c', 'touch begun; sleep 2; echo on > aborted.txt'], { signal: abort.signal });
+    const settled = run.then(() => 'done', () => 'aborted');
+    while (!(await box.fs.exists('begun'))) await pause(20);
+    abort.abort();
+    assert.equal(await settled, 'aborted');
+    while (!(await box.fs.exists('aborted.txt'))) await pause(50);
+  });
+  test('V075 V192 directories', limit, async () => {
+    assert.equal(await output('pwd'), '/vercel/sandbox\n');
+    await sh('mkdir -p sub/dir');
+    const there = await box.runCommand({ cmd: 'pwd', cwd: 'sub/dir' });
+    assert.equal(await there.stdout(), '/vercel/sandbox/sub/dir\n');
+    assert.equal(there.cwd, '/vercel/sandbox/sub/dir');
+    assert.equal((await box.runCommand({ cmd: 'pwd', cwd: '/tmp' })).cwd, '/tmp');
+  });
+  test('V077 V191 root keeps the environment and has its own home', limit, async () => {
+    const done = await box.runCommand({ cmd: 'sh', args: ['-c', 'id -u; echo $HOME $GREETING; pwd'], sudo: true });
+    assert.equal(await done.stdout(), '0\n/root hello\n/vercel/sandbox\n');
+    assert.equal(await output('sudo', 'id', '-un'), 'root\n');
+    assert.equal(await output('sudo', '-u', 'vercel-sandbox', 'id', '-un'), 'vercel-sandbox\n');
+    assert.equal(await output('id', '-un'), 'vercel-sandbox\n');
+  });
+  test('V069 V078 V143 to V147 V149 V150 V151 V152 a command on its own', limit, async () => {
+    const command = await box.runCommand({ cmd: 'sh', args: ['-c', 'echo one; echo two >&2; sleep 0.5; echo three; exit 4'], detached: true });
+    assert.equal(command.exitCode, null);
+    assert.equal(command.cwd, '/vercel/sandbox');
+    assert.ok(Math.abs(command.startedAt - Date.now()) < 60_000);
+    const lines = [];
+    for await (const each of command.logs()) lines.push([each.stream, each.data]);
+    assert.deepEqual(lines.map((each) => each[1]).join('').split('\n').sort(), ['', 'one', 'three', 'two']);
+    assert.equal((await command.wait()).exitCode, 4);
+    const found = await box.getCommand(command.cmdId);
+    assert.equal(found.exitCode, 4);
+    // From the beginning, each time and to each reader.
+    assert.deepEqual(await Promise.all([found.stdout(), found.stderr(), found.output('both')]).then(([out, err, all]) => [out, err, all.length]),
+      ['one\nthree\n', 'two\n', 14]);
+    await assert.rejects(box.getCommand('cmd_00000000000000000000000000000000'), refused(404, 'not_found'));
+    await assert.rejects(box.getCommand('nothing'), refused(404, 'not_found'));
+  });
+  test('V080 a command past its time has 137', limit, async () => {
+    const done = await box.runCommand({ cmd: 'sh', args: ['-c', 'trap "" TERM; sleep 60'], timeoutMs: 300 });
+    assert.equal(done.exitCode, 137);
+  });
+  test('V153 V156 killed by a signal, with its group', limit, async () => {
+    const command = await box.runCommand({ cmd: 'sh', args: ['-c', 'sleep 987 & wait'], detached: true });
+    await command.kill();
+    assert.equal((await command.wait()).exitCode, 143);
+    assert.notEqual((await sh('pgrep -f "^sleep 987"')).exitCode, 0);
+    await command.kill('SIGKILL'); // It has ended: nothing happens.
+    const trapped = await box.runCommand({ cmd: 'sh', args: ['-c', 'trap "exit 9" INT; echo ready; while :; do sleep 0.05; done'], detached: true });
+    for await (const each of trapped.logs()) if (each.data.includes('ready')) break;
+    await trapped.kill('SIGINT');
+    assert.equal((await trapped.wait()).exitCode, 9);
+  });
+  test('V148 a command whose sandbox stops', limit, async () => {
+    const one = await Sandbox.create({ ...scope, timeout: 60_000 });
+    const run = one.runCommand('sh', ['-c', 'trap "" TERM; echo on; sleep 60']);
+    const settled = run.then((done) => done.exitCode, (why) => why);
+    await pause(300);
+    await one.stop();
+    const outcome = await settled;
+    assert.ok(outcome instanceof Error || outcome > 128, String(outcome));
+    await one.delete();
+  });
+
+  test('V081 to V089 files', limit, async () => {
+    await box.mkDir('made');
+    await assert.rejects(box.mkDir('made'), refused(400, 'file_error'));
+    await assert.rejects(box.mkDir('no/parent/here'), refused(400, 'file_error'));
+    const deep = `made/${'long-name-'.repeat(12)}/ü€/file`;
+    await box.writeFiles([
+      { path: 'text.txt', content: 'as text' }, { path: '/tmp/below/tool', content: Buffer.from('#!/bin/sh\necho ran\n'), mode: 0o755 },
+      { path: 'empty', content: Buffer.alloc(0) }, { path: deep, content: new Uint8Array([0, 1, 2, 255]) },
+    ]);
+    await box.writeFiles([]);
+    assert.equal((await box.readFileToBuffer({ path: 'text.txt' })).toString(), 'as text');
+    assert.deepEqual([...(await box.readFileToBuffer({ path: deep }))], [0, 1, 2, 255]);
+    assert.equal((await box.readFileToBuffer({ path: 'empty' })).length, 0);
+    assert.equal(await box.readFileToBuffer({ path: 'nothing' }), null);
+    assert.equal(await box.readFile({ path: 'nothing' }), null);
+    assert.equal((await box.readFileToBuffer({ path: 'below/tool', cwd: '/tmp' })).length, 19);
+    assert.equal(await output('/tmp/below/tool'), 'ran\n');
+    assert.equal(await output('stat', '-c', '%a %U', '/tmp/below/tool', 'text.txt', '/tmp/below'), '755 vercel-sandbox\n644 vercel-sandbox\n755 vercel-sandbox\n');
+    await box.writeFiles([{ path: 'text.txt', content: 'new' }]);
+    assert.equal(await output('cat', 'text.txt'), 'new');
+    await assert.rejects(box.writeFiles([{ path: 'made', content: 'x' }]), refused(400, 'file_error'));
+    await assert.rejects(box.readFileToBuffer({ path: 'made' }), refused(400, 'file_error'));
+    const chunks = [];
+    for await (const chunk of await box.readFile({ path: '/proc/version' })) chunks.push(chunk);
+    assert.match(Buffer.concat(chunks).toString(), /^Linux/);
+    const directory = await mkdtemp(join(tmpdir(), 'insula-vercel-'));
+    await box.downloadFile({ path: 'text.txt' }, { path: join(directory, 'sub/got'), }, { mkdirRecursive: true });
+    assert.equal(await readFile(join(directory, 'sub/got'), 'utf8'), 'new');
+    await rm(directory, { recursive: true });
+  });
+  test('V090 V102 domains of ports', limit, async () => {
+    assert.match(box.domain(3000), /^https:\/\/sb-[a-z2-7]{26}-3000-[0-9a-f]{16}\.vercel\.run$/);
+    assert.throws(() => box.domain(4000));
+    const before = box.domain(8080);
+    await box.update({ ports: [8080, 5173] });
+    assert.equal(box.domain(8080), before);
+    assert.match(box.domain(5173), /-5173-/);
+  });
+  test('V093 users and groups', limit, async () => {
+    assert.equal((await sh('sudo useradd -m -s /bin/bash alice && sudo groupadd crew && sudo usermod -aG crew alice && sudo gpasswd -d alice crew')).exitCode, 0);
+    assert.equal(await output('sudo', '-u', 'alice', '--', 'bash', '-c', 'cd "$1" && shift && exec "$@"', 'bash', '/tmp', 'id', '-un'), 'alice\n');
+  });
+
+  test('V094 V096 V097 V098 V018 to V023 V119 V120 stopped, with what it has used', limit, async () => {
+    const one = await Sandbox.create({ ...scope, timeout: 60_000 });
+    await one.runCommand('sh', ['-c', 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done']);
+    const [first, second] = await Promise.all([one.stop(), one.stop()]);
+    assert.equal(first.status, 'stopped');
+    assert.equal(first.stoppedAt, second.stoppedAt);
+    assert.ok(first.activeCpuUsageMs > 0);
+    assert.equal((await one.stop()).stoppedAt, first.stoppedAt);
+    assert.equal(one.status, 'stopped');
+    assert.ok(one.activeCpuUsageMs > 0);
+    assert.equal(typeof one.networkTransfer.ingress, 'number');
+    const now = await Sandbox.get({ ...scope, name: one.name });
+    assert.ok(now.totalDurationMs > 0 && now.totalActiveCpuDurationMs > 0);
+    assert.equal(typeof now.totalIngressBytes, 'number');
+    assert.equal(typeof now.totalEgressBytes, 'number');
+    await assert.rejects(one.runCommand('true'), refused(410, 'snapshot_not_found'));
+    await one.delete();
+  });
+  test('V099 V100 V103 V104 V105 V106 updates, all or nothing', limit, async () => {
+    const before = box.expiresAt;
+    await box.update({ tags: { new: 'tag' }, timeout: 700_000, persistent: false, snapshotExpiration: 0, keepLastSnapshots: { count: 3 }, resources: { vcpus: 4 } });
+    assert.deepEqual(box.tags, { new: 'tag' });
+    assert.equal(box.timeout, 700_000);
+    assert.equal(box.persistent, false);
+    assert.equal(box.vcpus, 4);
+    assert.deepEqual(box.keepLastSnapshots, { count: 3, deleteEvicted: true });
+    assert.equal(box.expiresAt - before, 100_000);
+    await assert.rejects(box.update({ tags: { lost: 'x' }, ports: [1] }), refused(400, 'bad_request'));
+    await box.update({ tags: {}, keepLastSnapshots: null });
+    assert.deepEqual(box.tags, {});
+    assert.equal(box.keepLastSnapshots, undefined);
+  });
+  test('V109 deleted, its name is free', limit, async () => {
+    const one = await Sandbox.create({ ...scope, name: 'to-go', timeout: 60_000 });
+    const session = one.currentSession().sessionId;
+    await one.delete();
+    await assert.rejects(Sandbox.get({ ...scope, name: 'to-go' }), refused(404, 'not_found'));
+    await assert.rejects(one.runCommand('true'));
+    const two = await Sandbox.create({ ...scope, name: 'to-go', timeout: 60_000 });
+    assert.notEqual(two.currentSession().sessionId, session);
+    await two.delete();
+  });
+  test('V111 V116 V117 V118 sessions', limit, async () => {
+    const all = await box.listSessions({ limit: 5 });
+    assert.equal(all.sessions.length, 1);
+    assert.equal(all.sessions[0].id, box.currentSession().sessionId);
+    assert.equal(all.sessions[0].status, 'running');
+    assert.equal(all.pagination.next, null);
+  });
+  test('V114 V190 more time, up to the most there is', limit, async () => {
+    const before = box.expiresAt.getTime();
+    await box.extendTimeout(60_000);
+    assert.equal(box.expiresAt.getTime() - before, 60_000);
+    await assert.rejects(box.extendTimeout(500), refused(400, 'bad_request'));
+    await assert.rejects(box.extendTimeout(86_400_000), refused(400, 'sandbox_timeout_invalid'));
+  });
+  test('V190 a run ends when its time is up', limit, async () => {
+    const one = await Sandbox.create({ ...scope, timeout: 1000 });
+    let now = one;
+    while (now.status !== 'stopped') {
+      await pause(100);
+      now = await Sandbox.get({ ...scope, name: one.name });
+    }
+    const { sessions } = await now.listSessions();
+    assert.ok(sessions[0].stoppedAt - sessions[0].startedAt >= 1000);
+    await now.delete();
+  });
+
+  test('V121 to V142 the file system', limit, async () => {
+    const { fs } = box;
+    await fs.mkdir('tree/deep', { recursive: true });
+    await fs.writeFile('tree/a', 'one');
+    await fs.appendFile('tree/a', ' two');
+    assert.equal(await fs.readFile('tree/a', 'utf8'), 'one two');
+    await fs.symlink('a', 'tree/link');
+    assert.equal(await fs.readlink('tree/link'), 'a');
+    assert.equal(await fs.realpath('tree/link'), '/vercel/sandbox/tree/a');
+    assert.deepEqual((await fs.readdir('tree')).sort(), ['a', 'deep', 'link']);
+    const kinds = await fs.readdir('tree', { withFileTypes: true });
+    assert.deepEqual(kinds.map((each) => [each.name, each.isFile(), each.isDirectory(), each.isSymbolicLink()]).sort(),
+      [['a', true, false, false], ['deep', false, true, false], ['link', false, false, true]]);
+    const is = await fs.stat('tree/link');
+    assert.equal(is.size, 7);
+    assert.ok(is.isFile() && (await fs.lstat('tree/link')).isSymbolicLink());
+    await fs.chmod('tree/a', 0o600);
+    assert.equal((await fs.stat('tree/a')).mode & 0o777, 0o600);
+    await fs.chown('tree/a', 1000, 1000);
+    await fs.truncate('tree/a', 3);
+    await fs.copyFile('tree/a', 'tree/b');
+    await fs.rename('tree/b', 'tree/c');
+    assert.equal(await fs.readFile('tree/c', 'utf8'), 'one');
+    await fs.unlink('tree/c');
+    assert.equal(await fs.exists('tree/c'), false);
+    await fs.access('tree/a');
+    const made = await fs.mkdtemp('/tmp/prefix-');
+    assert.match(made, /^\/tmp\/prefix-.{6}$/);
+    await fs.rmdir(made);
+    const code = (wanted) => (why) => why.code === wanted;
+    await assert.rejects(fs.readFile('nothing'), code('ENOENT'));
+    await assert.rejects(fs.stat('nothing'), code('ENOENT'));
+    await assert.rejects(fs.rmdir('tree'), code('ENOTEMPTY'));
+    await assert.rejects(fs.symlink('a', 'tree/link'), code('EEXIST'));
+    await assert.rejects(fs.readlink('tree/a'), code('EINVAL'));
+    await fs.rm('tree', { recursive: true });
+    assert.equal(await fs.exists('tree'), false);
+  });
+
+  test('V049 V101 V113 V157 to V163 V168 V169 what it may reach', limit, async () => {
+    const one = await Sandbox.create({ ...scope, timeout: 60_000, networkPolicy: 'deny-all' });
+    assert.equal(one.networkPolicy, 'deny-all');
+    await one.update({ networkPolicy: { allow: ['a.example', '*.b.example', 'c.*.example'], subnets: { allow: ['10.0.0.0/8'], deny: ['10.1.0.0/16'] } } });
+    const now = await Sandbox.get({ ...scope, name: one.name });
+    assert.deepEqual(now.networkPolicy.allow, ['a.example', '*.b.example', 'c.*.example']);
+    assert.deepEqual(now.networkPolicy.subnets, { allow: ['10.0.0.0/8'], deny: ['10.1.0.0/16'] });
+    for (const bad of [{ allow: ['not a name'] }, { subnets: { allow: ['10.0.0.0/40'] } }, { allow: { 'a.example': [{ transform: [{ headers: { x: 'y' } }] }] } }])
+      await assert.rejects(one.update({ networkPolicy: bad }), refused(400, 'bad_request'), JSON.stringify(bad));
+    await one.update({ networkPolicy: 'allow-all' });
+    await one.delete();
+  });
+  test('V188 V189 the tools that programs expect', limit, async () => {
+    const missing = await (await sh('for each in git tar gzip openssl curl base64 find sudo useradd bash; do command -v $each >/dev/null || echo $each; done')).stdout();
+    assert.equal(missing, '');
+  });
+});

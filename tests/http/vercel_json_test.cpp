@@ -1,0 +1,288 @@
+// What the Vercel Sandbox service's clients say, and how they are answered, without a server.
+#include "http/vercel/ids.hpp"
+#include "http/vercel/objects_json.hpp"
+#include "http/vercel/set_up.hpp"
+#include "http/vercel/settings.hpp"
+#include "http/vercel/words.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+using namespace insula;
+using namespace insula::http;
+using namespace insula::http::vercel;
+
+namespace {
+
+std::optional<refusal> refused_create(const std::string& members) {
+  create_request into;
+  return read_create(R"({"projectId":"p")" + (members.empty() ? "" : "," + members) + "}", into);
+}
+
+settings made_of(const std::string& members) {
+  create_request into;
+  const auto wrong = read_create(R"({"projectId":"p","name":"n",)" + members + "}", into);
+  if (wrong)
+    FAIL(wrong->message);
+  return into.wanted;
+}
+
+std::string sandbox_text(const sandbox_view& of) {
+  json::ascii_writer out;
+  write_sandbox(out, of);
+  return out.str();
+}
+
+std::string session_text(const sandbox_view& of) {
+  json::ascii_writer out;
+  write_session(out, of);
+  return out.str();
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+} // namespace
+
+TEST_CASE("Vercel: an id says which sandbox it is about", "[http][vercel]") {
+  const auto id = sandbox_of("secret", "p", "n");
+  CHECK(id.size() == 26);
+  CHECK(sandbox_of("secret", "p", "n") == id);
+  CHECK(sandbox_of("secret", "p", "m") != id);
+  CHECK(sandbox_of("secret", "pn", "") != id);
+  CHECK(sandbox_of("other", "p", "n") != id);
+  const session_id session{id, 0x1f};
+  CHECK(session.text() == "sbx_" + id + "1f");
+  const auto parsed = session_id::parse(session.text());
+  REQUIRE(parsed);
+  CHECK(parsed->sandbox == id);
+  CHECK(parsed->run == 0x1f);
+  for (const std::string& bad :
+       {std::string{}, std::string{"sbx_"}, "sbx_" + id, "sbx_" + id + "0", "sbx_" + id + "x",
+        "sbx_" + id + "12345678901234567", "snap_" + id + "1", "sbx_" + std::string(26, '1') + "1"})
+    CHECK_FALSE(session_id::parse(bad));
+  const auto command = new_command_id();
+  CHECK(key_of_command(command) == command.substr(4));
+  CHECK(new_command_id() != command);
+  for (const auto* bad : {"", "cmd_", "cmd_zz", "cmd_0123456789abcdef0123456789abcdeF"})
+    CHECK(key_of_command(bad).empty());
+  CHECK(is_sandbox_name(generate_name()));
+  CHECK(generate_name() != generate_name());
+  CHECK(is_sandbox_name("aZ0_-"));
+  for (const std::string& bad : {std::string{}, std::string{"a b"}, std::string{"sessions"},
+                                 std::string{"drives"}, std::string(129, 'a'), std::string{"a/b"}})
+    CHECK_FALSE(is_sandbox_name(bad));
+}
+
+TEST_CASE("Vercel: what is asked for is read, and what is wrong is named", "[http][vercel]") {
+  create_request wanted;
+  REQUIRE_FALSE(read_create(
+    R"({"projectId":"p","name":"n","ports":[3000,65535],"timeout":60000,"resources":{"vcpus":4},
+        "runtime":"node24","env":{"A":"b"},"tags":{"k":"v"},"persistent":false,
+        "keepLastSnapshots":{"count":2},"snapshotExpiration":86400000,"__interactive":true,
+        "source":{"type":"git","url":"https://a.example/b/c.git","depth":1,"revision":"main"},
+        "networkPolicy":{"allow":["A.example."],"subnets":{"deny":["10.1.2.3/8"]}},"cwd":null})",
+    wanted));
+  const auto& is = wanted.wanted;
+  CHECK(is.ports == std::vector<std::uint16_t>{3000, 65535});
+  CHECK(is.timeout_ms == 60'000);
+  CHECK(is.vcpus == 4);
+  CHECK(is.runtime == "node24");
+  CHECK_FALSE(is.persistent);
+  CHECK(is.keep_last->count == 2);
+  CHECK(is.snapshot_expiration_ms == 86'400'000);
+  CHECK(wanted.env.at("A") == "b");
+  CHECK(wanted.git->depth == 1);
+  CHECK(is.network.domains == std::vector<std::string>{"a.example"});
+  CHECK(is.network.denied == std::vector<std::string>{"10.0.0.0/8"});
+  CHECK(read_settings(text_of(is)));
+  CHECK(text_of(*read_settings(text_of(is))) == text_of(is));
+
+  const std::vector<std::pair<std::string, std::string>> wrong{
+    {R"("name":"")", "name"},
+    {R"("name":7)", "name"},
+    {R"("ports":[1023])", "ports"},
+    {R"("ports":[3000,3000])", "ports"},
+    {R"("ports":[1024,1025,1026,1027,1028,1029,1030,1031,1032,1033,1034,1035,1036,1037,1038,1039])",
+     "ports"},
+    {R"("timeout":999)", "timeout"},
+    {R"("timeout":"x")", "timeout"},
+    {R"("resources":{"vcpus":3})", "vcpus"},
+    {R"("resources":{"vcpus":2,"memory":1})", "memory"},
+    {R"("tags":{"a":1})", "tags"},
+    {R"("keepLastSnapshots":{"count":0})", "count"},
+    {R"("snapshotExpiration":1)", "snapshotExpiration"},
+    {R"("runtime":"a","image":"b")", "runtime and image"},
+    {R"("env":{"A=B":"c"})", "env"},
+    {R"("mounts":{"/a":{"drive":"d"}})", "mounts"},
+    {R"("networkPolicy":{"allow":["a b"]})", "networkPolicy"},
+    {R"("networkPolicy":{"allow":["10.0.0.0/8"]})", "networkPolicy"},
+    {R"("networkPolicy":{"mode":"odd"})", "mode"},
+    {R"("networkPolicy":{"allow":{"a.example":[{"forwardURL":"https://x"}]}})", "not supported"},
+    {R"("source":{"type":"git","url":"file:///etc"})", "source.url"},
+    {R"("source":{"type":"odd"})", "source.type"}};
+  for (const auto& [members, named] : wrong) {
+    CAPTURE(members);
+    const auto why = refused_create(members);
+    REQUIRE(why);
+    CHECK(why->status == 400);
+    CHECK(has(why->message, named));
+  }
+  CHECK(refused_create(R"("timeout":90000000)")->code == "sandbox_timeout_invalid");
+  CHECK_FALSE(refused_create(""));
+  create_request none;
+  CHECK(read_create("[]", none));
+  CHECK(read_create("{}", none)->message == "projectId is required");
+  CHECK(project_and_name(R"({"projectId":"p","name":"n"})") ==
+        std::pair<std::string, std::string>{"p", "n"});
+  CHECK(project_and_name("{").first.empty());
+}
+
+TEST_CASE("Vercel: a change is made whole or not at all", "[http][vercel]") {
+  auto is = made_of(R"("tags":{"a":"b"},"keepLastSnapshots":{"count":2})");
+  const auto before = text_of(is);
+  bool network = false;
+  CHECK(apply_patch(R"({"tags":{"c":"d"},"ports":[1]})", is, network));
+  CHECK(text_of(is) == before);
+  CHECK(apply_patch(R"({"currentSnapshotId":"snap_x"})", is, network)->status == 404);
+  REQUIRE_FALSE(apply_patch(R"({"tags":{},"keepLastSnapshots":null,"timeout":5000})", is, network));
+  CHECK(is.tags.empty());
+  CHECK_FALSE(is.keep_last);
+  CHECK(is.timeout_ms == 5000);
+  CHECK_FALSE(network);
+  REQUIRE_FALSE(apply_patch(R"({"networkPolicy":{"mode":"deny-all"}})", is, network));
+  CHECK(network);
+}
+
+TEST_CASE("Vercel: policies become the node's, and are told in the form of answers",
+          "[http][vercel]") {
+  const auto is = made_of(
+    R"("networkPolicy":{"allow":["a.example","*"],"subnets":{"allow":["10.0.0.0/8"],"deny":["10.1.0.0/16"]}})");
+  const auto policy = policy_of(is.network);
+  CHECK_FALSE(policy.allow_rest);
+  CHECK_FALSE(policy.match_host);
+  CHECK(policy.rules ==
+        std::vector<egress_rule>{
+          {false, "10.1.0.0/16"}, {true, "10.0.0.0/8"}, {true, "a.example"}, {true, "*"}});
+  json::ascii_writer out;
+  write_policy(out, is.network);
+  CHECK(
+    out.str() ==
+    R"({"mode":"custom","allowedDomains":["a.example","*"],"allowedCIDRs":["10.0.0.0/8"],"deniedCIDRs":["10.1.0.0/16"]})");
+  CHECK(policy_of(made_of(R"("networkPolicy":{})").network) == [] {
+    auto none = egress_policy::deny_all();
+    none.match_host = false;
+    return none;
+  }());
+  CHECK(policy_of(made_of(R"("networkPolicy":{"mode":"allow-all"})").network) ==
+        egress_policy::allow_all());
+}
+
+TEST_CASE("Vercel: objects have the members that clients need, and none that is null",
+          "[http][vercel]") {
+  sandbox_view view{sandbox_of("s", "p", "n"), made_of(R"("tags":{"ü":"€"})"), 1000, {}, {}};
+  view.run.number = 7;
+  view.run.state = run_state::running;
+  view.run.asked_ms = 1000;
+  view.run.started_ms = 1100;
+  view.run.timeout_ms = 300'000;
+  const auto running = sandbox_text(view);
+  for (const auto* member :
+       {R"("name":"n")", R"("persistent":true)", R"("createdAt":1000)", R"("updatedAt":1100)",
+        R"("status":"running")", R"("expiresAt":301100)", R"("memory":4096)", R"("vcpus":2)",
+        R"("networkPolicy":{"mode":"allow-all"})", R"("tags":{"\u00FC":"\u20AC"})"})
+    CHECK(has(running, member));
+  CHECK(has(running, R"("currentSessionId":"sbx_)" + view.id + R"(7")"));
+  CHECK_FALSE(has(running, "null"));
+  CHECK_FALSE(has(running, "runtime"));
+  CHECK_FALSE(has(running, "totalDurationMs"));
+
+  view.run.state = run_state::stopped;
+  view.run.ended_ms = 5100;
+  view.run.cpu_ms = 42;
+  view.run.bytes_in = 3;
+  view.totals = {1, 4000, 42, 3, 0};
+  CHECK_FALSE(has(sandbox_text(view), "expiresAt"));
+  CHECK(has(sandbox_text(view), R"("totalDurationMs":4000)"));
+  const auto session = session_text(view);
+  for (const auto* member :
+       {R"("status":"stopped")", R"("stoppedAt":5100)", R"("duration":4000)",
+        R"("activeCpuDurationMs":42)", R"("activeCpuUsageMs":42)",
+        R"("networkTransfer":{"ingress":3,"egress":0})", R"("interactivePort":26661)",
+        R"("cwd":"/vercel/sandbox")", R"("sourceSandboxName":"n")", R"("projectId":"p")"})
+    CHECK(has(session, member));
+  CHECK_FALSE(has(session, "null"));
+
+  command_view command{"cmd_1", "sh", {"-c", "ü"}, "/x", "sbx_1", 9, {}, 0};
+  CHECK(
+    text_of(command) ==
+    R"({"id":"cmd_1","name":"sh","args":["-c","\u00FC"],"cwd":"/x","sessionId":"sbx_1","exitCode":null,"startedAt":9})");
+  command.exit_code = 3;
+  command.duration_ms = 5;
+  CHECK(has(text_of(command), R"("exitCode":3,"startedAt":9,"durationMs":5)"));
+  CHECK(read_command_view(text_of(command)).args == command.args);
+
+  json::ascii_writer pages;
+  write_pagination(pages, 2, std::nullopt);
+  CHECK(pages.str() == R"({"count":2,"next":null})");
+}
+
+TEST_CASE("Vercel: a log is lines of ASCII, however its bytes come", "[http][vercel]") {
+  log_lines lines;
+  std::string told;
+  lines.output(told, {{output_stream::out, "a\xe2\x82", 0}});
+  CHECK(told == "{\"stream\":\"stdout\",\"data\":\"a\"}\n");
+  told.clear();
+  lines.output(told, {{output_stream::err, "\xff", 0}, {output_stream::out, "\xac\n\"", 0}});
+  CHECK(told == "{\"stream\":\"stderr\",\"data\":\"\\uFFFD\"}\n"
+                "{\"stream\":\"stdout\",\"data\":\"\\u20AC\\n\\\"\"}\n");
+  told.clear();
+  lines.output(told, {{output_stream::out, "\xf0\x9f\x98\x80\xe2", 0}});
+  CHECK(told == "{\"stream\":\"stdout\",\"data\":\"\\uD83D\\uDE00\"}\n");
+  told.clear();
+  lines.finish(told);
+  CHECK(told == "{\"stream\":\"stdout\",\"data\":\"\\uFFFD\"}\n");
+  told.clear();
+  lines.output(told, {{output_stream::out, std::string(150'000, 'x'), 0}});
+  CHECK(std::count(told.begin(), told.end(), '\n') == 3);
+  told.clear();
+  append_error_line(told, {errc::run_over, "x"});
+  CHECK(has(told, R"({"stream":"error","data":{"code":"sandbox_stopped")"));
+}
+
+TEST_CASE("Vercel: every failure has a status and a sentence", "[http][vercel]") {
+  CHECK(failure(error{errc::run_over, {}}).status == 410);
+  CHECK(failure(error{errc::capacity_exceeded, "full"}).status == 429);
+  CHECK(
+    not_started({errc::launch_failed, "running the program x: No such file or directory"}).body ==
+    R"({"error":{"code":"executable_not_found","message":"running the program x: No such file or directory"}})");
+  CHECK(
+    not_started({errc::launch_failed, "entering the working directory /x: No such file"}).status ==
+    400);
+  process_end end;
+  end.exit_code = 143;
+  CHECK(exit_code_of(end) == 143);
+  end.timed_out = true;
+  CHECK(exit_code_of(end) == 137);
+}
+
+TEST_CASE("Vercel: a source is fetched by a command that has its words in variables",
+          "[http][vercel]") {
+  create_request wanted;
+  REQUIRE_FALSE(read_create(
+    R"({"projectId":"p","source":{"type":"git","url":"https://a.example/b/c.git/","username":"u","password":"secret"}})",
+    wanted));
+  const auto steps = steps_of(wanted);
+  REQUIRE(steps.size() == 2);
+  CHECK(steps[0].command.user->uid == 0);
+  CHECK(steps[1].command.user->uid == 1000);
+  CHECK(steps[1].command.env.at("SOURCE_DIRECTORY") == "c");
+  for (const auto& each : steps[1].command.argv)
+    CHECK_FALSE(has(each, "secret"));
+  CHECK(definition_of(wanted).network == egress_policy::allow_all());
+  CHECK(last_line("one\ntwo\n") == "two");
+  CHECK(last_line("").size() > 3);
+}
