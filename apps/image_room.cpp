@@ -1,6 +1,7 @@
 #include "apps/image_room.hpp"
 
 #include "apps/pull_image.hpp"
+#include "apps/room_protocol.hpp"
 #include "base/log.hpp"
 #include "storage/images/image_store.hpp"
 #include "storage/images/programs.hpp"
@@ -25,7 +26,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
@@ -36,44 +36,15 @@ namespace insula {
 namespace {
 
 using namespace std::chrono_literals;
+using namespace room_protocol;
 using clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 namespace images = storage::images;
 namespace registry = storage::registry;
 
-constexpr std::size_t longest_text = 64u << 10;
 constexpr std::size_t most_at_once = 2; ///< Pulls.
 constexpr auto import_patience = 30min; ///< For an import of somebody else.
 constexpr auto quiet = 50ms;            ///< A change of the directory comes in several steps.
-
-template <class Head>
-bool send_packet(int way, const Head& head, std::string_view text, int flags = 0) {
-  std::array<iovec, 2> parts{
-    {{const_cast<Head*>(&head), sizeof head}, {const_cast<char*>(text.data()), text.size()}}};
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
-  return ::sendmsg(way, &message, MSG_NOSIGNAL | flags) >= 0;
-}
-
-/// None: the other end is closed, or has said what makes no sense.
-template <class Head>
-std::optional<std::pair<Head, std::string>> receive_packet(int way) {
-  Head head{};
-  std::string text(longest_text, '\0');
-  std::array<iovec, 2> parts{{{&head, sizeof head}, {text.data(), text.size()}}};
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
-  ssize_t n = 0;
-  do {
-    n = ::recvmsg(way, &message, 0);
-  } while (n < 0 && errno == EINTR);
-  if (n < static_cast<ssize_t>(sizeof head) || (message.msg_flags & MSG_TRUNC) != 0)
-    return std::nullopt;
-  text.resize(static_cast<std::size_t>(n) - sizeof head);
-  return std::pair{head, std::move(text)};
-}
 
 /// What an importer needs, and a process that starts one with less.
 bool keep_only_rights() {
@@ -390,12 +361,18 @@ result<image_room> image_room::prepare(const settings& how) {
   return made;
 }
 
+image_room image_room::on(unique_fd way) {
+  image_room made;
+  made.way_ = std::move(way);
+  return made;
+}
+
 bool image_room::send(const room_order& order, std::string_view text) const {
-  return send_packet(way_.get(), order, text, MSG_DONTWAIT);
+  return room_protocol::send_packet(way_.get(), order, text, MSG_DONTWAIT);
 }
 
 std::optional<room_packet> image_room::receive() const {
-  auto got = receive_packet<room_head>(way_.get());
+  auto got = room_protocol::receive_packet<room_head>(way_.get());
   if (!got)
     return std::nullopt;
   return room_packet{got->first, std::move(got->second)};

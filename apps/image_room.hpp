@@ -62,7 +62,7 @@ std::optional<told_image> read_told_image(std::string_view text);
 /// rights (fetch_image.hpp).
 ///
 /// Owner:   the server. The process ends with the server's end of the way.
-/// Threads: one sends, one receives.
+/// Threads: any sends, one receives.
 class image_room {
 public:
   struct settings {
@@ -73,6 +73,8 @@ public:
 
   /// With one thread in the process, while it is root. Errors: launch_failed.
   static result<image_room> prepare(const settings& how);
+  /// One that is at the other end of this socket already: for tests.
+  static image_room on(unique_fd way);
 
   int way() const { return way_.get(); }
   /// Does not wait. False: the process has ended, or is too busy to take it.

@@ -1,7 +1,6 @@
 #include "apps/image_supply.hpp"
 
 #include "apps/find_images.hpp"
-#include "base/clock.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "storage/images/image_record.hpp"
@@ -31,6 +30,7 @@ constexpr std::int64_t used_step_ms = 60'000; ///< Uses are noted as often as th
 constexpr auto beyond_answer = 10s; ///< Of one that is answered in any case while it waits.
 constexpr auto collection_pause = 10min;
 constexpr auto first_collection = 1min;
+const system_clock machines_clock{};
 
 error not_here(const std::string& text) {
   return {errc::image_refused, "there is no image " + text + " on this node"};
@@ -60,16 +60,27 @@ error pending(const std::string& reference, std::uint64_t bytes, std::uint64_t t
   return {errc::image_pending, text + "; ask again"};
 }
 
+/// Images have their references in full, while a configuration may say node:24, or a digest.
+image_supply::settings with_pins_in_full(image_supply::settings how) {
+  const auto pinned = how.pinned;
+  for (const auto& each : pinned)
+    if (const auto image = registry::parse_reference(each);
+        image && !storage::images::is_image_name(each))
+      how.pinned.insert(image->digest.empty() ? image->str() : image->digest);
+  return how;
+}
+
 } // namespace
 
 image_supply::image_supply(image_room room, std::shared_ptr<actors::image_catalogue> all,
                            settings how)
     : room_(std::move(room))
     , all_(std::move(all))
-    , how_(std::move(how))
+    , how_(with_pins_in_full(std::move(how)))
+    , time_(how_.time != nullptr ? *how_.time : machines_clock)
     , woken_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))
-    , next_collection_(clock::now() +
-                       std::min<clock::duration>(first_collection, how_.policy.keep_unused)) {
+    , next_collection_(time_.now() +
+                       std::min<time_point::duration>(first_collection, how_.policy.keep_unused)) {
   for (const auto& [name, image] : all_->list())
     found_.insert(name);
   hears_ = std::thread{[this] {
@@ -141,7 +152,7 @@ image_supply::known(const actors::image_wish& wanted,
     return error{errc::image_pending, "the process that fetches images has ended; the server needs "
                                       "a restart"};
   if (const auto at = failures_.find(reference);
-      at != failures_.end() && at->second.until > clock::now())
+      at != failures_.end() && at->second.until > time_.now())
     return told(reference, at->second.why);
   return std::nullopt;
 }
@@ -180,7 +191,7 @@ void image_supply::ask(const actors::image_wish& wanted, bool asked_for, found_f
         at_once = error{errc::image_pending, "too many images are being fetched; ask again"};
       else
         join(*image,
-             {clock::now() + limits::image_patience + (asked_for ? beyond_answer : 0s), then});
+             {time_.now() + limits::image_patience + (asked_for ? beyond_answer : 0s), then});
     }
   }
   if (at_once)
@@ -202,7 +213,7 @@ void image_supply::join(const registry::image_reference& image, waiter who) {
 }
 
 void image_supply::used(const std::string& name) {
-  const auto now = system_clock{}.unix_ms();
+  const auto now = time_.unix_ms();
   {
     const std::lock_guard hold{guard_};
     auto& last = used_[name];
@@ -264,16 +275,20 @@ std::vector<http::image_on_its_way> image_supply::on_their_way() const {
 }
 
 void image_supply::remove(const std::string& name, answer then) {
+  std::optional<error> why;
   {
     const std::lock_guard hold{guard_};
-    if (wanted_removals_.size() < limits::images_waiting) {
-      wanted_removals_.emplace_back(name, std::move(then));
-      then = nullptr;
-    }
+    if (ends_)
+      why = error{errc::io_failed, "the server ends"};
+    else if (wanted_removals_.size() >= limits::images_waiting)
+      why = error{errc::limit_reached, "too many images are being removed"};
+    else
+      wanted_removals_.emplace_back(name, then);
   }
-  if (then)
-    then(error{errc::limit_reached, "too many images are being removed"});
-  wake();
+  if (why)
+    then(*why);
+  else
+    wake();
 }
 
 image_supply::figures image_supply::read_figures() const {
@@ -303,7 +318,7 @@ void image_supply::hear() {
         begin_pulls(then);
         refuse_impatient(then);
         if (const auto next = next_deadline()) {
-          const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - clock::now());
+          const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - time_.now());
           patience_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
         }
       }
@@ -313,7 +328,7 @@ void image_supply::hear() {
     if (ends)
       return;
     begin_removals();
-    if (clock::now() >= next_collection_)
+    if (time_.now() >= next_collection_)
       collect();
     std::array<pollfd, 2> heard{
       {{woken_.get(), POLLIN, 0}, {room_gone_ ? -1 : room_.way(), POLLIN, 0}}};
@@ -341,7 +356,7 @@ void image_supply::hear() {
   }
 }
 
-std::optional<image_supply::clock::time_point> image_supply::next_deadline() const {
+std::optional<image_supply::time_point> image_supply::next_deadline() const {
   auto next = how_.policy.keep_unused > 0ms ? std::optional{next_collection_} : std::nullopt;
   for (const auto& [reference, pull] : pulls_)
     for (const auto& each : pull.waiters)
@@ -358,15 +373,16 @@ void image_supply::begin_pulls(calls& then) {
     turns_.pop_front();
     auto& pull = pulls_.at(reference);
     pull.number = ++last_number_;
-    ++running;
     log::info("image.pulling", {{"image", reference}});
-    if (!room_.send({room_task::pull, pull.number}, reference))
+    if (room_.send({room_task::pull, pull.number}, reference))
+      ++running;
+    else
       finish(pull.number, error{errc::io_failed, "the process that fetches images is busy"}, then);
   }
 }
 
 void image_supply::refuse_impatient(calls& then) {
-  const auto now = clock::now();
+  const auto now = time_.now();
   for (auto& [reference, pull] : pulls_)
     pull.waiters.remove_if([&, &reference = reference, &pull = pull](waiter& each) {
       if (each.until > now)
@@ -391,6 +407,12 @@ void image_supply::refuse_all(calls& then) {
     then.push_back([to = std::move(to), why] { to(error{errc::io_failed, why.message}); });
 }
 
+/// The end: no pull on its way has that number.
+image_supply::pulls::iterator image_supply::pull_of(std::uint64_t number) {
+  return std::find_if(pulls_.begin(), pulls_.end(),
+                      [=](auto& each) { return number > 0 && each.second.number == number; });
+}
+
 void image_supply::take(const room_packet& packet, calls& then) {
   const auto& head = packet.head;
   switch (head.kind) {
@@ -403,11 +425,10 @@ void image_supply::take(const room_packet& packet, calls& then) {
       }
       return;
     case room_news::progress:
-      for (auto& [reference, pull] : pulls_)
-        if (pull.number == head.number) {
-          pull.bytes = head.bytes;
-          pull.total_bytes = head.total_bytes;
-        }
+      if (const auto at = pull_of(head.number); at != pulls_.end()) {
+        at->second.bytes = head.bytes;
+        at->second.total_bytes = head.total_bytes;
+      }
       return;
     case room_news::done: return finish(head.number, packet.text, then);
     case room_news::failed:
@@ -441,8 +462,7 @@ void image_supply::finish(std::uint64_t number, const result<std::string>& how, 
     then.push_back([to = std::move(is.then), how] { to(how); });
     return;
   }
-  const auto at = std::find_if(pulls_.begin(), pulls_.end(),
-                               [&](auto& each) { return each.second.number == number; });
+  const auto at = pull_of(number);
   if (at == pulls_.end())
     return;
   auto [reference, pull] = std::move(*at);
@@ -458,11 +478,11 @@ void image_supply::finish(std::uint64_t number, const result<std::string>& how, 
   } else {
     ++counts_.failed;
     log::warning("image.not_pulled", {{"image", reference}, {"reason", how.reason().message}});
-    std::erase_if(failures_, [](auto& each) { return each.second.until <= clock::now(); });
+    std::erase_if(failures_, [this](auto& each) { return each.second.until <= time_.now(); });
     if (failures_.size() < most_remembered)
       failures_.insert_or_assign(
         reference,
-        failure{how.reason(), clock::now() + (is_final(how.reason()) ? refused_for : failed_for)});
+        failure{how.reason(), time_.now() + (is_final(how.reason()) ? refused_for : failed_for)});
   }
   const auto said = how ? how : result<std::string>{told(reference, how.reason())};
   for (auto& each : pull.waiters)
@@ -478,7 +498,7 @@ std::optional<error> image_supply::objection_to_removal(const std::string& name,
   const auto is_pinned = [this](const std::string& each) { return how_.pinned.contains(each); };
   if (!is)
     return error{errc::not_found, "there is no image " + name + " on this node"};
-  if (is_pinned(name) || is_pinned(is->reference))
+  if (is_pinned(name) || is_pinned(is->reference) || is_pinned(is->digest))
     return error{errc::limit_reached, "the configuration names the image " + name};
   if (is.use_count() > copies)
     return error{errc::limit_reached, "sandboxes run from the image " + name};
@@ -535,10 +555,10 @@ void image_supply::begin_removals() {
 /// Images that the node has fetched, and that no sandbox has used for long.
 void image_supply::collect() {
   next_collection_ =
-    clock::now() + std::clamp<clock::duration>(how_.policy.keep_unused, 1s, collection_pause);
+    time_.now() + std::clamp<time_point::duration>(how_.policy.keep_unused, 1s, collection_pause);
   if (how_.policy.keep_unused <= 0ms || !how_.users)
     return;
-  const auto oldest = system_clock{}.unix_ms() - how_.policy.keep_unused.count();
+  const auto oldest = time_.unix_ms() - how_.policy.keep_unused.count();
   std::vector<std::string> unused;
   {
     const std::lock_guard hold{guard_};

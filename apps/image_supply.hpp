@@ -3,6 +3,7 @@
 #include "actors/image_catalogue.hpp"
 #include "apps/config.hpp"
 #include "apps/image_room.hpp"
+#include "base/clock.hpp"
 #include "base/unique_fd.hpp"
 #include "http/sandboxes/node_images.hpp"
 #include "storage/registry/reference.hpp"
@@ -41,13 +42,14 @@ public:
     std::string default_name;
     std::map<std::string, std::string> env; ///< Of every image, over what it has.
     runtimes_config runtimes;
-    std::set<std::string> pinned; ///< Names that are not removed.
+    std::set<std::string> pinned; ///< Names and references of images that are not removed.
     bool may_sweep = false;       ///< No sandbox of an earlier server stands on any tree.
     /// Sandboxes whose records name that image. Null: nobody can tell, and nothing is removed. It
     /// may wait for a disk or a network. Errors: limit_reached: nobody can tell of this image.
     std::function<result<std::vector<std::string>>(const std::string& name,
                                                    const actors::sandbox_image& is)>
       users = {};
+    const clock* time = nullptr; ///< Not owned. Null: the machine's.
   };
 
   image_supply(image_room room, std::shared_ptr<actors::image_catalogue> all, settings how);
@@ -79,10 +81,10 @@ public:
   figures read_figures() const;
 
 private:
-  using clock = std::chrono::steady_clock;
+  using time_point = std::chrono::steady_clock::time_point;
 
   struct waiter {
-    clock::time_point until;
+    time_point until;
     found_function then;
   };
   struct pull_state {
@@ -90,6 +92,7 @@ private:
     std::uint64_t bytes = 0, total_bytes = 0;
     std::list<waiter> waiters;
   };
+  using pulls = std::map<std::string, pull_state>; ///< By reference.
   struct removal {
     std::string name;
     actors::shared_image image; ///< For when it stays.
@@ -100,12 +103,13 @@ private:
   };
   struct failure {
     error why;
-    clock::time_point until;
+    time_point until;
   };
   /// Calls that are to be made once nothing is locked.
   using calls = std::vector<std::function<void()>>;
 
   void hear();
+  pulls::iterator pull_of(std::uint64_t number);
   void take(const room_packet& packet, calls& then);
   void take_image(const room_packet& packet);
   void finish(std::uint64_t number, const result<std::string>& how, calls& then);
@@ -125,22 +129,23 @@ private:
                                            std::optional<storage::registry::image_reference>& image,
                                            bool asked_for) const;
   void join(const storage::registry::image_reference& image, waiter who);
-  std::optional<clock::time_point> next_deadline() const;
+  std::optional<time_point> next_deadline() const;
   void wake() const;
 
   image_room room_;
   const std::shared_ptr<actors::image_catalogue> all_;
   const settings how_;
+  const clock& time_;
   unique_fd woken_;
   mutable std::mutex guard_;
   bool ends_ = false;
   std::atomic<bool> room_gone_ = false;
   std::uint64_t last_number_ = 0;
-  std::map<std::string, pull_state> pulls_; ///< By reference.
-  std::list<std::string> turns_;            ///< Of those that wait.
+  pulls pulls_;
+  std::list<std::string> turns_; ///< Of those that wait.
   std::map<std::uint64_t, removal> removals_;
   std::list<std::pair<std::string, answer>> wanted_removals_; ///< Not looked at yet.
-  clock::time_point next_collection_;
+  time_point next_collection_;
   std::map<std::string, fetched_image> fetched_; ///< By reference.
   std::map<std::string, failure> failures_;      ///< By reference.
   std::map<std::string, std::int64_t> used_;     ///< By name; Unix time in ms.
