@@ -2,6 +2,7 @@
 
 #include "actors/record_keys.hpp"
 #include "apps/config.hpp"
+#include "apps/import_calls.hpp"
 #include "apps/progress_bar.hpp"
 #include "apps/pull_image.hpp"
 #include "storage/images/image_store.hpp"
@@ -260,6 +261,8 @@ int image_commands::impl::run_import(images::image_store& store) {
     return 2;
   }
   watch_for_interrupts();
+  if (const auto ok = allow_only_import_calls(); !ok)
+    return complain(ok.reason());
   how.cancelled = [] { return was_interrupted != 0; };
   const auto made = [&] {
     progress_bar bar;
