@@ -1,5 +1,6 @@
 #include "apps/room_process.hpp"
 
+#include "apps/find_login.hpp"
 #include "apps/image_room.hpp"
 #include "apps/pull_image.hpp"
 #include "apps/room_protocol.hpp"
@@ -8,7 +9,6 @@
 #include "storage/images/image_store.hpp"
 #include "storage/images/programs.hpp"
 #include "storage/registry/allow.hpp"
-#include "storage/registry/credentials.hpp"
 
 #include <algorithm>
 #include <array>
@@ -86,12 +86,11 @@ bool keep_only_rights() {
   if (::getppid() != parent)
     ::_exit(0);
   if (const auto& file = how.policy.auth_file; !file.empty()) {
-    const auto known = registry::read_credentials({{"REGISTRY_AUTH_FILE", file}});
-    if (!known)
-      fail(known.reason());
-    auto found = known->find(order.image);
-    order.client.who = std::move(found.who);
-    order.client.helper = std::move(found.helper);
+    auto found = find_login({{"REGISTRY_AUTH_FILE", file}}, order.image);
+    if (!found)
+      fail(found.reason());
+    order.client.who = std::move(found->who);
+    order.client.helper = std::move(found->helper);
   }
   auto next = clock::now();
   // While the image is unpacked, all of it has come.
