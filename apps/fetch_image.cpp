@@ -15,7 +15,9 @@
 #include <ctime>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <grp.h>
+#include <malloc.h>
 #include <netdb.h>
 #include <optional>
 #include <poll.h>
@@ -40,6 +42,8 @@ namespace registry = storage::registry;
 
 constexpr std::time_t kept_for_s = 24 * 60 * 60;
 constexpr std::size_t longest_words = 4096;
+/// Beyond what the process begins with. The largest document needs some 200 MiB when it is read.
+[[maybe_unused]] constexpr std::uint64_t fetch_memory = 512u << 20;
 constexpr uid_t fetcher = runtime::spawner::fetcher_uid;
 
 error failed(const std::string& what) {
@@ -91,9 +95,18 @@ bool limit(__rlimit_resource what, std::uint64_t most) {
   return ::setrlimit(what, &now) == 0;
 }
 
+/// The program itself, its libraries, and whatever it has by now. 0: nobody says it.
+[[maybe_unused]] std::uint64_t address_space() {
+  std::uint64_t pages = 0;
+  std::ifstream{"/proc/self/statm"} >> pages;
+  return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 bool limit_use(std::uint64_t max_bytes) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  if (!limit(RLIMIT_AS, 1u << 30))
+  // Its threads share one heap: each of their own would take some 64 MiB of addresses.
+  const auto now = address_space();
+  if (now == 0 || ::mallopt(M_ARENA_MAX, 1) != 1 || !limit(RLIMIT_AS, now + fetch_memory))
     return false;
 #endif
   constexpr std::uint64_t cpu_s = 4 * 60 * 60;
@@ -129,7 +142,7 @@ result<registry::pulled> fetch(const fetch_order& order, const pull_place& place
     return failed("limiting the process that fetches");
   if (!give_up_rights(place, parent))
     return failed("taking its rights from the process that fetches");
-  if (auto ok = allow_only_server_calls(); !ok)
+  if (auto ok = allow_only_fetch_calls(); !ok)
     return ok.reason();
 
   registry::pull_options how;

@@ -17,7 +17,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -275,19 +274,6 @@ wait_end wait_for(int way, const fixed_files::patience& how_long) {
 
 } // namespace
 
-fixed_files::process::process(process&& other) noexcept
-    : id_(std::exchange(other.id_, -1)) {}
-
-fixed_files::process& fixed_files::process::operator=(process&& other) noexcept {
-  std::swap(id_, other.id_);
-  return *this;
-}
-
-void fixed_files::process::take_end() {
-  if (id_ > 0 && ::waitpid(id_, nullptr, WNOHANG) != 0)
-    id_ = -1;
-}
-
 result<fixed_files> fixed_files::prepare(std::vector<std::string> paths, uid_t uid, gid_t gid) {
   fixed_files files;
   files.paths_ = std::move(paths);
@@ -303,7 +289,7 @@ result<fixed_files> fixed_files::prepare(std::vector<std::string> paths, uid_t u
     return failed("starting what reads the configuration again");
   if (child == 0)
     serve(theirs.get(), files.paths_, {uid, gid});
-  files.child_ = process{child};
+  files.child_ = child_process{child};
   return files;
 }
 
@@ -338,7 +324,7 @@ result<fixed_files::content> fixed_files::read(std::size_t which, const patience
     if (head.last)
       return found;
   }
-  child_.take_end();
+  child_.take_end(std::chrono::milliseconds{0});
   return refused("the process that reads it has ended; the server needs a restart");
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "apps/child_process.hpp"
 #include "base/error.hpp"
 #include "base/unique_fd.hpp"
 
@@ -40,22 +41,8 @@ public:
   result<content> read(std::size_t which, const patience& how_long);
 
 private:
-  /// Does not stay behind as a zombie, once it has ended.
-  class process {
-  public:
-    explicit process(pid_t id = -1)
-        : id_(id) {}
-    process(process&& other) noexcept;
-    process& operator=(process&& other) noexcept;
-    ~process() { take_end(); }
-    void take_end();
-
-  private:
-    pid_t id_; ///< -1: there is none, or its end has been taken.
-  };
-
   std::vector<std::string> paths_;
-  process child_;
+  child_process child_;
   unique_fd way_;              ///< To the child. None: it has ended.
   std::uint32_t question_ = 0; ///< The last one.
 };

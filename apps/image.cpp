@@ -2,6 +2,8 @@
 
 #include "actors/record_keys.hpp"
 #include "apps/config.hpp"
+#include "apps/find_login.hpp"
+#include "apps/import_calls.hpp"
 #include "apps/progress_bar.hpp"
 #include "apps/pull_image.hpp"
 #include "storage/images/image_store.hpp"
@@ -260,6 +262,8 @@ int image_commands::impl::run_import(images::image_store& store) {
     return 2;
   }
   watch_for_interrupts();
+  if (const auto ok = allow_only_import_calls(); !ok)
+    return complain(ok.reason());
   how.cancelled = [] { return was_interrupted != 0; };
   const auto made = [&] {
     progress_bar bar;
@@ -294,12 +298,11 @@ result<registry::login> image_commands::impl::find_login(const registry::image_r
       return password.reason();
     return registry::login{user, std::move(*password), {}};
   }
-  const auto known = registry::read_credentials(login_variables());
-  if (!known)
-    return known.reason();
-  auto found = known->find(image);
-  helper = std::move(found.helper);
-  return std::move(found.who);
+  auto found = insula::find_login(login_variables(), image);
+  if (!found)
+    return found.reason();
+  helper = std::move(found->helper);
+  return std::move(found->who);
 }
 
 int image_commands::impl::run_pull(images::image_store& store, const config& values) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include "apps/child_process.hpp"
 #include "apps/config.hpp"
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/unique_fd.hpp"
 #include "storage/images/authorities.hpp"
 
@@ -61,6 +63,10 @@ std::optional<told_image> read_told_image(std::string_view text);
 /// anew; the process needs no network, and the one that reads a registry's words has no
 /// rights (fetch_image.hpp).
 ///
+/// It is this program, started anew: it has its settings, and nothing of the server's memory, files
+/// and environment, but for the log and the variables by which a pull reaches registries. See
+/// docs/decisions/0049.
+///
 /// Owner:   the server. The process ends with the server's end of the way.
 /// Threads: any sends, one receives.
 class image_room {
@@ -69,9 +75,13 @@ public:
     std::string state_directory;
     storage::images::authorities trusted; ///< By sandboxes of all images.
     images_config policy;                 ///< The process fetches no image that it forbids.
+    log::level least = log::level::info;  ///< Of what it writes into the log.
   };
 
-  /// With one thread in the process, while it is root. Errors: launch_failed.
+  /// The first word of the process, by which main() knows that it is one: see run_image_room().
+  static constexpr const char* program_name = "insula-images";
+
+  /// While this process is root. Errors: launch_failed.
   static result<image_room> prepare(const settings& how);
   /// One that is at the other end of this socket already: for tests.
   static image_room on(unique_fd way);
@@ -79,10 +89,11 @@ public:
   int way() const { return way_.get(); }
   /// Does not wait. False: the process has ended, or is too busy to take it.
   bool send(const room_order& order, std::string_view text) const;
-  /// Waits. None: the process has ended.
+  /// Waits. None: the process has ended, and does not stay behind as a zombie.
   std::optional<room_packet> receive() const;
 
 private:
+  mutable child_process process_; ///< The receiving thread takes its end.
   unique_fd way_;
 };
 

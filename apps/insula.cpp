@@ -1,5 +1,7 @@
 #include "apps/command_words.hpp"
 #include "apps/image.hpp"
+#include "apps/image_room.hpp"
+#include "apps/room_process.hpp"
 #include "apps/serve.hpp"
 #include "apps/upgrade.hpp"
 #include "benchmarks/load/command.hpp"
@@ -11,6 +13,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 extern char** environ;
@@ -30,6 +33,8 @@ insula::environment current_environment() {
 } // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 0 && std::string_view{argv[0]} == insula::image_room::program_name)
+    return insula::run_image_room();
   CLI::App app{"Insula runs isolated sandboxes on this machine, behind the APIs that their clients "
                "already speak.",
                "insula"};

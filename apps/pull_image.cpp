@@ -1,6 +1,7 @@
 #include "apps/pull_image.hpp"
 
 #include "apps/fetch_image.hpp"
+#include "apps/import_calls.hpp"
 
 #include <algorithm>
 #include <string_view>
@@ -105,6 +106,8 @@ result<pulled_image> pull_image(const std::string& state_directory, const pull_o
       place->remove();
     return fetched.reason();
   }
+  if (auto ok = allow_only_import_calls(); !ok)
+    return ok.reason();
   images::import_options how;
   how.by_node = order.by_node;
   how.replace = order.replace;

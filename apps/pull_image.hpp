@@ -41,7 +41,8 @@ struct pulled_image {
 /// Brings an image from a registry into the store of `state_directory`: what the registry says is
 /// read by a process without rights (fetch_image.hpp), and what has come is verified by the
 /// importer. Whatever ends it early leaves no image, and the next one of the same image goes on
-/// where it was, if that may help.
+/// where it was, if that may help. Once the image has come, this process can do little but unpack
+/// it and end (import_calls.hpp).
 ///
 /// Threads: none but the caller's may run. Needs root. Errors: those of fetch_image() and
 /// image_store::import_image(); deadline_exceeded when it was cancelled.

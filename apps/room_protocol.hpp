@@ -11,14 +11,14 @@
 #include <utility>
 
 /// What the server and its image room (image_room.hpp) say to each other: packets of a fixed struct
-/// and a text, by a SOCK_SEQPACKET socket.
-///
-/// Threads: any. A packet is sent and received whole.
+/// and a text.
 namespace insula::room_protocol {
 
-inline constexpr std::size_t longest_text = 64u << 10; ///< Bytes.
+inline constexpr std::size_t longest_text = 64u << 10;
 
-/// False: the other end is closed, or MSG_DONTWAIT is among the flags and there is no room.
+/// Where the room's program finds what it is started with, besides its output and its log.
+inline constexpr int way_there = 3, settings_there = 4;
+
 template <class Head>
 bool send_packet(int way, const Head& head, std::string_view text, int flags = 0) {
   std::array<iovec, 2> parts{

@@ -472,7 +472,8 @@ result<void> run(const config& values, const config_origin& from) {
   auto again = reloader::prepare(values, from, user->uid, user->gid);
   if (!again)
     return again.reason();
-  auto room = image_room::prepare({state->path, std::move(*trusted), values.images});
+  auto room =
+    image_room::prepare({state->path, std::move(*trusted), values.images, values.log_level});
   if (!room)
     return room.reason();
   // Before there is a second thread, since this is each thread's own. The spawner, which needs its

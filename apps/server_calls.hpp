@@ -13,6 +13,10 @@ namespace insula {
 /// already. Errors: io_failed, also where the filter would not hold for every thread.
 result<void> allow_only_server_calls();
 
+/// The same for a process that speaks to a registry, which makes no file in memory either: no limit
+/// of a process counts those.
+result<void> allow_only_fetch_calls();
+
 /// Set to anything, the server may make every call: for debuggers and profilers that run inside of
 /// it.
 inline constexpr const char* every_call_variable = "INSULA_EVERY_CALL";

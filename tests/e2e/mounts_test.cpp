@@ -1040,15 +1040,6 @@ struct guarded_node : internet, node {
   child_program inside{banner("9000", "200")};
 };
 
-/// One line of /proc/<pid>/status, behind its name.
-std::string status_of(pid_t pid, const std::string& name) {
-  std::ifstream file{"/proc/" + std::to_string(pid) + "/status"};
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(name + ":\t"))
-      return line.substr(name.size() + 2);
-  return {};
-}
-
 std::string namespace_of(pid_t pid, const std::string& kind) {
   return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/ns/" + kind);
 }

@@ -87,6 +87,14 @@ std::uint64_t resident_bytes(pid_t pid) {
   return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
+std::string status_of(pid_t pid, const std::string& key) {
+  std::istringstream lines{content_of("/proc/" + std::to_string(pid) + "/status")};
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(key + ":\t"))
+      return line.substr(key.size() + 2);
+  return {};
+}
+
 std::size_t open_files(pid_t pid) {
   const fs::directory_iterator all{"/proc/" + std::to_string(pid) + "/fd"};
   return static_cast<std::size_t>(std::distance(fs::begin(all), fs::end(all)));

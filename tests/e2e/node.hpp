@@ -106,6 +106,8 @@ private:
 /// What /proc says of a process now. With a sanitizer its memory is 0, since the sanitizer keeps
 /// what the program has given back.
 std::uint64_t resident_bytes(pid_t pid);
+/// A line of its status, without its name. Empty: there is none.
+std::string status_of(pid_t pid, const std::string& key);
 std::size_t open_files(pid_t pid);
 /// Each target once with its number, a line each: what to say when there are too many.
 std::string open_file_names(pid_t pid);

@@ -24,14 +24,6 @@ std::string tree_of(const std::string& state, const std::string& name) {
   return fs::read_symlink(state + "/images/" + name).string();
 }
 
-std::string status_of(pid_t pid, const std::string& key) {
-  std::ifstream file{"/proc/" + std::to_string(pid) + "/status"};
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(key + ":\t"))
-      return line.substr(key.size() + 2);
-  return {};
-}
-
 pid_t child_of(pid_t pid) {
   std::ifstream file{"/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children"};
   pid_t found = 0;

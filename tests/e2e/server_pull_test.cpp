@@ -5,12 +5,27 @@
 #include "tests/support/counting_relay.hpp"
 #include "tests/support/image_builder.hpp"
 
+#include <algorithm>
+#include <cinttypes>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
 #include <fstream>
 #include <future>
+#include <iterator>
+#include <optional>
+#include <random>
+#include <set>
+#include <sstream>
+#include <sys/file.h>
 #include <thread>
+#include <unistd.h>
 
 using namespace insula::test;
+using insula::unique_fd;
+using namespace std::string_literals;
 
 namespace {
 
@@ -41,17 +56,97 @@ exec_outcome exec_with(const node& it, const std::string& id, const std::string&
     .rest();
 }
 
-void kill_by_name(const node& it, const std::string& name) {
-  for (const auto pid : it.processes()) {
-    std::ifstream file{"/proc/" + std::to_string(pid) + "/comm"};
-    if (std::string is; file >> is && is == name)
-      ::kill(pid, SIGKILL);
-  }
-}
-
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
+
+std::string proc(pid_t pid, const std::string& file) {
+  return "/proc/" + std::to_string(pid) + "/" + file;
+}
+
+/// The one of that name. Waits for it.
+pid_t process_of(const node& it, const std::string& name) {
+  pid_t found = 0;
+  REQUIRE(eventually([&] {
+    for (const auto pid : it.processes()) {
+      std::ifstream file{proc(pid, "comm")};
+      if (std::string is; file >> is && is == name)
+        found = pid;
+    }
+    return found > 0;
+  }));
+  return found;
+}
+
+/// No number that would mean several processes.
+void kill_one(pid_t pid) {
+  REQUIRE(pid > 1);
+  REQUIRE(::kill(pid, SIGKILL) == 0);
+}
+
+pid_t kill_by_name(const node& it, const std::string& name) {
+  const auto pid = process_of(it, name);
+  kill_one(pid);
+  return pid;
+}
+
+std::string text_of(pid_t pid, const std::string& file) {
+  std::ifstream opened{proc(pid, file)};
+  return {std::istreambuf_iterator<char>{opened}, {}};
+}
+
+/// Those of the texts that stand anywhere in the memory of that process.
+std::set<std::string> found_in_memory(pid_t pid, const std::vector<std::string>& texts) {
+  std::ifstream maps{proc(pid, "maps")};
+  const unique_fd memory{::open(proc(pid, "mem").c_str(), O_RDONLY | O_CLOEXEC)};
+  REQUIRE(memory);
+  constexpr std::uint64_t piece = 1u << 20, longest = 256, of_a_sanitizer = 1u << 30;
+  std::vector<char> bytes(piece + longest);
+  std::set<std::string> found;
+  std::uint64_t seen = 0;
+  for (std::string line; std::getline(maps, line);) {
+    std::uint64_t from = 0, to = 0;
+    char readable = 0;
+    REQUIRE(std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %c", &from, &to, &readable) == 3);
+    if (readable != 'r' || to - from > of_a_sanitizer)
+      continue;
+    for (auto at = from; at < to; at += piece) {
+      const auto wanted = std::min<std::uint64_t>(bytes.size(), to - at);
+      const auto n = ::pread(memory.get(), bytes.data(), wanted, static_cast<off_t>(at));
+      if (n <= 0)
+        continue;
+      seen += static_cast<std::uint64_t>(n);
+      for (const auto& each : texts)
+        if (::memmem(bytes.data(), static_cast<std::size_t>(n), each.data(), each.size()))
+          found.insert(each);
+    }
+  }
+  CHECK(seen > piece);
+  return found;
+}
+
+/// Of this process and of those that it starts, as long as it is there.
+class variable {
+public:
+  variable(std::string name, const std::string& value)
+      : name_(std::move(name)) {
+    if (const char* is = ::getenv(name_.c_str()))
+      before_ = is;
+    ::setenv(name_.c_str(), value.c_str(), 1);
+  }
+  ~variable() {
+    if (before_)
+      ::setenv(name_.c_str(), before_->c_str(), 1);
+    else
+      ::unsetenv(name_.c_str());
+  }
+  variable(const variable&) = delete;
+  variable& operator=(const variable&) = delete;
+
+private:
+  const std::string name_;
+  std::optional<std::string> before_;
+};
 
 } // namespace
 
@@ -242,10 +337,120 @@ TEST_CASE("what the node has fetched and nobody uses goes, and what somebody nee
 TEST_CASE("without the process that fetches, all that needs none goes on", "[images][pull]") {
   node it{pulls("missing")};
   CHECK(it.sh("a", "echo here").out == "here\n");
-  kill_by_name(it, "insula-images");
+  const auto room = kill_by_name(it, "insula-images");
   REQUIRE(eventually([&] { return has(it.log(), "images.room_gone"); }));
+  CHECK_FALSE(fs::exists(proc(room, ""))); // No zombie either.
   CHECK(it.sh("b", "echo here").out == "here\n");
   const auto got = ask_with(it, "c", "127.0.0.1:1/x");
   CHECK(got.status == 503);
   CHECK(has(got.body, "needs a restart"));
+}
+
+TEST_CASE("the processes that fetch images have no secrets of the server or of other registries",
+          "[images][pull]") {
+  const std::string key = "the-key-of-the-api-7c1d0e", secret = "the-secret-of-a-bucket-93ab4f";
+  const variable id{"AWS_ACCESS_KEY_ID", "an-id"}, hidden{"AWS_SECRET_ACCESS_KEY", secret};
+  const variable around{"all_proxy", "http://127.0.0.1:9"}; // Registries on loopback need none.
+  const docker_registry registry;
+  std::string noise(4u << 20, '\0'); // It stays as large when it is packed.
+  for (std::mt19937 next; auto& each : noise)
+    each = static_cast<char>(next());
+  small_image(registry, "noise:1", noise);
+  counting_relay way{registry.port()};
+  const auto reference = way.host() + "/noise:1";
+  const std::string own = "the-password-for-this-2f6e81", another = "the-password-for-that-b05d3c";
+  const temp_dir where;
+  const auto logins = (where / "logins.json").string();
+  std::ofstream{logins} << R"({"auths":{")" << way.host() << R"(":{"username":"me","password":")"
+                        << own << R"("},"registry.example":{"username":"me","password":")"
+                        << another << R"("}}})";
+  node it{"server: {api_key: " + key + "}\n" +
+          pulls("missing", "allow: ['**'], auth_file: " + logins)};
+  way.hold_at(1u << 20);
+  auto answer = std::async(std::launch::async, [&] {
+    return it.ask("POST", "/v1/images/pull", R"({"reference":")" + reference + R"("})",
+                  "Authorization: Bearer " + key + "\r\n");
+  });
+  REQUIRE(way.wait_until_held(60s));
+  const auto room = process_of(it, "insula-images"), fetcher = process_of(it, "insula-fetch");
+
+  INFO("the server has them, and would be found out");
+  const std::vector<std::string> theirs{key, secret, own, another};
+  CHECK(found_in_memory(it.pid(), theirs) == std::set<std::string>{key, secret});
+  for (const auto pid : {room, process_of(it, "insula-pull"), fetcher}) {
+    CAPTURE(status_of(pid, "Name"));
+    const auto environment = text_of(pid, "environ");
+    CHECK(has(environment, "all_proxy=http://127.0.0.1:9"));
+    for (const auto* other : {"AWS_", "SANDBOX_API_KEY", "HOME=", "PATH="})
+      CHECK_FALSE(has(environment, other));
+    // The one login that the pull needs, and no other registry's.
+    CHECK(found_in_memory(pid, theirs) ==
+          (pid == room ? std::set<std::string>{} : std::set<std::string>{own}));
+  }
+
+  INFO("the room has the rights of an importer, and no file but its log");
+  CHECK(text_of(room, "cmdline") == "insula-images\0"s + it.state() + '\0');
+  for (const auto* which : {"CapPrm", "CapEff", "CapBnd"})
+    CHECK(status_of(room, which) == "00000000800401ff");
+  for (const auto* which : {"CapInh", "CapAmb"})
+    CHECK(status_of(room, which) == "0000000000000000");
+  CHECK(status_of(room, "NoNewPrivs") == "1");
+  CHECK(status_of(room, "Threads") == "1");
+  for (const auto& each : fs::directory_iterator{proc(room, "fd")}) {
+    const auto number = std::stoi(each.path().filename());
+    const auto leads = fs::read_symlink(each.path()).string();
+    CAPTURE(number, leads);
+    CHECK((leads.starts_with("socket:") || leads == "anon_inode:inotify" ||
+           (number == STDIN_FILENO && leads == "/dev/null") ||
+           (number <= STDERR_FILENO && leads == it.scratch() + "/log")));
+  }
+
+  INFO("the process that speaks to a registry has a ceiling for its memory");
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  std::istringstream limits{text_of(fetcher, "limits")};
+  std::uint64_t soft = 0, hard = 0;
+  for (std::string line; std::getline(limits, line);)
+    std::sscanf(line.c_str(), "Max address space %" SCNu64 " %" SCNu64, &soft, &hard);
+  CHECK(soft == hard);
+  CHECK(hard > 512u << 20);
+  CHECK(hard <= (std::stoull(status_of(fetcher, "VmSize")) << 10) + (512u << 20));
+#endif
+  way.hold_at(~0ull);
+  CHECK(answer.get().status == 200);
+}
+
+TEST_CASE("the process that unpacks an image makes few system calls, and its end is told",
+          "[images][pull]") {
+  const docker_registry registry;
+  const auto reference = small_image(registry, "small:1", "small");
+  node it{pulls("missing")};
+  const unique_fd others{::open((it.state() + "/images/.lock").c_str(),
+                                O_RDWR | O_CREAT | O_CLOEXEC,
+                                0600)}; // Another import, for which it waits.
+  REQUIRE(::flock(others.get(), LOCK_EX) == 0);
+  const auto unpacking = [&] {
+    const auto pid = process_of(it, "insula-pull");
+    REQUIRE(eventually([&] { return status_of(pid, "Seccomp") == "2"; }, 60s));
+    return pid;
+  };
+  auto first = std::async(std::launch::async, [&] { return ask_with(it, "a", reference); });
+  const auto pid = unpacking();
+  CHECK(status_of(pid, "NoNewPrivs") == "1");
+  kill_one(pid);
+  const auto said = first.get();
+  INFO(said.body);
+  CHECK(said.status == 503);
+  CHECK(has(said.body, "the process that unpacks the image has ended"));
+  CHECK_FALSE(fs::exists(proc(pid, "")));
+
+  auto second = std::async(std::launch::async, [&] {
+    return eventually([&] { // The failure is remembered for some seconds.
+      const auto got = it.ask("POST", "/v1/images/pull", R"({"reference":")" + reference + R"("})");
+      return got.status == 200 && has(got.body, "\"name\":\"small-1\"");
+    });
+  });
+  unpacking();
+  REQUIRE(::flock(others.get(), LOCK_UN) == 0);
+  CHECK(second.get());
+  CHECK(content_of(it.state() + "/images/small-1/root/etc/made") == "small");
 }
