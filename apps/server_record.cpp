@@ -74,8 +74,9 @@ error failed(const std::string& what) {
 /// Written by root and by nobody since.
 bool is_record(int file) {
   struct stat info {};
-  return ::fstat(file, &info) == 0 && info.st_uid == 0 && info.st_size <= most_bytes &&
-         (::fcntl(file, F_GET_SEALS) & seals) == seals;
+  const int has = ::fcntl(file, F_GET_SEALS); // -1: a file that can have none.
+  return has >= 0 && (has & seals) == seals && ::fstat(file, &info) == 0 && info.st_uid == 0 &&
+         info.st_size <= most_bytes;
 }
 
 std::string content_of(int file) {

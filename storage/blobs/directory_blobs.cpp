@@ -241,7 +241,7 @@ result<bool> directory_blobs::list_below(int directory, const std::string& above
   while (true) {
     errno = 0;
     const dirent* each = ::readdir(open.get());
-    if (each == nullptr && errno != 0)
+    if (each == nullptr && errno != 0 && errno != ENOENT) // Else it has gone meanwhile.
       return failed(above, errno);
     if (each == nullptr)
       return true;
