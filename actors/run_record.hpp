@@ -29,8 +29,4 @@ std::optional<sandbox_run> last_run(const record_entries& record);
 std::string text_of(const run_totals& all);
 run_totals totals_of(const record_entries& record);
 
-constexpr bool is_alive(run_state now) {
-  return now == run_state::pending || now == run_state::running || now == run_state::stopping;
-}
-
 } // namespace insula::actors

@@ -2,6 +2,7 @@
 
 #include "apps/room_protocol.hpp"
 #include "apps/room_settings.hpp"
+#include "base/program_words.hpp"
 
 #include <array>
 #include <cerrno>
@@ -42,14 +43,6 @@ std::vector<std::string> environment_of_room() {
   return all;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> all;
-  for (auto& each : words)
-    all.push_back(each.data());
-  all.push_back(nullptr);
-  return all;
-}
-
 /// 0, or why it has not started.
 int start(const unique_fd& way, const unique_fd& settings, const std::string& state_directory,
           pid_t& made) {
@@ -65,8 +58,8 @@ int start(const unique_fd& way, const unique_fd& settings, const std::string& st
   std::vector<std::string> words{image_room::program_name, state_directory};
   auto environment = environment_of_room();
   // The signals that end a server are blocked, and stay so: the room ends with the server's socket.
-  const int why = ::posix_spawn(&made, "/proc/self/exe", &actions, nullptr, pointers(words).data(),
-                                pointers(environment).data());
+  const int why = ::posix_spawn(&made, "/proc/self/exe", &actions, nullptr,
+                                program_words(words).data(), program_words(environment).data());
   ::posix_spawn_file_actions_destroy(&actions);
   return why;
 }

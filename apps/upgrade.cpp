@@ -3,6 +3,7 @@
 #include "apps/serve.hpp"
 #include "apps/server_record.hpp"
 #include "base/error.hpp"
+#include "base/program_words.hpp"
 #include "base/unique_fd.hpp"
 #include "runtime/spawner/protocol.hpp"
 
@@ -121,14 +122,6 @@ struct started_server {
   unique_fd ready;
 };
 
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> all;
-  for (auto& each : words)
-    all.push_back(each.data());
-  all.push_back(nullptr);
-  return all;
-}
-
 result<started_server> start(const running_server& like, const std::string& program) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0)
@@ -162,7 +155,7 @@ result<started_server> start(const running_server& like, const std::string& prog
   set(listen_variable, sockets);
   set(ready_variable, std::to_string(next));
   const int why = ::posix_spawn(&made.pid, program.c_str(), &actions, &attributes,
-                                pointers(arguments).data(), pointers(environment).data());
+                                program_words(arguments).data(), program_words(environment).data());
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   if (why == 0)

@@ -194,6 +194,10 @@ inline constexpr std::size_t kept_results_per_sandbox = 1000;
 /// runs then is looked at again.
 inline constexpr std::chrono::milliseconds results_kept = 24h;
 
+/// A body that says which sandbox its request is about, or what that starts from: a node of a
+/// cluster reads all of it before it passes the request on.
+inline constexpr std::uint64_t routed_body_bytes = 64 * 1024;
+
 /// Of each sandbox that has runs, in its record. The sums count all of them.
 inline constexpr std::size_t kept_runs = 100;
 

@@ -388,7 +388,8 @@ void server::stop(std::chrono::milliseconds patience) {
 }
 
 std::string openapi_document() {
-  return openapi_text({bridge::make_api(nullptr), opensandbox::make_api(nullptr)});
+  return openapi_text(
+    {bridge::make_api(nullptr), opensandbox::make_api(nullptr), vercel::make_api(nullptr)});
 }
 
 } // namespace insula::http

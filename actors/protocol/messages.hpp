@@ -330,6 +330,9 @@ constexpr std::string_view name_of(run_state now) {
                                                   "stopped", "failed",  "aborted"};
   return names[static_cast<std::size_t>(now)];
 }
+constexpr bool is_alive(run_state now) {
+  return now == run_state::pending || now == run_state::running || now == run_state::stopping;
+}
 struct sandbox_run {
   std::uint64_t number = 0; ///< Of all runs of one id, each has a larger one than those before.
   run_state state = run_state::pending;

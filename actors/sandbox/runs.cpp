@@ -75,26 +75,15 @@ bool runs::is_lost(const sandbox_run& run) const {
          core_.now() != phase::deleting;
 }
 
-void runs::with_settled_record(const request_context& context, const then_function& go,
-                               const otherwise_function& otherwise) {
-  core_.with_record(
-    context,
+void runs::end_lost(const then_function& go, const otherwise_function& otherwise) {
+  const auto last = current();
+  if (!last || !is_lost(*last))
+    return go();
+  core_.with_lease(
     [=, this] {
-      const auto last = current();
-      if (!last || !is_lost(*last))
-        return go();
-      const pending_operation mine{core_};
-      core_.with_lease(
-        [=, this] {
-          if (const auto now = current(); now && is_lost(*now))
-            write_end(*now, run_state::aborted);
-          go();
-          mine.over();
-        },
-        [=](const error& why) {
-          otherwise(why);
-          mine.over();
-        });
+      if (const auto now = current(); now && is_lost(*now))
+        write_end(*now, run_state::aborted);
+      go();
     },
     otherwise);
 }
@@ -102,115 +91,72 @@ void runs::with_settled_record(const request_context& context, const then_functi
 // ---- What is asked
 
 void runs::find(const find_runs& wanted, const reply<run_list>& to) {
-  const pending_operation mine{core_};
-  const auto answer = [=](result<run_list> outcome) {
-    to.give(std::move(outcome));
-    mine.over();
-  };
-  const auto refuse = [=](const error& why) { answer(why); };
-  with_settled_record(
-    wanted.context,
-    [=, this] {
-      if (!core_.exists())
-        return answer(core_.not_found());
-      run_list all;
-      const auto& entries = record().entries();
-      for (auto at = entries.rbegin(); at != entries.rend() && !all.more; ++at) {
-        const auto number = run_of_key(at->first);
-        const auto run = number == 0 ? std::nullopt : read_run(number, at->second);
-        const bool fits = run && (wanted.before == 0 || run->number < wanted.before) &&
-                          (wanted.number == 0 || run->number == wanted.number);
-        if (fits && all.runs.size() >= wanted.limit)
-          all.more = true;
-        else if (fits)
-          all.runs.push_back(*run);
-      }
-      all.sandbox = core_.describe();
-      record().when_durable([=] { answer(all); }, refuse);
-    },
-    refuse);
+  with_settled_record(to, wanted.context, [=, this](const reply<run_list>& mine) {
+    if (!core_.exists())
+      return mine.fail(core_.not_found());
+    run_list all;
+    const auto& entries = record().entries();
+    for (auto at = entries.rbegin(); at != entries.rend() && !all.more; ++at) {
+      const auto number = run_of_key(at->first);
+      const auto run = number == 0 ? std::nullopt : read_run(number, at->second);
+      const bool fits = run && (wanted.before == 0 || run->number < wanted.before) &&
+                        (wanted.number == 0 || run->number == wanted.number);
+      if (fits && all.runs.size() >= wanted.limit)
+        all.more = true;
+      else if (fits)
+        all.runs.push_back(*run);
+    }
+    all.sandbox = core_.describe();
+    record().when_durable([=] { mine.deliver(all); }, mine.otherwise());
+  });
 }
 
 void runs::begin(const begin_run& wanted, const reply<run_report>& to) {
-  const pending_operation mine{core_};
-  const auto refuse = [=](const error& why) {
-    to.fail(why);
-    mine.over();
-  };
-  with_settled_record(
-    wanted.context,
-    [=, this] {
-      if (!core_.exists())
-        return refuse(core_.not_found());
-      if (begins_.size() >= limits::waiting_per_sandbox)
-        return refuse({errc::limit_reached, "too many requests wait for this sandbox"});
-      const auto last = current();
-      if (last && last->state == run_state::running && !starting_) {
-        to.deliver(report(*last));
-        return mine.over();
-      }
-      begins_.push_back({wanted, to});
-      begin_next();
-      mine.over();
-    },
-    refuse);
+  with_settled_record(to, wanted.context, [=, this](const reply<run_report>& mine) {
+    if (!core_.exists())
+      return mine.fail(core_.not_found());
+    if (begins_.size() >= limits::waiting_per_sandbox)
+      return mine.fail({errc::limit_reached, "too many requests wait for this sandbox"});
+    const auto last = current();
+    if (last && last->state == run_state::running && !starting_)
+      return mine.deliver(report(*last));
+    begins_.push_back({wanted, mine});
+    begin_next();
+  });
 }
 
 void runs::stop(const stop_run& wanted, const reply<run_report>& to) {
-  const pending_operation mine{core_};
-  const auto refuse = [=](const error& why) {
-    to.fail(why);
-    mine.over();
-  };
-  with_settled_record(
-    wanted.context,
-    [=, this] {
-      const auto run = run_of(wanted.number);
-      if (!core_.exists() || !run)
-        return refuse({errc::not_found, "there is no such run"});
-      if (is_alive(run->state)) {
-        stops_.push_back(to);
-        end_current();
-        return mine.over();
-      }
-      record().when_durable(
-        [=, this] {
-          to.deliver(report(*run));
-          mine.over();
-        },
-        refuse);
-    },
-    refuse);
+  with_settled_record(to, wanted.context, [=, this](const reply<run_report>& mine) {
+    const auto run = run_of(wanted.number);
+    if (!core_.exists() || !run)
+      return mine.fail({errc::not_found, "there is no such run"});
+    if (is_alive(run->state)) {
+      stops_.push_back(mine);
+      return end_current();
+    }
+    record().when_durable([=, this] { mine.deliver(report(*run)); }, mine.otherwise());
+  });
 }
 
 void runs::extend(const extend_run& wanted, const reply<run_report>& to) {
-  const pending_operation mine{core_};
-  const auto refuse = [=](const error& why) {
-    to.fail(why);
-    mine.over();
-  };
-  const auto go = [=, this] {
+  const auto go = [=, this](const reply<run_report>& mine) {
     auto run = run_of(wanted.number);
     if (!core_.exists() || !run)
-      return refuse({errc::not_found, "there is no such run"});
+      return mine.fail({errc::not_found, "there is no such run"});
     if (run->state != run_state::running)
-      return refuse(run_is_over);
+      return mine.fail(run_is_over);
     if (wanted.by_ms <= 0 || wanted.by_ms > wanted.most_ms - run->timeout_ms)
-      return refuse({errc::invalid_request, "a run may take " + std::to_string(wanted.most_ms) +
-                                              " ms in all, and this one has " +
-                                              std::to_string(run->timeout_ms) + " already"});
+      return mine.fail({errc::invalid_request, "a run may take " + std::to_string(wanted.most_ms) +
+                                                 " ms in all, and this one has " +
+                                                 std::to_string(run->timeout_ms) + " already"});
     run->timeout_ms += wanted.by_ms;
     write(*run);
     set_clock(*run);
-    record().when_durable(
-      [=, this] {
-        to.deliver(report(*run));
-        mine.over();
-      },
-      refuse);
+    record().when_durable([=, this] { mine.deliver(report(*run)); }, mine.otherwise());
   };
-  with_settled_record(
-    wanted.context, [=, this] { core_.with_lease(go, refuse); }, refuse);
+  with_settled_record(to, wanted.context, [=, this](const reply<run_report>& mine) {
+    core_.with_lease([=] { go(mine); }, mine.otherwise());
+  });
 }
 
 // ---- A run begins

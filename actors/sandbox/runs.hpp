@@ -43,7 +43,6 @@ public:
   void stopped(const error& why) override;
   void deleting(const error& why) override { refuse_all(why); }
   void ends(const error& why) override { refuse_all(why); }
-  bool may_hibernate() const override { return begins_.empty() && stops_.empty(); }
 
 private:
   struct beginner {
@@ -57,8 +56,14 @@ private:
   void write_end(sandbox_run run, run_state how);
   run_report report(const sandbox_run& run, bool begun = false) const;
   bool is_lost(const sandbox_run& run) const;
-  void with_settled_record(const request_context& context, const then_function& go,
-                           const otherwise_function& otherwise);
+  /// Calls `go` with the reply to use, once the record tells of no run that is lost.
+  template <class Answer, class Go>
+  void with_settled_record(const reply<Answer>& to, const request_context& context, Go go) {
+    core_.with_record(to, context, [this, go](const reply<Answer>& mine) {
+      end_lost([=] { go(mine); }, mine.otherwise());
+    });
+  }
+  void end_lost(const then_function& go, const otherwise_function& otherwise);
   void begin_next();
   void begin_one();
   void on_running(std::uint64_t number);

@@ -259,9 +259,11 @@ std::string openapi_text(const std::vector<std::shared_ptr<const public_api>>& a
   out.StartObject();
   member(out, "title", "Cloudflare Sandbox Service API");
   member(out, "version", "1.0.0");
-  member(out, "description",
-         "Every route of this node: those of the sandbox bridge, with what Insula adds to it, and "
-         "those of OpenSandbox. A sandbox has the same id in both.");
+  member(
+    out, "description",
+    "Every route of this node: those of the sandbox bridge, with what Insula adds to it, those "
+    "of OpenSandbox, and those of the Vercel Sandbox service. A sandbox has the same id in "
+    "the first two; the third has names, by project.");
   out.EndObject();
   of.write(out, "tags");
   key(out, "security");

@@ -1,5 +1,6 @@
 #include "http/cluster/gateway.hpp"
 
+#include "base/limits.hpp"
 #include "http/json/json.hpp"
 #include "http/proxy/error_page.hpp"
 #include "http/proxy/request_fields.hpp"
@@ -28,9 +29,6 @@ void append_target(std::string& to, const request_head& head, const key_check* k
   if (!told.empty() || head.query.empty())
     (to += '?') += told;
 }
-
-/// A body that says where it goes is as short as that.
-constexpr std::uint64_t longest_peek = 64 * 1024;
 
 /// As it has come. `body_is_here`: nobody is to be asked for it again.
 std::string copy_of(const request_head& head, bool body_is_here) {
@@ -74,6 +72,12 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
   } else if (about.id.empty()) {
     if (is_behind_node())
       return std::nullopt;
+    if (about.id_in_body && head.chunked) {
+      plan.refusal = {411, json::write_error("the request needs a Content-Length: its body says "
+                                             "which node it goes to",
+                                             "length_required")};
+      return plan;
+    }
     peek = has_to_peek(head, about);
     if (!peek)
       to = by_->way().place(about.image);
@@ -112,8 +116,8 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
 /// Does the body say where it goes?
 bool gateway::has_to_peek(const request_head& head, const concern& about) const {
   const auto length = head.content_length.value_or(0);
-  return about.in_body != nullptr && !head.chunked && length > 0 && length <= longest_peek &&
-         (about.id_in_body || by_->way().images_differ());
+  return about.in_body != nullptr && !head.chunked && length > 0 &&
+         length <= limits::routed_body_bytes && (about.id_in_body || by_->way().images_differ());
 }
 
 std::string gateway::write_head(const request_head& head, const std::string& request_id,

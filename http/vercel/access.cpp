@@ -17,7 +17,10 @@ public:
              ? failure({401, "unauthorized", "The request has no Authorization: Bearer token."})
              : failure({403, "forbidden", "The token is not one of this server's."});
   }
-  std::string_view security() const override { return R"([{"BearerAuth":[]}])"; }
+  std::vector<documented_answer> answers(bool) const override {
+    return {{"401", "There is no bearer token.", "application/json", "VercelError"},
+            {"403", "The token is not one of this server's.", "application/json", "VercelError"}};
+  }
 };
 
 const by_bearer the_bearer;

@@ -1,10 +1,13 @@
 #include "http/vercel/api.hpp"
 
 #include "http/vercel/failures.hpp"
+#include "http/vercel/operations.hpp"
 
 extern "C" {
 extern const char insula_vercel_preload_begin[]; ///< All of insula-vercel.mjs.
 extern const char insula_vercel_preload_end[];
+extern const char insula_vercel_document_begin[]; ///< All of document.json.
+extern const char insula_vercel_document_end[];
 }
 
 namespace insula::http::vercel {
@@ -28,7 +31,8 @@ route preload_route() {
     },
     {.id = "getVercelPreload",
      .summary = "The module with which programs for the Vercel Sandbox service use this server.",
-     .answers = {{"200", "It.", "text/javascript"}}}};
+     .answers = {{"200", "It.", "text/javascript"}},
+     .tag = "Vercel Sandbox"}};
 }
 
 class vercel_api final : public public_api {
@@ -37,14 +41,12 @@ public:
       : with_(std::move(with)) {}
 
   std::vector<route> routes() const override {
-    std::vector<route> table{preload_route()};
-    for (const std::string prefix : {"", "/api"}) {
-      // Words that are no names come first.
-      add_session_routes(table, with_, prefix);
-      add_command_routes(table, with_, prefix);
-      add_file_routes(table, with_, prefix);
-      add_sandbox_routes(table, with_, prefix);
+    auto table = routes_below("");
+    for (auto& each : routes_below("/api")) {
+      each.document = {}; // It is listed once.
+      table.push_back(std::move(each));
     }
+    table.push_back(preload_route());
     return table;
   }
 
@@ -65,7 +67,25 @@ public:
 
   std::vector<std::string_view> key_fields() const override { return {}; }
 
+  std::string_view document_parts() const override {
+    return {insula_vercel_document_begin, insula_vercel_document_end};
+  }
+
+  const parameter* path_parameter(std::string_view name) const override {
+    return vercel::path_parameter(name);
+  }
+
 private:
+  std::vector<route> routes_below(const std::string& prefix) const {
+    std::vector<route> table;
+    // Words that are no names come first.
+    add_session_routes(table, with_, prefix);
+    add_command_routes(table, with_, prefix);
+    add_file_routes(table, with_, prefix);
+    add_sandbox_routes(table, with_, prefix);
+    return table;
+  }
+
   const shared_services with_;
 };
 

@@ -1,6 +1,8 @@
 #include "base/clock.hpp"
 #include "base/limits.hpp"
 #include "http/sandboxes/command_stream.hpp"
+#include "http/vercel/members.hpp"
+#include "http/vercel/operations.hpp"
 #include "http/vercel/session_call.hpp"
 #include "http/vercel/words.hpp"
 
@@ -40,86 +42,27 @@ struct wanted_command {
   std::optional<std::int64_t> timeout_ms;
 };
 
-bool has_nul(const std::string& text) {
-  return text.find('\0') != std::string::npos;
-}
-
-std::optional<refusal> read_flag(const json::value& in, const char* name, bool& into) {
-  const auto* value = json::find(in, name, {false, true});
-  if (value == nullptr)
-    return std::nullopt;
-  if (!value->IsBool())
-    return bad_request(std::string{name} + " must be true or false");
-  into = value->GetBool();
-  return std::nullopt;
-}
-
-std::optional<refusal> read_env(const json::value& in, std::map<std::string, std::string>& into) {
-  const auto* env = json::find(in, "env", {false, true});
-  if (env == nullptr)
-    return std::nullopt;
-  if (!env->IsObject())
-    return bad_request("env must be an object of strings");
-  for (const auto& [name, text] : env->GetObject()) {
-    const auto key = json::string_of(name);
-    if (!text.IsString())
-      return bad_request("env." + key + " must be a string");
-    auto value = json::string_of(text);
-    if (key.empty() || key.find('=') != std::string::npos || has_nul(key) || has_nul(value))
-      return bad_request("env has a name or value that no environment can have");
-    into[key] = std::move(value);
-  }
-  return std::nullopt;
-}
-
 std::optional<refusal> read_command(std::string_view body, wanted_command& into) {
   json::document document;
-  if (!json::parse(body, document) || !document.IsObject())
-    return bad_request("the body must be a JSON object");
-  const auto* program = json::find(document, "command");
-  if (program == nullptr || !program->IsString() || program->GetStringLength() == 0)
-    return bad_request("command is required");
-  into.program = json::string_of(*program);
-  if (const auto* args = json::find(document, "args", {false, true})) {
-    if (!args->IsArray())
-      return bad_request("args must be an array of strings");
-    for (const auto& each : args->GetArray()) {
-      if (!each.IsString())
-        return bad_request("args must be an array of strings");
-      into.args.push_back(json::string_of(each));
-    }
-  }
-  if (into.args.size() > most_words)
-    return bad_request("args: too many");
-  if (const auto* cwd = json::find(document, "cwd", {false, true})) {
-    if (!cwd->IsString())
-      return bad_request("cwd must be a string");
-    into.cwd = json::string_of(*cwd);
-  }
-  for (const auto* each : {&into.program, &into.cwd})
-    if (has_nul(*each))
-      return bad_request("command and cwd must have no NUL");
-  for (const auto& each : into.args)
-    if (has_nul(each))
-      return bad_request("args must have no NUL");
+  if (auto wrong = read_object(body, document))
+    return wrong;
   for (auto wrong :
-       {read_flag(document, "sudo", into.sudo), read_flag(document, "wait", into.waits),
-        read_flag(document, "logs", into.logs), read_env(document, into.env)})
+       {read_text(document, "command", into.program), read_list(document, "args", into.args),
+        read_text(document, "cwd", into.cwd), read_flag(document, "sudo", into.sudo),
+        read_flag(document, "wait", into.waits), read_flag(document, "logs", into.logs),
+        read_environment(document, into.env)})
     if (wrong)
       return wrong;
-  if (const auto* timeout = json::find(document, "timeout", {false, true})) {
-    if (!timeout->IsInt64() || timeout->GetInt64() < shortest_timeout_ms)
+  if (into.program.empty())
+    return bad_request("command is required");
+  if (into.args.size() > most_words)
+    return bad_request("args: too many");
+  if (const auto* timeout = given(document, "timeout")) {
+    into.timeout_ms = whole_number(*timeout);
+    if (into.timeout_ms.value_or(0) < shortest_timeout_ms)
       return bad_request("timeout must be at least 100 milliseconds");
-    into.timeout_ms = timeout->GetInt64();
   }
   return std::nullopt;
-}
-
-/// From a directory that a client names, which may be relative.
-std::string resolved(const std::string& cwd) {
-  if (cwd.empty())
-    return std::string{working_directory};
-  return cwd.front() == '/' ? cwd : std::string{working_directory} + '/' + cwd;
 }
 
 exec_request request_of(const session_call& call, wanted_command& wanted,
@@ -149,8 +92,8 @@ void run(const session_call& call, const std::string& body, const reply& to) {
   wanted_command wanted;
   if (const auto wrong = read_command(body, wanted))
     return to->respond(failure(*wrong));
-  command_view view{new_command_id(),     wanted.program,      wanted.args,
-                    resolved(wanted.cwd), call.session.text(), system_clock{}.unix_ms()};
+  command_view view{new_command_id(),         wanted.program,      wanted.args,
+                    resolved(wanted.cwd, {}), call.session.text(), system_clock{}.unix_ms()};
   auto command = request_of(call, wanted, view);
   const auto run_number = command.context.run;
   command.context = to->context();
@@ -333,9 +276,9 @@ void kill(const session_call& call, const std::string& body, const reply& to) {
   int number = SIGTERM;
   json::document document;
   if (!body.empty()) {
-    if (!json::parse(body, document) || !document.IsObject())
-      return to->respond(failure(bad_request("the body must be a JSON object")));
-    if (const auto* signal = json::find(document, "signal", {false, true})) {
+    if (const auto wrong = read_object(body, document))
+      return to->respond(failure(*wrong));
+    if (const auto* signal = given(document, "signal")) {
       if (!signal->IsInt() || signal->GetInt() < 1 || signal->GetInt() > SIGRTMAX)
         return to->respond(failure(bad_request("signal must be a number from 1 to 64")));
       number = signal->GetInt();
@@ -365,16 +308,27 @@ void kill(const session_call& call, const std::string& body, const reply& to) {
 
 void add_command_routes(std::vector<route>& table, const shared_services& with,
                         const std::string& prefix) {
-  const auto add = [&](verb method, const std::string& rest, session_handler handle) {
-    table.push_back(session_route(with, prefix, method, rest, handle));
+  const auto add = [&](verb method, const std::string& rest, session_handler handle,
+                       operation document) {
+    table.push_back(session_route(with, prefix, method, rest, handle, std::move(document)));
   };
-  add(verb::post, "/cmd", run);
-  add(verb::get, "/cmd/:cmd", look);
-  add(verb::get, "/cmd/:cmd/logs", tell_log);
-  add(verb::post, "/cmd/:cmd/kill", kill);
-  for (auto& each : table)
-    if (each.pattern.ends_with("/cmd"))
-      each.body_limit = limits::exec_body_bytes;
+  add(verb::post, "/cmd", run,
+      listed_of_run("runVercelCommand",
+                    "Runs a program. With `wait` the answer is application/x-ndjson: the command, "
+                    "with `logs` its output, and the command with its end.",
+                    "VercelCommandAnswer", "VercelCommandRequest"));
+  table.back().body_limit = limits::exec_body_bytes;
+  add(verb::get, "/cmd/:cmd", look,
+      listed("getVercelCommand", "A command.", "VercelCommandAnswer", {},
+             {{"wait", "query", "true: the answer waits for its end."}}));
+  auto log = listed("getVercelCommandLogs", "Its output from the beginning, until it has ended.",
+                    "VercelLogLine");
+  log.answers.front() = {"200", "One JSON object a line.", lines_type, "VercelLogLine"};
+  add(verb::get, "/cmd/:cmd/logs", tell_log, std::move(log));
+  auto signalled = listed("killVercelCommand", "Sends a signal to its process group.",
+                          "VercelCommandAnswer", "VercelSignal");
+  signalled.body_optional = true;
+  add(verb::post, "/cmd/:cmd/kill", kill, std::move(signalled));
 }
 
 } // namespace insula::http::vercel

@@ -1,10 +1,10 @@
 #include "http/sandboxes/channel_reader.hpp"
 #include "http/sandboxes/short_command.hpp"
+#include "http/vercel/members.hpp"
+#include "http/vercel/operations.hpp"
 #include "http/vercel/session_call.hpp"
 #include "http/vercel/set_up.hpp"
-#include "http/vercel/views.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -20,16 +20,6 @@ refusal file_error(std::string message) {
   return {400, "file_error", std::move(message)};
 }
 
-/// From a directory that may be relative, as the session's is.
-std::string resolved(const std::string& path, const std::string& cwd) {
-  if (path.starts_with('/'))
-    return path;
-  auto base = cwd.starts_with('/') ? cwd : std::string{working_directory} + '/' + cwd;
-  while (base.ends_with('/'))
-    base.pop_back();
-  return base + '/' + path;
-}
-
 struct asked_path {
   std::string path;
   bool recursive = false;
@@ -37,25 +27,15 @@ struct asked_path {
 
 std::optional<refusal> read_path(std::string_view body, asked_path& into) {
   json::document document;
-  if (!json::parse(body, document) || !document.IsObject())
-    return bad_request("the body must be a JSON object");
+  if (auto wrong = read_object(body, document))
+    return wrong;
   std::string cwd;
-  for (const auto& [name, to] : {std::pair{"path", &into.path}, std::pair{"cwd", &cwd}}) {
-    const auto* value = json::find(document, name, {false, true});
-    if (value == nullptr)
-      continue;
-    if (!value->IsString())
-      return bad_request(std::string{name} + " must be a string");
-    *to = json::string_of(*value);
-    if (to->find('\0') != std::string::npos)
-      return bad_request(std::string{name} + " must have no NUL");
-  }
+  for (auto wrong : {read_text(document, "path", into.path), read_text(document, "cwd", cwd),
+                     read_flag(document, "recursive", into.recursive)})
+    if (wrong)
+      return wrong;
   if (into.path.empty())
     return bad_request("path is required");
-  const auto* recursive = json::find(document, "recursive", {false, true});
-  if (recursive != nullptr && !recursive->IsBool())
-    return bad_request("recursive must be true or false");
-  into.recursive = recursive != nullptr && recursive->GetBool();
   into.path = resolved(into.path, cwd);
   return std::nullopt;
 }
@@ -184,9 +164,19 @@ void read(const session_call& call, const std::string& body, const reply& to) {
 
 void add_file_routes(std::vector<route>& table, const shared_services& with,
                      const std::string& prefix) {
-  table.push_back(session_route(with, prefix, verb::post, "/fs/mkdir", make_directory));
-  table.push_back(session_route(with, prefix, verb::post, "/fs/read", read));
-  table.push_back(session_route(with, prefix, verb::post, "/fs/write", write));
+  table.push_back(session_route(
+    with, prefix, verb::post, "/fs/mkdir", make_directory,
+    listed_of_run("makeVercelDirectory", "Makes a directory.", "VercelNothing", "VercelPath")));
+  auto reading =
+    listed_of_run("readVercelFile", "The bytes of a file.", "VercelNothing", "VercelPath");
+  reading.answers.front() = {"200", "Its bytes.", "application/octet-stream"};
+  table.push_back(session_route(with, prefix, verb::post, "/fs/read", read, std::move(reading)));
+  auto writing =
+    listed_of_run("writeVercelFiles", "Unpacks an archive below a directory.", "VercelNothing",
+                  "VercelNothing", {{"x-cwd", "header", "The directory, absolute; else /."}});
+  writing.body_type = "application/gzip";
+  writing.body_schema = {};
+  table.push_back(session_route(with, prefix, verb::post, "/fs/write", write, std::move(writing)));
   table.back().body_limit = limits::archive_body_bytes;
 }
 

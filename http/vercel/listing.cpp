@@ -3,6 +3,7 @@
 #include "base/hex.hpp"
 #include "http/text/percent.hpp"
 #include "http/vercel/access.hpp"
+#include "http/vercel/operations.hpp"
 #include "http/vercel/session_call.hpp"
 #include "http/vercel/views.hpp"
 
@@ -62,16 +63,21 @@ bool fits(const list_call& call, const sandbox_view& of) {
 
 using keyed_views = std::vector<std::pair<std::string, sandbox_view>>;
 
-response page_of(const list_call& call, keyed_views all) {
-  const auto before = [&](const auto& one, const auto& other) {
-    return call.descends ? one.first > other.first : one.first < other.first;
-  };
-  std::erase_if(all, [&](const auto& each) {
-    return call.after && (call.descends ? each.first >= *call.after : each.first <= *call.after);
-  });
+bool is_before(const list_call& call, const std::string& one, const std::string& other) {
+  return call.descends ? one > other : one < other;
+}
+
+/// Of all, those that the page can have, in their order, and one more if there is one.
+void keep_page(const list_call& call, keyed_views& all) {
+  const auto count = std::min<std::size_t>(call.limit + 1, all.size());
+  std::partial_sort(
+    all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count), all.end(),
+    [&](const auto& one, const auto& other) { return is_before(call, one.first, other.first); });
+  all.resize(count);
+}
+
+response page_of(const list_call& call, const keyed_views& all) {
   const auto count = std::min<std::size_t>(call.limit, all.size());
-  std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count), all.end(),
-                    before);
   json::ascii_writer out;
   out.begin_object().key("sandboxes").begin_array();
   for (std::size_t i = 0; i < count; ++i)
@@ -100,10 +106,13 @@ void gather(caf::event_based_actor* self, const std::shared_ptr<gathering>& st,
       [=](const sandbox_page& page) {
         for (const auto& each : page.sandboxes)
           if (auto view = view_of(each.id, each.is); view && fits(st->call, *view))
-            st->all.emplace_back(key_of(st->call, *view), std::move(*view));
+            if (auto key = key_of(st->call, *view);
+                !st->call.after || is_before(st->call, *st->call.after, key))
+              st->all.emplace_back(std::move(key), std::move(*view));
+        keep_page(st->call, st->all);
         if (!page.next.empty())
           return gather(self, st, page.next);
-        st->to->respond(page_of(st->call, std::move(st->all)));
+        st->to->respond(page_of(st->call, st->all));
         self->quit();
       },
       [=](const caf::error& why) {
@@ -180,26 +189,29 @@ std::optional<std::string> place_of_cursor(std::string_view cursor) {
 
 void add_list_route(std::vector<route>& table, const shared_services& with,
                     const std::string& prefix) {
-  table.push_back({verb::get,
-                   prefix + "/v2/sandboxes",
-                   access::bearer,
-                   body_use::ignored,
-                   0,
-                   [with](const matched_request& what) -> admission {
-                     list_call call{with};
-                     if (const auto wrong = read_call(what.head().query, call))
-                       return refused(failure(*wrong));
-                     return answered_by(
-                       [call = std::move(call)](const std::string&, const reply& to) {
-                         to->answer_within(look_patience, late_answer());
-                         call.with->system->spawn(
-                           [](caf::event_based_actor* self, const std::shared_ptr<gathering>& st) {
-                             gather(self, st, {});
-                           },
-                           std::make_shared<gathering>(gathering{call, to, {}}));
-                       });
-                   },
-                   {}});
+  table.push_back(
+    {verb::get, prefix + "/v2/sandboxes", access::bearer, body_use::ignored, 0,
+     [with](const matched_request& what) -> admission {
+       list_call call{with};
+       if (const auto wrong = read_call(what.head().query, call))
+         return refused(failure(*wrong));
+       return answered_by([call = std::move(call)](const std::string&, const reply& to) {
+         to->answer_within(look_patience, late_answer());
+         call.with->system->spawn(
+           [](caf::event_based_actor* self, const std::shared_ptr<gathering>& st) {
+             gather(self, st, {});
+           },
+           std::make_shared<gathering>(gathering{call, to, {}}));
+       });
+     },
+     listed("listVercelSandboxes", "The sandboxes of a project.", "VercelSandboxPage", {},
+            {{"project", "query", "The project.", true},
+             {"limit", "query", "1 to 50; else 20."},
+             {"cursor", "query", "The `next` of the page before."},
+             {"sortBy", "query", "createdAt, name or statusUpdatedAt."},
+             {"sortOrder", "query", "asc or desc."},
+             {"namePrefix", "query", "With sortBy=name: what the names begin with."},
+             {"tags", "query", "KEY:VALUE; only sandboxes with this tag."}})});
 }
 
 } // namespace insula::http::vercel

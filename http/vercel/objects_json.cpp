@@ -30,10 +30,6 @@ std::int64_t status_since(const sandbox_run& run) {
   return run.asked_ms;
 }
 
-bool is_over(run_state now) {
-  return now == run_state::stopped || now == run_state::failed || now == run_state::aborted;
-}
-
 } // namespace
 
 void write_sandbox(writer& out, const sandbox_view& of) {
@@ -53,7 +49,7 @@ void write_sandbox(writer& out, const sandbox_view& of) {
   if (!is.network_id.empty())
     out.member("networkId", is.network_id);
   out.member("timeout", is.timeout_ms);
-  if (!is_over(of.run.state))
+  if (is_alive(of.run.state))
     out.member("expiresAt", begin_of(of.run) + of.run.timeout_ms);
   out.key("networkPolicy");
   write_policy(out, is.network);
@@ -94,14 +90,14 @@ void write_session(writer& out, const sandbox_view& of) {
     time_member(out, "stoppedAt", run.ended_ms);
   if (run.state == run_state::aborted)
     time_member(out, "abortedAt", run.ended_ms);
-  if (is_over(run.state))
+  if (!is_alive(run.state))
     out.member("duration", run.ended_ms - begin_of(run));
   if (!of.is.runtime.empty())
     out.member("runtime", of.is.runtime);
   out.member("interactivePort", interactive_port);
   out.key("networkPolicy");
   write_policy(out, of.is.network);
-  if (is_over(run.state)) {
+  if (!is_alive(run.state)) {
     out.member("activeCpuDurationMs", run.cpu_ms).member("activeCpuUsageMs", run.cpu_ms);
     out.key("networkTransfer").begin_object();
     out.member("ingress", run.bytes_in).member("egress", run.bytes_out).end_object();

@@ -1,7 +1,8 @@
 #include "http/vercel/policy.hpp"
 
-#include <algorithm>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
 namespace insula::http::vercel {
 
@@ -16,8 +17,10 @@ std::optional<refusal> add_target(const std::string& text, bool is_subnet_wanted
     return bad_request(
       "networkPolicy." + where + ": " + text +
       (is_subnet_wanted ? " is no subnet" : " is a subnet; it belongs into subnets"));
-  if (std::find(into.begin(), into.end(), *target) == into.end())
-    into.push_back(std::move(*target));
+  if (into.size() >= max_egress_rules)
+    return bad_request("networkPolicy." + where + " has more than " +
+                       std::to_string(max_egress_rules) + " entries");
+  into.push_back(std::move(*target));
   return std::nullopt;
 }
 
@@ -79,9 +82,7 @@ std::optional<refusal> read_mode(const json::value& given, const std::string& mo
   return std::nullopt;
 }
 
-} // namespace
-
-std::optional<refusal> read_policy(const json::value& given, network_wish& into) {
+std::optional<refusal> read_wish(const json::value& given, network_wish& into) {
   into = {};
   if (!given.IsObject())
     return bad_request("networkPolicy must be an object");
@@ -105,6 +106,17 @@ std::optional<refusal> read_policy(const json::value& given, network_wish& into)
   if (auto wrong = add_targets(json::find(*subnets, "allow"), true, "subnets.allow", into.allowed))
     return wrong;
   return add_targets(json::find(*subnets, "deny"), true, "subnets.deny", into.denied);
+}
+
+} // namespace
+
+std::optional<refusal> read_policy(const json::value& given, network_wish& into) {
+  if (auto wrong = read_wish(given, into))
+    return wrong;
+  if (into.domains.size() + into.allowed.size() + into.denied.size() > max_egress_rules)
+    return bad_request("networkPolicy has more than " + std::to_string(max_egress_rules) +
+                       " entries");
+  return std::nullopt;
 }
 
 egress_policy policy_of(const network_wish& wish) {

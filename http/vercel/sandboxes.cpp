@@ -4,6 +4,7 @@
 #include "http/text/percent.hpp"
 #include "http/vercel/access.hpp"
 #include "http/vercel/listing.hpp"
+#include "http/vercel/operations.hpp"
 #include "http/vercel/session_call.hpp"
 #include "http/vercel/set_up.hpp"
 #include "http/vercel/views.hpp"
@@ -23,7 +24,6 @@ using namespace std::chrono_literals;
 /// Clients repeat a request that has had no header for 300 s.
 constexpr auto create_patience = 280s;
 constexpr auto delete_patience = std::chrono::milliseconds{limits::destroy_patience} + 10s;
-constexpr std::uint64_t create_body_bytes = 4u << 20;
 
 response unknown_sandbox(const std::string& name) {
   return failure(
@@ -123,9 +123,12 @@ private:
     message.metadata[metadata_api] = text_of(wanted_.wanted);
     ask<sandbox_description>(std::move(message), &making::defined, &making::not_defined);
   }
-  void defined(const sandbox_description&) { start(); }
+  void defined(const sandbox_description&) {
+    is_ours_ = true;
+    start();
+  }
 
-  /// It is there: or an earlier attempt has been cut off in its middle.
+  /// It is there: or an earlier attempt was cut off in its middle, and this one goes on with it.
   void not_defined(const error& why) {
     if (why.code != errc::already_exists)
       return to_->respond(failure(why));
@@ -141,9 +144,14 @@ private:
     start();
   }
 
-  void start() { ask<run_report>(begin_run{wanted_.wanted.timeout_ms}, &making::started); }
-
+  void start() {
+    ask<run_report>(begin_run{wanted_.wanted.timeout_ms}, &making::started, &making::not_started);
+  }
+  /// Of two that make it at the same time, one does.
   void started(const run_report& report) {
+    if (!report.begun)
+      return to_->respond(taken_name(call_.name));
+    is_ours_ = true;
     report_ = report;
     run_steps(steps_of(wanted_));
   }
@@ -184,6 +192,7 @@ private:
     to_->respond(view ? sandbox_answer(call_, *view) : unknown_sandbox(call_.name));
   }
 
+  void not_started(const error& why) { is_ours_ ? undo(why) : refuse(why); }
   void refuse(const error& why) { to_->respond(failure(why)); }
 
   void undo(const error& why) {
@@ -204,6 +213,7 @@ private:
   const reply to_;
   const std::chrono::steady_clock::time_point until_;
   run_report report_;
+  bool is_ours_ = false; ///< What fails is undone. Else somebody else makes it.
 };
 
 /// None: the node can make what is asked for.
@@ -319,7 +329,7 @@ std::string decoded(const std::string& segment) {
 }
 
 route named_route(const shared_services& with, const std::string& prefix, verb method,
-                  named_handler handle) {
+                  named_handler handle, operation document) {
   route made{method,
              prefix + "/v2/sandboxes/:name",
              access::bearer,
@@ -338,7 +348,7 @@ route named_route(const shared_services& with, const std::string& prefix, verb m
                    handle(call, body, to);
                  });
              },
-             {}};
+             std::move(document)};
   made.about = [with](const matched_request& what) {
     return sandbox_of(with->secret, form_value(what.head().query, "projectId"),
                       decoded(what["name"]));
@@ -349,21 +359,31 @@ route named_route(const shared_services& with, const std::string& prefix, verb m
 
 } // namespace
 
+namespace {
+
+operation create_document(std::string_view version) {
+  auto made = listed(version == "/v2" ? "createVercelSandbox" : "createVercelSandboxV3",
+                     "Makes a sandbox and starts its first session.", "VercelSandboxAnswer",
+                     "VercelCreateRequest");
+  made.answers.push_back(
+    {"413", "The body has more than 64 KiB.", "application/json", "VercelError"});
+  return made;
+}
+
+} // namespace
+
 void add_sandbox_routes(std::vector<route>& table, const shared_services& with,
                         const std::string& prefix) {
   for (const auto* version : {"/v2", "/v3"}) {
-    table.push_back({verb::post,
-                     prefix + version + "/sandboxes",
-                     access::bearer,
-                     body_use::buffered,
-                     create_body_bytes,
+    table.push_back({verb::post, prefix + version + "/sandboxes", access::bearer,
+                     body_use::buffered, limits::routed_body_bytes,
                      [with](const matched_request& what) {
                        return answered_by([with, host = what.field("Host")](const std::string& body,
                                                                             const reply& to) {
                          create(with, host, body, to);
                        });
                      },
-                     {}});
+                     create_document(version)});
     table.back().about = [](const matched_request&) { return std::string{}; };
     table.back().in_body = [with](std::string_view body) {
       const auto [project, name] = project_and_name(body);
@@ -373,9 +393,19 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with,
     table.back().id_in_body = true;
   }
   add_list_route(table, with, prefix);
-  table.push_back(named_route(with, prefix, verb::get, get));
-  table.push_back(named_route(with, prefix, verb::patch, patch));
-  table.push_back(named_route(with, prefix, verb::del, remove));
+  table.push_back(
+    named_route(with, prefix, verb::get, get,
+                listed("getVercelSandbox", "A sandbox, with the session that runs or ran last.",
+                       "VercelSandboxAnswer", {},
+                       {project_parameter,
+                        {"resume", "query", "true: what is about to begin is waited for."}})));
+  table.push_back(
+    named_route(with, prefix, verb::patch, patch,
+                listed("updateVercelSandbox", "Changes what the body names.",
+                       "VercelSandboxWithRoutes", "VercelUpdateRequest", {project_parameter})));
+  table.push_back(named_route(with, prefix, verb::del, remove,
+                              listed("deleteVercelSandbox", "Deletes it, with all it has.",
+                                     "VercelSandboxAlone", {}, {project_parameter})));
 }
 
 } // namespace insula::http::vercel

@@ -2,6 +2,7 @@
 
 #include "http/text/percent.hpp"
 #include "http/vercel/access.hpp"
+#include "http/vercel/objects_json.hpp"
 
 namespace insula::http::vercel {
 
@@ -13,8 +14,16 @@ response late_answer() {
   return failure(refusal{503, "internal_server_error", "The sandbox did not answer in time."});
 }
 
+std::string resolved(const std::string& path, const std::string& cwd) {
+  if (path.starts_with('/'))
+    return path;
+  if (!cwd.empty())
+    return resolved(path.empty() ? cwd : cwd + (cwd.ends_with('/') ? "" : "/") + path, {});
+  return std::string{working_directory} + (path.empty() ? "" : "/") + path;
+}
+
 route session_route(const shared_services& with, const std::string& prefix, verb method,
-                    const std::string& rest, session_handler handle) {
+                    const std::string& rest, session_handler handle, operation document) {
   const bool has_body = method == verb::post;
   route made{method,
              prefix + "/v2/sandboxes/sessions/:session" + rest,
@@ -25,14 +34,18 @@ route session_route(const shared_services& with, const std::string& prefix, verb
                auto session = session_id::parse(what["session"]);
                if (!session)
                  return refused(unknown_session());
-               session_call call{with, std::move(*session), what["cmd"], what.field("x-cwd"),
+               session_call call{with,
+                                 std::move(*session),
+                                 what["cmd"],
+                                 what.field("x-cwd"),
+                                 what.field("Host"),
                                  form_value(what.head().query, "wait") == "true"};
                return answered_by(
                  [call = std::move(call), handle](const std::string& body, const reply& to) {
                    handle(call, body, to);
                  });
              },
-             {}};
+             std::move(document)};
   made.about = [](const matched_request& what) {
     const auto session = session_id::parse(what["session"]);
     return session ? session->sandbox : std::string{};

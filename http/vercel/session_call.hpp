@@ -13,12 +13,17 @@
 
 namespace insula::http::vercel {
 
+/// A path that may be relative to one that may be relative to the directory of the session. Both
+/// empty: that directory.
+std::string resolved(const std::string& path, const std::string& cwd);
+
 /// A request about one run.
 struct session_call {
   shared_services with;
   session_id session;
   std::string command; ///< The segment of its path; empty: the path has none.
   std::string cwd;     ///< The field x-cwd.
+  std::string host;    ///< What the client calls this node.
   bool waits = false;  ///< wait=true
 
   const std::string& sandbox() const { return session.sandbox; }
@@ -45,9 +50,9 @@ void ask_session(
     .template then<Answer>(std::move(answered));
 }
 
-/// One row, below `/v2/sandboxes/sessions/:session`.
+/// One row, listed as `document` says, below `/v2/sandboxes/sessions/:session`.
 using session_handler = void (*)(const session_call&, const std::string& body, const reply&);
 route session_route(const shared_services& with, const std::string& prefix, verb method,
-                    const std::string& rest, session_handler handle);
+                    const std::string& rest, session_handler handle, operation document);
 
 } // namespace insula::http::vercel

@@ -2,6 +2,8 @@
 #include "http/text/percent.hpp"
 #include "http/vercel/access.hpp"
 #include "http/vercel/listing.hpp"
+#include "http/vercel/members.hpp"
+#include "http/vercel/operations.hpp"
 #include "http/vercel/session_call.hpp"
 #include "http/vercel/views.hpp"
 
@@ -37,7 +39,7 @@ void get(const session_call& call, const std::string&, const reply& to) {
     out.begin_object().key("session");
     write_session(out, *view);
     out.key("routes");
-    write_routes(out, routes_of(*call.with, *view, {}));
+    write_routes(out, routes_of(*call.with, *view, call.host));
     out.end_object();
     to->respond({200, out.str()});
   });
@@ -67,12 +69,13 @@ void stop(const session_call& call, const std::string&, const reply& to) {
 
 void extend(const session_call& call, const std::string& body, const reply& to) {
   json::document document;
-  const auto* duration =
-    json::parse(body, document) && document.IsObject() ? json::find(document, "duration") : nullptr;
-  if (duration == nullptr || !duration->IsInt64() || duration->GetInt64() < least_extension_ms)
-    return to->respond(
-      failure(refusal{400, "bad_request", "duration must be at least 1000 milliseconds"}));
-  const extend_run wanted{call.session.run, duration->GetInt64(), most_timeout_ms};
+  if (const auto wrong = read_object(body, document))
+    return to->respond(failure(*wrong));
+  const auto* duration = given(document, "duration");
+  const auto by_ms = duration != nullptr ? whole_number(*duration).value_or(0) : 0;
+  if (by_ms < least_extension_ms)
+    return to->respond(failure(bad_request("duration must be at least 1000 milliseconds")));
+  const extend_run wanted{call.session.run, by_ms, most_timeout_ms};
   ask_session<run_report>(
     call, wanted, to,
     [=](const run_report& report) {
@@ -90,8 +93,8 @@ void extend(const session_call& call, const std::string& body, const reply& to) 
 void set_network(const session_call& call, const std::string& body, const reply& to) {
   json::document document;
   network_wish wish;
-  if (!json::parse(body, document))
-    return to->respond(failure(refusal{400, "bad_request", "the body must be a JSON object"}));
+  if (const auto wrong = read_object(body, document))
+    return to->respond(failure(*wrong));
   if (const auto wrong = read_policy(document, wish))
     return to->respond(failure(*wrong));
   find_runs look;
@@ -156,9 +159,7 @@ void list(const shared_services& with, const std::string& id, std::uint32_t limi
 }
 
 admission admit_list(const shared_services& with, const matched_request& what) {
-  const auto bad = [](std::string why) {
-    return refused(failure(refusal{400, "bad_request", std::move(why)}));
-  };
+  const auto bad = [](std::string why) { return refused(failure(bad_request(std::move(why)))); };
   const auto& query = what.head().query;
   const auto project = form_value(query, "project"), name = form_value(query, "name");
   const auto order = form_value(query, "sortOrder");
@@ -187,13 +188,15 @@ admission admit_list(const shared_services& with, const matched_request& what) {
 
 void add_session_routes(std::vector<route>& table, const shared_services& with,
                         const std::string& prefix) {
-  table.push_back({verb::get,
-                   prefix + "/v2/sandboxes/sessions",
-                   access::bearer,
-                   body_use::ignored,
-                   0,
-                   [with](const matched_request& what) { return admit_list(with, what); },
-                   {}});
+  table.push_back(
+    {verb::get, prefix + "/v2/sandboxes/sessions", access::bearer, body_use::ignored, 0,
+     [with](const matched_request& what) { return admit_list(with, what); },
+     listed("listVercelSessions", "The sessions of a sandbox.", "VercelSessionPage", {},
+            {{"project", "query", "The project of the sandbox.", true},
+             {"name", "query", "The sandbox's name.", true},
+             {"limit", "query", "1 to 50; else 20."},
+             {"cursor", "query", "The `next` of the page before."},
+             {"sortOrder", "query", "asc or desc, by the time of creation."}})});
   table.back().about = [with](const matched_request& what) {
     const auto& query = what.head().query;
     return sandbox_of(with->secret, form_value(query, "project"), form_value(query, "name"));
@@ -201,10 +204,20 @@ void add_session_routes(std::vector<route>& table, const shared_services& with,
   table.back().unknown = [](const request_path&) {
     return failure(refusal{404, "not_found", "The sandbox was not found."});
   };
-  table.push_back(session_route(with, prefix, verb::get, "", get));
-  table.push_back(session_route(with, prefix, verb::post, "/stop", stop));
-  table.push_back(session_route(with, prefix, verb::post, "/extend-timeout", extend));
-  table.push_back(session_route(with, prefix, verb::post, "/network-policy", set_network));
+  table.push_back(
+    session_route(with, prefix, verb::get, "", get,
+                  listed("getVercelSession", "A session.", "VercelSessionWithRoutes")));
+  table.push_back(
+    session_route(with, prefix, verb::post, "/stop", stop,
+                  listed("stopVercelSession", "Stops it, and waits until nothing of it runs.",
+                         "VercelStopped", "VercelNothing")));
+  table.push_back(session_route(with, prefix, verb::post, "/extend-timeout", extend,
+                                listed_of_run("extendVercelSession", "Gives the session more time.",
+                                              "VercelSessionAnswer", "VercelExtension")));
+  table.push_back(
+    session_route(with, prefix, verb::post, "/network-policy", set_network,
+                  listed_of_run("setVercelNetworkPolicy", "What the sandbox may reach from now on.",
+                                "VercelSessionAnswer", "VercelNetworkPolicy")));
 }
 
 } // namespace insula::http::vercel

@@ -1,10 +1,9 @@
 #include "http/vercel/settings.hpp"
 
 #include "http/vercel/ids.hpp"
+#include "http/vercel/members.hpp"
 
 #include <algorithm>
-#include <array>
-#include <set>
 
 namespace insula::http::vercel {
 
@@ -12,61 +11,11 @@ namespace {
 
 using json::find;
 
-constexpr std::size_t most_ports = 15, most_tags = 5, longest_tag = 256, most_env = 1000;
+constexpr std::size_t most_ports = 15, most_tags = 5, longest_tag = 256;
 constexpr std::int64_t day_ms = 24LL * 60 * 60 * 1000;
 
 refusal bad_timeout(const std::string& why) {
   return {400, "sandbox_timeout_invalid", why};
-}
-
-/// null counts as not there, as for every reader of JavaScript's.
-const json::value* given(const json::value& in, std::string_view name) {
-  return find(in, name, {false, true});
-}
-
-std::optional<refusal> read_text(const json::value& in, const char* name, std::string& into) {
-  const auto* value = given(in, name);
-  if (value == nullptr)
-    return std::nullopt;
-  if (!value->IsString())
-    return bad_request(std::string{name} + " must be a string");
-  into = json::string_of(*value);
-  if (into.find('\0') != std::string::npos)
-    return bad_request(std::string{name} + " must have no NUL");
-  return std::nullopt;
-}
-
-std::optional<refusal> read_flag(const json::value& in, const char* name, bool& into) {
-  const auto* value = given(in, name);
-  if (value != nullptr && !value->IsBool())
-    return bad_request(std::string{name} + " must be true or false");
-  into = value == nullptr ? into : value->GetBool();
-  return std::nullopt;
-}
-
-std::optional<std::int64_t> whole_number(const json::value& value) {
-  if (value.IsInt64())
-    return value.GetInt64();
-  if (value.IsDouble() && value.GetDouble() == static_cast<double>(static_cast<std::int64_t>(
-                                                 std::clamp(value.GetDouble(), -9e15, 9e15))))
-    return static_cast<std::int64_t>(value.GetDouble());
-  return std::nullopt;
-}
-
-std::optional<refusal> read_texts(const json::value& in, const char* name,
-                                  std::map<std::string, std::string>& into) {
-  const auto* value = given(in, name);
-  if (value == nullptr)
-    return std::nullopt;
-  if (!value->IsObject())
-    return bad_request(std::string{name} + " must be an object of strings");
-  into.clear();
-  for (const auto& [key, text] : value->GetObject()) {
-    if (!text.IsString())
-      return bad_request(std::string{name} + "." + json::string_of(key) + " must be a string");
-    into[json::string_of(key)] = json::string_of(text);
-  }
-  return std::nullopt;
 }
 
 std::optional<refusal> read_ports(const json::value& in, std::vector<std::uint16_t>& into) {
@@ -267,14 +216,14 @@ std::pair<std::string, std::string> project_and_name(std::string_view body) {
 
 std::optional<refusal> read_create(std::string_view body, create_request& into) {
   json::document document;
-  if (!json::parse(body, document) || !document.IsObject())
-    return bad_request("the body must be a JSON object");
+  if (auto wrong = read_object(body, document))
+    return wrong;
   auto& wanted = into.wanted;
   bool changes_network = false;
   for (auto wrong :
        {read_text(document, "projectId", wanted.project), read_text(document, "name", wanted.name),
         read_text(document, "runtime", wanted.runtime), read_text(document, "image", wanted.image),
-        read_texts(document, "env", into.env)})
+        read_environment(document, into.env)})
     if (wrong)
       return wrong;
   if (wanted.project.empty() || wanted.project.size() > 128)
@@ -289,12 +238,6 @@ std::optional<refusal> read_create(std::string_view body, create_request& into) 
     return bad_request("runtime and image cannot be there both");
   if (wanted.runtime.size() > 64 || wanted.image.size() > 512)
     return bad_request("runtime or image is too long");
-  if (into.env.size() > most_env)
-    return bad_request("env has too many variables");
-  for (const auto& [name, text] : into.env)
-    if (name.empty() || name.find_first_of(std::string_view{"=\0", 2}) != std::string::npos ||
-        text.find('\0') != std::string::npos)
-      return bad_request("env has a name or value that no environment can have");
   if (auto wrong = read_common(document, wanted, changes_network, false))
     return wrong;
   return read_source(document, into);
@@ -302,8 +245,8 @@ std::optional<refusal> read_create(std::string_view body, create_request& into) 
 
 std::optional<refusal> apply_patch(std::string_view body, settings& to, bool& changes_network) {
   json::document document;
-  if (!json::parse(body, document) || !document.IsObject())
-    return bad_request("the body must be a JSON object");
+  if (auto wrong = read_object(body, document))
+    return wrong;
   if (given(document, "currentSnapshotId") != nullptr)
     return refusal{404, "not_found", "The snapshot was not found."};
   auto changed = to;

@@ -1,11 +1,7 @@
 #include "http/vercel/views.hpp"
 
-#include "base/hex.hpp"
+#include "http/sandboxes/keyed_id.hpp"
 
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-
-#include <array>
 #include <chrono>
 
 namespace insula::http::vercel {
@@ -16,13 +12,10 @@ constexpr std::chrono::hours link_lasts{24 * 7};
 
 /// One label of DNS, the same for as long as the sandbox has its name, and not to be guessed.
 std::string label_of(std::string_view secret, const std::string& id, std::uint16_t port) {
-  constexpr std::size_t mac_bytes = 8;
-  const auto text = "\npreview" + id + ':' + std::to_string(port);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
-  unsigned count = 0;
-  HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-       reinterpret_cast<const unsigned char*>(text.data()), text.size(), bytes.data(), &count);
-  return "sb-" + id + '-' + std::to_string(port) + '-' + to_hex({bytes.data(), mac_bytes});
+  constexpr std::size_t unguessable = 16;
+  const auto text = "\nvercel-preview" + id + ':' + std::to_string(port);
+  return "sb-" + id + '-' + std::to_string(port) + '-' +
+         keyed_id(secret, text).substr(0, unguessable);
 }
 
 } // namespace
@@ -48,10 +41,6 @@ std::vector<route_view> routes_of(const services& with, const sandbox_view& of,
     all.push_back(std::move(each));
   }
   return all;
-}
-
-bool is_alive(run_state now) {
-  return now == run_state::pending || now == run_state::running || now == run_state::stopping;
 }
 
 } // namespace insula::http::vercel

@@ -18,6 +18,4 @@ std::optional<sandbox_view> view_of(const std::string& id, const sandbox_descrip
 std::vector<route_view> routes_of(const services& with, const sandbox_view& of,
                                   std::string_view host);
 
-bool is_alive(run_state now);
-
 } // namespace insula::http::vercel

@@ -1,6 +1,7 @@
 #include "apps/import_calls.hpp"
 #include "base/unique_fd.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/said_by_fork.hpp"
 #include "tests/support/temp_dir.hpp"
 
 #include <array>
@@ -114,29 +115,12 @@ std::string outcomes_of_leaving(int pair) {
 /// What `made` says in a process that may only unpack, in that directory.
 template <class Made>
 std::string said_by_importer(const temp_dir& where, Made made) {
-  std::array<int, 2> ends{};
-  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
-  const unique_fd from{ends[0]};
-  unique_fd to{ends[1]};
-  const pid_t child = ::fork();
-  if (child == 0) {
+  return said_by_fork([&] {
     if (::chdir(where.path().c_str()) != 0)
-      ::_exit(2);
+      return std::string{"no such directory"};
     const auto done = allow_only_import_calls();
-    const auto text = done ? made() : done.reason().message;
-    const bool said = ::write(to.get(), text.data(), text.size()) == std::ssize(text);
-    ::_exit(said ? 0 : 1);
-  }
-  REQUIRE(child > 0);
-  to.reset();
-  std::string all;
-  std::array<char, 4096> some{};
-  for (ssize_t n = 0; (n = ::read(from.get(), some.data(), some.size())) > 0;)
-    all.append(some.data(), static_cast<std::size_t>(n));
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  CHECK(status == 0);
-  return all;
+    return done ? made() : done.reason().message;
+  });
 }
 
 } // namespace

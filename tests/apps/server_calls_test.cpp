@@ -1,6 +1,7 @@
 #include "apps/server_calls.hpp"
 #include "base/unique_fd.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/said_by_fork.hpp"
 
 #include <array>
 #include <cerrno>
@@ -76,12 +77,7 @@ std::string outcomes() {
 
 /// What a thread that was there before finds, and one that has come after.
 std::string outcomes_with(result<void> (*allow_only)()) {
-  std::array<int, 2> ends{};
-  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
-  const unique_fd from{ends[0]};
-  unique_fd to{ends[1]};
-  const pid_t child = ::fork();
-  if (child == 0) {
+  return said_by_fork([&]() -> std::string {
     std::promise<void> limited;
     std::string earlier;
     std::thread there{[&] {
@@ -94,20 +90,10 @@ std::string outcomes_with(result<void> (*allow_only)()) {
     there.join();
     std::string later;
     std::thread{[&] { later = outcomes(); }}.join();
-    const auto text = !done ? done.reason().message : earlier == later ? later : "they differ";
-    const bool said = ::write(to.get(), text.data(), text.size()) == std::ssize(text);
-    ::_exit(said ? 0 : 1);
-  }
-  REQUIRE(child > 0);
-  to.reset();
-  std::string all;
-  std::array<char, 4096> some{};
-  for (ssize_t n = 0; (n = ::read(from.get(), some.data(), some.size())) > 0;)
-    all.append(some.data(), static_cast<std::size_t>(n));
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  CHECK(status == 0);
-  return all;
+    if (!done)
+      return done.reason().message;
+    return earlier == later ? later : "they differ";
+  });
 }
 
 } // namespace

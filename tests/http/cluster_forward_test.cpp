@@ -329,6 +329,29 @@ TEST_CASE("a request goes on to the node that has its sandbox", "[http][cluster]
   }
 }
 
+TEST_CASE("a request whose body names its sandbox goes to the owner of that", "[http][cluster]") {
+  pair_of_nodes both;
+  auto& [signs, all, n1, n2] = both;
+  client one{n1.port()};
+  const std::string wrong = R"({"projectId":"p","name":"box","timeout":1})";
+  one.send(request("POST", "/v3/sandboxes", wrong));
+  CHECK(one.receive().body.find("sandbox_timeout_invalid") != std::string::npos);
+  CHECK(all->owners.size() == 2); // One more than abc.
+  SECTION("also by the path of the version before") {
+    one.send(request("POST", "/v2/sandboxes", wrong));
+    CHECK(one.receive().status == 400);
+    CHECK(all->owners.size() == 2);
+  }
+  SECTION("but one that does not say how long it is has to") {
+    one.send(
+      "POST /v3/sandboxes HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+    const auto got = one.receive();
+    CHECK(got.status == 411);
+    CHECK(got.body.find("Content-Length") != std::string::npos);
+  }
+  CHECK(n1.is_untouched());
+}
+
 TEST_CASE("who owns it may take a while to be found", "[http][cluster]") {
   pair_of_nodes both;
   both.n1.routing->hold();

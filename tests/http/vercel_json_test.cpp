@@ -286,3 +286,26 @@ TEST_CASE("Vercel: a source is fetched by a command that has its words in variab
   CHECK(last_line("one\ntwo\n") == "two");
   CHECK(last_line("").size() > 3);
 }
+
+TEST_CASE("Vercel: a policy has as many entries as the node can judge by", "[http][vercel]") {
+  const auto policy_with = [](std::size_t domains, std::size_t subnets) {
+    std::string text = R"({"allow":[)";
+    for (std::size_t i = 0; i < domains; ++i)
+      text += (i == 0 ? "\"d" : ",\"d") + std::to_string(i) + ".example\"";
+    text += R"(],"subnets":{"deny":[)";
+    for (std::size_t i = 0; i < subnets; ++i)
+      text += (i == 0 ? "\"10." : ",\"10.") + std::to_string(i / 256) + "." +
+              std::to_string(i % 256) + ".0/24\"";
+    return text + "]}}";
+  };
+  const auto read = [](const std::string& text) {
+    json::document given;
+    REQUIRE(json::parse(text, given));
+    network_wish wish;
+    const auto wrong = read_policy(given, wish);
+    return wrong ? wrong->message : std::to_string(wish.domains.size() + wish.denied.size());
+  };
+  CHECK(read(policy_with(max_egress_rules, 0)) == std::to_string(max_egress_rules));
+  CHECK(read(policy_with(max_egress_rules + 1, 0)).starts_with("networkPolicy.allow has more"));
+  CHECK(read(policy_with(max_egress_rules - 1, 2)).starts_with("networkPolicy has more than"));
+}

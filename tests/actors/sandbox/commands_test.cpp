@@ -72,6 +72,20 @@ TEST_CASE("a long line is read from a descriptor, and a shell that is no bash ha
   CHECK(spec.argv.back().find("cat") != std::string::npos);
 }
 
+TEST_CASE("a program runs without a shell, and its line is what it finds at a descriptor",
+          "[parts]") {
+  fake_core core;
+  commands jobs{core};
+  core.be_running();
+  owed<process_actor> told;
+  auto what = line("bytes");
+  what.wanted.argv = {"tar", "-x", "a b"};
+  jobs.run(std::move(what), told);
+  const auto& spec = core.processes[0]->options.spec;
+  CHECK(spec.argv == std::vector<std::string>{"tar", "-x", "a b"});
+  CHECK(spec.script == "bytes");
+}
+
 TEST_CASE("so many commands run at once and no more", "[parts]") {
   fake_core core;
   commands jobs{core};

@@ -201,49 +201,54 @@ TEST_CASE("an image that is not there is not removed", "[apps][images]") {
   node.settle();
 }
 
-TEST_CASE("more removals than may wait are refused at once", "[apps][images]") {
+namespace {
+
+/// A node that looks for the users of the image "old", which is to go, until it is told to go on.
+struct busy_removal {
+  busy_removal() {
+    node.how.users = [this](const std::string& name,
+                            const actors::sandbox_image&) -> users_or_error {
+      asked.tell(name);
+      go_on.next();
+      return std::vector<std::string>{"abc"};
+    };
+    node.all->put("old", image_with("old"));
+    node.start();
+    looked_at.emplace(node.remove("old"));
+    CHECK(asked.next() == "old");
+  }
+
   events<std::string> asked;
   events<bool> go_on;
   fetching_node node;
-  node.how.users = [&](const std::string& name, const actors::sandbox_image&) -> users_or_error {
-    asked.tell(name);
-    go_on.next();
-    return std::vector<std::string>{"abc"};
-  };
-  node.all->put("old", image_with("old"));
-  node.start();
-  const auto looked_at = node.remove("old");
-  CHECK(asked.next() == "old");
+  std::optional<told> looked_at;
+};
+
+} // namespace
+
+TEST_CASE("more removals than may wait are refused at once", "[apps][images]") {
+  busy_removal of;
+  auto& node = of.node;
   std::vector<told> waiting;
   for (std::size_t i = 0; i < limits::images_waiting; ++i)
     waiting.push_back(node.remove("nothing"));
   const auto beyond = node.remove("nothing");
   REQUIRE_FALSE(beyond.open());
   CHECK(beyond.code() == errc::limit_reached);
-  go_on.tell(true);
-  CHECK(looked_at.code() == errc::limit_reached);
+  of.go_on.tell(true);
+  CHECK(of.looked_at->code() == errc::limit_reached);
   for (const auto& each : waiting)
     CHECK(each.code() == errc::not_found);
 }
 
 TEST_CASE("removals that nobody has looked at are answered when the server ends",
           "[apps][images]") {
-  events<std::string> asked;
-  events<bool> go_on;
-  fetching_node node;
-  node.how.users = [&](const std::string& name, const actors::sandbox_image&) -> users_or_error {
-    asked.tell(name);
-    go_on.next();
-    return std::vector<std::string>{"abc"};
-  };
-  node.all->put("old", image_with("old"));
-  node.start();
-  const auto looked_at = node.remove("old");
-  CHECK(asked.next() == "old");
+  busy_removal of;
+  auto& node = of.node;
   const auto waiting = node.find(kit);
-  go_on.tell(true);
+  of.go_on.tell(true);
   node.supply->end();
-  CHECK(looked_at.code() == errc::limit_reached);
+  CHECK(of.looked_at->code() == errc::limit_reached);
   CHECK(waiting.code() == errc::image_pending);
 }
 
