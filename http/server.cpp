@@ -16,6 +16,7 @@
 #include "http/sandboxes/session_id.hpp"
 #include "http/transport/node_fields.hpp"
 #include "http/vercel/api.hpp"
+#include "http/vercel/port_names.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -309,11 +310,17 @@ private:
   std::shared_ptr<const preview::door> previews(const server_options& options,
                                                 std::string execd_of = {},
                                                 bool behind_node = false) const {
-    return std::make_shared<const preview::door>(
-      preview::settings{options.preview_domain, options.previews_public, options.secret,
-                        options.tls.has_value(), behind_node, opensandbox::access::key,
-                        served_ports(), std::move(execd_of)},
-      with_, links_, key_, page_guard{options.allowed_hosts});
+    return std::make_shared<const preview::door>(preview::settings{options.preview_domain,
+                                                                   options.previews_public,
+                                                                   options.secret,
+                                                                   options.tls.has_value(),
+                                                                   behind_node,
+                                                                   opensandbox::access::key,
+                                                                   served_ports(),
+                                                                   {vercel::make_port_names(with_)},
+                                                                   std::move(execd_of)},
+                                                 with_, links_, key_,
+                                                 page_guard{options.allowed_hosts});
   }
 
   /// Of two that have a path the first says what is wrong with it.

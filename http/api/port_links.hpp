@@ -28,6 +28,9 @@ public:
   virtual result<port_link> link(const std::string& id, std::uint16_t port, std::string_view host,
                                  std::chrono::seconds lasts) const = 0;
 
+  /// Where this node is asked at a name of one label that an API has given to a port.
+  virtual std::string url_of(std::string_view label, std::string_view host) const = 0;
+
   /// None: no key is asked for.
   virtual std::optional<std::string> token(const std::string& id, std::uint16_t port,
                                            std::chrono::seconds lasts) const = 0;

@@ -91,9 +91,9 @@ std::optional<address> address_beyond(const address& served) {
   return found;
 }
 
-std::string host_of(std::string_view id, std::uint16_t port, std::string_view domain) {
-  const auto label = std::to_string(port) + "-" + std::string{id};
-  return label.size() > longest_label ? std::string{} : label + "." + std::string{domain};
+std::string label_of(std::string_view id, std::uint16_t port) {
+  auto label = std::to_string(port) + "-" + std::string{id};
+  return label.size() > longest_label ? std::string{} : std::move(label);
 }
 
 std::string prefix_of(std::string_view id, std::uint16_t port) {

@@ -1,6 +1,9 @@
 #pragma once
 
+#include "http/api/port_names.hpp"
+
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,8 +19,11 @@ struct address {
   std::string path;   ///< For that server, as it was sent: begins with a slash, or is `*`.
   /// Asked of a port that an API serves, which goes on to `port`; 0: it was not.
   std::uint16_t served_by = 0;
-  std::string host = {};  ///< What the client calls this node: its Host.
+  std::string host = {};  ///< What the client calls this node.
   bool encrypted = false; ///< The client speaks TLS.
+  /// By which API's name the port was asked for; null: by none. A name needs no key, and the API
+  /// says whether its port is open.
+  std::shared_ptr<const port_names> named_by = nullptr;
 };
 
 /// `host` as the Host field has it: `<port>-<id>.<domain>`, in any letter case, with any port
@@ -33,8 +39,8 @@ std::optional<address> address_of_path(std::string_view path);
 /// else is, or the port is none.
 std::optional<address> address_beyond(const address& served);
 
-/// The host of a port, without a port of its own; empty: the id is too long for a name in DNS.
-std::string host_of(std::string_view id, std::uint16_t port, std::string_view domain);
+/// What the host of a port begins with; empty: the id is too long for a name in DNS.
+std::string label_of(std::string_view id, std::uint16_t port);
 
 /// `/v1/sandbox/<id>/port/<port>`
 std::string prefix_of(std::string_view id, std::uint16_t port);

@@ -37,7 +37,7 @@ door::door(settings is, std::shared_ptr<const services> with,
     , pages_(std::move(pages)) {}
 
 std::vector<std::string> door::patterns() const {
-  return {":port-:id.*", "/v1/sandbox/:id/port/:port/*"};
+  return {":port-:id.*", "/v1/sandbox/:id/port/:port/*", ":name.*"};
 }
 
 const served_port* door::served_at(std::uint16_t port) const {
@@ -46,13 +46,28 @@ const served_port* door::served_at(std::uint16_t port) const {
   return at == is_.served.end() ? nullptr : &*at;
 }
 
+std::optional<address> door::named_address(const request_head& head) const {
+  auto forwarded = head.field("X-Forwarded-Host");
+  for (const auto host : {head.field("Host"), take_until(forwarded, ',')})
+    for (const auto& names : is_.names)
+      if (auto found = names->find(host)) {
+        address to{std::move(found->sandbox), found->port, {}, std::string{head.path}};
+        to.host = host;
+        to.named_by = names;
+        return to;
+      }
+  return std::nullopt;
+}
+
 std::optional<address> door::address_of(const request_head& head) const {
   if (!is_.one_sandbox.empty())
     for (const auto& each : is_.served)
       if (each.scheme != nullptr)
         return address_beyond({is_.one_sandbox, each.port, {}, std::string{head.path}});
-  if (auto named = address_of_host(head.field("Host"), is_.domain, head.path))
+  if (auto named = named_address(head))
     return named;
+  if (auto hosted = address_of_host(head.field("Host"), is_.domain, head.path))
+    return hosted;
   auto behind = address_of_path(head.path);
   if (!behind)
     return behind;
@@ -73,12 +88,12 @@ std::optional<claimed_request> door::find(const request_head& head) const {
     return std::nullopt;
   claimed_request found;
   found.sandbox = to->id;
-  found.pattern = to->prefix.empty() ? 0 : 1;
+  found.pattern = to->named_by ? 2 : to->prefix.empty() ? 0 : 1;
   const auto* served = to->served_by != 0 ? served_at(to->served_by) : nullptr;
   found.scheme = served != nullptr ? served->scheme : is_.scheme;
   found.needs_scheme = served != nullptr;
-  found.unknown = [port = to->port, as_page = wants_page(head)] {
-    return not_running(port, as_page);
+  found.unknown = [port = to->port, names = to->named_by, as_page = wants_page(head)] {
+    return names ? names->unknown() : not_running(port, as_page);
   };
   found.admit = [this, &head, to = std::move(*to)](bool knows_key, const std::string& request_id) {
     return admit(head, to, knows_key, request_id);
@@ -88,10 +103,12 @@ std::optional<claimed_request> door::find(const request_head& head) const {
 
 admission door::admit(const request_head& head, address to, bool knows_key,
                       const std::string& request_id) const {
+  if (to.named_by && to.port == 0)
+    return refused(to.named_by->unknown());
   if (!to.path.starts_with('/') && !(to.path == "*" && head.method_name == "OPTIONS"))
     return refused(proxy::error_answer(400, "invalid_request", "the path must begin with a slash",
                                        wants_page(head), false));
-  if (!is_.behind_node)
+  if (!is_.behind_node && !to.named_by)
     if (auto no = objection_to(head, to, knows_key))
       return refused(std::move(*no));
   const auto has_key = [&](std::string_view what) {
@@ -126,8 +143,9 @@ admission door::admit(const request_head& head, address to, bool knows_key,
   } else if (head.client != nullptr) {
     from.address = head.client->peer();
   }
+  if (!to.named_by)
+    to.host = head.field("Host");
   wanted.head = write_request(head, to, from);
-  to.host = head.field("Host");
   to.encrypted = from.encrypted;
   wanted.to = std::move(to);
   admission plan;

@@ -29,6 +29,9 @@ struct settings {
   bool behind_node = false;
   const access_scheme* scheme = access::key; ///< How the key is shown for a preview.
   std::vector<served_port> served = {};
+  /// Names that APIs give to ports. They come before every other address, in Host or else in
+  /// X-Forwarded-Host, which is for clients that cannot say what Host they ask for.
+  std::vector<std::shared_ptr<const port_names>> names = {};
   /// Not empty: all that is asked is asked of this sandbox, at the served port that goes on.
   std::string one_sandbox = {};
 };
@@ -48,6 +51,8 @@ public:
   std::optional<claimed_request> find(const request_head& head) const override;
 
 private:
+  /// By a name of an API's. Its port is 0 if there is no such name.
+  std::optional<address> named_address(const request_head& head) const;
   /// What a request names; none: it is for this node itself.
   std::optional<address> address_of(const request_head& head) const;
   /// `knows_key`: it has shown the key in a way that all routes take.

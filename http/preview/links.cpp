@@ -22,8 +22,8 @@ result<port_link> links::link(const std::string& id, std::uint16_t port, std::st
     return error{errc::invalid_request, at->second};
   port_link made;
   made.path = prefix_of(id, port) + "/";
-  if (const auto name = host_of(id, port, is_.domain); !name.empty())
-    made.url = (is_.encrypted ? "https://" : "http://") + name + std::string{port_in(host)} + "/";
+  if (const auto label = label_of(id, port); !label.empty())
+    made.url = url_of(label, host);
   if (!is_.asks_key || is_.is_public)
     return made;
   const auto ends = token_now() + lasts;
@@ -34,6 +34,12 @@ result<port_link> links::link(const std::string& id, std::uint16_t port, std::st
   if (!made.url.empty())
     made.url += query;
   return made;
+}
+
+std::string links::url_of(std::string_view label, std::string_view host) const {
+  std::string url = is_.encrypted ? "https://" : "http://";
+  ((url += label) += '.') += is_.domain;
+  return (url += port_in(host)) += '/';
 }
 
 std::optional<std::string> links::token(const std::string& id, std::uint16_t port,

@@ -26,6 +26,7 @@ public:
 
   result<port_link> link(const std::string& id, std::uint16_t port, std::string_view host,
                          std::chrono::seconds lasts) const override;
+  std::string url_of(std::string_view label, std::string_view host) const override;
   std::optional<std::string> token(const std::string& id, std::uint16_t port,
                                    std::chrono::seconds lasts) const override;
   bool holds(std::string_view token, const std::string& id, std::uint16_t port) const override;

@@ -260,11 +260,12 @@ std::string write_request(const request_head& head, const address& to, const sen
   text += " HTTP/1.1\r\n";
   const auto options = connection_options(head);
   head.each_field([&](std::string_view name, std::string_view value) {
-    text += proxy::request_line(name, value, from.key, options);
+    const bool is_other_host = same_letters(name, "Host") && value != to.host && to.named_by;
+    text += proxy::request_line(name, is_other_host ? to.host : value, from.key, options);
   });
   append(text, "X-Forwarded-For", from.address);
   append(text, "X-Forwarded-Proto", from.encrypted ? "https" : "http");
-  if (const auto host = head.field("Host");
+  if (const std::string_view host = to.named_by ? to.host : head.field("Host");
       !host.empty() && !proxy::shows_key("Host", host, from.key))
     append(text, "X-Forwarded-Host", host);
   else

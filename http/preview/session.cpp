@@ -11,6 +11,7 @@
 #include "http/transport/connection.hpp"
 #include "http/transport/response_head.hpp"
 
+#include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 
 #include <algorithm>
@@ -55,6 +56,20 @@ public:
 
   void start() {
     answer_watch_.expires_after(soon);
+    const auto& to = wanted_.to;
+    if (!to.named_by)
+      return enter();
+    to.named_by->check({to.id, to.port}, track_.context(),
+                       [self = shared_from_this()](std::optional<response> no) {
+                         asio::post(self->strand_.executor(), [self, no = std::move(no)] {
+                           if (!self->over_)
+                             no ? self->refuse(*no) : self->enter();
+                         });
+                       });
+  }
+
+private:
+  void enter() {
     if (auto known = std::dynamic_pointer_cast<upstream>(std::exchange(client_->parked, nullptr));
         known && known->leads_to(wanted_.to.id, wanted_.to.port) && known->is_alive()) {
       known->wake();
@@ -64,7 +79,6 @@ public:
     find_server();
   }
 
-private:
   void find_server() {
     connect(with_, strand_, wanted_.to.id, wanted_.to.port, track_.context(),
             [self = shared_from_this()](std::shared_ptr<upstream> made, failure why) {
@@ -451,8 +465,14 @@ private:
         server_->close();
       return client_->abort();
     }
-    auto answer = proxy::error_answer(why.status, why.code, why.why, wanted_.wants_page,
-                                      why.code == "port_not_listening");
+    refuse(wanted_.to.named_by
+             ? wanted_.to.named_by->failure(why.status, why.code, why.why)
+             : proxy::error_answer(why.status, why.code, why.why, wanted_.wants_page,
+                                   why.code == "port_not_listening"));
+  }
+
+  /// Nothing has been told to the client.
+  void refuse(const response& answer) {
     keeps_ = wanted_.keep_alive && !client_->draining() && body_read();
     lead_ = status_and_type(answer.status, answer.content_type);
     append_fields(lead_, answer.fields);

@@ -16,8 +16,6 @@ namespace insula::http::vercel {
 namespace {
 
 constexpr std::string_view session_prefix = "sbx_", command_prefix = "cmd_";
-/// Of a sandbox of this API: 16 bytes in base32.
-constexpr std::size_t sandbox_digits = 26;
 constexpr std::size_t key_bytes = 16;
 
 template <std::size_t Count>

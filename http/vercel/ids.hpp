@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,6 +9,9 @@
 /// Ids of this API say where their objects live: which sandbox a path is about is a function of the
 /// path and the node's secret alone.
 namespace insula::http::vercel {
+
+/// The length of a sandbox's id: 16 bytes in base32.
+inline constexpr std::size_t sandbox_digits = 26;
 
 /// The sandbox of that name in that project.
 std::string sandbox_of(std::string_view secret, std::string_view project, std::string_view name);

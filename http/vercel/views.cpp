@@ -1,24 +1,8 @@
 #include "http/vercel/views.hpp"
 
-#include "http/sandboxes/keyed_id.hpp"
-
-#include <chrono>
+#include "http/vercel/port_names.hpp"
 
 namespace insula::http::vercel {
-
-namespace {
-
-constexpr std::chrono::hours link_lasts{24 * 7};
-
-/// One label of DNS, the same for as long as the sandbox has its name, and not to be guessed.
-std::string label_of(std::string_view secret, const std::string& id, std::uint16_t port) {
-  constexpr std::size_t unguessable = 16;
-  const auto text = "\nvercel-preview" + id + ':' + std::to_string(port);
-  return "sb-" + id + '-' + std::to_string(port) + '-' +
-         keyed_id(secret, text).substr(0, unguessable);
-}
-
-} // namespace
 
 std::optional<sandbox_view> view_of(const std::string& id, const sandbox_description& is,
                                     const std::optional<sandbox_run>& run) {
@@ -35,9 +19,7 @@ std::vector<route_view> routes_of(const services& with, const sandbox_view& of,
     route_view each{port, label_of(with.secret, of.id, port), {}};
     each.url = "https://" + each.subdomain + ".vercel.run";
     if (with.links)
-      if (const auto link = with.links->link(of.id, port, host, link_lasts);
-          link && !link->url.empty())
-        each.url = link->url;
+      each.url = with.links->url_of(each.subdomain, host);
     all.push_back(std::move(each));
   }
   return all;

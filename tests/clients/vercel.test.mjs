@@ -2,6 +2,7 @@
 // which key. Node.js is started with insula-vercel.mjs. Cases have the numbers of the features that they show.
 import assert from 'node:assert/strict';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { get } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
@@ -283,6 +284,85 @@ describe('the SDK', () => {
     await box.update({ ports: [8080, 5173] });
     assert.equal(box.domain(8080), before);
     assert.match(box.domain(5173), /-5173-/);
+  });
+  test('V090 V091 a server in the sandbox, at its domain', limit, async () => {
+    const server = `
+      const { createHash } = require('node:crypto');
+      require('node:http').createServer((asked, answer) => {
+        if (asked.url === '/events') {
+          answer.writeHead(200, { 'content-type': 'text/event-stream' });
+          answer.write('data: 1\\n\\n');
+          return asked.on('close', () => console.log('left'));
+        }
+        let body = '';
+        asked.on('data', (some) => { body += some; }).on('end', () => {
+          answer.writeHead(asked.url === '/missing' ? 404 : 200, { 'x-own': 'kept', 'set-cookie': 'a=b; Path=/' });
+          answer.end(JSON.stringify({ method: asked.method, url: asked.url, host: asked.headers.host,
+            forwarded: asked.headers['x-forwarded-host'], authorization: asked.headers.authorization, cookie: asked.headers.cookie, body }));
+        });
+      }).on('upgrade', (asked, socket) => {
+        const accept = createHash('sha1').update(asked.headers['sec-websocket-key'] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11').digest('base64');
+        socket.write('HTTP/1.1 101 Switching Protocols\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\nSec-WebSocket-Accept: ' + accept + '\\r\\n\\r\\n');
+        socket.write(Buffer.from([0x81, 2, 0x68, 0x69]));
+      }).listen(8080, () => console.log('listening'));`;
+    await assert.rejects(fetch(box.domain(8080)).then(async (got) => {
+      assert.equal(got.status, 502);
+      throw await got.json();
+    }), (why) => why.error.code === 'SANDBOX_NOT_LISTENING');
+    const running = await box.runCommand({ cmd: 'node', args: ['-e', server], detached: true });
+    for await (const each of running.logs()) if (each.data.includes('listening')) break;
+    const at = box.domain(8080);
+    const got = await fetch(`${at}/api/v2/sandboxes?a=1`, { method: 'POST', body: 'text', headers: { authorization: 'Bearer its-own', cookie: 'c=d' } });
+    assert.equal(got.status, 200);
+    assert.equal(got.headers.get('x-own'), 'kept');
+    assert.equal(got.headers.get('set-cookie'), 'a=b; Path=/');
+    assert.deepEqual(await got.json(), { method: 'POST', url: '/api/v2/sandboxes?a=1', host: new URL(at).host,
+      forwarded: new URL(at).host, authorization: 'Bearer its-own', cookie: 'c=d', body: 'text' });
+    assert.equal((await fetch(`${at}/missing`)).status, 404);
+    // As they come, and until their client leaves.
+    const events = await fetch(`${at}/events`);
+    const reader = events.body.getReader();
+    assert.equal(new TextDecoder().decode((await reader.read()).value), 'data: 1\n\n');
+    await reader.cancel();
+    for await (const each of running.logs()) if (each.data.includes('left')) break;
+    // The route says where this server has the same, with no key.
+    const { url } = box.routes.find((each) => each.port === 8080);
+    assert.ok(url.includes(new URL(at).host.split('.')[0]), url);
+    const asked = { host: '127.0.0.1', port: new URL(url).port, headers: { host: new URL(url).host } };
+    const direct = await new Promise((told, failed) => get({ ...asked, path: '/direct' }, told).on('error', failed));
+    assert.equal(direct.statusCode, 200);
+    direct.resume();
+    const upgraded = { ...asked.headers, connection: 'Upgrade', upgrade: 'websocket', 'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==', 'sec-websocket-version': '13' };
+    await new Promise((done, failed) => get({ ...asked, headers: upgraded, path: '/socket' })
+      .on('error', failed)
+      .on('upgrade', (answer, socket, first) => {
+        const told = (some) => { if (some.includes('hi')) { socket.destroy(); done(); } };
+        first.length ? told(first) : socket.on('data', told);
+      }));
+    // A policy is about what leaves a sandbox.
+    await box.update({ networkPolicy: 'deny-all' });
+    assert.equal((await fetch(at)).status, 200);
+    await box.update({ networkPolicy: 'allow-all' });
+    await running.kill('SIGKILL');
+  });
+  test('V091 a domain leads to open ports of sandboxes that run, and nowhere else', limit, async () => {
+    const one = await Sandbox.create({ ...scope, ports: [3000] });
+    const code = async (url) => {
+      const got = await fetch(url);
+      return [got.status, (await got.json()).error.code];
+    };
+    const at = one.domain(3000);
+    assert.deepEqual(await code(at), [502, 'SANDBOX_NOT_LISTENING']);
+    for (const other of [at.replace('-3000-', '-3001-'), at.replace(/.\.vercel/, (two) => (two[0] === 'a' ? 'b.vercel' : 'a.vercel')), 'https://www.vercel.run'])
+      assert.deepEqual(await code(other), [404, 'SANDBOX_NOT_FOUND']);
+    await one.update({ ports: [4000] });
+    assert.deepEqual(await code(at), [404, 'SANDBOX_NOT_FOUND']);
+    assert.deepEqual(await code(one.domain(4000)), [502, 'SANDBOX_NOT_LISTENING']);
+    await one.update({ ports: [3000] });
+    await one.stop();
+    assert.deepEqual(await code(at), [410, 'SANDBOX_STOPPED']);
+    await one.delete();
+    assert.deepEqual(await code(at), [404, 'SANDBOX_NOT_FOUND']);
   });
   test('V093 users and groups', limit, async () => {
     assert.equal((await sh('sudo useradd -m -s /bin/bash alice && sudo groupadd crew && sudo usermod -aG crew alice && sudo gpasswd -d alice crew')).exitCode, 0);

@@ -87,8 +87,8 @@ void check_paths(std::string_view text) {
 
 void check_previews(std::string_view host, std::string_view path, std::string_view query) {
   if (const auto named = preview::address_of_host(host, "localhost", "/"); named) {
-    const auto again = preview::host_of(named->id, named->port, "localhost");
-    must(again.empty() || same_letters(again, host.substr(0, host.find(':'))),
+    const auto again = preview::label_of(named->id, named->port);
+    must(again.empty() || same_letters(again + ".localhost", host.substr(0, host.find(':'))),
          "a name is that of its port and sandbox");
   }
   if (const auto behind = preview::address_of_path(path))

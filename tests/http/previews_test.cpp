@@ -66,9 +66,9 @@ TEST_CASE("a name or a path names a port of a sandbox", "[http][preview]") {
        {"/", "/v1/sandbox/abc/port/80", "/v1/sandbox/abc/port//", "/v1/sandbox/abc/port/x/",
         "/v1/sandbox//port/80/", "/v1/sandbox/a1c/port/80/", "/v1/sandbox/abc/ports/80/"})
     CHECK(path(none).empty());
-  CHECK(preview::host_of("abc", 80, "d") == "80-abc.d");
-  CHECK(preview::host_of(std::string(60, 'a'), 80, "d") == "80-" + std::string(60, 'a') + ".d");
-  CHECK(preview::host_of(std::string(61, 'a'), 80, "d").empty());
+  CHECK(preview::label_of("abc", 80) == "80-abc");
+  CHECK(preview::label_of(std::string(60, 'a'), 80) == "80-" + std::string(60, 'a'));
+  CHECK(preview::label_of(std::string(61, 'a'), 80).empty());
 }
 
 TEST_CASE("a token is for one port of one sandbox, for a time", "[http][preview]") {

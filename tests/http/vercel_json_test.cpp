@@ -1,6 +1,7 @@
 // What the Vercel Sandbox service's clients say, and how they are answered, without a server.
 #include "http/vercel/ids.hpp"
 #include "http/vercel/objects_json.hpp"
+#include "http/vercel/port_names.hpp"
 #include "http/vercel/set_up.hpp"
 #include "http/vercel/settings.hpp"
 #include "http/vercel/words.hpp"
@@ -308,4 +309,30 @@ TEST_CASE("Vercel: a policy has as many entries as the node can judge by", "[htt
   CHECK(read(policy_with(max_egress_rules, 0)) == std::to_string(max_egress_rules));
   CHECK(read(policy_with(max_egress_rules + 1, 0)).starts_with("networkPolicy.allow has more"));
   CHECK(read(policy_with(max_egress_rules - 1, 2)).starts_with("networkPolicy has more than"));
+}
+
+TEST_CASE("Vercel: a label leads to its port, in front of any domain", "[http][vercel]") {
+  auto with = std::make_shared<services>();
+  with->secret = "secret";
+  const auto names = make_port_names(with);
+  const std::string id(26, 'a');
+  const auto label = label_of("secret", id, 3000);
+  CHECK(label.size() <= 63);
+  const auto found = [&](const std::string& host) {
+    const auto port = names->find(host);
+    return port ? port->sandbox + ":" + std::to_string(port->port) : std::string{"not ours"};
+  };
+  for (const std::string after : {".vercel.run", ".localhost:8787", ".a.example", ""})
+    CHECK(found(label + after) == id + ":3000");
+  auto loud = label;
+  loud[0] = 'S';
+  CHECK(found(loud + ".LOCALHOST") == id + ":3000");
+  // What is signed otherwise is nobody's, and below vercel.run that is known.
+  for (const auto& other :
+       {label_of("other", id, 3000), label_of("secret", id, 3000) + "a", label.substr(1),
+        "sb-" + id + "-3001" + label.substr(label.rfind('-')), std::string{"sb-"}, "sb-" + id}) {
+    CHECK(found(other + ".localhost") == "not ours");
+    CHECK(found(other + ".vercel.run") == ":0");
+  }
+  CHECK(found("vercel.run") == "not ours");
 }
