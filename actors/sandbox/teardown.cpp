@@ -80,10 +80,15 @@ void teardown::evict(const reply<caf::ok_atom>& to) {
   begin_delete();
 }
 
+/// What it has written goes first: the next owner would not find it.
 void teardown::handed_over() {
-  with_.right.release();
-  for (const auto& each : std::exchange(handing_over_, {}))
-    each.deliver(caf::ok_atom::value);
+  core_.when_settled([this] {
+    const bool stays = core_.now() == phase::deleting;
+    if (!stays)
+      with_.right.release();
+    for (const auto& each : std::exchange(handing_over_, {}))
+      stays ? stay(being_deleted, each) : each.deliver(caf::ok_atom::value);
+  });
 }
 
 /// It goes on here meanwhile.
@@ -192,6 +197,11 @@ void teardown::deleted(const error* why_not) {
   quit_();
 }
 
+/// Nothing is stored of it, and nothing that could come to be is on its way to the store.
+bool teardown::is_absent() const {
+  return record().entries().empty() && core_.is_settled();
+}
+
 /// The record goes last, so that a crash before it leaves something to be deleted again; and the
 /// client is told if it stays, though nothing runs any more.
 void teardown::finish_delete() {
@@ -199,10 +209,10 @@ void teardown::finish_delete() {
   if (!evicted_ && with_.right.asked_for()) // Else it would be held for ever.
     return core_.with_lease([this] { finish_delete(); },
                             [this](const error& why) {
-                              const bool nothing = record().entries().empty();
+                              const bool nothing = is_absent();
                               deleted(nothing && why.code != errc::stale_epoch ? nullptr : &why);
                             });
-  if (evicted_ ? core_.epoch() == 0 : record().entries().empty())
+  if (evicted_ ? core_.epoch() == 0 : is_absent())
     return deleted(nullptr);
   const auto done = [this] { deleted(nullptr); };
   if (evicted_)

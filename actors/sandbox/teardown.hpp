@@ -54,6 +54,7 @@ private:
   using waiting_replies = std::vector<reply<caf::ok_atom>>;
 
   void begin_delete();
+  bool is_absent() const;
   void on_gone(std::uint64_t start);
   /// It is over; with a reason, its record stays.
   void deleted(const error* why_not);
