@@ -238,8 +238,9 @@ void hand_over(directory_pointer self, const std::string& owner,
                caf::typed_response_promise<caf::ok_atom> reply) {
   const auto name = known_object(self, owner);
   const bool lives = self->state.live.contains(owner);
-  // What could not be adopted runs, though it has no activation: it gets one that ends it.
-  if (!name || (!lives && !self->state.options->engine->survives(owner)))
+  // A sandbox without an activation gets one: it may run, because it could not be adopted, and then
+  // ends; or this node may keep something of it that has to go with it.
+  if (!name || (!lives && !name->kind.empty()))
     return static_cast<void>(reply.deliver(caf::ok_atom::value));
   auto& mine = activate(self, *name);
   if (mine.deleting)

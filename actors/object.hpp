@@ -87,6 +87,10 @@ public:
   void write(std::vector<storage::change> changes, std::vector<std::string> cleared = {},
              request_context context = {});
 
+  /// No write is on its way, nor waits to be sent. As long as one is, what the store says of this
+  /// object may be wrong, so its actor stays and keeps its lease.
+  bool is_settled() const { return queue_.empty(); }
+
   /// Not called at all when the actor ends before.
   void when_durable(on_done then, on_failed otherwise);
 

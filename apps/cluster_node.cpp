@@ -35,6 +35,8 @@ using storage::etcd::cluster_store;
 using steady = std::chrono::steady_clock;
 
 constexpr auto join_patience = 20s;
+/// Nodes of another version that have ended are members until their leases are over, and no longer.
+constexpr auto misfit_patience = 5s;
 constexpr auto members_patience = 500ms; ///< To say what they are.
 constexpr auto look_at_members_every = 60s;
 constexpr auto report_every = 500ms;
@@ -163,10 +165,11 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   std::uint64_t random = std::random_device{}();
 
   // Joining:
-  std::promise<void> joined_once;
   bool has_joined = false;
   std::atomic<bool> resumed{false};
-  std::string waits_for;
+  std::optional<error> waits_for;
+  /// Since when all that it waits for is that others, or what is stored, are of another version.
+  std::optional<steady::time_point> misfit_since;
 
   std::atomic<bool> draining{false};
   std::atomic<bool> takes_none{false}; ///< Its spawner is gone.
@@ -231,20 +234,65 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     }
   }
 
-  void begin() {
+  storage::etcd::membership_options as_member() const {
     storage::etcd::membership_options how;
     how.prefix = values.prefix + "/";
     how.self = values.self;
     how.record = own_record().text();
-    how.resumed = kept_lease(lease_file).value_or(0);
     how.format = stored_format;
+    return how;
+  }
+
+  storage::etcd::membership::listener beside_others() const {
     storage::etcd::membership::listener tell;
-    tell.fits = [this](const auto& others) { return speaks_as(own_record(), others); };
+    tell.fits = [self = own_record()](const auto& others) { return speaks_as(self, others); };
+    return tell;
+  }
+
+  result<void> open_client() {
+    std::vector<std::string> names;
+    for (const auto& [name, each] : values.nodes)
+      names.push_back(name);
+    auto opened = storage::etcd::http_client::open(
+      {endpoints_for(values.self, values.nodes.at(values.self).internal.address, names,
+                     values.etcd_endpoints),
+       values.etcd_authority, values.etcd_certificate, values.etcd_key});
+    if (!opened)
+      return opened.reason();
+    client = std::move(*opened);
+    return {};
+  }
+
+  error cannot_join(const error& why) const {
+    return {why.code, "node " + values.self + " cannot join its cluster: " + why.message};
+  }
+
+  result<void> check() {
+    if (auto ok = open_client(); !ok)
+      return ok;
+    if (const auto right = look_at_clock(); !right)
+      return cannot_join(right.reason());
+    std::promise<result<void>> told;
+    storage::etcd::membership::check(*client, as_member(), beside_others(),
+                                     [&](result<void> fits) { told.set_value(std::move(fits)); });
+    const auto fits = told.get_future().get();
+    return fits ? result<void>{} : cannot_join(fits.reason());
+  }
+
+  void begin() {
+    auto how = as_member();
+    how.resumed = kept_lease(lease_file).value_or(0);
+    auto tell = beside_others();
     tell.joined = [this](bool again) { joined(again); };
     tell.waits = [this](const error& why) {
       log::warning("cluster.waits", {{"reason", why.message}});
       const std::lock_guard lock{mutex};
-      waits_for = why.message;
+      waits_for = why;
+      if (why.code != errc::invalid_request)
+        misfit_since.reset();
+      else if (!misfit_since)
+        misfit_since = steady::now();
+      woken.notify_one();
     };
     tell.lost = [this](std::function<void()> gone) { lost(std::move(gone)); };
     tell.renewed = [this](std::chrono::nanoseconds until) {
@@ -266,6 +314,20 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     membership->start();
   }
 
+  /// Errors: node_unreachable: there is no more time for that, or more of it does not help.
+  result<void> wait_until_joined() {
+    const auto end = steady::now() + join_patience;
+    std::unique_lock lock{mutex};
+    while (!has_joined) {
+      const auto until = misfit_since ? std::min(end, *misfit_since + misfit_patience) : end;
+      if (until <= steady::now())
+        return error{errc::node_unreachable,
+                     waits_for ? waits_for->message : "etcd does not answer"};
+      woken.wait_until(lock, until);
+    }
+    return {};
+  }
+
   void joined(bool again) {
     keep_lease(lease_file, membership->lease());
     log::info(
@@ -274,7 +336,6 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     const std::lock_guard lock{mutex};
     if (!std::exchange(has_joined, true)) {
       resumed = again;
-      joined_once.set_value();
     }
     next_orphans = {};
     woken.notify_one();
@@ -779,33 +840,20 @@ cluster_node::cluster_node(std::shared_ptr<core> made)
 result<std::unique_ptr<cluster_node>> cluster_node::join(const cluster_config& values,
                                                          const std::string& records) {
   auto made = std::make_shared<core>(values, records + "/lease");
-  std::vector<std::string> names;
-  for (const auto& [name, each] : values.nodes)
-    names.push_back(name);
-  auto client = storage::etcd::http_client::open(
-    {endpoints_for(values.self, values.nodes.at(values.self).internal.address, names,
-                   values.etcd_endpoints),
-     values.etcd_authority, values.etcd_certificate, values.etcd_key});
-  if (!client)
-    return client.reason();
-  made->client = std::move(*client);
+  if (auto ok = made->open_client(); !ok)
+    return ok.reason();
   if (const auto right = made->look_at_clock(); !right)
-    return error{right.reason().code,
-                 "node " + values.self + " cannot join its cluster: " + right.reason().message};
-  auto joined = made->joined_once.get_future();
+    return made->cannot_join(right.reason());
   made->begin();
   std::unique_ptr<cluster_node> node{new cluster_node{made}};
-  if (joined.wait_for(join_patience) != std::future_status::ready) {
-    std::string why;
-    {
-      const std::lock_guard lock{made->mutex};
-      why = made->waits_for;
-    }
-    return error{errc::node_unreachable, "node " + values.self + " cannot join its cluster: " +
-                                           (why.empty() ? "etcd does not answer" : why)};
-  }
+  if (const auto ok = made->wait_until_joined(); !ok)
+    return made->cannot_join(ok.reason());
   made->worker = std::thread{[made = made.get()] { made->run_worker(); }};
   return node;
+}
+
+result<void> cluster_node::check(const cluster_config& values) {
+  return std::make_shared<core>(values, std::string{})->check();
 }
 
 cluster_node::~cluster_node() {
@@ -847,7 +895,7 @@ void cluster_node::set_node(actors::node& node, std::shared_ptr<actors::instance
 }
 
 result<void> cluster_node::start_links(caf::actor_system& system, io_pool& pool,
-                                       const cluster_config& values) {
+                                       const cluster_config& values, std::vector<int> inherited) {
   actors::cluster::link_options how;
   how.self = values.self;
   for (const auto& [name, node] : values.nodes)
@@ -856,6 +904,7 @@ result<void> cluster_node::start_links(caf::actor_system& system, io_pool& pool,
   how.certificate = values.certificate;
   how.key = values.key;
   how.build = INSULA_VERSION;
+  how.inherited = std::move(inherited);
   auto made = std::make_unique<actors::cluster::links>(
     system, pool, std::move(how),
     [core = core_](const std::string& from, const std::string& what, const std::string& text,

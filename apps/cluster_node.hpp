@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace insula {
 
@@ -28,6 +29,9 @@ public:
   static result<std::unique_ptr<cluster_node>> join(const cluster_config& values,
                                                     const std::string& records);
   ~cluster_node() override;
+  /// Whether a node of this version, with this machine's clock, could be a member among those that
+  /// there are; waits for a few seconds at most. Changes nothing. Errors: as join().
+  static result<void> check(const cluster_config& values);
 
   /// What the server before has left is still this node's.
   bool resumed() const;
@@ -46,8 +50,10 @@ public:
   /// is the default image. Quick; not asked any more after forget_node().
   void set_images(std::shared_ptr<const actors::image_catalogue> here,
                   std::function<actors::image_signs(const actors::image_wish&)> signs_of);
-  /// Listens for the other nodes, and takes part. Errors: those of links::start().
-  result<void> start_links(caf::actor_system& system, io_pool& pool, const cluster_config& values);
+  /// Listens for the other nodes, and takes part. `inherited`: as of link_options. Errors: those of
+  /// links::start().
+  result<void> start_links(caf::actor_system& system, io_pool& pool, const cluster_config& values,
+                           std::vector<int> inherited);
   /// That node's lease is over, or, if not `for_good`, nothing is heard of it.
   void on_peer_lost(std::function<void(const std::string& name, bool for_good)> tell);
   /// No sandbox can be made here any more: this node says so to the others, and owns nothing new.

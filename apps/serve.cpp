@@ -15,6 +15,7 @@
 #include "apps/server_record.hpp"
 #include "apps/workspace_snapshots.hpp"
 #include "base/clock.hpp"
+#include "base/inherited_sockets.hpp"
 #include "base/io_pool.hpp"
 #include "base/log.hpp"
 #include "http/server.hpp"
@@ -309,6 +310,19 @@ std::vector<int> take_descriptors(const char* variable) {
   return found;
 }
 
+std::set<std::uint16_t> definite_ports(const config& values) {
+  std::set<std::uint16_t> ports{values.server.listen.port};
+  for (const auto& each : {values.server.metrics_listen, values.server.execd_listen})
+    if (each)
+      ports.insert(each->port);
+  if (!values.cluster.self.empty()) {
+    const auto& mine = values.cluster.nodes.at(values.cluster.self);
+    ports.insert({mine.internal.port, mine.link.port});
+  }
+  ports.erase(0);
+  return ports;
+}
+
 /// The signals that end a node are taken by wait_for_end() and by nobody else.
 sigset_t block_signals() {
   sigset_t taken;
@@ -417,7 +431,7 @@ result<void> run(const config& values, const config_origin& from) {
     return {{errc::invalid_request,
              "insula serve needs root to make sandboxes; it gives root up once it has started"}};
   const auto signals = block_signals();
-  const auto inherited = take_descriptors(listen_variable);
+  const auto inherited = order_inherited(take_descriptors(listen_variable), definite_ports(values));
   const auto told = take_descriptors(ready_variable);
   raise_open_files();
   ::umask(022);
@@ -616,7 +630,7 @@ result<void> run(const config& values, const config_origin& from) {
     cluster->on_failures([&engine] { return engine.failed_launches(); });
     cluster->set_images(catalogue,
                         [&supply](const auto& wanted) { return supply.signs_of(wanted); });
-    if (auto ok = cluster->start_links(system, pool, values.cluster); !ok)
+    if (auto ok = cluster->start_links(system, pool, values.cluster, inherited); !ok)
       return ok;
   }
 
@@ -746,6 +760,13 @@ result<void> run(const config& values, const config_origin& from) {
 
 int serve(const config& values, const config_origin& from) {
   log::set_level(values.log_level);
+  if (::getenv(check_variable) != nullptr) {
+    const auto ok =
+      values.cluster.self.empty() ? result<void>{} : cluster_node::check(values.cluster);
+    if (!ok)
+      std::cerr << "insula: " << ok.reason().message << '\n';
+    return ok ? 0 : 1;
+  }
   warn_of(values);
   if (const auto ok = run(values, from); !ok) {
     std::cerr << "insula: " << ok.reason().message << '\n';

@@ -13,5 +13,8 @@ int serve(const config& values, const config_origin& from);
 /// the sockets that it is to take over, and of a pipe into which it says "ready <adopted>\n".
 inline constexpr char listen_variable[] = "INSULA_LISTEN_FDS";
 inline constexpr char ready_variable[] = "INSULA_READY_FD";
+/// Before that: with this variable, serve() only looks whether this version could begin beside the
+/// nodes of its cluster, and changes nothing. It says on stderr why not, and returns 1 then.
+inline constexpr char check_variable[] = "INSULA_CHECK_ONLY";
 
 } // namespace insula

@@ -37,6 +37,7 @@ using namespace std::chrono_literals;
 
 constexpr auto end_patience = 60s;
 constexpr auto ready_patience = 60s;
+constexpr auto check_patience = 20s;
 const error needs_root{errc::invalid_request,
                        "insula upgrade needs root, as the server does at its start"};
 
@@ -116,6 +117,42 @@ result<running_server> look_at(pid_t pid, const std::string& state_directory) {
   return server;
 }
 
+void set_variable(std::vector<std::string>& environment, const std::string& name,
+                  const std::string& value) {
+  std::erase_if(environment, [&](const auto& each) { return each.starts_with(name + "="); });
+  environment.push_back(name + "=" + value);
+}
+
+/// Whether this program can begin where that server ends, and as it was started: with its
+/// configuration, and beside the nodes of its cluster. The reason why not stands on stderr.
+result<void> check_program(const running_server& like, const std::string& program) {
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addchdir_np(&actions, like.record.directory.c_str());
+  auto arguments = like.record.arguments;
+  auto environment = like.record.environment;
+  set_variable(environment, check_variable, "1");
+  pid_t pid = 0;
+  const int why = ::posix_spawn(&pid, program.c_str(), &actions, nullptr,
+                                program_words(arguments).data(), program_words(environment).data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (why != 0) {
+    errno = why;
+    return failed("starting " + program);
+  }
+  const unique_fd process{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
+  pollfd over{process.get(), POLLIN, 0};
+  const auto patience = std::chrono::milliseconds{check_patience}.count();
+  if (!process || ::poll(&over, 1, static_cast<int>(patience)) != 1)
+    ::kill(pid, SIGKILL);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    return {};
+  return {{errc::invalid_request,
+           "this program cannot serve in place of the one that does, which goes on"}};
+}
+
 /// A child of a process that is about to end is nobody's, which is what a server wants to be.
 struct started_server {
   pid_t pid = 0;
@@ -148,12 +185,8 @@ result<started_server> start(const running_server& like, const std::string& prog
   ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   auto arguments = like.record.arguments;
   auto environment = like.record.environment;
-  const auto set = [&environment](const std::string& name, const std::string& value) {
-    std::erase_if(environment, [&](const auto& each) { return each.starts_with(name + "="); });
-    environment.push_back(name + "=" + value);
-  };
-  set(listen_variable, sockets);
-  set(ready_variable, std::to_string(next));
+  set_variable(environment, listen_variable, sockets);
+  set_variable(environment, ready_variable, std::to_string(next));
   const int why = ::posix_spawn(&made.pid, program.c_str(), &actions, &attributes,
                                 program_words(arguments).data(), program_words(environment).data());
   ::posix_spawn_file_actions_destroy(&actions);
@@ -192,6 +225,8 @@ result<void> replace(const std::string& state_directory, bool end_sandboxes) {
              "them in another way; with --end-sandboxes it replaces it, and they end"}};
   std::error_code refused;
   const auto program = fs::read_symlink("/proc/self/exe", refused).string();
+  if (auto ok = check_program(*old, program); !ok)
+    return ok;
 
   std::cout << "ending the server, process " << old->pid
             << (other ? ", and its sandboxes" : "; its sandboxes go on") << std::endl;

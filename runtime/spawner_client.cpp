@@ -8,6 +8,7 @@
 #include "runtime/program_file.hpp"
 #include "runtime/spawner/spawner.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -238,7 +239,12 @@ std::optional<spawner_link> greet(unique_fd& socket) {
   return link;
 }
 
-/// Nothing: there is none, or none that can be understood.
+/// A warm one, as pools have them: the next server would only end it.
+bool is_nobodys(const held_sandbox& left) {
+  return left.tag.empty();
+}
+
+/// Nothing: there is none, or none whose sandboxes can be taken over.
 result<std::optional<spawner_link>> find_earlier(const std::string& state_directory) {
   auto socket = find_spawner(state_directory);
   if (!socket)
@@ -255,11 +261,15 @@ result<std::optional<spawner_link>> find_earlier(const std::string& state_direct
   socklen_t size = sizeof peer;
   if (::getsockopt(link->socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0)
     link->pid = peer.pid;
-  if (link->version == spawner::version)
+  const bool understood = link->version == spawner::version;
+  if (understood && !std::all_of(link->survivors.begin(), link->survivors.end(), is_nobodys))
     return link;
-  log::warning("spawner.ending_earlier",
-               {{"reason", "it is of another version, and its sandboxes cannot be adopted"},
-                {"version", link->version}});
+  if (understood) // Else a node with a pool would have the spawner of its first version for ever.
+    log::info("spawner.replacing_earlier", {{"sandboxes", link->survivors.size()}});
+  else
+    log::warning("spawner.ending_earlier",
+                 {{"reason", "it is of another version, and its sandboxes cannot be adopted"},
+                  {"version", link->version}});
   if (!end_spawner(link->socket.get()))
     return error{errc::launch_failed, "the spawner of an earlier server does not end"};
   return std::optional<spawner_link>{};

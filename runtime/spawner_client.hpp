@@ -69,8 +69,9 @@ struct spawner_link {
 
 /// Finds the spawner of this state directory, with all that an earlier server has left, or starts
 /// one; where systemd keeps the cgroups, all of version 2, in a scope of its own below insula.slice
-/// (docs/decisions/0039). Needs root. One of another version is ended, with its sandboxes. Blocks;
-/// for the start of a node. Errors: launch_failed.
+/// (docs/decisions/0039). Needs root. A spawner of another version is ended, with its sandboxes;
+/// and so is one that has no sandbox but warm ones, which nobody adopts: the next one is this
+/// version's. Blocks; for the start of a node. Errors: launch_failed.
 result<spawner_link> connect_to_spawner(const spawner_options& options);
 
 /// A sandbox, and under which epoch its id is held by whoever commands it.

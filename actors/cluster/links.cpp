@@ -5,6 +5,7 @@
 #include "actors/cluster/greeting.hpp"
 #include "actors/cluster/link_tls.hpp"
 #include "actors/cluster/peer.hpp"
+#include "base/inherited_sockets.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
@@ -270,13 +271,19 @@ result<void> links::core::start() {
 
   const auto& here = addresses[options_.self];
   boost::system::error_code why;
-  acceptor_.open(here.protocol(), why);
-  if (!why)
-    acceptor_.set_option(tcp::acceptor::reuse_address{true}, why);
-  if (!why)
-    acceptor_.bind(here, why);
-  if (!why)
-    acceptor_.listen(tcp::acceptor::max_listen_connections, why);
+  if (auto socket = find_inherited(options_.inherited, here)) {
+    acceptor_.assign(here.protocol(), socket.get(), why);
+    if (!why)
+      static_cast<void>(socket.release());
+  } else {
+    acceptor_.open(here.protocol(), why);
+    if (!why)
+      acceptor_.set_option(tcp::acceptor::reuse_address{true}, why);
+    if (!why)
+      acceptor_.bind(here, why);
+    if (!why)
+      acceptor_.listen(tcp::acceptor::max_listen_connections, why);
+  }
   if (!why)
     port_ = acceptor_.local_endpoint(why).port();
   if (why)

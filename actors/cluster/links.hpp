@@ -38,6 +38,9 @@ struct link_options {
   /// made, on any thread. None: the members other than `self` may.
   std::function<bool(const std::string& name)> may_enter = {};
   std::string build = {}; ///< Of this program: for the log of a peer that speaks otherwise.
+  /// Sockets that listen, of the server before. The one at the address of `self` is taken, with the
+  /// peers that wait in its queue. The caller's, and open until start() has returned.
+  std::vector<int> inherited = {};
 };
 
 /// Answers what a peer asks: a short word, and a text of at most limits::link_text_bytes. What they

@@ -53,9 +53,22 @@ bool core::is_held() const {
                      [](const auto* each) { return each->is_held(); });
 }
 
+bool core::is_settled() const {
+  return record().is_settled() && local().is_settled() && run_clock().is_settled();
+}
+
+void core::when_settled(then_function then) {
+  for (auto* kept : {&record(), &local(), &run_clock()})
+    if (!kept->is_settled())
+      return kept->when_durable([=, this] { when_settled(then); },
+                                [=, this](const error&) { when_settled(then); });
+  then();
+}
+
 bool core::may_hibernate() const {
-  return operations_ == 0 && std::all_of(parts_.begin(), parts_.end(),
-                                         [](const auto* each) { return each->may_hibernate(); });
+  return operations_ == 0 && is_settled() &&
+         std::all_of(parts_.begin(), parts_.end(),
+                     [](const auto* each) { return each->may_hibernate(); });
 }
 
 sandbox_description core::describe() const {

@@ -198,6 +198,11 @@ public:
   virtual kept_record& local() const = 0;
   /// In the cluster's store, for the alarm of a run alone. Not loaded before it is needed.
   virtual kept_record& run_clock() const = 0;
+  /// No write of the three is on its way. Else the stores may be about to hold what nobody reads in
+  /// them yet: the object is neither absent nor at rest.
+  bool is_settled() const;
+  /// Calls it once that is so, whatever has become of the writes. Not if the actor ends before.
+  void when_settled(then_function then);
   /// The right to write. It is asked for if it is not held.
   virtual void with_lease(then_function then, otherwise_function otherwise) = 0;
   /// At which is written. 0: the lease is not held.
@@ -234,7 +239,7 @@ public:
   /// Goes on, if it stands still. Errors: those of runtime::sandbox; it stays as it is.
   virtual result<void> thaw() = 0;
   /// The lease goes if the sandbox is asleep and has nothing to do, and so does the actor, if it
-  /// may.
+  /// may. Both wait for the writes that are on their way.
   virtual void hibernate_if_idle() = 0;
 
   // ---- The actor

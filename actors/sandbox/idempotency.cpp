@@ -43,8 +43,14 @@ std::string idempotency::this_start() const {
   return record().value(started_key);
 }
 
+/// The node's own is the newer one.
+const std::string* idempotency::find_text(const std::string& key) const {
+  const auto* const own = local().find(key);
+  return own != nullptr ? own : record().find(key);
+}
+
 std::optional<idempotency_record> idempotency::find_record(const std::string& key) const {
-  const auto* const found = local().find(key);
+  const auto* const found = find_text(key);
   if (found == nullptr)
     return std::nullopt;
   auto known = idempotency_record::read(*found);
@@ -64,7 +70,7 @@ kept_command* idempotency::find(const std::string& key) {
   return at == commands_.end() ? nullptr : &at->second;
 }
 
-std::size_t idempotency::count_records() const {
+std::size_t idempotency::count_own() const {
   const auto& all = local().entries();
   std::size_t count = 0;
   for (auto at = all.lower_bound(all_records);
@@ -73,9 +79,18 @@ std::size_t idempotency::count_records() const {
   return count;
 }
 
+std::size_t idempotency::count_records() const {
+  auto count = count_own();
+  const auto now = options().time->unix_ms();
+  for_each_record(record(), [&](const std::string& key, const idempotency_record& known) {
+    count += !known.expired(now) && local().find(key) == nullptr ? 1 : 0;
+  });
+  return count;
+}
+
 /// There is an alarm as long as there are records, at the first one's time or before.
 void idempotency::write_record(const std::string& key, const idempotency_record& made) {
-  const bool first = count_records() == 0;
+  const bool first = count_own() == 0;
   std::vector<storage::change> changes{{key, made.text()}};
   if (first)
     local().set_alarm(limits::results_kept, std::move(changes));
@@ -105,7 +120,7 @@ void idempotency::forget_one() {
 /// Null: it has not run, and may. Errors: those of find_result.
 result<kept_command*> idempotency::look_up(const idempotency_key& wanted) {
   const auto at = commands_.find(wanted.key);
-  const auto* const text = local().find(key_of(exec_records, wanted.key));
+  const auto* const text = find_text(key_of(exec_records, wanted.key));
   auto known = text != nullptr ? std::optional{idempotency_record::read(*text)} : std::nullopt;
   const bool runs = at != commands_.end() && !at->second.over;
   if (known && known->expired(options().time->unix_ms()) && !runs)
@@ -412,6 +427,42 @@ void idempotency::expire(const alarm_due& due) {
         commands_.erase(key);
     },
     [](const error&) {});
+}
+
+void idempotency::leave(const then_function& then, const otherwise_function& otherwise) {
+  const auto take = [=, this] {
+    std::vector<storage::change> taken, dropped;
+    if (core_.exists())
+      note_start(taken);
+    const auto now = options().time->unix_ms();
+    for_each_record(local(), [&](const std::string& key, const idempotency_record& known) {
+      dropped.push_back({key, std::nullopt});
+      if (core_.exists() && known.status.empty() && !known.expired(now))
+        taken.push_back({key, known.text()});
+    });
+    record().write(std::move(taken));
+    record().when_durable(
+      [=, this] {
+        local().write(dropped);
+        local().when_durable(then, otherwise);
+      },
+      otherwise);
+  };
+  local().load(
+    [=, this] {
+      if (count_own() == 0)
+        return then();
+      record().load([=, this] { core_.with_lease(take, otherwise); }, otherwise);
+    },
+    otherwise);
+}
+
+void idempotency::note_start(std::vector<storage::change>& changes) const {
+  const auto now = options().time->unix_ms();
+  for_each_record(record(), [&](const std::string& key, const idempotency_record& known) {
+    if (known.expired(now))
+      changes.push_back({key, std::nullopt});
+  });
 }
 
 void idempotency::ends(const error& why) {

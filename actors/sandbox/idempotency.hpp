@@ -24,9 +24,11 @@ struct kept_command {
 };
 
 /// Requests that have their effect once. Of each there is a record in the node's store, durable
-/// before anything is done. The command itself is kept by the engine, with its output and its end,
-/// over any number of servers: a record whose command is not there, although nothing was lost since
-/// in which sandbox it was to run, is one of a command that was never started.
+/// before anything is done. The records go into the cluster's when the sandbox leaves the node, and
+/// stay there: what they are of has ended by then, and is not done again elsewhere. The command
+/// itself is kept by the engine, with its output and its end, over any number of servers: a record
+/// whose command is not there, although nothing was lost since in which sandbox it was to run, is
+/// one of a command that was never started.
 class idempotency final : public part {
 public:
   /// Runs it; the answer is that of the command.
@@ -40,6 +42,12 @@ public:
   void write_once(const write_once_request& asked, const reply<write_once_answer>& to);
   /// An alarm of the node's record.
   void expire(const alarm_due& due);
+  /// Takes all records from the node's store into the cluster's, but those of remembered commands,
+  /// which no client asks for twice. One of the two is called; with `otherwise`, they may be in
+  /// both.
+  void leave(const then_function& then, const otherwise_function& otherwise);
+  /// Adds that those which came from another node go once their time is up. The record is loaded.
+  void note_start(std::vector<storage::change>& changes) const;
 
   /// An earlier server has started the command of this key. None: there is one of that key.
   /// Else to be told whether it runs.
@@ -70,8 +78,11 @@ private:
   };
 
   std::string this_start() const;
+  /// Null: there is none, in neither store.
+  const std::string* find_text(const std::string& key) const;
   std::optional<idempotency_record> find_record(const std::string& key) const;
-  std::size_t count_records() const;
+  std::size_t count_own() const;     ///< In the node's store.
+  std::size_t count_records() const; ///< Those from other nodes as well.
   void write_record(const std::string& key, const idempotency_record& record);
   void forget_one();
   result<kept_command*> look_up(const idempotency_key& wanted);

@@ -47,7 +47,8 @@ struct all_parts {
                  return made ? result<void>{} : result<void>{made.reason()};
                })
       , adoption_(of, {commands_, idempotency_, sessions_, terminals_, terminal_room_})
-      , startup_(of, {gate_, idle_, workspace_, egress_, mounts_, teardown_}, std::move(claim))
+      , startup_(of, {gate_, idle_, workspace_, egress_, mounts_, idempotency_, teardown_},
+                 std::move(claim))
       , runs_(of, {commands_, teardown_})
       , teardown_(of, {lease_, gate_, startup_, workspace_, idempotency_, runs_}, std::move(quit)) {
   }

@@ -144,6 +144,7 @@ public:
   void write(std::vector<storage::change> changes, request_context context) override {
     in_.write(std::move(changes), {}, std::move(context));
   }
+  bool is_settled() const override { return in_.is_settled(); }
   void when_durable(then_function then, otherwise_function otherwise) override {
     in_.when_durable(std::move(then), std::move(otherwise));
   }
@@ -217,6 +218,14 @@ public:
   void hibernate_if_idle() override {
     if (ends_ || now() != phase::asleep || operations() > 0)
       return;
+    if (!is_settled()) {
+      if (!std::exchange(settles_, true)) // One that waits is enough.
+        when_settled([this] {
+          settles_ = false;
+          hibernate_if_idle();
+        });
+      return;
+    }
     parts.lease_.give_back();
     if (hibernates_)
       post()([this] { // Later: something may have come meanwhile.
@@ -295,6 +304,7 @@ private:
   const sandbox_pointer self_;
   const bool hibernates_;
   bool ends_ = false;
+  bool settles_ = false; ///< It is to hibernate once what it has written is settled.
   mutable stored_record record_, local_, run_clock_;
   std::map<caf::actor_addr, then_function> when_down_;
 

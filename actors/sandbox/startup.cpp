@@ -4,6 +4,7 @@
 #include "actors/sandbox/description.hpp"
 #include "actors/sandbox/egress.hpp"
 #include "actors/sandbox/gate.hpp"
+#include "actors/sandbox/idempotency.hpp"
 #include "actors/sandbox/idle.hpp"
 #include "actors/sandbox/image_choice.hpp"
 #include "actors/sandbox/mounts.hpp"
@@ -294,6 +295,7 @@ void startup::write_record(const then_function& make) {
       changes.push_back({std::string{profile_key}, write_privileges(core_.profile().gains)});
   }
   with_.files.note_start(changes);
+  with_.keys.note_start(changes);
   watch_.record_sent = steady_clock::now();
   record().write(std::move(changes), watch_.whose);
   record().when_durable(

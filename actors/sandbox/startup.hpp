@@ -8,6 +8,7 @@ namespace insula::actors::inside_sandbox {
 
 class egress;
 class gate;
+class idempotency;
 class idle;
 class mounts;
 class teardown;
@@ -25,6 +26,7 @@ public:
     workspace& files;
     egress& network;
     mounts& buckets;
+    idempotency& keys;
     teardown& ends;
   };
   using claim_function = std::function<void(claim_slot, const reply<claim_answer>&)>;

@@ -54,8 +54,10 @@ void teardown::on_gone(std::uint64_t start) {
   if (core_.now() == phase::deleting)
     return finish_delete();
   if (!handing_over_.empty()) {
+    const pending_operation mine{core_}; // It keeps its lease meanwhile.
     with_.starts.fall_asleep(leaves_node);
-    return handed_over();
+    handed_over();
+    return mine.over();
   }
   // Stopped for being idle; the requests that have come meanwhile get a fresh one.
   auto waiting = with_.requests.take();
@@ -80,10 +82,33 @@ void teardown::evict(const reply<caf::ok_atom>& to) {
   begin_delete();
 }
 
+/// What it has written goes first: the next owner would not find it.
 void teardown::handed_over() {
-  with_.right.release();
+  if (std::exchange(parting_, true))
+    return;
+  const pending_operation mine{core_};
+  with_.keys.leave(
+    [=, this] {
+      core_.when_settled([=, this] {
+        part_from_node(nullptr);
+        mine.over();
+      });
+    },
+    [=, this](const error& why) {
+      part_from_node(&why);
+      mine.over();
+    });
+}
+
+/// With a reason it stays.
+void teardown::part_from_node(const error* why_not) {
+  parting_ = false;
+  if (why_not == nullptr && core_.now() == phase::deleting)
+    why_not = &being_deleted;
+  if (why_not == nullptr)
+    with_.right.release();
   for (const auto& each : std::exchange(handing_over_, {}))
-    each.deliver(caf::ok_atom::value);
+    why_not == nullptr ? each.deliver(caf::ok_atom::value) : stay(*why_not, each);
 }
 
 /// It goes on here meanwhile.
@@ -137,6 +162,8 @@ void teardown::hand_over(const reply<caf::ok_atom>& to) {
   constexpr unsigned most_more_snapshots = 4;
   if (core_.now() == phase::deleting)
     return to.fail(being_deleted);
+  if (parting_)
+    return handing_over_.push_back(to);
   const bool has_files = with_.files.may_be_kept();
   if (has_files && options().time->now() < stays_until_)
     return to.fail({errc::limit_reached, "it could not be kept just now"});
@@ -192,6 +219,11 @@ void teardown::deleted(const error* why_not) {
   quit_();
 }
 
+/// Nothing is stored of it, and nothing that could come to be is on its way to the store.
+bool teardown::is_absent() const {
+  return record().entries().empty() && core_.is_settled();
+}
+
 /// The record goes last, so that a crash before it leaves something to be deleted again; and the
 /// client is told if it stays, though nothing runs any more.
 void teardown::finish_delete() {
@@ -199,10 +231,10 @@ void teardown::finish_delete() {
   if (!evicted_ && with_.right.asked_for()) // Else it would be held for ever.
     return core_.with_lease([this] { finish_delete(); },
                             [this](const error& why) {
-                              const bool nothing = record().entries().empty();
+                              const bool nothing = is_absent();
                               deleted(nothing && why.code != errc::stale_epoch ? nullptr : &why);
                             });
-  if (evicted_ ? core_.epoch() == 0 : record().entries().empty())
+  if (evicted_ ? core_.epoch() == 0 : is_absent())
     return deleted(nullptr);
   const auto done = [this] { deleted(nullptr); };
   if (evicted_)

@@ -54,6 +54,7 @@ private:
   using waiting_replies = std::vector<reply<caf::ok_atom>>;
 
   void begin_delete();
+  bool is_absent() const;
   void on_gone(std::uint64_t start);
   /// It is over; with a reason, its record stays.
   void deleted(const error* why_not);
@@ -61,6 +62,7 @@ private:
   void keep_and_leave(const reply<caf::ok_atom>& to, unsigned snapshots_left);
   void stay(const error& why, const reply<caf::ok_atom>& to);
   void handed_over();
+  void part_from_node(const error* why_not);
   void expire(const reply<caf::ok_atom>& to);
   void silence(kept_record& kept, const alarm_due& due);
 
@@ -70,6 +72,7 @@ private:
   waiting_replies deleting_, evicting_, handing_over_;
   bool evicted_ = false; ///< Another node owns it, or none does: its record is not ours to change.
   bool leaving_ = false; ///< For another node.
+  bool parting_ = false; ///< It does not run any more, and is about to be another node's.
   bool ended_ = false;   ///< The actor is about to: nothing is begun any more.
   steady_clock::time_point stays_until_{}; ///< It could not leave, and is not to try before.
 };

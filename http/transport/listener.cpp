@@ -1,11 +1,9 @@
 #include "http/transport/listener.hpp"
 
+#include "base/inherited_sockets.hpp"
 #include "base/log.hpp"
 
 #include <boost/asio/dispatch.hpp>
-
-#include <fcntl.h>
-#include <sys/socket.h>
 
 namespace insula::http {
 
@@ -25,21 +23,6 @@ listener::listener(io_pool& io, std::function<void(socket_type)> take,
     , take_(std::move(take))
     , has_room_(std::move(has_room)) {}
 
-namespace {
-
-/// Does this socket listen there?
-bool listens_at(int socket, const tcp::endpoint& where) {
-  tcp::endpoint bound;
-  auto size = static_cast<socklen_t>(bound.capacity());
-  if (::getsockname(socket, bound.data(), &size) != 0)
-    return false;
-  bound.resize(size);
-  return bound.protocol() == where.protocol() && bound.address() == where.address() &&
-         (where.port() == 0 || bound.port() == where.port());
-}
-
-} // namespace
-
 result<void> listener::open(const std::string& address, std::uint16_t port,
                             std::span<const int> inherited) {
   boost::system::error_code ec;
@@ -50,14 +33,14 @@ result<void> listener::open(const std::string& address, std::uint16_t port,
   const tcp::endpoint where{asio::ip::make_address(address, ec), port};
   if (ec)
     return failed();
-  for (const int socket : inherited)
-    if (listens_at(socket, where)) {
-      if (acceptor_.assign(where.protocol(), ::fcntl(socket, F_DUPFD_CLOEXEC, 3), ec); ec)
-        return failed();
-      port_ = acceptor_.local_endpoint(ec).port();
-      acceptor_.non_blocking(true, ec);
-      return {};
-    }
+  if (auto socket = find_inherited(inherited, where)) {
+    if (acceptor_.assign(where.protocol(), socket.get(), ec); ec)
+      return failed();
+    static_cast<void>(socket.release());
+    port_ = acceptor_.local_endpoint(ec).port();
+    acceptor_.non_blocking(true, ec);
+    return {};
+  }
   if (acceptor_.open(where.protocol(), ec); ec)
     return failed();
   if (acceptor_.set_option(tcp::acceptor::reuse_address{true}, ec); ec)

@@ -77,21 +77,37 @@ struct membership::state : std::enable_shared_from_this<state> {
 
   void join() {
     ++turn;
+    look_around(mine([](state& st, const result<outcome>& got) {
+      const auto format = st.judge(got);
+      if (!format) {
+        st.waits(format.reason());
+        return st.join_later();
+      }
+      if (*format < st.options.format)
+        return st.raise_format();
+      if (st.first && st.options.resumed != 0)
+        return st.resume();
+      st.begin();
+    }));
+  }
+
+  template <class Then>
+  void look_around(Then then) {
     with.transact(
       {{}, {operation::read(format_key), operation::read(all_keys, end_of_prefix(all_keys))}, {}},
-      join_patience, mine([](state& st, result<outcome> got) {
-        const auto format = got ? st.look_at_format(*got) : got.reason();
-        const auto fits = format ? st.look_at_others(*got) : format.reason();
-        if (!fits) {
-          st.waits(fits.reason());
-          return st.join_later();
-        }
-        if (*format < st.options.format)
-          return st.raise_format();
-        if (st.first && st.options.resumed != 0)
-          return st.resume();
-        st.begin();
-      }));
+      join_patience, std::move(then));
+  }
+
+  /// Of what look_around() has found: the number of what is stored. Errors: this node cannot read
+  /// that, or does not fit to the others; those of etcd.
+  result<std::uint32_t> judge(const result<outcome>& got) {
+    if (!got)
+      return got.reason();
+    auto format = look_at_format(*got);
+    if (!format)
+      return format;
+    const auto fits = look_at_others(*got);
+    return fits ? std::move(format) : fits.reason();
   }
 
   /// The number of what is stored. Nobody has written one: 1.
@@ -353,6 +369,17 @@ membership::~membership() {
     quiet.set_value();
   });
   quiet.get_future().wait();
+}
+
+void membership::check(client& with, membership_options options, listener tell,
+                       std::function<void(result<void>)> then) {
+  const auto st = std::make_shared<state>(with, std::move(options), std::move(tell));
+  with.post([st, then = std::move(then)] {
+    st->look_around([st, then](const result<outcome>& got) {
+      const auto format = st->judge(got);
+      then(format ? result<void>{} : format.reason());
+    });
+  });
 }
 
 void membership::start() {

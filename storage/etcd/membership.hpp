@@ -60,6 +60,13 @@ public:
 
   void start();
 
+  /// Asks once whether a node with these options could be a member now, as far as the others and
+  /// what is stored are concerned; `tell.fits` says the former. Changes nothing. `then` is called
+  /// once, on the client's thread. Errors: those of `fits`; invalid_request: what is stored is of a
+  /// later version; those of the client.
+  static void check(client& with, membership_options options, listener tell,
+                    std::function<void(result<void>)> then);
+
   /// Nothing is renewed any more. `end_lease`: what the node owns is free at once.
   void leave(bool end_lease, std::function<void()> then);
 

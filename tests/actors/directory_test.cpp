@@ -232,6 +232,76 @@ TEST_CASE("ids that could not be started leave no actor behind", "[actors][direc
   CHECK(node.sys.get().registry().running() == one);
 }
 
+TEST_CASE("deleting after a start that failed removes what that start is still writing",
+          "[actors][directory][gate]") {
+  small_node node;
+  node.engine.ready_at_once = false;
+  node.store.hold_writes = node.store.held_is_on_its_way = true;
+  const auto directory = node.make_directory();
+  const auto found =
+    node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{});
+  node.engine.creations[0].fail("no");
+  node.sys.run();
+  CHECK(found.reason().code == errc::launch_failed);
+  CHECK(node.leases.held.contains("abc")); // Nobody else is to look at it before that is over.
+  const auto gone = node.sys.ask<caf::ok_atom>(directory, delete_atom::value, std::string{"abc"},
+                                               request_context{});
+  CHECK(gone.open());
+  node.store.let_go();
+  node.sys.run();
+  CHECK_NOTHROW(gone.value());
+  CHECK(node.store.disk.read("abc")->empty());
+  CHECK(node.leases.held.empty());
+}
+
+TEST_CASE("a sandbox hibernates once what it has written is settled, and not before",
+          "[actors][directory][gate]") {
+  small_node node;
+  node.engine.ready_at_once = false;
+  node.store.hold_writes = node.store.held_is_on_its_way = true;
+  SECTION("it is durable") {}
+  SECTION("it is refused") {
+    node.store.held_error = error{errc::disk_full, "the disk is full"};
+  }
+  const auto directory = node.make_directory();
+  const auto idle = node.sys.get().registry().running();
+  const auto found =
+    node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{});
+  node.engine.creations[0].fail("no");
+  node.sys.run();
+  CHECK(found.reason().code == errc::launch_failed);
+  CHECK(node.sys.get().registry().running() > idle);
+  CHECK(node.leases.held.size() == 1);
+  const bool refused = node.store.held_error.has_value();
+  node.store.let_go();
+  node.sys.run();
+  CHECK(node.sys.get().registry().running() == idle);
+  CHECK(node.leases.held.empty());
+  CHECK(node.store.disk.read("abc")->empty() == refused);
+}
+
+TEST_CASE("a sandbox is handed over once what it has written is durable",
+          "[actors][directory][gate]") {
+  small_node node;
+  node.engine.ready_at_once = false;
+  node.store.hold_writes = node.store.held_is_on_its_way = true;
+  const auto directory = node.make_directory();
+  const auto found =
+    node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{});
+  node.engine.creations[0].fail("no");
+  node.sys.run();
+  CHECK(found.reason().code == errc::launch_failed);
+  const auto left =
+    node.sys.ask<caf::ok_atom>(directory, hand_over_atom::value, std::string{"abc"});
+  CHECK(left.open());
+  CHECK(node.leases.held.size() == 1);
+  node.store.let_go();
+  node.sys.run();
+  CHECK_NOTHROW(left.value());
+  CHECK(node.leases.held.empty());
+  CHECK(node.store.value("abc", "created_ms") == "1700000000000");
+}
+
 TEST_CASE("the list has every activation, with what it uses", "[actors][directory]") {
   small_node node;
   const auto directory = node.make_directory();

@@ -21,6 +21,7 @@ struct fake_store {
 
   storage::memory_store disk;
   bool hold_writes = false;
+  bool held_is_on_its_way = false; ///< A write that is held back is not there to be read yet.
   bool hold_reads = false;
   std::optional<error> write_error;
   std::optional<error> held_error; ///< What is held back is refused with that in the end.
@@ -47,18 +48,24 @@ struct fake_store {
               return refused;
             }
             auto reply = self->make_response_promise<caf::ok_atom>();
-            disk.commit(std::move(batch), [this, reply](result<void> outcome) mutable {
-              auto answer = [reply, outcome]() mutable {
-                if (outcome)
-                  reply.deliver(caf::ok_atom::value);
+            auto commit = [this, reply, sent = std::move(batch)] {
+              disk.commit(sent, [this, reply](result<void> outcome) mutable {
+                auto answer = [reply, outcome]() mutable {
+                  if (outcome)
+                    reply.deliver(caf::ok_atom::value);
+                  else
+                    reply.deliver(to_caf(outcome.reason()));
+                };
+                if (hold_writes)
+                  held.emplace_back(answer);
                 else
-                  reply.deliver(to_caf(outcome.reason()));
-              };
-              if (hold_writes)
-                held.emplace_back(answer);
-              else
-                answer();
-            });
+                  answer();
+              });
+            };
+            if (hold_writes && held_is_on_its_way)
+              held.emplace_back(commit);
+            else
+              commit();
             return reply;
           },
           [this, self](read_owner_atom, const std::string& owner, const std::string& prefix,

@@ -462,6 +462,32 @@ TEST_CASE("a node that starts again has its links again", "[actors][links]") {
   a.await_up("b");
 }
 
+TEST_CASE("links go on at the socket of the server before, with the peers that wait there",
+          "[actors][links]") {
+  asio::io_context io;
+  tcp::acceptor before{io, {asio::ip::address_v4::loopback(), 0}};
+  const auto port = before.local_endpoint().port();
+  node a{"a", {listener("a"), listener("b", port)}};
+  a.start();
+  pollfd waits{before.native_handle(), POLLIN, 0}; // It dials before there is anybody.
+  REQUIRE(::poll(&waits, 1, static_cast<int>(std::chrono::milliseconds{long_time}.count())) == 1);
+  const auto inherit = [&](cluster::link_options& options) {
+    options.inherited = {before.native_handle()};
+  };
+  {
+    node b{"b", {listener("a"), listener("b", port)}, inherit};
+    CHECK(b.start() == port);
+    before.close();
+    a.await_up("b");
+    b.await_up("a");
+    CHECK(*get(b.ask("a", "echo", "taken over")) == "taken over");
+  }
+  a.await_down("b");
+  node next{"b", {listener("a"), listener("b", port)}};
+  CHECK(next.start() == port);
+  a.await_up("b");
+}
+
 TEST_CASE("a peer of which nothing is heard has no link", "[actors][links]") {
   two_nodes n;
   n.await_up();

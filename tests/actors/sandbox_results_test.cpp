@@ -523,3 +523,91 @@ TEST_CASE("of the remembered commands that have ended the oldest goes for a new 
   CHECK(known(node, box, "k1").known);
   CHECK(known(node, box, "k" + std::to_string(limits::kept_results_per_sandbox)).known);
 }
+
+// ---- At another node
+
+TEST_CASE("what has run is not run again at the node to which its sandbox goes",
+          "[actors][results][hand over]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  const auto find = [&] {
+    return node.sys
+      .ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{})
+      .value();
+  };
+  const auto box = caf::actor_cast<sandbox_object_actor>(find());
+  run_one(node, box, once_command());
+  const auto asked = ask(node, box, remembered("done", false));
+  node.process().start();
+  node.process().exit(0);
+  node.sys.advance(1min);
+  SECTION("while it runs") {}
+  SECTION("without an activation") {
+    node.sys.advance(11min);
+    CHECK(ask(node, box).reason().code == errc::sandbox_not_running);
+  }
+  node.store.hold_writes = true;
+  const auto left =
+    node.sys.ask<caf::ok_atom>(directory, hand_over_atom::value, std::string{"abc"});
+  CHECK(left.open()); // Before that is durable nobody else has the sandbox.
+  CHECK_FALSE(node.local.value("abc", record).empty());
+  CHECK(node.leases.held.contains("abc"));
+  node.store.let_go();
+  node.sys.run();
+  CHECK_NOTHROW(left.value());
+  CHECK(node.leases.held.empty());
+  CHECK(node.local.value("abc", record).empty());
+  CHECK(node.local.value("abc", "idempotency/exec/done").empty());
+  CHECK_FALSE(node.store.value("abc", record).empty());
+  CHECK(node.store.value("abc", "idempotency/exec/done").empty()); // No client has its id.
+
+  const auto there = caf::actor_cast<sandbox_object_actor>(find());
+  CHECK_FALSE(there == box);
+  CHECK(look(node, there).reason().code == errc::result_gone);
+  CHECK(ask(node, there).reason().code == errc::result_gone);
+  CHECK(look(node, there, {"key", "other"}).reason().code == errc::idempotency_conflict);
+  CHECK(node.place().processes.empty());
+  run_one(node, there, once_command("new")); // And what has not, is.
+  // From there it goes on, with what has come before and since.
+  node.sys.ask<caf::ok_atom>(directory, hand_over_atom::value, std::string{"abc"}).value();
+  CHECK_FALSE(node.store.value("abc", record).empty());
+  CHECK_FALSE(node.store.value("abc", "idempotency/exec/new").empty());
+  // For a day, and until it starts after that.
+  node.sys.advance(24h);
+  const auto later = caf::actor_cast<sandbox_object_actor>(find());
+  CHECK(node.store.value("abc", record).empty());
+  CHECK(node.store.value("abc", "idempotency/exec/new").empty());
+  run_one(node, later, once_command("key", "other"));
+}
+
+TEST_CASE("a sandbox whose keys cannot be taken along stays, and can go later",
+          "[actors][results][hand over]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  run_one(node, box, once_command());
+  node.store.write_error = error{errc::disk_full, "the disk is full"};
+  CHECK(node.sys.ask<caf::ok_atom>(box, hand_over_atom::value).reason().code == errc::disk_full);
+  CHECK_FALSE(node.local.value("abc", record).empty());
+  node.store.write_error.reset();
+  node.sys.advance(1s);
+  CHECK(look(node, box).value().known); // It has started anew, here.
+  CHECK(node.engine.creations.size() == 2);
+  CHECK(node.place().processes.empty());
+  CHECK_NOTHROW(node.sys.ask<caf::ok_atom>(box, hand_over_atom::value).value());
+  CHECK_FALSE(node.store.value("abc", record).empty());
+}
+
+TEST_CASE("keys that have come from another node count among those that a sandbox may keep",
+          "[actors][results][hand over]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  for (std::size_t i = 0; i < limits::kept_results_per_sandbox; ++i)
+    run_one(node, box, once_command(std::to_string(i)));
+  node.sys.ask<caf::ok_atom>(box, hand_over_atom::value).value();
+  node.sys.advance(1h);
+  const auto there = node.make_sandbox();
+  CHECK(look(node, there, {"0", "digest"}).reason().code == errc::result_gone);
+  CHECK(ask(node, there).reason().code == errc::limit_reached);
+  node.sys.advance(23h);
+  run_one(node, there, once_command());
+}

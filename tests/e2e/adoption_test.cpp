@@ -1,4 +1,5 @@
 #include "tests/e2e/node.hpp"
+#include "tests/e2e/upgrade.hpp"
 #include "tests/http/web_socket_client.hpp"
 #include "tests/support/catch.hpp"
 
@@ -278,26 +279,6 @@ TEST_CASE("servers that come and go many times lose nothing and leave nothing", 
   }
 }
 
-namespace {
-
-std::string content_of(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
-  return {std::istreambuf_iterator<char>{file}, {}};
-}
-
-pid_t server_in(const std::string& state) {
-  pid_t pid = 0;
-  std::ifstream{state + "/lock"} >> pid;
-  return pid;
-}
-
-child_program upgrade(const node& it) {
-  return child_program{{INSULA_PROGRAM, "upgrade", "--state", it.state()},
-                       {.error_file = it.scratch() + "/complaint"}};
-}
-
-} // namespace
-
 TEST_CASE("an upgrade replaces the server, and no client is refused", "[adoption][upgrade]") {
   node it;
   REQUIRE(it.sh("a", "sleep 1000 > /dev/null 2>&1 & echo $! > pid").exit_code == 0);
@@ -315,7 +296,7 @@ TEST_CASE("an upgrade replaces the server, and no client is refused", "[adoption
   const pid_t before = it.pid();
   pid_t now = 0;
   for (int i = 0; i < 2; ++i) { // And one that was started like this itself.
-    auto replacing = upgrade(it);
+    auto replacing = start_upgrade(it);
     CHECK(replacing.wait(60s) == 0);
     now = server_in(it.state());
     CHECK(now != before);
@@ -327,9 +308,7 @@ TEST_CASE("an upgrade replaces the server, and no client is refused", "[adoption
   CHECK(answered > 10);
   CHECK(other == 0);
   it.stop(SIGKILL); // Which has ended long ago.
-  const auto process = open_process(now);
-  REQUIRE(::kill(now, SIGINT) == 0);
-  CHECK(wait_for_end(process, 30s));
+  CHECK(next_server{it}.pid() == now);
 }
 
 TEST_CASE("an upgrade to what does not start gives the old program back", "[adoption][upgrade]") {
@@ -337,11 +316,10 @@ TEST_CASE("an upgrade to what does not start gives the old program back", "[adop
   REQUIRE(it.sh("a", "sleep 1000 > /dev/null 2>&1 & echo $! > pid").exit_code == 0);
   CHECK(run_in(it, "s", "x=5").empty());
   it.configure("server: {tls: {certificate: /nowhere, key: /nowhere}}");
-  auto replacing = upgrade(it);
+  auto replacing = start_upgrade(it);
   // The old program cannot start with that either, and says so; the sandboxes wait.
   CHECK(replacing.wait(60s) != 0);
-  CHECK(content_of(it.scratch() + "/complaint").find("neither program starts") !=
-        std::string::npos);
+  CHECK(complaint_of(it).find("neither program starts") != std::string::npos);
   it.stop(SIGKILL);
   it.configure("");
   it.start();
@@ -349,11 +327,25 @@ TEST_CASE("an upgrade to what does not start gives the old program back", "[adop
   CHECK(run_in(it, "s", "echo $x") == "5\n"); // Those that could not start had taken it over, too.
 }
 
+TEST_CASE("an upgrade to a program that refuses the configuration leaves the server as it is",
+          "[adoption][upgrade]") {
+  node it;
+  REQUIRE(it.sh("a", "echo mine > file").exit_code == 0);
+  const pid_t before = it.pid();
+  it.configure("server: {threads: many}");
+  auto replacing = start_upgrade(it);
+  CHECK(replacing.wait(60s) == 1 << 8);
+  CHECK(complaint_of(it).find("server.threads") != std::string::npos);
+  CHECK(it.running());
+  CHECK(server_in(it.state()) == before);
+  CHECK(it.sh("a", "cat file").out == "mine\n");
+}
+
 TEST_CASE("without a server there is nothing to upgrade", "[adoption][upgrade]") {
   node it;
   const int status = it.stop(SIGINT);
   CHECK(status == 0);
-  auto replacing = upgrade(it);
+  auto replacing = start_upgrade(it);
   CHECK(replacing.wait(30s) != 0);
-  CHECK(content_of(it.scratch() + "/complaint").find("no server runs") != std::string::npos);
+  CHECK(complaint_of(it).find("no server runs") != std::string::npos);
 }

@@ -186,6 +186,32 @@ TEST_CASE("a node that is drained loses nothing of persistent sandboxes that was
   CHECK(nodes[at].sh("drained", "uniq log").out == all);
 }
 
+TEST_CASE("a command with a key is not run again where its sandbox was drained to", "[cluster]") {
+  const temp_dir place;
+  small_cluster nodes{2, in_directory(place, "1h")};
+  const auto once = std::string{persistent} + "Idempotency-Key: once\r\n";
+  const std::string script = "echo ran >> log";
+  REQUIRE(run(nodes[0], "keyed", script, once).exit_code == 0);
+  REQUIRE(run(nodes[0], "keyed", script, once).exit_code == 0); // It is told again.
+  const auto at = nodes.owner_number("keyed");
+  REQUIRE(nodes[1 - at].ask("POST", "/v1/cluster/drain/" + small_cluster::name_of(at)).status ==
+          202);
+  REQUIRE(eventually([&] { return small_cluster::owner_of(nodes[1 - at], "keyed").node.empty(); }));
+  exec_outcome said;
+  REQUIRE(eventually([&] {
+    try {
+      said = run(nodes[1 - at], "keyed", script, once);
+      return said.status != 503;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }));
+  CHECK(said.status == 410);
+  CHECK(said.refusal.find("result_gone") != std::string::npos);
+  CHECK(small_cluster::owner_of(nodes[1 - at], "keyed").node == small_cluster::name_of(1 - at));
+  CHECK(sh_patiently(nodes[1 - at], "keyed", "cat log").out == "ran\n");
+}
+
 TEST_CASE("all nodes are replaced one after the other, and no client notices", "[cluster]") {
   const temp_dir place;
   small_cluster nodes{3, in_directory(place, "1h")}; // Only what is handed over is kept.

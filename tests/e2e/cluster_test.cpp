@@ -1,5 +1,6 @@
 // Nodes that are one cluster: whoever is asked answers, and each sandbox is at one of them.
 #include "tests/e2e/small_cluster.hpp"
+#include "tests/e2e/upgrade.hpp"
 #include "tests/support/metrics_text.hpp"
 
 #include <array>
@@ -256,6 +257,50 @@ TEST_CASE("a server that is started again in time goes on with what it had", "[c
   const auto said = sh_patiently(nodes[1 - at], "stays", "cat file; kill -0 $(cat pid) && echo on");
   CHECK(said.out == "here\non\n");
   CHECK(small_cluster::owner_of(nodes[at], "stays").epoch == before.epoch);
+}
+
+TEST_CASE("an upgrade replaces the server of a node, which goes on as the same member",
+          "[cluster][upgrade]") {
+  small_cluster nodes{2};
+  REQUIRE(nodes[0]
+            .sh("stays", "echo here > file; sleep 1000 >/dev/null 2>&1 & echo $! > pid")
+            .exit_code == 0);
+  const auto at = nodes.owner_number("stays");
+  auto &mine = nodes[at], &other = nodes[1 - at];
+  const auto before = small_cluster::owner_of(mine, "stays");
+  const pid_t old = mine.pid();
+  auto replacing = start_upgrade(mine);
+  CHECK(replacing.wait(60s) == 0);
+  CHECK(mine.stop(SIGTERM) == 0); // It has ended already.
+  const next_server now{mine};
+  CHECK(now.pid() != old);
+  const auto said = sh_patiently(other, "stays", "cat file; kill -0 $(cat pid) && echo on");
+  CHECK(said.out == "here\non\n");
+  CHECK(small_cluster::owner_of(mine, "stays").epoch == before.epoch);
+  // They hear of each other by the links.
+  for (const auto* each : {&mine, &other})
+    CHECK(eventually([&] { return small_cluster::members(*each) == 2; }));
+}
+
+TEST_CASE("an upgrade to a program of another protocol is refused beside other nodes",
+          "[cluster][upgrade]") {
+  small_cluster nodes{1};
+  const auto key = "{\"key\":\"" + base64("insula/nodes/n3") + "\"";
+  tell_etcd(nodes.etcd, "put", key + ",\"value\":\"" + base64("192.0.2.3:8788 99 9.9.9") + "\"}");
+  const pid_t before = nodes[0].pid();
+  auto replacing = start_upgrade(nodes[0]);
+  CHECK(replacing.wait(60s) == 1 << 8);
+  const auto why = complaint_of(nodes[0]);
+  CAPTURE(why);
+  CHECK(why.find("insula: node n1 cannot join its cluster: node n3 speaks protocol 99 "
+                 "(build 9.9.9), this one protocol ") != std::string::npos);
+  CHECK(
+    why.find("insula: this program cannot serve in place of the one that does, which goes on") !=
+    std::string::npos);
+  CHECK(nodes[0].pid() == before);
+  CHECK(nodes[0].running());
+  CHECK(nodes[0].sh("goeson", "echo on").out == "on\n");
+  tell_etcd(nodes.etcd, "deleterange", key + "}");
 }
 
 TEST_CASE("a node that ends lets go at once", "[cluster]") {

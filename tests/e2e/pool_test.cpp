@@ -170,6 +170,29 @@ TEST_CASE("shutdown-prewarmed ends what is warm, and nothing else", "[pool]") {
   CHECK(it.ask("POST", "/v1/pool/prime").body == R"({"ok":true})");
 }
 
+TEST_CASE("a spawner that has only warm sandboxes goes with its server", "[pool]") {
+  node it{"pool: {target: 2}"};
+  REQUIRE(fills(it, 2, 0));
+  REQUIRE(it.sh("a", "true").exit_code == 0);
+  REQUIRE(fills(it, 2, 1));
+  const auto spawner = it.spawner();
+  CHECK(it.stop(SIGTERM) == 0);
+  it.start();
+  CHECK(it.spawner() == spawner); // It has a.
+  CHECK(it.remove("a") == 204);
+  REQUIRE(fills(it, 2, 0));
+  SECTION("that ends") {
+    CHECK(it.stop(SIGTERM) == 0);
+  }
+  SECTION("that is killed") {
+    it.crash_server();
+  }
+  it.start();
+  CHECK(it.spawner() != spawner);
+  CHECK(fills(it, 2, 0));
+  CHECK(it.sh("a", "hostname").out == "a\n");
+}
+
 TEST_CASE("after any end of a server its pool leaves nothing, and the next one begins afresh",
           "[pool]") {
   node it{"pool: {target: 3}"};

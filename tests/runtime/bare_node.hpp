@@ -39,8 +39,11 @@ struct bare_node {
     REQUIRE(runtime::from_bytes(got.bytes, said));
     return {said, std::move(got.fds)};
   }
+  /// Somebody's: the next server finds it.
   plain_end make(std::uint32_t slot) const {
-    return make(request(runtime::spawner::op::create, slot));
+    auto wanted = request(runtime::spawner::op::create, slot);
+    ("box-" + std::to_string(slot)).copy(wanted.tag, sizeof wanted.tag - 1);
+    return make(wanted);
   }
   plain_end make(const runtime::spawner::request& wanted) const {
     REQUIRE(spawner.send(runtime::as_bytes(wanted)));

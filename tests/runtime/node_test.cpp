@@ -197,6 +197,42 @@ TEST_CASE("what is disowned is ended, in a sandbox and as one", "[runtime][node]
   CHECK(next.run("echo works").out == "works\n");
 }
 
+TEST_CASE("the next server has a spawner of its own where an earlier one has only warm sandboxes",
+          "[runtime][node]") {
+  live_node node;
+  auto warm = node.spec();
+  warm.name = "";
+  pid_t spawner = 0;
+  {
+    live_sandbox one{node, warm}, two{node, warm}, used{node};
+    spawner = node.spawner();
+    node.engine().hand_over();
+    one.let_go();
+    two.let_go();
+    used.let_go();
+  }
+  node.drop_server();
+  node.serve();
+  CHECK(node.spawner() == spawner); // It has what is somebody's.
+  {
+    auto used = live_sandbox::adopted(node, "test");
+    REQUIRE(used);
+    used->destroy();
+  }
+  node.drop_server();
+  CHECK(node.agents().size() == 2);
+  node.serve();
+  CHECK(node.spawner() > 0);
+  CHECK(node.spawner() != spawner);
+  CHECK(eventually([&] { return node.agents().empty(); }));
+  CHECK(node.engine().survivors().empty());
+  live_sandbox next{node};
+  CHECK(next.run("echo works").out == "works\n");
+  next.destroy();
+  node.shut_down();
+  CHECK(listed(node.leftovers()).empty());
+}
+
 TEST_CASE("a server that is replaced while it lives loses its sandboxes and is told",
           "[runtime][node]") {
   live_node node;

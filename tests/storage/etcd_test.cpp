@@ -655,6 +655,44 @@ TEST_CASE("a node that does not fit to the others waits until it does", "[etcd]"
   CHECK(again.has_resumed);
 }
 
+TEST_CASE("a node can ask whether it would fit, and changes nothing by that", "[etcd]") {
+  etcd_server server;
+  node one{server, "n1", 0, nullptr, false, {"@alarm/"}, 2};
+  one.wait_until_member();
+  const auto client = connect_to(server);
+  const auto revision_now = [&] {
+    const auto got = wait_for<etcd::outcome>([&](auto then) {
+      client->transact({{}, {etcd::operation::read("t/none")}, {}}, 5s, then);
+    });
+    REQUIRE(got);
+    return got->at;
+  };
+  const auto before = revision_now();
+  const auto asked = [&](const std::string& self, std::uint32_t format, node::fits_fn fits) {
+    etcd::membership_options how;
+    how.prefix = "t/";
+    how.self = self;
+    how.format = format;
+    etcd::membership::listener tell;
+    tell.fits = std::move(fits);
+    const auto told = wait_for<void>(
+      [&](auto then) { etcd::membership::check(*client, how, tell, std::move(then)); });
+    return told ? std::string{} : told.reason().message;
+  };
+  const auto no_others = [](const auto& others) -> result<void> {
+    if (others.empty())
+      return {};
+    return error{errc::invalid_request, "there is " + others.begin()->second};
+  };
+  CHECK(asked("n2", 2, no_others) == "there is I am n1");
+  CHECK(asked("n1", 2, no_others).empty()); // Its own record is that of the server before.
+  CHECK(asked("n1", 3, no_others).empty());
+  CHECK(asked("n1", 1, no_others).find("has format 2, and this version knows none beyond 1") !=
+        std::string::npos);
+  CHECK(revision_now() == before);
+  CHECK(one.member->good());
+}
+
 TEST_CASE("a server goes on with the lease of the one before", "[etcd]") {
   etcd_server server;
   auto one = std::make_unique<node>(server, "n1");

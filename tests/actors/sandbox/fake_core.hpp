@@ -37,6 +37,7 @@ public:
       else
         kept.erase(key);
   }
+  bool is_settled() const override { return held.empty(); }
   void when_durable(then_function then, otherwise_function otherwise) override {
     const auto settle = [this, then = std::move(then), otherwise = std::move(otherwise)] {
       write_error ? otherwise(*write_error) : then();
