@@ -3,6 +3,7 @@
 #include "apps/image_room.hpp"
 #include "apps/room_process.hpp"
 #include "apps/serve.hpp"
+#include "apps/token.hpp"
 #include "apps/upgrade.hpp"
 #include "benchmarks/load/command.hpp"
 #include "http/server.hpp"
@@ -77,6 +78,7 @@ int main(int argc, char** argv) {
   upgrade->footer("The new server gets the old one's arguments, environment, output and listening "
                   "sockets. If it does not get ready, the old program is started again.");
   insula::image_commands image{app};
+  insula::token_commands token{app};
   insula::load::bench_command bench{app};
   const auto* help =
     app.add_subcommand("help", "Say how a command is used: insula help image import");
@@ -107,6 +109,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (const auto status = image.run())
+    return *status;
+  if (const auto status = token.run(current_environment()))
     return *status;
   if (const auto status = bench.run({argv, argv + argc}))
     return *status;

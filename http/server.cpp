@@ -272,6 +272,7 @@ private:
         return missing;
       };
     with.heartbeat = options.heartbeat;
+    with.key = key_;
     with.secret = options.secret;
     with.default_session = options.default_session;
     with.any_image = options.any_image;

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <stdexcept>
 #include <utility>
 
 namespace insula::http {
@@ -55,6 +57,7 @@ public:
   bool is_long() const { return key_.size() >= long_bytes; }
   bool equals(std::string_view candidate) const;
   bool is_readable_in(std::string_view text) const;
+  std::string seal(std::string_view text) const;
 
 private:
   bool is_plain_in(std::string_view text) const;
@@ -114,6 +117,18 @@ bool key_check::known_key::equals(std::string_view candidate) const {
          CRYPTO_memcmp(candidate.data(), key_.data(), key_.size()) == 0;
 }
 
+std::string key_check::known_key::seal(std::string_view text) const {
+  if (is_empty())
+    return {};
+  std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
+  unsigned count = 0;
+  if (::HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
+             reinterpret_cast<const unsigned char*>(text.data()), text.size(), bytes.data(),
+             &count) == nullptr)
+    throw std::runtime_error("HMAC() has failed");
+  return {reinterpret_cast<const char*>(bytes.data()), count};
+}
+
 key_check::key_check(std::string key)
     : place_(std::make_shared<place>()) {
   place_->now = std::make_shared<const known_key>(std::move(key));
@@ -133,6 +148,10 @@ void key_check::replace(std::string key) {
 
 bool key_check::open() const {
   return now()->is_empty();
+}
+
+std::string key_check::seal(std::string_view text) const {
+  return now()->seal(text);
 }
 
 bool key_check::is_in(std::string_view text) const {

@@ -26,6 +26,10 @@ public:
   /// False where there is no key.
   bool is_key(std::string_view candidate) const;
 
+  /// 32 bytes that nobody has for `text` without the key (HMAC with SHA-256). Each purpose begins
+  /// its texts in its own way. Empty where there is no key.
+  std::string seal(std::string_view text) const;
+
   /// Whether `text` carries the key to any reader of `text`: as it is, percent-encoded, in base64
   /// of either alphabet, or in credentials of the Basic scheme. A short key may also be a part of
   /// some longer word, so a short key counts as a whole word only. False where there is no key. Not

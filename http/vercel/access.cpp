@@ -1,25 +1,46 @@
 #include "http/vercel/access.hpp"
 
+#include "base/clock.hpp"
+#include "http/text/header_text.hpp"
+#include "http/text/percent.hpp"
 #include "http/vercel/failures.hpp"
 
 namespace insula::http::vercel::access {
 
 namespace {
 
+std::string_view token_in(const request_head& head) {
+  constexpr std::string_view scheme = "Bearer ";
+  const auto field = head.field("Authorization");
+  return same_letters(field.substr(0, scheme.size()), scheme) ? field.substr(scheme.size())
+                                                              : std::string_view{};
+}
+
+token_standing standing(const key_check& key, const request_head& head) {
+  return standing_of(key, token_in(head), system_clock{}.unix_ms() / 1000);
+}
+
+response no_token_of_this_server() {
+  return failure(refusal{403, "forbidden", "The token is not one of this server's, or is over."});
+}
+
 class by_bearer final : public access_scheme {
 public:
   bool allows(const request_head& head, const std::string&,
               const credentials& known) const override {
-    return known.key().open() || known.shows_key(head, true);
+    return known.key().open() || known.shows_key(head, true) ||
+           standing(known.key(), head).allowed.has_value();
   }
   response unauthorized(const request_head& head) const override {
     return head.field("Authorization").empty()
-             ? failure({401, "unauthorized", "The request has no Authorization: Bearer token."})
-             : failure({403, "forbidden", "The token is not one of this server's."});
+             ? failure(
+                 refusal{401, "unauthorized", "The request has no Authorization: Bearer token."})
+             : no_token_of_this_server();
   }
   std::vector<documented_answer> answers(bool) const override {
     return {{"401", "There is no bearer token.", "application/json", "VercelError"},
-            {"403", "The token is not one of this server's.", "application/json", "VercelError"}};
+            {"403", "The token is not one of this server's, or is over.", "application/json",
+             "VercelError"}};
   }
 };
 
@@ -28,5 +49,23 @@ const by_bearer the_bearer;
 } // namespace
 
 const access_scheme* const bearer = &the_bearer;
+
+reach::reach(const services& with, const request_head& head) {
+  if (with.key.open()) // Nobody is asked for a token, so none says less than another.
+    return;
+  is_ = standing(with.key, head);
+  const auto team = form_value(head.query, "teamId");
+  names_team_ = !is_.allowed || team.empty() || team == is_.allowed->team;
+}
+
+std::optional<response> reach::objection(std::string_view project) const {
+  if (is_whole())
+    return std::nullopt;
+  if (!is_.allowed) // Its time has come meanwhile, or the node that let it in has another key.
+    return no_token_of_this_server();
+  if (names_team_ && is_.allowed->project == project)
+    return std::nullopt;
+  return failure(refusal{404, "not_found", "The project was not found."});
+}
 
 } // namespace insula::http::vercel::access

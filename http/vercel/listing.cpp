@@ -195,6 +195,8 @@ void add_list_route(std::vector<route>& table, const shared_services& with,
        list_call call{with};
        if (const auto wrong = read_call(what.head().query, call))
          return refused(failure(*wrong));
+       if (auto no = access::reach{*with, what.head()}.objection(call.project))
+         return refused(std::move(*no));
        return answered_by([call = std::move(call)](const std::string&, const reply& to) {
          to->answer_within(look_patience, late_answer());
          call.with->system->spawn(

@@ -3,8 +3,8 @@
 #include "base/id.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 #include "http/sandboxes/keyed_id.hpp"
-#include "http/vercel/ids.hpp"
 #include "http/vercel/failures.hpp"
+#include "http/vercel/ids.hpp"
 #include "http/vercel/settings.hpp"
 
 #include <openssl/crypto.h>

@@ -227,11 +227,13 @@ std::optional<refusal> objection(const services& with, const settings& wanted) {
   return refusal{400, "bad_request", "runtime: this server has no " + wanted.runtime};
 }
 
-void create(const shared_services& with, const std::string& host, const std::string& body,
-            const reply& to) {
+void create(const shared_services& with, const access::reach& reach, const std::string& host,
+            const std::string& body, const reply& to) {
   create_request wanted;
   if (const auto wrong = read_create(body, wanted))
     return to->respond(failure(*wrong));
+  if (const auto no = reach.objection(wanted.wanted.project))
+    return to->respond(*no);
   if (const auto wrong = objection(*with, wanted.wanted))
     return to->respond(failure(*wrong));
   named_call call{with, wanted.wanted.project, wanted.wanted.name, host};
@@ -341,6 +343,8 @@ route named_route(const shared_services& with, const std::string& prefix, verb m
                                what.field("Host"), form_value(query, "resume") == "true"};
                if (call.project.empty())
                  return refused(failure(refusal{400, "bad_request", "projectId is required"}));
+               if (auto no = access::reach{*with, what.head()}.objection(call.project))
+                 return refused(std::move(*no));
                if (!is_sandbox_name(call.name))
                  return refused(unknown_sandbox(call.name));
                return answered_by(
@@ -378,10 +382,11 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with,
     table.push_back({verb::post, prefix + version + "/sandboxes", access::bearer,
                      body_use::buffered, limits::routed_body_bytes,
                      [with](const matched_request& what) {
-                       return answered_by([with, host = what.field("Host")](const std::string& body,
-                                                                            const reply& to) {
-                         create(with, host, body, to);
-                       });
+                       return answered_by(
+                         [with, reach = access::reach{*with, what.head()},
+                          host = what.field("Host")](const std::string& body, const reply& to) {
+                           create(with, reach, host, body, to);
+                         });
                      },
                      create_document(version)});
     table.back().about = [](const matched_request&) { return std::string{}; };

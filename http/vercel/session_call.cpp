@@ -3,6 +3,7 @@
 #include "http/text/percent.hpp"
 #include "http/vercel/access.hpp"
 #include "http/vercel/objects_json.hpp"
+#include "http/vercel/settings.hpp"
 
 namespace insula::http::vercel {
 
@@ -22,6 +23,24 @@ std::string resolved(const std::string& path, const std::string& cwd) {
   return std::string{working_directory} + (path.empty() ? "" : "/") + path;
 }
 
+namespace {
+
+/// Goes on if the sandbox belongs to what the client may reach: a path does not say its project.
+void within_reach(const session_call& call, const reply& to, std::function<void()> go) {
+  if (call.reach.is_whole())
+    return go();
+  find_runs look;
+  look.limit = 1;
+  ask_session<run_list>(call, look, to, [=](const run_list& all) {
+    const auto is = settings_of(all.sandbox);
+    if (!is || call.reach.objection(is->project))
+      return to->respond(unknown_session());
+    go();
+  });
+}
+
+} // namespace
+
 route session_route(const shared_services& with, const std::string& prefix, verb method,
                     const std::string& rest, session_handler handle, operation document) {
   const bool has_body = method == verb::post;
@@ -39,10 +58,11 @@ route session_route(const shared_services& with, const std::string& prefix, verb
                                  what["cmd"],
                                  what.field("x-cwd"),
                                  what.field("Host"),
-                                 form_value(what.head().query, "wait") == "true"};
+                                 form_value(what.head().query, "wait") == "true",
+                                 {*with, what.head()}};
                return answered_by(
                  [call = std::move(call), handle](const std::string& body, const reply& to) {
-                   handle(call, body, to);
+                   within_reach(call, to, [=] { handle(call, body, to); });
                  });
              },
              std::move(document)};

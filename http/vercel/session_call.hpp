@@ -3,6 +3,7 @@
 #include "http/api/route.hpp"
 #include "http/json/document.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
+#include "http/vercel/access.hpp"
 #include "http/vercel/api.hpp"
 #include "http/vercel/failures.hpp"
 #include "http/vercel/ids.hpp"
@@ -25,6 +26,7 @@ struct session_call {
   std::string cwd;     ///< The field x-cwd.
   std::string host;    ///< What the client calls this node.
   bool waits = false;  ///< wait=true
+  access::reach reach; ///< Of its client.
 
   const std::string& sandbox() const { return session.sandbox; }
 };

@@ -1,6 +1,7 @@
 // The SDK of the Vercel Sandbox service, unmodified, against a running Insula: INSULA_URL says where, INSULA_API_KEY with
 // which key. Node.js is started with insula-vercel.mjs. Cases have the numbers of the features that they show.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { get } from 'node:http';
 import { tmpdir } from 'node:os';
@@ -44,6 +45,41 @@ describe('the SDK', () => {
   test('V002 an access token, the right one alone', limit, async () => {
     assert.equal((await Sandbox.get({ ...scope, name: 'main-box' })).name, 'main-box');
     await assert.rejects(Sandbox.get({ ...scope, token: 'wrong', name: 'main-box' }), refused(403, 'forbidden'));
+  });
+  test('V001 V002 tokens for one project', limit, async () => {
+    const { INSULA_PROGRAM: program } = process.env;
+    const made = (project) => Object.fromEntries(execFileSync(program, ['token', 'vercel', '--team', 'team_test', '--project', project],
+      { env: { SANDBOX_API_KEY: key }, encoding: 'utf8' }).trim().split('\n').map((line) => line.split(/=(.*)/s)));
+    const [mine, other] = [made('prj_test'), made('prj_other')];
+    const shown = ({ VERCEL_TOKEN: token, VERCEL_TEAM_ID: teamId, VERCEL_PROJECT_ID: projectId }) => ({ token, teamId, projectId });
+    const found = await Sandbox.get({ ...shown(mine), name: 'main-box' });
+    assert.equal(await (await found.runCommand('echo', ['by token'])).stdout(), 'by token\n');
+    assert.ok((await Sandbox.list(shown(mine))).sandboxes.some((each) => each.name === 'main-box'));
+    const own = await Sandbox.create(shown(mine));
+    // A token for another project finds nothing of this one, by no path.
+    for (const projectId of ['prj_test', 'prj_other'])
+      await assert.rejects(Sandbox.get({ ...shown(other), projectId, name: 'main-box' }), refused(404, 'not_found'));
+    await assert.rejects(Sandbox.get({ ...shown(mine), teamId: 'team_other', name: 'main-box' }), refused(404, 'not_found'));
+    await assert.rejects(Sandbox.list({ ...shown(other), projectId: 'prj_test' }), refused(404, 'not_found'));
+    await assert.rejects(Sandbox.create({ ...shown(other), projectId: 'prj_test', name: 'not-made' }), refused(404, 'not_found'));
+    await assert.rejects(Sandbox.get({ ...scope, name: 'not-made' }), refused(404, 'not_found'));
+    const { sessionId } = own.currentSession();
+    const status = async (path, { VERCEL_TOKEN: token }, options = {}) => (await fetch(`${process.env.INSULA_URL}${path}`, {
+      ...options, headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' } })).status;
+    const session = `/v2/sandboxes/sessions/${sessionId}`;
+    const post = (body) => ({ method: 'POST', body: JSON.stringify(body) });
+    for (const [path, options] of [[session], [`${session}/cmd`, post({ command: 'true' })], [`${session}/fs/read`, post({ path: '/etc/hostname' })],
+      [`${session}/stop`, post({})], [`/v2/sandboxes/sessions?project=prj_test&name=${own.name}`]]) {
+      assert.equal(await status(path, other, options), 404, path);
+    }
+    assert.equal(await status(session, mine), 200);
+    // It opens this API alone.
+    assert.equal(await status('/v1/sandboxes', mine), 401);
+    assert.equal(await status(session, { VERCEL_TOKEN: `${mine.VERCEL_TOKEN}A` }), 403);
+    await own.delete();
+    process.env.VERCEL_OIDC_TOKEN = mine.VERCEL_OIDC_TOKEN;
+    assert.equal((await Sandbox.get({ name: 'main-box' })).name, 'main-box');
+    delete process.env.VERCEL_OIDC_TOKEN;
   });
   test('V003 V011 V037 V046 a runtime by its name', limit, async () => {
     const other = await Sandbox.create({ ...scope, runtime: 'node24' });

@@ -1,9 +1,11 @@
 // What the Vercel Sandbox service's clients say, and how they are answered, without a server.
+#include "http/text/base64url.hpp"
 #include "http/vercel/ids.hpp"
 #include "http/vercel/objects_json.hpp"
 #include "http/vercel/port_names.hpp"
 #include "http/vercel/set_up.hpp"
 #include "http/vercel/settings.hpp"
+#include "http/vercel/tokens.hpp"
 #include "http/vercel/words.hpp"
 #include "tests/support/catch.hpp"
 
@@ -335,4 +337,53 @@ TEST_CASE("Vercel: a label leads to its port, in front of any domain", "[http][v
     CHECK(found(other + ".vercel.run") == ":0");
   }
   CHECK(found("vercel.run") == "not ours");
+}
+
+TEST_CASE("Vercel: a token is for one team and project, until its time", "[http][vercel]") {
+  const key_check key{"the key of this server"}, other{"the key of another one"}, none{""};
+  const token_scope of{"team_a", "prj_1"};
+  const auto allowed = [&](std::string_view token, std::int64_t now_s = 1000) {
+    return standing_of(key, token, now_s).allowed;
+  };
+  for (const auto& token :
+       {make_identity_token(key, of, 900, 2000), make_access_token(key, of, 900, 2000)}) {
+    CAPTURE(token);
+    CHECK(allowed(token) == of);
+    CHECK(allowed(token, 1999) == of);
+    CHECK_FALSE(allowed(token, 2000));
+    CHECK_FALSE(standing_of(other, token, 1000).allowed);
+    CHECK(standing_of(other, token, 1000).is_one);
+    CHECK_FALSE(standing_of(none, token, 1000).allowed);
+    // Each letter counts.
+    for (std::size_t i = 0; i < token.size(); ++i) {
+      auto changed = token;
+      changed[i] = changed[i] == 'A' ? 'B' : 'A';
+      CHECK_FALSE(allowed(changed));
+    }
+    CHECK_FALSE(allowed(token + "A"));
+    CHECK_FALSE(allowed(token.substr(0, token.size() - 1)));
+    CHECK_FALSE(allowed(token + "."));
+  }
+  // Clients take what has dots for an identity, and ask somebody else to renew it.
+  CHECK(make_access_token(key, of, 900, 2000).find('.') == std::string::npos);
+  const auto identity = make_identity_token(key, of, 900, 2000);
+  const auto first = identity.find('.'), second = identity.rfind('.');
+  const auto claims = from_base64url(identity.substr(first + 1, second - first - 1));
+  REQUIRE(claims);
+  CHECK(*claims == R"({"iss":"insula","sub":"owner:team_a:project:prj_1","owner_id":"team_a",)"
+                   R"("project_id":"prj_1","iat":900,"exp":2000})");
+  for (const std::string not_one :
+       {"", "the key of this server", "a.b.c", "e30.e30.", "..", "insula", "x.eyJpc3MiOiJ4In0.y"})
+    CHECK_FALSE(standing_of(key, not_one, 1000).is_one);
+  CHECK_FALSE(allowed("insula_"));
+  CHECK_FALSE(allowed("insula_" + std::string(10'000, 'A')));
+}
+
+TEST_CASE("bytes have one spelling in the alphabet for addresses", "[http]") {
+  for (const std::string bytes : {"", "f", "fo", "foo", "foob", "fooba", "foobar"})
+    CHECK(from_base64url(base64url(bytes)) == bytes);
+  CHECK(base64url("foob") == "Zm9vYg");
+  CHECK(base64url("\xfb\xff") == "-_8");
+  for (const std::string wrong : {"Z", "Zm9vY", "Zm9vYh", "Zm9v=", "Zm 9v", "Zm+v", "Zg=="})
+    CHECK_FALSE(from_base64url(wrong));
 }

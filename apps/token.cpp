@@ -1,0 +1,93 @@
+#include "apps/token.hpp"
+
+#include "base/clock.hpp"
+#include "http/vercel/tokens.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <iostream>
+#include <string>
+
+namespace insula {
+
+namespace {
+
+constexpr std::int64_t day_s = 24LL * 60 * 60;
+constexpr int default_days = 30, most_days = 3650;
+constexpr std::size_t longest_name = 128;
+
+/// A line of a shell's or an environment file takes it as it is.
+std::string check_name(const std::string& text) {
+  if (!text.empty() && text.size() <= longest_name &&
+      text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
+        std::string::npos)
+    return {};
+  return "expected 1 to 128 of a-z, A-Z, 0-9, _ and -";
+}
+
+} // namespace
+
+struct token_commands::impl {
+  CLI::App* group = nullptr;
+  CLI::App* vercel = nullptr;
+  std::optional<std::string> config_file;
+  http::vercel::token_scope of;
+  int days = default_days;
+
+  int run_vercel(const environment& env) const;
+};
+
+token_commands::token_commands(CLI::App& program)
+    : impl_(std::make_unique<impl>()) {
+  auto& my = *impl_;
+  my.group = program.add_subcommand("token", "Make tokens that open a part of the server");
+  my.group->require_subcommand(1);
+  my.vercel = my.group->add_subcommand(
+    "vercel", "Make the tokens with which clients of the Vercel Sandbox service use one project");
+  my.vercel->add_option("--team", my.of.team, "The team, as the client names it")
+    ->required()
+    ->check(check_name);
+  my.vercel->add_option("--project", my.of.project, "The project; the token opens no other")
+    ->required()
+    ->check(check_name);
+  my.vercel->add_option("--days", my.days, "How long it is good: 1 to 3650. Default: 30")
+    ->check(CLI::Range(1, most_days));
+  my.vercel->add_option("--config", my.config_file, "The server's configuration");
+  my.vercel->footer(
+    "It prints lines for an environment file: VERCEL_TOKEN with VERCEL_TEAM_ID and "
+    "VERCEL_PROJECT_ID for programs that hand these to the SDK, and VERCEL_OIDC_TOKEN for programs "
+    "that hand it nothing. The tokens are signed with the server's key (SANDBOX_API_KEY or "
+    "server.api_key): with another key they are over, and before their time there is no other way "
+    "to take one back.");
+}
+
+token_commands::~token_commands() = default;
+
+int token_commands::impl::run_vercel(const environment& env) const {
+  const auto values = load_config(config_file, env, {});
+  if (!values) {
+    std::cerr << "insula: " << values.reason().message << '\n';
+    return 2;
+  }
+  const http::key_check key{values->server.api_key};
+  if (key.open()) {
+    std::cerr << "insula: tokens are signed with the server's key: set SANDBOX_API_KEY, or name "
+                 "the configuration that has it with --config\n";
+    return 2;
+  }
+  const auto now = system_clock{}.unix_ms() / 1000;
+  const auto ends = now + days * day_s;
+  std::cout << "VERCEL_TOKEN=" << make_access_token(key, of, now, ends)
+            << "\nVERCEL_TEAM_ID=" << of.team << "\nVERCEL_PROJECT_ID=" << of.project
+            << "\nVERCEL_OIDC_TOKEN=" << make_identity_token(key, of, now, ends) << '\n';
+  return 0;
+}
+
+std::optional<int> token_commands::run(const environment& env) {
+  if (!impl_->vercel->parsed())
+    return std::nullopt;
+  return impl_->run_vercel(env);
+}
+
+} // namespace insula
