@@ -30,7 +30,9 @@ result<std::string> normalise_subnet(std::string_view target) {
   std::array<unsigned char, 16> bytes{};
   const bool ipv6 = address.find(':') != std::string::npos;
   const int family = ipv6 ? AF_INET6 : AF_INET;
-  if (::inet_pton(family, address.c_str(), bytes.data()) != 1)
+  // inet_pton() stops at a NUL.
+  if (address.find('\0') != std::string::npos ||
+      ::inet_pton(family, address.c_str(), bytes.data()) != 1)
     return wrong(target, "is no address or subnet");
   const unsigned bits = ipv6 ? 128 : 32;
   unsigned prefix = bits;

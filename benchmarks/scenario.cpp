@@ -17,6 +17,7 @@ std::unique_ptr<insula_server> bench::start_insula(const std::string& yaml) cons
 std::vector<std::unique_ptr<scenario>> all_scenarios() {
   std::vector<std::unique_ptr<scenario>> all;
   all.push_back(make_cold_create());
+  all.push_back(make_privileges());
   all.push_back(make_live_exec());
   all.push_back(make_live_shell());
   all.push_back(make_thaw());

@@ -47,6 +47,7 @@ public:
 std::vector<std::unique_ptr<scenario>> all_scenarios();
 
 std::unique_ptr<scenario> make_cold_create();
+std::unique_ptr<scenario> make_privileges();
 std::unique_ptr<scenario> make_live_exec();
 std::unique_ptr<scenario> make_live_shell();
 std::unique_ptr<scenario> make_thaw();

@@ -100,6 +100,8 @@ ip_address::ip_address(const ipv4_bytes& ipv4) {
 }
 
 std::optional<ip_address> ip_address::parse(const std::string& text) {
+  if (text.find('\0') != std::string::npos) // inet_pton() stops there.
+    return std::nullopt;
   if (ipv4_bytes four{}; ::inet_pton(AF_INET, text.c_str(), four.data()) == 1)
     return ip_address{four};
   if (bytes six{}; ::inet_pton(AF_INET6, text.c_str(), six.data()) == 1)

@@ -49,6 +49,12 @@ bool is_port(std::string_view text) {
   return failure == std::errc{} && end == text.data() + text.size() && number != 0;
 }
 
+/// inet_pton() stops at a NUL, so none may be in the text.
+template <class Address>
+bool is_address(int family, const std::string& text, Address& into) {
+  return text.find('\0') == text.npos && ::inet_pton(family, text.c_str(), &into) == 1;
+}
+
 /// Without the port; of an address in brackets what is in them. None: it is malformed.
 std::optional<std::string> machine_of(std::string_view host) {
   if (host.starts_with('[')) {
@@ -72,7 +78,7 @@ bool is_host(std::string_view host) {
     return false;
   if (host.starts_with('[')) {
     in6_addr address{};
-    return ::inet_pton(AF_INET6, machine->c_str(), &address) == 1;
+    return is_address(AF_INET6, *machine, address);
   }
   return each_part(*machine, '.', [](std::string_view label) {
     const auto plain = [](char c) { return is_letter(c) || is_digit(c) || c == '-'; };
@@ -122,14 +128,14 @@ std::string image_reference::str() const {
 bool is_loopback(std::string_view host) {
   // One of IPv6 may be here without its brackets, and then has no port.
   in6_addr wide{};
-  const bool bare = ::inet_pton(AF_INET6, std::string{host}.c_str(), &wide) == 1;
+  const bool bare = is_address(AF_INET6, std::string{host}, wide);
   const auto machine = bare ? std::string{host} : machine_of(host).value_or("");
   if (machine == "localhost" || machine.ends_with(".localhost"))
     return true;
   in_addr narrow{};
-  if (::inet_pton(AF_INET, machine.c_str(), &narrow) == 1)
+  if (is_address(AF_INET, machine, narrow))
     return (ntohl(narrow.s_addr) >> 24u) == 127;
-  return ::inet_pton(AF_INET6, machine.c_str(), &wide) == 1 && IN6_IS_ADDR_LOOPBACK(&wide);
+  return is_address(AF_INET6, machine, wide) && IN6_IS_ADDR_LOOPBACK(&wide);
 }
 
 result<image_reference> parse_reference(std::string_view text) {

@@ -29,6 +29,7 @@ TEST_CASE("what is no target is refused", "[base][network]") {
     GENERATE(as<std::string>{}, "", ".", "a..b", "a b", "*a.example", "a*", "ex*.org", "http://a",
              "10.0.0.0/33", "10.0.0/8", "10.0.0.0/", "10.0.0.0/x", "10.0.0.256", "1.2.3", "::/129",
              "fe80::1%eth0/64", "a.example:443", "b\n.example", std::string(64, 'a'),
+             std::string("10.0.0.1\0x", 10), std::string("::1\0/64", 7),
              std::string(127, 'a') + std::string(127, '.'));
   CAPTURE(text);
   const auto target = normalise_target(text);

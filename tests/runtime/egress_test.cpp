@@ -64,6 +64,13 @@ using state = hello_name::state;
 
 } // namespace
 
+TEST_CASE("an address is all of its text", "[egress]") {
+  CHECK(ip_address::parse("127.0.0.1"));
+  CHECK(ip_address::parse("::1"));
+  CHECK_FALSE(ip_address::parse(std::string{"127.0.0.1\0", 10}));
+  CHECK_FALSE(ip_address::parse(std::string{"::1\0.example", 12}));
+}
+
 TEST_CASE("patterns of names", "[egress]") {
   CHECK(matches("a.example", "a.example"));
   CHECK_FALSE(matches("a.example", "b.a.example"));

@@ -132,6 +132,18 @@ TEST_CASE("hosts of this machine are known by how they are written", "[registry]
     CHECK_FALSE(is_loopback(each));
 }
 
+TEST_CASE("an address ends where its text ends, also behind a NUL", "[registry]") {
+  using namespace std::string_literals;
+  CHECK(parse_reference("[::1]:5/a"));
+  for (const auto& each : {"[::1\0x]:5/a"s, "[::1\0]/a"s, "127.0.0.1\0:5/a"s}) {
+    const auto got = parse_reference(each);
+    REQUIRE_FALSE(got);
+    CHECK(got.reason().code == errc::invalid_request);
+  }
+  for (const auto& each : {"::1\0x"s, "[::1\0x]:5"s, "127.0.0.1\0.example"s})
+    CHECK_FALSE(is_loopback(each));
+}
+
 TEST_CASE("patterns say which images may be fetched", "[registry]") {
   const std::string debian = "docker.io/library/debian:12";
   CHECK(allowed("**", debian));
