@@ -42,6 +42,7 @@ std::string session_id::text() const {
 }
 
 std::optional<session_id> session_id::parse(std::string_view text) {
+  const auto whole = text;
   if (!text.starts_with(session_prefix) || text.size() <= session_prefix.size() + sandbox_digits)
     return std::nullopt;
   text.remove_prefix(session_prefix.size());
@@ -51,7 +52,8 @@ std::optional<session_id> session_id::parse(std::string_view text) {
   const auto [at, why] = std::from_chars(text.data(), end, is.run, 16);
   if (why != std::errc{} || at != end || is.run == 0 || !sandbox_id::parse(is.sandbox))
     return std::nullopt;
-  return is;
+  // A session has one id, so its number has one spelling.
+  return is.text() == whole ? std::optional{std::move(is)} : std::nullopt;
 }
 
 std::string new_command_id() {

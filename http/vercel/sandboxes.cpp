@@ -366,7 +366,7 @@ route named_route(const shared_services& with, const std::string& prefix, verb m
 namespace {
 
 operation create_document(std::string_view version) {
-  auto made = listed(version == "/v2" ? "createVercelSandbox" : "createVercelSandboxV3",
+  auto made = listed(version == "/v3" ? "createVercelSandbox" : "createVercelSandboxOfOlderClients",
                      "Makes a sandbox and starts its first session.", "VercelSandboxAnswer",
                      "VercelCreateRequest");
   made.answers.push_back(

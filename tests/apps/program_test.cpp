@@ -83,7 +83,7 @@ TEST_CASE("a command that there is not is answered with those that there are", "
     CHECK(got.out.empty());
     return got.err;
   };
-  const std::string all = "serve, upgrade, image, bench, help and version\n";
+  const std::string all = "serve, upgrade, image, token, bench, help and version\n";
   CHECK(wrong({"start"}, 2) == "insula: insula has no command start; it has: " + all);
   CHECK(wrong({"Serve", "--listen", "x"}, 2) ==
         "insula: insula has no command Serve; it has: " + all);
