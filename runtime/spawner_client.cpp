@@ -82,6 +82,7 @@ std::vector<std::string> scope_words(const spawner_options& options) {
 struct started_spawner {
   unique_fd socket;
   pid_t pid = 0;
+  unique_fd program; ///< What comes before it runs it by our number of this one, later.
 };
 
 /// Runs the spawner, which is a program of its own inside this one, in a session of its own.
@@ -91,10 +92,10 @@ result<started_spawner> start_spawner(const spawner_options& options,
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     return failed("socketpair");
-  started_spawner made{unique_fd{ends[0]}, 0};
+  started_spawner made{unique_fd{ends[0]}, 0, {}};
   const unique_fd theirs{ends[1]};
-  const auto program = program_file("insula-spawner", insula_spawner_begin, insula_spawner_end);
-  if (!program)
+  made.program = program_file("insula-spawner", insula_spawner_begin, insula_spawner_end);
+  if (!made.program)
     return failed("memfd_create");
   constexpr int socket_there = 3;
   posix_spawn_file_actions_t actions;
@@ -110,7 +111,8 @@ result<started_spawner> start_spawner(const spawner_options& options,
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
   // By our own number: the child has closed its copy when it comes to running it.
-  const auto path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(program.get());
+  const auto path =
+    "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(made.program.get());
   const auto first = before.empty() ? path : before.front();
   auto& words = before;
   words.insert(words.end(),

@@ -111,14 +111,16 @@ bool move_in(const char* name) {
 }
 
 /// `volatile`: unmounting must not wait for the disk, and a sandbox's fsync must not stop its
-/// neighbours. Programs that change their user are of effect only where the sandbox may gain
-/// rights, and devices never are.
+/// neighbours. `xino`: a directory keeps its number when the kernel has forgotten it. With another
+/// one, a walk that comes back to it takes it for another directory. Numbers of the image's files
+/// have a high bit then. Programs that change their user are of effect only where the sandbox may
+/// gain rights, and devices never are.
 bool mount_root(layer_set layers, bool gaining_rights) {
   const unsigned long flags = gaining_rights ? MS_NODEV : MS_NODEV | MS_NOSUID;
   const auto overlay = [&](const char* target, std::initializer_list<const char*> over,
                            const char* own) {
     char options[96];
-    int length = std::snprintf(options, sizeof options, "volatile,userxattr,lowerdir=");
+    int length = std::snprintf(options, sizeof options, "volatile,userxattr,xino=on,lowerdir=");
     const auto add = [&](const char* text) {
       const auto used = static_cast<std::size_t>(length);
       length += std::snprintf(options + used, sizeof options - used, "%s", text);

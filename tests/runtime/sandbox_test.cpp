@@ -6,7 +6,9 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
+#include <sstream>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -338,6 +340,25 @@ TEST_CASE("a sandbox's disk has a ceiling, and what is removed is room again",
   CHECK(box.run("head -c 30000000 /dev/urandom > again").exited(0));
   // Over /usr as well: it is the same disk.
   CHECK_FALSE(box.run("head -c 200000000 /dev/urandom > /usr/big", {0, 0}).exited(0));
+}
+
+// A directory has a number of its file system's then. Otherwise overlayfs gives it another one each
+// time the kernel has forgotten it, as it does when memory is short, and a walk takes it for
+// another directory.
+TEST_CASE("files and directories are on one device, those of the image too", "[runtime][sandbox]") {
+  live_sandbox box{shared_node()};
+  const auto devices = [&](const char* paths) {
+    std::istringstream lines{box.run(std::string{"stat -c %d "} + paths).out};
+    return std::multiset<std::string>{std::istream_iterator<std::string>{lines}, {}};
+  };
+  REQUIRE(box.run("mkdir -p new/inner && touch new/file").exited(0));
+  const auto own = devices("/ . new new/inner new/file /etc /etc/passwd");
+  CHECK(own.size() == 7);
+  CHECK(own.count(*own.begin()) == own.size());
+  REQUIRE(box.run("mkdir /usr/new && touch /usr/new/file", {0, 0}).exited(0));
+  const auto usr = devices("/usr /usr/bin /usr/bin/env /usr/new /usr/new/file");
+  CHECK(usr.size() == 5);
+  CHECK(usr.count(*usr.begin()) == usr.size());
 }
 
 TEST_CASE("what is kept of a sandbox's output counts as its disk", "[runtime][sandbox]") {
