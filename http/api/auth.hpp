@@ -26,8 +26,8 @@ public:
   /// False where there is no key.
   bool is_key(std::string_view candidate) const;
 
-  /// 32 bytes that nobody has for `text` without the key (HMAC with SHA-256). Each purpose begins
-  /// its texts in its own way. Empty where there is no key.
+  /// The HMAC-SHA-256 of `text` with the key, 32 bytes. Each purpose begins its texts in its own
+  /// way. Empty where there is no key.
   std::string seal(std::string_view text) const;
 
   /// Whether `text` carries the key to any reader of `text`: as it is, percent-encoded, in base64

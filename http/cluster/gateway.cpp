@@ -120,6 +120,17 @@ bool gateway::has_to_peek(const request_head& head, const concern& about) const 
          length <= limits::routed_body_bytes && (about.id_in_body || by_->way().images_differ());
 }
 
+namespace {
+
+/// By these it is decided what a request asks for, and whether it may: the owner has to see what
+/// this node has seen, whatever the client calls its connection's own.
+bool decides(std::string_view name) {
+  return same_letters(name, "Host") || same_letters(name, "Authorization") ||
+         same_letters(name, "X-Forwarded-Host");
+}
+
+} // namespace
+
 std::string gateway::write_head(const request_head& head, const std::string& request_id,
                                 const key_check* key) const {
   std::string text;
@@ -131,7 +142,7 @@ std::string gateway::write_head(const request_head& head, const std::string& req
   head.each_field([&](std::string_view name, std::string_view value) {
     has_host = has_host || same_letters(name, "Host");
     if (is_of_one_connection(name) || is_of_nodes(name) || same_letters(name, "Expect") ||
-        same_letters(name, "X-Request-Id") || (names(dropped, name) && !same_letters(name, "Host")))
+        same_letters(name, "X-Request-Id") || (names(dropped, name) && !decides(name)))
       return;
     if (key == nullptr)
       return append(text, name, value);

@@ -24,6 +24,7 @@ struct address {
   /// By which API's name the port was asked for; null: by none. A name needs no key, and the API
   /// says whether its port is open.
   std::shared_ptr<const port_names> named_by = nullptr;
+  bool is_forwarded = false; ///< By X-Forwarded-Host, which caches in between have to know.
 };
 
 /// `host` as the Host field has it: `<port>-<id>.<domain>`, in any letter case, with any port

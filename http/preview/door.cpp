@@ -48,14 +48,19 @@ const served_port* door::served_at(std::uint16_t port) const {
 
 std::optional<address> door::named_address(const request_head& head) const {
   auto forwarded = head.field("X-Forwarded-Host");
-  for (const auto host : {head.field("Host"), take_until(forwarded, ',')})
+  if (key_.is_in(forwarded)) // It goes to no other node, which could not follow then.
+    forwarded = {};
+  for (const bool is_host : {true, false}) {
+    const auto host = is_host ? head.field("Host") : take_until(forwarded, ',');
     for (const auto& names : is_.names)
       if (auto found = names->find(host)) {
         address to{std::move(found->sandbox), found->port, {}, std::string{head.path}};
         to.host = host;
         to.named_by = names;
+        to.is_forwarded = !is_host;
         return to;
       }
+  }
   return std::nullopt;
 }
 

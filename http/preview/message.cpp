@@ -270,6 +270,8 @@ std::string write_request(const request_head& head, const address& to, const sen
     append(text, "X-Forwarded-Host", host);
   else
     append(text, "Host", "localhost:" + std::to_string(to.port));
+  if (to.named_by && head.field("Host").empty()) // Of HTTP/1.0.
+    append(text, "Host", to.host);
   if (!to.prefix.empty())
     append(text, "X-Forwarded-Prefix", to.prefix);
   append(text, "X-Request-Id", from.request_id);
@@ -317,6 +319,8 @@ std::string answer_line(std::string_view name, std::string_view value, const add
 }
 
 std::string_view own_lines(const address& to) {
+  if (to.is_forwarded)
+    return "Vary: X-Forwarded-Host\r\n";
   return to.prefix.empty() ? std::string_view{}
                            : "Content-Security-Policy: sandbox allow-downloads allow-forms "
                              "allow-modals allow-popups allow-scripts\r\n";

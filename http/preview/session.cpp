@@ -476,6 +476,8 @@ private:
     keeps_ = wanted_.keep_alive && !client_->draining() && body_read();
     lead_ = status_and_type(answer.status, answer.content_type);
     append_fields(lead_, answer.fields);
+    if (wanted_.to.is_forwarded)
+      lead_ += own_lines(wanted_.to);
     lead_ += "Content-Length: " + std::to_string(answer.body.size()) + "\r\n";
     track_.append_fields(lead_);
     append_connection_field(lead_);

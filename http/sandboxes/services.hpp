@@ -35,7 +35,7 @@ struct services {
   std::shared_ptr<byte_budget> spooled;       ///< What they may hold together.
   std::shared_ptr<byte_budget> decompressors; ///< One for each that is open.
   std::shared_ptr<disk_workers> workers;
-  key_check key{{}};            ///< This node's. What it opens has been let in before.
+  key_check key{{}};            ///< Requests are let in already; it tells how far a token reaches.
   std::string secret;           ///< That ids of sandboxes are made with, from clients' keys.
   bool default_session = false; ///< Commands without a session's id run in the default one.
   bool any_image = false; ///< An image that is not here is replaced by what the node starts from.

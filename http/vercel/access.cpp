@@ -17,11 +17,16 @@ std::string_view token_in(const request_head& head) {
 }
 
 token_standing standing(const key_check& key, const request_head& head) {
-  return standing_of(key, token_in(head), system_clock{}.unix_ms() / 1000);
+  auto is = standing_of(key, token_in(head), system_clock{}.unix_ms() / 1000);
+  // Such a field goes to no other node, which would take the request for one with the key.
+  if (key.is_in(head.field("Authorization")))
+    is.allowed.reset();
+  return is;
 }
 
 response no_token_of_this_server() {
-  return failure(refusal{403, "forbidden", "The token is not one of this server's, or is over."});
+  return failure(
+    refusal{403, "forbidden", "The token is not one of this server's, or has expired."});
 }
 
 class by_bearer final : public access_scheme {
@@ -39,7 +44,7 @@ public:
   }
   std::vector<documented_answer> answers(bool) const override {
     return {{"401", "There is no bearer token.", "application/json", "VercelError"},
-            {"403", "The token is not one of this server's, or is over.", "application/json",
+            {"403", "The token is not one of this server's, or has expired.", "application/json",
              "VercelError"}};
   }
 };
@@ -51,7 +56,8 @@ const by_bearer the_bearer;
 const access_scheme* const bearer = &the_bearer;
 
 reach::reach(const services& with, const request_head& head) {
-  if (with.key.open()) // Nobody is asked for a token, so none says less than another.
+  // Without a key every request reaches every project.
+  if (with.key.open() || with.key.allows_header(head.field("Authorization"), true))
     return;
   is_ = standing(with.key, head);
   const auto team = form_value(head.query, "teamId");
@@ -61,7 +67,7 @@ reach::reach(const services& with, const request_head& head) {
 std::optional<response> reach::objection(std::string_view project) const {
   if (is_whole())
     return std::nullopt;
-  if (!is_.allowed) // Its time has come meanwhile, or the node that let it in has another key.
+  if (!is_.allowed) // The token has expired since, or the node that let it in has another key.
     return no_token_of_this_server();
   if (names_team_ && is_.allowed->project == project)
     return std::nullopt;

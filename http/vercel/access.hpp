@@ -24,7 +24,7 @@ public:
 
 private:
   token_standing is_;
-  bool names_team_ = true; ///< As the token has it, or none.
+  bool names_team_ = true; ///< The query names the token's team, or no team.
 };
 
 } // namespace insula::http::vercel::access

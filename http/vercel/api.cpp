@@ -31,7 +31,7 @@ route preload_route() {
     },
     {.id = "getVercelPreload",
      .summary = "The module with which programs for the Vercel Sandbox service use this server.",
-     .answers = {{"200", "It.", "text/javascript"}},
+     .answers = {{"200", "The module.", "text/javascript"}},
      .tag = "Vercel Sandbox"}};
 }
 

@@ -5,6 +5,8 @@
 #include "http/vercel/objects_json.hpp"
 #include "http/vercel/settings.hpp"
 
+#include <memory>
+
 namespace insula::http::vercel {
 
 response unknown_session() {
@@ -25,18 +27,22 @@ std::string resolved(const std::string& path, const std::string& cwd) {
 
 namespace {
 
-/// Goes on if the sandbox belongs to what the client may reach: a path does not say its project.
-void within_reach(const session_call& call, const reply& to, std::function<void()> go) {
-  if (call.reach.is_whole())
-    return go();
+/// Handles it if the sandbox belongs to what the client may reach: a path does not say its project.
+void within_reach(const std::shared_ptr<const session_call>& call, const std::string& body,
+                  const reply& to, session_handler handle) {
+  if (call->reach.is_whole())
+    return handle(*call, body, to);
   find_runs look;
   look.limit = 1;
-  ask_session<run_list>(call, look, to, [=](const run_list& all) {
-    const auto is = settings_of(all.sandbox);
-    if (!is || call.reach.objection(is->project))
-      return to->respond(unknown_session());
-    go();
-  });
+  ask_session<run_list>(
+    *call, look, to,
+    [call, to, handle, kept = std::make_shared<const std::string>(body)](const run_list& all) {
+      const auto is = settings_of(all.sandbox);
+      if (!is || call->reach.objection(is->project))
+        return to->respond(unknown_session());
+      handle(*call, *kept, to);
+    },
+    [](const error&) { return unknown_session(); });
 }
 
 } // namespace
@@ -53,17 +59,17 @@ route session_route(const shared_services& with, const std::string& prefix, verb
                auto session = session_id::parse(what["session"]);
                if (!session)
                  return refused(unknown_session());
-               session_call call{with,
-                                 std::move(*session),
-                                 what["cmd"],
-                                 what.field("x-cwd"),
-                                 what.field("Host"),
-                                 form_value(what.head().query, "wait") == "true",
-                                 {*with, what.head()}};
-               return answered_by(
-                 [call = std::move(call), handle](const std::string& body, const reply& to) {
-                   within_reach(call, to, [=] { handle(call, body, to); });
-                 });
+               const auto call = std::make_shared<const session_call>(
+                 session_call{with,
+                              std::move(*session),
+                              what["cmd"],
+                              what.field("x-cwd"),
+                              what.field("Host"),
+                              form_value(what.head().query, "wait") == "true",
+                              {*with, what.head()}});
+               return answered_by([call, handle](const std::string& body, const reply& to) {
+                 within_reach(call, body, to, handle);
+               });
              },
              std::move(document)};
   made.about = [](const matched_request& what) {

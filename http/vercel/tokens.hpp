@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-/// Tokens for one project. They are signed with the server's key and kept nowhere: whoever has the
-/// key makes them, on any machine, and with another key all of them are over.
+/// Tokens for one project. They are signed with the server's key and kept nowhere: the key's
+/// holder makes them, on any machine, and a new key ends all of them.
 namespace insula::http::vercel {
 
 /// What a token is good for.

@@ -1,6 +1,10 @@
+#include "base/clock.hpp"
 #include "base/limits.hpp"
 #include "http/cluster/routing.hpp"
 #include "http/proxy/frame_walk.hpp"
+#include "http/vercel/ids.hpp"
+#include "http/vercel/port_names.hpp"
+#include "http/vercel/tokens.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/http/inner_server.hpp"
@@ -350,6 +354,46 @@ TEST_CASE("a request whose body names its sandbox goes to the owner of that", "[
     CHECK(got.body.find("Content-Length") != std::string::npos);
   }
   CHECK(n1.is_untouched());
+}
+
+TEST_CASE("the owner decides by what this node has decided by", "[http][cluster]") {
+  http::server_options with_key;
+  with_key.api_key = "the key of both nodes";
+  pair_of_nodes both{with_key, with_key};
+  auto& [signs, all, n1, n2] = both;
+  const std::string id(26, 'a');
+  all->give(id, "n2");
+  client one{n1.port()};
+  SECTION("a name of a port opens no route") {
+    const auto label = http::vercel::label_of(with_key.secret, id, 3000) + ".vercel.run";
+    for (const std::string more :
+         {"", "Connection: X-Forwarded-Host\r\n", "Connection: close, x-forwarded-host\r\n"})
+      for (const auto& path : {"/v1/sandbox/" + id + "/running", std::string{"/v1/sandboxes"}}) {
+        client each{n1.port()};
+        each.send(request("GET", path, {}, "X-Forwarded-Host: " + label + "\r\n" + more));
+        const auto got = each.receive();
+        CAPTURE(path, more, got.body);
+        CHECK(got.status >= 400);
+        CHECK(got.body.find("SANDBOX_") != std::string::npos);
+      }
+  }
+  SECTION("a token opens one project") {
+    const http::key_check key{with_key.api_key};
+    const auto ends = system_clock{}.unix_ms() / 1000 + 1000;
+    const auto token = http::vercel::make_access_token(key, {"team", "mine"}, 0, ends);
+    const auto owned = http::vercel::sandbox_of(with_key.secret, "other", "box");
+    all->give(owned, "n2");
+    for (const std::string more :
+         {"", "Connection: Authorization\r\n", "Connection: close, authorization\r\n"}) {
+      client each{n1.port()};
+      each.send(request("GET", "/v2/sandboxes/box?projectId=other", {},
+                        "Authorization: Bearer " + token + "\r\n" + more));
+      const auto got = each.receive();
+      CAPTURE(more);
+      CHECK(got.status == 404);
+      CHECK(got.body.find("The project was not found.") != std::string::npos);
+    }
+  }
 }
 
 TEST_CASE("who owns it may take a while to be found", "[http][cluster]") {
