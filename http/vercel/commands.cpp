@@ -44,17 +44,20 @@ struct wanted_command {
 
 std::optional<refusal> read_command(std::string_view body, wanted_command& into) {
   json::document document;
+  bool attaches = false;
   if (auto wrong = read_object(body, document))
     return wrong;
   for (auto wrong :
        {read_text(document, "command", into.program), read_list(document, "args", into.args),
         read_text(document, "cwd", into.cwd), read_flag(document, "sudo", into.sudo),
         read_flag(document, "wait", into.waits), read_flag(document, "logs", into.logs),
-        read_environment(document, into.env)})
+        read_flag(document, "attachStdin", attaches), read_environment(document, into.env)})
     if (wrong)
       return wrong;
   if (into.program.empty())
     return bad_request("command is required");
+  if (attaches) // A missing route for the input reads to clients like a program that has ended.
+    return bad_request("attachStdin: standard input is not supported by this server yet");
   if (into.args.size() > most_words)
     return bad_request("args: too many");
   if (const auto* timeout = given(document, "timeout")) {
