@@ -125,6 +125,10 @@ class Asynchronous(Refusals, unittest.IsolatedAsyncioTestCase):
         async with sandbox.create_sandbox(name="python-to-go", execution_time_limit=60) as two:
             self.assertNotEqual(one.current_session_id, two.current_session_id)
 
+    async def test_input_is_refused_and_not_lost(self):
+        with self.refused(400, "bad_request"):
+            await self.box.run_process("cat", input="text")
+
     async def test_lists_go_from_page_to_page(self):
         async with at_this_server(project="prj_python_lists"):
             names = ["list-a", "list-b", "list-c"]
