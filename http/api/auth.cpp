@@ -1,15 +1,13 @@
 #include "http/api/auth.hpp"
 
 #include "http/text/header_text.hpp"
+#include "http/text/hmac.hpp"
 #include "http/text/percent.hpp"
 
 #include <algorithm>
 #include <array>
 #include <mutex>
-#include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <stdexcept>
 #include <utility>
 
 namespace insula::http {
@@ -113,20 +111,11 @@ bool key_check::known_key::is_readable_in(std::string_view text) const {
 
 bool key_check::known_key::equals(std::string_view candidate) const {
   // The length may become known, the content may not.
-  return !is_empty() && candidate.size() == key_.size() &&
-         CRYPTO_memcmp(candidate.data(), key_.data(), key_.size()) == 0;
+  return !is_empty() && is_same_secret(candidate, key_);
 }
 
 std::string key_check::known_key::seal(std::string_view text) const {
-  if (is_empty())
-    return {};
-  std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
-  unsigned count = 0;
-  if (::HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
-             reinterpret_cast<const unsigned char*>(text.data()), text.size(), bytes.data(),
-             &count) == nullptr)
-    throw std::runtime_error("HMAC() has failed");
-  return {reinterpret_cast<const char*>(bytes.data()), count};
+  return is_empty() ? std::string{} : hmac_sha256(key_, text);
 }
 
 key_check::key_check(std::string key)

@@ -1,6 +1,7 @@
 #include "http/api/page_guard.hpp"
 
 #include "http/api/origin.hpp"
+#include "http/text/header_text.hpp"
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -8,14 +9,6 @@
 namespace insula::http {
 
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string result{text};
-  for (char& c : result)
-    if (c >= 'A' && c <= 'Z')
-      c = static_cast<char>(c + 32);
-  return result;
-}
 
 bool is_address(int family, std::string_view text) {
   in6_addr room{};
@@ -28,7 +21,7 @@ page_guard::page_guard(std::vector<std::string> allowed_hosts)
     : names_(std::move(allowed_hosts)) {
   names_.emplace_back("localhost");
   for (auto& name : names_)
-    name = lower(name);
+    name = lower_case(name);
 }
 
 std::optional<std::string_view>
@@ -52,7 +45,7 @@ bool page_guard::leads_here(std::string_view host) const {
   if (bracketed) // Without the other bracket, the name is empty.
     return name.size() > 2 && is_address(AF_INET6, name.substr(1, name.size() - 2));
   return is_address(AF_INET, name) ||
-         std::find(names_.begin(), names_.end(), lower(name)) != names_.end();
+         std::find(names_.begin(), names_.end(), lower_case(name)) != names_.end();
 }
 
 } // namespace insula::http

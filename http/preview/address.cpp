@@ -48,10 +48,7 @@ std::optional<address> address_of_host(std::string_view host, std::string_view d
   const auto dash = label.find('-');
   if (dash == std::string_view::npos)
     return std::nullopt;
-  std::string id{label.substr(dash + 1)};
-  std::transform(id.begin(), id.end(), id.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return made_of(std::move(id), label.substr(0, dash), path);
+  return made_of(lower_case(label.substr(dash + 1)), label.substr(0, dash), path);
 }
 
 std::optional<address> address_of_path(std::string_view path) {

@@ -1,13 +1,9 @@
 #include "http/preview/token.hpp"
 
 #include "base/id.hpp"
+#include "http/text/hmac.hpp"
 
-#include <array>
 #include <charconv>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <stdexcept>
 
 namespace insula::http::preview {
 
@@ -17,13 +13,8 @@ std::string sign_token(std::string_view secret, std::string_view id, std::uint16
   // No part can hold a line's end, and nothing else is signed in this form with the same secret.
   std::string text = "insula preview\n";
   ((text += id) += "\n") += std::to_string(port) + "\n" + when;
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned size = 0;
-  if (::HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-             reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data(),
-             &size) == nullptr)
-    throw std::runtime_error("HMAC() has failed");
-  return when + "." + base32(digest.data(), size);
+  const auto digest = hmac_sha256(secret, text);
+  return when + "." + base32(reinterpret_cast<const unsigned char*>(digest.data()), digest.size());
 }
 
 std::optional<token_time> check_token(std::string_view secret, std::string_view id,
@@ -36,8 +27,7 @@ std::optional<token_time> check_token(std::string_view secret, std::string_view 
     return std::nullopt;
   const token_time ends{std::chrono::seconds{seconds}};
   const auto wanted = sign_token(secret, id, port, ends);
-  if (wanted.size() != token.size() ||
-      CRYPTO_memcmp(wanted.data(), token.data(), wanted.size()) != 0 || ends <= now)
+  if (!is_same_secret(wanted, token) || ends <= now)
     return std::nullopt;
   return ends;
 }

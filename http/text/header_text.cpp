@@ -5,10 +5,23 @@
 
 namespace insula::http {
 
+namespace {
+
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+}
+
+} // namespace
+
 bool same_letters(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](char x, char y) { return lower(x) == lower(y); });
+                    [](char x, char y) { return lower(x) == lower(y); });
+}
+
+std::string lower_case(std::string_view text) {
+  std::string made{text};
+  std::transform(made.begin(), made.end(), made.begin(), lower);
+  return made;
 }
 
 std::string_view trimmed(std::string_view text) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 
 /// Small words about the text of header fields.
@@ -7,6 +8,9 @@ namespace insula::http {
 
 /// The same but for the case of ASCII letters.
 bool same_letters(std::string_view a, std::string_view b);
+
+/// With its ASCII letters in lower case.
+std::string lower_case(std::string_view text);
 
 /// Without blanks and tabs around it.
 std::string_view trimmed(std::string_view text);

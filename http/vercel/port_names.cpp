@@ -3,11 +3,11 @@
 #include "base/id.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 #include "http/sandboxes/keyed_id.hpp"
+#include "http/text/header_text.hpp"
+#include "http/text/hmac.hpp"
 #include "http/vercel/failures.hpp"
 #include "http/vercel/ids.hpp"
 #include "http/vercel/settings.hpp"
-
-#include <openssl/crypto.h>
 
 #include <algorithm>
 #include <charconv>
@@ -20,18 +20,6 @@ namespace {
 constexpr std::string_view label_prefix = "sb-", domain = ".vercel.run";
 constexpr std::size_t signature_digits = 16;
 
-std::string lower_case(std::string_view text) {
-  std::string all{text};
-  std::transform(all.begin(), all.end(), all.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return all;
-}
-
-/// In a time that does not tell how much of it is right.
-bool is_same(std::string_view made, std::string_view shown) {
-  return made.size() == shown.size() && CRYPTO_memcmp(made.data(), shown.data(), made.size()) == 0;
-}
-
 /// Of a label that this node's secret has made.
 std::optional<named_port> port_of(std::string_view secret, std::string_view label) {
   if (!label.starts_with(label_prefix) || label.size() > 63)
@@ -43,7 +31,7 @@ std::optional<named_port> port_of(std::string_view secret, std::string_view labe
   const auto* const end = rest.data() + rest.size();
   const auto [at, why] = std::from_chars(rest.data() + sandbox_digits + 1, end, found.port);
   if (why != std::errc{} || found.port == 0 || !sandbox_id::parse(found.sandbox) ||
-      !is_same(label_of(secret, found.sandbox, found.port), label))
+      !is_same_secret(label_of(secret, found.sandbox, found.port), label))
     return std::nullopt;
   return found;
 }

@@ -326,10 +326,6 @@ void remove(const named_call& call, const std::string&, const reply& to) {
 
 using named_handler = void (*)(const named_call&, const std::string& body, const reply&);
 
-std::string decoded(const std::string& segment) {
-  return percent_decode(segment);
-}
-
 route named_route(const shared_services& with, const std::string& prefix, verb method,
                   named_handler handle, operation document) {
   route made{method,
@@ -339,7 +335,7 @@ route named_route(const shared_services& with, const std::string& prefix, verb m
              method == verb::patch ? small_body_bytes : 0,
              [with, handle](const matched_request& what) -> admission {
                const auto& query = what.head().query;
-               named_call call{with, form_value(query, "projectId"), decoded(what["name"]),
+               named_call call{with, form_value(query, "projectId"), percent_decode(what["name"]),
                                what.field("Host"), form_value(query, "resume") == "true"};
                if (call.project.empty())
                  return refused(failure(refusal{400, "bad_request", "projectId is required"}));
@@ -355,15 +351,13 @@ route named_route(const shared_services& with, const std::string& prefix, verb m
              std::move(document)};
   made.about = [with](const matched_request& what) {
     return sandbox_of(with->secret, form_value(what.head().query, "projectId"),
-                      decoded(what["name"]));
+                      percent_decode(what["name"]));
   };
-  made.unknown = [](const request_path& path) { return unknown_sandbox(decoded(path["name"])); };
+  made.unknown = [](const request_path& path) {
+    return unknown_sandbox(percent_decode(path["name"]));
+  };
   return made;
 }
-
-} // namespace
-
-namespace {
 
 operation create_document(std::string_view version) {
   auto made = listed(version == "/v3" ? "createVercelSandbox" : "createVercelSandboxOfOlderClients",

@@ -3,8 +3,7 @@
 #include "http/json/document.hpp"
 #include "http/json/writer.hpp"
 #include "http/text/base64url.hpp"
-
-#include <openssl/crypto.h>
+#include "http/text/hmac.hpp"
 
 #include <array>
 
@@ -51,9 +50,8 @@ token_standing standing_of_identity(const key_check& key, std::string_view token
   const auto right = signature_of(key, token.substr(0, token.size() - signature.size() - 1));
   const auto* ends = json::find(said, "exp");
   token_scope of{text_in(said, "owner_id"), text_in(said, "project_id")};
-  if (right.size() == signature.size() &&
-      CRYPTO_memcmp(right.data(), signature.data(), right.size()) == 0 && ends != nullptr &&
-      ends->IsInt64() && ends->GetInt64() > now_s && !of.project.empty())
+  if (is_same_secret(right, signature) && ends != nullptr && ends->IsInt64() &&
+      ends->GetInt64() > now_s && !of.project.empty())
     is.allowed = std::move(of);
   return is;
 }
