@@ -232,17 +232,26 @@ TEST_CASE("ids that could not be started leave no actor behind", "[actors][direc
   CHECK(node.sys.get().registry().running() == one);
 }
 
-TEST_CASE("deleting after a start that failed removes what that start is still writing",
-          "[actors][directory][gate]") {
-  small_node node;
+namespace {
+
+/// A start of "abc" that has failed while its record is on its way to the store.
+void fail_while_writing(small_node& node, const directory_actor& directory) {
   node.engine.ready_at_once = false;
   node.store.hold_writes = node.store.held_is_on_its_way = true;
-  const auto directory = node.make_directory();
   const auto found =
     node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{});
   node.engine.creations[0].fail("no");
   node.sys.run();
   CHECK(found.reason().code == errc::launch_failed);
+}
+
+} // namespace
+
+TEST_CASE("deleting after a start that failed removes what that start is still writing",
+          "[actors][directory][gate]") {
+  small_node node;
+  const auto directory = node.make_directory();
+  fail_while_writing(node, directory);
   CHECK(node.leases.held.contains("abc")); // Nobody else is to look at it before that is over.
   const auto gone = node.sys.ask<caf::ok_atom>(directory, delete_atom::value, std::string{"abc"},
                                                request_context{});
@@ -257,19 +266,13 @@ TEST_CASE("deleting after a start that failed removes what that start is still w
 TEST_CASE("a sandbox hibernates once what it has written is settled, and not before",
           "[actors][directory][gate]") {
   small_node node;
-  node.engine.ready_at_once = false;
-  node.store.hold_writes = node.store.held_is_on_its_way = true;
   SECTION("it is durable") {}
   SECTION("it is refused") {
     node.store.held_error = error{errc::disk_full, "the disk is full"};
   }
   const auto directory = node.make_directory();
   const auto idle = node.sys.get().registry().running();
-  const auto found =
-    node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{});
-  node.engine.creations[0].fail("no");
-  node.sys.run();
-  CHECK(found.reason().code == errc::launch_failed);
+  fail_while_writing(node, directory);
   CHECK(node.sys.get().registry().running() > idle);
   CHECK(node.leases.held.size() == 1);
   const bool refused = node.store.held_error.has_value();
@@ -283,14 +286,8 @@ TEST_CASE("a sandbox hibernates once what it has written is settled, and not bef
 TEST_CASE("a sandbox is handed over once what it has written is durable",
           "[actors][directory][gate]") {
   small_node node;
-  node.engine.ready_at_once = false;
-  node.store.hold_writes = node.store.held_is_on_its_way = true;
   const auto directory = node.make_directory();
-  const auto found =
-    node.sys.ask<sandbox_actor>(directory, find_atom::value, std::string{"abc"}, request_context{});
-  node.engine.creations[0].fail("no");
-  node.sys.run();
-  CHECK(found.reason().code == errc::launch_failed);
+  fail_while_writing(node, directory);
   const auto left =
     node.sys.ask<caf::ok_atom>(directory, hand_over_atom::value, std::string{"abc"});
   CHECK(left.open());
