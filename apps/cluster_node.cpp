@@ -304,8 +304,17 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     membership = std::make_unique<storage::etcd::membership>(*client, how, tell);
     store = std::make_unique<cluster_store>(
       *client, *membership,
-      storage::etcd::cluster_store_options{how.prefix, found_by, actors::image_source_key,
-                                           [this] { may_have_alarms(); }});
+      storage::etcd::cluster_store_options{
+        .prefix = how.prefix,
+        .found_by = found_by,
+        .told_of_owned = actors::image_source_key,
+        .found = [this] { may_have_alarms(); },
+        // A request that comes late would start here again what has just been handed over.
+        .refuses =
+          [this] {
+            return is_closed() ? std::optional{error{errc::node_unreachable, closed_because()}}
+                               : std::nullopt;
+          }});
     nodes = std::make_unique<storage::etcd::watched_keys>(*client, how.prefix + "nodes/",
                                                           [this] { members_changed(); });
     owners = std::make_unique<storage::etcd::watched_keys>(*client, how.prefix + "owner/", [] {});

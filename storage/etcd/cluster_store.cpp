@@ -219,13 +219,17 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
     const auto node_key = options.prefix + "nodes/" + member.self();
     what.conditions = {{owner_key(id), condition::of::created, 0},
                        {node_key, condition::of::created, member.since()}};
-    what.then = {operation::put(owner_key(id), member.self(), member.lease()),
-                 operation::read(head_key(id))};
+    auto refused = options.refuses();
+    if (!refused)
+      what.then = {operation::put(owner_key(id), member.self(), member.lease()),
+                   operation::read(head_key(id))};
     what.otherwise = {operation::read(owner_key(id)), operation::read(head_key(id)),
                       operation::read(node_key)};
     with.transact(std::move(what), patience,
                   [self = shared_from_this(), id, of = life, lease = member.lease(),
-                   since = member.since()](result<outcome> got) {
+                   since = member.since(), refused = std::move(refused)](result<outcome> got) {
+                    if (got && got->held && refused && of == self->life)
+                      return self->owned_by(id, *refused); // It is nobody's still.
                     self->have_owned(id, of, lease, since, std::move(got));
                   });
   }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,9 @@ struct cluster_store_options {
   /// Something that begins with the first of found_by belongs to what has come to be this node's.
   /// On the client's thread.
   std::function<void()> found = [] {};
+  /// With a reason, nothing that nobody owns comes to be this node's. What etcd says is this
+  /// node's does, so that it can be given up. On the client's thread.
+  std::function<std::optional<error>()> refuses = [] { return std::nullopt; };
   /// Of an id, from one revision on; then a later one is asked for. At most as many as fit in
   /// activation_bits.
   std::uint64_t most_activations = (std::uint64_t{1} << activation_bits) - 1;
@@ -45,7 +49,7 @@ struct cluster_store_options {
 /// the network, up to seconds; a write whose outcome nobody knows is answered with
 /// node_unreachable, and is found out about before the next.
 /// Errors of acquire() beyond storage::lease_service: stale_epoch: another node owns it, the
-///          message says which.
+///          message says which. What options.refuses says.
 ///
 /// Threads: any; none of the client's for what waits. Answers come on the client's thread.
 /// Owner:   client and membership must outlive it. It does not end on the client's thread.
@@ -81,7 +85,7 @@ public:
     revision since = 0;
   };
 
-  /// Owns it if nobody does; the answer is who does now.
+  /// Owns it if nobody does; the answer is who does now. Errors: what options.refuses says.
   void own(std::string id, std::function<void(result<owning>)> then);
   struct found_owner {
     std::string node;      ///< Empty: nobody.

@@ -161,6 +161,9 @@ struct node {
     keeping.found = [this] { ++found; };
     keeping.most_activations = most_activations;
     keeping.told_of_owned = "about";
+    keeping.refuses = [this] {
+      return closed ? std::optional{error{errc::node_unreachable, "closed"}} : std::nullopt;
+    };
     store = std::make_unique<etcd::cluster_store>(played, *member, keeping);
     if (!waits_to_start)
       member->start();
@@ -205,7 +208,7 @@ struct node {
   std::unique_ptr<etcd::membership> member;
   std::unique_ptr<etcd::cluster_store> store;
   std::atomic<int> joined{0}, lost{0}, found{0};
-  std::atomic<bool> has_resumed{false};
+  std::atomic<bool> has_resumed{false}, closed{false};
   std::atomic<std::chrono::nanoseconds> good_until{}, was_good_until{}; ///< By the client's clock.
   std::mutex mutex;
   std::string waits;
@@ -443,6 +446,45 @@ TEST_CASE(
   CHECK(later.written + later.left == 0);
   CHECK(looked_at == 0);
   one.played.play(nullptr);
+}
+
+TEST_CASE("a node that takes no more keeps what is its, and takes nothing again", "[etcd]") {
+  etcd_server server;
+  node before{server, "n1"};
+  before.wait_until_member();
+  before.hold("known");
+  before.stop(false);
+  node one{server, "n1", before.member->lease()};
+  node two{server, "n2"};
+  one.wait_until_member();
+  two.wait_until_member();
+  const auto held = one.hold("here");
+  one.closed = true;
+  const auto refused = one.own("new");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.reason().code == errc::node_unreachable);
+  CHECK(refused.reason().message == "closed");
+  CHECK_FALSE(one.store->is_mine("new"));
+  // It has to know of what etcd says is its own, to give it up.
+  CHECK(one.own("known"));
+  CHECK(one.store->is_mine("known"));
+  CHECK(two.own("known")->node == "n1");
+
+  CHECK(commit_now(*one.store, {"here", held, {{"about", "it"}}}));
+  one.store->release("here", held);
+  // The question that comes while it goes asks again once it has gone.
+  std::promise<result<epoch>> late;
+  std::promise<result<void>> given;
+  one.store->give_up("here", [&](auto outcome) { given.set_value(std::move(outcome)); });
+  one.store->acquire("here", [&](auto outcome) { late.set_value(std::move(outcome)); });
+  CHECK(given.get_future().get());
+  const auto too_late = late.get_future().get();
+  REQUIRE_FALSE(too_late);
+  CHECK(too_late.reason().message == "closed");
+  CHECK(two.own("here")->node == "n2");
+  CHECK(one.own("here")->node == "n2");
+  one.closed = false;
+  CHECK(one.own("new")->node == "n1");
 }
 
 TEST_CASE("base64 goes both ways", "[etcd]") {
