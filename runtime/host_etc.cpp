@@ -185,6 +185,64 @@ bool is_zone(std::string_view text) {
          });
 }
 
+/// The lines of /etc/shells that name a program of the machine's; remarks are its owner's.
+std::string shells_in(std::string_view text, const fs::path& machine) {
+  std::string all;
+  while (!text.empty()) {
+    const auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    std::error_code none;
+    if ((line.starts_with("/bin/") || line.starts_with("/usr/bin/")) &&
+        line.find("..") == std::string_view::npos && fs::exists(machine / line.substr(1), none))
+      all.append(line) += '\n';
+  }
+  return all.empty() ? all : "# Valid login shells\n" + all;
+}
+
+/// Of update-xmlcatalog: entries that lead to catalogs of packages, and nothing else.
+bool is_xml_catalog(std::string_view text) {
+  constexpr std::string_view head =
+    "<?xml version=\"1.0\"?>\n"
+    "<!DOCTYPE catalog PUBLIC \"-//OASIS//DTD XML Catalogs V1.0//EN\"\n"
+    "  \"file:///usr/share/xml/schema/xml-core/catalog.dtd\">\n"
+    "<catalog xmlns=\"urn:oasis:names:tc:entity:xmlns:xml:catalog\">\n";
+  constexpr std::string_view tail = "</catalog>\n";
+  if (!text.starts_with(head) || !text.ends_with(tail) || text.size() < head.size() + tail.size())
+    return false;
+  text.remove_prefix(head.size());
+  text.remove_suffix(tail.size());
+  while (!text.empty()) {
+    const auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    constexpr std::string_view target = " catalog=\"file:///";
+    const auto at = line.rfind(target);
+    const auto path = line.substr(std::min(line.size(), at + target.size() - 1));
+    const bool leads_to_packages =
+      at != std::string_view::npos &&
+      (path.starts_with("/usr/share/") || path.starts_with("/etc/xml/"));
+    if (!line.starts_with("<delegate") || !line.ends_with("\"/>") || !leads_to_packages)
+      return false;
+  }
+  return true;
+}
+
+/// Of update-catalog: lines that name catalogs below /etc/sgml.
+bool is_sgml_catalog(std::string_view text) {
+  constexpr std::string_view head =
+    "--\n## This file is created by update-catalog with update-super.\n"
+    "## Please see update-catalog(8) for how to modify this file.\n--\n";
+  if (!text.starts_with(head))
+    return false;
+  text.remove_prefix(head.size());
+  while (!text.empty()) {
+    const auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (!line.starts_with("CATALOG /etc/sgml/") || !line.ends_with(".cat"))
+      return false;
+  }
+  return true;
+}
+
 /// Files of /etc that alternatives can choose, as packages have registered them.
 std::set<std::string> alternatives_in_etc(const fs::path& machine) {
   constexpr std::string_view etc = "/etc/";
@@ -247,10 +305,30 @@ private:
       if (fs::exists(machine_ / zone.substr(1))) // Some machines have a copy of it.
         parts_["localtime"] = {"localtime", {}, false, zone};
     }
+    if (const auto found = read_public(etc_.get(), "shells"))
+      if (auto shells = shells_in(found->text, machine_); !shells.empty())
+        add("shells", {std::move(shells)});
+    add_catalogs();
     for (const auto& path : alternatives_in_etc(machine_))
       if (sums.count(path) == 0)
         if (auto found = read_public(etc_.get(), path))
           add(path, std::move(*found));
+  }
+
+  /// Those of XML, and that of SGML, which on a machine is a link to a file outside of /etc.
+  void add_catalogs() {
+    std::error_code none;
+    for (const auto& each : fs::directory_iterator{machine_ / "etc/xml", none}) {
+      const auto name = each.path().filename().string();
+      const auto path = "xml/" + name;
+      if (name != "catalog" && !name.ends_with(".xml"))
+        continue;
+      if (auto found = read_public(etc_.get(), path); found && is_xml_catalog(found->text))
+        add(path, std::move(*found));
+    }
+    if (auto found = read_public(root_.get(), "var/lib/sgml-base/supercatalog");
+        found && is_sgml_catalog(found->text))
+      add("sgml/catalog", std::move(*found));
   }
 
   /// Those that lead to others are looked at again once more of them are known.

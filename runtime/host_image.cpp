@@ -331,6 +331,31 @@ void add_apt(const fs::path& root) {
   std::ofstream{own / "statoverride"};
 }
 
+/// What apropos and `man -k` look in: the pages below /usr/share/man, by languages. It belongs to
+/// packages' pages alone; those of other places have directories of their own.
+void add_manual_index(const fs::path& root) {
+  const fs::path index{"/var/cache/man"};
+  const auto add = [&](const fs::path& name) {
+    std::ifstream file{index / name, std::ios::binary};
+    std::array<char, 4> sign{};
+    file.read(sign.data(), sign.size());
+    constexpr std::array<char, 4> gdbm{'\xcf', '\x9a', '\x57', '\x13'};
+    if (sign != gdbm)
+      return;
+    const auto copy = root / index.relative_path() / name;
+    fs::create_directories(copy.parent_path());
+    std::error_code gone; // It is made anew after each package.
+    if (fs::copy_file(index / name, copy, gone))
+      fs::permissions(copy, fs::perms{0644});
+  };
+  add("index.db");
+  std::error_code none;
+  for (const auto& each : fs::directory_iterator{index, none})
+    if (const auto language = each.path().filename();
+        fs::is_directory(fs::path{"/usr/share/man"} / language, none))
+      add(language / "index.db");
+}
+
 /// `corepack enable` puts its programs beside the corepack that is found first.
 void add_corepack(const fs::path& root) {
   constexpr const char* program = "/usr/bin/corepack";
@@ -371,6 +396,7 @@ void make(const fs::path& root) {
   }
   add_apt(root);
   add_corepack(root);
+  add_manual_index(root);
   if (const auto parts = shared_etc("/"); !parts.empty())
     write_etc(root / "etc", parts);
   else
@@ -382,7 +408,7 @@ void make(const fs::path& root) {
 
 /// What the skeleton was made from: when one of these has changed, it is made again.
 std::string identity() {
-  std::string text = "7";
+  std::string text = "8";
   for (const char* path : {"/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/usr/lib",
                            "/usr/bin", "/var/lib/dpkg/status", "/etc/passwd", "/etc/group"}) {
     struct stat info {};

@@ -153,6 +153,8 @@ TEST_CASE("the machine's programs find their files in /etc", "[machine]") {
         "42\n42\n");
   works("fc-list | head -1; fc-match sans 2>&1", "DejaVu");
   works("manpath 2>&1 | grep -v '^manpath:'", "/usr/share/man");
+  works("man -k '^ls$'", "ls (1)");
+  works("cat /etc/shells", "/bin/bash\n");
   works("chromium --version", "Chromium");
   works("printf 'begin writeln(6*7) end.' > p.pas && fpc p.pas && ./p", "42");
   works("openssl version -d && curl --version && test -s /etc/ssl/certs/ca-certificates.crt",

@@ -73,6 +73,26 @@ TEST_CASE("a sandbox has of /etc what packages have brought there", "[runtime][h
   it.file("usr/share/zoneinfo/Europe/Berlin", "TZif");
   it.file("etc/ca-certificates.conf", "# by debconf\nmozilla/A.crt\n!mozilla/B.crt\n");
   it.file("etc/ssl/certs/java/cacerts", "\xfe\xed\xfe\xed...");
+  const std::string xml_head =
+    "<?xml version=\"1.0\"?>\n<!DOCTYPE catalog PUBLIC \"-//OASIS//DTD XML Catalogs V1.0//EN\"\n"
+    "  \"file:///usr/share/xml/schema/xml-core/catalog.dtd\">\n"
+    "<catalog xmlns=\"urn:oasis:names:tc:entity:xmlns:xml:catalog\">\n";
+  const std::string to_package =
+    "<delegateSystem systemIdStartString=\"http://x/\" catalog=\"file:///etc/xml/a.xml\"/>\n";
+  const std::string to_home =
+    "<delegateSystem systemIdStartString=\"http://x/\" catalog=\"file:///home/a.xml\"/>\n";
+  it.file("etc/xml/catalog", xml_head + to_package + "</catalog>\n");
+  it.file("etc/xml/a.xml", xml_head + "</catalog>\n");
+  it.file("etc/xml/b.xml", xml_head + to_home + "</catalog>\n");
+  it.file("etc/xml/c.xml", xml_head + "<!-- " + secret + "-->\n</catalog>\n");
+  it.file("etc/xml/a.xml.old", xml_head + "</catalog>\n");
+  const std::string sgml = "--\n## This file is created by update-catalog with update-super.\n"
+                           "## Please see update-catalog(8) for how to modify this file.\n--\n"
+                           "CATALOG /etc/sgml/xml-core.cat\n";
+  it.file("var/lib/sgml-base/supercatalog", sgml);
+  it.link("etc/sgml/catalog", "/var/lib/sgml-base/supercatalog");
+  it.file("usr/bin/zsh", "x", 0755);
+  it.file("etc/shells", "# " + secret + "/usr/bin/zsh\n/usr/bin/gone\n/opt/hunter2\n");
   const std::string certificate =
     "-----BEGIN CERTIFICATE-----\nQUJD\nRA==\n-----END CERTIFICATE-----\n";
   it.file("etc/ssl/certs/ca-certificates.crt",
@@ -106,6 +126,13 @@ TEST_CASE("a sandbox has of /etc what packages have brought there", "[runtime][h
   CHECK(got["ssl/certs/java/cacerts"].text == "\xfe\xed\xfe\xed...");
   CHECK(got["ssl/certs/ca-certificates.crt"].text == certificate + certificate);
   CHECK(it.shared().count("gone.conf") == 0);
+  CHECK(got["xml/catalog"].text == xml_head + to_package + "</catalog>\n");
+  CHECK(got["xml/a.xml"].text == xml_head + "</catalog>\n");
+  for (const char* each : {"xml/b.xml", "xml/c.xml", "xml/a.xml.old"})
+    CHECK(it.shared().count(each) == 0);
+  CHECK(got["sgml/catalog"].text == sgml);
+  CHECK(got["sgml/catalog"].target.empty());
+  CHECK(got["shells"].text == "# Valid login shells\n/usr/bin/zsh\n");
 }
 
 TEST_CASE("nothing of the machine's own in /etc is in a sandbox", "[runtime][host_etc]") {
@@ -123,6 +150,9 @@ TEST_CASE("nothing of the machine's own in /etc is in a sandbox", "[runtime][hos
   it.file("etc/ssl/certs/java/cacerts", secret);
   it.file("etc/ld.so.cache", secret);
   it.file("etc/timezone", secret + "more\n");
+  it.file("etc/shells", secret);
+  it.file("etc/xml/catalog", secret);
+  it.file("var/lib/sgml-base/supercatalog", secret);
   // A package's file that somebody has changed, or that is not for all.
   it.file("etc/changed.conf", packaged + secret);
   it.file("etc/mysql/my.cnf", packaged + secret);
