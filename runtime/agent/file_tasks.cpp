@@ -276,6 +276,12 @@ bool has_entry(const FTSENT& each) {
   }
 }
 
+/// A directory was not entered, though it is there and may be: another one has come into its place
+/// since it was looked at. Then what was found is not all.
+bool is_cut(const FTSENT& each) {
+  return each.fts_info == FTS_ERR || (each.fts_info == FTS_DP && each.fts_errno != 0);
+}
+
 void list(int channel, char* path, const char* depth_text) {
   std::uint32_t depth = 0;
   if (!number_from(depth_text, depth))
@@ -293,6 +299,8 @@ void list(int channel, char* path, const char* depth_text) {
   answer(channel, 0, 0, file_step::none);
   entry_sender entries{channel};
   while (FTSENT* each = next_of(walk)) {
+    if (is_cut(*each))
+      return; // An answer without its end.
     const auto level = static_cast<std::uint32_t>(std::max<int>(each->fts_level, 0));
     if (each->fts_info == FTS_D && level >= depth)
       ::fts_set(walk, each, FTS_SKIP);
@@ -317,6 +325,8 @@ void search(int channel, char* path, char** patterns, int count) {
   answer(channel, 0, 0, file_step::none);
   entry_sender entries{channel};
   while (const FTSENT* each = next_of(walk)) {
+    if (is_cut(*each))
+      return; // An answer without its end.
     if (each->fts_info == FTS_D || !has_entry(*each))
       continue;
     const bool wanted = std::any_of(patterns, patterns + count, [&](const char* pattern) {
