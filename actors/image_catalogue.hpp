@@ -40,11 +40,33 @@ using shared_image = std::shared_ptr<const sandbox_image>;
 ///
 /// Threads: any.
 class image_catalogue {
+  /// Two owners of the same image: sandboxes share the one, readers the other.
+  struct entry {
+    shared_image held, seen;
+  };
+
 public:
+  /// An image whose name leads nowhere any more.
+  class taken_image {
+  public:
+    explicit operator bool() const { return is_.held != nullptr; }
+    const sandbox_image& operator*() const { return *is_.held; }
+
+  private:
+    friend class image_catalogue;
+    entry is_;
+  };
+
   image_catalogue() = default;
   explicit image_catalogue(std::map<std::string, sandbox_image> found);
 
+  /// For a sandbox: from now on it holds the image.
   shared_image find(const std::string& name) const;
+  /// For all others, as the pointers below: they hold it for nobody.
+  shared_image look(const std::string& name) const;
+  /// Somebody holds what find() has given.
+  bool is_held(const std::string& name) const;
+  static bool is_held(const taken_image& is) { return is.is_.held.use_count() > 1; }
   /// Null: there is none with that digest, or of that reference. Of several, the one that came
   /// last.
   std::pair<std::string, shared_image> find_digest(const std::string& digest) const;
@@ -59,10 +81,10 @@ public:
 
   /// Sandboxes that have started from an earlier one of that name go on with it.
   void put(const std::string& name, sandbox_image image);
-  /// The name leads to no image any more. Null: it led to none.
-  shared_image take(const std::string& name);
-  /// Unless the name leads to another one by now, or the image is null.
-  void restore(const std::string& name, shared_image image);
+  /// The name leads to no image any more. False: it led to none.
+  taken_image take(const std::string& name);
+  /// Unless the name leads to another one by now, or the image is none.
+  void restore(const std::string& name, taken_image image);
 
 private:
   template <class Fits>
@@ -70,7 +92,7 @@ private:
   void sign_all();
 
   mutable std::mutex guard_;
-  std::map<std::string, shared_image> all_;
+  std::map<std::string, entry> all_;
   shared_image_signs signs_ = std::make_shared<image_signs>();
   mutable std::vector<std::weak_ptr<const sandbox_image>> nameless_;
 };

@@ -55,7 +55,7 @@ node_pool_actor spawn_pool_of(caf::actor_system& system, const sandbox_options& 
   options.engine = from.engine;
   options.instances = from.instances;
   options.spec.host_name = "warm"; // Until it is somebody's.
-  if (const auto image = from.images->find(from.image_name))
+  if (const auto image = from.images->look(from.image_name))
     options.spec.image = image->layers;
   options.spec.limits = from.limits;
   options.spec.network = from.network;

@@ -118,7 +118,7 @@ image_supply::known(const actors::image_wish& wanted,
   const auto& policy = how_.policy;
   const bool fetches = policy.pull != image_pull::never;
   const auto& text = asked_for ? reference_of(wanted.text) : image_of(wanted.text);
-  if (!asked_for && all_->find(text))
+  if (!asked_for && all_->look(text))
     return text;
   if (auto parsed = registry::parse_reference(text))
     image = std::move(*parsed);
@@ -126,7 +126,7 @@ image_supply::known(const actors::image_wish& wanted,
   // A node that fetches nothing takes names for what they seem; another one does not give what is
   // from elsewhere.
   for (const auto& name : wanted.names)
-    if (const auto is = all_->find(name);
+    if (const auto is = all_->look(name);
         is && (!fetches || is->reference.empty() || is->reference == reference))
       return name;
   if (!image)
@@ -136,7 +136,7 @@ image_supply::known(const actors::image_wish& wanted,
     image->digest.empty() && (asked_for || policy.pull == image_pull::always);
   if (!looks_again) {
     if (const auto at = fetched_.find(reference); at != fetched_.end())
-      if (const auto is = all_->find(at->second.name); is && is->digest == at->second.digest)
+      if (const auto is = all_->look(at->second.name); is && is->digest == at->second.digest)
         return at->second.name;
     if (auto [name, is] = all_->find_digest(image->digest); is && !image->digest.empty())
       return name;
@@ -239,7 +239,7 @@ std::vector<http::node_image> image_supply::list() const {
 /// The same text, if it is the name of none, or of an image.
 const std::string& image_supply::image_of(const std::string& runtime) const {
   const auto at = how_.runtimes.find(runtime);
-  if (at == how_.runtimes.end() || (at->second.empty() && all_->find(runtime)))
+  if (at == how_.runtimes.end() || (at->second.empty() && all_->look(runtime)))
     return runtime;
   return at->second.empty() ? how_.default_name : at->second;
 }
@@ -258,7 +258,7 @@ std::vector<http::node_runtime> image_supply::runtimes() const {
   for (const auto& [name, image] : how_.runtimes) {
     http::node_runtime is{name, image_of(name), {}};
     const auto program = name.substr(0, name.find_first_of("0123456789"));
-    if (const auto here = all_->find(is.image))
+    if (const auto here = all_->look(is.image))
       if (const auto at = here->programs.find(program); at != here->programs.end())
         is.version = at->second;
     all.push_back(std::move(is));
@@ -442,7 +442,7 @@ void image_supply::take_image(const room_packet& packet) {
                      : result<storage::images::image_record>{error{errc::io_failed, "too short"}};
   if (!record)
     return log::error("images.unreadable", {{"reason", record.reason().message}});
-  const auto before = all_->find(record->name);
+  const auto before = all_->look(record->name);
   if (before && (before->layers.tree == told->tree || found_.contains(record->name)))
     return;
   auto made = image_from(*record, told->tree, told->bundle, how_.env);
@@ -472,7 +472,7 @@ void image_supply::finish(std::uint64_t number, const result<std::string>& how, 
     counts_.bytes += pull.total_bytes;
     if (fetched_.size() >= most_remembered) // They are asked for once more.
       fetched_.clear();
-    if (const auto is = all_->find(*how))
+    if (const auto is = all_->look(*how))
       fetched_[reference] = {*how, is->digest};
     failures_.erase(reference);
   } else {
@@ -491,16 +491,16 @@ void image_supply::finish(std::uint64_t number, const result<std::string>& how, 
 
 // ---- Images that go
 
-/// None: no sandbox needs the image, of which the caller knows so many copies of the pointer.
+/// None: no sandbox needs the image. `is`: null if there is none of that name.
 std::optional<error> image_supply::objection_to_removal(const std::string& name,
-                                                        const actors::shared_image& is,
-                                                        long copies) const {
+                                                        const actors::sandbox_image* is,
+                                                        bool is_held) const {
   const auto is_pinned = [this](const std::string& each) { return how_.pinned.contains(each); };
   if (!is)
     return error{errc::not_found, "there is no image " + name + " on this node"};
   if (is_pinned(name) || is_pinned(is->reference) || is_pinned(is->digest))
     return error{errc::limit_reached, "the configuration names the image " + name};
-  if (is.use_count() > copies)
+  if (is_held)
     return error{errc::limit_reached, "sandboxes run from the image " + name};
   if (!how_.users)
     return error{errc::limit_reached, "this server cannot tell which sandboxes need the image " +
@@ -519,10 +519,12 @@ void image_supply::begin_removal(const std::string& name, answer then) {
   if (room_gone_)
     return then(
       error{errc::io_failed, "the server can remove no image any more; it needs a restart"});
-  if (const auto why = objection_to_removal(name, all_->find(name), 2))
+  if (const auto why = objection_to_removal(name, all_->look(name).get(), all_->is_held(name)))
     return then(*why);
   auto is = all_->take(name);
-  if (const auto why = objection_to_removal(name, is, 1)) { // It was needed just now.
+  if (const auto why =
+        objection_to_removal(name, is ? &*is : nullptr, actors::image_catalogue::is_held(is))) {
+    // It was needed just now.
     all_->restore(name, std::move(is));
     return then(*why);
   }

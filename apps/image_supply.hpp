@@ -95,7 +95,7 @@ private:
   using pulls = std::map<std::string, pull_state>; ///< By reference.
   struct removal {
     std::string name;
-    actors::shared_image image; ///< For when it stays.
+    actors::image_catalogue::taken_image image; ///< For when it stays.
     answer then;
   };
   struct fetched_image {
@@ -123,8 +123,8 @@ private:
   void ask(const actors::image_wish& wanted, bool asked_for, found_function then);
   const std::string& reference_of(const std::string& runtime) const;
   void begin_removal(const std::string& name, answer then);
-  std::optional<error> objection_to_removal(const std::string& name, const actors::shared_image& is,
-                                            long copies) const;
+  std::optional<error> objection_to_removal(const std::string& name,
+                                            const actors::sandbox_image* is, bool is_held) const;
   std::optional<result<std::string>> known(const actors::image_wish& wanted,
                                            std::optional<storage::registry::image_reference>& image,
                                            bool asked_for) const;

@@ -126,7 +126,7 @@ void description::with_image(const image_wish& wanted, image_supply::found_funct
   names.push_back(wanted.text);
   if (options().supply == nullptr) {
     for (const auto& each : names)
-      if (options().images->find(each))
+      if (options().images->look(each))
         return then(each);
     return then(error{errc::image_refused, "there is no image " + wanted.text + " on this node"});
   }
@@ -208,7 +208,7 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
           if (!asked.empty()) {
             changes.push_back({image_key, *image});
             changes.push_back({image_asked_key, asked});
-            if (const auto found = options().images->find(*image))
+            if (const auto found = options().images->look(*image))
               if (auto source = source_of(*found); !source.empty())
                 changes.push_back({image_source_key, std::move(source)});
           }

@@ -72,6 +72,21 @@ TEST_CASE("an image that nobody needs is removed", "[apps][images]") {
   CHECK(removal.open());
 }
 
+TEST_CASE("an image that is being looked at is removed, and what was seen of it stays",
+          "[apps][images]") {
+  fetching_node node;
+  node.all->put("old", image_with("old"));
+  node.start();
+  const auto listed = node.all->list();
+  const auto looked_at = node.all->look("old");
+  CHECK_FALSE(node.all->is_held("old"));
+  node.remove("old");
+  node.next_removal("old");
+  CHECK(node.all->look("old") == nullptr);
+  CHECK(looked_at->layers.tree == "old");
+  CHECK(listed.at("old") == looked_at);
+}
+
 TEST_CASE("an image that the room does not remove is there again", "[apps][images]") {
   fetching_node node;
   node.all->put("old", image_with("old"));
