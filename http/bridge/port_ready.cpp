@@ -10,7 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <algorithm>
-#include <optional>
+#include <memory>
 #include <utility>
 
 namespace insula::http::bridge {
@@ -57,7 +57,7 @@ private:
       return later();
     use_ = got.use;
     error_code failed;
-    socket_.emplace(strand_.executor());
+    socket_ = std::make_shared<tcp::socket>(strand_.executor());
     socket_->assign(ipv6 ? tcp::v6() : tcp::v4(), got.sockets->front().get(), failed);
     if (failed) // One that is not open would be opened anew, in this node's own network.
       return later();
@@ -65,11 +65,13 @@ private:
     const auto where = ipv6 ? boost::asio::ip::address{boost::asio::ip::address_v6::loopback()}
                             : boost::asio::ip::address{boost::asio::ip::address_v4::loopback()};
     timer_.expires_after(connect_patience);
-    timer_.async_wait([self = shared_from_this()](const error_code& stopped) {
-      error_code ignored;
-      if (!stopped)
-        self->socket_->close(ignored);
-    });
+    // It may come when that connection has just been answered.
+    timer_.async_wait(
+      [self = shared_from_this(), late = std::weak_ptr{socket_}](const error_code& stopped) {
+        error_code ignored;
+        if (const auto socket = late.lock(); socket && !stopped)
+          socket->close(ignored);
+      });
     socket_->async_connect({where, port_},
                            [self = shared_from_this(), ipv6](const error_code& why) {
                              self->timer_.cancel();
@@ -107,7 +109,7 @@ private:
   const reply to_;
   const strand_handle strand_;
   boost::asio::steady_timer timer_;
-  std::optional<tcp::socket> socket_;
+  std::shared_ptr<tcp::socket> socket_;
   std::shared_ptr<void> use_;
   const std::chrono::steady_clock::time_point began_, until_;
   std::chrono::milliseconds pause_{first_pause};

@@ -307,7 +307,7 @@ TEST_CASE("HEAD says what GET would, without the body", "[http]") {
                                                      "/v1/sandbox/a/ports",
                                                      "/v1/sandbox/a/mounts",
                                                      "/v1/sandbox/a/pty",
-                                                     "/v1/sandbox/a/port/1/ready?timeout_ms=200",
+                                                     "/v1/sandbox/a/port/9/ready?timeout_ms=200",
                                                      "/v1/sandbox/a/port/1/",
                                                      "/console/sandboxes",
                                                      "/v1/sandboxes",
