@@ -21,8 +21,10 @@ constexpr std::size_t longest_image = 512;
 std::vector<route> rows_of(const std::vector<std::shared_ptr<const public_api>>& apis) {
   std::vector<route> all;
   for (const auto& api : apis)
-    for (auto& row : api->routes())
+    for (auto& row : api->routes()) {
+      row.api = api->name();
       all.push_back(std::move(row));
+    }
   return all;
 }
 
@@ -63,10 +65,10 @@ dispatcher::dispatcher(options is)
     , behind_node_(is_.others && is_.others->is_behind_node())
     , table_(rows_of(is_.apis)) {
   for (const auto& row : table_.rows())
-    rows_.push_back(&is_.counts->of(row.method, row.pattern));
+    rows_.push_back(&is_.counts->of(row.method, row.pattern, row.api));
   if (is_.claims)
     for (const auto& pattern : is_.claims->patterns())
-      claimed_.push_back(&is_.counts->of(verb::other, pattern));
+      claimed_.push_back(&is_.counts->of(verb::other, pattern, "preview"));
 }
 
 /// None: the node answers in its own words.

@@ -24,6 +24,10 @@ public:
 
   virtual std::vector<route> routes() const = 0;
 
+  /// One word, by which figures tell the requests of one API from another's. Lives as long as the
+  /// program.
+  virtual std::string_view name() const = 0;
+
   // ---- Paths, with a route or without
 
   /// The API says what is wrong with this path.

@@ -82,6 +82,8 @@ struct route {
   bool id_in_body = false; ///< Which sandbox that is; else its image alone.
   /// The node that `:node` stands for answers, and no other.
   bool at_node = false;
+
+  std::string_view api = {}; ///< By public_api::name(); the dispatcher writes it here.
 };
 
 /// Whether an Accept-Encoding field names gzip, and not with a weight of 0.

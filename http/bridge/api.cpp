@@ -67,6 +67,7 @@ const parameter sandbox_parameter{"id",
 /// What both have of the bridge.
 class bridge_words : public public_api {
 public:
+  std::string_view name() const override { return "bridge"; }
   response no_route(const std::string& methods) const override { return http::no_route(methods); }
   std::vector<std::string_view> key_fields() const override { return {"Authorization"}; }
 };

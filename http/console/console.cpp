@@ -214,6 +214,7 @@ public:
       : with_(std::move(with)) {}
 
   std::vector<route> routes() const override { return routes_of(with_); }
+  std::string_view name() const override { return "console"; }
   bool claims(std::string_view) const override { return false; }
   response no_route(const std::string& methods) const override { return http::no_route(methods); }
   std::vector<std::string_view> key_fields() const override { return {}; }

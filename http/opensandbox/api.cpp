@@ -73,6 +73,8 @@ public:
   explicit opensandbox_words(shared_services with)
       : with_(std::move(with)) {}
 
+  std::string_view name() const override { return "opensandbox"; }
+
   bool claims(std::string_view path) const override {
     if (path.starts_with("/v1/"))
       path.remove_prefix(3);

@@ -39,11 +39,12 @@ figures::figures() {
   for (const auto method : verbs) {
     auto& row = routes_.emplace_back();
     row.method = name_of(method);
+    row.api = "none";
     row.route = "unmatched";
   }
 }
 
-route_figures& figures::of(verb method, std::string_view pattern) {
+route_figures& figures::of(verb method, std::string_view pattern, std::string_view api) {
   const auto name = name_of(method);
   const auto known = std::find_if(routes_.begin(), routes_.end(), [&](const auto& each) {
     return each.route == pattern && each.method == name;
@@ -52,6 +53,7 @@ route_figures& figures::of(verb method, std::string_view pattern) {
     return *known;
   auto& row = routes_.emplace_back();
   row.method = name;
+  row.api = api;
   row.route = pattern;
   return row;
 }
@@ -64,7 +66,8 @@ route_figures& figures::unmatched(verb method) {
 template <class Append>
 void figures::each_route(Append append) const {
   for (const auto& row : routes_)
-    append(row, metrics::label{"route", row.route}, metrics::label{"method", row.method});
+    append(row, metrics::label{"api", row.api}, metrics::label{"route", row.route},
+           metrics::label{"method", row.method});
 }
 
 void figures::write(metrics::text& into) const {
@@ -72,22 +75,22 @@ void figures::write(metrics::text& into) const {
   into.family("insula_http_requests_total", kind::counter,
               "Requests that have been answered, by the status of the answer; aborted: the client "
               "was gone before it was complete, or it had to be cut.");
-  each_route([&](const route_figures& row, const auto& route, const auto& method) {
+  each_route([&](const route_figures& row, const auto&... labels) {
     for (std::size_t i = 0; i < row.answered.size(); ++i) {
       if (row.answered[i].value() == 0)
         continue;
       const auto status = i < row.statuses.size() ? std::to_string(row.statuses[i]) : "other";
-      into.sample(row.answered[i], {route, method, {"status", status}});
+      into.sample(row.answered[i], {labels..., {"status", status}});
     }
     if (row.aborted.value() > 0)
-      into.sample(row.aborted, {route, method, {"status", "aborted"}});
+      into.sample(row.aborted, {labels..., {"status", "aborted"}});
   });
   const auto durations = [&](std::string_view name, std::string_view help,
                              metrics::histogram route_figures::*which) {
     into.family(name, kind::histogram, help);
-    each_route([&](const route_figures& row, const auto& route, const auto& method) {
+    each_route([&](const route_figures& row, const auto&... labels) {
       if ((row.*which).count() > 0)
-        into.sample(row.*which, {route, method});
+        into.sample(row.*which, {labels...});
     });
   };
   durations("insula_http_request_duration_seconds",

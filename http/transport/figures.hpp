@@ -17,7 +17,8 @@ enum class verb : std::uint8_t;
 /// The requests of one row of the table, or of one method that meets none.
 struct route_figures {
   std::string_view method;
-  std::string route; ///< The row's pattern, never a request's path.
+  std::string_view api; ///< Which API the row is of; "none": of no row.
+  std::string route;    ///< The row's pattern, never a request's path.
 
   /// Each status that is answered here has a place of its own; others share one.
   static constexpr std::array<int, 18> statuses{101, 200, 204, 400, 401, 403, 404, 409, 410,
@@ -37,8 +38,8 @@ class figures {
 public:
   figures();
 
-  /// Of a row; the same for the same.
-  route_figures& of(verb method, std::string_view pattern);
+  /// Of a row; the same for the same method and pattern. `api` lives as long as the program.
+  route_figures& of(verb method, std::string_view pattern, std::string_view api);
   /// Of what no row is for, and of what is no request at all (with verb::other).
   route_figures& unmatched(verb method);
 

@@ -40,6 +40,7 @@ public:
   explicit vercel_api(shared_services with)
       : with_(std::move(with)) {}
 
+  std::string_view name() const override { return "vercel"; }
   std::vector<route> routes() const override {
     auto table = routes_below("");
     for (auto& each : routes_below("/api")) {

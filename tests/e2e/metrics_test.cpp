@@ -22,7 +22,10 @@ metrics_page scrape(const node& it) {
 double answered(const metrics_page& page, const std::string& route, const std::string& method,
                 const std::string& status) {
   return page.value("insula_http_requests_total",
-                    {{"route", route}, {"method", method}, {"status", status}});
+                    {{"api", route == "unmatched" ? "none" : "bridge"},
+                     {"route", route},
+                     {"method", method},
+                     {"status", status}});
 }
 
 /// What another program's reader of this format understands.

@@ -25,7 +25,10 @@ metrics_page scrape(std::uint16_t port, std::string_view fields = {}) {
 double answered(const metrics_page& page, const std::string& route, const std::string& method,
                 const std::string& status) {
   return page.value("insula_http_requests_total",
-                    {{"route", route}, {"method", method}, {"status", status}});
+                    {{"api", route == "unmatched" ? "none" : "bridge"},
+                     {"route", route},
+                     {"method", method},
+                     {"status", status}});
 }
 
 /// What a stream counts when its end is handed over may come a moment after the client has it.
@@ -48,8 +51,17 @@ TEST_CASE("the figures are for those who have the key", "[http][metrics]") {
   CHECK(ask(h.port(), "GET", "/metrics").status == 401);
   CHECK(ask(h.port(), "GET", "/metrics?token=s3cret").status == 401);
   CHECK(ask(h.port(), "GET", "/metrics", {}, "Authorization: Bearer wrong\r\n").status == 401);
+  for (const char* each : {"/v2/sandboxes", "/sandboxes", "/v1/sandboxes"})
+    CHECK(ask(h.port(), "GET", each).status == 401);
   const auto page = scrape(h.port(), "Authorization: Bearer s3cret\r\n");
   CHECK(answered(page, "/metrics", "GET", "401") == 3);
+  const auto refused = [&](const char* api, const char* route) {
+    return page.value("insula_http_requests_total",
+                      {{"api", api}, {"route", route}, {"method", "GET"}, {"status", "401"}});
+  };
+  CHECK(refused("vercel", "/v2/sandboxes") == 1);
+  CHECK(refused("opensandbox", "/sandboxes") == 1);
+  CHECK(refused("bridge", "/v1/sandboxes") == 1);
   CHECK(h.server().metrics_port() == 0);
 }
 
@@ -107,7 +119,7 @@ TEST_CASE("requests are counted by their row, and never by their path", "[http][
   CHECK(answered(page, "unmatched", "GET", "404") == 1);
   CHECK(answered(page, "unmatched", "other", "401") + answered(page, "unmatched", "other", "404") ==
         1);
-  const metric_labels exec{{"route", exec_row}, {"method", "POST"}};
+  const metric_labels exec{{"api", "bridge"}, {"route", exec_row}, {"method", "POST"}};
   CHECK(page.value("insula_http_request_duration_seconds_count", exec) == 3);
   CHECK(page.value("insula_http_stream_head_seconds_count", exec) == 1);
   CHECK(page.value("insula_http_stream_first_byte_seconds_count", exec) == 1);

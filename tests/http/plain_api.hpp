@@ -18,6 +18,7 @@ public:
       , checks_(std::move(checks)) {}
 
   std::vector<http::route> routes() const override { return rows_; }
+  std::string_view name() const override { return "plain"; }
   bool claims(std::string_view) const override { return true; }
   http::response no_route(const std::string& methods) const override {
     return http::no_route(methods);

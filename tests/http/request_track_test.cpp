@@ -51,16 +51,17 @@ TEST_CASE("Server-Timing says what is known, in milliseconds and in order", "[ht
 
 TEST_CASE("each request is counted once, with what became of it", "[http][request]") {
   const auto counts = std::make_shared<figures>();
-  auto& row = counts->of(verb::get, "/v1/:id");
-  CHECK(&counts->of(verb::get, "/v1/:id") == &row);
+  auto& row = counts->of(verb::get, "/v1/:id", "plain");
+  CHECK(&counts->of(verb::get, "/v1/:id", "plain") == &row);
   const auto page = [&] {
     metrics::text text;
     counts->write(text);
     return metrics_page{text.str()};
   };
   const auto answered = [&](const char* status) {
-    return page().value("insula_http_requests_total",
-                        {{"route", "/v1/:id"}, {"method", "GET"}, {"status", status}});
+    return page().value(
+      "insula_http_requests_total",
+      {{"api", "plain"}, {"route", "/v1/:id"}, {"method", "GET"}, {"status", status}});
   };
   {
     request_track one{counts, row, {"id", nullptr}};
@@ -78,12 +79,12 @@ TEST_CASE("each request is counted once, with what became of it", "[http][reques
   CHECK(answered("other") == 1);
   CHECK(answered("aborted") == 1);
   CHECK(page().value("insula_http_request_duration_seconds_count",
-                     {{"route", "/v1/:id"}, {"method", "GET"}}) == 3);
+                     {{"api", "plain"}, {"route", "/v1/:id"}, {"method", "GET"}}) == 3);
 }
 
 TEST_CASE("the first answer after a recovery says as of when files are", "[http][request]") {
   const auto counts = std::make_shared<figures>();
-  auto& row = counts->of(verb::get, "/v1/:id");
+  auto& row = counts->of(verb::get, "/v1/:id", "plain");
   const auto recovered = std::make_shared<recovery>(1'777'629'600'007);
   const auto fields_of = [&] {
     request_context context{"id"};
