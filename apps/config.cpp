@@ -438,6 +438,11 @@ const std::string nodes_path = "cluster.nodes";
 constexpr std::array<std::string_view, 5> kept_variables{"HOME", "LOGNAME", "PATH", "SHELL",
                                                          "USER"};
 
+std::optional<unsigned> process_count(const std::string& text) {
+  const auto n = number<unsigned>(text);
+  return n && (*n == 0 || (*n >= 8 && *n <= 4'194'304)) ? n : std::nullopt;
+}
+
 struct node_member {
   std::string name;
   setter_of<cluster_node_config> set;
@@ -513,7 +518,8 @@ const std::vector<key>& keys() {
     {"sandbox.limits.cpus",
      parsed(FIELD(sandbox.cpus), cpus,
             "a number of CPUs from 0.01 to 4096, such as 2 or 0.5, or 0 for no limit")},
-    {"sandbox.limits.processes", count(FIELD(sandbox.processes), {8, 4'194'304})},
+    {"sandbox.limits.processes",
+     parsed(FIELD(sandbox.processes), process_count, "a whole number from 8 to 4194304, or 0")},
     {"sandbox.limits.disk", size(FIELD(sandbox.disk_bytes), {1 * MiB, 1024 * TiB})},
     {"sandbox.limits.shm", size(FIELD(sandbox.shm_bytes), {64 * KiB, 64 * TiB})},
     {"sandbox.limits.log", size(FIELD(sandbox.log_bytes), {1 * MiB, 1 * TiB})},

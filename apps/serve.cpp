@@ -199,15 +199,22 @@ open_store(const state_directory& state, const std::string& name, storage::survi
   return why;
 }
 
+/// All that run in a sandbox at once share its part of the processors, and may hold a lock of the
+/// kernel's meanwhile that its neighbours need (docs/decisions/0054).
+unsigned processes_for(unsigned processors) {
+  return std::clamp(512 * processors, 1024u, 4096u);
+}
+
 runtime::sandbox_limits limits_of(const sandbox_config& from) {
-  const auto machine = static_cast<double>(std::max(1u, std::thread::hardware_concurrency()));
+  const auto processors = std::max(1u, std::thread::hardware_concurrency());
+  const auto machine = static_cast<double>(processors);
   runtime::sandbox_limits limits;
   limits.memory_bytes = from.memory_bytes;
   limits.disk_bytes = from.disk_bytes;
   limits.shm_bytes = from.shm_bytes;
   limits.log_bytes = from.log_bytes;
   limits.cpu_percent = static_cast<std::uint32_t>(std::lround(std::min(from.cpus, machine) * 100));
-  limits.processes = from.processes;
+  limits.processes = from.processes != 0 ? from.processes : processes_for(processors);
   limits.open_files = from.open_files;
   return limits;
 }

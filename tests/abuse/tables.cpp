@@ -77,6 +77,11 @@ const std::vector<table_attack>& all_table_attacks() {
     // ---- Numbers and queues
     {"asynchronous I/O", "numbers", "./attack table aio", {"ENOSYS"}},
     {"process numbers", "numbers", "./attack fork_bomb", {"EAGAIN"}},
+    // Each fork and exit of a dynamic program takes locks of the files that all sandboxes map.
+    {"mappings of shared files",
+     "numbers",
+     "bash -c 'bomb() { bomb | bomb & }; bomb; echo 1 begun; sleep 3600'",
+     {"begun"}},
     {"POSIX message queues",
      "numbers",
      "./attack table queues",
