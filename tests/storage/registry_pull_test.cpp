@@ -1038,5 +1038,10 @@ TEST_CASE("a pull takes no memory for what it fetches", "[registry]") {
   puller mine{server};
   const auto before = peak();
   REQUIRE(mine.run());
-  CHECK(peak() - before < 32 * 1024);
+#ifdef __SANITIZE_THREAD__ // It remembers each access, in some four times as much memory.
+  constexpr long most = 128 * 1024;
+#else
+  constexpr long most = 32 * 1024;
+#endif
+  CHECK(peak() - before < most);
 }
