@@ -51,7 +51,7 @@ TEST_CASE("the figures are for those who have the key", "[http][metrics]") {
   CHECK(ask(h.port(), "GET", "/metrics").status == 401);
   CHECK(ask(h.port(), "GET", "/metrics?token=s3cret").status == 401);
   CHECK(ask(h.port(), "GET", "/metrics", {}, "Authorization: Bearer wrong\r\n").status == 401);
-  for (const char* each : {"/v2/sandboxes", "/sandboxes", "/v1/sandboxes"})
+  for (const char* each : {"/v2/sandboxes", "/sandboxes", "/v1/pool/stats"})
     CHECK(ask(h.port(), "GET", each).status == 401);
   const auto page = scrape(h.port(), "Authorization: Bearer s3cret\r\n");
   CHECK(answered(page, "/metrics", "GET", "401") == 3);
@@ -61,7 +61,7 @@ TEST_CASE("the figures are for those who have the key", "[http][metrics]") {
   };
   CHECK(refused("vercel", "/v2/sandboxes") == 1);
   CHECK(refused("opensandbox", "/sandboxes") == 1);
-  CHECK(refused("bridge", "/v1/sandboxes") == 1);
+  CHECK(refused("bridge", "/v1/pool/stats") == 1);
   CHECK(h.server().metrics_port() == 0);
 }
 
