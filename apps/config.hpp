@@ -70,7 +70,7 @@ struct sandbox_config {
   bool allow_sudo = true;              ///< Some may have the privileges `sudo`.
   std::uint64_t memory_bytes = 2ull << 30;
   double cpus = 2.0; ///< 0: no limit.
-  unsigned processes = 0; ///< 0: as many as the machine's processors bear.
+  unsigned processes = 4096; ///< 0: as many as the machine's processors bear.
   std::uint64_t disk_bytes = 10ull << 30;
   std::uint64_t shm_bytes = 256ull << 20;
   std::uint64_t log_bytes = 64ull << 20; ///< Per command.
