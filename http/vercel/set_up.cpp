@@ -46,35 +46,41 @@ std::string directory_of(const std::string& url) {
   return name.empty() || name == "." || name == ".." ? std::string{"repository"} : name;
 }
 
-/// The credentials are in the environment of this one command, and asked for by git from there.
+/// The credentials are in the environment of this one command. A helper tells them to git, for the
+/// host of the source alone: not for one that it redirects to. Helpers of the image hear nothing.
 set_up_step clone(const git_source& from) {
-  constexpr std::string_view script = R"(set -e
+  constexpr std::string_view script = R"sh(set -e
 cd /vercel/sandbox
 export GIT_TERMINAL_PROMPT=0
-if [ -n "$SOURCE_PASSWORD$SOURCE_USERNAME" ]; then
-  ask=$(mktemp)
-  printf '%s\n' '#!/bin/sh' 'case $1 in Username*) printf %s "$SOURCE_USERNAME";; *) printf %s "$SOURCE_PASSWORD";; esac' >"$ask"
-  chmod 700 "$ask"
-  export GIT_ASKPASS="$ask"
-  trap 'rm -f "$ask"' EXIT
+fetch() { git fetch -q "$@"; }
+if [ -n "$SOURCE_USERNAME$SOURCE_PASSWORD" ]; then
+  host=${SOURCE_URL#*://}
+  helper="credential.${SOURCE_URL%%://*}://${host%%[/?#]*}.helper"
+  tell='!f() { printf "username=%s\npassword=%s\n" "$SOURCE_USERNAME" "$SOURCE_PASSWORD"; }; f'
+  fetch() { git -c credential.helper= -c "$helper=$tell" fetch -q "$@"; }
 fi
 git init -q "$SOURCE_DIRECTORY"
 cd "$SOURCE_DIRECTORY"
 git remote add origin "$SOURCE_URL"
 if [ -n "$SOURCE_REVISION" ]; then
-  if ! git fetch -q ${SOURCE_DEPTH:+--depth "$SOURCE_DEPTH"} origin "$SOURCE_REVISION" 2>/dev/null; then
-    git fetch -q --tags origin '+refs/heads/*:refs/remotes/origin/*'
-    git checkout -q "$SOURCE_REVISION" 2>/dev/null || git checkout -q "origin/$SOURCE_REVISION"
+  if ! fetch ${SOURCE_DEPTH:+--depth "$SOURCE_DEPTH"} origin "$SOURCE_REVISION" 2>/dev/null; then
+    fetch --tags origin '+refs/heads/*:refs/remotes/origin/*'
+    commit=$(git rev-parse -q --verify "$SOURCE_REVISION^{commit}" ||
+      git rev-parse -q --verify "origin/$SOURCE_REVISION^{commit}") || {
+      echo "the repository has no branch, tag or commit '$SOURCE_REVISION'" >&2
+      exit 1
+    }
+    git checkout -q "$commit"
   else
     git checkout -q FETCH_HEAD
   fi
 else
-  git fetch -q ${SOURCE_DEPTH:+--depth "$SOURCE_DEPTH"} origin HEAD
+  fetch ${SOURCE_DEPTH:+--depth "$SOURCE_DEPTH"} origin HEAD
   git remote set-head origin -a >/dev/null 2>&1 || true
   head=$(git symbolic-ref -q --short refs/remotes/origin/HEAD || echo origin/main)
   git checkout -q -B "${head#origin/}" FETCH_HEAD
 fi
-)";
+)sh";
   auto made = step(std::string{script}, user, "The git source could not be fetched: ", fetch_ms);
   made.command.env = {
     {"SOURCE_URL", from.url},           {"SOURCE_DIRECTORY", directory_of(from.url)},
@@ -85,17 +91,28 @@ fi
   return made;
 }
 
-set_up_step unpack(const tarball_source& from) {
-  constexpr std::string_view script = R"(set -e
-cd /vercel/sandbox
-archive=$(mktemp)
-trap 'rm -f "$archive"' EXIT
-curl -fsSL --proto '=http,https' --max-redirs 10 --max-time 200 --max-filesize 2147483648 -o "$archive" -- "$SOURCE_URL"
-tar -xf "$archive" --no-same-owner
-)";
+set_up_step download(const tarball_source& from) {
+  constexpr std::string_view script = R"sh(
+exec curl -fsSL --proto '=http,https' --max-redirs 10 --max-time 200 --max-filesize 2147483648 \
+  -o /tmp/insula-source -- "$SOURCE_URL"
+)sh";
   auto made = step(std::string{script}, user, "The tarball could not be fetched: ", fetch_ms);
   made.command.env = {{"SOURCE_URL", from.url}, {"HOME", std::string{home}}};
   return made;
+}
+
+/// Of what tar says, the first line that is no note has the reason.
+set_up_step unpack() {
+  constexpr std::string_view script = R"sh(set -e
+said=$(mktemp)
+trap 'rm -f /tmp/insula-source "$said"' EXIT
+cd /vercel/sandbox
+tar -xf /tmp/insula-source --no-same-owner 2>"$said" || {
+  grep -v -e '^$' -e 'Removing leading' "$said" | head -n 1 >&2
+  exit 1
+}
+)sh";
+  return step(std::string{script}, user, "The tarball could not be unpacked: ", fetch_ms);
 }
 
 } // namespace
@@ -128,8 +145,10 @@ std::vector<set_up_step> steps_of(const create_request& wanted) {
     step(std::string{make_home}, root, "The sandbox could not be set up: ", set_up_ms)};
   if (wanted.git)
     all.push_back(clone(*wanted.git));
-  if (wanted.tarball)
-    all.push_back(unpack(*wanted.tarball));
+  if (wanted.tarball) {
+    all.push_back(download(*wanted.tarball));
+    all.push_back(unpack());
+  }
   return all;
 }
 

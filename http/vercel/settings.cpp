@@ -1,5 +1,6 @@
 #include "http/vercel/settings.hpp"
 
+#include "http/text/percent.hpp"
 #include "http/vercel/ids.hpp"
 #include "http/vercel/members.hpp"
 
@@ -158,6 +159,21 @@ bool is_web_address(const std::string& url) {
          std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c < '\x7f'; });
 }
 
+/// "https://name:password@host/…": git would keep these in the sandbox, with the address.
+void take_credentials_from_address(git_source& from) {
+  const auto begin = from.url.find("://") + 3;
+  const auto at = from.url.substr(0, from.url.find_first_of("/?#", begin)).rfind('@');
+  if (at == std::string::npos || at < begin)
+    return;
+  const auto said = from.url.substr(begin, at - begin);
+  from.url.erase(begin, said.size() + 1);
+  const auto colon = said.find(':');
+  if (from.username.empty())
+    from.username = percent_decode(said.substr(0, colon));
+  if (from.password.empty() && colon != std::string::npos)
+    from.password = percent_decode(said.substr(colon + 1));
+}
+
 std::optional<refusal> read_git(const json::value& in, create_request& into) {
   git_source from;
   for (auto wrong :
@@ -167,6 +183,7 @@ std::optional<refusal> read_git(const json::value& in, create_request& into) {
       return wrong;
   if (!is_web_address(from.url))
     return bad_request("source.url must be an http or https URL");
+  take_credentials_from_address(from);
   if (from.revision.starts_with('-'))
     return bad_request("source.revision must not begin with a hyphen");
   if (const auto* depth = given(in, "depth")) {

@@ -10,6 +10,7 @@
 #include "tests/support/catch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -286,8 +287,26 @@ TEST_CASE("Vercel: a source is fetched by a command that has its words in variab
   for (const auto& each : steps[1].command.argv)
     CHECK_FALSE(has(each, "secret"));
   CHECK(definition_of(wanted).network == egress_policy::allow_all());
+  CHECK(steps[1].command.env.at("SOURCE_URL") == "https://a.example/b/c.git/");
   CHECK(last_line("one\ntwo\n") == "two");
   CHECK(last_line("").size() > 3);
+}
+
+TEST_CASE("Vercel: credentials in a source's address are no part of the address",
+          "[http][vercel]") {
+  const auto read = [](const std::string& source) {
+    create_request wanted;
+    REQUIRE_FALSE(
+      read_create(R"({"projectId":"p","source":{"type":"git",)" + source + "}}", wanted));
+    return std::array{wanted.git->url, wanted.git->username, wanted.git->password};
+  };
+  using words = std::array<std::string, 3>;
+  CHECK(read(R"("url":"https://n%40m:p:%2F@a.example:8/b@c")") ==
+        words{"https://a.example:8/b@c", "n@m", "p:/"});
+  CHECK(read(R"("url":"https://token@a.example/b")") == words{"https://a.example/b", "token", ""});
+  CHECK(read(R"("url":"https://n:old@a.example/b","password":"new")") ==
+        words{"https://a.example/b", "n", "new"});
+  CHECK(read(R"("url":"https://a.example/b@c?d@e")") == words{"https://a.example/b@c?d@e", "", ""});
 }
 
 TEST_CASE("Vercel: a policy has as many entries as the node can judge by", "[http][vercel]") {
