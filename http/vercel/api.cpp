@@ -83,11 +83,12 @@ private:
     add_session_routes(table, with_, prefix);
     add_command_routes(table, with_, prefix);
     add_file_routes(table, with_, prefix);
-    add_sandbox_routes(table, with_, prefix);
+    add_sandbox_routes(table, with_, under_way_, prefix);
     return table;
   }
 
   const shared_services with_;
+  const std::shared_ptr<creations> under_way_ = std::make_shared<creations>();
 };
 
 } // namespace

@@ -2,6 +2,7 @@
 
 #include "http/api/public_api.hpp"
 #include "http/sandboxes/services.hpp"
+#include "http/vercel/creations.hpp"
 
 #include <memory>
 #include <string>
@@ -19,7 +20,7 @@ std::shared_ptr<const public_api> make_api(shared_services with);
 
 /// Below `prefix`, which is empty or /api.
 void add_sandbox_routes(std::vector<route>& table, const shared_services& with,
-                        const std::string& prefix);
+                        const std::shared_ptr<creations>& under_way, const std::string& prefix);
 void add_session_routes(std::vector<route>& table, const shared_services& with,
                         const std::string& prefix);
 void add_command_routes(std::vector<route>& table, const shared_services& with,

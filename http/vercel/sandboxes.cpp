@@ -3,6 +3,7 @@
 #include "http/sandboxes/short_command.hpp"
 #include "http/text/percent.hpp"
 #include "http/vercel/access.hpp"
+#include "http/vercel/creations.hpp"
 #include "http/vercel/listing.hpp"
 #include "http/vercel/operations.hpp"
 #include "http/vercel/session_call.hpp"
@@ -61,9 +62,10 @@ response sandbox_answer(const named_call& call, const sandbox_view& view, bool r
   return {200, out.str()};
 }
 
+using found_function = std::function<void(const sandbox_view&, const sandbox_description&)>;
+
 /// `found` is called for a sandbox of this project with that name.
-void find(const named_call& call, const reply& to,
-          std::function<void(const sandbox_view&, const sandbox_description&)> found) {
+void find_any(const named_call& call, const reply& to, found_function found) {
   question{*call.with, call.id(), find_runs{}, to}
     .within(look_patience, late_answer())
     .starts(false)
@@ -76,25 +78,35 @@ void find(const named_call& call, const reply& to,
     });
 }
 
-// ---- Making one
-
-bool has_not_run(const sandbox_run& run) {
-  return run.state == run_state::pending || run.state == run_state::failed ||
-         (run.state == run_state::aborted && run.ended_ms == run.started_ms);
+/// One that is being made, or was left in the middle of that, is none yet.
+void find(const named_call& call, const reply& to, found_function found) {
+  find_any(call, to, [=](const sandbox_view& view, const sandbox_description& is) {
+    view.is.unfinished ? to->respond(unknown_sandbox(call.name)) : found(view, is);
+  });
 }
 
+// ---- Making one
+
 /// A sandbox that is being made. What fails is undone before it is answered, since a client that
-/// asks again must not find half of it.
+/// asks again must not find half of it. What a server leaves that ends meanwhile is unfinished in
+/// its record, and made anew by the next request.
 class making : public std::enable_shared_from_this<making> {
 public:
-  making(named_call call, create_request wanted, reply to)
+  making(named_call call, std::shared_ptr<creations> under_way, create_request wanted, reply to)
       : call_(std::move(call))
       , id_(call_.id())
+      , under_way_(std::move(under_way))
       , wanted_(std::move(wanted))
       , to_(std::move(to))
       , until_(std::chrono::steady_clock::now() + create_patience) {}
+  ~making() { leave(); }
+  making(const making&) = delete;
+  making& operator=(const making&) = delete;
 
   void begin() {
+    has_entered_ = under_way_->enter(id_);
+    if (!has_entered_) // Of two that make it at the same time, one does.
+      return to_->respond(taken_name(call_.name));
     to_->answer_within(create_patience, failure(refusal{503, "internal_server_error",
                                                         "The sandbox was not ready in time."}));
     define();
@@ -117,41 +129,43 @@ private:
     ask_sandbox(*call_.with, std::move(asked));
   }
 
+  /// Before the answer: its client may ask for the same name at once.
+  void tell(response what) {
+    leave();
+    to_->respond(std::move(what));
+  }
+  void leave() {
+    if (std::exchange(has_entered_, false))
+      under_way_->leave(id_);
+  }
+
   void define() {
     auto message = definition_of(wanted_);
     wanted_.wanted.updated_ms = system_clock{}.unix_ms();
+    wanted_.wanted.unfinished = true;
     message.metadata[metadata_api] = text_of(wanted_.wanted);
     ask<sandbox_description>(std::move(message), &making::defined, &making::not_defined);
   }
   void defined(const sandbox_description&) {
-    is_ours_ = true;
-    start();
+    ask<run_report>(begin_run{wanted_.wanted.timeout_ms}, &making::started);
   }
 
-  /// It is there: or an earlier attempt was cut off in its middle, and this one goes on with it.
+  /// It is there: or an earlier attempt was cut off in its middle, and nobody goes on with it.
   void not_defined(const error& why) {
     if (why.code != errc::already_exists)
-      return to_->respond(failure(why));
+      return refuse(why);
     ask<run_list>(find_runs{}, &making::looked_at, &making::refuse);
   }
   void looked_at(const run_list& all) {
     const auto is = settings_of(all.sandbox);
-    const bool never_ran =
-      all.runs.empty() || (all.sandbox.totals.runs <= 1 && has_not_run(all.runs.front()));
-    if (!is || !never_ran)
-      return to_->respond(taken_name(call_.name));
-    wanted_.wanted = *is; // As it was asked for first.
-    start();
+    if (!is || !is->unfinished || std::exchange(has_removed_, true))
+      return tell(taken_name(call_.name));
+    remove([self = shared_from_this()](const std::optional<error>& why) {
+      why ? self->refuse(*why) : self->define();
+    });
   }
 
-  void start() {
-    ask<run_report>(begin_run{wanted_.wanted.timeout_ms}, &making::started, &making::not_started);
-  }
-  /// Of two that make it at the same time, one does.
   void started(const run_report& report) {
-    if (!report.begun)
-      return to_->respond(taken_name(call_.name));
-    is_ours_ = true;
     report_ = report;
     run_steps(steps_of(wanted_));
   }
@@ -178,42 +192,58 @@ private:
 
   void prepared() {
     if (!has_source(wanted_) || wanted_.wanted.network.mode == network_wish::kind::allow_all)
-      return answer();
+      return finish();
     // Sources were fetched before the policy binds.
     ask<network_state>(set_network_request{policy_of(wanted_.wanted.network)},
                        &making::network_is_set);
   }
-  void network_is_set(const network_state&) { answer(); }
+  void network_is_set(const network_state&) { finish(); }
 
-  void answer() {
+  void finish() {
+    const auto before = text_of(wanted_.wanted);
+    wanted_.wanted.unfinished = false;
+    redefine_sandbox message;
+    message.metadata = metadata_change{metadata_api, text_of(wanted_.wanted), before};
+    ask<sandbox_description>(std::move(message), &making::finished);
+  }
+  void finished(const sandbox_description& is) {
+    const auto view = view_of(id_, is, report_.run);
+    if (!view || view->is.unfinished)
+      return undo({errc::internal, "the sandbox has been changed while it was made"});
     if (std::chrono::steady_clock::now() >= until_)
       return undo({errc::deadline_exceeded, "too late"});
-    const auto view = view_of(id_, report_.sandbox, report_.run);
-    to_->respond(view ? sandbox_answer(call_, *view) : unknown_sandbox(call_.name));
+    tell(sandbox_answer(call_, *view));
   }
 
-  void not_started(const error& why) { is_ours_ ? undo(why) : refuse(why); }
-  void refuse(const error& why) { to_->respond(failure(why)); }
+  void refuse(const error& why) { tell(failure(why)); }
 
   void undo(const error& why) {
+    remove([self = shared_from_this(), why](const std::optional<error>&) { self->refuse(why); });
+  }
+
+  /// With what was made of it.
+  void remove(std::function<void(const std::optional<error>&)> then) {
     call_.with->system->spawn(
-      [](caf::event_based_actor* self, const std::shared_ptr<making>& it, const error& because) {
-        const auto told = [=] { it->to_->respond(failure(because)); };
+      [](caf::event_based_actor* self, const std::shared_ptr<making>& it,
+         const std::function<void(const std::optional<error>&)>& next) {
         self
           ->request(it->call_.with->directory, caf::infinite, delete_atom::value, it->id_,
                     it->to_->context())
-          .then([told](caf::ok_atom) { told(); }, [told](const caf::error&) { told(); });
+          .then([next](caf::ok_atom) { next(std::nullopt); },
+                [next](const caf::error& failed) { next(from_caf(failed)); });
       },
-      shared_from_this(), why);
+      shared_from_this(), std::move(then));
   }
 
   const named_call call_;
   const std::string id_;
+  const std::shared_ptr<creations> under_way_;
   create_request wanted_;
   const reply to_;
   const std::chrono::steady_clock::time_point until_;
   run_report report_;
-  bool is_ours_ = false; ///< What fails is undone. Else somebody else makes it.
+  bool has_entered_ = false; ///< Among those under way.
+  bool has_removed_ = false; ///< What an earlier attempt has left.
 };
 
 /// None: the node can make what is asked for.
@@ -227,8 +257,9 @@ std::optional<refusal> objection(const services& with, const settings& wanted) {
   return refusal{400, "bad_request", "runtime: this server has no " + wanted.runtime};
 }
 
-void create(const shared_services& with, const access::reach& reach, const std::string& host,
-            const std::string& body, const reply& to) {
+void create(const shared_services& with, const std::shared_ptr<creations>& under_way,
+            const access::reach& reach, const std::string& host, const std::string& body,
+            const reply& to) {
   create_request wanted;
   if (const auto wrong = read_create(body, wanted))
     return to->respond(failure(*wrong));
@@ -237,7 +268,7 @@ void create(const shared_services& with, const access::reach& reach, const std::
   if (const auto wrong = objection(*with, wanted.wanted))
     return to->respond(failure(*wrong));
   named_call call{with, wanted.wanted.project, wanted.wanted.name, host};
-  std::make_shared<making>(std::move(call), std::move(wanted), to)->begin();
+  std::make_shared<making>(std::move(call), under_way, std::move(wanted), to)->begin();
 }
 
 // ---- What is asked of one
@@ -295,7 +326,7 @@ void patch(const named_call& call, const std::string& body, const reply& to) {
 }
 
 void remove(const named_call& call, const std::string&, const reply& to) {
-  find(call, to, [=](sandbox_view view, const sandbox_description&) {
+  find_any(call, to, [=](sandbox_view view, const sandbox_description&) {
     to->answer_within(delete_patience, late_answer());
     // What is told is how it stands when nothing of it runs.
     if (is_alive(view.run.state)) {
@@ -371,15 +402,15 @@ operation create_document(std::string_view version) {
 } // namespace
 
 void add_sandbox_routes(std::vector<route>& table, const shared_services& with,
-                        const std::string& prefix) {
+                        const std::shared_ptr<creations>& under_way, const std::string& prefix) {
   for (const auto* version : {"/v2", "/v3"}) {
     table.push_back({verb::post, prefix + version + "/sandboxes", access::bearer,
                      body_use::buffered, limits::routed_body_bytes,
-                     [with](const matched_request& what) {
+                     [with, under_way](const matched_request& what) {
                        return answered_by(
-                         [with, reach = access::reach{*with, what.head()},
+                         [with, under_way, reach = access::reach{*with, what.head()},
                           host = what.field("Host")](const std::string& body, const reply& to) {
-                           create(with, reach, host, body, to);
+                           create(with, under_way, reach, host, body, to);
                          });
                      },
                      create_document(version)});

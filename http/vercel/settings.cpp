@@ -306,6 +306,8 @@ std::string text_of(const settings& what) {
       out.member("expiration", *what.keep_last->expiration_ms);
     out.member("deleteEvicted", what.keep_last->delete_evicted).end_object();
   }
+  if (what.unfinished)
+    out.member("unfinished", true);
   out.end_object();
   return out.str();
 }
@@ -323,6 +325,7 @@ std::optional<settings> read_settings(std::string_view text) {
     is.updated_ms = at->GetInt64();
   if (const auto* count = find(document, "vcpus"); count != nullptr && count->IsUint())
     is.vcpus = count->GetUint();
+  is.unfinished = find(document, "unfinished") != nullptr;
   return is;
 }
 

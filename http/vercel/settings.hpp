@@ -44,6 +44,7 @@ struct settings {
   std::string region = default_region;
   std::string network_id = {};
   std::int64_t updated_ms = 0;
+  bool unfinished = false; ///< It is being made: its client has not been told of it.
 };
 
 struct git_source {

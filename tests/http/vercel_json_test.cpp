@@ -104,6 +104,10 @@ TEST_CASE("Vercel: what is asked for is read, and what is wrong is named", "[htt
   CHECK(is.network.denied == std::vector<std::string>{"10.0.0.0/8"});
   CHECK(read_settings(text_of(is)));
   CHECK(text_of(*read_settings(text_of(is))) == text_of(is));
+  auto begun = is;
+  begun.unfinished = true;
+  CHECK(read_settings(text_of(begun))->unfinished);
+  CHECK_FALSE(read_settings(text_of(is))->unfinished);
 
   const std::vector<std::pair<std::string, std::string>> wrong{
     {R"("name":"")", "name"},
