@@ -2,8 +2,8 @@
 """Runs a command against a node of a cluster that has no sandbox itself: tests/cluster/through.py --insula FILE -- COMMAND...
 
 Three machines, of which the first is drained: whatever is asked of it is another one's. The command finds it in INSULA_URL,
-with the key in INSULA_API_KEY and SANDBOX_API_KEY. Ends with the command's status; with 1 if a sandbox was ever at the first
-node, or if a server has ended meanwhile.
+with the key in INSULA_API_KEY and SANDBOX_API_KEY, and the program in INSULA_PROGRAM. Ends with the command's status; with 1
+if a sandbox was ever at the first node, or if a server has ended meanwhile.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def main():
         watch.start()
         del os.environ["SANDBOX_API_KEY"]
         environment = {**os.environ, "INSULA_URL": gateway.url, "INSULA_API_KEY": key, "SANDBOX_API_KEY": key,
-                       "INSULA_GATEWAY": gateway.name}
+                       "INSULA_GATEWAY": gateway.name, "INSULA_PROGRAM": os.path.abspath(options.insula)}
         for name in ("NO_PROXY", "no_proxy"):
             environment[name] = f"{gateway.address},127.0.0.1,localhost"
         status = subprocess.run(options.command, env=environment, check=False).returncode

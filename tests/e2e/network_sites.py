@@ -2,12 +2,14 @@
 
     network_sites.py CERTIFICATE ADDRESS...
 
-serves on each address, at port 9000 an S3 service, and on the first answers the DNS as well. CERTIFICATE: a file with the key, too. Prints "ready".
+serves on each address, at port 9000 an S3 service, and on the first answers the DNS as well. CERTIFICATE: a file with the key, too;
+sources of sandboxes are made beside it when they are asked for (sources_site.py). Prints "ready".
 """
 import hashlib
 import http.server
 import io
 import json
+import os
 import socket
 import socketserver
 import ssl
@@ -15,6 +17,9 @@ import struct
 import sys
 import tarfile
 import threading
+
+sys.dont_write_bytecode = True
+import sources_site
 
 NAMES = {
     "a.example": ["203.0.113.2"],
@@ -27,6 +32,9 @@ NAMES = {
     "metadata.example": ["169.254.169.254"],
     "empty.example": [],
     "moving.example": ["203.0.113.2"],
+    # Clients of the Vercel Sandbox service find these at the server beside them.
+    "vercel.com": ["127.0.0.1"],
+    "*.vercel.run": ["127.0.0.1"],
 }
 A, AAAA, TXT, HTTPS = 1, 28, 16, 65
 
@@ -64,9 +72,10 @@ def question_of(message):
 
 def answer(message):
     name, kind, question = question_of(message)
-    known = name in NAMES
+    addresses = NAMES.get(name, NAMES.get("*." + name.partition(".")[2]))
+    known = addresses is not None
     records = []
-    for address in NAMES.get(name, []):
+    for address in addresses or []:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         if kind == (AAAA if ":" in address else A):
             records.append((kind, socket.inet_pton(family, address)))
@@ -101,12 +110,18 @@ class Site(http.server.BaseHTTPRequestHandler):
             return self.end_headers()
         if self.path in PACKAGES:
             return self.send_package(PACKAGES[self.path])
+        if SOURCES.answer(self):
+            return None
         where = self.connection.getsockname()[0]
         text = "site %s host %s\n" % (where, self.headers.get("Host", "none"))
         self.send_response(200)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text.encode())
+
+    def do_POST(self):
+        if not SOURCES.answer(self):
+            self.send_error(405)
 
     def do_PUT(self):
         left = int(self.headers["Content-Length"])
@@ -237,4 +252,5 @@ def main(words):
 
 
 ssl.SSLSocket.asked_for = None
+SOURCES = sources_site.Sources(os.path.dirname(os.path.abspath(sys.argv[1])))
 main(sys.argv)
