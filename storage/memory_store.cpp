@@ -106,6 +106,27 @@ result<mark_page> memory_store::scan(std::string_view mark, const mark_position&
   return page;
 }
 
+result<mark_page> memory_store::read_each(const std::vector<mark_position>& places) {
+  if (auto why = malformed_places(places))
+    return std::move(*why);
+  const std::lock_guard lock{mutex_};
+  mark_page page;
+  std::size_t bytes = 0;
+  for (const auto& [key, owner] : places) {
+    page.more = bytes >= max_page_bytes;
+    if (page.more)
+      break;
+    const auto held = owned_.find(owner);
+    if (held == owned_.end())
+      continue;
+    if (const auto at = held->second.entries.find(key); at != held->second.entries.end()) {
+      ++lines_read_;
+      bytes += size_of(page.lines.emplace_back(owned_entry{owner, key, at->second}));
+    }
+  }
+  return page;
+}
+
 result<std::uint64_t> memory_store::count(std::string_view mark) {
   if (auto why = malformed_scan(mark))
     return std::move(*why);

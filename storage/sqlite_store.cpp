@@ -23,8 +23,9 @@ namespace {
 /// Tells our files from other SQLite files: "insl".
 constexpr std::int64_t application_id = 0x696e736c;
 
-/// 1 had no marks.
-constexpr std::int64_t schema_version = 2;
+/// 1 had no index of marks. In 2 no record was in a list of its group.
+constexpr std::int64_t first_with_marks = 2;
+constexpr std::int64_t schema_version = 3;
 
 constexpr auto tables = R"(
   CREATE TABLE owners(owner BLOB PRIMARY KEY, epoch INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -321,6 +322,24 @@ public:
     return page;
   }
 
+  result<mark_page> read_each(const std::vector<mark_position>& places, metrics::counter& read) {
+    const std::lock_guard lock{mutex_};
+    mark_page page;
+    std::size_t bytes = 0;
+    for (const auto& [key, owner] : places) {
+      page.more = bytes >= store::max_page_bytes;
+      if (page.more)
+        break;
+      const auto take = [&, &key = key, &owner = owner](statement& row) {
+        read.add();
+        bytes += size_of(page.lines.emplace_back(owned_entry{owner, key, row.text(0)}));
+      };
+      if (!value_.rows(take, std::string_view{owner}, std::string_view{key}))
+        return failure_of(db_.get(), "reading entries");
+    }
+    return page;
+  }
+
   result<std::uint64_t> count(std::string_view mark) {
     const std::lock_guard lock{mutex_};
     std::int64_t lines = 0;
@@ -354,6 +373,7 @@ private:
   statement scan_{db_.get(),
                   "SELECT key, owner, value FROM entries INDEXED BY marks WHERE " INSULA_IS_MARKED
                   " AND (key, owner) > (?, ?) AND key < ? ORDER BY key, owner LIMIT ?"};
+  statement value_{db_.get(), "SELECT value FROM entries WHERE owner = ? AND key = ?"};
   statement count_{db_.get(),
                    "SELECT count(*) FROM entries INDEXED BY marks WHERE " INSULA_IS_MARKED
                    " AND key >= ? AND key < ?"};
@@ -461,8 +481,9 @@ result<void> prepare(sqlite3* db, const std::string& path, survives what) {
   if (mode != "wal")
     return error{errc::io_failed, path + " is on a file system that cannot hold SQLite's WAL"};
   // Whole or not at all: until it is, the file is one of the version before.
+  const std::string lacks = *version < first_with_marks ? marks : "";
   if (*version < schema_version &&
-      !execute(db, (std::string{"BEGIN IMMEDIATE;"} + marks + set_version() + "COMMIT").c_str()))
+      !execute(db, ("BEGIN IMMEDIATE;" + lacks + set_version() + "COMMIT").c_str()))
     return unreadable("bringing up to this version");
   // What a crash left in the log may be there without ever having been synced: a disk that failed
   // to sync it once counts it as clean. Moved to the file proper it is, before anything rests on
@@ -606,6 +627,12 @@ result<mark_page> sqlite_store::scan(std::string_view mark, const mark_position&
   if (auto why = malformed_scan(mark, limit))
     return std::move(*why);
   return impl_->from.scan(mark, after, limit, impl_->counts.scanned);
+}
+
+result<mark_page> sqlite_store::read_each(const std::vector<mark_position>& places) {
+  if (auto why = malformed_places(places))
+    return std::move(*why);
+  return impl_->from.read_each(places, impl_->counts.scanned);
 }
 
 result<std::uint64_t> sqlite_store::count(std::string_view mark) {

@@ -750,6 +750,36 @@ result<mark_page> cluster_store::scan(std::string_view mark, const mark_position
   }
 }
 
+result<mark_page> cluster_store::read_each(const std::vector<mark_position>& places) {
+  if (auto why = malformed_places(places))
+    return std::move(*why);
+  mark_page page;
+  std::size_t bytes = 0;
+  for (std::size_t at = 0; at < places.size();) {
+    const auto count =
+      bytes < max_page_bytes ? std::min(places.size() - at, lines_at_once) : std::size_t{0};
+    page.more = count == 0;
+    if (page.more)
+      return page;
+    std::vector<operation> reads;
+    for (std::size_t i = 0; i < count; ++i)
+      reads.push_back(operation::read(state_->data_key(places[at + i].owner, places[at + i].key)));
+    auto got = state_->ask(std::move(reads));
+    if (!got)
+      return got.reason();
+    for (std::size_t i = 0; i < std::min(count, got->found.size()); ++i) {
+      page.more = bytes >= max_page_bytes;
+      if (page.more)
+        return page;
+      for (auto& each : got->found[i])
+        bytes += size_of(page.lines.emplace_back(
+          owned_entry{places[at + i].owner, places[at + i].key, std::move(each.value)}));
+    }
+    at += count;
+  }
+  return page;
+}
+
 result<std::uint64_t> cluster_store::count(std::string_view mark) {
   if (auto why = malformed_scan(mark))
     return std::move(*why);

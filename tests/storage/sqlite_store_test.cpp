@@ -44,12 +44,12 @@ TEST_CASE("a store written by a newer version is refused and left alone", "[stor
   const temp_dir dir;
   const auto path = (dir / "insula.db").string();
   REQUIRE(commit_now(*open(path), {"a", 1, {{"x", "1"}}}));
-  with_sqlite(path, "PRAGMA user_version=3");
+  with_sqlite(path, "PRAGMA user_version=4");
   const auto why = why_not(path);
   CHECK(why.code == errc::invalid_request);
-  CHECK(why.message == path + " was written by a newer Insula (schema 3, this one knows 2); start "
+  CHECK(why.message == path + " was written by a newer Insula (schema 4, this one knows 3); start "
                               "that version, or put a copy back that is older");
-  with_sqlite(path, "PRAGMA user_version=2");
+  with_sqlite(path, "PRAGMA user_version=3");
   CHECK(as_map(*open(path)->read("a")) == contents{{"x", "1"}});
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("a store of an earlier version is brought up to marks, and has all tha
           std::vector<owned_entry>{{"a", "@alarm/", "1"}, {"b", "@alarm/s/", "2"}});
     CHECK(commit_now(*s, {"a", 6, {}}).reason().code == errc::stale_epoch);
   }
-  CHECK(version() == 2);
+  CHECK(version() == 3);
   const auto s = open(path);
   REQUIRE(commit_now(*s, {"b", 7, {{"@alarm/s/", std::nullopt}, {"@alarm/t/", "3"}}}));
   CHECK(s->scan("@", {}, 10)->lines ==
