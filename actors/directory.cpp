@@ -392,7 +392,7 @@ void list_page(directory_pointer self, const list_group& wanted, const marked_ra
         },
         failed);
   };
-  self->request(finder, caf::infinite, scan_marks{range.mark, range.after, wanted.limit})
+  self->request(finder, caf::infinite, scan_marks{range.mark, range.after, wanted.limit, true})
     .then(read, failed);
 }
 

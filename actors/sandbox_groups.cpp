@@ -73,7 +73,7 @@ std::string turn_in(const listed_order& order, std::string name) {
 
 } // namespace
 
-std::vector<storage::entry> group_marks(const record_entries& record, const group_member& member,
+std::vector<storage::entry> group_marks(const record_entries& record, const grouped_sandbox& member,
                                         std::string_view turn) {
   std::vector<storage::entry> marks;
   if (!is_group(member.group) || !is_group(member.name) || !is_visible(member.name))

@@ -22,11 +22,11 @@ inline constexpr std::string_view group_lists = "@group/";
 
 /// Which group a sandbox is in, by what APIs say of it. None: in no group. The answer for one
 /// sandbox stays the same for as long as there is that sandbox. Any thread, quick.
-using group_rule = std::function<std::optional<group_member>(const api_metadata&)>;
+using group_rule = std::function<std::optional<grouped_sandbox>(const api_metadata&)>;
 
 /// The marks of this record, whose line's key in the list of all ends with `turn`. A member that is
 /// malformed has none.
-std::vector<storage::entry> group_marks(const record_entries& record, const group_member& member,
+std::vector<storage::entry> group_marks(const record_entries& record, const grouped_sandbox& member,
                                         std::string_view turn);
 
 /// A part of a list, as the store knows it.

@@ -24,6 +24,7 @@ struct scan_marks {
   std::string mark;
   storage::mark_position after;
   std::size_t limit = 1;
+  bool keys_only = false; ///< Then scan_keys().
 };
 
 /// Entries by their places: what storage::store::read_each() is asked.

@@ -138,6 +138,10 @@ public:
   virtual result<mark_page> scan(std::string_view mark, const mark_position& after,
                                  std::size_t limit) = 0;
 
+  /// The same page without values, which it does not read: they are empty, and end no page.
+  virtual result<mark_page> scan_keys(std::string_view mark, const mark_position& after,
+                                      std::size_t limit) = 0;
+
   /// The entries at these places, which need not be marked, in the places' order. A place without
   /// an entry is left out. Bytes end the answer as they end a page: `more` then says that the
   /// places behind that of its last line have not been looked at. Sees every batch that was

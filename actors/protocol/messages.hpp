@@ -438,7 +438,7 @@ struct sandbox_page {
   std::uint64_t total = 0;
 };
 /// A sandbox is in one group at most.
-struct group_member {
+struct grouped_sandbox {
   std::string group; ///< 1 to 128 bytes, any.
   std::string name;  ///< 1 to 128 visible characters of ASCII.
 };

@@ -256,10 +256,10 @@ std::optional<refusal> apply_patch(std::string_view body, settings& to, bool& ch
   return std::nullopt;
 }
 
-std::optional<group_member> group_of(const api_metadata& all) {
+std::optional<grouped_sandbox> group_of(const api_metadata& all) {
   const auto at = all.find(metadata_api);
   json::document document;
-  group_member is;
+  grouped_sandbox is;
   if (at == all.end() || !json::parse(at->second, document) || !document.IsObject() ||
       read_text(document, "project", is.group) || read_text(document, "name", is.name))
     return std::nullopt;

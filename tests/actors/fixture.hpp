@@ -94,7 +94,8 @@ struct fake_store {
           [this](const scan_marks& wanted) -> caf::result<storage::mark_page> {
             if (read_error)
               return to_caf(*read_error);
-            auto page = disk.scan(wanted.mark, wanted.after, wanted.limit);
+            auto page = wanted.keys_only ? disk.scan_keys(wanted.mark, wanted.after, wanted.limit)
+                                         : disk.scan(wanted.mark, wanted.after, wanted.limit);
             if (!page)
               return to_caf(page.reason());
             return std::move(*page);

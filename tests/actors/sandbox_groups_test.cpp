@@ -16,12 +16,12 @@ using namespace insula::test;
 namespace {
 
 /// "GROUP NAME", as the API `grouped` says it.
-std::optional<insula::group_member> by_text(const api_metadata& all) {
+std::optional<grouped_sandbox> by_text(const api_metadata& all) {
   const auto at = all.find("grouped");
   if (at == all.end())
     return std::nullopt;
   const auto blank = at->second.find(' ');
-  return insula::group_member{at->second.substr(0, blank), at->second.substr(blank + 1)};
+  return grouped_sandbox{at->second.substr(0, blank), at->second.substr(blank + 1)};
 }
 
 /// A sandbox as the lists know it.
@@ -422,8 +422,9 @@ TEST_CASE("a record of an earlier version that is used comes to be in its group'
   write_older(node.store.disk, {"abc", "prj", "box", 5, 6});
   CHECK(node.ids({"prj"}).empty());
   const auto box = node.make_sandbox();
-  node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
-  node.sys.run();
+  redefine_sandbox change;
+  change.expires_ms = node.sys.time.unix_ms() + 100'000;
+  node.sys.ask<sandbox_description>(box, change).value();
   CHECK(node.ids({"prj"}) == "abc");
   CHECK(*node.store.disk.count(older_sandbox_list) == 0);
 }

@@ -87,6 +87,10 @@ public:
     ++scans;
     return inner.scan(mark, after, limit);
   }
+  result<storage::mark_page> scan_keys(std::string_view mark, const storage::mark_position& after,
+                                       std::size_t limit) override {
+    return inner.scan_keys(mark, after, limit);
+  }
   result<storage::mark_page> read_each(const std::vector<storage::mark_position>& places) override {
     return inner.read_each(places);
   }

@@ -163,6 +163,12 @@ TEMPLATE_TEST_CASE("a page reads as many lines as it has, and one more", "[contr
     CHECK(page.more == (at + expected < all.size()));
     CHECK(disk.lines_read() - before <= limit + 1);
     CHECK(all_of(s, "@l/", limit) == all);
+    const auto keys = s.scan_keys("@l/", after, limit);
+    REQUIRE(keys);
+    REQUIRE(keys->lines.size() == expected);
+    CHECK(keys->more == page.more);
+    for (std::size_t i = 0; i < expected; ++i)
+      CHECK(keys->lines[i] == owned_entry{page.lines[i].owner, page.lines[i].key, ""});
   }
   const auto before = disk.lines_read();
   CHECK(page_of(s, "@l/", {all.back().key, all.back().owner}, 5).lines.empty());
@@ -206,6 +212,8 @@ TEMPLATE_TEST_CASE("a page of large lines ends early, and the list goes on", "[c
   const auto page = page_of(s, "@l/", {}, 6);
   CHECK(page.lines.size() == store::max_page_bytes / store::max_value_bytes);
   CHECK(page.more);
+  CHECK(s.scan_keys("@l/", {}, 6)->lines.size() == 6);
+  CHECK_FALSE(s.scan_keys("@l/", {}, 6)->more);
   CHECK(all_of(s, "@l/").size() == 6);
 }
 
@@ -243,7 +251,8 @@ TEMPLATE_TEST_CASE("a scan that makes no sense is refused", "[contract][scan]", 
   TestType disk;
   auto& s = disk.open();
   const auto refused = [&](std::string_view mark, std::size_t limit) {
-    const auto page = s.scan(mark, {}, limit);
+    const auto page = s.scan(mark, {}, limit), keys = s.scan_keys(mark, {}, limit);
+    CHECK(static_cast<bool>(page) == static_cast<bool>(keys));
     return !page && page.reason().code == errc::invalid_request;
   };
   CHECK(refused("", 1));

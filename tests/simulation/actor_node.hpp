@@ -14,8 +14,8 @@ namespace insula::simulation {
 class actor_history;
 
 /// Every sandbox is in lists of one group.
-inline std::optional<insula::group_member> everybodys_group(const api_metadata&) {
-  return insula::group_member{"everybody", "same"};
+inline std::optional<grouped_sandbox> everybodys_group(const api_metadata&) {
+  return grouped_sandbox{"everybody", "same"};
 }
 
 /// Its server has the actors of the real one: the directory and its sandboxes, with their gates to

@@ -439,8 +439,10 @@ TEST_CASE(
 
   std::atomic<int> looked_at{0}; // Lines and records, by a later start.
   one.played.play([&](const etcd::transaction& what, auto got, auto then) {
-    for (const auto& each : what.then)
-      looked_at += each.key.starts_with("t/data/") || each.key.starts_with("t/mark/@list");
+    for (std::size_t i = 0; got && i < got->found.size() && i < what.then.size(); ++i)
+      if (const auto& key = what.then[i].key;
+          key.starts_with("t/data/") || key.starts_with("t/mark/@list"))
+        looked_at += static_cast<int>(got->found[i].size());
     then(std::move(got));
   });
   const auto later = bring_up(one);
@@ -511,7 +513,7 @@ TEST_CASE("lines of an earlier version come to the lists of groups, by two nodes
     }
   }
   const actors::group_rule groups = [](const api_metadata& all) {
-    return std::optional{insula::group_member{all.at("grouped"), "box"}};
+    return std::optional{grouped_sandbox{all.at("grouped"), "box"}};
   };
   const auto bring_up = [&groups](node& at) {
     return actors::list_older_records(

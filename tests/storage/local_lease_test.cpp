@@ -25,6 +25,10 @@ public:
                          std::size_t limit) override {
     return disk.scan(mark, after, limit);
   }
+  result<mark_page> scan_keys(std::string_view mark, const mark_position& after,
+                              std::size_t limit) override {
+    return disk.scan_keys(mark, after, limit);
+  }
   result<mark_page> read_each(const std::vector<mark_position>& places) override {
     return disk.read_each(places);
   }
@@ -188,6 +192,9 @@ TEST_CASE("a store that cannot be read stops the service from starting", "[stora
       return std::vector<owned_entry>{};
     }
     result<mark_page> scan(std::string_view, const mark_position&, std::size_t) override {
+      return mark_page{};
+    }
+    result<mark_page> scan_keys(std::string_view, const mark_position&, std::size_t) override {
       return mark_page{};
     }
     result<mark_page> read_each(const std::vector<mark_position>&) override { return mark_page{}; }

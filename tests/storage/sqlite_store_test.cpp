@@ -102,12 +102,23 @@ TEST_CASE("a list of 10,000 lines is counted and paged without a walk through th
   constexpr int many = 10'000;
   std::vector<std::future<result<void>>> written;
   for (int i = 0; i < many; ++i)
-    written.push_back(commit_async(
-      *s,
-      {"o" + std::to_string(i), 1, {{"@l/" + std::to_string(100'000 + i), "line"}, {"x", "y"}}}));
+    written.push_back(commit_async(*s, {"o" + std::to_string(i),
+                                        1,
+                                        {{"@l/" + std::to_string(100'000 + i), "line"},
+                                         {"@z/" + std::to_string(i), ""},
+                                         {"x", "y"}}}));
   for (auto& each : written)
     REQUIRE(each.get());
+  const auto steps_of = [&](const auto& ask) {
+    const auto before = s->figures().steps.value();
+    ask();
+    return s->figures().steps.value() - before;
+  };
   CHECK(*s->count("@l/") == many);
+  CHECK(steps_of([&] { CHECK(*s->count("@l/1099") == 100); }) < 1'000);
+  CHECK(steps_of([&] { CHECK(*s->count("@z/77") == 111); }) < 1'000);
+  CHECK(steps_of([&] { CHECK(s->scan("@z/", {"@z/77", "o77"}, 5)->lines.size() == 5); }) < 200);
+  CHECK(steps_of([&] { CHECK(s->scan("@l/1099", {}, 5)->lines.size() == 5); }) < 200);
   const auto before = s->figures().scanned.value();
   const auto page = s->scan("@l/", {"@l/107000", "o7000"}, 100);
   REQUIRE(page);
