@@ -1,6 +1,7 @@
 #include "actors/directory.hpp"
 
 #include "actors/protocol/errors.hpp"
+#include "actors/sandbox_groups.hpp"
 #include "actors/sandbox_list.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -361,6 +362,40 @@ void list_page(directory_pointer self, const list_sandboxes& wanted, storage::ma
   self->request(finder, caf::infinite, count_marks_atom::value, mark).then(read, failed);
 }
 
+/// First the marks of the page, then the lines that they stand for.
+void list_page(directory_pointer self, const list_group& wanted, const marked_range& range,
+               caf::typed_response_promise<group_page> reply) {
+  const auto finder = self->state.options->keep->finder;
+  const auto failed = [reply](caf::error& why) mutable { reply.deliver(std::move(why)); };
+  const auto read = [=](const storage::mark_page& marks) {
+    read_entries lines;
+    for (const auto& each : marks.lines)
+      lines.places.push_back(line_behind(each));
+    self->request(finder, caf::infinite, std::move(lines))
+      .then(
+        [=, to = reply](const storage::mark_page& found) mutable {
+          group_page page;
+          std::string last; // The place up to which all has been looked at.
+          auto mark = marks.lines.begin();
+          for (const auto& each : found.lines) {
+            mark = std::find_if(mark, marks.lines.end(),
+                                [&](const auto& one) { return one.owner == each.owner; });
+            last = place_of(wanted, *mark++);
+            auto [id, is] = read_line(each);
+            page.sandboxes.push_back({std::move(id), std::move(is), last});
+          }
+          if (found.more)
+            page.next = last;
+          else if (marks.more)
+            page.next = place_of(wanted, marks.lines.back());
+          to.deliver(std::move(page));
+        },
+        failed);
+  };
+  self->request(finder, caf::infinite, scan_marks{range.mark, range.after, wanted.limit, true})
+    .then(read, failed);
+}
+
 /// None: it is good.
 std::optional<error> check_limit(std::uint32_t limit) {
   if (limit > 0 && limit <= limits::list_page_sandboxes)
@@ -500,6 +535,16 @@ directory_impl::behavior_type directory(directory_pointer self,
         return to_caf(after.reason());
       auto reply = self->make_response_promise<sandbox_page>();
       list_page(self, wanted, std::move(*after), reply);
+      return reply;
+    },
+    [self](const list_group& wanted) -> caf::result<group_page> {
+      if (auto wrong = check_limit(wanted.limit))
+        return to_caf(*wrong);
+      const auto range = range_of(wanted);
+      if (!range)
+        return to_caf(range.reason());
+      auto reply = self->make_response_promise<group_page>();
+      list_page(self, wanted, *range, reply);
       return reply;
     },
     [self](disowned_atom) {

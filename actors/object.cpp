@@ -1,5 +1,6 @@
 #include "actors/object.hpp"
 
+#include "actors/record_keys.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
 
@@ -143,25 +144,15 @@ void object_storage::change_entries(pending& in, std::vector<storage::change> ch
   }
 }
 
-void object_storage::derive(std::string prefix,
-                            std::function<std::optional<storage::entry>(const entries_map&)> rule) {
-  derived_at_ = std::move(prefix);
+void object_storage::derive(std::vector<std::string> prefixes,
+                            std::function<std::vector<storage::entry>(const entries_map&)> rule) {
+  derived_at_ = std::move(prefixes);
   derived_by_ = std::move(rule);
 }
 
 std::vector<storage::change> object_storage::underived() const {
-  std::vector<storage::change> changes;
-  if (!derived_by_)
-    return changes;
-  const auto wanted = derived_by_(entries_);
-  for (auto at = entries_.lower_bound(derived_at_);
-       at != entries_.end() && at->first.starts_with(derived_at_); ++at)
-    if (!wanted || at->first != wanted->key)
-      changes.push_back({at->first, std::nullopt});
-  if (const auto* is = wanted ? find(wanted->key) : nullptr;
-      wanted && (is == nullptr || *is != wanted->value))
-    changes.push_back({wanted->key, wanted->value});
-  return changes;
+  return derived_by_ ? actors::underived(entries_, derived_at_, derived_by_(entries_))
+                     : std::vector<storage::change>{};
 }
 
 void object_storage::write_at(storage::epoch now) {

@@ -76,11 +76,11 @@ public:
   /// The lease's. Before the first write, and after each new lease.
   void write_at(storage::epoch now);
 
-  /// From now on the entries below `prefix` are those that `rule` makes of all others: each batch
+  /// From now on the entries below `prefixes` are those that `rule` makes of all others: each batch
   /// that changes these has the changes of those as well. A record that was written without the
   /// rule follows it as soon as it is loaded and may be written. Before load().
-  void derive(std::string prefix,
-              std::function<std::optional<storage::entry>(const entries_map&)> rule);
+  void derive(std::vector<std::string> prefixes,
+              std::function<std::vector<storage::entry>(const entries_map&)> rule);
 
   /// Together, or not at all. Before the changes, what begins with one of `cleared` is removed.
   /// With a prefix go the objects below it, and their alarms; with the empty one this object's.
@@ -152,7 +152,6 @@ private:
   void change_entry(pending& in, const std::string& key, std::optional<std::string> value);
   void change_entries(pending& in, std::vector<storage::change> changes);
   void change_alarm(pending& in, std::string record);
-  /// Changes that bring the derived entries in step with their rule.
   std::vector<storage::change> underived() const;
   void catch_up();
   void send_next();
@@ -173,10 +172,9 @@ private:
   storage::epoch epoch_ = 0;
   bool destroyed_ = false;
   bool loaded_ = false;
-  entries_map entries_;    ///< As they are when all is durable.
-  std::string derived_at_; ///< The prefix of what is derived.
-  std::function<std::optional<storage::entry>(const entries_map&)>
-    derived_by_;              ///< None: nothing is.
+  entries_map entries_;                 ///< As they are when all is durable.
+  std::vector<std::string> derived_at_; ///< The prefixes of what is derived.
+  std::function<std::vector<storage::entry>(const entries_map&)> derived_by_; ///< None: nothing is.
   std::string alarm_;         ///< Its record; empty: none is set.
   std::deque<pending> queue_; ///< The first is on its way if `under_way_`.
   bool under_way_ = false;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include "storage/store.hpp"
+
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <map>
@@ -7,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 /// The record of a sandbox, and those of its keys that more than one part reads.
 namespace insula::actors {
@@ -24,6 +28,23 @@ inline constexpr const char* paused_key = "paused";           ///< It is, whatev
 
 /// What the alarm of a run is below, as an object of the sandbox's.
 inline constexpr std::string_view run_clock_prefix = "deadline/";
+
+/// What makes the entries below `prefixes` those that are wanted there.
+inline std::vector<storage::change> underived(const record_entries& record,
+                                              const std::vector<std::string>& prefixes,
+                                              std::vector<storage::entry> wanted) {
+  std::vector<storage::change> changes;
+  for (const auto& prefix : prefixes)
+    for (auto at = record.lower_bound(prefix); at != record.end() && at->first.starts_with(prefix);
+         ++at)
+      if (std::none_of(wanted.begin(), wanted.end(),
+                       [&](const auto& each) { return each.key == at->first; }))
+        changes.push_back({at->first, std::nullopt});
+  for (auto& each : wanted)
+    if (const auto at = record.find(each.key); at == record.end() || at->second != each.value)
+      changes.push_back({std::move(each.key), std::move(each.value)});
+  return changes;
+}
 
 /// None: the text is no number, or is more than one.
 inline std::optional<std::int64_t> number_in(std::string_view text) {

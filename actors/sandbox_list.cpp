@@ -19,7 +19,6 @@ namespace insula::actors {
 namespace {
 
 constexpr auto last_time = std::numeric_limits<std::int64_t>::max();
-constexpr std::size_t time_digits = 16;
 
 /// Of a record, what its line has as well.
 constexpr std::array told_of{created_key, expires_key, image_key, paused_key, run_totals_key};
@@ -29,18 +28,16 @@ std::string value_of(const record_entries& record, std::string_view key) {
   return at == record.end() ? std::string{} : at->second;
 }
 
-/// The later, the lower.
-std::string turn_of(std::int64_t created_ms) {
-  const auto left = static_cast<std::uint64_t>(last_time - std::max<std::int64_t>(created_ms, 0));
+std::string digits_of(std::int64_t number) {
   std::array<char, time_digits> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), left, 16).ptr;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number, 16).ptr;
   const auto count = static_cast<std::size_t>(end - digits.data());
   return std::string(time_digits - count, '0').append(digits.data(), count);
 }
 
 /// Of the record with that text as its created_key.
 std::string line_key(std::string_view created) {
-  return std::string{sandbox_list} + turn_of(number_in(created).value_or(0));
+  return std::string{sandbox_list} + newest_first(number_in(created).value_or(0));
 }
 
 // ---- A line's text: "<key> <bytes of the value>\n<value>\n" for each.
@@ -72,6 +69,14 @@ record_entries from_text(std::string_view text) {
 
 } // namespace
 
+std::string newest_first(std::int64_t ms) {
+  return digits_of(last_time - std::max<std::int64_t>(ms, 0));
+}
+
+std::string oldest_first(std::int64_t ms) {
+  return digits_of(std::max<std::int64_t>(ms, 0));
+}
+
 sandbox_description describe_record(const record_entries& record) {
   sandbox_description said;
   said.exists = record.contains(created_key);
@@ -99,6 +104,25 @@ std::optional<storage::entry> line_of(const record_entries& record) {
   if (const auto run = last_run(record))
     told[key_of_run(run->number)] = text_of(*run);
   return storage::entry{line_key(created->second), to_text(told)};
+}
+
+std::vector<storage::entry> lines_of(const record_entries& record, const group_rule& groups) {
+  auto line = line_of(record);
+  if (!line)
+    return {};
+  const auto member = groups ? groups(metadata_of(record)) : std::nullopt;
+  auto all = member ? group_marks(record, *member, line->key.substr(sandbox_list.size()))
+                    : std::vector<storage::entry>{};
+  all.push_back(std::move(*line));
+  return all;
+}
+
+std::vector<std::string> prefixes_of_lines() {
+  return {std::string{sandbox_list}, std::string{older_sandbox_list}, std::string{group_lists}};
+}
+
+storage::mark_position line_behind(const storage::owned_entry& mark) {
+  return {std::string{sandbox_list}.append(turn_of_mark(mark)), mark.owner};
 }
 
 described_sandbox read_line(const storage::owned_entry& line) {
@@ -150,6 +174,23 @@ result<bool> is_listed(storage::store& records, const older_record& which) {
   return !line->empty();
 }
 
+/// Adds those whose line is one of an earlier version.
+result<void> add_older_lines(storage::store& records, std::vector<older_record>& to) {
+  storage::mark_position after;
+  for (bool more = true; more;) {
+    const auto page = records.scan(older_sandbox_list, after, storage::store::max_page_lines);
+    if (!page)
+      return page.reason();
+    for (const auto& each : page->lines)
+      to.push_back(
+        {each.owner, std::string{sandbox_list} + each.key.substr(older_sandbox_list.size())});
+    more = page->more;
+    if (more)
+      after = {page->lines.back().key, page->lines.back().owner};
+  }
+  return {};
+}
+
 /// Those without a line, as far as that is known before their leases are held.
 result<std::vector<older_record>> without_line(storage::store& records, found_records found) {
   const auto all = records.find(created_key);
@@ -159,7 +200,12 @@ result<std::vector<older_record>> without_line(storage::store& records, found_re
   for (const auto& each : *all)
     if (each.key == created_key)
       some.push_back({each.owner, line_key(each.value)});
-  if (some.empty() || found == found_records::older)
+  if (found == found_records::older) {
+    if (auto added = add_older_lines(records, some); !added)
+      return added.reason();
+    return some;
+  }
+  if (some.empty())
     return some;
   // There is no line without a record.
   const auto lines = records.count(sandbox_list);
@@ -178,27 +224,26 @@ result<std::vector<older_record>> without_line(storage::store& records, found_re
   return lacking;
 }
 
-/// With its lease held. None: it has one by now, or has been deleted.
-result<std::optional<storage::change>> line_that_lacks(storage::store& records,
-                                                       const std::string& owner) {
+/// With its lease held: what brings its lines up. None: they are by now, or it has been deleted.
+result<std::vector<storage::change>>
+lines_that_lack(storage::store& records, const std::string& owner, const group_rule& groups) {
   const auto found = records.read(owner);
   if (!found)
     return found.reason();
   record_entries record;
   for (const auto& [key, value] : *found)
     record.emplace(key, value);
-  auto line = line_of(record);
-  if (!line || record.contains(line->key))
-    return std::optional<storage::change>{};
-  return std::optional{storage::change{std::move(line->key), std::move(line->value)}};
+  return underived(record, prefixes_of_lines(), lines_of(record, groups));
 }
 
 /// Of one start.
 class listing {
 public:
-  listing(storage::store& records, storage::lease_service& leases, const owner_function& let_go)
+  listing(storage::store& records, storage::lease_service& leases, const group_rule& groups,
+          const owner_function& let_go)
       : records_(records)
       , leases_(leases)
+      , groups_(groups)
       , let_go_(let_go) {}
 
   /// False: none of them could be done, so nothing suggests that others can.
@@ -248,15 +293,15 @@ private:
       failed_.push_back({one.owner, one.line});
       return false;
     }
-    auto line = line_that_lacks(records_, one.owner);
-    if (!line) {
-      fail(one, line.reason());
+    auto lines = lines_that_lack(records_, one.owner, groups_);
+    if (!lines) {
+      fail(one, lines.reason());
       return false;
     }
-    if (*line) {
+    if (!lines->empty()) {
       auto [told, got] = answer_to<void>();
       one.written = std::move(got);
-      records_.commit({one.owner, one.held, {std::move(**line)}}, std::move(told));
+      records_.commit({one.owner, one.held, std::move(*lines)}, std::move(told));
     }
     return true;
   }
@@ -282,6 +327,7 @@ private:
 
   storage::store& records_;
   storage::lease_service& leases_;
+  const group_rule& groups_;
   const owner_function& let_go_;
   listed_records said_;
   std::vector<older_record> failed_;
@@ -290,11 +336,12 @@ private:
 } // namespace
 
 listed_records list_older_records(storage::store& records, storage::lease_service& leases,
-                                  found_records found, const owner_function& let_go) {
+                                  found_records found, const group_rule& groups,
+                                  const owner_function& let_go) {
   auto lacking = without_line(records, found);
   if (!lacking)
     return {0, 0, lacking.reason()};
-  listing of{records, leases, let_go};
+  listing of{records, leases, groups, let_go};
   bool goes_on = true;
   for (auto at = lacking->begin(); at != lacking->end();) {
     const auto end =

@@ -79,13 +79,24 @@ store_impl::behavior_type store(counted_pointer<store_state, store_impl> self, s
       return std::move(*found);
     },
     [self](const scan_marks& wanted) -> caf::result<storage::mark_page> {
-      auto page = self->state.disk->scan(wanted.mark, wanted.after, wanted.limit);
+      auto& disk = *self->state.disk;
+      auto page = wanted.keys_only ? disk.scan_keys(wanted.mark, wanted.after, wanted.limit)
+                                   : disk.scan(wanted.mark, wanted.after, wanted.limit);
       if (!page) {
         log::warning("store.unreadable",
                      {{"mark", wanted.mark}, {"reason", page.reason().message}});
         return to_caf(page.reason());
       }
       return std::move(*page);
+    },
+    [self](const read_entries& wanted) -> caf::result<storage::mark_page> {
+      auto found = self->state.disk->read_each(wanted.places);
+      if (!found) {
+        log::warning("store.unreadable", {{"entries", std::to_string(wanted.places.size())},
+                                          {"reason", found.reason().message}});
+        return to_caf(found.reason());
+      }
+      return std::move(*found);
     },
     [self](count_marks_atom, const std::string& mark) -> caf::result<std::uint64_t> {
       const auto lines = self->state.disk->count(mark);

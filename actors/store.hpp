@@ -24,6 +24,12 @@ struct scan_marks {
   std::string mark;
   storage::mark_position after;
   std::size_t limit = 1;
+  bool keys_only = false; ///< Then scan_keys().
+};
+
+/// Entries by their places: what storage::store::read_each() is asked.
+struct read_entries {
+  std::vector<storage::mark_position> places;
 };
 
 /// storage::store behind a mailbox. It runs on a thread of its own, because reading waits for the
@@ -38,6 +44,7 @@ using store_actor = caf::typed_actor<
   caf::replies_to<find_keys_atom,
                   std::string /* prefix */>::with<std::vector<storage::owned_entry>>,
   caf::replies_to<scan_marks>::with<storage::mark_page>,
+  caf::replies_to<read_entries>::with<storage::mark_page>,
   caf::replies_to<count_marks_atom, std::string /* mark */>::with<std::uint64_t>>;
 
 namespace actors {
@@ -53,5 +60,6 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::storage::write_batch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::storage::entry)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::storage::mark_page)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::scan_marks)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::read_entries)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::storage::entry>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::vector<insula::storage::owned_entry>)

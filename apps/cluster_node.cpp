@@ -59,7 +59,7 @@ const std::vector<std::string> found_by{"@alarm/", "snapshot", actors::image_sou
 
 /// Of the records, the marks and the lines of lists in etcd. Where an earlier version would misread
 /// what this one stores, or store less than this one reads, the number is another one.
-constexpr std::uint32_t stored_format = 2;
+constexpr std::uint32_t stored_format = 3;
 
 const error going_down{errc::io_failed, "the node is shutting down"};
 

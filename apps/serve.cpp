@@ -19,6 +19,7 @@
 #include "base/io_pool.hpp"
 #include "base/log.hpp"
 #include "http/server.hpp"
+#include "http/vercel/settings.hpp"
 #include "runtime/host_image.hpp"
 #include "runtime/native_engine.hpp"
 #include "runtime/spawner_client.hpp"
@@ -278,11 +279,12 @@ void forget_earlier_life(const state_directory& state, runtime::engine& engine) 
 
 /// Records of an earlier version come to be in the list. A node that has just joined has nothing of
 /// its own, and so keeps none of those that it owns for this.
-void list_older_records(const kept_records& records, cluster_node* cluster) {
+void list_older_records(const kept_records& records, const actors::group_rule& groups,
+                        cluster_node* cluster) {
   const bool gives_up = cluster != nullptr && !cluster->resumed();
   const auto found = cluster != nullptr ? actors::found_records::older : actors::found_records::all;
-  actors::tell(
-    actors::list_older_records(*records.store, *records.leases, found, [&](const std::string& id) {
+  actors::tell(actors::list_older_records(
+    *records.store, *records.leases, found, groups, [&](const std::string& id) {
       if (gives_up)
         cluster->records().give_up(id, [](const result<void>&) {});
     }));
@@ -602,7 +604,8 @@ result<void> run(const config& values, const config_origin& from) {
   options.all_persistent = values.snapshots.all;
   options.network =
     values.network.allow_all ? egress_policy::allow_all() : egress_policy::deny_all();
-  list_older_records(*records, cluster.get());
+  options.groups = http::vercel::group_of;
+  list_older_records(*records, options.groups, cluster.get());
   const auto counts = options.figures;
   const auto node_ends = options.node_ends;
   const pool_settings warm{values.pool.target, values.pool.refresh_interval,

@@ -70,9 +70,10 @@ void insula_server::start() {
   }
 }
 
-clock::time_point insula_server::kill_and_replace() {
+clock::time_point insula_server::kill_and_replace(const std::function<void()>& meanwhile) {
   process_->stop(SIGKILL, stop_patience);
   process_.reset();
+  meanwhile();
   const auto began = clock::now();
   start();
   return began;

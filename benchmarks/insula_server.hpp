@@ -4,6 +4,7 @@
 #include "benchmarks/clock.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -27,9 +28,13 @@ public:
   /// The processes that make its sandboxes and are not below it.
   std::vector<pid_t> spawners() const;
 
-  /// Kills it and starts another one on the same state, which has another port. Answers the moment
-  /// just before that one's start. Throws std::runtime_error; stop() then ends what there is.
-  clock::time_point kill_and_replace();
+  /// Kills it and starts another one on the same state, which has another port; between,
+  /// `meanwhile` is called. Answers the moment just before that one's start. Throws
+  /// std::runtime_error; stop() then ends what there is.
+  clock::time_point kill_and_replace(const std::function<void()>& meanwhile = [] {});
+
+  /// The file of the store with its sandboxes' records.
+  std::string records() const { return directory_ + "/state/records/insula.db"; }
 
   /// As Ctrl-C would. Throws std::runtime_error when it does not end well; its directory then
   /// stays.

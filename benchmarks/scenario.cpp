@@ -35,6 +35,7 @@ std::vector<std::unique_ptr<scenario>> all_scenarios() {
   all.push_back(make_mounts());
   all.push_back(make_abuse());
   all.push_back(make_image_import());
+  all.push_back(make_lists());
   return all;
 }
 

@@ -65,6 +65,7 @@ std::unique_ptr<scenario> make_execd();
 std::unique_ptr<scenario> make_mounts();
 std::unique_ptr<scenario> make_abuse();
 std::unique_ptr<scenario> make_image_import();
+std::unique_ptr<scenario> make_lists();
 
 /// Runs the steps in random order; what one throws is counted as its failure.
 struct step {

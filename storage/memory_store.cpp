@@ -89,6 +89,16 @@ memory_store::marks::const_iterator memory_store::begin_of(std::string_view mark
 
 result<mark_page> memory_store::scan(std::string_view mark, const mark_position& after,
                                      std::size_t limit) {
+  return scan(mark, after, limit, true);
+}
+
+result<mark_page> memory_store::scan_keys(std::string_view mark, const mark_position& after,
+                                          std::size_t limit) {
+  return scan(mark, after, limit, false);
+}
+
+result<mark_page> memory_store::scan(std::string_view mark, const mark_position& after,
+                                     std::size_t limit, bool values) {
   if (auto why = malformed_scan(mark, limit))
     return std::move(*why);
   const std::lock_guard lock{mutex_};
@@ -100,8 +110,29 @@ result<mark_page> memory_store::scan(std::string_view mark, const mark_position&
     page.more = page.lines.size() == limit || bytes >= max_page_bytes;
     if (page.more)
       break;
-    bytes +=
-      size_of(page.lines.emplace_back(owned_entry{at->first.second, at->first.first, at->second}));
+    bytes += size_of(page.lines.emplace_back(
+      owned_entry{at->first.second, at->first.first, values ? at->second : std::string{}}));
+  }
+  return page;
+}
+
+result<mark_page> memory_store::read_each(const std::vector<mark_position>& places) {
+  if (auto why = malformed_places(places))
+    return std::move(*why);
+  const std::lock_guard lock{mutex_};
+  mark_page page;
+  std::size_t bytes = 0;
+  for (const auto& [key, owner] : places) {
+    page.more = bytes >= max_page_bytes;
+    if (page.more)
+      break;
+    const auto held = owned_.find(owner);
+    if (held == owned_.end())
+      continue;
+    if (const auto at = held->second.entries.find(key); at != held->second.entries.end()) {
+      ++lines_read_;
+      bytes += size_of(page.lines.emplace_back(owned_entry{owner, key, at->second}));
+    }
   }
   return page;
 }

@@ -18,10 +18,13 @@ public:
   result<std::vector<owned_entry>> find(std::string_view prefix) override;
   result<mark_page> scan(std::string_view mark, const mark_position& after,
                          std::size_t limit) override;
+  result<mark_page> scan_keys(std::string_view mark, const mark_position& after,
+                              std::size_t limit) override;
+  result<mark_page> read_each(const std::vector<mark_position>& places) override;
   result<std::uint64_t> count(std::string_view mark) override;
   result<std::vector<std::string>> owners() override;
 
-  std::uint64_t lines_read() const; ///< By all calls of scan().
+  std::uint64_t lines_read() const; ///< By all calls of scan() and read_each().
 
 private:
   struct waiting_batch {
@@ -36,6 +39,8 @@ private:
   using marks = std::map<std::pair<std::string, std::string>, std::string>; ///< By key and owner.
 
   result<void> apply(const write_batch& batch);
+  result<mark_page> scan(std::string_view mark, const mark_position& after, std::size_t limit,
+                         bool values);
   marks::const_iterator begin_of(std::string_view mark, const mark_position& after) const;
 
   mutable std::mutex mutex_;

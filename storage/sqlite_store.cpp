@@ -23,8 +23,9 @@ namespace {
 /// Tells our files from other SQLite files: "insl".
 constexpr std::int64_t application_id = 0x696e736c;
 
-/// 1 had no marks.
-constexpr std::int64_t schema_version = 2;
+/// 1 had no index of marks. In 2 no record was in a list of its group.
+constexpr std::int64_t first_with_marks = 2;
+constexpr std::int64_t schema_version = 3;
 
 constexpr auto tables = R"(
   CREATE TABLE owners(owner BLOB PRIMARY KEY, epoch INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -33,7 +34,8 @@ constexpr auto tables = R"(
 )";
 
 /// Which entries are marked: '@' is 0x40. SQLite uses the index only for a statement that says the
-/// same in the same words.
+/// same in the same words. They stand behind the range that is read: of two that begin a range
+/// SQLite takes the first, and would walk there from the first mark of all.
 #define INSULA_IS_MARKED "key >= x'40' AND key < x'41'"
 
 constexpr auto marks = "CREATE INDEX marks ON entries(key, owner) WHERE " INSULA_IS_MARKED ";";
@@ -119,6 +121,12 @@ public:
   template <class... Values>
   bool run(const Values&... values) {
     return rows([](statement&) {}, values...);
+  }
+
+  /// What SQLite has done for it since this was asked last.
+  std::uint64_t steps() {
+    return static_cast<std::uint64_t>(
+      sqlite3_stmt_status(held_.get(), SQLITE_STMTSTATUS_VM_STEP, 1));
   }
 
   std::int64_t number(int column) { return sqlite3_column_int64(held_.get(), column); }
@@ -301,7 +309,7 @@ public:
   }
 
   result<mark_page> scan(std::string_view mark, const mark_position& after, std::size_t limit,
-                         metrics::counter& read) {
+                         bool values, store_figures& counts) {
     const bool at_begin = after.key < mark;
     const std::string_view key = at_begin ? mark : after.key;
     const std::string_view owner = at_begin ? std::string_view{} : after.owner;
@@ -309,24 +317,45 @@ public:
     mark_page page;
     std::size_t bytes = 0;
     const auto take = [&](statement& row) {
-      read.add();
+      counts.scanned.add();
       page.more = page.lines.size() == limit || bytes >= store::max_page_bytes;
       if (!page.more)
         bytes +=
           size_of(page.lines.emplace_back(owned_entry{row.text(1), row.text(0), row.text(2)}));
       return !page.more;
     };
-    if (!scan_.rows(take, key, owner, std::string_view{end_of(mark)}, epoch{limit + 1}))
+    auto& all = values ? scan_ : scan_keys_;
+    if (!all.rows(take, key, owner, std::string_view{end_of(mark)}, epoch{limit + 1}))
       return failure_of(db_.get(), "reading a list");
+    counts.steps.add(all.steps());
     return page;
   }
 
-  result<std::uint64_t> count(std::string_view mark) {
+  result<mark_page> read_each(const std::vector<mark_position>& places, metrics::counter& read) {
+    const std::lock_guard lock{mutex_};
+    mark_page page;
+    std::size_t bytes = 0;
+    for (const auto& [key, owner] : places) {
+      page.more = bytes >= store::max_page_bytes;
+      if (page.more)
+        break;
+      const auto take = [&, &key = key, &owner = owner](statement& row) {
+        read.add();
+        bytes += size_of(page.lines.emplace_back(owned_entry{owner, key, row.text(0)}));
+      };
+      if (!value_.rows(take, std::string_view{owner}, std::string_view{key}))
+        return failure_of(db_.get(), "reading entries");
+    }
+    return page;
+  }
+
+  result<std::uint64_t> count(std::string_view mark, store_figures& counts) {
     const std::lock_guard lock{mutex_};
     std::int64_t lines = 0;
     if (!count_.rows([&](statement& row) { lines = row.number(0); }, mark,
                      std::string_view{end_of(mark)}))
       return failure_of(db_.get(), "counting a list");
+    counts.steps.add(count_.steps());
     return static_cast<std::uint64_t>(lines);
   }
 
@@ -352,11 +381,14 @@ private:
                              "ON e.owner = o.owner AND e.key >= ? AND e.key < ? "
                              "WHERE substr(o.owner, 1, 1) <> x'5f' ORDER BY o.owner, e.key"};
   statement scan_{db_.get(),
-                  "SELECT key, owner, value FROM entries INDEXED BY marks WHERE " INSULA_IS_MARKED
-                  " AND (key, owner) > (?, ?) AND key < ? ORDER BY key, owner LIMIT ?"};
-  statement count_{db_.get(),
-                   "SELECT count(*) FROM entries INDEXED BY marks WHERE " INSULA_IS_MARKED
-                   " AND key >= ? AND key < ?"};
+                  "SELECT key, owner, value FROM entries INDEXED BY marks WHERE (key, owner) > "
+                  "(?, ?) AND key < ? AND " INSULA_IS_MARKED " ORDER BY key, owner LIMIT ?"};
+  statement scan_keys_{db_.get(),
+                       "SELECT key, owner, x'' FROM entries INDEXED BY marks WHERE (key, owner) > "
+                       "(?, ?) AND key < ? AND " INSULA_IS_MARKED " ORDER BY key, owner LIMIT ?"};
+  statement value_{db_.get(), "SELECT value FROM entries WHERE owner = ? AND key = ?"};
+  statement count_{db_.get(), "SELECT count(*) FROM entries INDEXED BY marks WHERE key >= ? AND "
+                              "key < ? AND " INSULA_IS_MARKED};
 };
 
 constexpr auto what_to_do = "; put a copy of it back, or move it away together with the files of "
@@ -461,8 +493,9 @@ result<void> prepare(sqlite3* db, const std::string& path, survives what) {
   if (mode != "wal")
     return error{errc::io_failed, path + " is on a file system that cannot hold SQLite's WAL"};
   // Whole or not at all: until it is, the file is one of the version before.
+  const std::string lacks = *version < first_with_marks ? marks : "";
   if (*version < schema_version &&
-      !execute(db, (std::string{"BEGIN IMMEDIATE;"} + marks + set_version() + "COMMIT").c_str()))
+      !execute(db, ("BEGIN IMMEDIATE;" + lacks + set_version() + "COMMIT").c_str()))
     return unreadable("bringing up to this version");
   // What a crash left in the log may be there without ever having been synced: a disk that failed
   // to sync it once counts it as clean. Moved to the file proper it is, before anything rests on
@@ -605,13 +638,26 @@ result<mark_page> sqlite_store::scan(std::string_view mark, const mark_position&
                                      std::size_t limit) {
   if (auto why = malformed_scan(mark, limit))
     return std::move(*why);
-  return impl_->from.scan(mark, after, limit, impl_->counts.scanned);
+  return impl_->from.scan(mark, after, limit, true, impl_->counts);
+}
+
+result<mark_page> sqlite_store::scan_keys(std::string_view mark, const mark_position& after,
+                                          std::size_t limit) {
+  if (auto why = malformed_scan(mark, limit))
+    return std::move(*why);
+  return impl_->from.scan(mark, after, limit, false, impl_->counts);
+}
+
+result<mark_page> sqlite_store::read_each(const std::vector<mark_position>& places) {
+  if (auto why = malformed_places(places))
+    return std::move(*why);
+  return impl_->from.read_each(places, impl_->counts.scanned);
 }
 
 result<std::uint64_t> sqlite_store::count(std::string_view mark) {
   if (auto why = malformed_scan(mark))
     return std::move(*why);
-  return impl_->from.count(mark);
+  return impl_->from.count(mark, impl_->counts);
 }
 
 result<std::vector<std::string>> sqlite_store::owners() {

@@ -39,6 +39,9 @@ public:
   result<std::vector<owned_entry>> find(std::string_view prefix) override;
   result<mark_page> scan(std::string_view mark, const mark_position& after,
                          std::size_t limit) override;
+  result<mark_page> scan_keys(std::string_view mark, const mark_position& after,
+                              std::size_t limit) override;
+  result<mark_page> read_each(const std::vector<mark_position>& places) override;
   result<std::uint64_t> count(std::string_view mark) override;
   result<std::vector<std::string>> owners() override;
 

@@ -58,6 +58,13 @@ std::optional<error> malformed_scan(std::string_view mark, std::size_t limit) {
   return std::nullopt;
 }
 
+std::optional<error> malformed_places(const std::vector<mark_position>& places) {
+  if (places.size() > store::max_page_lines)
+    return error{errc::invalid_request,
+                 "1,000 entries can be read at once, not " + std::to_string(places.size())};
+  return std::nullopt;
+}
+
 std::size_t size_of(const owned_entry& line) {
   return line.owner.size() + line.key.size() + line.value.size();
 }

@@ -50,7 +50,8 @@ struct owned_entry {
   bool operator==(const owned_entry&) const = default;
 };
 
-/// A line of a list, as a place in it. Both empty: the place ahead of the first line.
+/// Where an entry is. Of a line of a list it is the place in that list as well; both empty: the
+/// place ahead of the first line.
 struct mark_position {
   std::string key;
   std::string owner;
@@ -61,7 +62,7 @@ struct mark_position {
 /// A page of a list.
 struct mark_page {
   std::vector<owned_entry> lines;
-  bool more = false; ///< Lines follow the last one of this page.
+  bool more = false; ///< Others follow the last one of this page.
 };
 
 /// What objects remember: a durable key-value store in which every key belongs to an owner.
@@ -137,6 +138,16 @@ public:
   virtual result<mark_page> scan(std::string_view mark, const mark_position& after,
                                  std::size_t limit) = 0;
 
+  /// The same page without values, which it does not read: they are empty, and end no page.
+  virtual result<mark_page> scan_keys(std::string_view mark, const mark_position& after,
+                                      std::size_t limit) = 0;
+
+  /// The entries at these places, which need not be marked, in the places' order. A place without
+  /// an entry is left out. Bytes end the answer as they end a page: `more` then says that the
+  /// places behind that of its last line have not been looked at. Sees every batch that was
+  /// acknowledged before the call. Errors: invalid_request (more than max_page_lines places).
+  virtual result<mark_page> read_each(const std::vector<mark_position>& places) = 0;
+
   /// How many lines that list has. The implementation counts them without reading an entry.
   /// Errors: as of scan().
   virtual result<std::uint64_t> count(std::string_view mark) = 0;
@@ -149,6 +160,7 @@ public:
 /// What every store refuses without looking at the disk.
 std::optional<error> malformed(const write_batch& batch);
 std::optional<error> malformed_scan(std::string_view mark, std::size_t limit = 1);
+std::optional<error> malformed_places(const std::vector<mark_position>& places);
 
 /// Marked: a line of a list.
 inline bool is_marked(std::string_view key) {

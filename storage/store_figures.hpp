@@ -10,7 +10,8 @@ struct store_figures {
   metrics::histogram group{metrics::sizes}; ///< Batches that went together.
   metrics::counter refused;                 ///< Batches that the disk or an epoch refused.
   metrics::counter scanned;                 ///< Lines that pages of lists have read.
-  metrics::gauge waiting;                   ///< Batches that wait or are being written.
+  metrics::counter steps; ///< What SQLite has done for lists, as it counts its steps.
+  metrics::gauge waiting; ///< Batches that wait or are being written.
 
   void write(metrics::text& into) const {
     using metrics::kind;

@@ -199,7 +199,9 @@ using directory_actor = caf::typed_actor<
   caf::replies_to<list_activations>::with<activation_page>,
   // Reads no more of the store than the page has. Errors: invalid_request (no such place, or the
   // limit), store_failed; in a cluster also node_unreachable.
-  caf::replies_to<list_sandboxes>::with<sandbox_page>>;
+  caf::replies_to<list_sandboxes>::with<sandbox_page>,
+  // The same of a group, with its errors: the mark and the line of each sandbox are read.
+  caf::replies_to<list_group>::with<group_page>>;
 
 /// The warm sandboxes of a node. It looks after them in rounds, from the first question on.
 using pool_actor =

@@ -347,6 +347,18 @@ struct sandbox_run {
   std::uint64_t bytes_in = 0; ///< To the sandbox.
   std::uint64_t bytes_out = 0;
 };
+/// When it came to be in its state.
+constexpr std::int64_t state_since(const sandbox_run& run) {
+  switch (run.state) {
+    case run_state::pending: return run.asked_ms;
+    case run_state::running: return run.started_ms != 0 ? run.started_ms : run.asked_ms;
+    case run_state::stopping: return run.stop_asked_ms;
+    case run_state::stopped:
+    case run_state::failed:
+    case run_state::aborted: return run.ended_ms;
+  }
+  return run.asked_ms;
+}
 /// Of all runs that are over.
 struct run_totals {
   std::uint64_t runs = 0;
@@ -424,6 +436,33 @@ struct sandbox_page {
   std::vector<described_sandbox> sandboxes;
   std::string next; ///< Empty: this is the last page.
   std::uint64_t total = 0;
+};
+/// A sandbox is in one group at most.
+struct grouped_sandbox {
+  std::string group; ///< 1 to 128 bytes, any.
+  std::string name;  ///< 1 to 128 visible characters of ASCII.
+};
+/// What the sandboxes of a group are ordered by: when each was made, its name, or when its last run
+/// came to be in the state that it is in.
+enum class list_order : std::uint8_t { created, name, state };
+/// A page of the sandboxes of a group, whether they run or not.
+struct list_group {
+  std::string group;
+  list_order by = list_order::created;
+  bool descends = true;
+  std::string name_prefix = {}; ///< Only those whose names begin so: with list_order::name.
+  std::string after = {};       ///< A place of this list. Empty: this is the first page.
+  std::uint32_t limit = 1;      ///< At most limits::list_page_sandboxes.
+};
+struct listed_sandbox {
+  std::string id;
+  sandbox_description is;
+  std::string place; ///< For the page that begins behind it.
+};
+/// Of a sandbox that is deleted while the page is read there is nothing.
+struct group_page {
+  std::vector<listed_sandbox> sandboxes;
+  std::string next; ///< The place behind which the list goes on. Empty: this is the last page.
 };
 /// A page of the sandboxes that are active on this node: the one that was activated last is first.
 struct list_activations {
@@ -588,6 +627,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::run_report)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_description)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_sandboxes)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_page)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_group)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::group_page)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_activations)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::activation_page)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::sandbox_sockets)

@@ -131,8 +131,8 @@ public:
 
   /// That of object_storage.
   template <class Rule>
-  void derive(std::string prefix, Rule rule) {
-    in_.derive(std::move(prefix), std::move(rule));
+  void derive(std::vector<std::string> prefixes, Rule rule) {
+    in_.derive(std::move(prefixes), std::move(rule));
   }
 
   void load(then_function then, otherwise_function otherwise, request_context context) override {
@@ -188,7 +188,9 @@ public:
       , run_clock_(self, options_->keep, kept_in::cluster, id_, run_clock_prefix)
       , parts(*this, claim_from(options_->pool), [self] { self->quit(); }) {
     parts_ = parts.table();
-    record_.derive(std::string{sandbox_list}, line_of);
+    record_.derive(prefixes_of_lines(), [groups = options_->groups](const auto& record) {
+      return lines_of(record, groups);
+    });
     self->set_down_handler([this](const caf::down_msg& gone) {
       if (const auto down = when_down_.extract(gone.source))
         down.mapped()();

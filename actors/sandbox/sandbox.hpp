@@ -8,6 +8,7 @@
 #include "actors/pool.hpp"
 #include "actors/protocol/interfaces.hpp"
 #include "actors/sandbox/lifecycle.hpp"
+#include "actors/sandbox_groups.hpp"
 #include "actors/workspaces.hpp"
 #include "base/bucket.hpp"
 #include "base/byte_budget.hpp"
@@ -53,6 +54,8 @@ struct sandbox_options {
   bool allow_sudo = true;  ///< If not, none gets the privileges `sudo`, and none with them starts.
   /// In a cluster: does this node own the id? Any thread, quick. None: it owns all.
   std::function<bool(const std::string& id)> ours = {};
+  /// Whose lists a sandbox is in. None: there are no groups.
+  group_rule groups = {};
   idle_ladder ladder;          ///< For one in which nothing runs and of which nothing is asked.
   workspaces* files = nullptr; ///< Where snapshots go. Null: files are lost with their node.
   std::chrono::milliseconds keep_interval{0}; ///< Between snapshots of one in use. 0: none.

@@ -42,6 +42,7 @@ std::optional<concern> concern_of(const route& row, const matched_request& what)
   about.image.text = what.head().field(image_field);
   about.in_body = row.in_body;
   about.id_in_body = row.id_in_body;
+  about.no_length = row.no_length;
   if (row.unknown)
     about.unknown = [say = row.unknown, path = request_path{what}] { return say(path); };
   return about;

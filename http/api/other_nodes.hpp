@@ -28,7 +28,8 @@ struct concern {
   actors::image_wish image = {};
   /// Reads its body; null: that says nothing of this.
   std::function<told_by_body(std::string_view body)> in_body = nullptr;
-  bool id_in_body = false; ///< Else the image alone.
+  bool id_in_body = false;           ///< Else the image alone.
+  response (*no_length)() = nullptr; ///< As the route's.
 };
 
 /// The other nodes, as one of this node's doors has them: says of each request whether it is served

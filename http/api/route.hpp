@@ -80,6 +80,8 @@ struct route {
   /// What a body says of the sandbox that its request makes. Null: nothing.
   std::function<told_by_body(std::string_view body)> in_body = nullptr;
   bool id_in_body = false; ///< Which sandbox that is; else its image alone.
+  /// 411, where a body has to say which node it goes to and has no length; null: as everywhere.
+  response (*no_length)() = nullptr;
   /// The node that `:node` stands for answers, and no other.
   bool at_node = false;
 

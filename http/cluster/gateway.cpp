@@ -73,9 +73,12 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
     if (is_behind_node())
       return std::nullopt;
     if (about.id_in_body && head.chunked) {
-      plan.refusal = {411, json::write_error("the request needs a Content-Length: its body says "
-                                             "which node it goes to",
-                                             "length_required")};
+      plan.refusal =
+        about.no_length != nullptr
+          ? about.no_length()
+          : response{411, json::write_error("the request needs a Content-Length: its body says "
+                                            "which node it goes to",
+                                            "length_required")};
       return plan;
     }
     peek = has_to_peek(head, about);

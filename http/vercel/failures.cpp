@@ -52,4 +52,9 @@ response failure(const error& why) {
   return with_retry_after(std::move(answer), why.code);
 }
 
+response too_large(std::uint64_t, std::uint64_t limit) {
+  return failure(
+    refusal{413, "payload_too_large", "The body may have " + std::to_string(limit) + " bytes."});
+}
+
 } // namespace insula::http::vercel

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "http/transport/exchange.hpp"
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,6 +25,9 @@ response failure(const refusal& why);
 /// Of a request that has passed all that is checked of its words. Clients repeat what is answered
 /// with 5xx, so that is kept for what was not done.
 response failure(const error& why);
+
+/// Of a body that has more bytes than `limit`.
+response too_large(std::uint64_t bytes, std::uint64_t limit);
 refusal refusal_of(const error& why);
 
 } // namespace insula::http::vercel

@@ -10,49 +10,30 @@
 #include <caf/event_based_actor.hpp>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
-#include <tuple>
 
 namespace insula::http::vercel {
 
 namespace {
 
-enum class sorted_by : std::uint8_t { created, name, status };
+/// A filter looks at so many sandboxes for one page, or a few more. Then the page ends where it has
+/// come to, with fewer sandboxes or none, and with a cursor.
+constexpr std::size_t most_looked_at = 1'000;
+
+/// So many at a time where a filter leaves some out.
+constexpr std::uint32_t filter_step = limits::list_page_sandboxes;
 
 struct list_call {
   shared_services with;
-  std::string project;
-  sorted_by by = sorted_by::created;
-  bool descends = true;
-  std::string name_prefix;
+  list_group list; ///< From the cursor on; `limit` is not of the page.
   std::optional<std::pair<std::string, std::string>> tag;
   std::string status;
-  std::optional<std::string> after; ///< A place, as key_of() gives it.
   std::uint32_t limit = default_page;
+
+  bool filters() const { return tag || !status.empty(); }
 };
 
-std::string digits_of(std::int64_t ms) {
-  std::array<char, 24> text{};
-  std::snprintf(text.data(), text.size(), "%016lld", static_cast<long long>(ms));
-  return text.data();
-}
-
-/// The place of a sandbox in the list. No two have the same.
-std::string key_of(const list_call& call, const sandbox_view& of) {
-  switch (call.by) {
-    case sorted_by::created: return digits_of(of.created_ms) + of.id;
-    case sorted_by::name: return of.is.name;
-    case sorted_by::status:
-      return digits_of(std::max(
-               {of.run.asked_ms, of.run.started_ms, of.run.stop_asked_ms, of.run.ended_ms})) +
-             of.id;
-  }
-  return of.id;
-}
-
 bool fits(const list_call& call, const sandbox_view& of) {
-  if (of.is.project != call.project || !of.is.name.starts_with(call.name_prefix) ||
+  if (of.is.project != call.list.group ||
       (!call.status.empty() && call.status != name_of(of.run.state)))
     return false;
   if (!call.tag)
@@ -61,58 +42,49 @@ bool fits(const list_call& call, const sandbox_view& of) {
   return at != of.is.tags.end() && at->second == call.tag->second;
 }
 
-using keyed_views = std::vector<std::pair<std::string, sandbox_view>>;
+/// A page that is being read, by steps.
+struct gathering {
+  list_call call;
+  reply to;
+  std::vector<std::pair<sandbox_view, std::string>> found; ///< Each with its place.
+  std::size_t looked_at = 0;
 
-bool is_before(const list_call& call, const std::string& one, const std::string& other) {
-  return call.descends ? one > other : one < other;
-}
+  /// One more than the page has says whether there is another page.
+  bool is_full() const { return found.size() > call.limit; }
+};
 
-/// Of all, those that the page can have, in their order, and one more if there is one.
-void keep_page(const list_call& call, keyed_views& all) {
-  const auto count = std::min<std::size_t>(call.limit + 1, all.size());
-  std::partial_sort(
-    all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count), all.end(),
-    [&](const auto& one, const auto& other) { return is_before(call, one.first, other.first); });
-  all.resize(count);
-}
-
-response page_of(const list_call& call, const keyed_views& all) {
-  const auto count = std::min<std::size_t>(call.limit, all.size());
+/// `next`: where the list goes on behind all that has been looked at.
+response page_of(const gathering& st, const std::string& next) {
+  const auto count = std::min<std::size_t>(st.call.limit, st.found.size());
   json::ascii_writer out;
   out.begin_object().key("sandboxes").begin_array();
   for (std::size_t i = 0; i < count; ++i)
-    write_sandbox(out, all[i].second);
+    write_sandbox(out, st.found[i].first);
   out.end_array().key("pagination");
-  write_pagination(out, count,
-                   count < all.size() ? std::optional{cursor_text(all[count - 1].first)}
-                                      : std::nullopt);
+  const auto& place = st.is_full() ? st.found[count - 1].second : next;
+  write_pagination(out, count, place.empty() ? std::nullopt : std::optional{cursor_text(place)});
   out.end_object();
   return {200, out.str()};
 }
 
-struct gathering {
-  list_call call;
-  reply to;
-  keyed_views all;
-};
-
-void gather(caf::event_based_actor* self, const std::shared_ptr<gathering>& st,
-            const std::string& after) {
-  list_sandboxes question;
-  question.after = after;
-  question.limit = limits::list_page_sandboxes;
+void gather(caf::event_based_actor* self, const std::shared_ptr<gathering>& st) {
+  auto question = st->call.list;
+  const auto lacks = static_cast<std::uint32_t>(st->call.limit + 1 - st->found.size());
+  question.limit = st->call.filters() ? filter_step : lacks;
   self->request(st->call.with->directory, caf::infinite, question)
     .then(
-      [=](const sandbox_page& page) {
-        for (const auto& each : page.sandboxes)
+      [=](const group_page& page) {
+        for (const auto& each : page.sandboxes) {
+          if (st->is_full())
+            break;
           if (auto view = view_of(each.id, each.is); view && fits(st->call, *view))
-            if (auto key = key_of(st->call, *view);
-                !st->call.after || is_before(st->call, *st->call.after, key))
-              st->all.emplace_back(std::move(key), std::move(*view));
-        keep_page(st->call, st->all);
-        if (!page.next.empty())
-          return gather(self, st, page.next);
-        st->to->respond(page_of(st->call, st->all));
+            st->found.emplace_back(std::move(*view), each.place);
+        }
+        st->looked_at += question.limit;
+        st->call.list.after = page.next;
+        if (!st->is_full() && !page.next.empty() && st->looked_at < most_looked_at)
+          return gather(self, st);
+        st->to->respond(page_of(*st, page.next));
         self->quit();
       },
       [=](const caf::error& why) {
@@ -122,8 +94,9 @@ void gather(caf::event_based_actor* self, const std::shared_ptr<gathering>& st,
 }
 
 std::optional<refusal> read_call(std::string_view query, list_call& into) {
-  into.project = form_value(query, "project");
-  if (into.project.empty())
+  auto& list = into.list;
+  list.group = form_value(query, "project");
+  if (list.group.empty())
     return bad_request("project is required");
   const auto limit = page_limit(query);
   if (!limit)
@@ -131,16 +104,16 @@ std::optional<refusal> read_call(std::string_view query, list_call& into) {
   into.limit = *limit;
   const auto by = form_value(query, "sortBy"), order = form_value(query, "sortOrder");
   if (by == "name")
-    into.by = sorted_by::name;
+    list.by = list_order::name;
   else if (by == "statusUpdatedAt")
-    into.by = sorted_by::status;
+    list.by = list_order::state;
   else if (!by.empty() && by != "createdAt")
     return bad_request("sortBy must be createdAt, name or statusUpdatedAt");
   if (!order.empty() && order != "asc" && order != "desc")
     return bad_request("sortOrder must be asc or desc");
-  into.descends = order != "asc";
-  into.name_prefix = form_value(query, "namePrefix");
-  if (!into.name_prefix.empty() && into.by != sorted_by::name)
+  list.descends = order != "asc";
+  list.name_prefix = form_value(query, "namePrefix");
+  if (!list.name_prefix.empty() && list.by != list_order::name)
     return bad_request("namePrefix needs sortBy=name");
   into.status = form_value(query, "status");
   if (const auto tag = form_value(query, "tags"); !tag.empty()) {
@@ -150,9 +123,10 @@ std::optional<refusal> read_call(std::string_view query, list_call& into) {
     into.tag = {tag.substr(0, colon), tag.substr(colon + 1)};
   }
   if (const auto cursor = form_value(query, "cursor"); !cursor.empty()) {
-    into.after = place_of_cursor(cursor);
-    if (!into.after)
+    const auto place = place_of_cursor(cursor);
+    if (!place)
       return bad_request("the cursor is not valid");
+    list.after = *place;
   }
   return std::nullopt;
 }
@@ -192,18 +166,16 @@ void add_list_route(std::vector<route>& table, const shared_services& with,
   table.push_back(
     {verb::get, prefix + "/v2/sandboxes", access::bearer, body_use::ignored, 0,
      [with](const matched_request& what) -> admission {
-       list_call call{with};
+       list_call call{with, {}, {}, {}};
        if (const auto wrong = read_call(what.head().query, call))
          return refused(failure(*wrong));
-       if (auto no = access::reach{*with, what.head()}.objection(call.project))
+       if (auto no = access::reach{*with, what.head()}.objection(call.list.group))
          return refused(std::move(*no));
        return answered_by([call = std::move(call)](const std::string&, const reply& to) {
          to->answer_within(look_patience, late_answer());
-         call.with->system->spawn(
-           [](caf::event_based_actor* self, const std::shared_ptr<gathering>& st) {
-             gather(self, st, {});
-           },
-           std::make_shared<gathering>(gathering{call, to, {}}));
+         call.with->system->spawn([](caf::event_based_actor* self,
+                                     const std::shared_ptr<gathering>& st) { gather(self, st); },
+                                  std::make_shared<gathering>(gathering{call, to, {}}));
        });
      },
      listed("listVercelSandboxes", "The sandboxes of a project.", "VercelSandboxPage", {},

@@ -18,18 +18,6 @@ std::int64_t begin_of(const sandbox_run& run) {
   return run.started_ms != 0 ? run.started_ms : run.asked_ms;
 }
 
-std::int64_t status_since(const sandbox_run& run) {
-  switch (run.state) {
-    case run_state::pending: return run.asked_ms;
-    case run_state::running: return begin_of(run);
-    case run_state::stopping: return run.stop_asked_ms;
-    case run_state::stopped:
-    case run_state::failed:
-    case run_state::aborted: return run.ended_ms;
-  }
-  return run.asked_ms;
-}
-
 } // namespace
 
 void write_sandbox(writer& out, const sandbox_view& of) {
@@ -37,9 +25,9 @@ void write_sandbox(writer& out, const sandbox_view& of) {
   out.begin_object();
   out.member("name", is.name).member("persistent", is.persistent);
   out.member("createdAt", of.created_ms);
-  out.member("updatedAt", std::max({is.updated_ms, of.created_ms, status_since(of.run)}));
+  out.member("updatedAt", std::max({is.updated_ms, of.created_ms, state_since(of.run)}));
   out.member("currentSessionId", session_id{of.id, of.run.number}.text());
-  out.member("status", name_of(of.run.state)).member("statusUpdatedAt", status_since(of.run));
+  out.member("status", name_of(of.run.state)).member("statusUpdatedAt", state_since(of.run));
   out.member("region", is.region);
   out.member("vcpus", is.vcpus).member("memory", is.vcpus * memory_of_vcpu_mb);
   if (!is.runtime.empty())
@@ -83,7 +71,7 @@ void write_session(writer& out, const sandbox_view& of) {
   out.member("timeout", run.timeout_ms).member("region", of.is.region);
   out.member("cwd", working_directory);
   out.member("requestedAt", run.asked_ms).member("createdAt", run.asked_ms);
-  out.member("updatedAt", status_since(run));
+  out.member("updatedAt", state_since(run));
   time_member(out, "startedAt", run.started_ms);
   time_member(out, "requestedStopAt", run.stop_asked_ms);
   if (run.state == run_state::stopped || run.state == run_state::failed)

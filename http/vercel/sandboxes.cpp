@@ -368,12 +368,13 @@ route named_route(const shared_services& with, const std::string& prefix, verb m
                const auto& query = what.head().query;
                named_call call{with, form_value(query, "projectId"), percent_decode(what["name"]),
                                what.field("Host"), form_value(query, "resume") == "true"};
+               // Words of other routes, of this server's or of the service's, come without it.
+               if (!is_sandbox_name(call.name))
+                 return refused(unknown_sandbox(call.name));
                if (call.project.empty())
                  return refused(failure(refusal{400, "bad_request", "projectId is required"}));
                if (auto no = access::reach{*with, what.head()}.objection(call.project))
                  return refused(std::move(*no));
-               if (!is_sandbox_name(call.name))
-                 return refused(unknown_sandbox(call.name));
                return answered_by(
                  [call = std::move(call), handle](const std::string& body, const reply& to) {
                    handle(call, body, to);
@@ -387,6 +388,7 @@ route named_route(const shared_services& with, const std::string& prefix, verb m
   made.unknown = [](const request_path& path) {
     return unknown_sandbox(percent_decode(path["name"]));
   };
+  made.too_large = &too_large;
   return made;
 }
 
@@ -394,9 +396,17 @@ operation create_document(std::string_view version) {
   auto made = listed(version == "/v3" ? "createVercelSandbox" : "createVercelSandboxOfOlderClients",
                      "Makes a sandbox and starts its first session.", "VercelSandboxAnswer",
                      "VercelCreateRequest");
-  made.answers.push_back(
-    {"413", "The body has more than 64 KiB.", "application/json", "VercelError"});
+  for (const auto& [status, why] :
+       {std::pair{"409", "It was changed by another request while it was made."},
+        std::pair{"410", "It was stopped or deleted by another request while it was made."},
+        std::pair{"411", "In a cluster the body says which node it goes to, and needs a length."},
+        std::pair{"413", "The body has more than 64 KiB."}})
+    made.answers.push_back({status, why, "application/json", "VercelError"});
   return made;
+}
+
+response no_length() {
+  return failure(refusal{411, "length_required", "The request needs a Content-Length."});
 }
 
 } // namespace
@@ -421,6 +431,8 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with,
                           {}};
     };
     table.back().id_in_body = true;
+    table.back().no_length = &no_length;
+    table.back().too_large = &too_large;
   }
   add_list_route(table, with, prefix);
   table.push_back(

@@ -77,10 +77,7 @@ route session_route(const shared_services& with, const std::string& prefix, verb
     return session ? session->sandbox : std::string{};
   };
   made.unknown = [](const request_path&) { return unknown_session(); };
-  made.too_large = [](std::uint64_t, std::uint64_t limit) {
-    return failure(
-      refusal{413, "payload_too_large", "The body may have " + std::to_string(limit) + " bytes."});
-  };
+  made.too_large = &too_large;
   return made;
 }
 

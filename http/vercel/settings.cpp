@@ -273,6 +273,18 @@ std::optional<refusal> apply_patch(std::string_view body, settings& to, bool& ch
   return std::nullopt;
 }
 
+std::optional<grouped_sandbox> group_of(const api_metadata& all) {
+  const auto at = all.find(metadata_api);
+  json::document document;
+  grouped_sandbox is;
+  if (at == all.end() || !json::parse(at->second, document) || !document.IsObject() ||
+      read_text(document, "project", is.group) || read_text(document, "name", is.name))
+    return std::nullopt;
+  if (find(document, "unfinished") != nullptr) // It is none yet, as GET has it.
+    return std::nullopt;
+  return is;
+}
+
 std::string image_name(const settings& of) {
   return of.runtime.empty() ? of.image : of.runtime;
 }

@@ -77,6 +77,10 @@ std::optional<settings> read_settings(std::string_view text);
 /// None: the sandbox is not this API's.
 std::optional<settings> settings_of(const sandbox_description& is);
 
+/// The group of a sandbox with these texts is its project. None: it is not this API's, or is being
+/// made.
+std::optional<grouped_sandbox> group_of(const api_metadata& all);
+
 /// What the image is called elsewhere in this node.
 std::string image_name(const settings& of);
 

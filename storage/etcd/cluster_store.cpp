@@ -652,6 +652,39 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
         return all_found;
     }
   }
+
+  result<mark_page> scan(std::string_view mark, const mark_position& after, std::size_t limit,
+                         bool values) {
+    const auto first = marks() + std::string{mark};
+    auto from = std::max(first, mark_key(after.key, after.owner) + '\0');
+    const auto end = end_of_prefix(first);
+    if (from >= end)
+      return mark_page{};
+    // However large values are, one answer has room for all keys of a page.
+    const auto at_once = values ? lines_at_once : max_page_lines + 1;
+    mark_page page;
+    std::size_t bytes = 0;
+    while (true) {
+      const auto wanted =
+        bytes < max_page_bytes ? std::min(limit + 1 - page.lines.size(), at_once) : 1;
+      auto got = ask({operation::read(from, end, !values, static_cast<std::int64_t>(wanted))});
+      if (!got)
+        return got.reason();
+      auto found = got->found.empty() ? std::vector<key_value>{} : std::move(got->found[0]);
+      const bool last = found.size() < wanted;
+      if (!last)
+        from = found.back().key + '\0';
+      for (auto& each : marked(std::move(found))) {
+        page.more = page.lines.size() == limit || bytes >= max_page_bytes;
+        if (page.more)
+          return page;
+        bytes += size_of(each);
+        page.lines.push_back(std::move(each));
+      }
+      if (last)
+        return page;
+    }
+  }
 };
 
 cluster_store::cluster_store(client& with, const membership& member, cluster_store_options options)
@@ -721,33 +754,44 @@ result<mark_page> cluster_store::scan(std::string_view mark, const mark_position
                                       std::size_t limit) {
   if (auto why = malformed_scan(mark, limit))
     return std::move(*why);
-  const auto first = state_->marks() + std::string{mark};
-  auto from = std::max(first, state_->mark_key(after.key, after.owner) + '\0');
-  const auto end = end_of_prefix(first);
-  if (from >= end)
-    return mark_page{};
+  return state_->scan(mark, after, limit, true);
+}
+
+result<mark_page> cluster_store::scan_keys(std::string_view mark, const mark_position& after,
+                                           std::size_t limit) {
+  if (auto why = malformed_scan(mark, limit))
+    return std::move(*why);
+  return state_->scan(mark, after, limit, false);
+}
+
+result<mark_page> cluster_store::read_each(const std::vector<mark_position>& places) {
+  if (auto why = malformed_places(places))
+    return std::move(*why);
   mark_page page;
   std::size_t bytes = 0;
-  while (true) {
-    const auto wanted =
-      bytes < max_page_bytes ? std::min(limit + 1 - page.lines.size(), lines_at_once) : 1;
-    auto got = state_->ask({operation::read(from, end, false, static_cast<std::int64_t>(wanted))});
+  for (std::size_t at = 0; at < places.size();) {
+    const auto count =
+      bytes < max_page_bytes ? std::min(places.size() - at, lines_at_once) : std::size_t{0};
+    page.more = count == 0;
+    if (page.more)
+      return page;
+    std::vector<operation> reads;
+    for (std::size_t i = 0; i < count; ++i)
+      reads.push_back(operation::read(state_->data_key(places[at + i].owner, places[at + i].key)));
+    auto got = state_->ask(std::move(reads));
     if (!got)
       return got.reason();
-    auto found = got->found.empty() ? std::vector<key_value>{} : std::move(got->found[0]);
-    const bool last = found.size() < wanted;
-    if (!last)
-      from = found.back().key + '\0';
-    for (auto& each : state_->marked(std::move(found))) {
-      page.more = page.lines.size() == limit || bytes >= max_page_bytes;
+    for (std::size_t i = 0; i < std::min(count, got->found.size()); ++i) {
+      page.more = bytes >= max_page_bytes;
       if (page.more)
         return page;
-      bytes += size_of(each);
-      page.lines.push_back(std::move(each));
+      for (auto& each : got->found[i])
+        bytes += size_of(page.lines.emplace_back(
+          owned_entry{places[at + i].owner, places[at + i].key, std::move(each.value)}));
     }
-    if (last)
-      return page;
+    at += count;
   }
+  return page;
 }
 
 result<std::uint64_t> cluster_store::count(std::string_view mark) {

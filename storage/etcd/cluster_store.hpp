@@ -56,8 +56,9 @@ struct cluster_store_options {
 class cluster_store final : public store, public lease_service {
 public:
   static constexpr std::size_t max_owned = 65'536;
-  /// scan() reads so many lines at a time, which one answer has room for however large they are. So
-  /// of a page that its bytes end it has read fewer than so many lines beyond it.
+  /// scan() and read_each() read so many lines at a time, which one answer has room for however
+  /// large they are. So of a page that its bytes end they have read fewer than so many lines beyond
+  /// it.
   static constexpr std::size_t lines_at_once = 24;
 
   cluster_store(client& with, const membership& member, cluster_store_options options);
@@ -69,6 +70,9 @@ public:
   result<std::vector<owned_entry>> find(std::string_view prefix) override;
   result<mark_page> scan(std::string_view mark, const mark_position& after,
                          std::size_t limit) override;
+  result<mark_page> scan_keys(std::string_view mark, const mark_position& after,
+                              std::size_t limit) override;
+  result<mark_page> read_each(const std::vector<mark_position>& places) override;
   result<std::uint64_t> count(std::string_view mark) override;
   result<std::vector<std::string>> owners() override;
 

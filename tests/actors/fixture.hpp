@@ -94,10 +94,16 @@ struct fake_store {
           [this](const scan_marks& wanted) -> caf::result<storage::mark_page> {
             if (read_error)
               return to_caf(*read_error);
-            auto page = disk.scan(wanted.mark, wanted.after, wanted.limit);
+            auto page = wanted.keys_only ? disk.scan_keys(wanted.mark, wanted.after, wanted.limit)
+                                         : disk.scan(wanted.mark, wanted.after, wanted.limit);
             if (!page)
               return to_caf(page.reason());
             return std::move(*page);
+          },
+          [this](const read_entries& wanted) -> caf::result<storage::mark_page> {
+            if (read_error)
+              return to_caf(*read_error);
+            return std::move(*disk.read_each(wanted.places));
           },
           [this](count_marks_atom, const std::string& mark) -> caf::result<std::uint64_t> {
             if (read_error)
@@ -174,13 +180,14 @@ private:
   std::vector<caf::actor> made_;
 };
 
-/// A sandbox's record with its line in the list, as a server writes both.
-inline std::vector<storage::change> with_line(std::vector<storage::change> record) {
+/// A sandbox's record with its lines in lists, as a server writes them.
+inline std::vector<storage::change> with_line(std::vector<storage::change> record,
+                                              const actors::group_rule& groups = {}) {
   actors::record_entries entries;
   for (const auto& each : record)
     entries.emplace(each.key, each.value.value_or(""));
-  if (auto line = actors::line_of(entries))
-    record.push_back({std::move(line->key), std::move(line->value)});
+  for (auto& [key, value] : actors::lines_of(entries, groups))
+    record.push_back({std::move(key), std::move(value)});
   return record;
 }
 

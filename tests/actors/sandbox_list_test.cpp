@@ -87,6 +87,13 @@ public:
     ++scans;
     return inner.scan(mark, after, limit);
   }
+  result<storage::mark_page> scan_keys(std::string_view mark, const storage::mark_position& after,
+                                       std::size_t limit) override {
+    return inner.scan_keys(mark, after, limit);
+  }
+  result<storage::mark_page> read_each(const std::vector<storage::mark_position>& places) override {
+    return inner.read_each(places);
+  }
   result<std::uint64_t> count(std::string_view mark) override {
     ++counts;
     return inner.count(mark);
@@ -182,7 +189,7 @@ TEST_CASE("records of an earlier version come to be in the list, once", "[actors
   auto leases = open_leases(disk);
   std::set<std::string> let_go;
   const auto bring_up = [&] {
-    return list_older_records(disk, *leases, found_records::all,
+    return list_older_records(disk, *leases, found_records::all, {},
                               [&](const std::string& id) { let_go.insert(id); });
   };
   // The counter of a store that has been written to is beyond all that it was written at.
@@ -222,7 +229,7 @@ TEST_CASE("a start after all records are in the list reads none of them", "[acto
   fake_leases leases;
   leases.last = 10;
   const auto bring_up = [&](found_records found) {
-    return list_older_records(disk, leases, found, [](const auto&) {});
+    return list_older_records(disk, leases, found, {}, [](const auto&) {});
   };
   CHECK(written_of(bring_up(found_records::all)) == 0); // There are none at all.
   CHECK(disk.counts == 0);
@@ -257,7 +264,9 @@ TEST_CASE("a store that refuses leaves older records out of the list, all that t
   fake_leases leases;
   leases.last = 10;
   auto found = found_records::all;
-  const auto bring_up = [&] { return list_older_records(disk, leases, found, [](const auto&) {}); };
+  const auto bring_up = [&] {
+    return list_older_records(disk, leases, found, {}, [](const auto&) {});
+  };
   const auto left = [&](int count, errc why) {
     const auto outcome = bring_up();
     CHECK(outcome.written + outcome.left == (count > 0 ? many : 0));

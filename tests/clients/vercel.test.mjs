@@ -124,6 +124,17 @@ describe('the SDK', () => {
     assert.deepEqual(await names({ sortBy: 'name', namePrefix: 'list-b' }), ['list-b']);
     assert.deepEqual(await names({ sortBy: 'name', sortOrder: 'desc' }), ['list-c', 'list-b', 'list-a']);
     assert.deepEqual(await names({ tags: { which: 'list-a' } }), ['list-a']);
+    assert.deepEqual(await names({ tags: { which: 'list' } }), []);
+    assert.deepEqual(await names({ sortBy: 'statusUpdatedAt' }), ['list-c', 'list-b', 'list-a']);
+    await made[0].stop();
+    assert.deepEqual(await names({ sortBy: 'statusUpdatedAt' }), ['list-a', 'list-c', 'list-b']);
+    assert.deepEqual(await names({ sortBy: 'statusUpdatedAt', sortOrder: 'asc' }), ['list-b', 'list-c', 'list-a']);
+    const byName = await Sandbox.list({ ...lists, sortBy: 'name', sortOrder: 'asc', limit: 1 });
+    assert.deepEqual(await names({ sortBy: 'name', sortOrder: 'asc', cursor: byName.pagination.next }), ['list-b', 'list-c']);
+    // A cursor is one of its list.
+    await assert.rejects(Sandbox.list({ ...lists, cursor: byName.pagination.next }), refused(400, 'bad_request'));
+    await assert.rejects(Sandbox.list({ ...lists, cursor: 'none' }), refused(400, 'bad_request'));
+    assert.deepEqual((await Sandbox.list({ ...lists, projectId: 'prj_nothing' })).sandboxes, []);
     await assert.rejects(Sandbox.list({ ...lists, namePrefix: 'list' }), refused(400, 'bad_request'));
     const first = await Sandbox.list({ ...lists, limit: 2 });
     assert.equal(first.pagination.count, 2);

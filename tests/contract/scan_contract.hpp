@@ -2,7 +2,8 @@
 // first says which stores are meant: INSULA_SCANNED, a list of fixtures. A fixture has
 //   open(), reopen()  the store, and the same one after a restart
 //   may_write(owner)  an epoch at which that owner can be written, and which is the newest
-//   lines_read()      lines that its scans have read so far, in this life
+//   lines_read()      lines that its scans, and entries that read_each() have read so far, in this
+//                     life
 #pragma once
 
 #include "storage/store.hpp"
@@ -162,6 +163,12 @@ TEMPLATE_TEST_CASE("a page reads as many lines as it has, and one more", "[contr
     CHECK(page.more == (at + expected < all.size()));
     CHECK(disk.lines_read() - before <= limit + 1);
     CHECK(all_of(s, "@l/", limit) == all);
+    const auto keys = s.scan_keys("@l/", after, limit);
+    REQUIRE(keys);
+    REQUIRE(keys->lines.size() == expected);
+    CHECK(keys->more == page.more);
+    for (std::size_t i = 0; i < expected; ++i)
+      CHECK(keys->lines[i] == owned_entry{page.lines[i].owner, page.lines[i].key, ""});
   }
   const auto before = disk.lines_read();
   CHECK(page_of(s, "@l/", {all.back().key, all.back().owner}, 5).lines.empty());
@@ -205,6 +212,8 @@ TEMPLATE_TEST_CASE("a page of large lines ends early, and the list goes on", "[c
   const auto page = page_of(s, "@l/", {}, 6);
   CHECK(page.lines.size() == store::max_page_bytes / store::max_value_bytes);
   CHECK(page.more);
+  CHECK(s.scan_keys("@l/", {}, 6)->lines.size() == 6);
+  CHECK_FALSE(s.scan_keys("@l/", {}, 6)->more);
   CHECK(all_of(s, "@l/").size() == 6);
 }
 
@@ -242,7 +251,8 @@ TEMPLATE_TEST_CASE("a scan that makes no sense is refused", "[contract][scan]", 
   TestType disk;
   auto& s = disk.open();
   const auto refused = [&](std::string_view mark, std::size_t limit) {
-    const auto page = s.scan(mark, {}, limit);
+    const auto page = s.scan(mark, {}, limit), keys = s.scan_keys(mark, {}, limit);
+    CHECK(static_cast<bool>(page) == static_cast<bool>(keys));
     return !page && page.reason().code == errc::invalid_request;
   };
   CHECK(refused("", 1));
@@ -252,6 +262,76 @@ TEMPLATE_TEST_CASE("a scan that makes no sense is refused", "[contract][scan]", 
   CHECK(refused("@l/", store::max_page_lines + 1));
   CHECK_FALSE(refused("@l/", store::max_page_lines));
   CHECK_FALSE(s.count("x"));
+}
+
+TEMPLATE_TEST_CASE("entries are read by their places, in the places' order", "[contract][scan]",
+                   INSULA_SCANNED) {
+  using namespace insula;
+  using namespace insula::test;
+  using namespace insula::test::scanned;
+  TestType disk;
+  auto& s = disk.open();
+  write(disk, s, "a", {put("@l/1", "a1"), put("@l/11", "a11"), put("x", "ax"), put("y", "")});
+  write(disk, s, "b", {put("@l/1", "b1"), put("x/y", "bxy"), put(std::string{"\0\xff", 2}, "odd")});
+  const auto before = disk.lines_read();
+  const auto read = s.read_each({{"x/y", "b"},
+                                 {"@l/1", "a"},
+                                 {"x", "b"}, // There is none,
+                                 {"@l/1", "c"},
+                                 {"", "a"},
+                                 {std::string{"\0\xff", 2}, "b"},
+                                 {"y", "a"},
+                                 {"x", "a"},
+                                 {"@l/1", "b"},
+                                 {"@l/1", "a"}}); // and this one is asked for twice.
+  REQUIRE(read);
+  CHECK_FALSE(read->more);
+  CHECK(read->lines == lines{{"b", "x/y", "bxy"},
+                             {"a", "@l/1", "a1"},
+                             {"b", std::string{"\0\xff", 2}, "odd"},
+                             {"a", "y", ""},
+                             {"a", "x", "ax"},
+                             {"b", "@l/1", "b1"},
+                             {"a", "@l/1", "a1"}});
+  CHECK(disk.lines_read() - before == 7);
+  CHECK(s.read_each({})->lines.empty());
+  write(disk, s, "a", {removed("x"), put("y", "now")}, {"@l/"});
+  auto& again = disk.reopen();
+  CHECK(again.read_each({{"x", "a"}, {"y", "a"}, {"@l/1", "a"}})->lines ==
+        lines{{"a", "y", "now"}});
+
+  std::vector<mark_position> many(store::max_page_lines, {"y", "a"});
+  CHECK(again.read_each(many)->lines.size() == store::max_page_lines);
+  many.push_back({"y", "a"});
+  CHECK(again.read_each(many).reason().code == errc::invalid_request);
+}
+
+TEMPLATE_TEST_CASE("of large entries as many are read as a page has room for", "[contract][scan]",
+                   INSULA_SCANNED) {
+  using namespace insula;
+  using namespace insula::test;
+  using namespace insula::test::scanned;
+  TestType disk;
+  auto& s = disk.open();
+  const std::string large(store::max_value_bytes, 'v');
+  std::vector<mark_position> places;
+  for (int i = 0; i < 6; ++i) {
+    const auto owner = "o" + std::to_string(i);
+    write(disk, s, owner, {put("x", large)});
+    places.push_back({"x", owner});
+  }
+  constexpr auto room = store::max_page_bytes / store::max_value_bytes;
+  auto read = s.read_each(places);
+  REQUIRE(read);
+  CHECK(read->lines.size() == room);
+  CHECK(read->more);
+  CHECK(read->lines.back().owner == places[room - 1].owner);
+  places.erase(places.begin(), places.begin() + room);
+  read = s.read_each(places);
+  CHECK(read->lines.size() == 6 - room);
+  CHECK_FALSE(read->more);
+  places.assign(room, {"x", "o1"}); // The last one fills it, and nothing is left out.
+  CHECK_FALSE(s.read_each(places)->more);
 }
 
 TEMPLATE_TEST_CASE("lists behave like a sorted map, whatever is written",

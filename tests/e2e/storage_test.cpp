@@ -158,7 +158,7 @@ TEST_CASE(
     const auto why = why_not(it);
     CAPTURE(why);
     CHECK(why.find("/records/" + name +
-                   " was written by a newer Insula (schema 99, this one knows 2"
+                   " was written by a newer Insula (schema 99, this one knows 3"
                    "); start that version, or put a copy back that is older") != std::string::npos);
     fs::copy_file(before, path, fs::copy_options::overwrite_existing);
   }

@@ -579,6 +579,22 @@ sandbox_page page_of(script& plays, const list_sandboxes& wanted) {
   return page;
 }
 
+/// A place is "p", and how many came before.
+group_page page_of(script& plays, const list_group& wanted) {
+  plays.group_steps.push_back(wanted);
+  group_page page;
+  auto at = wanted.after.empty() ? std::size_t{0} : std::stoul(wanted.after.substr(1));
+  for (; at < plays.grouped.size() &&
+         page.sandboxes.size() < std::min(wanted.limit, plays.most_on_page);
+       ++at) {
+    page.sandboxes.push_back(plays.grouped[at]);
+    page.sandboxes.back().place = "p" + std::to_string(at + 1);
+  }
+  if (at < plays.grouped.size())
+    page.next = "p" + std::to_string(at);
+  return page;
+}
+
 activation_page page_of(const script& plays, const list_activations& wanted) {
   activation_page page;
   auto at = static_cast<std::size_t>(wanted.after);
@@ -629,6 +645,11 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
     },
     [=](const list_activations& wanted) { return page_of(*all->plays, wanted); },
     [=](const list_sandboxes& wanted) { return page_of(*all->plays, wanted); },
+    [=](const list_group& wanted) -> caf::result<group_page> {
+      if (wanted.after == "elsewhere")
+        return to_caf({errc::invalid_request, "the place is not one of this list"});
+      return page_of(*all->plays, wanted);
+    },
     [=](release_atom) {
       for (auto& [id, promise] : self->state.held)
         promise.deliver(resolve(id));

@@ -56,6 +56,8 @@ struct script {
   std::vector<sandbox_status> list;         ///< Those that are active, in the order of the list.
   std::vector<described_sandbox> described; ///< All that there are, in any order.
   std::vector<list_sandboxes> list_steps;   ///< What has been asked of them.
+  std::vector<listed_sandbox> grouped;      ///< Those of every group, in every order.
+  std::vector<list_group> group_steps;      ///< What has been asked of them.
   std::uint32_t most_on_page = 1'000;       ///< Answers have no more than that.
   pool_stats pool;
   network_state network;              ///< The policy that is set last is its own.

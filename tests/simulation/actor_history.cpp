@@ -184,9 +184,9 @@ void actor_history::check_lists() const {
         expected.emplace(key + '/' + id, value);
     if (id.starts_with('_'))
       continue;
-    const auto line = actors::line_of(record);
-    demand(!line || (record.contains(line->key) && record.at(line->key) == line->value),
-           id + " has not the line that follows from its record");
+    const auto lacking = actors::underived(record, actors::prefixes_of_lines(),
+                                           actors::lines_of(record, everybodys_group));
+    demand(lacking.empty(), id + " has not the lines that follow from its record");
   }
   demand(marks == expected, "the marks are not what the records have");
 }

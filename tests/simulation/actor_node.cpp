@@ -138,6 +138,7 @@ struct actor_node::server {
     options->instances = std::make_shared<instance_count>(100);
     options->images->put("host", {{"host", true}, {}, "/bin/bash"});
     options->ours = ours();
+    options->groups = everybodys_group;
     options->ladder.stop_after = 3s;
     directory = spawn_directory(system, std::move(options));
     ended.push_back(caf::actor_cast<caf::actor>(directory));
@@ -217,6 +218,7 @@ struct actor_node::server {
           return reply;
         },
         [](const scan_marks&) -> caf::result<mark_page> { return to_caf(no_lists); },
+        [](const read_entries&) -> caf::result<mark_page> { return to_caf(no_lists); },
         [](count_marks_atom, const std::string&) -> caf::result<std::uint64_t> {
           return to_caf(no_lists);
         },
@@ -246,6 +248,7 @@ struct actor_node::server {
           return std::move(*self.local_.find(prefix));
         },
         [](const scan_marks&) -> caf::result<mark_page> { return to_caf(no_lists); },
+        [](const read_entries&) -> caf::result<mark_page> { return to_caf(no_lists); },
         [](count_marks_atom, const std::string&) -> caf::result<std::uint64_t> {
           return to_caf(no_lists);
         },

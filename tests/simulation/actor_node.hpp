@@ -1,15 +1,22 @@
 #pragma once
 
 #include "actors/protocol/messages.hpp"
+#include "actors/sandbox_groups.hpp"
 #include "storage/memory_store.hpp"
 #include "tests/simulation/node.hpp"
 #include "tests/simulation/played_engine.hpp"
 
 #include <memory>
+#include <optional>
 
 namespace insula::simulation {
 
 class actor_history;
+
+/// Every sandbox is in lists of one group.
+inline std::optional<grouped_sandbox> everybodys_group(const api_metadata&) {
+  return grouped_sandbox{"everybody", "same"};
+}
 
 /// Its server has the actors of the real one: the directory and its sandboxes, with their gates to
 /// the stores, alarms, and one for each peer. They run on CAF's scheduler for tests, one message

@@ -228,7 +228,8 @@ public:
     one_ = std::make_unique<node>(server_, "n1");
     one_->played.play([this](const etcd::transaction& what, auto got, auto then) {
       for (std::size_t i = 0; got && i < got->found.size() && i < what.then.size(); ++i)
-        if (what.then[i].key.starts_with("t/mark/"))
+        if (what.then[i].key.starts_with("t/mark/") ||
+            (what.then[i].key.starts_with("t/data/") && what.then[i].end.empty()))
           lines_read_ += got->found[i].size();
       then(std::move(got));
     });
@@ -393,7 +394,7 @@ TEST_CASE(
   }
   const auto bring_up = [](node& at) {
     return actors::list_older_records(
-      *at.store, *at.store, actors::found_records::older,
+      *at.store, *at.store, actors::found_records::older, {},
       [&at](const auto& id) { at.store->give_up(id, [](const auto&) {}); });
   };
   const std::vector<std::string> found_by{"@alarm/", "snapshot"};
@@ -438,8 +439,10 @@ TEST_CASE(
 
   std::atomic<int> looked_at{0}; // Lines and records, by a later start.
   one.played.play([&](const etcd::transaction& what, auto got, auto then) {
-    for (const auto& each : what.then)
-      looked_at += each.key.starts_with("t/data/") || each.key.starts_with("t/mark/@list");
+    for (std::size_t i = 0; got && i < got->found.size() && i < what.then.size(); ++i)
+      if (const auto& key = what.then[i].key;
+          key.starts_with("t/data/") || key.starts_with("t/mark/@list"))
+        looked_at += static_cast<int>(got->found[i].size());
     then(std::move(got));
   });
   const auto later = bring_up(one);
@@ -485,6 +488,70 @@ TEST_CASE("a node that takes no more keeps what is its, and takes nothing again"
   CHECK(one.own("here")->node == "n2");
   one.closed = false;
   CHECK(one.own("new")->node == "n1");
+}
+
+TEST_CASE("lines of an earlier version come to the lists of groups, by two nodes at once",
+          "[etcd][list]") {
+  etcd_server server;
+  constexpr int many = 60;
+  const auto id_of = [](int i) { return "s" + std::to_string(1'000 + i); };
+  const std::vector<std::string> found_by{"@alarm/", "snapshot"};
+  {
+    node older{server, "n0", 0, nullptr, false, found_by};
+    older.wait_until_member();
+    for (int i = 0; i < many; ++i) {
+      actors::record_entries record{{"created_ms", std::to_string(1'000 + i)},
+                                    {"metadata/grouped", i % 2 == 0 ? "even" : "odd"}};
+      const auto line = *actors::line_of(record);
+      record.emplace(std::string{actors::older_sandbox_list} +
+                       line.key.substr(actors::sandbox_list.size()),
+                     line.value);
+      std::vector<change> changes;
+      for (const auto& [key, value] : record)
+        changes.push_back({key, value});
+      REQUIRE(commit_now(*older.store, {id_of(i), older.hold(id_of(i)), std::move(changes)}));
+    }
+  }
+  const actors::group_rule groups = [](const api_metadata& all) {
+    return std::optional{grouped_sandbox{all.at("grouped"), "box"}};
+  };
+  const auto bring_up = [&groups](node& at) {
+    return actors::list_older_records(
+      *at.store, *at.store, actors::found_records::older, groups,
+      [&at](const auto& id) { at.store->give_up(id, [](const auto&) {}); });
+  };
+  node one{server, "n1", 0, nullptr, false, found_by};
+  node two{server, "n2", 0, nullptr, false, found_by};
+  one.wait_until_member();
+  two.wait_until_member();
+  {
+    auto by_one = std::async(std::launch::async, [&] { return bring_up(one); });
+    const auto by_two = bring_up(two);
+    const auto outcome = by_one.get();
+    CHECK(outcome.written + by_two.written == many);
+    CHECK(outcome.left + by_two.left == 0);
+  }
+  CHECK(*two.store->count(actors::older_sandbox_list) == 0);
+  CHECK(*two.store->count(actors::sandbox_list) == many);
+  list_group list{"even"};
+  const auto range = actors::range_of(list);
+  REQUIRE(range);
+  const auto marks = one.store->scan(range->mark, range->after, many);
+  REQUIRE(marks);
+  REQUIRE(marks->lines.size() == many / 2);
+  std::vector<mark_position> places;
+  for (const auto& each : marks->lines)
+    places.push_back(actors::line_behind(each));
+  const auto lines = one.store->read_each(places);
+  REQUIRE(lines);
+  REQUIRE(lines->lines.size() == many / 2);
+  for (int i = 0; i < many / 2; ++i) {
+    const auto told = actors::read_line(lines->lines[static_cast<std::size_t>(i)]);
+    CHECK(told.id == id_of(many - 2 - 2 * i));
+    CHECK(told.is.metadata.at("grouped") == "even");
+  }
+  CHECK(bring_up(one).written == 0);
+  CHECK(eventually([&] { return one.store->mine().empty() && two.store->mine().empty(); }));
 }
 
 TEST_CASE("base64 goes both ways", "[etcd]") {

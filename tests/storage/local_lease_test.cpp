@@ -25,6 +25,13 @@ public:
                          std::size_t limit) override {
     return disk.scan(mark, after, limit);
   }
+  result<mark_page> scan_keys(std::string_view mark, const mark_position& after,
+                              std::size_t limit) override {
+    return disk.scan_keys(mark, after, limit);
+  }
+  result<mark_page> read_each(const std::vector<mark_position>& places) override {
+    return disk.read_each(places);
+  }
   result<std::uint64_t> count(std::string_view mark) override { return disk.count(mark); }
   result<std::vector<std::string>> owners() override { return disk.owners(); }
 
@@ -187,6 +194,10 @@ TEST_CASE("a store that cannot be read stops the service from starting", "[stora
     result<mark_page> scan(std::string_view, const mark_position&, std::size_t) override {
       return mark_page{};
     }
+    result<mark_page> scan_keys(std::string_view, const mark_position&, std::size_t) override {
+      return mark_page{};
+    }
+    result<mark_page> read_each(const std::vector<mark_position>&) override { return mark_page{}; }
     result<std::uint64_t> count(std::string_view) override { return std::uint64_t{0}; }
     result<std::vector<std::string>> owners() override { return std::vector<std::string>{}; }
   } disk;

@@ -44,12 +44,12 @@ TEST_CASE("a store written by a newer version is refused and left alone", "[stor
   const temp_dir dir;
   const auto path = (dir / "insula.db").string();
   REQUIRE(commit_now(*open(path), {"a", 1, {{"x", "1"}}}));
-  with_sqlite(path, "PRAGMA user_version=3");
+  with_sqlite(path, "PRAGMA user_version=4");
   const auto why = why_not(path);
   CHECK(why.code == errc::invalid_request);
-  CHECK(why.message == path + " was written by a newer Insula (schema 3, this one knows 2); start "
+  CHECK(why.message == path + " was written by a newer Insula (schema 4, this one knows 3); start "
                               "that version, or put a copy back that is older");
-  with_sqlite(path, "PRAGMA user_version=2");
+  with_sqlite(path, "PRAGMA user_version=3");
   CHECK(as_map(*open(path)->read("a")) == contents{{"x", "1"}});
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("a store of an earlier version is brought up to marks, and has all tha
           std::vector<owned_entry>{{"a", "@alarm/", "1"}, {"b", "@alarm/s/", "2"}});
     CHECK(commit_now(*s, {"a", 6, {}}).reason().code == errc::stale_epoch);
   }
-  CHECK(version() == 2);
+  CHECK(version() == 3);
   const auto s = open(path);
   REQUIRE(commit_now(*s, {"b", 7, {{"@alarm/s/", std::nullopt}, {"@alarm/t/", "3"}}}));
   CHECK(s->scan("@", {}, 10)->lines ==
@@ -102,12 +102,23 @@ TEST_CASE("a list of 10,000 lines is counted and paged without a walk through th
   constexpr int many = 10'000;
   std::vector<std::future<result<void>>> written;
   for (int i = 0; i < many; ++i)
-    written.push_back(commit_async(
-      *s,
-      {"o" + std::to_string(i), 1, {{"@l/" + std::to_string(100'000 + i), "line"}, {"x", "y"}}}));
+    written.push_back(commit_async(*s, {"o" + std::to_string(i),
+                                        1,
+                                        {{"@l/" + std::to_string(100'000 + i), "line"},
+                                         {"@z/" + std::to_string(i), ""},
+                                         {"x", "y"}}}));
   for (auto& each : written)
     REQUIRE(each.get());
+  const auto steps_of = [&](const auto& ask) {
+    const auto before = s->figures().steps.value();
+    ask();
+    return s->figures().steps.value() - before;
+  };
   CHECK(*s->count("@l/") == many);
+  CHECK(steps_of([&] { CHECK(*s->count("@l/1099") == 100); }) < 1'000);
+  CHECK(steps_of([&] { CHECK(*s->count("@z/77") == 111); }) < 1'000);
+  CHECK(steps_of([&] { CHECK(s->scan("@z/", {"@z/77", "o77"}, 5)->lines.size() == 5); }) < 200);
+  CHECK(steps_of([&] { CHECK(s->scan("@l/1099", {}, 5)->lines.size() == 5); }) < 200);
   const auto before = s->figures().scanned.value();
   const auto page = s->scan("@l/", {"@l/107000", "o7000"}, 100);
   REQUIRE(page);
