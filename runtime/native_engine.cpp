@@ -1498,7 +1498,7 @@ native_process::keeping native_sandbox::keep_link(std::uint64_t id, const held_h
 
 /// Null: as many are open as may be.
 std::shared_ptr<void> native_sandbox::share_input() {
-  std::shared_ptr<void> counted{nullptr, [all = open_inputs_](void*) { --*all; }};
+  std::shared_ptr<void> counted{open_inputs_.get(), [all = open_inputs_](void*) { --*all; }};
   return (*open_inputs_)++ < limits::inputs_per_sandbox ? counted : nullptr;
 }
 
