@@ -38,12 +38,15 @@ struct output_read {
   std::uint64_t question;
   runtime::log_chunk chunk;
 };
+struct input_written {
+  std::uint64_t question;
+  input_progress progress;
+};
 
-using process_impl =
-  started_process_actor::extend<caf::reacts_to<command_started>, caf::reacts_to<command_failed>,
-                                caf::reacts_to<command_ended>, caf::reacts_to<output_complete>,
-                                caf::reacts_to<output_read>, caf::reacts_to<output_measured>,
-                                caf::reacts_to<expire_atom>, caf::reacts_to<kill_atom>>;
+using process_impl = started_process_actor::extend<
+  caf::reacts_to<command_started>, caf::reacts_to<command_failed>, caf::reacts_to<command_ended>,
+  caf::reacts_to<output_complete>, caf::reacts_to<output_read>, caf::reacts_to<output_measured>,
+  caf::reacts_to<input_written>, caf::reacts_to<expire_atom>, caf::reacts_to<kill_atom>>;
 
 /// Who reads waits for the answer.
 struct open_question {
@@ -61,6 +64,7 @@ struct process_state {
   std::optional<caf::typed_response_promise<bool>> probing;
   std::map<std::uint64_t, open_question> questions;
   std::map<std::uint64_t, caf::typed_response_promise<std::uint64_t, std::uint64_t>> measuring;
+  std::map<std::uint64_t, caf::typed_response_promise<input_progress>> writing;
   std::uint64_t last_question = 0;
   std::uint64_t reader = 0; ///< The foreground reader; 0: none, or one that has no number.
   std::optional<error> never_ran;
@@ -90,6 +94,8 @@ struct process_state {
     for (auto& [number, question] : questions)
       question.reply.deliver(going);
     for (auto& [number, question] : measuring)
+      question.deliver(going);
+    for (auto& [number, question] : writing)
       question.deliver(going);
     for (auto& each : interrupting)
       each.deliver(going);
@@ -166,6 +172,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::command_ended)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::output_complete)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::output_measured)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::output_read)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::input_written)
 
 namespace insula::actors {
 
@@ -275,6 +282,21 @@ process_impl::behavior_type process(process_pointer self,
       return *self->state.probing;
     },
     [self](error& why) { self->state.lost = std::move(why); },
+    [self](input_piece& piece) -> caf::result<input_progress> {
+      auto& st = self->state;
+      if (!st.command || st.never_ran)
+        return input_progress{0, input_state::over};
+      if (st.writing.size() >= max_questions)
+        return to_caf({errc::limit_reached, "too many pieces wait for this command"});
+      auto reply = self->make_response_promise<input_progress>();
+      const auto number = ++st.last_question;
+      st.writing.emplace(number, reply);
+      st.command->write_input(std::move(piece),
+                              [me = self->address(), number](input_progress progress) {
+                                post_to<process_impl>(me, input_written{number, progress});
+                              });
+      return reply;
+    },
     [self](measure_atom) -> caf::result<std::uint64_t, std::uint64_t> {
       auto& st = self->state;
       if (!st.command)
@@ -306,6 +328,10 @@ process_impl::behavior_type process(process_pointer self,
     [self](const signal_terminal& what) {
       if (self->state.started && !self->state.ended)
         self->state.command->signal(what.number);
+    },
+    [self](const input_written& said) {
+      if (auto open = self->state.writing.extract(said.question))
+        open.mapped().deliver(said.progress);
     },
     [self](const output_measured& said) {
       if (auto open = self->state.measuring.extract(said.question))

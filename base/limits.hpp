@@ -268,6 +268,15 @@ inline constexpr std::size_t terminal_input_bytes = 4u << 20;
 inline constexpr std::size_t waiting_input_bytes = 16u << 20;
 inline constexpr std::size_t waiting_input_cost = 1024;
 
+/// Commands of one sandbox whose standard input is open, at once: each may have 128 KiB of the
+/// server's memory that it does not read.
+inline constexpr std::size_t inputs_per_sandbox = 256;
+
+/// One piece of a command's input, and how long it waits for a command that does not read; numbers
+/// of the public contract.
+inline constexpr std::size_t input_piece_bytes = 512 * 1024;
+inline constexpr std::chrono::seconds input_patience{30};
+
 /// Terminals of one sandbox. It can have 64 in all (the launcher's devpts): the others are left for
 /// what opens terminals inside, as tmux does.
 inline constexpr std::size_t terminals_per_sandbox = 48;

@@ -4,6 +4,7 @@
 #include "base/file_tasks.hpp"
 #include "base/id.hpp"
 #include "base/network.hpp"
+#include "base/process_input.hpp"
 #include "base/process_output.hpp"
 #include "base/unique_fd.hpp"
 
@@ -85,6 +86,9 @@ struct process_spec {
   /// A later server finds it also when it has ended, with its output, for as long as the process is
   /// held. It is not started if that cannot be promised.
   bool kept = false;
+  /// Its stdin is open for write_input(); else it is at its end. It is not started if the sandbox
+  /// has limits::inputs_per_sandbox of these.
+  bool input = false;
 };
 
 struct process_exit {
@@ -135,6 +139,13 @@ public:
   virtual void detach() = 0;
 
   virtual void measure(std::function<void(log_extent)> tell) = 0;
+
+  /// Answers when all of the piece is taken, so that nothing but the end of the sandbox can lose it
+  /// on its way to the command, or when it is known that it will not be. What was taken before is
+  /// not taken again; pieces are taken in the order in which they come. The command may have ended.
+  virtual void write_input(input_piece, std::function<void(input_progress)> tell) {
+    tell({0, input_state::over});
+  }
 
   /// Of one that is kept: in place of the label that it was started with.
   virtual void relabel(const std::string&) {}

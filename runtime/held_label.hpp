@@ -20,21 +20,26 @@ enum class held_kind : std::uint32_t {
   shell,            ///< The channel to its keeper.
   shell_command,    ///< As command, and its script.
   late_pipe,        ///< A pipe that a shell's command has left behind.
+  input,            ///< A command's stdin: the pipe's end to write to, the segment.
 };
 
 struct held_head {
   held_kind kind{};
-  std::uint32_t exited = 0; ///< It has ended with `status`; its output may go on.
+  /// It has ended with `status`; its output may go on. Of an input: it takes no more.
+  std::uint32_t exited = 0;
   std::int32_t status = 0;
   std::uint32_t internal = 0; ///< Nobody has asked for it but the engine.
   std::uint32_t kept = 0;     ///< Also when it has ended, until it is let go of.
-  std::uint32_t complete = 0; ///< Of one that is kept: of the descriptors only the log is left.
+  /// Of one that is kept: of the descriptors only the log is left. Of an input: it is closed, and
+  /// its one descriptor stands for nothing.
+  std::uint32_t complete = 0;
   std::uint32_t out_of_memory = 0; ///< Of one that has ended.
   std::uint32_t lost = 0;          ///< Some of its output could not be kept.
   std::uint64_t log_bytes = 0;
   std::uint64_t memory_kills = 0; ///< Of the sandbox, before it began.
-  std::uint64_t shell = 0;        ///< Of a shell_command: the name of its shell,
-  std::uint64_t number = 0;       ///< and its number there.
+  std::uint64_t shell =
+    0; ///< Of a shell_command: the name of its shell. Of an input: its command's.
+  std::uint64_t number = 0; ///< Its number there. Of an input: bytes taken before its segment.
 };
 
 inline std::string held_label(const held_head& head, std::string_view text = {}) {

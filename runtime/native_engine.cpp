@@ -9,6 +9,7 @@
 #include "runtime/agent_list.hpp"
 #include "runtime/gateway_client.hpp"
 #include "runtime/held_label.hpp"
+#include "runtime/input_pipe.hpp"
 #include "runtime/last_totals.hpp"
 #include "runtime/late_output.hpp"
 #include "runtime/machine_memory.hpp"
@@ -41,6 +42,7 @@
 #include <set>
 #include <span>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -239,6 +241,8 @@ const error has_ended{errc::sandbox_not_running, "the sandbox has ended"};
 const error going{errc::node_unreachable, "the node is going down"};
 const error takes_no_more{errc::launch_failed, "the sandbox takes no more commands"};
 const error not_kept{errc::limit_reached, "what is to be kept of it could not be handed over"};
+const error too_many_inputs{errc::limit_reached,
+                            "too many commands of this sandbox have an open standard input"};
 const error never_started{errc::launch_failed, "it has not been started"};
 const error not_whole{errc::io_failed, "what was kept of it is not whole"};
 
@@ -376,6 +380,8 @@ private:
     std::optional<agent::notice> said;
   };
 
+  using survivor_and_name = std::pair<std::uint64_t, survivor_state>;
+
   std::optional<survivor_state> take_survivor(std::uint64_t id);
   void prepare_late_output();
   void open_log_account(bool charged_before);
@@ -398,8 +404,11 @@ private:
   std::function<void(int)> signal_link(std::uint64_t id);
   std::function<void()> forget_link(std::uint64_t id);
   void let_go(std::uint64_t id);
+  void release(std::uint64_t id);
   void hold(std::uint64_t id, const held_head& head, std::string_view label,
             std::span<const int> fds);
+  std::function<void(const std::string& label, std::span<const int> fds)>
+  put_down_link(std::uint64_t id);
   native_process::keeping keep_link(std::uint64_t id, const held_head& head, std::string label);
   template <class Job>
   std::shared_ptr<Job> refuse(const std::shared_ptr<Job>& made, error why);
@@ -409,6 +418,11 @@ private:
   std::uint64_t adoption_ping() const { return engine_->generation << generation_shift; }
   bool request_start(const start_request& wanted, std::span<const int> fds);
   native_shell::log_share share_log();
+  std::shared_ptr<void> share_input();
+  std::shared_ptr<input_pipe> make_input(std::uint64_t id, const held_head& head, unique_fd end,
+                                         unique_fd segment, std::shared_ptr<void> share);
+  std::optional<survivor_and_name> take_input_of(std::uint64_t command);
+  void drop_input_of(std::uint64_t command);
   native_shell::links shell_links(std::uint64_t id);
   native_terminal::links terminal_links(std::uint64_t id, std::string label);
   bool is_over() const;
@@ -445,6 +459,9 @@ private:
   std::shared_ptr<late_output> late_;        ///< Of all of its shells. From launch() or adopt() on.
   std::shared_ptr<log_account> log_account_; ///< The same.
   std::shared_ptr<std::atomic<std::size_t>> full_logs_ =
+    std::make_shared<std::atomic<std::size_t>>(0);
+
+  std::shared_ptr<std::atomic<std::size_t>> open_inputs_ =
     std::make_shared<std::atomic<std::size_t>>(0);
 
   std::mutex counting_;                ///< For kill_counts_.
@@ -620,14 +637,22 @@ void native_sandbox::all_reported() {
   if (!std::exchange(unreported_, false) || !listener_.on_ready)
     return;
   std::vector<survivor_state> late_pipes;
+  std::vector<std::uint64_t> strays; // Inputs of commands that were never asked for.
   {
     const std::lock_guard hold{guard_};
-    for (auto at = survivors_.begin(); at != survivors_.end();)
-      if (at->second.head.kind == held_kind::late_pipe)
-        late_pipes.push_back(std::move(survivors_.extract(at++).mapped()));
-      else
-        ++at;
+    for (auto at = survivors_.begin(); at != survivors_.end();) {
+      const auto each = at++;
+      const auto& head = each->second.head;
+      if (head.kind == held_kind::late_pipe) {
+        late_pipes.push_back(std::move(survivors_.extract(each).mapped()));
+      } else if (head.kind == held_kind::input && !survivors_.contains(head.shell)) {
+        strays.push_back(each->first);
+        survivors_.erase(each);
+      }
+    }
   }
+  for (const auto each : strays)
+    release(each);
   for (auto& each : late_pipes)
     if (!each.kept.fds.empty())
       late_->add(std::move(each.kept.fds.front()), each.kept.name);
@@ -647,6 +672,7 @@ std::size_t descriptors_of(const held_head& head) {
     case held_kind::shell: return 1;
     case held_kind::shell_command: return 4;
     case held_kind::late_pipe: return 1;
+    case held_kind::input: return 2;
   }
   return 0;
 }
@@ -659,7 +685,8 @@ survivor_kind kind_of(const held_head& head) {
     case held_kind::shell_command:
       return head.exited != 0 ? survivor_kind::command : survivor_kind::shell_command;
     case held_kind::command:
-    case held_kind::late_pipe: break;
+    case held_kind::late_pipe:
+    case held_kind::input: break;
   }
   return survivor_kind::command;
 }
@@ -670,9 +697,35 @@ std::vector<survivor> native_sandbox::survivors() const {
   std::vector<survivor> all;
   const std::lock_guard hold{guard_};
   for (const auto& [id, each] : survivors_)
-    all.push_back({id, kind_of(each.head), text_of(each.kept.label), each.head.shell,
-                   each.head.kept != 0 && each.head.exited != 0});
+    if (each.head.kind != held_kind::input)
+      all.push_back({id, kind_of(each.head), text_of(each.kept.label), each.head.shell,
+                     each.head.kept != 0 && each.head.exited != 0});
   return all;
+}
+
+/// With its name. None: the command has none, or it is not whole.
+std::optional<native_sandbox::survivor_and_name>
+native_sandbox::take_input_of(std::uint64_t command) {
+  std::map<std::uint64_t, survivor_state>::node_type found;
+  {
+    const std::lock_guard hold{guard_};
+    const auto at = std::find_if(survivors_.begin(), survivors_.end(), [command](const auto& each) {
+      const auto& head = each.second.head;
+      return head.kind == held_kind::input && head.shell == command;
+    });
+    if (at == survivors_.end())
+      return std::nullopt;
+    found = survivors_.extract(at);
+  }
+  if (found.mapped().kept.fds.size() == descriptors_of(found.mapped().head))
+    return survivor_and_name{found.key(), std::move(found.mapped())};
+  release(found.key());
+  return std::nullopt;
+}
+
+void native_sandbox::drop_input_of(std::uint64_t command) {
+  if (const auto input = take_input_of(command))
+    release(input->first);
 }
 
 /// None: it is not there, or lacks something.
@@ -732,6 +785,7 @@ std::shared_ptr<process> native_sandbox::take_over(const survivor& which,
     const auto made = std::make_shared<native_process>(
       io_, output_log{engine_->options.log_directory, 0}, std::move(listener), std::move(to),
       engine_->options.reader_patience);
+    drop_input_of(which.id);
     return refuse(made, not_whole);
   }
   to.share = share.counted;
@@ -746,6 +800,13 @@ std::shared_ptr<process> native_sandbox::take_over(const survivor& which,
     made->keep(keep_link(which.id, head, text_of(found->kept.label)));
   if (!complete)
     made->attach(std::move(fds[0]), std::move(fds[1]));
+  if (auto input = take_input_of(which.id)) {
+    auto& [name, state] = *input;
+    auto& ends = state.kept.fds;
+    const bool closed = state.head.complete != 0;
+    made->attach_input(make_input(name, state.head, closed ? unique_fd{} : std::move(ends[0]),
+                                  std::move(ends[closed ? 0 : 1]), share_input()));
+  }
   {
     const std::lock_guard hold{guard_};
     processes_[which.id] = {made, head.memory_kills, {}};
@@ -842,6 +903,7 @@ void native_sandbox::disown(const survivor& which) {
   if (which.kind != survivor_kind::shell_command)
     tell_agent(agent::op::signal, which.id, SIGKILL);
   let_go(which.id);
+  drop_input_of(which.id);
 }
 
 void native_sandbox::note_launch(const spawner::launch_clock& done) {
@@ -1400,12 +1462,14 @@ std::function<void()> native_sandbox::forget_link(std::uint64_t id) {
 /// First what was kept of it, then what is known of it inside: whoever comes in between finds its
 /// end, and nobody to tell of it.
 void native_sandbox::let_go(std::uint64_t id) {
-  {
-    const std::lock_guard hold{guard_};
-    if (!over_) // Else the slot may be another's by now.
-      engine_->spawner.release(mine(), id);
-  }
+  release(id);
   tell_agent(agent::op::forget, id, 0);
+}
+
+void native_sandbox::release(std::uint64_t id) {
+  const std::lock_guard hold{guard_};
+  if (!over_) // Else the slot may be another's by now.
+    engine_->spawner.release(mine(), id);
 }
 
 void native_sandbox::hold(std::uint64_t id, const held_head& head, std::string_view label,
@@ -1415,10 +1479,9 @@ void native_sandbox::hold(std::uint64_t id, const held_head& head, std::string_v
     engine_->spawner.hold(mine(), id, held_label(head, label), fds);
 }
 
-native_process::keeping native_sandbox::keep_link(std::uint64_t id, const held_head& head,
-                                                  std::string label) {
-  native_process::keeping how{head, std::move(label), {}};
-  how.put_down = [weak = weak_from_this(), id](const std::string& now, std::span<const int> fds) {
+std::function<void(const std::string&, std::span<const int>)>
+native_sandbox::put_down_link(std::uint64_t id) {
+  return [weak = weak_from_this(), id](const std::string& now, std::span<const int> fds) {
     const auto self = weak.lock();
     if (!self)
       return;
@@ -1426,7 +1489,31 @@ native_process::keeping native_sandbox::keep_link(std::uint64_t id, const held_h
     if (!self->over_)
       self->engine_->spawner.hold(self->mine(), id, now, fds);
   };
-  return how;
+}
+
+native_process::keeping native_sandbox::keep_link(std::uint64_t id, const held_head& head,
+                                                  std::string label) {
+  return {head, std::move(label), put_down_link(id)};
+}
+
+/// Null: as many are open as may be.
+std::shared_ptr<void> native_sandbox::share_input() {
+  std::shared_ptr<void> counted{open_inputs_.get(), [all = open_inputs_](void*) { --*all; }};
+  return (*open_inputs_)++ < limits::inputs_per_sandbox ? counted : nullptr;
+}
+
+std::shared_ptr<input_pipe> native_sandbox::make_input(std::uint64_t id, const held_head& head,
+                                                       unique_fd end, unique_fd segment,
+                                                       std::shared_ptr<void> share) {
+  input_pipe::keeper with;
+  with.put_down = put_down_link(id);
+  with.release = [weak = weak_from_this(), id] {
+    if (const auto self = weak.lock())
+      self->release(id);
+  };
+  with.share = std::move(share);
+  return std::make_shared<input_pipe>(io_, head, std::move(end), std::move(segment),
+                                      std::move(with));
 }
 
 /// With guard_ held.
@@ -1478,16 +1565,34 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   if (::pipe2(err, O_CLOEXEC) != 0)
     return refuse(made, no_room("pipe"));
   unique_fd err_read{err[0]}, err_write{err[1]};
-  const unique_fd nothing{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
-  if (!nothing)
-    return refuse(made, no_room("/dev/null"));
+  unique_fd input_read, input_write, segment;
+  std::shared_ptr<void> open_input;
+  if (spec.input) {
+    open_input = share_input();
+    if (!open_input)
+      return refuse(made, too_many_inputs);
+    int in[2];
+    if (::pipe2(in, O_CLOEXEC) != 0)
+      return refuse(made, no_room("pipe"));
+    input_read.reset(in[0]);
+    input_write.reset(in[1]);
+    ::fcntl(input_write.get(), F_SETFL, O_NONBLOCK);
+    ::fchmod(input_read.get(), S_IRUSR | S_IRGRP | S_IROTH); // As /dev/stdin it is opened again.
+    segment = input_pipe::make_segment();
+    if (!segment)
+      return refuse(made, no_room("memfd"));
+  } else {
+    input_read.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!input_read)
+      return refuse(made, no_room("/dev/null"));
+  }
   script_file script;
   if (!spec.script.empty()) {
     script = script_file{spec.script};
     if (!script)
       return refuse(made, no_room("memfd"));
   }
-  const std::array<int, 4> theirs{nothing.get(), out_write.get(), err_write.get(), script.get()};
+  const std::array<int, 4> theirs{input_read.get(), out_write.get(), err_write.get(), script.get()};
   for (const int end : {out_read.get(), err_read.get()})
     ::fcntl(end, F_SETFL, O_NONBLOCK);
   const start_request wanted{agent::op::exec, id, spec.cwd, spec.argv, spec.env, spec.user};
@@ -1502,11 +1607,22 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   const int log = made->log_file();
   if (spec.kept)
     made->keep(keep_link(id, head, spec.label));
+  held_head input_head;
+  input_head.kind = held_kind::input;
+  input_head.shell = id;
+  const auto input_id = spec.input ? next_id() : 0;
   const std::lock_guard hold{guard_};
   if (silent_)
     return refuse(made, going); // Nothing was asked, so that it may be asked of the next server.
   if (over_ || !agent_)
     return refuse(made, has_ended);
+  if (spec.input) { // Before its command: a server that found that alone would give it no input.
+    if (!engine_->spawner.hold(mine(), input_id, held_label(input_head),
+                               std::array{input_write.get(), segment.get()}))
+      return refuse(made, not_kept);
+    made->attach_input(make_input(input_id, input_head, std::move(input_write), std::move(segment),
+                                  std::move(open_input)));
+  }
   // If the disk refuses it a log, a later server will not know the command.
   const bool held =
     log >= 0 && engine_->spawner.hold(mine(), id, held_label(head, spec.label),

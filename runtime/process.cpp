@@ -36,6 +36,8 @@ native_process::native_process(boost::asio::io_context& io, output_log log,
     , patience_(io_) {}
 
 native_process::~native_process() {
+  if (input_)
+    boost::asio::post(io_, [input = input_] { input->forget(); });
   if (to_.forgotten)
     to_.forgotten();
 }
@@ -91,6 +93,30 @@ void native_process::measure(std::function<void(log_extent)> tell) {
   boost::asio::post(io_, [self = shared_from_this(), tell = std::move(tell)] {
     tell({self->log_.begin(), self->log_.end()});
   });
+}
+
+void native_process::write_input(input_piece what, std::function<void(input_progress)> tell) {
+  boost::asio::post(
+    io_, [self = shared_from_this(), what = std::move(what), tell = std::move(tell)]() mutable {
+      if (self->input_)
+        self->input_->write(std::move(what), std::move(tell));
+      else
+        tell({0, input_state::over});
+    });
+}
+
+void native_process::resume() {
+  log_.recover();
+  if (input_)
+    input_->resume();
+}
+
+/// Nobody can ask for it any more.
+void native_process::drop_input() {
+  if (const auto input = std::exchange(input_, nullptr)) {
+    input->finish(); // Whoever waits is told.
+    input->forget();
+  }
 }
 
 void native_process::relabel(const std::string& label) {
@@ -195,6 +221,7 @@ void native_process::failed(error why) {
     return;
   exit_ = process_exit{};
   kept_.reset(); // There is nothing to be kept.
+  drop_input();
   to_.last_words = nullptr;
   boost::system::error_code ignored;
   for (auto& each : pipes_)
@@ -218,6 +245,8 @@ void native_process::ended(process_exit how) {
   if (!how.ended_for.empty())
     last_line_ = how.ended_for + "\n";
   put_down_end(how);
+  if (input_)
+    input_->finish();
   if (listener_.on_ended)
     listener_.on_ended(how);
   advance();
@@ -245,6 +274,8 @@ void native_process::let_go(pipe& from) {
 }
 
 void native_process::fall_silent() {
+  if (const auto input = std::exchange(input_, nullptr))
+    input->fall_silent();
   listener_ = {};
   questions_.clear();
   patience_.cancel();
@@ -389,10 +420,13 @@ void native_process::advance() {
     watch(each);
   if (!complete())
     return;
-  if (kept_)
+  if (kept_) {
     settle_keeping();
-  else if (const auto forgotten = std::exchange(to_.forgotten, nullptr))
-    forgotten();
+  } else {
+    drop_input();
+    if (const auto forgotten = std::exchange(to_.forgotten, nullptr))
+      forgotten();
+  }
   if (const auto tell = std::exchange(listener_, {}).on_complete)
     tell();
 }

@@ -3,6 +3,7 @@
 #include "runtime/agent_job.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/held_label.hpp"
+#include "runtime/input_pipe.hpp"
 #include "runtime/output_log.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -53,6 +54,9 @@ public:
   /// Takes the read ends, non-blocking. Any thread, once, before anything is heard.
   void attach(unique_fd out, unique_fd err);
 
+  /// The same with what its stdin is read from. Else it has none.
+  void attach_input(std::shared_ptr<input_pipe> input) { input_ = std::move(input); }
+
   /// Before it is attached: it is forgotten only when nobody holds it any more.
   void keep(keeping how);
   bool kept() const { return kept_.has_value(); }
@@ -61,7 +65,7 @@ public:
   int log_file() { return log_.file(); }
 
   /// Its log is another server's, and it was started by that one. On the thread of `io`, first.
-  void resume() { log_.recover(); }
+  void resume();
 
   void read(std::uint64_t offset, std::size_t max_bytes, bool attached,
             std::function<void(log_chunk)> on_output) override;
@@ -70,6 +74,7 @@ public:
   void cut_output() override;
   void leave_output() override;
   void measure(std::function<void(log_extent)> tell) override;
+  void write_input(input_piece what, std::function<void(input_progress)> tell) override;
   void relabel(const std::string& label) override;
 
   void started() override;
@@ -108,6 +113,7 @@ private:
   bool may_grow() const;
   void answer(question& asked);
   void drop_reader();
+  void drop_input();
   void put_down_end(const process_exit& how);
   void put_down_loss();
   void discard(std::uint64_t bytes, std::uint64_t offset);
@@ -120,6 +126,7 @@ private:
   links to_;
   output_log log_;
   std::optional<keeping> kept_;
+  std::shared_ptr<input_pipe> input_; ///< Null: there is none.
   std::array<pipe, 2> pipes_;
   std::string last_line_; ///< Said on stderr once the pipes are empty, as the last words are.
   std::function<void(unique_fd)> hand_on_; ///< Takes pipes that have been settled.

@@ -78,6 +78,10 @@ using sandbox_commands = caf::typed_actor<
   // Answers when nothing of it runs any more. Errors: not_found, invalid_request (it has ended),
   // sandbox_not_running.
   caf::replies_to<interrupt_command>::with<caf::ok_atom>,
+  // Answers when the piece is taken, or it is known that it will not be. Starts nothing. Errors:
+  // not_found (no command is known by the key), limit_reached (too much waits in this sandbox),
+  // sandbox_not_running.
+  caf::replies_to<write_command_input>::with<input_progress>,
   // Runs the program `true` in it, starting the sandbox if need be. Never fails once the sandbox
   // has been found.
   caf::replies_to<probe_request>::with<bool>>;

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/file_tasks.hpp"
 #include "base/network.hpp"
+#include "base/process_input.hpp"
 #include "base/process_output.hpp"
 #include "base/unique_fd.hpp"
 
@@ -75,6 +76,8 @@ struct exec_request {
   bool only_if_there = false; ///< There is such a sandbox; else nothing is made.
   /// Its id is once.key, which nobody has used before.
   std::optional<remembered_command> remembered = {};
+  /// Its standard input is open for write_command_input; else it is at its end. In no session.
+  bool input = false;
 };
 
 /// What has become of a command that is to run once.
@@ -208,6 +211,12 @@ struct interrupt_command {
   request_context context = {};
   /// Not 0: by this signal alone, to its process group; what comes of it is not waited for.
   int signal = 0;
+};
+/// To the standard input of a command that is kept under this key, or is remembered by this id.
+struct write_command_input {
+  std::string key;
+  input_piece piece;
+  request_context context = {};
 };
 struct command_state {
   bool known = false;
@@ -599,6 +608,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_result)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_runs)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::forget_terminal)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::input_piece)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::input_progress)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::interrupt_command)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::get_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::terminal_status)
@@ -637,6 +648,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::set_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::signal_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::stop_run)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::unmount_bucket_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_command_input)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_input)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_once_answer)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::write_once_request)

@@ -86,4 +86,26 @@ void command_records::interrupt(const interrupt_command& asked, const reply<caf:
   core_.with_record(asked.context, go, to.otherwise());
 }
 
+void command_records::write_now(const std::shared_ptr<write_command_input>& what,
+                                const reply<input_progress>& to) {
+  auto* const kept = kept_.find(what->key);
+  if (kept == nullptr) {
+    if (!kept_.find_remembered(what->key))
+      return to.fail({errc::not_found, "there is no such command"});
+    return to.deliver(input_progress{0, input_state::over}); // It has ended.
+  }
+  if (!kept->process)
+    return kept->when_known.push_back({[=, this] { write_now(what, to); }, to.otherwise()});
+  kept->process->write_input(std::move(what->piece), to);
+}
+
+void command_records::write_input(write_command_input what, const reply<input_progress>& to) {
+  const auto context = what.context;
+  const auto shared = std::make_shared<write_command_input>(std::move(what));
+  const auto go = [=, this] { local().load([=, this] { write_now(shared, to); }, to.otherwise()); };
+  if (core_.lives())
+    return core_.when_running(to, context, go);
+  core_.with_record(context, go, to.otherwise());
+}
+
 } // namespace insula::actors::inside_sandbox

@@ -13,11 +13,14 @@ public:
 
   void find(const find_command& asked, const reply<command_status>& to);
   void interrupt(const interrupt_command& asked, const reply<caf::ok_atom>& to);
+  /// Also of a command that is not remembered, and kept under its key.
+  void write_input(write_command_input what, const reply<input_progress>& to);
 
 private:
   void tell_of(const std::string& key, const reply<command_status>& to);
   void measure(const std::shared_ptr<child_process>& process, command_status answer,
                const reply<command_status>& to);
+  void write_now(const std::shared_ptr<write_command_input>& what, const reply<input_progress>& to);
   void interrupt_now(const std::string& key, int signal, const reply<caf::ok_atom>& to);
 
   idempotency& kept_;

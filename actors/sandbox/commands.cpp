@@ -97,6 +97,7 @@ runtime::process_spec commands::make_spec(exec_request& request) const {
   }
   spec.env = environment(core_, {}, request.env);
   spec.cwd = request.cwd.empty() ? core_.profile().cwd : request.cwd;
+  spec.input = request.input;
   spec.user =
     request.user ? runtime::sandbox_user{request.user->uid, request.user->gid} : user_of(core_);
   return spec;
@@ -145,6 +146,10 @@ std::shared_ptr<void> commands::take_memory(const exec_request& wanted) {
   auto bytes = wanted.command_line.size() + wanted.posix_line.size();
   for (const auto& each : wanted.argv)
     bytes += each.size();
+  return take_memory(bytes);
+}
+
+std::shared_ptr<void> commands::take_memory(std::uint64_t bytes) {
   auto taken = std::make_shared<std::pair<byte_share, byte_share>>(byte_share{waiting_bytes_},
                                                                    options().waiting_bytes);
   return taken->first.take(bytes) && taken->second.take(bytes) ? taken : nullptr;

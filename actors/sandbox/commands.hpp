@@ -21,6 +21,7 @@ public:
 
   /// Null: too much waits already.
   std::shared_ptr<void> take_memory(const exec_request& wanted);
+  std::shared_ptr<void> take_memory(std::uint64_t bytes);
   void run(waiting_command what, const reply<process_actor>& to);
   void probe(const request_context& context, const reply<bool>& to);
 

@@ -84,6 +84,9 @@ public:
     ask(to, measure_atom::value);
   }
   void interrupt(const reply<caf::ok_atom>& to) override { ask(to, interrupt_atom::value); }
+  void write_input(input_piece piece, const reply<input_progress>& to) override {
+    ask(to, std::move(piece));
+  }
   void signal(int number) override { caf::anon_send(whom_, signal_terminal{number}); }
 };
 
@@ -272,6 +275,16 @@ public:
                                             spawn_terminal(self_->system(), std::move(options)));
   }
 
+  void write_input(write_command_input what, const reply<input_progress>& to) {
+    auto memory = parts.commands_.take_memory(what.piece.bytes.size());
+    if (!memory)
+      return to.fail({errc::limit_reached, "too much waits to be read"});
+    parts.command_records_.write_input(
+      std::move(what),
+      reply<input_progress>::function{
+        [to, memory = std::move(memory)](const result<input_progress>& told) { to.give(told); }});
+  }
+
   /// Runs a command: of a session or of none, and once if it has a key.
   void run(exec_request wanted, const reply<process_actor>& to) {
     auto memory = parts.commands_.take_memory(wanted);
@@ -366,6 +379,11 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     serve_running(self, p.idempotency_, &idempotency::find_process),
     serve(self, p.command_records_, &command_records::find),
     serve(self, p.command_records_, &command_records::interrupt),
+    [self, &it](write_command_input& what) -> caf::result<input_progress> {
+      auto promise = self->make_response_promise<input_progress>();
+      it.write_input(std::move(what), promise);
+      return promise;
+    },
     [self, &it](const probe_request& asked) -> caf::result<bool> {
       const reply<bool> to{self->make_response_promise<bool>()};
       it.when_running({[=, &it] { it.parts.commands_.probe(asked.context, to); },

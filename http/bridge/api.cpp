@@ -43,18 +43,14 @@ struct route_group {
   bool own = false; ///< As of operation.
 };
 
-constexpr route_group groups[] = {{"Sandboxes", add_sandbox_routes},
-                                  {"Commands", add_exec_routes},
-                                  {"Files", add_file_routes},
-                                  {"Archives", add_archive_routes},
-                                  {"Sessions", add_session_routes},
-                                  {"Terminals", add_terminal_routes},
-                                  {"Buckets", add_mount_routes},
-                                  {"Network", add_network_routes, true},
-                                  {"Previews", add_preview_routes, true},
-                                  {"Images", add_image_routes, true},
-                                  {"Pool", add_pool_routes},
-                                  {"Cluster", add_cluster_routes, true}};
+constexpr route_group groups[] = {
+  {"Sandboxes", add_sandbox_routes},        {"Commands", add_exec_routes},
+  {"Commands", add_exec_input_route, true}, {"Files", add_file_routes},
+  {"Archives", add_archive_routes},         {"Sessions", add_session_routes},
+  {"Terminals", add_terminal_routes},       {"Buckets", add_mount_routes},
+  {"Network", add_network_routes, true},    {"Previews", add_preview_routes, true},
+  {"Images", add_image_routes, true},       {"Pool", add_pool_routes},
+  {"Cluster", add_cluster_routes, true}};
 
 const parameter sandbox_parameter{"id",
                                   "path",

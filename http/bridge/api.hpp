@@ -24,6 +24,7 @@ std::shared_ptr<const public_api> make_metrics_api(shared_services with);
 // One file per group.
 void add_sandbox_routes(std::vector<route>& table, const shared_services& with);
 void add_exec_routes(std::vector<route>& table, const shared_services& with);
+void add_exec_input_route(std::vector<route>& table, const shared_services& with);
 void add_file_routes(std::vector<route>& table, const shared_services& with);
 void add_archive_routes(std::vector<route>& table, const shared_services& with);
 void add_session_routes(std::vector<route>& table, const shared_services& with);

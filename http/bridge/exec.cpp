@@ -34,9 +34,24 @@ std::string why_not_startable(const std::string& cwd, const std::vector<std::str
 struct exec_head {
   std::string id;
   std::string ends_with_shell;
+  std::string input; ///< Insula-Stdin
   std::optional<std::string> last_event_id;
   idempotency_header idempotency; ///< And the session.
 };
+
+/// Input comes by the command's key, and to no session: its shell reads none.
+result<void> read_input_wish(const exec_head& head, bool is_keyed, exec_request& into) {
+  if (head.input.empty())
+    return {};
+  if (head.input != "open")
+    return error{errc::invalid_request, "Insula-Stdin: expected open"};
+  if (!is_keyed)
+    return error{errc::invalid_request, "Insula-Stdin needs an Idempotency-Key"};
+  if (!into.session.empty())
+    return error{errc::invalid_request, "Insula-Stdin: a command in a session has no input"};
+  into.input = true;
+  return {};
+}
 
 /// Everything that can be wrong with the request itself, in the contract's order.
 result<command_job> read_job(const services& with, const exec_head& head, std::string_view text,
@@ -62,7 +77,7 @@ result<command_job> read_job(const services& with, const exec_head& head, std::s
   job.command.command_line = command_line(body->argv);
   job.command.posix_line = posix_command_line(body->argv);
   job.command.session = session;
-  if (with.default_session && session.empty())
+  if (with.default_session && session.empty() && head.input.empty())
     job.command.session = default_session;
   if (body->cwd || job.command.session.empty()) // Else it runs where the session is.
     job.command.cwd = std::move(*cwd);
@@ -78,10 +93,15 @@ result<command_job> read_job(const services& with, const exec_head& head, std::s
   const auto keyed = has_idempotency_key(head.idempotency);
   if (!keyed)
     return keyed.reason();
+  if (const auto wrong = read_input_wish(head, *keyed, job.command); !wrong)
+    return wrong.reason();
   if (!*keyed)
     return finished();
   job.can_resume = true;
-  job.command.idempotency = idempotency_key_of(head.idempotency, text);
+  job.command.idempotency =
+    job.command.input
+      ? idempotency_key_of(head.idempotency, std::string{text} + "\nInsula-Stdin: open")
+      : idempotency_key_of(head.idempotency, text);
   if (head.last_event_id && !(from = stream_position::read(*head.last_event_id)))
     return error{errc::invalid_request, "Last-Event-ID is none of this stream's"};
   return finished();
@@ -109,7 +129,8 @@ void add_exec_routes(std::vector<route>& table, const shared_services& with) {
      [with](const matched_request& what) {
        return answered_by(
          [with, head = exec_head{what.id(), what.field("Insula-End-With-Shell"),
-                                 what.field_if_any("Last-Event-ID"), idempotency_header_of(what)}](
+                                 what.field("Insula-Stdin"), what.field_if_any("Last-Event-ID"),
+                                 idempotency_header_of(what)}](
            const std::string& body, const reply& to) { exec(with, head, body, to); });
      },
      {.id = "execCommand",
@@ -124,6 +145,11 @@ void add_exec_routes(std::vector<route>& table, const shared_services& with) {
                       "in the background goes on, and what it prints from then on is nowhere. "
                       "Without it, as by the API's contract, the stream ends once nothing has its "
                       "output open, and the time limit ends the processes that hold it."},
+                     {"Insula-Stdin", "header",
+                      "open: the command's standard input is written by requests to "
+                      "/v1/sandbox/{id}/exec/{key}/stdin, where key is the Idempotency-Key, which "
+                      "it needs; in no session. Without it, as by the API's contract, the input "
+                      "is at its end."},
                      idempotency_parameter,
                      {"Last-Event-ID", "header",
                       "With an Idempotency-Key: the id of the last event that has come. The stream "

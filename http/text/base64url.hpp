@@ -11,4 +11,7 @@ std::string base64url(std::string_view bytes);
 /// None: `text` is not the one spelling of any bytes.
 std::optional<std::string> from_base64url(std::string_view text);
 
+/// The same for the usual alphabet, with padding (RFC 4648, 4).
+std::optional<std::string> from_base64(std::string_view text);
+
 } // namespace insula::http

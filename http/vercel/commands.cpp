@@ -1,6 +1,7 @@
 #include "base/clock.hpp"
 #include "base/limits.hpp"
 #include "http/sandboxes/command_stream.hpp"
+#include "http/text/base64url.hpp"
 #include "http/vercel/members.hpp"
 #include "http/vercel/operations.hpp"
 #include "http/vercel/session_call.hpp"
@@ -38,26 +39,23 @@ struct wanted_command {
   std::vector<std::string> args;
   std::string cwd;
   std::map<std::string, std::string> env;
-  bool sudo = false, waits = false, logs = false;
+  bool sudo = false, waits = false, logs = false, input = false;
   std::optional<std::int64_t> timeout_ms;
 };
 
 std::optional<refusal> read_command(std::string_view body, wanted_command& into) {
   json::document document;
-  bool attaches = false;
   if (auto wrong = read_object(body, document))
     return wrong;
   for (auto wrong :
        {read_text(document, "command", into.program), read_list(document, "args", into.args),
         read_text(document, "cwd", into.cwd), read_flag(document, "sudo", into.sudo),
         read_flag(document, "wait", into.waits), read_flag(document, "logs", into.logs),
-        read_flag(document, "attachStdin", attaches), read_environment(document, into.env)})
+        read_flag(document, "attachStdin", into.input), read_environment(document, into.env)})
     if (wrong)
       return wrong;
   if (into.program.empty())
     return bad_request("command is required");
-  if (attaches) // A missing route for the input reads to clients like a program that has ended.
-    return bad_request("attachStdin: standard input is not supported by this server yet");
   if (into.args.size() > most_words)
     return bad_request("args: too many");
   if (const auto* timeout = given(document, "timeout")) {
@@ -85,6 +83,7 @@ exec_request request_of(const session_call& call, wanted_command& wanted,
   command.timeout_ms = wanted.timeout_ms;
   command.rules = {true, true};
   command.only_if_there = true;
+  command.input = wanted.input;
   command.idempotency = {key_of_command(view.id), key_of_command(view.id)};
   command.remembered = remembered_command{true, text_of(view)};
   command.context.run = call.session.run;
@@ -275,6 +274,93 @@ void look(const session_call& call, const std::string&, const reply& to) {
   });
 }
 
+// ---- Its standard input
+
+/// Longer than a piece waits for the command.
+constexpr auto input_answer_patience = limits::input_patience + 15s;
+
+std::optional<refusal> read_input(std::string_view body, input_piece& into) {
+  json::document document;
+  std::string data;
+  if (auto wrong = read_object(body, document))
+    return wrong;
+  for (auto wrong : {read_text(document, "data", data), read_flag(document, "close", into.closes)})
+    if (wrong)
+      return wrong;
+  auto bytes = from_base64(data);
+  if (!bytes)
+    return bad_request("data must be base64");
+  if (bytes->size() > limits::input_piece_bytes)
+    return refusal{413, "payload_too_large",
+                   "data may have " + std::to_string(limits::input_piece_bytes) + " bytes."};
+  into.bytes = std::move(*bytes);
+  if (const auto* offset = given(document, "offset")) {
+    const auto at = whole_number(*offset);
+    if (at.value_or(-1) < 0)
+      return bad_request("offset must be a whole number of bytes");
+    into.offset = static_cast<std::uint64_t>(*at);
+  }
+  return std::nullopt;
+}
+
+/// With what was taken, from where its client goes on.
+response input_failure(const refusal& why, std::uint64_t taken) {
+  json::ascii_writer out;
+  out.begin_object().key("error").begin_object();
+  out.member("code", why.code).member("message", why.message).member("bytesWritten", taken);
+  out.end_object().end_object();
+  return {why.status, out.str()};
+}
+
+/// The command may have had nothing of it.
+response too_much_waits() {
+  auto answer = failure(refusal{429, "rate_limited", "Too much input waits for this command."});
+  answer.fields.push_back({"Retry-After", "1"});
+  return answer;
+}
+
+response input_answer(const command_view& view, const input_progress& now) {
+  switch (now.state) {
+    case input_state::taken: {
+      json::ascii_writer out;
+      out.begin_object().key("command");
+      write_command(out, view);
+      out.member("bytesWritten", now.taken).end_object();
+      return {200, out.str()};
+    }
+    case input_state::slow:
+      return input_failure({504, "command_stdin_timeout", "The command does not read its input."},
+                           now.taken);
+    case input_state::ahead:
+      return input_failure({409, "conflict", "The offset is behind what the command has."},
+                           now.taken);
+    case input_state::over: break;
+    case input_state::crowded: return too_much_waits();
+  }
+  return input_failure(
+    {400, "command_stdin_unavailable", "The command has no standard input, or reads it no more."},
+    now.taken);
+}
+
+void write_input(const session_call& call, const std::string& body, const reply& to) {
+  input_piece piece;
+  if (const auto wrong = read_input(body, piece))
+    return to->respond(failure(*wrong));
+  piece.patience = limits::input_patience;
+  find(call, to,
+       [call, to, piece = std::move(piece)](const command_view& view, const command_status&) {
+         question{*call.with, call.sandbox(),
+                  write_command_input{key_of_command(call.command), piece}, to}
+           .within(input_answer_patience, late_answer())
+           .starts(false)
+           .or_else([](const error& why) {
+             return why.code == errc::limit_reached ? too_much_waits() : failure(why);
+           })
+           .then<input_progress>(
+             [to, view](const input_progress& now) { to->respond(input_answer(view, now)); });
+       });
+}
+
 void kill(const session_call& call, const std::string& body, const reply& to) {
   int number = SIGTERM;
   json::document document;
@@ -307,6 +393,20 @@ void kill(const session_call& call, const std::string& body, const reply& to) {
   });
 }
 
+operation described_input() {
+  auto made = listed_of_run("writeVercelCommandInput",
+                            "Writes to its standard input. Answered once the command's pipe, or "
+                            "what goes on to it, has all of the data.",
+                            "VercelInputAnswer", "VercelInput");
+  made.answers.push_back(
+    {"409", "The offset is behind what the command has.", "application/json", "VercelError"});
+  made.answers.push_back({"413", "The data is too long.", "application/json", "VercelError"});
+  made.answers.push_back({"504",
+                          "The command does not read: error.bytesWritten is what was taken by now.",
+                          "application/json", "VercelError"});
+  return made;
+}
+
 } // namespace
 
 void add_command_routes(std::vector<route>& table, const shared_services& with,
@@ -328,6 +428,7 @@ void add_command_routes(std::vector<route>& table, const shared_services& with,
                     "VercelLogLine");
   log.answers.front() = {"200", "One JSON object a line.", lines_type, "VercelLogLine"};
   add(verb::get, "/cmd/:cmd/logs", tell_log, std::move(log));
+  add(verb::post, "/cmd/:cmd/stdin", write_input, described_input());
   auto signalled = listed("killVercelCommand", "Sends a signal to its process group.",
                           "VercelCommandAnswer", "VercelSignal");
   signalled.body_optional = true;

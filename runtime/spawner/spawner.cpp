@@ -596,7 +596,9 @@ void spawner::hold(const request& wanted, std::string_view label, std::vector<un
   auto& all = at->second.held;
   if (!all.contains(wanted.name) && (fds.empty() || all.size() >= max_held_per_slot))
     return;
-  if (held_fds_ + fds.size() > max_held_fds_)
+  const auto known = all.find(wanted.name);
+  const auto replaced = known == all.end() || fds.empty() ? 0 : known->second.fds.size();
+  if (held_fds_ + fds.size() > max_held_fds_ + replaced)
     return log::error("spawner.too_much_held", {{"slot", wanted.slot}, {"descriptors", held_fds_}});
   auto& mine = all[wanted.name];
   mine.label = label;

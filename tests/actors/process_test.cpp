@@ -69,6 +69,30 @@ TEST_CASE("a reader gets what there is, then waits for more, then hears of the e
   CHECK(cmd.over == 1);
 }
 
+TEST_CASE("whoever writes to a command that ends with its node is not left without an answer",
+          "[actors][process][input]") {
+  test_system sys;
+  auto place = std::make_shared<fake_sandbox>();
+  actors::process_options options;
+  options.place = place;
+  options.spec.input = true;
+  auto made = actors::spawn_process(sys.get(), std::move(options));
+  const auto none = sys.ask<input_progress>(made, input_piece{{}, "early", false, {}});
+  CHECK(none.value().state == input_state::over); // It has not been started.
+  const auto started = sys.ask<process_actor>(made, start_atom::value);
+  auto& process = *place->processes.front();
+  process.start();
+  sys.run();
+  CHECK(sys.ask<input_progress>(made, input_piece{0, "one", false, {}}).value().taken == 3);
+  CHECK(process.input == "one");
+  process.holds_input = true;
+  const auto waits = sys.ask<input_progress>(made, input_piece{3, "two", false, {}});
+  CHECK(waits.open());
+  caf::anon_send_exit(made, caf::exit_reason::user_shutdown);
+  sys.run();
+  CHECK(waits.reason().code == errc::node_unreachable);
+}
+
 TEST_CASE("a command that a signal ended is reported as a shell reports it", "[actors][process]") {
   running_command cmd;
   cmd.process().exit(SIGKILL);

@@ -496,6 +496,54 @@ TEST_CASE("a remembered command's time limit kills it at once, and an interrupt 
   }
 }
 
+TEST_CASE("input goes to the command that is kept under its key", "[actors][results][input]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto write = [&](const std::string& key, input_piece piece) {
+    return node.sys.ask<input_progress>(box, write_command_input{key, std::move(piece)});
+  };
+  auto request = remembered("a", true);
+  request.input = GENERATE(true, false);
+  const auto asked = ask(node, box, request);
+  CHECK(node.process().spec.input == request.input);
+  const auto early = write("a", {0, "one", false, {}}); // It does not run yet.
+  CHECK(early.open());
+  node.process().start();
+  node.sys.run();
+  CHECK_NOTHROW(asked.value());
+  CHECK(write("b", {}).reason().code == errc::not_found);
+  if (!request.input) {
+    CHECK(early.value().state == input_state::over);
+    return;
+  }
+  CHECK(early.value().taken == 3);
+  CHECK(write("a", {3, "two", true, {}}).value().taken == 6);
+  CHECK(node.process().input == "onetwo");
+  CHECK(node.process().input_closed);
+
+  node.process().holds_input = true;
+  auto waits = write("a", {6, "three", false, {}});
+  CHECK(waits.open());
+  SECTION("it is told what becomes of it") {
+    node.process().held_input.front()({7, input_state::slow});
+    node.sys.run();
+    CHECK(waits.value().taken == 7);
+    CHECK(waits.value().state == input_state::slow);
+  }
+  SECTION("no more waits than a sandbox has room for") {
+    const std::string large(16u << 20, 'x');
+    std::vector<pending<input_progress>> all;
+    for (auto left = limits::waiting_sandbox_bytes - 5; left >= large.size(); left -= large.size())
+      all.push_back(write("a", {{}, large, false, {}}));
+    CHECK(all.back().open());
+    CHECK(write("a", {{}, large, false, {}}).reason().code == errc::limit_reached);
+    for (auto& tell : std::exchange(node.process().held_input, {}))
+      tell({0, input_state::slow});
+    node.sys.run();
+    CHECK(write("a", {{}, large, false, {}}).open());
+  }
+}
+
 TEST_CASE("a command for a sandbox that is not there makes none", "[actors][results]") {
   small_node node;
   const auto box = node.make_sandbox();

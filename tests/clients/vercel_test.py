@@ -2,8 +2,11 @@
 INSULA_API_KEY with which key."""
 
 import asyncio
+import base64
 import contextlib
+import hashlib
 import io
+import json
 import os
 import subprocess
 import unittest
@@ -11,6 +14,7 @@ import urllib.error
 import urllib.request
 from datetime import timedelta
 
+import anyio
 from vercel import sandbox
 from vercel.api import session
 from vercel.sandbox import sync
@@ -32,6 +36,39 @@ def at_this_server(**which):
 def at_this_server_sync(**which):
     options = sync.SandboxServiceOptions(base_url=SERVER + "/api", credentials_factory=lambda: credentials(**which))
     return session(service_options=[options])
+
+
+def written(process, **piece):
+    """What the server answers to one piece of a command's input."""
+    place = f"/api/v2/sandboxes/sessions/{process.session_id}/cmd/{process.id}/stdin?teamId=team_test"
+    if "data" in piece:
+        piece["data"] = base64.b64encode(piece["data"]).decode()
+    fields = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(SERVER + place, json.dumps(piece).encode(), fields)) as answer:
+            return answer.status, json.load(answer)["bytesWritten"]
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            told = json.load(refusal)["error"]
+            return refusal.code, told.get("bytesWritten", told["code"])
+
+
+# A tool server as agents have them: JSON-RPC, one message a line.
+TOOL_SERVER = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "initialize":
+        answer = {"protocolVersion": asked["params"]["protocolVersion"], "serverInfo": {"name": "adder"}}
+    elif asked["method"] == "tools/list":
+        answer = {"tools": [{"name": "add"}]}
+    elif asked["method"] == "tools/call":
+        answer = {"content": [{"type": "text", "text": str(sum(asked["params"]["arguments"].values()))}]}
+    else:
+        continue  # A notification.
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
+print("over", file=sys.stderr)
+"""
 
 
 BOX = {
@@ -124,10 +161,6 @@ class Asynchronous(Refusals, unittest.IsolatedAsyncioTestCase):
             await sandbox.get_sandbox(name="python-to-go")
         async with sandbox.create_sandbox(name="python-to-go", execution_time_limit=60) as two:
             self.assertNotEqual(one.current_session_id, two.current_session_id)
-
-    async def test_input_is_refused_and_not_lost(self):
-        with self.refused(400, "bad_request"):
-            await self.box.run_process("cat", input="text")
 
     async def test_lists_go_from_page_to_page(self):
         async with at_this_server(project="prj_python_lists"):
@@ -264,6 +297,123 @@ class Asynchronous(Refusals, unittest.IsolatedAsyncioTestCase):
     async def test_a_command_without_input_reads_nothing(self):
         self.assertEqual(await self.output("cat"), "")
 
+    # ---- Standard input.
+
+    async def test_a_command_reads_its_input_to_the_end(self):
+        done = await self.box.run_process("sort", input="pear\nfig\napple\n", capture_output=True, check=True)
+        self.assertEqual(done.stdout, "apple\nfig\npear\n")
+        self.assertEqual(await self.output("cat", input="ü€😀"), "ü€😀")
+        self.assertEqual(await self.output("cat", input=""), "")
+        every = bytes(range(256)) * 4000
+        self.assertEqual((await self.output("sha256sum", input=every)).split()[0], hashlib.sha256(every).hexdigest())
+
+    async def test_a_python_prompt_answers_line_by_line(self):
+        process = await self.box.create_process("python3", ["-u", "-i", "-q"], stdin=subprocess.PIPE)
+        await process.stdin.send(b"value = 6\n")
+        for factor in (7, 8, 9):
+            await process.stdin.send(f"print(value * {factor})\n".encode())
+            self.assertEqual(await process.stdout.readline(), f"{6 * factor}\n")
+        await process.stdin.aclose()
+        self.assertEqual(await process.wait(), 0)
+
+    async def test_a_tool_server_is_spoken_to_over_its_streams(self):
+        await self.box.fs.write_text("tool_server.py", TOOL_SERVER)
+        process = await self.box.create_process("python3", ["tool_server.py"], stdin=subprocess.PIPE)
+
+        async def call(number, method, params):
+            await process.stdin.send(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode() + b"\n")
+            answer = json.loads(await process.stdout.readline())
+            self.assertEqual(answer["id"], number)
+            return answer["result"]
+
+        self.assertEqual((await call(1, "initialize", {"protocolVersion": "2025-06-18"}))["serverInfo"], {"name": "adder"})
+        await process.stdin.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+        self.assertEqual(await call(2, "tools/list", {}), {"tools": [{"name": "add"}]})
+        for number in range(3, 20):
+            result = await call(number, "tools/call", {"name": "add", "arguments": {"a": number, "b": 1}})
+            self.assertEqual(result["content"][0]["text"], str(number + 1))
+        self.assertEqual(await process.communicate(), ("", "over\n"))
+        self.assertEqual(process.returncode, 0)
+
+    async def test_a_hundred_megabytes_go_through(self):
+        piece = os.urandom(1_000_000)
+        process = await self.box.create_process("sh", ["-c", "cat | sha256sum"], stdin=subprocess.PIPE)
+        for _ in range(10):
+            await process.stdin.send(piece * 10)
+        out, _ = await process.communicate()
+        self.assertEqual(out.split()[0], hashlib.sha256(piece * 100).hexdigest())
+        # And back, as it comes.
+        text = "".join(f"{each:07}\n" for each in range(2_000_000))
+        process = await self.box.create_process("cat", stdin=subprocess.PIPE)
+
+        async def write():
+            await process.stdin.send(text.encode())
+            await process.stdin.aclose()
+
+        writing = asyncio.create_task(write())
+        self.assertEqual(hashlib.sha256((await process.stdout.read()).encode()).digest(), hashlib.sha256(text.encode()).digest())
+        await writing
+        self.assertEqual(await process.wait(), 0)
+
+    async def test_a_command_that_does_not_read_is_waited_for(self):
+        await self.shell("rm -f start && mkfifo start")
+        process = await self.box.create_process("sh", ["-c", "read -r x < start; exec sha256sum"], stdin=subprocess.PIPE)
+        data = os.urandom(400_000)
+        status, taken = await asyncio.to_thread(written, process, data=data, offset=0)
+        self.assertEqual(status, 504)
+        self.assertTrue(65_536 <= taken < len(data), taken)
+        self.assertEqual(await asyncio.to_thread(written, process), (200, taken))
+        found = await self.box.get_process(process.id)
+        rest = asyncio.create_task(found.stdin.send(data[taken:]))
+        await self.shell("echo > start")
+        await rest
+        await found.stdin.aclose()
+        self.assertEqual((await process.stdout.read()).split()[0], hashlib.sha256(data).hexdigest())
+
+    async def test_a_piece_that_comes_again_is_taken_once(self):
+        process = await self.box.create_process("cat", stdin=subprocess.PIPE)
+        for piece, answer in (
+            ({}, (200, 0)),
+            ({"data": b"one\n", "offset": 0}, (200, 4)),
+            ({"data": b"one\n", "offset": 0}, (200, 4)),
+            ({"data": b"one\ntwo\n", "offset": 0}, (200, 8)),
+            ({"data": b"four\n", "offset": 14}, (409, 8)),
+            ({"offset": 9, "close": True}, (409, 8)),
+            ({"data": b"three\n", "offset": 8, "close": True}, (200, 14)),
+            ({"data": b"three\n", "offset": 8, "close": True}, (200, 14)),
+            ({"offset": 14, "close": True}, (200, 14)),
+            ({"data": b"four\n", "offset": 14}, (400, 14)),
+            ({"data": b"x" * 524_289, "offset": 14}, (413, "payload_too_large")),
+            ({"offset": -1}, (400, "bad_request")),
+        ):
+            with self.subTest(**piece):
+                self.assertEqual(await asyncio.to_thread(written, process, **piece), answer)
+        self.assertEqual((await process.stdout.read(), await process.wait()), ("one\ntwo\nthree\n", 0))
+
+    async def test_a_command_that_reads_no_more_is_noticed(self):
+        process = await self.box.create_process("sh", ["-c", "exec <&-; echo closed; exec sleep infinity"], stdin=subprocess.PIPE)
+        self.assertEqual(await process.stdout.readline(), "closed\n")
+        with self.assertRaises(anyio.BrokenResourceError):
+            await process.stdin.send(b"text")
+        await process.stdin.aclose()
+        await process.kill()
+        process = await self.box.create_process("head", ["-n", "1"], stdin=subprocess.PIPE)
+        await process.stdin.send(b"one\n")
+        self.assertEqual((await process.stdout.read(), await process.wait()), ("one\n", 0))
+        with self.assertRaises(anyio.BrokenResourceError):
+            await process.stdin.send(b"two\n")
+        await process.stdin.aclose()
+        await process.stdin.aclose()
+
+    async def test_a_command_without_input_says_so(self):
+        process = await self.box.create_process("sleep", ["infinity"])
+        self.assertIsNone(process.stdin)
+        self.assertEqual(await asyncio.to_thread(written, process, data=b"text", offset=0), (400, 0))
+        found = await self.box.get_process(process.id)
+        with self.assertRaises(sandbox.SandboxStdinError):
+            await found.stdin.send(b"text")
+        await process.kill()
+
     # ---- Files.
 
     async def test_files_are_written_and_read(self):
@@ -357,6 +507,17 @@ class Synchronous(Refusals, unittest.TestCase):
         process.kill()
         self.assertEqual(process.communicate(), ("", ""))
         self.assertEqual(process.returncode, 137)
+
+    def test_commands_have_input(self):
+        self.assertEqual(self.box.run_process("sort", input="b\na\n", capture_output=True, check=True).stdout, "a\nb\n")
+        process = self.box.create_process("sh", ["-c", 'while read -r line; do echo "<$line>"; done'], stdin=subprocess.PIPE)
+        with io.TextIOWrapper(process.stdin, encoding="utf-8", line_buffering=True) as text:
+            for each in ("one", "two", "three"):
+                print(each, file=text)
+                self.assertEqual(process.stdout.readline(), f"<{each}>\n")
+        self.assertEqual(process.wait(), 0)
+        with self.assertRaises(BrokenPipeError):
+            self.box.get_process(process.id).stdin.write(b"four\n")
 
     def test_files_are_written_and_read(self):
         self.box.fs.write_text("sync/text", "as text")

@@ -295,6 +295,15 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
         return to_caf(*all->plays->interrupt_error);
       return caf::ok_atom::value;
     },
+    [all](const write_command_input& wanted) -> caf::result<input_progress> {
+      const auto& piece = wanted.piece;
+      all->heard->add("write_input " + wanted.key + " " +
+                      (piece.offset ? std::to_string(*piece.offset) : "-") + " \"" + piece.bytes +
+                      "\"" + (piece.closes ? " closes" : ""));
+      if (all->plays->input_error)
+        return to_caf(*all->plays->input_error);
+      return all->plays->input;
+    },
     [all](const create_session_request& wanted) -> caf::result<caf::ok_atom> {
       auto line = "create_session " + wanted.id + " in " + wanted.cwd;
       for (const auto& [name, value] : wanted.env)

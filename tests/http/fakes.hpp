@@ -75,6 +75,8 @@ struct script {
   std::optional<error> terminal_error;
   command_state command; ///< Of every id. Its process is the last one, if there is one.
   std::optional<error> interrupt_error; ///< When a command is to be interrupted.
+  input_progress input;                 ///< What becomes of a piece of its input.
+  std::optional<error> input_error;
   /// Makes the sockets that are asked for. None: sockets of this network.
   std::function<std::vector<unique_fd>(bool ipv6, std::uint32_t count)> sockets;
   std::optional<error> pool_error; ///< When it is to be emptied.

@@ -410,3 +410,15 @@ TEST_CASE("bytes have one spelling in the alphabet for addresses", "[http]") {
   for (const std::string wrong : {"Z", "Zm9vY", "Zm9vYh", "Zm9v=", "Zm 9v", "Zm+v", "Zg=="})
     CHECK_FALSE(from_base64url(wrong));
 }
+
+TEST_CASE("bytes have one spelling in the usual alphabet", "[http]") {
+  CHECK(from_base64("") == "");
+  CHECK(from_base64("Zg==") == "f");
+  CHECK(from_base64("Zm8=") == "fo");
+  CHECK(from_base64("Zm9v") == "foo");
+  CHECK(from_base64("+/8=") == "\xfb\xff");
+  CHECK(from_base64("AAAA") == std::string(3, '\0'));
+  for (const std::string wrong : {"Z", "Zg", "Zg=", "Zg===", "====", "Zh==", "Zm9=", "Zm 9", "Zm-v",
+                                  "Zg==Zg==", "=Zg=", "Zm9v\n"})
+    CHECK_FALSE(from_base64(wrong));
+}

@@ -1,5 +1,7 @@
 // Commands and ceilings, in real sandboxes.
+#include "base/limits.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/events.hpp"
 #include "tests/support/live_node.hpp"
 
 #include <atomic>
@@ -36,7 +38,55 @@ sandbox_limits limits_of_node() {
   return shared_node().spec().limits;
 }
 
+input_progress write(process& to, std::string bytes, bool closes = false) {
+  const auto told = std::make_shared<events<input_progress>>();
+  to.write_input({{}, std::move(bytes), closes, 60s},
+                 [told](input_progress now) { told->tell(now); });
+  return told->next();
+}
+
 } // namespace
+
+TEST_CASE("a command reads what is written to its input", "[runtime][sandbox][input]") {
+  live_sandbox box{shared_node()};
+  auto spec = in_shell("readlink /proc/self/fd/0 | cut -d: -f1; read -r line; echo \"<$line>\"; "
+                       "cat /dev/stdin; ls /proc/self/fd | wc -l");
+  spec.input = true;
+  auto command = box.start(std::move(spec));
+  command.says("pipe\n");
+  CHECK(write(command.process(), "one\n").taken == 4);
+  command.says("<one>\n");
+  const std::string much(300'000, 'x');
+  CHECK(write(command.process(), much, true).taken == 4 + much.size());
+  const auto all = command.finish();
+  CHECK((all.out == "pipe\n<one>\n" + much + "4\n")); // Nobody keeps a pipe of its own open.
+  CHECK(write(command.process(), "late").state == input_state::over);
+  auto none = box.start("cat");
+  CHECK(none.finish().exited(0));
+  CHECK(write(none.process(), "text").state == input_state::over);
+}
+
+TEST_CASE("a sandbox has so many open inputs, and the next when one is closed",
+          "[runtime][sandbox][input]") {
+  auto ceilings = limits_of_node();
+  ceilings.processes = 2 * limits::inputs_per_sandbox;
+  live_sandbox box{shared_node(), ceilings};
+  auto spec = in_shell("");
+  spec.argv = {"cat"};
+  spec.input = true;
+  std::vector<live_command> all;
+  for (std::size_t i = 0; i < limits::inputs_per_sandbox; ++i)
+    all.push_back(box.start(spec));
+  for (auto& each : all)
+    REQUIRE(each.started());
+  CHECK_FALSE(box.start(spec).started());
+  CHECK(write(all.front().process(), "one", true).taken == 3);
+  CHECK(all.front().finish().out == "one");
+  auto next = box.start(spec);
+  REQUIRE(next.started());
+  CHECK(write(next.process(), {}, true).state == input_state::taken);
+  CHECK(next.finish().exited(0));
+}
 
 TEST_CASE("a command's exit code and signal come back as they are", "[runtime][sandbox]") {
   live_sandbox box{shared_node()};

@@ -29,6 +29,18 @@ public:
     read(offset, max_bytes, false, std::move(on_output));
   }
   void forget(std::uint64_t reader) override { forgotten.push_back(reader); }
+  /// Takes what the test lets it.
+  void write_input(input_piece piece, std::function<void(input_progress)> tell) override {
+    if (!spec.input)
+      return tell({0, input_state::over});
+    if (holds_input) {
+      held_input.push_back(std::move(tell));
+      return;
+    }
+    input += piece.bytes;
+    input_closed = input_closed || piece.closes;
+    tell({input.size(), input_state::taken});
+  }
   void measure(std::function<void(runtime::log_extent)> tell) override { tell({0, frames.size()}); }
   std::int32_t leader() const override { return number; }
 
@@ -87,6 +99,10 @@ public:
   bool cut = false;
   bool complete = false;
   std::string typed;
+  std::string input;
+  bool input_closed = false;
+  bool holds_input = false; ///< The test answers who writes.
+  std::vector<std::function<void(input_progress)>> held_input;
   std::optional<terminal_size> size; ///< None: there is no terminal.
   std::int32_t number = 0;           ///< As which it runs.
 

@@ -116,11 +116,16 @@ struct fake_child_process final : child_process {
     interrupted = true;
     to.deliver(caf::ok_atom::value);
   }
+  void write_input(input_piece piece, const reply<input_progress>& to) override {
+    input += piece.bytes;
+    to.deliver({input.size(), input_state::taken});
+  }
   void signal(int number) override { signals.push_back(number); }
   void kill() override { killed = true; }
 
   actors::process_options options;
   std::vector<int> signals;
+  std::string input;
   std::vector<reply<process_actor>> starting;
   process_status now;
   bool started = false, interrupted = false, killed = false;
