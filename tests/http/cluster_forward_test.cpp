@@ -351,8 +351,9 @@ TEST_CASE("a request whose body names its sandbox goes to the owner of that", "[
       "POST /v3/sandboxes HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
     const auto got = one.receive();
     CHECK(got.status == 411);
-    CHECK(got.body ==
-          R"({"error":{"code":"length_required","message":"The request needs a Content-Length."}})");
+    CHECK(
+      got.body ==
+      R"({"error":{"code":"length_required","message":"The request needs a Content-Length."}})");
   }
   CHECK(n1.is_untouched());
 }
