@@ -81,11 +81,12 @@ TEST_CASE("a sandbox has so many open inputs, and the next when one is closed",
     REQUIRE(each.started());
   CHECK_FALSE(box.start(spec).started());
   CHECK(write(all.front().process(), "one", true).taken == 3);
-  CHECK(all.front().finish().out == "one");
+  CHECK(all.front().says("one") == "one");
+  CHECK(all.front().ended().status == 0);
   auto next = box.start(spec);
   REQUIRE(next.started());
   CHECK(write(next.process(), {}, true).state == input_state::taken);
-  CHECK(next.finish().exited(0));
+  CHECK(next.ended().status == 0);
 }
 
 TEST_CASE("a command's exit code and signal come back as they are", "[runtime][sandbox]") {
