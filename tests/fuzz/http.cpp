@@ -32,6 +32,7 @@ directory_actor::behavior_type empty_directory() {
     },
     [](const list_activations&) { return activation_page{}; },
     [](const list_sandboxes&) { return sandbox_page{}; },
+    [](const list_group&) { return group_page{}; },
   };
 }
 

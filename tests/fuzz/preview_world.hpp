@@ -139,6 +139,7 @@ inline directory_actor::behavior_type directory(directory_actor::pointer self) {
     },
     [](const list_activations&) { return activation_page{}; },
     [](const list_sandboxes&) { return sandbox_page{}; },
+    [](const list_group&) { return group_page{}; },
   };
 }
 
