@@ -69,7 +69,7 @@ struct sandbox_config {
   privileges gains = privileges::none; ///< Of new ones of which nothing else is said.
   bool allow_sudo = true;              ///< Some may have the privileges `sudo`.
   std::uint64_t memory_bytes = 2ull << 30;
-  double cpus = 2.0; ///< 0: no limit.
+  double cpus = 2.0;         ///< 0: no limit.
   unsigned processes = 4096; ///< 0: as many as the machine's processors bear.
   std::uint64_t disk_bytes = 10ull << 30;
   std::uint64_t shm_bytes = 256ull << 20;
