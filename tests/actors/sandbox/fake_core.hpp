@@ -328,6 +328,13 @@ public:
       : parts(*this, nullptr, [this] { ++quits; }) {
     have(parts.table());
   }
+  /// What a child has to answer may hold the child itself.
+  ~whole_sandbox() override {
+    for (const auto& each : sessions)
+      each->opening.clear();
+    for (const auto& each : processes)
+      each->starting.clear();
+  }
 
   void with_lease(then_function then, otherwise_function otherwise) override {
     parts.lease_.acquire(std::move(then), std::move(otherwise));
