@@ -199,6 +199,13 @@ class fake_core : public fake_world, public core {
 public:
   fake_core()
       : core("abc", fake_world::options) {}
+  /// What a child has to answer may hold the child itself.
+  ~fake_core() override {
+    for (const auto& each : sessions)
+      each->opening.clear();
+    for (const auto& each : processes)
+      each->starting.clear();
+  }
 
   using core::options;
 
@@ -327,13 +334,6 @@ public:
   whole_sandbox()
       : parts(*this, nullptr, [this] { ++quits; }) {
     have(parts.table());
-  }
-  /// What a child has to answer may hold the child itself.
-  ~whole_sandbox() override {
-    for (const auto& each : sessions)
-      each->opening.clear();
-    for (const auto& each : processes)
-      each->starting.clear();
   }
 
   void with_lease(then_function then, otherwise_function otherwise) override {
