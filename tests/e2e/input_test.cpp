@@ -16,8 +16,16 @@ std::string keyed(const std::string& key) {
   return "Idempotency-Key: " + key + "\r\n" + opened;
 }
 
-exec_stream start(const node& it, const std::string& key, const std::vector<std::string>& argv) {
-  return exec_stream{it.port(), "a", exec_body(argv), keyed(key)};
+/// Begun: what is written by another connection does not come before it.
+struct begun_stream : exec_stream {
+  begun_stream(const node& it, const std::string& key, const std::vector<std::string>& argv)
+      : exec_stream{it.port(), "a", exec_body(argv), keyed(key)} {
+    head();
+  }
+};
+
+begun_stream start(const node& it, const std::string& key, const std::vector<std::string>& argv) {
+  return {it, key, argv};
 }
 
 std::string place(const std::string& key, const std::string& query = {}) {
