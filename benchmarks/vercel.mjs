@@ -74,7 +74,7 @@ const say = (row, here, target, beside) => console.log(`${row}\n  here:   ${here
 const serverMemory = () => { // MiB: of the server, which is this program's sibling.
   const parent = process.ppid;
   for (const pid of readFileSync(`/proc/${parent}/task/${parent}/children`, 'utf8').split(' ').filter(Boolean)) {
-    if (readFileSync(`/proc/${pid}/comm`, 'utf8').trim() === 'insula')
+    if (readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[1] === 'serve')
       return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]) / 1024;
   }
   return NaN;

@@ -1,5 +1,6 @@
 #include "http/api/auth.hpp"
 
+#include "base/base64.hpp"
 #include "http/text/header_text.hpp"
 #include "http/text/hmac.hpp"
 #include "http/text/percent.hpp"
@@ -19,17 +20,8 @@ bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-std::string base64(std::string_view bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');
-  const auto size = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
-                                    reinterpret_cast<const unsigned char*>(bytes.data()),
-                                    static_cast<int>(bytes.size()));
-  text.resize(static_cast<std::size_t>(size));
-  return text;
-}
-
-/// As far as it makes sense.
-std::string from_base64(std::string_view text) {
+/// As far as it makes sense, in either alphabet.
+std::string readable_base64(std::string_view text) {
   text =
     text.substr(0, text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
                                           "0123456789+/-_"));
@@ -98,7 +90,7 @@ bool key_check::known_key::is_readable_in(std::string_view text) const {
     return true;
   constexpr std::string_view basic = "Basic ";
   if (same_letters(text.substr(0, basic.size()), basic) &&
-      is_plain_in(from_base64(trimmed(text.substr(basic.size())))))
+      is_plain_in(readable_base64(trimmed(text.substr(basic.size())))))
     return true;
   if (!is_long())
     return false;

@@ -1,7 +1,7 @@
+#include "base/base64.hpp"
 #include "base/clock.hpp"
 #include "base/limits.hpp"
 #include "http/sandboxes/command_stream.hpp"
-#include "http/text/base64url.hpp"
 #include "http/vercel/members.hpp"
 #include "http/vercel/operations.hpp"
 #include "http/vercel/session_call.hpp"

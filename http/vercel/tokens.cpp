@@ -1,8 +1,8 @@
 #include "http/vercel/tokens.hpp"
 
+#include "base/base64.hpp"
 #include "http/json/document.hpp"
 #include "http/json/writer.hpp"
-#include "http/text/base64url.hpp"
 #include "http/text/hmac.hpp"
 
 #include <array>

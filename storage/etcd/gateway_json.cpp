@@ -1,7 +1,8 @@
 #include "storage/etcd/gateway_json.hpp"
 
+#include "base/base64.hpp"
+
 #include <charconv>
-#include <openssl/evp.h>
 #include <rapidjson/document.h>
 #include <rapidjson/error/en.h>
 #include <rapidjson/stringbuffer.h>
@@ -103,31 +104,6 @@ std::string made(const rapidjson::StringBuffer& buffer) {
 }
 
 } // namespace
-
-std::string base64(std::string_view bytes) {
-  std::string out(4 * ((bytes.size() + 2) / 3) + 1, '\0');
-  const int length = ::EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                                       reinterpret_cast<const unsigned char*>(bytes.data()),
-                                       static_cast<int>(bytes.size()));
-  out.resize(static_cast<std::size_t>(length));
-  return out;
-}
-
-std::optional<std::string> from_base64(std::string_view text) {
-  if (text.size() % 4 != 0)
-    return std::nullopt;
-  std::string out(text.size() / 4 * 3 + 1, '\0');
-  const int length = ::EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                                       reinterpret_cast<const unsigned char*>(text.data()),
-                                       static_cast<int>(text.size()));
-  if (length < 0)
-    return std::nullopt;
-  std::size_t padding = 0; // Which the function counts as bytes.
-  while (padding < 2 && padding < text.size() && text[text.size() - 1 - padding] == '=')
-    ++padding;
-  out.resize(static_cast<std::size_t>(length) - padding);
-  return out;
-}
 
 std::string question(const transaction& what) {
   rapidjson::StringBuffer buffer;

@@ -10,9 +10,6 @@
 /// empty is left out. Nothing here asserts, whatever an answer holds.
 namespace insula::storage::etcd {
 
-std::string base64(std::string_view bytes);
-std::optional<std::string> from_base64(std::string_view text);
-
 std::string question(const transaction& what);
 std::string grant_question(std::chrono::seconds lives);
 std::string lease_question(lease_id which);

@@ -1,9 +1,11 @@
 #include "tests/e2e/node.hpp"
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 using namespace insula::test;
 
@@ -212,6 +214,12 @@ TEST_CASE("a sandbox reads its limits by the names of cgroup v2", "[machine]") {
   CHECK(eventually([&] { // Once what has run before is buried.
     return number_from(it.sh("a", "cat /sys/fs/cgroup/pids.current")) < 10;
   }));
+}
+
+TEST_CASE("a limit of processes that is 0 goes by the machine's processors", "[machine]") {
+  const node it{"sandbox: {limits: {processes: 0}}"};
+  const auto wanted = std::clamp(512 * std::thread::hardware_concurrency(), 1024u, 4096u);
+  CHECK(it.sh("a", "cat /sys/fs/cgroup/pids.max").out == std::to_string(wanted) + "\n");
 }
 
 TEST_CASE("programs size themselves by the sandbox's limits", "[machine]") {

@@ -1,5 +1,6 @@
 // What etcd answers, and what is found in the place that nodes share: manifests of snapshots, and
 // names.
+#include "base/base64.hpp"
 #include "storage/etcd/gateway_json.hpp"
 #include "storage/snapshots/manifest.hpp"
 #include "tests/fuzz/bytes.hpp"
@@ -17,9 +18,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static_cast<void>(etcd::read_version(text));
   static_cast<void>(etcd::read_news(text));
   static_cast<void>(etcd::read_refusal(text));
-  if (const auto bytes = etcd::from_base64(text))
-    must(etcd::from_base64(etcd::base64(*bytes)) == bytes, "base64 comes back");
-  must(etcd::from_base64(etcd::base64(text)) == text, "bytes come back");
+  if (const auto bytes = insula::from_base64(text))
+    must(insula::from_base64(insula::base64(*bytes)) == bytes, "base64 comes back");
+  must(insula::from_base64(insula::base64(text)) == text, "bytes come back");
   if (const auto end = etcd::end_of_prefix(text); end != std::string(1, '\0'))
     must(end > text, "the end of a prefix is behind all that begin with it");
 

@@ -214,6 +214,13 @@ struct node {
   std::string waits;
 };
 
+/// As a node does that has just joined.
+actors::listed_records bring_up_records(node& at, const actors::group_rule& groups = {}) {
+  return actors::list_older_records(
+    *at.store, *at.store, actors::found_records::older, groups,
+    [&at](const auto& id) { at.store->give_up(id, [](const auto&) {}); });
+}
+
 contents read_all(store& where, std::string_view owner) {
   auto all = where.read(owner);
   if (!all)
@@ -392,19 +399,14 @@ TEST_CASE(
     CHECK(older.store->find("created_ms")->size() == many);
     CHECK(*older.store->count(actors::sandbox_list) == 0);
   }
-  const auto bring_up = [](node& at) {
-    return actors::list_older_records(
-      *at.store, *at.store, actors::found_records::older, {},
-      [&at](const auto& id) { at.store->give_up(id, [](const auto&) {}); });
-  };
   const std::vector<std::string> found_by{"@alarm/", "snapshot"};
   node one{server, "n1", 0, nullptr, false, found_by};
   node two{server, "n2", 0, nullptr, false, found_by};
   one.wait_until_member();
   two.wait_until_member();
   {
-    auto by_one = std::async(std::launch::async, [&] { return bring_up(one); });
-    const auto by_two = bring_up(two);
+    auto by_one = std::async(std::launch::async, [&] { return bring_up_records(one); });
+    const auto by_two = bring_up_records(two);
     const auto outcome = by_one.get();
     CHECK(outcome.written + by_two.written == many);
     for (const auto& each : {outcome, by_two}) {
@@ -445,7 +447,7 @@ TEST_CASE(
         looked_at += static_cast<int>(got->found[i].size());
     then(std::move(got));
   });
-  const auto later = bring_up(one);
+  const auto later = bring_up_records(one);
   CHECK(later.written + later.left == 0);
   CHECK(looked_at == 0);
   one.played.play(nullptr);
@@ -515,11 +517,7 @@ TEST_CASE("lines of an earlier version come to the lists of groups, by two nodes
   const actors::group_rule groups = [](const api_metadata& all) {
     return std::optional{grouped_sandbox{all.at("grouped"), "box"}};
   };
-  const auto bring_up = [&groups](node& at) {
-    return actors::list_older_records(
-      *at.store, *at.store, actors::found_records::older, groups,
-      [&at](const auto& id) { at.store->give_up(id, [](const auto&) {}); });
-  };
+  const auto bring_up = [&groups](node& at) { return bring_up_records(at, groups); };
   node one{server, "n1", 0, nullptr, false, found_by};
   node two{server, "n2", 0, nullptr, false, found_by};
   one.wait_until_member();
@@ -552,17 +550,6 @@ TEST_CASE("lines of an earlier version come to the lists of groups, by two nodes
   }
   CHECK(bring_up(one).written == 0);
   CHECK(eventually([&] { return one.store->mine().empty() && two.store->mine().empty(); }));
-}
-
-TEST_CASE("base64 goes both ways", "[etcd]") {
-  for (std::size_t length = 0; length < 70; ++length) {
-    std::string bytes;
-    for (std::size_t i = 0; i < length; ++i)
-      bytes += static_cast<char>(i * 37 + length);
-    CHECK(etcd::from_base64(etcd::base64(bytes)) == bytes);
-  }
-  CHECK_FALSE(etcd::from_base64("a"));
-  CHECK_FALSE(etcd::from_base64("a*=="));
 }
 
 TEST_CASE("answers that make no sense are errors", "[etcd]") {

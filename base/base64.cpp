@@ -1,13 +1,15 @@
-#include "http/text/base64url.hpp"
+#include "base/base64.hpp"
 
 #include <array>
 #include <cstdint>
 
-namespace insula::http {
+namespace insula {
 
 namespace {
 
-constexpr std::string_view alphabet =
+constexpr std::string_view plain_letters =
+  "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::string_view url_letters =
   "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// What the letters of an alphabet stand for; what is none of it, for more than 63.
@@ -19,9 +21,23 @@ constexpr std::array<unsigned char, 256> values_of(std::string_view letters) {
   return values;
 }
 
-constexpr auto url_values = values_of(alphabet);
-constexpr auto plain_values =
-  values_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
+constexpr auto plain_values = values_of(plain_letters);
+constexpr auto url_values = values_of(url_letters);
+
+std::string encoded(std::string_view bytes, std::string_view letters) {
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  std::uint32_t held = 0;
+  int bits = 0;
+  for (const char each : bytes) {
+    held = held << 8 | static_cast<unsigned char>(each);
+    for (bits += 8; bits >= 6; bits -= 6)
+      text += letters[held >> (bits - 6) & 63];
+  }
+  if (bits > 0)
+    text += letters[held << (6 - bits) & 63];
+  return text;
+}
 
 std::optional<std::string> decoded(std::string_view text,
                                    const std::array<unsigned char, 256>& values) {
@@ -46,23 +62,10 @@ std::optional<std::string> decoded(std::string_view text,
 
 } // namespace
 
-std::string base64url(std::string_view bytes) {
-  std::string text;
-  text.reserve((bytes.size() * 4 + 2) / 3);
-  std::uint32_t held = 0;
-  int bits = 0;
-  for (const char each : bytes) {
-    held = held << 8 | static_cast<unsigned char>(each);
-    for (bits += 8; bits >= 6; bits -= 6)
-      text += alphabet[held >> (bits - 6) & 63];
-  }
-  if (bits > 0)
-    text += alphabet[held << (6 - bits) & 63];
+std::string base64(std::string_view bytes) {
+  auto text = encoded(bytes, plain_letters);
+  text.append((4 - text.size() % 4) % 4, '=');
   return text;
-}
-
-std::optional<std::string> from_base64url(std::string_view text) {
-  return decoded(text, url_values);
 }
 
 std::optional<std::string> from_base64(std::string_view text) {
@@ -73,4 +76,12 @@ std::optional<std::string> from_base64(std::string_view text) {
   return decoded(text, plain_values);
 }
 
-} // namespace insula::http
+std::string base64url(std::string_view bytes) {
+  return encoded(bytes, url_letters);
+}
+
+std::optional<std::string> from_base64url(std::string_view text) {
+  return decoded(text, url_values);
+}
+
+} // namespace insula
