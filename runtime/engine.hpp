@@ -371,6 +371,10 @@ public:
   /// It has been told to, or may have been when it was adopted, and not to go on since.
   virtual bool stands_still() const = 0;
 
+  /// It has ended: nothing can be begun in it. True before anything that ran in it is told of its
+  /// end; on_ended, or the answer of destroy(), is on its way. Any thread.
+  virtual bool is_over() const = 0;
+
   /// Read from the kernel now: a few small files, which take microseconds. None: it has ended.
   virtual std::optional<sandbox_usage> usage() const = 0;
 

@@ -425,7 +425,7 @@ private:
   void drop_input_of(std::uint64_t command);
   native_shell::links shell_links(std::uint64_t id);
   native_terminal::links terminal_links(std::uint64_t id, std::string label);
-  bool is_over() const;
+  bool is_over() const override;
   /// What is taken over after fall_silent() is the next server's: it is not ended here.
   template <class Job>
   bool is_left(const std::shared_ptr<Job>& made);

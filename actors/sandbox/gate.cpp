@@ -12,7 +12,7 @@ namespace insula::actors::inside_sandbox {
 void gate::when_running(waiting_request request) {
   if (core_.refusal())
     return request.refuse(*core_.refusal());
-  if (is_alive(core_.now()) && !core_.is_held()) {
+  if (is_alive(core_.now()) && !core_.is_held() && !engine_sandbox()->is_over()) {
     if (core_.delays(
           request.context, [=, this] { when_running(request); }, request.refuse))
       return;

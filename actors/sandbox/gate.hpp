@@ -9,7 +9,8 @@ namespace insula::actors::inside_sandbox {
 class startup;
 
 /// The one gate that every request passes that needs the running sandbox. It starts the sandbox,
-/// has it go on, and waits for it to be resumed, for limits::pause_patience.
+/// has it go on, and waits for it to be resumed, for limits::pause_patience. A request to a sandbox
+/// that is over, of which this actor is still to be told, waits for the next one.
 class gate final : public part {
 public:
   gate(core& of, startup& starts)

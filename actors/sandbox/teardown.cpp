@@ -39,11 +39,22 @@ void teardown::on_ended(std::uint64_t start, bool for_memory) {
                                       : "its first process is gone"}});
   if (core_.now() == phase::deleting || core_.now() == phase::stopping)
     return; // on_gone() follows.
-  if (is_alive(core_.now()))
+  std::deque<waiting_request> waiting;
+  if (is_alive(core_.now())) {
     options().figures->ended(for_memory ? sandbox_end::memory : sandbox_end::died);
-  else
+    waiting = with_.requests.take(); // They have come since it was over.
+  } else {
     options().figures->not_started(start_failure::launch);
-  with_.starts.fall_asleep({errc::sandbox_not_running, "it has ended"});
+  }
+  sleep_unless_awaited({errc::sandbox_not_running, "it has ended"}, std::move(waiting));
+}
+
+/// The requests that have come meanwhile get a fresh one.
+void teardown::sleep_unless_awaited(const error& why, std::deque<waiting_request> waiting) {
+  with_.starts.fall_asleep(why);
+  with_.requests.wait_again(std::move(waiting));
+  if (!with_.requests.empty())
+    with_.starts.begin();
 }
 
 void teardown::on_gone(std::uint64_t start) {
@@ -59,12 +70,8 @@ void teardown::on_gone(std::uint64_t start) {
     handed_over();
     return mine.over();
   }
-  // Stopped for being idle; the requests that have come meanwhile get a fresh one.
-  auto waiting = with_.requests.take();
-  with_.starts.fall_asleep({errc::sandbox_not_running, "it was stopped"});
-  with_.requests.wait_again(std::move(waiting));
-  if (!with_.requests.empty())
-    with_.starts.begin();
+  // Stopped for being idle.
+  sleep_unless_awaited({errc::sandbox_not_running, "it was stopped"}, with_.requests.take());
 }
 
 // ---- Leaving the node

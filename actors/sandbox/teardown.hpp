@@ -2,6 +2,8 @@
 
 #include "actors/sandbox/core.hpp"
 
+#include <deque>
+
 namespace insula::actors::inside_sandbox {
 
 class gate;
@@ -56,6 +58,7 @@ private:
   void begin_delete();
   bool is_absent() const;
   void on_gone(std::uint64_t start);
+  void sleep_unless_awaited(const error& why, std::deque<waiting_request> waiting);
   /// It is over; with a reason, its record stays.
   void deleted(const error* why_not);
   void leave(const reply<caf::ok_atom>& to);

@@ -665,10 +665,11 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
     if (!mounts[used])
       return fail(launch_step::cgroup);
   }
+  // Before the child has them: from then on the child's part runs, and may be over before this one.
+  made.layers_done = monotonic_ns();
   // A child that has given up meanwhile has said why.
   if (!send_mounts(made.control.get(), which, {mounts.data(), used}) && errno != EPIPE)
     return fail(launch_step::hand_over);
-  made.layers_done = monotonic_ns();
   return made;
 }
 

@@ -344,6 +344,31 @@ TEST_CASE("a sandbox that ends by itself is made anew by the next request", "[ac
   CHECK(node.engine.creations.size() == 2);
 }
 
+TEST_CASE(
+  "a request that comes when a sandbox is over, of which nobody has told yet, gets the next",
+  "[actors][sandbox]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto find = [&] {
+    return node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{});
+  };
+  find().value();
+  node.place().over = true;
+  const auto asked = find();
+  SECTION("once that is told") {
+    CHECK(asked.open());
+    node.engine.creations[0].end();
+    node.sys.run();
+    CHECK_NOTHROW(asked.value());
+    CHECK(node.engine.creations.size() == 2);
+  }
+  SECTION("unless it is deleted first") {
+    node.sys.ask<caf::ok_atom>(box, delete_atom::value, request_context{}).value();
+    CHECK(asked.reason().code == errc::sandbox_not_running);
+    CHECK(node.engine.creations.size() == 1);
+  }
+}
+
 TEST_CASE("a sandbox in which nothing happens is stopped, and comes back when it is needed",
           "[actors][sandbox]") {
   small_node node;

@@ -27,6 +27,7 @@ struct visitor : web_socket_client {
   visitor(const node& at, std::string_view id, std::string_view query = {},
           std::string_view fields = {})
       : web_socket_client(at.port(), pty(id, query), fields) {
+    INFO(head().body);
     REQUIRE(head().status == 101);
     auto first = next();
     if (first.kind == frame_kind::binary) {

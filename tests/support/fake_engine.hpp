@@ -341,6 +341,7 @@ public:
     return {};
   }
   bool stands_still() const override { return frozen; }
+  bool is_over() const override { return over; }
   void destroy(std::function<void()> on_gone) override {
     ++destroys;
     waiting.push_back(std::move(on_gone));
@@ -383,6 +384,7 @@ public:
   std::optional<runtime::sandbox_listener> owner;
   int pings = 0;
   int destroys = 0;
+  bool over = false;
   bool dead = false; ///< It hangs, and nobody has noticed.
   bool hold_claim = false;
   std::function<void(bool)> freezing;
@@ -407,6 +409,7 @@ public:
       listener.on_failed({code, std::move(why)});
     }
     void end() {
+      place->over = true;
       for (auto& each : place->processes)
         if (!each->ended)
           each->lose();
