@@ -42,9 +42,6 @@ using started_process_actor = process_actor::extend<
   caf::replies_to<interrupt_atom>::with<caf::ok_atom>,
   // To its process group, if it runs.
   caf::reacts_to<signal_terminal>,
-  // To its standard input, as runtime::process takes it. Errors: limit_reached (too many pieces
-  // wait).
-  caf::replies_to<input_piece>::with<input_progress>,
   // What of its output can be read.
   caf::replies_to<measure_atom>::with<std::uint64_t, std::uint64_t>>;
 

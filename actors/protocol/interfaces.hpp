@@ -16,8 +16,8 @@ using empty_atom = caf::atom_constant<caf::atom("empty")>;
 /// Said to the client of a defined terminal: another one has taken its place.
 using taken_over_atom = caf::atom_constant<caf::atom("takenover")>;
 
-/// One running command, or one that has ended and is still of interest to somebody.
-using process_actor = caf::typed_actor<
+/// What prints, and is read.
+using output_actor = caf::typed_actor<
   // The log from an offset on, as soon as there is something. Errors: deadline_exceeded (the
   // attached reader had taken nothing for too long).
   caf::replies_to<read_output>::with<output_chunk>,
@@ -25,6 +25,12 @@ using process_actor = caf::typed_actor<
   // being held up. Of several, the one of this number; nothing happens if another has taken its
   // place.
   caf::reacts_to<detach_atom, std::uint64_t>>;
+
+/// One running command, or one that has ended and is still of interest to somebody.
+using process_actor = output_actor::extend<
+  // To its standard input, as runtime::process takes it. Errors: limit_reached (too many pieces
+  // wait).
+  caf::replies_to<input_piece>::with<input_progress>>;
 
 /// What find_command finds.
 struct command_status : command_state {
@@ -54,7 +60,7 @@ namespace insula {
 /// A terminal that lives on when its readers have gone. It waits for them as runtime::terminal
 /// does; what is older than its newest limits::terminal_log_bytes is lost to whoever has not read
 /// it.
-using terminal_actor = process_actor::extend<
+using terminal_actor = output_actor::extend<
   // Answers when the terminal has taken all of it; the writer waits for that before it sends more.
   // Errors: sandbox_not_running (it has ended), limit_reached (too much waits already).
   caf::replies_to<write_input>::with<caf::ok_atom>, caf::reacts_to<resize_terminal>,

@@ -197,6 +197,15 @@ void runs::begin_one() {
      std::move(context)});
 }
 
+/// A server that was killed may have left its run pending.
+void runs::running(bool adopted) {
+  const auto last = current();
+  if (adopted && !starting_ && last && last->state == run_state::pending) {
+    starting_ = true;
+    on_running(last->number);
+  }
+}
+
 void runs::on_running(std::uint64_t number) {
   auto run = run_of(number);
   if (!run || !std::exchange(starting_, false))

@@ -1,9 +1,10 @@
 #include "http/sandboxes/channel_reader.hpp"
 #include "http/sandboxes/short_command.hpp"
+#include "http/vercel/archive_upload.hpp"
+#include "http/vercel/file_command.hpp"
 #include "http/vercel/members.hpp"
 #include "http/vercel/operations.hpp"
 #include "http/vercel/session_call.hpp"
-#include "http/vercel/set_up.hpp"
 
 #include <cerrno>
 #include <system_error>
@@ -12,13 +13,6 @@
 namespace insula::http::vercel {
 
 namespace {
-
-constexpr std::chrono::seconds file_patience{120};
-constexpr std::int64_t file_ms = 110'000;
-
-refusal file_error(std::string message) {
-  return {400, "file_error", std::move(message)};
-}
 
 struct asked_path {
   std::string path;
@@ -40,32 +34,6 @@ std::optional<refusal> read_path(std::string_view body, asked_path& into) {
   return std::nullopt;
 }
 
-exec_request command_of(const session_call& call, std::vector<std::string> argv, const reply& to) {
-  exec_request command;
-  command.argv = std::move(argv);
-  command.timeout_ms = file_ms;
-  command.rules = {true, true};
-  command.only_if_there = true;
-  command.env = {{"LC_ALL", "C.UTF-8"}};
-  command.context = to->context();
-  command.context.run = call.session.run;
-  return command;
-}
-
-/// `{}`, or what the command has said.
-void answer_with(const services& with, const session_call& call, exec_request command,
-                 const reply& to) {
-  to->answer_within(file_patience, late_answer());
-  run_short_command(with, call.sandbox(), std::move(command),
-                    [to](const result<short_outcome>& outcome) {
-                      if (!outcome)
-                        return to->respond(failure(outcome.reason()));
-                      if (outcome->end.exit_code != 0)
-                        return to->respond(failure(file_error(last_line(outcome->err))));
-                      to->respond({200, "{}"});
-                    });
-}
-
 void make_directory(const session_call& call, const std::string& body, const reply& to) {
   asked_path wanted;
   if (const auto wrong = read_path(body, wanted))
@@ -75,24 +43,10 @@ void make_directory(const session_call& call, const std::string& body, const rep
     argv.emplace_back("-p");
   argv.emplace_back("--");
   argv.push_back(wanted.path);
-  answer_with(*call.with, call, command_of(call, std::move(argv), to), to);
-}
-
-/// The archive is the command's descriptor 9. Its members belong to the user, with the permissions
-/// that they have there.
-void write(const session_call& call, const std::string& body, const reply& to) {
-  const auto base = call.cwd.empty() ? std::string{"/"} : call.cwd;
-  if (!base.starts_with('/') || base.find('\0') != std::string::npos)
-    return to->respond(failure(bad_request("x-cwd must be an absolute path")));
-  if (body.size() < 2 || body[0] != '\x1f' || body[1] != '\x8b')
-    return to->respond(failure(bad_request("the body must be a gzip-compressed tar archive")));
-  auto command =
-    command_of(call,
-               {"tar", "--extract", "--gzip", "--file=/proc/self/fd/9", "--directory=" + base,
-                "--no-same-owner", "--preserve-permissions", "--overwrite", "--touch"},
-               to);
-  command.command_line = body;
-  answer_with(*call.with, call, std::move(command), to);
+  to->answer_within(file_patience, late_answer());
+  run_short_command(
+    *call.with, call.sandbox(), file_command(call, std::move(argv), to->context()),
+    [to](const result<short_outcome>& outcome) { to->respond(answer_to_files(outcome)); });
 }
 
 // ---- Reading
@@ -176,8 +130,10 @@ void add_file_routes(std::vector<route>& table, const shared_services& with,
                   "VercelNothing", {{"x-cwd", "header", "The directory, absolute; else /."}});
   writing.body_type = "application/gzip";
   writing.body_schema = {};
-  table.push_back(session_route(with, prefix, verb::post, "/fs/write", write, std::move(writing)));
-  table.back().body_limit = limits::archive_body_bytes;
+  writing.answers.push_back({"415", "The body is said to be something else than application/gzip.",
+                             "application/json", "VercelError"});
+  table.push_back(
+    session_sink_route(with, prefix, "/fs/write", make_archive_upload, std::move(writing)));
 }
 
 } // namespace insula::http::vercel

@@ -5,7 +5,9 @@
 #include "http/vercel/objects_json.hpp"
 #include "http/vercel/settings.hpp"
 
+#include <limits>
 #include <memory>
+#include <utility>
 
 namespace insula::http::vercel {
 
@@ -27,49 +29,58 @@ std::string resolved(const std::string& path, const std::string& cwd) {
 
 namespace {
 
-/// Handles it if the sandbox belongs to what the client may reach: a path does not say its project.
+/// A path does not say its project.
+std::optional<response> objection_to(const session_call& call, const run_list& found) {
+  const auto is = settings_of(found.sandbox);
+  return !is || call.reach.objection(is->project) ? std::optional{unknown_session()} : std::nullopt;
+}
+
+find_runs newest_run() {
+  find_runs look;
+  look.limit = 1;
+  return look;
+}
+
+/// Handles it if the sandbox belongs to what the client may reach.
 void within_reach(const std::shared_ptr<const session_call>& call, const std::string& body,
                   const reply& to, session_handler handle) {
   if (call->reach.is_whole())
     return handle(*call, body, to);
-  find_runs look;
-  look.limit = 1;
   ask_session<run_list>(
-    *call, look, to,
+    *call, newest_run(), to,
     [call, to, handle, kept = std::make_shared<const std::string>(body)](const run_list& all) {
-      const auto is = settings_of(all.sandbox);
-      if (!is || call->reach.objection(is->project))
-        return to->respond(unknown_session());
+      if (auto no = objection_to(*call, all))
+        return to->respond(std::move(*no));
       handle(*call, *kept, to);
     },
     [](const error&) { return unknown_session(); });
 }
 
-} // namespace
+using shared_call = std::shared_ptr<const session_call>;
 
-route session_route(const shared_services& with, const std::string& prefix, verb method,
-                    const std::string& rest, session_handler handle, operation document) {
+/// `plan`: what becomes of a call whose path is one of a run's.
+route route_of(const shared_services& with, const std::string& prefix, verb method,
+               const std::string& rest, std::function<admission(const shared_call&)> plan,
+               operation document) {
   const bool has_body = method == verb::post;
   route made{method,
              prefix + "/v2/sandboxes/sessions/:session" + rest,
              access::bearer,
              has_body ? body_use::buffered : body_use::ignored,
              has_body ? small_body_bytes : 0,
-             [with, handle](const matched_request& what) -> admission {
+             [with, plan = std::move(plan)](const matched_request& what) -> admission {
                auto session = session_id::parse(what["session"]);
                if (!session)
                  return refused(unknown_session());
-               const auto call = std::make_shared<const session_call>(
+               return plan(std::make_shared<const session_call>(
                  session_call{with,
                               std::move(*session),
                               what["cmd"],
                               what.field("x-cwd"),
+                              what.field("Content-Type"),
                               what.field("Host"),
                               form_value(what.head().query, "wait") == "true",
-                              {*with, what.head()}});
-               return answered_by([call, handle](const std::string& body, const reply& to) {
-                 within_reach(call, body, to, handle);
-               });
+                              {*with, what.head()}}));
              },
              std::move(document)};
   made.about = [](const matched_request& what) {
@@ -78,6 +89,49 @@ route session_route(const shared_services& with, const std::string& prefix, verb
   };
   made.unknown = [](const request_path&) { return unknown_session(); };
   made.too_large = &too_large;
+  return made;
+}
+
+} // namespace
+
+void ask_reach(const session_call& call, const request_context& context,
+               std::function<void(std::optional<response>)> then) {
+  if (call.reach.is_whole())
+    return then(std::nullopt);
+  auto look = newest_run();
+  look.context = context;
+  sandbox_question<find_runs, run_list> asked{
+    call.with->directory, call.sandbox(), std::move(look),
+    [call, then](const run_list& all) { then(objection_to(call, all)); },
+    [then](question_stage, const error&) { then(unknown_session()); }};
+  asked.starts_it = false;
+  ask_sandbox(*call.with, std::move(asked));
+}
+
+route session_route(const shared_services& with, const std::string& prefix, verb method,
+                    const std::string& rest, session_handler handle, operation document) {
+  return route_of(
+    with, prefix, method, rest,
+    [handle](const shared_call& call) {
+      return answered_by([call, handle](const std::string& body, const reply& to) {
+        within_reach(call, body, to, handle);
+      });
+    },
+    std::move(document));
+}
+
+route session_sink_route(const shared_services& with, const std::string& prefix,
+                         const std::string& rest, session_sink make, operation document) {
+  auto made = route_of(
+    with, prefix, verb::post, rest,
+    [make](const shared_call& call) {
+      admission plan;
+      plan.sink = make(call);
+      return plan;
+    },
+    std::move(document));
+  made.body = body_use::streamed;
+  made.body_limit = std::numeric_limits<std::uint64_t>::max();
   return made;
 }
 

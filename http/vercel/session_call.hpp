@@ -10,6 +10,8 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 
 namespace insula::http::vercel {
@@ -24,6 +26,7 @@ struct session_call {
   session_id session;
   std::string command; ///< The segment of its path; empty: the path has none.
   std::string cwd;     ///< The field x-cwd.
+  std::string type;    ///< Of its body.
   std::string host;    ///< What the client calls this node.
   bool waits = false;  ///< wait=true
   access::reach reach; ///< Of its client.
@@ -56,5 +59,16 @@ void ask_session(
 using session_handler = void (*)(const session_call&, const std::string& body, const reply&);
 route session_route(const shared_services& with, const std::string& prefix, verb method,
                     const std::string& rest, session_handler handle, operation document);
+
+/// The same for a POST whose body is taken while it comes, however long it is. Whether the client
+/// may reach the sandbox is the sink's to ask.
+using session_sink = std::shared_ptr<body_sink> (*)(const std::shared_ptr<const session_call>&);
+route session_sink_route(const shared_services& with, const std::string& prefix,
+                         const std::string& rest, session_sink make, operation document);
+
+/// What is answered to a client that may not reach the sandbox; none: it may. `then` is called
+/// once, maybe at once, else on a CAF worker.
+void ask_reach(const session_call& call, const request_context& context,
+               std::function<void(std::optional<response>)> then);
 
 } // namespace insula::http::vercel

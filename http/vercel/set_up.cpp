@@ -13,12 +13,12 @@ constexpr command_user root{0, 0}, user{1000, 1000};
 constexpr std::int64_t set_up_ms = 30'000, fetch_ms = 240'000;
 
 /// The user of the image with the id 1000 gets this API's name, home and directory. /workspace,
-/// where other APIs look for files, leads there.
+/// where other APIs look for files, leads there. Every create waits for this, so it takes few
+/// processes.
 constexpr std::string_view make_home = R"(set -e
-sed -i -e 's|^[^:]*:\([^:]*\):1000:\([0-9]*\):\([^:]*\):[^:]*:.*$|vercel-sandbox:\1:1000:\2:\3:/home/vercel-sandbox:/bin/bash|' /etc/passwd
-sed -i -e 's|^[^:]*:\([^:]*\):1000:|vercel-sandbox:\1:1000:|' /etc/group
-mkdir -p /vercel/sandbox /home/vercel-sandbox
-chown 1000:1000 /vercel /vercel/sandbox /home/vercel-sandbox
+sed -i -e 's|^[^:]*:\([^:]*\):1000:\([0-9]*\):\([^:]*\):[^:]*:.*$|vercel-sandbox:\1:1000:\2:\3:/home/vercel-sandbox:/bin/bash|' \
+  -e 's|^[^:]*:\([^:]*\):1000:|vercel-sandbox:\1:1000:|' /etc/passwd /etc/group
+install -d -o 1000 -g 1000 /vercel /vercel/sandbox /home/vercel-sandbox
 if [ ! -L /workspace ] && rmdir /workspace 2>/dev/null; then ln -s /vercel/sandbox /workspace; fi
 )";
 

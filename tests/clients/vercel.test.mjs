@@ -2,12 +2,14 @@
 // which key. Node.js is started with insula-vercel.mjs. Cases have the numbers of the features that they show.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { createHash, randomBytes } from 'node:crypto';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { get } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Writable } from 'node:stream';
+import { Readable, Writable } from 'node:stream';
 import { after, before, describe, test } from 'node:test';
+import { createGzip, gzipSync } from 'node:zlib';
 
 import { Sandbox } from '@vercel/sandbox';
 
@@ -323,6 +325,51 @@ describe('the SDK', () => {
     await box.downloadFile({ path: 'text.txt' }, { path: join(directory, 'sub/got'), }, { mkdirRecursive: true });
     assert.equal(await readFile(join(directory, 'sub/got'), 'utf8'), 'new');
     await rm(directory, { recursive: true });
+  });
+  test('V083 archives that are large, cut, wrong or a bomb', limit, async () => {
+    const large = randomBytes(48 << 20);
+    await box.writeFiles([{ path: 'large', content: large }, { path: 'behind', content: 'it' }]);
+    assert.equal((await output('sha256sum', 'large')).split(' ')[0], createHash('sha256').update(large).digest('hex'));
+    assert.equal(await output('cat', 'behind'), 'it');
+    await sh('rm large');
+    const write = async (body, type = 'application/gzip') => {
+      const got = await fetch(`${process.env.INSULA_URL}/api/v2/sandboxes/sessions/${box.currentSession().sessionId}/fs/write`, {
+        method: 'POST', body, headers: { authorization: `Bearer ${key}`, 'content-type': type, 'x-cwd': '/vercel/sandbox' } });
+      return [got.status, (await got.json()).error?.code];
+    };
+    const member = (name, type, size, link = '') => {
+      const head = Buffer.alloc(512);
+      for (const [at, text] of [[0, name], [100, '0000644\0'], [108, '0000000\0'], [116, '0000000\0'], [124, `${size.toString(8).padStart(11, '0')}\0`],
+        [136, '00000000000\0'], [148, '        '], [156, type], [157, link], [257, 'ustar\0' + '00']])
+        head.write(text, at, 'latin1');
+      head.write(`${head.reduce((sum, byte) => sum + byte, 0).toString(8).padStart(6, '0')}\0 `, 148, 'latin1');
+      return head;
+    };
+    const archive = (...parts) => gzipSync(Buffer.concat([...parts, Buffer.alloc(1024)]));
+    const block = (text) => Buffer.concat([Buffer.from(text), Buffer.alloc(512 - text.length)]);
+    assert.deepEqual(await write(archive(member('plain', '0', 2), block('ok'))), [200, undefined]);
+    assert.equal(await output('cat', 'plain'), 'ok');
+    assert.deepEqual(await write('no gzip'), [400, 'bad_request']);
+    assert.deepEqual(await write(Buffer.concat([Buffer.from([0x1f, 0x8b]), randomBytes(1 << 20)])), [400, 'file_error']);
+    assert.deepEqual(await write(archive(member('plain', '0', 2), block('ok')), 'application/json'), [415, 'invalid_content_type']);
+    const whole = archive(member('cut', '0', 100_000), randomBytes(100_352));
+    assert.deepEqual(await write(whole.subarray(0, 50_000)), [400, 'file_error']);
+    // Nothing climbs out of the directory, by a name or by a link.
+    assert.deepEqual(await write(archive(member('../climbed', '0', 2), block('no'))), [400, 'file_error']);
+    await write(archive(member('out', '2', 0, '/tmp'), member('out/through', '0', 2), block('no')));
+    assert.equal((await sh('ls /vercel/climbed /tmp/through 2>/dev/null')).exitCode !== 0, true);
+    // Zeros that compress to very little are the sandbox's own, and end at its disk.
+    const bomb = createGzip();
+    const zeros = Readable.from((function* () {
+      yield member('zeros', '0', 300 << 20);
+      for (let i = 0; i < 300; ++i) yield Buffer.alloc(1 << 20);
+      yield Buffer.alloc(1024);
+    })());
+    const small = Buffer.concat(await zeros.pipe(bomb).toArray());
+    assert.ok(small.length < 1 << 20);
+    assert.deepEqual(await write(small), [200, undefined]);
+    assert.equal(await output('stat', '-c', '%s', 'zeros'), `${300 << 20}\n`);
+    await sh('rm zeros');
   });
   test('V090 V102 domains of ports', limit, async () => {
     assert.match(box.domain(3000), /^https:\/\/sb-[a-z2-7]{26}-3000-[a-z2-7]{16}\.vercel\.run$/);

@@ -101,6 +101,7 @@ struct process_state {
   std::optional<caf::typed_response_promise<output_chunk>> asked;
   read_output question;
   unsigned questions = 0;
+  std::uint64_t fed = 0; ///< Of its input.
 };
 
 /// One frame an answer, so that tests see where answers begin and end.
@@ -135,7 +136,8 @@ void answer(process_state& st) {
 process_impl::behavior_type process(process_impl::stateful_pointer<process_state> self,
                                     together all) {
   self->state.log = all->plays->output;
-  self->state.end = all->plays->end;
+  if (!all->plays->reads_input)
+    self->state.end = all->plays->end;
   self->state.lost_bytes = all->plays->lost_bytes;
   return {
     [self, all](const read_output& question) -> caf::result<output_chunk> {
@@ -150,6 +152,21 @@ process_impl::behavior_type process(process_impl::stateful_pointer<process_state
       if (!all->plays->deaf_process)
         answer(st);
       return promise;
+    },
+    [self, all](const input_piece& piece) {
+      auto& st = self->state;
+      if (!all->plays->reads_input)
+        return input_progress{st.fed, input_state::over};
+      const bool slow = all->plays->reads_slowly && piece.bytes.size() > 1;
+      st.fed += slow ? piece.bytes.size() / 2 : piece.bytes.size();
+      if (slow)
+        return input_progress{st.fed, input_state::slow};
+      if (piece.closes) {
+        all->heard->add("fed " + std::to_string(st.fed) + " bytes");
+        st.end = all->plays->end;
+        answer(st);
+      }
+      return input_progress{st.fed, input_state::taken};
     },
     [all](detach_atom, std::uint64_t) { all->heard->add("detached"); },
     [self](print_atom, int stream, std::string& bytes) {

@@ -76,6 +76,8 @@ struct script {
   command_state command; ///< Of every id. Its process is the last one, if there is one.
   std::optional<error> interrupt_error; ///< When a command is to be interrupted.
   input_progress input;                 ///< What becomes of a piece of its input.
+  bool reads_input = false;             ///< It ends when its input is closed.
+  bool reads_slowly = false;            ///< It takes half of a piece, and is given the rest.
   std::optional<error> input_error;
   /// Makes the sockets that are asked for. None: sockets of this network.
   std::function<std::vector<unique_fd>(bool ipv6, std::uint32_t count)> sockets;

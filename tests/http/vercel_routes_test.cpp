@@ -1,8 +1,11 @@
 // What routes of the Vercel API refuse before they ask anything.
 #include "base/limits.hpp"
+#include "http/vercel/ids.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
+
+#include <algorithm>
 
 using namespace insula;
 using namespace insula::test;
@@ -49,4 +52,73 @@ TEST_CASE("Vercel: a body that is too long is refused in the words of this API",
     ask(h.port(), "PATCH", "/v2/sandboxes/box?projectId=prj", std::string((1u << 20) + 1, ' '));
   CHECK(got.status == 413);
   CHECK(got.body.find(R"("code":"payload_too_large")") != std::string::npos);
+}
+
+namespace {
+
+const std::string write_path =
+  "/v2/sandboxes/sessions/sbx_" + http::vercel::sandbox_of("k", "p", "n") + "1/fs/write";
+const std::string as_gzip = "Content-Type: application/gzip\r\n";
+
+bool has_begun(const std::vector<std::string>& heard) {
+  return std::any_of(heard.begin(), heard.end(),
+                     [](const auto& each) { return each.starts_with("exec"); });
+}
+
+} // namespace
+
+TEST_CASE("Vercel: an archive is fed to the sandbox's tar, all of it, while it comes",
+          "[http][vercel]") {
+  house h;
+  h.plays().reads_input = true;
+  h.plays().reads_slowly = GENERATE(false, true);
+  const std::string body = "\x1f\x8b" + std::string(1u << 20, 'x');
+  const auto got = ask(h.port(), "POST", write_path, body, as_gzip + "x-cwd: /tmp/here\r\n");
+  CHECK(got.status == 200);
+  CHECK(got.body == "{}");
+  CHECK(h.heard().has("fed 1048578 bytes"));
+  const auto ran = h.last_exec();
+  CHECK(ran.input);
+  CHECK(ran.only_if_there);
+  CHECK(ran.context.run == 1);
+  CHECK(ran.argv.at(0) == "tar");
+  CHECK(std::count(ran.argv.begin(), ran.argv.end(), "--directory=/tmp/here") == 1);
+}
+
+TEST_CASE("Vercel: an archive that is none is refused before anything runs", "[http][vercel]") {
+  house h;
+  const auto refused = [&](const std::string& fields, const std::string& body) {
+    return ask(h.port(), "POST", write_path, body, fields);
+  };
+  const std::string some = "\x1f\x8b and so on";
+  CHECK(refused("", some).status == 415);
+  CHECK(refused("Content-Type: application/json\r\n", some).body.find("invalid_content_type") !=
+        std::string::npos);
+  CHECK(refused(as_gzip + "x-cwd: tmp\r\n", some).status == 400);
+  CHECK(refused(as_gzip, "").status == 400);
+  CHECK(refused(as_gzip, "\x1f").status == 400);
+  CHECK(refused(as_gzip, std::string(1u << 20, 'x')).status == 400);
+  CHECK_FALSE(has_begun(h.heard().all()));
+}
+
+TEST_CASE("Vercel: a tar that gives up says why, whatever is still coming", "[http][vercel]") {
+  house h;
+  h.plays().output = {{output_stream::err, "tar: first\ntar: no room\n", 0}};
+  h.plays().end = process_end{2};
+  const auto got =
+    ask(h.port(), "POST", write_path, "\x1f\x8b" + std::string(4u << 20, 'x'), as_gzip);
+  CHECK(got.status == 400);
+  CHECK(got.body == R"({"error":{"code":"file_error","message":"tar: no room"}})");
+}
+
+TEST_CASE("Vercel: a client that leaves its archive half sent leaves no tar that waits",
+          "[http][vercel]") {
+  house h;
+  h.plays().reads_input = true;
+  client one{h.port()};
+  one.send("POST " + write_path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n" + as_gzip +
+           "\r\n\x1f\x8b and");
+  REQUIRE(h.heard().has("read 0 attached"));
+  one.close();
+  CHECK(h.heard().has("fed 6 bytes"));
 }

@@ -208,6 +208,33 @@ TEST_CASE("a run whose sandbox ends by itself was aborted", "[parts][runs]") {
   CHECK(it.begin().got().begun);
 }
 
+TEST_CASE("a run that a server left pending goes on once the next one has the sandbox",
+          "[parts][runs]") {
+  box_with_runs it;
+  auto& box = it.box;
+  box.cluster.kept["started_ms"] = "2";
+  box.cluster.kept["run/" + std::string(15, '0') + "1"] = "0 1 0 0 0 300000 0 0 0";
+  box.engine.left["abc"] = std::make_shared<fake_sandbox>();
+  owed<run_report> told;
+  SECTION("for those who ask for one before") {
+    box.parts.runs_.begin({300'000}, told);
+    box.run();
+    box.parts.startup_.adopt();
+    box.run();
+    CHECK(told.got().run.number == 1);
+  }
+  SECTION("for those who ask for one after") {
+    box.parts.startup_.adopt();
+    box.run();
+    CHECK(it.begin().got().run.number == 1);
+  }
+  const auto run = it.find().runs.front();
+  CHECK(run.state == run_state::running);
+  CHECK(run.started_ms > 0);
+  CHECK(box.engine.creations.empty());
+  it.use(1).got();
+}
+
 TEST_CASE("a sandbox with a run does not sleep", "[parts][runs]") {
   box_with_runs it;
   it.box.fake_world::options->ladder = {1min, 1h};
