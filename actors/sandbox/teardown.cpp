@@ -42,7 +42,7 @@ void teardown::on_ended(std::uint64_t start, bool for_memory) {
   std::deque<waiting_request> waiting;
   if (is_alive(core_.now())) {
     options().figures->ended(for_memory ? sandbox_end::memory : sandbox_end::died);
-    waiting = with_.requests.take(); // They have come since it was over.
+    waiting = with_.requests.take(); // Since it was over, or for its resume.
   } else {
     options().figures->not_started(start_failure::launch);
   }

@@ -276,8 +276,10 @@ TEST_CASE("a page of a list whose lines are as large as can be is read a few lin
   constexpr int many = 56; // Together more than an answer of the client may have.
   for (int i = 0; i < many; ++i) {
     const auto owner = "o" + std::to_string(i);
-    REQUIRE(
-      commit_now(s, {owner, one.may_write(owner), {{"@l/" + std::to_string(100 + i), large}}}));
+    const auto written =
+      commit_now(s, {owner, one.may_write(owner), {{"@l/" + std::to_string(100 + i), large}}});
+    if (!written)
+      FAIL(written.reason().message);
   }
   for (const std::size_t limit : {many, 1'000}) {
     const auto before = one.lines_read();
