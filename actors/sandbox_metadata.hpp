@@ -14,6 +14,10 @@
 /// What APIs say of a sandbox, as keys of its record: one for each API.
 namespace insula::actors {
 
+/// The caption of a sandbox, by what APIs say of it. None: no API has one for it. Any thread,
+/// quick.
+using caption_rule = std::function<std::optional<sandbox_caption>(const api_metadata&)>;
+
 /// Is this a key of that kind?
 bool is_metadata(std::string_view key);
 

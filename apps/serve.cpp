@@ -605,6 +605,7 @@ result<void> run(const config& values, const config_origin& from) {
   options.network =
     values.network.allow_all ? egress_policy::allow_all() : egress_policy::deny_all();
   options.groups = http::vercel::group_of;
+  options.captions = http::vercel::caption_of;
   list_older_records(*records, options.groups, cluster.get());
   const auto counts = options.figures;
   const auto node_ends = options.node_ends;

@@ -152,6 +152,56 @@ struct signal_terminal {
   int number = 0;
 };
 
+/// A sandbox may have runs: each is one start of it, from when a client asks for it until it is
+/// stopped, its time is up, or it ends by itself.
+enum class run_state : std::uint8_t { pending, running, stopping, stopped, failed, aborted };
+inline constexpr std::size_t run_states = 6;
+constexpr std::string_view name_of(run_state now) {
+  constexpr std::string_view names[run_states] = {"pending", "running", "stopping",
+                                                  "stopped", "failed",  "aborted"};
+  return names[static_cast<std::size_t>(now)];
+}
+constexpr bool is_alive(run_state now) {
+  return now == run_state::pending || now == run_state::running || now == run_state::stopping;
+}
+struct sandbox_run {
+  std::uint64_t number = 0; ///< Of all runs of one id, each has a larger one than those before.
+  run_state state = run_state::pending;
+  // Unix time; 0: not yet.
+  std::int64_t asked_ms = 0;
+  std::int64_t started_ms = 0;
+  std::int64_t stop_asked_ms = 0;
+  std::int64_t ended_ms = 0;
+  std::int64_t timeout_ms = 0; ///< From its start, with what was added.
+  // Of one that was stopped.
+  std::int64_t cpu_ms = 0;
+  std::uint64_t bytes_in = 0; ///< To the sandbox.
+  std::uint64_t bytes_out = 0;
+};
+/// From when on its time counts.
+constexpr std::int64_t begin_of(const sandbox_run& run) {
+  return run.started_ms != 0 ? run.started_ms : run.asked_ms;
+}
+/// When it came to be in its state.
+constexpr std::int64_t state_since(const sandbox_run& run) {
+  switch (run.state) {
+    case run_state::pending: return run.asked_ms;
+    case run_state::running: return begin_of(run);
+    case run_state::stopping: return run.stop_asked_ms;
+    case run_state::stopped:
+    case run_state::failed:
+    case run_state::aborted: return run.ended_ms;
+  }
+  return run.asked_ms;
+}
+
+/// What a sandbox is called by the clients of its API, for people to read.
+struct sandbox_caption {
+  std::string group; ///< 1 to 128 bytes, any.
+  std::string name;  ///< The same. Of two sandboxes of a group, each has another one.
+  std::map<std::string, std::string> tags = {}; ///< By the name of each; any text.
+};
+
 /// One row of a list of what lives on a node.
 struct sandbox_status {
   std::string id;
@@ -167,6 +217,8 @@ struct sandbox_status {
   std::uint32_t cpu_limit_percent = 0; ///< Of one CPU.
   std::uint32_t sessions = 0;
   std::uint32_t terminals = 0;
+  std::optional<sandbox_caption> caption = {}; ///< None: no API has one for it.
+  std::optional<sandbox_run> run = {}; ///< The one that is alive, or was last. None: it has none.
 };
 
 /// How many sandboxes are to be kept warm: started, empty, nobody's.
@@ -330,44 +382,6 @@ struct redefine_sandbox {
   bool keeps_wishes = false;
   request_context context = {};
 };
-/// A sandbox may have runs: each is one start of it, from when a client asks for it until it is
-/// stopped, its time is up, or it ends by itself.
-enum class run_state : std::uint8_t { pending, running, stopping, stopped, failed, aborted };
-inline constexpr std::size_t run_states = 6;
-constexpr std::string_view name_of(run_state now) {
-  constexpr std::string_view names[run_states] = {"pending", "running", "stopping",
-                                                  "stopped", "failed",  "aborted"};
-  return names[static_cast<std::size_t>(now)];
-}
-constexpr bool is_alive(run_state now) {
-  return now == run_state::pending || now == run_state::running || now == run_state::stopping;
-}
-struct sandbox_run {
-  std::uint64_t number = 0; ///< Of all runs of one id, each has a larger one than those before.
-  run_state state = run_state::pending;
-  // Unix time; 0: not yet.
-  std::int64_t asked_ms = 0;
-  std::int64_t started_ms = 0;
-  std::int64_t stop_asked_ms = 0;
-  std::int64_t ended_ms = 0;
-  std::int64_t timeout_ms = 0; ///< From its start, with what was added.
-  // Of one that was stopped.
-  std::int64_t cpu_ms = 0;
-  std::uint64_t bytes_in = 0; ///< To the sandbox.
-  std::uint64_t bytes_out = 0;
-};
-/// When it came to be in its state.
-constexpr std::int64_t state_since(const sandbox_run& run) {
-  switch (run.state) {
-    case run_state::pending: return run.asked_ms;
-    case run_state::running: return run.started_ms != 0 ? run.started_ms : run.asked_ms;
-    case run_state::stopping: return run.stop_asked_ms;
-    case run_state::stopped:
-    case run_state::failed:
-    case run_state::aborted: return run.ended_ms;
-  }
-  return run.asked_ms;
-}
 /// Of all runs that are over.
 struct run_totals {
   std::uint64_t runs = 0;
@@ -390,7 +404,8 @@ struct sandbox_description {
   std::uint64_t memory_limit_bytes = 0, disk_limit_bytes = 0;
   std::uint32_t cpu_limit_percent = 0; ///< Of one CPU; 0: there is no limit.
   std::uint32_t process_limit = 0;
-  std::string_view state = "asleep"; ///< Its phase: a literal.
+  std::string_view state = "asleep";           ///< Its phase: a literal.
+  std::optional<sandbox_caption> caption = {}; ///< None: no API has one for it.
 };
 /// A new run, unless one is alive. While one stops, the new one waits for that.
 struct begin_run {

@@ -33,6 +33,11 @@ privileges gains_of(const define_sandbox& wanted, const sandbox_options& of_node
   return wanted.gains.value_or(wanted.context.gains.value_or(of_profile));
 }
 
+std::optional<sandbox_caption> caption_of(const core& of) {
+  const auto& rule = of.options().captions;
+  return rule ? rule(metadata_of(of.record().entries())) : std::nullopt;
+}
+
 /// As it runs, or else as it would.
 result<sandbox_profile> profile_of(const core& of) {
   if (of.runs())
@@ -144,6 +149,7 @@ void description::describe(sandbox_description& into) const {
   into.cpu_limit_percent = limits.cpu_percent;
   into.process_limit = limits.processes;
   into.state = name_of(core_.now());
+  into.caption = caption_of(core_);
 }
 
 void description::count(sandbox_status& into) const {
@@ -151,6 +157,7 @@ void description::count(sandbox_status& into) const {
   const auto limits = limits_of(core_);
   into.memory_limit_bytes = limits.memory_bytes;
   into.cpu_limit_percent = limits.cpu_percent;
+  into.caption = caption_of(core_);
 }
 
 /// NUL stands between its lines.

@@ -17,10 +17,6 @@ constexpr std::chrono::milliseconds stop_grace{500};
 
 const error run_is_over{errc::run_over, "the run of the sandbox is over"};
 
-std::int64_t begin_of(const sandbox_run& run) {
-  return run.started_ms != 0 ? run.started_ms : run.asked_ms;
-}
-
 } // namespace
 
 // ---- The record
@@ -421,6 +417,14 @@ bool runs::in_use() const {
     return false;
   const auto last = current();
   return last && is_alive(last->state);
+}
+
+void runs::count(sandbox_status& into) const {
+  if (!record().loaded())
+    return;
+  into.run = current();
+  if (into.run && is_lost(*into.run))
+    into.run->state = run_state::aborted; // The next question about runs writes it.
 }
 
 } // namespace insula::actors::inside_sandbox

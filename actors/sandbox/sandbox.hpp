@@ -9,6 +9,7 @@
 #include "actors/protocol/interfaces.hpp"
 #include "actors/sandbox/lifecycle.hpp"
 #include "actors/sandbox_groups.hpp"
+#include "actors/sandbox_metadata.hpp"
 #include "actors/workspaces.hpp"
 #include "base/bucket.hpp"
 #include "base/byte_budget.hpp"
@@ -56,6 +57,8 @@ struct sandbox_options {
   std::function<bool(const std::string& id)> ours = {};
   /// Whose lists a sandbox is in. None: there are no groups.
   group_rule groups = {};
+  /// What people read of a sandbox. None: nothing.
+  caption_rule captions = {};
   idle_ladder ladder;          ///< For one in which nothing runs and of which nothing is asked.
   workspaces* files = nullptr; ///< Where snapshots go. Null: files are lost with their node.
   std::chrono::milliseconds keep_interval{0}; ///< Between snapshots of one in use. 0: none.

@@ -14,10 +14,6 @@ void time_member(writer& out, std::string_view name, std::int64_t ms) {
     out.member(name, ms);
 }
 
-std::int64_t begin_of(const sandbox_run& run) {
-  return run.started_ms != 0 ? run.started_ms : run.asked_ms;
-}
-
 } // namespace
 
 void write_sandbox(writer& out, const sandbox_view& of) {

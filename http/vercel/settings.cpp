@@ -285,6 +285,17 @@ std::optional<grouped_sandbox> group_of(const api_metadata& all) {
   return is;
 }
 
+std::optional<sandbox_caption> caption_of(const api_metadata& all) {
+  const auto at = all.find(metadata_api);
+  json::document document;
+  sandbox_caption is;
+  if (at == all.end() || !json::parse(at->second, document) || !document.IsObject() ||
+      read_text(document, "project", is.group) || read_text(document, "name", is.name) ||
+      read_tags(document, is.tags))
+    return std::nullopt;
+  return is;
+}
+
 std::string image_name(const settings& of) {
   return of.runtime.empty() ? of.image : of.runtime;
 }

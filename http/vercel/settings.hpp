@@ -81,6 +81,9 @@ std::optional<settings> settings_of(const sandbox_description& is);
 /// made.
 std::optional<grouped_sandbox> group_of(const api_metadata& all);
 
+/// What people read of a sandbox with these texts. None: it is not this API's.
+std::optional<sandbox_caption> caption_of(const api_metadata& all);
+
 /// What the image is called elsewhere in this node.
 std::string image_name(const settings& of);
 

@@ -401,3 +401,16 @@ TEST_CASE("Vercel: a token is for one team and project, until its time", "[http]
   CHECK_FALSE(allowed("insula_"));
   CHECK_FALSE(allowed("insula_" + std::string(10'000, 'A')));
 }
+
+TEST_CASE("Vercel: the caption of a sandbox has its project, name and tags", "[http][vercel]") {
+  auto is = made_of(R"("tags":{"owner":"tests","<b>":"a:b"},"ports":[3000])");
+  is.unfinished = true;
+  const auto told = caption_of({{"other", "{}"}, {metadata_api, text_of(is)}});
+  REQUIRE(told);
+  CHECK(told->group == "p");
+  CHECK(told->name == "n");
+  CHECK(told->tags == std::map<std::string, std::string>{{"owner", "tests"}, {"<b>", "a:b"}});
+  CHECK_FALSE(caption_of({}));
+  for (const auto* odd : {"", "[]", R"({"project":1})", R"({"tags":[]})"})
+    CHECK_FALSE(caption_of({{metadata_api, odd}}));
+}

@@ -235,6 +235,52 @@ TEST_CASE("a run that a server left pending goes on once the next one has the sa
   it.use(1).got();
 }
 
+TEST_CASE("the status of a sandbox has its latest run and its caption", "[parts][runs]") {
+  box_with_runs it;
+  auto& box = it.box;
+  box.fake_world::options->captions = [](const api_metadata& all) {
+    const auto at = all.find("some");
+    return at == all.end() ? std::nullopt
+                           : std::optional{sandbox_caption{"g", "n", {{"tag", at->second}}}};
+  };
+  CHECK_FALSE(box.status().run);
+  CHECK_FALSE(box.status().caption);
+  box.cluster.kept["metadata/some"] = "one";
+  const auto number = it.begin(1min).got().run.number;
+  auto told = box.status();
+  REQUIRE(told.run);
+  CHECK(told.run->number == number);
+  CHECK(told.run->state == run_state::running);
+  CHECK(told.run->timeout_ms == 60'000);
+  REQUIRE(told.caption);
+  CHECK(told.caption->group == "g");
+  CHECK(told.caption->name == "n");
+  CHECK(told.caption->tags.at("tag") == "one");
+  REQUIRE(it.find().sandbox.caption);
+  CHECK(it.find().sandbox.caption->tags.at("tag") == "one");
+
+  box.cluster.kept["metadata/some"] = "another";
+  CHECK(box.status().caption->tags.at("tag") == "another");
+
+  SECTION("stopped") {
+    it.stop(number).got();
+    told = box.status();
+    REQUIRE(told.run);
+    CHECK(told.run->state == run_state::stopped);
+    CHECK(told.run->ended_ms > 0);
+  }
+  SECTION("cut off, before anybody has asked for its runs") {
+    box.stops();
+    box.cluster.kept["run/" + std::string(15, '0') + std::to_string(number)] =
+      "1 1 1 0 0 300000 0 0 0";
+    const auto before = box.cluster.kept;
+    told = box.status();
+    REQUIRE(told.run);
+    CHECK(told.run->state == run_state::aborted);
+    CHECK(box.cluster.kept == before);
+  }
+}
+
 TEST_CASE("a sandbox with a run does not sleep", "[parts][runs]") {
   box_with_runs it;
   it.box.fake_world::options->ladder = {1min, 1h};
