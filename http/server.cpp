@@ -39,7 +39,7 @@ public:
                options.buffered_body_bytes, options.time, counts_, options.inherited},
               asking({.known = credentials{key_, browsers_, links_},
                       .pages = page_guard{options.allowed_hosts},
-                      .apis = all_apis(system, options),
+                      .apis = all_apis(options),
                       .counts = counts_,
                       .claims = previews(options),
                       .others = others(options),
@@ -53,7 +53,7 @@ public:
     if (options.execd)
       add_execd(options);
     if (options.cluster)
-      add_internal(system, options);
+      add_internal(options);
   }
 
   result<void> start() {
@@ -202,7 +202,7 @@ private:
 
   /// For other nodes, which have let in whoever asks: the main door's routes, and execd's for what
   /// has come by that door.
-  void add_internal(caf::actor_system& system, const server_options& options) {
+  void add_internal(const server_options& options) {
     const auto& where = *options.cluster;
     const auto of_node =
       std::make_shared<const cluster::gateway>(forwarder_, cluster::gateway::door::node);
@@ -229,7 +229,7 @@ private:
     };
     internal_.emplace(
       io_, std::move(how),
-      [main = inside(all_apis(system, options), {}),
+      [main = inside(all_apis(options), {}),
        execd = inside({opensandbox::make_execd_api(with_, id)}, id)](const request_head& head) {
         const bool by_execd = head.field(node_fields::door_field) == node_fields::execd_door;
         return (by_execd ? execd : main)(head);
@@ -325,11 +325,10 @@ private:
   }
 
   /// Of two that have a path the first says what is wrong with it.
-  std::vector<std::shared_ptr<const public_api>> all_apis(caf::actor_system& system,
-                                                          const server_options& options) const {
+  std::vector<std::shared_ptr<const public_api>> all_apis(const server_options& options) const {
     return {opensandbox::make_api(with_), vercel::make_api(with_),
             console::make_api(std::make_shared<const console::services>(console::services{
-              &system, with_->directory, key_, browsers_, wrong_keys_,
+              with_, key_, browsers_, wrong_keys_,
               options.cluster ? options.cluster->routing->self() : std::string{}})),
             bridge::make_api(with_, &openapi_document)};
   }

@@ -5,6 +5,7 @@ const other_patience_ms = 3_000; // One that does not answer holds up the list o
 /// The first pages of one node's list as one, and those that follow up to the one that has `id`, if it is given.
 async function first_pages(ask_for, { pages, id }) {
   const said = await ask_for();
+  said.came_ms = performance.now();
   for (let page = 1; said.next && (page < pages || (id && !said.sandboxes.some((each) => each.id === id))); ++page) {
     const { sandboxes, next } = await ask_for(said.next);
     said.sandboxes.push(...sandboxes);
@@ -13,12 +14,12 @@ async function first_pages(ask_for, { pages, id }) {
   return said;
 }
 
-/// What every node says on so many first pages, as one list; `total` is how many there are in all. Each sandbox has the time at its node, and in a cluster the node's name. Of a node that
-/// does not answer, it has those that the others know of.
+/// What every node says on so many first pages, as one list; `total` is how many there are in all. Each sandbox has the time at its node with the moment in which that came here, and in a cluster
+/// the node's name. Of a node that does not answer, it has those that the others know of.
 async function look_everywhere(wanted) {
   const said = await first_pages((after) => node.list(after), wanted);
   let [total, more] = [said.total ?? said.sandboxes.length, Boolean(said.next)];
-  const seen_at = ({ now_ms, sandboxes }, name) => sandboxes.map((each) => ({ ...each, at_ms: now_ms, node: name }));
+  const seen_at = ({ now_ms, came_ms, sandboxes }, name) => sandboxes.map((each) => ({ ...each, at_ms: now_ms, came_ms, node: name }));
   if (!said.node) return { ...said, sandboxes: seen_at(said), total, more };
   const cluster = await node.cluster();
   const others = cluster.nodes.filter((each) => each.name !== said.node && each.state !== 'away');

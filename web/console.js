@@ -2,15 +2,17 @@
 
 const part = (id) => document.getElementById(id);
 const refresh_ms = 2_000;
+const second_ms = 1_000;
 
 const list = new SandboxList(part('sandboxes'), part('rows'), part('empty'), part('count'));
 const nodes = new NodeTable(part('nodes'), part('node-rows'));
 const images = new ImageTable(part('images'), part('image-rows'), part('image'));
 let terminal;
 let network;
+let runs;
 
 function show(view) {
-  for (const each of ['sign-in-view', 'list-view', 'terminal-view', 'network-view']) part(each).hidden = each !== view;
+  for (const each of ['sign-in-view', 'list-view', 'terminal-view', 'network-view', 'runs-view']) part(each).hidden = each !== view;
   part('bar').hidden = view !== 'list-view';
 }
 
@@ -21,6 +23,11 @@ function complain(text, until_good = false) {
   part('alert-text').textContent = text;
   part('alert').hidden = !text;
   part('alert').dataset.until = until_good ? 'good' : '';
+}
+
+/// The node has answered.
+function went_well() {
+  if (part('alert').dataset.until === 'good') complain('');
 }
 
 /// Does what a button is for; what goes wrong is said. One thing at a time for each button.
@@ -40,7 +47,7 @@ async function act(button, what) {
 
 function ask_for_key() {
   close_terminal();
-  close_network();
+  close_details();
   list.clear();
   pages = 1;
   part('more').hidden = true;
@@ -85,9 +92,14 @@ async function look(id) {
   const mine = ++newest;
   const [said, images_here] = await Promise.all([look_everywhere({ pages, id }), node.images()]);
   part('sign-out').hidden = !said.key;
-  if (part('alert').dataset.until === 'good') complain('');
+  went_well();
   if (mine !== newest) return said;
-  list.show(said, { open: (id) => go_to(id), reach: (id) => (location.hash = `#network/${id}`), remove });
+  list.show(said, {
+    open: (id) => go_to(id),
+    runs: (id) => (location.hash = `#runs/${id}`),
+    reach: (id) => (location.hash = `#network/${id}`),
+    remove,
+  });
   part('more').hidden = !said.more;
   nodes.show(said.cluster);
   images.show(images_here);
@@ -118,6 +130,7 @@ async function keep_looking() {
 }
 
 document.addEventListener('visibilitychange', keep_looking);
+setInterval(() => shown('list-view') && list.tick(), second_ms);
 
 part('more').addEventListener('click', () => {
   ++pages;
@@ -230,9 +243,10 @@ function close_terminal() {
 
 const network_in = (hash) => /^#network\/(.+)$/.exec(hash)?.[1];
 
+const tell_failure = (why) => (why.status === 401 ? ask_for_key() : complain(`${why.message} Trying again\u2026`, true));
+
 function open_network(id) {
   close_terminal();
-  close_network();
   complain('');
   show('network-view');
   document.title = `Network of ${id} \u2013 Insula`;
@@ -247,16 +261,35 @@ function open_network(id) {
       failures: { rows: part('failure-rows'), table: part('failures'), none: part('no-failures') },
     },
     id,
-    { failed: (why) => (why.status === 401 ? ask_for_key() : complain(`${why.message} Trying again\u2026`, true)) },
+    { failed: tell_failure },
   );
   part('policy-rules').focus();
 }
 
-function close_network() {
-  network?.close();
-  network = undefined;
+// ---- Its runs
+
+const runs_in = (hash) => /^#runs\/(.+)$/.exec(hash)?.[1];
+
+function open_runs(id) {
+  close_terminal();
+  complain('');
+  show('runs-view');
+  document.title = `Runs of ${id} \u2013 Insula`;
+  part('runs-title').textContent = id;
+  const named = { words: 'runs-words', table: 'runs', rows: 'run-rows', none: 'no-runs', more: 'more-runs', totals: 'run-totals', totals_section: 'run-totals-section' };
+  const parts = Object.fromEntries(Object.entries(named).map(([name, where]) => [name, part(where)]));
+  runs = new RunsView(parts, id, { failed: tell_failure, went_well });
+  part('runs-leave').focus();
 }
 
+/// What a sandbox may reach, and its runs.
+function close_details() {
+  network?.close();
+  runs?.close();
+  network = runs = undefined;
+}
+
+part('runs-leave').addEventListener('click', () => (location.hash = ''));
 part('network-leave').addEventListener('click', () => (location.hash = ''));
 part('leave').addEventListener('click', () => (location.hash = ''));
 part('again').addEventListener('click', () => terminal?.again());
@@ -278,10 +311,12 @@ part('screen-reader').addEventListener('change', ({ target }) => {
 function follow_address() {
   const id = terminal_in(location.hash);
   const reached = network_in(location.hash);
-  const left = network ? part('network-title').textContent : part('terminal-title').textContent;
-  close_network();
+  const of_runs = runs_in(location.hash);
+  const left = part(network ? 'network-title' : runs ? 'runs-title' : 'terminal-title').textContent;
+  close_details();
   if (id && is_sandbox_id(id)) return open_terminal(id);
   if (reached && is_sandbox_id(reached)) return open_network(reached);
+  if (of_runs && is_sandbox_id(of_runs)) return open_runs(of_runs);
   close_terminal();
   show('list-view');
   keep_looking().then(() => list.focus(left));

@@ -23,6 +23,45 @@ function age_text(ms) {
   return `${seconds} s`;
 }
 
+/// To the second, of what is counted down or was measured. Less than nothing is 0 s.
+function time_text(ms) {
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  const parts = [[Math.floor(seconds / 3_600), 'h'], [Math.floor(seconds / 60) % 60, 'min'], [seconds % 60, 's']];
+  const first = parts.findIndex(([count, unit]) => count > 0 || unit === 's');
+  return parts.slice(first).map(([count, unit]) => `${count}\u00a0${unit}`).join(' ');
+}
+
+/// The same of what may be far less than a second.
+function short_time_text(ms) {
+  if (ms === undefined) return unknown;
+  return ms < 10_000 ? `${(ms / 1000).toFixed(2)} s` : time_text(ms);
+}
+
+/// What time it is at a node now that has said what time it was when its answer came: by performance.now(), which nobody sets.
+function node_time(said_ms, came_ms) {
+  return said_ms + performance.now() - came_ms;
+}
+
+/// An element that has the text already is left alone.
+function set_text(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/// In place of what a list of descriptions has: each is a name and a value.
+function show_figures(list, figures) {
+  list.replaceChildren(
+    ...figures.map(([name, value]) => {
+      const pair = document.createElement('div');
+      for (const [kind, text] of [['dt', name], ['dd', value]]) {
+        const part = document.createElement(kind);
+        part.textContent = text;
+        pair.append(part);
+      }
+      return pair;
+    }),
+  );
+}
+
 /// The share of one processor between two looks at a sandbox.
 function cpu_text(before, now) {
   if (before?.cpu_us === undefined || now.cpu_us === undefined) return unknown;

@@ -1,7 +1,7 @@
 // The rows of the list. One that stays is changed in place, so that the focus does not move.
 
 class SandboxRow {
-  constructor(id, { open, reach, remove }) {
+  constructor(id, { open, runs, reach, remove }) {
     this.element = document.createElement('tr');
     this.element.setAttribute('role', 'row');
     this.element.dataset.id = id;
@@ -16,9 +16,23 @@ class SandboxRow {
     for (const name of ['Age', 'Memory', 'CPU', 'Processes']) this.cells[name].className = 'number';
     this.cells.Node.className = 'node';
     this.cells.Id.className = 'id';
-    this.cells.Id.textContent = id;
+    this.texts = { ...this.cells }; // Where each text stands.
+    for (const [name, below] of [['Id', 'caption'], ['State', 'run']])
+      for (const [part, kind] of [[name, ''], [below, 'below']]) {
+        const line = document.createElement('span');
+        line.className = kind;
+        this.texts[part] = line;
+        this.cells[name].append(line);
+      }
+    this.set('Id', id);
     this.cells.Actions.className = 'actions';
-    this.cells.Actions.append(this.button('Terminal', `Terminal in ${id}`, open), this.button('Network', `Network of ${id}`, reach), this.button('Delete', `Delete ${id}`, remove));
+    this.runs = this.button('Runs', `Runs of ${id}`, runs);
+    this.cells.Actions.append(
+      this.button('Terminal', `Terminal in ${id}`, open),
+      this.runs,
+      this.button('Network', `Network of ${id}`, reach),
+      this.button('Delete', `Delete ${id}`, remove),
+    );
   }
 
   button(text, name, act) {
@@ -42,12 +56,34 @@ class SandboxRow {
       this.before = status;
     }
     this.set('Processes', String(status.processes ?? unknown));
+    this.status = status;
+    this.set('caption', caption_text(status));
+    this.texts.caption.title = this.texts.caption.textContent; // It may be cut.
+    this.runs.hidden = !status.run;
+    this.tick();
     for (const button of this.cells.Actions.children) button.disabled = status.state === 'deleting';
   }
 
-  set(name, text) {
-    if (this.cells[name].textContent !== text) this.cells[name].textContent = text;
+  /// What changes from second to second.
+  tick() {
+    const { run, at_ms, came_ms } = this.status;
+    this.set('run', run ? run_text(run, node_time(at_ms, came_ms)) : '');
   }
+
+  set(name, text) {
+    set_text(this.texts[name], text);
+  }
+}
+
+/// What a sandbox is called; empty: nothing.
+function caption_text({ name, group, tags }) {
+  if (name === undefined) return '';
+  return [`${group} / ${name}`, ...Object.entries(tags).map(([tag, text]) => `${tag}: ${text}`)].join(' \u00b7 ');
+}
+
+function run_text({ number, state, ends_ms }, now_ms) {
+  const words = state === 'running' ? `run ${number}` : `run ${number} ${state}`;
+  return ends_ms === undefined ? words : `${words}, ${time_text(ends_ms - now_ms)} left`;
 }
 
 class SandboxList {
@@ -71,7 +107,7 @@ class SandboxList {
       let row = this.rows.get(status.id);
       if (!row) {
         const { id } = status;
-        row = new SandboxRow(id, { open: () => acts.open(id), reach: () => acts.reach(id), remove: () => acts.remove(id) });
+        row = new SandboxRow(id, { open: () => acts.open(id), runs: () => acts.runs(id), reach: () => acts.reach(id), remove: () => acts.remove(id) });
         this.rows.set(id, row);
       }
       row.show(status);
@@ -81,6 +117,10 @@ class SandboxList {
     this.table.hidden = sandboxes.length === 0;
     this.empty.hidden = sandboxes.length !== 0;
     this.count.textContent = more ? `${sandboxes.length} of ${total}` : sandboxes.length || '';
+  }
+
+  tick() {
+    for (const row of this.rows.values()) row.tick();
   }
 
   focus(id) {

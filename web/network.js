@@ -70,17 +70,7 @@ class NetworkView {
           ['Failed', String(figures.failures)],
         ]
       : [['It does not run', '']];
-    this.figures.replaceChildren(
-      ...words.map(([name, value]) => {
-        const pair = document.createElement('div');
-        for (const [kind, text] of [['dt', name], ['dd', value]]) {
-          const part = document.createElement(kind);
-          part.textContent = text;
-          pair.append(part);
-        }
-        return pair;
-      }),
-    );
+    show_figures(this.figures, words);
     this.list(this.refusals, figures?.last_refusals, (each) => this.refusal_row(each));
     this.list(this.failures, figures?.last_failures, (each) => this.row_of(each, 'Reason', reasons[each.reason] ?? each.reason));
   }

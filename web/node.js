@@ -26,6 +26,7 @@ const node = {
   list: (after) => ask('GET', `/console/sandboxes${after ? `?after=${after}` : ''}`),
   list_of: (name, patience_ms, after) =>
     ask('GET', `/console/nodes/${encodeURIComponent(name)}/sandboxes${after ? `?after=${after}` : ''}`, { patience_ms }),
+  runs: (id, after) => ask('GET', `/console/sandboxes/${id}/runs${after ? `?after=${after}` : ''}`),
   cluster: () => ask('GET', '/v1/cluster'),
   sign_in: (key) => ask('POST', '/console/sign-in', { body: key }),
   sign_out: () => ask('POST', '/console/sign-out'),

@@ -2,10 +2,12 @@
 
 #include "actors/protocol/errors.hpp"
 #include "base/clock.hpp"
+#include "base/id.hpp"
 #include "base/limits.hpp"
 #include "http/console/page.hpp"
+#include "http/console/sandbox_json.hpp"
 #include "http/json/json.hpp"
-#include "http/json/writer.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
 #include "http/text/header_text.hpp"
 #include "http/text/percent.hpp"
 #include "http/transport/connection.hpp"
@@ -14,6 +16,7 @@
 #include <caf/event_based_actor.hpp>
 
 #include <charconv>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 
@@ -22,6 +25,9 @@ namespace insula::http::console {
 namespace {
 
 using shared_services = std::shared_ptr<const services>;
+
+constexpr std::uint32_t runs_on_page = 20;
+constexpr std::chrono::seconds runs_patience{10};
 
 /// What the header says of the page that asks.
 struct asking_page {
@@ -99,36 +105,6 @@ response sign_out(const services& with, const asking_page& what) {
   return answer;
 }
 
-/// Of the console: {"key":true,"now_ms":0,"sandboxes":[{"id":"…","state":"…",…}]}, and if more
-/// pages follow `next`, the place where the next one begins, and `total`. `asks_key`: this node
-/// does, so that one can sign out. `node`: its name in its cluster; empty: there is none. What is
-/// not known is left out.
-std::string write_sandboxes(const activation_page& page, bool asks_key, std::int64_t now_ms,
-                            std::string_view node) {
-  json::writer out;
-  out.begin_object().member("key", asks_key).member("now_ms", now_ms);
-  if (!node.empty())
-    out.member("node", node);
-  if (page.next != 0)
-    out.member("next", std::to_string(page.next)).member("total", page.total);
-  out.key("sandboxes").begin_array();
-  for (const auto& row : page.sandboxes) {
-    out.begin_object().member("id", row.id).member("state", row.state);
-    out.member("current", row.current);
-    if (row.created_ms != 0)
-      out.member("created_ms", row.created_ms);
-    if (row.memory_bytes)
-      out.member("memory_bytes", static_cast<std::int64_t>(*row.memory_bytes));
-    if (row.cpu_us)
-      out.member("cpu_us", static_cast<std::int64_t>(*row.cpu_us));
-    if (row.processes)
-      out.member("processes", *row.processes);
-    out.member("sessions", row.sessions).member("terminals", row.terminals);
-    out.end_object();
-  }
-  return out.end_array().end_object().str();
-}
-
 /// None: it is no cursor of a list.
 std::optional<std::uint64_t> read_place(const std::string& text) {
   std::uint64_t place = 0;
@@ -137,10 +113,25 @@ std::optional<std::uint64_t> read_place(const std::string& text) {
   return text.empty() || (why == std::errc{} && stop == end) ? std::optional{place} : std::nullopt;
 }
 
+response bad_cursor() {
+  return refused(400, "`after` is not a cursor of this list", "invalid_request");
+}
+
+response unreachable(const error& why) {
+  return refused(502, why.message, "node_unreachable");
+}
+
+/// It tells how things are at this moment.
+response told_now(std::string body) {
+  response answer{200, std::move(body)};
+  answer.fields = {{"Cache-Control", "no-store"}};
+  return answer;
+}
+
 void list(const services& with, const std::string& query, const reply& to) {
   const auto after = read_place(form_value(query, "after"));
   if (!after)
-    return to->respond(refused(400, "`after` is not a cursor of this list", "invalid_request"));
+    return to->respond(bad_cursor());
   constexpr auto patience = 2 * limits::list_patience;
   to->answer_within(patience, refused(504, "The list was not ready in time.", "deadline_exceeded"));
   const list_activations wanted{*after, limits::list_page_sandboxes};
@@ -149,15 +140,52 @@ void list(const services& with, const std::string& query, const reply& to) {
     self->request(directory, caf::infinite, wanted)
       .then(
         [=](const activation_page& page) {
-          response answer{200, write_sandboxes(page, asks_key, system_clock{}.unix_ms(), node)};
-          answer.fields = {{"Cache-Control", "no-store"}};
-          to->respond(std::move(answer));
+          to->respond(told_now(write_sandboxes(page, asks_key, system_clock{}.unix_ms(), node)));
         },
-        [=](const caf::error& why) {
-          to->respond(refused(502, from_caf(why).message, "node_unreachable"));
-        });
+        [=](const caf::error& why) { to->respond(unreachable(from_caf(why))); });
   };
-  with.system->spawn(ask, with.directory);
+  with.common->system->spawn(ask, with.common->directory);
+}
+
+response no_such_sandbox() {
+  return refused(404, "There is no such sandbox.", "not_found");
+}
+
+void list_runs(const services& with, const std::string& id, const std::string& query,
+               const reply& to) {
+  const auto after = read_place(form_value(query, "after"));
+  if (!after)
+    return to->respond(bad_cursor());
+  find_runs wanted;
+  wanted.before = *after;
+  wanted.limit = runs_on_page;
+  question{*with.common, id, std::move(wanted), to}
+    .within(runs_patience, refused(504, "The sandbox did not answer in time.", "deadline_exceeded"))
+    .starts(false)
+    .or_else([](question_stage, const error& why) {
+      return why.code == errc::not_found ? no_such_sandbox() : unreachable(why);
+    })
+    .then<run_list>([to](const run_list& all) {
+      to->respond(told_now(write_runs(all, system_clock{}.unix_ms())));
+    });
+}
+
+route runs_route(const shared_services& with) {
+  route made{verb::get,
+             "/console/sandboxes/:id/runs",
+             access::key,
+             body_use::ignored,
+             0,
+             [with](const matched_request& what) -> admission {
+               if (!sandbox_id::parse(what.id()))
+                 return http::refused(no_such_sandbox());
+               return answered_by(
+                 [with, id = what.id(), query = std::string{what.query}](
+                   const std::string&, const reply& to) { list_runs(*with, id, query, to); });
+             },
+             {}};
+  made.unknown = [](const request_path&) { return no_such_sandbox(); };
+  return made;
 }
 
 std::vector<route> routes_of(const shared_services& with) {
@@ -170,6 +198,7 @@ std::vector<route> routes_of(const shared_services& with) {
   list_at_node.at_node = true;
   return {
     list_at_node,
+    runs_route(with),
     {verb::get,
      "/",
      access::everybody,

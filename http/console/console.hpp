@@ -1,12 +1,10 @@
 #pragma once
 
-#include "actors/protocol/interfaces.hpp"
 #include "http/api/auth.hpp"
 #include "http/api/public_api.hpp"
 #include "http/api/sign_ins.hpp"
 #include "http/api/wrong_key_log.hpp"
-
-#include <caf/fwd.hpp>
+#include "http/sandboxes/services.hpp"
 
 #include <memory>
 #include <string>
@@ -17,8 +15,7 @@
 namespace insula::http::console {
 
 struct services {
-  caf::actor_system* system = nullptr;
-  directory_actor directory;
+  std::shared_ptr<const http::services> common; ///< What the routes of every API work with.
   key_check key{""};
   std::shared_ptr<sign_ins> browsers;
   std::shared_ptr<wrong_key_log> wrong_keys;

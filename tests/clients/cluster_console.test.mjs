@@ -87,6 +87,31 @@ describe('the console of a cluster', () => {
     await page.getByRole('button', { name: 'Sandboxes' }).click();
   });
 
+  test('the runs of a sandbox at another node are shown', limit, async () => {
+    const vercel = async (path, body) => {
+      const answer = await fetch(wire.url + path, {
+        method: 'POST', headers: { ...headers, 'Content-Type': 'application/json' }, body: JSON.stringify(body),
+      });
+      assert.equal(answer.status, 200, await answer.clone().text());
+      return answer.json();
+    };
+    const { session } = await vercel('/v2/sandboxes', { projectId: 'prj_console', name: 'main-box', timeout: 600_000, tags: { owner: 'tests' } });
+    const other = session.id.slice('sbx_'.length, 'sbx_'.length + 26);
+    assert.notEqual(await owner_of(other), gateway);
+    await row_of(other).getByText('prj_console / main-box \u00b7 owner: tests').waitFor();
+    await row_of(other).getByText(/^run \d+, \d+\smin \d+\ss left$/).waitFor();
+    await page.getByRole('button', { name: `Runs of ${other}` }).click();
+    const run = page.locator('#run-rows tr');
+    await run.getByText('running').waitFor();
+    await vercel(`/v2/sandboxes/sessions/${session.id}/stop`, {});
+    await run.getByText('stopped').waitFor();
+    assert.equal((await call('DELETE', `/v1/sandbox/${other}`)).status, 204);
+    await page.getByText('There is no such sandbox.').waitFor();
+    await page.getByRole('button', { name: 'Sandboxes' }).click();
+    await row_of(id).waitFor();
+    await row_of(other).waitFor({ state: 'detached' });
+  });
+
   test('a node that does not answer is no reason to hide what it has', limit, async () => {
     const owner = await owner_of(id);
     await page.route(`**/console/nodes/${owner}/sandboxes`, (route) => route.abort());

@@ -524,6 +524,130 @@ describe('the console', () => {
     assert.equal((await call('PUT', `/v1/sandbox/${id}/network`, { body: '{"mode":"allow-all"}' })).status, 200);
   });
 
+  test('the runs of a sandbox are shown, with the time that is left and what each has used', limit, async () => {
+    const hostile = '<img src=x onerror="window.smuggled = true">';
+    const vercel = async (path, body) => {
+      const answer = await call('POST', path, { body: JSON.stringify(body), headers: { ...headers, 'Content-Type': 'application/json' } });
+      assert.equal(answer.status, 200, await answer.clone().text());
+      return answer.json();
+    };
+    const { session } = await vercel('/v2/sandboxes', {
+      projectId: '<b>prj</b>', name: 'main-box', timeout: 600_000, tags: { owner: 'tests', [hostile]: hostile },
+    });
+    const other = session.id.slice('sbx_'.length, 'sbx_'.length + 26);
+    const cell = (label) => row_of(other).locator(`[data-label="${label}"]`);
+    const is_text = async () => {
+      assert.equal(await page.locator('#list-view b, #list-view img, #runs-view b, #runs-view img').count(), 0);
+      assert.equal(await page.evaluate(() => window.smuggled), undefined);
+    };
+    /// Until an element counts down from `from` s or less, with fewer s than `below`; then how many.
+    const counts_down = async (selector, from, below = from + 1) =>
+      (await page.waitForFunction(
+        ([where, most, limit]) => {
+          const [, minutes, seconds] = /(\d+)\smin (\d+)\ss( left)?$/.exec(document.querySelector(where)?.textContent) ?? [];
+          const left = Number(minutes) * 60 + Number(seconds);
+          return left > 0 && left <= most && left < limit && { left };
+        },
+        [selector, from, below],
+      )).evaluate(({ left }) => left);
+
+    await cell('State').getByText(/^run \d+, /).waitFor();
+    assert.equal(await cell('Id').locator('.below').textContent(), `<b>prj</b> / main-box \u00b7 ${hostile}: ${hostile} \u00b7 owner: tests`);
+    const state = `tr[data-id="${other}"] [data-label="State"]`;
+    await counts_down(state, 600, await counts_down(state, 600));
+    assert.equal(await page.getByRole('button', { name: `Runs of ${id}` }).count(), 0); // That one has none.
+    await is_text();
+    await picture('console-list-runs');
+
+    // The node's time counts, and the page counts on where answers say the same.
+    const said = await (await call('GET', '/console/sandboxes')).json();
+    for (const each of said.sandboxes) if (each.id === other) Object.assign(each, { name: hostile, run: { ...each.run, ends_ms: said.now_ms - 86_400_000 + 300_500 } });
+    said.now_ms -= 86_400_000;
+    await page.route('**/console/sandboxes', (route) => route.fulfill({ json: said }));
+    await counts_down(state, 300);
+    await counts_down(state, 299);
+    assert.ok((await cell('Id').textContent()).includes(`<b>prj</b> / ${hostile}`));
+    await is_text();
+    await page.unroute('**/console/sandboxes');
+    await counts_down(state, 600, 601);
+    await cell('Id').getByText('/ main-box').waitFor();
+
+    await tab_to(`Runs of ${other}`);
+    await page.keyboard.press('Enter');
+    assert.equal(new URL(page.url()).hash, `#runs/${other}`);
+    await page.keyboard.press('Enter'); // Back, where it was.
+    await page.waitForFunction((name) => document.activeElement?.getAttribute('aria-label') === name, `Terminal in ${other}`);
+    await tab_to(`Runs of ${other}`);
+    await page.keyboard.press('Enter');
+    const run = page.locator('#run-rows tr');
+    const told = async () =>
+      Object.fromEntries(await run.locator('td').evaluateAll((all) => all.map((each) => [each.dataset.label, each.textContent])));
+    await run.getByText('running').waitFor();
+    const left = '#run-rows [data-label="Time left"]';
+    await counts_down(left, 600, await counts_down(left, 600));
+    const { CPU, Received, Sent } = await told();
+    assert.deepEqual({ CPU, Received, Sent }, { CPU: '\u2013', Received: '\u2013', Sent: '\u2013' });
+    await vercel(`/v2/sandboxes/sessions/${session.id}/extend-timeout`, { duration: 600_000 });
+    await page.waitForFunction((where) => /^1\d\smin/.test(document.querySelector(where).textContent), left);
+    const words = await page.locator('#runs-words > div').evaluateAll((all) => all.map((each) => [...each.children].map((one) => one.textContent)));
+    assert.deepEqual(words, [['Name', 'main-box'], ['Project', '<b>prj</b>'], ['Tag', `${hostile}: ${hostile}`], ['Tag', 'owner: tests']]);
+    await is_text();
+    assert.equal(await page.getByRole('heading', { name: 'All that are over' }).isVisible(), false);
+
+    const { session: over } = await vercel(`/v2/sandboxes/sessions/${session.id}/stop`, {});
+    await run.getByText('stopped').waitFor();
+    const used = await told();
+    assert.equal(used['Time left'], '\u2013');
+    assert.equal(used.CPU, `${(over.activeCpuDurationMs / 1000).toFixed(2)} s`);
+    for (const label of ['Received', 'Sent']) assert.match(used[label], /^[\d.]+ (B|KiB|MiB)$/);
+    assert.match(used.Duration, /\ss$/);
+    await shows(page.getByRole('heading', { name: 'All that are over' }));
+    assert.equal(await page.locator('#run-totals').getByText(used.CPU).count(), 1);
+    for (const [look, size, colorScheme] of [['light', { width: 1180, height: 720 }, 'light'], ['phone', { width: 390, height: 780 }, 'dark']]) {
+      await page.emulateMedia({ colorScheme });
+      await page.setViewportSize(size);
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), look);
+      await picture(`console-runs-${look}`);
+    }
+    await page.emulateMedia({ colorScheme: 'light' });
+    await page.setViewportSize({ width: 1180, height: 720 });
+
+    // An address alone starts nothing, and tells of what is not there.
+    await page.reload();
+    await run.getByText('stopped').waitFor();
+    assert.equal((await call('DELETE', `/v1/sandbox/${other}`)).status, 204);
+    await shows(page.getByText('There is no such sandbox.'));
+    await page.goto(`${wire.url}/#runs/${id}`);
+    await shows(page.getByText('It has had none.'));
+    await page.getByRole('button', { name: 'Sandboxes' }).click();
+    await shows(row_of(id));
+    assert.deepEqual(await rows(), [id]);
+  });
+
+  test('further runs of a sandbox are shown on request', limit, async () => {
+    const of = (number) => ({ number, state: 'stopped', started_ms: 1, ended_ms: 2, cpu_ms: 3, bytes_in: 4, bytes_out: 5 });
+    const page_of = (from, count) => Array.from({ length: count }, (_, i) => of(from - i));
+    const shown = () => page.locator('#run-rows tr').evaluateAll((all) => all.map((each) => Number(each.dataset.run)));
+    await page.route(`**/console/sandboxes/${id}/runs`, (route) => route.fulfill({ json: { now_ms: 9, next: '6', runs: page_of(25, 20) } }));
+    await page.route(`**/console/sandboxes/${id}/runs?after=6`, (route) => route.fulfill({ json: { now_ms: 9, runs: page_of(5, 5) } }));
+    await page.evaluate((address) => (location.hash = address), `#runs/${id}`);
+    await page.locator('tr[data-run="25"]').waitFor();
+    assert.equal((await shown()).length, 20);
+    await page.locator('#more-runs').click();
+    await page.locator('tr[data-run="1"]').waitFor();
+    assert.deepEqual(await shown(), Array.from({ length: 25 }, (_, i) => 25 - i));
+    assert.equal(await page.locator('#more-runs').isVisible(), false);
+    await page.unroute(`**/console/sandboxes/${id}/runs`);
+    await page.unroute(`**/console/sandboxes/${id}/runs?after=6`);
+    await shows(page.getByText('It has had none.'));
+    await page.route(`**/console/sandboxes/${id}/runs`, (route) => route.abort());
+    await shows(page.getByRole('alert').getByText('The node does not answer. Trying again'));
+    await page.unroute(`**/console/sandboxes/${id}/runs`);
+    await page.getByRole('alert').getByText('The node does not answer.').waitFor({ state: 'hidden' });
+    await page.getByRole('button', { name: 'Sandboxes' }).click();
+    await shows(row_of(id));
+  });
+
   test('the keyboard is enough', limit, async () => {
     await tab_to('New sandbox');
     assert.notEqual(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), 'none');

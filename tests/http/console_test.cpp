@@ -234,3 +234,117 @@ TEST_CASE("the list has what is known of every sandbox, and leaves out what is n
   house open;
   CHECK(ask(open.port(), "GET", "/console/sandboxes").body.substr(0, 12) == R"({"key":false)");
 }
+
+TEST_CASE("the list has the caption of a sandbox and its latest run", "[http][console]") {
+  house h;
+  sandbox_status row;
+  row.id = "abc";
+  row.state = "running";
+  row.caption = sandbox_caption{"prj_x", "main-box", {{"owner", "tests"}, {"<img>", "a\"\xff"}}};
+  row.run = sandbox_run{.number = 7,
+                        .state = run_state::running,
+                        .asked_ms = 900,
+                        .started_ms = 1'000,
+                        .timeout_ms = 60'000};
+  const auto told = [&] {
+    h.plays().list = {row};
+    const auto body = ask(h.port(), "GET", "/console/sandboxes").body;
+    return body.substr(body.find(R"(,"terminals":0)") + 14);
+  };
+  const std::string caption = R"(,"name":"main-box","group":"prj_x","tags":{"<img>":"a\")"
+                              "\xef\xbf\xbd"
+                              R"(","owner":"tests"})";
+  const auto with_run = [](const std::string& run) { return R"(,"run":{)" + run + "}}]}"; };
+  auto& run = *row.run;
+  CHECK(told() == caption + with_run(R"("number":7,"state":"running","started_ms":1000,)"
+                                     R"("ends_ms":61000)"));
+
+  INFO("without a caption, and before its start");
+  row.caption.reset();
+  run.state = run_state::pending;
+  run.started_ms = 0;
+  CHECK(told() == with_run(R"("number":7,"state":"pending","ends_ms":60900)"));
+
+  INFO("what a run has used is known of one that was stopped");
+  run.started_ms = 1'000;
+  run.ended_ms = 8'000;
+  run.state = run_state::stopped;
+  run.cpu_ms = 1'500;
+  run.bytes_in = 12;
+  CHECK(told() == with_run(R"("number":7,"state":"stopped","started_ms":1000,"ended_ms":8000,)"
+                           R"("cpu_ms":1500,"bytes_in":12,"bytes_out":0)"));
+  run.state = run_state::aborted;
+  CHECK(told() == with_run(R"("number":7,"state":"aborted","started_ms":1000,"ended_ms":8000)"));
+}
+
+TEST_CASE("the runs of a sandbox come by pages of 20, the newest first", "[http][console]") {
+  house h{with_key()};
+  const auto get = [&](const std::string& path) {
+    return ask(h.port(), "GET", "/console/sandboxes/" + path, {},
+               "Authorization: Bearer s3cret\r\n");
+  };
+  auto& is = h.plays().description;
+  is.exists = true;
+  is.caption = sandbox_caption{"prj_x", "main-box"};
+  for (std::uint64_t number = 45; number > 0; --number)
+    h.plays().runs.push_back({.number = number,
+                              .state = run_state::stopped,
+                              .started_ms = 1,
+                              .ended_ms = 2,
+                              .cpu_ms = 3,
+                              .bytes_in = 4,
+                              .bytes_out = 5});
+  const auto page = [&](const std::string& query) {
+    const auto got = get("abc/runs" + query);
+    CHECK(got.status == 200);
+    CHECK(got.fields.at("cache-control") == "no-store");
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = got.body.find(R"({"number":)", at)) != std::string::npos; ++at)
+      ++count;
+    const auto next = got.body.find(R"("next":)"), begin = got.body.find(R"("runs":)");
+    return std::to_string(count) + " from " + got.body.substr(begin + 18, 2) +
+           (next == std::string::npos ? "" : ", " + got.body.substr(next, begin - next - 1));
+  };
+  CHECK(page("") == R"(20 from 45, "next":"26")");
+  CHECK(page("?after=26") == R"(20 from 25, "next":"6")");
+  CHECK(page("?after=6") == "5 from 5,");
+  for (const auto* odd : {"x", "-1", "18446744073709551616"})
+    CHECK(get("abc/runs?after=" + std::string{odd}).status == 400);
+
+  INFO("with what the sandbox is called, and the sums of all");
+  h.plays().runs.resize(1);
+  is.totals = {45, 45'000, 135, 180, 225};
+  auto got = get("abc/runs").body;
+  CHECK(got.substr(0, 11) == R"({"now_ms":1)");
+  CHECK(got.substr(got.find(R"(,"name")")) ==
+        R"(,"name":"main-box","group":"prj_x","tags":{},"totals":{"runs":45,"duration_ms":45000,)"
+        R"("cpu_ms":135,"bytes_in":180,"bytes_out":225},"runs":[{"number":45,"state":"stopped",)"
+        R"("started_ms":1,"ended_ms":2,"cpu_ms":3,"bytes_in":4,"bytes_out":5}]})");
+  is.caption.reset();
+  is.totals = {};
+  h.plays().runs.clear();
+  got = get("abc/runs").body;
+  CHECK(got.substr(got.find(R"(,"runs")")) == R"(,"runs":[]})");
+  CHECK(got.find("name") == std::string::npos);
+}
+
+TEST_CASE("a look at the runs of a sandbox starts nothing, and needs the key", "[http][console]") {
+  house h{with_key()};
+  const auto get = [&](const std::string& path, const std::string& key) {
+    return ask(h.port(), "GET", "/console/sandboxes/" + path, {}, key);
+  };
+  const std::string key = "Authorization: Bearer s3cret\r\n";
+  CHECK(get("abc/runs", {}).status == 401);
+  const auto none = get("abc/runs", key);
+  CHECK(none.status == 404);
+  CHECK(none.body == R"({"error":"There is no such sandbox.","code":"not_found"})");
+  CHECK(get("A!/runs", key).body == none.body);
+  h.plays().description.exists = true;
+  CHECK(get("abc/runs", key).status == 200);
+  h.plays().runs_error = error{errc::store_failed, "the store does not answer"};
+  const auto failed = get("abc/runs", key);
+  CHECK(failed.status == 502);
+  CHECK(failed.body == R"({"error":"the store does not answer","code":"node_unreachable"})");
+  for (const auto& each : h.heard().all())
+    CHECK(each == "reach abc");
+}

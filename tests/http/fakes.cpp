@@ -487,14 +487,23 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       is.run = sandbox_run{number, run_state::running, 1000, 1100, 0, 0, wanted.timeout_ms};
       return run_report{*is.run, true, is};
     },
-    [all](const find_runs&) -> caf::result<run_list> {
+    [all](const find_runs& wanted) -> caf::result<run_list> {
       std::lock_guard lock{all->mutex};
       const auto& is = all->plays->description;
+      if (all->plays->runs_error)
+        return to_caf(*all->plays->runs_error);
       if (!is.exists)
         return to_caf({errc::not_found, "there is no such sandbox"});
       run_list found{{}, false, is};
       if (is.run)
         found.runs.push_back(*is.run);
+      for (const auto& each : all->plays->runs)
+        if (wanted.before != 0 && each.number >= wanted.before)
+          continue;
+        else if (found.runs.size() < wanted.limit)
+          found.runs.push_back(each);
+        else
+          found.more = true;
       return found;
     },
     [all](const stop_run& wanted) -> caf::result<run_report> {

@@ -67,6 +67,8 @@ struct script {
   std::optional<error> mount_error;  ///< Of whatever is asked of the sandbox's mounts.
   sandbox_description description;   ///< What is defined last, and what changes it.
   std::optional<error> define_error; ///< When it is to be.
+  std::vector<sandbox_run> runs;     ///< Its runs behind that of its description, the newest first.
+  std::optional<error> runs_error;   ///< When they are asked for.
   /// Before each change of it: what another client does meanwhile.
   std::function<void(sandbox_description&)> meanwhile;
   std::optional<error> pause_error; ///< When it is to be paused, or resumed.
