@@ -47,19 +47,18 @@ function set_text(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/// In place of what a list of descriptions has: each is a name and a value.
+/// In place of what a list of descriptions has: each is a name and a value. What stays is left alone, so that it can be selected.
 function show_figures(list, figures) {
-  list.replaceChildren(
-    ...figures.map(([name, value]) => {
-      const pair = document.createElement('div');
-      for (const [kind, text] of [['dt', name], ['dd', value]]) {
-        const part = document.createElement(kind);
-        part.textContent = text;
-        pair.append(part);
-      }
-      return pair;
-    }),
-  );
+  while (list.children.length > figures.length) list.lastElementChild.remove();
+  for (const [at, [name, value]] of figures.entries()) {
+    let pair = list.children[at];
+    if (!pair) {
+      pair = list.appendChild(document.createElement('div'));
+      pair.append(document.createElement('dt'), document.createElement('dd'));
+    }
+    set_text(pair.firstChild, name);
+    set_text(pair.lastChild, value);
+  }
 }
 
 /// The share of one processor between two looks at a sandbox.

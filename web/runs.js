@@ -110,7 +110,9 @@ class RunsView {
     ]);
     const all = runs.map(({ number }) => this.rows.get(number) ?? new RunRow(number));
     this.rows = new Map(all.map((row, at) => [runs[at].number, row]));
-    parts.rows.replaceChildren(...all.map(({ element }) => element));
+    for (const [at, { element }] of all.entries())
+      if (parts.rows.children[at] !== element) parts.rows.insertBefore(element, parts.rows.children[at] ?? null);
+    while (parts.rows.children.length > all.length) parts.rows.lastElementChild.remove();
     parts.table.hidden = runs.length === 0;
     set_text(parts.none, nothing);
     parts.none.hidden = runs.length !== 0;
