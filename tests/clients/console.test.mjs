@@ -575,6 +575,7 @@ describe('the console', () => {
     await tab_to(`Runs of ${other}`);
     await page.keyboard.press('Enter');
     assert.equal(new URL(page.url()).hash, `#runs/${other}`);
+    await page.waitForFunction(() => document.activeElement?.id === 'runs-leave'); // The address is there before its view.
     await page.keyboard.press('Enter'); // Back, where it was.
     await page.waitForFunction((name) => document.activeElement?.getAttribute('aria-label') === name, `Terminal in ${other}`);
     await tab_to(`Runs of ${other}`);
