@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -165,12 +166,15 @@ void output_log::recover() {
     begin = length;
   begin_ = end_ = begin;
   std::string read(1 << 20, '\0');
-  std::uint64_t from = 0; ///< Where what has been read begins,
-  std::size_t held = 0;   ///< and how much of it there is.
+  std::uint64_t from = 0;       ///< Where what has been read begins,
+  std::size_t held = 0;         ///< and how much of it there is.
+  std::uint64_t last_bytes = 0; ///< Of the frame before.
+  constexpr std::uint64_t large = 16 * 1024;
   while (length - end_ > head_bytes) {
     if (end_ < from || end_ + head_bytes > from + held) {
       from = end_;
-      held = read_at(from, read.data(), read.size());
+      // Between large frames the heads alone.
+      held = read_at(from, read.data(), last_bytes < large ? read.size() : head_bytes);
       if (held < head_bytes)
         break;
     }
@@ -188,6 +192,7 @@ void output_log::recover() {
       break;
     mark(end_);
     end_ += head_bytes + bytes;
+    last_bytes = bytes;
   }
   // A head that announces what never came, and whatever else is no frame.
   [[maybe_unused]] const auto cut = ::ftruncate(file_.get(), position(end_));
@@ -232,6 +237,7 @@ output_log::piece output_log::read(std::uint64_t offset, std::size_t max_bytes) 
   std::string raw(wanted, '\0');
   raw.resize(read_at(offset, raw.data(), raw.size()));
   std::size_t at = 0;
+  std::size_t first = 0; ///< What of `raw` is the first frame's by now: its heads go.
   while (raw.size() - at >= head_bytes) {
     const auto bytes = length_in(raw.data() + at);
     if (raw.size() - at < head_bytes + bytes)
@@ -239,9 +245,18 @@ output_log::piece output_log::read(std::uint64_t offset, std::size_t max_bytes) 
     const auto stream = static_cast<output_stream>(raw[at]);
     if (answer.frames.empty() || answer.frames.back().stream != stream)
       answer.frames.push_back({stream, {}});
-    answer.frames.back().bytes.append(raw, at + head_bytes, bytes);
+    if (answer.frames.size() == 1) {
+      std::memmove(raw.data() + first, raw.data() + at + head_bytes, bytes);
+      first += bytes;
+    } else {
+      answer.frames.back().bytes.append(raw, at + head_bytes, bytes);
+    }
     at += head_bytes + bytes;
     answer.frames.back().end = offset + at;
+  }
+  if (!answer.frames.empty()) {
+    raw.resize(first);
+    answer.frames.front().bytes = std::move(raw);
   }
   answer.next_offset = told_ = offset + at;
   return answer;

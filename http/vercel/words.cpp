@@ -1,6 +1,7 @@
 #include "http/vercel/words.hpp"
 
 #include "base/clock.hpp"
+#include "http/json/ascii.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -67,16 +68,30 @@ void log_lines::append(std::string& to, output_stream stream, std::string_view t
     if (piece.size() < text.size())
       piece.remove_suffix(utf8_incomplete_tail(piece));
     text.remove_prefix(piece.size());
-    json::ascii_writer out;
-    out.begin_object().member("stream", stream == output_stream::out ? "stdout" : "stderr");
-    out.member("data", piece).end_object();
-    (to += out.view()) += '\n';
+    to += stream == output_stream::out ? R"({"stream":"stdout","data":")"
+                                       : R"({"stream":"stderr","data":")";
+    json::append_ascii(to, piece);
+    to += "\"}\n";
   }
 }
 
 void log_lines::output(std::string& to, const std::vector<output_frame>& frames) {
+  std::size_t bytes = 0;
   for (const auto& each : frames)
-    append(to, each.stream, (each.stream == output_stream::out ? out_ : err_).feed(each.bytes));
+    bytes += each.bytes.size();
+  to.reserve(to.size() + bytes + bytes / 8);
+  for (const auto& each : frames) {
+    auto& rest = each.stream == output_stream::out ? out_ : err_;
+    if (!rest.held().empty()) {
+      append(to, each.stream, rest.feed(each.bytes));
+      continue;
+    }
+    std::string_view text = each.bytes;
+    const auto tail = utf8_incomplete_tail(text);
+    rest.hold(std::string{text.substr(text.size() - tail)});
+    text.remove_suffix(tail);
+    append(to, each.stream, text);
+  }
 }
 
 void log_lines::finish(std::string& to) {

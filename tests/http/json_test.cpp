@@ -1,6 +1,8 @@
 #include "base/limits.hpp"
 #include "http/bridge/bridge_json.hpp"
+#include "http/json/ascii.hpp"
 #include "http/json/json.hpp"
+#include "http/json/writer.hpp"
 #include "tests/support/catch.hpp"
 
 #include <random>
@@ -177,4 +179,38 @@ TEST_CASE("answers are compact", "[http][json]") {
   CHECK(json::write_ok() == R"({"ok":true})");
   CHECK(bridge::write_missing_parts({"a", "b"}) == R"({"ok":false,"errors":["a","b"]})");
   CHECK(bridge::write_exit_code(-1) == R"({"exit_code":-1})");
+}
+
+TEST_CASE("long texts are escaped as the writer does it", "[http][json]") {
+  const auto check = [](const std::string& bytes) {
+    json::ascii_writer slow;
+    slow.text(bytes);
+    std::string fast = "\"";
+    json::append_ascii(fast, bytes);
+    fast += '"';
+    if (fast != slow.view()) // Not each of them: it takes longer than the test.
+      CHECK(fast == slow.view());
+  };
+  for (int byte = 0; byte < 256; ++byte)
+    for (const std::size_t before : {0, 1, 7, 8, 9, 15, 16})
+      check(std::string(before, 'x') + static_cast<char>(byte) + std::string(9, 'y'));
+  check("");
+  std::mt19937 rng{7};
+  for (int i = 0; i < 20'000; ++i) {
+    std::string bytes;
+    for (auto n = rng() % 60; n > 0; --n)
+      switch (rng() % 8) {
+        case 0: bytes += static_cast<char>(rng()); break;
+        case 1: bytes += static_cast<char>(rng() % 0x20); break;
+        case 2: bytes += "\xc3\xa9"; break;
+        case 3: bytes += "\xed\xa0\x80"; break; // Half of a surrogate pair is no UTF-8.
+        case 4: bytes += "\xf0\x9f\x98\x80"; break;
+        case 5: bytes += "\xf4\x90\x80\x80"; break;
+        default: bytes += static_cast<char>(' ' + rng() % 0x60); break;
+      }
+    check(bytes);
+  }
+  std::string to = "kept ";
+  json::append_ascii(to, "a\nb");
+  CHECK(to == "kept a\\nb");
 }
