@@ -21,7 +21,7 @@ namespace {
 
 /// A sandbox is deleted from the node's store first, which a power cut may take back.
 void sweep(storage::store& cluster, storage::store& local, storage::lease_service& leases,
-           const std::shared_ptr<node::lent_store>& lent) {
+           const std::shared_ptr<node::lent_store>& lent, runtime::kept_logs* logs) {
   const auto known = cluster.owners();
   const auto found = local.owners();
   if (!known || !found)
@@ -29,6 +29,8 @@ void sweep(storage::store& cluster, storage::store& local, storage::lease_servic
   for (const auto& owner : *found) {
     if (std::binary_search(known->begin(), known->end(), owner))
       continue;
+    if (logs != nullptr)
+      logs->remove(owner);
     leases.acquire(owner, [lent, &leases, owner](result<storage::epoch> held) {
       if (!held)
         return; // The next start tries again.
@@ -72,7 +74,7 @@ node::node(caf::actor_system& system, storage::store& cluster, storage::store& l
     : system_(&system)
     , swept_(std::make_shared<lent_store>()) {
   swept_->store = &local;
-  sweep(cluster, local, *options.leases, swept_);
+  sweep(cluster, local, *options.leases, swept_, options.logs);
   const auto depths = options.figures->stores;
   keepers keep{
     spawn_store(system, &cluster, depths), spawn_store(system, &local, depths), {}, options.time};

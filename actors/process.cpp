@@ -34,6 +34,10 @@ struct output_measured {
   std::uint64_t question;
   runtime::log_extent extent;
 };
+struct log_opened {
+  std::uint64_t question;
+  log_file log;
+};
 struct output_read {
   std::uint64_t question;
   runtime::log_chunk chunk;
@@ -43,10 +47,12 @@ struct input_written {
   input_progress progress;
 };
 
-using process_impl = started_process_actor::extend<
-  caf::reacts_to<command_started>, caf::reacts_to<command_failed>, caf::reacts_to<command_ended>,
-  caf::reacts_to<output_complete>, caf::reacts_to<output_read>, caf::reacts_to<output_measured>,
-  caf::reacts_to<input_written>, caf::reacts_to<expire_atom>, caf::reacts_to<kill_atom>>;
+using process_impl =
+  started_process_actor::extend<caf::reacts_to<command_started>, caf::reacts_to<command_failed>,
+                                caf::reacts_to<command_ended>, caf::reacts_to<output_complete>,
+                                caf::reacts_to<output_read>, caf::reacts_to<output_measured>,
+                                caf::reacts_to<log_opened>, caf::reacts_to<input_written>,
+                                caf::reacts_to<expire_atom>, caf::reacts_to<kill_atom>>;
 
 /// Who reads waits for the answer.
 struct open_question {
@@ -64,6 +70,7 @@ struct process_state {
   std::optional<caf::typed_response_promise<bool>> probing;
   std::map<std::uint64_t, open_question> questions;
   std::map<std::uint64_t, caf::typed_response_promise<std::uint64_t, std::uint64_t>> measuring;
+  std::map<std::uint64_t, caf::typed_response_promise<log_file>> opening;
   std::map<std::uint64_t, caf::typed_response_promise<input_progress>> writing;
   std::uint64_t last_question = 0;
   std::uint64_t reader = 0; ///< The foreground reader; 0: none, or one that has no number.
@@ -94,6 +101,8 @@ struct process_state {
     for (auto& [number, question] : questions)
       question.reply.deliver(going);
     for (auto& [number, question] : measuring)
+      question.deliver(going);
+    for (auto& [number, question] : opening)
       question.deliver(going);
     for (auto& [number, question] : writing)
       question.deliver(going);
@@ -170,6 +179,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::command_started)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::command_failed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::command_ended)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::output_complete)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::log_opened)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::output_measured)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::output_read)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::input_written)
@@ -309,6 +319,19 @@ process_impl::behavior_type process(process_pointer self,
       });
       return reply;
     },
+    [self](open_log_atom) -> caf::result<log_file> {
+      auto& st = self->state;
+      if (!st.command)
+        return log_file{};
+      auto reply = self->make_response_promise<log_file>();
+      const auto number = ++st.last_question;
+      st.opening.emplace(number, reply);
+      st.command->open_log([me = self->address(), number](unique_fd file) {
+        post_to<process_impl>(me,
+                              log_opened{number, {std::make_shared<unique_fd>(std::move(file))}});
+      });
+      return reply;
+    },
     [self](status_atom) {
       const auto& st = self->state;
       return process_status{(st.ended && st.complete) || st.end_told, as_end(st.how, st)};
@@ -336,6 +359,10 @@ process_impl::behavior_type process(process_pointer self,
     [self](const output_measured& said) {
       if (auto open = self->state.measuring.extract(said.question))
         open.mapped().deliver(said.extent.begin, said.extent.end);
+    },
+    [self](const log_opened& said) {
+      if (auto open = self->state.opening.extract(said.question))
+        open.mapped().deliver(said.log);
     },
     [self](const command_started&) {
       failpoint("exec.started");

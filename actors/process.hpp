@@ -4,6 +4,7 @@
 #include "actors/protocol/interfaces.hpp"
 #include "actors/survivor_note.hpp"
 #include "base/error.hpp"
+#include "base/unique_fd.hpp"
 #include "runtime/engine.hpp"
 
 #include <caf/fwd.hpp>
@@ -18,6 +19,7 @@ namespace insula {
 
 using start_atom = caf::atom_constant<caf::atom("start")>;
 using measure_atom = caf::atom_constant<caf::atom("measure")>;
+using open_log_atom = caf::atom_constant<caf::atom("openlog")>;
 using probe_atom = caf::atom_constant<caf::atom("probe")>;
 
 using interrupt_atom = caf::atom_constant<caf::atom("interrupt")>;
@@ -26,6 +28,11 @@ using interrupt_atom = caf::atom_constant<caf::atom("interrupt")>;
 struct process_status {
   bool ended = false; ///< All of it: its output is complete.
   process_end end;
+};
+
+/// The file of a process' log. Null: there is none.
+struct log_file {
+  std::shared_ptr<unique_fd> file;
 };
 
 /// A process as its sandbox sees it, which asks it exactly one of these, first.
@@ -43,7 +50,9 @@ using started_process_actor = process_actor::extend<
   // To its process group, if it runs.
   caf::reacts_to<signal_terminal>,
   // What of its output can be read.
-  caf::replies_to<measure_atom>::with<std::uint64_t, std::uint64_t>>;
+  caf::replies_to<measure_atom>::with<std::uint64_t, std::uint64_t>,
+  // As runtime::process::open_log.
+  caf::replies_to<open_log_atom>::with<log_file>>;
 
 namespace actors {
 
@@ -77,4 +86,5 @@ started_process_actor spawn_process(caf::actor_system& system, process_options o
 } // namespace insula
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::error)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::log_file)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::process_status)

@@ -503,6 +503,7 @@ const std::vector<key>& keys() {
     {"runtime.disk.pool", size(FIELD(runtime.pool_bytes), {0, 1024 * TiB})},
 
     {"node.memory_reserve", size(FIELD(node.memory_reserve), {0, 64 * TiB})},
+    {"node.kept_logs", size(FIELD(node.kept_log_bytes), {0, 64 * TiB})},
 
     {"sandbox.max_instances", count(FIELD(sandbox.max_instances), instances)},
     {"sandbox.freeze_after", time(FIELD(sandbox.freeze_after), {0ms, 8760h})},
@@ -523,6 +524,7 @@ const std::vector<key>& keys() {
     {"sandbox.limits.disk", size(FIELD(sandbox.disk_bytes), {1 * MiB, 1024 * TiB})},
     {"sandbox.limits.shm", size(FIELD(sandbox.shm_bytes), {64 * KiB, 64 * TiB})},
     {"sandbox.limits.log", size(FIELD(sandbox.log_bytes), {1 * MiB, 1 * TiB})},
+    {"sandbox.limits.kept_logs", size(FIELD(sandbox.kept_log_bytes), {0, 1 * TiB})},
     {"sandbox.limits.open_files", count(FIELD(sandbox.open_files), {64, 1'048'576})},
 
     {"image.default", parsed(FIELD(image.default_name), image_name,

@@ -56,7 +56,8 @@ struct runtime_config {
 };
 
 struct node_config {
-  std::uint64_t memory_reserve = 0; ///< Bytes; 0: 5 % of the machine's, 256 MiB to 2 GiB.
+  std::uint64_t memory_reserve = 0;          ///< Bytes; 0: 5 % of the machine's, 256 MiB to 2 GiB.
+  std::uint64_t kept_log_bytes = 4ull << 30; ///< Of commands whose run is over. 0: none.
 
   bool operator==(const node_config&) const = default;
 };
@@ -73,7 +74,8 @@ struct sandbox_config {
   unsigned processes = 4096; ///< 0: as many as the machine's processors bear.
   std::uint64_t disk_bytes = 10ull << 30;
   std::uint64_t shm_bytes = 256ull << 20;
-  std::uint64_t log_bytes = 64ull << 20; ///< Per command.
+  std::uint64_t log_bytes = 64ull << 20;       ///< Per command.
+  std::uint64_t kept_log_bytes = 256ull << 20; ///< Of those whose run is over. 0: none.
   unsigned open_files = 65'536;
   std::map<std::string, std::string> env; ///< Of every command, over what its image has.
   std::string ca_file; ///< A path: certificates that are trusted beside the image's. Empty: none.

@@ -1,5 +1,6 @@
 #include "apps/serve.hpp"
 
+#include "actors/kept_log.hpp"
 #include "actors/node.hpp"
 #include "actors/pool_scheduler.hpp"
 #include "actors/record_keys.hpp"
@@ -21,6 +22,7 @@
 #include "http/server.hpp"
 #include "http/vercel/settings.hpp"
 #include "runtime/host_image.hpp"
+#include "runtime/kept_logs.hpp"
 #include "runtime/native_engine.hpp"
 #include "runtime/spawner_client.hpp"
 #include "storage/images/authorities.hpp"
@@ -573,6 +575,15 @@ result<void> run(const config& values, const config_origin& from) {
   const auto catalogue = std::make_shared<actors::image_catalogue>(std::move(*images));
   image_supply supply{std::move(*room), catalogue, supply_of(values, *state, cluster.get(), first)};
 
+  // It outlives the actors, which read what is kept.
+  runtime::kept_logs kept_logs{path_of(state->logs),
+                               {values.sandbox.kept_log_bytes, values.node.kept_log_bytes}};
+  kept_logs.take_over(
+    [&store = **local](const std::string& id) -> std::optional<std::set<std::string>> {
+      auto keys = actors::keys_of_logs(store, id);
+      return keys ? std::optional{std::move(*keys)} : std::nullopt;
+    });
+
   caf::actor_system_config settings;
   actors::run_actors_on(pool, settings);
   if (cluster)
@@ -600,6 +611,7 @@ result<void> run(const config& values, const config_origin& from) {
   options.buckets = values.buckets;
   options.buckets.allowed_private = values.network.allow_private;
   options.files = snapshots ? &*snapshots : nullptr;
+  options.logs = &kept_logs;
   options.keep_interval = values.snapshots.interval;
   options.all_persistent = values.snapshots.all;
   options.network =

@@ -201,6 +201,13 @@ inline constexpr std::uint64_t routed_body_bytes = 64 * 1024;
 /// Of each sandbox that has runs, in its record. The sums count all of them.
 inline constexpr std::size_t kept_runs = 100;
 
+/// Of the list of a run's commands: what was said of them when they were started, together.
+inline constexpr std::size_t command_list_bytes = 8u << 20;
+
+/// The end of a run waits so long for the disk to keep its commands' logs, and as long for the
+/// commands to end with it.
+inline constexpr std::chrono::seconds kept_logs_patience{5};
+
 /// From an interrupt's SIGTERM to its SIGKILL, as OpenSandbox's clients expect it.
 inline constexpr std::chrono::seconds interrupt_grace{3};
 inline constexpr std::chrono::milliseconds kept_result_pause = 10min;

@@ -140,6 +140,10 @@ public:
 
   virtual void measure(std::function<void(log_extent)> tell) = 0;
 
+  /// The file of its log, for somebody who keeps that; it may still be written to. Empty: there is
+  /// none.
+  virtual void open_log(std::function<void(unique_fd)> tell) { tell({}); }
+
   /// Answers when all of the piece is taken, so that nothing but the end of the sandbox can lose it
   /// on its way to the command, or when it is known that it will not be. What was taken before is
   /// not taken again; pieces are taken in the order in which they come. The command may have ended.

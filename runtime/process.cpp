@@ -95,6 +95,13 @@ void native_process::measure(std::function<void(log_extent)> tell) {
   });
 }
 
+void native_process::open_log(std::function<void(unique_fd)> tell) {
+  boost::asio::post(io_, [self = shared_from_this(), tell = std::move(tell)] {
+    const int file = self->log_.file();
+    tell(unique_fd{file < 0 ? -1 : ::fcntl(file, F_DUPFD_CLOEXEC, 0)});
+  });
+}
+
 void native_process::write_input(input_piece what, std::function<void(input_progress)> tell) {
   boost::asio::post(
     io_, [self = shared_from_this(), what = std::move(what), tell = std::move(tell)]() mutable {

@@ -74,6 +74,7 @@ public:
   void cut_output() override;
   void leave_output() override;
   void measure(std::function<void(log_extent)> tell) override;
+  void open_log(std::function<void(unique_fd)> tell) override;
   void write_input(input_piece what, std::function<void(input_progress)> tell) override;
   void relabel(const std::string& label) override;
 

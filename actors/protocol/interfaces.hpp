@@ -34,10 +34,14 @@ using process_actor = output_actor::extend<
 
 /// What find_command finds.
 struct command_status : command_state {
-  process_actor process; ///< Null: it is not there any more.
+  /// Null: it is not there any more. Of a run that is over, if the log was asked for: that log,
+  /// with the command's end as if it were known.
+  process_actor process;
   // What of its output can be read.
   std::uint64_t begin_offset = 0;
   std::uint64_t end_offset = 0;
+  bool log_gone = false;  ///< Its output was asked for, and is not kept any more.
+  bool elsewhere = false; ///< As of command_list: whether there was such a command is not known.
 };
 
 /// What find_result finds.
@@ -81,6 +85,8 @@ using sandbox_commands = caf::typed_actor<
   caf::replies_to<find_result>::with<replay_status>,
   // Errors: sandbox_not_running (the sandbox was started anew meanwhile, or the store is gone).
   caf::replies_to<find_command>::with<command_status>,
+  // Errors: not_found (there is no such run), and those of find_command.
+  caf::replies_to<find_commands>::with<command_list>,
   // Answers when nothing of it runs any more. Errors: not_found, invalid_request (it has ended),
   // sandbox_not_running.
   caf::replies_to<interrupt_command>::with<caf::ok_atom>,

@@ -256,6 +256,13 @@ struct process_end {
 struct find_command {
   std::string id;
   request_context context = {};
+  std::uint64_t run = 0;  ///< Of which it is; 0: of none.
+  bool opens_log = false; ///< Its output is to be read, also if its run is over.
+};
+/// The remembered commands of a run, also of one that is over. Starts nothing.
+struct find_commands {
+  std::uint64_t run = 0;
+  request_context context = {};
 };
 /// By SIGTERM, and after limits::interrupt_grace by SIGKILL.
 struct interrupt_command {
@@ -277,6 +284,18 @@ struct command_state {
   std::int64_t started_ms = 0;      ///< Unix time.
   std::int64_t ended_ms = 0;        ///< The same, once it has.
   std::optional<process_end> end{}; ///< None: it runs.
+  std::uint64_t run = 0;            ///< In which it was started; 0: in none.
+  std::uint64_t log_end = 0;        ///< Of what it has said, once that is complete. 0: not known.
+};
+/// What find_commands finds.
+struct command_list {
+  struct item : command_state {
+    std::string id;
+  };
+  /// The one that was started last is first. Those before limits::command_list_bytes of texts.
+  std::vector<item> commands;
+  bool elsewhere =
+    false; ///< The run was another node's, and there is nothing of its commands here.
 };
 
 /// Ask a process for its log from `offset` on. A reader has one question open at a time; asking is
@@ -618,7 +637,9 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::exec_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::extend_run)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_channel)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::file_task_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::command_list)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_command)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_commands)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_result)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_runs)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_terminal)

@@ -22,6 +22,7 @@ public:
   virtual void probe(const reply<bool>& to) = 0;
   virtual void status(const reply<process_status>& to) = 0;
   virtual void measure(const reply<std::uint64_t, std::uint64_t>& to) = 0;
+  virtual void open_log(const reply<log_file>& to) = 0;
   virtual void interrupt(const reply<caf::ok_atom>& to) = 0;
   virtual void write_input(input_piece piece, const reply<input_progress>& to) = 0;
   virtual void signal(int number) = 0;

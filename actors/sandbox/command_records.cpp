@@ -1,5 +1,11 @@
 #include "actors/sandbox/command_records.hpp"
 
+#include "actors/run_record.hpp"
+#include "base/limits.hpp"
+
+#include <algorithm>
+#include <tuple>
+
 namespace insula::actors::inside_sandbox {
 
 void command_records::measure(const std::shared_ptr<child_process>& process, command_status answer,
@@ -14,21 +20,60 @@ void command_records::measure(const std::shared_ptr<child_process>& process, com
     }});
 }
 
-void command_records::tell_of(const std::string& key, const reply<command_status>& to) {
+std::optional<sandbox_run> command_records::run_of(std::uint64_t number) const {
+  const auto* text = number == 0 ? nullptr : record().find(key_of_run(number));
+  return text == nullptr ? std::nullopt : read_run(number, *text);
+}
+
+/// Another node has had the run, and what is known of its commands alone.
+bool command_records::is_elsewhere(std::uint64_t run) const {
+  const auto is = run_of(run);
+  return is && (is->state == run_state::stopped || is->state == run_state::aborted) &&
+         !kept_.knows_run(run);
+}
+
+/// It was there when its sandbox ended.
+void command_records::end_as_lost(command_state& state) const {
+  if (state.end)
+    return;
+  const auto run = run_of(state.run);
+  state.end = process_end{};
+  state.end->lost = true;
+  state.ended_ms = run && run->ended_ms != 0 ? run->ended_ms : state.started_ms;
+}
+
+void command_records::take_end(const std::string& key, const process_status& status,
+                               command_state& into) {
+  if (!status.ended)
+    return;
+  kept_.note_end(key, status.end);
+  if (const auto now = kept_.find_remembered(key))
+    into = command_state_of(*now);
+  if (!into.end) { // It could not be written down.
+    into.end = status.end;
+    into.ended_ms = options().time->unix_ms();
+  }
+}
+
+void command_records::tell_of(const find_command& asked, const reply<command_status>& to) {
+  const auto& key = asked.id;
   const auto remembered = kept_.find_remembered(key);
-  if (!remembered)
-    return to.deliver(command_status{});
+  command_status answer;
+  if (!remembered) {
+    answer.elsewhere = is_elsewhere(asked.run);
+    return to.deliver(std::move(answer));
+  }
   auto* const kept = kept_.find(key);
   if (kept != nullptr && !kept->process)
-    return kept->when_known.push_back({[=, this] { tell_of(key, to); }, to.otherwise()});
-  command_status answer{command_state_of(*remembered)};
-  if (kept == nullptr) {
-    if (!answer.end) { // It was there when its sandbox ended.
-      answer.end = process_end{};
-      answer.end->lost = true;
-      answer.ended_ms = answer.started_ms;
-    }
-    return to.deliver(std::move(answer));
+    return kept->when_known.push_back({[=, this] { tell_of(asked, to); }, to.otherwise()});
+  static_cast<command_state&>(answer) = command_state_of(*remembered);
+  const bool opens_log = asked.opens_log && answer.output;
+  const auto run = run_of(answer.run);
+  const bool is_kept = kept != nullptr && kept->over && options().logs != nullptr && opens_log &&
+                       run && !is_alive(run->state);
+  if (kept == nullptr || is_kept) {
+    end_as_lost(answer);
+    return opens_log ? logs_.open(key, std::move(answer), to) : to.deliver(std::move(answer));
   }
   answer.process = kept->process->handle();
   // Its end first: what is measured then is all of its output.
@@ -36,15 +81,7 @@ void command_records::tell_of(const std::string& key, const reply<command_status
     [=, this, process = kept->process](const result<process_status>& status) mutable {
       if (!status)
         return to.fail(status.reason());
-      if (status->ended) {
-        kept_.note_end(key, status->end);
-        if (const auto now = kept_.find_remembered(key))
-          static_cast<command_state&>(answer) = command_state_of(*now);
-        if (!answer.end) { // It could not be written down.
-          answer.end = status->end;
-          answer.ended_ms = options().time->unix_ms();
-        }
-      }
+      take_end(key, *status, answer);
       if (!answer.output)
         return to.deliver(std::move(answer));
       measure(process, std::move(answer), to);
@@ -52,8 +89,68 @@ void command_records::tell_of(const std::string& key, const reply<command_status
 }
 
 void command_records::find(const find_command& asked, const reply<command_status>& to) {
-  const auto tell = [this, id = asked.id](const reply<command_status>& told) {
-    local().load([=, this] { tell_of(id, told); }, told.otherwise());
+  const auto tell = [this, asked](const reply<command_status>& told) {
+    local().load([=, this] { tell_of(asked, told); }, told.otherwise());
+  };
+  if (core_.lives())
+    return core_.when_running(to, asked.context, [tell, to] { tell(to); });
+  core_.with_record(to, asked.context, tell);
+}
+
+/// Those that have not begun to run are no commands yet.
+void command_records::list_now(std::uint64_t run, const reply<command_list>& to) {
+  if (!run_of(run))
+    return to.fail({errc::not_found, "there is no such run"});
+  struct collecting {
+    command_list list;
+    std::size_t open = 1;
+    reply<command_list> to;
+
+    void one_less() {
+      if (--open == 0)
+        to.deliver(std::move(list));
+    }
+  };
+  const auto all = std::make_shared<collecting>(collecting{{}, 1, to});
+  auto& items = all->list.commands;
+  kept_.each_remembered([&](const std::string& key, const idempotency_record& known) {
+    const auto* kept = kept_.find(key);
+    const auto state = command_state_of(known);
+    // An earlier version has not put down the run.
+    if ((state.run == run || state.run == 0) && (kept == nullptr || kept->process))
+      items.push_back({state, key});
+  });
+  std::sort(items.begin(), items.end(), [](const auto& a, const auto& b) {
+    return std::tie(b.started_ms, b.id) < std::tie(a.started_ms, a.id);
+  });
+  std::size_t bytes = 0;
+  items.erase(std::find_if(items.begin(), items.end(),
+                           [&](const auto& each) {
+                             return (bytes += each.text.size()) > limits::command_list_bytes;
+                           }),
+              items.end());
+  all->list.elsewhere = items.empty() && is_elsewhere(run);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto* kept = items[i].end ? nullptr : kept_.find(items[i].id);
+    if (kept == nullptr) {
+      end_as_lost(items[i]);
+      continue;
+    }
+    ++all->open;
+    kept->process->status(
+      reply<process_status>::function{[this, all, i](const result<process_status>& status) {
+        auto& mine = all->list.commands[i];
+        if (status)
+          take_end(mine.id, *status, mine);
+        all->one_less();
+      }});
+  }
+  all->one_less();
+}
+
+void command_records::list(const find_commands& asked, const reply<command_list>& to) {
+  const auto tell = [this, run = asked.run](const reply<command_list>& told) {
+    local().load([=, this] { list_now(run, told); }, told.otherwise());
   };
   if (core_.lives())
     return core_.when_running(to, asked.context, [tell, to] { tell(to); });

@@ -108,13 +108,33 @@ std::shared_ptr<child_process> commands::add(process_options options) {
   options.on_over = [this, number, post = core_.post(), also = std::move(options.on_over)] {
     if (also)
       also();
-    post([this, number] {
-      processes_.erase(number);
-      if (processes_.empty())
-        core_.mark_used();
-    });
+    post([this, number] { over(number); });
   };
   return processes_.emplace(number, core_.start_process(std::move(options))).first->second;
+}
+
+void commands::over(std::uint64_t number) {
+  processes_.erase(number);
+  const auto rest =
+    processes_.empty() ? when_over_.end() : when_over_.lower_bound(processes_.begin()->first);
+  const decltype(when_over_) told{when_over_.begin(), rest};
+  when_over_.erase(when_over_.begin(), rest);
+  if (processes_.empty())
+    core_.mark_used();
+  for (const auto& [last, each] : told)
+    if (const auto tell = std::exchange(*each, nullptr))
+      tell();
+}
+
+void commands::when_over(const then_function& then) {
+  if (processes_.empty())
+    return then();
+  const auto once = std::make_shared<then_function>(then);
+  when_over_.emplace(processes_.rbegin()->first, once);
+  core_.after(limits::kept_logs_patience, [once] {
+    if (const auto tell = std::exchange(*once, nullptr))
+      tell();
+  });
 }
 
 std::shared_ptr<child_process> commands::start(runtime::process_spec spec,

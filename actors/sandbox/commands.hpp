@@ -32,11 +32,15 @@ public:
   std::size_t count() const { return processes_.size(); }
   /// By SIGTERM, and at last by SIGKILL; `then` is called when all have ended.
   void interrupt_all(const then_function& then);
+  /// Calls it once all that there are now have ended, with all of their output, or after
+  /// limits::kept_logs_patience.
+  void when_over(const then_function& then);
 
   bool in_use() const override { return !processes_.empty(); }
   void ends(const error& why) override;
 
 private:
+  void over(std::uint64_t number);
   bool is_full() const;
   std::shared_ptr<child_process> add(process_options options);
   runtime::process_spec make_spec(exec_request& request) const;
@@ -46,6 +50,8 @@ private:
   /// Until their command and its output are over.
   std::map<std::uint64_t, std::shared_ptr<child_process>> processes_;
   std::uint64_t last_ = 0;
+  /// Each is called once, when the processes up to that one are over.
+  std::multimap<std::uint64_t, std::shared_ptr<then_function>> when_over_;
   std::shared_ptr<byte_budget> waiting_bytes_ =
     std::make_shared<byte_budget>(limits::waiting_sandbox_bytes); ///< For what commands say.
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/kept_log.hpp"
 #include "actors/record_keys.hpp"
 #include "actors/sandbox/children.hpp"
 #include "actors/sandbox/kept_record.hpp"
@@ -250,6 +251,7 @@ public:
   virtual void after(std::chrono::nanoseconds delay, std::function<void()> go) = 0;
   virtual std::shared_ptr<child_process> start_process(process_options options) = 0;
   virtual std::shared_ptr<child_process> process_of(const process_actor& handle) = 0;
+  virtual process_actor start_log_reader(kept_log_options options) = 0;
   /// `on_gone`: its actor has ended.
   virtual std::shared_ptr<child_session>
   start_session(session_options options, std::function<void(const child_session&)> on_gone) = 0;

@@ -1,5 +1,6 @@
 #include "actors/sandbox/idempotency.hpp"
 
+#include "actors/run_record.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -11,8 +12,9 @@ namespace insula::actors::inside_sandbox {
 namespace {
 
 constexpr std::string_view all_records = "idempotency/";
-constexpr std::string_view exec_records = "idempotency/exec/";
 constexpr std::string_view hydrate_records = "idempotency/hydrate/";
+/// A run whose commands are known on this node, if it has had any.
+constexpr std::string_view run_marks = "known_run/";
 
 /// Requests that wait for one command to run.
 constexpr std::size_t max_waiting = 256;
@@ -26,6 +28,10 @@ const error result_gone{errc::result_gone,
 
 std::string key_of(std::string_view kind, const std::string& key) {
   return std::string{kind} + key;
+}
+
+std::string mark_of_run(std::uint64_t run) {
+  return std::string{run_marks} + key_of_run(run).substr(run_keys.size());
 }
 
 template <class Do>
@@ -63,6 +69,14 @@ std::optional<idempotency_record> idempotency::find_remembered(const std::string
     return std::nullopt;
   auto known = idempotency_record::read(*found);
   return known.status.empty() ? std::nullopt : std::optional{std::move(known)};
+}
+
+void idempotency::each_remembered(
+  const std::function<void(const std::string&, const idempotency_record&)>& tell) const {
+  for_each_record(local(), [&](const std::string& key, const idempotency_record& known) {
+    if (key.starts_with(exec_records) && !known.status.empty())
+      tell(key.substr(exec_records.size()), known);
+  });
 }
 
 kept_command* idempotency::find(const std::string& key) {
@@ -105,16 +119,29 @@ void idempotency::forget_one() {
   std::string oldest;
   std::int64_t made_ms = 0;
   for_each_record(local(), [&](const std::string& key, const idempotency_record& known) {
-    if (known.status.empty() || (!oldest.empty() && known.made_ms >= made_ms) ||
-        !command_state_of(known).end)
+    if (known.status.empty() || (!oldest.empty() && known.made_ms >= made_ms))
       return;
-    oldest = key;
+    const auto name = key.substr(exec_records.size());
+    const auto state = command_state_of(known);
+    // How it ended is not known of each command whose run is over.
+    if (!state.end && (state.run == 0 || commands_.contains(name)))
+      return;
+    oldest = name;
     made_ms = known.made_ms;
   });
   if (oldest.empty())
     return;
-  commands_.erase(oldest.substr(exec_records.size()));
-  local().write({{oldest, std::nullopt}});
+  std::vector<storage::change> changes;
+  forget(oldest, changes);
+  local().write(std::move(changes));
+}
+
+/// With what it has said.
+void idempotency::forget(const std::string& key, std::vector<storage::change>& changes) {
+  commands_.erase(key);
+  changes.push_back({key_of(exec_records, key), std::nullopt});
+  if (options().logs != nullptr)
+    options().logs->remove(core_.id(), key);
 }
 
 /// Null: it has not run, and may. Errors: those of find_result.
@@ -184,7 +211,10 @@ void idempotency::claim(waiting_command what, const run_function& run,
     idempotency_record made{what.wanted.idempotency.digest, options().time->unix_ms(),
                             this_start()};
     if (auto& kept = what.wanted.remembered)
-      made.status = text_of({true, kept->output, std::move(kept->text)});
+      made.status = text_of({.known = true,
+                             .output = kept->output,
+                             .text = std::move(kept->text),
+                             .run = what.wanted.context.run});
     write_record(record_key, made);
   }
   what.on_over = over(key);
@@ -336,17 +366,53 @@ void idempotency::on_not_running(const std::string& key, const error& why) {
     unsaid);
 }
 
-void idempotency::note_end(const std::string& key, const process_end& end) {
+/// `change`: false: it stays as it is.
+void idempotency::update(const std::string& key,
+                         const std::function<bool(command_state&)>& change) {
   auto remembered = find_remembered(key);
-  if (!remembered)
+  if (!remembered || core_.epoch() == 0)
     return;
   auto known = command_state_of(*remembered);
-  if (known.end || core_.epoch() == 0)
+  if (!change(known))
     return;
-  known.end = end;
-  known.ended_ms = options().time->unix_ms();
   remembered->status = text_of(known);
   local().write({{key_of(exec_records, key), remembered->text()}});
+}
+
+void idempotency::note_end(const std::string& key, const process_end& end) {
+  update(key, [&](command_state& known) {
+    if (known.end)
+      return false;
+    known.end = end;
+    known.ended_ms = options().time->unix_ms();
+    return true;
+  });
+}
+
+/// How much there is of what it has said, so that nobody takes a part of it for all.
+void idempotency::note_extent(const std::string& key) {
+  using extent = reply<std::uint64_t, std::uint64_t>;
+  const pending_operation mine{core_};
+  find(key)->process->measure(
+    extent::function{[this, key, mine](const result<extent::value>& read) {
+      if (read)
+        update(key, [&](command_state& known) {
+          return std::exchange(known.log_end, std::get<1>(*read)) != std::get<1>(*read);
+        });
+      drop_if_done(key);
+      mine.over();
+    }});
+}
+
+/// What it has said is elsewhere.
+void idempotency::drop_if_done(const std::string& key) {
+  const auto* known = find(key);
+  const auto remembered = known == nullptr ? std::nullopt : find_remembered(key);
+  if (!remembered || !known->over)
+    return;
+  const auto run = command_state_of(*remembered).run;
+  if (run != 0 && run <= let_go_)
+    commands_.erase(key);
 }
 
 /// A remembered command without output needs its process no more.
@@ -357,15 +423,91 @@ void idempotency::on_over(const std::string& key) {
   known->over = true;
   if (!local().loaded() || !known->process || !find_remembered(key))
     return;
+  const pending_operation mine{core_};
   known->process->status(
-    reply<process_status>::function{[this, key](const result<process_status>& status) {
-      if (!status)
-        return;
-      note_end(key, status->end);
-      const auto remembered = find_remembered(key);
-      if (remembered && !command_state_of(*remembered).output)
-        commands_.erase(key); // Its readers have it as well.
+    reply<process_status>::function{[this, key, mine](const result<process_status>& status) {
+      if (status) {
+        note_end(key, status->end);
+        const auto remembered = find_remembered(key);
+        const auto state = remembered ? command_state_of(*remembered) : command_state{};
+        if (remembered && !state.output)
+          commands_.erase(key); // Its readers have it as well.
+        else if (state.run != 0 && find(key) != nullptr)
+          note_extent(key);
+      }
+      mine.over();
     }});
+}
+
+void idempotency::when_known(const then_function& then) {
+  const auto left = std::make_shared<std::size_t>(1);
+  const then_function one_less = [left, then] {
+    if (--*left == 0)
+      then();
+  };
+  for (auto& [key, each] : commands_)
+    if (!each.process) {
+      ++*left;
+      each.when_known.push_back({one_less, [one_less](const error&) { one_less(); }});
+    }
+  one_less();
+}
+
+// ---- Runs
+
+std::vector<std::pair<std::string, std::shared_ptr<child_process>>>
+idempotency::outputs_of(std::uint64_t run) const {
+  std::vector<std::pair<std::string, std::shared_ptr<child_process>>> all;
+  if (!local().loaded())
+    return all;
+  for (const auto& [key, each] : commands_) {
+    const auto remembered = each.process ? find_remembered(key) : std::nullopt;
+    const auto state = remembered ? command_state_of(*remembered) : command_state{};
+    if (state.output && state.run == run)
+      all.emplace_back(key, each.process);
+  }
+  return all;
+}
+
+void idempotency::let_go_of(std::uint64_t run) {
+  let_go_ = run;
+  for (const auto& [key, process] : outputs_of(run))
+    drop_if_done(key);
+}
+
+void idempotency::forget_runs_before(std::uint64_t run) {
+  local().load(
+    [=, this] {
+      std::vector<std::string> over;
+      each_remembered([&](const std::string& key, const idempotency_record& known) {
+        const auto of = command_state_of(known).run;
+        if (of != 0 && of < run)
+          over.push_back(key);
+      });
+      std::vector<storage::change> changes;
+      for (const auto& key : over)
+        forget(key, changes);
+      const auto& all = local().entries();
+      const auto end = all.lower_bound(mark_of_run(run));
+      for (auto at = all.lower_bound(run_marks); at != end; ++at)
+        changes.push_back({at->first, std::nullopt});
+      if (!changes.empty() && core_.epoch() != 0)
+        local().write(std::move(changes));
+    },
+    [](const error&) {});
+}
+
+void idempotency::note_run(std::uint64_t run) {
+  local().load(
+    [=, this] {
+      if (!knows_run(run) && core_.epoch() != 0)
+        local().write({{mark_of_run(run), "1"}});
+    },
+    [](const error&) {});
+}
+
+bool idempotency::knows_run(std::uint64_t run) const {
+  return local().find(mark_of_run(run)) != nullptr;
 }
 
 // ---- Trees
@@ -399,10 +541,10 @@ void idempotency::expire(const alarm_due& due) {
   std::vector<std::string> over;
   std::optional<std::int64_t> next;
   for_each_record(local(), [&](const std::string& key, const idempotency_record& known) {
-    const auto since = known.status.empty()
-                         ? known.made_ms
-                         : std::max(known.made_ms, command_state_of(known).ended_ms);
-    auto left = since + limits::results_kept.count() - now;
+    const auto state = known.status.empty() ? command_state{} : command_state_of(known);
+    auto left = std::max(known.made_ms, state.ended_ms) + limits::results_kept.count() - now;
+    if (state.run != 0) // It goes with its run; for others there is an alarm as ever.
+      left = limits::results_kept.count();
     const auto at = key.starts_with(exec_records) ? commands_.find(key.substr(exec_records.size()))
                                                   : commands_.end();
     const bool runs = at != commands_.end() && !at->second.over;
@@ -435,6 +577,9 @@ void idempotency::leave(const then_function& then, const otherwise_function& oth
     if (core_.exists())
       note_start(taken);
     const auto now = options().time->unix_ms();
+    for (const auto& [key, value] : local().entries())
+      if (key.starts_with(run_marks))
+        dropped.push_back({key, std::nullopt});
     for_each_record(local(), [&](const std::string& key, const idempotency_record& known) {
       dropped.push_back({key, std::nullopt});
       if (core_.exists() && known.status.empty() && !known.expired(now))
@@ -444,6 +589,8 @@ void idempotency::leave(const then_function& then, const otherwise_function& oth
     record().when_durable(
       [=, this] {
         local().write(dropped);
+        if (options().logs != nullptr)
+          options().logs->remove(core_.id());
         local().when_durable(then, otherwise);
       },
       otherwise);

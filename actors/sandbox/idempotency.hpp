@@ -64,8 +64,28 @@ public:
   /// Null: it is not known, or has been let go of.
   kept_command* find(const std::string& key);
   std::optional<idempotency_record> find_remembered(const std::string& key) const;
+  /// All of them, in the order of their keys.
+  void each_remembered(
+    const std::function<void(const std::string& key, const idempotency_record&)>& tell) const;
   /// When its end was seen first is when it ended, from then on, and that is durable.
   void note_end(const std::string& key, const process_end& end);
+
+  /// Calls it once of each that is about to run, or that an earlier server has started, it is known
+  /// what has become of it.
+  void when_known(const then_function& then);
+
+  // Of runs.
+
+  /// The processes of that run's commands whose output is remembered.
+  std::vector<std::pair<std::string, std::shared_ptr<child_process>>>
+  outputs_of(std::uint64_t run) const;
+  /// It is over, and what its commands have said is kept elsewhere: their processes go as they end.
+  void let_go_of(std::uint64_t run);
+  /// The commands of all runs before that one are forgotten.
+  void forget_runs_before(std::uint64_t run);
+  /// The commands of this run are known here, or there are none.
+  void note_run(std::uint64_t run);
+  bool knows_run(std::uint64_t run) const;
 
   void starting() override { knows_all_ = true; }
   void ends(const error& why) override;
@@ -85,6 +105,7 @@ private:
   std::size_t count_records() const; ///< Those from other nodes as well.
   void write_record(const std::string& key, const idempotency_record& record);
   void forget_one();
+  void forget(const std::string& key, std::vector<storage::change>& changes);
   result<kept_command*> look_up(const idempotency_key& wanted);
   bool reserve(const find_result& asked);
   void claim(waiting_command what, const run_function& run, const reply<process_actor>& to);
@@ -93,6 +114,9 @@ private:
   void on_running(const std::string& key, const process_actor& process);
   void on_not_running(const std::string& key, const error& why);
   void on_over(const std::string& key);
+  void note_extent(const std::string& key);
+  void drop_if_done(const std::string& key);
+  void update(const std::string& key, const std::function<bool(command_state&)>& change);
   bool certainly_not_run(const std::string& key, const error& why) const;
   void take_back(const std::string& key, const error& why);
   void fail(const std::string& key, const error& why);
@@ -102,6 +126,7 @@ private:
   std::map<std::string, reservation> reserved_; ///< By key.
   /// All that an earlier server has left has been taken over: what is not there has not run.
   bool knows_all_ = true;
+  std::uint64_t let_go_ = 0; ///< The last run whose processes go as they end.
 };
 
 } // namespace insula::actors::inside_sandbox

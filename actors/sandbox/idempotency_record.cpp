@@ -37,7 +37,8 @@ std::string text_of(const command_state& known) {
   for (const std::int64_t each :
        {known.ended_ms, std::int64_t{end.exit_code}, std::int64_t{end.signal},
         std::int64_t{end.timed_out}, end.timeout_ms, std::int64_t{end.out_of_memory},
-        static_cast<std::int64_t>(end.memory_bytes), std::int64_t{end.lost}})
+        static_cast<std::int64_t>(end.memory_bytes), std::int64_t{end.lost},
+        static_cast<std::int64_t>(known.run), static_cast<std::int64_t>(known.log_end)})
     text += ' ' + std::to_string(each);
   return text + '\n' + known.text;
 }
@@ -66,6 +67,8 @@ command_state command_state_of(const idempotency_record& record) {
   end.out_of_memory = next() != 0;
   end.memory_bytes = static_cast<std::uint64_t>(next());
   end.lost = next() != 0;
+  known.run = static_cast<std::uint64_t>(next()); // Not in records of earlier versions.
+  known.log_end = static_cast<std::uint64_t>(next());
   if (known.ended_ms != 0)
     known.end = end;
   return known;

@@ -9,6 +9,9 @@
 
 namespace insula::actors::inside_sandbox {
 
+/// Commands, by their keys.
+inline constexpr std::string_view exec_records = "idempotency/exec/";
+
 /// The answer to a key that has come with another request before.
 inline const error key_conflict{errc::idempotency_conflict,
                                 "this Idempotency-Key has been used for another request"};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/sandbox/adoption.hpp"
+#include "actors/sandbox/command_logs.hpp"
 #include "actors/sandbox/command_records.hpp"
 #include "actors/sandbox/commands.hpp"
 #include "actors/sandbox/description.hpp"
@@ -37,7 +38,8 @@ struct all_parts {
       , mounts_(of)
       , commands_(of)
       , idempotency_(of)
-      , command_records_(of, idempotency_)
+      , command_logs_(of, idempotency_)
+      , command_records_(of, idempotency_, command_logs_)
       , terminal_room_(of)
       , sessions_(of, [this](const std::string& id) { terminal_room_.end(id); })
       , terminals_(of, sessions_, terminal_room_)
@@ -49,9 +51,9 @@ struct all_parts {
       , adoption_(of, {commands_, idempotency_, sessions_, terminals_, terminal_room_})
       , startup_(of, {gate_, idle_, workspace_, egress_, mounts_, idempotency_, teardown_},
                  std::move(claim))
-      , runs_(of, {commands_, teardown_})
-      , teardown_(of, {lease_, gate_, startup_, workspace_, idempotency_, runs_}, std::move(quit)) {
-  }
+      , runs_(of, {commands_, idempotency_, command_logs_, teardown_})
+      , teardown_(of, {lease_, gate_, startup_, workspace_, idempotency_, command_logs_, runs_},
+                  std::move(quit)) {}
 
   lease lease_;
   gate gate_;
@@ -63,6 +65,7 @@ struct all_parts {
   mounts mounts_;
   commands commands_;
   idempotency idempotency_;
+  command_logs command_logs_;
   command_records command_records_;
   terminal_room terminal_room_;
   sessions sessions_;
@@ -77,10 +80,26 @@ struct all_parts {
   /// idle check is scheduled before that of a snapshot; a pause is settled when no request waits
   /// any more; the lease is the last to go.
   std::vector<part*> table() {
-    return {&startup_,     &egress_,        &idle_,      &workspace_,   &mounts_,
-            &description_, &adoption_,      &commands_,  &idempotency_, &command_records_,
-            &sessions_,    &terminal_room_, &terminals_, &files_,       &runs_,
-            &gate_,        &pause_,         &teardown_,  &lease_};
+    return {&startup_,
+            &egress_,
+            &idle_,
+            &workspace_,
+            &mounts_,
+            &description_,
+            &adoption_,
+            &commands_,
+            &idempotency_,
+            &command_logs_,
+            &command_records_,
+            &sessions_,
+            &terminal_room_,
+            &terminals_,
+            &files_,
+            &runs_,
+            &gate_,
+            &pause_,
+            &teardown_,
+            &lease_};
   }
 };
 

@@ -1,7 +1,10 @@
 #include "actors/sandbox/runs.hpp"
 
+#include "actors/sandbox/command_logs.hpp"
 #include "actors/sandbox/commands.hpp"
+#include "actors/sandbox/idempotency.hpp"
 #include "actors/sandbox/teardown.hpp"
+#include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
@@ -31,7 +34,7 @@ std::optional<sandbox_run> runs::current() const {
 }
 
 void runs::write(const sandbox_run& run) {
-  record().write({{key_of_run(run.number), text_of(run)}});
+  record().write({{key_of_run(run.number), actors::text_of(run)}});
 }
 
 /// With the sums, and without the oldest run, in one batch.
@@ -46,15 +49,18 @@ void runs::write_end(sandbox_run run, run_state how) {
   all.cpu_ms += run.cpu_ms;
   all.bytes_in += run.bytes_in;
   all.bytes_out += run.bytes_out;
-  std::vector<storage::change> changes{{key_of_run(run.number), text_of(run)},
-                                       {run_totals_key, text_of(all)}};
+  std::vector<storage::change> changes{{key_of_run(run.number), actors::text_of(run)},
+                                       {run_totals_key, actors::text_of(all)}};
   std::vector<std::string> kept;
   for (const auto& [key, text] : record().entries())
     if (run_of_key(key) != 0)
       kept.push_back(key);
   for (std::size_t i = 0; i + limits::kept_runs < kept.size(); ++i)
     changes.push_back({kept[i], std::nullopt});
+  const bool drops = kept.size() > limits::kept_runs;
   record().write(std::move(changes));
+  if (drops) // With them go their commands.
+    with_.keys.forget_runs_before(run_of_key(kept[kept.size() - limits::kept_runs]));
   log::info("sandbox.run_over", {{"id", core_.id()},
                                  {"run", run.number},
                                  {"state", name_of(how)},
@@ -321,7 +327,7 @@ void runs::end_programs(std::uint64_t number) {
   };
   if (with_.programs.count() == 0)
     return go();
-  with_.programs.interrupt_all(go);
+  with_.keys.when_known([this, go] { with_.programs.interrupt_all(go); });
   core_.after(stop_grace, go);
 }
 
@@ -341,8 +347,19 @@ void runs::measure_and_stop(std::uint64_t number) {
       }
       if (const auto used = engine_sandbox()->usage(); used && used->cpu)
         usage_.cpu_ms = std::chrono::duration_cast<std::chrono::milliseconds>(*used->cpu).count();
-      with_.ends.stop(sandbox_end::stopped);
+      keep_logs_and_stop(number);
     });
+  });
+}
+
+/// Before the sandbox goes, with which the spawner lets go of them: a server that is killed on the
+/// way leaves logs that are kept, or a run that goes on to its end with the next one.
+void runs::keep_logs_and_stop(std::uint64_t number) {
+  with_.logs.keep(number, [this, start = core_.start()] {
+    if (start != core_.start() || !stopping_ || !core_.runs())
+      return;
+    failpoint("run.logs_kept");
+    with_.ends.stop(sandbox_end::stopped);
   });
 }
 
@@ -363,18 +380,44 @@ void runs::stopped(const error& why) {
     run->bytes_out = usage_.bytes_out;
   }
   write_end(*run, was_asked ? run_state::stopped : run_state::aborted);
-  tell_end(run->number);
+  if (was_asked)
+    return tell_end(run->number);
+  if (core_.refusal()) // It leaves the node, with which it leaves what this one keeps.
+    return tell_end(run->number);
+  // Their logs are still open here.
+  const pending_operation mine{core_};
+  with_.logs.keep(run->number, [this, number = run->number, mine] {
+    tell_end(number);
+    mine.over();
+  });
 }
 
+/// Also one that an earlier server has begun, or had begun to end.
+void runs::running(bool adopted) {
+  const auto run = current();
+  if (!run || !is_alive(run->state))
+    return;
+  with_.keys.note_run(run->number);
+  if (adopted && run->state == run_state::stopping)
+    core_.post()([this] { end_current(); }); // Once its commands have been taken over.
+}
+
+/// Once that is durable, and its commands have ended with all that they have said.
 void runs::tell_end(std::uint64_t number) {
   const pending_operation mine{core_};
+  const auto told = [this, number, mine] {
+    with_.logs.settle(number);
+    failpoint("run.over");
+    if (const auto now = run_of(number))
+      for (const auto& each : std::exchange(stops_, {}))
+        each.deliver(report(*now));
+    core_.post()([this] { begin_next(); }); // The end that this is a part of comes first.
+    mine.over();
+  };
   record().when_durable(
-    [this, number, mine] {
-      if (const auto now = run_of(number))
-        for (const auto& each : std::exchange(stops_, {}))
-          each.deliver(report(*now));
-      core_.post()([this] { begin_next(); }); // The end that this is a part of comes first.
-      mine.over();
+    [this, told] {
+      failpoint("run.end_durable");
+      with_.programs.when_over(told);
     },
     [this, mine](const error& why) {
       refuse_all(why);

@@ -8,7 +8,9 @@
 
 namespace insula::actors::inside_sandbox {
 
+class command_logs;
 class commands;
+class idempotency;
 class teardown;
 
 /// The runs of a sandbox that has them, one at a time: from a start that a client asks for to a
@@ -20,6 +22,8 @@ public:
   /// The parts that a stop needs.
   struct others {
     commands& programs;
+    idempotency& keys;
+    command_logs& logs;
     teardown& ends;
   };
 
@@ -36,6 +40,7 @@ public:
   /// The alarm of the run's clock, whose record is loaded, with the lease held.
   void attend(const alarm_due& due);
 
+  void running(bool adopted) override;
   bool delays(const request_context& context, const then_function& then,
               const otherwise_function& otherwise) override;
   std::optional<error> forbids_start() const override;
@@ -73,6 +78,7 @@ private:
   void end_current();
   void end_programs(std::uint64_t number);
   void measure_and_stop(std::uint64_t number);
+  void keep_logs_and_stop(std::uint64_t number);
   void tell_end(std::uint64_t number);
   void set_clock(const sandbox_run& run);
   void refuse_all(const error& why);

@@ -83,6 +83,7 @@ public:
   void measure(const reply<std::uint64_t, std::uint64_t>& to) override {
     ask(to, measure_atom::value);
   }
+  void open_log(const reply<log_file>& to) override { ask(to, open_log_atom::value); }
   void interrupt(const reply<caf::ok_atom>& to) override { ask(to, interrupt_atom::value); }
   void write_input(input_piece piece, const reply<input_progress>& to) override {
     ask(to, std::move(piece));
@@ -254,6 +255,9 @@ public:
     return std::make_shared<process_child>(self_,
                                            spawn_process(self_->system(), std::move(options)));
   }
+  process_actor start_log_reader(kept_log_options options) override {
+    return spawn_kept_log(self_->system(), std::move(options));
+  }
   std::shared_ptr<child_process> process_of(const process_actor& handle) override {
     return std::make_shared<process_child>(self_, caf::actor_cast<started_process_actor>(handle));
   }
@@ -378,6 +382,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     },
     serve_running(self, p.idempotency_, &idempotency::find_process),
     serve(self, p.command_records_, &command_records::find),
+    serve(self, p.command_records_, &command_records::list),
     serve(self, p.command_records_, &command_records::interrupt),
     [self, &it](write_command_input& what) -> caf::result<input_progress> {
       auto promise = self->make_response_promise<input_progress>();

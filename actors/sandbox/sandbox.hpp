@@ -17,6 +17,7 @@
 #include "base/id.hpp"
 #include "base/limits.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/kept_logs.hpp"
 #include "storage/lease.hpp"
 
 #include <caf/fwd.hpp>
@@ -61,6 +62,8 @@ struct sandbox_options {
   caption_rule captions = {};
   idle_ladder ladder;          ///< For one in which nothing runs and of which nothing is asked.
   workspaces* files = nullptr; ///< Where snapshots go. Null: files are lost with their node.
+  /// Where logs of commands go whose run is over. Null: they end with it.
+  runtime::kept_logs* logs = nullptr;
   std::chrono::milliseconds keep_interval{0}; ///< Between snapshots of one in use. 0: none.
   bool all_persistent = false;                ///< Whether anybody has asked for it or not.
   std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();

@@ -1,5 +1,6 @@
 #include "actors/sandbox/teardown.hpp"
 
+#include "actors/sandbox/command_logs.hpp"
 #include "actors/sandbox/description.hpp"
 #include "actors/sandbox/gate.hpp"
 #include "actors/sandbox/idempotency.hpp"
@@ -203,6 +204,8 @@ void teardown::deleted(const error* why_not) {
   const bool gone = why_not == nullptr || outlived;
   const auto& told = moved ? leaves_node : being_deleted;
   core_.each_part([&](part& one) { one.stopped(told); });
+  if (gone || moved)
+    with_.logs.forget_all();
   with_.right.release();
   if (evicted_)
     log::info("sandbox.left", {{"id", core_.id()}});

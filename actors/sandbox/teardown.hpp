@@ -6,6 +6,7 @@
 
 namespace insula::actors::inside_sandbox {
 
+class command_logs;
 class gate;
 class idempotency;
 class lease;
@@ -23,6 +24,7 @@ public:
     startup& starts;
     workspace& files;
     idempotency& keys;
+    command_logs& logs;
     runs& asked_for;
   };
 

@@ -9,10 +9,13 @@
 
 #include <caf/stateful_actor.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <map>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace insula::http::vercel {
 
@@ -22,7 +25,7 @@ using namespace std::chrono_literals;
 using taken_atom = caf::atom_constant<caf::atom("taken")>;
 using gone_atom = caf::atom_constant<caf::atom("gone")>;
 
-constexpr std::uint32_t read_bytes = 256 * 1024;
+constexpr std::uint32_t read_bytes = 512 * 1024;
 /// Clients give up after 300 s without a header, and take white space in front of JSON.
 constexpr auto keep_alive_every = 30s;
 constexpr std::int64_t shortest_timeout_ms = 100;
@@ -129,7 +132,7 @@ void run(const session_call& call, const std::string& body, const reply& to) {
 // ---- A command that has been run
 
 /// As its record has it; none: it is not one of this run's.
-std::optional<command_view> view_of(const session_call& call, const command_status& of) {
+std::optional<command_view> view_of(const session_call& call, const command_state& of) {
   if (!of.known)
     return std::nullopt;
   auto view = read_command_view(of.text);
@@ -150,20 +153,55 @@ std::string command_json(const command_view& view) {
   return out.str();
 }
 
+response commands_elsewhere() {
+  return failure(refusal{410, "gone",
+                         "The session was on another node, and its commands are not known any "
+                         "more."});
+}
+
 /// `found` is called for a command of this run's.
 void find(const session_call& call, const reply& to,
-          std::function<void(const command_view&, const command_status&)> found) {
+          std::function<void(const command_view&, const command_status&)> found,
+          bool opens_log = false) {
   const auto key = key_of_command(call.command);
   if (key.empty())
     return to->respond(unknown_command());
-  ask_session<command_status>(call, find_command{key}, to, [=](const command_status& status) {
-    const auto view = view_of(call, status);
-    view ? found(*view, status) : to->respond(unknown_command());
-  });
+  ask_session<command_status>(call, find_command{key, {}, call.session.run, opens_log}, to,
+                              [=](const command_status& status) {
+                                if (status.elsewhere)
+                                  return to->respond(commands_elsewhere());
+                                const auto view = view_of(call, status);
+                                view ? found(*view, status) : to->respond(unknown_command());
+                              });
+}
+
+/// In the order in which the client sees that they were started.
+std::string commands_json(const session_call& call, const command_list& all) {
+  std::vector<command_view> views;
+  for (const auto& each : all.commands)
+    if (auto view = view_of(call, each))
+      views.push_back(std::move(*view));
+  std::stable_sort(views.begin(), views.end(),
+                   [](const auto& a, const auto& b) { return a.started_ms > b.started_ms; });
+  json::ascii_writer out;
+  out.begin_object().key("commands").begin_array();
+  for (const auto& each : views)
+    write_command(out, each);
+  out.end_array().end_object();
+  return out.str();
+}
+
+void list(const session_call& call, const std::string&, const reply& to) {
+  ask_session<command_list>(
+    call, find_commands{call.session.run}, to, [=](const command_list& all) {
+      to->respond(all.elsewhere ? commands_elsewhere() : response{200, commands_json(call, all)});
+    });
 }
 
 // ---- Its log
 
+/// A log on its way to a reader: while the client takes one piece, the next one is read, and no
+/// more than that.
 struct following {
   process_actor process;
   command_view view;
@@ -171,30 +209,55 @@ struct following {
   log_lines lines;
   std::uint64_t offset = 0;
   bool tells_log = true; ///< Else its end alone, as one JSON text.
+  bool writing = false;  ///< The client has not taken the last piece.
+  bool asking = false;   ///< For the next one.
+  std::string held;      ///< The piece to be written next.
 };
 struct following_state {
   static inline const char* name = "vercel_log";
   std::shared_ptr<following> of;
+  std::optional<std::string> last; ///< What is to follow `held`, which is all then.
 };
 using follower = caf::stateful_actor<following_state>*;
 
 void read_on(follower self);
 
+/// Once what is on its way has been taken: it would be overtaken.
 void finish(follower self, std::string bytes) {
-  self->state.of->stream->finish(std::move(bytes));
+  auto& of = *self->state.of;
+  self->state.last = std::move(bytes);
+  if (of.writing)
+    return;
+  of.stream->finish(std::exchange(of.held, {}) + *self->state.last);
   self->quit();
 }
 
-void write(follower self, std::string bytes) {
-  if (bytes.empty())
-    return read_on(self);
-  self->state.of->stream->write(
-    std::move(bytes), [me = caf::actor_cast<caf::actor>(self)](bool taken) {
+void write_held(follower self) {
+  auto& of = *self->state.of;
+  of.writing = true;
+  of.stream->write(
+    std::exchange(of.held, {}), [me = caf::actor_cast<caf::actor>(self)](bool taken) {
       taken ? caf::anon_send(me, taken_atom::value) : caf::anon_send(me, gone_atom::value);
     });
 }
 
-void tell_end(follower self, const process_end& end, std::string bytes) {
+/// There is something new to be written, or nothing has come of what was read.
+void go_on(follower self) {
+  auto& of = *self->state.of;
+  if (!of.writing && !of.held.empty())
+    write_held(self);
+  if (of.held.empty() && !of.asking)
+    read_on(self);
+}
+
+void taken(follower self) {
+  self->state.of->writing = false;
+  if (self->state.last)
+    return finish(self, std::move(*self->state.last));
+  go_on(self);
+}
+
+void tell_end(follower self, const process_end& end) {
   auto& of = *self->state.of;
   if (!of.tells_log) {
     if (end.lost)
@@ -203,6 +266,7 @@ void tell_end(follower self, const process_end& end, std::string bytes) {
     of.view.duration_ms = std::max<std::int64_t>(system_clock{}.unix_ms() - of.view.started_ms, 0);
     return finish(self, command_json(of.view));
   }
+  std::string bytes;
   of.lines.finish(bytes);
   if (end.lost)
     append_error_line(bytes, {errc::run_over, {}});
@@ -211,6 +275,7 @@ void tell_end(follower self, const process_end& end, std::string bytes) {
 
 void read_on(follower self) {
   auto& of = *self->state.of;
+  of.asking = true;
   read_output question;
   question.offset = of.offset;
   question.max_bytes = read_bytes;
@@ -218,13 +283,13 @@ void read_on(follower self) {
     .then(
       [=](const output_chunk& chunk) {
         auto& st = *self->state.of;
-        std::string bytes;
+        st.asking = false;
         if (st.tells_log)
-          st.lines.output(bytes, chunk.frames);
+          st.lines.output(st.held, chunk.frames);
         st.offset = chunk.next_offset;
         if (chunk.ended)
-          return tell_end(self, *chunk.ended, std::move(bytes));
-        write(self, std::move(bytes));
+          return tell_end(self, *chunk.ended);
+        go_on(self);
       },
       [=](const caf::error& why) {
         std::string bytes;
@@ -238,24 +303,30 @@ caf::behavior follow(follower self, std::shared_ptr<following> of) {
   self->state.of->stream->on_gone(
     [me = caf::actor_cast<caf::actor>(self)] { caf::anon_send(me, gone_atom::value); });
   read_on(self);
-  return {[=](taken_atom) { read_on(self); }, [=](gone_atom) { self->quit(); }};
+  return {[=](taken_atom) { taken(self); }, [=](gone_atom) { self->quit(); }};
 }
 
 void tell_log(const session_call& call, const std::string&, const reply& to) {
-  find(call, to, [=](const command_view& view, const command_status& status) {
-    const stream_head head{lines_type, {{"Cache-Control", "no-cache"}}, true};
-    if (!status.process) { // It has ended, and nothing of its output is there any more.
-      if (auto stream = to->stream(head))
-        stream->finish({});
-      return;
-    }
-    auto stream = to->stream(head);
-    if (!stream)
-      return;
-    call.with->system->spawn(
-      follow, std::make_shared<following>(
-                following{status.process, view, std::move(stream), {}, status.begin_offset, true}));
-  });
+  find(
+    call, to,
+    [=](const command_view& view, const command_status& status) {
+      if (status.log_gone)
+        return to->respond(
+          failure(refusal{410, "gone", "The command's log is not kept any more."}));
+      const stream_head head{lines_type, {{"Cache-Control", "no-cache"}}, true};
+      if (!status.process) { // It has ended, and has never been asked for its output.
+        if (auto stream = to->stream(head))
+          stream->finish({});
+        return;
+      }
+      auto stream = to->stream(head);
+      if (!stream)
+        return;
+      call.with->system->spawn(
+        follow, std::make_shared<following>(
+                  following{status.process, view, std::move(stream), {}, status.begin_offset}));
+    },
+    true);
 }
 
 void look(const session_call& call, const std::string&, const reply& to) {
@@ -421,11 +492,17 @@ void add_command_routes(std::vector<route>& table, const shared_services& with,
                     "with `logs` its output, and the command with its end.",
                     "VercelCommandAnswer", "VercelCommandRequest"));
   table.back().body_limit = limits::exec_body_bytes;
+  add(verb::get, "/cmd", list,
+      listed_of_run("listVercelCommands",
+                    "The commands of a session, also of one that has ended: the newest first.",
+                    "VercelCommandList"));
   add(verb::get, "/cmd/:cmd", look,
-      listed("getVercelCommand", "A command.", "VercelCommandAnswer", {},
-             {{"wait", "query", "true: the answer waits for its end."}}));
-  auto log = listed("getVercelCommandLogs", "Its output from the beginning, until it has ended.",
-                    "VercelLogLine");
+      listed_of_run("getVercelCommand", "A command.", "VercelCommandAnswer", {},
+                    {{"wait", "query", "true: the answer waits for its end."}}));
+  auto log =
+    listed_of_run("getVercelCommandLogs",
+                  "Its output from the beginning, until it has ended; also of a session that has.",
+                  "VercelLogLine");
   log.answers.front() = {"200", "One JSON object a line.", lines_type, "VercelLogLine"};
   add(verb::get, "/cmd/:cmd/logs", tell_log, std::move(log));
   add(verb::post, "/cmd/:cmd/stdin", write_input, described_input());

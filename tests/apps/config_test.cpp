@@ -293,6 +293,8 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
     {"sandbox.limits.disk", "0", "a size from 1MiB to 1024TiB, got \"0\""},
     {"sandbox.limits.shm", "1KiB", "a size from 64KiB to 64TiB, got \"1KiB\""},
     {"sandbox.limits.log", "64KiB", "a size from 1MiB to 1TiB, got \"64KiB\""},
+    {"sandbox.limits.kept_logs", "2TiB", "a size from 0 to 1TiB, got \"2TiB\""},
+    {"node.kept_logs", "65TiB", "a size from 0 to 64TiB, got \"65TiB\""},
     {"sandbox.limits.open_files", "2000000", "a whole number from 64 to 1048576, got \"2000000\""},
     {"sandbox.limits", "2GiB", "a section, got \"2GiB\""},
     {"sandbox", "[limits]", "a section, got a list"},

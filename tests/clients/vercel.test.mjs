@@ -269,6 +269,25 @@ describe('the SDK', () => {
     await assert.rejects(box.getCommand('cmd_00000000000000000000000000000000'), refused(404, 'not_found'));
     await assert.rejects(box.getCommand('nothing'), refused(404, 'not_found'));
   });
+  test('V069 V143 to V147 V149 to V152 commands of a session that is over', limit, async () => {
+    const one = await Sandbox.create({ ...scope, timeout: 60_000 });
+    const ended = await one.runCommand('sh', ['-c', 'echo one; echo two >&2; exit 4']);
+    const cut = await one.runCommand({ cmd: 'sh', args: ['-c', 'echo begun; exec sleep 987'], detached: true });
+    for await (const each of cut.logs()) if (each.data.includes('begun')) break;
+    await one.stop();
+    const commands = await Promise.all([ended, cut].map((each) => one.getCommand(each.cmdId)));
+    assert.deepEqual(commands.map((each) => [each.cmdId, each.cwd, each.startedAt]),
+      [[ended.cmdId, '/vercel/sandbox', ended.startedAt], [cut.cmdId, '/vercel/sandbox', cut.startedAt]]);
+    assert.equal(commands[0].exitCode, 4);
+    assert.ok([143, null].includes(commands[1].exitCode), 'by the signal, or with its session');
+    assert.equal((await commands[0].wait()).exitCode, 4);
+    assert.deepEqual([await commands[0].stdout(), await commands[0].stderr(), await commands[1].output('both')], ['one\n', 'two\n', 'begun\n']);
+    const session = `${process.env.INSULA_URL}/v2/sandboxes/sessions/${one.currentSession().sessionId}/cmd`;
+    const answer = await fetch(session, { headers: { authorization: `Bearer ${key}` } });
+    assert.deepEqual((await answer.json()).commands.map((each) => [each.id, each.exitCode]), [[cut.cmdId, commands[1].exitCode], [ended.cmdId, 4]]);
+    await one.delete();
+    assert.equal((await fetch(session, { headers: { authorization: `Bearer ${key}` } })).status, 404);
+  });
   test('V080 a command past its time has 137', limit, async () => {
     const done = await box.runCommand({ cmd: 'sh', args: ['-c', 'trap "" TERM; sleep 60'], timeoutMs: 300 });
     assert.equal(done.exitCode, 137);

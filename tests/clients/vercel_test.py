@@ -277,6 +277,21 @@ class Asynchronous(Refusals, unittest.IsolatedAsyncioTestCase):
         with self.refused(404, "not_found"):
             await self.box.get_process("cmd_00000000000000000000000000000000")
 
+    async def test_commands_are_listed_and_read_when_their_session_is_over(self):
+        one = await sandbox.create_sandbox(execution_time_limit=60)
+        first = await one.create_process("sh", ["-c", "echo out; echo err >&2; exit 3"])
+        await first.wait()
+        second = await one.create_process("sh", ["-c", "echo begun; exec sleep 987"])
+        self.assertEqual(await second.stdout.readline(), "begun\n")
+        self.assertEqual([(each.id, each.returncode) for each in await one.query_processes()], [(second.id, None), (first.id, 3)])
+        await one.stop()
+        ended, stopped = await one.get_process(first.id), await one.get_process(second.id)
+        self.assertEqual((await ended.stdout.read(), await ended.stderr.read(), await ended.wait()), ("out\n", "err\n", 3))
+        self.assertEqual(await stopped.stdout.read(), "begun\n")
+        self.assertIn(stopped.returncode, (143, None))  # By the signal, or with its session.
+        self.assertEqual([each.id for each in await one.query_processes()], [second.id, first.id])
+        await one.destroy()
+
     async def test_both_streams_are_one_if_asked_for(self):
         process = await self.box.create_process("sh", ["-c", "echo out; echo err >&2"], stderr=subprocess.STDOUT)
         out, err = await process.communicate()

@@ -304,7 +304,16 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       if (all->process)
         found.process = caf::actor_cast<process_actor>(all->process);
       std::tie(found.begin_offset, found.end_offset) = all->plays->extent;
+      found.log_gone = asked.opens_log && all->plays->log_gone;
+      found.elsewhere = all->plays->commands.elsewhere;
       return found;
+    },
+    [all](const find_commands& asked) -> caf::result<command_list> {
+      all->heard->add("find_commands " + std::to_string(asked.run));
+      std::lock_guard lock{all->mutex};
+      if (all->plays->commands_error)
+        return to_caf(*all->plays->commands_error);
+      return all->plays->commands;
     },
     [all](const interrupt_command& asked) -> caf::result<caf::ok_atom> {
       all->heard->add("interrupt " + asked.id);

@@ -76,6 +76,9 @@ struct script {
   bool opens_terminals = false;     ///< That are defined; with what has been printed before.
   std::optional<error> terminal_error;
   command_state command; ///< Of every id. Its process is the last one, if there is one.
+  bool log_gone = false; ///< What it has said is not kept any more.
+  command_list commands; ///< Of every run. `elsewhere` counts for one command as well.
+  std::optional<error> commands_error;
   std::optional<error> interrupt_error; ///< When a command is to be interrupted.
   input_progress input;                 ///< What becomes of a piece of its input.
   bool reads_input = false;             ///< It ends when its input is closed.

@@ -1,4 +1,4 @@
-// What routes of the Vercel API refuse before they ask anything.
+// Routes of the Vercel API over a sandbox that the test plays.
 #include "base/limits.hpp"
 #include "http/vercel/ids.hpp"
 #include "tests/http/client.hpp"
@@ -9,6 +9,25 @@
 
 using namespace insula;
 using namespace insula::test;
+
+namespace {
+
+const std::string session = "sbx_abcdefghijklmnopqrstuvwxyz1";
+const std::string commands = "/v2/sandboxes/sessions/" + session + "/cmd";
+const std::string key(32, 'a');
+
+command_list::item listed(const std::string& id, std::int64_t started,
+                          const std::string& of = session) {
+  command_list::item item;
+  item.known = item.output = true;
+  item.id = id;
+  item.text = R"({"id":"cmd_)" + id + R"(","name":"sh","args":["-c"],"cwd":"/","sessionId":")" +
+              of + R"(","exitCode":null,"startedAt":)" + std::to_string(started) + "}";
+  item.started_ms = started;
+  return item;
+}
+
+} // namespace
 
 TEST_CASE("Vercel: words of other routes are no names", "[http][vercel]") {
   house h;
@@ -121,4 +140,55 @@ TEST_CASE("Vercel: a client that leaves its archive half sent leaves no tar that
   REQUIRE(h.heard().has("read 0 attached"));
   one.close();
   CHECK(h.heard().has("fed 6 bytes"));
+}
+
+TEST_CASE("Vercel: the commands of a session are listed as its objects", "[http][vercel]") {
+  house h;
+  auto ended = listed("two", 5);
+  ended.end = process_end{};
+  ended.end->exit_code = 3;
+  ended.ended_ms = 12;
+  auto lost = listed("three", 4);
+  lost.end = process_end{};
+  lost.end->lost = true;
+  h.plays().commands.commands = {listed("one", 6), ended, listed("other", 5, "sbx_of_another"),
+                                 lost};
+  const auto got = ask(h.port(), "GET", commands);
+  CHECK(got.status == 200);
+  const auto text = [](const std::string& id, const std::string& end, const std::string& at,
+                       const std::string& more = "") {
+    return R"({"id":"cmd_)" + id + R"(","name":"sh","args":["-c"],"cwd":"/","sessionId":")" +
+           session + R"(","exitCode":)" + end + R"(,"startedAt":)" + at + more + "}";
+  };
+  CHECK(got.body == R"({"commands":[)" + text("one", "null", "6") + "," +
+                      text("two", "3", "5", R"(,"durationMs":7)") + "," +
+                      text("three", "null", "4") + "]}");
+  CHECK(h.heard().has("find_commands 1"));
+  h.plays().commands.commands.clear();
+  CHECK(ask(h.port(), "GET", commands).body == R"({"commands":[]})");
+  h.plays().commands_error = error{errc::not_found, "there is no such run"};
+  CHECK(ask(h.port(), "GET", commands).status == 404);
+}
+
+TEST_CASE("Vercel: commands and logs that were another node's, or are not kept, are gone",
+          "[http][vercel]") {
+  house h;
+  const auto gone = [&](const std::string& path) {
+    const auto got = ask(h.port(), "GET", path);
+    CAPTURE(path, got.body);
+    return got.status == 410 && got.body.find(R"({"error":{"code":"gone","message":")") == 0;
+  };
+  const auto one = commands + "/cmd_" + key;
+  h.plays().commands.elsewhere = true;
+  CHECK(gone(commands));
+  CHECK(gone(one));
+  CHECK(gone(one + "/logs"));
+  h.plays().commands.elsewhere = false;
+  h.plays().command = listed(key, 5);
+  h.plays().log_gone = true;
+  CHECK(gone(one + "/logs"));
+  CHECK(ask(h.port(), "GET", one).status == 200);
+  h.plays().command.known = false;
+  CHECK(ask(h.port(), "GET", one).status == 404);
+  CHECK(ask(h.port(), "GET", one + "/logs").status == 404);
 }

@@ -18,13 +18,14 @@ waiting_command line(std::string text, std::string key = {}, std::string digest 
 struct keyed_core : fake_core {
   commands jobs{*this};
   idempotency keys{*this};
-  command_records records{*this, keys};
+  command_logs logs{*this, keys};
+  command_records records{*this, keys, logs};
   idempotency::run_function run_it = [this](waiting_command what, const reply<process_actor>& to) {
     jobs.run(std::move(what), to);
   };
 
   keyed_core() {
-    have({&jobs, &keys, &records});
+    have({&jobs, &keys, &logs, &records});
     be_running();
   }
   owed<process_actor> ask(std::string text, std::string key, std::string digest = "d") {

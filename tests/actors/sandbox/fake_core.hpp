@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -112,9 +113,18 @@ struct fake_child_process final : child_process {
   void probe(const reply<bool>& to) override { to.deliver(true); }
   void status(const reply<process_status>& to) override { to.deliver(now); }
   void measure(const reply<std::uint64_t, std::uint64_t>& to) override { to.deliver(2, 5); }
+  void open_log(const reply<log_file>& to) override { to.deliver({log}); }
   void interrupt(const reply<caf::ok_atom>& to) override {
     interrupted = true;
+    if (ends_when_asked)
+      be_over();
     to.deliver(caf::ok_atom::value);
+  }
+  /// It ends, with all that it has said.
+  void be_over(process_end how = {}) {
+    now = {true, how};
+    if (const auto tell = std::exchange(options.on_over, nullptr))
+      tell();
   }
   void write_input(input_piece piece, const reply<input_progress>& to) override {
     input += piece.bytes;
@@ -128,7 +138,9 @@ struct fake_child_process final : child_process {
   std::string input;
   std::vector<reply<process_actor>> starting;
   process_status now;
+  std::shared_ptr<unique_fd> log; ///< Null: there is none.
   bool started = false, interrupted = false, killed = false;
+  bool ends_when_asked = true;
 };
 
 struct fake_child_session final : child_session {
@@ -174,6 +186,28 @@ struct fake_child_terminal final : child_terminal {
   int joins = 0;
   std::vector<int> signals;
   bool ended = false, killed = false;
+};
+
+/// Facts that wait, of any thread.
+class fake_mailbox {
+public:
+  void push(std::function<void()> go) {
+    const std::lock_guard hold{guard_};
+    waiting_.push_back(std::move(go));
+  }
+  /// Null: there is none.
+  std::function<void()> take() {
+    const std::lock_guard hold{guard_};
+    if (waiting_.empty())
+      return nullptr;
+    auto next = std::move(waiting_.front());
+    waiting_.pop_front();
+    return next;
+  }
+
+private:
+  std::mutex guard_;
+  std::deque<std::function<void()>> waiting_;
 };
 
 /// What options and the like a core begins with. Outlives it.
@@ -237,11 +271,8 @@ public:
 
   /// Until nothing is left to be done.
   void run() {
-    while (!mailbox->empty()) {
-      const auto next = std::move(mailbox->front());
-      mailbox->pop_front();
+    while (const auto next = mailbox->take())
       next();
-    }
   }
   void advance(std::chrono::nanoseconds by) {
     const auto end = time.now() + by;
@@ -282,7 +313,7 @@ public:
   void hibernate_if_idle() override { ++rests; }
   poster post() const override {
     return [all = mailbox](std::function<void()> go) {
-      all->push_back(std::move(go));
+      all->push(std::move(go));
       return true;
     };
   }
@@ -297,6 +328,10 @@ public:
   }
   std::shared_ptr<child_process> process_of(const process_actor&) override {
     return processes.back();
+  }
+  process_actor start_log_reader(actors::kept_log_options what) override {
+    log_readers.push_back(std::move(what));
+    return {};
   }
   std::shared_ptr<child_session>
   start_session(actors::session_options what,
@@ -321,10 +356,10 @@ public:
   int thaws = 0;
   int rests = 0; ///< How often it was to hibernate if it was idle.
   std::vector<std::shared_ptr<fake_child_process>> processes;
+  std::vector<actors::kept_log_options> log_readers;
   std::vector<std::shared_ptr<fake_child_session>> sessions;
   std::vector<std::shared_ptr<fake_child_terminal>> terminals;
-  std::shared_ptr<std::deque<std::function<void()>>> mailbox =
-    std::make_shared<std::deque<std::function<void()>>>();
+  std::shared_ptr<fake_mailbox> mailbox = std::make_shared<fake_mailbox>();
   std::multimap<std::chrono::steady_clock::time_point, std::function<void()>> timers;
 };
 

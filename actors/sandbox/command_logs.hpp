@@ -1,0 +1,34 @@
+#pragma once
+
+#include "actors/sandbox/idempotency.hpp"
+
+#include <optional>
+
+namespace insula::actors::inside_sandbox {
+
+/// What the commands of runs have said, for as long as the record has the run: their logs get names
+/// on the node's disk when the run ends, before its sandbox does.
+class command_logs final : public part {
+public:
+  command_logs(core& of, idempotency& kept)
+      : part(of)
+      , kept_(kept) {}
+
+  /// The logs of that run's commands are kept from now on. `then` is called once they are, or after
+  /// limits::kept_logs_patience: it is not for a disk to keep a run from its end.
+  void keep(std::uint64_t run, const then_function& then);
+  /// The run is over, and nobody writes to them any more.
+  void settle(std::uint64_t run);
+  /// One of a command's whose process has gone, for its reader.
+  void open(const std::string& key, command_status answer, const reply<command_status>& to);
+  /// The sandbox is no more, or no more this node's.
+  void forget_all();
+
+private:
+  struct keeping;
+  void keep_next(const std::shared_ptr<keeping>& all);
+
+  idempotency& kept_;
+};
+
+} // namespace insula::actors::inside_sandbox
