@@ -5,7 +5,8 @@
 //
 // INSULA_URL says where the server is, INSULA_API_KEY with which key, --clients where the SDK is installed. The two of a
 // pair take turns in random order; the first pair warms up and does not count.
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
@@ -71,13 +72,25 @@ const inPairs = async (count, one, other) => {
   return times;
 };
 const say = (row, here, target, beside) => console.log(`${row}\n  here:   ${here}\n  beside: ${beside}\n  target: ${target}`);
-const serverMemory = () => { // MiB: of the server, which is this program's sibling.
+const serverPid = () => { // Of the server, which is this program's sibling.
   const parent = process.ppid;
-  for (const pid of readFileSync(`/proc/${parent}/task/${parent}/children`, 'utf8').split(' ').filter(Boolean)) {
-    if (readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[1] === 'serve')
-      return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]) / 1024;
-  }
-  return NaN;
+  return readFileSync(`/proc/${parent}/task/${parent}/children`, 'utf8').split(' ').filter(Boolean)
+    .find((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[1] === 'serve');
+};
+/** MiB: what the server has, or (VmHWM) has had at most since the last time that this was begun anew. */
+const serverMemory = (which = 'VmRSS') =>
+  Number(new RegExp(`${which}:\\s+(\\d+)`).exec(readFileSync(`/proc/${serverPid()}/status`, 'utf8'))[1]) / 1024;
+const beginPeakAnew = () => writeFileSync(`/proc/${serverPid()}/clear_refs`, '5');
+/** A server of Node.js's own that answers with so many MiB of such lines, for comparison. */
+const plainServer = async (mib) => {
+  const script = `const line = JSON.stringify({ stream: 'stdout', data: 'x'.repeat(64 << 10) }) + '\\n', piece = Buffer.from(line.repeat(8));
+    require('http').createServer(async (_, to) => {
+      for (let i = 0; i < ${2 * mib}; ++i) if (!to.write(piece)) await new Promise((go) => to.once('drain', go));
+      to.end();
+    }).listen(0, '127.0.0.1', function () { console.log(this.address().port); });`;
+  const made = spawn(process.execPath, ['-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const [port] = await once(made.stdout, 'data');
+  return { url: `http://127.0.0.1:${Number(port)}/`, stop: () => made.kill() };
 };
 
 const rows = {
@@ -120,21 +133,27 @@ const rows = {
     const box = await Sandbox.create({ ...scope, timeout: 600_000 });
     const command = await box.runCommand({ cmd: 'sh', args: ['-c', `head -c ${logMiB}M /dev/zero | tr '\\0' x`], detached: true });
     await command.wait();
-    const path = `/v2/sandboxes/sessions/${box.currentSession().sessionId}/cmd/${command.cmdId}/logs`;
-    const speeds = [], memories = [];
-    const before = serverMemory();
-    for (let i = 0; i <= rounds; ++i) {
+    const path = `${url}/v2/sandboxes/sessions/${box.currentSession().sessionId}/cmd/${command.cmdId}/logs`;
+    const plain = await plainServer(logMiB);
+    const speed = async (from) => {
       let bytes = 0;
       const { ms } = await timed(async () => {
-        const answer = await fetch(url + path, { headers: { authorization: `Bearer ${key}` } });
+        const answer = await fetch(from, { headers: { authorization: `Bearer ${key}` } });
         for await (const chunk of answer.body) bytes += chunk.length;
       });
-      memories.push(serverMemory());
-      if (i > 0) speeds.push(bytes / 1e6 / (ms / 1000));
       if (bytes < logMiB * 1e6) throw new Error(`the log has ${bytes} bytes`);
+      return bytes / 1e6 / (ms / 1000);
+    };
+    const shown = (speeds) => `${median(speeds).toFixed(0)} MB/s (${Math.min(...speeds).toFixed(0)} to ${Math.max(...speeds).toFixed(0)})`;
+    for (const kept of [false, true]) {
+      if (kept) await box.stop();
+      const before = serverMemory();
+      beginPeakAnew();
+      const speeds = await inPairs(2 * rounds, () => speed(path), () => speed(plain.url));
+      say(`GET logs of ${logMiB} MiB${kept ? ', after the stop' : ''}`, shown(speeds.one), 'at least 150 MB/s, memory flat',
+        `a server of Node.js with the same bytes: ${shown(speeds.other)}. Memory of the server ${before.toFixed(0)} MiB before, at most ${serverMemory('VmHWM').toFixed(0)} meanwhile`);
     }
-    say(`GET logs of ${logMiB} MiB`, `${median(speeds).toFixed(0)} MB/s (${Math.min(...speeds).toFixed(0)} to ${Math.max(...speeds).toFixed(0)})`,
-      'at least 150 MB/s, memory flat', `memory of the server ${before.toFixed(0)} MiB before, at most ${Math.max(...memories).toFixed(0)} after a reader`);
+    plain.stop();
     await box.delete();
   },
   files: async () => {
