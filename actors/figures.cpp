@@ -7,7 +7,7 @@ namespace insula::actors {
 namespace {
 
 constexpr std::array<std::string_view, start_failures> failure_names{
-  "capacity", "image", "lease", "record", "launch", "files", "machine"};
+  "capacity", "image", "lease", "record", "launch", "files", "machine", "key"};
 constexpr std::array<std::string_view, sandbox_ends> end_names{"deleted", "idle", "died", "memory",
                                                                "stopped"};
 constexpr std::array<std::string_view, exec_phases> exec_names{"start", "first_output", "exit"};

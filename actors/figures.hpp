@@ -13,8 +13,17 @@
 namespace insula::actors {
 
 /// Why a sandbox that was wanted did not run.
-enum class start_failure : std::uint8_t { capacity, image, lease, record, launch, files, machine };
-inline constexpr std::size_t start_failures = 7;
+enum class start_failure : std::uint8_t {
+  capacity,
+  image,
+  lease,
+  record,
+  launch,
+  files,
+  machine,
+  key
+};
+inline constexpr std::size_t start_failures = 8;
 
 /// Why one that ran does so no more. `died`: its first process ended by itself. `memory`: the node
 /// ended it, since it held kernel memory outside of its limit.

@@ -25,6 +25,8 @@ inline constexpr const char* image_key = "image"; ///< Its name on the node that
 inline constexpr const char* image_source_key = "image_source";
 inline constexpr const char* image_asked_key = "image_asked"; ///< In its maker's words.
 inline constexpr const char* paused_key = "paused";           ///< It is, whatever the value.
+/// The name of the API key with which it was made. None: the main key, or none.
+inline constexpr const char* made_by_key = "made_by";
 
 /// What the alarm of a run is below, as an object of the sandbox's.
 inline constexpr std::string_view run_clock_prefix = "deadline/";

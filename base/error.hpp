@@ -38,12 +38,16 @@ enum class errc : std::uint8_t {
   image_refused,    ///< The image that is named is not to be had.
   image_pending,    ///< The image is on its way to the node. Trying later helps.
   run_over,         ///< The run of the sandbox that is asked for is over, or none is alive.
+  key_ceiling,      ///< A ceiling of the API key with which the sandbox was made is used up. Trying
+                    ///< later may help.
 };
 
 /// A failure, and the sentence a person would want to read about it.
 struct error {
   errc code;
   std::string message;
+  std::uint32_t retry_s =
+    0; ///< Trying again so many seconds later helps. 0: nothing is known of that.
 };
 
 /// A value, or the reason why there is none. Reading the wrong one is a programming error.

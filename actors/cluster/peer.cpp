@@ -131,7 +131,8 @@ errc known_code(std::uint8_t code) {
     case errc::sandbox_mismatch:
     case errc::image_refused:
     case errc::image_pending:
-    case errc::run_over: return static_cast<errc>(code);
+    case errc::run_over:
+    case errc::key_ceiling: return static_cast<errc>(code);
   }
   return errc::internal;
 }

@@ -14,7 +14,8 @@ constexpr auto category = caf::atom("insula");
 }
 
 caf::error to_caf(const error& why) {
-  return {static_cast<std::uint8_t>(why.code), category, caf::make_message(why.message)};
+  return {static_cast<std::uint8_t>(why.code), category,
+          caf::make_message(why.message, why.retry_s)};
 }
 
 bool is_being_deleted(const error& why) {
@@ -28,9 +29,10 @@ bool is_silence(const caf::error& why) {
 error from_caf(const caf::error& why) {
   if (why.category() == category) {
     const auto& context = why.context();
-    auto message =
-      context.match_elements<std::string>() ? context.get_as<std::string>(0) : std::string{};
-    return {static_cast<errc>(why.code()), std::move(message)};
+    const auto code = static_cast<errc>(why.code());
+    if (context.match_elements<std::string, std::uint32_t>())
+      return {code, context.get_as<std::string>(0), context.get_as<std::uint32_t>(1)};
+    return {code, context.match_elements<std::string>() ? context.get_as<std::string>(0) : ""};
   }
   if (why == caf::sec::request_timeout)
     return {errc::deadline_exceeded, "there was no answer in time"};

@@ -161,6 +161,9 @@ struct request_context {
   std::string image = {};
   /// It is for this run of a sandbox that has runs, and for no other. 0: any.
   std::uint64_t run = 0;
+  /// The name of the API key that it has shown. A sandbox that it makes counts for that key's
+  /// ceilings. Empty: the main key, or none.
+  std::string key = {};
 };
 
 } // namespace insula

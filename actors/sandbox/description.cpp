@@ -207,6 +207,8 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
             lines += name + "=" + value + '\0';
           std::vector<storage::change> changes{
             {created_key, std::to_string(options().time->unix_ms())}};
+          if (!wanted.context.key.empty())
+            changes.push_back({made_by_key, wanted.context.key});
           for (const auto& [api, text] : wanted.metadata)
             for (auto& each : metadata_changes(api, text))
               changes.push_back(std::move(each));

@@ -333,6 +333,7 @@ bool idempotency::certainly_not_run(const std::string& key, const error& why) co
     case errc::image_refused:
     case errc::image_pending:
     case errc::run_over:
+    case errc::key_ceiling:
     case errc::invalid_request:
     case errc::session_ended: return true;
     case errc::node_unreachable: { // The next server has the sandbox. It may have this one, too.

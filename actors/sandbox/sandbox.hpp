@@ -18,6 +18,7 @@
 #include "base/limits.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/kept_logs.hpp"
+#include "storage/key_places.hpp"
 #include "storage/lease.hpp"
 
 #include <caf/fwd.hpp>
@@ -44,8 +45,9 @@ struct sandbox_options {
   const clock* time = nullptr;
   std::shared_ptr<const keepers> keep;
   std::shared_ptr<instance_count> instances;
-  node_pool_actor pool;               ///< Where warm ones are. None: there are none.
-  std::string engine_name = "native"; ///< Which of them fit.
+  storage::key_places* key_places = nullptr; ///< Null: no API key has a name.
+  node_pool_actor pool;                      ///< Where warm ones are. None: there are none.
+  std::string engine_name = "native";        ///< Which of them fit.
   bucket_settings buckets;
   egress_policy network;           ///< Of one for which nobody has said another.
   std::string image_name = "host"; ///< Of sandboxes that are new; later it stands in their record.

@@ -15,15 +15,38 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace insula::actors::inside_sandbox {
 
 namespace {
 
-void end_unwanted(runtime::sandbox& made, instance_count::place instance) {
-  made.destroy([kept = std::make_shared<instance_count::place>(std::move(instance))] {});
+using namespace std::chrono_literals;
+
+/// `places`: that it has until it is gone.
+template <class Places>
+void end_unwanted(runtime::sandbox& made, Places places) {
+  made.destroy([kept = std::make_shared<Places>(std::move(places))] {});
 }
+
+/// The key for whose ceilings it counts: the one that has made it. Empty: none.
+std::string maker_of(const core& of, const request_context& first) {
+  const auto* recorded = of.record().find(made_by_key);
+  return recorded != nullptr ? *recorded : of.exists() ? std::string{} : first.key;
+}
+
+/// Of its limit; without one it may use the whole machine.
+std::uint32_t processors_of(const core& of) {
+  const auto percent = limits_of(of).cpu_percent;
+  return percent != 0 ? percent : 100 * std::max(1u, std::thread::hardware_concurrency());
+}
+
+/// After a start of the server, sandboxes of the one before are counted as they are taken over.
+constexpr auto look_for_survivors_every = 20ms;
+constexpr unsigned most_looks_for_survivors = 500;
 
 /// Of what the engine has refused.
 start_failure failure_of(const error& why) {
@@ -45,7 +68,7 @@ void startup::stopped(const error&) {
   awaits_image_ = false;
   slot_.reset();
   warm_ = false;
-  instance_ = {};
+  taken_ = {};
 }
 
 void startup::fall_asleep(const error& why) {
@@ -60,14 +83,14 @@ void startup::fall_asleep(const error& why) {
 void startup::give_up(const error& why) {
   // It counts until it is gone.
   if (engine_sandbox())
-    end_unwanted(*engine_sandbox(), std::move(instance_));
+    end_unwanted(*engine_sandbox(), std::move(taken_));
   else if (making_)
-    given_up_.emplace(core_.start(), std::move(instance_));
+    given_up_.emplace(core_.start(), std::move(taken_));
   fall_asleep(why);
 }
 
 /// No request waited for it any more when the engine was done with it. Its place, if that was kept.
-instance_count::place startup::take_given_up(std::uint64_t start) {
+startup::taken_places startup::take_given_up(std::uint64_t start) {
   auto given_up = given_up_.extract(start);
   if (!given_up)
     return {};
@@ -76,7 +99,7 @@ instance_count::place startup::take_given_up(std::uint64_t start) {
 }
 
 void startup::deleting(const error&) {
-  instance_.become(instance::passing);
+  taken_.instance.become(instance::passing);
   if (awaits_image_) // However long that takes.
     core_.post()([this, start = core_.start()] {
       on_image(start, error{errc::sandbox_not_running, "it is being deleted"});
@@ -93,7 +116,7 @@ void startup::begin() {
   watch_.began = steady_clock::now();
   watch_.whose = with_.requests.first();
   core_.set_start_began(watch_.began);
-  claims_ = 0;
+  claims_ = looks_ = 0;
   record().load([this] { make_unless_paused(); },
                 [this](const error& why) {
                   options().figures->not_started(start_failure::record);
@@ -195,20 +218,62 @@ void startup::make_from(shared_image image) {
   core_.set_image(image ? image : unknown);
   core_.set_profile(std::move(*profile));
   if (!adopting_)
-    return take_place([this] { take_lease_and_make(); });
-  instance_ = options().instances->take_over();
-  take_lease_and_make();
+    return take_place_of_key([this] { take_place([this] { take_lease_and_make(); }); });
+  taken_.instance = options().instances->take_over();
+  take_place_of_key([this] { take_lease_and_make(); });
+}
+
+/// Among those of the API key that has made it, if that has a name.
+void startup::take_place_of_key(const then_function& then) {
+  auto* const places = options().key_places;
+  auto key = places == nullptr ? std::string{} : maker_of(core_, watch_.whose);
+  if (key.empty())
+    return then();
+  const auto start = core_.start();
+  storage::place_wish wish{std::move(key), core_.id(), processors_of(core_),
+                           record().find(started_key) == nullptr};
+  if (adopting_) {
+    taken_.of_key = places->take_over(std::move(wish));
+    return then();
+  }
+  const bool survivors_count = places->has_ceilings(wish.key) && looks_ < most_looks_for_survivors;
+  if (survivors_count && !options().engine->survivors().empty()) {
+    ++looks_;
+    return core_.after(look_for_survivors_every, [this, then, start] {
+      if (start != core_.start())
+        return;
+      core_.now() == phase::deleting ? with_.ends.finish_delete() : take_place_of_key(then);
+    });
+  }
+  places->take(std::move(wish), [this, then, start, post = core_.post()](
+                                  const result<storage::key_places::held>& taken) {
+    post([this, then, start, taken] { // With the actor its place goes.
+      if (start != core_.start())
+        return;
+      if (core_.now() == phase::deleting)
+        return with_.ends.finish_delete();
+      if (!taken) {
+        log::info(
+          "sandbox.key_ceiling",
+          {{"id", core_.id()}, {"reason", taken.reason().message}, {"request", watch_.whose.id}});
+        options().figures->not_started(start_failure::key);
+        return fall_asleep(taken.reason());
+      }
+      taken_.of_key = *taken;
+      then();
+    });
+  });
 }
 
 /// Its own place among the node's instances.
 void startup::take_place_cold(const then_function& then) {
-  if (!instance_) { // It may have that of a warm one that was dead.
+  if (!taken_.instance) { // It may have that of a warm one that was dead.
     auto own = options().instances->take();
     if (!own) {
       options().figures->not_started(start_failure::capacity);
       return fall_asleep(own.reason());
     }
-    instance_ = std::move(*own);
+    taken_.instance = std::move(*own);
   }
   then();
 }
@@ -289,6 +354,8 @@ void startup::write_record(const then_function& make) {
   }
   if (!core_.exists()) {
     changes.push_back({created_key, now_ms});
+    if (!watch_.whose.key.empty())
+      changes.push_back({made_by_key, watch_.whose.key});
     if (!watch_.whose.image.empty() && record().find(image_asked_key) == nullptr)
       changes.push_back({image_asked_key, watch_.whose.image});
     if (core_.profile().gains != privileges::none) // For good, whatever the node says later.
@@ -356,7 +423,7 @@ void startup::make() {
   warm_ = slot_ != nullptr;
   if (warm_) {
     auto [made, instance] = std::exchange(slot_, nullptr)->take();
-    instance_ = std::move(instance);
+    taken_.instance = std::move(instance);
     failpoint("sandbox.claim");
     return made->claim({spec.host_name, spec.limits, spec.name, spec.network, spec.epoch},
                        listener());
@@ -395,7 +462,7 @@ void startup::run_if_ready() {
                     [this, start = core_.start()](const error& why) { on_failed(start, why); }))
     return;
   core_.become(phase::running);
-  instance_.become(instance::assigned);
+  taken_.instance.become(instance::assigned);
   account();
   if (options().supply != nullptr)
     options().supply->used(image_name_);

@@ -73,10 +73,17 @@ private:
     }
   };
 
+  /// What a start has of others, and gives back.
+  struct taken_places {
+    instance_count::place instance;     ///< Among the node's.
+    storage::key_places::held of_key{}; ///< Among those of the key that has made it.
+  };
+
   void make_unless_paused();
   void choose_image_and_make();
   void on_image(std::uint64_t start, const result<std::string>& found);
   void make_from(shared_image image);
+  void take_place_of_key(const then_function& then);
   void take_place(then_function then);
   void take_place_cold(const then_function& then);
   void take_lease_and_make();
@@ -90,18 +97,19 @@ private:
   void on_ready(std::uint64_t start, std::shared_ptr<runtime::sandbox> made);
   void on_failed(std::uint64_t start, error why);
   void on_survivor_ended(std::uint64_t start);
-  instance_count::place take_given_up(std::uint64_t start);
+  taken_places take_given_up(std::uint64_t start);
 
   const others with_;
   const claim_function claim_;
-  instance_count::place instance_;
+  taken_places taken_;
   std::string image_name_; ///< Of this start.
   bool making_ = false; ///< The engine has been asked for this start, and has not said how it went.
   /// By start: the places of engine's sandboxes that are still being made for starts that are over.
-  std::map<std::uint64_t, instance_count::place> given_up_;
+  std::map<std::uint64_t, taken_places> given_up_;
   std::shared_ptr<claimed_slot> slot_; ///< From the pool, until it is made ours.
   bool warm_ = false;                  ///< This start is that of one from the pool.
   unsigned claims_ = 0;                ///< Of this start, that found a dead slot.
+  unsigned looks_ = 0;                 ///< Of this start, for survivors that nobody has counted.
   bool recorded_ = false;              ///< This start is in the store.
   bool adopting_ = false;
   bool awaits_image_ = false; ///< This start waits until its image is here.

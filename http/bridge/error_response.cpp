@@ -67,6 +67,7 @@ wire_error classify(step during, errc code) {
     case errc::image_refused: return {400, "image_refused"};
     case errc::image_pending: return {503, "image_pending"};
     case errc::run_over: return {409, "run_over"};
+    case errc::key_ceiling: return {429, "key_limit_reached"};
     case errc::stale_epoch: // It has become another node's.
     case errc::node_unreachable: return {503, "node_unreachable"};
     case errc::limit_reached:
@@ -107,7 +108,7 @@ response error_response(step during, const error& why) {
     log::error("http.internal_error", {{"why", why.message}});
   response answer{wire.status,
                   json::write_error(std::string{wire.prefix} + message_of(why), wire.code)};
-  return with_retry_after(std::move(answer), why.code);
+  return with_retry_after(std::move(answer), why);
 }
 
 response tar_failure(step during, int exit_code, std::string_view text) {

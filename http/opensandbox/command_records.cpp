@@ -173,6 +173,8 @@ response execd_failure(const error& why) {
     case errc::store_failed:
     case errc::image_pending:
       return with_retry_after(execd_failure(503, "RUNTIME_ERROR", why.message), why.code);
+    case errc::key_ceiling:
+      return with_retry_after(execd_failure(429, "RUNTIME_ERROR", why.message), why);
     case errc::sandbox_not_running:
       return is_being_deleted(why) ? execd_failure(404, "DOCKER::SANDBOX_NOT_FOUND", why.message)
                                    : execd_failure(503, "RUNTIME_ERROR", why.message);

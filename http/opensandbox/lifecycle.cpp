@@ -69,6 +69,8 @@ response failed(const std::string& id, const error& why) {
     case errc::node_unreachable:
     case errc::image_pending:
       return with_retry_after(refused({503, "GENERAL::UNKNOWN_ERROR", why.message}), why.code);
+    case errc::key_ceiling:
+      return with_retry_after(refused({429, "SANDBOX::QUOTA_EXCEEDED", why.message}), why);
     case errc::image_refused:
       return refused({500, "DOCKER::SANDBOX_IMAGE_PULL_FAILED", why.message});
     case errc::disk_full:

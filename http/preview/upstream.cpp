@@ -25,6 +25,7 @@ failure failed(const error& why, std::uint16_t port) {
   switch (why.code) {
     case errc::sandbox_not_running: return is_not_running(port);
     case errc::deadline_exceeded: return {504, "network_error", why.message};
+    case errc::key_ceiling: return {429, "key_limit_reached", why.message};
     default:
       return {502, "network_error", why.code == errc::internal ? "internal error" : why.message};
   }

@@ -25,5 +25,12 @@ inline response with_retry_after(response answer, errc code) {
     answer.fields.push_back({"Retry-After", std::to_string(seconds)});
   return answer;
 }
+/// The same; what the failure itself says counts.
+inline response with_retry_after(response answer, const error& why) {
+  if (why.retry_s == 0)
+    return with_retry_after(std::move(answer), why.code);
+  answer.fields.push_back({"Retry-After", std::to_string(why.retry_s)});
+  return answer;
+}
 
 } // namespace insula::http

@@ -34,7 +34,8 @@ refusal refusal_of(const error& why) {
     case errc::limit_reached: return {400, "bad_request", why.message};
     case errc::io_failed: return {400, "file_error", why.message};
     case errc::capacity_exceeded:
-    case errc::machine_full: return {429, "rate_limited", why.message};
+    case errc::machine_full:
+    case errc::key_ceiling: return {429, "rate_limited", why.message};
     case errc::disk_full: return {507, "internal_server_error", "the node's disk is full"};
     case errc::deadline_exceeded:
     case errc::stale_epoch:
@@ -47,9 +48,9 @@ refusal refusal_of(const error& why) {
 
 response failure(const error& why) {
   auto answer = failure(refusal_of(why));
-  if (answer.status == 429)
+  if (answer.status == 429 && why.retry_s == 0)
     answer.fields.push_back({"Retry-After", "2"});
-  return with_retry_after(std::move(answer), why.code);
+  return with_retry_after(std::move(answer), why);
 }
 
 response too_large(std::uint64_t, std::uint64_t limit) {
