@@ -435,6 +435,12 @@ const std::string runtimes_path = "runtimes";
 /// The same for the cluster's nodes.
 const std::string nodes_path = "cluster.nodes";
 
+/// The same for keys beside server.api_key.
+const std::string named_keys_path = "keys";
+
+constexpr std::size_t most_named_keys = 1000;
+constexpr std::array<std::string_view, 3> apis_of_keys{"bridge", "opensandbox", "vercel"};
+
 constexpr std::array<std::string_view, 5> kept_variables{"HOME", "LOGNAME", "PATH", "SHELL",
                                                          "USER"};
 
@@ -446,6 +452,13 @@ std::optional<unsigned> process_count(const std::string& text) {
 struct node_member {
   std::string name;
   setter_of<cluster_node_config> set;
+};
+
+struct named_key_member {
+  std::string name;
+  setter_of<named_key_config> set;
+  bool secret = false; ///< As of key.
+  bool list = false;   ///< As of key.
 };
 
 /// A binding while it is read.
@@ -488,6 +501,11 @@ const std::vector<key>& keys() {
     {"server.max_connections", count(FIELD(server.max_connections), {1, 1'000'000})},
     {"server.tls.certificate", path(FIELD(server.tls_certificate), true)},
     {"server.tls.key", path(FIELD(server.tls_key), true)},
+
+    {named_keys_path,
+     only_section(FIELD(keys), "a section of keys by name, such as {ci: {key: \"...\", apis: "
+                               "[bridge]}}"),
+     true},
 
     {"state.directory", path(FIELD(state.directory), false)},
     {"state.user",
@@ -662,6 +680,68 @@ const std::vector<binding_member>& binding_members() {
 #undef FIELD
 
 #define FIELD(name)                                                                                \
+  [](named_key_config & k) -> auto& {                                                              \
+    return k.name;                                                                                 \
+  }
+
+template <class Where, class Parse>
+auto appended_to_key(Where where, Parse parse, std::string expected) {
+  return settable(
+    where, [=](named_key_config& into, const std::string& text) -> std::optional<std::string> {
+      auto value = parse(text);
+      if (!value)
+        return expected;
+      where(into).push_back(std::move(*value));
+      return std::nullopt;
+    });
+}
+
+std::optional<std::string> api_of_keys(const std::string& text) {
+  const bool known =
+    std::find(apis_of_keys.begin(), apis_of_keys.end(), text) != apis_of_keys.end();
+  return known ? std::optional{text} : std::nullopt;
+}
+
+/// A team's or a project's.
+std::optional<std::string> project_name(const std::string& text) {
+  const bool good =
+    text.size() <= 128 && is_made_of(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                           "0123456789_-");
+  return good ? std::optional{text} : std::nullopt;
+}
+
+std::optional<unsigned> ceiling(const std::string& text) {
+  const auto n = number<unsigned>(text);
+  return n && *n >= 1 && *n <= 1'000'000 ? n : std::nullopt;
+}
+
+std::optional<double> vcpus_ceiling(const std::string& text) {
+  const auto n = decimal(text);
+  return n && *n >= 0.01 && *n <= 1'000'000 ? n : std::nullopt;
+}
+
+/// Those below `limits` as well, with a point.
+const std::vector<named_key_member>& named_key_members() {
+  const std::string names = "a list of names of 1 to 128 of a-z, A-Z, 0-9, '_' and '-'";
+  const std::string whole = "a whole number from 1 to 1000000";
+  static const std::vector<named_key_member> table = {
+    {"key", parsed(FIELD(key), credential, "1 to 4096 printable ASCII characters without spaces"),
+     true},
+    {"apis", appended_to_key(FIELD(apis), api_of_keys, "a list of bridge, opensandbox and vercel"),
+     false, true},
+    {"teams", appended_to_key(FIELD(teams), project_name, names), false, true},
+    {"projects", appended_to_key(FIELD(projects), project_name, names), false, true},
+    {"limits.sandboxes", parsed(FIELD(sandboxes), ceiling, whole)},
+    {"limits.vcpus", parsed(FIELD(vcpus), vcpus_ceiling,
+                            "a number of CPUs from 0.01 to 1000000, such as 8 or 0.5")},
+    {"limits.creates_per_minute", parsed(FIELD(creates_per_minute), ceiling, whole)},
+  };
+  return table;
+}
+
+#undef FIELD
+
+#define FIELD(name)                                                                                \
   [](cluster_node_config & n) -> auto& {                                                           \
     return n.name;                                                                                 \
   }
@@ -772,6 +852,17 @@ const std::vector<agreement>& agreements() {
               *c.server.metrics_listen != c.server.listen;
      },
      "server.listen is there already, and has /metrics too"},
+    {named_keys_path, [](const config& c) { return c.keys.empty() || !c.server.api_key.empty(); },
+     "beside named keys there is a main one: set SANDBOX_API_KEY or server.api_key"},
+    {named_keys_path,
+     [](const config& c) {
+       std::vector<std::string> all{c.server.api_key};
+       for (const auto& [name, each] : c.keys)
+         all.push_back(each.key);
+       std::sort(all.begin(), all.end());
+       return std::adjacent_find(all.begin(), all.end()) == all.end();
+     },
+     "two keys are the same, or one is server.api_key; each has to be different from all others"},
     {"server.tls.certificate",
      [](const config& c) { return c.server.tls_certificate.empty() == c.server.tls_key.empty(); },
      "expected both server.tls.certificate and server.tls.key, or neither"},
@@ -931,6 +1022,8 @@ private:
       return read_runtimes(value);
     if (path == nodes_path && (value.IsMap() || value.IsNull()))
       return read_nodes(value);
+    if (path == named_keys_path && (value.IsMap() || value.IsNull()))
+      return read_named_keys(value);
     if (is_section(path)) {
       if (value.IsMap())
         return read_section(value, path + ".");
@@ -1067,6 +1160,93 @@ private:
       into_.cluster.nodes.emplace(item.first.Scalar(), std::move(*node));
     }
     return {};
+  }
+
+  result<void> read_named_keys(const YAML::Node& named) {
+    for (const auto& item : named) {
+      const auto line = item.first.Mark().line;
+      const auto here = at(line) + ": " + named_keys_path;
+      // What stands in its place may be a key.
+      if (!item.first.IsScalar() || !is_name_of_key(item.first.Scalar()))
+        return refused(here + ": expected names of 1 to 63 of a-z, A-Z, 0-9, '_' and '-'");
+      const auto path = named_keys_path + "." + item.first.Scalar();
+      if (const auto [first, fresh] = lines_.emplace(path, line); !fresh)
+        return refused(at(line) + ": " + path + ": given twice, first in line " +
+                       std::to_string(first->second + 1));
+      if (!item.second.IsMap())
+        return refused(at(line) + ": " + path + ": expected a section with key");
+      named_key_config key;
+      if (auto good = read_named_key(path, item.second, "", key); !good)
+        return good;
+      if (key.key.empty())
+        return refused(at(line) + ": " + path + ".key: expected 1 to 4096 printable ASCII " +
+                       "characters without spaces, got none");
+      // The other APIs know no projects: they would show all of them.
+      for (const auto& [name, list] : {std::pair{"teams", &key.teams}, {"projects", &key.projects}})
+        if (!list->empty() && key.apis != std::vector<std::string>{"vercel"})
+          return refused(at(line) + ": " + path + "." + name +
+                         ": needs apis: [vercel], since the other APIs know none");
+      into_.keys.emplace(item.first.Scalar(), std::move(key));
+      if (into_.keys.size() > most_named_keys)
+        return refused(here + ": expected at most 1000 keys");
+    }
+    return {};
+  }
+
+  /// `prefix`: what the section is below, with a point behind it.
+  result<void> read_named_key(const std::string& path, const YAML::Node& section,
+                              const std::string& prefix, named_key_config& key) {
+    for (const auto& item : section) {
+      const auto line = item.first.Mark().line;
+      if (!item.first.IsScalar())
+        return refused(at(line) + ": " + path + ": expected a key, got " + spelled(item.first));
+      const auto name = prefix + item.first.Scalar();
+      const auto here = at(line) + ": " + path + "." + name + ": ";
+      if (const auto [first, fresh] = lines_.emplace(path + "." + name, line); !fresh)
+        return refused(here + "given twice, first in line " + std::to_string(first->second + 1));
+      const auto& value = item.second;
+      if (name == "limits") {
+        if (!value.IsMap())
+          return refused(here +
+                         "expected a section with sandboxes, vcpus and "
+                         "creates_per_minute, got " +
+                         spelled(value));
+        if (auto good = read_named_key(path, value, "limits.", key); !good)
+          return good;
+        continue;
+      }
+      const auto& members = named_key_members();
+      const auto known =
+        std::find_if(members.begin(), members.end(), [&](auto& one) { return one.name == name; });
+      if (known == members.end())
+        return refused(here + "no such key; a named key has key, apis, teams, projects and limits "
+                              "with sandboxes, vcpus and creates_per_minute");
+      holds_secrets_ = holds_secrets_ || known->secret;
+      const auto set = [&](const YAML::Node& one) -> result<void> {
+        const bool fits = one.IsScalar();
+        if (const auto wrong = known->set(key, fits ? one.Scalar() : std::string{'\0'}))
+          return refused(here + "expected " + *wrong +
+                         (known->secret ? "" : ", got " + spelled(one)));
+        return {};
+      };
+      if (known->list && !(value.IsSequence() && value.size() > 0))
+        return refused(here + "expected " + *known->set(key, std::string{'\0'}) + ", got " +
+                       spelled(value));
+      if (!known->list) {
+        if (auto good = set(value); !good)
+          return good;
+        continue;
+      }
+      for (const auto& element : value)
+        if (auto good = set(element); !good)
+          return good;
+    }
+    return {};
+  }
+
+  static bool is_name_of_key(std::string_view text) {
+    return text.size() <= 63 && is_made_of(text, "abcdefghijklmnopqrstuvwxyz"
+                                                 "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
   }
 
   result<cluster_node_config> read_node(const std::string& path, const YAML::Node& section) {
@@ -1290,9 +1470,9 @@ result<config> read_config(const config_origin& from, const config_text& file) {
 
 bool config::operator==(const config& other) const {
   const auto rest = [](const config& c) {
-    return std::tie(c.server, c.state, c.runtime, c.node, c.sandbox, c.image, c.images, c.runtimes,
-                    c.network, c.preview, c.snapshots, c.cluster, c.pool, c.default_session,
-                    c.log_level, c.exposed_file);
+    return std::tie(c.server, c.keys, c.state, c.runtime, c.node, c.sandbox, c.image, c.images,
+                    c.runtimes, c.network, c.preview, c.snapshots, c.cluster, c.pool,
+                    c.default_session, c.log_level, c.exposed_file);
   };
   return rest(*this) == rest(other) && are_same(buckets, other.buckets);
 }

@@ -37,6 +37,20 @@ struct server_config {
   bool operator==(const server_config&) const = default;
 };
 
+/// A key beside server.api_key, for a part of the server. Empty lists: all.
+struct named_key_config {
+  std::string key;
+  std::vector<std::string> apis;  ///< bridge, opensandbox, vercel.
+  std::vector<std::string> teams; ///< Of the Vercel API, as the next.
+  std::vector<std::string> projects;
+  // Of what it makes. 0: no ceiling.
+  unsigned sandboxes = 0; ///< At once, in the whole cluster.
+  double vcpus = 0;       ///< Of these, together. To hundredths.
+  unsigned creates_per_minute = 0;
+
+  bool operator==(const named_key_config&) const = default;
+};
+
 struct state_config {
   std::string directory = "/var/lib/insula";
   std::string user = "1879048191"; ///< A name or a uid; "root": stay root.
@@ -181,6 +195,7 @@ struct snapshot_config {
 /// the values here are its defaults.
 struct config {
   server_config server;
+  std::map<std::string, named_key_config> keys; ///< By their names.
   state_config state;
   runtime_config runtime;
   node_config node;

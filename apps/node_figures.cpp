@@ -102,6 +102,15 @@ void write_image_figures(metrics::text& into, const image_supply::figures& of) {
               of.removed);
 }
 
+void write_key_figures(metrics::text& into, const std::map<std::string, unsigned>& sandboxes) {
+  if (sandboxes.empty())
+    return;
+  into.family("insula_key_sandboxes", metrics::kind::gauge,
+              "Sandboxes of this node that run, by the API key that has made them.");
+  for (const auto& [key, count] : sandboxes)
+    into.sample(std::uint64_t{count}, {{"key", key}});
+}
+
 void write_process_figures(metrics::text& into) {
   using metrics::kind;
   const auto stat = stat_fields();

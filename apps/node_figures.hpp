@@ -5,6 +5,7 @@
 #include "base/network.hpp"
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 namespace insula {
@@ -23,6 +24,9 @@ void write_build_info(metrics::text& into, const node_description& of);
 
 /// The node's images, and what has become of pulls.
 void write_image_figures(metrics::text& into, const image_supply::figures& of);
+
+/// The sandboxes of named API keys at this node. None: nothing is written.
+void write_key_figures(metrics::text& into, const std::map<std::string, unsigned>& sandboxes);
 
 /// What has not been on the way out of sandboxes.
 void write_network_totals(metrics::text& into, const network_totals& of);

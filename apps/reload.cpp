@@ -1,10 +1,12 @@
 #include "apps/reload.hpp"
 
+#include "apps/named_keys.hpp"
 #include "base/log.hpp"
 #include "http/api/auth.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* key_path = "server.api_key";
+constexpr const char* named_keys_path = "keys";
 constexpr const char* level_path = "log.level";
 constexpr std::string_view tls_paths = "server.tls.";
 constexpr auto patience = 5s; ///< For file systems that do not answer.
@@ -26,12 +29,16 @@ void warn_of(const config& values) {
     log::warning("config.exposed",
                  {{"file", values.exposed_file},
                   {"reason", "it holds keys, and others than its owner can read it"}});
-  if (const auto& key = values.server.api_key;
-      !key.empty() && key.size() < http::key_check::long_bytes)
-    log::warning("config.short_key",
-                 {{"reason", "it has fewer than " + std::to_string(http::key_check::long_bytes) +
-                               " characters: it can be guessed, and is kept from servers in "
-                               "sandboxes only where it is a whole word"}});
+  std::vector<std::pair<std::string, std::string>> keys{{key_path, values.server.api_key}};
+  for (const auto& [name, each] : values.keys)
+    keys.emplace_back(std::string{named_keys_path} + "." + name, each.key);
+  for (const auto& [name, key] : keys)
+    if (!key.empty() && key.size() < http::key_check::long_bytes)
+      log::warning("config.short_key",
+                   {{"key", name},
+                    {"reason", "it has fewer than " + std::to_string(http::key_check::long_bytes) +
+                                 " characters: it can be guessed, and is kept from servers in "
+                                 "sandboxes only where it is a whole word"}});
 }
 
 result<reloader> reloader::prepare(config values, config_origin from, uid_t uid, gid_t gid) {
@@ -46,16 +53,18 @@ result<reloader> reloader::prepare(config values, config_origin from, uid_t uid,
   return reloader{std::move(values), std::move(from), std::move(*files)};
 }
 
-void reloader::reload(http::server& server, std::vector<int> ends) {
+void reloader::reload(http::server& server, storage::key_places& places, std::vector<int> ends) {
   if (!from_.file)
     return log::info("node.hangup", {{"consequence", "none"}, {"reason", "there is no file"}});
-  if (const auto ok = take(server, {std::chrono::steady_clock::now() + patience, std::move(ends)});
+  if (const auto ok =
+        take(server, places, {std::chrono::steady_clock::now() + patience, std::move(ends)});
       !ok)
     log::error("config.not_reloaded",
                {{"reason", ok.reason().message}, {"consequence", "all goes on as before"}});
 }
 
-result<void> reloader::take(http::server& server, const fixed_files::patience& how_long) {
+result<void> reloader::take(http::server& server, storage::key_places& places,
+                            const fixed_files::patience& how_long) {
   auto file = files_.read(0, how_long);
   if (!file)
     return file.reason();
@@ -78,19 +87,29 @@ result<void> reloader::take(http::server& server, const fixed_files::patience& h
     tls = http::tls_text{std::move(certificate->text), std::move(key->text)};
   }
   const bool other_key = std::erase(later, key_path) > 0;
+  const bool other_named = std::erase(later, named_keys_path) > 0;
   std::erase(later, level_path);
   // With the first key, or without the last one, routes are others, and so are their checks.
   const auto &was = values_.server.api_key, &is = next->server.api_key;
-  const bool takes_key = other_key && was.empty() == is.empty();
-  if (other_key && !takes_key)
-    later.insert(later.begin(), key_path);
-  if (auto ok = server.renew(takes_key ? is : was, tls); !ok)
+  const bool may_take = was.empty() == is.empty();
+  const taken_keys takes{other_key && may_take, other_named && may_take};
+  for (const auto& [other, taken, path] :
+       {std::tuple{other_named, takes.named, named_keys_path}, {other_key, takes.main, key_path}})
+    if (other && !taken)
+      later.insert(later.begin(), path);
+  const auto& named = takes.named ? *next : values_;
+  places.set_ceilings(ceilings_of(named)); // First: no key is there before its ceilings.
+  if (auto ok = server.renew(takes.main ? is : was, named_keys_of(named), tls); !ok) {
+    places.set_ceilings(ceilings_of(values_));
     return ok;
-  if (takes_key)
+  }
+  if (takes.main)
     values_.server.api_key = is;
+  if (takes.named)
+    values_.keys = next->keys;
   // What is said about it is written by the level of before, or of now: whichever lets more pass.
   log::set_level(std::min(values_.log_level, next->log_level));
-  tell(*next, takes_key,
+  tell(*next, takes,
        tls                                      ? "anew"
        : values_.server.tls_certificate.empty() ? "none"
                                                 : "same",
@@ -99,19 +118,20 @@ result<void> reloader::take(http::server& server, const fixed_files::patience& h
   return {};
 }
 
-void reloader::tell(const config& next, bool takes_key, std::string_view certificate,
+void reloader::tell(const config& next, taken_keys keys, std::string_view certificate,
                     const std::vector<std::string>& later) {
   warn_of(next);
-  log::info("config.reloaded", {{"key", takes_key ? "another" : "same"},
+  log::info("config.reloaded", {{"key", keys.main ? "another" : "same"},
                                 {"level", next.log_level == values_.log_level ? "same" : "another"},
-                                {"certificate", certificate}});
+                                {"certificate", certificate},
+                                {"named_keys", keys.named ? "others" : "same"}});
   if (later.empty())
     return;
-  std::string keys;
+  std::string names;
   for (const auto& each : later)
-    keys += (keys.empty() ? "" : " ") + each;
+    names += (names.empty() ? "" : " ") + each;
   log::warning("config.needs_restart",
-               {{"keys", keys}, {"consequence", "they hold from the next start on"}});
+               {{"keys", names}, {"consequence", "they hold from the next start on"}});
 }
 
 } // namespace insula

@@ -3,6 +3,7 @@
 #include "apps/config.hpp"
 #include "apps/fixed_files.hpp"
 #include "http/server.hpp"
+#include "storage/key_places.hpp"
 
 #include <string>
 #include <string_view>
@@ -14,8 +15,8 @@ namespace insula {
 /// Warns of values that are no errors.
 void warn_of(const config& values);
 
-/// Has a running server take server.api_key, log.level and the files of server.tls anew. All other
-/// keys hold from the next start on. See docs/decisions/0038.
+/// Has a running server take server.api_key, keys, log.level and the files of server.tls anew. All
+/// other keys hold from the next start on. See docs/decisions/0038.
 ///
 /// Owner:   the server's main thread, which alone calls it.
 class reloader {
@@ -26,7 +27,7 @@ public:
   /// Reads everything again, and has `server` and the log go by it, or nothing of it if anything is
   /// wrong. Says in the log how it went. Blocks, for some seconds at most, and not when one of
   /// `ends` is readable.
-  void reload(http::server& server, std::vector<int> ends);
+  void reload(http::server& server, storage::key_places& places, std::vector<int> ends);
 
 private:
   reloader(config values, config_origin from, fixed_files files)
@@ -34,8 +35,12 @@ private:
       , from_(std::move(from))
       , files_(std::move(files)) {}
 
-  result<void> take(http::server& server, const fixed_files::patience& how_long);
-  void tell(const config& next, bool takes_key, std::string_view certificate,
+  result<void> take(http::server& server, storage::key_places& places,
+                    const fixed_files::patience& how_long);
+  struct taken_keys {
+    bool main = false, named = false; ///< There are others.
+  };
+  void tell(const config& next, taken_keys keys, std::string_view certificate,
             const std::vector<std::string>& later);
 
   config values_; ///< By which the server goes.

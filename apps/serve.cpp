@@ -9,6 +9,7 @@
 #include "apps/find_images.hpp"
 #include "apps/image_room.hpp"
 #include "apps/image_supply.hpp"
+#include "apps/named_keys.hpp"
 #include "apps/node_figures.hpp"
 #include "apps/reload.hpp"
 #include "apps/resolvers.hpp"
@@ -505,6 +506,12 @@ result<void> run(const config& values, const config_origin& from) {
   // privileges, runs.
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
     return failed("giving up new privileges");
+  storage::key_places key_places{[] {
+    using namespace std::chrono;
+    return std::int64_t{
+      duration_cast<microseconds>(std::chrono::system_clock::now().time_since_epoch()).count()};
+  }};
+  key_places.set_ceilings(ceilings_of(values));
   io_pool pool{values.server.threads};
   io_pool pipes{1}; // Beside them: output goes to files, and a disk can make that wait.
   runtime::native_options engines{spawning.key,
@@ -595,6 +602,7 @@ result<void> run(const config& values, const config_origin& from) {
   options.leases = records->leases;
   options.time = &time;
   options.instances = std::make_shared<actors::instance_count>(values.sandbox.max_instances);
+  options.key_places = &key_places;
   const auto instances = options.instances;
   if (cluster)
     options.ours = [of = cluster.get()](const std::string& id) { return of->is_here(id); };
@@ -661,6 +669,7 @@ result<void> run(const config& values, const config_origin& from) {
   serving.address = values.server.listen.address;
   serving.port = values.server.listen.port;
   serving.api_key = values.server.api_key;
+  serving.named_keys = named_keys_of(values);
   serving.allowed_hosts = values.server.allowed_hosts;
   serving.max_connections = values.server.max_connections;
   serving.inherited = inherited;
@@ -693,7 +702,8 @@ result<void> run(const config& values, const config_origin& from) {
   serving.pool = node->pool();
   serving.images = &supply;
   serving.keeps_snapshots = snapshots.has_value();
-  serving.more_figures = [described, counts, &snapshots, &supply, store = records->figures, &engine,
+  serving.more_figures = [described, counts, &snapshots, &supply, &key_places,
+                          store = records->figures, &engine,
                           of = cluster.get()](metrics::text& into) {
     write_build_info(into, described);
     counts->write(into);
@@ -702,6 +712,7 @@ result<void> run(const config& values, const config_origin& from) {
     if (snapshots)
       snapshots->write(into);
     write_image_figures(into, supply.read_figures());
+    write_key_figures(into, key_places.counts());
     if (const auto totals = engine.total_network())
       write_network_totals(into, *totals);
     write_process_figures(into);
@@ -739,8 +750,9 @@ result<void> run(const config& values, const config_origin& from) {
   for (const int fd : inherited)
     ::close(fd);
 
-  const int number = wait_for_end(
-    signals, *alone, [&](std::vector<int> ends) { again->reload(server, std::move(ends)); });
+  const int number = wait_for_end(signals, *alone, [&](std::vector<int> ends) {
+    again->reload(server, key_places, std::move(ends));
+  });
   const bool is_alone = number == 0;
   if (is_alone) {
     // A new spawner needs root, which this process has given up. With it have gone all sandboxes.

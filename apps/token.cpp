@@ -1,5 +1,6 @@
 #include "apps/token.hpp"
 
+#include "apps/named_keys.hpp"
 #include "base/clock.hpp"
 #include "http/vercel/tokens.hpp"
 
@@ -51,6 +52,9 @@ token_commands::token_commands(CLI::App& program)
   my.vercel->add_option("--project", my.of.project, "The project; the token opens no other")
     ->required()
     ->check(check_name);
+  my.vercel->add_option("--key", my.of.key,
+                        "Sign with this one of `keys`, and not with the main key: the tokens end "
+                        "with it, and what they make counts for its limits");
   my.vercel->add_option("--days", my.days, "How long it is good: 1 to 3650. Default: 30")
     ->check(CLI::Range(1, most_days));
   my.vercel->add_option("--config", my.config_file, "The server's configuration");
@@ -58,8 +62,8 @@ token_commands::token_commands(CLI::App& program)
     "It prints lines for an environment file: VERCEL_TOKEN with VERCEL_TEAM_ID and "
     "VERCEL_PROJECT_ID for programs that hand these to the SDK, and VERCEL_OIDC_TOKEN for programs "
     "that hand it nothing. The tokens are signed with the server's key (SANDBOX_API_KEY or "
-    "server.api_key): with another key they are over, and before their time there is no other way "
-    "to take one back.");
+    "server.api_key) or with the named key: with another key they are over, and before their time "
+    "there is no other way to take one back.");
 }
 
 token_commands::~token_commands() = default;
@@ -70,11 +74,23 @@ int token_commands::impl::run_vercel(const environment& env) const {
     std::cerr << "insula: " << values.reason().message << '\n';
     return 2;
   }
-  const http::key_check key{values->server.api_key};
+  const http::key_check key{values->server.api_key, named_keys_of(*values)};
   if (key.open()) {
     std::cerr << "insula: tokens are signed with the server's key: set SANDBOX_API_KEY, or name "
                  "the configuration that has it with --config\n";
     return 2;
+  }
+  if (!of.key.empty()) {
+    const auto named = key.by_name(of.key);
+    const auto why = !named                                  ? "there is no such key"
+                     : !named->may_use("vercel")             ? "it is not for the Vercel API"
+                     : !named->may_reach_team(of.team)       ? "it is not for this team"
+                     : !named->may_reach_project(of.project) ? "it is not for this project"
+                                                             : "";
+    if (*why != '\0') {
+      std::cerr << "insula: --key: keys." << of.key << ": " << why << '\n';
+      return 2;
+    }
   }
   const auto now = system_clock{}.unix_ms() / 1000;
   const auto ends = now + days * day_s;

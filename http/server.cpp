@@ -29,7 +29,7 @@ public:
   impl(io_pool& io, caf::actor_system& system, server_options options, directory_actor directory,
        health_probe health)
       : io_(io)
-      , key_(options.api_key)
+      , key_(options.api_key, options.named_keys)
       , browsers_(std::make_shared<sign_ins>(options.tls.has_value()))
       , forwarder_(forwarder_of(io, options))
       , links_(links_of(options))
@@ -92,7 +92,8 @@ public:
     if (forwarder_)
       forwarder_->break_off(node, all);
   }
-  result<void> renew(const std::string& api_key, const std::optional<tls_text>& text) {
+  result<void> renew(const std::string& api_key, const std::vector<named_key>& named_keys,
+                     const std::optional<tls_text>& text) {
     std::vector<std::function<void()>> renewals; // All doors have theirs, or none has.
     if (text) {
       std::vector<front_door*> doors{&door_};
@@ -108,10 +109,12 @@ public:
     }
     for (const auto& each : renewals)
       each();
-    if (!key_.open() && !key_.is_key(api_key)) {
-      key_.replace(api_key);
+    if (key_.open())
+      return {};
+    const bool is_other = !key_.is_key(api_key);
+    key_.replace(api_key, named_keys);
+    if (is_other)
       browsers_->close_all();
-    }
     return {};
   }
   void stop_accepting() {
@@ -209,6 +212,7 @@ private:
     using apis = std::vector<std::shared_ptr<const public_api>>;
     const auto inside = [&](apis served, std::string execd_of) {
       return asking({.known = credentials{key_check{{}}, nullptr, links_},
+                     .keys = key_,
                      .apis = std::move(served),
                      .counts = counts_,
                      .claims = previews(options, std::move(execd_of), true),
@@ -317,6 +321,8 @@ private:
                                                                    options.tls.has_value(),
                                                                    behind_node,
                                                                    opensandbox::access::key,
+                                                                   {"bridge", "opensandbox"},
+                                                                   {"opensandbox"},
                                                                    served_ports(),
                                                                    {vercel::make_port_names(with_)},
                                                                    std::move(execd_of)},
@@ -382,8 +388,9 @@ void server::break_off(const std::string& node, bool all) {
   impl_->break_off(node, all);
 }
 
-result<void> server::renew(const std::string& api_key, const std::optional<tls_text>& text) {
-  return impl_->renew(api_key, text);
+result<void> server::renew(const std::string& api_key, const std::vector<named_key>& named_keys,
+                           const std::optional<tls_text>& text) {
+  return impl_->renew(api_key, named_keys, text);
 }
 
 void server::stop_accepting() {

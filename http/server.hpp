@@ -5,6 +5,7 @@
 #include "base/io_pool.hpp"
 #include "base/limits.hpp"
 #include "base/metrics.hpp"
+#include "http/api/auth.hpp"
 #include "http/cluster/routing.hpp"
 #include "http/sandboxes/cluster_control.hpp"
 #include "http/sandboxes/node_images.hpp"
@@ -25,8 +26,9 @@ namespace insula::http {
 
 struct server_options {
   std::string address = "127.0.0.1";
-  std::uint16_t port = 8787; ///< 0: any free one; see server::port().
-  std::string api_key;       ///< Empty: nobody is asked for a key.
+  std::uint16_t port = 8787;         ///< 0: any free one; see server::port().
+  std::string api_key;               ///< Empty: nobody is asked for a key.
+  std::vector<named_key> named_keys; ///< Beside it. None where it is empty.
   /// Without a key: names by which clients may call this server, besides localhost.
   std::vector<std::string> allowed_hosts;
   std::optional<tls_files> tls;    ///< None: plain HTTP.
@@ -112,11 +114,12 @@ public:
   /// `all`, it is not heard of: only what waits for its first word ends. Any thread.
   void break_off(const std::string& node, bool all = true);
 
-  /// Takes another key, and the certificate of `text` (none: as it was), for requests and
-  /// connections from now on; those that are there go on. With another key browsers have to sign in
-  /// again. No key stays no key. Errors: invalid_request, naming the file; everything is as before
-  /// then. Any thread, after start().
-  result<void> renew(const std::string& api_key, const std::optional<tls_text>& text);
+  /// Takes other keys, and the certificate of `text` (none: as it was), for requests and
+  /// connections from now on; those that are there go on. With another main key browsers have to
+  /// sign in again. No key stays no key. Errors: invalid_request, naming the file; everything is as
+  /// before then. Any thread, after start().
+  result<void> renew(const std::string& api_key, const std::vector<named_key>& named_keys,
+                     const std::optional<tls_text>& text);
 
   /// Who connects from now on waits for the next server; whoever is there is served as ever.
   void stop_accepting();

@@ -13,8 +13,23 @@ response access_scheme::unauthorized(const request_head&) const {
   return {401, json::write_error("Unauthorized", "unauthorized")};
 }
 
-std::vector<documented_answer> access_scheme::answers(bool) const {
-  return {{"401", "", "", "Unauthorized"}};
+response access_scheme::forbidden(std::string_view why) const {
+  return {403, json::write_error(why, "forbidden")};
+}
+
+shared_named_key access_scheme::named_key_in(const request_head& head,
+                                             const credentials& known) const {
+  return known.key().named_in_header(head.field("Authorization"), true);
+}
+
+std::vector<documented_answer> access_scheme::answers(bool of_sandbox) const {
+  std::vector<documented_answer> all{
+    {"401", "", "", "Unauthorized"},
+    {"403", "The API key does not open this.", "application/json", "ErrorResponse"}};
+  if (of_sandbox)
+    all.push_back({"429", "A ceiling of the API key with which the sandbox was made is used up.",
+                   "application/json", "ErrorResponse"});
+  return all;
 }
 
 namespace access {
@@ -25,6 +40,9 @@ class for_everybody : public access_scheme {
 public:
   bool allows(const request_head&, const std::string&, const credentials&) const override {
     return true;
+  }
+  shared_named_key named_key_in(const request_head&, const credentials&) const override {
+    return nullptr;
   }
   caller caller_of(const request_head&, const credentials&) const override {
     return caller::stranger;
@@ -58,6 +76,10 @@ public:
   bool allows(const request_head& head, const std::string&,
               const credentials& known) const override {
     return known.shows_key(head, false) || known.key().allows_query(head.query);
+  }
+  shared_named_key named_key_in(const request_head& head, const credentials& known) const override {
+    const auto found = known.key().named_in_header(head.field("Authorization"), false);
+    return found ? found : known.key().named_in_query(head.query);
   }
   bool offers_sign_in() const override { return true; }
   std::string_view query_parameter() const override { return "token"; }

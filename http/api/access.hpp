@@ -13,7 +13,7 @@
 
 namespace insula::http {
 
-/// What opens this node: its key, cookies of browsers that are signed in, and tokens for single
+/// What opens this node: its keys, cookies of browsers that are signed in, and tokens for single
 /// ports. Copies share what they check against. Any thread.
 class credentials {
 public:
@@ -56,7 +56,12 @@ public:
   virtual bool allows(const request_head& head, const std::string& sandbox,
                       const credentials& known) const = 0;
 
+  /// The named key that the request shows, if it does not show more. Null: none.
+  virtual shared_named_key named_key_in(const request_head& head, const credentials& known) const;
+
   virtual response unauthorized(const request_head& head) const;
+  /// 403: a named key has been shown that does not open what is asked for. `why`: a sentence.
+  virtual response forbidden(std::string_view why) const;
 
   /// What the client of an allowed request has shown. A token is no key: it is for one port of one
   /// sandbox, and is given away, as a link is.

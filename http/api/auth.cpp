@@ -9,12 +9,37 @@
 #include <array>
 #include <mutex>
 #include <openssl/evp.h>
+#include <optional>
 #include <utility>
 
 namespace insula::http {
 
 namespace {
 constexpr std::string_view scheme = "Bearer ";
+
+bool allows(const std::vector<std::string>& list, std::string_view which) {
+  return list.empty() || std::find(list.begin(), list.end(), which) != list.end();
+}
+
+/// None: it is no header of the scheme.
+std::optional<std::string_view> bearer_in(std::string_view authorization, bool any_case) {
+  const auto word = authorization.substr(0, scheme.size());
+  if (any_case ? !same_letters(word, scheme) : word != scheme)
+    return std::nullopt;
+  return authorization.substr(scheme.size());
+}
+
+/// None: there is no such word in the query.
+std::optional<std::string> token_in(std::string_view query) {
+  constexpr std::string_view name = "token=";
+  while (!query.empty()) {
+    const auto pair = query.substr(0, query.find('&'));
+    if (pair.substr(0, name.size()) == name)
+      return percent_decode(pair.substr(name.size()));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+  }
+  return std::nullopt;
+}
 
 bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
@@ -58,10 +83,52 @@ private:
   std::array<std::string, 3> encoded_;
 };
 
+struct key_check::known_keys {
+  struct named_one {
+    shared_named_key is;
+    known_key secret;
+  };
+
+  known_keys(std::string key, std::vector<named_key> others)
+      : main(std::move(key)) {
+    for (auto& each : others) {
+      auto is = std::make_shared<const named_key>(std::move(each));
+      named.push_back({is, known_key{is->secret}});
+    }
+  }
+
+  template <class Holds>
+  bool any(Holds holds) const {
+    return (!main.is_empty() && holds(main)) ||
+           std::any_of(named.begin(), named.end(),
+                       [&](const auto& each) { return holds(each.secret); });
+  }
+  bool are_in(std::string_view text, bool long_ones) const {
+    return any([&](const known_key& each) {
+      return (each.is_long() || !long_ones) && each.is_readable_in(text);
+    });
+  }
+
+  const known_key main;
+  std::vector<named_one> named;
+};
+
 struct key_check::place {
   std::mutex guard;
-  std::shared_ptr<const known_key> now;
+  std::shared_ptr<const known_keys> now;
 };
+
+bool named_key::may_use(std::string_view api) const {
+  return allows(apis, api);
+}
+
+bool named_key::may_reach_team(std::string_view team) const {
+  return allows(teams, team);
+}
+
+bool named_key::may_reach_project(std::string_view project) const {
+  return allows(projects, project);
+}
 
 key_check::known_key::known_key(std::string key)
     : key_(std::move(key)) {
@@ -110,67 +177,88 @@ std::string key_check::known_key::seal(std::string_view text) const {
   return is_empty() ? std::string{} : hmac_sha256(key_, text);
 }
 
-key_check::key_check(std::string key)
+key_check::key_check(std::string key, std::vector<named_key> named)
     : place_(std::make_shared<place>()) {
-  place_->now = std::make_shared<const known_key>(std::move(key));
+  place_->now = std::make_shared<const known_keys>(std::move(key), std::move(named));
 }
 
-std::shared_ptr<const key_check::known_key> key_check::now() const {
+std::shared_ptr<const key_check::known_keys> key_check::now() const {
   const std::lock_guard hold{place_->guard};
   return place_->now;
 }
 
-void key_check::replace(std::string key) {
-  auto next = std::make_shared<const known_key>(std::move(key));
+void key_check::replace(std::string key, std::vector<named_key> named) {
+  auto next = std::make_shared<const known_keys>(std::move(key), std::move(named));
   const std::lock_guard hold{place_->guard};
-  if (next->is_empty() == place_->now->is_empty())
+  if (next->main.is_empty() == place_->now->main.is_empty())
     place_->now = std::move(next);
 }
 
 bool key_check::open() const {
-  return now()->is_empty();
+  return now()->main.is_empty();
 }
 
-std::string key_check::seal(std::string_view text) const {
-  return now()->seal(text);
+shared_named_key key_check::named(std::string_view candidate) const {
+  const auto keys = now();
+  shared_named_key found;
+  for (const auto& each : keys->named) // All of them: the time tells nothing.
+    if (each.secret.equals(candidate))
+      found = each.is;
+  return found;
+}
+
+shared_named_key key_check::named_in_header(std::string_view authorization, bool any_case) const {
+  const auto shown = bearer_in(authorization, any_case);
+  return shown ? named(*shown) : nullptr;
+}
+
+shared_named_key key_check::named_in_query(std::string_view query) const {
+  const auto shown = token_in(query);
+  return shown ? named(*shown) : nullptr;
+}
+
+shared_named_key key_check::by_name(std::string_view name) const {
+  const auto keys = now();
+  for (const auto& each : keys->named)
+    if (each.is->name == name)
+      return each.is;
+  return nullptr;
+}
+
+std::string key_check::seal(std::string_view text, std::string_view name) const {
+  const auto keys = now();
+  if (name.empty())
+    return keys->main.seal(text);
+  for (const auto& each : keys->named)
+    if (each.is->name == name)
+      return each.secret.seal(text);
+  return {};
 }
 
 bool key_check::is_in(std::string_view text) const {
-  const auto key = now();
-  if (key->is_empty())
-    return false;
-  if (text.find('%') == std::string_view::npos)
-    return key->is_readable_in(text);
-  return key->is_readable_in(text) || key->is_readable_in(percent_decode(text));
+  const auto keys = now();
+  return keys->are_in(text, false) ||
+         (text.find('%') != std::string_view::npos && keys->are_in(percent_decode(text), false));
 }
 
 bool key_check::is_in_address(std::string_view part) const {
-  return now()->is_long() && is_in(part);
+  const auto keys = now();
+  return keys->are_in(part, true) ||
+         (part.find('%') != std::string_view::npos && keys->are_in(percent_decode(part), true));
 }
 
 bool key_check::is_key(std::string_view candidate) const {
-  return now()->equals(candidate);
+  return now()->main.equals(candidate);
 }
 
 bool key_check::allows_header(std::string_view authorization, bool any_case) const {
-  if (open())
-    return true;
-  const auto word = authorization.substr(0, scheme.size());
-  return (any_case ? same_letters(word, scheme) : word == scheme) &&
-         is_key(authorization.substr(scheme.size()));
+  const auto shown = bearer_in(authorization, any_case);
+  return open() || (shown && is_key(*shown));
 }
 
 bool key_check::allows_query(std::string_view query) const {
-  if (open())
-    return true;
-  constexpr std::string_view name = "token=";
-  while (!query.empty()) {
-    const auto pair = query.substr(0, query.find('&'));
-    if (pair.substr(0, name.size()) == name)
-      return is_key(percent_decode(pair.substr(name.size())));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-  }
-  return false;
+  const auto shown = token_in(query);
+  return open() || (shown && is_key(*shown));
 }
 
 } // namespace insula::http

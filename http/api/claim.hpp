@@ -16,6 +16,8 @@ struct claimed_request {
   std::size_t pattern;         ///< Which of claims::patterns() it is counted as.
   const access_scheme* scheme; ///< How the key is shown for it.
   bool needs_scheme = false;   ///< The scheme has to allow it. Otherwise admit() decides.
+  /// By public_api::name(): a named key for one of them counts as the key.
+  std::vector<std::string_view> apis = {};
   /// `knows_key`: the scheme allows it.
   std::function<admission(bool knows_key, const std::string& request_id)> admit;
   std::function<response()> unknown; ///< What is answered where no node has the sandbox.

@@ -4,6 +4,7 @@
 #include "http/json/json.hpp"
 #include "http/text/percent.hpp"
 #include "http/transport/connection.hpp"
+#include "http/transport/node_fields.hpp"
 #include "http/transport/request_semantics.hpp"
 
 #include <algorithm>
@@ -17,6 +18,7 @@ constexpr std::string_view persistent_field = "Insula-Persistent";
 constexpr std::string_view privileges_field = "Insula-Privileges";
 constexpr std::string_view image_field = "Insula-Image";
 constexpr std::size_t longest_image = 512;
+constexpr std::string_view not_for_key = "The API key does not open this.";
 
 std::vector<route> rows_of(const std::vector<std::shared_ptr<const public_api>>& apis) {
   std::vector<route> all;
@@ -94,7 +96,8 @@ std::optional<response> dispatcher::refusal(const request_head& head, const rout
     return std::nullopt;
   if (auto no = api->objection(head, row))
     return no;
-  if (const auto* gate = api->gate(head.path); gate && !gate->allows(head, {}, is_.known))
+  if (const auto* gate = api->gate(head.path);
+      gate && !gate->allows(head, {}, is_.known) && !gate->named_key_in(head, is_.known))
     return row == nullptr ? gate->unauthorized(head) : refused_without_key(head, *row->who);
   return std::nullopt;
 }
@@ -106,6 +109,23 @@ response dispatcher::refused_without_key(const request_head& head, const access_
   auto page = is_.sign_in_page(accepts_gzip(head.field("Accept-Encoding")));
   page.status = 401;
   return page;
+}
+
+/// None: it is let in. `key`: the named key with which; null: it needs none.
+std::optional<response> dispatcher::refusal_of_client(const request_head& head,
+                                                      const access_scheme& by,
+                                                      const std::string& sandbox,
+                                                      shared_named_key& key) const {
+  if (behind_node_) {
+    const auto name = head.field(node_fields::key_field);
+    key = name.empty() ? nullptr : is_.keys.by_name(name);
+    if (!name.empty() && !key)
+      return by.forbidden("The node that has the sandbox does not know the API key.");
+  }
+  if (by.allows(head, sandbox, is_.known))
+    return std::nullopt;
+  key = by.named_key_in(head, is_.known);
+  return key ? std::nullopt : std::optional{refused_without_key(head, by)};
 }
 
 response dispatcher::no_route_for(const request_head& head) const {
@@ -191,27 +211,38 @@ admission dispatcher::admit(const request_head& head) const {
   note_wrong_key(head, plan, row);
   if (plan.from == caller::visitor)
     track.forget_wishes();
+  track.set_key(plan.key);
   plan.track = std::move(track);
   return plan;
 }
 
 admission dispatcher::admit_claimed(const request_head& head, const claimed_request& to,
                                     const other_nodes* others, request_track track) const {
-  const bool knows_key = to.scheme->allows(head, to.sandbox, is_.known);
+  shared_named_key key;
+  const bool is_shown = !refusal_of_client(head, *to.scheme, to.sandbox, key);
+  const bool may = !key || std::any_of(to.apis.begin(), to.apis.end(),
+                                       [&](auto api) { return key->may_use(api); });
+  const bool knows_key = is_shown && may;
   auto plan = to.needs_scheme && !knows_key ? refused(to.scheme->unauthorized(head))
                                             : to.admit(knows_key, track.context().id);
+  if (!may && plan.refusal && plan.refusal->status == 401)
+    plan = refused(to.scheme->forbidden(not_for_key));
   note_wrong_key(head, plan, *claimed_[to.pattern]);
   const bool let_in = !plan.refusal;
-  if (others != nullptr && let_in)
-    if (auto away =
-          others->admit(head, {to.sandbox, to.unknown}, track.context().id, &is_.known.key()))
+  const auto name = key && knows_key ? key->name : std::string{};
+  if (others != nullptr && let_in) {
+    concern about{to.sandbox, to.unknown};
+    about.key = name;
+    if (auto away = others->admit(head, std::move(about), track.context().id, &is_.known.key()))
       plan = std::move(*away);
+  }
   if (knows_key)
-    plan.from = to.scheme->caller_of(head, is_.known);
+    plan.from = key ? caller::holder : to.scheme->caller_of(head, is_.known);
   else if (let_in)
     plan.from = caller::visitor;
   if (!knows_key)
     track.forget_wishes();
+  track.set_key(name);
   plan.track = std::move(track);
   return plan;
 }
@@ -223,11 +254,16 @@ admission dispatcher::decide(const request_head& head, std::optional<route_table
     return refused(std::move(*no));
   if (row == nullptr)
     return refused(no_route_for(head));
-  const matched_request what{std::move(found->path), head};
-  if (!row->who->allows(head, what.id(), is_.known))
-    return refused(refused_without_key(head, *row->who));
+  shared_named_key key;
+  if (auto no = refusal_of_client(head, *row->who, found->path.id(), key))
+    return refused(std::move(*no));
+  if (key && (row->main_key_alone || !key->may_use(row->api)))
+    return refused(row->who->forbidden(not_for_key));
+  const matched_request what{std::move(found->path), head, key};
   auto plan = plan_of(*row, what, others, context);
-  plan.from = row->who->caller_of(head, is_.known);
+  plan.from = key ? caller::holder : row->who->caller_of(head, is_.known);
+  if (key)
+    plan.key = key->name;
   return plan;
 }
 
@@ -238,9 +274,11 @@ admission dispatcher::plan_of(const route& row, const matched_request& what,
   if (auto no = objection_to_wishes(head))
     return refused(std::move(*no));
   if (others != nullptr)
-    if (auto about = concern_of(row, what))
+    if (auto about = concern_of(row, what)) {
+      about->key = what.key() ? what.key()->name : std::string{};
       if (auto away = others->admit(head, std::move(*about), context.id))
         return std::move(*away);
+    }
   auto plan = row.admit(what);
   if (plan.refusal || row.body == body_use::ignored)
     return plan;

@@ -23,6 +23,8 @@ class dispatcher {
 public:
   struct options {
     credentials known;
+    /// Behind another node: the keys by whose names that one says which it has let in.
+    key_check keys{{}};
     page_guard pages{{}};
     std::vector<std::shared_ptr<const public_api>>
       apis; ///< Of two rows for a path the first counts.
@@ -45,6 +47,9 @@ private:
   const public_api* api_of(std::string_view path) const;
   request_track track_of(const request_head& head, route_figures& row,
                          std::optional<request_track> decided) const;
+  std::optional<response> refusal_of_client(const request_head& head, const access_scheme& by,
+                                            const std::string& sandbox,
+                                            shared_named_key& key) const;
   admission decide(const request_head& head, std::optional<route_table::found> found,
                    const other_nodes* others, const request_context& context) const;
   admission plan_of(const route& row, const matched_request& what, const other_nodes* others,

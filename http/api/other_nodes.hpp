@@ -30,6 +30,7 @@ struct concern {
   std::function<told_by_body(std::string_view body)> in_body = nullptr;
   bool id_in_body = false;           ///< Else the image alone.
   response (*no_length)() = nullptr; ///< As the route's.
+  std::string key = {};              ///< The name of the named key that its client has shown.
 };
 
 /// The other nodes, as one of this node's doors has them: says of each request whether it is served

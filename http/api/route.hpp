@@ -40,13 +40,16 @@ private:
 /// A request and the row that it meets, while its header is there. What is needed later is copied.
 class matched_request : public request_path {
 public:
-  matched_request(request_path path, const request_head& head)
+  matched_request(request_path path, const request_head& head, shared_named_key key = nullptr)
       : request_path(std::move(path))
-      , head_(head) {}
+      , head_(head)
+      , key_(std::move(key)) {}
   matched_request(const matched_request&) = delete;
   matched_request& operator=(const matched_request&) = delete;
 
   const request_head& head() const { return head_; }
+  /// The named key with which it was let in, here or by another node. Null: the main key, or none.
+  const shared_named_key& key() const { return key_; }
   /// A header field; empty: it is not there.
   std::string field(std::string_view name) const { return std::string{head_.field(name)}; }
   /// The same, which may be there and empty; none: it is not there.
@@ -56,6 +59,7 @@ public:
 
 private:
   const request_head& head_;
+  const shared_named_key key_;
 };
 
 /// One row of the table. Pattern: literal segments, `:name`, and `*` at the end for the rest.
@@ -86,6 +90,9 @@ struct route {
   bool at_node = false;
 
   std::string_view api = {}; ///< By public_api::name(); the dispatcher writes it here.
+
+  /// It is about the node, or about all that is there: no named key opens it.
+  bool main_key_alone = false;
 };
 
 /// Whether an Accept-Encoding field names gzip, and not with a weight of 0.

@@ -40,17 +40,18 @@ const by_exact_bearer exact_bearer;
 struct route_group {
   std::string_view tag;
   void (*add)(std::vector<route>&, const shared_services&);
-  bool own = false; ///< As of operation.
+  bool own = false;     ///< As of operation.
+  bool of_node = false; ///< As route::main_key_alone.
 };
 
 constexpr route_group groups[] = {
-  {"Sandboxes", add_sandbox_routes},        {"Commands", add_exec_routes},
-  {"Commands", add_exec_input_route, true}, {"Files", add_file_routes},
-  {"Archives", add_archive_routes},         {"Sessions", add_session_routes},
-  {"Terminals", add_terminal_routes},       {"Buckets", add_mount_routes},
-  {"Network", add_network_routes, true},    {"Previews", add_preview_routes, true},
-  {"Images", add_image_routes, true},       {"Pool", add_pool_routes},
-  {"Cluster", add_cluster_routes, true}};
+  {"Sandboxes", add_sandbox_routes},          {"Commands", add_exec_routes},
+  {"Commands", add_exec_input_route, true},   {"Files", add_file_routes},
+  {"Archives", add_archive_routes},           {"Sessions", add_session_routes},
+  {"Terminals", add_terminal_routes},         {"Buckets", add_mount_routes},
+  {"Network", add_network_routes, true},      {"Previews", add_preview_routes, true},
+  {"Images", add_image_routes, true, true},   {"Pool", add_pool_routes, false, true},
+  {"Cluster", add_cluster_routes, true, true}};
 
 const parameter sandbox_parameter{"id",
                                   "path",
@@ -77,20 +78,21 @@ public:
 
   std::vector<route> routes() const override {
     std::vector<route> table;
-    const auto tagged = [&](std::size_t first, std::string_view tag, bool own) {
+    const auto tagged = [&](std::size_t first, const route_group& group) {
       for (auto row = first; row < table.size(); ++row) {
-        table[row].document.tag = tag;
-        table[row].document.own = table[row].document.own || own;
+        table[row].document.tag = group.tag;
+        table[row].document.own = table[row].document.own || group.own;
+        table[row].main_key_alone = table[row].main_key_alone || group.of_node;
       }
     };
     for (const auto& group : groups) {
       const auto first = table.size();
       group.add(table, with_);
-      tagged(first, group.tag, group.own);
+      tagged(first, group);
     }
     const auto first = table.size();
     add_service_routes(table, with_, document_);
-    tagged(first, "Node", false);
+    tagged(first, {"Node", nullptr});
     return table;
   }
 

@@ -57,18 +57,20 @@ void write_metrics(const std::shared_ptr<const services>& with, const reply& to)
 } // namespace
 
 route metrics_route(const shared_services& with) {
-  return {verb::get,
-          "/metrics",
-          access::key,
-          body_use::ignored,
-          0,
-          [with](const matched_request&) {
-            return answered_by(
-              [with](const std::string&, const reply& to) { write_metrics(with, to); });
-          },
-          {.id = "getMetrics",
-           .summary = "What the server counts, for Prometheus.",
-           .answers = {{"200", "The text exposition format, version 0.0.4.", "text/plain", ""}}}};
+  route made{
+    verb::get,
+    "/metrics",
+    access::key,
+    body_use::ignored,
+    0,
+    [with](const matched_request&) {
+      return answered_by([with](const std::string&, const reply& to) { write_metrics(with, to); });
+    },
+    {.id = "getMetrics",
+     .summary = "What the server counts, for Prometheus.",
+     .answers = {{"200", "The text exposition format, version 0.0.4.", "text/plain", ""}}}};
+  made.main_key_alone = true;
+  return made;
 }
 
 void add_service_routes(std::vector<route>& table, const shared_services& with,

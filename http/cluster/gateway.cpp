@@ -96,7 +96,7 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
   wanted->peek = peek;
   wanted->came = copy_of(head, peek);
   if (!is_behind_node())
-    wanted->head = write_head(head, request_id, key);
+    wanted->head = write_head(head, request_id, key, wanted->about.key);
   wanted->length = head.content_length.value_or(0);
   wanted->chunked = head.chunked;
   wanted->asks_first = head.asks_first;
@@ -135,7 +135,7 @@ bool decides(std::string_view name) {
 } // namespace
 
 std::string gateway::write_head(const request_head& head, const std::string& request_id,
-                                const key_check* key) const {
+                                const key_check* key, std::string_view named) const {
   std::string text;
   text.reserve(1024);
   append_target(text, head, key);
@@ -162,6 +162,8 @@ std::string gateway::write_head(const request_head& head, const std::string& req
   if (head.client != nullptr)
     append(text, node_fields::client_field, head.client->peer());
   append(text, node_fields::scheme_field, encrypted_ ? "https" : "http");
+  if (!named.empty())
+    append(text, node_fields::key_field, named);
   if (!name_.empty())
     append(text, node_fields::door_field, name_);
   if (head.chunked)

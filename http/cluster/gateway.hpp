@@ -27,9 +27,9 @@ public:
                                  const key_check* key = nullptr) const override;
 
   /// The request's header for its owner, whole: what concerns this connection stays on it, and what
-  /// this node knows is said.
+  /// this node knows is said. `named`: the name of the named key that was shown; empty: none.
   std::string write_head(const request_head& head, const std::string& request_id,
-                         const key_check* key = nullptr) const;
+                         const key_check* key = nullptr, std::string_view named = {}) const;
 
 private:
   bool has_to_peek(const request_head& head, const concern& about) const;

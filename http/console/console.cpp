@@ -184,6 +184,7 @@ route runs_route(const shared_services& with) {
                    const std::string&, const reply& to) { list_runs(*with, id, query, to); });
              },
              {}};
+  made.main_key_alone = true;
   made.unknown = [](const request_path&) { return no_such_sandbox(); };
   return made;
 }
@@ -196,8 +197,13 @@ std::vector<route> routes_of(const shared_services& with) {
   route list_at_node{
     verb::get, "/console/nodes/:node/sandboxes", access::key, body_use::ignored, 0, list_here, {}};
   list_at_node.at_node = true;
+  list_at_node.main_key_alone = true;
+  route list_of_this{verb::get, "/console/sandboxes", access::key, body_use::ignored, 0, list_here,
+                     {}};
+  list_of_this.main_key_alone = true;
   return {
     list_at_node,
+    list_of_this,
     runs_route(with),
     {verb::get,
      "/",
@@ -210,7 +216,6 @@ std::vector<route> routes_of(const shared_services& with) {
        });
      },
      {}},
-    {verb::get, "/console/sandboxes", access::key, body_use::ignored, 0, list_here, {}},
     {verb::post,
      "/console/sign-in",
      access::own_page,

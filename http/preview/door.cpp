@@ -97,6 +97,7 @@ std::optional<claimed_request> door::find(const request_head& head) const {
   const auto* served = to->served_by != 0 ? served_at(to->served_by) : nullptr;
   found.scheme = served != nullptr ? served->scheme : is_.scheme;
   found.needs_scheme = served != nullptr;
+  found.apis = served != nullptr ? is_.served_apis : is_.apis;
   found.unknown = [port = to->port, names = to->named_by, as_page = wants_page(head)] {
     return names ? names->unknown() : not_running(port, as_page);
   };

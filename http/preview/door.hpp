@@ -28,6 +28,8 @@ struct settings {
   /// Another node has decided that whoever asks may enter, and says who that is.
   bool behind_node = false;
   const access_scheme* scheme = access::key; ///< How the key is shown for a preview.
+  /// Whose named keys open previews, by public_api::name(); and what goes on from a served port.
+  std::vector<std::string_view> apis = {}, served_apis = {};
   std::vector<served_port> served = {};
   /// Names that APIs give to ports. They come before every other address, in Host or else in
   /// X-Forwarded-Host, which is for clients that cannot say what Host they ask for.

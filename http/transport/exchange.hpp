@@ -183,6 +183,7 @@ struct admission {
   /// What is answered when body_limit is passed. `bytes`: as many as are known of.
   response (*too_large)(std::uint64_t bytes, std::uint64_t limit) = nullptr;
   caller from = caller::stranger; ///< What its client has shown by it.
+  std::string key = {};           ///< The name of the named key that it has shown; empty: none.
   /// The request itself, from here to its answer's end.
   request_track track = {};
 };

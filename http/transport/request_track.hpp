@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace insula::http {
 
@@ -42,6 +43,9 @@ public:
     context_.gains.reset();
     context_.image.clear();
   }
+
+  /// As of request_context.
+  void set_key(std::string name) { context_.key = std::move(name); }
 
   /// Header fields of the answer, a line each.
   void append_fields(std::string& head) const;

@@ -29,12 +29,25 @@ response no_token_of_this_server() {
     refusal{403, "forbidden", "The token is not one of this server's, or has expired."});
 }
 
+bool has_main_token(const token_standing& is) {
+  return is.allowed && is.allowed->key.empty();
+}
+
 class by_bearer final : public access_scheme {
 public:
   bool allows(const request_head& head, const std::string&,
               const credentials& known) const override {
     return known.key().open() || known.shows_key(head, true) ||
-           standing(known.key(), head).allowed.has_value();
+           has_main_token(standing(known.key(), head));
+  }
+  shared_named_key named_key_in(const request_head& head, const credentials& known) const override {
+    if (auto shown = known.key().named_in_header(head.field("Authorization"), true))
+      return shown;
+    const auto is = standing(known.key(), head);
+    return is.allowed && !is.allowed->key.empty() ? known.key().by_name(is.allowed->key) : nullptr;
+  }
+  response forbidden(std::string_view why) const override {
+    return failure(refusal{403, "forbidden", std::string{why}});
   }
   response unauthorized(const request_head& head) const override {
     return head.field("Authorization").empty()
@@ -44,8 +57,11 @@ public:
   }
   std::vector<documented_answer> answers(bool) const override {
     return {{"401", "There is no bearer token.", "application/json", "VercelError"},
-            {"403", "The token is not one of this server's, or has expired.", "application/json",
-             "VercelError"}};
+            {"403",
+             "The token is not one of this server's, or has expired; or its key is for other APIs.",
+             "application/json", "VercelError"},
+            {"429", "The node has no room, or a ceiling of the API key is used up.",
+             "application/json", "VercelError"}};
   }
 };
 
@@ -55,21 +71,30 @@ const by_bearer the_bearer;
 
 const access_scheme* const bearer = &the_bearer;
 
-reach::reach(const services& with, const request_head& head) {
+reach::reach(const services& with, const matched_request& what)
+    : key_(what.key()) {
+  const auto& head = what.head();
   // Without a key every request reaches every project.
   if (with.key.open() || with.key.allows_header(head.field("Authorization"), true))
     return;
   is_ = standing(with.key, head);
-  const auto team = form_value(head.query, "teamId");
-  names_team_ = !is_.allowed || team.empty() || team == is_.allowed->team;
+  // Of a token that another key has signed than the one with which the request was let in.
+  if (is_.allowed && is_.allowed->key != (key_ ? key_->name : std::string{}))
+    is_.allowed.reset();
+  auto team = form_value(head.query, "teamId");
+  if (is_.is_one) {
+    names_team_ = !is_.allowed || team.empty() || team == is_.allowed->team;
+    if (team.empty() && is_.allowed)
+      team = is_.allowed->team;
+  }
+  names_team_ = names_team_ && (!key_ || key_->may_reach_team(team));
 }
 
 std::optional<response> reach::objection(std::string_view project) const {
-  if (is_whole())
-    return std::nullopt;
-  if (!is_.allowed) // The token has expired since, or the node that let it in has another key.
-    return no_token_of_this_server();
-  if (names_team_ && is_.allowed->project == project)
+  if (is_.is_one && !is_.allowed)     // The token has expired since, or the node that let it in has
+    return no_token_of_this_server(); // another key.
+  if (names_team_ && (!is_.is_one || is_.allowed->project == project) &&
+      (!key_ || key_->may_reach_project(project)))
     return std::nullopt;
   return failure(refusal{404, "not_found", "The project was not found."});
 }

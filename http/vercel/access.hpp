@@ -1,6 +1,7 @@
 #pragma once
 
 #include "http/api/access.hpp"
+#include "http/api/route.hpp"
 #include "http/sandboxes/services.hpp"
 #include "http/vercel/tokens.hpp"
 
@@ -9,22 +10,25 @@
 
 namespace insula::http::vercel::access {
 
-/// As a bearer token: the key, or a token that is signed with it.
+/// As a bearer token: the key, a named key, or a token that is signed with one of them.
 extern const access_scheme* const bearer;
 
 /// What a request may be about, once it has been let in.
 class reach {
 public:
-  reach(const services& with, const request_head& head);
+  reach(const services& with, const matched_request& what);
 
   /// What is told instead, of what belongs to `project`; none: it is within reach.
   std::optional<response> objection(std::string_view project) const;
   /// Every project is.
-  bool is_whole() const { return !is_.is_one; }
+  bool is_whole() const {
+    return !is_.is_one && (!key_ || (key_->teams.empty() && key_->projects.empty()));
+  }
 
 private:
   token_standing is_;
-  bool names_team_ = true; ///< The query names the token's team, or no team.
+  shared_named_key key_;   ///< The client's; null: the main one, or none.
+  bool names_team_ = true; ///< The query names a team of the key's, which is the token's if any.
 };
 
 } // namespace insula::http::vercel::access

@@ -169,7 +169,7 @@ void add_list_route(std::vector<route>& table, const shared_services& with,
        list_call call{with, {}, {}, {}};
        if (const auto wrong = read_call(what.head().query, call))
          return refused(failure(*wrong));
-       if (auto no = access::reach{*with, what.head()}.objection(call.list.group))
+       if (auto no = access::reach{*with, what}.objection(call.list.group))
          return refused(std::move(*no));
        return answered_by([call = std::move(call)](const std::string&, const reply& to) {
          to->answer_within(look_patience, late_answer());

@@ -373,7 +373,7 @@ route named_route(const shared_services& with, const std::string& prefix, verb m
                  return refused(unknown_sandbox(call.name));
                if (call.project.empty())
                  return refused(failure(refusal{400, "bad_request", "projectId is required"}));
-               if (auto no = access::reach{*with, what.head()}.objection(call.project))
+               if (auto no = access::reach{*with, what}.objection(call.project))
                  return refused(std::move(*no));
                return answered_by(
                  [call = std::move(call), handle](const std::string& body, const reply& to) {
@@ -418,7 +418,7 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with,
                      body_use::buffered, limits::routed_body_bytes,
                      [with, under_way](const matched_request& what) {
                        return answered_by(
-                         [with, under_way, reach = access::reach{*with, what.head()},
+                         [with, under_way, reach = access::reach{*with, what},
                           host = what.field("Host")](const std::string& body, const reply& to) {
                            create(with, under_way, reach, host, body, to);
                          });

@@ -80,7 +80,7 @@ route route_of(const shared_services& with, const std::string& prefix, verb meth
                               what.field("Content-Type"),
                               what.field("Host"),
                               form_value(what.head().query, "wait") == "true",
-                              {*with, what.head()}}));
+                              {*with, what}}));
              },
              std::move(document)};
   made.about = [](const matched_request& what) {

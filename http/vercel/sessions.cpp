@@ -166,7 +166,7 @@ admission admit_list(const shared_services& with, const matched_request& what) {
   const auto limit = page_limit(query);
   if (project.empty() || name.empty())
     return bad("project and name are required");
-  if (auto no = access::reach{*with, what.head()}.objection(project))
+  if (auto no = access::reach{*with, what}.objection(project))
     return refused(std::move(*no));
   if (!limit)
     return bad("limit must be from 1 to 50");

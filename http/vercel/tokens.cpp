@@ -15,9 +15,12 @@ constexpr std::string_view issuer = "insula", access_prefix = "insula_";
 constexpr std::size_t longest_token = 4096;
 /// What else the server's key signs has another beginning.
 constexpr std::string_view purpose = "insula vercel token\n";
+/// The claim that names the key. None: the main one.
+constexpr std::string_view key_claim = "insula_key";
 
-std::string signature_of(const key_check& key, std::string_view text) {
-  return base64url(key.seal(std::string{purpose}.append(text)));
+/// Empty: there is no such key.
+std::string signature_of(const key_check& key, const std::string& name, std::string_view text) {
+  return base64url(key.seal(std::string{purpose}.append(text), name));
 }
 
 /// Header, claims and signature.
@@ -46,11 +49,12 @@ token_standing standing_of_identity(const key_check& key, std::string_view token
   is.is_one = true;
   if (key.open())
     return is;
+  token_scope of{text_in(said, "owner_id"), text_in(said, "project_id"), text_in(said, key_claim)};
   const auto& signature = (*parts)[2];
-  const auto right = signature_of(key, token.substr(0, token.size() - signature.size() - 1));
+  const auto right =
+    signature_of(key, of.key, token.substr(0, token.size() - signature.size() - 1));
   const auto* ends = json::find(said, "exp");
-  token_scope of{text_in(said, "owner_id"), text_in(said, "project_id")};
-  if (is_same_secret(right, signature) && ends != nullptr && ends->IsInt64() &&
+  if (!right.empty() && is_same_secret(right, signature) && ends != nullptr && ends->IsInt64() &&
       ends->GetInt64() > now_s && !of.project.empty())
     is.allowed = std::move(of);
   return is;
@@ -64,9 +68,11 @@ std::string make_identity_token(const key_check& key, const token_scope& of, std
   claims.begin_object().member("iss", issuer);
   claims.member("sub", "owner:" + of.team + ":project:" + of.project);
   claims.member("owner_id", of.team).member("project_id", of.project);
+  if (!of.key.empty())
+    claims.member(key_claim, of.key);
   claims.member("iat", issued_s).member("exp", expires_s).end_object();
   auto token = base64url(R"({"alg":"HS256","typ":"JWT"})") + '.' + base64url(claims.str());
-  const auto signature = signature_of(key, token);
+  const auto signature = signature_of(key, of.key, token);
   return token + '.' + signature;
 }
 

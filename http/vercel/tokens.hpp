@@ -7,17 +7,19 @@
 #include <string>
 #include <string_view>
 
-/// Tokens for one project. They are signed with the server's key and kept nowhere: the key's
-/// holder makes them, on any machine, and a new key ends all of them.
+/// Tokens for one project. They are signed with the server's main key or with a named one, and kept
+/// nowhere: the key's holder makes them, on any machine, and a new key ends all of them.
 namespace insula::http::vercel {
 
 /// What a token is good for.
 struct token_scope {
   std::string team, project;
+  std::string key = {}; ///< The name of the key that signs it. Empty: the main one.
   bool operator==(const token_scope&) const = default;
 };
 
-/// As VERCEL_OIDC_TOKEN: three parts, in which clients read team and project. `key` is not open.
+/// As VERCEL_OIDC_TOKEN: three parts, in which clients read team and project. `key` has what signs
+/// it.
 std::string make_identity_token(const key_check& key, const token_scope& of, std::int64_t issued_s,
                                 std::int64_t expires_s);
 /// The same as one word, which clients take for any other access token.

@@ -429,6 +429,7 @@ TEST_CASE("a file with secrets that others can read is known as that", "[apps][c
   CHECK(exposed(secret, 0604) == file);
   CHECK(exposed("server: {api_key: k}", 0644) == file);
   CHECK(exposed("server: {api_key: \"\"}", 0644).empty());
+  CHECK(exposed("keys: {ci: {key: k1}}", 0644) == file);
   CHECK(exposed("buckets: {bindings: {D: {endpoint: http://s3, bucket: b}}}", 0644).empty());
 }
 
@@ -742,4 +743,84 @@ TEST_CASE("variables for all sandboxes have names that programs can read", "[con
         here + ": expected at most 16KiB of names and values");
   CHECK(loaded("sandbox: {env: {A: " + std::string(16 * 1024 - 3, 'x') + "}}").sandbox.env.size() ==
         1);
+}
+
+TEST_CASE("named keys are read with all that they may and may have", "[apps][config]") {
+  const auto c = loaded(R"(
+server: {api_key: main}
+keys:
+  ci:
+    key: k1
+    apis: [vercel]
+    teams: [me, them]
+    projects: [tests]
+    limits: {sandboxes: 10, vcpus: 2.5, creates_per_minute: 30}
+  a-Key_2: {key: k2, apis: [bridge, opensandbox]}
+)");
+  REQUIRE(c.keys.size() == 2);
+  CHECK(c.keys.at("ci") ==
+        named_key_config{"k1", {"vercel"}, {"me", "them"}, {"tests"}, 10, 2.5, 30});
+  CHECK(c.keys.at("a-Key_2") == named_key_config{"k2", {"bridge", "opensandbox"}, {}, {}, 0, 0, 0});
+  CHECK(loaded("keys: {}").keys.empty());
+  CHECK(loaded("keys:").keys.empty());
+  CHECK(loaded("keys: {ci: {key: k}}", {{"SANDBOX_API_KEY", "main"}}).keys.at("ci").key == "k");
+}
+
+TEST_CASE("a mistake in a named key is told with its place, and no key is", "[apps][config]") {
+  const auto [text, why] = GENERATE(table<std::string, std::string>({
+    {"ci: {}",
+     "keys.ci.key: expected 1 to 4096 printable ASCII characters without spaces, got none"},
+    {"ci: secret", "keys.ci: expected a section with key"},
+    {"ci: {key: a secret}",
+     "keys.ci.key: expected 1 to 4096 printable ASCII characters without spaces"},
+    {"ci: {key: [secret]}",
+     "keys.ci.key: expected 1 to 4096 printable ASCII characters without spaces"},
+    {"sec.ret: {key: k}", "keys: expected names of 1 to 63 of a-z, A-Z, 0-9, '_' and '-'"},
+    {"ci: {key: k, api: [bridge]}",
+     "keys.ci.api: no such key; a named key has key, apis, teams, projects and limits with "
+     "sandboxes, vcpus and creates_per_minute"},
+    {"ci: {key: k, apis: [console]}",
+     "keys.ci.apis: expected a list of bridge, opensandbox and vercel, got \"console\""},
+    {"ci: {key: k, apis: bridge}",
+     "keys.ci.apis: expected a list of bridge, opensandbox and vercel, got \"bridge\""},
+    {"ci: {key: k, apis: []}",
+     "keys.ci.apis: expected a list of bridge, opensandbox and vercel, got a list"},
+    {"ci: {key: k, apis: [vercel], projects: [a b]}",
+     "keys.ci.projects: expected a list of names of 1 to 128 of a-z, A-Z, 0-9, '_' and '-', got "
+     "\"a b\""},
+    {"ci: {key: k, projects: [a]}",
+     "keys.ci.projects: needs apis: [vercel], since the other APIs know none"},
+    {"ci: {key: k, apis: [vercel, bridge], teams: [a]}",
+     "keys.ci.teams: needs apis: [vercel], since the other APIs know none"},
+    {"ci: {key: k, limits: 5}",
+     "keys.ci.limits: expected a section with sandboxes, vcpus and creates_per_minute, got \"5\""},
+    {"ci: {key: k, limits: {sandboxes: 0}}",
+     "keys.ci.limits.sandboxes: expected a whole number from 1 to 1000000, got \"0\""},
+    {"ci: {key: k, limits: {vcpus: -1}}",
+     "keys.ci.limits.vcpus: expected a number of CPUs from 0.01 to 1000000, such as 8 or 0.5, got "
+     "\"-1\""},
+    {"ci: {key: k, limits: {creates: 1}}",
+     "keys.ci.limits.creates: no such key; a named key has key, apis, teams, projects and limits "
+     "with sandboxes, vcpus and creates_per_minute"},
+    {"ci: {key: k}, ci: {key: l}", "keys.ci: given twice, first in line 2"},
+    {"ci: {key: k, key: l}", "keys.ci.key: given twice, first in line 2"},
+  }));
+  CAPTURE(text);
+  const auto told = mistake("server: {api_key: main}\nkeys: {" + text + "}");
+  CHECK(told == "cluster.yaml:2: " + why);
+  CHECK(told.find("secret") == std::string::npos);
+}
+
+TEST_CASE("named keys stand beside a main one, and are different from each other",
+          "[apps][config]") {
+  CHECK(mistake("keys: {ci: {key: k}}") ==
+        "cluster.yaml:1: keys: beside named keys there is a main one: set SANDBOX_API_KEY or "
+        "server.api_key");
+  const std::string same = "cluster.yaml:1: keys: two keys are the same, or one is "
+                           "server.api_key; each has to be different from all others";
+  CHECK(mistake("keys: {a: {key: k}, b: {key: k}}\nserver: {api_key: main}") == same);
+  CHECK(mistake("keys: {a: {key: main}}\nserver: {api_key: main}") == same);
+  CHECK(changed_keys(loaded("server: {api_key: m}\nkeys: {a: {key: k}}"),
+                     loaded("server: {api_key: m}\nkeys: {a: {key: l}}")) ==
+        std::vector<std::string>{"keys"});
 }

@@ -83,3 +83,35 @@ TEST_CASE("with another key all copies know that one alone", "[http][auth]") {
   none.replace("a key");
   CHECK(none.open());
 }
+
+TEST_CASE("named keys are known beside the main one", "[http][auth]") {
+  using insula::http::named_key;
+  key_check key{"the first key of all", {{"ci", "the-key-0123456789+/", {"bridge"}, {}, {}}}};
+  CHECK_FALSE(key.is_key("the-key-0123456789+/"));
+  CHECK_FALSE(key.allows_header("Bearer the-key-0123456789+/", true));
+  REQUIRE(key.named("the-key-0123456789+/"));
+  CHECK(key.named("the-key-0123456789+/")->name == "ci");
+  CHECK(key.named_in_header("bearer the-key-0123456789+/", true));
+  CHECK_FALSE(key.named_in_header("bearer the-key-0123456789+/", false));
+  CHECK(key.named_in_query("token=the-key-0123456789%2B/"));
+  CHECK_FALSE(key.named("the first key of all"));
+  CHECK_FALSE(key.named(""));
+  CHECK_FALSE(key.named_in_query(""));
+  REQUIRE(key.by_name("ci"));
+  CHECK(key.by_name("ci")->may_use("bridge"));
+  CHECK_FALSE(key.by_name("ci")->may_use("vercel"));
+  CHECK_FALSE(key.by_name(""));
+  // Neither goes anywhere.
+  for (const std::string text : {"the first key of all", "x the-key-0123456789+/ y",
+                                 "the-key-0123456789%2B%2F", "Basic dGhlLWtleS0wMTIzNDU2Nzg5Ky86"})
+    CHECK(key.is_in(text));
+  CHECK(key.is_in_address("/a/the-key-0123456789+/"));
+  CHECK_FALSE(key.is_in("the-key-0123456789"));
+  CHECK(key.seal("a") != key.seal("a", "ci"));
+  CHECK(key.seal("a", "ci").size() == 32);
+  CHECK(key.seal("a", "no").empty());
+  const auto copy = key;
+  key.replace("the first key of all");
+  CHECK_FALSE(copy.named("the-key-0123456789+/"));
+  CHECK_FALSE(copy.is_in("x the-key-0123456789+/ y"));
+}

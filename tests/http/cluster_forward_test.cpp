@@ -398,6 +398,44 @@ TEST_CASE("the owner decides by what this node has decided by", "[http][cluster]
   }
 }
 
+TEST_CASE("a named key goes along by its name, and the owner decides by its own of that name",
+          "[http][cluster][keys]") {
+  http::server_options options;
+  options.api_key = "the key of both nodes";
+  options.named_keys = {{"ci", "the-key-of-ci-0123456789", {"bridge", "vercel"}, {}, {}},
+                        {"web", "the-key-of-web-012345678", {"vercel"}, {}, {"mine"}}};
+  pair_of_nodes both{options, options};
+  const std::string ci = "Authorization: Bearer the-key-of-ci-0123456789\r\n",
+                    web = "Authorization: Bearer the-key-of-web-012345678\r\n",
+                    command = R"({"argv":["true"]})";
+  const auto owned = http::vercel::sandbox_of(options.secret, "other", "box");
+  both.all->give(owned, "n2");
+  const auto run = [&](const std::string& fields) {
+    return ask(both.n1.port(), "POST", exec, command, fields).status;
+  };
+  CHECK(run(ci) == 200);
+  CHECK(both.n2.h().last_exec().context.key == "ci");
+  CHECK(run("Authorization: Bearer " + options.api_key + "\r\nInsula-Node-Key: ci\r\n") == 200);
+  CHECK(both.n2.h().last_exec().context.key.empty()); // No client says it.
+  CHECK(run(web) == 403);
+  const auto of_project = [&](const std::string& project) {
+    return ask(both.n1.port(), "GET", "/v2/sandboxes/box?projectId=" + project, {}, web).status;
+  };
+  CHECK(of_project("other") == 404);
+  // The owner has another configuration by now.
+  auto& there = both.n2.h().server();
+  REQUIRE(there.renew(options.api_key, {{"ci", "another-key-of-that-name", {"vercel"}, {}, {}}},
+                      std::nullopt));
+  CHECK(run(ci) == 403);
+  REQUIRE(there.renew(options.api_key, {}, std::nullopt));
+  const auto unknown = ask(both.n1.port(), "POST", exec, command, ci);
+  CHECK(unknown.status == 403);
+  CHECK(unknown.body.find("The node that has the sandbox does not know the API key.") !=
+        std::string::npos);
+  CHECK(run("Authorization: Bearer " + options.api_key + "\r\n") == 200);
+  CHECK(both.n1.is_untouched());
+}
+
 TEST_CASE("who owns it may take a while to be found", "[http][cluster]") {
   pair_of_nodes both;
   both.n1.routing->hold();

@@ -1,0 +1,274 @@
+// Named keys: what each opens, in the words of each API.
+#include "http/vercel/settings.hpp"
+#include "http/vercel/tokens.hpp"
+#include "tests/http/client.hpp"
+#include "tests/http/fakes.hpp"
+#include "tests/support/catch.hpp"
+
+#include <ctime>
+
+using namespace insula;
+using namespace insula::test;
+
+namespace {
+
+const std::string main_key = "the-main-key-of-this-node", bridge_key = "the-key-for-the-bridge",
+                  sandbox_key = "the-key-for-opensandbox", vercel_key = "the-key-for-one-project",
+                  any_key = "the-key-for-every-api";
+
+http::server_options with_keys() {
+  http::server_options options;
+  options.api_key = main_key;
+  options.named_keys = {{"ci", bridge_key, {"bridge"}, {}, {}},
+                        {"agents", sandbox_key, {"opensandbox"}, {}, {}},
+                        {"web", vercel_key, {"vercel"}, {"me"}, {"prj"}},
+                        {"all", any_key, {}, {}, {}}};
+  return options;
+}
+
+std::string bearer(const std::string& key) {
+  return "Authorization: Bearer " + key + "\r\n";
+}
+
+auto look_at(const house& h, const std::string& target, const std::string& fields) {
+  return ask(h.port(), "GET", target, {}, fields);
+}
+
+listed_sandbox box(const std::string& name, const std::string& project) {
+  http::vercel::settings is{project, name};
+  listed_sandbox made;
+  made.id = "abcdefghij";
+  made.is.exists = true;
+  made.is.metadata[http::vercel::metadata_api] = text_of(is);
+  made.is.run.emplace();
+  made.is.run->number = 1;
+  return made;
+}
+
+http::key_check keys_of(const http::server_options& options) {
+  return http::key_check{options.api_key, options.named_keys};
+}
+
+} // namespace
+
+TEST_CASE("a named key opens the routes of its APIs, and is told so at others", "[http][keys]") {
+  house h{with_keys()};
+  const std::string running = "/v1/sandbox/abc/running";
+  for (const auto& key : {main_key, bridge_key, any_key})
+    CHECK(look_at(h, running, bearer(key)).status == 200);
+  for (const auto& key : {sandbox_key, vercel_key}) {
+    const auto got = look_at(h, running, bearer(key));
+    CHECK(got.status == 403);
+    CHECK(got.body == R"({"error":"The API key does not open this.","code":"forbidden"})");
+  }
+  CHECK(look_at(h, running, bearer("the-main-key-of-this-nodE")).status == 401);
+  CHECK(look_at(h, running, {}).status == 401);
+  // What is no route is told without saying more.
+  CHECK(look_at(h, "/v1/sandbox/abc/nothing", bearer(bridge_key)).status == 404);
+  // What it shows the sandbox is told, so that what it makes counts for it.
+  REQUIRE(ask(h.port(), "POST", "/v1/sandbox/abc/exec", R"({"argv":["true"]})", bearer(bridge_key))
+            .status == 200);
+  CHECK(h.last_exec().context.key == "ci");
+  REQUIRE(ask(h.port(), "POST", "/v1/sandbox/abc/exec", R"({"argv":["true"]})", bearer(main_key))
+            .status == 200);
+  CHECK(h.last_exec().context.key.empty());
+  // A client cannot say it itself.
+  REQUIRE(ask(h.port(), "POST", "/v1/sandbox/abc/exec", R"({"argv":["true"]})",
+              bearer(main_key) + "Insula-Node-Key: ci\r\n")
+            .status == 200);
+  CHECK(h.last_exec().context.key.empty());
+}
+
+TEST_CASE("what is about the node needs the main key", "[http][keys]") {
+  house h{with_keys()};
+  for (const auto* target : {"/metrics", "/v1/pool/stats", "/v1/images", "/v1/cluster",
+                             "/console/sandboxes", "/console/nodes/n1/sandboxes"}) {
+    CAPTURE(target);
+    for (const auto& key : {bridge_key, sandbox_key, vercel_key, any_key})
+      CHECK(look_at(h, target, bearer(key)).status == 403);
+    CHECK(look_at(h, target, bearer(main_key)).status != 403);
+    CHECK(look_at(h, target, bearer(main_key)).status != 401);
+  }
+  for (const auto* target : {"/v1/pool/prime", "/v1/pool/shutdown-prewarmed", "/v1/images/pull",
+                             "/v1/cluster/drain/n1"}) {
+    CAPTURE(target);
+    CHECK(ask(h.port(), "POST", target, "{}", bearer(any_key)).status == 403);
+  }
+  CHECK(ask(h.port(), "DELETE", "/v1/images/host", {}, bearer(any_key)).status == 403);
+  // The document is the bridge's, also with the key in the query.
+  CHECK(look_at(h, "/v1/openapi.json", bearer(bridge_key)).status == 200);
+  CHECK(look_at(h, "/v1/openapi.json?token=" + bridge_key, {}).status == 200);
+  CHECK(look_at(h, "/v1/openapi.json?token=" + vercel_key, {}).status == 403);
+  CHECK(look_at(h, "/health", {}).status == 200);
+}
+
+TEST_CASE("a listener for metrics that asks for the key asks for the main one", "[http][keys]") {
+  auto options = with_keys();
+  options.metrics = http::server_options::metrics_listener{"127.0.0.1", 0, true};
+  house h{options};
+  const auto port = h.server().metrics_port();
+  CHECK(ask(port, "GET", "/metrics", {}, bearer(any_key)).status == 403);
+  CHECK(ask(port, "GET", "/metrics", {}, bearer(main_key)).status == 200);
+}
+
+TEST_CASE("OpenSandbox's clients show a named key as the main one", "[http][keys]") {
+  house h{with_keys()};
+  for (const std::string field : {"OPEN-SANDBOX-API-KEY: ", "Authorization: Bearer "}) {
+    CAPTURE(field);
+    for (const auto* target : {"/v1/sandboxes", "/sandboxes/abc/proxy/44772/ping"}) {
+      CAPTURE(target);
+      const auto as_main = look_at(h, target, field + main_key + "\r\n").status;
+      CHECK(as_main != 401);
+      CHECK(look_at(h, target, field + sandbox_key + "\r\n").status == as_main);
+      CHECK(look_at(h, target, field + any_key + "\r\n").status == as_main);
+      CHECK(look_at(h, target, field + bridge_key + "\r\n").status == 403);
+    }
+  }
+  const auto ping = "/sandboxes/abc/proxy/44772/ping";
+  CHECK(look_at(h, ping, "X-EXECD-ACCESS-TOKEN: " + sandbox_key + "\r\n").status ==
+        look_at(h, ping, "X-EXECD-ACCESS-TOKEN: " + main_key + "\r\n").status);
+  CHECK(look_at(h, ping, "X-EXECD-ACCESS-TOKEN: " + vercel_key + "\r\n").status == 403);
+  CHECK(look_at(h, ping, "X-EXECD-ACCESS-TOKEN: nothing\r\n").status == 401);
+  CHECK(look_at(h, "/v1/sandboxes", "OPEN-SANDBOX-API-KEY: " + bridge_key + "\r\n").body ==
+        R"({"code":"FORBIDDEN","message":"The API key does not open this."})");
+}
+
+TEST_CASE("Vercel: a named key reaches its teams and projects, and others are not there",
+          "[http][keys][vercel]") {
+  house h{with_keys()};
+  h.plays().grouped = {box("one", "prj"), box("two", "other")};
+  const auto list = [&](const std::string& query, const std::string& key) {
+    return look_at(h, "/v2/sandboxes?" + query, bearer(key));
+  };
+  CHECK(list("project=prj&teamId=me", vercel_key).body.find(R"("name":"one")") !=
+        std::string::npos);
+  CHECK(list("project=other&teamId=me", vercel_key).status == 404);
+  CHECK(list("project=prj&teamId=they", vercel_key).status == 404);
+  CHECK(list("project=prj", vercel_key).status == 404); // It has teams, and this names none.
+  for (const auto& key : {main_key, any_key})
+    CHECK(list("project=other", key).status == 200);
+  const auto refused = list("project=prj", bridge_key);
+  CHECK(refused.status == 403);
+  CHECK(refused.body ==
+        R"({"error":{"code":"forbidden","message":"The API key does not open this."}})");
+  const auto fields = bearer(vercel_key);
+  for (const auto* method : {"GET", "PATCH", "DELETE"})
+    CHECK(
+      ask(h.port(), method, "/v2/sandboxes/two?projectId=other&teamId=me", "{}", fields).status ==
+      404);
+  CHECK(look_at(h, "/v2/sandboxes/sessions?project=other&name=two&teamId=me", fields).status ==
+        404);
+  CHECK(ask(h.port(), "POST", "/v3/sandboxes?teamId=me", R"({"projectId":"other","name":"box"})",
+            fields)
+          .status == 404);
+  for (const auto& each : h.heard().all())
+    CHECK(each.find("delete") == std::string::npos);
+}
+
+TEST_CASE("Vercel: tokens under a named key are good for what both may, and end with the key",
+          "[http][keys][vercel]") {
+  const auto options = with_keys();
+  house h{options};
+  h.plays().grouped = {box("one", "prj"), box("two", "other")};
+  const auto now = static_cast<std::int64_t>(::time(nullptr));
+  const auto made = [&](const std::string& team, const std::string& project,
+                        const std::string& key) {
+    return http::vercel::make_access_token(keys_of(options), {team, project, key}, now, now + 600);
+  };
+  const auto status = [&](const std::string& token, const std::string& project) {
+    return look_at(h, "/v2/sandboxes?project=" + project, bearer(token)).status;
+  };
+  CHECK(status(made("me", "prj", "web"), "prj") == 200);
+  CHECK(status(made("me", "prj", "web"), "other") == 404);
+  CHECK(status(made("me", "other", "web"), "other") == 404); // The key does not reach it.
+  CHECK(status(made("they", "prj", "web"), "prj") == 404);
+  CHECK(status(made("me", "other", "all"), "other") == 200);
+  CHECK(status(made("me", "prj", "ci"), "prj") == 403);
+  CHECK(status(made("me", "prj", ""), "prj") == 200);
+  // One that names a key and is signed by another, or by none.
+  const http::key_check forged{main_key, {{"web", any_key, {}, {}, {}}}};
+  CHECK(status(http::vercel::make_access_token(forged, {"me", "prj", "web"}, now, now + 600),
+               "prj") == 403);
+  const auto unknown = http::key_check{main_key, {{"no", any_key, {}, {}, {}}}};
+  CHECK(status(http::vercel::make_access_token(unknown, {"me", "prj", "no"}, now, now + 600),
+               "prj") == 403);
+  CHECK(status(http::vercel::make_identity_token(http::key_check{main_key}, {"me", "prj", "no"},
+                                                 now, now + 600),
+               "prj") == 403);
+  // Other APIs take no token.
+  CHECK(look_at(h, "/v1/sandbox/abc/running", bearer(made("me", "other", "all"))).status == 401);
+  // Without its key it is over.
+  auto fewer = options.named_keys;
+  fewer.erase(fewer.begin() + 2);
+  REQUIRE(h.server().renew(main_key, fewer, std::nullopt));
+  CHECK(status(made("me", "prj", "web"), "prj") == 403);
+  CHECK(status(vercel_key, "prj") == 403);
+  CHECK(status(made("me", "prj", ""), "prj") == 200);
+}
+
+TEST_CASE("other named keys hold at once, and those that are gone open nothing", "[http][keys]") {
+  house h{with_keys()};
+  const std::string running = "/v1/sandbox/abc/running", next = "another-key-for-the-bridge";
+  REQUIRE(look_at(h, running, bearer(bridge_key)).status == 200);
+  client waits{h.port()};
+  waits.send(request("GET", running, {}, bearer(bridge_key)));
+  REQUIRE(waits.receive().status == 200);
+  REQUIRE(h.server().renew(main_key, {{"ci", next, {"bridge"}, {}, {}}}, std::nullopt));
+  CHECK(look_at(h, running, bearer(next)).status == 200);
+  CHECK(look_at(h, running, bearer(bridge_key)).status == 401);
+  CHECK(look_at(h, running, bearer(any_key)).status == 401);
+  waits.send(request("GET", running, {}, bearer(bridge_key)));
+  CHECK(waits.receive().status == 401); // Also on a connection that is open.
+  CHECK(look_at(h, running, bearer(main_key)).status == 200);
+}
+
+TEST_CASE("no browser signs in with a named key", "[http][keys]") {
+  house h{with_keys()};
+  const auto host = "localhost:" + std::to_string(h.port());
+  client browser{h.port()};
+  const auto typed = [&](const std::string& key) {
+    browser.send("POST /console/sign-in HTTP/1.1\r\nHost: " + host + "\r\nOrigin: http://" + host +
+                 "\r\nContent-Length: " + std::to_string(key.size()) + "\r\n\r\n" + key);
+    return browser.receive();
+  };
+  const auto refused = typed(any_key);
+  CHECK(refused.status == 401);
+  CHECK_FALSE(refused.fields.contains("set-cookie"));
+  CHECK(typed(main_key).status == 204);
+}
+
+TEST_CASE("a named key opens previews if it is for an API that has them", "[http][keys]") {
+  house h{with_keys()};
+  const auto status = [&](const std::string& key) {
+    return look_at(h, "/v1/sandbox/abc/port/8000/", bearer(key)).status;
+  };
+  for (const auto& key : {bridge_key, sandbox_key, any_key}) {
+    CHECK(status(key) != 401);
+    CHECK(status(key) != 403);
+  }
+  CHECK(status(vercel_key) == 403);
+  CHECK(status("some-other-key-that-is-none") == 401);
+  // By way of execd's port it is OpenSandbox's alone.
+  const auto through = [&](const std::string& key) {
+    return look_at(h, "/sandboxes/abc/proxy/44772/proxy/8000/", bearer(key)).status;
+  };
+  CHECK(through(sandbox_key) != 403);
+  CHECK(through(bridge_key) == 403);
+}
+
+TEST_CASE("a ceiling of a key is told in the words of each API", "[http][keys]") {
+  house h{with_keys()};
+  const error full{errc::key_ceiling, "The API key ci may have 2 sandboxes at once."},
+    late{errc::key_ceiling, "The API key ci may make 2 sandboxes a minute.", 17};
+  h.plays().find_error = full;
+  auto got =
+    ask(h.port(), "POST", "/v1/sandbox/abc/exec", R"({"argv":["true"]})", bearer(bridge_key));
+  CHECK(got.status == 429);
+  CHECK(got.body == R"({"error":"The API key ci may have 2 sandboxes at once.",)"
+                    R"("code":"key_limit_reached"})");
+  CHECK_FALSE(got.fields.contains("retry-after"));
+  h.plays().find_error = late;
+  got = ask(h.port(), "POST", "/v1/sandbox/abc/exec", R"({"argv":["true"]})", bearer(bridge_key));
+  CHECK(got.status == 429);
+  CHECK(got.fields["retry-after"] == "17");
+}
