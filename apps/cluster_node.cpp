@@ -6,6 +6,7 @@
 #include "apps/cluster_entry.hpp"
 #include "base/log.hpp"
 #include "storage/etcd/http_client.hpp"
+#include "storage/etcd/key_ledger.hpp"
 #include "storage/etcd/membership.hpp"
 #include "storage/etcd/orphans.hpp"
 #include "storage/etcd/watched_keys.hpp"
@@ -142,6 +143,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   std::unique_ptr<storage::etcd::watched_keys> owners;
   std::unique_ptr<storage::etcd::membership> membership;
   std::unique_ptr<cluster_store> store;
+  std::unique_ptr<storage::etcd::key_ledger> key_ledger;
   std::unique_ptr<actors::cluster::links> links;
 
   mutable std::mutex mutex;
@@ -315,6 +317,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
             return is_closed() ? std::optional{error{errc::node_unreachable, closed_because()}}
                                : std::nullopt;
           }});
+    key_ledger = std::make_unique<storage::etcd::key_ledger>(*client, *membership, how.prefix,
+                                                             [] { return 1'000 * unix_ms(); });
     nodes = std::make_unique<storage::etcd::watched_keys>(*client, how.prefix + "nodes/",
                                                           [this] { members_changed(); });
     owners = std::make_unique<storage::etcd::watched_keys>(*client, how.prefix + "owner/", [] {});
@@ -521,6 +525,10 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   void look_for_orphans() {
     if (!membership->good())
       return;
+    key_ledger->tidy([self = shared_from_this()](const std::string& sandbox) {
+      const std::lock_guard lock{self->mutex};
+      return self->engine == nullptr || self->engine->survives(sandbox);
+    });
     if (!owners->ready() || !nodes->ready()) {
       const std::lock_guard lock{mutex};
       next_orphans = std::min(next_orphans, steady::now() + pause_before_tables);
@@ -869,6 +877,7 @@ cluster_node::~cluster_node() {
   end_links();
   core_->owners.reset();
   core_->nodes.reset(); // Its news are for the membership.
+  core_->key_ledger.reset();
   core_->store.reset();
   core_->membership.reset();
   core_->client.reset();
@@ -880,6 +889,10 @@ bool cluster_node::resumed() const {
 
 storage::etcd::cluster_store& cluster_node::records() {
   return *core_->store;
+}
+
+storage::key_ledger& cluster_node::key_ledger() {
+  return *core_->key_ledger;
 }
 
 std::uint64_t cluster_node::questions() const {

@@ -9,6 +9,7 @@
 #include "http/sandboxes/cluster_control.hpp"
 #include "runtime/engine.hpp"
 #include "storage/etcd/cluster_store.hpp"
+#include "storage/key_places.hpp"
 
 #include <memory>
 #include <string>
@@ -36,6 +37,8 @@ public:
   /// What the server before has left is still this node's.
   bool resumed() const;
   storage::etcd::cluster_store& records();
+  /// Of the places of named API keys. It goes with this.
+  storage::key_ledger& key_ledger();
   /// How often etcd was asked.
   std::uint64_t questions() const;
 

@@ -555,7 +555,9 @@ result<void> run(const config& values, const config_origin& from) {
     if (!cluster->resumed())
       forget_earlier_life(*state, engine);
     cluster->set_engine(engine); // Its permission is for what is still there.
+    key_places.share(&cluster->key_ledger());
   }
+  const at_end without_ledger{[&] { key_places.share(nullptr); }};
   auto records = open_records(*state, cluster.get());
   if (!records)
     return records.reason();

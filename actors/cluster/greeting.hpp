@@ -11,7 +11,7 @@ namespace insula::actors::cluster {
 /// Of what nodes say to each other on a link, and of what they keep in records. It grows when a
 /// node of the version before would get a message or a record wrong. Each node's record in etcd has
 /// it, so that such a node does not start beside.
-inline constexpr std::uint32_t link_version = 4;
+inline constexpr std::uint32_t link_version = 5;
 
 /// The first that each end of a link says: a line of always the same length, in all versions.
 struct greeting {

@@ -1,5 +1,6 @@
 // Named keys of the real program: what they open, and the ceilings on what they make.
 #include "tests/e2e/node.hpp"
+#include "tests/e2e/small_cluster.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/metrics_text.hpp"
 
@@ -162,4 +163,57 @@ TEST_CASE("SIGHUP has the server take other keys and ceilings", "[keys][reload]"
   reload(with_keys("{sandboxes: 2}"));
   CHECK(start(it, "ac") == 429);
   CHECK(running(it) == 2);
+}
+
+TEST_CASE("a key's ceiling holds over the nodes of a cluster", "[cluster][keys]") {
+  small_cluster nodes{3, with_keys("{sandboxes: 4}"), std::nullopt, main_key};
+  const auto began =
+    at_once(18, [&](std::size_t i) { return start(nodes[i % 3], numbered("a", i)); });
+  CHECK(std::count(began.begin(), began.end(), 200) == 4);
+  CHECK(std::count(began.begin(), began.end(), 429) == 14);
+  const auto sum = [&] { return running(nodes[0]) + running(nodes[1]) + running(nodes[2]); };
+  CHECK(sum() == 4);
+  // Each node asks for one that is elsewhere, and for one of its own.
+  std::vector<std::string> ids;
+  for (std::size_t i = 0; i < began.size(); ++i)
+    if (began[i] == 200)
+      ids.push_back(numbered("a", i));
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(start(nodes[i], ids[0]) == 200);
+  CHECK(remove(nodes[1], ids[0]) == 204);
+  REQUIRE(eventually([&] { return start(nodes[2], "bb") == 200; }));
+  CHECK(start(nodes[0], "cc") == 429);
+  CHECK(sum() == 4);
+  // What a killed node had counts no more once its lease is over.
+  std::size_t most = 0;
+  for (std::size_t i = 1; i < 3; ++i)
+    if (running(nodes[i]) > running(nodes[most]))
+      most = i;
+  const auto lost = running(nodes[most]);
+  REQUIRE(lost > 0);
+  nodes[most].crash_both();
+  const auto& left = nodes[(most + 1) % 3];
+  std::size_t next = 0;
+  for (std::size_t had = 0; had < lost; ++had)
+    REQUIRE(eventually([&] { return start(left, numbered("d", next++ % 400)) == 200; }));
+  CHECK(start(left, "zz") == 429);
+  CHECK(running(nodes[(most + 1) % 3]) + running(nodes[(most + 2) % 3]) == 4);
+  nodes[most].start(); // It has nothing, and may have nothing.
+  REQUIRE(eventually([&] { return start(nodes[most], "zy") == 429; }));
+  CHECK(sum() == 4);
+}
+
+TEST_CASE("a node takes from another one only a key that it knows", "[cluster][keys]") {
+  small_cluster nodes{2, with_keys("{sandboxes: 9}"), std::nullopt, main_key};
+  REQUIRE(start(nodes[0], "aa", main_key) == 200);
+  const auto owner = nodes.owner_number("aa");
+  const auto other = 1 - owner;
+  REQUIRE(start(nodes[other], "aa") == 200);
+  // The owner's configuration has no such key any more; the other node's has.
+  nodes[owner].configure(nodes.yaml_with(owner, "server: {api_key: " + main_key + "}\n"));
+  ::kill(nodes[owner].pid(), SIGHUP);
+  REQUIRE(
+    eventually([&] { return nodes[owner].log().find("named_keys=others") != std::string::npos; }));
+  CHECK(start(nodes[other], "aa") == 403);
+  CHECK(start(nodes[other], "aa", main_key) == 200);
 }

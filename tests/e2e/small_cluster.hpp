@@ -23,10 +23,12 @@ public:
     std::vector<made_authority::files> clients;
   };
 
+  /// `more`: of each node's configuration. `key`: the one that `more` has, for who looks at it.
   explicit small_cluster(std::size_t count = 3, const std::string& more = {},
-                         std::optional<etcd_ways> ways = std::nullopt)
+                         std::optional<etcd_ways> ways = std::nullopt, const std::string& key = {})
       : etcd(ways ? std::optional{ways->server} : std::nullopt)
-      , ways_(std::move(ways)) {
+      , ways_(std::move(ways))
+      , fields_(key.empty() ? "" : "Authorization: Bearer " + key + "\r\n") {
     for (std::size_t i = 0; i < count; ++i) {
       const auto name = name_of(i);
       certificates_.push_back(authority_.issue(name));
@@ -37,7 +39,7 @@ public:
     for (std::size_t i = 0; i < count; ++i)
       all.push_back(std::make_unique<node>(yaml(i), nullptr, name_of(i)));
     for (const auto& each : all)
-      REQUIRE(eventually([&] { return members(*each) == count; }));
+      REQUIRE(eventually([&] { return members(*each, fields_) == count; }));
   }
   ~small_cluster() {
     // The etcd goes last: whoever ends gives back what it has.
@@ -50,6 +52,16 @@ public:
   std::string yaml(std::size_t i) const { return yaml_without(i, lines_.size()); }
   /// The same as if the other one had never been.
   std::string yaml_without(std::size_t i, std::size_t other) const {
+    return yaml_of(i, other, more_);
+  }
+  /// The same with this in place of what all have.
+  std::string yaml_with(std::size_t i, const std::string& more) const {
+    return yaml_of(i, lines_.size(), more);
+  }
+  node& operator[](std::size_t i) { return *all[i]; }
+
+private:
+  std::string yaml_of(std::size_t i, std::size_t other, const std::string& more) const {
     std::string shown;
     if (ways_)
       shown = ", authority: " + ways_->server.authority +
@@ -60,14 +72,14 @@ public:
                 "\n  key: " + certificates_[i].key + "\n  nodes:\n";
     for (std::size_t each = 0; each < lines_.size(); ++each)
       text += each == other ? "" : lines_[each];
-    return text + more_;
+    return text + more;
   }
-  node& operator[](std::size_t i) { return *all[i]; }
 
+public:
   /// So many members have told this one of themselves.
-  static std::size_t members(const node& of) {
+  static std::size_t members(const node& of, const std::string& fields = {}) {
     rapidjson::Document seen;
-    seen.Parse(of.ask("GET", "/v1/cluster").body.c_str());
+    seen.Parse(of.ask("GET", "/v1/cluster", {}, fields).body.c_str());
     std::size_t count = 0;
     for (const auto& each : seen["nodes"].GetArray())
       if (std::string{each["state"].GetString()} == "member" && each["capacity"].GetInt() > 0)
@@ -80,9 +92,10 @@ public:
     std::int64_t epoch = 0;
   };
   /// As the node sees it; an empty name: nobody's.
-  static owner owner_of(const node& seen_by, const std::string& id) {
+  static owner owner_of(const node& seen_by, const std::string& id,
+                        const std::string& fields = {}) {
     rapidjson::Document seen;
-    seen.Parse(seen_by.ask("GET", "/v1/cluster").body.c_str());
+    seen.Parse(seen_by.ask("GET", "/v1/cluster", {}, fields).body.c_str());
     for (const auto& each : seen["sandboxes"].GetArray())
       if (each["id"].GetString() == id)
         return {each["node"].GetString(), each["epoch"].GetInt64()};
@@ -91,7 +104,7 @@ public:
   std::size_t owner_number(const std::string& id) {
     std::string name;
     REQUIRE(eventually([&] {
-      name = owner_of(*all[some_running()], id).node;
+      name = owner_of(*all[some_running()], id, fields_).node;
       return !name.empty();
     }));
     return static_cast<std::size_t>(std::stoi(name.substr(1)) - 1);
@@ -108,6 +121,7 @@ public:
 
 private:
   const std::optional<etcd_ways> ways_;
+  const std::string fields_; ///< That show the key. Empty: there is none.
   made_authority authority_;
   std::vector<made_authority::files> certificates_;
   std::vector<std::string> lines_; ///< Of the nodes, in the configuration.
