@@ -64,6 +64,9 @@ kept_log_impl::behavior_type kept_log(kept_log_impl::stateful_pointer<kept_log_s
       return reply;
     },
     [](detach_atom, std::uint64_t) {},
+    [](const input_piece&) {
+      return input_progress{0, input_state::over};
+    },
     [self](piece_read& said) {
       auto& st = self->state;
       auto open = st.questions.extract(said.question);

@@ -199,15 +199,6 @@ void runs::begin_one() {
      std::move(context)});
 }
 
-/// A server that was killed may have left its run pending.
-void runs::running(bool adopted) {
-  const auto last = current();
-  if (adopted && !starting_ && last && last->state == run_state::pending) {
-    starting_ = true;
-    on_running(last->number);
-  }
-}
-
 void runs::on_running(std::uint64_t number) {
   auto run = run_of(number);
   if (!run || !std::exchange(starting_, false))
@@ -392,12 +383,14 @@ void runs::stopped(const error& why) {
   });
 }
 
-/// Also one that an earlier server has begun, or had begun to end.
+/// An adopted sandbox has a run that an earlier server has begun, was about to begin or to end.
 void runs::running(bool adopted) {
   const auto run = current();
   if (!run || !is_alive(run->state))
     return;
   with_.keys.note_run(run->number);
+  if (adopted && run->state == run_state::pending && !std::exchange(starting_, true))
+    on_running(run->number);
   if (adopted && run->state == run_state::stopping)
     core_.post()([this] { end_current(); }); // Once its commands have been taken over.
 }

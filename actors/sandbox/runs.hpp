@@ -45,7 +45,6 @@ public:
               const otherwise_function& otherwise) override;
   std::optional<error> forbids_start() const override;
   bool in_use() const override;
-  void running(bool adopted) override;
   void count(sandbox_status& into) const override;
   void stopped(const error& why) override;
   void deleting(const error& why) override { refuse_all(why); }

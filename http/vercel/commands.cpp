@@ -191,7 +191,7 @@ std::string commands_json(const session_call& call, const command_list& all) {
   return out.str();
 }
 
-void list(const session_call& call, const std::string&, const reply& to) {
+void list_commands(const session_call& call, const std::string&, const reply& to) {
   ask_session<command_list>(
     call, find_commands{call.session.run}, to, [=](const command_list& all) {
       to->respond(all.elsewhere ? commands_elsewhere() : response{200, commands_json(call, all)});
@@ -492,7 +492,7 @@ void add_command_routes(std::vector<route>& table, const shared_services& with,
                     "with `logs` its output, and the command with its end.",
                     "VercelCommandAnswer", "VercelCommandRequest"));
   table.back().body_limit = limits::exec_body_bytes;
-  add(verb::get, "/cmd", list,
+  add(verb::get, "/cmd", list_commands,
       listed_of_run("listVercelCommands",
                     "The commands of a session, also of one that has ended: the newest first.",
                     "VercelCommandList"));
