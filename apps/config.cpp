@@ -467,6 +467,16 @@ struct binding_draft {
   bucket_credentials credentials;
 };
 
+constexpr const char* project_names = "a list of names of 1 to 128 of a-z, A-Z, 0-9, '_' and '-'";
+
+/// A team's or a project's.
+std::optional<std::string> project_name(const std::string& text) {
+  const bool good =
+    text.size() <= 128 && is_made_of(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                           "0123456789_-");
+  return good ? std::optional{text} : std::nullopt;
+}
+
 struct binding_member {
   std::string name;
   setter_of<binding_draft> set;
@@ -645,6 +655,8 @@ const std::vector<key>& keys() {
 
     {"bridge.default_session", yes_or_no(FIELD(default_session))},
 
+    {"vercel.projects", appended(FIELD(vercel.projects), project_name, project_names), false, true},
+
     {"log.level", one_of(FIELD(log_level),
                          choices<log::level>{{"debug", log::level::debug},
                                              {"info", log::level::info},
@@ -702,14 +714,6 @@ std::optional<std::string> api_of_keys(const std::string& text) {
   return known ? std::optional{text} : std::nullopt;
 }
 
-/// A team's or a project's.
-std::optional<std::string> project_name(const std::string& text) {
-  const bool good =
-    text.size() <= 128 && is_made_of(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                           "0123456789_-");
-  return good ? std::optional{text} : std::nullopt;
-}
-
 std::optional<unsigned> ceiling(const std::string& text) {
   const auto n = number<unsigned>(text);
   return n && *n >= 1 && *n <= 1'000'000 ? n : std::nullopt;
@@ -722,15 +726,14 @@ std::optional<double> vcpus_ceiling(const std::string& text) {
 
 /// Those below `limits` as well, with a point.
 const std::vector<named_key_member>& named_key_members() {
-  const std::string names = "a list of names of 1 to 128 of a-z, A-Z, 0-9, '_' and '-'";
   const std::string whole = "a whole number from 1 to 1000000";
   static const std::vector<named_key_member> table = {
     {"key", parsed(FIELD(key), credential, "1 to 4096 printable ASCII characters without spaces"),
      true},
     {"apis", appended_to_key(FIELD(apis), api_of_keys, "a list of bridge, opensandbox and vercel"),
      false, true},
-    {"teams", appended_to_key(FIELD(teams), project_name, names), false, true},
-    {"projects", appended_to_key(FIELD(projects), project_name, names), false, true},
+    {"teams", appended_to_key(FIELD(teams), project_name, project_names), false, true},
+    {"projects", appended_to_key(FIELD(projects), project_name, project_names), false, true},
     {"limits.sandboxes", parsed(FIELD(sandboxes), ceiling, whole)},
     {"limits.vcpus", parsed(FIELD(vcpus), vcpus_ceiling,
                             "a number of CPUs from 0.01 to 1000000, such as 8 or 0.5")},
@@ -1472,7 +1475,7 @@ bool config::operator==(const config& other) const {
   const auto rest = [](const config& c) {
     return std::tie(c.server, c.keys, c.state, c.runtime, c.node, c.sandbox, c.image, c.images,
                     c.runtimes, c.network, c.preview, c.snapshots, c.cluster, c.pool,
-                    c.default_session, c.log_level, c.exposed_file);
+                    c.default_session, c.vercel, c.log_level, c.exposed_file);
   };
   return rest(*this) == rest(other) && are_same(buckets, other.buckets);
 }

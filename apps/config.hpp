@@ -51,6 +51,12 @@ struct named_key_config {
   bool operator==(const named_key_config&) const = default;
 };
 
+struct vercel_config {
+  std::vector<std::string> projects; ///< Their ids. Empty: any.
+
+  bool operator==(const vercel_config&) const = default;
+};
+
 struct state_config {
   std::string directory = "/var/lib/insula";
   std::string user = "1879048191"; ///< A name or a uid; "root": stay root.
@@ -210,6 +216,7 @@ struct config {
   pool_config pool;
   cluster_config cluster;
   bool default_session = false; ///< Of the bridge API.
+  vercel_config vercel;
   log::level log_level = log::level::info;
   /// The file, if it holds secrets and others than its owner can read it. Empty: all is well.
   std::string exposed_file;

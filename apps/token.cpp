@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -78,6 +79,12 @@ int token_commands::impl::run_vercel(const environment& env) const {
   if (key.open()) {
     std::cerr << "insula: tokens are signed with the server's key: set SANDBOX_API_KEY, or name "
                  "the configuration that has it with --config\n";
+    return 2;
+  }
+  const auto& projects = values->vercel.projects;
+  if (!projects.empty() &&
+      std::find(projects.begin(), projects.end(), of.project) == projects.end()) {
+    std::cerr << "insula: --project: " << of.project << " is not one of vercel.projects\n";
     return 2;
   }
   if (!of.key.empty()) {

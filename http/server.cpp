@@ -279,6 +279,7 @@ private:
     with.key = key_;
     with.secret = options.secret;
     with.default_session = options.default_session;
+    with.projects = options.projects;
     with.any_image = options.any_image;
     with.probe_patience = options.probe_patience;
     with.spool_directory = options.spool_directory;

@@ -5,6 +5,8 @@
 #include "http/text/percent.hpp"
 #include "http/vercel/failures.hpp"
 
+#include <algorithm>
+
 namespace insula::http::vercel::access {
 
 namespace {
@@ -72,7 +74,8 @@ const by_bearer the_bearer;
 const access_scheme* const bearer = &the_bearer;
 
 reach::reach(const services& with, const matched_request& what)
-    : key_(what.key()) {
+    : projects_(with.projects)
+    , key_(what.key()) {
   const auto& head = what.head();
   // Without a key every request reaches every project.
   if (with.key.open() || with.key.allows_header(head.field("Authorization"), true))
@@ -93,7 +96,11 @@ reach::reach(const services& with, const matched_request& what)
 std::optional<response> reach::objection(std::string_view project) const {
   if (is_.is_one && !is_.allowed)     // The token has expired since, or the node that let it in has
     return no_token_of_this_server(); // another key.
-  if (names_team_ && (!is_.is_one || is_.allowed->project == project) &&
+  const auto listed = [&] {
+    return projects_.empty() ||
+           std::find(projects_.begin(), projects_.end(), project) != projects_.end();
+  };
+  if (listed() && names_team_ && (!is_.is_one || is_.allowed->project == project) &&
       (!key_ || key_->may_reach_project(project)))
     return std::nullopt;
   return failure(refusal{404, "not_found", "The project was not found."});

@@ -22,10 +22,11 @@ public:
   std::optional<response> objection(std::string_view project) const;
   /// Every project is.
   bool is_whole() const {
-    return !is_.is_one && (!key_ || (key_->teams.empty() && key_->projects.empty()));
+    return projects_.empty() && !is_.is_one && (!key_ || (key_->teams.empty() && key_->projects.empty()));
   }
 
 private:
+  std::vector<std::string> projects_; ///< Of the server. Empty: any.
   token_standing is_;
   shared_named_key key_;   ///< The client's; null: the main one, or none.
   bool names_team_ = true; ///< The query names a team of the key's, which is the token's if any.

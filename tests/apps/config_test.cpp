@@ -811,6 +811,18 @@ TEST_CASE("a mistake in a named key is told with its place, and no key is", "[ap
   CHECK(told.find("secret") == std::string::npos);
 }
 
+TEST_CASE("the projects of the Vercel API may be listed", "[apps][config]") {
+  CHECK(loaded("").vercel.projects.empty());
+  CHECK(loaded("vercel: {projects: []}").vercel.projects.empty());
+  CHECK(loaded("vercel: {projects: [tests, prj_2]}").vercel.projects ==
+        std::vector<std::string>{"tests", "prj_2"});
+  CHECK(mistake("vercel: {projects: [a b]}") ==
+        "cluster.yaml:1: vercel.projects: expected a list of names of 1 to 128 of a-z, A-Z, 0-9, "
+        "'_' and '-', got \"a b\" in it");
+  CHECK(changed_keys(loaded("vercel: {projects: [a]}"), loaded("")) ==
+        std::vector<std::string>{"vercel.projects"});
+}
+
 TEST_CASE("named keys stand beside a main one, and are different from each other",
           "[apps][config]") {
   CHECK(mistake("keys: {ci: {key: k}}") ==

@@ -272,3 +272,31 @@ TEST_CASE("a ceiling of a key is told in the words of each API", "[http][keys]")
   CHECK(got.status == 429);
   CHECK(got.fields["retry-after"] == "17");
 }
+
+TEST_CASE("Vercel: where projects are listed, what belongs to another is not there",
+          "[http][keys][vercel]") {
+  auto options = with_keys();
+  options.projects = {"prj", "web"};
+  house h{options};
+  const auto listed = box("one", "prj"), other = box("two", "other");
+  h.plays().grouped = {listed, other};
+  const auto fields = bearer(main_key);
+  const std::string unknown =
+    R"({"error":{"code":"not_found","message":"The project was not found."}})";
+  CHECK(look_at(h, "/v2/sandboxes?project=prj", fields).status == 200);
+  CHECK(look_at(h, "/v2/sandboxes?project=web", fields).status == 200);
+  CHECK(look_at(h, "/v2/sandboxes?project=other", fields).body == unknown);
+  for (const auto* method : {"GET", "PATCH", "DELETE"})
+    CHECK(ask(h.port(), method, "/v2/sandboxes/two?projectId=other", "{}", fields).status == 404);
+  CHECK(
+    ask(h.port(), "POST", "/v3/sandboxes", R"({"projectId":"other","name":"box"})", fields).body ==
+    unknown);
+  const auto run_of = [&](const listed_sandbox& is) {
+    h.plays().description = is.is;
+    return look_at(h, "/v2/sandboxes/sessions/sbx_" + std::string(26, 'a') + "1", fields).status;
+  };
+  CHECK(run_of(listed) == 200);
+  CHECK(run_of(other) == 404);
+  for (const auto& each : h.heard().all())
+    CHECK(each.find("delete") == std::string::npos);
+}
