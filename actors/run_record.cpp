@@ -49,6 +49,11 @@ std::optional<sandbox_run> read_run(std::uint64_t number, std::string_view text)
   return run;
 }
 
+std::optional<sandbox_run> find_run(const record_entries& record, std::uint64_t number) {
+  const auto at = number == 0 ? record.end() : record.find(key_of_run(number));
+  return at == record.end() ? std::nullopt : read_run(number, at->second);
+}
+
 std::optional<sandbox_run> last_run(const record_entries& record) {
   for (auto at = record.lower_bound(std::string{run_keys} + '~');
        at != record.begin() && (--at)->first >= run_keys;)

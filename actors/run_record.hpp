@@ -23,6 +23,8 @@ std::uint64_t run_of_key(std::string_view key);
 std::string text_of(const sandbox_run& run);
 std::optional<sandbox_run> read_run(std::uint64_t number, std::string_view text);
 
+/// 0 is the number of none.
+std::optional<sandbox_run> find_run(const record_entries& record, std::uint64_t number);
 /// The one that is alive, or was last. None: there was none.
 std::optional<sandbox_run> last_run(const record_entries& record);
 

@@ -605,6 +605,7 @@ result<void> run(const config& values, const config_origin& from) {
   options.time = &time;
   options.instances = std::make_shared<actors::instance_count>(values.sandbox.max_instances);
   options.key_places = &key_places;
+  options.served_since_ms = system_clock{}.unix_ms();
   const auto instances = options.instances;
   if (cluster)
     options.ours = [of = cluster.get()](const std::string& id) { return of->is_here(id); };

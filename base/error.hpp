@@ -40,6 +40,7 @@ enum class errc : std::uint8_t {
   run_over,         ///< The run of the sandbox that is asked for is over, or none is alive.
   key_ceiling,      ///< A ceiling of the API key with which the sandbox was made is used up. Trying
                     ///< later may help.
+  request_known,    ///< The request came before, by another key. See idempotency_key::by_digest.
 };
 
 /// A failure, and the sentence a person would want to read about it.

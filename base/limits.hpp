@@ -201,8 +201,15 @@ inline constexpr std::uint64_t routed_body_bytes = 64 * 1024;
 /// Of each sandbox that has runs, in its record. The sums count all of them.
 inline constexpr std::size_t kept_runs = 100;
 
+/// What was said of a sandbox's remembered commands when they were started, together: it is in memory
+/// as long as they are known. One alone may be as large as a program's words.
+inline constexpr std::size_t kept_result_bytes = 32u << 20;
+
 /// Of the list of a run's commands: what was said of them when they were started, together.
 inline constexpr std::size_t command_list_bytes = 8u << 20;
+
+/// After a server's start so long what the one before has not answered is known by its content.
+inline constexpr std::chrono::seconds repeat_patience{30};
 
 /// The end of a run waits so long for the disk to keep its commands' logs, and as long for the
 /// commands to end with it.

@@ -63,7 +63,8 @@ kept_logs::kept_logs(std::string directory, ceilings most)
 }
 
 kept_logs::~kept_logs() {
-  threads_.join();
+  changes_.join();
+  readers_.join(); // Whom the changes have given work.
 }
 
 void kept_logs::take_over(const known_keys& wanted) {
@@ -79,6 +80,7 @@ void kept_logs::take_over(const known_keys& wanted) {
     if (::fstatat(directory_.get(), owner.c_str(), &is, AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISDIR(is.st_mode))
       continue;
+    give_away(directory_.get(), owner.c_str());
     const auto known = wanted(owner);
     for (const auto& key : names_in(directory_.get(), owner.c_str())) {
       const auto path = path_of(owner, key);
@@ -175,6 +177,15 @@ void kept_logs::enforce(const std::string& owner) {
     drop_oldest();
 }
 
+/// To the owner of the directory: while a server starts it is still root.
+void kept_logs::give_away(int directory, const char* path) const {
+  struct stat is {};
+  if (::geteuid() != 0 || ::fstat(directory_.get(), &is) != 0)
+    return;
+  if (::fchownat(directory, path, is.st_uid, is.st_gid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0)
+    log::warning("kept_logs.not_given_away", {{"path", path}, {"reason", std::strerror(errno)}});
+}
+
 // ---- What is asked
 
 bool kept_logs::link(const std::string& owner, const std::string& key, int file) {
@@ -183,10 +194,14 @@ bool kept_logs::link(const std::string& owner, const std::string& key, int file)
   struct stat is {};
   if (file < 0 || ::fstat(file, &is) != 0)
     return false;
-  if ((::mkdirat(directory_.get(), owner.c_str(), 0700) != 0 && errno != EEXIST) ||
-      (::linkat(AT_FDCWD, ("/proc/self/fd/" + std::to_string(file)).c_str(), directory_.get(),
-                path_of(owner, key).c_str(), AT_SYMLINK_FOLLOW) != 0 &&
-       errno != EEXIST)) { // It may have it since the server before this one.
+  const bool made = ::mkdirat(directory_.get(), owner.c_str(), 0700) == 0;
+  const bool there = made || errno == EEXIST;
+  if (made)
+    give_away(directory_.get(), owner.c_str());
+  give_away(file, "");
+  if (!there || (::linkat(AT_FDCWD, ("/proc/self/fd/" + std::to_string(file)).c_str(),
+                          directory_.get(), path_of(owner, key).c_str(), AT_SYMLINK_FOLLOW) != 0 &&
+                 errno != EEXIST)) { // It may have it since the server before this one.
     log::warning("kept_logs.not_kept", {{"owner", owner}, {"reason", std::strerror(errno)}});
     ::unlinkat(directory_.get(), owner.c_str(), AT_REMOVEDIR); // If nothing else is in it.
     return false;
@@ -234,8 +249,8 @@ void kept_logs::open(const std::string& owner, const std::string& key, std::uint
     auto file = std::make_shared<unique_fd>(open_file(owner, key));
     if (!*file)
       return told(nullptr);
-    // Its heads are read on either thread: the next change need not wait for that.
-    boost::asio::post(threads_, [file, least_end, told = std::move(told)] {
+    // The next change need not wait until its heads are read.
+    boost::asio::post(readers_, [file, least_end, told = std::move(told)] {
       auto made = std::make_shared<reader>(output_log{std::move(*file), 0});
       made->log.recover();
       told(made->log.end() < least_end ? nullptr : made);
@@ -245,7 +260,7 @@ void kept_logs::open(const std::string& owner, const std::string& key, std::uint
 
 void kept_logs::read(std::shared_ptr<reader> of, std::uint64_t offset, std::size_t max_bytes,
                      std::function<void(output_log::piece)> told) {
-  boost::asio::post(threads_, [of = std::move(of), offset, max_bytes, told = std::move(told)] {
+  boost::asio::post(readers_, [of = std::move(of), offset, max_bytes, told = std::move(told)] {
     told(of->log.read(offset, max_bytes));
   });
 }

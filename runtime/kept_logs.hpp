@@ -4,7 +4,6 @@
 #include "runtime/engine.hpp"
 #include "runtime/output_log.hpp"
 
-#include <boost/asio/strand.hpp>
 #include <boost/asio/thread_pool.hpp>
 
 #include <cstddef>
@@ -24,9 +23,10 @@ namespace insula::runtime {
 /// output_log. What an owner keeps, what all keep, how many files that are, and what has to stay
 /// free on the disk have ceilings; the oldest go first.
 ///
-/// Threads: any thread may call. The work is done on two threads of its own, which wait for the
-///          disk: all that changes files on one after the other, in the order of the calls.
-///          Callbacks come on these threads.
+/// Threads: any thread may call. The work is done on three threads of its own, which wait for the
+///          disk: all that changes files on one, in the order of the calls, and what reads them on
+///          two. Callbacks come on these threads.
+/// Owner:   what is made belongs to the owner of the directory, also while the process is root.
 /// End:     the destructor does what has been asked for by then.
 class kept_logs {
 public:
@@ -86,13 +86,14 @@ private:
   };
   using owner_map = std::map<std::string, owned>;
 
-  // All of these on the strand.
+  // All of these on the thread for changes.
   bool link(const std::string& owner, const std::string& key, int file);
   void count(const std::string& owner, const std::string& key, std::uint64_t bytes);
   bool drop(const std::string& owner, const std::string& key);
   void drop_oldest_of(const std::string& owner);
   void drop_oldest();
   void enforce(const std::string& owner);
+  void give_away(int directory, const char* path) const;
   std::uint64_t lacking_on_disk() const;
   bool has(const std::string& owner, const std::string& key) const;
   unique_fd open_file(const std::string& owner, const std::string& key) const;
@@ -103,8 +104,8 @@ private:
   std::map<std::uint64_t, std::pair<std::string, std::string>> by_age_;
   std::uint64_t last_age_ = 0;
   std::uint64_t bytes_ = 0;
-  boost::asio::thread_pool threads_{2};
-  boost::asio::strand<boost::asio::thread_pool::executor_type> changes_{threads_.get_executor()};
+  boost::asio::thread_pool changes_{1};
+  boost::asio::thread_pool readers_{2};
 };
 
 } // namespace insula::runtime

@@ -132,7 +132,8 @@ errc known_code(std::uint8_t code) {
     case errc::image_refused:
     case errc::image_pending:
     case errc::run_over:
-    case errc::key_ceiling: return static_cast<errc>(code);
+    case errc::key_ceiling:
+    case errc::request_known: return static_cast<errc>(code);
   }
   return errc::internal;
 }

@@ -29,6 +29,9 @@ namespace insula {
 struct idempotency_key {
   std::string key;    ///< Of the client, as its hash in hexadecimal digits. Empty: it is not one.
   std::string digest; ///< Of what is asked for: the same key for something else is an error.
+  /// Its client has no key and sends it again if a server is lost before it answers. The command of
+  /// the first one is then to be asked for: request_known, with its text as the message.
+  bool by_digest = false;
 };
 
 /// When a command is over.
@@ -286,6 +289,7 @@ struct command_state {
   std::optional<process_end> end{}; ///< None: it runs.
   std::uint64_t run = 0;            ///< In which it was started; 0: in none.
   std::uint64_t log_end = 0;        ///< Of what it has said, once that is complete. 0: not known.
+  bool told = false;                ///< Its client was answered, if it has no key of its own.
 };
 /// What find_commands finds.
 struct command_list {

@@ -22,10 +22,14 @@ void command_logs::keep(std::uint64_t run, const then_function& then) {
   all->then = then;
   if (options().logs == nullptr)
     return all->done();
-  kept_.when_known([this, run, all] {
-    all->logs = kept_.outputs_of(run);
-    keep_next(all);
-  });
+  local().load(
+    [this, run, all] {
+      kept_.when_known([this, run, all] {
+        all->logs = kept_.outputs_of(run);
+        keep_next(all);
+      });
+    },
+    [all](const error&) { all->done(); });
   if (all->then)
     core_.after(limits::kept_logs_patience, [all] { all->done(); });
 }
@@ -53,23 +57,22 @@ void command_logs::settle(std::uint64_t run) {
 }
 
 void command_logs::open(const std::string& key, command_status answer,
-                        const reply<command_status>& to) {
-  const auto least_end = answer.log_end;
-  const auto tell =
-    [this, to, answer = std::move(answer)](const std::shared_ptr<runtime::kept_logs::reader>& log) {
-      auto told = answer;
-      told.log_gone = log == nullptr;
-      if (log) {
-        told.begin_offset = log->log.begin();
-        told.end_offset = log->log.end();
-        auto end = told.end.value_or(process_end{});
-        end.lost = false; // Of the log nothing is.
-        told.process = core_.start_log_reader({options().logs, log, end});
-      }
-      to.deliver(std::move(told));
-    };
+                        const reply<command_status>& to, const then_function& not_there) {
   if (options().logs == nullptr)
-    return tell(nullptr);
+    return not_there();
+  const auto least_end = answer.log_end;
+  const auto tell = [this, to, not_there, answer = std::move(answer)](
+                      const std::shared_ptr<runtime::kept_logs::reader>& log) {
+    if (log == nullptr)
+      return not_there();
+    auto told = answer;
+    told.begin_offset = log->log.begin();
+    told.end_offset = log->log.end();
+    auto end = told.end.value_or(process_end{});
+    end.lost = false; // Of the log nothing is.
+    told.process = core_.start_log_reader({options().logs, log, end});
+    to.deliver(std::move(told));
+  };
   options().logs->open(
     core_.id(), key, least_end,
     [tell, post = core_.post()](const std::shared_ptr<runtime::kept_logs::reader>& log) {

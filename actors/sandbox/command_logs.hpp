@@ -19,8 +19,9 @@ public:
   void keep(std::uint64_t run, const then_function& then);
   /// The run is over, and nobody writes to them any more.
   void settle(std::uint64_t run);
-  /// One of a command's whose process has gone, for its reader.
-  void open(const std::string& key, command_status answer, const reply<command_status>& to);
+  /// That of a command whose run is over, for its reader. `not_there`: it is not kept.
+  void open(const std::string& key, command_status answer, const reply<command_status>& to,
+            const then_function& not_there);
   /// The sandbox is no more, or no more this node's.
   void forget_all();
 

@@ -4,6 +4,7 @@
 #include "base/limits.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 
 namespace insula::actors::inside_sandbox {
@@ -20,15 +21,11 @@ void command_records::measure(const std::shared_ptr<child_process>& process, com
     }});
 }
 
-std::optional<sandbox_run> command_records::run_of(std::uint64_t number) const {
-  const auto* text = number == 0 ? nullptr : record().find(key_of_run(number));
-  return text == nullptr ? std::nullopt : read_run(number, *text);
-}
-
 /// Another node has had the run, and what is known of its commands alone.
 bool command_records::is_elsewhere(std::uint64_t run) const {
-  const auto is = run_of(run);
-  return is && (is->state == run_state::stopped || is->state == run_state::aborted) &&
+  const auto is = find_run(record().entries(), run);
+  return options().ours && is &&
+         (is->state == run_state::stopped || is->state == run_state::aborted) &&
          !kept_.knows_run(run);
 }
 
@@ -36,7 +33,7 @@ bool command_records::is_elsewhere(std::uint64_t run) const {
 void command_records::end_as_lost(command_state& state) const {
   if (state.end)
     return;
-  const auto run = run_of(state.run);
+  const auto run = find_run(record().entries(), state.run);
   state.end = process_end{};
   state.end->lost = true;
   state.ended_ms = run && run->ended_ms != 0 ? run->ended_ms : state.started_ms;
@@ -68,17 +65,31 @@ void command_records::tell_of(const find_command& asked, const reply<command_sta
     return kept->when_known.push_back({[=, this] { tell_of(asked, to); }, to.otherwise()});
   static_cast<command_state&>(answer) = command_state_of(*remembered);
   const bool opens_log = asked.opens_log && answer.output;
-  const auto run = run_of(answer.run);
+  const auto run = find_run(record().entries(), answer.run);
   const bool is_kept = kept != nullptr && kept->over && options().logs != nullptr && opens_log &&
                        run && !is_alive(run->state);
-  if (kept == nullptr || is_kept) {
-    end_as_lost(answer);
-    return opens_log ? logs_.open(key, std::move(answer), to) : to.deliver(std::move(answer));
-  }
-  answer.process = kept->process->handle();
+  if (kept != nullptr && !is_kept)
+    return tell_of_running(key, kept->process, std::move(answer), to);
+  const auto running = answer;
+  end_as_lost(answer);
+  if (!opens_log)
+    return to.deliver(std::move(answer));
+  logs_.open(key, answer, to, [=, this]() mutable {
+    // It may be on its way: until it is kept, its process has it.
+    if (const auto* still = kept_.find(key); still != nullptr && still->process)
+      return tell_of_running(key, still->process, running, to);
+    answer.log_gone = true;
+    to.deliver(std::move(answer));
+  });
+}
+
+void command_records::tell_of_running(const std::string& key,
+                                      const std::shared_ptr<child_process>& process,
+                                      command_status answer, const reply<command_status>& to) {
+  answer.process = process->handle();
   // Its end first: what is measured then is all of its output.
-  kept->process->status(reply<process_status>::function{
-    [=, this, process = kept->process](const result<process_status>& status) mutable {
+  process->status(
+    reply<process_status>::function{[=, this](const result<process_status>& status) mutable {
       if (!status)
         return to.fail(status.reason());
       take_end(key, *status, answer);
@@ -99,7 +110,7 @@ void command_records::find(const find_command& asked, const reply<command_status
 
 /// Those that have not begun to run are no commands yet.
 void command_records::list_now(std::uint64_t run, const reply<command_list>& to) {
-  if (!run_of(run))
+  if (!find_run(record().entries(), run))
     return to.fail({errc::not_found, "there is no such run"});
   struct collecting {
     command_list list;
@@ -111,24 +122,24 @@ void command_records::list_now(std::uint64_t run, const reply<command_list>& to)
         to.deliver(std::move(list));
     }
   };
-  const auto all = std::make_shared<collecting>(collecting{{}, 1, to});
-  auto& items = all->list.commands;
+  std::vector<std::pair<std::int64_t, std::string>> found;
   kept_.each_remembered([&](const std::string& key, const idempotency_record& known) {
     const auto* kept = kept_.find(key);
-    const auto state = command_state_of(known);
+    const auto of = command_state_of(known).run;
     // An earlier version has not put down the run.
-    if ((state.run == run || state.run == 0) && (kept == nullptr || kept->process))
-      items.push_back({state, key});
+    if ((of == run || of == 0) && (kept == nullptr || kept->process))
+      found.emplace_back(known.made_ms, key);
   });
-  std::sort(items.begin(), items.end(), [](const auto& a, const auto& b) {
-    return std::tie(b.started_ms, b.id) < std::tie(a.started_ms, a.id);
-  });
+  std::sort(found.begin(), found.end(), std::greater<>{});
+  const auto all = std::make_shared<collecting>(collecting{{}, 1, to});
+  auto& items = all->list.commands;
   std::size_t bytes = 0;
-  items.erase(std::find_if(items.begin(), items.end(),
-                           [&](const auto& each) {
-                             return (bytes += each.text.size()) > limits::command_list_bytes;
-                           }),
-              items.end());
+  for (const auto& [started_ms, key] : found) {
+    auto known = kept_.find_remembered(key);
+    if (!known || (bytes += known->status.size()) > limits::command_list_bytes)
+      break;
+    items.push_back({command_state_of(*known), key});
+  }
   all->list.elsewhere = items.empty() && is_elsewhere(run);
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto* kept = items[i].end ? nullptr : kept_.find(items[i].id);

@@ -22,7 +22,8 @@ public:
 private:
   void tell_of(const find_command& asked, const reply<command_status>& to);
   void list_now(std::uint64_t run, const reply<command_list>& to);
-  std::optional<sandbox_run> run_of(std::uint64_t number) const;
+  void tell_of_running(const std::string& key, const std::shared_ptr<child_process>& process,
+                       command_status answer, const reply<command_status>& to);
   bool is_elsewhere(std::uint64_t run) const;
   void end_as_lost(command_state& state) const;
   void take_end(const std::string& key, const process_status& status, command_state& into);

@@ -112,28 +112,43 @@ void idempotency::write_record(const std::string& key, const idempotency_record&
     local().write(std::move(changes));
 }
 
-/// One that has ended goes for one that is to run, the oldest first.
-void idempotency::forget_one() {
-  if (count_records() < limits::kept_results_per_sandbox)
-    return;
+std::size_t idempotency::bytes_of_own() const {
+  const auto& all = local().entries();
+  std::size_t bytes = 0;
+  for (auto at = all.lower_bound(exec_records);
+       at != all.end() && at->first.starts_with(exec_records); ++at)
+    bytes += at->second.size();
+  return bytes;
+}
+
+/// Of the remembered commands that have ended. False: there is none.
+bool idempotency::forget_oldest() {
   std::string oldest;
   std::int64_t made_ms = 0;
-  for_each_record(local(), [&](const std::string& key, const idempotency_record& known) {
-    if (known.status.empty() || (!oldest.empty() && known.made_ms >= made_ms))
+  each_remembered([&](const std::string& key, const idempotency_record& known) {
+    if (!oldest.empty() && known.made_ms >= made_ms)
       return;
-    const auto name = key.substr(exec_records.size());
     const auto state = command_state_of(known);
     // How it ended is not known of each command whose run is over.
-    if (!state.end && (state.run == 0 || commands_.contains(name)))
+    if (!state.end && (state.run == 0 || commands_.contains(key)))
       return;
-    oldest = name;
+    oldest = key;
     made_ms = known.made_ms;
   });
   if (oldest.empty())
-    return;
+    return false;
   std::vector<storage::change> changes;
   forget(oldest, changes);
   local().write(std::move(changes));
+  return true;
+}
+
+/// For one that is to run, with a text of so many bytes.
+void idempotency::make_room(std::size_t bytes) {
+  while (count_records() >= limits::kept_results_per_sandbox ||
+         bytes_of_own() + bytes > limits::kept_result_bytes)
+    if (!forget_oldest())
+      return;
 }
 
 /// With what it has said.
@@ -142,6 +157,28 @@ void idempotency::forget(const std::string& key, std::vector<storage::change>& c
   changes.push_back({key_of(exec_records, key), std::nullopt});
   if (options().logs != nullptr)
     options().logs->remove(core_.id(), key);
+}
+
+/// The text of the command that an earlier server was asked for in the same words, and of which it
+/// has told nobody. None: there is no such command.
+std::optional<std::string> idempotency::unanswered(const idempotency_key& wanted) {
+  const auto since = options().served_since_ms;
+  const std::chrono::milliseconds served{options().time->unix_ms() - since};
+  if (!wanted.by_digest || served >= limits::repeat_patience || find_remembered(wanted.key))
+    return std::nullopt;
+  std::string key, text;
+  each_remembered([&](const std::string& each, const idempotency_record& known) {
+    const auto state = command_state_of(known);
+    if (!key.empty() || known.digest != wanted.digest || known.which != this_start() ||
+        known.made_ms >= since || state.told || repeated_.contains(each))
+      return;
+    key = each;
+    text = state.text;
+  });
+  if (key.empty())
+    return std::nullopt;
+  repeated_.insert(key);
+  return text;
 }
 
 /// Null: it has not run, and may. Errors: those of find_result.
@@ -204,7 +241,9 @@ void idempotency::take_back(const std::string& key, const error& why) {
 void idempotency::claim(waiting_command what, const run_function& run,
                         const reply<process_actor>& to) {
   const auto key = what.wanted.idempotency.key;
-  commands_[key].waiting.push_back(to);
+  auto& command = commands_[key];
+  command.waiting.push_back(to);
+  command.notes_answer = what.wanted.idempotency.by_digest;
   reserved_.erase(key); // From here on its record says so.
   const auto record_key = key_of(exec_records, key);
   if (!find_record(record_key)) {
@@ -235,19 +274,28 @@ void idempotency::run(waiting_command what, const run_function& run,
   const auto shared = std::make_shared<waiting_command>(std::move(what));
   local().load(
     [=, this] {
-      if (shared->wanted.remembered)
-        forget_one();
-      const auto found = look_up(shared->wanted.idempotency);
+      const auto& wanted = shared->wanted;
+      if (auto first = unanswered(wanted.idempotency))
+        return to.fail({errc::request_known, std::move(*first)});
+      const auto bytes = wanted.remembered ? wanted.remembered->text.size() : 0;
+      if (wanted.remembered)
+        make_room(bytes);
+      const auto found = look_up(wanted.idempotency);
       if (!found)
         return to.fail(found.reason());
+      if (*found == nullptr && bytes_of_own() + bytes > limits::kept_result_bytes)
+        return to.fail(too_many_results);
       if (*found == nullptr)
         return claim(std::move(*shared), run, to);
       auto& known = **found;
-      if (known.process)
-        return to.deliver(known.process->handle());
+      if (known.process) {
+        to.deliver(known.process->handle());
+        return wanted.idempotency.by_digest ? note_answer(wanted.idempotency.key) : void();
+      }
       if (known.waiting.size() >= max_waiting)
         return to.fail({errc::limit_reached, "too many wait for this command"});
       known.waiting.push_back(to);
+      known.notes_answer = wanted.idempotency.by_digest;
     },
     to.otherwise());
 }
@@ -319,6 +367,8 @@ void idempotency::on_running(const std::string& key, const process_actor& proces
   const auto asking = std::exchange(known->when_known, {});
   for (const auto& each : std::exchange(known->waiting, {}))
     each.deliver(process);
+  if (std::exchange(known->notes_answer, false))
+    note_answer(key);
   for (const auto& each : asking)
     each.ask();
 }
@@ -388,6 +438,12 @@ void idempotency::note_end(const std::string& key, const process_end& end) {
     known.ended_ms = options().time->unix_ms();
     return true;
   });
+}
+
+/// From then on the same words are another command.
+void idempotency::note_answer(const std::string& key) {
+  failpoint("idempotency.told");
+  update(key, [](command_state& known) { return !std::exchange(known.told, true); });
 }
 
 /// How much there is of what it has said, so that nobody takes a part of it for all.

@@ -4,6 +4,7 @@
 #include "actors/sandbox/idempotency_record.hpp"
 
 #include <map>
+#include <set>
 
 namespace insula::actors::inside_sandbox {
 
@@ -21,6 +22,7 @@ struct kept_command {
   bool resuming = false;
   std::vector<waiting_question> when_known; ///< Once it runs, or is known not to.
   bool over = false;                        ///< It has ended, and its output is complete.
+  bool notes_answer = false; ///< Once somebody has been told of it, its record says so.
 };
 
 /// Requests that have their effect once. Of each there is a record in the node's store, durable
@@ -56,6 +58,7 @@ public:
   then_function over(const std::string& key);
   /// Not all of what an earlier server has left could be taken over.
   void forget_some() { knows_all_ = false; }
+  std::set<std::string> repeated_; ///< Keys of commands that clients were told of once more.
   /// All that an earlier server has left has been taken over: what it had forgotten about goes.
   void drop_unknown();
 
@@ -104,8 +107,11 @@ private:
   std::size_t count_own() const;     ///< In the node's store.
   std::size_t count_records() const; ///< Those from other nodes as well.
   void write_record(const std::string& key, const idempotency_record& record);
-  void forget_one();
+  std::size_t bytes_of_own() const; ///< Of what is in the node's store.
+  bool forget_oldest();
+  void make_room(std::size_t bytes);
   void forget(const std::string& key, std::vector<storage::change>& changes);
+  std::optional<std::string> unanswered(const idempotency_key& wanted);
   result<kept_command*> look_up(const idempotency_key& wanted);
   bool reserve(const find_result& asked);
   void claim(waiting_command what, const run_function& run, const reply<process_actor>& to);
@@ -115,6 +121,7 @@ private:
   void on_not_running(const std::string& key, const error& why);
   void on_over(const std::string& key);
   void note_extent(const std::string& key);
+  void note_answer(const std::string& key);
   void drop_if_done(const std::string& key);
   void update(const std::string& key, const std::function<bool(command_state&)>& change);
   bool certainly_not_run(const std::string& key, const error& why) const;

@@ -38,7 +38,8 @@ std::string text_of(const command_state& known) {
        {known.ended_ms, std::int64_t{end.exit_code}, std::int64_t{end.signal},
         std::int64_t{end.timed_out}, end.timeout_ms, std::int64_t{end.out_of_memory},
         static_cast<std::int64_t>(end.memory_bytes), std::int64_t{end.lost},
-        static_cast<std::int64_t>(known.run), static_cast<std::int64_t>(known.log_end)})
+        static_cast<std::int64_t>(known.run), static_cast<std::int64_t>(known.log_end),
+        std::int64_t{known.told}})
     text += ' ' + std::to_string(each);
   return text + '\n' + known.text;
 }
@@ -69,6 +70,7 @@ command_state command_state_of(const idempotency_record& record) {
   end.lost = next() != 0;
   known.run = static_cast<std::uint64_t>(next()); // Not in records of earlier versions.
   known.log_end = static_cast<std::uint64_t>(next());
+  known.told = next() != 0;
   if (known.ended_ms != 0)
     known.end = end;
   return known;

@@ -25,8 +25,7 @@ const error run_is_over{errc::run_over, "the run of the sandbox is over"};
 // ---- The record
 
 std::optional<sandbox_run> runs::run_of(std::uint64_t number) const {
-  const auto* text = record().find(key_of_run(number));
-  return text == nullptr ? std::nullopt : read_run(number, *text);
+  return find_run(record().entries(), number);
 }
 
 std::optional<sandbox_run> runs::current() const {
@@ -190,6 +189,7 @@ void runs::begin_one() {
   run.asked_ms = options().time->unix_ms();
   run.timeout_ms = wanted.timeout_ms;
   write(run);
+  with_.keys.note_run(run.number);
   set_clock(run);
   auto context = wanted.context;
   context.run = run.number;
@@ -312,13 +312,17 @@ void runs::end_current() {
 
 /// By SIGTERM; what does not end goes with the sandbox.
 void runs::end_programs(std::uint64_t number) {
-  const auto go = [this, number, done = std::make_shared<bool>(false)] {
+  const auto done = std::make_shared<bool>(false);
+  const auto go = [this, number, done] {
     if (!std::exchange(*done, true))
       measure_and_stop(number);
   };
   if (with_.programs.count() == 0)
     return go();
-  with_.keys.when_known([this, go] { with_.programs.interrupt_all(go); });
+  with_.keys.when_known([this, go, done] {
+    if (!*done) // Else they are the next run's.
+      with_.programs.interrupt_all(go);
+  });
   core_.after(stop_grace, go);
 }
 

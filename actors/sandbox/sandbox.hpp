@@ -43,6 +43,7 @@ struct sandbox_options {
   runtime::engine* engine = nullptr;
   storage::lease_service* leases = nullptr;
   const clock* time = nullptr;
+  std::int64_t served_since_ms = 0; ///< Unix time: what is older was asked of an earlier server.
   std::shared_ptr<const keepers> keep;
   std::shared_ptr<instance_count> instances;
   storage::key_places* key_places = nullptr; ///< Null: no API key has a name.

@@ -77,6 +77,7 @@ wire_error classify(step during, errc code) {
     case errc::io_failed:
     case errc::internal:
     case errc::already_exists:
+    case errc::request_known:
     case errc::session_ended: return failed(during);
   }
   std::abort();

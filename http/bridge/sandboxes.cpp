@@ -97,8 +97,9 @@ void running(const services& with, const std::string& id, const reply& to) {
       to->answer_within(left, {200, write_running(false)});
     })
     .or_else([](question_stage at, const error& why) {
-      return at == question_stage::find ? error_response(step::find_sandbox, why)
-                                        : response{200, write_running(false)};
+      const bool is_over = why.code == errc::run_over; // And no request of this API begins one.
+      return at == question_stage::find && !is_over ? error_response(step::find_sandbox, why)
+                                                    : response{200, write_running(false)};
     })
     .then<bool>([to](bool is_running) {
       to->respond({200, write_running(is_running)});

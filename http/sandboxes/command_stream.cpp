@@ -279,6 +279,12 @@ void not_started(self_pointer self, const error& why) {
     st.awaited = nullptr; // It ended after it had been found; its successor may do.
     return find_sandbox(self);
   }
+  if (why.code == errc::request_known) {
+    if (auto first = st.words().become(why); !first.empty()) {
+      st.job.command.idempotency.key = std::move(first);
+      return find_sandbox(self);
+    }
+  }
   if (!st.stream) {
     if (auto answer = st.words().start_refusal(why)) {
       st.job.to->respond(std::move(*answer));

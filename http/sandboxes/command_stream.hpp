@@ -40,6 +40,9 @@ public:
   virtual response refusal(question_stage at, const error& why) const = 0;
   /// The same for a command that does not start; none: that is told in the stream.
   virtual std::optional<response> start_refusal(const error& why) const = 0;
+  /// Takes the words of the command that was asked for before; its key. Empty: that is told as any
+  /// refusal. `why`: request_known.
+  virtual std::string become(const error&) { return {}; }
 
   // ---- Each appends to `to` what goes into the stream.
 

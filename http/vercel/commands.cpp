@@ -1,7 +1,9 @@
 #include "base/base64.hpp"
 #include "base/clock.hpp"
+#include "base/hex.hpp"
 #include "base/limits.hpp"
 #include "http/sandboxes/command_stream.hpp"
+#include "http/text/hmac.hpp"
 #include "http/vercel/members.hpp"
 #include "http/vercel/operations.hpp"
 #include "http/vercel/session_call.hpp"
@@ -69,8 +71,8 @@ std::optional<refusal> read_command(std::string_view body, wanted_command& into)
   return std::nullopt;
 }
 
-exec_request request_of(const session_call& call, wanted_command& wanted,
-                        const command_view& view) {
+exec_request request_of(const session_call& call, wanted_command& wanted, const command_view& view,
+                        const std::string& body) {
   exec_request command;
   command.argv.push_back(std::move(wanted.program));
   for (auto& each : wanted.args)
@@ -87,10 +89,40 @@ exec_request request_of(const session_call& call, wanted_command& wanted,
   command.rules = {true, true};
   command.only_if_there = true;
   command.input = wanted.input;
-  command.idempotency = {key_of_command(view.id), key_of_command(view.id)};
+  const auto digest = hmac_sha256(call.session.text(), body);
+  command.idempotency = {
+    key_of_command(view.id),
+    to_hex({reinterpret_cast<const unsigned char*>(digest.data()), digest.size()}), true};
   command.remembered = remembered_command{true, text_of(view)};
   command.context.run = call.session.run;
   return command;
+}
+
+std::string command_json(const command_view& view) {
+  json::ascii_writer out;
+  out.begin_object().key("command");
+  write_command(out, view);
+  out.end_object();
+  return out.str();
+}
+
+void start(const session_call& call, const exec_request& command, const command_view& view,
+           const reply& to) {
+  sandbox_question<exec_request, process_actor> asked{
+    call.with->directory, call.sandbox(), command,
+    [to, view](const process_actor&) {
+      to->respond({200, command_json(view)});
+    },
+    [to, call, command](question_stage, const error& why) {
+      const auto first =
+        why.code == errc::request_known ? read_command_view(why.message) : command_view{};
+      auto again = command;
+      again.idempotency.key = key_of_command(first.id);
+      again.idempotency.key.empty() ? to->respond(not_started(why)) : start(call, again, first, to);
+    }};
+  asked.starts_it = false;
+  asked.may_repeat = false;
+  ask_sandbox(*call.with, std::move(asked));
 }
 
 void run(const session_call& call, const std::string& body, const reply& to) {
@@ -99,7 +131,7 @@ void run(const session_call& call, const std::string& body, const reply& to) {
     return to->respond(failure(*wrong));
   command_view view{new_command_id(),         wanted.program,      wanted.args,
                     resolved(wanted.cwd, {}), call.session.text(), system_clock{}.unix_ms()};
-  auto command = request_of(call, wanted, view);
+  auto command = request_of(call, wanted, view, body);
   const auto run_number = command.context.run;
   command.context = to->context();
   command.context.run = run_number;
@@ -114,19 +146,7 @@ void run(const session_call& call, const std::string& body, const reply& to) {
     return run_command(std::move(job));
   }
   to->answer_within(sandbox_patience, late_answer());
-  sandbox_question<exec_request, process_actor> asked{
-    call.with->directory, call.sandbox(), std::move(command),
-    [to, view](const process_actor&) {
-      json::ascii_writer out;
-      out.begin_object().key("command");
-      write_command(out, view);
-      out.end_object();
-      to->respond({200, out.str()});
-    },
-    [to](question_stage, const error& why) { to->respond(not_started(why)); }};
-  asked.starts_it = false;
-  asked.may_repeat = false;
-  ask_sandbox(*call.with, std::move(asked));
+  start(call, command, view, to);
 }
 
 // ---- A command that has been run
@@ -143,14 +163,6 @@ std::optional<command_view> view_of(const session_call& call, const command_stat
     view.duration_ms = std::max<std::int64_t>(of.ended_ms - view.started_ms, 0);
   }
   return view;
-}
-
-std::string command_json(const command_view& view) {
-  json::ascii_writer out;
-  out.begin_object().key("command");
-  write_command(out, view);
-  out.end_object();
-  return out.str();
 }
 
 response commands_elsewhere() {

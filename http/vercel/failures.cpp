@@ -23,6 +23,7 @@ refusal refusal_of(const error& why) {
     case errc::payload_too_large: return {413, "payload_too_large", why.message};
     case errc::already_exists:
     case errc::idempotency_conflict:
+    case errc::request_known:
     case errc::sandbox_mismatch: return {409, "conflict", why.message};
     case errc::run_over: return {410, "sandbox_stopped", "The sandbox session has stopped."};
     case errc::sandbox_not_running:

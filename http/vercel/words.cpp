@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "http/json/ascii.hpp"
+#include "http/vercel/ids.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -24,6 +25,11 @@ public:
   response refusal(question_stage, const error& why) const override { return not_started(why); }
   std::optional<response> start_refusal(const error& why) const override {
     return not_started(why);
+  }
+
+  std::string become(const error& why) override {
+    is_ = read_command_view(why.message);
+    return key_of_command(is_.id);
   }
 
   void begin(std::string& to) override { append_command(to); }

@@ -100,7 +100,7 @@ describe('the SDK', () => {
     assert.match(await (await one.runCommand('sh', ['-c', 'echo $N'])).stdout(), /^[123]\n$/);
     await one.delete();
   });
-  test('V004 to V014 what it says of itself', limit, async () => {
+  test('V004 to V014 V024 V025 what it says of itself', limit, async () => {
     assert.equal(box.name, 'main-box');
     assert.equal(box.persistent, true);
     assert.equal(box.status, 'running');
@@ -113,6 +113,12 @@ describe('the SDK', () => {
     assert.ok(Math.abs(box.createdAt - Date.now()) < 120_000);
     assert.ok(box.updatedAt >= box.createdAt);
     assert.ok(box.expiresAt > new Date());
+    assert.ok(box.statusUpdatedAt >= box.createdAt);
+    assert.equal(box.cwd, '/vercel/sandbox');
+    assert.equal(box.networkPolicy, 'allow-all');
+    assert.deepEqual(box.routes.map((each) => each.port), [3000, 8080]);
+    assert.deepEqual([box.image, box.sourceSnapshotId, box.networkId], [undefined, undefined, undefined]);
+    assert.deepEqual(box.failoverRegions, []);
   });
 
   test('V026 to V033 V035 lists, by pages', limit, async () => {
@@ -160,8 +166,12 @@ describe('the SDK', () => {
     const named = await Sandbox.create({ ...scope, timeout: 60_000 });
     assert.match(named.name, /^[a-z0-9-]{10,}$/);
     await named.delete();
-    for (const name of ['sessions', 'a b', 'x'.repeat(129)])
+    for (const name of ['sessions', 'snapshots', 'drives', 'a b', 'a.b', 'ä', 'x'.repeat(129)])
       await assert.rejects(Sandbox.create({ ...scope, name }), refused(400, 'bad_request'));
+    const every = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz-0123456789'.padEnd(128, 'x');
+    const longest = await Sandbox.create({ ...scope, name: every, timeout: 60_000 });
+    assert.equal((await Sandbox.get({ ...scope, name: every })).name, every);
+    await longest.delete();
   });
   test('V045 V047 V048 V051 V053 V054 what is out of range is refused', limit, async () => {
     const wrong = [
@@ -186,11 +196,17 @@ describe('the SDK', () => {
     await ended.delete();
   });
 
-  test('V058 V062 V063 V064 get, and get or create', limit, async () => {
+  test('V058 V062 V063 V064 V066 get, and get or create', limit, async () => {
     await assert.rejects(Sandbox.get({ ...scope, name: 'nobody' }), refused(404, 'not_found'));
     let created = 0;
-    const params = { ...scope, name: 'lazy', timeout: 60_000, onCreate: () => { ++created; } };
+    const onCreate = async (made) => {
+      ++created;
+      await made.writeFiles([{ path: 'first', content: 'made once' }]);
+    };
+    const params = { ...scope, name: 'lazy', timeout: 60_000, env: { FROM: 'create' }, tags: { a: 'b' }, onCreate };
     const one = await Sandbox.getOrCreate(params);
+    assert.equal(await (await one.runCommand('sh', ['-c', 'echo $FROM; cat first'])).stdout(), 'create\nmade once');
+    assert.deepEqual(one.tags, { a: 'b' });
     const two = await Sandbox.getOrCreate(params);
     assert.equal(created, 1);
     assert.equal(one.currentSession().sessionId, two.currentSession().sessionId);
@@ -198,6 +214,34 @@ describe('the SDK', () => {
     const three = await Sandbox.getOrCreate({ ...scope, timeout: 60_000, onCreate: () => { ++created; } });
     assert.equal(created, 2);
     await three.delete();
+  });
+  test('V034 V056 V061 V070 V089 V108 what is aborted, early and late', limit, async () => {
+    const gone = AbortSignal.abort();
+    const late = async (call) => {
+      const abort = new AbortController();
+      const asked = call(abort.signal);
+      setImmediate(() => { abort.abort(); });
+      return asked.then(() => 'done', (why) => why.name);
+    };
+    const command = await box.runCommand('true');
+    for (const call of [
+      (signal) => Sandbox.list({ ...scope, signal }),
+      (signal) => Sandbox.get({ ...scope, name: 'main-box', signal }),
+      (signal) => box.getCommand(command.cmdId, { signal }),
+      (signal) => box.update({ tags: { never: 'seen' } }, { signal }),
+      (signal) => box.writeFiles([{ path: 'never', content: 'seen' }], { signal }),
+    ]) {
+      await assert.rejects(call(gone));
+    }
+    assert.deepEqual((await Sandbox.get({ ...scope, name: 'main-box' })).tags, { owner: 'tests', kind: 'a:b' });
+    assert.equal((await sh('test -e never')).exitCode, 1);
+    // A create whose client has gone is whole, or was none: its name can be used.
+    const params = { ...scope, name: 'left-alone', timeout: 60_000 };
+    assert.match(await late((signal) => Sandbox.create({ ...params, signal })), /AbortError|done/);
+    const one = await Sandbox.getOrCreate(params);
+    assert.equal(await (await one.runCommand('pwd')).stdout(), '/vercel/sandbox\n');
+    assert.ok(one.expiresAt <= new Date(Date.now() + 60_000));
+    await one.delete();
   });
   test('V065 one that has stopped is made anew', limit, async () => {
     const params = { ...scope, name: 'again', timeout: 60_000, resume: true };
@@ -380,14 +424,14 @@ describe('the SDK', () => {
     // Zeros that compress to very little are the sandbox's own, and end at its disk.
     const bomb = createGzip();
     const zeros = Readable.from((function* () {
-      yield member('zeros', '0', 300 << 20);
-      for (let i = 0; i < 300; ++i) yield Buffer.alloc(1 << 20);
+      yield member('zeros', '0', 1000 << 20);
+      for (let i = 0; i < 1000; ++i) yield Buffer.alloc(1 << 20);
       yield Buffer.alloc(1024);
     })());
     const small = Buffer.concat(await zeros.pipe(bomb).toArray());
     assert.ok(small.length < 1 << 20);
     assert.deepEqual(await write(small), [200, undefined]);
-    assert.equal(await output('stat', '-c', '%s', 'zeros'), `${300 << 20}\n`);
+    assert.equal(await output('stat', '-c', '%s', 'zeros'), `${1000 << 20}\n`);
     await sh('rm zeros');
   });
   test('V090 V102 domains of ports', limit, async () => {
@@ -546,6 +590,24 @@ describe('the SDK', () => {
     assert.equal(sessions.length, 1);
     assert.equal(sessions[0].status, 'stopped');
     assert.ok(sessions[0].stoppedAt - sessions[0].startedAt >= 1000);
+    await one.delete();
+  });
+
+  test('V089 V190 a run whose time is up in the midst of an upload', limit, async () => {
+    const one = await Sandbox.create({ ...scope, timeout: 1000 });
+    const session = `${process.env.INSULA_URL}/v2/sandboxes/sessions/${one.currentSession().sessionId}`;
+    const packed = gzipSync(Buffer.concat([randomBytes(1 << 20)]));
+    let rest;
+    const body = new ReadableStream({ start(to) { to.enqueue(packed.subarray(0, 1000)); rest = to; } });
+    const upload = fetch(`${session}/fs/write`, {
+      method: 'POST', duplex: 'half', body, headers: { authorization: `Bearer ${key}`, 'content-type': 'application/gzip', 'x-cwd': '/tmp' },
+    });
+    await one.runCommand('sleep', ['infinity']).catch(() => {});
+    rest.enqueue(packed.subarray(1000));
+    rest.close();
+    const answer = await upload;
+    assert.equal(answer.status, 410, await answer.clone().text());
+    assert.equal((await answer.json()).error.code, 'sandbox_stopped');
     await one.delete();
   });
 

@@ -1,15 +1,13 @@
-// Creates with the SDK of the Vercel Sandbox service, unmodified, while the server is killed as by kill -9 and started again:
+// Creates and commands with the SDK of the Vercel Sandbox service, unmodified, while the server is killed as by kill -9 and started again:
 // INSULA_PROGRAM is the server, INSULA_URL says where it is to be. Node.js is started with insula-vercel.mjs, in the network of
 // tests/support/on_internet.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
-import { createInterface } from 'node:readline';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { after, afterEach, before, describe, test } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 
 import { Sandbox } from '@vercel/sandbox';
+
+import { KillableServer } from './killable_server.mjs';
 
 const { INSULA_PROGRAM: program, INSULA_URL: url } = process.env;
 assert.ok(program && url, 'INSULA_PROGRAM or INSULA_URL is not set');
@@ -19,42 +17,7 @@ const limit = { timeout: 120_000 };
 const scope = { token: key, teamId: 'team_test' };
 const source = { type: 'git', url: 'http://a.example/git/app.git' };
 
-let state, server, kills = 0;
-
-/** A server on the state of the one before. It kills itself at the step, if one is given, and there is a new one at once. */
-function start(step) {
-  const words = ['--pdeathsig', 'INT', program, 'serve', '--listen', new URL(url).host, '--state', state];
-  const made = spawn('setpriv', words, { env: { ...process.env, SANDBOX_API_KEY: key, INSULA_FAILPOINT: step ?? '' }, stdio: ['ignore', 'pipe', 'pipe'] });
-  const mine = { process: made, ended: once(made, 'exit'), said: '' };
-  made.stderr.on('data', (some) => { mine.said = (mine.said + some).slice(-20_000); });
-  mine.ready = new Promise((resume, fail) => {
-    createInterface({ input: made.stdout }).on('line', (line) => { if (line.startsWith('insula is ready on ')) resume(); });
-    made.on('exit', () => { fail(new Error(`the server has ended: ${mine.said}`)); });
-  });
-  mine.ready.catch(() => {});
-  made.on('exit', (_, signal) => {
-    if (signal !== 'SIGKILL' || step === undefined || mine.stopping) return;
-    ++kills;
-    start();
-  });
-  server = mine;
-  return mine.ready;
-}
-
-/** Nothing of it is left then. */
-async function stop() {
-  if (server.process.exitCode !== null || server.process.signalCode !== null) return;
-  server.stopping = true;
-  server.process.kill('SIGINT');
-  assert.deepEqual(await server.ended, [0, null], server.said);
-  for (let attempt = 0; attempt < 300; ++attempt) {
-    const all = await Promise.all((await readdir('/proc')).filter((each) => /^\d+$/.test(each))
-      .map((each) => readFile(`/proc/${each}/cmdline`, 'utf8').catch(() => '')));
-    if (!all.some((each) => each.includes(state))) return;
-    await delay(100);
-  }
-  assert.fail('a process of the server is left');
-}
+let server;
 
 /** As programs do: the SDK asks up to three times, and the program once more. */
 async function create(options) {
@@ -87,23 +50,60 @@ async function isWhole(box, { projectId, env }) {
 }
 
 describe('a create whose server is killed', () => {
-  before(async () => { state = await mkdtemp('/var/tmp/insula-killed-'); }, limit);
-  afterEach(stop, limit);
-  after(() => rm(state, { recursive: true, force: true }), limit);
+  before(async () => { server = new KillableServer({ program, url, key, state: await mkdtemp('/var/tmp/insula-killed-') }); }, limit);
+  afterEach(() => server.end(), limit);
+  after(() => rm(server.state, { recursive: true, force: true }), limit);
 
   // Before and after what is written, in the order of a create, and in the midst of its two commands.
   const steps = ['object.write#1', ...[1, 2, 3, 4, 5, 6].map((n) => `object.durable#${n}`), 'sandbox.made',
     'exec.start', 'exec.started', 'exec.over', 'exec.started#2', 'exec.over#2'];
   for (const step of steps) {
     test(`at ${step}`, limit, async () => {
-      const before = kills;
-      await start(step);
+      const before = server.kills;
+      await server.start(step);
       const options = { projectId: `prj_${step.replace(/\W/g, '_')}`, name: 'wanted', source, timeout: 600_000, networkPolicy: 'deny-all', env: { WHICH: step } };
       const box = await create(options);
-      assert.equal(kills, before + 1, 'the server was not killed');
+      assert.equal(server.kills, before + 1, 'the server was not killed');
       await isWhole(box, options);
       await box.delete();
       assert.deepEqual((await Sandbox.list({ ...scope, projectId: options.projectId })).sandboxes, []);
     });
+  }
+});
+
+// Its sandbox runs on meanwhile, and so does the command if it has begun to run.
+describe('a command whose server is killed before it answers', () => {
+  before(async () => { server = new KillableServer({ program, url, key, state: await mkdtemp('/var/tmp/insula-killed-') }); }, limit);
+  afterEach(() => server.end(), limit);
+  after(() => rm(server.state, { recursive: true, force: true }), limit);
+
+  const steps = ['idempotency.claimed', 'exec.start', 'exec.sent', 'idempotency.asked', 'exec.started', 'idempotency.runs'];
+  for (const detached of [false, true]) {
+    for (const step of steps) {
+      test(`${detached ? 'detached' : 'waited for'}, at ${step}, runs once`, limit, async () => {
+        await server.start();
+        const projectId = `prj_${detached}_${step.replace(/\W/g, '_')}`;
+        const box = await Sandbox.create({ ...scope, projectId, name: 'wanted', timeout: 600_000 });
+        await server.end('SIGTERM'); // The sandbox is the next server's.
+        const before = server.kills;
+        await server.start(step);
+        const wanted = { cmd: 'sh', args: ['-c', 'echo ran >> runs; echo said; exit 3'], detached };
+        const command = await server.persistently(() => box.runCommand(wanted));
+        assert.equal(server.kills, before + 1, 'the server was not killed');
+        const done = detached ? await command.wait() : command;
+        assert.equal(done.exitCode, 3);
+        assert.equal(await done.stdout(), 'said\n');
+        const found = await box.getCommand(command.cmdId);
+        assert.equal(await found.stdout(), 'said\n');
+        // The same words once more are another command.
+        await box.runCommand({ ...wanted, detached: false });
+        const runs = await box.runCommand('cat', ['runs']);
+        assert.equal(await runs.stdout(), 'ran\nran\n');
+        const commands = `${url}/v2/sandboxes/sessions/${box.currentSession().sessionId}/cmd`;
+        const all = await (await fetch(commands, { headers: { authorization: `Bearer ${key}` } })).json();
+        assert.deepEqual(all.commands.map((each) => each.exitCode), [0, 3, 3]);
+        await box.delete();
+      });
+    }
   }
 });

@@ -2,16 +2,15 @@
 // while the server is restarted, or killed as by kill -9 at each step of a session's end. INSULA_PROGRAM is the server,
 // INSULA_URL says where it is to be. Node.js is started with insula-vercel.mjs.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { after, before, describe, test } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 
 import { Sandbox } from '@vercel/sandbox';
+
+import { KillableServer } from './killable_server.mjs';
 
 const { INSULA_PROGRAM: program, INSULA_URL: url } = process.env;
 assert.ok(program && url, 'INSULA_PROGRAM or INSULA_URL is not set');
@@ -20,61 +19,17 @@ const key = 'key-of-this-test';
 const limit = { timeout: 180_000 };
 const scope = { token: key, teamId: 'team_test', projectId: 'prj_test' };
 
-let state, config, server, kills = 0;
-
-/** A server on the state of the one before. It kills itself at the step, if one is given, and there is a new one at once. */
-function start(step) {
-  const words = ['--pdeathsig', 'INT', program, 'serve', '--listen', new URL(url).host, '--state', state, '--config', config];
-  const made = spawn('setpriv', words, { env: { ...process.env, SANDBOX_API_KEY: key, INSULA_FAILPOINT: step ?? '' }, stdio: ['ignore', 'pipe', 'pipe'] });
-  const mine = { process: made, ended: once(made, 'exit'), said: '' };
-  made.stderr.on('data', (some) => { mine.said = (mine.said + some).slice(-20_000); });
-  mine.ready = new Promise((resume, fail) => {
-    createInterface({ input: made.stdout }).on('line', (line) => { if (line.startsWith('insula is ready on ')) resume(); });
-    made.on('exit', () => { fail(new Error(`the server has ended: ${mine.said}`)); });
-  });
-  mine.ready.catch(() => {});
-  made.on('exit', (_, signal) => {
-    if (signal !== 'SIGKILL' || mine.stopping) return;
-    ++kills;
-    start();
-  });
-  server = mine;
-  return mine.ready;
+let server;
+async function prepare(config) {
+  const state = await mkdtemp('/var/tmp/insula-logs-');
+  await writeFile(join(state, 'config.yaml'), config);
+  server = new KillableServer({ program, url, key, state, config: join(state, 'config.yaml') });
 }
-
-/** By SIGTERM what runs goes on with the next server; after SIGINT nothing is left. */
-async function end(signal) {
-  if (server.process.exitCode !== null || server.process.signalCode !== null) return;
-  server.stopping = true;
-  server.process.kill(signal);
-  assert.deepEqual(await server.ended, [0, null], server.said);
-  for (let attempt = 0; signal === 'SIGINT' && attempt < 300; ++attempt) {
-    const all = await Promise.all((await readdir('/proc')).filter((each) => /^\d+$/.test(each))
-      .map((each) => readFile(`/proc/${each}/cmdline`, 'utf8').catch(() => '')));
-    if (!all.some((each) => each.includes(state))) return;
-    await delay(100);
-  }
-  if (signal === 'SIGINT') assert.fail('a process of the server is left');
+async function clear() {
+  await server.end();
+  await rm(server.state, { recursive: true, force: true });
 }
-
-async function kill() {
-  server.process.kill('SIGKILL');
-  await server.ended;
-  await server.ready;
-}
-
-/** As programs do, until the server of the moment answers. */
-async function again(work) {
-  for (let attempt = 0; ; ++attempt) {
-    try {
-      return await work();
-    } catch (why) {
-      if (attempt === 20 || why.response) throw why;
-      await server.ready.catch(() => {});
-      await delay(50);
-    }
-  }
-}
+const again = (work) => server.persistently(work, 20);
 
 const headers = { authorization: `Bearer ${key}` };
 const commandsOf = (session) => `${url}/v2/sandboxes/sessions/${session}/cmd`;
@@ -93,11 +48,11 @@ async function logOf(session, command) {
   return { status: 200, error, text: lines.filter((line) => line !== error).map((line) => line.data).join('') };
 }
 const keptFiles = async () => {
-  const logs = join(state, 'logs');
+  const logs = join(server.state, 'logs');
   const owners = await readdir(logs);
   return (await Promise.all(owners.map((each) => readdir(join(logs, each))))).flat();
 };
-const memoryOf = async () => Number(/VmRSS:\s+(\d+)/.exec(await readFile(`/proc/${server.process.pid}/status`, 'utf8'))[1]) / 1024;
+const memoryOf = async () => Number(/VmRSS:\s+(\d+)/.exec(await readFile(`/proc/${server.pid}/status`, 'utf8'))[1]) / 1024;
 
 /** A sandbox with a command that has ended, and one that says something and goes on. */
 async function made(name, options = {}) {
@@ -124,15 +79,10 @@ async function isReadable({ session, ended, cut }) {
 
 describe('logs of sessions that are over', () => {
   before(async () => {
-    state = await mkdtemp('/var/tmp/insula-logs-');
-    config = join(state, 'config.yaml');
-    await writeFile(config, 'sandbox: {limits: {log: 256MiB}}\n');
-    await start();
+    await prepare('sandbox: {limits: {log: 256MiB}}\n');
+    await server.start();
   }, limit);
-  after(async () => {
-    await end('SIGINT');
-    await rm(state, { recursive: true, force: true });
-  }, limit);
+  after(clear, limit);
 
   test('V069 V147 V149 V150 V151 V152 read after the stop, after restarts, and until the sandbox is deleted', limit, async () => {
     const all = await made('after-stop');
@@ -151,11 +101,11 @@ describe('logs of sessions that are over', () => {
     assert.equal(other.exitCode, null);
     assert.equal(await other.stdout(), 'a part of ready\n');
     for (const signal of ['SIGTERM', 'SIGINT']) {
-      await end(signal);
-      await start();
+      await server.end(signal);
+      await server.start();
       await isReadable(all);
     }
-    await kill();
+    await server.kill();
     await isReadable(all);
     await box.delete();
     assert.equal((await fetch(commandsOf(session), { headers })).status, 404);
@@ -233,30 +183,23 @@ describe('logs of sessions that are over', () => {
 });
 
 describe('a session whose server is killed at its end', () => {
-  before(async () => {
-    state = await mkdtemp('/var/tmp/insula-logs-');
-    config = join(state, 'config.yaml');
-    await writeFile(config, 'log: {level: info}\n');
-  }, limit);
-  after(async () => {
-    await end('SIGINT');
-    await rm(state, { recursive: true, force: true });
-  }, limit);
+  before(() => prepare('log: {level: info}\n'), limit);
+  after(clear, limit);
 
   // In the order of an end; the log of each of the two commands gets its name.
   for (const step of ['logs.linked', 'logs.linked#2', 'run.logs_kept', 'sandbox.gone', 'run.end_durable', 'run.over']) {
     test(`V094 V147 at ${step}`, limit, async () => {
-      const before = kills;
-      if (server?.process.exitCode === null && server.process.signalCode === null) await end('SIGINT');
-      await start(step);
+      const before = server.kills;
+      await server.end();
+      await server.start(step);
       const all = await made(`killed-${step.replace(/\W/g, '-')}`);
       await again(() => all.box.stop());
-      assert.equal(kills, before + 1, 'the server was not killed');
+      assert.equal(server.kills, before + 1, 'the server was not killed');
       await isReadable(all);
       const { sessions } = await again(() => all.box.listSessions());
       assert.match(sessions[0].status, /^(stopped|aborted)$/);
       // Nobody has to ask for the end that the server before had begun.
-      await kill();
+      await server.kill();
       await isReadable(all);
       await again(() => all.box.delete());
       assert.deepEqual(await keptFiles(), []);

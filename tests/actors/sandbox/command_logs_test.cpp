@@ -330,6 +330,7 @@ TEST_CASE("the commands of a run go with it", "[parts][logs]") {
     CHECK(it.box.node.kept.empty());
   }
   SECTION("when it leaves the node, and then that is said") {
+    it.box.fake_world::options->ours = [](const std::string&) { return true; };
     owed<caf::ok_atom> left;
     it.box.parts.teardown_.hand_over(left);
     it.settle();

@@ -258,6 +258,86 @@ TEST_CASE("what has become of a remembered command outlives the command", "[part
   CHECK_FALSE(unknown.got().known);
 }
 
+namespace {
+
+/// As an earlier server has left it: asked for a second before this one began.
+void leave_unanswered(keyed_core& core, const std::string& key, command_state state = {}) {
+  core.fake_world::options->served_since_ms = core.time.unix_ms();
+  state.output = true;
+  state.text = "text of " + key;
+  core.node.kept["idempotency/exec/" + key] =
+    idempotency_record{"words", core.time.unix_ms() - 1000, "7", text_of(state)}.text();
+}
+
+owed<process_actor> ask_by_digest(keyed_core& core, const std::string& key,
+                                  const std::string& digest = "words") {
+  auto what = line("true", key, digest);
+  what.wanted.idempotency.by_digest = true;
+  what.wanted.remembered = remembered_command{true, "text of " + key};
+  owed<process_actor> told;
+  core.keys.run(std::move(what), core.run_it, told);
+  return told;
+}
+
+} // namespace
+
+TEST_CASE("a request that a lost server has not answered is known by its words", "[parts]") {
+  keyed_core core;
+  leave_unanswered(core, "first");
+  const bool runs = GENERATE(true, false);
+  const auto resumed = runs ? core.keys.resume("first") : std::nullopt;
+  const auto other = ask_by_digest(core, "other", "other words");
+  CHECK(core.processes.size() == 1);
+  const auto again = ask_by_digest(core, "second");
+  CHECK(again.code() == errc::request_known);
+  CHECK(again.given->front().reason().message == "text of first");
+  const auto told = ask_by_digest(core, "first");
+  if (runs) {
+    CHECK(told.open());
+    core.processes.push_back(std::make_shared<fake_child_process>());
+    resumed->deliver({});
+    CHECK(core.processes.size() == 2);
+  } else { // It has not come to run, and does now, once.
+    REQUIRE(core.processes.size() == 2);
+    core.start(1);
+  }
+  told.got();
+  // The same words once more are another command.
+  ask_by_digest(core, "third");
+  CHECK(core.processes.size() == 3);
+  CHECK(core.node.kept.contains("idempotency/exec/third"));
+  // And for the next server, as the first one was answered.
+  core.keys.forget_some();
+  const auto record = idempotency_record::read(core.node.kept.at("idempotency/exec/first"));
+  CHECK(command_state_of(record).told);
+}
+
+TEST_CASE("the same words are another command once the first was answered, or is old", "[parts]") {
+  keyed_core core;
+  SECTION("an earlier server has answered it") {
+    command_state state;
+    state.told = true;
+    leave_unanswered(core, "first", state);
+  }
+  SECTION("it was asked of this server") {
+    leave_unanswered(core, "first");
+    core.fake_world::options->served_since_ms -= 1000;
+  }
+  SECTION("it was in an earlier start of the sandbox") {
+    leave_unanswered(core, "first");
+    core.cluster.kept["started_ms"] = "8";
+  }
+  SECTION("its client has given up") {
+    leave_unanswered(core, "first");
+    core.time.advance(limits::repeat_patience);
+  }
+  ask_by_digest(core, "second");
+  REQUIRE(core.processes.size() == 1);
+  core.start(0);
+  CHECK(
+    command_state_of(idempotency_record::read(core.node.kept.at("idempotency/exec/second"))).told);
+}
+
 TEST_CASE("only a remembered command that runs is interrupted", "[parts]") {
   keyed_core core;
   auto what = line("true", "id");
