@@ -71,6 +71,8 @@ namespace fs = std::filesystem;
 constexpr auto request_patience = 10s;
 constexpr auto accepted_patience = 100ms;
 constexpr auto sandbox_patience = 20s;
+/// One that cannot be taken over holds up nobody any longer.
+constexpr auto patience_with_survivors = 10s;
 
 error failed(const std::string& what) {
   return {errc::io_failed, what + ": " + std::strerror(errno)};
@@ -606,6 +608,7 @@ result<void> run(const config& values, const config_origin& from) {
   options.instances = std::make_shared<actors::instance_count>(values.sandbox.max_instances);
   options.key_places = &key_places;
   options.served_since_ms = system_clock{}.unix_ms();
+  options.survivors_until = time.now() + patience_with_survivors;
   const auto instances = options.instances;
   if (cluster)
     options.ours = [of = cluster.get()](const std::string& id) { return of->is_here(id); };

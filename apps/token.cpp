@@ -6,7 +6,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -81,9 +80,7 @@ int token_commands::impl::run_vercel(const environment& env) const {
                  "the configuration that has it with --config\n";
     return 2;
   }
-  const auto& projects = values->vercel.projects;
-  if (!projects.empty() &&
-      std::find(projects.begin(), projects.end(), of.project) == projects.end()) {
+  if (!http::is_among(values->vercel.projects, of.project)) {
     std::cerr << "insula: --project: " << of.project << " is not one of vercel.projects\n";
     return 2;
   }

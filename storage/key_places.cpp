@@ -81,9 +81,9 @@ key_ceilings key_places::ceilings_of(std::string_view key) const {
   return at == ceilings_.end() ? key_ceilings{} : at->second;
 }
 
-bool key_places::has_ceilings(std::string_view key) const {
+bool key_places::counts_here_alone(std::string_view key) const {
   const std::lock_guard hold{guard_};
-  return ceilings_of(key).any();
+  return shared_ == nullptr && ceilings_of(key).any();
 }
 
 void key_places::set_ceilings(std::map<std::string, key_ceilings, std::less<>> all) {

@@ -94,7 +94,8 @@ public:
 
   /// Of all keys by name, from now on. What runs goes on.
   void set_ceilings(std::map<std::string, key_ceilings, std::less<>> all);
-  bool has_ceilings(std::string_view key) const;
+  /// It has ceilings, and the server counts alone: it knows of no more than it has taken over.
+  bool counts_here_alone(std::string_view key) const;
 
   /// `then` is called once: inside the call, or in a cluster on the ledger's thread. Errors: those
   /// of key_ledger::reserve().

@@ -47,8 +47,11 @@ struct sandbox_options {
   std::shared_ptr<const keepers> keep;
   std::shared_ptr<instance_count> instances;
   storage::key_places* key_places = nullptr; ///< Null: no API key has a name.
-  node_pool_actor pool;                      ///< Where warm ones are. None: there are none.
-  std::string engine_name = "native";        ///< Which of them fit.
+  /// Sandboxes of the server before count for their keys once they are taken over: until then, or
+  /// until this time of clock::now(), starts of keys with ceilings wait.
+  std::chrono::steady_clock::time_point survivors_until{};
+  node_pool_actor pool;               ///< Where warm ones are. None: there are none.
+  std::string engine_name = "native"; ///< Which of them fit.
   bucket_settings buckets;
   egress_policy network;           ///< Of one for which nobody has said another.
   std::string image_name = "host"; ///< Of sandboxes that are new; later it stands in their record.

@@ -44,9 +44,7 @@ std::uint32_t processors_of(const core& of) {
   return percent != 0 ? percent : 100 * std::max(1u, std::thread::hardware_concurrency());
 }
 
-/// After a start of the server, sandboxes of the one before are counted as they are taken over.
 constexpr auto look_for_survivors_every = 20ms;
-constexpr unsigned most_looks_for_survivors = 500;
 
 /// Of what the engine has refused.
 start_failure failure_of(const error& why) {
@@ -116,7 +114,7 @@ void startup::begin() {
   watch_.began = steady_clock::now();
   watch_.whose = with_.requests.first();
   core_.set_start_began(watch_.began);
-  claims_ = looks_ = 0;
+  claims_ = 0;
   record().load([this] { make_unless_paused(); },
                 [this](const error& why) {
                   options().figures->not_started(start_failure::record);
@@ -236,9 +234,9 @@ void startup::take_place_of_key(const then_function& then) {
     taken_.of_key = places->take_over(std::move(wish));
     return then();
   }
-  const bool survivors_count = places->has_ceilings(wish.key) && looks_ < most_looks_for_survivors;
+  const bool survivors_count =
+    options().time->now() < options().survivors_until && places->counts_here_alone(wish.key);
   if (survivors_count && !options().engine->survivors().empty()) {
-    ++looks_;
     return core_.after(look_for_survivors_every, [this, then, start] {
       if (start != core_.start())
         return;

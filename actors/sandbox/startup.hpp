@@ -109,7 +109,6 @@ private:
   std::shared_ptr<claimed_slot> slot_; ///< From the pool, until it is made ours.
   bool warm_ = false;                  ///< This start is that of one from the pool.
   unsigned claims_ = 0;                ///< Of this start, that found a dead slot.
-  unsigned looks_ = 0;                 ///< Of this start, for survivors that nobody has counted.
   bool recorded_ = false;              ///< This start is in the store.
   bool adopting_ = false;
   bool awaits_image_ = false; ///< This start waits until its image is here.

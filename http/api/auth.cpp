@@ -7,19 +7,18 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <cstring>
 #include <mutex>
 #include <openssl/evp.h>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 namespace insula::http {
 
 namespace {
 constexpr std::string_view scheme = "Bearer ";
-
-bool allows(const std::vector<std::string>& list, std::string_view which) {
-  return list.empty() || std::find(list.begin(), list.end(), which) != list.end();
-}
 
 /// None: it is no header of the scheme.
 std::optional<std::string_view> bearer_in(std::string_view authorization, bool any_case) {
@@ -61,26 +60,65 @@ std::string readable_base64(std::string_view text) {
   bytes.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
   return bytes;
 }
+
+/// What the credentials of the Basic scheme say; empty: `text` has none.
+std::string credentials_in(std::string_view text) {
+  constexpr std::string_view basic = "Basic ";
+  return same_letters(text.substr(0, basic.size()), basic)
+           ? readable_base64(trimmed(text.substr(basic.size())))
+           : std::string{};
+}
+
+/// Texts that are looked for together: one pass, however many there are.
+class wanted_texts {
+public:
+  /// Of 8 bytes or more.
+  void add(std::string text) {
+    const auto beginning = beginning_of(text.data());
+    texts_.emplace(beginning, std::move(text));
+  }
+
+  bool any_in(std::string_view text) const {
+    if (texts_.empty())
+      return false;
+    for (; text.size() >= sizeof(std::uint64_t); text.remove_prefix(1)) {
+      const auto [from, to] = texts_.equal_range(beginning_of(text.data()));
+      if (std::any_of(from, to, [&](const auto& each) { return text.starts_with(each.second); }))
+        return true;
+    }
+    return false;
+  }
+
+private:
+  static std::uint64_t beginning_of(const char* text) {
+    std::uint64_t bytes = 0;
+    std::memcpy(&bytes, text, sizeof bytes);
+    return bytes;
+  }
+
+  std::unordered_multimap<std::uint64_t, std::string> texts_; ///< By their first bytes.
+};
 } // namespace
 
 /// A key, which never changes.
 class key_check::known_key {
 public:
-  explicit known_key(std::string key);
+  explicit known_key(std::string key)
+      : key_(std::move(key)) {}
 
   bool is_empty() const { return key_.empty(); }
   bool is_long() const { return key_.size() >= long_bytes; }
   bool equals(std::string_view candidate) const;
-  bool is_readable_in(std::string_view text) const;
+  bool is_word_in(std::string_view text) const;
   std::string seal(std::string_view text) const;
 
-private:
-  bool is_plain_in(std::string_view text) const;
+  const std::string& plain() const { return key_; }
+  /// What base64 makes of it behind 0, 1 and 2 other bytes, without the letters that depend on a
+  /// neighbour of the key.
+  std::array<std::string, 3> encoded() const;
 
+private:
   const std::string key_;
-  /// What base64 makes of a long key behind 0, 1 and 2 other bytes, without the letters that depend
-  /// on a neighbour of the key.
-  std::array<std::string, 3> encoded_;
 };
 
 struct key_check::known_keys {
@@ -95,22 +133,44 @@ struct key_check::known_keys {
       auto is = std::make_shared<const named_key>(std::move(each));
       named.push_back({is, known_key{is->secret}});
     }
+    note(main);
+    for (const auto& each : named)
+      note(each.secret);
   }
 
-  template <class Holds>
-  bool any(Holds holds) const {
-    return (!main.is_empty() && holds(main)) ||
-           std::any_of(named.begin(), named.end(),
-                       [&](const auto& each) { return holds(each.secret); });
+  void note(const known_key& key) {
+    if (key.is_empty())
+      return;
+    if (!key.is_long())
+      return short_ones.push_back(key);
+    plain.add(key.plain());
+    for (auto& each : key.encoded())
+      encoded.add(std::move(each));
   }
+
   bool are_in(std::string_view text, bool long_ones) const {
-    return any([&](const known_key& each) {
-      return (each.is_long() || !long_ones) && each.is_readable_in(text);
-    });
+    const auto credentials = credentials_in(text);
+    if (plain.any_in(text) || plain.any_in(credentials))
+      return true;
+    if (!long_ones && std::any_of(short_ones.begin(), short_ones.end(), [&](const known_key& each) {
+          return each.is_word_in(text) || each.is_word_in(credentials);
+        }))
+      return true;
+    if (text.size() < long_bytes) // Base64 is longer.
+      return false;
+    std::string letters{text};
+    std::replace(letters.begin(), letters.end(), '-', '+');
+    std::replace(letters.begin(), letters.end(), '_', '/');
+    return encoded.any_in(letters);
   }
 
   const known_key main;
   std::vector<named_one> named;
+
+  // ---- To find them in other texts
+
+  std::vector<known_key> short_ones;
+  wanted_texts plain, encoded; ///< Of the long ones.
 };
 
 struct key_check::place {
@@ -118,54 +178,41 @@ struct key_check::place {
   std::shared_ptr<const known_keys> now;
 };
 
+bool is_among(const std::vector<std::string>& list, std::string_view which) {
+  return list.empty() || std::find(list.begin(), list.end(), which) != list.end();
+}
+
 bool named_key::may_use(std::string_view api) const {
-  return allows(apis, api);
+  return is_among(apis, api);
 }
 
 bool named_key::may_reach_team(std::string_view team) const {
-  return allows(teams, team);
+  return is_among(teams, team);
 }
 
 bool named_key::may_reach_project(std::string_view project) const {
-  return allows(projects, project);
+  return is_among(projects, project);
 }
 
-key_check::known_key::known_key(std::string key)
-    : key_(std::move(key)) {
-  if (!is_long())
-    return;
-  for (std::size_t before = 0; before < encoded_.size(); ++before) {
-    const auto all = base64(std::string(before, 'x') + key_);
+std::array<std::string, 3> key_check::known_key::encoded() const {
+  std::array<std::string, 3> all;
+  for (std::size_t before = 0; before < all.size(); ++before) {
+    const auto whole = base64(std::string(before, 'x') + key_);
     const auto first = (before * 8 + 5) / 6;
     const auto last = (before + key_.size()) * 8 / 6;
-    encoded_[before] = all.substr(first, last - first);
+    all[before] = whole.substr(first, last - first);
   }
+  return all;
 }
 
-bool key_check::known_key::is_plain_in(std::string_view text) const {
+bool key_check::known_key::is_word_in(std::string_view text) const {
   const auto ends_word = [&](std::size_t at) {
     return at >= text.size() || !is_letter_or_digit(text[at]);
   };
   for (auto at = text.find(key_); at != std::string_view::npos; at = text.find(key_, at + 1))
-    if (is_long() || (ends_word(at - 1) && ends_word(at + key_.size())))
+    if (ends_word(at - 1) && ends_word(at + key_.size()))
       return true;
   return false;
-}
-
-bool key_check::known_key::is_readable_in(std::string_view text) const {
-  if (is_plain_in(text))
-    return true;
-  constexpr std::string_view basic = "Basic ";
-  if (same_letters(text.substr(0, basic.size()), basic) &&
-      is_plain_in(readable_base64(trimmed(text.substr(basic.size())))))
-    return true;
-  if (!is_long())
-    return false;
-  std::string letters{text};
-  std::replace(letters.begin(), letters.end(), '-', '+');
-  std::replace(letters.begin(), letters.end(), '_', '/');
-  return std::any_of(encoded_.begin(), encoded_.end(),
-                     [&](const auto& each) { return letters.find(each) != std::string::npos; });
 }
 
 bool key_check::known_key::equals(std::string_view candidate) const {

@@ -7,6 +7,9 @@
 
 namespace insula::http {
 
+/// Of a list that, where it is empty, has everything in it.
+bool is_among(const std::vector<std::string>& list, std::string_view which);
+
 /// A key beside the main one, which opens a part of the node.
 struct named_key {
   std::string name;

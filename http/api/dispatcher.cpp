@@ -219,12 +219,19 @@ admission dispatcher::admit(const request_head& head) const {
 admission dispatcher::admit_claimed(const request_head& head, const claimed_request& to,
                                     const other_nodes* others, request_track track) const {
   shared_named_key key;
-  const bool is_shown = !refusal_of_client(head, *to.scheme, to.sandbox, key);
+  auto not_shown = refusal_of_client(head, *to.scheme, to.sandbox, key);
   const bool may = !key || std::any_of(to.apis.begin(), to.apis.end(),
                                        [&](auto api) { return key->may_use(api); });
-  const bool knows_key = is_shown && may;
-  auto plan = to.needs_scheme && !knows_key ? refused(to.scheme->unauthorized(head))
-                                            : to.admit(knows_key, track.context().id);
+  const bool knows_key = !not_shown && may;
+  // The other node has let the request in by a key for which this node would not.
+  const bool was_let_in = behind_node_ && !head.field(node_fields::key_field).empty();
+  admission plan;
+  if (was_let_in && !knows_key)
+    plan = refused(not_shown ? std::move(*not_shown) : to.scheme->forbidden(not_for_key));
+  else if (to.needs_scheme && !knows_key)
+    plan = refused(to.scheme->unauthorized(head));
+  else
+    plan = to.admit(knows_key, track.context().id);
   if (!may && plan.refusal && plan.refusal->status == 401)
     plan = refused(to.scheme->forbidden(not_for_key));
   note_wrong_key(head, plan, *claimed_[to.pattern]);

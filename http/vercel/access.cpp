@@ -5,8 +5,6 @@
 #include "http/text/percent.hpp"
 #include "http/vercel/failures.hpp"
 
-#include <algorithm>
-
 namespace insula::http::vercel::access {
 
 namespace {
@@ -96,11 +94,8 @@ reach::reach(const services& with, const matched_request& what)
 std::optional<response> reach::objection(std::string_view project) const {
   if (is_.is_one && !is_.allowed)     // The token has expired since, or the node that let it in has
     return no_token_of_this_server(); // another key.
-  const auto listed = [&] {
-    return projects_.empty() ||
-           std::find(projects_.begin(), projects_.end(), project) != projects_.end();
-  };
-  if (listed() && names_team_ && (!is_.is_one || is_.allowed->project == project) &&
+  if (is_among(projects_, project) && names_team_ &&
+      (!is_.is_one || is_.allowed->project == project) &&
       (!key_ || key_->may_reach_project(project)))
     return std::nullopt;
   return failure(refusal{404, "not_found", "The project was not found."});

@@ -48,10 +48,11 @@ refusal refusal_of(const error& why) {
 }
 
 response failure(const error& why) {
-  auto answer = failure(refusal_of(why));
-  if (answer.status == 429 && why.retry_s == 0)
+  auto answer = with_retry_after(failure(refusal_of(why)), why);
+  // Room at the node may come at any moment; nobody knows when a key's ceiling has some.
+  if (why.code == errc::capacity_exceeded && why.retry_s == 0)
     answer.fields.push_back({"Retry-After", "2"});
-  return with_retry_after(std::move(answer), why);
+  return answer;
 }
 
 response too_large(std::uint64_t, std::uint64_t limit) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 namespace insula::storage::etcd {
 
@@ -23,6 +24,8 @@ constexpr auto patience = 5'000ms;
 constexpr unsigned most_rounds = 64;
 /// So often nobody knows how a question has ended.
 constexpr unsigned most_failures = 3;
+/// A client waits no longer, in the queue of its key and at its head.
+constexpr auto patience_of_client = 15s;
 /// What has just ended may be on its way out: whoever finds no place looks once more.
 constexpr auto pause_before_refusal = 200ms;
 constexpr auto pause_before_repeat = 500ms;
@@ -57,8 +60,15 @@ struct key_ledger::state : std::enable_shared_from_this<state> {
     key_ceilings most;
     std::string token;
     std::function<void(result<void>)> then;
+    std::chrono::nanoseconds asked{0}; ///< By client::now().
     unsigned rounds = 0, failures = 0;
     bool looks_again = false;
+  };
+
+  /// A place of the server before this one.
+  struct left_place {
+    std::string key;
+    std::string sandbox;
   };
 
   // All of it is the client's thread's.
@@ -90,6 +100,8 @@ struct key_ledger::state : std::enable_shared_from_this<state> {
       look(queue.front().wish.key);
   }
 
+  bool is_late(const reservation& of) const { return with.now() - of.asked >= patience_of_client; }
+
   std::vector<operation> questions(const std::string& key) const {
     return {operation::read(guard_of(key)),
             operation::read(places_of(key), end_of_prefix(places_of(key)))};
@@ -105,8 +117,8 @@ struct key_ledger::state : std::enable_shared_from_this<state> {
 
   void failed(const std::string& key, const error& why) {
     auto& first = waiting[key].front();
-    if (++first.failures >= most_failures)
-      return answer(key, error{errc::node_unreachable, why.message});
+    if (++first.failures >= most_failures || is_late(first))
+      return answer_all(key, error{errc::node_unreachable, why.message});
     look(key);
   }
 
@@ -115,7 +127,7 @@ struct key_ledger::state : std::enable_shared_from_this<state> {
     if (found.size() != 2)
       return answer(key, error{errc::node_unreachable, "etcd has not said all that it was asked"});
     if (!member.good())
-      return answer(key, error{errc::node_unreachable, "this node is cut off from the others"});
+      return answer_all(key, error{errc::node_unreachable, "this node is cut off from the others"});
     const auto mine = place_of(first.wish, first.token);
     key_usage has;
     if (!found[0].empty())
@@ -134,7 +146,7 @@ struct key_ledger::state : std::enable_shared_from_this<state> {
     if (!next)
       return next.reason().retry_s != 0 || first.looks_again ? answer(key, next.reason())
                                                              : look_later(key);
-    if (++first.rounds > most_rounds)
+    if (++first.rounds > most_rounds || (first.rounds > 1 && is_late(first)))
       return answer(key, error{errc::node_unreachable, "too many nodes ask for the key's places"});
     own.insert(mine);
     transaction write{
@@ -156,11 +168,23 @@ struct key_ledger::state : std::enable_shared_from_this<state> {
     auto& queue = waiting[key];
     auto first = std::move(queue.front());
     queue.pop_front();
+    ask_next(key);
+    return first;
+  }
+
+  void ask_next(const std::string& key) {
+    auto& queue = waiting[key];
+    std::vector<reservation> late;
+    while (!queue.empty() && is_late(queue.front())) {
+      late.push_back(std::move(queue.front()));
+      queue.pop_front();
+    }
     if (queue.empty())
       waiting.erase(key);
     else
       look(key);
-    return first;
+    for (const auto& each : late)
+      finish(each, error{errc::node_unreachable, "too many sandboxes wait for their start"});
   }
 
   /// Meanwhile the others have their turn.
@@ -174,8 +198,15 @@ struct key_ledger::state : std::enable_shared_from_this<state> {
     });
   }
 
-  void answer(const std::string& key, const result<void>& how) {
-    auto done = take_first(key);
+  void answer(const std::string& key, const result<void>& how) { finish(take_first(key), how); }
+
+  /// Nobody of the queue would hear more than the first has heard.
+  void answer_all(const std::string& key, const error& why) {
+    for (const auto queue = waiting.extract(key); const auto& each : queue.mapped())
+      finish(each, why);
+  }
+
+  void finish(const reservation& done, const result<void>& how) {
     if (const auto mine = place_of(done.wish, done.token); !how && own.contains(mine)) {
       const auto lease = member.lease();
       drop(mine, lease); // It may have arrived,
@@ -258,18 +289,28 @@ struct key_ledger::state : std::enable_shared_from_this<state> {
     left->emplace(of.key, of.key.substr(key_end + 1, sandbox_end - key_end - 1));
   }
 
-  /// One that was taken over has a place of this server's, which has to be there first.
+  /// One that was taken over has a place of this server's, which has to be there first. It is asked
+  /// for before the sandbox stops being a survivor, so it is on its way once all that is posted has
+  /// run.
   void tidy_known(const std::function<bool(const std::string&)>& lives) {
-    for (auto at = left->begin(); at != left->end();) {
-      const bool is_put = std::any_of(putting.begin(), putting.end(),
-                                      [&](const auto& each) { return each.second == at->second; });
-      if (is_put || lives(at->second)) {
-        ++at;
-        continue;
-      }
-      drop(at->first, member.lease());
-      at = left->erase(at);
-    }
+    std::vector<left_place> ended;
+    for (const auto& [key, sandbox] : *left)
+      if (!lives(sandbox))
+        ended.push_back({key, sandbox});
+    if (ended.empty())
+      return;
+    with.post([self = shared_from_this(), ended = std::move(ended)] {
+      if (!self->over)
+        for (const auto& each : ended)
+          self->drop_left(each);
+    });
+  }
+
+  void drop_left(const left_place& which) {
+    const bool is_put = std::any_of(putting.begin(), putting.end(),
+                                    [&](const auto& each) { return each.second == which.sandbox; });
+    if (!is_put && left->erase(which.key) != 0)
+      drop(which.key, member.lease());
   }
 };
 
@@ -298,7 +339,9 @@ void key_ledger::reserve(place_wish wish, key_ceilings most, std::string token,
                                                                std::move(token), std::move(then)}] {
     if (kept->over)
       return asked.then(error{errc::node_unreachable, "the node is going down"});
-    kept->reserve(asked);
+    auto now = asked;
+    now.asked = kept->with.now();
+    kept->reserve(std::move(now));
   });
 }
 

@@ -145,6 +145,7 @@ TEST_CASE("only the first start of a sandbox is a create", "[actors][keys]") {
 
 TEST_CASE("what an earlier server has left counts before anything new is begun", "[actors][keys]") {
   node_with_keys node;
+  node.options->survivors_until = node.sys.time.now() + 10s;
   node.store.disk.commit(
     {"abc", 1,
      with_line({{"created_ms", "5"}, {"started_ms", "6"}, {"image", "host"}, {"made_by", "ci"}})},
@@ -168,6 +169,8 @@ TEST_CASE("what an earlier server has left counts before anything new is begun",
   for (int i = 0; i < 500 && late.open(); ++i)
     node.sys.advance(20ms);
   CHECK_NOTHROW(late.value());
+  node.places.set_ceilings({{"ci", {3, 0, 0}}});
+  CHECK_NOTHROW(node.find(node.make_sandbox("abf")).value()); // Nor anybody after that.
 }
 
 namespace {
@@ -192,6 +195,9 @@ TEST_CASE("the answer of the other nodes is waited for, and comes too late for w
   played_ledger ledger;
   node_with_keys node;
   node.places.share(&ledger);
+  // What is left of an earlier server has its places in etcd: nothing waits for it.
+  node.options->survivors_until = node.sys.time.now() + 10s;
+  node.engine.left["abe"] = std::make_shared<fake_sandbox>();
   const auto one = node.make_sandbox("abc");
   const auto asked = node.find(one);
   REQUIRE(ledger.asked.size() == 1);

@@ -1,4 +1,6 @@
 #include "http/api/auth.hpp"
+
+#include "base/base64.hpp"
 #include "tests/support/catch.hpp"
 
 using insula::http::key_check;
@@ -114,4 +116,30 @@ TEST_CASE("named keys are known beside the main one", "[http][auth]") {
   key.replace("the first key of all");
   CHECK_FALSE(copy.named("the-key-0123456789+/"));
   CHECK_FALSE(copy.is_in("x the-key-0123456789+/ y"));
+}
+
+TEST_CASE("of many keys each is known in a text, long or short", "[http][auth]") {
+  std::vector<insula::http::named_key> all;
+  for (int i = 0; i < 300; ++i) {
+    const auto number = std::to_string(i);
+    all.push_back({"long" + number, "the-same-beginning-" + number + "-", {}, {}, {}});
+    all.push_back({"short" + number, "k" + number, {}, {}, {}});
+  }
+  const key_check keys{"dev", all};
+  for (const int i : {0, 7, 299}) {
+    const auto number = std::to_string(i);
+    for (const auto& text :
+         {"x the-same-beginning-" + number + "-y", "the%2Dsame-beginning-" + number + "-",
+          "a=k" + number + "; b", "Basic " + insula::base64("u:k" + number),
+          "x" + insula::base64("uv:the-same-beginning-" + number + "-")}) {
+      CAPTURE(text);
+      CHECK(keys.is_in(text));
+    }
+    CHECK(keys.is_in_address("/the-same-beginning-" + number + "-"));
+    CHECK_FALSE(keys.is_in_address("/k" + number));
+  }
+  CHECK(keys.is_in("dev"));
+  for (const auto* text : {"", "k", "k300", "ak7", "the-same-beginning-", "the-same-beginning-300-",
+                           "the-same-beginning-2", "Basic azMwMA==", "a longer text without one"})
+    CHECK_FALSE(keys.is_in(text));
 }

@@ -436,6 +436,51 @@ TEST_CASE("a named key goes along by its name, and the owner decides by its own 
   CHECK(both.n1.is_untouched());
 }
 
+TEST_CASE("previews by a named key are refused by an owner that does not know or allow it",
+          "[http][cluster][keys][preview]") {
+  http::server_options options;
+  options.api_key = "the key of both nodes";
+  options.named_keys = {{"ci", "the-key-of-ci-0123456789", {"bridge", "opensandbox"}, {}, {}}};
+  pair_of_nodes both{options, options};
+  inner_server server;
+  const std::string ci = "Authorization: Bearer the-key-of-ci-0123456789\r\n";
+  const auto serves = [&](const std::string& fields) {
+    client one{both.n1.port()};
+    one.send(request("GET", server.prefix() + "/x", {}, fields));
+    auto inside = server.accept();
+    const auto head = inside.head();
+    inside.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    return one.receive().body == "ok" && head.find("the-key-of-ci") == std::string::npos &&
+           head.find("nsula-") == std::string::npos;
+  };
+  CHECK(serves(ci));
+  // Nothing listens there: a request that was let in would be told that.
+  const auto silent = std::to_string(pair_of_nodes::closed_port());
+  const auto by_path = [&] {
+    return ask(both.n1.port(), "GET", "/v1/sandbox/abc/port/" + silent + "/x", {}, ci);
+  };
+  const auto through_execd = [&] {
+    return ask(both.n1.port(), "GET", "/sandboxes/abc/proxy/44772/proxy/" + silent + "/x", {}, ci);
+  };
+  CHECK(by_path().status == 502);
+  CHECK(through_execd().status == 502);
+  auto& there = both.n2.h().server();
+  REQUIRE(there.renew(options.api_key, {{"ci", "another-key-of-that-name", {"vercel"}, {}, {}}},
+                      std::nullopt));
+  for (const auto& got : {by_path(), through_execd()}) {
+    CHECK(got.status == 403);
+    CHECK(got.body.find("The API key does not open this.") != std::string::npos);
+  }
+  REQUIRE(there.renew(options.api_key, {}, std::nullopt));
+  for (const auto& got : {by_path(), through_execd()}) {
+    CHECK(got.status == 403);
+    CHECK(got.body.find("The node that has the sandbox does not know the API key.") !=
+          std::string::npos);
+  }
+  CHECK(serves("Authorization: Bearer " + options.api_key + "\r\nInsula-Node-Key: ci\r\n"));
+  CHECK(both.n1.is_untouched());
+}
+
 TEST_CASE("who owns it may take a while to be found", "[http][cluster]") {
   pair_of_nodes both;
   both.n1.routing->hold();

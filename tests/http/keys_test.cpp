@@ -81,8 +81,9 @@ TEST_CASE("a named key opens the routes of its APIs, and is told so at others", 
 
 TEST_CASE("what is about the node needs the main key", "[http][keys]") {
   house h{with_keys()};
-  for (const auto* target : {"/metrics", "/v1/pool/stats", "/v1/images", "/v1/cluster",
-                             "/console/sandboxes", "/console/nodes/n1/sandboxes"}) {
+  for (const auto* target :
+       {"/metrics", "/v1/pool/stats", "/v1/images", "/v1/cluster", "/console/sandboxes",
+        "/console/sandboxes/abc/runs", "/console/nodes/n1/sandboxes"}) {
     CAPTURE(target);
     for (const auto& key : {bridge_key, sandbox_key, vercel_key, any_key})
       CHECK(look_at(h, target, bearer(key)).status == 403);
@@ -271,6 +272,61 @@ TEST_CASE("a ceiling of a key is told in the words of each API", "[http][keys]")
   got = ask(h.port(), "POST", "/v1/sandbox/abc/exec", R"({"argv":["true"]})", bearer(bridge_key));
   CHECK(got.status == 429);
   CHECK(got.fields["retry-after"] == "17");
+}
+
+TEST_CASE("Vercel: a 429 says once when to come again, if anybody knows", "[http][keys][vercel]") {
+  house h{with_keys()};
+  const auto refused = [&](error why) {
+    h.plays().find_error = std::move(why);
+    client one{h.port()};
+    one.send(
+      request("POST", "/v3/sandboxes", R"({"projectId":"prj","name":"box"})", bearer(main_key)));
+    const auto head = one.read_until("\r\n\r\n");
+    CHECK(head.starts_with("HTTP/1.1 429 "));
+    std::vector<std::string> said;
+    const std::string field = "\r\nRetry-After: ";
+    for (auto at = head.find(field); at != head.npos; at = head.find(field, at + 1)) {
+      const auto value = at + field.size();
+      said.push_back(head.substr(value, head.find('\r', value) - value));
+    }
+    return said;
+  };
+  using texts = std::vector<std::string>;
+  CHECK(refused({errc::key_ceiling, "The API key ci may have 2 sandboxes at once."}) == texts{});
+  CHECK(refused({errc::key_ceiling, "The API key ci may make 2 sandboxes a minute.", 17}) ==
+        texts{"17"});
+  CHECK(refused({errc::machine_full, "the machine has no memory for it"}) == texts{"5"});
+  CHECK(refused({errc::capacity_exceeded, "the node has 10 sandboxes"}) == texts{"2"});
+}
+
+TEST_CASE("Vercel: commands and files of another project are not there", "[http][keys][vercel]") {
+  const auto options = with_keys();
+  house h{options};
+  const auto now = static_cast<std::int64_t>(::time(nullptr));
+  const std::string session = "sbx_" + std::string(26, 'a') + "1", command(32, 'a'),
+                    path = "/v2/sandboxes/sessions/" + session;
+  h.plays().command.known = h.plays().command.output = true;
+  h.plays().command.text =
+    R"({"id":"cmd_)" + command + R"(","name":"sh","args":[],"sessionId":")" + session + R"("})";
+  h.plays().log_gone = true;
+  for (const auto& shown :
+       {vercel_key,
+        http::vercel::make_access_token(keys_of(options), {"me", "prj", "web"}, now, now + 600),
+        http::vercel::make_access_token(keys_of(options), {"me", "prj", ""}, now, now + 600)}) {
+    const auto statuses = [&](const std::string& project) {
+      h.plays().description = box("box", project).is;
+      const auto ask_for = [&](const std::string& method, const std::string& rest) {
+        return ask(h.port(), method, path + rest + "?teamId=me", {},
+                   bearer(shown) + "Content-Type: application/gzip\r\n")
+          .status;
+      };
+      return std::vector<int>{ask_for("GET", "/cmd"), ask_for("GET", "/cmd/cmd_" + command),
+                              ask_for("GET", "/cmd/cmd_" + command + "/logs"),
+                              ask_for("POST", "/fs/write")};
+    };
+    CHECK(statuses("other") == std::vector<int>{404, 404, 404, 404});
+    CHECK(statuses("prj") == std::vector<int>{200, 200, 410, 400}); // Its body is no archive.
+  }
 }
 
 TEST_CASE("Vercel: where projects are listed, what belongs to another is not there",

@@ -6,6 +6,7 @@
 #include "storage/etcd/membership.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/etcd.hpp"
+#include "tests/support/events.hpp"
 #include "tests/support/eventually.hpp"
 
 #include <atomic>
@@ -72,11 +73,17 @@ struct keyed_node {
 
   /// Sandboxes that count, as etcd has them.
   std::set<std::string> counted() {
-    std::promise<std::set<std::string>> told;
+    const auto all = places();
+    return {all.begin(), all.end()};
+  }
+  std::size_t places_of(const std::string& sandbox) { return places().count(sandbox); }
+  /// The sandbox of each.
+  std::multiset<std::string> places() {
+    std::promise<std::multiset<std::string>> told;
     client->transact(
       {{}, {etcd::operation::read("t/keys/ci/", etcd::end_of_prefix("t/keys/ci/"))}, {}}, 5s,
       [&](result<etcd::outcome> got) {
-        std::set<std::string> all;
+        std::multiset<std::string> all;
         if (got)
           for (const auto& each : got->found.at(0)) {
             const auto rest = each.key.substr(10);
@@ -96,6 +103,89 @@ struct keyed_node {
 };
 
 using names = std::set<std::string>;
+
+/// Passes everything on, but what is asked while nobody is to hear it.
+class deaf_client final : public etcd::client {
+public:
+  using answer = std::function<void(result<etcd::outcome>)>;
+  struct question {
+    etcd::transaction what;
+    answer then;
+  };
+
+  explicit deaf_client(etcd::client& to)
+      : to_(to) {}
+
+  /// From now on what is asked is in `unheard`.
+  void be_deaf(bool is) { deaf_ = is; }
+  void let_pass(std::chrono::nanoseconds time) { ahead_ = ahead_.load() + time.count(); }
+  /// Answers on the client's thread: as etcd does, or by nothing.
+  void answer_one(bool at_last) {
+    auto one = unheard.next();
+    to_.post([this, one = std::move(one), at_last] {
+      at_last ? to_.transact(one.what, 5s, one.then)
+              : one.then(error{errc::node_unreachable, "no answer in time"});
+    });
+  }
+
+  void transact(etcd::transaction what, milliseconds patience, answer then) override {
+    if (deaf_)
+      return unheard.tell({std::move(what), std::move(then)});
+    to_.transact(std::move(what), patience, std::move(then));
+  }
+  void grant(std::chrono::seconds lives, milliseconds patience,
+             std::function<void(result<etcd::lease_id>)> then) override {
+    to_.grant(lives, patience, std::move(then));
+  }
+  void renew(etcd::lease_id which, milliseconds patience,
+             std::function<void(result<etcd::renewal>)> then) override {
+    to_.renew(which, patience, std::move(then));
+  }
+  void revoke(etcd::lease_id which, milliseconds patience,
+              std::function<void(result<void>)> then) override {
+    to_.revoke(which, patience, std::move(then));
+  }
+  std::shared_ptr<void> watch(std::string prefix, etcd::revision from,
+                              std::function<void(std::vector<etcd::event>, etcd::revision)> tell,
+                              std::function<void(error)> ended) override {
+    return to_.watch(std::move(prefix), from, std::move(tell), std::move(ended));
+  }
+  void post(std::function<void()> what) override { to_.post(std::move(what)); }
+  void after(std::chrono::nanoseconds pause, std::function<void()> what) override {
+    to_.after(pause, std::move(what));
+  }
+  std::chrono::nanoseconds now() const override {
+    return to_.now() + std::chrono::nanoseconds{ahead_.load()};
+  }
+
+  events<question> unheard;
+
+private:
+  etcd::client& to_;
+  std::atomic<bool> deaf_ = false;
+  std::atomic<std::int64_t> ahead_ = 0;
+};
+
+/// One node's, whose etcd says nothing when the test wants that.
+struct deaf_node {
+  explicit deaf_node(const etcd_server& server)
+      : node(server, "one") {
+    node.ledger.reset();
+    node.ledger = std::make_unique<etcd::key_ledger>(client, *node.member, "t/",
+                                                     [this] { return node.now_us.load(); });
+  }
+  ~deaf_node() { node.ledger.reset(); }
+
+  keyed_node node;
+  deaf_client client{*node.client};
+};
+
+errc reason_of(std::future<result<void>>& asked) {
+  REQUIRE(asked.wait_for(60s) == std::future_status::ready);
+  const auto how = asked.get();
+  REQUIRE_FALSE(how);
+  return how.reason().code;
+}
 
 } // namespace
 
@@ -214,4 +304,74 @@ TEST_CASE("without etcd nothing is had, and what is asked ends with the ledger",
   REQUIRE_FALSE(how);
   CHECK(how.reason().code == errc::node_unreachable);
   server.start();
+}
+
+TEST_CASE("while etcd says nothing, all that wait for one key are told so together",
+          "[etcd][keys]") {
+  const etcd_server server;
+  deaf_node one{server};
+  one.client.be_deaf(true);
+  std::vector<std::future<result<void>>> asked;
+  for (const auto* each : {"a", "b", "c"})
+    asked.push_back(one.node.ask(each));
+  for (int question = 0; question < 3; ++question) // As often as one of them would ask.
+    one.client.answer_one(false);
+  for (auto& each : asked)
+    CHECK(reason_of(each) == errc::node_unreachable);
+  one.client.be_deaf(false);
+  CHECK(one.node.reserve("d"));
+  CHECK(one.client.unheard.empty());
+}
+
+TEST_CASE("a start waits for its place so long, in the queue or not", "[etcd][keys]") {
+  const etcd_server server;
+  deaf_node one{server};
+  one.client.be_deaf(true);
+  auto first = one.node.ask("a"), second = one.node.ask("b");
+  auto question = one.client.unheard.next();
+  std::promise<void> both_wait;
+  one.client.post([&] { both_wait.set_value(); });
+  both_wait.get_future().wait();
+  one.client.let_pass(15s);
+  SECTION("etcd answers at last") {
+    one.client.be_deaf(false);
+    one.client.post([&] { one.client.transact(question.what, 5s, question.then); });
+    REQUIRE(first.wait_for(60s) == std::future_status::ready);
+    CHECK(first.get());
+    CHECK(reason_of(second) == errc::node_unreachable);
+    CHECK(one.node.reserve("b"));
+  }
+  SECTION("it does not") {
+    one.client.post([&] { question.then(error{errc::node_unreachable, "no answer in time"}); });
+    CHECK(reason_of(first) == errc::node_unreachable);
+    CHECK(reason_of(second) == errc::node_unreachable);
+  }
+  CHECK(one.client.unheard.empty());
+}
+
+TEST_CASE("a survivor that is being taken over counts without a gap", "[etcd][keys]") {
+  const etcd_server server;
+  etcd::lease_id lease = 0;
+  {
+    keyed_node before{server, "one"};
+    REQUIRE(before.reserve("a"));
+    lease = before.member->lease();
+    before.leave(false);
+  }
+  keyed_node next{server, "one", lease};
+  REQUIRE(next.member->lease() == lease);
+  // It is taken over while the old places are looked at.
+  next.ledger->tidy([&](const std::string& sandbox) {
+    next.put(sandbox);
+    return false;
+  });
+  REQUIRE(eventually([&] { return next.places_of("a") == 2; }));
+  CHECK(next.reserve("b", {9, 0, 0}));
+  CHECK(next.places_of("a") == 2); // Until the new one has been seen there.
+  REQUIRE(eventually([&] {
+    next.ledger->tidy([](const std::string&) { return false; });
+    return next.places_of("a") == 1;
+  }));
+  next.drop("a");
+  REQUIRE(eventually([&] { return next.counted() == names{"b"}; }));
 }

@@ -46,8 +46,8 @@ struct played_ledger final : key_ledger {
 TEST_CASE("a key has as many sandboxes at once as it may", "[storage][keys]") {
   key_places places{[] { return start_us; }};
   places.set_ceilings({{"ci", {2, 0, 0}}});
-  CHECK(places.has_ceilings("ci"));
-  CHECK_FALSE(places.has_ceilings("other"));
+  CHECK(places.counts_here_alone("ci"));
+  CHECK_FALSE(places.counts_here_alone("other"));
   auto one = take(places, wish("a")), two = take(places, wish("b"));
   REQUIRE(one);
   REQUIRE(two);
@@ -119,6 +119,7 @@ TEST_CASE("in a cluster keys with ceilings are asked for in common, and others n
   played_ledger ledger;
   key_places places{[] { return start_us; }};
   places.share(&ledger);
+  CHECK_FALSE(places.counts_here_alone("ci"));
   places.set_ceilings({{"ci", {1, 0, 0}}, {"free", {}}});
   auto free = take(places, {"free", "x", 100, true});
   CHECK(free);
