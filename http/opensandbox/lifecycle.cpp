@@ -19,7 +19,9 @@
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <set>
 #include <tuple>
+#include <utility>
 
 namespace insula::http::opensandbox {
 
@@ -246,10 +248,8 @@ void create(const shared_services& with, const lifecycle_call&, const std::strin
 
 // ---- Looking at all
 
-/// By state: there are no others.
 struct list_wanted {
-  bool running = true;
-  bool paused = true;
+  std::set<std::string_view> states{lifecycle_states.begin(), lifecycle_states.end()};
   std::map<std::string, std::string> metadata;
   std::uint64_t page = 1;
   std::uint64_t page_size = 20;
@@ -265,18 +265,18 @@ std::optional<std::uint64_t> number_from(std::string_view text, std::uint64_t mo
 }
 
 std::optional<refusal> read_list(std::string_view query, list_wanted& into) {
-  bool any_state = false, running = false, paused = false;
+  bool any_state = false;
   for (auto left = query; !left.empty();) {
     const auto pair = left.substr(0, left.find('&'));
     left.remove_prefix(std::min(left.size(), pair.size() + 1));
     if (!pair.starts_with("state="))
       continue;
-    any_state = true;
-    running = running || same_letters(pair.substr(6), "running");
-    paused = paused || same_letters(pair.substr(6), "paused");
+    if (!std::exchange(any_state, true))
+      into.states.clear();
+    for (const auto each : lifecycle_states)
+      if (same_letters(pair.substr(6), each))
+        into.states.insert(each);
   }
-  into.running = !any_state || running;
-  into.paused = !any_state || paused;
   for (const auto& [name, number, most] :
        {std::tuple{"page", &into.page, std::uint64_t{1'000'000'000}},
         std::tuple{"pageSize", &into.page_size, std::uint64_t{200}}}) {
@@ -321,12 +321,14 @@ struct list_walk {
   std::uint64_t total = 0;
   std::vector<described_sandbox> items = {};
 
-  bool filters() const { return !wanted.running || !wanted.paused || !wanted.metadata.empty(); }
+  bool filters() const {
+    return wanted.states.size() < lifecycle_states.size() || !wanted.metadata.empty();
+  }
   std::uint64_t first() const { return (wanted.page - 1) * wanted.page_size; }
   std::uint64_t end() const { return first() + wanted.page_size; }
 
   bool is_wanted(const sandbox_description& is) const {
-    return (is.paused ? wanted.paused : wanted.running) && has_all(is, wanted.metadata);
+    return wanted.states.contains(state_of(is)) && has_all(is, wanted.metadata);
   }
 
   list_sandboxes next_step(std::string after) const {
@@ -376,7 +378,7 @@ void list(const shared_services& with, const lifecycle_call& what, const std::st
     return to->respond(refused(*wrong));
   to->answer_within(patience,
                     refused({504, "GENERAL::UNKNOWN_ERROR", "the store did not answer in time"}));
-  if (!wanted.running && !wanted.paused) // No sandbox is ever in another state.
+  if (wanted.states.empty()) // No sandbox is ever in another state.
     return to->respond(list_walk{std::move(wanted), {}}.listed());
   const auto state = std::make_shared<list_walk>(
     list_walk{std::move(wanted), std::chrono::steady_clock::now() + patience});
@@ -599,17 +601,17 @@ std::vector<route> lifecycle_routes(const shared_services& with, const std::stri
                    {"504", "It was not ready in time.", json_type, failure}}});
   table.back().about = [](const matched_request&) { return std::string{}; };
   table.back().in_body = &image_in_body;
-  add(verb::get, "/sandboxes", none, list,
-      {.id = "listOpenSandboxes",
-       .summary = "The sandboxes that are there, the newest first.",
-       .parameters = {{"state", "query", "Only those in one of these states.", false,
-                       R"(["Running"])",
-                       R"({"type":"array","items":{"type":"string","enum":["Running","Paused"]}})"},
-                      {"metadata", "query", "Only those with all of these: key=value&key=value.",
-                       false},
-                      pages[0],
-                      pages[1]},
-       .answers = {{"200", "A page of them.", json_type, "OpenSandboxList"}, bad, malformed}});
+  add(
+    verb::get, "/sandboxes", none, list,
+    {.id = "listOpenSandboxes",
+     .summary = "The sandboxes that are there, the newest first.",
+     .parameters =
+       {{"state", "query", "Only those in one of these states.", false, R"(["Running"])",
+         R"({"type":"array","items":{"type":"string","enum":["Running","Paused","Terminated"]}})"},
+        {"metadata", "query", "Only those with all of these: key=value&key=value.", false},
+        pages[0],
+        pages[1]},
+     .answers = {{"200", "A page of them.", json_type, "OpenSandboxList"}, bad, malformed}});
   add(verb::get, "/sandboxes/:id", none, get,
       {.id = "getOpenSandbox",
        .summary = "What is known of a sandbox. Starts nothing.",

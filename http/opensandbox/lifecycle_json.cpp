@@ -322,6 +322,10 @@ result<std::int64_t> read_expiration(std::string_view body) {
   return (static_cast<std::int64_t>(::timegm(&time)) - offset_s) * 1000 + ms;
 }
 
+std::string_view state_of(const sandbox_description& of) {
+  return of.paused ? "Paused" : of.run && !is_alive(of.run->state) ? "Terminated" : "Running";
+}
+
 namespace {
 
 void append_sandbox(json::writer& out, const std::string& id, const sandbox_description& of,
@@ -335,8 +339,11 @@ void append_sandbox(json::writer& out, const std::string& id, const sandbox_desc
     out.end_object();
   }
   out.key("status").begin_object();
-  out.member("state", of.paused ? "Paused" : "Running");
-  out.member("reason", of.paused ? "CONTAINER_PAUSED" : "CONTAINER_RUNNING");
+  const auto state = state_of(of);
+  out.member("state", state);
+  out.member("reason", state == "Paused"    ? "CONTAINER_PAUSED"
+                       : state == "Running" ? "CONTAINER_RUNNING"
+                                            : "CONTAINER_EXITED");
   out.member("message", "");
   out.member("lastTransitionAt", iso_time(of.created_ms));
   out.end_object();

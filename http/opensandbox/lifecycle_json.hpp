@@ -3,6 +3,7 @@
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -58,6 +59,12 @@ std::optional<refusal> patch_metadata(std::string_view text,
 result<std::int64_t> read_expiration(std::string_view text);
 
 /// The answer of create (`created`), and of everything else that tells of one.
+/// All states that a sandbox is told to be in.
+inline constexpr std::array<std::string_view, 3> lifecycle_states{"Running", "Paused",
+                                                                  "Terminated"};
+/// Terminated: its run is over, and no request of this API begins another.
+std::string_view state_of(const sandbox_description& of);
+
 std::string write_sandbox(const std::string& id, const sandbox_description& of, bool created);
 std::string write_list(const std::vector<described_sandbox>& items, std::uint64_t page,
                        std::uint64_t page_size, std::uint64_t total);

@@ -138,8 +138,11 @@ private:
                    context_);
     command.timeout_ms = std::chrono::milliseconds{longest_upload}.count();
     run_fed_command(*call_->with, call_->sandbox(), std::move(command), begun(),
-                    here<result<short_outcome>>(
-                      [](auto& self, auto& how) { self.settle(answer_to_files(how)); }));
+                    [call = call_, settled = here<response>([](auto& self, auto& answer) {
+                                     self.settle(std::move(answer));
+                                   })](const result<short_outcome>& how) {
+                      answer_to_files(*call, how, settled);
+                    });
   }
 
   /// A program that has begun for a client that has gone finds the end of its archive, too.

@@ -23,12 +23,27 @@ exec_request file_command(const session_call& call, std::vector<std::string> arg
   return command;
 }
 
-response answer_to_files(const result<short_outcome>& outcome) {
+void answer_to_files(const session_call& call, const result<short_outcome>& outcome,
+                     std::function<void(response)> then) {
   if (!outcome)
-    return failure(outcome.reason());
-  if (outcome->end.exit_code != 0)
-    return failure(file_error(last_line(outcome->err)));
-  return {200, "{}"};
+    return then(failure(outcome.reason()));
+  const auto answer = outcome->end.exit_code == 0 ? response{200, "{}"}
+                                                  : failure(file_error(last_line(outcome->err)));
+  if (!outcome->end.lost && outcome->end.signal == 0)
+    return then(answer);
+  const auto over = [then](question_stage, const error&) {
+    then(failure(error{errc::run_over, {}}));
+  };
+  sandbox_question<find_runs, run_list> asked{
+    call.with->directory, call.sandbox(), newest_run(),
+    [then, answer, over, run = call.session.run](const run_list& all) {
+      const bool goes_on = !all.runs.empty() && all.runs.front().number == run &&
+                           all.runs.front().state == run_state::running;
+      goes_on ? then(answer) : over(question_stage::ask, {errc::run_over, {}});
+    },
+    over};
+  asked.starts_it = false;
+  ask_sandbox(*call.with, std::move(asked));
 }
 
 } // namespace insula::http::vercel

@@ -5,6 +5,7 @@
 #include "http/vercel/session_call.hpp"
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,9 @@ refusal file_error(std::string message);
 exec_request file_command(const session_call& call, std::vector<std::string> argv,
                           const request_context& context);
 
-/// `{}`, or what the program has said last.
-response answer_to_files(const result<short_outcome>& outcome);
+/// `{}`, or what the program has said last; or that the session, with which it ended, is over. On
+/// any thread.
+void answer_to_files(const session_call& call, const result<short_outcome>& outcome,
+                     std::function<void(response)> then);
 
 } // namespace insula::http::vercel

@@ -44,9 +44,11 @@ void make_directory(const session_call& call, const std::string& body, const rep
   argv.emplace_back("--");
   argv.push_back(wanted.path);
   to->answer_within(file_patience, late_answer());
-  run_short_command(
-    *call.with, call.sandbox(), file_command(call, std::move(argv), to->context()),
-    [to](const result<short_outcome>& outcome) { to->respond(answer_to_files(outcome)); });
+  run_short_command(*call.with, call.sandbox(), file_command(call, std::move(argv), to->context()),
+                    [call, to](const result<short_outcome>& outcome) {
+                      answer_to_files(call, outcome,
+                                      [to](response told) { to->respond(std::move(told)); });
+                    });
 }
 
 // ---- Reading

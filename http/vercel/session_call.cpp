@@ -27,18 +27,18 @@ std::string resolved(const std::string& path, const std::string& cwd) {
   return std::string{working_directory} + (path.empty() ? "" : "/") + path;
 }
 
+find_runs newest_run() {
+  find_runs look;
+  look.limit = 1;
+  return look;
+}
+
 namespace {
 
 /// A path does not say its project.
 std::optional<response> objection_to(const session_call& call, const run_list& found) {
   const auto is = settings_of(found.sandbox);
   return !is || call.reach.objection(is->project) ? std::optional{unknown_session()} : std::nullopt;
-}
-
-find_runs newest_run() {
-  find_runs look;
-  look.limit = 1;
-  return look;
 }
 
 /// Handles it if the sandbox belongs to what the client may reach.

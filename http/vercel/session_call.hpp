@@ -38,6 +38,8 @@ constexpr std::uint64_t small_body_bytes = 1u << 20;
 constexpr std::chrono::seconds look_patience{30};
 
 response unknown_session();
+/// The one that is alive, or was last.
+find_runs newest_run();
 response late_answer();
 
 /// Asks without starting anything; `answered` comes on a CAF worker.

@@ -422,7 +422,7 @@ TEST_CASE("OpenSandbox: a page asks for no more than it shows, and a filter look
   };
   CHECK(steps_of("") == "0+20# ");
   CHECK(steps_of("?pageSize=200") == "0+200# ");
-  CHECK(steps_of("?state=Running&state=Paused&pageSize=1") == "0+1# "); // That is no filter.
+  CHECK(steps_of("?state=Running&state=Paused&state=Terminated&pageSize=1") == "0+1# "); // That is no filter.
   CHECK(steps_of("?pageSize=200&page=3") == "0+256# 256+256 512+88 ");
   CHECK(
     pagination("?pageSize=200&page=3") ==
@@ -468,7 +468,7 @@ TEST_CASE("OpenSandbox: sandboxes are listed by pages, the newest first", "[http
     list("?pageSize=2") ==
     R"(200 yyy xxx"pagination":{"page":1,"pageSize":2,"totalItems":26,"totalPages":13,"hasNextPage":true}})");
   CHECK(
-    list("?pageSize=20&page=2&state=RUNNING&state=Paused") ==
+    list("?pageSize=20&page=2&state=RUNNING&state=Paused&state=terminated") ==
     R"(200 eee ddd ccc bbb aaa zzz"pagination":{"page":2,"pageSize":20,"totalItems":26,"totalPages":2,"hasNextPage":false}})");
   CHECK(
     list("?page=9") ==
