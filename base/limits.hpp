@@ -201,8 +201,8 @@ inline constexpr std::uint64_t routed_body_bytes = 64 * 1024;
 /// Of each sandbox that has runs, in its record. The sums count all of them.
 inline constexpr std::size_t kept_runs = 100;
 
-/// What was said of a sandbox's remembered commands when they were started, together: it is in memory
-/// as long as they are known. One alone may be as large as a program's words.
+/// What was said of a sandbox's remembered commands when they were started, together: it is in
+/// memory as long as they are known. One alone may be as large as a program's words.
 inline constexpr std::size_t kept_result_bytes = 32u << 20;
 
 /// Of the list of a run's commands: what was said of them when they were started, together.

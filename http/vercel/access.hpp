@@ -22,7 +22,8 @@ public:
   std::optional<response> objection(std::string_view project) const;
   /// Every project is.
   bool is_whole() const {
-    return projects_.empty() && !is_.is_one && (!key_ || (key_->teams.empty() && key_->projects.empty()));
+    return projects_.empty() && !is_.is_one &&
+           (!key_ || (key_->teams.empty() && key_->projects.empty()));
   }
 
 private:

@@ -422,7 +422,8 @@ TEST_CASE("OpenSandbox: a page asks for no more than it shows, and a filter look
   };
   CHECK(steps_of("") == "0+20# ");
   CHECK(steps_of("?pageSize=200") == "0+200# ");
-  CHECK(steps_of("?state=Running&state=Paused&state=Terminated&pageSize=1") == "0+1# "); // That is no filter.
+  CHECK(steps_of("?state=Running&state=Paused&state=Terminated&pageSize=1") ==
+        "0+1# "); // That is no filter.
   CHECK(steps_of("?pageSize=200&page=3") == "0+256# 256+256 512+88 ");
   CHECK(
     pagination("?pageSize=200&page=3") ==

@@ -135,8 +135,8 @@ TEST_CASE("Vercel: a client that leaves its archive half sent leaves no tar that
   house h;
   h.plays().reads_input = true;
   client one{h.port()};
-  one.send("POST " + write_path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n" + as_gzip +
-           "\r\n\x1f\x8b and");
+  one.send("POST " + write_path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n" +
+           as_gzip + "\r\n\x1f\x8b and");
   REQUIRE(h.heard().has("read 0 attached"));
   one.close();
   CHECK(h.heard().has("fed 6 bytes"));
