@@ -2,8 +2,6 @@
 
 #include "actors/sandbox/idempotency.hpp"
 
-#include <optional>
-
 namespace insula::actors::inside_sandbox {
 
 /// What the commands of runs have said, for as long as the record has the run: their logs get names

@@ -106,19 +106,20 @@ std::string command_json(const command_view& view) {
   return out.str();
 }
 
-void start(const session_call& call, const exec_request& command, const command_view& view,
-           const reply& to) {
+/// Its words may be large: they are there twice, and no more.
+void start(const session_call& call, const std::shared_ptr<exec_request>& command,
+           const command_view& view, const reply& to) {
   sandbox_question<exec_request, process_actor> asked{
-    call.with->directory, call.sandbox(), command,
+    call.with->directory, call.sandbox(), *command,
     [to, view](const process_actor&) {
       to->respond({200, command_json(view)});
     },
     [to, call, command](question_stage, const error& why) {
-      const auto first =
-        why.code == errc::request_known ? read_command_view(why.message) : command_view{};
-      auto again = command;
-      again.idempotency.key = key_of_command(first.id);
-      again.idempotency.key.empty() ? to->respond(not_started(why)) : start(call, again, first, to);
+      if (why.code != errc::request_known)
+        return to->respond(not_started(why));
+      const auto first = read_command_view(why.message);
+      command->idempotency.key = key_of_command(first.id);
+      start(call, command, first, to);
     }};
   asked.starts_it = false;
   asked.may_repeat = false;
@@ -146,7 +147,7 @@ void run(const session_call& call, const std::string& body, const reply& to) {
     return run_command(std::move(job));
   }
   to->answer_within(sandbox_patience, late_answer());
-  start(call, command, view, to);
+  start(call, std::make_shared<exec_request>(std::move(command)), view, to);
 }
 
 // ---- A command that has been run

@@ -41,21 +41,6 @@ std::optional<response> objection_to(const session_call& call, const run_list& f
   return !is || call.reach.objection(is->project) ? std::optional{unknown_session()} : std::nullopt;
 }
 
-/// Handles it if the sandbox belongs to what the client may reach.
-void within_reach(const std::shared_ptr<const session_call>& call, const std::string& body,
-                  const reply& to, session_handler handle) {
-  if (call->reach.is_whole())
-    return handle(*call, body, to);
-  ask_session<run_list>(
-    *call, newest_run(), to,
-    [call, to, handle, kept = std::make_shared<const std::string>(body)](const run_list& all) {
-      if (auto no = objection_to(*call, all))
-        return to->respond(std::move(*no));
-      handle(*call, *kept, to);
-    },
-    [](const error&) { return unknown_session(); });
-}
-
 using shared_call = std::shared_ptr<const session_call>;
 
 /// `plan`: what becomes of a call whose path is one of a run's.
@@ -114,7 +99,12 @@ route session_route(const shared_services& with, const std::string& prefix, verb
     with, prefix, method, rest,
     [handle](const shared_call& call) {
       return answered_by([call, handle](const std::string& body, const reply& to) {
-        within_reach(call, body, to, handle);
+        if (call->reach.is_whole())
+          return handle(*call, body, to);
+        to->answer_within(look_patience, late_answer());
+        ask_reach(*call, to->context(), [=](std::optional<response> no) {
+          no ? to->respond(std::move(*no)) : handle(*call, body, to);
+        });
       });
     },
     std::move(document));

@@ -7,6 +7,7 @@
 #include "storage/etcd/orphans.hpp"
 #include "storage/etcd/watched_keys.hpp"
 #include "storage/secret.hpp"
+#include "tests/storage/passing_client.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/etcd.hpp"
 #include "tests/support/eventually.hpp"
@@ -45,14 +46,13 @@ result<T> wait_for(Ask ask) {
 }
 
 /// Passes everything on, and answers of transactions and renewals as the test wants it.
-class played_client final : public etcd::client {
+class played_client final : public passing_client {
 public:
   using answer = std::function<void(result<etcd::outcome>)>;
   /// On the client's thread, in place of `then`.
   using player = std::function<void(const etcd::transaction&, result<etcd::outcome>, answer then)>;
 
-  explicit played_client(etcd::client& to)
-      : to_(to) {}
+  using passing_client::passing_client;
 
   using renewal_answer = std::function<void(result<etcd::renewal>)>;
   using renewal_player = std::function<void(result<etcd::renewal>, renewal_answer then)>;
@@ -79,33 +79,14 @@ public:
       by_ ? by_(what, std::move(got), then) : then(std::move(got));
     });
   }
-  void grant(std::chrono::seconds lives, milliseconds patience,
-             std::function<void(result<etcd::lease_id>)> then) override {
-    to_.grant(lives, patience, std::move(then));
-  }
   void renew(etcd::lease_id which, milliseconds patience,
              std::function<void(result<etcd::renewal>)> then) override {
     to_.renew(which, patience, [this, then = std::move(then)](result<etcd::renewal> got) {
       renewed_by_ ? renewed_by_(std::move(got), then) : then(std::move(got));
     });
   }
-  void revoke(etcd::lease_id which, milliseconds patience,
-              std::function<void(result<void>)> then) override {
-    to_.revoke(which, patience, std::move(then));
-  }
-  std::shared_ptr<void> watch(std::string prefix, etcd::revision from,
-                              std::function<void(std::vector<etcd::event>, etcd::revision)> tell,
-                              std::function<void(error)> ended) override {
-    return to_.watch(std::move(prefix), from, std::move(tell), std::move(ended));
-  }
-  void post(std::function<void()> what) override { to_.post(std::move(what)); }
-  void after(std::chrono::nanoseconds pause, std::function<void()> what) override {
-    to_.after(pause, std::move(what));
-  }
-  std::chrono::nanoseconds now() const override { return to_.now(); }
 
 private:
-  etcd::client& to_;
   player by_;
   renewal_player renewed_by_;
 };

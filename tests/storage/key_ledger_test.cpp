@@ -4,6 +4,7 @@
 #include "storage/etcd/gateway_json.hpp"
 #include "storage/etcd/http_client.hpp"
 #include "storage/etcd/membership.hpp"
+#include "tests/storage/passing_client.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/etcd.hpp"
 #include "tests/support/events.hpp"
@@ -105,7 +106,7 @@ struct keyed_node {
 using names = std::set<std::string>;
 
 /// Passes everything on, but what is asked while nobody is to hear it.
-class deaf_client final : public etcd::client {
+class deaf_client final : public passing_client {
 public:
   using answer = std::function<void(result<etcd::outcome>)>;
   struct question {
@@ -113,8 +114,7 @@ public:
     answer then;
   };
 
-  explicit deaf_client(etcd::client& to)
-      : to_(to) {}
+  using passing_client::passing_client;
 
   /// From now on what is asked is in `unheard`.
   void be_deaf(bool is) { deaf_ = is; }
@@ -133,27 +133,6 @@ public:
       return unheard.tell({std::move(what), std::move(then)});
     to_.transact(std::move(what), patience, std::move(then));
   }
-  void grant(std::chrono::seconds lives, milliseconds patience,
-             std::function<void(result<etcd::lease_id>)> then) override {
-    to_.grant(lives, patience, std::move(then));
-  }
-  void renew(etcd::lease_id which, milliseconds patience,
-             std::function<void(result<etcd::renewal>)> then) override {
-    to_.renew(which, patience, std::move(then));
-  }
-  void revoke(etcd::lease_id which, milliseconds patience,
-              std::function<void(result<void>)> then) override {
-    to_.revoke(which, patience, std::move(then));
-  }
-  std::shared_ptr<void> watch(std::string prefix, etcd::revision from,
-                              std::function<void(std::vector<etcd::event>, etcd::revision)> tell,
-                              std::function<void(error)> ended) override {
-    return to_.watch(std::move(prefix), from, std::move(tell), std::move(ended));
-  }
-  void post(std::function<void()> what) override { to_.post(std::move(what)); }
-  void after(std::chrono::nanoseconds pause, std::function<void()> what) override {
-    to_.after(pause, std::move(what));
-  }
   std::chrono::nanoseconds now() const override {
     return to_.now() + std::chrono::nanoseconds{ahead_.load()};
   }
@@ -161,7 +140,6 @@ public:
   events<question> unheard;
 
 private:
-  etcd::client& to_;
   std::atomic<bool> deaf_ = false;
   std::atomic<std::int64_t> ahead_ = 0;
 };

@@ -84,8 +84,8 @@ public:
     owed<command_status> told;
     box.parts.command_records_.find({key, {}, run, opens_log}, told);
     settle();
-    for (int i = 0; i < 1000 && told.open(); ++i) { // The heads are read on either thread.
-      ::usleep(1000);
+    while (told.open()) { // The heads are read on another thread.
+      REQUIRE(box.mailbox->wait());
       box.run();
     }
     return told.got();
@@ -250,6 +250,24 @@ TEST_CASE("a run that ends by itself keeps what its commands have said", "[parts
   CHECK(it.read() == "some words");
 }
 
+TEST_CASE("until it is kept, a log is read from its process", "[parts][logs]") {
+  kept_box it;
+  const auto run = it.begin();
+  auto& ended = it.start(run, "a");
+  ended.holds_log = true;
+  ended.be_over(exited(0));
+  it.settle();
+  it.box.engine.creations.back().end();
+  it.settle();
+  REQUIRE(ended.held_log.size() == 1);
+  CHECK_FALSE(it.find("a", run).log_gone);
+  CHECK(it.box.log_readers.empty());
+  std::exchange(ended.held_log, {}).back().deliver({ended.log});
+  it.settle();
+  CHECK_FALSE(it.find("a", run).log_gone);
+  CHECK(it.read() == "x");
+}
+
 TEST_CASE("a disk that stands still does not keep a run from its end", "[parts][logs]") {
   kept_box it;
   const auto run = it.begin();
@@ -330,6 +348,7 @@ TEST_CASE("the commands of a run go with it", "[parts][logs]") {
     CHECK(it.box.node.kept.empty());
   }
   SECTION("when it leaves the node, and then that is said") {
+    CHECK_FALSE(it.list(first).got().elsewhere); // A node alone is where all has been.
     it.box.fake_world::options->ours = [](const std::string&) { return true; };
     owed<caf::ok_atom> left;
     it.box.parts.teardown_.hand_over(left);

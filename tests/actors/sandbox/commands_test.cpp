@@ -307,7 +307,6 @@ TEST_CASE("a request that a lost server has not answered is known by its words",
   CHECK(core.processes.size() == 3);
   CHECK(core.node.kept.contains("idempotency/exec/third"));
   // And for the next server, as the first one was answered.
-  core.keys.forget_some();
   const auto record = idempotency_record::read(core.node.kept.at("idempotency/exec/first"));
   CHECK(command_state_of(record).told);
 }
@@ -336,6 +335,30 @@ TEST_CASE("the same words are another command once the first was answered, or is
   core.start(0);
   CHECK(
     command_state_of(idempotency_record::read(core.node.kept.at("idempotency/exec/second"))).told);
+}
+
+TEST_CASE("what is remembered of commands has a ceiling, and those that have ended make room",
+          "[parts]") {
+  keyed_core core;
+  const auto ask = [&](const std::string& key) {
+    auto what = line("true", key);
+    what.wanted.remembered =
+      remembered_command{true, std::string(limits::kept_result_bytes / 2 - 4096, 't')};
+    owed<process_actor> told;
+    core.keys.run(std::move(what), core.run_it, told);
+    return told;
+  };
+  ask("a");
+  core.start(0);
+  ask("b");
+  core.start(1);
+  CHECK(ask("c").code() == errc::limit_reached); // Both run.
+  core.processes[0]->be_over();
+  core.run();
+  ask("c");
+  CHECK(core.processes.size() == 3);
+  CHECK_FALSE(core.node.kept.contains("idempotency/exec/a"));
+  CHECK(core.node.kept.contains("idempotency/exec/b"));
 }
 
 TEST_CASE("only a remembered command that runs is interrupted", "[parts]") {

@@ -6,6 +6,8 @@
 #include "tests/support/fake_engine.hpp"
 #include "tests/support/manual_clock.hpp"
 
+#include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -113,7 +115,12 @@ struct fake_child_process final : child_process {
   void probe(const reply<bool>& to) override { to.deliver(true); }
   void status(const reply<process_status>& to) override { to.deliver(now); }
   void measure(const reply<std::uint64_t, std::uint64_t>& to) override { to.deliver(2, 5); }
-  void open_log(const reply<log_file>& to) override { to.deliver({log}); }
+  void open_log(const reply<log_file>& to) override {
+    if (holds_log)
+      held_log.push_back(to);
+    else
+      to.deliver({log});
+  }
   void interrupt(const reply<caf::ok_atom>& to) override {
     interrupted = true;
     if (ends_when_asked)
@@ -139,6 +146,8 @@ struct fake_child_process final : child_process {
   std::vector<reply<process_actor>> starting;
   process_status now;
   std::shared_ptr<unique_fd> log; ///< Null: there is none.
+  bool holds_log = false;         ///< Who asks for it has to wait.
+  std::vector<reply<log_file>> held_log;
   bool started = false, interrupted = false, killed = false;
   bool ends_when_asked = true;
 };
@@ -194,6 +203,12 @@ public:
   void push(std::function<void()> go) {
     const std::lock_guard hold{guard_};
     waiting_.push_back(std::move(go));
+    filled_.notify_all();
+  }
+  /// False: there is none for so long.
+  bool wait() {
+    std::unique_lock hold{guard_};
+    return filled_.wait_for(hold, std::chrono::seconds{30}, [this] { return !waiting_.empty(); });
   }
   /// Null: there is none.
   std::function<void()> take() {
@@ -207,6 +222,7 @@ public:
 
 private:
   std::mutex guard_;
+  std::condition_variable filled_;
   std::deque<std::function<void()>> waiting_;
 };
 
