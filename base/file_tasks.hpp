@@ -29,8 +29,13 @@ enum class file_task : std::uint32_t {
   remove_trees, ///< path… What is not there is fine.
   make_directories, ///< (path, mode, owner, group)… The last three only for one that is made.
   permit,           ///< (path, mode, owner, group)…
-  move,    ///< (source, target)… Makes the directories above; the target must not be there.
-  replace, ///< (path, old, new)… Frames: how often, for each, as 64 bits.
+  move,      ///< (source, target)… Makes the directories above; the target must not be there.
+  replace,   ///< (path, old, new)… Frames: how often, for each, as 64 bits.
+  name_user, ///< name, uid, gid, home, shell, directory, link; all paths absolute. Root's. The
+             ///< sandbox's user with these ids gets a name, a home and a shell, and its group the
+             ///< same name; home and directory are made, as the user's; the link leads to the
+             ///< directory, if there is at most an empty one in its place. Once there is a user of
+             ///< that name only what is missing is made.
 };
 
 /// What one task can be told. A byte more for each word's end.
@@ -51,6 +56,7 @@ constexpr bool is_path(file_task what, std::size_t word) {
     case file_task::make_directories:
     case file_task::permit: return word % 4 == 0;
     case file_task::replace: return word % 3 == 0;
+    case file_task::name_user: return false; // Nothing of them is completed.
   }
   return false;
 }

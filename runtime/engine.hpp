@@ -277,6 +277,15 @@ struct tree_request {
   bool compact = false;
 };
 
+/// What a user of a sandbox is called, and where that is at home.
+struct user_account {
+  sandbox_user user;
+  std::string name;
+  std::string home;      ///< Absolute, as the next two.
+  std::string directory; ///< Where its files are.
+  std::string link;      ///< Leads there, for those to whom the directory has another name.
+};
+
 /// How long the parts of making a sandbox took, one after the other.
 struct creation_times {
   std::chrono::nanoseconds slot{};       ///< Until whoever makes sandboxes began with it.
@@ -396,6 +405,10 @@ public:
   /// can have.
   virtual result<unique_fd> open_file_task(file_task what, const std::vector<std::string>& words,
                                            sandbox_user user) = 0;
+
+  /// Gives the user its name, and makes its directories, as file_task::name_user does. Errors:
+  /// sandbox_not_running, io_failed, deadline_exceeded.
+  virtual void name_user(const user_account& who, std::function<void(result<void>)> on_named) = 0;
 
   /// From now on it may reach what this says; answers when that is so, and what is open and
   /// forbidden by it has been cut. Errors: io_failed (the gateway does not answer: what held before

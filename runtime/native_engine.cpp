@@ -324,6 +324,7 @@ public:
   void measure_network(std::function<void(result<network_figures>)> tell) override;
   void open_sockets(sockets_request wanted,
                     std::function<void(result<std::vector<unique_fd>>)> tell) override;
+  void name_user(const user_account& who, std::function<void(result<void>)> on_named) override;
   void list_ports(std::function<void(result<std::vector<listening_port>>)> tell) override;
   void list_quiet_shells(std::function<void(std::vector<std::int32_t>)> tell) override;
   void mount(mount_spec what, std::function<void(result<void>)> on_mounted) override;
@@ -1093,6 +1094,33 @@ void native_sandbox::list_quiet_shells(std::function<void(std::vector<std::int32
   read_agent_list(io_, std::move(*channel), [tell = std::move(tell)](result<std::string> text) {
     tell(text ? parse_numbers(*text) : std::vector<std::int32_t>{});
   });
+}
+
+/// What the task answers is read as a list is: a head, and the end of its frames.
+void native_sandbox::name_user(const user_account& who,
+                               std::function<void(result<void>)> on_named) {
+  constexpr const char* shell = "/bin/bash";
+  auto channel =
+    open_file_task(file_task::name_user,
+                   {who.name, std::to_string(who.user.uid), std::to_string(who.user.gid), who.home,
+                    shell, who.directory, who.link},
+                   {0, 0});
+  if (!channel)
+    return boost::asio::post(
+      io_, [on_named = std::move(on_named), why = channel.reason()] { on_named(why); });
+  read_agent_list(io_, std::move(*channel),
+                  [on_named = std::move(on_named)](const result<std::string>& text) {
+                    if (!text)
+                      return on_named(text.reason());
+                    file_head head{};
+                    if (text->size() < sizeof head)
+                      return on_named(error{errc::io_failed, "the sandbox has not answered"});
+                    std::memcpy(&head, text->data(), sizeof head);
+                    if (head.error != 0)
+                      return on_named(error{errc::io_failed, "step " + std::to_string(head.step) +
+                                                               ": " + std::strerror(head.error)});
+                    on_named({});
+                  });
 }
 
 // ---- Mounts

@@ -365,8 +365,9 @@ using api_metadata = std::map<std::string, std::string>;
 /// otherwise.
 struct sandbox_profile {
   command_user user = {1000, 1000};
-  std::string home = {};                       ///< Empty: the image's.
-  std::string cwd = "/workspace";              ///< Snapshots of its files have what is there.
+  std::string login = {};         ///< What the user is called. Empty: as the image says.
+  std::string home = {};          ///< Empty: the image's. With a login it has one.
+  std::string cwd = "/workspace"; ///< Snapshots of its files have what is there.
   std::map<std::string, std::string> env = {}; ///< Where the image says nothing.
   privileges gains = privileges::none;
 };
@@ -387,6 +388,9 @@ struct define_sandbox {
   /// None: those that the context asks for, or else the profile's, or else the node's.
   std::optional<privileges> gains = {};
   std::vector<std::string> image_names = {}; ///< Names that mean the same to the API's clients.
+  /// Answered before it is durable: the asker tells nobody of it before a later change of the
+  /// sandbox's has been answered.
+  bool prompt = false;
   request_context context = {};
 };
 /// One API's text becomes another one. The texts of other APIs do not matter to it.
@@ -433,6 +437,8 @@ struct sandbox_description {
 /// A new run, unless one is alive. While one stops, the new one waits for that.
 struct begin_run {
   std::int64_t timeout_ms = 0;
+  /// Made together with the run's start, and not if the sandbox does not come to run.
+  std::optional<metadata_change> with = {};
   request_context context = {};
 };
 /// Starts nothing. The newest first.

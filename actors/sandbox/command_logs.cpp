@@ -1,5 +1,6 @@
 #include "actors/sandbox/command_logs.hpp"
 
+#include "actors/run_record.hpp"
 #include "base/limits.hpp"
 
 #include <utility>
@@ -83,6 +84,18 @@ void command_logs::open(const std::string& key, command_status answer,
 void command_logs::forget_all() {
   if (options().logs != nullptr)
     options().logs->remove(core_.id());
+}
+
+void command_logs::forget_all(then_function then) {
+  if (options().logs == nullptr || !last_run(record().entries()))
+    return then();
+  forget_all();
+  const auto once = [then = std::make_shared<then_function>(std::move(then))] {
+    if (const auto tell = std::exchange(*then, nullptr))
+      tell();
+  };
+  options().logs->when_done([post = core_.post(), once] { post(once); });
+  core_.after(limits::kept_logs_patience, once);
 }
 
 } // namespace insula::actors::inside_sandbox

@@ -22,6 +22,9 @@ public:
             const then_function& not_there);
   /// The sandbox is no more, or no more this node's.
   void forget_all();
+  /// The same, and `then` is called once the disk has removed them, or after
+  /// limits::kept_logs_patience. The record is loaded.
+  void forget_all(then_function then);
 
 private:
   struct keeping;

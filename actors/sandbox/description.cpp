@@ -235,6 +235,8 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
           if (wanted.cpu_percent > 0)
             changes.push_back({cpu_key, std::to_string(wanted.cpu_percent)});
           write(std::move(changes), wanted.expires_ms);
+          if (wanted.prompt)
+            return mine.deliver(core_.describe());
           record().when_durable([this, mine] { mine.deliver(core_.describe()); }, mine.otherwise());
         },
         mine.otherwise());
@@ -278,6 +280,13 @@ void description::redefine(const redefine_sandbox& wanted, const reply<sandbox_d
       },
       mine.otherwise());
   });
+}
+
+std::vector<storage::change> fitting_changes(const metadata_change& wanted, const core& of) {
+  if ((wanted.only_if && *wanted.only_if != text_of(wanted.api, of.record())) ||
+      misfit(wanted, of.record()))
+    return {};
+  return metadata_changes(wanted.api, wanted.text);
 }
 
 runtime::sandbox_limits limits_of(const core& of) {

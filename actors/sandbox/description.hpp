@@ -3,6 +3,7 @@
 #include "actors/sandbox/core.hpp"
 
 #include <map>
+#include <vector>
 
 namespace insula::actors::inside_sandbox {
 
@@ -28,6 +29,9 @@ private:
 
 // Of a sandbox whose record is loaded.
 
+/// What makes the change. Empty: the text is not as the change says, or the record may not have the
+/// new one.
+std::vector<storage::change> fitting_changes(const metadata_change& wanted, const core& of);
 /// The memory and processors that it may use.
 runtime::sandbox_limits limits_of(const core& of);
 /// Of all that runs in it.

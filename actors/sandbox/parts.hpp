@@ -11,6 +11,7 @@
 #include "actors/sandbox/idempotency.hpp"
 #include "actors/sandbox/idle.hpp"
 #include "actors/sandbox/lease.hpp"
+#include "actors/sandbox/login.hpp"
 #include "actors/sandbox/mounts.hpp"
 #include "actors/sandbox/pause.hpp"
 #include "actors/sandbox/runs.hpp"
@@ -35,6 +36,7 @@ struct all_parts {
       , description_(of)
       , egress_(of)
       , workspace_(of, idle_, pause_, startup_, teardown_)
+      , login_(of, startup_)
       , mounts_(of)
       , commands_(of)
       , idempotency_(of)
@@ -62,6 +64,7 @@ struct all_parts {
   description description_;
   egress egress_;
   workspace workspace_;
+  login login_;
   mounts mounts_;
   commands commands_;
   idempotency idempotency_;
@@ -76,30 +79,16 @@ struct all_parts {
   runs runs_;
   teardown teardown_;
 
-  /// In the order in which they are told. Files settle before the mounts that lie among them; the
+  /// In the order in which they are told. Files settle before the user's own
+  /// directories among them, and those before the mounts that lie there; the
   /// idle check is scheduled before that of a snapshot; a pause is settled when no request waits
   /// any more; the lease is the last to go.
   std::vector<part*> table() {
-    return {&startup_,
-            &egress_,
-            &idle_,
-            &workspace_,
-            &mounts_,
-            &description_,
-            &adoption_,
-            &commands_,
-            &idempotency_,
-            &command_logs_,
-            &command_records_,
-            &sessions_,
-            &terminal_room_,
-            &terminals_,
-            &files_,
-            &runs_,
-            &gate_,
-            &pause_,
-            &teardown_,
-            &lease_};
+    return {
+      &startup_,     &egress_,        &idle_,      &workspace_,   &login_,        &mounts_,
+      &description_, &adoption_,      &commands_,  &idempotency_, &command_logs_, &command_records_,
+      &sessions_,    &terminal_room_, &terminals_, &files_,       &runs_,         &gate_,
+      &pause_,       &teardown_,      &lease_};
   }
 };
 

@@ -27,6 +27,14 @@ bool is_id(std::uint32_t id) {
   return id < runtime::agent::ids_of_sandbox;
 }
 
+/// As `useradd` takes it.
+bool is_login(std::string_view name) {
+  constexpr std::string_view begins = "abcdefghijklmnopqrstuvwxyz_";
+  constexpr std::size_t most = 32;
+  return name.size() <= most && begins.find(name.front()) != std::string_view::npos &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789-") == std::string_view::npos;
+}
+
 bool read_user(std::string_view text, command_user& into) {
   const auto* const end = text.data() + text.size();
   const auto user = std::from_chars(text.data(), end, into.uid);
@@ -36,7 +44,7 @@ bool read_user(std::string_view text, command_user& into) {
   return group.ec == std::errc{} && group.ptr == end;
 }
 
-constexpr std::string_view user_line = "user", privileges_line = "privileges";
+constexpr std::string_view user_line = "user", privileges_line = "privileges", login_line = "login";
 
 void append_line(std::string& text, std::string_view name, std::string_view value) {
   ((text.append(name) += '=').append(value)) += '\0';
@@ -59,7 +67,9 @@ bool read_line(std::string_view line, sandbox_profile& into) {
     into.gains = gains.value_or(privileges::none);
     return gains.has_value();
   }
-  if (name == "home")
+  if (name == login_line)
+    into.login = value;
+  else if (name == "home")
     into.home = value;
   else if (name == "cwd")
     into.cwd = value;
@@ -73,6 +83,8 @@ bool read_line(std::string_view line, sandbox_profile& into) {
 std::string write_profile(const sandbox_profile& what) {
   std::string text;
   append_line(text, user_line, std::to_string(what.user.uid) + ':' + std::to_string(what.user.gid));
+  if (!what.login.empty())
+    append_line(text, login_line, what.login);
   append_line(text, "home", what.home);
   append_line(text, "cwd", what.cwd);
   append_line(text, privileges_line, word_of(what.gains));
@@ -108,6 +120,9 @@ std::optional<error> malformed_profile(const sandbox_profile& what) {
   if (!is_directory(what.cwd) || !(what.home.empty() || is_directory(what.home)))
     return wrong(
       "a directory of a profile is a path below /, of at most 4095 bytes and without ..");
+  if (!what.login.empty() && (!is_login(what.login) || what.home.empty()))
+    return wrong("a user's name has at most 32 of a-z, 0-9, _ and -, begins with no digit, and has "
+                 "a home");
   std::size_t bytes = 0;
   for (const auto& [name, value] : what.env) {
     if (name.empty() || name.find('=') != std::string::npos || !is_clean(name) || !is_clean(value))

@@ -2,6 +2,7 @@
 
 #include "actors/sandbox/command_logs.hpp"
 #include "actors/sandbox/commands.hpp"
+#include "actors/sandbox/description.hpp"
 #include "actors/sandbox/idempotency.hpp"
 #include "actors/sandbox/teardown.hpp"
 #include "base/failpoint.hpp"
@@ -205,7 +206,12 @@ void runs::on_running(std::uint64_t number) {
     return;
   run->state = run_state::running;
   run->started_ms = options().time->unix_ms();
-  write(*run);
+  std::vector<storage::change> changes{{key_of_run(number), actors::text_of(*run)}};
+  for (const auto& each : begins_)
+    if (each.wanted.with)
+      for (auto& change : fitting_changes(*each.wanted.with, core_))
+        changes.push_back(std::move(change));
+  record().write(std::move(changes));
   log::info("sandbox.run", {{"id", core_.id()}, {"run", number}});
   const pending_operation mine{core_};
   record().when_durable(

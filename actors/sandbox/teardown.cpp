@@ -249,20 +249,19 @@ void teardown::finish_delete() {
   const auto done = [this] { deleted(nullptr); };
   if (evicted_)
     return local().destroy(done, failed, {});
+  const auto destroy_record = [this, done, failed] {
+    const bool persistent = with_.files.has_snapshots();
+    record().destroy(
+      [this, persistent, done] {
+        if (persistent)
+          with_.files.forget_snapshots();
+        done();
+      },
+      failed, deletion_);
+  };
   core_.with_lease(
-    [this, done, failed] {
-      local().destroy(
-        [this, done, failed] {
-          const bool persistent = with_.files.has_snapshots();
-          record().destroy(
-            [this, persistent, done] {
-              if (persistent)
-                with_.files.forget_snapshots();
-              done();
-            },
-            failed, deletion_);
-        },
-        failed, deletion_);
+    [=, this] {
+      with_.logs.forget_all([=, this] { local().destroy(destroy_record, failed, deletion_); });
     },
     failed);
 }

@@ -144,10 +144,14 @@ private:
     wanted_.wanted.updated_ms = system_clock{}.unix_ms();
     wanted_.wanted.unfinished = true;
     message.metadata[metadata_api] = text_of(wanted_.wanted);
+    message.prompt = true; // What is told to the client is what the run's start makes durable.
     ask<sandbox_description>(std::move(message), &making::defined, &making::not_defined);
   }
   void defined(const sandbox_description&) {
-    ask<run_report>(begin_run{wanted_.wanted.timeout_ms}, &making::started);
+    begin_run message{wanted_.wanted.timeout_ms};
+    if (!has_source(wanted_)) // With that, all of it is done.
+      message.with = completion();
+    ask<run_report>(std::move(message), &making::started);
   }
 
   /// It is there: or an earlier attempt was cut off in its middle, and nobody goes on with it.
@@ -167,7 +171,7 @@ private:
 
   void started(const run_report& report) {
     report_ = report;
-    run_steps(steps_of(wanted_));
+    has_source(wanted_) ? run_steps(steps_of(wanted_)) : finished(report.sandbox);
   }
 
   /// One after the other; the first that fails ends it.
@@ -191,7 +195,7 @@ private:
   }
 
   void prepared() {
-    if (!has_source(wanted_) || wanted_.wanted.network.mode == network_wish::kind::allow_all)
+    if (wanted_.wanted.network.mode == network_wish::kind::allow_all)
       return finish();
     // Sources were fetched before the policy binds.
     ask<network_state>(set_network_request{policy_of(wanted_.wanted.network)},
@@ -199,11 +203,15 @@ private:
   }
   void network_is_set(const network_state&) { finish(); }
 
-  void finish() {
+  /// Nobody has changed it while it was made.
+  metadata_change completion() {
     const auto before = text_of(wanted_.wanted);
     wanted_.wanted.unfinished = false;
+    return {metadata_api, text_of(wanted_.wanted), before};
+  }
+  void finish() {
     redefine_sandbox message;
-    message.metadata = metadata_change{metadata_api, text_of(wanted_.wanted), before};
+    message.metadata = completion();
     ask<sandbox_description>(std::move(message), &making::finished);
   }
   void finished(const sandbox_description& is) {

@@ -9,25 +9,15 @@ namespace insula::http::vercel {
 namespace {
 
 constexpr std::string_view user_name = "vercel-sandbox", home = "/home/vercel-sandbox";
-constexpr command_user root{0, 0}, user{1000, 1000};
-constexpr std::int64_t set_up_ms = 30'000, fetch_ms = 240'000;
+constexpr command_user user{1000, 1000};
+constexpr std::int64_t fetch_ms = 240'000;
 
-/// The user of the image with the id 1000 gets this API's name, home and directory. /workspace,
-/// where other APIs look for files, leads there. Every create waits for this, so it takes few
-/// processes.
-constexpr std::string_view make_home = R"(set -e
-sed -i -e 's|^[^:]*:\([^:]*\):1000:\([0-9]*\):\([^:]*\):[^:]*:.*$|vercel-sandbox:\1:1000:\2:\3:/home/vercel-sandbox:/bin/bash|' \
-  -e 's|^[^:]*:\([^:]*\):1000:|vercel-sandbox:\1:1000:|' /etc/passwd /etc/group
-install -d -o 1000 -g 1000 /vercel /vercel/sandbox /home/vercel-sandbox
-if [ ! -L /workspace ] && rmdir /workspace 2>/dev/null; then ln -s /vercel/sandbox /workspace; fi
-)";
-
-set_up_step step(std::string script, command_user by, std::string failure, std::int64_t patience) {
+set_up_step step(std::string script, std::string failure) {
   set_up_step made;
   made.command.argv = {"/bin/sh", "-c", std::move(script)};
   made.command.cwd = "/";
-  made.command.user = by;
-  made.command.timeout_ms = patience;
+  made.command.user = user;
+  made.command.timeout_ms = fetch_ms;
   made.command.rules = {true, true};
   made.command.only_if_there = true;
   made.failure = std::move(failure);
@@ -81,7 +71,7 @@ else
   git checkout -q -B "${head#origin/}" FETCH_HEAD
 fi
 )sh";
-  auto made = step(std::string{script}, user, "The git source could not be fetched: ", fetch_ms);
+  auto made = step(std::string{script}, "The git source could not be fetched: ");
   made.command.env = {
     {"SOURCE_URL", from.url},           {"SOURCE_DIRECTORY", directory_of(from.url)},
     {"SOURCE_REVISION", from.revision}, {"SOURCE_USERNAME", from.username},
@@ -96,7 +86,7 @@ set_up_step download(const tarball_source& from) {
 exec curl -fsSL --proto '=http,https' --max-redirs 10 --max-time 200 --max-filesize 2147483648 \
   -o /tmp/insula-source -- "$SOURCE_URL"
 )sh";
-  auto made = step(std::string{script}, user, "The tarball could not be fetched: ", fetch_ms);
+  auto made = step(std::string{script}, "The tarball could not be fetched: ");
   made.command.env = {{"SOURCE_URL", from.url}, {"HOME", std::string{home}}};
   return made;
 }
@@ -112,7 +102,7 @@ tar -xf /tmp/insula-source --no-same-owner 2>"$said" || {
   exit 1
 }
 )sh";
-  return step(std::string{script}, user, "The tarball could not be unpacked: ", fetch_ms);
+  return step(std::string{script}, "The tarball could not be unpacked: ");
 }
 
 } // namespace
@@ -131,6 +121,7 @@ define_sandbox definition_of(const create_request& wanted) {
   message.cpu_percent = is.vcpus * 100;
   sandbox_profile profile;
   profile.user = user;
+  profile.login = user_name;
   profile.home = home;
   profile.cwd = working_directory;
   profile.env = {{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}};
@@ -141,8 +132,7 @@ define_sandbox definition_of(const create_request& wanted) {
 }
 
 std::vector<set_up_step> steps_of(const create_request& wanted) {
-  std::vector<set_up_step> all{
-    step(std::string{make_home}, root, "The sandbox could not be set up: ", set_up_ms)};
+  std::vector<set_up_step> all;
   if (wanted.git)
     all.push_back(clone(*wanted.git));
   if (wanted.tarball) {

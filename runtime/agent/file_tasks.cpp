@@ -4,6 +4,7 @@
 #include "runtime/agent/file_operations.hpp"
 #include "runtime/agent/identity.hpp"
 #include "runtime/agent/new_file.hpp"
+#include "runtime/agent/user_name.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -636,12 +637,14 @@ int words_of(file_task what) {
     case file_task::put:
     case file_task::make_directories:
     case file_task::permit: return 4;
+    case file_task::name_user: return 7;
     default: return 0;
   }
 }
 
 bool takes_one_group(file_task what) {
-  return what == file_task::list || what == file_task::read || what == file_task::put;
+  return what == file_task::list || what == file_task::read || what == file_task::put ||
+         what == file_task::name_user;
 }
 
 file_step failed_with(int error, file_step step) {
@@ -674,6 +677,7 @@ void run_file_task(int channel, file_task what, char** words, int count) {
     case file_task::permit: return change_all(channel, words, count, in_group, permit);
     case file_task::move: return change_all(channel, words, count, in_group, move);
     case file_task::replace: return replace_all(channel, words, count);
+    case file_task::name_user: return change_all(channel, words, count, in_group, name_user);
   }
 }
 

@@ -494,6 +494,8 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
         return to_caf({errc::not_found, "there is no such sandbox"});
       const auto number = is.run ? is.run->number + 1 : 1;
       is.run = sandbox_run{number, run_state::running, 1000, 1100, 0, 0, wanted.timeout_ms};
+      if (wanted.with && wanted.with->only_if == is.metadata[wanted.with->api])
+        is.metadata[wanted.with->api] = wanted.with->text;
       return run_report{*is.run, true, is};
     },
     [all](const find_runs& wanted) -> caf::result<run_list> {

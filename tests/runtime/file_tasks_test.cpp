@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <future>
 
 using namespace insula;
 using namespace insula::runtime;
@@ -324,6 +325,57 @@ TEST_CASE("what stands in files is replaced", "[runtime][files]") {
   CHECK(counts({"/workspace/shut/f", "a", ""}) == "2 ");
   CHECK(box.run("cat shut/f; chmod 755 shut").out == " long text ");
   CHECK(box.run("cat g; ls -A . shut").out.find(".insula") == std::string::npos);
+}
+
+TEST_CASE("a sandbox's user gets a name, a home and a directory", "[runtime][files]") {
+  live_sandbox box{shared_node()};
+  const auto name = [&](const std::string& login = "maker") {
+    std::promise<result<void>> told;
+    (*box).name_user({{}, login, "/home/maker", "/made/here", "/workspace"},
+                     [&](const result<void>& outcome) { told.set_value(outcome); });
+    return told.get_future().get();
+  };
+  const auto as_root = [&](const std::string& line) { return box.run(line, {0, 0}).out; };
+  as_root("chmod 640 /etc/passwd; chown 0:4 /etc/passwd; rm -rf /workspace/*");
+  const auto others = as_root("grep -v :1000: /etc/passwd | md5sum");
+  REQUIRE(name());
+  CHECK(as_root("grep :1000: /etc/passwd") == "maker:x:1000:1000:sandbox:/home/maker:/bin/bash\n");
+  CHECK(as_root("grep :1000: /etc/group | cut -d: -f1,3") == "maker:1000\n");
+  CHECK(as_root("grep -v :1000: /etc/passwd | md5sum") == others);
+  CHECK(as_root("stat -c '%a %u %g' /etc/passwd /made /made/here /home/maker") ==
+        "640 0 4\n755 0 0\n755 1000 1000\n755 1000 1000\n");
+  CHECK(as_root("readlink /workspace") == "/made/here\n");
+
+  INFO("told again, it changes nothing but what is missing");
+  as_root("chmod 700 /home/maker; rmdir /made/here; sed -i s:/bin/bash:/bin/sh: /etc/passwd; "
+          "stat -c %i /etc/passwd > /tmp/inode");
+  REQUIRE(name());
+  CHECK(as_root(
+          "stat -c %i /etc/passwd | cmp - /tmp/inode && stat -c '%a %u' /home/maker /made/here") ==
+        "700 1000\n755 1000\n");
+
+  INFO("files that say nothing of that user get lines; without files there is no name");
+  as_root("echo root:x:0:0:root:/root:/bin/sh > /etc/passwd; printf root:x:0: > /etc/group");
+  REQUIRE(name("other"));
+  CHECK(as_root("cat /etc/passwd /etc/group") ==
+        "root:x:0:0:root:/root:/bin/sh\nother:x:1000:1000::/home/maker:/bin/bash\n"
+        "root:x:0:\nother:x:1000:\n");
+  as_root("rm /etc/passwd; mkdir /etc/passwd");
+  CHECK(name());
+  as_root("rmdir /etc/passwd; ln -s /tmp/elsewhere /etc/passwd");
+  REQUIRE(name());
+  CHECK(as_root("cat /etc/passwd") == "maker:x:1000:1000::/home/maker:/bin/bash\n");
+  CHECK(as_root("ls /tmp/elsewhere 2>&1 | grep -c 'No such'") == "1\n");
+}
+
+TEST_CASE("a directory with files is not replaced by a link", "[runtime][files]") {
+  live_sandbox box{shared_node()};
+  box.run("touch /workspace/kept");
+  std::promise<result<void>> told;
+  (*box).name_user({{}, "maker", "/home/maker", "/made", "/workspace"},
+                   [&](const result<void>& outcome) { told.set_value(outcome); });
+  REQUIRE(told.get_future().get());
+  CHECK(box.run("ls /workspace; stat -c %F /workspace").out == "kept\ndirectory\n");
 }
 
 TEST_CASE("a task that makes no sense is not answered", "[runtime][files]") {

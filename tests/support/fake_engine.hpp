@@ -255,6 +255,14 @@ public:
       return error{errc::sandbox_not_running, "it takes no more requests"};
     return unique_fd{};
   }
+  void name_user(const runtime::user_account& who,
+                 std::function<void(result<void>)> on_named) override {
+    accounts.push_back(who);
+    if (hold_name)
+      naming.push_back(std::move(on_named));
+    else
+      on_named(name_error ? result<void>{*name_error} : result<void>{});
+  }
   void set_network(const egress_policy& policy, std::function<void(result<void>)> on_set) override {
     policies.push_back(policy);
     on_set(network_error ? result<void>{*network_error} : result<void>{});
@@ -364,6 +372,10 @@ public:
   runtime::sandbox_user last_user{};   ///< Of the last file that was opened.
   std::vector<runtime::survivor> left; ///< By an earlier server.
   std::vector<std::uint64_t> taken, disowned;
+  std::vector<runtime::user_account> accounts; ///< That were named, in their order.
+  std::optional<error> name_error;
+  bool hold_name = false; ///< Until the test answers.
+  std::vector<std::function<void(result<void>)>> naming;
   std::vector<egress_policy> policies; ///< That were set, in their order.
   network_figures network;
   std::vector<runtime::sockets_request> sockets;
@@ -420,6 +432,7 @@ public:
   std::optional<error> refuses_more() const override { return refuses; }
   void create(runtime::sandbox_spec spec, runtime::sandbox_listener listener) override {
     creations.push_back({std::move(spec), std::move(listener)});
+    creations.back().place->hold_name = holds_names;
     if (ready_at_once)
       creations.back().ready();
   }
@@ -451,6 +464,7 @@ public:
   std::vector<std::string> disowned;
   std::vector<creation> creations;
   bool ready_at_once = true;
+  bool holds_names = false; ///< As hold_name of each that is created.
 };
 
 } // namespace insula::test

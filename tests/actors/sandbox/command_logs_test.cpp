@@ -361,6 +361,36 @@ TEST_CASE("the commands of a run go with it", "[parts][logs]") {
   }
 }
 
+TEST_CASE("who deletes a sandbox waits until its logs are gone, but not for ever",
+          "[parts][logs]") {
+  kept_box it;
+  const auto run = it.begin();
+  it.start(run, "a").be_over(exited(0));
+  it.settle();
+  it.stop(run);
+  CHECK(it.has_file("a"));
+  std::promise<void> stands;
+  it.logs->when_done([&] { stands.get_future().get(); });
+  owed<caf::ok_atom> gone;
+  it.box.parts.teardown_.remove({}, gone);
+  it.box.run();
+  CHECK(gone.open());
+  SECTION("the disk goes on") {
+    stands.set_value();
+    it.settle();
+    gone.got();
+    CHECK_FALSE(it.has_file("a"));
+  }
+  SECTION("it stands still") {
+    it.box.advance(limits::kept_logs_patience);
+    it.box.run();
+    gone.got();
+    stands.set_value();
+  }
+  it.settle();
+  CHECK(it.box.cluster.kept.empty());
+}
+
 TEST_CASE("commands of runs do not go by their age, and the oldest make room", "[parts][logs]") {
   kept_box it;
   const auto run = it.begin();

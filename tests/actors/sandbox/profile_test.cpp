@@ -80,6 +80,72 @@ TEST_CASE("a profile is read as it was written", "[parts][profile]") {
   CHECK(part->env == of_node.env);
 }
 
+TEST_CASE("the user of a sandbox has its name before a request is served", "[parts][profile]") {
+  whole_sandbox box;
+  sandbox_profile with;
+  with.login = "maker";
+  with.home = "/home/maker";
+  with.cwd = "/made";
+  define(box, with);
+  box.engine.holds_names = true;
+  const auto used = box.use();
+  auto& place = box.newest();
+  REQUIRE(place.accounts.size() == 1);
+  const auto& named = place.accounts.front();
+  CHECK(named.name == "maker");
+  CHECK(named.home == "/home/maker");
+  CHECK(named.directory == "/made");
+  CHECK(named.link == "/workspace");
+  CHECK(is(named.user, 1000, 1000));
+  CHECK(used.open());
+  SECTION("and then it is served") {
+    place.naming.front()({});
+    box.run();
+    used.got();
+    INFO("the next start tells it again");
+    box.stops();
+    const auto again = box.use();
+    box.newest().naming.front()({});
+    box.run();
+    again.got();
+  }
+  SECTION("else the start has failed") {
+    place.naming.front()(error{errc::io_failed, "no room"});
+    box.run();
+    CHECK(used.code() == errc::launch_failed);
+    CHECK(place.destroys == 1);
+    CHECK(box.now() == phase::asleep);
+  }
+  SECTION("an answer that comes too late is no answer") {
+    owed<caf::ok_atom> gone;
+    box.parts.teardown_.remove({}, gone);
+    box.run();
+    place.naming.front()({});
+    box.run();
+    CHECK(used.code() == errc::sandbox_not_running);
+    gone.got();
+  }
+}
+
+TEST_CASE("a user's name is one, and has a home", "[parts][profile]") {
+  sandbox_profile with;
+  with.home = "/home/x";
+  for (const std::string good : {"", "a", "_", "vercel-sandbox", "a1"}) {
+    with.login = good;
+    CHECK_FALSE(malformed_profile(with));
+    CHECK(read_profile(write_profile(with), {})->login == good);
+  }
+  for (const std::string bad : {"1a", "-a", "A", "a b", "a:b", "a\nb"}) {
+    with.login = bad;
+    CHECK(malformed_profile(with));
+  }
+  with.login = std::string(33, 'a');
+  CHECK(malformed_profile(with));
+  with.login = "a";
+  with.home.clear();
+  CHECK(malformed_profile(with));
+}
+
 TEST_CASE("a sandbox keeps the privileges with which it came to be", "[parts][profile]") {
   const auto gains = [](privileges of_node, std::optional<privileges> wanted, bool defined) {
     whole_sandbox box;

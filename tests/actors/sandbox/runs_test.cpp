@@ -329,6 +329,57 @@ TEST_CASE("a sandbox that is deleted refuses those who wait for a run", "[parts]
   CHECK(it.box.cluster.kept.empty());
 }
 
+TEST_CASE("a text becomes another one when the run begins, and not before", "[parts][runs]") {
+  whole_sandbox box;
+  define_sandbox wanted;
+  wanted.metadata["api"] = "half";
+  wanted.prompt = true;
+  box.cluster.hold = true;
+  owed<sandbox_description> made;
+  box.parts.description_.define(wanted, made);
+  box.run();
+  INFO("the answer does not wait until it is durable, and that of the run does");
+  CHECK(made.got().metadata["api"] == "half");
+  begin_run asked{60'000};
+  const auto text = [&] {
+    owed<run_list> told;
+    box.parts.runs_.find({0, 0, 10}, told);
+    box.run();
+    return told.got().sandbox.metadata["api"];
+  };
+  SECTION("that is as it was") {
+    asked.with = metadata_change{"api", "whole", "half"};
+    owed<run_report> begun;
+    box.parts.runs_.begin(asked, begun);
+    box.run();
+    CHECK(begun.open());
+    box.cluster.let_go();
+    box.run();
+    CHECK(begun.got().sandbox.metadata["api"] == "whole");
+  }
+  SECTION("that is another one by now") {
+    asked.with = metadata_change{"api", "whole", "other"};
+    owed<run_report> begun;
+    box.parts.runs_.begin(asked, begun);
+    box.cluster.let_go();
+    box.run();
+    CHECK(begun.got().sandbox.metadata["api"] == "half");
+  }
+  SECTION("of a sandbox that does not come to run") {
+    box.engine.ready_at_once = false;
+    asked.with = metadata_change{"api", "whole", "half"};
+    owed<run_report> begun;
+    box.parts.runs_.begin(asked, begun);
+    box.cluster.let_go();
+    box.run();
+    CHECK(text() == "half");
+    box.engine.creations.back().fail("no");
+    box.run();
+    CHECK(begun.code() == errc::launch_failed);
+    CHECK(text() == "half");
+  }
+}
+
 TEST_CASE("there is no run of what is not there", "[parts][runs]") {
   whole_sandbox box;
   owed<run_report> begun;
