@@ -3,6 +3,7 @@
 #include "actors/run_record.hpp"
 #include "actors/sandbox/profile.hpp"
 #include "actors/sandbox/startup.hpp"
+#include "base/failpoint.hpp"
 #include "base/log.hpp"
 
 namespace insula::actors::inside_sandbox {
@@ -23,6 +24,7 @@ bool login::settle(const then_function& then, const otherwise_function&) {
         if (start != core_.start() || core_.now() != phase::starting || now_ != state::settling)
           return;
         if (outcome) {
+          failpoint("sandbox.named");
           now_ = state::settled;
           return then();
         }

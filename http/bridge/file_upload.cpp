@@ -51,6 +51,7 @@ public:
   }
 
   response refusal() override { return too_large(total_, limit_); }
+  const std::optional<response>& settled() const override { return outcome_; }
 
   void end(reply to) override {
     to_ = std::move(to);

@@ -93,6 +93,7 @@ public:
   }
 
   response refusal() override { return archive_too_large(total_, limits::archive_body_bytes); }
+  const std::optional<response>& settled() const override { return outcome_; }
 
   void end(reply to) override {
     to_ = std::move(to);

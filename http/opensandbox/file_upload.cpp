@@ -47,6 +47,7 @@ public:
   }
 
   response refusal() override { return execd_failure(413, "INVALID_FILE", "too much is uploaded"); }
+  const std::optional<response>& settled() const override { return outcome_; }
 
   void end(reply to) override {
     to_ = std::move(to);

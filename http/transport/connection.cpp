@@ -60,7 +60,7 @@ connection::connection(socket_type socket, asio::ssl::context* tls, const time_l
     , admit_(admit)
     , counts_(std::move(counts))
     , owner_(std::move(owner))
-    , read_watchdog_(socket_.get_executor(), [this] { time_is_up(); })
+    , read_watchdog_(socket_.get_executor(), [this] { nothing_comes(); })
     , write_watchdog_(socket_.get_executor(), [this] { time_is_up(); }) {
   if (tls != nullptr)
     tls_.emplace(socket_, *tls);
@@ -388,6 +388,17 @@ void connection::end_upgraded() {
 }
 
 // ---- Ending -----------------------------------------------------------------------------------
+
+/// What is refused is told by close(), to which the end of the read leads.
+void connection::nothing_comes() {
+  if (now_ == phase::body && late_body_ != nullptr && farewell_.empty() && !closed_)
+    late_body_(*this);
+  if (farewell_.empty() || closed_)
+    return time_is_up();
+  late_ = true;
+  error_code ignored;
+  socket_.cancel(ignored);
+}
 
 void connection::time_is_up() {
   late_ = true;

@@ -144,6 +144,9 @@ public:
   /// When RESTinio closes, `raw` is sent first, a whole response, and the client given a moment to
   /// stop sending and read it.
   void refuse(std::string raw) { farewell_ = std::move(raw); }
+  /// `late`: called when the body that is read has not come in time. It may refuse(); else the
+  /// client is cut.
+  void on_late_body(void (*late)(connection&)) { late_body_ = late; }
   /// `raw` is sent before anything more is read.
   void send_before_reading(std::string raw) { interim_ = std::move(raw); }
   void hold_reading() { held_ = true; }
@@ -215,6 +218,7 @@ private:
   template <class Handler>
   void raw_read(boost::asio::mutable_buffer into, Handler&& done);
   void continue_read();
+  void nothing_comes();
   void post_read(error_code ec, std::size_t bytes);
   void deliver_read(error_code ec, std::size_t bytes);
   void time_is_up();
@@ -258,6 +262,7 @@ private:
   bool fresh_bytes_ = false; ///< RESTinio is looking at bytes that have just been read,
   bool healthy_ = false;     ///< and the read or write before was no failure.
   std::string interim_;
+  void (*late_body_)(connection&) = nullptr;
   std::string farewell_;
 
   std::array<char, 1> ahead_{}; ///< Read while looking out for the client's leaving.

@@ -159,6 +159,9 @@ public:
   virtual void begin(strand_handle strand, std::function<void()> resume, request_context of) = 0;
   virtual verdict write(std::string_view bytes) = 0;
   virtual response refusal() = 0;
+  /// What is answered once the body is complete, whatever still comes of it; none, yet. A client
+  /// that stops sending before that gets it when its time is up.
+  virtual const std::optional<response>& settled() const = 0;
 
   /// The body is complete.
   virtual void end(reply to) = 0;

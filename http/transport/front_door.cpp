@@ -321,6 +321,12 @@ int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx
           alive->resume_reading();
       },
       self.admitted.track.context());
+  self.on_late_body([](connection& late) {
+    if (late.admitted.sink == nullptr)
+      return;
+    if (const auto& settled = late.admitted.sink->settled())
+      refuse(late, *settled);
+  });
   if (head.asks_first)
     self.send_before_reading("HTTP/1.1 100 Continue\r\n\r\n");
   self.enter_body();

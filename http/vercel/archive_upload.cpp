@@ -73,6 +73,7 @@ public:
   }
 
   response refusal() override { return *outcome_; }
+  const std::optional<response>& settled() const override { return outcome_; }
 
   void end(reply to) override {
     to_ = std::move(to);

@@ -37,9 +37,10 @@ async function create(options) {
   }
 }
 
-async function isWhole(box, { projectId, env }) {
-  const done = await box.runCommand('sh', ['-c', 'id -un; pwd; echo $WHICH; ls -A; cat app/which; git -C app status --porcelain; sudo id -u; ls -A /tmp']);
-  assert.equal(await done.stdout(), `vercel-sandbox\n/vercel/sandbox\n${env.WHICH}\napp\nsecond\n0\n`);
+async function isWhole(box, { projectId, env, source }) {
+  const cloned = source ? 'cat app/which; git -C app status --porcelain;' : '';
+  const done = await box.runCommand('sh', ['-c', `id -un; pwd; echo $WHICH; ls -A; ${cloned} sudo id -u; ls -A /tmp; readlink /workspace; stat -c %U ~ .`]);
+  assert.equal(await done.stdout(), `vercel-sandbox\n/vercel/sandbox\n${env.WHICH}\n${source ? 'app\nsecond\n' : ''}0\n/vercel/sandbox\nvercel-sandbox\nvercel-sandbox\n`);
   assert.equal(box.networkPolicy, 'deny-all');
   const closed = await box.runCommand('curl', ['-sS', '-m', '10', 'http://a.example/']);
   assert.notEqual(closed.exitCode, 0);
@@ -54,14 +55,18 @@ describe('a create whose server is killed', () => {
   afterEach(() => server.end(), limit);
   after(() => rm(server.state, { recursive: true, force: true }), limit);
 
-  // Before and after what is written, in the order of a create, and in the midst of its two commands.
-  const steps = ['object.write#1', ...[1, 2, 3, 4, 5, 6].map((n) => `object.durable#${n}`), 'sandbox.made',
-    'exec.start', 'exec.started', 'exec.over', 'exec.started#2', 'exec.over#2'];
-  for (const step of steps) {
-    test(`at ${step}`, limit, async () => {
+  // Before and after what is written, in the order of a create, and in the midst of the command that fetches its source.
+  const written = (count) => ['object.write#1', ...Array.from({ length: count }, (_, i) => `object.durable#${i + 1}`)];
+  const steps = [
+    ...[...written(6), 'sandbox.made', 'sandbox.named', 'exec.start', 'exec.started', 'exec.over'].map((step) => ({ step, source })),
+    ...[...written(4), 'sandbox.made', 'sandbox.named'].map((step) => ({ step })),
+  ];
+  for (const { step, source } of steps) {
+    test(`at ${step}${source ? ', with a source' : ''}`, limit, async () => {
       const before = server.kills;
       await server.start(step);
-      const options = { projectId: `prj_${step.replace(/\W/g, '_')}`, name: 'wanted', source, timeout: 600_000, networkPolicy: 'deny-all', env: { WHICH: step } };
+      const projectId = `prj_${step.replace(/\W/g, '_')}${source ? '_source' : ''}`;
+      const options = { projectId, name: 'wanted', source, timeout: 600_000, networkPolicy: 'deny-all', env: { WHICH: step } };
       const box = await create(options);
       assert.equal(server.kills, before + 1, 'the server was not killed');
       await isWhole(box, options);

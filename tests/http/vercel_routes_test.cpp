@@ -130,6 +130,22 @@ TEST_CASE("Vercel: a tar that gives up says why, whatever is still coming", "[ht
   CHECK(got.body == R"({"error":{"code":"file_error","message":"tar: no room"}})");
 }
 
+TEST_CASE("Vercel: a client that stands still with half an archive is told what has become of it",
+          "[http][vercel]") {
+  http::server_options options;
+  options.time.progress = 300ms;
+  house h{options};
+  h.plays().output = {{output_stream::err, "tar: no room\n", 0}};
+  h.plays().end = process_end{2};
+  client one{h.port()};
+  one.send("POST " + write_path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n" +
+           as_gzip + "\r\n\x1f\x8b and");
+  const auto got = one.receive();
+  CHECK(got.status == 400);
+  CHECK(got.body == R"({"error":{"code":"file_error","message":"tar: no room"}})");
+  CHECK(one.at_end());
+}
+
 TEST_CASE("Vercel: a client that leaves its archive half sent leaves no tar that waits",
           "[http][vercel]") {
   house h;
